@@ -1,0 +1,112 @@
+//! One error for the whole crate: a kind that a caller can act on, a sentence that names the culprit, and the cause.
+
+use std::error::Error as StdError;
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong, as far as the caller's next step differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The pipeline file or the command line is wrong.
+    Spec,
+    /// The data cannot be used as the pipeline asks.
+    Input,
+    /// A check on the result failed; nothing was promoted.
+    Check,
+    /// The object store refused or failed.
+    Store,
+    /// Another run holds or has changed the output.
+    Conflict,
+    /// Memory, disk or another resource ran out.
+    Resources,
+    /// The user stopped the run.
+    Cancelled,
+    /// gyre broke a promise of its own.
+    Bug,
+}
+
+impl Kind {
+    /// The process exit code (0 is success): one door out, see `main.rs`.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Kind::Input | Kind::Bug => 1,
+            Kind::Spec => 2,
+            Kind::Check => 3,
+            Kind::Store | Kind::Conflict | Kind::Resources => 75,
+            Kind::Cancelled => 130,
+        }
+    }
+
+    /// Whether the same command may succeed later without anybody changing anything.
+    pub fn is_retryable(self) -> bool {
+        matches!(self, Kind::Store | Kind::Conflict | Kind::Resources)
+    }
+}
+
+/// An error of gyre: `message` is one sentence for a person, without a full stop.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Error {
+    kind: Kind,
+    message: String,
+    #[source]
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+impl Error {
+    pub fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Error {
+            kind,
+            message: message.into(),
+            source: None,
+        }
+    }
+
+    pub fn with_source(
+        kind: Kind,
+        message: impl Into<String>,
+        source: impl Into<Box<dyn StdError + Send + Sync>>,
+    ) -> Self {
+        Error {
+            kind,
+            message: message.into(),
+            source: Some(source.into()),
+        }
+    }
+
+    pub fn spec(message: impl Into<String>) -> Self {
+        Self::new(Kind::Spec, message)
+    }
+
+    pub fn input(message: impl Into<String>) -> Self {
+        Self::new(Kind::Input, message)
+    }
+
+    pub fn bug(message: impl Into<String>) -> Self {
+        Self::new(Kind::Bug, message)
+    }
+
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The same error, saying first where it happened.
+    pub fn at(mut self, place: impl std::fmt::Display) -> Self {
+        self.message = format!("{place}: {}", self.message);
+        self
+    }
+
+    /// The message and, in brackets, the causes that say something new.
+    pub fn full(&self) -> String {
+        let mut text = self.message.clone();
+        let mut cause = StdError::source(self);
+        while let Some(e) = cause {
+            let more = e.to_string();
+            if !text.contains(&more) {
+                text.push_str(&format!(" ({more})"));
+            }
+            cause = e.source();
+        }
+        text
+    }
+}

@@ -1,0 +1,4 @@
+pub mod error;
+pub mod math;
+pub mod runner;
+pub mod shard;

@@ -1,0 +1,41 @@
+//! Sums whose order, and so whose last digit, does not depend on threads or shards.
+
+use rayon::prelude::*;
+use std::ops::Range;
+
+/// Terms added one after another before the block sums are: fixed, because it decides the rounding.
+const BLOCK: usize = 4096;
+
+/// Σ over `0..n`, where `block(range)` adds up a range from left to right. Blocks run in parallel and are added in order.
+pub fn blocks(n: usize, block: impl Fn(Range<usize>) -> f64 + Sync) -> f64 {
+    let parts: Vec<f64> = (0..n.div_ceil(BLOCK))
+        .into_par_iter()
+        .map(|b| block(b * BLOCK..((b + 1) * BLOCK).min(n)))
+        .collect();
+    parts.iter().sum()
+}
+
+/// Σ term(i) over `0..n`.
+pub fn terms(n: usize, term: impl Fn(usize) -> f64 + Sync) -> f64 {
+    blocks(n, |range| range.map(&term).sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_digit_does_not_depend_on_threads() {
+        let term = |i: usize| 1.0 / (1.0 + i as f64).sqrt();
+        let pool = |n| {
+            rayon::ThreadPoolBuilder::new()
+                .num_threads(n)
+                .build()
+                .unwrap()
+        };
+        let one = pool(1).install(|| terms(100_000, term));
+        let many = pool(5).install(|| terms(100_000, term));
+        assert_eq!(one.to_bits(), many.to_bits());
+        assert_eq!(terms(0, term), 0.0);
+    }
+}

@@ -1,0 +1,30 @@
+//! Passes on the threads of this process.
+
+use super::Runner;
+use crate::math::csr::Csr;
+use rayon::prelude::*;
+
+/// Runs every pass on rayon's current pool.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Local;
+
+impl Runner for Local {
+    fn rows<T: Send>(
+        &self,
+        shards: &[Csr],
+        width: usize,
+        out: &mut [T],
+        kernel: impl Fn(&Csr, &mut [T]) + Sync,
+    ) {
+        let mut rest = out;
+        let mut work = Vec::with_capacity(shards.len());
+        for shard in shards {
+            let (own, later) = rest.split_at_mut(shard.n_rows() * width);
+            work.push((shard, own));
+            rest = later;
+        }
+        assert!(rest.is_empty(), "the shards must cover every output row");
+        work.into_par_iter()
+            .for_each(|(shard, own)| kernel(shard, own));
+    }
+}
