@@ -1,1 +1,136 @@
-fn main() {}
+//! The program: parses the command line, starts logging, runs one command, and maps its outcome to an exit code.
+
+mod terminal;
+
+use clap::Parser;
+use gyre::cli::{self, Cli, Command, LogFormat, Logging, Pipeline};
+use gyre::error::{Error, Kind, Result};
+use gyre::plan::{Plan, plan};
+use gyre::read::{self, Lake, Resources};
+use gyre::run::{self, Outcome};
+use gyre::spec::{self, Spec};
+use gyre::summary::Summary;
+use gyre::write::Output;
+use std::process::ExitCode;
+use std::sync::Arc;
+use terminal::{Bars, print};
+
+/// How a command that did not fail ended.
+enum Done {
+    Well,
+    /// Some partitions failed and the others were written.
+    Partly,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    start_logging(&cli.logging);
+    match execute(cli) {
+        Ok(Done::Well) => ExitCode::SUCCESS,
+        Ok(Done::Partly) => ExitCode::from(1),
+        Err(e) => {
+            terminal::report(&e);
+            ExitCode::from(e.kind().exit_code())
+        }
+    }
+}
+
+fn start_logging(logging: &Logging) {
+    let level = match (logging.quiet, logging.verbose) {
+        (true, _) => "error",
+        (false, 0) => "warn",
+        (false, 1) => "gyre=info,warn",
+        (false, 2) => "gyre=debug,info",
+        (false, _) => "trace",
+    };
+    let builder = tracing_subscriber::fmt().with_env_filter(level).with_writer(std::io::stderr).with_target(false);
+    match logging.log_format {
+        LogFormat::Text => builder.with_ansi(terminal::is_interactive()).init(),
+        LogFormat::Json => builder.json().flatten_event(true).init(),
+    }
+}
+
+fn execute(cli: Cli) -> Result<Done> {
+    let Cli { logging, command } = cli;
+    match command {
+        Command::Schema => {
+            let text = serde_json::to_string_pretty(&spec::json_schema());
+            print(&text.map_err(|e| Error::with_source(Kind::Bug, "the schema is no JSON", e))?)
+        }
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut cli::command(), "gyre", &mut script);
+            print(String::from_utf8_lossy(&script).trim_end())
+        }
+        Command::Man => {
+            let mut page = Vec::new();
+            let rendered = clap_mangen::Man::new(cli::command()).render(&mut page);
+            rendered.map_err(|e| Error::with_source(Kind::Bug, "the manual page cannot be made", e))?;
+            print(String::from_utf8_lossy(&page).trim_end())
+        }
+        Command::Check(pipeline) => with_plan(&pipeline, async |_, plan, _, _| {
+            Output::open(&plan.output)?;
+            let (tables, fits) = (plan.tables.len(), plan.fits.len());
+            print(&format!("{} is valid: {tables} tables, {fits} fits a model", pipeline.path.display()))
+        }),
+        Command::Plan(args) => with_plan(&args.pipeline, async |_, plan, _, _| {
+            if args.json { print(&format!("{:#}", plan.to_json())) } else { print(&plan.to_string()) }
+        }),
+        Command::Explain(pipeline) => with_plan(&pipeline, async |lake, plan, frame, _| {
+            print(&format!("SQL\n{}\n", plan.sql))?;
+            for (name, value) in &plan.parameters {
+                print(&format!("${name} = {value}"))?;
+            }
+            print(&lake.explain(frame).await?)
+        }),
+        Command::Run(args) => with_plan(&args.pipeline, async |lake, plan, frame, threads| {
+            let bars = Arc::new(Bars::new(!logging.quiet));
+            let plan = Arc::new(plan);
+            let running = run::run(Arc::clone(&plan), &lake, frame, threads, args.force, bars.clone());
+            let outcome = tokio::select! {
+                outcome = running => outcome,
+                () = terminal::stop_signal(&bars) => {
+                    bars.finish();
+                    Output::open(&plan.output)?.clear_staging().await?;
+                    return Err(Error::new(Kind::Cancelled, "stopped; the output is as it was before"));
+                }
+            };
+            bars.finish();
+            match outcome? {
+                Outcome::NothingToDo => print("Nothing to do."),
+                Outcome::Done(record) => {
+                    print(&Summary { record: &record, output: &plan.output }.to_string())?;
+                    Ok(if record.failures.is_empty() { Done::Well } else { Done::Partly })
+                }
+            }
+        }),
+    }
+}
+
+/// Plans a pipeline and hands it to `then` with the lake, the query and the number of threads.
+fn with_plan(pipeline: &Pipeline, then: impl AsyncFnOnce(Lake, Plan, datafusion::dataframe::DataFrame, usize) -> Result<Done>) -> Result<Done> {
+    let spec = parse(pipeline)?;
+    let threads = match pipeline.threads {
+        Some(n) => n.get(),
+        None => std::thread::available_parallelism().map_or(1, |n| n.get()),
+    };
+    let no_threads = |e: &dyn std::error::Error| Error::new(Kind::Resources, format!("cannot start {threads} threads: {e}"));
+    rayon::ThreadPoolBuilder::new().num_threads(threads).build_global().map_err(|e| no_threads(&e))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build().map_err(|e| no_threads(&e))?;
+    let done = runtime.block_on(async {
+        let sources: Vec<read::TableSource> = spec.tables.iter().map(|(name, table)| read::TableSource::new(name, table)).collect();
+        let resources = Resources { threads, memory_bytes: pipeline.memory.map(|m| m.0 as usize) };
+        let lake = read::open(&sources, &resources).await?;
+        let sql = read::query_text(&spec.transitions.query)?;
+        let (plan, frame) = plan(&spec, &sql, pipeline.seed, &lake).await.map_err(|e| e.at(pipeline.path.display()))?;
+        then(lake, plan, frame, threads).await
+    });
+    // A stopped run leaves its threads behind; they end with the process.
+    runtime.shutdown_background();
+    done
+}
+
+fn parse(pipeline: &Pipeline) -> Result<Spec> {
+    let text = read::pipeline_text(&pipeline.path)?;
+    Spec::parse(&text, &pipeline.path.display().to_string(), &pipeline.set, &|name| std::env::var(name).ok())
+}

@@ -1,4 +1,10 @@
 //! Pure numerics on slices: no I/O, no async, no clock, no environment. Shape mismatches are panics: they are bugs of the caller.
 
 pub mod csr;
+pub mod dense;
+pub mod flow;
+pub mod kl;
+pub mod krylov;
+pub mod lanczos;
+pub mod matching;
 pub mod sum;

@@ -1,0 +1,5 @@
+-- Routes of the airlines that serve at least $airports airports.
+-- Needs: routes (airline, source, target)
+SELECT airline, source, target
+FROM routes
+WHERE airline IN (SELECT airline FROM routes GROUP BY airline HAVING count(DISTINCT source) >= $airports)

@@ -1,0 +1,315 @@
+//! The command line: clap types and nothing else. Each doc comment is help text.
+
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
+use std::{num::NonZeroUsize, path::PathBuf, str::FromStr};
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    done, or nothing to do
+  1    the data cannot be used as the pipeline asks
+  2    the command line or the pipeline file is wrong
+  3    a check on the results failed; nothing was promoted
+  75   try again later: the store, the output or memory was not available
+  130  cancelled";
+
+const EXAMPLES: &str = "\
+Examples:
+  gyre plan pipelines/double_gyre.toml          see what would happen
+  gyre run pipelines/double_gyre.toml           make it happen
+  gyre run ocean.toml --set fit.dbmr.rank=4     change one value for one run";
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  gyre run ocean.toml
+  gyre run ocean.toml --set 'transitions.lag=[\"5d\", \"10d\"]' --threads 4 --memory 8GB";
+
+const CHECK_EXAMPLE: &str = "\
+Example:
+  gyre check ocean.toml --set tables.tracks.path=sample/";
+
+const PLAN_EXAMPLE: &str = "\
+Example:
+  gyre plan ocean.toml --json > plan.json";
+
+const EXPLAIN_EXAMPLE: &str = "\
+Example:
+  gyre explain ocean.toml";
+
+/// The end of a long help text.
+fn long(examples: &str) -> String {
+    format!("{examples}\n\n{EXIT_CODES}")
+}
+
+/// Low-rank Markov models from the trajectories and transition counts of a data lake.
+#[derive(Debug, Parser)]
+#[command(
+    name = "gyre",
+    version,
+    after_help = EXAMPLES,
+    after_long_help = long(EXAMPLES),
+    max_term_width = 100
+)]
+pub struct Cli {
+    #[command(flatten)]
+    pub logging: Logging,
+
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Messages")]
+pub struct Logging {
+    /// Print nothing but errors and results.
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub quiet: bool,
+
+    /// Log more: -v adds each stage, -vv adds each pass.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+
+    /// Write the log on stderr as text for people or as JSON lines for machines.
+    #[arg(long, global = true, value_enum, value_name = "FORMAT", default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a pipeline: read, count, fit, check and write.
+    ///
+    /// A run whose pipeline and inputs have not changed since the last one does nothing. Results become visible only after
+    /// their checks have passed; a stopped run leaves the earlier results in place.
+    #[command(after_help = RUN_EXAMPLES, after_long_help = long(RUN_EXAMPLES))]
+    Run(Run),
+
+    /// Check a pipeline file, its tables and the columns it names, without running it.
+    #[command(after_help = CHECK_EXAMPLE, after_long_help = long(CHECK_EXAMPLE))]
+    Check(Pipeline),
+
+    /// Show what a run would read, compute and write, without doing it.
+    #[command(after_help = PLAN_EXAMPLE, after_long_help = long(PLAN_EXAMPLE))]
+    Plan(Plan),
+
+    /// Show how the SQL of a pipeline would be executed.
+    #[command(after_help = EXPLAIN_EXAMPLE, after_long_help = long(EXPLAIN_EXAMPLE))]
+    Explain(Pipeline),
+
+    /// Print the JSON Schema of pipeline files, for editors.
+    #[command(after_help = "Example:\n  gyre schema > gyre.schema.json")]
+    Schema,
+
+    /// Print a completion script for a shell.
+    #[command(
+        after_help = "Example:\n  gyre completions bash > ~/.local/share/bash-completion/completions/gyre"
+    )]
+    Completions {
+        /// The shell that will read the script.
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+
+    /// Print the manual page.
+    #[command(after_help = "Example:\n  gyre man > gyre.1")]
+    Man,
+}
+
+/// A pipeline file and what this call changes about it.
+#[derive(Debug, Args)]
+pub struct Pipeline {
+    /// The pipeline file (TOML).
+    #[arg(value_name = "PIPELINE", value_hint = ValueHint::FilePath)]
+    pub path: PathBuf,
+
+    /// Set one value of the pipeline file, such as fit.dbmr.rank=4; may be repeated.
+    ///
+    /// The key is a path into the file, in which fits go by name or by number from 0. The value is read as TOML if it is TOML,
+    /// else as a string. Tables that are missing are made.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+
+    /// The number of threads; all cores unless given. Results do not depend on it.
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZeroUsize>,
+
+    /// The memory to stay within, such as 8GB or 512MiB.
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<Bytes>,
+
+    /// The seed of all random starts, instead of job.seed.
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub struct Run {
+    #[command(flatten)]
+    pub pipeline: Pipeline,
+
+    /// Run even when nothing has changed since the last run.
+    #[arg(long)]
+    pub force: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Plan {
+    #[command(flatten)]
+    pub pipeline: Pipeline,
+
+    /// Print the plan as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A size in bytes, above zero; written with B, kB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bytes(pub u64);
+
+impl FromStr for Bytes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Bytes, String> {
+        let text = text.trim();
+        let digits = text
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits);
+        let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
+            "" | "b" => 1,
+            "kb" => 1000,
+            "mb" => 1000 * 1000,
+            "gb" => 1000 * 1000 * 1000,
+            "tb" => 1000 * 1000 * 1000 * 1000,
+            "kib" => 1 << 10,
+            "mib" => 1 << 20,
+            "gib" => 1 << 30,
+            "tib" => 1 << 40,
+            "k" | "m" | "g" | "t" => {
+                let unit = unit.trim().to_uppercase();
+                return Err(format!("write {number}{unit}B or {number}{unit}iB"));
+            }
+            _ => return Err("write a size such as 8GB or 512MiB".into()),
+        };
+        let bytes = match number.parse::<u64>() {
+            Ok(whole) => whole.checked_mul(factor),
+            Err(_) => number
+                .parse::<f64>()
+                .ok()
+                .map(|x| x * factor as f64)
+                .filter(|x| (0.0..u64::MAX as f64).contains(x))
+                .map(|x| x as u64),
+        };
+        match bytes {
+            Some(0) => Err("the size must be above zero".into()),
+            Some(bytes) => Ok(Bytes(bytes)),
+            None => Err("write a size such as 8GB or 512MiB".into()),
+        }
+    }
+}
+
+/// The whole command line as clap's description, for completions and the manual page.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(arguments: &str) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(arguments.split(' '))
+    }
+
+    fn check_error(arguments: &str, expected: &str) {
+        let error = parse(arguments).expect_err("a usage error");
+        assert_eq!(error.exit_code(), 2, "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+
+    #[test]
+    fn the_description_is_consistent() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn a_run_takes_all_its_options() {
+        let cli = parse(
+            "gyre run a.toml --set a.b=1 --set c=d=e --threads 2 --memory 8GB --seed 7 --force -vv --log-format json",
+        )
+        .expect("a valid command line");
+        assert_eq!(cli.logging.verbose, 2);
+        assert_eq!(cli.logging.log_format, LogFormat::Json);
+        let Command::Run(run) = cli.command else {
+            panic!("run was asked for");
+        };
+        assert!(run.force);
+        assert_eq!(run.pipeline.path, PathBuf::from("a.toml"));
+        assert_eq!(run.pipeline.set, ["a.b=1", "c=d=e"]);
+        assert_eq!(run.pipeline.threads, NonZeroUsize::new(2));
+        assert_eq!(run.pipeline.memory, Some(Bytes(8_000_000_000)));
+        assert_eq!(run.pipeline.seed, Some(7));
+    }
+
+    #[test]
+    fn global_options_stand_before_or_after_the_command() {
+        assert!(parse("gyre -q plan a.toml").expect("valid").logging.quiet);
+        let cli = parse("gyre plan a.toml --json -q").expect("valid");
+        assert!(matches!(
+            cli.command,
+            Command::Plan(Plan { json: true, .. })
+        ));
+    }
+
+    #[test]
+    fn wrong_usage_exits_with_2() {
+        check_error("gyre", "Usage");
+        check_error("gyre rum a.toml", "run");
+        check_error("gyre run", "PIPELINE");
+        check_error("gyre run a.toml --threads 0", "--threads");
+        check_error("gyre run a.toml --memory 8G", "8GB or 8GiB");
+        check_error("gyre check a.toml --force", "--force");
+        check_error("gyre run a.toml -q -v", "cannot be used with");
+    }
+
+    #[test]
+    fn sizes_know_their_units() {
+        let bytes = |t: &str| t.parse::<Bytes>().map(|b| b.0);
+        assert_eq!(bytes("1000000"), Ok(1_000_000));
+        assert_eq!(bytes("512MiB"), Ok(512 << 20));
+        assert_eq!(bytes("1.5 kb"), Ok(1500));
+        assert_eq!(bytes("2tib"), Ok(2 << 40));
+        for wrong in [
+            "",
+            "GB",
+            "-1GB",
+            "1.2.3GB",
+            "8 apples",
+            "0",
+            "0.1B",
+            "99999999TB",
+        ] {
+            assert!(bytes(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn completions_and_manual_page_can_be_made() {
+        let mut script = Vec::new();
+        clap_complete::generate(
+            clap_complete::Shell::Bash,
+            &mut command(),
+            "gyre",
+            &mut script,
+        );
+        let mut page = Vec::new();
+        clap_mangen::Man::new(command())
+            .render(&mut page)
+            .expect("writing to memory works");
+        assert!(!script.is_empty() && !page.is_empty());
+    }
+}

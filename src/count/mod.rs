@@ -1,0 +1,148 @@
+//! Batches of rows → integer transition counts, one sparse matrix a partition and lag (coherence §3.1).
+//!
+//! In: batches with the columns of a `Layout` in its order. Out: `Counted`. Each stream of batches has a `Worker`; where one
+//! stream ends inside a trajectory and the next goes on with it, `finish` sews the two together, so that each pair is counted once.
+//! Streams are first taken to be ordered by (partition, trajectory, time) as most files are; a row that breaks the order stops
+//! the count with `Stop::Unsorted`, and the caller sorts.
+
+mod finish;
+mod keys;
+mod matrix;
+mod states;
+mod tally;
+mod time;
+mod walk;
+mod worker;
+
+pub use finish::finish;
+pub use matrix::{Counts, Values};
+pub use states::{StateColumns, StateTable, describe};
+pub use time::is_time;
+pub use walk::Step;
+pub use worker::Worker;
+
+use crate::error::Error;
+use arrow::array::ArrayRef;
+use arrow::datatypes::{DataType, Field};
+use std::collections::BTreeMap;
+
+/// The columns that counting reads, in the order in which batches must bring them: partition keys, then those of the evidence,
+/// then the given partitions.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Layout {
+    pub partition: Vec<Field>,
+    pub evidence: Evidence,
+    /// Columns that name the set of a row's (source) state.
+    pub given: Vec<Field>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Evidence {
+    /// Columns: trajectory keys, time, state.
+    Trajectories { trajectory: Vec<Field>, time: Field, state: StateColumns, lags: Vec<Step>, strided: bool },
+    /// Columns: source, target, measure (unless each row weighs one).
+    Pairs { source: StateColumns, target: StateColumns, measure: Measure },
+}
+
+/// What a row of pairs weighs.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Measure {
+    One,
+    Count(Field),
+    Weight(Field),
+}
+
+impl Layout {
+    /// Every column in order.
+    pub fn fields(&self) -> Vec<Field> {
+        let state = |s: &StateColumns| {
+            let bins = s.bins.iter().map(|(name, _)| Field::new(name, DataType::Float64, true));
+            s.keys.iter().cloned().chain(bins).collect::<Vec<_>>()
+        };
+        let mut fields = self.partition.clone();
+        match &self.evidence {
+            Evidence::Trajectories { trajectory, time, state: s, .. } => {
+                fields.extend(trajectory.iter().cloned());
+                fields.push(time.clone());
+                fields.extend(state(s));
+            }
+            Evidence::Pairs { source, target, measure } => {
+                fields.extend(state(source));
+                fields.extend(state(target));
+                if let Measure::Count(field) | Measure::Weight(field) = measure {
+                    fields.push(field.clone());
+                }
+            }
+        }
+        fields.extend(self.given.iter().cloned());
+        fields
+    }
+
+    /// How many leading columns order the rows: partition keys, trajectory keys and time.
+    pub fn n_order(&self) -> usize {
+        match &self.evidence {
+            Evidence::Trajectories { trajectory, .. } => self.partition.len() + trajectory.len() + 1,
+            Evidence::Pairs { .. } => 0,
+        }
+    }
+
+    /// Number of matrices a partition has.
+    pub fn n_lags(&self) -> usize {
+        match &self.evidence {
+            Evidence::Trajectories { lags, .. } => lags.len(),
+            Evidence::Pairs { .. } => 1,
+        }
+    }
+}
+
+/// Rows that could not be an end of a transition, by reason.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Dropped(pub BTreeMap<&'static str, u64>);
+
+impl Dropped {
+    fn add(&mut self, reason: &'static str, rows: u64) {
+        if rows > 0 {
+            *self.0.entry(reason).or_default() += rows;
+        }
+    }
+}
+
+/// Why a count stopped.
+#[derive(Debug)]
+pub enum Stop {
+    /// Rows are not ordered by (partition, trajectory, time): sort them and count again.
+    Unsorted,
+    /// Integer states are no small ids: look them up and count again.
+    WideStates,
+    Failed(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(e: Error) -> Stop {
+        Stop::Failed(e)
+    }
+}
+
+/// How to read the streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mode {
+    /// The rows of all streams are known to be ordered, by sorting.
+    pub sorted: bool,
+    /// Integer states are taken as ids.
+    pub direct: bool,
+}
+
+/// All transition counts of a run.
+pub struct Counted {
+    /// The partition keys of partition 0, 1, … as columns, ascending; no columns without `partition_by`, and then one partition.
+    pub partitions: Vec<ArrayRef>,
+    pub n_partitions: usize,
+    pub sources: StateTable,
+    pub targets: StateTable,
+    /// One matrix a partition and lag, ordered by partition, then lag; empty ones included.
+    pub counts: Vec<Counts>,
+    /// For each given partition, its labels in ascending order: label k is set k.
+    pub labels: Vec<ArrayRef>,
+    pub rows: u64,
+    pub dropped: Dropped,
+}

@@ -1,0 +1,78 @@
+//! The record of a run: what was read, counted, fitted and written, how long it took, and from what it was made.
+
+use crate::read::InputFile;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// `runs/<id>.json`. Times and memory stand here and nowhere else, so that the tables do not depend on them.
+#[derive(Debug, Clone, Serialize)]
+pub struct RunRecord {
+    pub schema: u32,
+    pub id: String,
+    pub gyre: &'static str,
+    pub pipeline: String,
+    pub plan: String,
+    pub seed: u64,
+    pub threads: usize,
+    pub started: String,
+    pub finished: String,
+    pub seconds: BTreeMap<&'static str, f64>,
+    pub peak_memory_bytes: Option<u64>,
+    /// Input files by table.
+    pub inputs: BTreeMap<String, Vec<InputFile>>,
+    pub rows_read: u64,
+    /// Rows that could not be an end of a transition, by reason.
+    pub rows_dropped: BTreeMap<&'static str, u64>,
+    pub transitions: f64,
+    /// The labels of given partitions: label k is set k.
+    pub labels: BTreeMap<String, Vec<String>>,
+    pub models: Vec<ModelRecord>,
+    pub failures: Vec<Failure>,
+    /// Rows of each table.
+    pub tables: BTreeMap<&'static str, u64>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct ModelRecord {
+    pub partition: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lag: Option<String>,
+    pub sources: usize,
+    pub targets: usize,
+    pub nonzeros: usize,
+    pub transitions: f64,
+    pub fits: Vec<FitRecord>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct FitRecord {
+    pub name: String,
+    pub method: &'static str,
+    pub rank: usize,
+    pub seed: u64,
+    pub converged: bool,
+    pub iterations: usize,
+    pub restarts: usize,
+    pub empty_states: usize,
+    pub log_likelihood: f64,
+    pub reference_log_likelihood: f64,
+    pub coherence: f64,
+    pub objective: f64,
+    pub singular_values: Vec<f64>,
+    pub source_sizes: Vec<usize>,
+    pub seconds: f64,
+}
+
+/// A partition (and lag) that could not be fitted.
+#[derive(Debug, Clone, Serialize)]
+pub struct Failure {
+    pub partition: String,
+    pub message: String,
+}
+
+/// The largest resident set of this process so far, where the system tells.
+pub fn peak_memory_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|l| l.starts_with("VmHWM:"))?;
+    Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? * 1024)
+}

@@ -1,0 +1,458 @@
+//! Tall and narrow dense blocks: the few products that a block Krylov method needs, in a fixed order of summation.
+//!
+//! In: a basis of `K = panels · width` columns over `n` rows, kept as *panels*, each an `n × width` row-major slice; small
+//! matrices are row-major slices. Out: the same. A width is 1, 2, 4, 8 or 16, so that the compiler unrolls and vectorises.
+//!
+//! Rows are cut into fixed blocks, block sums are added in order, so no digit depends on the number of threads.
+
+use faer::dyn_stack::{MemBuffer, MemStack};
+use faer::linalg::{evd, svd};
+use faer::{Mat, Par};
+use multiversion::multiversion;
+use rand::{Rng, RngExt};
+use rayon::prelude::*;
+use std::ops::Range;
+
+/// Rows that are summed one after another: fixed, because it decides the rounding. A block of a panel stays in the L2 cache.
+const ROWS: usize = 1024;
+
+/// A direction shorter than this, beside an operator of norm one, is rounding and nothing else.
+pub const NOTHING: f64 = 1e-13;
+
+/// A pass of Gram–Schmidt is the last if it keeps at least this share of every squared length. Much less will not do: what one
+/// pass leaves along the basis grows by the loss of length, and from panel to panel it would grow like a power of it.
+const ENOUGH: f64 = 0.5;
+
+/// `VᵀW` (`K × width`), for a basis `panels` = V and one panel `w` = W.
+pub fn project<P: AsRef<[f64]> + Sync>(panels: &[P], width: usize, w: &[f64]) -> Vec<f64> {
+    let parts: Vec<Vec<f64>> = w
+        .par_chunks(ROWS * width)
+        .enumerate()
+        .map(|(block, w)| {
+            let start = block * ROWS * width;
+            panels
+                .iter()
+                .flat_map(|v| inner(width, &v.as_ref()[start..start + w.len()], w))
+                .collect()
+        })
+        .collect();
+    let mut sum = vec![0.0; panels.len() * width * width];
+    for part in parts {
+        for (s, p) in sum.iter_mut().zip(part) {
+            *s += p;
+        }
+    }
+    sum
+}
+
+/// W ← W − VC for `coefficients` = C (`K × width`).
+pub fn subtract<P: AsRef<[f64]> + Sync>(
+    panels: &[P],
+    width: usize,
+    coefficients: &[f64],
+    w: &mut [f64],
+) {
+    assert_eq!(coefficients.len(), panels.len() * width * width);
+    let negative: Vec<f64> = coefficients.iter().map(|c| -c).collect();
+    w.par_chunks_mut(ROWS * width)
+        .enumerate()
+        .for_each(|(block, w)| {
+            let start = block * ROWS * width;
+            for (v, c) in panels.iter().zip(negative.chunks_exact(width * width)) {
+                add_product(width, &v.as_ref()[start..start + w.len()], c, w);
+            }
+        });
+}
+
+/// V ← VS in place, for `s` = S (`K × kept`, row-major, `kept` a multiple of the width): the first panels become the product,
+/// the others are left as they were.
+pub fn rotate(panels: &mut [Vec<f64>], width: usize, s: &[f64], kept: usize) {
+    let k = panels.len() * width;
+    assert!(s.len() == k * kept && kept.is_multiple_of(width) && kept <= k);
+    let tile = width * width;
+    let tiles_out = kept / width;
+    // The coefficients, one width × width tile after another, for each panel out and each panel in.
+    let tiles: Vec<f64> = (0..tiles_out * panels.len() * tile)
+        .map(|at| {
+            let (out, rest) = (at / (panels.len() * tile), at % (panels.len() * tile));
+            let (row, column) = (rest / width, rest % width);
+            s[row * kept + out * width + column]
+        })
+        .collect();
+    let n_panels = panels.len();
+    let rows = panels[0].len();
+    let mut blocks: Vec<Vec<&mut [f64]>> = (0..rows.div_ceil(ROWS * width))
+        .map(|_| Vec::with_capacity(n_panels))
+        .collect();
+    for panel in panels.iter_mut() {
+        for (block, rows) in blocks.iter_mut().zip(panel.chunks_mut(ROWS * width)) {
+            block.push(rows);
+        }
+    }
+    blocks.par_iter_mut().for_each_init(Vec::new, |out, block| {
+        out.clear();
+        out.resize(tiles_out * block[0].len(), 0.0);
+        let n = block[0].len();
+        for (out, tiles) in out
+            .chunks_exact_mut(n)
+            .zip(tiles.chunks_exact(n_panels * tile))
+        {
+            for (v, c) in block.iter().zip(tiles.chunks_exact(tile)) {
+                add_product(width, v, c, out);
+            }
+        }
+        for (v, out) in block.iter_mut().zip(out.chunks_exact(n)) {
+            v.copy_from_slice(out);
+        }
+    });
+}
+
+/// What `orthonormalise` found: the panel it was given equals `basis · along + new panel · rest`.
+pub struct Split {
+    /// `K × width`, row-major.
+    pub along: Vec<f64>,
+    /// `width × width`, row-major; a zero row for every direction that was nothing but rounding and was drawn anew.
+    pub rest: Vec<f64>,
+}
+
+/// Makes the columns of `w` orthonormal to `panels` and to each other, to rounding. Directions shorter than [`NOTHING`] are
+/// replaced by random ones. The whole must leave room: `K + width ≤ n`.
+///
+/// Classical Gram–Schmidt against the basis, then the scaled Gram matrix of the block (Stathopoulos & Wu, SIAM J. Sci.
+/// Comput. 23, 2002); again until a pass changes nothing that a rounding error could have spoilt. `near` are the panels that w
+/// is known to lie along, up to rounding: the first pass takes these alone, which saves half of the memory traffic.
+pub fn orthonormalise<P: AsRef<[f64]> + Sync>(
+    panels: &[P],
+    near: Range<usize>,
+    width: usize,
+    w: &mut [f64],
+    random: &mut impl Rng,
+) -> Split {
+    let k = panels.len() * width;
+    assert!(
+        (k + width) * width <= w.len(),
+        "there are not so many dimensions"
+    );
+    let mut along = vec![0.0; k * width];
+    let mut rest = identity(width);
+    let all = 0..panels.len();
+    let mut pass = near;
+    // Two passes are the rule and four the worst seen; the cap only says that this loop ends.
+    for _ in 0..10 {
+        let some = &panels[pass.clone()];
+        let c = project(some, width, w);
+        subtract(some, width, &c, w);
+        let along = &mut along[pass.start * width * width..][..c.len()];
+        accumulate(along, &c, &rest, width);
+
+        let gram = project(&[&*w], width, w);
+        let squares: Vec<f64> = (0..width).map(|i| gram[i * width + i]).collect();
+        let removed = |i: usize| c.iter().skip(i).step_by(width).map(|c| c * c).sum::<f64>();
+        let is_long = (0..width).all(|i| squares[i] >= ENOUGH * (squares[i] + removed(i)));
+        let length: Vec<f64> = squares.iter().map(|s| s.sqrt()).collect();
+        let inverse: Vec<f64> = length
+            .iter()
+            .map(|&l| if l > NOTHING { 1.0 / l } else { 0.0 })
+            .collect();
+        let scaled: Vec<f64> = (0..width * width)
+            .map(|at| gram[at] * inverse[at / width] * inverse[at % width])
+            .collect();
+        let (values, vectors) = symmetric_eigen(&scaled, width);
+
+        // W ← W T and rest ← T⁻¹ rest with T = D⁻¹ Q Λ^{-1/2}, T⁻¹ = Λ^{1/2} Qᵀ D. An eigenvalue at the level of rounding
+        // is raised to it: the next pass then sees the true length of that direction.
+        let mut t = vec![0.0; width * width];
+        let mut back = vec![0.0; width * width];
+        let mut drawn = Vec::new();
+        for (to, value) in values.iter().enumerate() {
+            let root = value.max(1e-16).sqrt();
+            let longest = (0..width)
+                .map(|from| (vectors[from * width + to] * length[from]).abs())
+                .fold(0.0, f64::max);
+            if root * longest <= NOTHING {
+                drawn.push(to);
+                continue;
+            }
+            for from in 0..width {
+                let q = vectors[from * width + to];
+                t[from * width + to] = q * inverse[from] / root;
+                back[to * width + from] = root * q * length[from];
+            }
+        }
+        multiply_right(width, w, &t);
+        let mut product = vec![0.0; width * width];
+        accumulate(&mut product, &back, &rest, width);
+        rest = product;
+        for &column in &drawn {
+            for row in w.chunks_exact_mut(width) {
+                row[column] = random.random_range(-1.0..1.0);
+            }
+        }
+        if pass == all && drawn.is_empty() && is_long && values[0] >= ENOUGH {
+            break;
+        }
+        pass = all.clone();
+    }
+    Split { along, rest }
+}
+
+/// Eigenvalues, ascending, and eigenvectors (columns of an `n × n` row-major matrix) of a symmetric `n × n` matrix.
+pub fn symmetric_eigen(a: &[f64], n: usize) -> (Vec<f64>, Vec<f64>) {
+    let a = Mat::from_fn(n, n, |i, j| a[i * n + j]);
+    let mut values = faer::Col::<f64>::zeros(n);
+    let mut vectors = Mat::<f64>::zeros(n, n);
+    let scratch = evd::self_adjoint_evd_scratch::<f64>(
+        n,
+        evd::ComputeEigenvectors::Yes,
+        Par::Seq,
+        Default::default(),
+    );
+    evd::self_adjoint_evd(
+        a.as_ref(),
+        values.as_mut().as_diagonal_mut(),
+        Some(vectors.as_mut()),
+        Par::Seq,
+        MemStack::new(&mut MemBuffer::new(scratch)),
+        Default::default(),
+    )
+    .expect("the entries of a symmetric eigenproblem are finite");
+    (
+        values.iter().copied().collect(),
+        (0..n * n).map(|at| vectors[(at / n, at % n)]).collect(),
+    )
+}
+
+/// The `count` leading eigenpairs of a symmetric `n × n` matrix: values, descending, and vectors (`n × count`, row-major).
+pub fn leading_eigen(a: &[f64], n: usize, count: usize) -> (Vec<f64>, Vec<f64>) {
+    let (values, vectors) = symmetric_eigen(a, n);
+    (
+        values.iter().rev().take(count).copied().collect(),
+        (0..n * count)
+            .map(|at| vectors[at / count * n + n - 1 - at % count])
+            .collect(),
+    )
+}
+
+/// Singular values, descending, with left and right vectors (columns of `n × n` row-major matrices) of an `n × n` matrix.
+pub fn square_svd(a: &[f64], n: usize) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
+    let a = Mat::from_fn(n, n, |i, j| a[i * n + j]);
+    let mut values = faer::Col::<f64>::zeros(n);
+    let mut left = Mat::<f64>::zeros(n, n);
+    let mut right = Mat::<f64>::zeros(n, n);
+    let full = svd::ComputeSvdVectors::Full;
+    let scratch = svd::svd_scratch::<f64>(n, n, full, full, Par::Seq, Default::default());
+    svd::svd(
+        a.as_ref(),
+        values.as_mut().as_diagonal_mut(),
+        Some(left.as_mut()),
+        Some(right.as_mut()),
+        Par::Seq,
+        MemStack::new(&mut MemBuffer::new(scratch)),
+        Default::default(),
+    )
+    .expect("the entries of a singular value problem are finite");
+    let rows = |m: &Mat<f64>| (0..n * n).map(|at| m[(at / n, at % n)]).collect();
+    (values.iter().copied().collect(), rows(&left), rows(&right))
+}
+
+fn identity(n: usize) -> Vec<f64> {
+    (0..n * n)
+        .map(|at| if at / n == at % n { 1.0 } else { 0.0 })
+        .collect()
+}
+
+/// out += ab, for `a` of `K × n` and `b` of `n × n`.
+fn accumulate(out: &mut [f64], a: &[f64], b: &[f64], n: usize) {
+    for (out, a) in out.chunks_exact_mut(n).zip(a.chunks_exact(n)) {
+        for (a, b) in a.iter().zip(b.chunks_exact(n)) {
+            for (out, b) in out.iter_mut().zip(b) {
+                *out += a * b;
+            }
+        }
+    }
+}
+
+fn multiply_right(width: usize, w: &mut [f64], t: &[f64]) {
+    w.par_chunks_mut(ROWS * width)
+        .for_each_init(Vec::new, |copy, w| {
+            copy.clear();
+            copy.extend_from_slice(w);
+            w.fill(0.0);
+            add_product(width, copy, t, w);
+        });
+}
+
+/// Calls a kernel compiled for the width.
+macro_rules! with_width {
+    ($width:expr, $kernel:ident($($argument:expr),*)) => {
+        match $width {
+            1 => $kernel::<1>($($argument),*),
+            2 => $kernel::<2>($($argument),*),
+            4 => $kernel::<4>($($argument),*),
+            8 => $kernel::<8>($($argument),*),
+            16 => $kernel::<16>($($argument),*),
+            width => panic!("a panel is 1, 2, 4, 8 or 16 columns wide, not {width}"),
+        }
+    };
+}
+
+fn inner(width: usize, v: &[f64], w: &[f64]) -> Vec<f64> {
+    with_width!(width, inner_of(v, w))
+}
+
+fn add_product(width: usize, v: &[f64], c: &[f64], w: &mut [f64]) {
+    with_width!(width, add_product_of(v, c, w));
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq", "x86_64+avx2"))]
+fn inner_of<const B: usize>(v: &[f64], w: &[f64]) -> Vec<f64> {
+    let mut sums = [[0.0; B]; B];
+    for (v, w) in v.as_chunks::<B>().0.iter().zip(w.as_chunks::<B>().0) {
+        for (sums, v) in sums.iter_mut().zip(v) {
+            for (sum, w) in sums.iter_mut().zip(w) {
+                *sum += v * w;
+            }
+        }
+    }
+    sums.as_flattened().to_vec()
+}
+
+/// W ← W + VC on some rows, C `B × B`.
+#[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq", "x86_64+avx2"))]
+fn add_product_of<const B: usize>(v: &[f64], c: &[f64], w: &mut [f64]) {
+    let c: &[[f64; B]] = c.as_chunks::<B>().0;
+    let c: [[f64; B]; B] = std::array::from_fn(|i| c[i]);
+    for (v, w) in v.as_chunks::<B>().0.iter().zip(w.as_chunks_mut::<B>().0) {
+        for (v, c) in v.iter().zip(&c) {
+            for (w, c) in w.iter_mut().zip(c) {
+                *w += v * c;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::SeedableRng;
+    use rand_pcg::Pcg64;
+
+    fn panel(n: usize, width: usize, seed: u64) -> Vec<f64> {
+        let mut random = Pcg64::seed_from_u64(seed);
+        (0..n * width)
+            .map(|_| random.random_range(-1.0..1.0))
+            .collect()
+    }
+
+    fn assert_orthonormal(panels: &[Vec<f64>], width: usize) {
+        for (p, w) in panels.iter().enumerate() {
+            let g = project(panels, width, w);
+            for (at, g) in g.iter().enumerate() {
+                let one = at / width == p * width + at % width;
+                assert!((g - f64::from(u8::from(one))).abs() < 1e-13, "{at}: {g}");
+            }
+        }
+    }
+
+    // V = [ 1 2 ]   W = [ 1 4 ]
+    //     [ 0 3 ]       [ 0 1 ]
+    #[test]
+    fn the_products_are_those_worked_out_by_hand() {
+        let v = vec![1.0, 2.0, 0.0, 3.0];
+        let w = vec![1.0, 4.0, 0.0, 1.0];
+        // VᵀW = [1·1 + 0·0, 1·4 + 0·1; 2·1 + 3·0, 2·4 + 3·1].
+        assert_eq!(project(&[&v], 2, &w), [1.0, 4.0, 2.0, 11.0]);
+        let mut rest = w.clone();
+        // V · [1 0; 1 1] = [3 2; 3 3].
+        subtract(&[&v], 2, &[1.0, 0.0, 1.0, 1.0], &mut rest);
+        assert_eq!(rest, [-2.0, 2.0, -3.0, -2.0]);
+        let mut panels = vec![v, w];
+        // [V W] · (the third column, then the second) = [1 2; 0 3].
+        let s = [0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0];
+        rotate(&mut panels, 2, &s, 2);
+        assert_eq!(panels[0], [1.0, 2.0, 0.0, 3.0]);
+    }
+
+    #[test]
+    fn a_split_gives_the_panel_back() {
+        for width in [1, 2, 4, 8, 16] {
+            let n = 3000;
+            let mut random = Pcg64::seed_from_u64(1);
+            let mut first = panel(n, width, 2);
+            orthonormalise::<Vec<f64>>(&[], 0..0, width, &mut first, &mut random);
+            let original = panel(n, width, 3);
+            let mut second = original.clone();
+            let split = orthonormalise(&[&first], 0..1, width, &mut second, &mut random);
+            let negative: Vec<f64> = split.rest.iter().map(|r| -r).collect();
+            let mut sum = vec![0.0; n * width];
+            subtract(&[&second], width, &negative, &mut sum);
+            let negative: Vec<f64> = split.along.iter().map(|r| -r).collect();
+            subtract(&[&first], width, &negative, &mut sum);
+            for (a, b) in sum.iter().zip(&original) {
+                assert!((a - b).abs() < 1e-13);
+            }
+            assert_orthonormal(&[first, second], width);
+        }
+    }
+
+    #[test]
+    fn lost_directions_are_drawn_anew() {
+        let (n, width) = (50, 4);
+        let mut random = Pcg64::seed_from_u64(1);
+        let mut first = panel(n, width, 2);
+        orthonormalise::<Vec<f64>>(&[], 0..0, width, &mut first, &mut random);
+        // Columns: zero, one of the basis, one new, the new one again but for 1e-9.
+        let other = panel(n, width, 3);
+        let mut w: Vec<f64> = (0..n)
+            .flat_map(|i| {
+                let new = other[i * width];
+                [
+                    0.0,
+                    first[i * width],
+                    new,
+                    new + 1e-9 * other[i * width + 1],
+                ]
+            })
+            .collect();
+        let split = orthonormalise(&[&first], 0..1, width, &mut w, &mut random);
+        let rows: f64 = split
+            .rest
+            .chunks_exact(width)
+            .map(|r| r[0].abs() + r[1].abs())
+            .sum();
+        assert!(rows < 1e-12, "nothing is left of the first two columns");
+        assert_orthonormal(&[first, w], width);
+        let mut nothing = vec![0.0; n * width];
+        orthonormalise::<Vec<f64>>(&[], 0..0, width, &mut nothing, &mut random);
+        assert_orthonormal(&[nothing], width);
+    }
+
+    #[test]
+    fn the_last_digit_does_not_depend_on_threads() {
+        let run = |threads| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+            pool.unwrap().install(|| {
+                let mut random = Pcg64::seed_from_u64(1);
+                let first = panel(10_000, 4, 2);
+                let mut second = panel(10_000, 4, 3);
+                let split = orthonormalise(&[first], 0..1, 4, &mut second, &mut random);
+                (second, split.along, split.rest)
+            })
+        };
+        assert!(run(1) == run(5));
+    }
+
+    #[test]
+    fn small_decompositions_are_in_order() {
+        // [ 2 1 ] has eigenvalues 1 and 3, vectors (1, ∓1)/√2.
+        // [ 1 2 ]
+        let (values, vectors) = symmetric_eigen(&[2.0, 1.0, 1.0, 2.0], 2);
+        assert!((values[0] - 1.0).abs() < 1e-15 && (values[1] - 3.0).abs() < 1e-15);
+        assert!((vectors[1].abs() - 0.5f64.sqrt()).abs() < 1e-15);
+        assert_eq!(leading_eigen(&[2.0, 1.0, 1.0, 2.0], 2, 1).0, values[1..]);
+        let (values, left, right) = square_svd(&[0.0, 2.0, 1.0, 0.0], 2);
+        assert!((values[0] - 2.0).abs() < 1e-15 && (values[1] - 1.0).abs() < 1e-15);
+        assert!((left[0] * right[2] - 1.0).abs() < 1e-15);
+        assert_eq!(square_svd(&[0.0; 9], 3).0, [0.0; 3]);
+    }
+}

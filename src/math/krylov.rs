@@ -1,0 +1,656 @@
+//! Truncated singular value decomposition of P̃ = D_q^{-1/2} P D_p^{1/2}, P̃_ij = N_ij / √(N_i· N_·j) (coherence (5)).
+//!
+//! In: the counts N (m targets × n sources) as shards, the rank r, a tolerance and a seed. Out: the r leading triplets of P̃,
+//! values in descending order, left vectors (m × r) and right vectors (n × r), and the residuals of just these vectors.
+//! P̃ is never stored: a product scales, gathers rows of N and scales again.
+//!
+//! Method: block Lanczos with thick restarts (`lanczos`) on the Gram operator G = P̃ᵀP̃, or P̃P̃ᵀ if that is smaller. Its Krylov
+//! space is that of Golub–Kahan–Lanczos at half of the memory and of the orthogonalisation. A Rayleigh–Ritz step with P̃ itself
+//! ends it (P̃V = UR panel by panel, then the dense SVD of R), which gives small values back the digits that σ² had lost.
+//! It starts from √p, the right vector of σ₁ = 1. Where the smaller side has a few hundred states only, G is formed.
+//!
+//! *When it stops.* A Ritz pair (θ, v) of G has ρ = ‖Gv − θv‖; with σ = √θ, u = P̃v/σ it gives ‖P̃v − σu‖ = 0 and
+//! ‖P̃ᵀu − σv‖ = ρ/σ. The value is off by at most (ρ/σ)²/γ and the vector by an angle of at most (ρ/σ)/γ, where γ is the gap to
+//! the rest of the spectrum. The test is ρ ≤ 100 · tolerance · θ, so residuals of 1e-8 σ for a tolerance of 1e-10. Then vectors
+//! are good to 1e-7 at a gap of σ/10, and values to 1e-10 at any gap above 1e-6 σ. Values closer together than that move
+//! together: what counts for them is the gap behind their cluster. All residuals are measured again on what is returned.
+//!
+//! *Small values.* Below about 1e-7 the vectors are only as good as the rounding of σ² lets them be, and a value that should be
+//! zero can come out as large as 1e-8 if it has neighbours in between; exact zeros among large values are zero to rounding.
+
+use crate::math::csr::Csr;
+use crate::math::{dense, lanczos};
+use crate::runner::Runner;
+use crate::shard::Shards;
+use rand::SeedableRng;
+use rand_pcg::Pcg64;
+use rayon::prelude::*;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Options {
+    /// Number r of leading triplets, `1 ≤ r ≤ min(m, n)`.
+    pub rank: usize,
+    /// Wanted relative accuracy of the singular values, 1e-10 unless there is a reason; see the head of this file.
+    pub tolerance: f64,
+    /// Products of P̃ or P̃ᵀ with one vector after which the iteration stops, converged or not.
+    pub max_products: usize,
+    pub seed: u64,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Triplets {
+    /// σ, r values, descending.
+    pub values: Vec<f64>,
+    /// m × r, row-major, orthonormal columns.
+    pub left: Vec<f64>,
+    /// n × r, row-major, orthonormal columns; of each column the first entry of largest magnitude is positive.
+    pub right: Vec<f64>,
+    /// max(‖P̃v − σu‖, ‖P̃ᵀu − σv‖) of each triplet.
+    pub residuals: Vec<f64>,
+    /// Products of P̃ or P̃ᵀ with one vector.
+    pub products: usize,
+    pub restarts: usize,
+    /// Whether every residual passed the test.
+    pub converged: bool,
+}
+
+/// With so few states a Krylov space would soon be the whole space: G is formed instead.
+const WHOLE: usize = 300;
+
+/// P̃ itself is decomposed, without the detour over G, if it has no more entries than this.
+const TINY: usize = 1 << 18;
+
+/// Wanted residual ‖P̃ᵀu − σv‖ relative to σ, for a tolerance of one on the values.
+const RESIDUAL: f64 = 100.0;
+
+/// The r leading singular triplets of P̃.
+pub fn leading<R: Runner>(runner: &R, shards: &Shards, options: &Options) -> Triplets {
+    let (m, n) = (shards.n_targets, shards.n_sources);
+    let rank = options.rank;
+    assert!(
+        1 <= rank && rank <= m.min(n),
+        "the rank is between 1 and min(m, n)"
+    );
+    let inverse_roots = |totals: &[f64]| totals.iter().map(|t| 1.0 / t.sqrt()).collect();
+    let (source_scale, target_scale) = (
+        inverse_roots(&shards.source_total),
+        inverse_roots(&shards.target_total),
+    );
+    // The Gram operator acts on the smaller side; `transposed` swaps the names back at the end.
+    let transposed = m < n;
+    let (forward, backward, domain_scale, image_scale, domain_total) = if transposed {
+        (
+            &shards.by_source,
+            &shards.by_target,
+            target_scale,
+            source_scale,
+            &shards.target_total,
+        )
+    } else {
+        (
+            &shards.by_target,
+            &shards.by_source,
+            source_scale,
+            target_scale,
+            &shards.source_total,
+        )
+    };
+    let mut operator = Operator {
+        runner,
+        forward,
+        backward,
+        domain_scale,
+        image_scale,
+        scaled: Vec::new(),
+        middle: Vec::new(),
+        products: 0,
+    };
+    let mut random = Pcg64::seed_from_u64(options.seed);
+    let dimensions = operator.domain_scale.len();
+    let space = if dimensions <= WHOLE.max(lanczos::smallest_dimension(rank)) {
+        whole_space(&mut operator, rank)
+    } else {
+        let start: Vec<f64> = domain_total
+            .iter()
+            .map(|t| (t / shards.total).sqrt())
+            .collect();
+        let wanted = lanczos::Options {
+            wanted: rank,
+            residual: RESIDUAL * options.tolerance,
+            max_products: options.max_products / 2,
+        };
+        let apply = |x: &[f64], out: &mut [f64]| operator.gram(x, lanczos::WIDTH, out);
+        let ritz = lanczos::leading(apply, &start, &wanted, &mut random);
+        Space {
+            panels: ritz.panels,
+            width: lanczos::WIDTH,
+            restarts: ritz.restarts,
+            converged: ritz.converged,
+        }
+    };
+    finish(operator, space, options, transposed, &mut random)
+}
+
+/// P̃ (or P̃ᵀ) as an operator on panels, with the buffers of its products.
+struct Operator<'a, R> {
+    runner: &'a R,
+    /// Rows are the image, columns the domain.
+    forward: &'a [Csr],
+    /// Rows are the domain, columns the image.
+    backward: &'a [Csr],
+    /// 1/√ of the totals of the domain.
+    domain_scale: Vec<f64>,
+    /// 1/√ of the totals of the image.
+    image_scale: Vec<f64>,
+    scaled: Vec<f64>,
+    middle: Vec<f64>,
+    products: usize,
+}
+
+impl<R: Runner> Operator<'_, R> {
+    /// P̃x, for x with `width` columns.
+    fn forward(&mut self, x: &[f64], width: usize) -> Vec<f64> {
+        let mut out = vec![0.0; self.image_scale.len() * width];
+        scale(x, &self.domain_scale, width, &mut self.scaled);
+        gather(
+            self.runner,
+            self.forward,
+            &self.scaled,
+            width,
+            &mut out,
+            |i| self.image_scale[i],
+        );
+        self.products += width;
+        out
+    }
+
+    /// P̃ᵀy, for y with `width` columns.
+    fn backward(&mut self, y: &[f64], width: usize) -> Vec<f64> {
+        let mut out = vec![0.0; self.domain_scale.len() * width];
+        scale(y, &self.image_scale, width, &mut self.scaled);
+        gather(
+            self.runner,
+            self.backward,
+            &self.scaled,
+            width,
+            &mut out,
+            |j| self.domain_scale[j],
+        );
+        self.products += width;
+        out
+    }
+
+    /// out = P̃ᵀP̃x.
+    fn gram(&mut self, x: &[f64], width: usize, out: &mut [f64]) {
+        self.middle.resize(self.image_scale.len() * width, 0.0);
+        scale(x, &self.domain_scale, width, &mut self.scaled);
+        gather(
+            self.runner,
+            self.forward,
+            &self.scaled,
+            width,
+            &mut self.middle,
+            |i| self.image_scale[i] * self.image_scale[i],
+        );
+        gather(self.runner, self.backward, &self.middle, width, out, |j| {
+            self.domain_scale[j]
+        });
+        self.products += 2 * width;
+    }
+}
+
+fn scale(x: &[f64], scales: &[f64], width: usize, out: &mut Vec<f64>) {
+    out.resize(x.len(), 0.0);
+    let rows = 4096;
+    out.par_chunks_mut(rows * width)
+        .zip(x.par_chunks(rows * width))
+        .zip(scales.par_chunks(rows))
+        .for_each(|((out, x), scales)| {
+            let rows = out.chunks_exact_mut(width).zip(x.chunks_exact(width));
+            for ((out, x), scale) in rows.zip(scales) {
+                for (out, x) in out.iter_mut().zip(x) {
+                    *out = x * scale;
+                }
+            }
+        });
+}
+
+/// out = diag(scale) · N · x for the rows of `shards`.
+fn gather<R: Runner>(
+    runner: &R,
+    shards: &[Csr],
+    x: &[f64],
+    width: usize,
+    out: &mut [f64],
+    scale: impl Fn(usize) -> f64 + Sync,
+) {
+    runner.rows(shards, width, out, |shard, out| {
+        shard.multiply(x, width, out);
+        for (row, out) in shard.rows().zip(out.chunks_exact_mut(width)) {
+            let scale = scale(row);
+            for out in out {
+                *out *= scale;
+            }
+        }
+    });
+}
+
+/// Orthonormal panels of the domain whose leading columns span the wanted right vectors, and how they were found.
+struct Space {
+    panels: Vec<Vec<f64>>,
+    width: usize,
+    restarts: usize,
+    converged: bool,
+}
+
+/// The eigenvectors of G itself, where the domain is small: all of them if P̃ is tiny, so that nothing is lost by squaring.
+fn whole_space<R: Runner>(operator: &mut Operator<R>, rank: usize) -> Space {
+    let n = operator.domain_scale.len();
+    let is_tiny = n * operator.image_scale.len() <= TINY;
+    let (width, kept) = [8, 4, 2, 1]
+        .into_iter()
+        .map(|w| (w, if is_tiny { n } else { rank.next_multiple_of(w) }))
+        .find(|(w, kept)| kept.is_multiple_of(*w) && *kept <= n)
+        .expect("a width of one divides everything");
+    let mut gram = vec![0.0; n * n];
+    let mut unit = vec![0.0; n * width];
+    let mut product = vec![0.0; n * width];
+    for first in (0..n).step_by(width) {
+        let columns = width.min(n - first);
+        unit.fill(0.0);
+        for j in 0..columns {
+            unit[(first + j) * width + j] = 1.0;
+        }
+        operator.gram(&unit, width, &mut product);
+        for (gram, product) in gram.chunks_exact_mut(n).zip(product.chunks_exact(width)) {
+            gram[first..first + columns].copy_from_slice(&product[..columns]);
+        }
+    }
+    let (_, vectors) = dense::leading_eigen(&gram, n, kept);
+    let panels = (0..kept / width)
+        .map(|p| {
+            let rows = vectors.chunks_exact(kept);
+            rows.flat_map(|row| &row[p * width..][..width])
+                .copied()
+                .collect()
+        })
+        .collect();
+    Space {
+        panels,
+        width,
+        restarts: 0,
+        converged: true,
+    }
+}
+
+/// Rayleigh–Ritz with P̃ on the span of the panels, then the residuals of what is returned.
+fn finish<R: Runner>(
+    mut operator: Operator<R>,
+    space: Space,
+    options: &Options,
+    transposed: bool,
+    random: &mut Pcg64,
+) -> Triplets {
+    let (rank, width) = (options.rank, space.width);
+    let mut domain = space.panels;
+    let k = domain.len() * width;
+
+    // P̃V = UR. The columns of P̃V come in descending order of length, so those that vanish come last, and the random vectors
+    // that stand for them are orthogonal to the whole range of P̃: left vectors of zero.
+    let mut image: Vec<Vec<f64>> = Vec::with_capacity(domain.len());
+    let mut r = vec![0.0; k * k];
+    for (p, v) in domain.iter().enumerate() {
+        let mut u = operator.forward(v, width);
+        let split = dense::orthonormalise(&image, 0..p, width, &mut u, random);
+        let rows = split.along.chunks(width).chain(split.rest.chunks(width));
+        for (r, row) in r.chunks_exact_mut(k).zip(rows) {
+            r[p * width..][..width].copy_from_slice(row);
+        }
+        image.push(u);
+    }
+    let (values, left, right) = dense::square_svd(&r, k);
+    dense::rotate(&mut image, width, &left, k);
+    dense::rotate(&mut domain, width, &right, k);
+    let wanted = rank.div_ceil(width);
+    image.truncate(wanted);
+    domain.truncate(wanted);
+
+    let mut residuals = Vec::with_capacity(wanted * width);
+    for (p, (u, v)) in image.iter_mut().zip(&mut domain).enumerate() {
+        let signs = signs(if transposed { u } else { v }, width);
+        for panel in [&mut *u, &mut *v] {
+            for row in panel.chunks_exact_mut(width) {
+                for (x, s) in row.iter_mut().zip(&signs) {
+                    *x *= s;
+                }
+            }
+        }
+        let sigma = &values[p * width..][..width];
+        let forward = distances(&operator.forward(v, width), u, sigma);
+        let backward = distances(&operator.backward(u, width), v, sigma);
+        residuals.extend(forward.iter().zip(&backward).map(|(f, b)| f.max(*b)));
+    }
+    residuals.truncate(rank);
+    // σ₁ = 1, so this is the test on the largest values; twice, because the measured residual is not the predicted one.
+    let largest = 2.0 * (RESIDUAL * options.tolerance).max(dense::NOTHING);
+    let converged = space.converged && residuals.iter().all(|r| *r <= largest);
+
+    let (image, domain) = (unpanel(&image, width, rank), unpanel(&domain, width, rank));
+    let (left, right) = if transposed {
+        (domain, image)
+    } else {
+        (image, domain)
+    };
+    Triplets {
+        values: values[..rank].to_vec(),
+        left,
+        right,
+        residuals,
+        products: operator.products,
+        restarts: space.restarts,
+        converged,
+    }
+}
+
+/// For every column the sign of its first entry whose magnitude is the largest, up to a part in a million: where many entries
+/// are equal in theory, rounding must not choose among them.
+fn signs(panel: &[f64], width: usize) -> Vec<f64> {
+    (0..width)
+        .map(|column| {
+            let entries = || panel.iter().skip(column).step_by(width);
+            let largest = entries().fold(0.0, |a: f64, x| a.max(x.abs()));
+            let first = entries().find(|x| x.abs() >= (1.0 - 1e-6) * largest);
+            first.map_or(1.0, |x| x.signum())
+        })
+        .collect()
+}
+
+/// ‖a_k − σ_k b_k‖ for every column k.
+fn distances(a: &[f64], b: &[f64], sigma: &[f64]) -> Vec<f64> {
+    let width = sigma.len();
+    (0..width)
+        .map(|k| {
+            crate::math::sum::terms(a.len() / width, |i| {
+                let d = a[i * width + k] - sigma[k] * b[i * width + k];
+                d * d
+            })
+            .sqrt()
+        })
+        .collect()
+}
+
+/// The first `rank` columns of the panels as one row-major matrix.
+fn unpanel(panels: &[Vec<f64>], width: usize, rank: usize) -> Vec<f64> {
+    let n = panels[0].len() / width;
+    let mut out = vec![0.0; n * rank];
+    out.par_chunks_mut(rank).enumerate().for_each(|(i, row)| {
+        for (p, row) in row.chunks_mut(width).enumerate() {
+            row.copy_from_slice(&panels[p][i * width..][..row.len()]);
+        }
+    });
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::math::csr::Values;
+    use crate::runner::Local;
+    use rand::RngExt;
+
+    /// Shards of the counts `n(target, source)` that are not zero, with the rows of P̃ for comparison.
+    fn shards(m: usize, n: usize, shard_nnz: usize, count: impl Fn(usize, usize) -> u32) -> Shards {
+        let mut list = (Vec::new(), Vec::new(), Vec::new());
+        for j in 0..n {
+            for i in 0..m {
+                let c = count(i, j);
+                if c > 0 {
+                    list.0.push(j as u32);
+                    list.1.push(i as u32);
+                    list.2.push(c);
+                }
+            }
+        }
+        Shards::new(n, m, &list.0, &list.1, Values::Count(list.2), shard_nnz)
+    }
+
+    fn options(rank: usize) -> Options {
+        Options {
+            rank,
+            tolerance: 1e-10,
+            max_products: 100_000,
+            seed: 1,
+        }
+    }
+
+    /// A chain on a ring: one stays with probability 1/2 and steps to either side with 1/4.
+    /// P̃ = P is circulant with σ = 1/2 + 1/2 cos(2πk/n): 1, then pairs.
+    fn ring(n: usize, shard_nnz: usize) -> Shards {
+        let mut list = (Vec::new(), Vec::new(), Vec::new());
+        for j in 0..n {
+            let mut column = [((j + n - 1) % n, 1), (j, 2), ((j + 1) % n, 1)];
+            column.sort_unstable();
+            for (i, c) in column {
+                list.0.push(j as u32);
+                list.1.push(i as u32);
+                list.2.push(c);
+            }
+        }
+        Shards::new(n, n, &list.0, &list.1, Values::Count(list.2), shard_nnz)
+    }
+
+    /// ⌊random⌋ counts with about `percent` % non-zeros and a positive diagonal, m × n.
+    fn random(m: usize, n: usize, percent: u32, seed: u64) -> Shards {
+        let mut random = Pcg64::seed_from_u64(seed);
+        let counts: Vec<u32> = (0..m * n)
+            .map(|at| {
+                let on_diagonal = at / n % n == at % n || at % n % m == at / n;
+                match random.random_range(0..100) < percent || on_diagonal {
+                    true => random.random_range(1..20),
+                    false => 0,
+                }
+            })
+            .collect();
+        shards(m, n, 1000, |i, j| counts[i * n + j])
+    }
+
+    /// All singular values of P̃ from the dense matrix, padded to a square.
+    fn dense_values(s: &Shards) -> Vec<f64> {
+        let n = s.n_targets.max(s.n_sources);
+        let mut a = vec![0.0; n * n];
+        for shard in &s.by_target {
+            for (l, i) in shard.rows().enumerate() {
+                for e in shard.span(l) {
+                    let j = shard.columns[e] as usize;
+                    let scale = (s.target_total[i] * s.source_total[j]).sqrt();
+                    a[i * n + j] = shard.values.get(e) / scale;
+                }
+            }
+        }
+        dense::square_svd(&a, n).0
+    }
+
+    fn assert_values(found: &Triplets, expected: &[f64], tolerance: f64) {
+        assert_eq!(found.values.len(), expected.len());
+        for (f, e) in found.values.iter().zip(expected) {
+            assert!(
+                (f - e).abs() <= tolerance,
+                "{:?} for {expected:?}",
+                found.values
+            );
+        }
+    }
+
+    /// Orthonormal vectors, small residuals, canonical signs.
+    fn assert_sound(s: &Shards, found: &Triplets) {
+        let r = found.values.len();
+        assert!(found.converged, "{found:?}");
+        assert!(found.values.windows(2).all(|w| w[0] >= w[1]));
+        for (vectors, n) in [(&found.left, s.n_targets), (&found.right, s.n_sources)] {
+            assert_eq!(vectors.len(), n * r);
+            for a in 0..r {
+                for b in 0..=a {
+                    let dot: f64 = vectors.chunks_exact(r).map(|v| v[a] * v[b]).sum();
+                    let expected = if a == b { 1.0 } else { 0.0 };
+                    assert!((dot - expected).abs() < 1e-12, "{a} {b}: {dot}");
+                }
+            }
+        }
+        assert!(found.residuals.iter().all(|r| *r <= 2e-8));
+        for k in 0..r {
+            let column = || found.right.chunks_exact(r).map(|v| v[k]);
+            let largest = column().fold(0.0, |a: f64, x| a.max(x.abs()));
+            assert!(column().find(|x| x.abs() >= (1.0 - 1e-6) * largest) > Some(0.0));
+        }
+    }
+
+    fn check(s: &Shards, rank: usize, expected: &[f64], tolerance: f64) {
+        let found = leading(&Local, s, &options(rank));
+        assert_values(&found, &expected[..rank], tolerance);
+        assert_sound(s, &found);
+    }
+
+    #[test]
+    fn small_random_matrices_agree_with_the_dense_decomposition() {
+        for (m, n) in [(1, 1), (2, 2), (1, 7), (7, 1), (30, 20), (20, 30), (61, 61)] {
+            let s = random(m, n, 30, (m * 100 + n) as u64);
+            let expected = dense_values(&s);
+            for rank in [1, (m.min(n) / 2).max(1), m.min(n)] {
+                check(&s, rank, &expected, 1e-12);
+            }
+        }
+    }
+
+    #[test]
+    fn larger_random_matrices_agree_with_the_dense_decomposition() {
+        // The first takes G, the others the Krylov space.
+        for (m, n) in [(900, 295), (420, 400), (400, 420)] {
+            let s = random(m, n, 2, 7);
+            let expected = dense_values(&s);
+            check(&s, 1, &expected, 1e-12);
+            check(&s, 9, &expected, 1e-12);
+            check(&s, 40, &expected, 1e-12);
+        }
+    }
+
+    #[test]
+    fn a_ring_walk_has_its_closed_form() {
+        let n = 2000;
+        let expected: Vec<f64> = (0..12)
+            .map(|k: usize| {
+                0.5 + 0.5 * (2.0 * std::f64::consts::PI * k.div_ceil(2) as f64 / n as f64).cos()
+            })
+            .collect();
+        check(&ring(n, 1000), 12, &expected, 1e-10);
+    }
+
+    #[test]
+    fn degenerate_matrices_have_their_values_at_both_sizes() {
+        for n in [12, 500] {
+            let half = n / 2;
+            let one_then_zero = [1.0, 0.0, 0.0, 0.0, 0.0];
+            let uniform = shards(n, n, 1000, |_, _| 3);
+            check(&uniform, 5, &one_then_zero, 1e-12);
+            let two_blocks = shards(n, n, 1000, |i, j| u32::from((i < half) == (j < half)));
+            check(&two_blocks, 5, &[1.0, 1.0, 0.0, 0.0, 0.0], 1e-12);
+            let permutation = shards(n, n, 1000, |i, j| u32::from((i * 7 + 3) % n == j));
+            if n % 7 != 0 {
+                check(&permutation, 5, &[1.0; 5], 1e-12);
+            }
+            let identical_rows = shards(n, n, 1000, |_, j| 1 + (j % 5) as u32);
+            check(&identical_rows, 5, &one_then_zero, 1e-12);
+            let wide = shards(half, n, 1000, |i, j| u32::from(i == j % half));
+            check(&wide, 5, &[1.0; 5], 1e-12);
+        }
+        check(&shards(1, 1, 10, |_, _| 4), 1, &[1.0], 1e-15);
+    }
+
+    #[test]
+    fn thirty_closed_groups_give_thirty_ones_then_zeros() {
+        // Groups of 20 sources and 18 targets, each of rank one; and the same at the size of coherence Example 21, ε = 0.
+        for (targets, sources) in [(18, 20), (3, 3)] {
+            let (m, n) = (30 * targets, 30 * sources);
+            let s = shards(m, n, 1000, |i, j| {
+                30 * u32::from(i / targets == j / sources)
+            });
+            let mut expected = vec![1.0; 30];
+            expected.extend([0.0; 4]);
+            check(&s, 3, &expected, 1e-12);
+            check(&s, 34, &expected, 1e-12);
+        }
+    }
+
+    #[test]
+    fn copies_of_one_chain_give_copies_of_its_values() {
+        // Eleven rings of 60 states: 1 eleven times, then 1/2 + 1/2 cos(2π/60) 22 times.
+        let (copies, size) = (11, 60);
+        let s = shards(copies * size, copies * size, 1000, |i, j| {
+            let d = (i % size + size - j % size) % size;
+            match d {
+                _ if i / size != j / size => 0,
+                0 => 2,
+                1 => 1,
+                _ => u32::from(d == size - 1),
+            }
+        });
+        let value = |k: f64| 0.5 + 0.5 * (2.0 * std::f64::consts::PI * k / size as f64).cos();
+        let mut expected = vec![1.0; 11];
+        expected.extend([value(1.0); 22]);
+        expected.extend([value(2.0); 3]);
+        check(&s, 36, &expected, 1e-10);
+    }
+
+    #[test]
+    fn the_first_vectors_are_the_roots_of_the_probabilities() {
+        let s = random(400, 350, 2, 3);
+        let found = leading(&Local, &s, &options(2));
+        for (j, v) in found.right.chunks_exact(2).enumerate() {
+            assert!((v[0] - (s.source_total[j] / s.total).sqrt()).abs() < 1e-10);
+        }
+        for (i, u) in found.left.chunks_exact(2).enumerate() {
+            assert!((u[0] - (s.target_total[i] / s.total).sqrt()).abs() < 1e-10);
+        }
+    }
+
+    #[test]
+    fn threads_and_shards_do_not_change_a_bit() {
+        let run = |threads, shard_nnz| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+            let s = ring(5000, shard_nnz);
+            pool.unwrap().install(|| {
+                leading(
+                    &Local,
+                    &s,
+                    &Options {
+                        rank: 3,
+                        tolerance: 1e-8,
+                        ..options(3)
+                    },
+                )
+            })
+        };
+        let one = run(1, usize::MAX);
+        assert!(one.restarts > 0);
+        assert!(one == run(5, 2200));
+        assert!(one == run(2, 100));
+    }
+
+    #[test]
+    fn too_few_products_are_reported() {
+        let found = leading(
+            &Local,
+            &ring(3000, 1000),
+            &Options {
+                max_products: 100,
+                ..options(5)
+            },
+        );
+        assert!(!found.converged);
+        assert!(
+            found
+                .values
+                .iter()
+                .all(|v| *v <= 1.0 + 1e-12 && v.is_finite())
+        );
+    }
+}

@@ -1,0 +1,273 @@
+//! Leading eigenvectors of a symmetric operator G with ‖G‖ ≈ 1 that is known only by its products with blocks of vectors.
+//!
+//! In: G as a function on *panels* (`n × WIDTH`, row-major, see `dense`), a first vector, how many vectors and how exact. Out:
+//! panels whose leading columns are orthonormal Ritz vectors, in descending order of their Ritz values.
+//!
+//! Block Lanczos with full orthogonalisation and thick restarts (Wu & Simon, SIAM J. Matrix Anal. Appl. 22, 2000). The basis is
+//! the `multiplied` panels V, to which G was applied, then one panel F, to which it was not. T = [V F]ᵀGV is all that is known
+//! of G: VᵀGV is the Rayleigh–Ritz matrix and ‖FᵀGVs‖ is the residual of the Ritz vector Vs. A restart replaces V by its
+//! leading Ritz vectors and keeps F, which loses nothing of either.
+//!
+//! *Multiplicity.* From a block of b random vectors a Krylov space sees min(b, multiplicity) copies of an eigenvalue. If b or
+//! more copies stand above the last wanted value there may be others. Then the wanted vectors stay and a new Krylov space,
+//! orthogonal to them, starts from b new random vectors, round after round, until the copies are fewer than the random vectors
+//! were. Where a block loses rank, random vectors replace what is missing.
+
+use crate::math::dense::{self, NOTHING};
+use rand::RngExt;
+use rand_pcg::Pcg64;
+
+/// Vectors in a panel. Four products with one sparse matrix cost about half as much again as one; wider blocks gain less than
+/// their Krylov spaces lose.
+pub const WIDTH: usize = 4;
+
+pub struct Options {
+    /// Wanted eigenvectors, at least one; see [`smallest_dimension`].
+    pub wanted: usize,
+    /// A pair has converged when ‖Gv − θv‖ ≤ `residual` · θ.
+    pub residual: f64,
+    /// Products of G with one vector after which to stop, converged or not.
+    pub max_products: usize,
+}
+
+pub struct Ritz {
+    /// `⌈wanted / WIDTH⌉` panels.
+    pub panels: Vec<Vec<f64>>,
+    pub restarts: usize,
+    pub converged: bool,
+}
+
+/// The leading Ritz vectors of G, `apply(x, out)`: out = Gx on panels, from the unit vector `start` and random vectors.
+pub fn leading(
+    mut apply: impl FnMut(&[f64], &mut [f64]),
+    start: &[f64],
+    options: &Options,
+    random: &mut Pcg64,
+) -> Ritz {
+    let n = start.len();
+    let wanted = options.wanted;
+    // Some vectors more than wanted survive a restart, so that the gap that counts lies behind them.
+    let kept = (wanted + 18).next_multiple_of(WIDTH);
+    let largest = kept + 12 * WIDTH + wanted / 2;
+    assert!(
+        1 <= wanted && smallest_dimension(wanted) <= n,
+        "the Krylov space does not fit into {n} dimensions"
+    );
+
+    let mut first = random_panel(n, random);
+    for (row, start) in first.chunks_exact_mut(WIDTH).zip(start) {
+        row[0] = *start;
+    }
+    dense::orthonormalise::<Vec<f64>>(&[], 0..0, WIDTH, &mut first, random);
+    let mut basis = vec![first];
+    let (mut multiplied, mut coupled) = (0, 0);
+    // Column j of T, as far down as it is not zero.
+    let mut columns: Vec<Vec<f64>> = Vec::new();
+    let mut spare: Vec<Vec<f64>> = Vec::new();
+    let (mut products, mut rounds, mut restarts, mut next_look) = (0, 1, 0, 0);
+    loop {
+        let mut next = spare.pop().unwrap_or_else(|| vec![0.0; n * WIDTH]);
+        apply(&basis[multiplied], &mut next);
+        products += WIDTH;
+        // G couples a panel to itself and the one before, but the first after a restart to all that were kept.
+        let near = if multiplied == coupled {
+            0
+        } else {
+            multiplied - 1
+        };
+        let near = near..basis.len();
+        let split = dense::orthonormalise(&basis, near, WIDTH, &mut next, random);
+        for j in 0..WIDTH {
+            let along = split.along.iter().skip(j).step_by(WIDTH);
+            let rest = split.rest.iter().skip(j).step_by(WIDTH);
+            columns.push(along.chain(rest).copied().collect());
+        }
+        basis.push(next);
+        multiplied += 1;
+
+        let k = multiplied * WIDTH;
+        let is_full = k >= largest;
+        let is_last = products >= options.max_products;
+        // The small eigenproblem costs k³: in a large basis, look less often.
+        if k < wanted || !(is_full || is_last || k >= next_look) {
+            continue;
+        }
+        next_look = k + k / 32;
+
+        let look = kept.min(k);
+        let (values, vectors) = ritz(&columns, k, look);
+        let coupling = coupling(&columns, k, &vectors, look);
+        let residual = |i: usize| {
+            let squares = coupling.iter().skip(i).step_by(look).map(|c| c * c);
+            squares.sum::<f64>().sqrt()
+        };
+        let is_below = |i: usize, bound: f64| residual(i) <= (bound * values[i]).max(NOTHING);
+        // In later rounds the next vectors tell whether the new Krylov space has shown the best that it contains.
+        let guarded = if rounds > 1 {
+            wanted + 2 * WIDTH
+        } else {
+            wanted
+        };
+        let converged = guarded <= look
+            && (0..wanted).all(|i| is_below(i, options.residual))
+            && (wanted..guarded).all(|i| is_below(i, 1e-4));
+        if !(converged || is_last || is_full) {
+            continue;
+        }
+
+        dense::rotate(&mut basis[..multiplied], WIDTH, &vectors, look);
+        spare.extend(basis.drain(look / WIDTH..multiplied));
+        multiplied = look / WIDTH;
+        let is_complete = converged && !is_saturated(&values[..wanted], rounds * WIDTH);
+        if is_complete || is_last {
+            basis.truncate(wanted.div_ceil(WIDTH));
+            return Ritz {
+                panels: basis,
+                restarts,
+                converged: is_complete,
+            };
+        }
+        restarts += 1;
+        next_look = 0;
+        if converged {
+            // What the wanted vectors still lack along F is below the tolerance and may go.
+            rounds += 1;
+            multiplied = wanted.div_ceil(WIDTH);
+            basis.truncate(multiplied);
+            let mut fresh = random_panel(n, random);
+            dense::orthonormalise(&basis, 0..multiplied, WIDTH, &mut fresh, random);
+            basis.push(fresh);
+        }
+        coupled = multiplied;
+        let is_coupled = !converged;
+        columns = (0..multiplied * WIDTH)
+            .map(|i| {
+                let mut column = vec![0.0; multiplied * WIDTH];
+                column[i] = values[i];
+                if is_coupled {
+                    column.extend(coupling.iter().skip(i).step_by(look));
+                }
+                column
+            })
+            .collect();
+    }
+}
+
+/// The smallest n for which `leading` has room for its largest basis. Below it, and in general below a few hundred, a dense
+/// method is the better one.
+pub fn smallest_dimension(wanted: usize) -> usize {
+    2 * wanted + 24 * WIDTH
+}
+
+fn random_panel(n: usize, random: &mut Pcg64) -> Vec<f64> {
+    (0..n * WIDTH)
+        .map(|_| random.random_range(-1.0..1.0))
+        .collect()
+}
+
+/// The leading eigenpairs of VᵀGV (`k × k`): `count` values, descending, and vectors (`k × count`, row-major).
+fn ritz(columns: &[Vec<f64>], k: usize, count: usize) -> (Vec<f64>, Vec<f64>) {
+    // The upper part was measured against the basis; the lower part is the same by symmetry.
+    let upper = |i: usize, j: usize| columns[j][i];
+    let t: Vec<f64> = (0..k * k)
+        .map(|at| upper((at / k).min(at % k), (at / k).max(at % k)))
+        .collect();
+    dense::leading_eigen(&t, k, count)
+}
+
+/// FᵀGVS (`WIDTH × count`, row-major) for the Ritz vectors VS.
+fn coupling(columns: &[Vec<f64>], k: usize, s: &[f64], count: usize) -> Vec<f64> {
+    let mut out = vec![0.0; WIDTH * count];
+    for (column, s) in columns.iter().zip(s.chunks_exact(count)) {
+        for (out, t) in out.chunks_exact_mut(count).zip(column.iter().skip(k)) {
+            for (out, s) in out.iter_mut().zip(s) {
+                *out += t * s;
+            }
+        }
+    }
+    out
+}
+
+/// Whether `copies` or more equal values stand above the last one.
+fn is_saturated(values: &[f64], copies: usize) -> bool {
+    let last = values[values.len() - 1];
+    let are_close = |a: f64, b: f64| a - b <= 1e-6 * a + NOTHING;
+    values
+        .windows(copies)
+        .any(|group| are_close(group[0], group[copies - 1]) && !are_close(group[0], last))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::SeedableRng;
+
+    /// Ritz vectors of a diagonal operator; returns the Rayleigh quotients of the wanted ones.
+    fn diagonal(values: &[f64], wanted: usize, max_products: usize) -> (Vec<f64>, Ritz) {
+        let n = values.len();
+        let apply = |x: &[f64], out: &mut [f64]| {
+            for (at, (out, x)) in out.iter_mut().zip(x).enumerate() {
+                *out = values[at / WIDTH] * x;
+            }
+        };
+        let start = vec![1.0 / (n as f64).sqrt(); n];
+        let options = Options {
+            wanted,
+            residual: 1e-8,
+            max_products,
+        };
+        let ritz = leading(apply, &start, &options, &mut Pcg64::seed_from_u64(1));
+        let quotients = (0..wanted)
+            .map(|i| {
+                let v = ritz.panels[i / WIDTH].iter().skip(i % WIDTH).step_by(WIDTH);
+                v.zip(values).map(|(v, g)| v * v * g).sum()
+            })
+            .collect();
+        (quotients, ritz)
+    }
+
+    fn assert_close(found: &[f64], expected: &[f64]) {
+        for (f, e) in found.iter().zip(expected) {
+            assert!((f - e).abs() <= 1e-12, "{found:?} for {expected:?}");
+        }
+    }
+
+    #[test]
+    fn a_geometric_spectrum_needs_restarts_and_gets_them() {
+        let values: Vec<f64> = (0..3000).map(|i| 0.998f64.powi(i)).collect();
+        let (found, ritz) = diagonal(&values, 7, 100_000);
+        assert_close(&found, &values[..7]);
+        assert!(ritz.converged && ritz.restarts > 0);
+    }
+
+    #[test]
+    fn more_copies_than_the_block_is_wide_are_all_found() {
+        // 1 (13 times), 0.9 (6 times), then a tail from 0.7 down.
+        let mut values = vec![1.0; 13];
+        values.extend([0.9; 6]);
+        values.extend((0..500).map(|i| 0.7 - i as f64 / 1000.0));
+        let (found, ritz) = diagonal(&values, 22, 100_000);
+        assert_close(&found, &values[..22]);
+        assert!(ritz.converged);
+    }
+
+    #[test]
+    fn operators_of_low_rank_do_not_stop_it() {
+        for rank in [0, 1, 2, 5] {
+            let values: Vec<f64> = (0..400).map(|i| if i < rank { 0.5 } else { 0.0 }).collect();
+            let (found, ritz) = diagonal(&values, 8, 100_000);
+            assert_close(&found, &values[..8]);
+            assert!(ritz.converged);
+        }
+        let (found, _) = diagonal(&[1.0; 400], 10, 100_000);
+        assert_close(&found, &[1.0; 10]);
+    }
+
+    #[test]
+    fn the_limit_of_products_ends_it_unconverged() {
+        let values: Vec<f64> = (0..3000).map(|i| 0.9999f64.powi(i)).collect();
+        let (_, ritz) = diagonal(&values, 7, 40);
+        assert!(!ritz.converged);
+        assert_eq!(ritz.panels.len(), 2);
+    }
+}

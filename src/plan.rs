@@ -1,0 +1,455 @@
+//! Spec + listing + schemas → Plan: everything that a run will do, resolved and checked, before it does any of it.
+//!
+//! A plan can be printed, compared by its hash, and run. Nothing is computed here.
+
+use crate::count::{Evidence, Layout, Measure, StateColumns, Step, is_time};
+use crate::error::{Error, Result};
+use crate::read::{Lake, Table};
+use crate::reduce::{dbmr, svd};
+use crate::spec::{self, Input, Lag, Spec, Window, nearest};
+use crate::write::{FitColumns, LagColumn};
+use arrow::datatypes::{DataType, Field, TimeUnit};
+use arrow::row::{RowConverter, SortField};
+use datafusion::common::ScalarValue;
+use datafusion::dataframe::DataFrame;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// What a run will do.
+pub struct Plan {
+    pub name: String,
+    pub output: String,
+    pub seed: u64,
+    pub tables: Vec<Table>,
+    pub sql: String,
+    pub parameters: BTreeMap<String, ScalarValue>,
+    pub layout: Arc<Layout>,
+    /// The lags as written, in the order of the matrices.
+    pub lags: Vec<Lag>,
+    pub fits: Vec<PlannedFit>,
+    /// Changes with the pipeline, its SQL, the input files and the version of gyre, and with nothing else.
+    pub hash: String,
+}
+
+/// One fit of every partition and lag, ranks apart.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlannedFit {
+    /// First part of its column names: `<name>_r<rank>` where the pipeline asks for several ranks.
+    pub name: String,
+    pub method: PlannedMethod,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum PlannedMethod {
+    Dbmr(dbmr::Params),
+    Svd(svd::Params),
+    /// Scores the partition in the column at this place of `Layout::given`.
+    Given(usize),
+}
+
+impl PlannedFit {
+    pub fn method_name(&self) -> &'static str {
+        match self.method {
+            PlannedMethod::Dbmr(_) => "dbmr",
+            PlannedMethod::Svd(_) => "svd",
+            PlannedMethod::Given(_) => "given",
+        }
+    }
+
+    /// Nothing for a given partition, whose sets are counted.
+    pub fn rank(&self) -> Option<usize> {
+        match &self.method {
+            PlannedMethod::Dbmr(p) => Some(p.rank),
+            PlannedMethod::Svd(p) => Some(p.rank),
+            PlannedMethod::Given(_) => None,
+        }
+    }
+}
+
+/// Resolves a pipeline whose query text is `sql` against the tables of a lake. Also returns the query, ready to run.
+pub async fn plan(spec: &Spec, sql: &str, seed: Option<u64>, lake: &Lake) -> Result<(Plan, DataFrame)> {
+    let sql = sql.trim().trim_end_matches(';').to_string();
+    let parameters: BTreeMap<String, ScalarValue> = spec.transitions.parameters.iter().map(|(k, v)| (k.clone(), scalar(v))).collect();
+    let frame = lake.query(&sql, &parameters).await?;
+    let columns = Columns::of(&frame)?;
+    let (evidence, lags) = evidence(&spec.transitions.input, &columns)?;
+    let given_columns: Vec<&String> = spec.fits.iter().filter_map(|f| if let spec::Method::Given(g) = &f.method { Some(&g.affiliation) } else { None }).collect();
+    let layout = Layout {
+        partition: spec.transitions.partition_by.iter().map(|n| columns.key(n, "partition_by")).collect::<Result<_>>()?,
+        evidence,
+        given: given_columns.iter().map(|n| columns.key(n, "affiliation")).collect::<Result<_>>()?,
+    };
+    let fits = fits(spec);
+    check_names(&layout, &lags, &fits)?;
+    let seed = seed.unwrap_or(spec.job.seed);
+    let hash = hash(spec, &sql, seed, &lake.tables)?;
+    let frame = lake.select(frame, &layout)?;
+    let plan = Plan {
+        name: spec.job.name.clone(),
+        output: spec.job.output.clone(),
+        seed,
+        tables: lake.tables.clone(),
+        sql,
+        parameters,
+        layout: Arc::new(layout),
+        lags,
+        fits,
+        hash,
+    };
+    Ok((plan, frame))
+}
+
+fn scalar(parameter: &spec::Parameter) -> ScalarValue {
+    match parameter {
+        spec::Parameter::Boolean(v) => ScalarValue::from(*v),
+        spec::Parameter::Integer(v) => ScalarValue::from(*v),
+        spec::Parameter::Float(v) => ScalarValue::from(*v),
+        spec::Parameter::String(v) => ScalarValue::from(v.as_str()),
+    }
+}
+
+/// The columns of the query.
+struct Columns(Vec<Field>);
+
+impl Columns {
+    fn of(frame: &DataFrame) -> Result<Columns> {
+        let fields: Vec<Field> = frame.schema().fields().iter().map(|f| f.as_ref().clone()).collect();
+        for (at, field) in fields.iter().enumerate() {
+            if fields[..at].iter().any(|f| f.name() == field.name()) {
+                let name = field.name();
+                return Err(Error::spec(format!("the SQL of [transitions] gives two columns called `{name}`; name one of them otherwise with AS")));
+            }
+        }
+        Ok(Columns(fields))
+    }
+
+    /// The column called `name`, with the type that counting reads it as.
+    fn get(&self, name: &str, role: &str) -> Result<Field> {
+        if let Some(field) = self.0.iter().find(|f| f.name() == name) {
+            return Ok(Field::new(name, plain(field.data_type()), true));
+        }
+        let names: Vec<&str> = self.0.iter().map(|f| f.name().as_str()).collect();
+        let hint = match nearest(name, &names) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("it gives {}", names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ")),
+        };
+        Err(Error::spec(format!("`transitions.{role}` names the column `{name}`, which the SQL does not give; {hint}").replace("transitions.affiliation", "affiliation")))
+    }
+
+    /// A column whose values can tell things apart.
+    fn key(&self, name: &str, role: &str) -> Result<Field> {
+        let field = self.get(name, role)?;
+        if !RowConverter::supports_fields(&[SortField::new(field.data_type().clone())]) {
+            return Err(Error::spec(format!("column `{name}` is {}, which cannot be a key; cast it in the SQL", field.data_type())));
+        }
+        Ok(field)
+    }
+
+    fn number(&self, name: &str, role: &str, integer: bool) -> Result<Field> {
+        let field = self.get(name, role)?;
+        let t = field.data_type();
+        if integer && !t.is_integer() {
+            return Err(Error::spec(format!(
+                "column `{name}` is {t}, but `transitions.{role}` wants integers; cast it in the SQL, or use `weight` for fractions"
+            )));
+        }
+        if !t.is_numeric() {
+            return Err(Error::spec(format!("column `{name}` is {t}, but `transitions.{role}` wants numbers; cast it in the SQL")));
+        }
+        Ok(field)
+    }
+}
+
+/// The type behind a dictionary or a view.
+fn plain(data_type: &DataType) -> DataType {
+    match data_type {
+        DataType::Dictionary(_, value) => plain(value),
+        DataType::RunEndEncoded(_, value) => plain(value.data_type()),
+        DataType::Utf8View => DataType::Utf8,
+        DataType::BinaryView => DataType::Binary,
+        other => other.clone(),
+    }
+}
+
+fn evidence(input: &Input, columns: &Columns) -> Result<(Evidence, Vec<Lag>)> {
+    let keys = |names: &[String], role: &str| names.iter().map(|n| columns.key(n, role)).collect::<Result<Vec<_>>>();
+    match input {
+        Input::Trajectories { trajectory, time, state, bins, lags, window } => {
+            let time = columns.get(time, "time")?;
+            if !is_time(time.data_type()) {
+                return Err(Error::spec(format!(
+                    "`transitions.time` names the column `{}`, which is {}; time is an integer, a date or a timestamp: cast it in the SQL",
+                    time.name(),
+                    time.data_type()
+                )));
+            }
+            for (name, _) in bins {
+                columns.number(name, "bins", false)?;
+            }
+            let state = StateColumns { keys: keys(state, "state")?, bins: bins.clone() };
+            let mut lags = lags.clone();
+            sort_lags(&mut lags);
+            let steps = lags.iter().map(|lag| step(lag, &time)).collect::<Result<Vec<_>>>()?;
+            let trajectory = keys(trajectory, "trajectory")?;
+            let strided = *window == Window::Strided;
+            Ok((Evidence::Trajectories { trajectory, time, state, lags: steps, strided }, lags))
+        }
+        Input::Pairs { source, target, measure } => {
+            let states = |names: &[String], role: &str| Ok::<_, Error>(StateColumns { keys: keys(names, role)?, bins: Vec::new() });
+            let measure = match measure {
+                spec::Measure::Ones => Measure::One,
+                spec::Measure::Count(name) => Measure::Count(columns.number(name, "count", true)?),
+                spec::Measure::Weight(name) => Measure::Weight(columns.number(name, "weight", false)?),
+            };
+            Ok((Evidence::Pairs { source: states(source, "source")?, target: states(target, "target")?, measure }, Vec::new()))
+        }
+    }
+}
+
+fn all_integers(lags: &[Lag]) -> Option<Vec<i64>> {
+    lags.iter().map(|lag| if let Lag::Ticks(n) = lag { Some(*n) } else { None }).collect()
+}
+
+/// The order in which the lag column sorts, so that the tables are sorted by it.
+fn sort_lags(lags: &mut [Lag]) {
+    if all_integers(lags).is_some() {
+        lags.sort_by_key(|lag| if let Lag::Ticks(n) = lag { *n } else { 0 });
+    } else {
+        lags.sort_by_key(Lag::to_string);
+    }
+}
+
+/// A lag in units of the time column.
+fn step(lag: &Lag, time: &Field) -> Result<Step> {
+    let (name, t) = (time.name(), time.data_type());
+    match (lag, t) {
+        (Lag::Steps(n), _) => Ok(Step::Rows(*n as usize)),
+        (_, DataType::Float32 | DataType::Float64) => Err(Error::spec(format!(
+            "lag {lag} wants exact time differences, but `{name}` is {t}; cast it to an integer or a timestamp, or count rows with `lag = \"1 step\"`"
+        ))),
+        (Lag::Ticks(n), t) if t.is_integer() => Ok(Step::Ticks(*n)),
+        (Lag::Ticks(n), _) => Err(Error::spec(format!(
+            "lag {n} is a plain number, but `{name}` is {t}; write a duration such as \"{n}d\", or \"{n} steps\" for rows in time order"
+        ))),
+        (Lag::Duration { nanoseconds, .. }, _) => {
+            let unit = match t {
+                DataType::Timestamp(TimeUnit::Nanosecond, _) => 1,
+                DataType::Timestamp(TimeUnit::Microsecond, _) => 1_000,
+                DataType::Timestamp(TimeUnit::Millisecond, _) | DataType::Date64 => 1_000_000,
+                DataType::Timestamp(TimeUnit::Second, _) => 1_000_000_000,
+                DataType::Date32 => 86_400_000_000_000,
+                _ => {
+                    return Err(Error::spec(format!(
+                        "lag {lag} is a duration, but `{name}` is {t}; write the lag as an integer, or cast the column to a timestamp"
+                    )));
+                }
+            };
+            if nanoseconds % unit != 0 {
+                return Err(Error::spec(format!("lag {lag} is no whole number of units of `{name}`, which is {t}")));
+            }
+            Ok(Step::Ticks(nanoseconds / unit))
+        }
+    }
+}
+
+fn fits(spec: &Spec) -> Vec<PlannedFit> {
+    let mut fits = Vec::new();
+    let mut given = 0;
+    for fit in &spec.fits {
+        for (rank, name) in fit.expanded() {
+            let method = match (&fit.method, rank) {
+                (spec::Method::Dbmr(p), Some(rank)) => {
+                    let (restarts, max_iterations, tolerance) = (p.restarts, p.max_iterations, p.tolerance);
+                    PlannedMethod::Dbmr(dbmr::Params { rank, restarts, max_iterations, tolerance })
+                }
+                (spec::Method::Svd(p), Some(rank)) => {
+                    let (restarts, max_iterations, tolerance) = (p.restarts, p.max_iterations, p.tolerance);
+                    PlannedMethod::Svd(svd::Params { restarts, max_iterations, tolerance, ..svd::Params::new(rank) })
+                }
+                _ => {
+                    given += 1;
+                    PlannedMethod::Given(given - 1)
+                }
+            };
+            fits.push(PlannedFit { name, method });
+        }
+    }
+    fits
+}
+
+/// Key columns stand beside gyre's own columns in the tables: no two may share a name.
+fn check_names(layout: &Layout, lags: &[Lag], fits: &[PlannedFit]) -> Result<()> {
+    let (sources, targets) = match &layout.evidence {
+        Evidence::Trajectories { state, .. } => (state.output_fields(), state.output_fields()),
+        Evidence::Pairs { source, target, .. } => (source.output_fields(), target.output_fields()),
+    };
+    let own = ["count", "probability", "fit", "latent", "target_set", "lag"];
+    let own = own.iter().filter(|n| **n != "lag" || !lags.is_empty()).map(|n| (n.to_string(), "a column of the output"));
+    let fit_columns = fits.iter().flat_map(|f| {
+        [(format!("{}_affiliation", f.name), "a column of a fit"), (format!("{}_embedding", f.name), "a column of a fit")]
+    });
+    let taken: Vec<(String, &str)> = own.chain(fit_columns).chain(layout.partition.iter().map(|f| (f.name().clone(), "a partition column"))).collect();
+    let (pair_sources, pair_targets) = crate::write::pair_fields(sources.clone(), targets.clone());
+    for field in sources.iter().chain(&targets).chain(&pair_sources).chain(&pair_targets) {
+        if let Some((name, what)) = taken.iter().find(|(name, _)| name == field.name()) {
+            return Err(Error::spec(format!("the state column `{name}` has the name of {what}; rename it in the SQL with AS")));
+        }
+    }
+    let partition_names = layout.partition.iter().map(Field::name);
+    if let Some(name) = partition_names.into_iter().find(|n| taken.iter().any(|(t, what)| t == *n && *what != "a partition column")) {
+        return Err(Error::spec(format!("the partition column `{name}` has the name of a column of the output; rename it in the SQL with AS")));
+    }
+    Ok(())
+}
+
+fn hash(spec: &Spec, sql: &str, seed: u64, tables: &[Table]) -> Result<String> {
+    let files: Vec<_> = tables.iter().map(|t| (&t.name, &t.files)).collect();
+    let whole = serde_json::to_vec(&(env!("CARGO_PKG_VERSION"), spec, sql, seed, files))
+        .map_err(|e| Error::with_source(crate::error::Kind::Bug, "a plan cannot be hashed", e))?;
+    Ok(blake3::hash(&whole).to_hex()[..32].to_string())
+}
+
+impl Plan {
+    pub fn lag_column(&self) -> LagColumn {
+        if self.lags.is_empty() {
+            return LagColumn::None;
+        }
+        match all_integers(&self.lags) {
+            Some(integers) => LagColumn::Integers(integers),
+            None => LagColumn::Texts(self.lags.iter().map(Lag::to_string).collect()),
+        }
+    }
+
+    pub fn is_weighted(&self) -> bool {
+        matches!(&self.layout.evidence, Evidence::Pairs { measure: Measure::Weight(_), .. })
+    }
+
+    /// What the columns of a fit will be; the rank of a given partition is known once its labels are counted.
+    pub fn fit_columns(&self, label_counts: &[usize]) -> Vec<FitColumns> {
+        let rank = |fit: &PlannedFit| match fit.method {
+            PlannedMethod::Given(at) => label_counts[at],
+            _ => fit.rank().unwrap_or(0),
+        };
+        self.fits.iter().map(|f| FitColumns { name: f.name.clone(), method: f.method_name(), rank: rank(f) }).collect()
+    }
+
+    pub fn to_json(&self) -> Value {
+        let names = |fields: &[Field]| fields.iter().map(|f| json!({"name": f.name(), "type": f.data_type().to_string()})).collect::<Vec<_>>();
+        let state = |s: &StateColumns| {
+            let bins = s.bins.iter().map(|(name, b)| json!({"name": name, "bins": b}));
+            names(&s.keys).into_iter().chain(bins).collect::<Vec<_>>()
+        };
+        let count = match &self.layout.evidence {
+            Evidence::Trajectories { trajectory, time, state: s, strided, .. } => json!({
+                "kind": "trajectories",
+                "trajectory": names(trajectory),
+                "time": names(std::slice::from_ref(time))[0],
+                "state": state(s),
+                "lags": self.lags,
+                "window": if *strided { "strided" } else { "sliding" },
+            }),
+            Evidence::Pairs { source, target, measure } => json!({
+                "kind": "pairs",
+                "source": state(source),
+                "target": state(target),
+                "measure": match measure {
+                    Measure::One => json!("one a row"),
+                    Measure::Count(f) => json!({"count": f.name()}),
+                    Measure::Weight(f) => json!({"weight": f.name()}),
+                },
+            }),
+        };
+        let fit = |f: &PlannedFit| {
+            let parameters = match &f.method {
+                PlannedMethod::Dbmr(p) => {
+                    json!({"rank": p.rank, "restarts": p.restarts, "max_iterations": p.max_iterations, "tolerance": p.tolerance})
+                }
+                PlannedMethod::Svd(p) => {
+                    json!({"rank": p.rank, "restarts": p.restarts, "max_iterations": p.max_iterations, "tolerance": p.tolerance})
+                }
+                PlannedMethod::Given(at) => json!({"affiliation": self.layout.given[*at].name()}),
+            };
+            json!({"name": f.name, "method": f.method_name(), "parameters": parameters})
+        };
+        let table = |t: &Table| {
+            json!({
+                "name": t.name,
+                "format": t.format,
+                "files": t.files.len(),
+                "bytes": t.files.iter().map(|f| f.size_bytes).sum::<u64>(),
+                "partition_columns": t.partition_columns,
+                "columns": t.schema.fields().iter().map(|f| json!({"name": f.name(), "type": f.data_type().to_string()})).collect::<Vec<_>>(),
+            })
+        };
+        json!({
+            "name": self.name,
+            "hash": self.hash,
+            "seed": self.seed,
+            "read": self.tables.iter().map(table).collect::<Vec<_>>(),
+            "sql": self.sql,
+            "parameters": self.parameters.iter().map(|(k, v)| (k.clone(), json!(v.to_string()))).collect::<serde_json::Map<_, _>>(),
+            "count": count,
+            "partition_by": names(&self.layout.partition),
+            "fit": self.fits.iter().map(fit).collect::<Vec<_>>(),
+            "write": {
+                "output": self.output,
+                "tables": crate::write::Table::ALL.map(|t| t.name()),
+            },
+        })
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |fields: &[Field]| fields.iter().map(|f| f.name().as_str()).collect::<Vec<_>>().join(", ");
+        let state = |s: &StateColumns| {
+            let bins = s.bins.iter().map(|(name, b)| format!("{name} in {}", boxes(b)));
+            s.keys.iter().map(|f| f.name().clone()).chain(bins).collect::<Vec<_>>().join(", ")
+        };
+        writeln!(f, "Plan of `{}` ({})", self.name, self.hash)?;
+        for table in &self.tables {
+            let bytes: u64 = table.files.iter().map(|f| f.size_bytes).sum();
+            let files = if table.files.len() == 1 { "1 file".to_string() } else { format!("{} files", table.files.len()) };
+            writeln!(f, "  read   {}: {files} of {}, {:.1} MB", table.name, table.format, bytes as f64 / 1e6)?;
+        }
+        match &self.layout.evidence {
+            Evidence::Trajectories { trajectory, time, state: s, strided, .. } => {
+                let of = if trajectory.is_empty() { "one trajectory".to_string() } else { format!("trajectories by {}", list(trajectory)) };
+                let lags = self.lags.iter().map(Lag::to_string).collect::<Vec<_>>().join(", ");
+                let window = if *strided { "strided" } else { "sliding" };
+                writeln!(f, "  count  {of} in the order of {}: states {}; lag {lags} ({window})", time.name(), state(s))?;
+            }
+            Evidence::Pairs { source, target, measure } => {
+                let measure = match measure {
+                    Measure::One => "each row counts one".to_string(),
+                    Measure::Count(field) => format!("counts in {}", field.name()),
+                    Measure::Weight(field) => format!("weights in {}", field.name()),
+                };
+                writeln!(f, "  count  pairs {} → {}; {measure}", state(source), state(target))?;
+            }
+        }
+        if !self.layout.partition.is_empty() {
+            writeln!(f, "  models one for each value of {}", list(&self.layout.partition))?;
+        }
+        for fit in &self.fits {
+            let what = match &fit.method {
+                PlannedMethod::Dbmr(p) => format!("DBMR, rank {}, {} restarts", p.rank, p.restarts),
+                PlannedMethod::Svd(p) => format!("truncated SVD and k-means, rank {}, {} restarts", p.rank, p.restarts),
+                PlannedMethod::Given(at) => format!("the given partition `{}`", self.layout.given[*at].name()),
+            };
+            writeln!(f, "  fit    {}: {what}", fit.name)?;
+        }
+        let tables = crate::write::Table::ALL.map(|t| t.name()).join(", ");
+        write!(f, "  write  {}: {tables}", self.output)
+    }
+}
+
+fn boxes(binning: &spec::Binning) -> String {
+    match binning {
+        spec::Binning::Open { step, .. } => format!("boxes of {step}"),
+        spec::Binning::Bounded { low, high, boxes, .. } => format!("{boxes} boxes on [{low}, {high}]"),
+        spec::Binning::Periodic { low, high, boxes } => format!("{boxes} boxes on the circle [{low}, {high})"),
+    }
+}

@@ -1,0 +1,471 @@
+//! Evidence + a method with its parameters + a seed → a fit that remembers how it was made.
+//!
+//! One file a method, one file an idea they share:
+//! - `dbmr`: direct Bayesian model reduction, a partition of the sources by likelihood;
+//! - `svd`: coherent pairs by truncated singular value decomposition, with `kmeans`;
+//! - `model`: any partition of the sources → the low-rank model Λ = λΓ;
+//! - `coherence`: counts and a model → metrics and bounds.
+//!
+//! Everything here is pure: no I/O, no clock, no environment. A fit depends on the evidence, the parameters and the seed alone,
+//! not on threads or shards. Not converging is data, not an error.
+
+pub mod coherence;
+pub mod dbmr;
+pub mod kmeans;
+pub mod model;
+pub mod svd;
+
+use crate::error::{Error, Result};
+use crate::runner::Runner;
+use crate::shard::Shards;
+use model::{Model, Spectrum};
+
+/// One arm a method, with its parameters.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Method {
+    /// Counts: `dbmr`.
+    Dbmr(dbmr::Params),
+    /// Counts: `svd`.
+    Svd(svd::Params),
+    /// Counts: scores a partition of the sources that the input brought.
+    Given {
+        /// A latent state below `rank` for every source.
+        affiliation: Vec<u32>,
+        rank: usize,
+    },
+}
+
+/// What a method eats. Points, pairs of points and ordered sequences join the counts when a method needs them.
+#[derive(Debug, Clone, Copy)]
+pub enum Evidence<'a> {
+    Counts(&'a Shards),
+}
+
+/// A low-rank model of rank r over n sources and m targets, and how it was made.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fit {
+    /// r, empty latent states included.
+    pub rank: usize,
+    /// E and e = D_p^{-1/2} V: n states.
+    pub sources: Side,
+    /// F and f = D_q^{-1/2} U: m states.
+    pub targets: Side,
+    /// λ.
+    pub latent: Latent,
+    /// Pr[Y ∈ F_l | X ∈ E_k], r × r row-major (k, l); 0 where E_k is empty.
+    pub coarse: Vec<f64>,
+    /// Σ of N over E_k and F_l, r × r row-major (k, l); exact for integer counts.
+    pub coarse_counts: Vec<f64>,
+    /// r values, descending: σ(P̃) of an SVD fit, σ(Λ̃) of all others.
+    pub spectrum: Vec<Singular>,
+    /// Of DBMR, or of the k-means of the sources; none for a given partition.
+    pub restarts: Vec<Restart>,
+    /// The restart that was kept; 0 if there was none.
+    pub best_restart: usize,
+    pub metrics: coherence::Metrics,
+    /// DBMR: of the best restart. SVD: products of P̃ or its transpose with a vector. Given: 0.
+    pub iterations: usize,
+    /// Whether the restart that was kept, and the decomposition, stopped by themselves.
+    pub converged: bool,
+    pub seed: u64,
+    /// The objective after every iteration of the best restart, where the method records it.
+    pub trace: Vec<f64>,
+}
+
+/// What a fit says about the states of one side.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Side {
+    /// The set of every state, −1 for none.
+    pub affiliation: Vec<i32>,
+    /// One row of r coordinates a state, row-major.
+    pub embedding: Vec<f64>,
+}
+
+/// λ without its zeros: latent state k holds `targets[offsets[k]..offsets[k + 1]]`, ascending.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Latent {
+    pub offsets: Vec<usize>,
+    pub targets: Vec<u32>,
+    pub probability: Vec<f64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Singular {
+    pub value: f64,
+    /// max(‖P̃v − σu‖, ‖P̃ᵀu − σv‖) of the vectors of an SVD fit.
+    pub residual: Option<f64>,
+}
+
+/// How one restart went, whatever it minimised or maximised.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Restart {
+    pub seed: u64,
+    pub iterations: usize,
+    /// DBMR: ℓ̂, the more the better. k-means: inertia, the less the better.
+    pub objective: f64,
+    pub empty_states: usize,
+    pub converged: bool,
+}
+
+/// Fits `method` to the evidence.
+///
+/// Latent states are numbered by decreasing weight w_k = Σ_{γ(j)=k} p_j, ties by their first source, empty ones last; a given
+/// partition keeps its numbers.
+pub fn fit<R: Runner>(runner: &R, method: &Method, evidence: Evidence, seed: u64) -> Result<Fit> {
+    let Evidence::Counts(shards) = evidence;
+    match method {
+        Method::Dbmr(params) => {
+            check_rank(params.rank, shards)?;
+            let partition = dbmr::fit(runner, shards, params, seed);
+            let affiliation = canonical(&partition.affiliation, params.rank, shards);
+            let best = &partition.restarts[partition.best];
+            let (iterations, converged) = (best.iterations, best.converged);
+            let mut fit = projection(runner, shards, affiliation, params.rank, seed);
+            (fit.iterations, fit.converged) = (iterations, converged);
+            fit.best_restart = partition.best;
+            fit.trace = partition.trace;
+            fit.restarts = partition.restarts.into_iter().map(Restart::from).collect();
+            Ok(fit)
+        }
+        Method::Svd(params) => {
+            check_rank(params.rank, shards)?;
+            Ok(pairs(runner, shards, params, seed))
+        }
+        Method::Given { affiliation, rank } => {
+            check_rank(*rank, shards)?;
+            assert!(
+                affiliation.iter().all(|&k| (k as usize) < *rank),
+                "a latent state must be below the rank"
+            );
+            Ok(projection(runner, shards, affiliation.clone(), *rank, seed))
+        }
+    }
+}
+
+fn check_rank(rank: usize, shards: &Shards) -> Result<()> {
+    let (n, m) = (shards.n_sources, shards.n_targets);
+    if rank == 0 {
+        return Err(Error::input("rank 0 leaves no latent state"));
+    }
+    if rank > n.min(m) {
+        return Err(Error::input(format!(
+            "rank {rank} is larger than the number of states ({n} sources, {m} targets)"
+        )));
+    }
+    Ok(())
+}
+
+/// The fit of a partition of the sources alone: F by (11), embeddings from Λ̃.
+fn projection<R: Runner>(
+    runner: &R,
+    shards: &Shards,
+    affiliation: Vec<u32>,
+    rank: usize,
+    seed: u64,
+) -> Fit {
+    let model = model::of_partition(runner, shards, affiliation, rank);
+    let target_sets = model.target_sets().into_iter().map(|l| l as i32).collect();
+    let spectrum = model.spectrum(shards);
+    assemble(runner, shards, model, target_sets, spectrum, seed)
+}
+
+/// The fit of Algorithm 1: E is scored like any partition, the spectrum and the embeddings are those of P̃.
+fn pairs<R: Runner>(runner: &R, shards: &Shards, params: &svd::Params, seed: u64) -> Fit {
+    let pairs = svd::fit(runner, shards, params, seed);
+    let affiliation = canonical(&pairs.sources.affiliation, params.rank, shards);
+    let model = model::of_partition(runner, shards, affiliation, params.rank);
+    let target_sets = svd::match_targets(&model, &pairs.targets.affiliation);
+    let spectrum = model.spectrum(shards);
+    let mut fit = assemble(runner, shards, model, target_sets, spectrum, seed);
+    let triplets = &pairs.triplets;
+    fit.sources.embedding = pairs.source_embedding;
+    fit.targets.embedding = pairs.target_embedding;
+    fit.metrics.coherence_p = Some(triplets.values.iter().sum());
+    fit.spectrum = triplets
+        .values
+        .iter()
+        .zip(&triplets.residuals)
+        .map(|(&value, &residual)| Singular {
+            value,
+            residual: Some(residual),
+        })
+        .collect();
+    fit.iterations = triplets.products;
+    fit.converged = triplets.converged
+        && [&pairs.sources, &pairs.targets]
+            .iter()
+            .all(|side| side.restarts[side.best].converged);
+    fit.best_restart = pairs.sources.best;
+    let restarts = pairs.sources.restarts.into_iter();
+    fit.restarts = restarts.map(Restart::from).collect();
+    fit
+}
+
+fn assemble<R: Runner>(
+    runner: &R,
+    shards: &Shards,
+    model: Model,
+    target_sets: Vec<i32>,
+    spectrum: Spectrum,
+    seed: u64,
+) -> Fit {
+    let coarse_counts = model.coarse_counts(&target_sets);
+    let coarse = model.coarse(&coarse_counts);
+    let metrics = coherence::metrics(
+        runner,
+        shards,
+        &model,
+        &target_sets,
+        &coarse,
+        &spectrum.values,
+    );
+    Fit {
+        rank: model.rank,
+        latent: model.latent(),
+        sources: Side {
+            affiliation: model.affiliation.iter().map(|&k| k as i32).collect(),
+            embedding: spectrum.source_embedding,
+        },
+        targets: Side {
+            affiliation: target_sets,
+            embedding: spectrum.target_embedding,
+        },
+        coarse,
+        coarse_counts,
+        spectrum: spectrum
+            .values
+            .into_iter()
+            .map(|value| Singular {
+                value,
+                residual: None,
+            })
+            .collect(),
+        restarts: Vec::new(),
+        best_restart: 0,
+        metrics,
+        iterations: 0,
+        converged: true,
+        seed,
+        trace: Vec::new(),
+    }
+}
+
+/// Renumbers latent states by decreasing weight, ties by their first source, empty ones last.
+fn canonical(affiliation: &[u32], rank: usize, shards: &Shards) -> Vec<u32> {
+    let mut weight = vec![0.0; rank];
+    let mut first = vec![usize::MAX; rank];
+    for (j, &k) in affiliation.iter().enumerate() {
+        weight[k as usize] += shards.source_total[j];
+        first[k as usize] = first[k as usize].min(j);
+    }
+    let mut order: Vec<usize> = (0..rank).collect();
+    order.sort_by(|&a, &b| {
+        weight[b]
+            .total_cmp(&weight[a])
+            .then(first[a].cmp(&first[b]))
+    });
+    let mut name = vec![0; rank];
+    for (new, &old) in order.iter().enumerate() {
+        name[old] = new as u32;
+    }
+    affiliation.iter().map(|&k| name[k as usize]).collect()
+}
+
+/// The seed of a restart: that of the fit for the first, mixed with the index (the finaliser of SplitMix64) for the others.
+pub(crate) fn restart_seed(seed: u64, index: usize) -> u64 {
+    let mut x = index as u64;
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    seed ^ x ^ (x >> 31)
+}
+
+impl From<dbmr::Restart> for Restart {
+    fn from(restart: dbmr::Restart) -> Self {
+        Restart {
+            seed: restart.seed,
+            iterations: restart.iterations,
+            objective: restart.log_likelihood,
+            empty_states: restart.empty_states,
+            converged: restart.converged,
+        }
+    }
+}
+
+impl From<kmeans::Restart> for Restart {
+    fn from(restart: kmeans::Restart) -> Self {
+        Restart {
+            seed: restart.seed,
+            iterations: restart.iterations,
+            objective: restart.inertia,
+            empty_states: restart.empty,
+            converged: restart.converged,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+    use crate::math::csr::Values;
+    use crate::runner::Local;
+
+    /// `n` sources and `m` targets with counts where a hash of (j, i) says so, and on the diagonal.
+    fn world(n: u32, m: u32, shard_nnz: usize) -> Shards {
+        let (mut sources, mut targets, mut values) = (vec![], vec![], vec![]);
+        for j in 0..n {
+            for i in 0..m {
+                let hash = restart_seed(7, (j * m + i) as usize) >> 32;
+                let close = j % 4 == i % 4;
+                if j % m == i || i % n == j || hash % 16 < if close { 8 } else { 1 } {
+                    sources.push(j);
+                    targets.push(i);
+                    values.push(1 + (hash / 16 % 9) as u32);
+                }
+            }
+        }
+        let (n, m) = (n as usize, m as usize);
+        Shards::new(n, m, &sources, &targets, Values::Count(values), shard_nnz)
+    }
+
+    fn methods(n: usize) -> [Method; 3] {
+        [
+            Method::Dbmr(dbmr::Params {
+                rank: 4,
+                restarts: 5,
+                max_iterations: 100,
+                tolerance: 0.0,
+            }),
+            Method::Svd(svd::Params::new(4)),
+            Method::Given {
+                affiliation: (0..n as u32).map(|j| j % 4).collect(),
+                rank: 4,
+            },
+        ]
+    }
+
+    #[test]
+    fn too_many_latent_states() {
+        let shards = world(3, 4, 100);
+        for rank in [0, 4] {
+            let method = Method::Given {
+                affiliation: vec![0; 3],
+                rank,
+            };
+            let error = fit(&Local, &method, Evidence::Counts(&shards), 0).unwrap_err();
+            assert_eq!(error.kind(), Kind::Input);
+            let expected = match rank {
+                0 => "rank 0 leaves no latent state",
+                _ => "rank 4 is larger than the number of states (3 sources, 4 targets)",
+            };
+            assert_eq!(error.to_string(), expected);
+        }
+    }
+
+    // Weights 3, 3 and 5 of the sets {0}, {1} and {2, 3}, and an empty one.
+    #[test]
+    fn heavy_sets_come_first() {
+        let values = Values::Count(vec![3, 3, 1, 4]);
+        let shards = Shards::new(4, 4, &[0, 1, 2, 3], &[0, 1, 2, 3], values, 9);
+        assert_eq!(canonical(&[3, 2, 1, 1], 4, &shards), [1, 2, 0, 0]);
+        assert_eq!(canonical(&[0, 3, 2, 2], 4, &shards), [1, 2, 0, 0]);
+    }
+
+    #[test]
+    fn one_state_is_a_world() {
+        let shards = Shards::new(1, 1, &[0], &[0], Values::Count(vec![2]), 1);
+        let [mut dbmr, mut svd, _] = methods(1);
+        if let (Method::Dbmr(a), Method::Svd(b)) = (&mut dbmr, &mut svd) {
+            (a.rank, b.rank) = (1, 1);
+        }
+        for method in [dbmr, svd] {
+            let fit = fit(&Local, &method, Evidence::Counts(&shards), 0).expect("rank 1");
+            assert_eq!((fit.coarse, fit.metrics.kappa), (vec![1.0], 0.5));
+            assert!((fit.spectrum[0].value - 1.0).abs() < 1e-15);
+        }
+    }
+
+    #[test]
+    fn neither_threads_nor_shards_change_a_bit() {
+        let pool = |n| {
+            rayon::ThreadPoolBuilder::new()
+                .num_threads(n)
+                .build()
+                .expect("a pool")
+        };
+        let (one, five) = (pool(1), pool(5));
+        for method in methods(90) {
+            let run = |pool: &rayon::ThreadPool, shard_nnz| {
+                let shards = world(90, 70, shard_nnz);
+                pool.install(|| fit(&Local, &method, Evidence::Counts(&shards), 3).expect("rank 4"))
+            };
+            let whole = run(&one, usize::MAX);
+            assert_eq!(whole, run(&five, 200));
+            assert_eq!(whole, run(&five, usize::MAX));
+            assert!(whole.metrics.frobenius_error <= whole.metrics.bound);
+        }
+    }
+
+    #[test]
+    fn fits_agree_on_what_they_claim() {
+        let shards = world(90, 70, 500);
+        for method in methods(90) {
+            let fit = fit(&Local, &method, Evidence::Counts(&shards), 3).expect("rank 4");
+            assert_eq!(fit.coarse_counts.iter().sum::<f64>(), shards.total);
+            assert!(
+                fit.coarse
+                    .chunks(4)
+                    .all(|row| (row.iter().sum::<f64>() - 1.0).abs() < 1e-15)
+            );
+            assert!((fit.latent.probability.iter().sum::<f64>() - 4.0).abs() < 1e-12);
+            if let Method::Dbmr(_) = method {
+                let best = &fit.restarts[fit.best_restart];
+                assert!((best.objective - fit.metrics.log_likelihood).abs() < 1e-8);
+                assert_eq!(fit.trace.last(), Some(&best.objective));
+            }
+            if let Some(coherence_p) = fit.metrics.coherence_p {
+                // Proposition 13, summed.
+                assert!(fit.metrics.coherence <= coherence_p + 1e-10);
+            }
+            let weights = &fit.metrics.weights;
+            let given = matches!(method, Method::Given { .. });
+            assert!(given || weights.windows(2).all(|w| w[0] >= w[1]));
+        }
+    }
+
+    #[test]
+    fn names_of_sources_do_not_matter() {
+        // Source j becomes 89 − j: a given partition keeps every metric and its sets.
+        let shards = world(90, 70, 500);
+        let mut entries: Vec<(u32, u32, u32)> = Vec::new();
+        for shard in &shards.by_source {
+            for l in 0..shard.n_rows() {
+                for e in shard.span(l) {
+                    let j = 89 - (shard.first_row + l) as u32;
+                    entries.push((j, shard.columns[e], shard.values.get(e) as u32));
+                }
+            }
+        }
+        entries.sort_unstable();
+        let reversed = Shards::new(
+            90,
+            70,
+            &entries.iter().map(|e| e.0).collect::<Vec<_>>(),
+            &entries.iter().map(|e| e.1).collect::<Vec<_>>(),
+            Values::Count(entries.iter().map(|e| e.2).collect()),
+            500,
+        );
+        let given = |flip: bool| Method::Given {
+            affiliation: (0..90).map(|j| if flip { 89 - j } else { j } % 4).collect(),
+            rank: 4,
+        };
+        let here = fit(&Local, &given(false), Evidence::Counts(&shards), 0).expect("rank 4");
+        let there = fit(&Local, &given(true), Evidence::Counts(&reversed), 0).expect("rank 4");
+        assert_eq!(here.latent, there.latent);
+        assert_eq!(here.coarse, there.coarse);
+        let (a, b) = (&here.metrics, &there.metrics);
+        assert_eq!((a.kappa_1, a.kappa_2), (b.kappa_1, b.kappa_2));
+        assert!((a.log_likelihood - b.log_likelihood).abs() < 1e-9);
+        assert!((a.frobenius_error - b.frobenius_error).abs() < 1e-12);
+    }
+}

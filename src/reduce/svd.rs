@@ -1,0 +1,154 @@
+//! Counts → coherent pairs by truncated singular value decomposition (coherence, Algorithm 1).
+//!
+//! In: N, m targets × n sources, and a rank r. Out: the r leading singular triplets of P̃, the embeddings e = D_p^{-1/2} V (n × r)
+//! and f = D_q^{-1/2} U (m × r), the partition E of the sources by k-means of e, and F of the targets by k-means of f, matched
+//! to E so that objective (2), Σ_k Pr[Y ∈ F_k | X ∈ E_k], is largest.
+//!
+//! The paper clusters the rows of V and U themselves. Where p is uniform that is the same as clustering the rows of e. Elsewhere
+//! a row of V is √p_j times the point that tells how state j behaves, so a rare state would be drawn towards the origin whatever it
+//! does. In e, equal behaviour is an equal point, and the weight p_j belongs where the relaxed problem (7) has it: in the inner
+//! product ⟨·,·⟩_p of functions of the sources. The same holds for the targets with q.
+
+use super::{kmeans, model};
+use crate::math::krylov::{self, Triplets};
+use crate::math::matching;
+use crate::runner::Runner;
+use crate::shard::Shards;
+use rayon::prelude::*;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Params {
+    /// Latent states r, and singular triplets.
+    pub rank: usize,
+    /// Independent k-means seedings on either side.
+    pub restarts: usize,
+    /// Of a k-means restart.
+    pub max_iterations: usize,
+    /// Wanted relative accuracy of the singular values.
+    pub tolerance: f64,
+    /// Products of P̃ or its transpose with a vector that the decomposition may spend.
+    pub max_products: usize,
+}
+
+impl Params {
+    pub fn new(rank: usize) -> Self {
+        Params {
+            rank,
+            restarts: 20,
+            max_iterations: 300,
+            tolerance: 1e-12,
+            max_products: 100_000,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pairs {
+    pub triplets: Triplets,
+    /// e, n × r row-major.
+    pub source_embedding: Vec<f64>,
+    /// f, m × r row-major.
+    pub target_embedding: Vec<f64>,
+    pub sources: kmeans::Clustering,
+    pub targets: kmeans::Clustering,
+}
+
+/// Decomposes P̃ and clusters both sides, each with labels of its own.
+pub fn fit<R: Runner>(runner: &R, shards: &Shards, params: &Params, seed: u64) -> Pairs {
+    let options = krylov::Options {
+        rank: params.rank,
+        tolerance: params.tolerance,
+        max_products: params.max_products,
+        seed,
+    };
+    let triplets = krylov::leading(runner, shards, &options);
+    let source_embedding = embed(&triplets.right, &shards.source_total, shards.total);
+    let target_embedding = embed(&triplets.left, &shards.target_total, shards.total);
+    let clusters = kmeans::Params {
+        clusters: params.rank,
+        restarts: params.restarts,
+        max_iterations: params.max_iterations,
+    };
+    let cluster = |points: &[f64], totals: &[f64]| {
+        let weights: Vec<f64> = totals.iter().map(|t| t / shards.total).collect();
+        kmeans::fit(points, params.rank, &weights, &clusters, seed)
+    };
+    Pairs {
+        sources: cluster(&source_embedding, &shards.source_total),
+        targets: cluster(&target_embedding, &shards.target_total),
+        triplets,
+        source_embedding,
+        target_embedding,
+    }
+}
+
+/// Rows of singular vectors divided by the square root of their state's probability.
+fn embed(vectors: &[f64], totals: &[f64], total: f64) -> Vec<f64> {
+    let rank = vectors.len() / totals.len();
+    let mut rows = vectors.to_vec();
+    rows.par_chunks_mut(rank)
+        .zip(totals)
+        .for_each(|(row, state)| {
+            let scale = (total / state).sqrt();
+            row.iter_mut().for_each(|x| *x *= scale);
+        });
+    rows
+}
+
+/// Renames the target clusters so that objective (2) is largest for the partition of the sources that `model` holds.
+pub fn match_targets(model: &model::Model, clusters: &[u32]) -> Vec<i32> {
+    let unmatched: Vec<i32> = clusters.iter().map(|&l| l as i32).collect();
+    let coarse = model.coarse(&model.coarse_counts(&unmatched));
+    let partner = matching::maximise(&coarse, model.rank);
+    let mut name = vec![0; model.rank];
+    for (k, &l) in partner.iter().enumerate() {
+        name[l] = k as i32;
+    }
+    clusters.iter().map(|&l| name[l as usize]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::math::csr::Values;
+    use crate::runner::Local;
+
+    // N (targets × sources) = [ 0 9 9 1 ]   Sources {0, 3} go to targets {1, 2}, sources {1, 2} to target 0.
+    //                         [ 4 0 1 5 ]
+    //                         [ 5 1 0 4 ]
+    #[test]
+    fn pairs_meet() {
+        let (mut sources, mut targets, mut values) = (vec![], vec![], vec![]);
+        for (j, column) in [[0, 4, 5], [9, 0, 1], [9, 1, 0], [1, 5, 4]]
+            .iter()
+            .enumerate()
+        {
+            for (i, &n) in column.iter().enumerate().filter(|(_, n)| **n > 0) {
+                sources.push(j as u32);
+                targets.push(i as u32);
+                values.push(n);
+            }
+        }
+        let shards = Shards::new(4, 3, &sources, &targets, Values::Count(values), 4);
+        let pairs = fit(&Local, &shards, &Params::new(2), 5);
+        let e = &pairs.sources.affiliation;
+        assert!(e[0] == e[3] && e[1] == e[2] && e[0] != e[1]);
+        // e and f are orthonormal in ⟨·,·⟩_p and ⟨·,·⟩_q.
+        let inner = |x: &[f64], totals: &[f64], a: usize, b: usize| -> f64 {
+            let rows = x.chunks(2).zip(totals);
+            rows.map(|(x, t)| x[a] * x[b] * t / shards.total).sum()
+        };
+        for (a, b) in [(0, 0), (0, 1), (1, 1)] {
+            let delta = if a == b { 1.0 } else { 0.0 };
+            let e = inner(&pairs.source_embedding, &shards.source_total, a, b);
+            let f = inner(&pairs.target_embedding, &shards.target_total, a, b);
+            assert!((e - delta).abs() < 1e-12 && (f - delta).abs() < 1e-12);
+        }
+        // Whatever k-means calls the sets of targets, matching gives them the names of their sources.
+        let given = vec![0, 1, 1, 0];
+        let model = model::of_partition(&Local, &shards, given, 2);
+        assert_eq!(match_targets(&model, &pairs.targets.affiliation), [1, 0, 0]);
+        let other: Vec<u32> = pairs.targets.affiliation.iter().map(|k| 1 - k).collect();
+        assert_eq!(match_targets(&model, &other), [1, 0, 0]);
+    }
+}

@@ -1,0 +1,299 @@
+//! Drives the stages: count → shard and fit → write, each partition and lag a model of its own.
+
+use crate::count::{Counted, Counts, Values, describe};
+use crate::error::{Error, Kind, Result};
+use crate::manifest::{Failure, FitRecord, ModelRecord, RunRecord, peak_memory_bytes};
+use crate::math::csr;
+use crate::plan::{Plan, PlannedMethod};
+use crate::read::Lake;
+use crate::reduce::{self, Evidence, Fit, Method};
+use crate::runner::Local;
+use crate::shard::Shards;
+use crate::write::{self, Current, Model, Names, Output};
+use datafusion::dataframe::DataFrame;
+use rayon::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Hears how a run goes on. All calls may come from any thread.
+pub trait Progress: Send + Sync {
+    /// A stage begins; `total` units of work are ahead if it is known.
+    fn stage(&self, _name: &'static str, _total: Option<u64>) {}
+    /// Units of work of the present stage are done.
+    fn advance(&self, _units: u64) {}
+    /// From here on a stop would leave the output between two results.
+    fn promoting(&self) {}
+}
+
+/// Hears nothing.
+pub struct Silent;
+
+impl Progress for Silent {}
+
+/// How a run ended.
+pub enum Outcome {
+    /// The output already holds what this run would write.
+    NothingToDo,
+    /// The tables are in place; some partitions may have failed.
+    Done(Box<RunRecord>),
+}
+
+/// Runs a plan: `frame` is its query. `force` runs it even if the output is up to date.
+pub async fn run(plan: Arc<Plan>, lake: &Lake, frame: DataFrame, threads: usize, force: bool, progress: Arc<dyn Progress>) -> Result<Outcome> {
+    let output = Output::open(&plan.output)?;
+    if !force && output.current().await?.is_some_and(|c| c.plan == plan.hash && c.complete) {
+        return Ok(Outcome::NothingToDo);
+    }
+    let started = jiff::Timestamp::now();
+    let id = format!("{}-{}", started.strftime("%Y%m%dT%H%M%SZ"), &plan.hash[..8]);
+    let mut seconds = BTreeMap::new();
+    let mut clock = Instant::now();
+    let mut lap = |stage: &'static str| {
+        seconds.insert(stage, clock.elapsed().as_secs_f64());
+        tracing::info!(stage, seconds = clock.elapsed().as_secs_f64(), "stage done");
+        clock = Instant::now();
+    };
+
+    progress.stage("count", None);
+    let hear = Arc::clone(&progress);
+    let counted = lake.count(frame, &plan.layout, Arc::new(move |rows| hear.advance(rows as u64))).await?;
+    check_not_empty(&counted)?;
+    lap("count");
+
+    let fitted = {
+        let (plan, progress) = (Arc::clone(&plan), Arc::clone(&progress));
+        tokio::task::spawn_blocking(move || fit_all(&plan, counted, progress.as_ref()))
+    };
+    let fitted = fitted.await.map_err(|e| Error::with_source(Kind::Bug, "fitting died", e))??;
+    lap("fit");
+
+    progress.stage("write", None);
+    output.clear_staging().await?;
+    let staged = write::stage(&output, &id, &fitted.names, &fitted.models).await;
+    let tables = match staged {
+        Ok(tables) => tables,
+        Err(e) => {
+            // What cannot be written often cannot be removed either; the first error is the one to hear about.
+            output.clear_staging().await.ok();
+            return Err(e);
+        }
+    };
+    progress.promoting();
+    let current = Current {
+        schema: 1,
+        run: id.clone(),
+        plan: plan.hash.clone(),
+        complete: fitted.failures.is_empty(),
+        tables: tables.iter().map(|(name, rows)| (name.to_string(), *rows)).collect(),
+    };
+    output.promote(&id, &current).await?;
+    output.clear_staging().await?;
+    lap("write");
+
+    let record = RunRecord {
+        schema: 1,
+        id: id.clone(),
+        gyre: env!("CARGO_PKG_VERSION"),
+        pipeline: plan.name.clone(),
+        plan: plan.hash.clone(),
+        seed: plan.seed,
+        threads,
+        started: started.to_string(),
+        finished: jiff::Timestamp::now().to_string(),
+        seconds,
+        peak_memory_bytes: peak_memory_bytes(),
+        inputs: plan.tables.iter().map(|t| (t.name.clone(), t.files.clone())).collect(),
+        rows_read: fitted.rows,
+        rows_dropped: fitted.dropped,
+        transitions: fitted.models.iter().map(|m| m.total).sum(),
+        labels: fitted.labels,
+        models: fitted.records,
+        failures: fitted.failures,
+        tables,
+    };
+    output.record(&id, &record).await?;
+    Ok(Outcome::Done(Box::new(record)))
+}
+
+fn check_not_empty(counted: &Counted) -> Result<()> {
+    if counted.rows == 0 {
+        return Err(Error::input("the SQL of [transitions] gives no rows"));
+    }
+    if counted.counts.iter().all(|c| c.nnz() == 0) {
+        let reasons = counted.dropped.0.iter().map(|(reason, rows)| format!(", {rows} dropped for {reason}")).collect::<String>();
+        return Err(Error::input(format!(
+            "no transition was found in {} rows{reasons}; check the lag against the times of a trajectory",
+            counted.rows
+        )));
+    }
+    Ok(())
+}
+
+struct Fitted {
+    names: Names,
+    models: Vec<Model>,
+    records: Vec<ModelRecord>,
+    failures: Vec<Failure>,
+    labels: BTreeMap<String, Vec<String>>,
+    rows: u64,
+    dropped: BTreeMap<&'static str, u64>,
+}
+
+/// Fits every partition and lag. One that fails is told by its key and the others go on; if all fail, so does the run.
+fn fit_all(plan: &Plan, counted: Counted, progress: &dyn Progress) -> Result<Fitted> {
+    let Counted { partitions, sources, targets, counts, labels, rows, dropped, .. } = counted;
+    let label_counts: Vec<usize> = labels.iter().map(|l| l.len()).collect();
+    let names = Names {
+        partition: plan.layout.partition.clone(),
+        partitions,
+        lag: plan.lag_column(),
+        sources,
+        targets,
+        is_weighted: plan.is_weighted(),
+        fits: plan.fit_columns(&label_counts),
+    };
+    progress.stage("fit", Some((counts.len() * plan.fits.len()) as u64));
+    let several = counts.len() > 1;
+    let results: Vec<_> = counts
+        .into_par_iter()
+        .map(|counts| {
+            let place = place(plan, &names, &counts);
+            fit_model(plan, &names, counts, progress).map_err(|e| (place, e))
+        })
+        .collect();
+    let (mut models, mut records, mut failures) = (Vec::new(), Vec::new(), Vec::new());
+    let mut first = None;
+    for result in results {
+        match result {
+            Ok((model, record)) => {
+                models.push(model);
+                records.push(record);
+            }
+            Err((place, e)) => {
+                tracing::error!(partition = place, "{}", e.full());
+                failures.push(Failure { partition: place.clone(), message: e.full() });
+                first.get_or_insert(if several { e.at(place) } else { e });
+            }
+        }
+    }
+    if models.is_empty() {
+        return Err(first.unwrap_or_else(|| Error::bug("there was nothing to fit")));
+    }
+    let labels = plan.layout.given.iter().zip(&labels).map(|(field, labels)| {
+        let labels = (0..labels.len()).map(|at| describe(std::slice::from_ref(labels), at)).collect();
+        (field.name().clone(), labels)
+    });
+    Ok(Fitted { labels: labels.collect(), names, models, records, failures, rows, dropped: dropped.0 })
+}
+
+/// A partition and lag in words: `airline=FR, lag 5d`.
+fn place(plan: &Plan, names: &Names, counts: &Counts) -> String {
+    let mut parts: Vec<String> = partition_key(names, counts).into_iter().map(|(name, value)| format!("{name}={value}")).collect();
+    if let Some(lag) = plan.lags.get(counts.lag) {
+        parts.push(format!("lag {lag}"));
+    }
+    parts.join(", ")
+}
+
+fn partition_key(names: &Names, counts: &Counts) -> BTreeMap<String, String> {
+    let columns = names.partition.iter().zip(&names.partitions);
+    columns.map(|(f, c)| (f.name().clone(), describe(std::slice::from_ref(c), counts.partition))).collect()
+}
+
+/// Non-zeros of a shard: small enough that two threads share a model evenly, large enough that a pass is not all overhead.
+fn shard_nnz(nnz: usize) -> usize {
+    (nnz / (8 * rayon::current_num_threads())).clamp(1 << 14, 1 << 20)
+}
+
+/// Sums of counts are kept in f64 from here on: exact up to here.
+const EXACT: u64 = 1 << 53;
+
+fn shards(counts: &Counts) -> Result<Shards> {
+    let values = match &counts.values {
+        Values::Weights(weights) => csr::Values::Real(weights.clone()),
+        Values::Counts(values) => {
+            let total = values.iter().try_fold(0u64, |sum, &v| sum.checked_add(v)).filter(|&total| total <= EXACT);
+            if total.is_none() {
+                return Err(Error::input(format!("the counts add up to more than {EXACT}, the largest total that stays exact; scale them down")));
+            }
+            match values.iter().map(|&v| u32::try_from(v)).collect::<Result<Vec<u32>, _>>() {
+                Ok(small) => csr::Values::Count(small),
+                Err(_) => csr::Values::Real(values.iter().map(|&v| v as f64).collect()),
+            }
+        }
+    };
+    let (n, m) = (counts.source_states.len(), counts.target_states.len());
+    Ok(Shards::new(n, m, &counts.sources, &counts.targets, values, shard_nnz(counts.nnz())))
+}
+
+fn fit_model(plan: &Plan, names: &Names, counts: Counts, progress: &dyn Progress) -> Result<(Model, ModelRecord)> {
+    if counts.nnz() == 0 {
+        return Err(Error::input("it has no transition at this lag"));
+    }
+    let shards = shards(&counts)?;
+    let place = place(plan, names, &counts);
+    let (mut fits, mut records) = (Vec::new(), Vec::new());
+    for (planned, columns) in plan.fits.iter().zip(&names.fits) {
+        let method = match &planned.method {
+            PlannedMethod::Dbmr(params) => Method::Dbmr(params.clone()),
+            PlannedMethod::Svd(params) => Method::Svd(params.clone()),
+            PlannedMethod::Given(at) => {
+                let affiliation = counts.given[*at].clone().map_err(|state| {
+                    let (column, state) = (plan.layout.given[*at].name(), names.sources.describe(state));
+                    Error::input(format!("the given partition `{column}` has no set for state {state}; give every source state one"))
+                })?;
+                Method::Given { affiliation, rank: columns.rank }
+            }
+        };
+        let start = Instant::now();
+        let fit = reduce::fit(&Local, &method, Evidence::Counts(&shards), seed(plan.seed, &place, &planned.name))
+            .map_err(|e| e.at(format!("fit `{}`", planned.name)))?;
+        records.push(fit_record(&planned.name, planned.method_name(), &fit, start.elapsed().as_secs_f64()));
+        fits.push(fit);
+        progress.advance(1);
+    }
+    let record = ModelRecord {
+        partition: partition_key(names, &counts),
+        lag: plan.lags.get(counts.lag).map(ToString::to_string),
+        sources: shards.n_sources,
+        targets: shards.n_targets,
+        nonzeros: shards.nnz(),
+        transitions: shards.total,
+        fits: records,
+    };
+    let Shards { source_total, target_total, total, .. } = shards;
+    Ok((Model { counts, fits, source_total, target_total, total }, record))
+}
+
+/// The seed of a fit: it depends on the partition's key and the fit's name, not on what else is fitted.
+fn seed(seed: u64, place: &str, fit: &str) -> u64 {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&seed.to_le_bytes());
+    hasher.update(&(place.len() as u64).to_le_bytes());
+    hasher.update(place.as_bytes());
+    hasher.update(fit.as_bytes());
+    let mut bytes = [0; 8];
+    hasher.finalize_xof().fill(&mut bytes);
+    u64::from_le_bytes(bytes)
+}
+
+fn fit_record(name: &str, method: &'static str, fit: &Fit, seconds: f64) -> FitRecord {
+    FitRecord {
+        name: name.to_string(),
+        method,
+        rank: fit.rank,
+        seed: fit.seed,
+        converged: fit.converged,
+        iterations: fit.iterations,
+        restarts: fit.restarts.len(),
+        empty_states: fit.metrics.empty_states,
+        log_likelihood: fit.metrics.log_likelihood,
+        reference_log_likelihood: fit.metrics.reference_log_likelihood,
+        coherence: fit.metrics.coherence,
+        objective: fit.metrics.objective,
+        singular_values: fit.spectrum.iter().map(|s| s.value).collect(),
+        source_sizes: fit.metrics.source_sizes.clone(),
+        seconds,
+    }
+}

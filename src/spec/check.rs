@@ -1,0 +1,377 @@
+//! What goes with what in a pipeline file: file keys → [`Spec`], or the first key that does not fit.
+
+use super::bins::Binning;
+use super::document::Document;
+use super::fit::{Fit, Method};
+use super::lag::Lag;
+use super::written::{File, Job, Table, TransitionsText};
+use super::{Input, Measure, Query, Spec, Transitions};
+use crate::error::Result;
+use std::collections::BTreeMap;
+
+/// Columns that gyre itself writes beside the state columns.
+const OUTPUT_COLUMNS: [&str; 5] = ["lag", "count", "probability", "fit", "latent"];
+
+pub fn spec(file: File, document: &Document<'_>) -> Result<Spec> {
+    job(&file.job, document)?;
+    tables(&file.tables, document)?;
+    fits(&file.fit, document)?;
+    let transitions = transitions(file.transitions, document)?;
+    key_columns(&transitions, &file.fit, document)?;
+    Ok(Spec {
+        job: file.job,
+        tables: file.tables,
+        transitions,
+        fits: file.fit,
+    })
+}
+
+fn job(job: &Job, document: &Document<'_>) -> Result<()> {
+    let fits = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
+    if job.name.is_empty() || !job.name.bytes().all(fits) {
+        let message = format!(
+            "`job.name` must consist of letters, digits, `_` and `-`, not {:?}",
+            job.name
+        );
+        return Err(document.error_at(&["job", "name"], &message));
+    }
+    not_blank(&job.output, &["job", "output"], document)
+}
+
+fn tables(tables: &BTreeMap<String, Table>, document: &Document<'_>) -> Result<()> {
+    for (name, table) in tables {
+        if name.trim().is_empty() {
+            return Err(document.error_at(&["tables", name], "a table needs a name"));
+        }
+        for path in &table.path {
+            not_blank(path, &["tables", name, "path"], document)?;
+        }
+    }
+    Ok(())
+}
+
+fn not_blank(text: &str, path: &[&str], document: &Document<'_>) -> Result<()> {
+    if text.trim().is_empty() {
+        let message = format!("`{}` must not be empty", path.join("."));
+        return Err(document.error_at(path, &message));
+    }
+    Ok(())
+}
+
+fn transitions(text: TransitionsText, document: &Document<'_>) -> Result<Transitions> {
+    let query = query(&text, document)?;
+    for name in text.parameters.keys() {
+        let starts_well = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+        if !starts_well || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+            let message = format!(
+                "the parameter `{name}` cannot be named as `${name}` in SQL; use letters, digits and `_`"
+            );
+            return Err(document.error_at(&["transitions", "parameters", name], &message));
+        }
+    }
+    let (parameters, partition_by) = (text.parameters.clone(), text.partition_by.clone());
+    let input = input(text, document)?;
+    distinct_columns(&partition_by, &input, document)?;
+    Ok(Transitions {
+        query,
+        parameters,
+        partition_by,
+        input,
+    })
+}
+
+fn query(text: &TransitionsText, document: &Document<'_>) -> Result<Query> {
+    match (&text.sql, &text.file) {
+        (Some(sql), None) => {
+            not_blank(sql, &["transitions", "sql"], document)?;
+            Ok(Query::Sql(sql.clone()))
+        }
+        (None, Some(file)) => {
+            not_blank(file, &["transitions", "file"], document)?;
+            Ok(Query::File(file.clone()))
+        }
+        (Some(_), Some(_)) => Err(document.error_at(
+            &["transitions", "file"],
+            "`transitions.sql` and `transitions.file` exclude each other",
+        )),
+        (None, None) => Err(document.error_at(
+            &["transitions"],
+            "the table `transitions` needs one of the keys `sql` and `file`",
+        )),
+    }
+}
+
+/// Decides between trajectories and pairs by the keys that are there.
+fn input(text: TransitionsText, document: &Document<'_>) -> Result<Input> {
+    let written = |keys: &[&'static str]| -> Vec<&'static str> {
+        let table = document.root.get("transitions");
+        keys.iter()
+            .copied()
+            .filter(|key| table.is_some_and(|t| t.get(key).is_some()))
+            .collect()
+    };
+    let of_trajectories = written(&["trajectory", "time", "state", "bins", "lag", "window"]);
+    let of_pairs = written(&["source", "target", "count", "weight"]);
+    match (of_trajectories.is_empty(), of_pairs.is_empty()) {
+        (false, true) => trajectories(text, document),
+        (true, false) => pairs(text, document),
+        (true, true) => Err(document.error_at(
+            &["transitions"],
+            "the table `transitions` needs either `time`, `lag` and `state` or `bins` (trajectories), or `source` and `target` (pairs)",
+        )),
+        (false, false) => {
+            let list = |keys: &[&str]| format!("`{}`", keys.join("`, `"));
+            let message = format!(
+                "`[transitions]` mixes keys of trajectories ({}) and of pairs ({}); keep one kind",
+                list(&of_trajectories),
+                list(&of_pairs)
+            );
+            Err(document.error_at(&["transitions", of_pairs[0]], &message))
+        }
+    }
+}
+
+fn needs(key: &str, document: &Document<'_>) -> crate::error::Error {
+    document.error_at(
+        &["transitions"],
+        &format!("the table `transitions` needs the key {key}"),
+    )
+}
+
+fn trajectories(text: TransitionsText, document: &Document<'_>) -> Result<Input> {
+    let time = text.time.ok_or_else(|| needs("`time`", document))?;
+    if text.lag.is_empty() {
+        return Err(needs("`lag`", document));
+    }
+    if text.state.is_empty() && text.bins.0.is_empty() {
+        return Err(needs("`state` or `bins`", document));
+    }
+    lags(&text.lag, document)?;
+    let mut bins = Vec::with_capacity(text.bins.0.len());
+    for (column, bin) in text.bins.0 {
+        let binning = Binning::new(&bin).map_err(|(key, message)| {
+            let mut path = vec!["transitions", "bins", &column];
+            if !key.is_empty() {
+                path.push(key);
+            }
+            document.error_at(&path, &format!("`{}` {message}", path.join(".")))
+        })?;
+        bins.push((column, binning));
+    }
+    Ok(Input::Trajectories {
+        trajectory: text.trajectory,
+        time,
+        state: text.state,
+        bins,
+        lags: text.lag,
+        window: text.window.unwrap_or_default(),
+    })
+}
+
+fn lags(lags: &[Lag], document: &Document<'_>) -> Result<()> {
+    let fail = |n: usize, message: String| {
+        Err(document.error_at(&["transitions", "lag", &n.to_string()], &message))
+    };
+    for (n, lag) in lags.iter().enumerate() {
+        if let Some(earlier) = lags[..n].iter().find(|l| l.same(lag)) {
+            return fail(
+                n,
+                format!("`transitions.lag` has the same lag twice, as {earlier} and {lag}"),
+            );
+        }
+        let clashes = |l: &&Lag| {
+            matches!(
+                (*l, lag),
+                (Lag::Ticks(_), Lag::Duration { .. }) | (Lag::Duration { .. }, Lag::Ticks(_))
+            )
+        };
+        if let Some(earlier) = lags[..n].iter().find(clashes) {
+            let message = format!(
+                "`transitions.lag` has a whole number and a duration ({earlier} and {lag}), but time is either an integer or a date"
+            );
+            return fail(n, message);
+        }
+    }
+    Ok(())
+}
+
+fn pairs(text: TransitionsText, document: &Document<'_>) -> Result<Input> {
+    if text.source.is_empty() {
+        return Err(needs("`source`", document));
+    }
+    if text.target.is_empty() {
+        return Err(needs("`target`", document));
+    }
+    if text.source == text.target {
+        return Err(document.error_at(
+            &["transitions", "target"],
+            "`transitions.source` and `transitions.target` are the same columns, so that no state would ever change",
+        ));
+    }
+    let measure = match (text.count, text.weight) {
+        (None, None) => Measure::Ones,
+        (Some(column), None) => Measure::Count(column),
+        (None, Some(column)) => Measure::Weight(column),
+        (Some(_), Some(_)) => {
+            return Err(document.error_at(
+                &["transitions", "weight"],
+                "`transitions.count` and `transitions.weight` exclude each other",
+            ));
+        }
+    };
+    Ok(Input::Pairs {
+        source: text.source,
+        target: text.target,
+        measure,
+    })
+}
+
+/// Columns by the key that names them.
+fn roles<'a>(partition_by: &'a [String], input: &'a Input) -> Vec<(&'static str, &'a str)> {
+    fn list<'a>(key: &'static str, columns: &'a [String]) -> Vec<(&'static str, &'a str)> {
+        columns.iter().map(|c| (key, c.as_str())).collect()
+    }
+    let mut roles = list("partition_by", partition_by);
+    match input {
+        Input::Trajectories {
+            trajectory,
+            time,
+            state,
+            bins,
+            ..
+        } => {
+            roles.extend(list("trajectory", trajectory));
+            roles.push(("time", time));
+            roles.extend(list("state", state));
+            roles.extend(bins.iter().map(|(c, _)| ("bins", c.as_str())));
+        }
+        Input::Pairs {
+            source,
+            target,
+            measure,
+        } => {
+            roles.extend(list("source", source));
+            roles.extend(list("target", target));
+            match measure {
+                Measure::Ones => {}
+                Measure::Count(column) => roles.push(("count", column)),
+                Measure::Weight(column) => roles.push(("weight", column)),
+            }
+        }
+    }
+    roles
+}
+
+/// No column plays two parts, except that source and target may share a column that never changes.
+fn distinct_columns(partition_by: &[String], input: &Input, document: &Document<'_>) -> Result<()> {
+    let roles = roles(partition_by, input);
+    for (n, (key, column)) in roles.iter().enumerate() {
+        not_blank(column, &["transitions", key], document)?;
+        let clash = roles[..n]
+            .iter()
+            .find(|(other, c)| c == column && (*other, *key) != ("source", "target"));
+        if let Some((other, _)) = clash {
+            let message = if other == key {
+                format!("`transitions.{key}` names the column `{column}` twice")
+            } else {
+                format!(
+                    "the column `{column}` cannot be both `transitions.{other}` and `transitions.{key}`"
+                )
+            };
+            return Err(document.error_at(&["transitions", key], &message));
+        }
+    }
+    Ok(())
+}
+
+fn fits(fits: &[Fit], document: &Document<'_>) -> Result<()> {
+    if fits.is_empty() {
+        return Err(document.error_at(&["fit"], "a pipeline needs at least one `[[fit]]`"));
+    }
+    // Output column names so far, each with the fit it comes from.
+    let mut names: BTreeMap<String, &str> = BTreeMap::new();
+    for (n, fit) in fits.iter().enumerate() {
+        // Not by name: two fits may have the same one by mistake.
+        let index = n.to_string();
+        let fail =
+            |key: &str, message: String| Err(document.error_at(&["fit", &index, key], &message));
+        let name = &fit.name;
+        if !name.starts_with(|c: char| c.is_ascii_alphabetic())
+            || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+        {
+            let message = format!(
+                "a fit's name must be a letter followed by letters, digits and `_`, not {name:?}"
+            );
+            return fail("name", message);
+        }
+        if OUTPUT_COLUMNS.contains(&name.as_str()) {
+            let message = format!(
+                "a fit cannot be named `{name}`: the output tables have a column of that name"
+            );
+            return fail("name", message);
+        }
+        if fits[..n].iter().any(|f| f.name == *name) {
+            return fail("name", format!("two fits are named `{name}`"));
+        }
+        if let Some((key, message)) = parameters(&fit.method) {
+            return fail(key, format!("`fit.{name}.{key}` {message}"));
+        }
+        for (_, column) in fit.expanded() {
+            if let Some(other) = names.insert(column.clone(), name) {
+                let message =
+                    format!("the fits `{other}` and `{name}` both give columns named `{column}`");
+                return fail("name", message);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The first parameter that is out of range, and what it must be.
+fn parameters(method: &Method) -> Option<(&'static str, String)> {
+    let (rank, restarts, max_iterations, tolerance) = match method {
+        Method::Dbmr(p) => (&p.rank, p.restarts, p.max_iterations, p.tolerance),
+        Method::Svd(p) => (&p.rank, p.restarts, p.max_iterations, p.tolerance),
+        Method::Given(given) => {
+            let blank = given.affiliation.trim().is_empty();
+            return blank.then(|| ("affiliation", "must not be empty".into()));
+        }
+    };
+    for (n, r) in rank.iter().enumerate() {
+        if *r == 0 {
+            return Some(("rank", "must be at least 1, not 0".into()));
+        }
+        if rank[..n].contains(r) {
+            return Some(("rank", format!("has {r} twice")));
+        }
+    }
+    for (key, value) in [("restarts", restarts), ("max_iterations", max_iterations)] {
+        if value == 0 {
+            return Some((key, "must be at least 1, not 0".into()));
+        }
+    }
+    if !(tolerance >= 0.0 && tolerance.is_finite()) {
+        let message = format!("must be finite and not negative, not {tolerance}");
+        return Some(("tolerance", message));
+    }
+    None
+}
+
+/// Partition and state columns appear in the output under their own names, next to gyre's.
+fn key_columns(transitions: &Transitions, fits: &[Fit], document: &Document<'_>) -> Result<()> {
+    for (key, column) in roles(&transitions.partition_by, &transitions.input) {
+        if !matches!(key, "partition_by" | "state" | "bins" | "source" | "target") {
+            continue;
+        }
+        let of_fit = fits.iter().flat_map(Fit::expanded).any(|(_, fit)| {
+            column == format!("{fit}_affiliation") || column == format!("{fit}_embedding")
+        });
+        if OUTPUT_COLUMNS.contains(&column) || of_fit {
+            let message = format!(
+                "the output tables have a column `{column}` of their own; rename the column of `transitions.{key}` with AS in the SQL"
+            );
+            return Err(document.error_at(&["transitions", key], &message));
+        }
+    }
+    Ok(())
+}

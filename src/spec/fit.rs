@@ -1,0 +1,284 @@
+//! `[[fit]]` tables: a name, a method and the keys of that method. Comments here are descriptions in the JSON Schema.
+
+use super::document::{Content, Node};
+use super::read::{Fault, What, read, required};
+use super::shape::{OneOrMany, one_or_many};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Serialize;
+use std::borrow::Cow;
+
+/// One `[[fit]]`: a name for its columns, a method, and the method's own keys.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Fit {
+    pub name: String,
+    #[serde(flatten)]
+    pub method: Method,
+}
+
+impl Fit {
+    /// The ranks to fit; empty for a method without a rank.
+    pub fn ranks(&self) -> &[usize] {
+        match &self.method {
+            Method::Dbmr(parameters) => &parameters.rank,
+            Method::Svd(parameters) => &parameters.rank,
+            Method::Given(_) => &[],
+        }
+    }
+
+    /// The fits this stands for: a rank where the method has one, and the name that output columns begin with, which holds the
+    /// rank if there are several (`dbmr_r3`).
+    pub fn expanded(&self) -> Vec<(Option<usize>, String)> {
+        match self.ranks() {
+            [] => vec![(None, self.name.clone())],
+            [rank] => vec![(Some(*rank), self.name.clone())],
+            ranks => {
+                let named = |r: &usize| (Some(*r), format!("{}_r{r}", self.name));
+                ranks.iter().map(named).collect()
+            }
+        }
+    }
+}
+
+/// A method with what was written for it; ranks are listed in the order of the file.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "method", rename_all = "lowercase")]
+pub enum Method {
+    Dbmr(Dbmr),
+    Svd(Svd),
+    Given(Given),
+}
+
+/// Direct Bayesian model reduction: the low-rank chain of largest relaxed likelihood, from many random starts.
+#[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Dbmr {
+    /// The number of latent states, or a list of numbers to fit one by one.
+    #[serde(deserialize_with = "one_or_many")]
+    #[schemars(with = "OneOrMany<Rank>")]
+    pub rank: Vec<usize>,
+    /// Independent random starts, of which the best is kept.
+    #[serde(default = "Dbmr::restarts")]
+    #[schemars(range(min = 1))]
+    pub restarts: usize,
+    /// Sweeps after which a start is given up as not converged.
+    #[serde(default = "Dbmr::max_iterations")]
+    #[schemars(range(min = 1))]
+    pub max_iterations: usize,
+    /// A start has converged when the likelihood gains no more than this, relative to its size. 0: no affiliation changes.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub tolerance: f64,
+}
+
+impl Dbmr {
+    fn restarts() -> usize {
+        100
+    }
+
+    fn max_iterations() -> usize {
+        1000
+    }
+}
+
+/// Coherent pairs from the truncated singular value decomposition and k-means.
+#[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Svd {
+    /// The number of coherent pairs, or a list of numbers to fit one by one.
+    #[serde(deserialize_with = "one_or_many")]
+    #[schemars(with = "OneOrMany<Rank>")]
+    pub rank: Vec<usize>,
+    /// Independent starts of k-means, of which the best is kept.
+    #[serde(default = "Svd::restarts")]
+    #[schemars(range(min = 1))]
+    pub restarts: usize,
+    /// The residual up to which singular values are computed.
+    #[serde(default = "Svd::tolerance")]
+    #[schemars(range(min = 0))]
+    pub tolerance: f64,
+    /// Iterations after which a start of k-means is stopped.
+    #[serde(default = "Svd::max_iterations")]
+    #[schemars(range(min = 1))]
+    pub max_iterations: usize,
+}
+
+impl Svd {
+    fn restarts() -> usize {
+        20
+    }
+
+    fn tolerance() -> f64 {
+        1e-10
+    }
+
+    fn max_iterations() -> usize {
+        300
+    }
+}
+
+/// Sets that are known beforehand, measured as if they had been found.
+#[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Given {
+    /// The column of the SQL result that says in which set the (source) state of the row is.
+    pub affiliation: String,
+}
+
+/// Reads all fits of a file.
+pub fn fits(root: &Node) -> Result<Vec<Fit>, Fault> {
+    let Some(node) = root.get("fit") else {
+        return Err(
+            Fault::wrong("is missing: a pipeline needs at least one `[[fit]]`")
+                .under("fit")
+                .at(root.place),
+        );
+    };
+    let Content::Array(items) = &node.content else {
+        let message = "must be a list of tables, each under the header `[[fit]]`";
+        return Err(Fault::wrong(message).under("fit").at(node.place));
+    };
+    let mut fits = Vec::with_capacity(items.len());
+    for (n, item) in items.iter().enumerate() {
+        let named = item.get("name").and_then(Node::as_str);
+        let segment = named.map_or_else(|| n.to_string(), str::to_string);
+        fits.push(fit(item).map_err(|fault| fault.at(item.place).under(segment).under("fit"))?);
+    }
+    Ok(fits)
+}
+
+fn fit(item: &Node) -> Result<Fit, Fault> {
+    if !matches!(item.content, Content::Table(_)) {
+        return Err(Fault::wrong("must be a table"));
+    }
+    let name = required(item, "name")?;
+    let kind: MethodName = required(item, "method")?;
+    let own = item.entries().iter();
+    let own = own.filter(|e| e.key != "name" && e.key != "method");
+    let parameters = Node {
+        place: item.place,
+        content: Content::Table(own.cloned().collect()),
+    };
+    let method = match kind {
+        MethodName::Dbmr => read(&parameters).map(Method::Dbmr),
+        MethodName::Svd => read(&parameters).map(Method::Svd),
+        MethodName::Given => read(&parameters).map(Method::Given),
+    };
+    let method = method.map_err(|fault| explain_key(fault, kind))?;
+    Ok(Fit { name, method })
+}
+
+/// A key that only another method takes is no misspelling.
+fn explain_key(mut fault: Fault, kind: MethodName) -> Fault {
+    if let What::UnknownKey { key, known } = &mut fault.what {
+        let taken = |other: &MethodName| other.keys().contains(key);
+        match MethodName::ALL.iter().find(|other| taken(other)) {
+            Some(_) => {
+                let message = format!(
+                    "is out of place: method \"{}\" takes no `{key}`",
+                    kind.name()
+                );
+                fault.path.push(std::mem::take(key));
+                fault.what = What::Wrong(message);
+            }
+            None => known.extend(["name".to_string(), "method".to_string()]),
+        }
+    }
+    fault
+}
+
+/// The method of a fit, by name.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum MethodName {
+    Dbmr,
+    Svd,
+    Given,
+}
+
+impl MethodName {
+    const ALL: [MethodName; 3] = [MethodName::Dbmr, MethodName::Svd, MethodName::Given];
+
+    fn name(self) -> &'static str {
+        match self {
+            MethodName::Dbmr => "dbmr",
+            MethodName::Svd => "svd",
+            MethodName::Given => "given",
+        }
+    }
+
+    /// The schema of the method's own keys.
+    fn schema(self, generator: &mut SchemaGenerator) -> Schema {
+        match self {
+            MethodName::Dbmr => Dbmr::json_schema(generator),
+            MethodName::Svd => Svd::json_schema(generator),
+            MethodName::Given => Given::json_schema(generator),
+        }
+    }
+
+    fn keys(self) -> Vec<String> {
+        let schema = self.schema(&mut SchemaGenerator::default());
+        let properties = schema.get("properties").and_then(|p| p.as_object());
+        properties.map_or_else(Vec::new, |p| p.keys().cloned().collect())
+    }
+}
+
+impl JsonSchema for Fit {
+    fn schema_name() -> Cow<'static, str> {
+        "Fit".into()
+    }
+
+    /// One alternative a method, each with the two keys that all have.
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let alternatives = MethodName::ALL.map(|method| {
+            let own = method.schema(generator).to_value();
+            let mut properties = serde_json::Map::new();
+            properties.insert(
+                "name".into(),
+                serde_json::json!({
+                    "description": "The first part of the fit's column names, unique in the file.",
+                    "type": "string",
+                    "pattern": "^[A-Za-z][A-Za-z0-9_]*$"
+                }),
+            );
+            properties.insert(
+                "method".into(),
+                serde_json::json!({ "const": method.name() }),
+            );
+            if let Some(more) = own["properties"].as_object() {
+                properties.extend(more.clone());
+            }
+            let mut required = vec![serde_json::json!("name"), serde_json::json!("method")];
+            required.extend(own["required"].as_array().into_iter().flatten().cloned());
+            serde_json::json!({
+                "title": method.name(),
+                "description": own["description"],
+                "type": "object",
+                "properties": properties,
+                "required": required,
+                "additionalProperties": false
+            })
+        });
+        json_schema!({
+            "description": "One model to fit.",
+            "oneOf": alternatives,
+            "examples": [{ "name": "dbmr", "method": "dbmr", "rank": [3, 5], "restarts": 100 }]
+        })
+    }
+}
+
+/// Stands in for a rank in the schema.
+struct Rank;
+
+impl JsonSchema for Rank {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Rank".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "integer", "minimum": 1 })
+    }
+}

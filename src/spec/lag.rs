@@ -1,0 +1,186 @@
+//! The time between the two ends of a pair: ticks of an integer clock, rows, or a duration.
+
+use jiff::{Span, SpanRelativeTo};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{self, Deserialize, Deserializer, Visitor};
+use serde::{Serialize, Serializer};
+use std::{borrow::Cow, fmt};
+
+/// One lag τ; always above zero.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Lag {
+    /// A difference of an integer time column.
+    Ticks(i64),
+    /// Rows further in the time order of a trajectory.
+    Steps(u64),
+    /// A difference of a date or timestamp column. `text` is what was written.
+    Duration { text: String, nanoseconds: i64 },
+}
+
+const FORMS: &str =
+    "a duration such as \"5d\", \"36h\" or \"15min\", steps such as \"3 steps\", or a whole number";
+
+impl Lag {
+    /// Reads "3 steps" or a duration; on error, what it must be.
+    fn parse(text: &str) -> Result<Lag, String> {
+        let text = text.trim();
+        let words: Vec<&str> = text.split_whitespace().collect();
+        if let [number, "step" | "steps"] = words[..] {
+            return match number.parse() {
+                Ok(0) | Err(_) => Err(format!(
+                    "must be a whole number of steps, at least 1, not {text:?}"
+                )),
+                Ok(steps) => Ok(Lag::Steps(steps)),
+            };
+        }
+        let span: Span = text
+            .parse()
+            .map_err(|_| format!("must be {FORMS}, not {text:?}"))?;
+        if span.get_years() != 0 || span.get_months() != 0 {
+            return Err(format!(
+                "must not count in months or years, whose length varies; write days instead of {text:?}"
+            ));
+        }
+        let nanoseconds = span
+            .to_duration(SpanRelativeTo::days_are_24_hours())
+            .ok()
+            .and_then(|d| i64::try_from(d.as_nanos()).ok())
+            .ok_or_else(|| format!("must be shorter than 292 years, not {text:?}"))?;
+        if nanoseconds <= 0 {
+            return Err(format!("must be above zero, not {text:?}"));
+        }
+        Ok(Lag::Duration {
+            text: text.to_string(),
+            nanoseconds,
+        })
+    }
+
+    fn ticks(ticks: i64) -> Result<Lag, String> {
+        if ticks <= 0 {
+            return Err(format!("must be above zero, not {ticks}"));
+        }
+        Ok(Lag::Ticks(ticks))
+    }
+
+    /// Whether the two are the same lag, however they are written.
+    pub fn same(&self, other: &Lag) -> bool {
+        match (self, other) {
+            (Lag::Duration { nanoseconds: a, .. }, Lag::Duration { nanoseconds: b, .. }) => a == b,
+            _ => self == other,
+        }
+    }
+}
+
+/// As written in the pipeline file; steps always as "1 step" or "3 steps".
+impl fmt::Display for Lag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Lag::Ticks(n) => write!(f, "{n}"),
+            Lag::Steps(1) => f.write_str("1 step"),
+            Lag::Steps(n) => write!(f, "{n} steps"),
+            Lag::Duration { text, .. } => f.write_str(text),
+        }
+    }
+}
+
+impl Serialize for Lag {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Lag::Ticks(n) => serializer.serialize_i64(*n),
+            _ => serializer.collect_str(self),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Lag {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct LagVisitor;
+        impl Visitor<'_> for LagVisitor {
+            type Value = Lag;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(FORMS)
+            }
+            fn visit_i64<E: de::Error>(self, ticks: i64) -> Result<Lag, E> {
+                Lag::ticks(ticks).map_err(E::custom)
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Lag, E> {
+                Lag::parse(text).map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_any(LagVisitor)
+    }
+}
+
+impl JsonSchema for Lag {
+    fn schema_name() -> Cow<'static, str> {
+        "Lag".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "A difference of an integer time column, a duration on dates and timestamps, or rows in time order.",
+            "anyOf": [{ "type": "integer", "minimum": 1 }, { "type": "string" }],
+            "examples": ["5d", "36h", "1h30m", "250ms", "3 steps", 10]
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: i64 = 1_000_000_000;
+
+    fn check(text: &str, expected: Result<(i64, &str), &str>) {
+        let found = Lag::parse(text);
+        match (&found, expected) {
+            (Ok(lag @ Lag::Duration { nanoseconds, .. }), Ok((n, shown))) => {
+                assert_eq!((*nanoseconds, lag.to_string().as_str()), (n, shown));
+            }
+            (Err(message), Err(part)) => assert!(message.contains(part), "{message}"),
+            _ => panic!("{text:?}: {found:?}"),
+        }
+    }
+
+    #[test]
+    fn durations_are_read_to_the_nanosecond() {
+        check("5d", Ok((5 * 86_400 * SECOND, "5d")));
+        check("36h", Ok((36 * 3600 * SECOND, "36h")));
+        check("15min", Ok((900 * SECOND, "15min")));
+        check("90s", Ok((90 * SECOND, "90s")));
+        check("250ms", Ok((SECOND / 4, "250ms")));
+        check("1h30m", Ok((5400 * SECOND, "1h30m")));
+        check(" 2 weeks", Ok((14 * 86_400 * SECOND, "2 weeks")));
+    }
+
+    #[test]
+    fn what_is_no_fixed_time_is_refused() {
+        check("1mo", Err("months or years"));
+        check("1 year", Err("months or years"));
+        check("0s", Err("above zero"));
+        check("-5d", Err("above zero"));
+        check("5 d ago", Err("above zero"));
+        check("10", Err("such as \"5d\""));
+        check("5x", Err("such as \"5d\""));
+        check("", Err("such as \"5d\""));
+        check("400000d", Err("shorter than 292 years"));
+        check("0 steps", Err("at least 1"));
+        check("1.5 steps", Err("at least 1"));
+        check("-1 steps", Err("at least 1"));
+    }
+
+    #[test]
+    fn steps_and_ticks_show_as_written() {
+        assert_eq!(Lag::parse("3 steps"), Ok(Lag::Steps(3)));
+        assert_eq!(Lag::Steps(1).to_string(), "1 step");
+        assert_eq!(Lag::ticks(10).map(|l| l.to_string()), Ok("10".into()));
+        assert!(Lag::ticks(0).is_err());
+    }
+
+    #[test]
+    fn one_day_is_the_same_lag_as_twenty_four_hours() {
+        let lag = |t| Lag::parse(t).expect("a lag");
+        assert!(lag("1d").same(&lag("24h")));
+        assert!(!lag("1d").same(&lag("1 step")));
+    }
+}

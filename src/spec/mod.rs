@@ -1,0 +1,149 @@
+//! Pipeline TOML → [`Spec`]: what the user wrote, read and checked as far as that needs no data.
+//!
+//! In: the text of the file, its name, the `--set` assignments and a lookup of environment variables; nothing here touches a
+//! disk or the environment. Out: a `Spec`, or the first error with its line and, for a misspelt key, a suggestion.
+//! `document` knows places, `read` turns them into types, `written` and `fit` list the keys, `check` says what goes with what.
+
+mod bins;
+mod check;
+mod document;
+mod fit;
+mod lag;
+mod read;
+mod shape;
+mod written;
+
+pub use bins::{Binning, Outside};
+pub use document::nearest;
+pub use fit::{Dbmr, Fit, Given, Method, Svd};
+pub use lag::Lag;
+pub use written::{Format, Job, Parameter, Table, Window};
+
+use crate::error::Result;
+use document::{Document, Place};
+use schemars::Schema;
+use schemars::generate::SchemaSettings;
+use schemars::transform::RecursiveTransform;
+use serde::Serialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// A pipeline whose keys fit together; columns, files and SQL are not looked at yet.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Spec {
+    pub job: Job,
+    pub tables: BTreeMap<String, Table>,
+    pub transitions: Transitions,
+    /// At least one, in the order of the file.
+    pub fits: Vec<Fit>,
+}
+
+/// The query and what its columns mean.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Transitions {
+    pub query: Query,
+    /// Values for the `$name`s of the query.
+    pub parameters: BTreeMap<String, Parameter>,
+    /// Columns whose every combination of values gets a model of its own; may be empty.
+    pub partition_by: Vec<String>,
+    pub input: Input,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Query {
+    /// The statement itself.
+    Sql(String),
+    /// The path of a file that holds it.
+    File(String),
+}
+
+/// What a row of the query is.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Input {
+    /// A point of a trajectory; its state is the `state` columns and then the boxes of the `bins` columns.
+    Trajectories {
+        /// Empty: one trajectory per partition.
+        trajectory: Vec<String>,
+        time: String,
+        state: Vec<String>,
+        /// In the order of the file.
+        bins: Vec<(String, Binning)>,
+        /// At least one, all different; never ticks beside durations.
+        lags: Vec<Lag>,
+        window: Window,
+    },
+    /// A pair of states.
+    Pairs {
+        source: Vec<String>,
+        target: Vec<String>,
+        measure: Measure,
+    },
+}
+
+/// How much a pair counts.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Measure {
+    /// A row is one pair.
+    Ones,
+    /// The integer column that says how many.
+    Count(String),
+    /// The column of real weights.
+    Weight(String),
+}
+
+impl Spec {
+    /// Reads the text of a pipeline file. `origin` names it in messages; `sets` are assignments such as `fit.dbmr.rank=4`, made
+    /// in order; `environment` gives the value of a variable, for `${VAR}`.
+    pub fn parse(
+        text: &str,
+        origin: &str,
+        sets: &[String],
+        environment: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Spec> {
+        let document = Document::read(text, origin, sets, environment)?;
+        let file = written::File::read(&document.root).map_err(|fault| {
+            document.error(fault.place.unwrap_or(Place::File), &fault.to_string())
+        })?;
+        check::spec(file, &document)
+    }
+}
+
+/// The JSON Schema (draft 2020-12) of pipeline files.
+pub fn json_schema() -> serde_json::Value {
+    let settings = SchemaSettings::draft2020_12().with_transform(RecursiveTransform(without_null));
+    let generator = settings.into_generator();
+    generator.into_root_schema_for::<written::File>().to_value()
+}
+
+/// TOML has no null: a key that may be missing is one that is not required. An empty list cannot be written either.
+fn without_null(schema: &mut Schema) {
+    if schema
+        .get("default")
+        .is_some_and(|d| d.as_array().is_some_and(Vec::is_empty))
+    {
+        schema.remove("default");
+    }
+    if let Some(types) = schema.get_mut("type").and_then(Value::as_array_mut) {
+        types.retain(|t| t != "null");
+        if let [only] = &types[..] {
+            let only = only.clone();
+            schema.insert("type".into(), only);
+        }
+    }
+    if let Some(any) = schema.get_mut("anyOf").and_then(Value::as_array_mut) {
+        any.retain(|s| s["type"] != "null");
+        if let [only] = &any[..] {
+            let only = only.clone();
+            schema.remove("anyOf");
+            if let Value::Object(only) = only {
+                schema.ensure_object().extend(only);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,483 @@
+use super::*;
+
+const OCEAN: &str = r#"[job]
+name = "ocean"
+output = "${OUT:-out}/ocean"
+
+[tables.tracks]
+path = "lake/tracks/"
+
+[transitions]
+sql = "SELECT * FROM tracks WHERE depth < $depth"
+trajectory = "drifter"
+time = "time"
+lag = ["5d", "10d"]
+partition_by = ["basin"]
+[transitions.parameters]
+depth = 10
+[transitions.bins]
+lon = { step = 0.5, periodic = [-180, 180] }
+lat = { bounds = [-90, 90], boxes = 360, outside = "drop" }
+depth = { step = 10 }
+
+[[fit]]
+name = "dbmr"
+method = "dbmr"
+rank = [3, 5]
+
+[[fit]]
+name = "regions"
+method = "given"
+affiliation = "region"
+"#;
+
+const PAIRS: &str = r#"[job]
+name = "words"
+output = "out"
+
+[transitions]
+file = "sql/pairs.sql"
+source = "word"
+target = ["next"]
+count = "n"
+
+[[fit]]
+name = "svd"
+method = "svd"
+rank = 8
+"#;
+
+fn parse(text: &str, sets: &[&str]) -> Result<Spec> {
+    let sets: Vec<String> = sets.iter().map(|s| s.to_string()).collect();
+    let environment = |name: &str| match name {
+        "BASE" => Some("s3://lake".to_string()),
+        "EMPTY" => Some(String::new()),
+        _ => None,
+    };
+    Spec::parse(text, "x.toml", &sets, &environment)
+}
+
+/// Each row has the number of a line of a valid file, what to write there instead (`\n` starts a line), and the message to
+/// expect without the name of the file.
+#[track_caller]
+fn check(text: &str, rows: &str) {
+    for row in rows.lines().filter(|r| !r.is_empty()) {
+        let [line, replacement, expected] = row.splitn(3, " | ").collect::<Vec<_>>()[..] else {
+            panic!("{row:?} has three parts");
+        };
+        let line: usize = line.parse().expect("a number");
+        let replacement = replacement.replace("\\n", "\n");
+        let mut lines: Vec<&str> = text.lines().collect();
+        lines[line - 1] = &replacement;
+        check_text(&lines.join("\n"), &format!("x.toml:{expected}"));
+    }
+}
+
+#[track_caller]
+fn check_text(text: &str, expected: &str) {
+    let error = parse(text, &[]).expect_err("an error");
+    assert_eq!(error.to_string(), expected);
+    assert_eq!(error.kind(), crate::error::Kind::Spec);
+}
+
+#[track_caller]
+fn check_set(set: &str, expected: &str) {
+    let error = parse(OCEAN, &[set]).expect_err("an error");
+    assert_eq!(error.to_string(), expected);
+}
+
+#[test]
+fn a_whole_file_is_read() {
+    let spec = parse(OCEAN, &[]).expect("a valid file");
+    assert_eq!((spec.job.output.as_str(), spec.job.seed), ("out/ocean", 0));
+    assert_eq!(spec.tables["tracks"].path, ["lake/tracks/"]);
+    assert_eq!(spec.transitions.parameters["depth"], Parameter::Integer(10));
+    assert_eq!(spec.transitions.partition_by, ["basin"]);
+    let Input::Trajectories {
+        trajectory,
+        state,
+        bins,
+        lags,
+        window,
+        ..
+    } = spec.transitions.input
+    else {
+        panic!("trajectories");
+    };
+    assert_eq!(trajectory, ["drifter"]);
+    assert!(state.is_empty());
+    assert_eq!(window, Window::Sliding);
+    let shown: Vec<String> = lags.iter().map(Lag::to_string).collect();
+    assert_eq!(shown, ["5d", "10d"]);
+    let columns: Vec<&str> = bins.iter().map(|(c, _)| c.as_str()).collect();
+    assert_eq!(columns, ["lon", "lat", "depth"], "in the order of the file");
+    assert_eq!(
+        bins[0].1,
+        Binning::Periodic {
+            low: -180.0,
+            high: 180.0,
+            boxes: 720
+        }
+    );
+    let names: Vec<_> = spec.fits.iter().flat_map(Fit::expanded).collect();
+    let named = |rank, name: &str| (rank, name.to_string());
+    assert_eq!(
+        names,
+        [
+            named(Some(3), "dbmr_r3"),
+            named(Some(5), "dbmr_r5"),
+            named(None, "regions")
+        ]
+    );
+    let Method::Dbmr(dbmr) = &spec.fits[0].method else {
+        panic!("dbmr");
+    };
+    assert_eq!(
+        (dbmr.restarts, dbmr.max_iterations, dbmr.tolerance),
+        (100, 1000, 0.0)
+    );
+}
+
+#[test]
+fn pairs_are_read() {
+    let spec = parse(PAIRS, &[]).expect("a valid file");
+    assert_eq!(spec.transitions.query, Query::File("sql/pairs.sql".into()));
+    assert_eq!(
+        spec.transitions.input,
+        Input::Pairs {
+            source: vec!["word".into()],
+            target: vec!["next".into()],
+            measure: Measure::Count("n".into())
+        }
+    );
+    assert_eq!(spec.fits[0].expanded(), [(Some(8), "svd".to_string())]);
+}
+
+#[test]
+fn misspelt_keys_are_named_with_line_and_suggestion() {
+    check(
+        OCEAN,
+        r#"
+12 | lagg = 5 | 12: unknown key `transitions.lagg`; did you mean `lag`?
+18 | lat = { boundz = [-90, 90], boxes = 360 } | 18: unknown key `transitions.bins.lat.boundz`; did you mean `bounds`?
+5 | [tabels.tracks] | 5: unknown key `tabels`; did you mean `tables`?
+6 | location = 'x' | 6: unknown key `tables.tracks.location`; there are `path`, `format`
+"#,
+    );
+    check(
+        PAIRS,
+        r#"
+14 | rank = 3\nrestart = 5 | 15: unknown key `fit.svd.restart`; did you mean `restarts`?
+12 | nmae = 'svd' | 11: the table `fit.0` needs the key `name`
+"#,
+    );
+}
+
+#[test]
+fn keys_of_another_method_are_no_misspelling() {
+    check(
+        OCEAN,
+        r#"
+29 | affiliation = 'region'\nrestarts = 5 | 30: `fit.regions.restarts` is out of place: method "given" takes no `restarts`
+"#,
+    );
+}
+
+#[test]
+fn syntax_errors_have_line_and_column() {
+    let error = parse("[job]\nname = = 3", &[])
+        .expect_err("an error")
+        .to_string();
+    assert!(error.starts_with("x.toml:2:8: "), "{error}");
+    let error = parse("[job]\nname = 'a'\nname = 'b'", &[]).expect_err("an error");
+    assert_eq!(error.to_string(), "x.toml:3:1: duplicate key");
+}
+
+#[test]
+fn missing_keys_name_their_table() {
+    check(
+        OCEAN,
+        r#"
+2 |  | 1: the table `job` needs the key `name`
+6 |  | 5: the table `tables.tracks` needs the key `path`
+24 |  | 21: the table `fit.dbmr` needs the key `rank`
+11 |  | 8: the table `transitions` needs the key `time`
+12 |  | 8: the table `transitions` needs the key `lag`
+9 |  | 8: the table `transitions` needs one of the keys `sql` and `file`
+"#,
+    );
+    check(
+        PAIRS,
+        r#"
+8 |  | 5: the table `transitions` needs the key `target`
+"#,
+    );
+    check_text("", "x.toml: the file needs the table `[job]`");
+    check_text(
+        &PAIRS[..PAIRS.find("[[fit").expect("a fit")],
+        "x.toml: `fit` is missing: a pipeline needs at least one `[[fit]]`",
+    );
+    check(
+        PAIRS,
+        r#"
+11 | [fit] | 11: `fit` must be a list of tables, each under the header `[[fit]]`
+"#,
+    );
+}
+
+#[test]
+fn wrong_types_are_named() {
+    check(
+        OCEAN,
+        r#"
+2 | name = 3 | 2: `job.name` must be a string, not 3
+11 | time = ['a', 'b'] | 11: `transitions.time` must be a string, not a list
+12 | lag = [\n5.5] | 13: `transitions.lag` must be a duration such as "5d", "36h" or "15min", steps such as "3 steps", or a whole number, not 5.5
+12 | lag = '5x' | 12: `transitions.lag` must be a duration such as "5d", "36h" or "15min", steps such as "3 steps", or a whole number, not "5x"
+13 | partition_by = [] | 13: `transitions.partition_by` must not be an empty list
+13 | window = 'slide' | 13: `transitions.window` cannot be "slide"; there are `sliding`, `strided`
+15 | depth = 2024-01-01 | 15: `transitions.parameters.depth` must be a string, a number or true or false, not a date or time without quotes
+17 | lon = 0.5 | 17: `transitions.bins.lon` must be a table, not 0.5
+18 | lat = { bounds = [1, 2, 3], boxes = 3 } | 18: `transitions.bins.lat.bounds` must be a list of 2, not of 3
+18 | lat = { bounds = [1], boxes = 3 } | 18: `transitions.bins.lat.bounds` must be a list of two numbers, not a list of 1
+23 | method = 'dbrm' | 23: `fit.dbmr.method` cannot be "dbrm"; did you mean `dbmr`?
+24 | rank = 'x' | 24: `fit.dbmr.rank` must be a whole number that is not negative, not "x"
+24 | rank = -1 | 24: `fit.dbmr.rank` must be a whole number that is not negative, not -1
+"#,
+    );
+    check(
+        PAIRS,
+        r#"
+3 | output = 'o'\nseed = 99999999999999999999 | 4: the integer 99999999999999999999 does not fit 64 bits with a sign
+"#,
+    );
+}
+
+#[test]
+fn the_two_kinds_of_input_do_not_mix() {
+    check(
+        OCEAN,
+        r#"
+13 | source = 'a' | 13: `[transitions]` mixes keys of trajectories (`trajectory`, `time`, `bins`, `lag`) and of pairs (`source`); keep one kind
+"#,
+    );
+    check(
+        PAIRS,
+        r#"
+9 | lag = 1 | 7: `[transitions]` mixes keys of trajectories (`lag`) and of pairs (`source`, `target`); keep one kind
+9 | count = 'n'\nweight = 'w' | 10: `transitions.count` and `transitions.weight` exclude each other
+8 | target = 'word' | 8: `transitions.source` and `transitions.target` are the same columns, so that no state would ever change
+"#,
+    );
+    check_text(
+        "[job]\nname = 'a'\noutput = 'b'\n[transitions]\nsql = 'x'\n[[fit]]\nname = 'a'\nmethod = 'svd'\nrank = 1",
+        "x.toml:4: the table `transitions` needs either `time`, `lag` and `state` or `bins` (trajectories), or `source` and `target` (pairs)",
+    );
+}
+
+#[test]
+fn columns_play_one_part() {
+    check(
+        OCEAN,
+        r#"
+13 | partition_by = ['drifter'] | 10: the column `drifter` cannot be both `transitions.partition_by` and `transitions.trajectory`
+13 | state = ['a', 'a'] | 13: `transitions.state` names the column `a` twice
+13 | state = ['lat'] | 16: the column `lat` cannot be both `transitions.state` and `transitions.bins`
+13 | state = '' | 13: `transitions.state` must not be empty
+13 | state = 'probability' | 13: the output tables have a column `probability` of their own; rename the column of `transitions.state` with AS in the SQL
+13 | state = 'dbmr_r3_embedding' | 13: the output tables have a column `dbmr_r3_embedding` of their own; rename the column of `transitions.state` with AS in the SQL
+"#,
+    );
+}
+
+#[test]
+fn lags_are_all_different_and_of_one_kind() {
+    check(
+        OCEAN,
+        r#"
+12 | lag = ['1d', '2d', '24h'] | 12: `transitions.lag` has the same lag twice, as 1d and 24h
+12 | lag = ['1d', 5] | 12: `transitions.lag` has a whole number and a duration (1d and 5), but time is either an integer or a date
+12 | lag = '1 month' | 12: `transitions.lag` must not count in months or years, whose length varies; write days instead of "1 month"
+12 | lag = 0 | 12: `transitions.lag` must be above zero, not 0
+"#,
+    );
+}
+
+#[test]
+fn bins_are_checked() {
+    check(
+        OCEAN,
+        r#"
+17 | lon = {} | 17: `transitions.bins.lon` needs exactly one of `step` and `boxes`
+17 | lon = { step = 1, boxes = 2 } | 17: `transitions.bins.lon` needs exactly one of `step` and `boxes`
+17 | lon = { boxes = 2 } | 17: `transitions.bins.lon.boxes` needs `bounds` or `periodic` beside it
+17 | lon = { boxes = 0, bounds = [0, 1] } | 17: `transitions.bins.lon.boxes` must be at least 1, not 0
+17 | lon = { step = 0 } | 17: `transitions.bins.lon.step` must be above zero and finite, not 0
+17 | lon = { step = nan } | 17: `transitions.bins.lon.step` must be above zero and finite, not NaN
+17 | lon = { step = 0.7, periodic = [-180, 180] } | 17: `transitions.bins.lon.step` must divide the range from -180 to 180 into whole boxes, not 0.7
+17 | lon = { step = 1, bounds = [1, 1] } | 17: `transitions.bins.lon.bounds` must be [low, high] with low below high and both finite, not [1, 1]
+17 | lon = { step = 1, bounds = [0, inf] } | 17: `transitions.bins.lon.bounds` must be [low, high] with low below high and both finite, not [0, inf]
+17 | lon = { step = 1, bounds = [0, 1], periodic = [0, 1] } | 17: `transitions.bins.lon.bounds` does not go with `periodic`, which has no bounds
+17 | lon = { step = 1, periodic = [0, 1], outside = 'clip' } | 17: `transitions.bins.lon.outside` only makes sense with `bounds`
+17 | lon = { step = 1, bounds = [0, 1], origin = 0 } | 17: `transitions.bins.lon.origin` only makes sense with `step` and without `bounds` or `periodic`, which say where boxes start
+17 | lon = { step = 1, outside = 'keep' } | 17: `transitions.bins.lon.outside` cannot be "keep"; there are `drop`, `clip`, `error`
+"#,
+    );
+}
+
+#[test]
+fn fits_are_checked() {
+    check(
+        OCEAN,
+        r#"
+24 | rank = 0 | 24: `fit.dbmr.rank` must be at least 1, not 0
+24 | rank = [3, 3] | 24: `fit.dbmr.rank` has 3 twice
+25 | restarts = 0 | 25: `fit.dbmr.restarts` must be at least 1, not 0
+25 | tolerance = -1e-9 | 25: `fit.dbmr.tolerance` must be finite and not negative, not -0.000000001
+25 | tolerance = inf | 25: `fit.dbmr.tolerance` must be finite and not negative, not inf
+27 | name = 'dbmr' | 27: two fits are named `dbmr`
+27 | name = 'dbmr_r5' | 27: the fits `dbmr` and `dbmr_r5` both give columns named `dbmr_r5`
+27 | name = 'count' | 27: a fit cannot be named `count`: the output tables have a column of that name
+27 | name = '3d' | 27: a fit's name must be a letter followed by letters, digits and `_`, not "3d"
+2 | name = 'a b' | 2: `job.name` must consist of letters, digits, `_` and `-`, not "a b"
+"#,
+    );
+}
+
+#[test]
+fn variables_are_replaced_in_strings_but_not_in_sql() {
+    let output = |text: &str| {
+        let line = format!("output = '{text}'");
+        let spec = parse(&OCEAN.replace("output = \"${OUT:-out}/ocean\"", &line), &[]);
+        spec.map(|s| s.job.output).map_err(|e| e.to_string())
+    };
+    assert_eq!(
+        output("${BASE}/a/${BASE:-x}"),
+        Ok("s3://lake/a/s3://lake".into())
+    );
+    assert_eq!(output("a${EMPTY}b${EMPTY:-c}"), Ok("abc".into()));
+    assert_eq!(
+        output("$BASE $${BASE} $$ ${NONE:-}x"),
+        Ok("$BASE ${BASE} $$ x".into())
+    );
+    assert_eq!(
+        output("${NONE}"),
+        Err("x.toml:3: `job.output`: the environment variable `NONE` is not set; set it or write `${NONE:-default}`".into())
+    );
+    assert_eq!(
+        output("${BASE"),
+        Err("x.toml:3: `job.output`: `${` is not closed by `}`; write `$${` for the two characters themselves".into())
+    );
+    assert_eq!(
+        output("${a b}"),
+        Err(
+            "x.toml:3: `job.output`: `${a b}` is not of the form `${NAME}` or `${NAME:-default}`"
+                .into()
+        )
+    );
+    check(
+        OCEAN,
+        r#"
+9 | sql = 'SELECT ${BASE}' | 9: `transitions.sql`: `${BASE}` is not replaced in SQL; write a value into `[transitions.parameters]` and name it as `$name`
+"#,
+    );
+}
+
+#[test]
+fn assignments_change_and_make_values() {
+    let spec = parse(
+        OCEAN,
+        &[
+            "fit.dbmr.rank=4",
+            "fit.1.affiliation=area",
+            "tables.more.path=[\"a\", \"b\"]",
+            "job.output=${BASE}/x=y",
+            "transitions.lag=3 steps",
+            "transitions.parameters.since=2024-01-01",
+            "transitions.bins.\"lon\"={ step = 2 }",
+        ],
+    )
+    .expect("valid assignments");
+    assert_eq!(spec.fits[0].ranks(), [4]);
+    assert_eq!(spec.tables["more"].path, ["a", "b"]);
+    assert_eq!(spec.job.output, "s3://lake/x=y");
+    let since = &spec.transitions.parameters["since"];
+    assert_eq!(*since, Parameter::String("2024-01-01".into()));
+    let Input::Trajectories { bins, lags, .. } = &spec.transitions.input else {
+        panic!("trajectories");
+    };
+    assert_eq!(lags, &[Lag::Steps(3)]);
+    assert_eq!(bins[0].0, "lon", "keeps its place");
+}
+
+#[test]
+fn wrong_assignments_are_named() {
+    check_set(
+        "fit.dbmr.rank",
+        "--set fit.dbmr.rank: an assignment has the form KEY=VALUE",
+    );
+    check_set("=3", "--set =3: `` is not a key such as `fit.dbmr.rank`");
+    check_set(
+        "fit..rank=3",
+        "--set fit..rank=3: `fit..rank` is not a key such as `fit.dbmr.rank`",
+    );
+    check_set(
+        "fit.dbrm.rank=3",
+        "--set fit.dbrm.rank=3: `fit` has no entry `dbrm`; did you mean `dbmr`?",
+    );
+    check_set(
+        "fit.2.rank=3",
+        "--set fit.2.rank=3: `fit` has no entry `2`; there are `dbmr`, `regions`",
+    );
+    check_set(
+        "job.name.x=3",
+        "--set job.name.x=3: `job.name` is not a table",
+    );
+    check_set(
+        "fit.dbmr.rank=0",
+        "--set fit.dbmr.rank=0: `fit.dbmr.rank` must be at least 1, not 0",
+    );
+    check_set(
+        "fit.dbmr.rnk=2",
+        "--set fit.dbmr.rnk=2: unknown key `fit.dbmr.rnk`; did you mean `rank`?",
+    );
+    check_set(
+        "job.name=42",
+        "--set job.name=42: `job.name` must be a string, not 42",
+    );
+    check_set(
+        "tables.more.format=csv",
+        "--set tables.more.format=csv: the table `tables.more` needs the key `path`",
+    );
+    check_set(
+        "job.seed=99999999999999999999",
+        "--set job.seed=99999999999999999999: the integer 99999999999999999999 does not fit 64 bits with a sign",
+    );
+}
+
+#[test]
+fn the_schema_describes_every_key() {
+    let schema = json_schema();
+    assert_eq!(
+        schema["$schema"],
+        "https://json-schema.org/draft/2020-12/schema"
+    );
+    assert_eq!(schema["title"], "gyre pipeline");
+    let methods = schema["$defs"]["Fit"]["oneOf"].as_array().expect("methods");
+    let names: Vec<_> = methods
+        .iter()
+        .map(|m| &m["properties"]["method"]["const"])
+        .collect();
+    assert_eq!(names, ["dbmr", "svd", "given"]);
+    assert_eq!(
+        methods[0]["required"],
+        serde_json::json!(["name", "method", "rank"])
+    );
+    for table in ["Job", "Table", "Transitions", "Bin"] {
+        let table = &schema["$defs"][table];
+        assert_eq!(table["additionalProperties"], false);
+        for (key, value) in table["properties"].as_object().expect("keys") {
+            assert!(value["description"].is_string(), "{key} has no description");
+        }
+    }
+}

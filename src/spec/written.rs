@@ -1,0 +1,216 @@
+//! The keys of a pipeline file, one to one. Comments here are the descriptions in the JSON Schema.
+
+use super::bins::BinText;
+use super::document::Node;
+use super::fit::{Fit, fits};
+use super::lag::Lag;
+use super::read::{Fault, read, required};
+use super::shape::{InOrder, OneOrMany, one_or_many};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{self, Deserialize, Deserializer, Visitor};
+use serde::{Serialize, Serializer};
+use std::{borrow::Cow, collections::BTreeMap, fmt};
+
+/// A gyre pipeline: tables, the SQL that makes transitions of them, and the models fitted to the counts. Every string may hold
+/// `${VAR}` or `${VAR:-default}`, except in SQL.
+#[derive(Debug, JsonSchema)]
+#[schemars(title = "gyre pipeline", deny_unknown_fields)]
+pub struct File {
+    pub job: Job,
+    /// The input tables, by the names they have in the SQL.
+    #[schemars(default)]
+    pub tables: BTreeMap<String, Table>,
+    pub transitions: TransitionsText,
+    /// The models to fit, in order.
+    #[schemars(length(min = 1))]
+    pub fit: Vec<Fit>,
+}
+
+const FILE_KEYS: [&str; 4] = ["job", "tables", "transitions", "fit"];
+
+/// What this job is called and where its results go.
+#[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Job {
+    /// Letters, digits, `_` and `-`.
+    #[schemars(regex(pattern = "^[A-Za-z0-9_-]+$"), example = &"ocean")]
+    pub name: String,
+    /// The folder or URL under which the output tables are written.
+    #[schemars(length(min = 1), example = &"${OUT:-out}/ocean")]
+    pub output: String,
+    /// The seed of all random starts: the same seed gives the same bytes.
+    #[serde(default)]
+    pub seed: u64,
+}
+
+/// One input table.
+#[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Table {
+    /// A file, a folder or a glob pattern, or a list of these. Hive partition folders (`basin=north/`) become columns.
+    #[serde(deserialize_with = "one_or_many")]
+    #[schemars(with = "OneOrMany<String>", example = &"lake/tracks/")]
+    pub path: Vec<String>,
+    /// The format of the files. Unless given, the extension decides, and folders hold Parquet.
+    pub format: Option<Format>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, serde::Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    Parquet,
+    Csv,
+    Json,
+    Arrow,
+}
+
+/// The SQL whose rows become transitions, and what its columns mean: either the points of trajectories (`time`, `lag`, and
+/// `state` or `bins`) or ready-made pairs (`source`, `target`).
+#[derive(Debug, Default, serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(
+    rename = "Transitions",
+    extend(
+        "oneOf" = [{ "required": ["sql"] }, { "required": ["file"] }],
+        "anyOf" = [
+            { "required": ["time", "lag"], "anyOf": [{ "required": ["state"] }, { "required": ["bins"] }] },
+            { "required": ["source", "target"] }
+        ]
+    )
+)]
+pub struct TransitionsText {
+    /// A SELECT statement over the tables. Values bind as `$name` from `parameters`.
+    #[schemars(example = &"SELECT drifter, time, lon, lat FROM tracks")]
+    pub sql: Option<String>,
+    /// A file with one SELECT statement, instead of `sql`.
+    #[schemars(example = &"sql/tracks.sql")]
+    pub file: Option<String>,
+    /// Values that the SQL names as `$name`.
+    #[serde(default)]
+    pub parameters: BTreeMap<String, Parameter>,
+    /// The column or columns whose every combination of values gets a model of its own.
+    #[serde(default, deserialize_with = "one_or_many")]
+    #[schemars(with = "OneOrMany<String>")]
+    pub partition_by: Vec<String>,
+    /// The column or columns that tell trajectories apart. Without it, each partition is one trajectory.
+    #[serde(default, deserialize_with = "one_or_many")]
+    #[schemars(with = "OneOrMany<String>")]
+    pub trajectory: Vec<String>,
+    /// The column that orders a trajectory: an integer, a date or a timestamp.
+    pub time: Option<String>,
+    /// The column or columns that are the state, of any type.
+    #[serde(default, deserialize_with = "one_or_many")]
+    #[schemars(with = "OneOrMany<String>")]
+    pub state: Vec<String>,
+    /// Coordinates to cut into boxes; the box numbers are part of the state.
+    #[serde(default)]
+    pub bins: InOrder<BinText>,
+    /// The time between the two ends of a pair, or a list of times: each gets a model of its own.
+    #[serde(default, deserialize_with = "one_or_many")]
+    #[schemars(with = "OneOrMany<Lag>")]
+    pub lag: Vec<Lag>,
+    /// Which points of a trajectory start a pair; every one unless given.
+    pub window: Option<Window>,
+    /// The column or columns that are the source state of a pair.
+    #[serde(default, deserialize_with = "one_or_many")]
+    #[schemars(with = "OneOrMany<String>")]
+    pub source: Vec<String>,
+    /// The column or columns that are the target state of a pair.
+    #[serde(default, deserialize_with = "one_or_many")]
+    #[schemars(with = "OneOrMany<String>")]
+    pub target: Vec<String>,
+    /// An integer column: how many pairs a row stands for. Without it and without `weight`, a row is one pair.
+    pub count: Option<String>,
+    /// A column of real weights, instead of `count`.
+    pub weight: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, serde::Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Window {
+    /// Every point starts a pair.
+    #[default]
+    Sliding,
+    /// Points at times 0, lag, 2 lag … of a trajectory start pairs, so that pairs do not overlap.
+    Strided,
+}
+
+/// A value for a `$name` in SQL.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Parameter {
+    Boolean(bool),
+    Integer(i64),
+    Float(f64),
+    String(String),
+}
+
+impl File {
+    /// Reads the whole document, key by key in the order above.
+    pub fn read(root: &Node) -> Result<File, Fault> {
+        for entry in root.entries() {
+            if !FILE_KEYS.contains(&entry.key.as_str()) {
+                let fault: Fault = de::Error::unknown_field(&entry.key, &FILE_KEYS);
+                return Err(fault.at(entry.key_place));
+            }
+        }
+        Ok(File {
+            job: required(root, "job")?,
+            tables: match root.get("tables") {
+                Some(node) => read(node).map_err(|fault| fault.under("tables"))?,
+                None => BTreeMap::new(),
+            },
+            transitions: required(root, "transitions")?,
+            fit: fits(root)?,
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Parameter {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ParameterVisitor;
+        impl Visitor<'_> for ParameterVisitor {
+            type Value = Parameter;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string, a number or true or false")
+            }
+            fn visit_bool<E>(self, value: bool) -> Result<Parameter, E> {
+                Ok(Parameter::Boolean(value))
+            }
+            fn visit_i64<E>(self, value: i64) -> Result<Parameter, E> {
+                Ok(Parameter::Integer(value))
+            }
+            fn visit_f64<E>(self, value: f64) -> Result<Parameter, E> {
+                Ok(Parameter::Float(value))
+            }
+            fn visit_str<E>(self, value: &str) -> Result<Parameter, E> {
+                Ok(Parameter::String(value.to_string()))
+            }
+        }
+        deserializer.deserialize_any(ParameterVisitor)
+    }
+}
+
+impl Serialize for Parameter {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Parameter::Boolean(value) => value.serialize(serializer),
+            Parameter::Integer(value) => value.serialize(serializer),
+            Parameter::Float(value) => value.serialize(serializer),
+            Parameter::String(value) => value.serialize(serializer),
+        }
+    }
+}
+
+impl JsonSchema for Parameter {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Parameter".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": ["string", "integer", "number", "boolean"] })
+    }
+}

@@ -1,0 +1,410 @@
+//! Models → record batches: the columns of every output table, a contract with readers (`gyre.schema = 1`).
+
+use crate::count::{Counts, StateTable, Values};
+use crate::error::{Error, Kind, Result};
+use crate::reduce::{Fit, Side};
+use arrow::array::{
+    ArrayRef, BooleanArray, FixedSizeListArray, Float64Array, Int32Array, Int64Array, ListArray, RecordBatch, StringArray, UInt32Array,
+    UInt64Array,
+};
+use arrow::buffer::OffsetBuffer;
+use arrow::compute::take;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use std::sync::Arc;
+
+/// The lag column: integers as integers, anything else as it was written. Pairs have none.
+#[derive(Debug, Clone, PartialEq)]
+pub enum LagColumn {
+    None,
+    Integers(Vec<i64>),
+    Texts(Vec<String>),
+}
+
+/// What the columns of a fit are called and how long its embedding is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FitColumns {
+    pub name: String,
+    pub method: &'static str,
+    pub rank: usize,
+}
+
+/// Everything the columns of a run's tables are made from.
+pub struct Names {
+    pub partition: Vec<Field>,
+    /// The keys of every partition, one row each.
+    pub partitions: Vec<ArrayRef>,
+    pub lag: LagColumn,
+    pub sources: StateTable,
+    pub targets: StateTable,
+    pub is_weighted: bool,
+    /// In the order of the pipeline file.
+    pub fits: Vec<FitColumns>,
+}
+
+/// The fits of one partition and lag.
+pub struct Model {
+    pub counts: Counts,
+    /// Beside `Names::fits`.
+    pub fits: Vec<Fit>,
+    /// N_·j, N_i· and S (coherence §3.1).
+    pub source_total: Vec<f64>,
+    pub target_total: Vec<f64>,
+    pub total: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Table {
+    Sources,
+    Targets,
+    Latent,
+    Coarse,
+    Fits,
+    Restarts,
+    Spectrum,
+    Counts,
+}
+
+impl Table {
+    pub const ALL: [Table; 8] = [
+        Table::Sources,
+        Table::Targets,
+        Table::Latent,
+        Table::Coarse,
+        Table::Fits,
+        Table::Restarts,
+        Table::Spectrum,
+        Table::Counts,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Table::Sources => "sources",
+            Table::Targets => "targets",
+            Table::Latent => "latent",
+            Table::Coarse => "coarse",
+            Table::Fits => "fits",
+            Table::Restarts => "restarts",
+            Table::Spectrum => "spectrum",
+            Table::Counts => "counts",
+        }
+    }
+}
+
+impl Names {
+    fn lag_field(&self) -> Option<Field> {
+        match self.lag {
+            LagColumn::None => None,
+            LagColumn::Integers(_) => Some(Field::new("lag", DataType::Int64, false)),
+            LagColumn::Texts(_) => Some(Field::new("lag", DataType::Utf8, false)),
+        }
+    }
+
+    fn count_type(&self) -> DataType {
+        if self.is_weighted { DataType::Float64 } else { DataType::UInt64 }
+    }
+
+    /// Partition keys and lag.
+    fn leading(&self) -> Vec<Field> {
+        let partition = self.partition.iter().map(|f| Field::new(f.name(), f.data_type().clone(), false));
+        partition.chain(self.lag_field()).collect()
+    }
+
+    /// Key columns of sources and targets where both stand in one table: told apart by a prefix if they share a name.
+    fn pair_fields(&self) -> (Vec<Field>, Vec<Field>) {
+        pair_fields(self.sources.fields(), self.targets.fields())
+    }
+}
+
+/// Key columns of sources and targets side by side.
+pub fn pair_fields(sources: Vec<Field>, targets: Vec<Field>) -> (Vec<Field>, Vec<Field>) {
+    if sources.iter().all(|s| targets.iter().all(|t| s.name() != t.name())) {
+        return (sources, targets);
+    }
+    let prefixed = |fields: Vec<Field>, prefix: &str| {
+        fields.into_iter().map(|f| f.clone().with_name(format!("{prefix}_{}", f.name()))).collect()
+    };
+    (prefixed(sources, "source"), prefixed(targets, "target"))
+}
+
+fn embedding_type(rank: usize) -> DataType {
+    DataType::FixedSizeList(Arc::new(Field::new("item", DataType::Float64, false)), rank as i32)
+}
+
+fn weights_type(item: DataType) -> DataType {
+    DataType::List(Arc::new(Field::new("item", item, false)))
+}
+
+/// The columns of a table, and those that order its rows.
+pub fn schema(table: Table, names: &Names) -> (SchemaRef, Vec<String>) {
+    use DataType::{Boolean, Float64, Int32, UInt32, UInt64, Utf8};
+    let mut fields = names.leading();
+    let mut sorted: Vec<String> = fields.iter().map(|f| f.name().clone()).collect();
+    let mut key = |fields: &mut Vec<Field>, name: &str, data_type: DataType| {
+        sorted.push(name.to_string());
+        fields.push(Field::new(name, data_type, false));
+    };
+    let mut keys = |fields: &mut Vec<Field>, more: Vec<Field>| more.into_iter().for_each(|f| key(fields, f.name(), f.data_type().clone()));
+    let value = |name: &str, data_type: DataType| Field::new(name, data_type, false);
+    match table {
+        Table::Sources | Table::Targets => {
+            let states = if table == Table::Sources { &names.sources } else { &names.targets };
+            keys(&mut fields, states.fields());
+            fields.push(value("count", names.count_type()));
+            fields.push(value("probability", Float64));
+            for fit in &names.fits {
+                fields.push(Field::new(format!("{}_affiliation", fit.name), Int32, true));
+                fields.push(Field::new(format!("{}_embedding", fit.name), embedding_type(fit.rank), true));
+            }
+        }
+        Table::Latent => {
+            keys(&mut fields, vec![value("fit", Utf8), value("latent", Int32)]);
+            keys(&mut fields, names.targets.fields());
+            fields.push(value("probability", Float64));
+        }
+        Table::Coarse => {
+            keys(&mut fields, vec![value("fit", Utf8), value("latent", Int32), value("target_set", Int32)]);
+            fields.push(value("count", names.count_type()));
+            fields.push(value("probability", Float64));
+        }
+        Table::Fits => {
+            keys(&mut fields, vec![value("fit", Utf8)]);
+            fields.extend([
+                value("method", Utf8),
+                value("rank", UInt32),
+                value("n_sources", UInt64),
+                value("n_targets", UInt64),
+                value("nonzeros", UInt64),
+                value("transitions", names.count_type()),
+                value("seed", UInt64),
+                value("restarts", UInt32),
+                value("best_restart", UInt32),
+                value("iterations", UInt64),
+                value("converged", Boolean),
+                value("empty_states", UInt32),
+            ]);
+            fields.extend(METRICS.iter().map(|(name, _)| value(name, Float64)));
+            fields.push(Field::new("coherence_p", Float64, true));
+            fields.push(value("source_sizes", weights_type(UInt64)));
+            fields.push(value("target_sizes", weights_type(UInt64)));
+            fields.push(value("weights", weights_type(Float64)));
+        }
+        Table::Restarts => {
+            keys(&mut fields, vec![value("fit", Utf8), value("restart", UInt32)]);
+            fields.extend([
+                value("seed", UInt64),
+                value("iterations", UInt64),
+                value("objective", Float64),
+                value("empty_states", UInt32),
+                value("converged", Boolean),
+                value("is_best", Boolean),
+            ]);
+        }
+        Table::Spectrum => {
+            keys(&mut fields, vec![value("fit", Utf8), value("index", UInt32)]);
+            fields.push(value("singular_value", Float64));
+            fields.push(Field::new("residual", Float64, true));
+        }
+        Table::Counts => {
+            let (sources, targets) = names.pair_fields();
+            keys(&mut fields, sources);
+            keys(&mut fields, targets);
+            fields.push(value("count", names.count_type()));
+        }
+    }
+    (Arc::new(Schema::new(fields)), sorted)
+}
+
+type Metric = (&'static str, fn(&Fit) -> f64);
+
+/// Metrics that every fit has, in the order of the `fits` table (coherence §4-7).
+const METRICS: [Metric; 14] = [
+    ("log_likelihood", |f| f.metrics.log_likelihood),
+    ("reference_log_likelihood", |f| f.metrics.reference_log_likelihood),
+    ("kullback_leibler", |f| f.metrics.kullback_leibler),
+    ("frobenius_p", |f| f.metrics.frobenius_p),
+    ("frobenius_lambda", |f| f.metrics.frobenius_lambda),
+    ("frobenius_error", |f| f.metrics.frobenius_error),
+    ("kappa", |f| f.metrics.kappa),
+    ("kappa_1", |f| f.metrics.kappa_1),
+    ("kappa_2", |f| f.metrics.kappa_2),
+    ("bound", |f| f.metrics.bound),
+    ("coherence", |f| f.metrics.coherence),
+    ("coherence_lower_bound", |f| f.metrics.coherence_lower_bound),
+    ("objective", |f| f.metrics.objective),
+    ("lambda_p_residual", |f| f.metrics.lambda_p_residual),
+];
+
+/// The rows that one model adds to a table, in its order.
+pub fn batch(table: Table, names: &Names, model: &Model) -> Result<RecordBatch> {
+    let rows = match table {
+        Table::Sources => sources(names, model)?,
+        Table::Targets => targets(names, model)?,
+        Table::Latent => latent(names, model)?,
+        Table::Coarse => coarse(names, model),
+        Table::Fits => fits(names, model),
+        Table::Restarts => restarts(names, model),
+        Table::Spectrum => spectrum(names, model),
+        Table::Counts => counts(names, model)?,
+    };
+    let n = rows.first().map_or(0, |c| c.len());
+    let mut columns: Vec<ArrayRef> = Vec::new();
+    let broken = |e| Error::with_source(Kind::Bug, format!("the rows of `{}` do not fit its columns", table.name()), e);
+    let at = UInt32Array::from(vec![model.counts.partition as u32; n]);
+    for keys in &names.partitions {
+        columns.push(take(keys, &at, None).map_err(broken)?);
+    }
+    match &names.lag {
+        LagColumn::None => (),
+        LagColumn::Integers(lags) => columns.push(Arc::new(Int64Array::from(vec![lags[model.counts.lag]; n]))),
+        LagColumn::Texts(lags) => columns.push(Arc::new(StringArray::from(vec![lags[model.counts.lag].as_str(); n]))),
+    }
+    columns.extend(rows);
+    RecordBatch::try_new(schema(table, names).0, columns).map_err(broken)
+}
+
+/// Counts or weights as a column of the count type.
+fn amounts(names: &Names, values: impl Iterator<Item = f64>) -> ArrayRef {
+    if names.is_weighted {
+        Arc::new(Float64Array::from_iter_values(values))
+    } else {
+        // Sums of counts in f64 are exact below 2⁵³, which the plan of a run makes sure of.
+        Arc::new(UInt64Array::from_iter_values(values.map(|v| v as u64)))
+    }
+}
+
+fn sources(names: &Names, model: &Model) -> Result<Vec<ArrayRef>> {
+    let keys = names.sources.columns(&model.counts.source_states)?;
+    Ok(states(names, model, keys, &model.source_total, |fit| &fit.sources))
+}
+
+fn targets(names: &Names, model: &Model) -> Result<Vec<ArrayRef>> {
+    let keys = names.targets.columns(&model.counts.target_states)?;
+    Ok(states(names, model, keys, &model.target_total, |fit| &fit.targets))
+}
+
+fn states(names: &Names, model: &Model, keys: Vec<ArrayRef>, totals: &[f64], side: impl Fn(&Fit) -> &Side) -> Vec<ArrayRef> {
+    let mut columns = keys;
+    columns.push(amounts(names, totals.iter().copied()));
+    columns.push(Arc::new(Float64Array::from_iter_values(totals.iter().map(|t| t / model.total))));
+    for fit in &model.fits {
+        let side = side(fit);
+        columns.push(Arc::new(side.affiliation.iter().map(|&a| (a >= 0).then_some(a)).collect::<Int32Array>()));
+        let values: ArrayRef = Arc::new(Float64Array::from(side.embedding.clone()));
+        let item = Arc::new(Field::new("item", DataType::Float64, false));
+        columns.push(Arc::new(FixedSizeListArray::new(item, fit.rank as i32, values, None)));
+    }
+    columns
+}
+
+/// The fits of a model in the order of their names.
+fn by_name<'a>(names: &'a Names, model: &'a Model) -> Vec<(&'a FitColumns, &'a Fit)> {
+    let mut fits: Vec<_> = names.fits.iter().zip(&model.fits).collect();
+    fits.sort_by(|a, b| a.0.name.cmp(&b.0.name));
+    fits
+}
+
+fn latent(names: &Names, model: &Model) -> Result<Vec<ArrayRef>> {
+    let (mut fit_names, mut latents, mut states, mut probabilities) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for (columns, fit) in by_name(names, model) {
+        for (k, range) in fit.latent.offsets.windows(2).enumerate() {
+            let range = range[0]..range[1];
+            fit_names.extend(range.clone().map(|_| columns.name.as_str()));
+            latents.extend(range.clone().map(|_| k as i32));
+            states.extend(fit.latent.targets[range.clone()].iter().map(|&i| model.counts.target_states[i as usize]));
+            probabilities.extend_from_slice(&fit.latent.probability[range]);
+        }
+    }
+    let mut columns: Vec<ArrayRef> = vec![Arc::new(StringArray::from(fit_names)), Arc::new(Int32Array::from(latents))];
+    columns.extend(names.targets.columns(&states)?);
+    columns.push(Arc::new(Float64Array::from(probabilities)));
+    Ok(columns)
+}
+
+fn coarse(names: &Names, model: &Model) -> Vec<ArrayRef> {
+    let fits = by_name(names, model);
+    let cells = || fits.iter().flat_map(|(columns, fit)| (0..fit.rank * fit.rank).map(move |at| (*columns, *fit, at)));
+    vec![
+        Arc::new(StringArray::from_iter_values(cells().map(|(c, _, _)| &c.name))),
+        Arc::new(Int32Array::from_iter_values(cells().map(|(_, f, at)| (at / f.rank) as i32))),
+        Arc::new(Int32Array::from_iter_values(cells().map(|(_, f, at)| (at % f.rank) as i32))),
+        amounts(names, cells().map(|(_, f, at)| f.coarse_counts[at])),
+        Arc::new(Float64Array::from_iter_values(cells().map(|(_, f, at)| f.coarse[at]))),
+    ]
+}
+
+fn fits(names: &Names, model: &Model) -> Vec<ArrayRef> {
+    let fits = by_name(names, model);
+    let n = fits.len();
+    let u32s = |get: &dyn Fn(&Fit) -> usize| -> ArrayRef { Arc::new(UInt32Array::from_iter_values(fits.iter().map(|(_, f)| get(f) as u32))) };
+    let u64s = |get: &dyn Fn(&Fit) -> u64| -> ArrayRef { Arc::new(UInt64Array::from_iter_values(fits.iter().map(|(_, f)| get(f)))) };
+    let mut columns: Vec<ArrayRef> = vec![
+        Arc::new(StringArray::from_iter_values(fits.iter().map(|(c, _)| &c.name))),
+        Arc::new(StringArray::from_iter_values(fits.iter().map(|(c, _)| c.method))),
+        u32s(&|f| f.rank),
+        u64s(&|f| f.sources.affiliation.len() as u64),
+        u64s(&|f| f.targets.affiliation.len() as u64),
+        Arc::new(UInt64Array::from(vec![model.counts.nnz() as u64; n])),
+        amounts(names, std::iter::repeat_n(model.total, n)),
+        u64s(&|f| f.seed),
+        u32s(&|f| f.restarts.len()),
+        u32s(&|f| f.best_restart),
+        u64s(&|f| f.iterations as u64),
+        Arc::new(BooleanArray::from_iter(fits.iter().map(|(_, f)| Some(f.converged)))),
+        u32s(&|f| f.metrics.empty_states),
+    ];
+    for (_, metric) in METRICS {
+        columns.push(Arc::new(Float64Array::from_iter_values(fits.iter().map(|(_, f)| metric(f)))));
+    }
+    columns.push(Arc::new(fits.iter().map(|(_, f)| f.metrics.coherence_p).collect::<Float64Array>()));
+    let sizes = |get: &dyn Fn(&Fit) -> Vec<u64>| -> ArrayRef {
+        let lists: Vec<Vec<u64>> = fits.iter().map(|(_, f)| get(f)).collect();
+        let item = Arc::new(Field::new("item", DataType::UInt64, false));
+        let values = Arc::new(UInt64Array::from_iter_values(lists.iter().flatten().copied()));
+        Arc::new(ListArray::new(item, OffsetBuffer::from_lengths(lists.iter().map(Vec::len)), values, None))
+    };
+    columns.push(sizes(&|f| f.metrics.source_sizes.iter().map(|&s| s as u64).collect()));
+    columns.push(sizes(&|f| f.metrics.target_sizes.iter().map(|&s| s as u64).collect()));
+    let weights = Arc::new(Float64Array::from_iter_values(fits.iter().flat_map(|(_, f)| f.metrics.weights.iter().copied())));
+    let item = Arc::new(Field::new("item", DataType::Float64, false));
+    let lengths = OffsetBuffer::from_lengths(fits.iter().map(|(_, f)| f.metrics.weights.len()));
+    columns.push(Arc::new(ListArray::new(item, lengths, weights, None)));
+    columns
+}
+
+fn restarts(names: &Names, model: &Model) -> Vec<ArrayRef> {
+    let fits = by_name(names, model);
+    let rows = || fits.iter().flat_map(|(c, f)| f.restarts.iter().enumerate().map(move |(at, r)| (*c, *f, at, r)));
+    vec![
+        Arc::new(StringArray::from_iter_values(rows().map(|(c, ..)| &c.name))),
+        Arc::new(UInt32Array::from_iter_values(rows().map(|(_, _, at, _)| at as u32))),
+        Arc::new(UInt64Array::from_iter_values(rows().map(|(.., r)| r.seed))),
+        Arc::new(UInt64Array::from_iter_values(rows().map(|(.., r)| r.iterations as u64))),
+        Arc::new(Float64Array::from_iter_values(rows().map(|(.., r)| r.objective))),
+        Arc::new(UInt32Array::from_iter_values(rows().map(|(.., r)| r.empty_states as u32))),
+        Arc::new(BooleanArray::from_iter(rows().map(|(.., r)| Some(r.converged)))),
+        Arc::new(BooleanArray::from_iter(rows().map(|(_, f, at, _)| Some(at == f.best_restart)))),
+    ]
+}
+
+fn spectrum(names: &Names, model: &Model) -> Vec<ArrayRef> {
+    let fits = by_name(names, model);
+    let rows = || fits.iter().flat_map(|(c, f)| f.spectrum.iter().enumerate().map(move |(at, s)| (*c, at, s)));
+    vec![
+        Arc::new(StringArray::from_iter_values(rows().map(|(c, ..)| &c.name))),
+        Arc::new(UInt32Array::from_iter_values(rows().map(|(_, at, _)| at as u32))),
+        Arc::new(Float64Array::from_iter_values(rows().map(|(.., s)| s.value))),
+        Arc::new(rows().map(|(.., s)| s.residual).collect::<Float64Array>()),
+    ]
+}
+
+fn counts(names: &Names, model: &Model) -> Result<Vec<ArrayRef>> {
+    let counts = &model.counts;
+    let states = |of: &[u32], dense: &[u32]| dense.iter().map(|&d| of[d as usize]).collect::<Vec<u32>>();
+    let mut columns = names.sources.columns(&states(&counts.source_states, &counts.sources))?;
+    columns.extend(names.targets.columns(&states(&counts.target_states, &counts.targets))?);
+    columns.push(match &counts.values {
+        Values::Counts(v) => Arc::new(UInt64Array::from(v.clone())),
+        Values::Weights(v) => Arc::new(Float64Array::from(v.clone())),
+    });
+    Ok(columns)
+}

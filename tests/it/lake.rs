@@ -1,0 +1,130 @@
+//! A folder with Parquet tables and a pipeline, and the program run on them.
+
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::compute::{cast, concat_batches};
+use arrow::datatypes::{DataType, Float64Type, Int64Type};
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+pub struct Lake {
+    pub folder: tempfile::TempDir,
+}
+
+/// What the program printed and how it ended.
+#[derive(Debug)]
+pub struct Ran {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+impl Ran {
+    pub fn of(output: Output) -> Ran {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the program prints UTF-8");
+        Ran { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    }
+
+    /// The run, if it ended well.
+    #[track_caller]
+    pub fn well(self) -> Ran {
+        assert_eq!(self.code, Some(0), "{}\n{}", self.out, self.err);
+        self
+    }
+
+    /// Exit code and message of a run that failed.
+    #[track_caller]
+    pub fn fails(&self, code: i32, message: &str) {
+        assert_eq!(self.code, Some(code), "{}\n{}", self.out, self.err);
+        assert!(self.err.contains(message), "expected {message:?} in:\n{}", self.err);
+        assert!(!self.err.contains("panicked"), "{}", self.err);
+    }
+}
+
+impl Lake {
+    pub fn new() -> Lake {
+        Lake { folder: tempfile::tempdir().expect("a temporary folder") }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Writes a table of columns as a Parquet file.
+    pub fn table(&self, name: &str, columns: Vec<(&str, ArrayRef)>) -> &Lake {
+        let batch = RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(n, c)| (n, c, true))).expect("columns of one length");
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder for the table");
+        let mut writer = ArrowWriter::try_new(File::create(path).expect("a file"), batch.schema(), None).expect("a writer");
+        writer.write(&batch).expect("rows are written");
+        writer.close().expect("the file is closed");
+        self
+    }
+
+    pub fn file(&self, name: &str, text: &str) -> &Lake {
+        std::fs::write(self.path(name), text).expect("a file is written");
+        self
+    }
+
+    /// The program in this folder.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gyre"));
+        command.args(arguments).current_dir(self.folder.path()).env_remove("OUT");
+        command
+    }
+
+    pub fn gyre(&self, arguments: &[&str]) -> Ran {
+        Ran::of(self.command(arguments).output().expect("the program starts"))
+    }
+
+    /// One table of the output `out`.
+    pub fn read(&self, table: &str) -> Rows {
+        Rows::open(&self.path(&format!("out/{table}/part-0.parquet")))
+    }
+
+    /// Every table of the output as bytes.
+    pub fn tables(&self) -> Vec<(String, Vec<u8>)> {
+        TABLES.map(|t| (t.to_string(), std::fs::read(self.path(&format!("out/{t}/part-0.parquet"))).expect("a table"))).to_vec()
+    }
+}
+
+pub const TABLES: [&str; 8] = ["coarse", "counts", "fits", "latent", "restarts", "sources", "spectrum", "targets"];
+
+/// The rows of a table.
+pub struct Rows(pub RecordBatch);
+
+impl Rows {
+    pub fn open(path: &Path) -> Rows {
+        let file = File::open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let reader = ParquetRecordBatchReaderBuilder::try_new(file).expect("a Parquet file").build().expect("a reader");
+        let schema = arrow::record_batch::RecordBatchReader::schema(&reader);
+        let batches: Vec<RecordBatch> = reader.collect::<Result<_, _>>().expect("rows");
+        Rows(concat_batches(&schema, &batches).expect("one schema"))
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.num_rows()
+    }
+
+    pub fn column(&self, name: &str) -> &ArrayRef {
+        self.0.column_by_name(name).unwrap_or_else(|| panic!("no column {name} in {:?}", self.0.schema()))
+    }
+
+    pub fn texts(&self, name: &str) -> Vec<String> {
+        let column = cast(self.column(name), &DataType::Utf8).expect("text");
+        column.as_string::<i32>().iter().map(|v| v.unwrap_or("null").to_string()).collect()
+    }
+
+    pub fn integers(&self, name: &str) -> Vec<i64> {
+        let column = cast(self.column(name), &DataType::Int64).expect("integers");
+        assert_eq!(column.null_count(), 0, "{name} has nulls");
+        column.as_primitive::<Int64Type>().values().to_vec()
+    }
+
+    pub fn floats(&self, name: &str) -> Vec<f64> {
+        let column = cast(self.column(name), &DataType::Float64).expect("floats");
+        column.as_primitive::<Float64Type>().values().to_vec()
+    }
+}

@@ -1,0 +1,17 @@
+//! One binary for all tests that use gyre from outside.
+//!
+//! - `cli`: the program's help, messages and exit codes
+//! - `counting`: counts against independent SQL, in every order and split of the rows
+//! - `papers`: figures of the papers, each with its citation
+//! - `pipelines`: the pipelines and commands that the README shows
+//! - `readers`: the tables as DuckDB, Polars and pandas read them
+//! - `lake`: makes small lakes and runs the program on them
+//! - `worlds`: small Markov worlds with known answers
+
+mod cli;
+mod counting;
+mod lake;
+mod papers;
+mod pipelines;
+mod readers;
+mod worlds;

@@ -1,0 +1,35 @@
+//! The tables as other programs read them: DuckDB, Polars and pandas, where a Python with them is named by GYRE_PYTHON.
+
+use crate::lake::{Lake, Ran};
+use std::process::Command;
+
+const SCRIPT: &str = r#"
+import sys, duckdb, pandas, polars
+out = sys.argv[1]
+for table in ["sources", "targets", "latent", "coarse", "fits", "restarts", "spectrum", "counts"]:
+    n = duckdb.sql(f"SELECT count(*) FROM '{out}/{table}/*.parquet'").fetchone()[0]
+    p = polars.read_parquet(f"{out}/{table}/").height
+    q = len(pandas.read_parquet(f"{out}/{table}/part-0.parquet"))
+    print(table, n, p, q)
+lag, total = duckdb.sql(f"SELECT any_value(lag), sum(count)::BIGINT FROM '{out}/counts/*.parquet'").fetchone()
+width = len(polars.read_parquet(f"{out}/sources/")["dbmr_embedding"][0])
+p = pandas.read_parquet(f"{out}/sources/part-0.parquet")["probability"].sum()
+print("lag", lag, "total", total, "width", width, "p", round(p, 12))
+"#;
+
+#[test]
+fn other_programs_read_the_tables() {
+    let Some(python) = std::env::var_os("GYRE_PYTHON") else {
+        eprintln!("left out: set GYRE_PYTHON to a Python that has duckdb, polars and pandas");
+        return;
+    };
+    let lake = Lake::new();
+    crate::cli::small_pipeline(&lake);
+    lake.gyre(&["run", "p.toml"]).well();
+    let ran = Ran::of(Command::new(python).args(["-c", SCRIPT]).arg(lake.path("out")).output().expect("Python starts")).well();
+    for table in crate::lake::TABLES {
+        let n = lake.read(table).len();
+        assert!(ran.out.contains(&format!("{table} {n} {n} {n}\n")), "{}", ran.out);
+    }
+    assert!(ran.out.contains("lag 1 total 597 width 2 p 1.0"), "{}", ran.out);
+}
