@@ -38,10 +38,6 @@ impl Keys {
         self.ends.len()
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.ends.is_empty()
-    }
-
     fn key(&self, id: u32) -> &[u8] {
         let start = if id == 0 { 0 } else { self.ends[id as usize - 1] };
         &self.bytes[start..self.ends[id as usize]]

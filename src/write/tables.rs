@@ -272,6 +272,10 @@ fn amounts(names: &Names, values: impl Iterator<Item = f64>) -> ArrayRef {
     }
 }
 
+fn text<'a>(values: impl Iterator<Item = &'a str>) -> ArrayRef {
+    Arc::new(StringArray::from(values.collect::<Vec<_>>()))
+}
+
 fn sources(names: &Names, model: &Model) -> Result<Vec<ArrayRef>> {
     let keys = names.sources.columns(&model.counts.source_states)?;
     Ok(states(names, model, keys, &model.source_total, |fit| &fit.sources))
@@ -324,7 +328,7 @@ fn coarse(names: &Names, model: &Model) -> Vec<ArrayRef> {
     let fits = by_name(names, model);
     let cells = || fits.iter().flat_map(|(columns, fit)| (0..fit.rank * fit.rank).map(move |at| (*columns, *fit, at)));
     vec![
-        Arc::new(StringArray::from_iter_values(cells().map(|(c, _, _)| &c.name))),
+        text(cells().map(|(c, _, _)| c.name.as_str())),
         Arc::new(Int32Array::from_iter_values(cells().map(|(_, f, at)| (at / f.rank) as i32))),
         Arc::new(Int32Array::from_iter_values(cells().map(|(_, f, at)| (at % f.rank) as i32))),
         amounts(names, cells().map(|(_, f, at)| f.coarse_counts[at])),
@@ -338,8 +342,8 @@ fn fits(names: &Names, model: &Model) -> Vec<ArrayRef> {
     let u32s = |get: &dyn Fn(&Fit) -> usize| -> ArrayRef { Arc::new(UInt32Array::from_iter_values(fits.iter().map(|(_, f)| get(f) as u32))) };
     let u64s = |get: &dyn Fn(&Fit) -> u64| -> ArrayRef { Arc::new(UInt64Array::from_iter_values(fits.iter().map(|(_, f)| get(f)))) };
     let mut columns: Vec<ArrayRef> = vec![
-        Arc::new(StringArray::from_iter_values(fits.iter().map(|(c, _)| &c.name))),
-        Arc::new(StringArray::from_iter_values(fits.iter().map(|(c, _)| c.method))),
+        text(fits.iter().map(|(c, _)| c.name.as_str())),
+        text(fits.iter().map(|(c, _)| c.method)),
         u32s(&|f| f.rank),
         u64s(&|f| f.sources.affiliation.len() as u64),
         u64s(&|f| f.targets.affiliation.len() as u64),
@@ -375,7 +379,7 @@ fn restarts(names: &Names, model: &Model) -> Vec<ArrayRef> {
     let fits = by_name(names, model);
     let rows = || fits.iter().flat_map(|(c, f)| f.restarts.iter().enumerate().map(move |(at, r)| (*c, *f, at, r)));
     vec![
-        Arc::new(StringArray::from_iter_values(rows().map(|(c, ..)| &c.name))),
+        text(rows().map(|(c, ..)| c.name.as_str())),
         Arc::new(UInt32Array::from_iter_values(rows().map(|(_, _, at, _)| at as u32))),
         Arc::new(UInt64Array::from_iter_values(rows().map(|(.., r)| r.seed))),
         Arc::new(UInt64Array::from_iter_values(rows().map(|(.., r)| r.iterations as u64))),
@@ -390,7 +394,7 @@ fn spectrum(names: &Names, model: &Model) -> Vec<ArrayRef> {
     let fits = by_name(names, model);
     let rows = || fits.iter().flat_map(|(c, f)| f.spectrum.iter().enumerate().map(move |(at, s)| (*c, at, s)));
     vec![
-        Arc::new(StringArray::from_iter_values(rows().map(|(c, ..)| &c.name))),
+        text(rows().map(|(c, ..)| c.name.as_str())),
         Arc::new(UInt32Array::from_iter_values(rows().map(|(_, at, _)| at as u32))),
         Arc::new(Float64Array::from_iter_values(rows().map(|(.., s)| s.value))),
         Arc::new(rows().map(|(.., s)| s.residual).collect::<Float64Array>()),

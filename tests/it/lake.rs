@@ -70,7 +70,7 @@ impl Lake {
 
     /// The program in this folder.
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_gyre"));
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("gyre"));
         command.args(arguments).current_dir(self.folder.path()).env_remove("OUT");
         command
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// Runs a pipeline of the repository from its root, as the README says, with the output in a lake.
 fn pipeline(lake: &Lake, name: &str, more: &[&str]) -> Ran {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_gyre"));
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("gyre"));
     command.current_dir(env!("CARGO_MANIFEST_DIR")).args(["run", &format!("pipelines/{name}.toml")]).args(more);
     command.env("OUT", lake.path("out-of-pipelines"));
     Ran::of(command.output().expect("the program starts"))
