@@ -1,0 +1,74 @@
+//! Parquet rows → transition counts: `count/trajectories/<rows>-rows-lag-<lag>`, and `count/boxes/<rows>-rows`.
+//!
+//! The rows are a metastable chain of 100 000 states in trajectories of 5 000 rows, or double-gyre particles.
+
+use arrow::array::{Int32Array, Int64Array, RecordBatch};
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use gyre::plan::plan;
+use gyre::read::{self, Resources, TableSource};
+use gyre::spec::Spec;
+use parquet::arrow::ArrowWriter;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+use std::sync::Arc;
+
+const ROWS: usize = 4_000_000;
+
+fn chain(path: &std::path::Path) {
+    let mut random = Pcg64::seed_from_u64(1);
+    let mut state = 0i64;
+    let states: Vec<i32> = (0..ROWS)
+        .map(|_| {
+            // Skewed successors inside one of ten blocks, seldom another block.
+            let block = if random.random_range(0..100) == 0 { random.random_range(0..10) } else { state / 10_000 };
+            let step = (64.0 * random.random::<f64>().powi(2)) as i64;
+            state = block * 10_000 + (state * 31 + step * step * 17) % 10_000;
+            state as i32
+        })
+        .collect();
+    let batch = RecordBatch::try_from_iter([
+        ("id", Arc::new(Int64Array::from_iter_values((0..ROWS).map(|k| (k / 5000) as i64))) as _),
+        ("t", Arc::new(Int64Array::from_iter_values((0..ROWS).map(|k| (k % 5000) as i64))) as _),
+        ("state", Arc::new(Int32Array::from(states)) as _),
+    ])
+    .expect("columns of one length");
+    let file = std::fs::File::create(path).expect("a file");
+    let mut writer = ArrowWriter::try_new(file, batch.schema(), None).expect("a writer");
+    writer.write(&batch).expect("rows are written");
+    writer.close().expect("the file is closed");
+}
+
+fn count(pipeline: &str, path: &str) -> u64 {
+    let spec = Spec::parse(pipeline, "bench", &[], &|_| None).expect("a pipeline");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let paths = [path.to_string()];
+        let sources = [TableSource { name: "rows", paths: &paths, format: Some("parquet") }];
+        let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let lake = read::open(&sources, &Resources { threads, memory_bytes: None }).await.expect("a lake");
+        let sql = read::query_text(&spec.transitions.query).expect("a query");
+        let (plan, frame) = plan(&spec, &sql, None, &lake).await.expect("a plan");
+        lake.count(frame, &plan.layout, Arc::new(|_| ())).await.expect("counts").counts.iter().map(|c| c.nnz() as u64).sum()
+    })
+}
+
+const CHAIN: &str = "[job]\nname = \"bench\"\noutput = \"out\"\n[transitions]\nsql = \"SELECT * FROM rows\"\ntrajectory = \"id\"\n\
+    time = \"t\"\nstate = \"state\"\nlag = LAG\n[[fit]]\nname = \"one\"\nmethod = \"dbmr\"\nrank = 1\n";
+
+fn trajectories(c: &mut Criterion) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("rows.parquet");
+    chain(&path);
+    let path = path.display().to_string();
+    let mut group = c.benchmark_group("count/trajectories");
+    group.sample_size(10).throughput(Throughput::Elements(ROWS as u64));
+    for lag in [1, 10] {
+        let pipeline = CHAIN.replace("LAG", &lag.to_string());
+        let id = BenchmarkId::from_parameter(format!("{ROWS}-rows-lag-{lag}"));
+        group.bench_function(id, |b| b.iter(|| count(&pipeline, &path)));
+    }
+    group.finish();
+}
+
+criterion_group!(benches, trajectories);
+criterion_main!(benches);
