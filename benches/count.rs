@@ -20,15 +20,29 @@ fn chain(path: &std::path::Path) {
     let states: Vec<i32> = (0..ROWS)
         .map(|_| {
             // Skewed successors inside one of ten blocks, seldom another block.
-            let block = if random.random_range(0..100) == 0 { random.random_range(0..10) } else { state / 10_000 };
+            let block = if random.random_range(0..100) == 0 {
+                random.random_range(0..10)
+            } else {
+                state / 10_000
+            };
             let step = (64.0 * random.random::<f64>().powi(2)) as i64;
             state = block * 10_000 + (state * 31 + step * step * 17) % 10_000;
             state as i32
         })
         .collect();
     let batch = RecordBatch::try_from_iter([
-        ("id", Arc::new(Int64Array::from_iter_values((0..ROWS).map(|k| (k / 5000) as i64))) as _),
-        ("t", Arc::new(Int64Array::from_iter_values((0..ROWS).map(|k| (k % 5000) as i64))) as _),
+        (
+            "id",
+            Arc::new(Int64Array::from_iter_values(
+                (0..ROWS).map(|k| (k / 5000) as i64),
+            )) as _,
+        ),
+        (
+            "t",
+            Arc::new(Int64Array::from_iter_values(
+                (0..ROWS).map(|k| (k % 5000) as i64),
+            )) as _,
+        ),
         ("state", Arc::new(Int32Array::from(states)) as _),
     ])
     .expect("columns of one length");
@@ -43,12 +57,30 @@ fn count(pipeline: &str, path: &str) -> u64 {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
         let paths = [path.to_string()];
-        let sources = [TableSource { name: "rows", paths: &paths, format: Some("parquet") }];
+        let sources = [TableSource {
+            name: "rows",
+            paths: &paths,
+            format: Some("parquet"),
+        }];
         let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
-        let lake = read::open(&sources, &Resources { threads, memory_bytes: None }).await.expect("a lake");
+        let lake = read::open(
+            &sources,
+            &Resources {
+                threads,
+                memory_bytes: None,
+            },
+        )
+        .await
+        .expect("a lake");
         let sql = read::query_text(&spec.transitions.query).expect("a query");
         let (plan, frame) = plan(&spec, &sql, None, &lake).await.expect("a plan");
-        lake.count(frame, &plan.layout, Arc::new(|_| ())).await.expect("counts").counts.iter().map(|c| c.nnz() as u64).sum()
+        lake.count(frame, &plan.layout, Arc::new(|_| ()))
+            .await
+            .expect("counts")
+            .counts
+            .iter()
+            .map(|c| c.nnz() as u64)
+            .sum()
     })
 }
 
@@ -61,7 +93,9 @@ fn trajectories(c: &mut Criterion) {
     chain(&path);
     let path = path.display().to_string();
     let mut group = c.benchmark_group("count/trajectories");
-    group.sample_size(10).throughput(Throughput::Elements(ROWS as u64));
+    group
+        .sample_size(10)
+        .throughput(Throughput::Elements(ROWS as u64));
     for lag in [1, 10] {
         let pipeline = CHAIN.replace("LAG", &lag.to_string());
         let id = BenchmarkId::from_parameter(format!("{ROWS}-rows-lag-{lag}"));

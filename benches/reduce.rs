@@ -14,11 +14,28 @@ fn methods(c: &mut Criterion) {
     for states in [2_000, 50_000] {
         let (sources, targets, counts) = planted::counts(states, 50, 10);
         let nnz = sources.len();
-        let shards = Shards::new(states, states, &sources, &targets, Values::Count(counts), 1 << 18);
-        let dbmr = dbmr::Params { rank: 8, restarts: 10, max_iterations: 1000, tolerance: 0.0 };
-        for (name, method) in [("dbmr", Method::Dbmr(dbmr)), ("svd", Method::Svd(svd::Params::new(8)))] {
+        let shards = Shards::new(
+            states,
+            states,
+            &sources,
+            &targets,
+            Values::Count(counts),
+            1 << 18,
+        );
+        let dbmr = dbmr::Params {
+            rank: 8,
+            restarts: 10,
+            max_iterations: 1000,
+            tolerance: 0.0,
+        };
+        for (name, method) in [
+            ("dbmr", Method::Dbmr(dbmr)),
+            ("svd", Method::Svd(svd::Params::new(8))),
+        ] {
             let id = BenchmarkId::new(name, format!("{states}-states-{nnz}-nnz"));
-            group.bench_function(id, |b| b.iter(|| fit(&Local, &method, Evidence::Counts(&shards), 1).expect("a fit")));
+            group.bench_function(id, |b| {
+                b.iter(|| fit(&Local, &method, Evidence::Counts(&shards), 1).expect("a fit"))
+            });
         }
     }
     group.finish();

@@ -13,7 +13,16 @@ fn build(c: &mut Criterion) {
         let (sources, targets, counts) = planted::counts(states, per_source, 10);
         let id = BenchmarkId::from_parameter(format!("{states}-states-{}-nnz", sources.len()));
         group.bench_function(id, |b| {
-            b.iter(|| Shards::new(states, states, &sources, &targets, Values::Count(counts.clone()), 1 << 18));
+            b.iter(|| {
+                Shards::new(
+                    states,
+                    states,
+                    &sources,
+                    &targets,
+                    Values::Count(counts.clone()),
+                    1 << 18,
+                )
+            });
         });
     }
     group.finish();

@@ -1,4 +1,26 @@
-//! gyre turns the trajectories and transition counts of a data lake into low-rank Markov models.
+//! gyre turns the Parquet trajectories and transition counts of a data lake into low-rank Markov models: coherent sets
+//! (affiliations), state embeddings and reduced transition matrices, each with the numbers that say whether to trust it.
+//!
+//! A row's journey is the file list:
+//!
+//! ```text
+//! lake ─ read ─▶ tables ─ SQL ─▶ rows ─ count ─▶ counts ─ shard ─▶ shards ─ reduce ─▶ fits ─ write ─▶ lake
+//! ```
+//!
+//! - [`spec`] holds what a pipeline file says, [`plan`] what that means for the tables that are there; [`run`] drives a plan.
+//! - [`read`] opens inputs and asks DataFusion; [`double_gyre`] is a table function. Nothing else reads the lake.
+//! - [`count`] pairs rows at a lag and counts exactly; [`shard`] cuts the counts into units of work.
+//! - [`reduce`] has one file a method, on top of [`math`]; a [`runner`] says where their passes run.
+//! - [`write`] builds the output tables, stages, checks and promotes them. Nothing else writes under the output.
+//! - [`manifest`] is the record of a run, [`summary`] its text; [`cli`] the types of the command line; [`error`] the one error.
+//!
+//! What always holds:
+//!
+//! - `reduce` and `math` do no I/O and know no async, clock, environment, DataFusion or Arrow. The library never touches the terminal.
+//! - A stage takes a checked `Plan`, never a `Spec`.
+//! - Nothing dense of size targets × sources, ever; nothing is allocated for each row or non-zero in a loop.
+//! - The bytes of the tables do not depend on threads, shards, the order of files or the clock.
+//! - Counts are conserved: their sum is the number of accepted pairs.
 
 pub mod cli;
 pub mod count;

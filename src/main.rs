@@ -43,7 +43,10 @@ fn start_logging(logging: &Logging) {
         (false, 2) => "gyre=debug,info",
         (false, _) => "trace",
     };
-    let builder = tracing_subscriber::fmt().with_env_filter(level).with_writer(std::io::stderr).with_target(false);
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(level)
+        .with_writer(std::io::stderr)
+        .with_target(false);
     match logging.log_format {
         LogFormat::Text => builder.with_ansi(terminal::is_interactive()).init(),
         LogFormat::Json => builder.json().flatten_event(true).init(),
@@ -65,16 +68,24 @@ fn execute(cli: Cli) -> Result<Done> {
         Command::Man => {
             let mut page = Vec::new();
             let rendered = clap_mangen::Man::new(cli::command()).render(&mut page);
-            rendered.map_err(|e| Error::with_source(Kind::Bug, "the manual page cannot be made", e))?;
+            rendered
+                .map_err(|e| Error::with_source(Kind::Bug, "the manual page cannot be made", e))?;
             print(String::from_utf8_lossy(&page).trim_end())
         }
         Command::Check(pipeline) => with_plan(&pipeline, async |_, plan, _, _| {
             Output::open(&plan.output)?;
             let (tables, fits) = (plan.tables.len(), plan.fits.len());
-            print(&format!("{} is valid: {tables} tables, {fits} fits a model", pipeline.path.display()))
+            print(&format!(
+                "{} is valid: {tables} tables, {fits} fits a model",
+                pipeline.path.display()
+            ))
         }),
         Command::Plan(args) => with_plan(&args.pipeline, async |_, plan, _, _| {
-            if args.json { print(&format!("{:#}", plan.to_json())) } else { print(&plan.to_string()) }
+            if args.json {
+                print(&format!("{:#}", plan.to_json()))
+            } else {
+                print(&plan.to_string())
+            }
         }),
         Command::Explain(pipeline) => with_plan(&pipeline, async |lake, plan, frame, _| {
             print(&format!("SQL\n{}\n", plan.sql))?;
@@ -86,7 +97,14 @@ fn execute(cli: Cli) -> Result<Done> {
         Command::Run(args) => with_plan(&args.pipeline, async |lake, plan, frame, threads| {
             let bars = Arc::new(Bars::new(!logging.quiet));
             let plan = Arc::new(plan);
-            let running = run::run(Arc::clone(&plan), &lake, frame, threads, args.force, bars.clone());
+            let running = run::run(
+                Arc::clone(&plan),
+                &lake,
+                frame,
+                threads,
+                args.force,
+                bars.clone(),
+            );
             let outcome = tokio::select! {
                 outcome = running => outcome,
                 () = terminal::stop_signal(&bars) => {
@@ -99,8 +117,18 @@ fn execute(cli: Cli) -> Result<Done> {
             match outcome? {
                 Outcome::NothingToDo => print("Nothing to do."),
                 Outcome::Done(record) => {
-                    print(&Summary { record: &record, output: &plan.output }.to_string())?;
-                    Ok(if record.failures.is_empty() { Done::Well } else { Done::Partly })
+                    print(
+                        &Summary {
+                            record: &record,
+                            output: &plan.output,
+                        }
+                        .to_string(),
+                    )?;
+                    Ok(if record.failures.is_empty() {
+                        Done::Well
+                    } else {
+                        Done::Partly
+                    })
                 }
             }
         }),
@@ -108,21 +136,45 @@ fn execute(cli: Cli) -> Result<Done> {
 }
 
 /// Plans a pipeline and hands it to `then` with the lake, the query and the number of threads.
-fn with_plan(pipeline: &Pipeline, then: impl AsyncFnOnce(Lake, Plan, datafusion::dataframe::DataFrame, usize) -> Result<Done>) -> Result<Done> {
+fn with_plan(
+    pipeline: &Pipeline,
+    then: impl AsyncFnOnce(Lake, Plan, datafusion::dataframe::DataFrame, usize) -> Result<Done>,
+) -> Result<Done> {
     let spec = parse(pipeline)?;
     let threads = match pipeline.threads {
         Some(n) => n.get(),
         None => std::thread::available_parallelism().map_or(1, |n| n.get()),
     };
-    let no_threads = |e: &dyn std::error::Error| Error::new(Kind::Resources, format!("cannot start {threads} threads: {e}"));
-    rayon::ThreadPoolBuilder::new().num_threads(threads).build_global().map_err(|e| no_threads(&e))?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build().map_err(|e| no_threads(&e))?;
+    let no_threads = |e: &dyn std::error::Error| {
+        Error::new(
+            Kind::Resources,
+            format!("cannot start {threads} threads: {e}"),
+        )
+    };
+    rayon::ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .build_global()
+        .map_err(|e| no_threads(&e))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .enable_all()
+        .build()
+        .map_err(|e| no_threads(&e))?;
     let done = runtime.block_on(async {
-        let sources: Vec<read::TableSource> = spec.tables.iter().map(|(name, table)| read::TableSource::new(name, table)).collect();
-        let resources = Resources { threads, memory_bytes: pipeline.memory.map(|m| m.0 as usize) };
+        let sources: Vec<read::TableSource> = spec
+            .tables
+            .iter()
+            .map(|(name, table)| read::TableSource::new(name, table))
+            .collect();
+        let resources = Resources {
+            threads,
+            memory_bytes: pipeline.memory.map(|m| m.0 as usize),
+        };
         let lake = read::open(&sources, &resources).await?;
         let sql = read::query_text(&spec.transitions.query)?;
-        let (plan, frame) = plan(&spec, &sql, pipeline.seed, &lake).await.map_err(|e| e.at(pipeline.path.display()))?;
+        let (plan, frame) = plan(&spec, &sql, pipeline.seed, &lake)
+            .await
+            .map_err(|e| e.at(pipeline.path.display()))?;
         then(lake, plan, frame, threads).await
     });
     // A stopped run leaves its threads behind; they end with the process.
@@ -132,5 +184,10 @@ fn with_plan(pipeline: &Pipeline, then: impl AsyncFnOnce(Lake, Plan, datafusion:
 
 fn parse(pipeline: &Pipeline) -> Result<Spec> {
     let text = read::pipeline_text(&pipeline.path)?;
-    Spec::parse(&text, &pipeline.path.display().to_string(), &pipeline.set, &|name| std::env::var(name).ok())
+    Spec::parse(
+        &text,
+        &pipeline.path.display().to_string(),
+        &pipeline.set,
+        &|name| std::env::var(name).ok(),
+    )
 }

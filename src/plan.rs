@@ -69,17 +69,45 @@ impl PlannedFit {
 }
 
 /// Resolves a pipeline whose query text is `sql` against the tables of a lake. Also returns the query, ready to run.
-pub async fn plan(spec: &Spec, sql: &str, seed: Option<u64>, lake: &Lake) -> Result<(Plan, DataFrame)> {
+pub async fn plan(
+    spec: &Spec,
+    sql: &str,
+    seed: Option<u64>,
+    lake: &Lake,
+) -> Result<(Plan, DataFrame)> {
     let sql = sql.trim().trim_end_matches(';').to_string();
-    let parameters: BTreeMap<String, ScalarValue> = spec.transitions.parameters.iter().map(|(k, v)| (k.clone(), scalar(v))).collect();
+    let parameters: BTreeMap<String, ScalarValue> = spec
+        .transitions
+        .parameters
+        .iter()
+        .map(|(k, v)| (k.clone(), scalar(v)))
+        .collect();
     let frame = lake.query(&sql, &parameters).await?;
     let columns = Columns::of(&frame)?;
     let (evidence, lags) = evidence(&spec.transitions.input, &columns)?;
-    let given_columns: Vec<&String> = spec.fits.iter().filter_map(|f| if let spec::Method::Given(g) = &f.method { Some(&g.affiliation) } else { None }).collect();
+    let given_columns: Vec<&String> = spec
+        .fits
+        .iter()
+        .filter_map(|f| {
+            if let spec::Method::Given(g) = &f.method {
+                Some(&g.affiliation)
+            } else {
+                None
+            }
+        })
+        .collect();
     let layout = Layout {
-        partition: spec.transitions.partition_by.iter().map(|n| columns.key(n, "partition_by")).collect::<Result<_>>()?,
+        partition: spec
+            .transitions
+            .partition_by
+            .iter()
+            .map(|n| columns.key(n, "partition_by"))
+            .collect::<Result<_>>()?,
         evidence,
-        given: given_columns.iter().map(|n| columns.key(n, "affiliation")).collect::<Result<_>>()?,
+        given: given_columns
+            .iter()
+            .map(|n| columns.key(n, "affiliation"))
+            .collect::<Result<_>>()?,
     };
     let fits = fits(spec);
     check_names(&layout, &lags, &fits)?;
@@ -115,11 +143,18 @@ struct Columns(Vec<Field>);
 
 impl Columns {
     fn of(frame: &DataFrame) -> Result<Columns> {
-        let fields: Vec<Field> = frame.schema().fields().iter().map(|f| f.as_ref().clone()).collect();
+        let fields: Vec<Field> = frame
+            .schema()
+            .fields()
+            .iter()
+            .map(|f| f.as_ref().clone())
+            .collect();
         for (at, field) in fields.iter().enumerate() {
             if fields[..at].iter().any(|f| f.name() == field.name()) {
                 let name = field.name();
-                return Err(Error::spec(format!("the SQL of [transitions] gives two columns called `{name}`; name one of them otherwise with AS")));
+                return Err(Error::spec(format!(
+                    "the SQL of [transitions] gives two columns called `{name}`; name one of them otherwise with AS"
+                )));
             }
         }
         Ok(Columns(fields))
@@ -133,7 +168,14 @@ impl Columns {
         let names: Vec<&str> = self.0.iter().map(|f| f.name().as_str()).collect();
         let hint = match nearest(name, &names) {
             Some(near) => format!("did you mean `{near}`?"),
-            None => format!("it gives {}", names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ")),
+            None => format!(
+                "it gives {}",
+                names
+                    .iter()
+                    .map(|n| format!("`{n}`"))
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            ),
         };
         Err(Error::spec(format!("`transitions.{role}` names the column `{name}`, which the SQL does not give; {hint}").replace("transitions.affiliation", "affiliation")))
     }
@@ -142,7 +184,10 @@ impl Columns {
     fn key(&self, name: &str, role: &str) -> Result<Field> {
         let field = self.get(name, role)?;
         if !RowConverter::supports_fields(&[SortField::new(field.data_type().clone())]) {
-            return Err(Error::spec(format!("column `{name}` is {}, which cannot be a key; cast it in the SQL", field.data_type())));
+            return Err(Error::spec(format!(
+                "column `{name}` is {}, which cannot be a key; cast it in the SQL",
+                field.data_type()
+            )));
         }
         Ok(field)
     }
@@ -156,7 +201,9 @@ impl Columns {
             )));
         }
         if !t.is_numeric() {
-            return Err(Error::spec(format!("column `{name}` is {t}, but `transitions.{role}` wants numbers; cast it in the SQL")));
+            return Err(Error::spec(format!(
+                "column `{name}` is {t}, but `transitions.{role}` wants numbers; cast it in the SQL"
+            )));
         }
         Ok(field)
     }
@@ -174,9 +221,21 @@ fn plain(data_type: &DataType) -> DataType {
 }
 
 fn evidence(input: &Input, columns: &Columns) -> Result<(Evidence, Vec<Lag>)> {
-    let keys = |names: &[String], role: &str| names.iter().map(|n| columns.key(n, role)).collect::<Result<Vec<_>>>();
+    let keys = |names: &[String], role: &str| {
+        names
+            .iter()
+            .map(|n| columns.key(n, role))
+            .collect::<Result<Vec<_>>>()
+    };
     match input {
-        Input::Trajectories { trajectory, time, state, bins, lags, window } => {
+        Input::Trajectories {
+            trajectory,
+            time,
+            state,
+            bins,
+            lags,
+            window,
+        } => {
             let time = columns.get(time, "time")?;
             if !is_time(time.data_type()) {
                 return Err(Error::spec(format!(
@@ -188,28 +247,69 @@ fn evidence(input: &Input, columns: &Columns) -> Result<(Evidence, Vec<Lag>)> {
             for (name, _) in bins {
                 columns.number(name, "bins", false)?;
             }
-            let state = StateColumns { keys: keys(state, "state")?, bins: bins.clone() };
+            let state = StateColumns {
+                keys: keys(state, "state")?,
+                bins: bins.clone(),
+            };
             let mut lags = lags.clone();
             sort_lags(&mut lags);
-            let steps = lags.iter().map(|lag| step(lag, &time)).collect::<Result<Vec<_>>>()?;
+            let steps = lags
+                .iter()
+                .map(|lag| step(lag, &time))
+                .collect::<Result<Vec<_>>>()?;
             let trajectory = keys(trajectory, "trajectory")?;
             let strided = *window == Window::Strided;
-            Ok((Evidence::Trajectories { trajectory, time, state, lags: steps, strided }, lags))
+            Ok((
+                Evidence::Trajectories {
+                    trajectory,
+                    time,
+                    state,
+                    lags: steps,
+                    strided,
+                },
+                lags,
+            ))
         }
-        Input::Pairs { source, target, measure } => {
-            let states = |names: &[String], role: &str| Ok::<_, Error>(StateColumns { keys: keys(names, role)?, bins: Vec::new() });
+        Input::Pairs {
+            source,
+            target,
+            measure,
+        } => {
+            let states = |names: &[String], role: &str| {
+                Ok::<_, Error>(StateColumns {
+                    keys: keys(names, role)?,
+                    bins: Vec::new(),
+                })
+            };
             let measure = match measure {
                 spec::Measure::Ones => Measure::One,
                 spec::Measure::Count(name) => Measure::Count(columns.number(name, "count", true)?),
-                spec::Measure::Weight(name) => Measure::Weight(columns.number(name, "weight", false)?),
+                spec::Measure::Weight(name) => {
+                    Measure::Weight(columns.number(name, "weight", false)?)
+                }
             };
-            Ok((Evidence::Pairs { source: states(source, "source")?, target: states(target, "target")?, measure }, Vec::new()))
+            Ok((
+                Evidence::Pairs {
+                    source: states(source, "source")?,
+                    target: states(target, "target")?,
+                    measure,
+                },
+                Vec::new(),
+            ))
         }
     }
 }
 
 fn all_integers(lags: &[Lag]) -> Option<Vec<i64>> {
-    lags.iter().map(|lag| if let Lag::Ticks(n) = lag { Some(*n) } else { None }).collect()
+    lags.iter()
+        .map(|lag| {
+            if let Lag::Ticks(n) = lag {
+                Some(*n)
+            } else {
+                None
+            }
+        })
+        .collect()
 }
 
 /// The order in which the lag column sorts, so that the tables are sorted by it.
@@ -247,7 +347,9 @@ fn step(lag: &Lag, time: &Field) -> Result<Step> {
                 }
             };
             if nanoseconds % unit != 0 {
-                return Err(Error::spec(format!("lag {lag} is no whole number of units of `{name}`, which is {t}")));
+                return Err(Error::spec(format!(
+                    "lag {lag} is no whole number of units of `{name}`, which is {t}"
+                )));
             }
             Ok(Step::Ticks(nanoseconds / unit))
         }
@@ -261,12 +363,24 @@ fn fits(spec: &Spec) -> Vec<PlannedFit> {
         for (rank, name) in fit.expanded() {
             let method = match (&fit.method, rank) {
                 (spec::Method::Dbmr(p), Some(rank)) => {
-                    let (restarts, max_iterations, tolerance) = (p.restarts, p.max_iterations, p.tolerance);
-                    PlannedMethod::Dbmr(dbmr::Params { rank, restarts, max_iterations, tolerance })
+                    let (restarts, max_iterations, tolerance) =
+                        (p.restarts, p.max_iterations, p.tolerance);
+                    PlannedMethod::Dbmr(dbmr::Params {
+                        rank,
+                        restarts,
+                        max_iterations,
+                        tolerance,
+                    })
                 }
                 (spec::Method::Svd(p), Some(rank)) => {
-                    let (restarts, max_iterations, tolerance) = (p.restarts, p.max_iterations, p.tolerance);
-                    PlannedMethod::Svd(svd::Params { restarts, max_iterations, tolerance, ..svd::Params::new(rank) })
+                    let (restarts, max_iterations, tolerance) =
+                        (p.restarts, p.max_iterations, p.tolerance);
+                    PlannedMethod::Svd(svd::Params {
+                        restarts,
+                        max_iterations,
+                        tolerance,
+                        ..svd::Params::new(rank)
+                    })
                 }
                 _ => {
                     given += 1;
@@ -286,20 +400,47 @@ fn check_names(layout: &Layout, lags: &[Lag], fits: &[PlannedFit]) -> Result<()>
         Evidence::Pairs { source, target, .. } => (source.output_fields(), target.output_fields()),
     };
     let own = ["count", "probability", "fit", "latent", "target_set", "lag"];
-    let own = own.iter().filter(|n| **n != "lag" || !lags.is_empty()).map(|n| (n.to_string(), "a column of the output"));
+    let own = own
+        .iter()
+        .filter(|n| **n != "lag" || !lags.is_empty())
+        .map(|n| (n.to_string(), "a column of the output"));
     let fit_columns = fits.iter().flat_map(|f| {
-        [(format!("{}_affiliation", f.name), "a column of a fit"), (format!("{}_embedding", f.name), "a column of a fit")]
+        [
+            (format!("{}_affiliation", f.name), "a column of a fit"),
+            (format!("{}_embedding", f.name), "a column of a fit"),
+        ]
     });
-    let taken: Vec<(String, &str)> = own.chain(fit_columns).chain(layout.partition.iter().map(|f| (f.name().clone(), "a partition column"))).collect();
+    let taken: Vec<(String, &str)> = own
+        .chain(fit_columns)
+        .chain(
+            layout
+                .partition
+                .iter()
+                .map(|f| (f.name().clone(), "a partition column")),
+        )
+        .collect();
     let (pair_sources, pair_targets) = crate::write::pair_fields(sources.clone(), targets.clone());
-    for field in sources.iter().chain(&targets).chain(&pair_sources).chain(&pair_targets) {
+    for field in sources
+        .iter()
+        .chain(&targets)
+        .chain(&pair_sources)
+        .chain(&pair_targets)
+    {
         if let Some((name, what)) = taken.iter().find(|(name, _)| name == field.name()) {
-            return Err(Error::spec(format!("the state column `{name}` has the name of {what}; rename it in the SQL with AS")));
+            return Err(Error::spec(format!(
+                "the state column `{name}` has the name of {what}; rename it in the SQL with AS"
+            )));
         }
     }
     let partition_names = layout.partition.iter().map(Field::name);
-    if let Some(name) = partition_names.into_iter().find(|n| taken.iter().any(|(t, what)| t == *n && *what != "a partition column")) {
-        return Err(Error::spec(format!("the partition column `{name}` has the name of a column of the output; rename it in the SQL with AS")));
+    if let Some(name) = partition_names.into_iter().find(|n| {
+        taken
+            .iter()
+            .any(|(t, what)| t == *n && *what != "a partition column")
+    }) {
+        return Err(Error::spec(format!(
+            "the partition column `{name}` has the name of a column of the output; rename it in the SQL with AS"
+        )));
     }
     Ok(())
 }
@@ -323,7 +464,13 @@ impl Plan {
     }
 
     pub fn is_weighted(&self) -> bool {
-        matches!(&self.layout.evidence, Evidence::Pairs { measure: Measure::Weight(_), .. })
+        matches!(
+            &self.layout.evidence,
+            Evidence::Pairs {
+                measure: Measure::Weight(_),
+                ..
+            }
+        )
     }
 
     /// What the columns of a fit will be; the rank of a given partition is known once its labels are counted.
@@ -332,17 +479,38 @@ impl Plan {
             PlannedMethod::Given(at) => label_counts[at],
             _ => fit.rank().unwrap_or(0),
         };
-        self.fits.iter().map(|f| FitColumns { name: f.name.clone(), method: f.method_name(), rank: rank(f) }).collect()
+        self.fits
+            .iter()
+            .map(|f| FitColumns {
+                name: f.name.clone(),
+                method: f.method_name(),
+                rank: rank(f),
+            })
+            .collect()
     }
 
     pub fn to_json(&self) -> Value {
-        let names = |fields: &[Field]| fields.iter().map(|f| json!({"name": f.name(), "type": f.data_type().to_string()})).collect::<Vec<_>>();
+        let names = |fields: &[Field]| {
+            fields
+                .iter()
+                .map(|f| json!({"name": f.name(), "type": f.data_type().to_string()}))
+                .collect::<Vec<_>>()
+        };
         let state = |s: &StateColumns| {
-            let bins = s.bins.iter().map(|(name, b)| json!({"name": name, "bins": b}));
+            let bins = s
+                .bins
+                .iter()
+                .map(|(name, b)| json!({"name": name, "bins": b}));
             names(&s.keys).into_iter().chain(bins).collect::<Vec<_>>()
         };
         let count = match &self.layout.evidence {
-            Evidence::Trajectories { trajectory, time, state: s, strided, .. } => json!({
+            Evidence::Trajectories {
+                trajectory,
+                time,
+                state: s,
+                strided,
+                ..
+            } => json!({
                 "kind": "trajectories",
                 "trajectory": names(trajectory),
                 "time": names(std::slice::from_ref(time))[0],
@@ -350,7 +518,11 @@ impl Plan {
                 "lags": self.lags,
                 "window": if *strided { "strided" } else { "sliding" },
             }),
-            Evidence::Pairs { source, target, measure } => json!({
+            Evidence::Pairs {
+                source,
+                target,
+                measure,
+            } => json!({
                 "kind": "pairs",
                 "source": state(source),
                 "target": state(target),
@@ -403,41 +575,103 @@ impl Plan {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let list = |fields: &[Field]| fields.iter().map(|f| f.name().as_str()).collect::<Vec<_>>().join(", ");
+        let list = |fields: &[Field]| {
+            fields
+                .iter()
+                .map(|f| f.name().as_str())
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
         let state = |s: &StateColumns| {
-            let bins = s.bins.iter().map(|(name, b)| format!("{name} in {}", boxes(b)));
-            s.keys.iter().map(|f| f.name().clone()).chain(bins).collect::<Vec<_>>().join(", ")
+            let bins = s
+                .bins
+                .iter()
+                .map(|(name, b)| format!("{name} in {}", boxes(b)));
+            s.keys
+                .iter()
+                .map(|f| f.name().clone())
+                .chain(bins)
+                .collect::<Vec<_>>()
+                .join(", ")
         };
         writeln!(f, "Plan of `{}` ({})", self.name, self.hash)?;
         for table in &self.tables {
             let bytes: u64 = table.files.iter().map(|f| f.size_bytes).sum();
-            let files = if table.files.len() == 1 { "1 file".to_string() } else { format!("{} files", table.files.len()) };
-            writeln!(f, "  read   {}: {files} of {}, {:.1} MB", table.name, table.format, bytes as f64 / 1e6)?;
+            let files = if table.files.len() == 1 {
+                "1 file".to_string()
+            } else {
+                format!("{} files", table.files.len())
+            };
+            writeln!(
+                f,
+                "  read   {}: {files} of {}, {:.1} MB",
+                table.name,
+                table.format,
+                bytes as f64 / 1e6
+            )?;
         }
         match &self.layout.evidence {
-            Evidence::Trajectories { trajectory, time, state: s, strided, .. } => {
-                let of = if trajectory.is_empty() { "one trajectory".to_string() } else { format!("trajectories by {}", list(trajectory)) };
-                let lags = self.lags.iter().map(Lag::to_string).collect::<Vec<_>>().join(", ");
+            Evidence::Trajectories {
+                trajectory,
+                time,
+                state: s,
+                strided,
+                ..
+            } => {
+                let of = if trajectory.is_empty() {
+                    "one trajectory".to_string()
+                } else {
+                    format!("trajectories by {}", list(trajectory))
+                };
+                let lags = self
+                    .lags
+                    .iter()
+                    .map(Lag::to_string)
+                    .collect::<Vec<_>>()
+                    .join(", ");
                 let window = if *strided { "strided" } else { "sliding" };
-                writeln!(f, "  count  {of} in the order of {}: states {}; lag {lags} ({window})", time.name(), state(s))?;
+                writeln!(
+                    f,
+                    "  count  {of} in the order of {}: states {}; lag {lags} ({window})",
+                    time.name(),
+                    state(s)
+                )?;
             }
-            Evidence::Pairs { source, target, measure } => {
+            Evidence::Pairs {
+                source,
+                target,
+                measure,
+            } => {
                 let measure = match measure {
                     Measure::One => "each row counts one".to_string(),
                     Measure::Count(field) => format!("counts in {}", field.name()),
                     Measure::Weight(field) => format!("weights in {}", field.name()),
                 };
-                writeln!(f, "  count  pairs {} → {}; {measure}", state(source), state(target))?;
+                writeln!(
+                    f,
+                    "  count  pairs {} → {}; {measure}",
+                    state(source),
+                    state(target)
+                )?;
             }
         }
         if !self.layout.partition.is_empty() {
-            writeln!(f, "  models one for each value of {}", list(&self.layout.partition))?;
+            writeln!(
+                f,
+                "  models one for each value of {}",
+                list(&self.layout.partition)
+            )?;
         }
         for fit in &self.fits {
             let what = match &fit.method {
                 PlannedMethod::Dbmr(p) => format!("DBMR, rank {}, {} restarts", p.rank, p.restarts),
-                PlannedMethod::Svd(p) => format!("truncated SVD and k-means, rank {}, {} restarts", p.rank, p.restarts),
-                PlannedMethod::Given(at) => format!("the given partition `{}`", self.layout.given[*at].name()),
+                PlannedMethod::Svd(p) => format!(
+                    "truncated SVD and k-means, rank {}, {} restarts",
+                    p.rank, p.restarts
+                ),
+                PlannedMethod::Given(at) => {
+                    format!("the given partition `{}`", self.layout.given[*at].name())
+                }
             };
             writeln!(f, "  fit    {}: {what}", fit.name)?;
         }
@@ -449,7 +683,11 @@ impl fmt::Display for Plan {
 fn boxes(binning: &spec::Binning) -> String {
     match binning {
         spec::Binning::Open { step, .. } => format!("boxes of {step}"),
-        spec::Binning::Bounded { low, high, boxes, .. } => format!("{boxes} boxes on [{low}, {high}]"),
-        spec::Binning::Periodic { low, high, boxes } => format!("{boxes} boxes on the circle [{low}, {high})"),
+        spec::Binning::Bounded {
+            low, high, boxes, ..
+        } => format!("{boxes} boxes on [{low}, {high}]"),
+        spec::Binning::Periodic { low, high, boxes } => {
+            format!("{boxes} boxes on the circle [{low}, {high})")
+        }
     }
 }

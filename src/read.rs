@@ -15,9 +15,11 @@ use datafusion::datasource::file_format::arrow::ArrowFormat;
 use datafusion::datasource::file_format::csv::CsvFormat;
 use datafusion::datasource::file_format::json::JsonFormat;
 use datafusion::datasource::file_format::parquet::ParquetFormat;
-use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl};
-use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::datasource::listing::{
+    ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl,
+};
 use datafusion::execution::memory_pool::FairSpillPool;
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::logical_expr::{col, ident};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream_partitioned};
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
@@ -70,22 +72,32 @@ impl<'a> TableSource<'a> {
             spec::Format::Json => "json",
             spec::Format::Arrow => "arrow",
         });
-        TableSource { name, paths: &table.path, format }
+        TableSource {
+            name,
+            paths: &table.path,
+            format,
+        }
     }
 }
 
 /// The text of a pipeline file.
 pub fn pipeline_text(path: &std::path::Path) -> Result<String> {
-    std::fs::read_to_string(path).map_err(|e| Error::with_source(Kind::Spec, format!("pipeline {} cannot be read", path.display()), e))
+    std::fs::read_to_string(path).map_err(|e| {
+        Error::with_source(
+            Kind::Spec,
+            format!("pipeline {} cannot be read", path.display()),
+            e,
+        )
+    })
 }
 
 /// The SQL of a query that is written in the pipeline or in a file of its own.
 pub fn query_text(query: &spec::Query) -> Result<String> {
     match query {
         spec::Query::Sql(sql) => Ok(sql.clone()),
-        spec::Query::File(path) => {
-            std::fs::read_to_string(path).map_err(|e| Error::with_source(Kind::Spec, format!("SQL file {path} cannot be read"), e))
-        }
+        spec::Query::File(path) => std::fs::read_to_string(path).map_err(|e| {
+            Error::with_source(Kind::Spec, format!("SQL file {path} cannot be read"), e)
+        }),
     }
 }
 
@@ -102,13 +114,22 @@ pub async fn open(sources: &[TableSource<'_>], resources: &Resources) -> Result<
         // Scattering rows over threads would lose their order.
         .with_round_robin_repartition(false)
         .with_information_schema(true);
-    config.options_mut().execution.listing_table_ignore_subdirectory = false;
-    config.options_mut().execution.parquet.schema_force_view_types = false;
+    config
+        .options_mut()
+        .execution
+        .listing_table_ignore_subdirectory = false;
+    config
+        .options_mut()
+        .execution
+        .parquet
+        .schema_force_view_types = false;
     let mut runtime = RuntimeEnvBuilder::new();
     if let Some(bytes) = resources.memory_bytes {
         runtime = runtime.with_memory_pool(Arc::new(FairSpillPool::new(bytes)));
     }
-    let runtime = runtime.build_arc().map_err(|e| failed("the query engine cannot start", e))?;
+    let runtime = runtime
+        .build_arc()
+        .map_err(|e| failed("the query engine cannot start", e))?;
     let context = SessionContext::new_with_config_rt(config, runtime);
     crate::double_gyre::register(&context);
     let mut tables = Vec::new();
@@ -132,11 +153,21 @@ fn format_name(path: &str) -> Option<&'static str> {
 async fn register(context: &SessionContext, source: &TableSource<'_>) -> Result<Table> {
     let name = source.name;
     let about = |what: &str| format!("table `{name}`: {what}");
-    let named = source.format.or_else(|| source.paths.first().and_then(|p| format_name(p))).unwrap_or("parquet");
+    let named = source
+        .format
+        .or_else(|| source.paths.first().and_then(|p| format_name(p)))
+        .unwrap_or("parquet");
     let (format, named): (Arc<dyn FileFormat>, &'static str) = match named {
         "csv" => {
             let tabs = source.paths.iter().any(|p| p.ends_with(".tsv"));
-            (Arc::new(CsvFormat::default().with_has_header(true).with_delimiter(if tabs { b'\t' } else { b',' })), "csv")
+            (
+                Arc::new(
+                    CsvFormat::default()
+                        .with_has_header(true)
+                        .with_delimiter(if tabs { b'\t' } else { b',' }),
+                ),
+                "csv",
+            )
         }
         "json" => (Arc::new(JsonFormat::default()), "json"),
         "arrow" => (Arc::new(ArrowFormat), "arrow"),
@@ -153,11 +184,18 @@ async fn register(context: &SessionContext, source: &TableSource<'_>) -> Result<
         if !is_url && !is_glob && !std::path::Path::new(path).exists() {
             return Err(Error::input(about(&format!("no file or folder at {path}"))));
         }
-        let url = ListingTableUrl::parse(path).map_err(|e| failed(&about(&format!("{path} is no path or URL")), e))?;
+        let url = ListingTableUrl::parse(path)
+            .map_err(|e| failed(&about(&format!("{path} is no path or URL")), e))?;
         let scheme = url.scheme();
         let store = context.runtime_env().object_store(&url).map_err(|e| {
             let supported = "this build reads local files only";
-            Error::with_source(Kind::Input, about(&format!("cannot open `{scheme}` locations ({supported}): {path}")), e)
+            Error::with_source(
+                Kind::Input,
+                about(&format!(
+                    "cannot open `{scheme}` locations ({supported}): {path}"
+                )),
+                e,
+            )
         })?;
         if url.is_folder() && !is_glob {
             extension = format!(".{}", format.get_ext().trim_start_matches('.'));
@@ -170,11 +208,23 @@ async fn register(context: &SessionContext, source: &TableSource<'_>) -> Result<
             .await
             .map_err(|e| failed(&about(&format!("cannot list {path}")), e))?;
         if found.is_empty() {
-            let what = if extension.is_empty() { "file".to_string() } else { format!("{extension} file") };
+            let what = if extension.is_empty() {
+                "file".to_string()
+            } else {
+                format!("{extension} file")
+            };
             return Err(Error::input(about(&format!("no {what} at {path}"))));
         }
-        let root = url.object_store().as_str().trim_end_matches('/').to_string();
-        metas.extend(found.into_iter().map(|meta| (Arc::clone(&store), root.clone(), meta)));
+        let root = url
+            .object_store()
+            .as_str()
+            .trim_end_matches('/')
+            .to_string();
+        metas.extend(
+            found
+                .into_iter()
+                .map(|meta| (Arc::clone(&store), root.clone(), meta)),
+        );
         urls.push(url);
     }
     let options = ListingOptions::new(Arc::clone(&format)).with_file_extension(extension);
@@ -182,18 +232,35 @@ async fn register(context: &SessionContext, source: &TableSource<'_>) -> Result<
     // File by file, so that a file that cannot be read is named.
     let mut schemas = Vec::new();
     for (store, root, meta) in metas.iter().filter(|(_, _, meta)| meta.size > 0) {
-        let schema = format.infer_schema(&state, store, std::slice::from_ref(meta)).await;
+        let schema = format
+            .infer_schema(&state, store, std::slice::from_ref(meta))
+            .await;
         let at = format!("{root}/{}", meta.location);
-        schemas.push(schema.map_err(|e| failed(&about(&format!("{at} is no readable {named} file")), e))?);
+        schemas.push(
+            schema.map_err(|e| failed(&about(&format!("{at} is no readable {named} file")), e))?,
+        );
     }
-    let schema = merge(&schemas).map_err(|e| failed(&about("its files do not agree on the columns"), e))?;
-    let partition_columns = hive_columns(&state, &options, &urls[0], &metas).await.map_err(|e| failed(&about("its folders"), e))?;
+    let schema =
+        merge(&schemas).map_err(|e| failed(&about("its files do not agree on the columns"), e))?;
+    let partition_columns = hive_columns(&state, &options, &urls[0], &metas)
+        .await
+        .map_err(|e| failed(&about("its folders"), e))?;
     let options = options.with_table_partition_cols(partition_columns.clone());
-    let config = ListingTableConfig::new_with_multi_paths(urls).with_listing_options(options).with_schema(Arc::new(schema));
-    let table = ListingTable::try_new(config).map_err(|e| failed(&about("cannot be registered"), e))?;
-    let table = table.with_cache(context.runtime_env().cache_manager.get_file_statistic_cache());
+    let config = ListingTableConfig::new_with_multi_paths(urls)
+        .with_listing_options(options)
+        .with_schema(Arc::new(schema));
+    let table =
+        ListingTable::try_new(config).map_err(|e| failed(&about("cannot be registered"), e))?;
+    let table = table.with_cache(
+        context
+            .runtime_env()
+            .cache_manager
+            .get_file_statistic_cache(),
+    );
     let schema = datafusion::catalog::TableProvider::schema(&table);
-    context.register_table(ident_reference(name), Arc::new(table)).map_err(|e| failed(&about("cannot be registered"), e))?;
+    context
+        .register_table(ident_reference(name), Arc::new(table))
+        .map_err(|e| failed(&about("cannot be registered"), e))?;
     let mut files: Vec<InputFile> = metas
         .into_iter()
         .map(|(_, root, meta)| InputFile {
@@ -204,8 +271,17 @@ async fn register(context: &SessionContext, source: &TableSource<'_>) -> Result<
         })
         .collect();
     files.sort_by(|a, b| a.location.cmp(&b.location));
-    let partition_columns = partition_columns.into_iter().map(|(name, _)| name).collect();
-    Ok(Table { name: name.to_string(), format: named, files, schema, partition_columns })
+    let partition_columns = partition_columns
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
+    Ok(Table {
+        name: name.to_string(),
+        format: named,
+        files,
+        schema,
+        partition_columns,
+    })
 }
 
 /// A table name that keeps its case.
@@ -223,21 +299,39 @@ fn merge(schemas: &[SchemaRef]) -> Result<Schema, DataFusionError> {
                 Some(old) => {
                     let (a, b) = (old.data_type().clone(), new.data_type().clone());
                     if a != b {
-                        let wide = datafusion::logical_expr::type_coercion::binary::type_union_resolution(&[a.clone(), b.clone()]);
+                        let wide =
+                            datafusion::logical_expr::type_coercion::binary::type_union_resolution(
+                                &[a.clone(), b.clone()],
+                            );
                         let numbers = a.is_numeric() == b.is_numeric();
                         let wide = wide.filter(|_| numbers);
                         *old = old.clone().with_data_type(wide.ok_or_else(|| {
-                            DataFusionError::Plan(format!("column `{}` is {a} in one file and {b} in another", new.name()))
+                            DataFusionError::Plan(format!(
+                                "column `{}` is {a} in one file and {b} in another",
+                                new.name()
+                            ))
                         })?);
                     }
-                    *old = old.clone().with_nullable(old.is_nullable() || new.is_nullable());
+                    *old = old
+                        .clone()
+                        .with_nullable(old.is_nullable() || new.is_nullable());
                 }
             }
         }
     }
     // A column that some file lacks is null there.
-    let everywhere = |f: &Field| schemas.iter().all(|s| s.column_with_name(f.name()).is_some());
-    let fields = fields.into_iter().map(|f| if everywhere(&f) { f } else { f.with_nullable(true) });
+    let everywhere = |f: &Field| {
+        schemas
+            .iter()
+            .all(|s| s.column_with_name(f.name()).is_some())
+    };
+    let fields = fields.into_iter().map(|f| {
+        if everywhere(&f) {
+            f
+        } else {
+            f.with_nullable(true)
+        }
+    });
     Ok(Schema::new(fields.collect::<Vec<_>>()))
 }
 
@@ -251,41 +345,95 @@ async fn hive_columns(
     let names = options.infer_partitions(state, url).await?;
     let is_integer = |name: &String| {
         metas.iter().all(|(_, _, meta)| {
-            let value = meta.location.parts().find_map(|p| p.as_ref().strip_prefix(&format!("{name}=")).map(str::to_string));
+            let value = meta.location.parts().find_map(|p| {
+                p.as_ref()
+                    .strip_prefix(&format!("{name}="))
+                    .map(str::to_string)
+            });
             value.is_some_and(|v| v.parse::<i64>().is_ok_and(|n| n.to_string() == v))
         })
     };
-    Ok(names.into_iter().map(|n| if is_integer(&n) { (n, DataType::Int64) } else { (n, DataType::Utf8) }).collect())
+    Ok(names
+        .into_iter()
+        .map(|n| {
+            if is_integer(&n) {
+                (n, DataType::Int64)
+            } else {
+                (n, DataType::Utf8)
+            }
+        })
+        .collect())
 }
 
 impl Lake {
     /// Plans the pipeline's query.
-    pub async fn query(&self, sql: &str, parameters: &BTreeMap<String, ScalarValue>) -> Result<DataFrame> {
-        let options = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
-        let plan = |e: DataFusionError| Error::new(Kind::Spec, format!("the SQL of [transitions] cannot be planned: {}", brief(&e)));
-        let frame = self.context.sql_with_options(sql, options).await.map_err(plan)?;
-        let values = parameters.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
-        if parameters.is_empty() { Ok(frame) } else { frame.with_param_values(ParamValues::Map(values)).map_err(plan) }
+    pub async fn query(
+        &self,
+        sql: &str,
+        parameters: &BTreeMap<String, ScalarValue>,
+    ) -> Result<DataFrame> {
+        let options = SQLOptions::new()
+            .with_allow_ddl(false)
+            .with_allow_dml(false)
+            .with_allow_statements(false);
+        let plan = |e: DataFusionError| {
+            Error::new(
+                Kind::Spec,
+                format!("the SQL of [transitions] cannot be planned: {}", brief(&e)),
+            )
+        };
+        let frame = self
+            .context
+            .sql_with_options(sql, options)
+            .await
+            .map_err(plan)?;
+        let values = parameters
+            .iter()
+            .map(|(name, value)| (name.clone(), value.clone().into()))
+            .collect();
+        if parameters.is_empty() {
+            Ok(frame)
+        } else {
+            frame
+                .with_param_values(ParamValues::Map(values))
+                .map_err(plan)
+        }
     }
 
     /// The columns of a layout, in its order, from a query.
     pub fn select(&self, frame: DataFrame, layout: &Layout) -> Result<DataFrame> {
         let columns: Vec<_> = layout.fields().iter().map(|f| ident(f.name())).collect();
         // A column may be asked for twice, as when it is both a state and a given partition.
-        let columns = columns.into_iter().enumerate().map(|(at, c)| c.alias(format!("{at}")));
-        frame.select(columns).map_err(|e| failed("the columns of [transitions] cannot be selected", e))
+        let columns = columns
+            .into_iter()
+            .enumerate()
+            .map(|(at, c)| c.alias(format!("{at}")));
+        frame
+            .select(columns)
+            .map_err(|e| failed("the columns of [transitions] cannot be selected", e))
     }
 
     /// DataFusion's plan of the counting query, as text.
     pub async fn explain(&self, frame: DataFrame) -> Result<String> {
-        let logical = frame.clone().into_optimized_plan().map_err(|e| failed("the query cannot be optimised", e))?;
+        let logical = frame
+            .clone()
+            .into_optimized_plan()
+            .map_err(|e| failed("the query cannot be optimised", e))?;
         let physical = self.physical(frame).await?;
-        let physical = datafusion::physical_plan::displayable(physical.as_ref()).indent(false).to_string();
-        Ok(format!("Logical plan\n{}\n\nPhysical plan\n{physical}", logical.display_indent()))
+        let physical = datafusion::physical_plan::displayable(physical.as_ref())
+            .indent(false)
+            .to_string();
+        Ok(format!(
+            "Logical plan\n{}\n\nPhysical plan\n{physical}",
+            logical.display_indent()
+        ))
     }
 
     async fn physical(&self, frame: DataFrame) -> Result<Arc<dyn ExecutionPlan>> {
-        let plan = frame.create_physical_plan().await.map_err(|e| failed("the query cannot be planned", e))?;
+        let plan = frame
+            .create_physical_plan()
+            .await
+            .map_err(|e| failed("the query cannot be planned", e))?;
         // Streams must not take files from each other: the rows of a stream are counted in the order of the files.
         let ordered = plan.transform_down(|node| {
             Ok(match node.with_preserve_order(true) {
@@ -293,14 +441,27 @@ impl Lake {
                 None => Transformed::no(node),
             })
         });
-        Ok(ordered.map_err(|e| failed("the query cannot be planned", e))?.data)
+        Ok(ordered
+            .map_err(|e| failed("the query cannot be planned", e))?
+            .data)
     }
 
     /// Counts the transitions in the rows of a query that has the columns of `layout`. `progress` hears how many rows have come.
-    pub async fn count(&self, frame: DataFrame, layout: &Arc<Layout>, progress: Arc<dyn Fn(usize) + Send + Sync>) -> Result<Counted> {
-        let mut mode = Mode { sorted: false, direct: true };
+    pub async fn count(
+        &self,
+        frame: DataFrame,
+        layout: &Arc<Layout>,
+        progress: Arc<dyn Fn(usize) + Send + Sync>,
+    ) -> Result<Counted> {
+        let mut mode = Mode {
+            sorted: false,
+            direct: true,
+        };
         loop {
-            match self.count_once(frame.clone(), layout, mode, &progress).await {
+            match self
+                .count_once(frame.clone(), layout, mode, &progress)
+                .await
+            {
                 Ok(counted) => return Ok(counted),
                 Err(Stop::Failed(e)) => return Err(e),
                 Err(Stop::Unsorted) if !mode.sorted => {
@@ -321,13 +482,18 @@ impl Lake {
         progress: &Arc<dyn Fn(usize) + Send + Sync>,
     ) -> Result<Counted, Stop> {
         let frame = if mode.sorted {
-            let order = (0..layout.n_order()).map(|at| col(format!("\"{at}\"")).sort(true, true)).collect();
-            frame.sort(order).map_err(|e| failed("rows cannot be sorted", e))?
+            let order = (0..layout.n_order())
+                .map(|at| col(format!("\"{at}\"")).sort(true, true))
+                .collect();
+            frame
+                .sort(order)
+                .map_err(|e| failed("rows cannot be sorted", e))?
         } else {
             frame
         };
         let plan = self.physical(frame).await?;
-        let streams = execute_stream_partitioned(plan, self.context.task_ctx()).map_err(|e| failed("the query cannot start", e))?;
+        let streams = execute_stream_partitioned(plan, self.context.task_ctx())
+            .map_err(|e| failed("the query cannot start", e))?;
         let mut tasks = tokio::task::JoinSet::new();
         for (at, mut stream) in streams.into_iter().enumerate() {
             let (layout, progress) = (Arc::clone(layout), Arc::clone(progress));
@@ -344,12 +510,14 @@ impl Lake {
         let mut workers = Vec::new();
         while let Some(done) = tasks.join_next().await {
             // The first failure drops the other tasks.
-            workers.push(done.map_err(|e| Error::with_source(Kind::Bug, "a counting task died", e))??);
+            workers
+                .push(done.map_err(|e| Error::with_source(Kind::Bug, "a counting task died", e))??);
         }
         workers.sort_by_key(|(at, _)| *at);
         let workers = workers.into_iter().map(|(_, worker)| worker).collect();
         let layout = Arc::clone(layout);
-        let finished = tokio::task::spawn_blocking(move || count::finish(&layout, mode, workers)).await;
+        let finished =
+            tokio::task::spawn_blocking(move || count::finish(&layout, mode, workers)).await;
         finished.map_err(|e| Error::with_source(Kind::Bug, "adding up the counts died", e))?
     }
 }
@@ -357,14 +525,18 @@ impl Lake {
 /// The engine's message without its layers.
 fn brief(e: &DataFusionError) -> String {
     let text = e.find_root().strip_backtrace();
-    let text = text.strip_prefix("Error during planning: ").unwrap_or(&text);
+    let text = text
+        .strip_prefix("Error during planning: ")
+        .unwrap_or(&text);
     text.trim().trim_end_matches('.').to_string()
 }
 
 fn failed(what: &str, e: DataFusionError) -> Error {
     let kind = match e.find_root() {
         DataFusionError::ResourcesExhausted(_) => Kind::Resources,
-        DataFusionError::ObjectStore(e) if !matches!(**e, object_store::Error::NotFound { .. }) => Kind::Store,
+        DataFusionError::ObjectStore(e) if !matches!(**e, object_store::Error::NotFound { .. }) => {
+            Kind::Store
+        }
         _ => Kind::Input,
     };
     Error::new(kind, format!("{what}: {}", brief(&e)))

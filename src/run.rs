@@ -40,9 +40,21 @@ pub enum Outcome {
 }
 
 /// Runs a plan: `frame` is its query. `force` runs it even if the output is up to date.
-pub async fn run(plan: Arc<Plan>, lake: &Lake, frame: DataFrame, threads: usize, force: bool, progress: Arc<dyn Progress>) -> Result<Outcome> {
+pub async fn run(
+    plan: Arc<Plan>,
+    lake: &Lake,
+    frame: DataFrame,
+    threads: usize,
+    force: bool,
+    progress: Arc<dyn Progress>,
+) -> Result<Outcome> {
     let output = Output::open(&plan.output)?;
-    if !force && output.current().await?.is_some_and(|c| c.plan == plan.hash && c.complete) {
+    if !force
+        && output
+            .current()
+            .await?
+            .is_some_and(|c| c.plan == plan.hash && c.complete)
+    {
         return Ok(Outcome::NothingToDo);
     }
     let started = jiff::Timestamp::now();
@@ -57,7 +69,13 @@ pub async fn run(plan: Arc<Plan>, lake: &Lake, frame: DataFrame, threads: usize,
 
     progress.stage("count", None);
     let hear = Arc::clone(&progress);
-    let counted = lake.count(frame, &plan.layout, Arc::new(move |rows| hear.advance(rows as u64))).await?;
+    let counted = lake
+        .count(
+            frame,
+            &plan.layout,
+            Arc::new(move |rows| hear.advance(rows as u64)),
+        )
+        .await?;
     check_not_empty(&counted)?;
     lap("count");
 
@@ -65,7 +83,9 @@ pub async fn run(plan: Arc<Plan>, lake: &Lake, frame: DataFrame, threads: usize,
         let (plan, progress) = (Arc::clone(&plan), Arc::clone(&progress));
         tokio::task::spawn_blocking(move || fit_all(&plan, counted, progress.as_ref()))
     };
-    let fitted = fitted.await.map_err(|e| Error::with_source(Kind::Bug, "fitting died", e))??;
+    let fitted = fitted
+        .await
+        .map_err(|e| Error::with_source(Kind::Bug, "fitting died", e))??;
     lap("fit");
 
     progress.stage("write", None);
@@ -85,7 +105,10 @@ pub async fn run(plan: Arc<Plan>, lake: &Lake, frame: DataFrame, threads: usize,
         run: id.clone(),
         plan: plan.hash.clone(),
         complete: fitted.failures.is_empty(),
-        tables: tables.iter().map(|(name, rows)| (name.to_string(), *rows)).collect(),
+        tables: tables
+            .iter()
+            .map(|(name, rows)| (name.to_string(), *rows))
+            .collect(),
     };
     output.promote(&id, &current).await?;
     output.clear_staging().await?;
@@ -103,7 +126,11 @@ pub async fn run(plan: Arc<Plan>, lake: &Lake, frame: DataFrame, threads: usize,
         finished: jiff::Timestamp::now().to_string(),
         seconds,
         peak_memory_bytes: peak_memory_bytes(),
-        inputs: plan.tables.iter().map(|t| (t.name.clone(), t.files.clone())).collect(),
+        inputs: plan
+            .tables
+            .iter()
+            .map(|t| (t.name.clone(), t.files.clone()))
+            .collect(),
         rows_read: fitted.rows,
         rows_dropped: fitted.dropped,
         transitions: fitted.models.iter().map(|m| m.total).sum(),
@@ -121,7 +148,12 @@ fn check_not_empty(counted: &Counted) -> Result<()> {
         return Err(Error::input("the SQL of [transitions] gives no rows"));
     }
     if counted.counts.iter().all(|c| c.nnz() == 0) {
-        let reasons = counted.dropped.0.iter().map(|(reason, rows)| format!(", {rows} dropped for {reason}")).collect::<String>();
+        let reasons = counted
+            .dropped
+            .0
+            .iter()
+            .map(|(reason, rows)| format!(", {rows} dropped for {reason}"))
+            .collect::<String>();
         return Err(Error::input(format!(
             "no transition was found in {} rows{reasons}; check the lag against the times of a trajectory",
             counted.rows
@@ -142,7 +174,16 @@ struct Fitted {
 
 /// Fits every partition and lag. One that fails is told by its key and the others go on; if all fail, so does the run.
 fn fit_all(plan: &Plan, counted: Counted, progress: &dyn Progress) -> Result<Fitted> {
-    let Counted { partitions, sources, targets, counts, labels, rows, dropped, .. } = counted;
+    let Counted {
+        partitions,
+        sources,
+        targets,
+        counts,
+        labels,
+        rows,
+        dropped,
+        ..
+    } = counted;
     let label_counts: Vec<usize> = labels.iter().map(|l| l.len()).collect();
     let names = Names {
         partition: plan.layout.partition.clone(),
@@ -172,7 +213,10 @@ fn fit_all(plan: &Plan, counted: Counted, progress: &dyn Progress) -> Result<Fit
             }
             Err((place, e)) => {
                 tracing::error!(partition = place, "{}", e.full());
-                failures.push(Failure { partition: place.clone(), message: e.full() });
+                failures.push(Failure {
+                    partition: place.clone(),
+                    message: e.full(),
+                });
                 first.get_or_insert(if several { e.at(place) } else { e });
             }
         }
@@ -180,16 +224,34 @@ fn fit_all(plan: &Plan, counted: Counted, progress: &dyn Progress) -> Result<Fit
     if models.is_empty() {
         return Err(first.unwrap_or_else(|| Error::bug("there was nothing to fit")));
     }
-    let labels = plan.layout.given.iter().zip(&labels).map(|(field, labels)| {
-        let labels = (0..labels.len()).map(|at| describe(std::slice::from_ref(labels), at)).collect();
-        (field.name().clone(), labels)
-    });
-    Ok(Fitted { labels: labels.collect(), names, models, records, failures, rows, dropped: dropped.0 })
+    let labels = plan
+        .layout
+        .given
+        .iter()
+        .zip(&labels)
+        .map(|(field, labels)| {
+            let labels = (0..labels.len())
+                .map(|at| describe(std::slice::from_ref(labels), at))
+                .collect();
+            (field.name().clone(), labels)
+        });
+    Ok(Fitted {
+        labels: labels.collect(),
+        names,
+        models,
+        records,
+        failures,
+        rows,
+        dropped: dropped.0,
+    })
 }
 
 /// A partition and lag in words: `airline=FR, lag 5d`.
 fn place(plan: &Plan, names: &Names, counts: &Counts) -> String {
-    let mut parts: Vec<String> = partition_key(names, counts).into_iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let mut parts: Vec<String> = partition_key(names, counts)
+        .into_iter()
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
     if let Some(lag) = plan.lags.get(counts.lag) {
         parts.push(format!("lag {lag}"));
     }
@@ -198,7 +260,14 @@ fn place(plan: &Plan, names: &Names, counts: &Counts) -> String {
 
 fn partition_key(names: &Names, counts: &Counts) -> BTreeMap<String, String> {
     let columns = names.partition.iter().zip(&names.partitions);
-    columns.map(|(f, c)| (f.name().clone(), describe(std::slice::from_ref(c), counts.partition))).collect()
+    columns
+        .map(|(f, c)| {
+            (
+                f.name().clone(),
+                describe(std::slice::from_ref(c), counts.partition),
+            )
+        })
+        .collect()
 }
 
 /// Non-zeros of a shard: small enough that two threads share a model evenly, large enough that a pass is not all overhead.
@@ -213,21 +282,42 @@ fn shards(counts: &Counts) -> Result<Shards> {
     let values = match &counts.values {
         Values::Weights(weights) => csr::Values::Real(weights.clone()),
         Values::Counts(values) => {
-            let total = values.iter().try_fold(0u64, |sum, &v| sum.checked_add(v)).filter(|&total| total <= EXACT);
+            let total = values
+                .iter()
+                .try_fold(0u64, |sum, &v| sum.checked_add(v))
+                .filter(|&total| total <= EXACT);
             if total.is_none() {
-                return Err(Error::input(format!("the counts add up to more than {EXACT}, the largest total that stays exact; scale them down")));
+                return Err(Error::input(format!(
+                    "the counts add up to more than {EXACT}, the largest total that stays exact; scale them down"
+                )));
             }
-            match values.iter().map(|&v| u32::try_from(v)).collect::<Result<Vec<u32>, _>>() {
+            match values
+                .iter()
+                .map(|&v| u32::try_from(v))
+                .collect::<Result<Vec<u32>, _>>()
+            {
                 Ok(small) => csr::Values::Count(small),
                 Err(_) => csr::Values::Real(values.iter().map(|&v| v as f64).collect()),
             }
         }
     };
     let (n, m) = (counts.source_states.len(), counts.target_states.len());
-    Ok(Shards::new(n, m, &counts.sources, &counts.targets, values, shard_nnz(counts.nnz())))
+    Ok(Shards::new(
+        n,
+        m,
+        &counts.sources,
+        &counts.targets,
+        values,
+        shard_nnz(counts.nnz()),
+    ))
 }
 
-fn fit_model(plan: &Plan, names: &Names, counts: Counts, progress: &dyn Progress) -> Result<(Model, ModelRecord)> {
+fn fit_model(
+    plan: &Plan,
+    names: &Names,
+    counts: Counts,
+    progress: &dyn Progress,
+) -> Result<(Model, ModelRecord)> {
     if counts.nnz() == 0 {
         return Err(Error::input("it has no transition at this lag"));
     }
@@ -243,13 +333,26 @@ fn fit_model(plan: &Plan, names: &Names, counts: Counts, progress: &dyn Progress
                     let (column, state) = (plan.layout.given[*at].name(), names.sources.describe(state));
                     Error::input(format!("the given partition `{column}` has no set for state {state}; give every source state one"))
                 })?;
-                Method::Given { affiliation, rank: columns.rank }
+                Method::Given {
+                    affiliation,
+                    rank: columns.rank,
+                }
             }
         };
         let start = Instant::now();
-        let fit = reduce::fit(&Local, &method, Evidence::Counts(&shards), seed(plan.seed, &place, &planned.name))
-            .map_err(|e| e.at(format!("fit `{}`", planned.name)))?;
-        records.push(fit_record(&planned.name, planned.method_name(), &fit, start.elapsed().as_secs_f64()));
+        let fit = reduce::fit(
+            &Local,
+            &method,
+            Evidence::Counts(&shards),
+            seed(plan.seed, &place, &planned.name),
+        )
+        .map_err(|e| e.at(format!("fit `{}`", planned.name)))?;
+        records.push(fit_record(
+            &planned.name,
+            planned.method_name(),
+            &fit,
+            start.elapsed().as_secs_f64(),
+        ));
         fits.push(fit);
         progress.advance(1);
     }
@@ -262,8 +365,22 @@ fn fit_model(plan: &Plan, names: &Names, counts: Counts, progress: &dyn Progress
         transitions: shards.total,
         fits: records,
     };
-    let Shards { source_total, target_total, total, .. } = shards;
-    Ok((Model { counts, fits, source_total, target_total, total }, record))
+    let Shards {
+        source_total,
+        target_total,
+        total,
+        ..
+    } = shards;
+    Ok((
+        Model {
+            counts,
+            fits,
+            source_total,
+            target_total,
+            total,
+        },
+        record,
+    ))
 }
 
 /// The seed of a fit: it depends on the partition's key and the fit's name, not on what else is fitted.

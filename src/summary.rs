@@ -16,7 +16,11 @@ impl Display for Summary<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         let Summary { record, output } = self;
         let (name, rows) = (&record.pipeline, grouped(record.rows_read as f64));
-        writeln!(f, "{name}: {} transitions in {rows} rows", grouped(record.transitions))?;
+        writeln!(
+            f,
+            "{name}: {} transitions in {rows} rows",
+            grouped(record.transitions)
+        )?;
         for (reason, rows) in &record.rows_dropped {
             writeln!(f, "  {} dropped: {reason}", grouped(*rows as f64))?;
         }
@@ -25,50 +29,118 @@ impl Display for Summary<'_> {
             self::model(f, model)?;
         }
         if record.models.len() > SHOWN {
-            writeln!(f, "\n… and {} more models, see {output}/fits", record.models.len() - SHOWN)?;
+            writeln!(
+                f,
+                "\n… and {} more models, see {output}/fits",
+                record.models.len() - SHOWN
+            )?;
         }
         if !record.failures.is_empty() {
-            writeln!(f, "\n{} of {} models failed:", record.failures.len(), record.failures.len() + record.models.len())?;
+            writeln!(
+                f,
+                "\n{} of {} models failed:",
+                record.failures.len(),
+                record.failures.len() + record.models.len()
+            )?;
             for failure in record.failures.iter().take(SHOWN) {
                 writeln!(f, "  {}: {}", failure.partition, failure.message)?;
             }
             if record.failures.len() > SHOWN {
-                writeln!(f, "  … and {} more, see {output}/runs/{}.json", record.failures.len() - SHOWN, record.id)?;
+                writeln!(
+                    f,
+                    "  … and {} more, see {output}/runs/{}.json",
+                    record.failures.len() - SHOWN,
+                    record.id
+                )?;
             }
         }
-        let stages: Vec<String> = ["count", "fit", "write"].iter().filter_map(|s| Some(format!("{s} {:.2}", record.seconds.get(s)?))).collect();
+        let stages: Vec<String> = ["count", "fit", "write"]
+            .iter()
+            .filter_map(|s| Some(format!("{s} {:.2}", record.seconds.get(s)?)))
+            .collect();
         write!(f, "\nseconds: {}", stages.join(", "))?;
         if let Some(bytes) = record.peak_memory_bytes {
             write!(f, "; peak memory {} MB", bytes / 1_000_000)?;
         }
-        write!(f, "\nwritten: {output} ({})", record.tables.keys().copied().collect::<Vec<_>>().join(", "))
+        write!(
+            f,
+            "\nwritten: {output} ({})",
+            record.tables.keys().copied().collect::<Vec<_>>().join(", ")
+        )
     }
 }
 
 fn model(f: &mut Formatter<'_>, model: &ModelRecord) -> Result {
-    let mut parts: Vec<String> = model.partition.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    let mut parts: Vec<String> = model
+        .partition
+        .iter()
+        .map(|(name, value)| format!("{name} {value}"))
+        .collect();
     parts.extend(model.lag.iter().map(|lag| format!("lag {lag}")));
     if !parts.is_empty() {
         write!(f, "{}: ", parts.join(", "))?;
     }
-    let (n, m, nnz) = (model.sources as f64, model.targets as f64, model.nonzeros as f64);
-    writeln!(f, "{} transitions, {} sources, {} targets, {} non-zeros", grouped(model.transitions), grouped(n), grouped(m), grouped(nnz))?;
-    let header = ["fit", "log-likelihood", "of reference", "coherence", "objective", "singular values", "set sizes", "seconds"];
+    let (n, m, nnz) = (
+        model.sources as f64,
+        model.targets as f64,
+        model.nonzeros as f64,
+    );
+    writeln!(
+        f,
+        "{} transitions, {} sources, {} targets, {} non-zeros",
+        grouped(model.transitions),
+        grouped(n),
+        grouped(m),
+        grouped(nnz)
+    )?;
+    let header = [
+        "fit",
+        "log-likelihood",
+        "of reference",
+        "coherence",
+        "objective",
+        "singular values",
+        "set sizes",
+        "seconds",
+    ];
     let mut table = vec![header.map(str::to_string)];
     table.extend(model.fits.iter().map(|fit| row(model, fit)));
-    let width: Vec<usize> = (0..header.len()).map(|c| table.iter().map(|r| r[c].chars().count()).max().unwrap_or(0)).collect();
+    let width: Vec<usize> = (0..header.len())
+        .map(|c| {
+            table
+                .iter()
+                .map(|r| r[c].chars().count())
+                .max()
+                .unwrap_or(0)
+        })
+        .collect();
     for row in table {
         // Names and lists read from the left, numbers from the right.
-        let cells = row.iter().zip(&width).enumerate().map(|(c, (cell, &w))| if [0, 5, 6].contains(&c) { format!("{cell:<w$}") } else { format!("{cell:>w$}") });
+        let cells = row.iter().zip(&width).enumerate().map(|(c, (cell, &w))| {
+            if [0, 5, 6].contains(&c) {
+                format!("{cell:<w$}")
+            } else {
+                format!("{cell:>w$}")
+            }
+        });
         writeln!(f, "  {}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
     }
-    let open: Vec<&str> = model.fits.iter().filter(|fit| !fit.converged).map(|fit| fit.name.as_str()).collect();
+    let open: Vec<&str> = model
+        .fits
+        .iter()
+        .filter(|fit| !fit.converged)
+        .map(|fit| fit.name.as_str())
+        .collect();
     if !open.is_empty() {
         writeln!(f, "  not converged: {}", open.join(", "))?;
     }
     let empty = model.fits.iter().filter(|fit| fit.empty_states > 0);
     for fit in empty {
-        writeln!(f, "  {}: {} of {} latent states are empty", fit.name, fit.empty_states, fit.rank)?;
+        writeln!(
+            f,
+            "  {}: {} of {} latent states are empty",
+            fit.name, fit.empty_states, fit.rank
+        )?;
     }
     Ok(())
 }
@@ -77,7 +149,10 @@ fn row(model: &ModelRecord, fit: &FitRecord) -> [String; 8] {
     [
         fit.name.clone(),
         format!("{:.1}", fit.log_likelihood),
-        format!("{:.4} nats", (fit.log_likelihood - fit.reference_log_likelihood) / model.transitions),
+        format!(
+            "{:.4} nats",
+            (fit.log_likelihood - fit.reference_log_likelihood) / model.transitions
+        ),
         format!("{:.4}", fit.coherence),
         format!("{:.4}", fit.objective),
         list(fit.singular_values.iter().map(|s| format!("{s:.4}"))),
@@ -98,8 +173,14 @@ fn list(items: impl ExactSizeIterator<Item = String>) -> String {
 
 /// 1234567 as 1,234,567; fractions keep two digits.
 fn grouped(x: f64) -> String {
-    let whole = if x.fract() == 0.0 { format!("{x:.0}") } else { format!("{x:.2}") };
-    let (digits, fraction) = whole.split_once('.').map_or((whole.as_str(), ""), |(d, _)| (d, &whole[d.len()..]));
+    let whole = if x.fract() == 0.0 {
+        format!("{x:.0}")
+    } else {
+        format!("{x:.2}")
+    };
+    let (digits, fraction) = whole
+        .split_once('.')
+        .map_or((whole.as_str(), ""), |(d, _)| (d, &whole[d.len()..]));
     let mut out = String::new();
     for (at, c) in digits.chars().enumerate() {
         if at > 0 && (digits.len() - at).is_multiple_of(3) {

@@ -18,7 +18,11 @@ pub fn is_interactive() -> bool {
 pub fn print(text: &str) -> Result<Done> {
     let mut out = std::io::stdout().lock();
     match writeln!(out, "{text}").and_then(|()| out.flush()) {
-        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(Error::with_source(Kind::Resources, "stdout cannot be written", e)),
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(Error::with_source(
+            Kind::Resources,
+            "stdout cannot be written",
+            e,
+        )),
         _ => Ok(Done::Well),
     }
 }
@@ -37,11 +41,17 @@ pub struct Bars {
 
 impl Bars {
     pub fn new(wanted: bool) -> Bars {
-        Bars { shown: wanted && is_interactive(), bar: Mutex::new(ProgressBar::hidden()), promoting: AtomicBool::new(false) }
+        Bars {
+            shown: wanted && is_interactive(),
+            bar: Mutex::new(ProgressBar::hidden()),
+            promoting: AtomicBool::new(false),
+        }
     }
 
     fn bar(&self) -> std::sync::MutexGuard<'_, ProgressBar> {
-        self.bar.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.bar
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     pub fn finish(&self) {
@@ -55,11 +65,21 @@ impl Progress for Bars {
             return;
         }
         let (bar, template) = match total {
-            Some(total) => (ProgressBar::new(total), "{prefix:>6} {bar:30} {human_pos}/{human_len} fits {elapsed}"),
-            None if name == "count" => (ProgressBar::new_spinner(), "{prefix:>6} {spinner} {human_pos} rows {per_sec} {elapsed}"),
-            None => (ProgressBar::new_spinner(), "{prefix:>6} {spinner} {elapsed}"),
+            Some(total) => (
+                ProgressBar::new(total),
+                "{prefix:>6} {bar:30} {human_pos}/{human_len} fits {elapsed}",
+            ),
+            None if name == "count" => (
+                ProgressBar::new_spinner(),
+                "{prefix:>6} {spinner} {human_pos} rows {per_sec} {elapsed}",
+            ),
+            None => (
+                ProgressBar::new_spinner(),
+                "{prefix:>6} {spinner} {elapsed}",
+            ),
         };
-        let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        let style =
+            ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
         let bar = bar.with_style(style).with_prefix(name);
         bar.enable_steady_tick(Duration::from_millis(100));
         let old = std::mem::replace(&mut *self.bar(), bar);
@@ -83,7 +103,9 @@ pub async fn stop_signal(bars: &Bars) {
         let interrupt = tokio::signal::ctrl_c();
         #[cfg(unix)]
         {
-            let Ok(mut terminate) = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) else {
+            let Ok(mut terminate) =
+                tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
+            else {
                 return std::future::pending().await;
             };
             tokio::select! {

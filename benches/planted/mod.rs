@@ -13,8 +13,14 @@ pub fn counts(states: usize, per_source: usize, blocks: usize) -> (Vec<u32>, Vec
                 // Block k leaks with probability up to one half, so that singular values are apart.
                 let block = source % blocks;
                 let leaks = random.random::<f64>() < 0.02 + 0.48 * block as f64 / blocks as f64;
-                let block = if leaks { random.random_range(0..blocks) } else { block };
-                block + blocks * ((states / blocks) as f64 * random.random::<f64>().powf(1.5)) as usize
+                let block = if leaks {
+                    random.random_range(0..blocks)
+                } else {
+                    block
+                };
+                block
+                    + blocks
+                        * ((states / blocks) as f64 * random.random::<f64>().powf(1.5)) as usize
             })
             // Every state is a target at least once.
             .chain([source])

@@ -53,7 +53,11 @@ pub fn finish(layout: &Layout, mode: Mode, mut workers: Vec<Worker>) -> Result<C
             (Some(all), Some(own)) => Some(all.absorb(own)?),
             _ => None,
         };
-        maps.push(Renumbering { partitions, sources, targets });
+        maps.push(Renumbering {
+            partitions,
+            sources,
+            targets,
+        });
     }
     let n_lags = layout.n_lags();
     let n_partitions = all.partitions.as_ref().map_or(1, Keys::len);
@@ -62,7 +66,10 @@ pub fn finish(layout: &Layout, mode: Mode, mut workers: Vec<Worker>) -> Result<C
         all.measured.resize_with(n_partitions, Vec::new);
     }
     for (worker, map) in workers.iter_mut().zip(&maps) {
-        for (slot, mut tally) in std::mem::take(&mut worker.tallies.by_slot).into_iter().enumerate() {
+        for (slot, mut tally) in std::mem::take(&mut worker.tallies.by_slot)
+            .into_iter()
+            .enumerate()
+        {
             let partition = map.partition((slot / n_lags) as u32) as usize;
             if map.sources.is_some() || map.targets.is_some() {
                 tally.renumber(|s| map.source(s), |t| map.target(t));
@@ -78,7 +85,11 @@ pub fn finish(layout: &Layout, mode: Mode, mut workers: Vec<Worker>) -> Result<C
             }));
         }
         all.rows += worker.rows;
-        worker.dropped.0.iter().for_each(|(reason, rows)| all.dropped.add(reason, *rows));
+        worker
+            .dropped
+            .0
+            .iter()
+            .for_each(|(reason, rows)| all.dropped.add(reason, *rows));
         for (all, own) in all.labels.iter_mut().zip(&worker.labels) {
             merge_labels(all, own, map)?;
         }
@@ -89,24 +100,44 @@ pub fn finish(layout: &Layout, mode: Mode, mut workers: Vec<Worker>) -> Result<C
 
 /// Counts the pairs of trajectories that go on from one stream to the next.
 fn sew(all: &mut Worker, workers: &[Worker], maps: &[Renumbering], mode: Mode) -> Result<(), Stop> {
-    let Evidence::Trajectories { time, lags, strided, .. } = &all.layout.evidence else { return Ok(()) };
+    let Evidence::Trajectories {
+        time,
+        lags,
+        strided,
+        ..
+    } = &all.layout.evidence
+    else {
+        return Ok(());
+    };
     let n_lags = lags.len();
     // The trajectory that the streams so far ended in.
     let mut open: Option<(&[u8], Walker)> = None;
     for (worker, map) in workers.iter().zip(maps) {
-        let Some(groups) = &worker.groups else { continue };
-        let Some(last) = groups.current.as_deref() else { continue };
+        let Some(groups) = &worker.groups else {
+            continue;
+        };
+        let Some(last) = groups.current.as_deref() else {
+            continue;
+        };
         let head = &groups.head;
         if !head.times.is_empty() {
             let walker = match open.take() {
                 Some((group, walker)) if *group == *head.group => walker,
-                Some((group, _)) if !mode.sorted && *group > *head.group => return Err(Stop::Unsorted),
+                Some((group, _)) if !mode.sorted && *group > *head.group => {
+                    return Err(Stop::Unsorted);
+                }
                 _ => Walker::new(lags, *strided),
             };
             let states: Vec<u32> = head.states.iter().map(|&s| map.source(s)).collect();
             let (_, walker) = open.insert((&head.group, walker));
             all.tallies
-                .walk(walker, map.partition(head.partition), n_lags, &head.times, &states)
+                .walk(
+                    walker,
+                    map.partition(head.partition),
+                    n_lags,
+                    &head.times,
+                    &states,
+                )
                 .map_err(|disorder| disordered(disorder, || groups.describe(&head.group), time))?;
         }
         if !groups.in_head {
@@ -128,7 +159,8 @@ fn merge_labels(all: &mut Labels, own: &Labels, map: &Renumbering) -> Result<()>
     }
     if let Some((state, labels)) = own.conflict {
         let (partition, state) = place(state);
-        all.conflict.get_or_insert((pack(partition, state), labels.map(|l| names[l as usize])));
+        all.conflict
+            .get_or_insert((pack(partition, state), labels.map(|l| names[l as usize])));
     }
     Ok(())
 }
@@ -153,7 +185,8 @@ fn number(layout: &Layout, all: Worker, n_partitions: usize) -> Result<Counted> 
         let column = columns.swap_remove(0);
         if let Some((state, [one, two])) = own.conflict {
             let state = sources.describe(renumber(&source_rank, unpack(state).1));
-            let label = |id: u32| describe(std::slice::from_ref(&column), rank[id as usize] as usize);
+            let label =
+                |id: u32| describe(std::slice::from_ref(&column), rank[id as usize] as usize);
             return Err(Error::input(format!(
                 "the given partition `{}` puts state {state} into two sets, {} and {}; give each state one",
                 field.name(),
@@ -166,20 +199,47 @@ fn number(layout: &Layout, all: Worker, n_partitions: usize) -> Result<Counted> 
             .into_iter()
             .map(|(key, label)| {
                 let (partition, state) = unpack(key);
-                (pack(partition_rank[partition as usize], renumber(&source_rank, state)), rank[label as usize])
+                (
+                    pack(
+                        partition_rank[partition as usize],
+                        renumber(&source_rank, state),
+                    ),
+                    rank[label as usize],
+                )
             })
             .collect();
         given.push(of);
         labels.push(column);
     }
 
-    let measured = !matches!(layout.evidence, Evidence::Trajectories { .. } | Evidence::Pairs { measure: Measure::One, .. });
-    let weighted = matches!(layout.evidence, Evidence::Pairs { measure: Measure::Weight(_), .. });
+    let measured = !matches!(
+        layout.evidence,
+        Evidence::Trajectories { .. }
+            | Evidence::Pairs {
+                measure: Measure::One,
+                ..
+            }
+    );
+    let weighted = matches!(
+        layout.evidence,
+        Evidence::Pairs {
+            measure: Measure::Weight(_),
+            ..
+        }
+    );
     let mut slots: Vec<(usize, Tally, Vec<(u64, u64)>)> = Vec::new();
     let mut entries = all.measured.into_iter();
     for (slot, tally) in all.tallies.by_slot.into_iter().enumerate() {
         let rank = partition_rank.get(slot / n_lags).map_or(0, |&r| r as usize);
-        slots.push((rank * n_lags + slot % n_lags, tally, if measured { entries.next().unwrap_or_default() } else { Vec::new() }));
+        slots.push((
+            rank * n_lags + slot % n_lags,
+            tally,
+            if measured {
+                entries.next().unwrap_or_default()
+            } else {
+                Vec::new()
+            },
+        ));
     }
     slots.sort_unstable_by_key(|s| s.0);
     let source = |s: u32| renumber(&source_rank, s);
@@ -193,7 +253,12 @@ fn number(layout: &Layout, all: Worker, n_partitions: usize) -> Result<Counted> 
                     entry.0 = pack(source(s), target(t));
                 }
                 if weighted {
-                    let (pairs, weights) = sum_weights(entries.into_iter().map(|(pair, bits)| (pair, f64::from_bits(bits))).collect());
+                    let (pairs, weights) = sum_weights(
+                        entries
+                            .into_iter()
+                            .map(|(pair, bits)| (pair, f64::from_bits(bits)))
+                            .collect(),
+                    );
                     (pairs, Values::Weights(weights))
                 } else {
                     let (pairs, counts) = sum_counts(entries)?;
@@ -210,7 +275,11 @@ fn number(layout: &Layout, all: Worker, n_partitions: usize) -> Result<Counted> 
             let partition = counts.partition as u32;
             let label = |of: &hashbrown::HashMap<u64, u32>| {
                 let label = |&state: &u32| of.get(&pack(partition, state)).copied().ok_or(state);
-                counts.source_states.iter().map(label).collect::<Result<Vec<u32>, u32>>()
+                counts
+                    .source_states
+                    .iter()
+                    .map(label)
+                    .collect::<Result<Vec<u32>, u32>>()
             };
             counts.given = given.iter().map(label).collect();
             Ok(counts)
@@ -218,11 +287,29 @@ fn number(layout: &Layout, all: Worker, n_partitions: usize) -> Result<Counted> 
         .collect::<Result<_>>()?;
 
     if !measured {
-        let sum = |c: &Counts| if let Values::Counts(v) = &c.values { v.iter().sum::<u64>() } else { 0 };
+        let sum = |c: &Counts| {
+            if let Values::Counts(v) = &c.values {
+                v.iter().sum::<u64>()
+            } else {
+                0
+            }
+        };
         let counted: u64 = counts.iter().map(sum).sum();
         if counted != all.tallies.accepted {
-            return Err(Error::bug(format!("{} pairs were accepted but {counted} counted", all.tallies.accepted)));
+            return Err(Error::bug(format!(
+                "{} pairs were accepted but {counted} counted",
+                all.tallies.accepted
+            )));
         }
     }
-    Ok(Counted { partitions, n_partitions, sources, targets, counts, labels, rows: all.rows, dropped: Dropped(all.dropped.0) })
+    Ok(Counted {
+        partitions,
+        n_partitions,
+        sources,
+        targets,
+        counts,
+        labels,
+        rows: all.rows,
+        dropped: Dropped(all.dropped.0),
+    })
 }

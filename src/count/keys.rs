@@ -23,8 +23,13 @@ pub struct Keys {
 impl Keys {
     pub fn new(types: &[DataType]) -> Result<Keys> {
         let fields = types.iter().map(|t| SortField::new(t.clone())).collect();
-        let converter = RowConverter::new(fields)
-            .map_err(|e| Error::with_source(crate::error::Kind::Input, "a key column has a type that cannot be a key", e))?;
+        let converter = RowConverter::new(fields).map_err(|e| {
+            Error::with_source(
+                crate::error::Kind::Input,
+                "a key column has a type that cannot be a key",
+                e,
+            )
+        })?;
         Ok(Keys {
             converter,
             bytes: Vec::new(),
@@ -39,7 +44,11 @@ impl Keys {
     }
 
     fn key(&self, id: u32) -> &[u8] {
-        let start = if id == 0 { 0 } else { self.ends[id as usize - 1] };
+        let start = if id == 0 {
+            0
+        } else {
+            self.ends[id as usize - 1]
+        };
         &self.bytes[start..self.ends[id as usize]]
     }
 
@@ -55,7 +64,9 @@ impl Keys {
     }
 
     fn rows(&self, columns: &[ArrayRef]) -> Result<Rows> {
-        self.converter.convert_columns(columns).map_err(|e| Error::with_source(crate::error::Kind::Bug, "key columns changed their type", e))
+        self.converter.convert_columns(columns).map_err(|e| {
+            Error::with_source(crate::error::Kind::Bug, "key columns changed their type", e)
+        })
     }
 
     fn id(&mut self, key: &[u8]) -> Result<u32> {
@@ -69,7 +80,9 @@ impl Keys {
             return Ok(id);
         }
         let id = u32::try_from(self.ends.len()).ok().filter(|&id| id < NONE);
-        let id = id.ok_or_else(|| Error::input("there are more than 4294967294 distinct keys; coarsen the states"))?;
+        let id = id.ok_or_else(|| {
+            Error::input("there are more than 4294967294 distinct keys; coarsen the states")
+        })?;
         self.bytes.extend_from_slice(key);
         self.ends.push(self.bytes.len());
         let (bytes, ends, hasher) = (&self.bytes, &self.ends, &self.hasher);
@@ -82,7 +95,9 @@ impl Keys {
 
     /// Adds the keys of `other`; returns the id here of each key there.
     pub fn absorb(&mut self, other: &Keys) -> Result<Vec<u32>> {
-        (0..other.len()).map(|id| self.id(other.key(id as u32))).collect()
+        (0..other.len())
+            .map(|id| self.id(other.key(id as u32)))
+            .collect()
     }
 
     /// The keys as columns in ascending order, and the rank of each id in that order.
@@ -97,7 +112,9 @@ impl Keys {
         let columns = self
             .converter
             .convert_rows(order.iter().map(|&id| parser.parse(self.key(id))))
-            .map_err(|e| Error::with_source(crate::error::Kind::Bug, "keys cannot be decoded", e))?;
+            .map_err(|e| {
+                Error::with_source(crate::error::Kind::Bug, "keys cannot be decoded", e)
+            })?;
         Ok((columns, rank))
     }
 }
@@ -109,27 +126,45 @@ mod tests {
     use std::sync::Arc;
 
     fn columns(a: &[Option<&str>], b: &[i32]) -> Vec<ArrayRef> {
-        vec![Arc::new(StringArray::from(a.to_vec())), Arc::new(Int32Array::from(b.to_vec()))]
+        vec![
+            Arc::new(StringArray::from(a.to_vec())),
+            Arc::new(Int32Array::from(b.to_vec())),
+        ]
     }
 
     #[test]
     fn ids_follow_appearance_and_ranks_follow_order() {
         let mut keys = Keys::new(&[DataType::Utf8, DataType::Int32]).unwrap();
         let mut ids = Vec::new();
-        keys.intern(&columns(&[Some("b"), Some("a"), None, Some("b"), Some("a")], &[1, 2, 3, 1, -2]), &mut ids).unwrap();
+        keys.intern(
+            &columns(
+                &[Some("b"), Some("a"), None, Some("b"), Some("a")],
+                &[1, 2, 3, 1, -2],
+            ),
+            &mut ids,
+        )
+        .unwrap();
         assert_eq!(ids, [0, 1, NONE, 0, 2]);
         let (sorted, rank) = keys.sorted().unwrap();
         assert_eq!(rank, [2, 1, 0]);
-        assert_eq!(sorted[0].as_ref(), &StringArray::from(vec!["a", "a", "b"]) as &dyn Array);
-        assert_eq!(sorted[1].as_ref(), &Int32Array::from(vec![-2, 2, 1]) as &dyn Array);
+        assert_eq!(
+            sorted[0].as_ref(),
+            &StringArray::from(vec!["a", "a", "b"]) as &dyn Array
+        );
+        assert_eq!(
+            sorted[1].as_ref(),
+            &Int32Array::from(vec![-2, 2, 1]) as &dyn Array
+        );
     }
 
     #[test]
     fn absorbing_translates_ids() {
         let mut one = Keys::new(&[DataType::Utf8, DataType::Int32]).unwrap();
         let mut two = Keys::new(&[DataType::Utf8, DataType::Int32]).unwrap();
-        one.intern(&columns(&[Some("x")], &[1]), &mut Vec::new()).unwrap();
-        two.intern(&columns(&[Some("y"), Some("x")], &[1, 1]), &mut Vec::new()).unwrap();
+        one.intern(&columns(&[Some("x")], &[1]), &mut Vec::new())
+            .unwrap();
+        two.intern(&columns(&[Some("y"), Some("x")], &[1, 1]), &mut Vec::new())
+            .unwrap();
         assert_eq!(one.absorb(&two).unwrap(), [1, 0]);
         assert_eq!(one.len(), 2);
     }

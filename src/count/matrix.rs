@@ -39,7 +39,16 @@ impl Counts {
             sources.push(source_states.len() as u32 - 1);
         }
         let (target_states, targets) = dense(pairs.iter().map(|&p| unpack(p).1));
-        Counts { partition, lag, source_states, target_states, sources, targets, values, given: Vec::new() }
+        Counts {
+            partition,
+            lag,
+            source_states,
+            target_states,
+            sources,
+            targets,
+            values,
+            given: Vec::new(),
+        }
     }
 
     pub fn nnz(&self) -> usize {
@@ -49,7 +58,9 @@ impl Counts {
 
 /// The distinct ids in ascending order, and the place of each id among them.
 fn dense(ids: impl Iterator<Item = u32> + Clone) -> (Vec<u32>, Vec<u32>) {
-    let (n, top) = ids.clone().fold((0usize, 0u32), |(n, top), id| (n + 1, top.max(id)));
+    let (n, top) = ids
+        .clone()
+        .fold((0usize, 0u32), |(n, top), id| (n + 1, top.max(id)));
     if top as usize <= 4 * n + 1024 {
         // A table of all ids is small beside the pairs.
         let mut place = vec![u32::MAX; top as usize + 1];
@@ -65,7 +76,11 @@ fn dense(ids: impl Iterator<Item = u32> + Clone) -> (Vec<u32>, Vec<u32>) {
     let mut distinct: Vec<u32> = ids.clone().collect();
     distinct.sort_unstable();
     distinct.dedup();
-    let place: HashMap<u32, u32> = distinct.iter().enumerate().map(|(at, &id)| (id, at as u32)).collect();
+    let place: HashMap<u32, u32> = distinct
+        .iter()
+        .enumerate()
+        .map(|(at, &id)| (id, at as u32))
+        .collect();
     let places = ids.map(|id| place[&id]).collect();
     (distinct, places)
 }
@@ -82,7 +97,10 @@ mod tests {
             let pairs = [pack(3, 5), pack(3, far), pack(9, 5), pack(9, 7)];
             let c = Counts::new(0, 0, &pairs, Values::Counts(vec![1, 2, 3, 4]));
             assert_eq!((c.source_states, c.sources), (vec![3, 9], vec![0, 0, 1, 1]));
-            assert_eq!((c.target_states, c.targets), (vec![5, 7, far], vec![0, 2, 0, 1]));
+            assert_eq!(
+                (c.target_states, c.targets),
+                (vec![5, 7, far], vec![0, 2, 0, 1])
+            );
         }
     }
 }

@@ -39,9 +39,19 @@ pub struct Layout {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Evidence {
     /// Columns: trajectory keys, time, state.
-    Trajectories { trajectory: Vec<Field>, time: Field, state: StateColumns, lags: Vec<Step>, strided: bool },
+    Trajectories {
+        trajectory: Vec<Field>,
+        time: Field,
+        state: StateColumns,
+        lags: Vec<Step>,
+        strided: bool,
+    },
     /// Columns: source, target, measure (unless each row weighs one).
-    Pairs { source: StateColumns, target: StateColumns, measure: Measure },
+    Pairs {
+        source: StateColumns,
+        target: StateColumns,
+        measure: Measure,
+    },
 }
 
 /// What a row of pairs weighs.
@@ -56,17 +66,29 @@ impl Layout {
     /// Every column in order.
     pub fn fields(&self) -> Vec<Field> {
         let state = |s: &StateColumns| {
-            let bins = s.bins.iter().map(|(name, _)| Field::new(name, DataType::Float64, true));
+            let bins = s
+                .bins
+                .iter()
+                .map(|(name, _)| Field::new(name, DataType::Float64, true));
             s.keys.iter().cloned().chain(bins).collect::<Vec<_>>()
         };
         let mut fields = self.partition.clone();
         match &self.evidence {
-            Evidence::Trajectories { trajectory, time, state: s, .. } => {
+            Evidence::Trajectories {
+                trajectory,
+                time,
+                state: s,
+                ..
+            } => {
                 fields.extend(trajectory.iter().cloned());
                 fields.push(time.clone());
                 fields.extend(state(s));
             }
-            Evidence::Pairs { source, target, measure } => {
+            Evidence::Pairs {
+                source,
+                target,
+                measure,
+            } => {
                 fields.extend(state(source));
                 fields.extend(state(target));
                 if let Measure::Count(field) | Measure::Weight(field) = measure {
@@ -81,7 +103,9 @@ impl Layout {
     /// How many leading columns order the rows: partition keys, trajectory keys and time.
     pub fn n_order(&self) -> usize {
         match &self.evidence {
-            Evidence::Trajectories { trajectory, .. } => self.partition.len() + trajectory.len() + 1,
+            Evidence::Trajectories { trajectory, .. } => {
+                self.partition.len() + trajectory.len() + 1
+            }
             Evidence::Pairs { .. } => 0,
         }
     }

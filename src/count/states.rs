@@ -2,8 +2,8 @@
 
 use super::keys::{Keys, NONE};
 use super::{Dropped, Stop};
-use crate::spec::{Binning, Outside};
 use crate::error::{Error, Kind, Result};
+use crate::spec::{Binning, Outside};
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Float64Array, Int64Array, UInt32Array};
 use arrow::compute::{cast, take};
 use arrow::datatypes::{DataType, Field, Float64Type, Int64Type};
@@ -27,13 +27,25 @@ impl StateColumns {
 
     /// The columns that describe a state in the output: keys in their own types, binned coordinates as box centres.
     pub fn output_fields(&self) -> Vec<Field> {
-        let keys = self.keys.iter().map(|f| Field::new(f.name(), f.data_type().clone(), false));
-        keys.chain(self.bins.iter().map(|(name, _)| Field::new(name, DataType::Float64, false))).collect()
+        let keys = self
+            .keys
+            .iter()
+            .map(|f| Field::new(f.name(), f.data_type().clone(), false));
+        keys.chain(
+            self.bins
+                .iter()
+                .map(|(name, _)| Field::new(name, DataType::Float64, false)),
+        )
+        .collect()
     }
 
     /// Number of boxes of each coordinate if all are bounded and their product is a u32.
     fn box_numbers(&self) -> Option<Vec<u64>> {
-        let boxes: Vec<u64> = self.bins.iter().map(|(_, b)| boxes(b)).collect::<Option<_>>()?;
+        let boxes: Vec<u64> = self
+            .bins
+            .iter()
+            .map(|(_, b)| boxes(b))
+            .collect::<Option<_>>()?;
         let product = boxes.iter().try_fold(1u64, |p, &b| p.checked_mul(b))?;
         (self.keys.is_empty() && product < u64::from(NONE)).then_some(boxes)
     }
@@ -65,19 +77,34 @@ impl States {
     /// `direct = false` after a stream turned out to hold integers that are no small ids.
     pub fn new(columns: &StateColumns, direct: bool) -> Result<States> {
         let coding = match (columns.keys.as_slice(), columns.box_numbers()) {
-            ([key], _) if direct && columns.bins.is_empty() && key.data_type().is_integer() => Coding::Direct,
+            ([key], _) if direct && columns.bins.is_empty() && key.data_type().is_integer() => {
+                Coding::Direct
+            }
             ([], Some(boxes)) => Coding::Boxes(boxes),
             _ => {
                 let bins = columns.bins.iter().map(|_| DataType::Int64);
-                let types: Vec<_> = columns.keys.iter().map(|f| f.data_type().clone()).chain(bins).collect();
+                let types: Vec<_> = columns
+                    .keys
+                    .iter()
+                    .map(|f| f.data_type().clone())
+                    .chain(bins)
+                    .collect();
                 Coding::Interned(Keys::new(&types)?)
             }
         };
-        Ok(States { columns: columns.clone(), coding })
+        Ok(States {
+            columns: columns.clone(),
+            coding,
+        })
     }
 
     /// The ids of the rows of `arrays` (in the order of `StateColumns`); `NONE` for rows that are no state, which `dropped` tells by reason.
-    pub fn ids(&mut self, arrays: &[ArrayRef], dropped: &mut Dropped, ids: &mut Vec<u32>) -> Result<(), Stop> {
+    pub fn ids(
+        &mut self,
+        arrays: &[ArrayRef],
+        dropped: &mut Dropped,
+        ids: &mut Vec<u32>,
+    ) -> Result<(), Stop> {
         let (keys, coordinates) = arrays.split_at(self.columns.keys.len());
         ids.clear();
         match &mut self.coding {
@@ -93,8 +120,13 @@ impl States {
                 if values.null_count() > 0 {
                     // What lies under a null is no value.
                     wide = values.null_count() > keys[0].null_count()
-                        || values.iter().flatten().any(|v| !(0..i64::from(NONE)).contains(&v));
-                    (0..values.len()).filter(|&at| values.is_null(at)).for_each(|at| ids[at] = NONE);
+                        || values
+                            .iter()
+                            .flatten()
+                            .any(|v| !(0..i64::from(NONE)).contains(&v));
+                    (0..values.len())
+                        .filter(|&at| values.is_null(at))
+                        .for_each(|at| ids[at] = NONE);
                     dropped.add("null state", values.null_count() as u64);
                 }
                 if wide {
@@ -103,7 +135,9 @@ impl States {
             }
             Coding::Boxes(boxes) => {
                 ids.resize(arrays[0].len(), 0);
-                for ((array, (name, binning)), &n) in coordinates.iter().zip(&self.columns.bins).zip(boxes.iter()) {
+                for ((array, (name, binning)), &n) in
+                    coordinates.iter().zip(&self.columns.bins).zip(boxes.iter())
+                {
                     each_box(array, name, binning, dropped, |at, index| {
                         ids[at] = match index {
                             Some(index) if ids[at] != NONE => ids[at] * n as u32 + index as u32,
@@ -114,7 +148,8 @@ impl States {
             }
             Coding::Interned(interned) => {
                 let mut arrays: Vec<ArrayRef> = Vec::with_capacity(self.columns.len());
-                let mut bad = vec![false; keys.first().or(coordinates.first()).map_or(0, |a| a.len())];
+                let mut bad =
+                    vec![false; keys.first().or(coordinates.first()).map_or(0, |a| a.len())];
                 for key in keys {
                     let nulls = key.null_count();
                     if nulls > 0 {
@@ -160,11 +195,29 @@ impl States {
     pub fn finish(self) -> Result<(StateTable, Option<Vec<u32>>)> {
         let columns = self.columns;
         match self.coding {
-            Coding::Direct => Ok((StateTable { columns, coded: Coded::Direct }, None)),
-            Coding::Boxes(boxes) => Ok((StateTable { columns, coded: Coded::Boxes(boxes) }, None)),
+            Coding::Direct => Ok((
+                StateTable {
+                    columns,
+                    coded: Coded::Direct,
+                },
+                None,
+            )),
+            Coding::Boxes(boxes) => Ok((
+                StateTable {
+                    columns,
+                    coded: Coded::Boxes(boxes),
+                },
+                None,
+            )),
             Coding::Interned(keys) => {
                 let (arrays, rank) = keys.sorted()?;
-                Ok((StateTable { columns, coded: Coded::Listed(arrays) }, Some(rank)))
+                Ok((
+                    StateTable {
+                        columns,
+                        coded: Coded::Listed(arrays),
+                    },
+                    Some(rank),
+                ))
             }
         }
     }
@@ -182,7 +235,11 @@ fn each_box(
     let values = values.as_primitive::<Float64Type>();
     let (mut nulls, mut nans, mut outside) = (0, 0, 0);
     for (at, &x) in values.values().iter().enumerate() {
-        let index = if values.is_null(at) { None } else { binning.index(x) };
+        let index = if values.is_null(at) {
+            None
+        } else {
+            binning.index(x)
+        };
         set(at, index);
         if index.is_some() {
             continue;
@@ -190,7 +247,12 @@ fn each_box(
         match binning {
             _ if values.is_null(at) => nulls += 1,
             _ if x.is_nan() => nans += 1,
-            Binning::Bounded { low, high, outside: Outside::Error, .. } => {
+            Binning::Bounded {
+                low,
+                high,
+                outside: Outside::Error,
+                ..
+            } => {
                 return Err(Stop::Failed(Error::input(format!(
                     "`{name}` = {x} lies outside its bounds [{low}, {high}]; widen them, or set `outside = \"drop\"` or `\"clip\"`"
                 ))));
@@ -206,11 +268,19 @@ fn each_box(
 
 fn nan_rows(array: &ArrayRef) -> Result<BooleanArray, Stop> {
     let values = cast(array, &DataType::Float64).map_err(bug)?;
-    Ok(values.as_primitive::<Float64Type>().iter().map(|x| Some(x.is_some_and(f64::is_nan))).collect())
+    Ok(values
+        .as_primitive::<Float64Type>()
+        .iter()
+        .map(|x| Some(x.is_some_and(f64::is_nan)))
+        .collect())
 }
 
 fn bug(e: arrow::error::ArrowError) -> Stop {
-    Stop::Failed(Error::with_source(Kind::Bug, "a state column cannot be read as its type", e))
+    Stop::Failed(Error::with_source(
+        Kind::Bug,
+        "a state column cannot be read as its type",
+        e,
+    ))
 }
 
 #[derive(Debug, Clone)]
@@ -238,14 +308,18 @@ impl StateTable {
         match &self.coded {
             Coded::Direct => {
                 let values: ArrayRef = Arc::new(UInt32Array::from(ids.to_vec()));
-                Ok(vec![cast(&values, self.columns.keys[0].data_type()).map_err(broken)?])
+                Ok(vec![
+                    cast(&values, self.columns.keys[0].data_type()).map_err(broken)?,
+                ])
             }
             Coded::Boxes(boxes) => {
                 let mut stride = 1;
                 let mut out: Vec<ArrayRef> = Vec::new();
                 for ((_, binning), &n) in self.columns.bins.iter().zip(boxes).rev() {
                     let index = |id: &u32| (u64::from(*id) / stride % n) as i64;
-                    out.push(Arc::new(Float64Array::from_iter_values(ids.iter().map(|id| binning.center(index(id))))));
+                    out.push(Arc::new(Float64Array::from_iter_values(
+                        ids.iter().map(|id| binning.center(index(id))),
+                    )));
                     stride *= n;
                 }
                 out.reverse();
@@ -253,10 +327,21 @@ impl StateTable {
             }
             Coded::Listed(arrays) => {
                 let ids = UInt32Array::from(ids.to_vec());
-                let mut out: Vec<ArrayRef> = arrays.iter().map(|a| take(a, &ids, None)).collect::<Result<_, _>>().map_err(broken)?;
-                for ((_, binning), array) in self.columns.bins.iter().zip(&mut out[self.columns.keys.len()..]) {
+                let mut out: Vec<ArrayRef> = arrays
+                    .iter()
+                    .map(|a| take(a, &ids, None))
+                    .collect::<Result<_, _>>()
+                    .map_err(broken)?;
+                for ((_, binning), array) in self
+                    .columns
+                    .bins
+                    .iter()
+                    .zip(&mut out[self.columns.keys.len()..])
+                {
                     let index = array.as_primitive::<Int64Type>().values();
-                    *array = Arc::new(Float64Array::from_iter_values(index.iter().map(|&i| binning.center(i))));
+                    *array = Arc::new(Float64Array::from_iter_values(
+                        index.iter().map(|&i| binning.center(i)),
+                    ));
                 }
                 Ok(out)
             }
@@ -274,7 +359,9 @@ impl StateTable {
 
 /// Row `at` of some columns in words: `AER`, or `(AER, 3)`.
 pub fn describe(columns: &[ArrayRef], at: usize) -> String {
-    let show = |c: &ArrayRef| arrow::util::display::array_value_to_string(c, at).unwrap_or_else(|e| e.to_string());
+    let show = |c: &ArrayRef| {
+        arrow::util::display::array_value_to_string(c, at).unwrap_or_else(|e| e.to_string())
+    };
     match columns {
         [one] => show(one),
         many => format!("({})", many.iter().map(show).collect::<Vec<_>>().join(", ")),

@@ -54,7 +54,11 @@ impl Tally {
     }
 
     /// Gives every state another number. A numbering that keeps the order (`ascending`) leaves runs sorted.
-    pub fn renumber(&mut self, source: impl Fn(u32) -> u32 + Sync, target: impl Fn(u32) -> u32 + Sync) {
+    pub fn renumber(
+        &mut self,
+        source: impl Fn(u32) -> u32 + Sync,
+        target: impl Fn(u32) -> u32 + Sync,
+    ) {
         let renumber = |pair: &mut u64| {
             let (s, t) = unpack(*pair);
             *pair = pack(source(s), target(t));
@@ -62,7 +66,12 @@ impl Tally {
         self.pending.iter_mut().for_each(renumber);
         self.runs.par_iter_mut().for_each(|run| {
             run.pairs.iter_mut().for_each(renumber);
-            let mut both: Vec<(u64, u32)> = run.pairs.iter().copied().zip(run.counts.iter().copied()).collect();
+            let mut both: Vec<(u64, u32)> = run
+                .pairs
+                .iter()
+                .copied()
+                .zip(run.counts.iter().copied())
+                .collect();
             both.sort_unstable();
             (run.pairs, run.counts) = both.into_iter().unzip();
         });
@@ -88,7 +97,10 @@ impl Tally {
             return (pairs, counts.into_iter().map(u64::from).collect());
         }
         let borders = borders(&runs);
-        let merged: Vec<(Vec<u64>, Vec<u64>)> = borders.par_windows(2).map(|w| merge(&runs, w[0], w[1])).collect();
+        let merged: Vec<(Vec<u64>, Vec<u64>)> = borders
+            .par_windows(2)
+            .map(|w| merge(&runs, w[0], w[1]))
+            .collect();
         drop(runs);
         let total = merged.iter().map(|(pairs, _)| pairs.len()).sum();
         let (mut pairs, mut counts) = (Vec::with_capacity(total), Vec::with_capacity(total));
@@ -102,7 +114,15 @@ impl Tally {
 
 /// Pairs at which the runs are cut into ranges of about equal length: quantiles of an even sample.
 fn borders(runs: &[Run]) -> Vec<u64> {
-    let mut sample: Vec<u64> = runs.iter().flat_map(|r| r.pairs.iter().step_by(1 + r.pairs.len() / (8 * RANGES)).copied()).collect();
+    let mut sample: Vec<u64> = runs
+        .iter()
+        .flat_map(|r| {
+            r.pairs
+                .iter()
+                .step_by(1 + r.pairs.len() / (8 * RANGES))
+                .copied()
+        })
+        .collect();
     sample.sort_unstable();
     let mut borders = vec![0];
     borders.extend((1..RANGES).filter_map(|k| sample.get(k * sample.len() / RANGES).copied()));
@@ -115,12 +135,21 @@ fn borders(runs: &[Run]) -> Vec<u64> {
 fn merge(runs: &[Run], from: u64, to: u64) -> (Vec<u64>, Vec<u64>) {
     let mut both: Vec<(u64, u32)> = Vec::new();
     for run in runs {
-        let range = run.pairs.partition_point(|&p| p < from)..run.pairs.partition_point(|&p| p < to);
-        both.extend(run.pairs[range.clone()].iter().copied().zip(run.counts[range].iter().copied()));
+        let range =
+            run.pairs.partition_point(|&p| p < from)..run.pairs.partition_point(|&p| p < to);
+        both.extend(
+            run.pairs[range.clone()]
+                .iter()
+                .copied()
+                .zip(run.counts[range].iter().copied()),
+        );
     }
     // A stable sort finds the ascending runs and merges them.
     both.sort_by_key(|&(pair, _)| pair);
-    let (mut pairs, mut counts) = (Vec::with_capacity(both.len()), Vec::with_capacity(both.len()));
+    let (mut pairs, mut counts) = (
+        Vec::with_capacity(both.len()),
+        Vec::with_capacity(both.len()),
+    );
     for same in both.chunk_by(|a, b| a.0 == b.0) {
         pairs.push(same[0].0);
         counts.push(same.iter().map(|&(_, c)| u64::from(c)).sum());
@@ -133,9 +162,13 @@ pub fn sum_counts(mut entries: Vec<(u64, u64)>) -> Result<(Vec<u64>, Vec<u64>)> 
     entries.par_sort_unstable();
     let (mut pairs, mut counts) = (Vec::new(), Vec::new());
     for same in entries.chunk_by(|a, b| a.0 == b.0) {
-        let sum = same.iter().try_fold(0u64, |sum, &(_, c)| sum.checked_add(c));
+        let sum = same
+            .iter()
+            .try_fold(0u64, |sum, &(_, c)| sum.checked_add(c));
         pairs.push(same[0].0);
-        counts.push(sum.ok_or_else(|| Error::input("the counts of one transition add up to more than a 64-bit integer holds"))?);
+        counts.push(sum.ok_or_else(|| {
+            Error::input("the counts of one transition add up to more than a 64-bit integer holds")
+        })?);
     }
     Ok((pairs, counts))
 }
@@ -156,7 +189,11 @@ fn compensated(terms: impl Iterator<Item = f64>) -> f64 {
     let (mut sum, mut lost) = (0.0f64, 0.0f64);
     for x in terms {
         let next = sum + x;
-        lost += if sum.abs() >= x.abs() { (sum - next) + x } else { (x - next) + sum };
+        lost += if sum.abs() >= x.abs() {
+            (sum - next) + x
+        } else {
+            (x - next) + sum
+        };
         sum = next;
     }
     sum + lost
@@ -169,7 +206,14 @@ mod tests {
 
     #[test]
     fn many_runs_count_as_one() {
-        let pairs = |seed: u64| (0..5000u64).map(move |k| pack(((k * 7919 + seed) % 97) as u32, ((k * k + seed) % 31) as u32));
+        let pairs = |seed: u64| {
+            (0..5000u64).map(move |k| {
+                pack(
+                    ((k * 7919 + seed) % 97) as u32,
+                    ((k * k + seed) % 31) as u32,
+                )
+            })
+        };
         let mut expected: BTreeMap<u64, u64> = BTreeMap::new();
         let mut whole = Tally::default();
         for seed in 0..4 {
@@ -184,17 +228,25 @@ mod tests {
             whole.append(tally);
         }
         let (got, counts) = whole.finish();
-        assert_eq!(got.into_iter().zip(counts).collect::<Vec<_>>(), expected.into_iter().collect::<Vec<_>>());
+        assert_eq!(
+            got.into_iter().zip(counts).collect::<Vec<_>>(),
+            expected.into_iter().collect::<Vec<_>>()
+        );
     }
 
     #[test]
     fn renumbering_keeps_the_counts() {
         let mut tally = Tally::default();
-        [(0, 1), (1, 0), (0, 1), (2, 2)].iter().for_each(|&(s, t)| tally.add(pack(s, t)));
+        [(0, 1), (1, 0), (0, 1), (2, 2)]
+            .iter()
+            .for_each(|&(s, t)| tally.add(pack(s, t)));
         tally.count_pending();
         tally.renumber(|s| 2 - s, |t| t + 10);
         let (pairs, counts) = tally.finish();
-        assert_eq!(pairs.into_iter().map(unpack).collect::<Vec<_>>(), [(0, 12), (1, 10), (2, 11)]);
+        assert_eq!(
+            pairs.into_iter().map(unpack).collect::<Vec<_>>(),
+            [(0, 12), (1, 10), (2, 11)]
+        );
         assert_eq!(counts, [1, 1, 2]);
     }
 
@@ -204,13 +256,19 @@ mod tests {
         let mut turned = rows;
         turned.reverse();
         let (pairs, weights) = sum_weights(rows.to_vec());
-        assert_eq!((pairs, weights.clone()), (vec![1, 2], vec![1e16 + 2.0, 0.1]));
+        assert_eq!(
+            (pairs, weights.clone()),
+            (vec![1, 2], vec![1e16 + 2.0, 0.1])
+        );
         assert_eq!(sum_weights(turned.to_vec()).1, weights);
     }
 
     #[test]
     fn counts_that_overflow_are_refused() {
         assert!(sum_counts(vec![(1, u64::MAX), (1, 1)]).is_err());
-        assert_eq!(sum_counts(vec![(2, 5), (1, 1), (2, 6)]).unwrap(), (vec![1, 2], vec![1, 11]));
+        assert_eq!(
+            sum_counts(vec![(2, 5), (1, 1), (2, 6)]).unwrap(),
+            (vec![1, 2], vec![1, 11])
+        );
     }
 }

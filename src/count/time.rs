@@ -10,7 +10,11 @@ use std::sync::Arc;
 /// Whether a column of this type can order the rows of a trajectory.
 pub fn is_time(data_type: &DataType) -> bool {
     use DataType::*;
-    data_type.is_integer() || matches!(data_type, Float32 | Float64 | Timestamp(..) | Date32 | Date64)
+    data_type.is_integer()
+        || matches!(
+            data_type,
+            Float32 | Float64 | Timestamp(..) | Date32 | Date64
+        )
 }
 
 /// Marks NaN times as null, so that they are dropped with a reason like other rows without a time.
@@ -22,22 +26,37 @@ pub fn without_nan(times: &ArrayRef, dropped: &mut Dropped) -> Result<ArrayRef, 
     let floats = floats.as_primitive::<Float64Type>();
     let nan = floats.iter().flatten().filter(|t| t.is_nan()).count();
     dropped.add("NaN time", nan as u64);
-    Ok(Arc::new(floats.iter().map(|t| t.filter(|t| !t.is_nan())).collect::<Float64Array>()))
+    Ok(Arc::new(
+        floats
+            .iter()
+            .map(|t| t.filter(|t| !t.is_nan()))
+            .collect::<Float64Array>(),
+    ))
 }
 
 /// Times without nulls as ticks: units of the column, or for floats an integer that sorts as they do.
 pub fn ticks(times: &ArrayRef) -> Result<Vec<i64>, Stop> {
     if times.data_type().is_floating() {
         let floats = cast(times, &DataType::Float64).map_err(unreadable)?;
-        return Ok(floats.as_primitive::<Float64Type>().values().iter().map(|&t| ordered(t)).collect());
+        return Ok(floats
+            .as_primitive::<Float64Type>()
+            .values()
+            .iter()
+            .map(|&t| ordered(t))
+            .collect());
     }
     let ticks = match times.data_type() {
-        DataType::Date32 => cast(&cast(times, &DataType::Int32).map_err(unreadable)?, &DataType::Int64),
+        DataType::Date32 => cast(
+            &cast(times, &DataType::Int32).map_err(unreadable)?,
+            &DataType::Int64,
+        ),
         _ => cast(times, &DataType::Int64),
     }
     .map_err(unreadable)?;
     if ticks.null_count() > 0 {
-        return Err(Stop::Failed(Error::input("the time column holds a value above 9223372036854775807; use smaller units")));
+        return Err(Stop::Failed(Error::input(
+            "the time column holds a value above 9223372036854775807; use smaller units",
+        )));
     }
     Ok(ticks.as_primitive::<Int64Type>().values().to_vec())
 }
@@ -55,14 +74,20 @@ pub fn show(tick: i64, data_type: &DataType) -> String {
     }
     let tick_array: ArrayRef = Arc::new(Int64Array::from(vec![tick]));
     let typed = match data_type {
-        DataType::Date32 => cast(&tick_array, &DataType::Int32).and_then(|days| cast(&days, data_type)),
+        DataType::Date32 => {
+            cast(&tick_array, &DataType::Int32).and_then(|days| cast(&days, data_type))
+        }
         _ => cast(&tick_array, data_type),
     };
     typed.map_or_else(|_| tick.to_string(), |array| super::describe(&[array], 0))
 }
 
 fn unreadable(e: arrow::error::ArrowError) -> Stop {
-    Stop::Failed(Error::with_source(Kind::Input, "the time column cannot be read", e))
+    Stop::Failed(Error::with_source(
+        Kind::Input,
+        "the time column cannot be read",
+        e,
+    ))
 }
 
 #[cfg(test)]
@@ -72,18 +97,38 @@ mod tests {
 
     #[test]
     fn float_ticks_keep_the_order_and_come_back() {
-        let times = [f64::NEG_INFINITY, -1.5, -1e-300, 0.0, 1e-300, 2.5, f64::INFINITY];
+        let times = [
+            f64::NEG_INFINITY,
+            -1.5,
+            -1e-300,
+            0.0,
+            1e-300,
+            2.5,
+            f64::INFINITY,
+        ];
         let ticks = ticks(&(Arc::new(Float64Array::from(times.to_vec())) as ArrayRef)).unwrap();
         assert!(ticks.is_sorted());
-        assert_eq!(ticks.iter().map(|&t| show(t, &DataType::Float64)).collect::<Vec<_>>(), times.map(|t| t.to_string()));
+        assert_eq!(
+            ticks
+                .iter()
+                .map(|&t| show(t, &DataType::Float64))
+                .collect::<Vec<_>>(),
+            times.map(|t| t.to_string())
+        );
         assert_eq!(ordered(-0.0), ordered(0.0));
     }
 
     #[test]
     fn dates_and_timestamps_show_as_such() {
         let days: ArrayRef = Arc::new(Date32Array::from(vec![1]));
-        assert_eq!(show(ticks(&days).unwrap()[0], days.data_type()), "1970-01-02");
+        assert_eq!(
+            show(ticks(&days).unwrap()[0], days.data_type()),
+            "1970-01-02"
+        );
         let seconds: ArrayRef = Arc::new(TimestampSecondArray::from(vec![86_400]));
-        assert_eq!(show(ticks(&seconds).unwrap()[0], seconds.data_type()), "1970-01-02T00:00:00");
+        assert_eq!(
+            show(ticks(&seconds).unwrap()[0], seconds.data_type()),
+            "1970-01-02T00:00:00"
+        );
     }
 }

@@ -34,7 +34,15 @@ pub struct Disorder {
 impl Walker {
     pub fn new(lags: &[Step], strided: bool) -> Walker {
         let cursors = vec![0; lags.len()];
-        Walker { lags: lags.to_vec(), strided, times: vec![], states: vec![], base: 0, start: 0, cursors }
+        Walker {
+            lags: lags.to_vec(),
+            strided,
+            times: vec![],
+            states: vec![],
+            base: 0,
+            start: 0,
+            cursors,
+        }
     }
 
     /// Forgets the trajectory; the next piece begins another one.
@@ -53,7 +61,12 @@ impl Walker {
 
     /// Appends the next rows of the trajectory and emits (lag, source, target) for every pair that they complete.
     /// States may be "none": the caller of `emit` leaves such pairs out.
-    pub fn push(&mut self, times: &[i64], states: &[u32], mut emit: impl FnMut(usize, u32, u32)) -> Result<(), Disorder> {
+    pub fn push(
+        &mut self,
+        times: &[i64],
+        states: &[u32],
+        mut emit: impl FnMut(usize, u32, u32),
+    ) -> Result<(), Disorder> {
         debug_assert_eq!(times.len(), states.len());
         if self.base == 0 && self.times.is_empty() {
             self.start = times.first().copied().unwrap_or(0);
@@ -106,7 +119,13 @@ impl Walker {
 
     /// Frees rows that no lag needs any more, keeping the last one to check the order of the next piece.
     fn drop_spent_rows(&mut self) {
-        let spent = self.cursors.iter().copied().min().unwrap_or(0).min(self.times.len().saturating_sub(1));
+        let spent = self
+            .cursors
+            .iter()
+            .copied()
+            .min()
+            .unwrap_or(0)
+            .min(self.times.len().saturating_sub(1));
         if spent > 4096 && spent * 2 > self.times.len() {
             self.times.drain(..spent);
             self.states.drain(..spent);
@@ -122,37 +141,64 @@ mod tests {
     use proptest::prelude::*;
 
     /// Pairs of a trajectory given in one piece.
-    fn pairs(lags: &[Step], strided: bool, times: &[i64], states: &[u32]) -> Vec<(usize, u32, u32)> {
+    fn pairs(
+        lags: &[Step],
+        strided: bool,
+        times: &[i64],
+        states: &[u32],
+    ) -> Vec<(usize, u32, u32)> {
         let mut out = Vec::new();
-        Walker::new(lags, strided).push(times, states, |l, s, t| out.push((l, s, t))).unwrap();
+        Walker::new(lags, strided)
+            .push(times, states, |l, s, t| out.push((l, s, t)))
+            .unwrap();
         out
     }
 
     #[test]
     fn a_gap_makes_no_pair() {
         // Times 0 1 3 4: at lag 1 the pairs are 0→1 and 3→4; at lag 3 they are 0→3 and 1→4.
-        let got = pairs(&[Step::Ticks(1), Step::Ticks(3)], false, &[0, 1, 3, 4], &[10, 11, 13, 14]);
+        let got = pairs(
+            &[Step::Ticks(1), Step::Ticks(3)],
+            false,
+            &[0, 1, 3, 4],
+            &[10, 11, 13, 14],
+        );
         assert_eq!(got, [(0, 10, 11), (0, 13, 14), (1, 10, 13), (1, 11, 14)]);
     }
 
     #[test]
     fn steps_count_rows_whatever_the_time() {
-        assert_eq!(pairs(&[Step::Rows(2)], false, &[0, 5, 6, 100], &[1, 2, 3, 4]), [(0, 1, 3), (0, 2, 4)]);
+        assert_eq!(
+            pairs(&[Step::Rows(2)], false, &[0, 5, 6, 100], &[1, 2, 3, 4]),
+            [(0, 1, 3), (0, 2, 4)]
+        );
     }
 
     #[test]
     fn strided_pairs_start_at_multiples_of_the_lag() {
         let (times, states): (Vec<i64>, Vec<u32>) = ((7..14).collect(), (0..7).collect());
         // First time 7, lag 2: the pairs start at 7, 9 and 11.
-        assert_eq!(pairs(&[Step::Ticks(2)], true, &times, &states), [(0, 0, 2), (0, 2, 4), (0, 4, 6)]);
-        assert_eq!(pairs(&[Step::Rows(3)], true, &times, &states), [(0, 0, 3), (0, 3, 6)]);
+        assert_eq!(
+            pairs(&[Step::Ticks(2)], true, &times, &states),
+            [(0, 0, 2), (0, 2, 4), (0, 4, 6)]
+        );
+        assert_eq!(
+            pairs(&[Step::Rows(3)], true, &times, &states),
+            [(0, 0, 3), (0, 3, 6)]
+        );
     }
 
     #[test]
     fn disorder_names_both_times() {
         let mut w = Walker::new(&[Step::Ticks(1)], false);
         w.push(&[1, 2], &[0, 0], |_, _, _| ()).unwrap();
-        assert_eq!(w.push(&[2], &[0], |_, _, _| ()), Err(Disorder { before: 2, after: 2 }));
+        assert_eq!(
+            w.push(&[2], &[0], |_, _, _| ()),
+            Err(Disorder {
+                before: 2,
+                after: 2
+            })
+        );
     }
 
     proptest! {

@@ -48,7 +48,14 @@ impl Tallies {
     }
 
     /// Follows a trajectory of a partition through its next rows.
-    pub fn walk(&mut self, walker: &mut Walker, partition: u32, n_lags: usize, times: &[i64], states: &[u32]) -> Result<(), Disorder> {
+    pub fn walk(
+        &mut self,
+        walker: &mut Walker,
+        partition: u32,
+        n_lags: usize,
+        times: &[i64],
+        states: &[u32],
+    ) -> Result<(), Disorder> {
         self.reserve(partition, n_lags);
         let slots = &mut self.by_slot[partition as usize * n_lags..][..n_lags];
         let accepted = &mut self.accepted;
@@ -110,24 +117,40 @@ impl Worker {
     /// A worker for a stream; `first` says that no stream comes before it.
     pub fn new(layout: &Arc<Layout>, mode: Mode, first: bool) -> Result<Worker> {
         let (states, targets, groups) = match &layout.evidence {
-            Evidence::Trajectories { trajectory, state, lags, strided, .. } => {
+            Evidence::Trajectories {
+                trajectory,
+                state,
+                lags,
+                strided,
+                ..
+            } => {
                 let groups = Groups::new(layout, trajectory, lags, *strided, first)?;
                 (States::new(state, mode.direct)?, None, Some(groups))
             }
-            Evidence::Pairs { source, target, .. } => {
-                (States::new(source, mode.direct)?, Some(States::new(target, mode.direct)?), None)
-            }
+            Evidence::Pairs { source, target, .. } => (
+                States::new(source, mode.direct)?,
+                Some(States::new(target, mode.direct)?),
+                None,
+            ),
         };
         let labels = layout.given.iter().map(|f| {
             let keys = Keys::new(&types(std::slice::from_ref(f)))?;
-            Ok(Labels { keys, of: HashMap::new(), conflict: None })
+            Ok(Labels {
+                keys,
+                of: HashMap::new(),
+                conflict: None,
+            })
         });
         Ok(Worker {
             layout: Arc::clone(layout),
             mode,
             states,
             targets,
-            partitions: if layout.partition.is_empty() { None } else { Some(Keys::new(&types(&layout.partition))?) },
+            partitions: if layout.partition.is_empty() {
+                None
+            } else {
+                Some(Keys::new(&types(&layout.partition))?)
+            },
             labels: labels.collect::<Result<_>>()?,
             tallies: Tallies::default(),
             measured: Vec::new(),
@@ -144,17 +167,34 @@ impl Worker {
         let mut columns = Vec::with_capacity(batch.num_columns());
         for (column, field) in batch.columns().iter().zip(layout.fields()) {
             let same = column.data_type() == field.data_type();
-            columns.push(if same { Arc::clone(column) } else { cast(column, field.data_type()).map_err(bug)? });
+            columns.push(if same {
+                Arc::clone(column)
+            } else {
+                cast(column, field.data_type()).map_err(bug)?
+            });
         }
         match &layout.evidence {
-            Evidence::Trajectories { trajectory, time, state, .. } => {
-                self.push_trajectories(columns, trajectory.len(), time, state.len())
-            }
-            Evidence::Pairs { source, target, measure } => self.push_pairs(columns, source.len(), target.len(), measure),
+            Evidence::Trajectories {
+                trajectory,
+                time,
+                state,
+                ..
+            } => self.push_trajectories(columns, trajectory.len(), time, state.len()),
+            Evidence::Pairs {
+                source,
+                target,
+                measure,
+            } => self.push_pairs(columns, source.len(), target.len(), measure),
         }
     }
 
-    fn push_trajectories(&mut self, mut columns: Vec<ArrayRef>, n_trajectory: usize, time: &Field, n_state: usize) -> Result<(), Stop> {
+    fn push_trajectories(
+        &mut self,
+        mut columns: Vec<ArrayRef>,
+        n_trajectory: usize,
+        time: &Field,
+        n_state: usize,
+    ) -> Result<(), Stop> {
         let n_partition = self.layout.partition.len();
         let n_group = n_partition + n_trajectory;
         columns[n_group] = time::without_nan(&columns[n_group], &mut self.dropped)?;
@@ -171,18 +211,34 @@ impl Worker {
         let times = time::ticks(&columns[n_group])?;
         let state_columns = &columns[n_group + 1..][..n_state];
         let mut states = Vec::with_capacity(rows);
-        self.states.ids(state_columns, &mut self.dropped, &mut states)?;
+        self.states
+            .ids(state_columns, &mut self.dropped, &mut states)?;
 
-        let ranges = if n_group == 0 { vec![0..rows] } else { partition(&columns[..n_group]).map_err(bug)?.ranges() };
+        let ranges = if n_group == 0 {
+            vec![0..rows]
+        } else {
+            partition(&columns[..n_group]).map_err(bug)?.ranges()
+        };
         let starts = first_rows(&columns[..n_group], &ranges)?;
         let partitions = self.partition_ids(&starts[..n_partition], ranges.len())?;
-        self.give_labels(&columns[n_group + 1 + n_state..], &ranges, &partitions, &states)?;
-        let Some(groups) = &mut self.groups else { return Ok(()) };
+        self.give_labels(
+            &columns[n_group + 1 + n_state..],
+            &ranges,
+            &partitions,
+            &states,
+        )?;
+        let Some(groups) = &mut self.groups else {
+            return Ok(());
+        };
         let keys = groups.converter.convert_columns(&starts).map_err(bug)?;
         let n_lags = self.layout.n_lags();
         for (at, range) in ranges.into_iter().enumerate() {
             // Without group columns all rows are one trajectory.
-            let key = if n_group == 0 { &[][..] } else { keys.row(at).data() };
+            let key = if n_group == 0 {
+                &[][..]
+            } else {
+                keys.row(at).data()
+            };
             if groups.current.as_deref() != Some(key) {
                 groups.begin(key, partitions[at], self.mode.sorted)?;
             }
@@ -193,34 +249,70 @@ impl Worker {
             } else {
                 self.tallies
                     .walk(&mut groups.walker, partitions[at], n_lags, times, states)
-                    .map_err(|disorder| disordered(disorder, || describe(&columns[..n_group], range.start), time))?;
+                    .map_err(|disorder| {
+                        disordered(
+                            disorder,
+                            || describe(&columns[..n_group], range.start),
+                            time,
+                        )
+                    })?;
             }
         }
         Ok(())
     }
 
-    fn push_pairs(&mut self, mut columns: Vec<ArrayRef>, n_source: usize, n_target: usize, measure: &Measure) -> Result<(), Stop> {
+    fn push_pairs(
+        &mut self,
+        mut columns: Vec<ArrayRef>,
+        n_source: usize,
+        n_target: usize,
+        measure: &Measure,
+    ) -> Result<(), Stop> {
         let n_partition = self.layout.partition.len();
-        drop_null_rows(&mut columns, n_partition, |_| "null partition", &mut self.dropped)?;
+        drop_null_rows(
+            &mut columns,
+            n_partition,
+            |_| "null partition",
+            &mut self.dropped,
+        )?;
         let rows = columns[0].len();
         if rows == 0 {
             return Ok(());
         }
-        let ranges = if n_partition == 0 { vec![0..rows] } else { partition(&columns[..n_partition]).map_err(bug)?.ranges() };
-        let partitions = self.partition_ids(&first_rows(&columns[..n_partition], &ranges)?, ranges.len())?;
+        let ranges = if n_partition == 0 {
+            vec![0..rows]
+        } else {
+            partition(&columns[..n_partition]).map_err(bug)?.ranges()
+        };
+        let partitions =
+            self.partition_ids(&first_rows(&columns[..n_partition], &ranges)?, ranges.len())?;
         let (source_columns, rest) = columns[n_partition..].split_at(n_source);
         let (target_columns, rest) = rest.split_at(n_target);
         let (mut sources, mut targets) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
-        self.states.ids(source_columns, &mut self.dropped, &mut sources)?;
+        self.states
+            .ids(source_columns, &mut self.dropped, &mut sources)?;
         if let Some(states) = &mut self.targets {
             states.ids(target_columns, &mut self.dropped, &mut targets)?;
         }
         let (weights, given) = rest.split_at(usize::from(*measure != Measure::One));
-        let place = |at: usize| format!("{} → {}", describe(source_columns, at), describe(target_columns, at));
+        let place = |at: usize| {
+            format!(
+                "{} → {}",
+                describe(source_columns, at),
+                describe(target_columns, at)
+            )
+        };
         let weights = match measure {
             Measure::One => None,
-            Measure::Count(field) => Some(counts(&weights[0], field.name(), place, &mut self.dropped)?),
-            Measure::Weight(field) => Some(weight_bits(&weights[0], field.name(), place, &mut self.dropped)?),
+            Measure::Count(field) => {
+                Some(counts(&weights[0], field.name(), place, &mut self.dropped)?)
+            }
+            Measure::Weight(field) => Some(weight_bits(
+                &weights[0],
+                field.name(),
+                place,
+                &mut self.dropped,
+            )?),
         };
         self.give_labels(given, &ranges, &partitions, &sources)?;
         for (range, &partition) in ranges.iter().zip(&partitions) {
@@ -238,7 +330,9 @@ impl Worker {
                         self.tallies.by_slot[partition as usize].add(pack(source, target));
                         self.tallies.accepted += 1;
                     }
-                    Some(weights) if weights[at] > 0 => self.measured[partition as usize].push((pack(source, target), weights[at])),
+                    Some(weights) if weights[at] > 0 => {
+                        self.measured[partition as usize].push((pack(source, target), weights[at]))
+                    }
                     Some(_) => (),
                 }
             }
@@ -256,12 +350,20 @@ impl Worker {
         Ok(ids)
     }
 
-    fn give_labels(&mut self, columns: &[ArrayRef], ranges: &[Range<usize>], partitions: &[u32], states: &[u32]) -> Result<()> {
+    fn give_labels(
+        &mut self,
+        columns: &[ArrayRef],
+        ranges: &[Range<usize>],
+        partitions: &[u32],
+        states: &[u32],
+    ) -> Result<()> {
         for (labels, column) in self.labels.iter_mut().zip(columns) {
             let mut ids = Vec::with_capacity(states.len());
             labels.keys.intern(std::slice::from_ref(column), &mut ids)?;
             for (range, &partition) in ranges.iter().zip(partitions) {
-                range.clone().for_each(|at| labels.give(partition, states[at], ids[at]));
+                range
+                    .clone()
+                    .for_each(|at| labels.give(partition, states[at], ids[at]));
             }
         }
         Ok(())
@@ -269,12 +371,35 @@ impl Worker {
 }
 
 impl Groups {
-    fn new(layout: &Layout, trajectory: &[Field], lags: &[Step], strided: bool, first: bool) -> Result<Groups> {
-        let fields = layout.partition.iter().chain(trajectory).map(|f| SortField::new(f.data_type().clone())).collect();
-        let converter = RowConverter::new(fields)
-            .map_err(|e| Error::with_source(Kind::Input, "a trajectory or partition column has a type that cannot be a key", e))?;
+    fn new(
+        layout: &Layout,
+        trajectory: &[Field],
+        lags: &[Step],
+        strided: bool,
+        first: bool,
+    ) -> Result<Groups> {
+        let fields = layout
+            .partition
+            .iter()
+            .chain(trajectory)
+            .map(|f| SortField::new(f.data_type().clone()))
+            .collect();
+        let converter = RowConverter::new(fields).map_err(|e| {
+            Error::with_source(
+                Kind::Input,
+                "a trajectory or partition column has a type that cannot be a key",
+                e,
+            )
+        })?;
         let walker = Walker::new(lags, strided);
-        Ok(Groups { converter, current: None, partition: 0, walker, in_head: !first, head: Head::default() })
+        Ok(Groups {
+            converter,
+            current: None,
+            partition: 0,
+            walker,
+            in_head: !first,
+            head: Head::default(),
+        })
     }
 
     /// A row of another group than the row before.
@@ -292,13 +417,19 @@ impl Groups {
 
     /// A group in words.
     pub fn describe(&self, group: &[u8]) -> String {
-        let columns = self.converter.convert_rows([self.converter.parser().parse(group)]);
+        let columns = self
+            .converter
+            .convert_rows([self.converter.parser().parse(group)]);
         columns.map_or_else(|e| e.to_string(), |columns| describe(&columns, 0))
     }
 }
 
 /// Two rows of a trajectory at one time are an error; a step back in time only asks for sorting.
-pub(super) fn disordered(disorder: Disorder, trajectory: impl Fn() -> String, time: &Field) -> Stop {
+pub(super) fn disordered(
+    disorder: Disorder,
+    trajectory: impl Fn() -> String,
+    time: &Field,
+) -> Stop {
     if disorder.before != disorder.after {
         return Stop::Unsorted;
     }
@@ -332,27 +463,48 @@ fn drop_null_rows(
 
 fn first_rows(columns: &[ArrayRef], ranges: &[Range<usize>]) -> Result<Vec<ArrayRef>, Stop> {
     let starts = UInt32Array::from_iter_values(ranges.iter().map(|r| r.start as u32));
-    columns.iter().map(|c| take(c, &starts, None)).collect::<Result<_, _>>().map_err(bug)
+    columns
+        .iter()
+        .map(|c| take(c, &starts, None))
+        .collect::<Result<_, _>>()
+        .map_err(bug)
 }
 
 /// Given counts; 0 where the row counts for nothing.
-fn counts(column: &ArrayRef, name: &str, place: impl Fn(usize) -> String, dropped: &mut Dropped) -> Result<Vec<u64>, Stop> {
+fn counts(
+    column: &ArrayRef,
+    name: &str,
+    place: impl Fn(usize) -> String,
+    dropped: &mut Dropped,
+) -> Result<Vec<u64>, Stop> {
     if let Ok(signed) = cast(column, &DataType::Int64)
-        && let Some(at) = (0..column.len()).find(|&at| signed.is_valid(at) && signed.as_primitive::<Int64Type>().value(at) < 0)
+        && let Some(at) = (0..column.len())
+            .find(|&at| signed.is_valid(at) && signed.as_primitive::<Int64Type>().value(at) < 0)
     {
         let n = signed.as_primitive::<Int64Type>().value(at);
-        return Err(Stop::Failed(Error::input(format!("`{name}` = {n} for {} is negative; counts are 0 or more", place(at)))));
+        return Err(Stop::Failed(Error::input(format!(
+            "`{name}` = {n} for {} is negative; counts are 0 or more",
+            place(at)
+        ))));
     }
     let counts = cast(column, &DataType::UInt64).map_err(bug)?;
     let counts = counts.as_primitive::<UInt64Type>();
     dropped.add("null count", counts.null_count() as u64);
     let counts: Vec<u64> = counts.iter().map(|n| n.unwrap_or(0)).collect();
-    dropped.add("count of zero", counts.iter().filter(|&&n| n == 0).count() as u64 - column.null_count() as u64);
+    dropped.add(
+        "count of zero",
+        counts.iter().filter(|&&n| n == 0).count() as u64 - column.null_count() as u64,
+    );
     Ok(counts)
 }
 
 /// Given weights as bits; 0 where the row weighs nothing.
-fn weight_bits(column: &ArrayRef, name: &str, place: impl Fn(usize) -> String, dropped: &mut Dropped) -> Result<Vec<u64>, Stop> {
+fn weight_bits(
+    column: &ArrayRef,
+    name: &str,
+    place: impl Fn(usize) -> String,
+    dropped: &mut Dropped,
+) -> Result<Vec<u64>, Stop> {
     let weights = cast(column, &DataType::Float64).map_err(bug)?;
     let weights = weights.as_primitive::<Float64Type>();
     let mut bits = Vec::with_capacity(weights.len());
@@ -383,5 +535,9 @@ fn weight_bits(column: &ArrayRef, name: &str, place: impl Fn(usize) -> String, d
 }
 
 fn bug(e: arrow::error::ArrowError) -> Stop {
-    Stop::Failed(Error::with_source(Kind::Bug, "a column cannot be read as its type", e))
+    Stop::Failed(Error::with_source(
+        Kind::Bug,
+        "a column cannot be read as its type",
+        e,
+    ))
 }

@@ -182,7 +182,7 @@ impl<R: Runner> Problem<'_, R> {
 
     /// Draws the first affiliation and makes its λ.
     fn begin(&self, slot: &mut Slot, index: usize) {
-        let mut rng = Pcg64::seed_from_u64(restart_seed(self.seed, index));
+        let mut rng = Pcg64::seed_from_u64(super::restart_seed(self.seed, index));
         for (k, column) in slot.affiliation.iter_mut().zip(&mut slot.columns) {
             *k = rng.random_range(0..self.params.rank as u32);
             column.state = *k;
@@ -274,7 +274,7 @@ impl<R: Runner> Problem<'_, R> {
         let mut new = Ended {
             index,
             restart: Restart {
-                seed: restart_seed(self.seed, index),
+                seed: super::restart_seed(self.seed, index),
                 iterations: slot.trace.len(),
                 log_likelihood: slot.log_likelihood,
                 empty_states: totals.iter().filter(|&&c| c == 0.0).count(),
@@ -301,14 +301,6 @@ impl<R: Runner> Problem<'_, R> {
         }
         ended.push(new);
     }
-}
-
-/// The seed of a restart: that of the fit for the first, mixed with the index (the finaliser of SplitMix64) for the others.
-fn restart_seed(seed: u64, index: usize) -> u64 {
-    let mut x = index as u64;
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    seed ^ x ^ (x >> 31)
 }
 
 #[cfg(test)]

@@ -131,8 +131,8 @@ pub fn fit<R: Runner>(runner: &R, method: &Method, evidence: Evidence, seed: u64
             check_rank(params.rank, shards)?;
             Ok(pairs(runner, shards, params, seed))
         }
+        // A given partition may have more sets than there are states here: those are empty.
         Method::Given { affiliation, rank } => {
-            check_rank(*rank, shards)?;
             assert!(
                 affiliation.iter().all(|&k| (k as usize) < *rank),
                 "a latent state must be below the rank"
@@ -348,10 +348,7 @@ mod tests {
     fn too_many_latent_states() {
         let shards = world(3, 4, 100);
         for rank in [0, 4] {
-            let method = Method::Given {
-                affiliation: vec![0; 3],
-                rank,
-            };
+            let method = Method::Svd(svd::Params::new(rank));
             let error = fit(&Local, &method, Evidence::Counts(&shards), 0).unwrap_err();
             assert_eq!(error.kind(), Kind::Input);
             let expected = match rank {
@@ -360,6 +357,26 @@ mod tests {
             };
             assert_eq!(error.to_string(), expected);
         }
+    }
+
+    #[test]
+    fn a_given_partition_may_have_more_sets_than_there_are_states() {
+        let shards = world(3, 2, 100);
+        let few = |affiliation: Vec<u32>, rank| {
+            let method = Method::Given { affiliation, rank };
+            fit(&Local, &method, Evidence::Counts(&shards), 0).expect("a fit")
+        };
+        let (all, own) = (few(vec![1, 4, 4], 6), few(vec![0, 1, 1], 2));
+        assert_eq!(all.metrics.empty_states, 4);
+        assert_eq!(all.metrics.log_likelihood, own.metrics.log_likelihood);
+        assert!((all.metrics.coherence - own.metrics.coherence).abs() < 1e-14);
+        assert!(
+            all.sources
+                .embedding
+                .iter()
+                .chain(&all.targets.embedding)
+                .all(|x| x.is_finite())
+        );
     }
 
     // Weights 3, 3 and 5 of the sets {0}, {1} and {2, 3}, and an empty one.

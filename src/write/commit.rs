@@ -43,29 +43,60 @@ impl Output {
     /// Opens a folder or URL. Nothing is created before something is written.
     pub fn open(location: &str) -> Result<Output> {
         let wrong = |e: Box<dyn std::error::Error + Send + Sync>| {
-            Error::with_source(Kind::Spec, format!("output {location} is no folder or supported URL"), e)
+            Error::with_source(
+                Kind::Spec,
+                format!("output {location} is no folder or supported URL"),
+                e,
+            )
         };
-        if let Some((scheme, _)) = location.split_once("://").filter(|(scheme, _)| *scheme != "file") {
-            let url = location.parse().map_err(|e: url::ParseError| wrong(e.into()))?;
+        if let Some((scheme, _)) = location
+            .split_once("://")
+            .filter(|(scheme, _)| *scheme != "file")
+        {
+            let url = location
+                .parse()
+                .map_err(|e: url::ParseError| wrong(e.into()))?;
             let (store, root) = object_store::parse_url(&url).map_err(|e| {
-                Error::with_source(Kind::Spec, format!("output {location}: this build cannot write to `{scheme}` locations"), e)
+                Error::with_source(
+                    Kind::Spec,
+                    format!("output {location}: this build cannot write to `{scheme}` locations"),
+                    e,
+                )
             })?;
-            return Ok(Output { store: store.into(), root, shown: location.to_string(), folder: None });
+            return Ok(Output {
+                store: store.into(),
+                root,
+                shown: location.to_string(),
+                folder: None,
+            });
         }
-        let folder = std::path::absolute(location.trim_start_matches("file://")).map_err(|e| wrong(e.into()))?;
+        let folder = std::path::absolute(location.trim_start_matches("file://"))
+            .map_err(|e| wrong(e.into()))?;
         let root = Path::from_absolute_path(&folder).map_err(|e| wrong(e.into()))?;
         let store = object_store::local::LocalFileSystem::new().with_automatic_cleanup(true);
-        Ok(Output { store: Arc::new(store), root, shown: location.to_string(), folder: Some(folder) })
+        Ok(Output {
+            store: Arc::new(store),
+            root,
+            shown: location.to_string(),
+            folder: Some(folder),
+        })
     }
 
     /// An output in any store, for tests and embedders.
     pub fn in_store(store: Arc<dyn ObjectStore>, root: Path) -> Output {
         let shown = root.to_string();
-        Output { store, root, shown, folder: None }
+        Output {
+            store,
+            root,
+            shown,
+            folder: None,
+        }
     }
 
     fn at(&self, parts: &[&str]) -> Path {
-        parts.iter().fold(self.root.clone(), |path, part| path.join(*part))
+        parts
+            .iter()
+            .fold(self.root.clone(), |path, part| path.join(*part))
     }
 
     pub fn staged(&self, run: &str, table: &str) -> Path {
@@ -74,23 +105,39 @@ impl Output {
 
     /// A path as the user would write it.
     pub fn show(&self, path: &Path) -> String {
-        let inside = path.as_ref().strip_prefix(self.root.as_ref()).unwrap_or(path.as_ref());
-        format!("{}/{}", self.shown.trim_end_matches('/'), inside.trim_start_matches('/'))
+        let inside = path
+            .as_ref()
+            .strip_prefix(self.root.as_ref())
+            .unwrap_or(path.as_ref());
+        format!(
+            "{}/{}",
+            self.shown.trim_end_matches('/'),
+            inside.trim_start_matches('/')
+        )
     }
 
     fn failed(&self, path: &Path, what: &str, e: object_store::Error) -> Error {
-        Error::with_source(Kind::Store, format!("{} cannot be {what}", self.show(path)), e)
+        Error::with_source(
+            Kind::Store,
+            format!("{} cannot be {what}", self.show(path)),
+            e,
+        )
     }
 
     /// The result in place, if there is one and its tables are whole.
     pub async fn current(&self) -> Result<Option<Current>> {
         let path = self.at(&[CURRENT]);
         let bytes = match self.store.get(&path).await {
-            Ok(found) => found.bytes().await.map_err(|e| self.failed(&path, "read", e))?,
+            Ok(found) => found
+                .bytes()
+                .await
+                .map_err(|e| self.failed(&path, "read", e))?,
             Err(object_store::Error::NotFound { .. }) => return Ok(None),
             Err(e) => return Err(self.failed(&path, "read", e)),
         };
-        let Ok(current) = serde_json::from_slice::<Current>(&bytes) else { return Ok(None) };
+        let Ok(current) = serde_json::from_slice::<Current>(&bytes) else {
+            return Ok(None);
+        };
         for table in current.tables.keys() {
             for file in [PART, SUCCESS] {
                 match self.store.head(&self.at(&[table, file])).await {
@@ -109,7 +156,10 @@ impl Output {
             let success = self.at(&[table, SUCCESS]);
             self.delete(&success).await?;
             let (from, to) = (self.staged(run, table), self.at(&[table, PART]));
-            self.store.rename(&from, &to).await.map_err(|e| self.failed(&to, "put in place", e))?;
+            self.store
+                .rename(&from, &to)
+                .await
+                .map_err(|e| self.failed(&to, "put in place", e))?;
             self.put(&success, Vec::new()).await?;
         }
         self.put(&self.at(&[CURRENT]), json(current)?).await
@@ -117,13 +167,19 @@ impl Output {
 
     /// Writes the record of a run beside the tables.
     pub async fn record(&self, run: &str, record: &impl Serialize) -> Result<()> {
-        self.put(&self.at(&["runs", &format!("{run}.json")]), json(record)?).await
+        self.put(&self.at(&["runs", &format!("{run}.json")]), json(record)?)
+            .await
     }
 
     /// Removes everything that is staged, of this run or of one that died.
     pub async fn clear_staging(&self) -> Result<()> {
         let staging = self.at(&[STAGING]);
-        let staged: Vec<_> = self.store.list(Some(&staging)).try_collect().await.map_err(|e| self.failed(&staging, "listed", e))?;
+        let staged: Vec<_> = self
+            .store
+            .list(Some(&staging))
+            .try_collect()
+            .await
+            .map_err(|e| self.failed(&staging, "listed", e))?;
         for meta in staged {
             self.delete(&meta.location).await?;
         }
@@ -136,7 +192,11 @@ impl Output {
     }
 
     async fn put(&self, path: &Path, bytes: Vec<u8>) -> Result<()> {
-        self.store.put(path, PutPayload::from(bytes)).await.map_err(|e| self.failed(path, "written", e)).map(|_| ())
+        self.store
+            .put(path, PutPayload::from(bytes))
+            .await
+            .map_err(|e| self.failed(path, "written", e))
+            .map(|_| ())
     }
 
     async fn delete(&self, path: &Path) -> Result<()> {
@@ -148,7 +208,8 @@ impl Output {
 }
 
 fn json(value: &impl Serialize) -> Result<Vec<u8>> {
-    let mut bytes = serde_json::to_vec_pretty(value).map_err(|e| Error::with_source(Kind::Bug, "a record cannot be written as JSON", e))?;
+    let mut bytes = serde_json::to_vec_pretty(value)
+        .map_err(|e| Error::with_source(Kind::Bug, "a record cannot be written as JSON", e))?;
     bytes.push(b'\n');
     Ok(bytes)
 }

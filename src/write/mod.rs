@@ -11,7 +11,12 @@ use crate::error::Result;
 use std::collections::BTreeMap;
 
 /// Writes every table of the models (ordered by partition and lag) to staging and returns their row counts.
-pub async fn stage(output: &Output, run: &str, names: &Names, models: &[Model]) -> Result<BTreeMap<&'static str, u64>> {
+pub async fn stage(
+    output: &Output,
+    run: &str,
+    names: &Names,
+    models: &[Model],
+) -> Result<BTreeMap<&'static str, u64>> {
     let mut rows = BTreeMap::new();
     for table in Table::ALL {
         let (schema, sorted_by) = schema(table, names);

@@ -4,8 +4,8 @@ use super::Output;
 use crate::error::{Error, Kind, Result};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use object_store::buffered::BufWriter;
 use object_store::ObjectStoreExt;
+use object_store::buffered::BufWriter;
 use object_store::path::Path;
 use parquet::arrow::AsyncArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
@@ -29,35 +29,67 @@ pub struct File<'a> {
 
 impl<'a> File<'a> {
     /// `sorted_by` names the columns that order the rows, ascending.
-    pub fn create(output: &'a Output, path: Path, schema: SchemaRef, sorted_by: &[String]) -> Result<File<'a>> {
+    pub fn create(
+        output: &'a Output,
+        path: Path,
+        schema: SchemaRef,
+        sorted_by: &[String],
+    ) -> Result<File<'a>> {
         let sorting = sorted_by.iter().filter_map(|name| {
             let column_idx = leaf(&schema, name)?;
-            Some(SortingColumn { column_idx, descending: false, nulls_first: true })
+            Some(SortingColumn {
+                column_idx,
+                descending: false,
+                nulls_first: true,
+            })
         });
         let properties = WriterProperties::builder()
             .set_compression(Compression::ZSTD(ZstdLevel::default()))
             .set_max_row_group_row_count(Some(ROW_GROUP))
             .set_created_by(concat!("gyre ", env!("CARGO_PKG_VERSION")).to_string())
-            .set_key_value_metadata(Some(vec![KeyValue::new("gyre.schema".to_string(), SCHEMA_VERSION.to_string())]))
+            .set_key_value_metadata(Some(vec![KeyValue::new(
+                "gyre.schema".to_string(),
+                SCHEMA_VERSION.to_string(),
+            )]))
             .set_sorting_columns(Some(sorting.collect()))
             .build();
         let target = BufWriter::new(Arc::clone(&output.store), path.clone());
-        let writer = AsyncArrowWriter::try_new(target, schema, Some(properties)).map_err(|e| unwritable(output, &path, e))?;
-        Ok(File { output, path, writer, rows: 0 })
+        let writer = AsyncArrowWriter::try_new(target, schema, Some(properties))
+            .map_err(|e| unwritable(output, &path, e))?;
+        Ok(File {
+            output,
+            path,
+            writer,
+            rows: 0,
+        })
     }
 
     pub async fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         self.rows += batch.num_rows() as u64;
-        self.writer.write(batch).await.map_err(|e| unwritable(self.output, &self.path, e))
+        self.writer
+            .write(batch)
+            .await
+            .map_err(|e| unwritable(self.output, &self.path, e))
     }
 
     /// Closes the file and checks that the store gives back what was written.
     pub async fn finish(self) -> Result<u64> {
-        let File { output, path, writer, rows } = self;
-        writer.close().await.map_err(|e| unwritable(output, &path, e))?;
+        let File {
+            output,
+            path,
+            writer,
+            rows,
+        } = self;
+        writer
+            .close()
+            .await
+            .map_err(|e| unwritable(output, &path, e))?;
         let found = stored_rows(output, &path).await?;
         if found != rows {
-            let what = format!("{} holds {found} rows where {rows} were written", output.show(&path));
+            let what = format!(
+                "{} holds {found} rows where {rows} were written",
+                output.show(&path)
+            );
             return Err(Error::new(Kind::Check, what));
         }
         Ok(rows)
@@ -66,25 +98,60 @@ impl<'a> File<'a> {
 
 /// Rows of a file as its footer in the store says.
 async fn stored_rows(output: &Output, path: &Path) -> Result<u64> {
-    let unreadable = |e: ParquetError| Error::with_source(Kind::Check, format!("{} cannot be read back", output.show(path)), e);
-    let size = output.store.head(path).await.map_err(|e| unreadable(e.into()))?.size;
+    let unreadable = |e: ParquetError| {
+        Error::with_source(
+            Kind::Check,
+            format!("{} cannot be read back", output.show(path)),
+            e,
+        )
+    };
+    let size = output
+        .store
+        .head(path)
+        .await
+        .map_err(|e| unreadable(e.into()))?
+        .size;
     let mut tail = size.min(1 << 16);
     loop {
-        let bytes = output.store.get_range(path, size - tail..size).await.map_err(|e| unreadable(e.into()))?;
+        let bytes = output
+            .store
+            .get_range(path, size - tail..size)
+            .await
+            .map_err(|e| unreadable(e.into()))?;
         let mut reader = ParquetMetaDataReader::new();
         match reader.try_parse_sized(&bytes, size) {
-            Err(ParquetError::NeedMoreData(needed)) if needed as u64 > tail => tail = (needed as u64).min(size),
+            Err(ParquetError::NeedMoreData(needed)) if needed as u64 > tail => {
+                tail = (needed as u64).min(size)
+            }
             Err(e) => return Err(unreadable(e)),
-            Ok(()) => return Ok(reader.finish().map_err(unreadable)?.file_metadata().num_rows() as u64),
+            Ok(()) => {
+                return Ok(reader
+                    .finish()
+                    .map_err(unreadable)?
+                    .file_metadata()
+                    .num_rows() as u64);
+            }
         }
     }
 }
 
 /// The place of a top-level column among the leaves of a Parquet schema (lists have one leaf here, as each column does).
 fn leaf(schema: &SchemaRef, name: &str) -> Option<i32> {
-    schema.fields().iter().position(|f| f.name() == name).map(|at| at as i32)
+    schema
+        .fields()
+        .iter()
+        .position(|f| f.name() == name)
+        .map(|at| at as i32)
 }
 
-fn unwritable(output: &Output, path: &Path, e: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
-    Error::with_source(Kind::Store, format!("{} cannot be written", output.show(path)), e)
+fn unwritable(
+    output: &Output,
+    path: &Path,
+    e: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+) -> Error {
+    Error::with_source(
+        Kind::Store,
+        format!("{} cannot be written", output.show(path)),
+        e,
+    )
 }

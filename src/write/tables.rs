@@ -4,8 +4,8 @@ use crate::count::{Counts, StateTable, Values};
 use crate::error::{Error, Kind, Result};
 use crate::reduce::{Fit, Side};
 use arrow::array::{
-    ArrayRef, BooleanArray, FixedSizeListArray, Float64Array, Int32Array, Int64Array, ListArray, RecordBatch, StringArray, UInt32Array,
-    UInt64Array,
+    ArrayRef, BooleanArray, FixedSizeListArray, Float64Array, Int32Array, Int64Array, ListArray,
+    RecordBatch, StringArray, UInt32Array, UInt64Array,
 };
 use arrow::buffer::OffsetBuffer;
 use arrow::compute::take;
@@ -100,12 +100,19 @@ impl Names {
     }
 
     fn count_type(&self) -> DataType {
-        if self.is_weighted { DataType::Float64 } else { DataType::UInt64 }
+        if self.is_weighted {
+            DataType::Float64
+        } else {
+            DataType::UInt64
+        }
     }
 
     /// Partition keys and lag.
     fn leading(&self) -> Vec<Field> {
-        let partition = self.partition.iter().map(|f| Field::new(f.name(), f.data_type().clone(), false));
+        let partition = self
+            .partition
+            .iter()
+            .map(|f| Field::new(f.name(), f.data_type().clone(), false));
         partition.chain(self.lag_field()).collect()
     }
 
@@ -117,17 +124,26 @@ impl Names {
 
 /// Key columns of sources and targets side by side.
 pub fn pair_fields(sources: Vec<Field>, targets: Vec<Field>) -> (Vec<Field>, Vec<Field>) {
-    if sources.iter().all(|s| targets.iter().all(|t| s.name() != t.name())) {
+    if sources
+        .iter()
+        .all(|s| targets.iter().all(|t| s.name() != t.name()))
+    {
         return (sources, targets);
     }
     let prefixed = |fields: Vec<Field>, prefix: &str| {
-        fields.into_iter().map(|f| f.clone().with_name(format!("{prefix}_{}", f.name()))).collect()
+        fields
+            .into_iter()
+            .map(|f| f.clone().with_name(format!("{prefix}_{}", f.name())))
+            .collect()
     };
     (prefixed(sources, "source"), prefixed(targets, "target"))
 }
 
 fn embedding_type(rank: usize) -> DataType {
-    DataType::FixedSizeList(Arc::new(Field::new("item", DataType::Float64, false)), rank as i32)
+    DataType::FixedSizeList(
+        Arc::new(Field::new("item", DataType::Float64, false)),
+        rank as i32,
+    )
 }
 
 fn weights_type(item: DataType) -> DataType {
@@ -143,26 +159,47 @@ pub fn schema(table: Table, names: &Names) -> (SchemaRef, Vec<String>) {
         sorted.push(name.to_string());
         fields.push(Field::new(name, data_type, false));
     };
-    let mut keys = |fields: &mut Vec<Field>, more: Vec<Field>| more.into_iter().for_each(|f| key(fields, f.name(), f.data_type().clone()));
+    let mut keys = |fields: &mut Vec<Field>, more: Vec<Field>| {
+        more.into_iter()
+            .for_each(|f| key(fields, f.name(), f.data_type().clone()))
+    };
     let value = |name: &str, data_type: DataType| Field::new(name, data_type, false);
     match table {
         Table::Sources | Table::Targets => {
-            let states = if table == Table::Sources { &names.sources } else { &names.targets };
+            let states = if table == Table::Sources {
+                &names.sources
+            } else {
+                &names.targets
+            };
             keys(&mut fields, states.fields());
             fields.push(value("count", names.count_type()));
             fields.push(value("probability", Float64));
             for fit in &names.fits {
                 fields.push(Field::new(format!("{}_affiliation", fit.name), Int32, true));
-                fields.push(Field::new(format!("{}_embedding", fit.name), embedding_type(fit.rank), true));
+                fields.push(Field::new(
+                    format!("{}_embedding", fit.name),
+                    embedding_type(fit.rank),
+                    true,
+                ));
             }
         }
         Table::Latent => {
-            keys(&mut fields, vec![value("fit", Utf8), value("latent", Int32)]);
+            keys(
+                &mut fields,
+                vec![value("fit", Utf8), value("latent", Int32)],
+            );
             keys(&mut fields, names.targets.fields());
             fields.push(value("probability", Float64));
         }
         Table::Coarse => {
-            keys(&mut fields, vec![value("fit", Utf8), value("latent", Int32), value("target_set", Int32)]);
+            keys(
+                &mut fields,
+                vec![
+                    value("fit", Utf8),
+                    value("latent", Int32),
+                    value("target_set", Int32),
+                ],
+            );
             fields.push(value("count", names.count_type()));
             fields.push(value("probability", Float64));
         }
@@ -189,7 +226,10 @@ pub fn schema(table: Table, names: &Names) -> (SchemaRef, Vec<String>) {
             fields.push(value("weights", weights_type(Float64)));
         }
         Table::Restarts => {
-            keys(&mut fields, vec![value("fit", Utf8), value("restart", UInt32)]);
+            keys(
+                &mut fields,
+                vec![value("fit", Utf8), value("restart", UInt32)],
+            );
             fields.extend([
                 value("seed", UInt64),
                 value("iterations", UInt64),
@@ -200,7 +240,10 @@ pub fn schema(table: Table, names: &Names) -> (SchemaRef, Vec<String>) {
             ]);
         }
         Table::Spectrum => {
-            keys(&mut fields, vec![value("fit", Utf8), value("index", UInt32)]);
+            keys(
+                &mut fields,
+                vec![value("fit", Utf8), value("index", UInt32)],
+            );
             fields.push(value("singular_value", Float64));
             fields.push(Field::new("residual", Float64, true));
         }
@@ -219,7 +262,9 @@ type Metric = (&'static str, fn(&Fit) -> f64);
 /// Metrics that every fit has, in the order of the `fits` table (coherence §4-7).
 const METRICS: [Metric; 14] = [
     ("log_likelihood", |f| f.metrics.log_likelihood),
-    ("reference_log_likelihood", |f| f.metrics.reference_log_likelihood),
+    ("reference_log_likelihood", |f| {
+        f.metrics.reference_log_likelihood
+    }),
     ("kullback_leibler", |f| f.metrics.kullback_leibler),
     ("frobenius_p", |f| f.metrics.frobenius_p),
     ("frobenius_lambda", |f| f.metrics.frobenius_lambda),
@@ -248,15 +293,29 @@ pub fn batch(table: Table, names: &Names, model: &Model) -> Result<RecordBatch> 
     };
     let n = rows.first().map_or(0, |c| c.len());
     let mut columns: Vec<ArrayRef> = Vec::new();
-    let broken = |e| Error::with_source(Kind::Bug, format!("the rows of `{}` do not fit its columns", table.name()), e);
+    let broken = |e| {
+        Error::with_source(
+            Kind::Bug,
+            format!("the rows of `{}` do not fit its columns", table.name()),
+            e,
+        )
+    };
     let at = UInt32Array::from(vec![model.counts.partition as u32; n]);
     for keys in &names.partitions {
         columns.push(take(keys, &at, None).map_err(broken)?);
     }
     match &names.lag {
         LagColumn::None => (),
-        LagColumn::Integers(lags) => columns.push(Arc::new(Int64Array::from(vec![lags[model.counts.lag]; n]))),
-        LagColumn::Texts(lags) => columns.push(Arc::new(StringArray::from(vec![lags[model.counts.lag].as_str(); n]))),
+        LagColumn::Integers(lags) => {
+            columns.push(Arc::new(Int64Array::from(vec![lags[model.counts.lag]; n])))
+        }
+        LagColumn::Texts(lags) => {
+            columns.push(Arc::new(StringArray::from(vec![
+                lags[model.counts.lag]
+                    .as_str();
+                n
+            ])))
+        }
     }
     columns.extend(rows);
     RecordBatch::try_new(schema(table, names).0, columns).map_err(broken)
@@ -278,24 +337,46 @@ fn text<'a>(values: impl Iterator<Item = &'a str>) -> ArrayRef {
 
 fn sources(names: &Names, model: &Model) -> Result<Vec<ArrayRef>> {
     let keys = names.sources.columns(&model.counts.source_states)?;
-    Ok(states(names, model, keys, &model.source_total, |fit| &fit.sources))
+    Ok(states(names, model, keys, &model.source_total, |fit| {
+        &fit.sources
+    }))
 }
 
 fn targets(names: &Names, model: &Model) -> Result<Vec<ArrayRef>> {
     let keys = names.targets.columns(&model.counts.target_states)?;
-    Ok(states(names, model, keys, &model.target_total, |fit| &fit.targets))
+    Ok(states(names, model, keys, &model.target_total, |fit| {
+        &fit.targets
+    }))
 }
 
-fn states(names: &Names, model: &Model, keys: Vec<ArrayRef>, totals: &[f64], side: impl Fn(&Fit) -> &Side) -> Vec<ArrayRef> {
+fn states(
+    names: &Names,
+    model: &Model,
+    keys: Vec<ArrayRef>,
+    totals: &[f64],
+    side: impl Fn(&Fit) -> &Side,
+) -> Vec<ArrayRef> {
     let mut columns = keys;
     columns.push(amounts(names, totals.iter().copied()));
-    columns.push(Arc::new(Float64Array::from_iter_values(totals.iter().map(|t| t / model.total))));
+    columns.push(Arc::new(Float64Array::from_iter_values(
+        totals.iter().map(|t| t / model.total),
+    )));
     for fit in &model.fits {
         let side = side(fit);
-        columns.push(Arc::new(side.affiliation.iter().map(|&a| (a >= 0).then_some(a)).collect::<Int32Array>()));
+        columns.push(Arc::new(
+            side.affiliation
+                .iter()
+                .map(|&a| (a >= 0).then_some(a))
+                .collect::<Int32Array>(),
+        ));
         let values: ArrayRef = Arc::new(Float64Array::from(side.embedding.clone()));
         let item = Arc::new(Field::new("item", DataType::Float64, false));
-        columns.push(Arc::new(FixedSizeListArray::new(item, fit.rank as i32, values, None)));
+        columns.push(Arc::new(FixedSizeListArray::new(
+            item,
+            fit.rank as i32,
+            values,
+            None,
+        )));
     }
     columns
 }
@@ -308,17 +389,25 @@ fn by_name<'a>(names: &'a Names, model: &'a Model) -> Vec<(&'a FitColumns, &'a F
 }
 
 fn latent(names: &Names, model: &Model) -> Result<Vec<ArrayRef>> {
-    let (mut fit_names, mut latents, mut states, mut probabilities) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut fit_names, mut latents, mut states, mut probabilities) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (columns, fit) in by_name(names, model) {
         for (k, range) in fit.latent.offsets.windows(2).enumerate() {
             let range = range[0]..range[1];
             fit_names.extend(range.clone().map(|_| columns.name.as_str()));
             latents.extend(range.clone().map(|_| k as i32));
-            states.extend(fit.latent.targets[range.clone()].iter().map(|&i| model.counts.target_states[i as usize]));
+            states.extend(
+                fit.latent.targets[range.clone()]
+                    .iter()
+                    .map(|&i| model.counts.target_states[i as usize]),
+            );
             probabilities.extend_from_slice(&fit.latent.probability[range]);
         }
     }
-    let mut columns: Vec<ArrayRef> = vec![Arc::new(StringArray::from(fit_names)), Arc::new(Int32Array::from(latents))];
+    let mut columns: Vec<ArrayRef> = vec![
+        Arc::new(StringArray::from(fit_names)),
+        Arc::new(Int32Array::from(latents)),
+    ];
     columns.extend(names.targets.columns(&states)?);
     columns.push(Arc::new(Float64Array::from(probabilities)));
     Ok(columns)
@@ -326,21 +415,38 @@ fn latent(names: &Names, model: &Model) -> Result<Vec<ArrayRef>> {
 
 fn coarse(names: &Names, model: &Model) -> Vec<ArrayRef> {
     let fits = by_name(names, model);
-    let cells = || fits.iter().flat_map(|(columns, fit)| (0..fit.rank * fit.rank).map(move |at| (*columns, *fit, at)));
+    let cells = || {
+        fits.iter()
+            .flat_map(|(columns, fit)| (0..fit.rank * fit.rank).map(move |at| (*columns, *fit, at)))
+    };
     vec![
         text(cells().map(|(c, _, _)| c.name.as_str())),
-        Arc::new(Int32Array::from_iter_values(cells().map(|(_, f, at)| (at / f.rank) as i32))),
-        Arc::new(Int32Array::from_iter_values(cells().map(|(_, f, at)| (at % f.rank) as i32))),
+        Arc::new(Int32Array::from_iter_values(
+            cells().map(|(_, f, at)| (at / f.rank) as i32),
+        )),
+        Arc::new(Int32Array::from_iter_values(
+            cells().map(|(_, f, at)| (at % f.rank) as i32),
+        )),
         amounts(names, cells().map(|(_, f, at)| f.coarse_counts[at])),
-        Arc::new(Float64Array::from_iter_values(cells().map(|(_, f, at)| f.coarse[at]))),
+        Arc::new(Float64Array::from_iter_values(
+            cells().map(|(_, f, at)| f.coarse[at]),
+        )),
     ]
 }
 
 fn fits(names: &Names, model: &Model) -> Vec<ArrayRef> {
     let fits = by_name(names, model);
     let n = fits.len();
-    let u32s = |get: &dyn Fn(&Fit) -> usize| -> ArrayRef { Arc::new(UInt32Array::from_iter_values(fits.iter().map(|(_, f)| get(f) as u32))) };
-    let u64s = |get: &dyn Fn(&Fit) -> u64| -> ArrayRef { Arc::new(UInt64Array::from_iter_values(fits.iter().map(|(_, f)| get(f)))) };
+    let u32s = |get: &dyn Fn(&Fit) -> usize| -> ArrayRef {
+        Arc::new(UInt32Array::from_iter_values(
+            fits.iter().map(|(_, f)| get(f) as u32),
+        ))
+    };
+    let u64s = |get: &dyn Fn(&Fit) -> u64| -> ArrayRef {
+        Arc::new(UInt64Array::from_iter_values(
+            fits.iter().map(|(_, f)| get(f)),
+        ))
+    };
     let mut columns: Vec<ArrayRef> = vec![
         text(fits.iter().map(|(c, _)| c.name.as_str())),
         text(fits.iter().map(|(c, _)| c.method)),
@@ -353,22 +459,44 @@ fn fits(names: &Names, model: &Model) -> Vec<ArrayRef> {
         u32s(&|f| f.restarts.len()),
         u32s(&|f| f.best_restart),
         u64s(&|f| f.iterations as u64),
-        Arc::new(BooleanArray::from_iter(fits.iter().map(|(_, f)| Some(f.converged)))),
+        Arc::new(BooleanArray::from_iter(
+            fits.iter().map(|(_, f)| Some(f.converged)),
+        )),
         u32s(&|f| f.metrics.empty_states),
     ];
     for (_, metric) in METRICS {
-        columns.push(Arc::new(Float64Array::from_iter_values(fits.iter().map(|(_, f)| metric(f)))));
+        columns.push(Arc::new(Float64Array::from_iter_values(
+            fits.iter().map(|(_, f)| metric(f)),
+        )));
     }
-    columns.push(Arc::new(fits.iter().map(|(_, f)| f.metrics.coherence_p).collect::<Float64Array>()));
+    columns.push(Arc::new(
+        fits.iter()
+            .map(|(_, f)| f.metrics.coherence_p)
+            .collect::<Float64Array>(),
+    ));
     let sizes = |get: &dyn Fn(&Fit) -> Vec<u64>| -> ArrayRef {
         let lists: Vec<Vec<u64>> = fits.iter().map(|(_, f)| get(f)).collect();
         let item = Arc::new(Field::new("item", DataType::UInt64, false));
-        let values = Arc::new(UInt64Array::from_iter_values(lists.iter().flatten().copied()));
-        Arc::new(ListArray::new(item, OffsetBuffer::from_lengths(lists.iter().map(Vec::len)), values, None))
+        let values = Arc::new(UInt64Array::from_iter_values(
+            lists.iter().flatten().copied(),
+        ));
+        Arc::new(ListArray::new(
+            item,
+            OffsetBuffer::from_lengths(lists.iter().map(Vec::len)),
+            values,
+            None,
+        ))
     };
-    columns.push(sizes(&|f| f.metrics.source_sizes.iter().map(|&s| s as u64).collect()));
-    columns.push(sizes(&|f| f.metrics.target_sizes.iter().map(|&s| s as u64).collect()));
-    let weights = Arc::new(Float64Array::from_iter_values(fits.iter().flat_map(|(_, f)| f.metrics.weights.iter().copied())));
+    columns.push(sizes(&|f| {
+        f.metrics.source_sizes.iter().map(|&s| s as u64).collect()
+    }));
+    columns.push(sizes(&|f| {
+        f.metrics.target_sizes.iter().map(|&s| s as u64).collect()
+    }));
+    let weights = Arc::new(Float64Array::from_iter_values(
+        fits.iter()
+            .flat_map(|(_, f)| f.metrics.weights.iter().copied()),
+    ));
     let item = Arc::new(Field::new("item", DataType::Float64, false));
     let lengths = OffsetBuffer::from_lengths(fits.iter().map(|(_, f)| f.metrics.weights.len()));
     columns.push(Arc::new(ListArray::new(item, lengths, weights, None)));
@@ -377,35 +505,72 @@ fn fits(names: &Names, model: &Model) -> Vec<ArrayRef> {
 
 fn restarts(names: &Names, model: &Model) -> Vec<ArrayRef> {
     let fits = by_name(names, model);
-    let rows = || fits.iter().flat_map(|(c, f)| f.restarts.iter().enumerate().map(move |(at, r)| (*c, *f, at, r)));
+    let rows = || {
+        fits.iter().flat_map(|(c, f)| {
+            f.restarts
+                .iter()
+                .enumerate()
+                .map(move |(at, r)| (*c, *f, at, r))
+        })
+    };
     vec![
         text(rows().map(|(c, ..)| c.name.as_str())),
-        Arc::new(UInt32Array::from_iter_values(rows().map(|(_, _, at, _)| at as u32))),
+        Arc::new(UInt32Array::from_iter_values(
+            rows().map(|(_, _, at, _)| at as u32),
+        )),
         Arc::new(UInt64Array::from_iter_values(rows().map(|(.., r)| r.seed))),
-        Arc::new(UInt64Array::from_iter_values(rows().map(|(.., r)| r.iterations as u64))),
-        Arc::new(Float64Array::from_iter_values(rows().map(|(.., r)| r.objective))),
-        Arc::new(UInt32Array::from_iter_values(rows().map(|(.., r)| r.empty_states as u32))),
-        Arc::new(BooleanArray::from_iter(rows().map(|(.., r)| Some(r.converged)))),
-        Arc::new(BooleanArray::from_iter(rows().map(|(_, f, at, _)| Some(at == f.best_restart)))),
+        Arc::new(UInt64Array::from_iter_values(
+            rows().map(|(.., r)| r.iterations as u64),
+        )),
+        Arc::new(Float64Array::from_iter_values(
+            rows().map(|(.., r)| r.objective),
+        )),
+        Arc::new(UInt32Array::from_iter_values(
+            rows().map(|(.., r)| r.empty_states as u32),
+        )),
+        Arc::new(BooleanArray::from_iter(
+            rows().map(|(.., r)| Some(r.converged)),
+        )),
+        Arc::new(BooleanArray::from_iter(
+            rows().map(|(_, f, at, _)| Some(at == f.best_restart)),
+        )),
     ]
 }
 
 fn spectrum(names: &Names, model: &Model) -> Vec<ArrayRef> {
     let fits = by_name(names, model);
-    let rows = || fits.iter().flat_map(|(c, f)| f.spectrum.iter().enumerate().map(move |(at, s)| (*c, at, s)));
+    let rows = || {
+        fits.iter().flat_map(|(c, f)| {
+            f.spectrum
+                .iter()
+                .enumerate()
+                .map(move |(at, s)| (*c, at, s))
+        })
+    };
     vec![
         text(rows().map(|(c, ..)| c.name.as_str())),
-        Arc::new(UInt32Array::from_iter_values(rows().map(|(_, at, _)| at as u32))),
-        Arc::new(Float64Array::from_iter_values(rows().map(|(.., s)| s.value))),
+        Arc::new(UInt32Array::from_iter_values(
+            rows().map(|(_, at, _)| at as u32),
+        )),
+        Arc::new(Float64Array::from_iter_values(
+            rows().map(|(.., s)| s.value),
+        )),
         Arc::new(rows().map(|(.., s)| s.residual).collect::<Float64Array>()),
     ]
 }
 
 fn counts(names: &Names, model: &Model) -> Result<Vec<ArrayRef>> {
     let counts = &model.counts;
-    let states = |of: &[u32], dense: &[u32]| dense.iter().map(|&d| of[d as usize]).collect::<Vec<u32>>();
-    let mut columns = names.sources.columns(&states(&counts.source_states, &counts.sources))?;
-    columns.extend(names.targets.columns(&states(&counts.target_states, &counts.targets))?);
+    let states =
+        |of: &[u32], dense: &[u32]| dense.iter().map(|&d| of[d as usize]).collect::<Vec<u32>>();
+    let mut columns = names
+        .sources
+        .columns(&states(&counts.source_states, &counts.sources))?;
+    columns.extend(
+        names
+            .targets
+            .columns(&states(&counts.target_states, &counts.targets))?,
+    );
     columns.push(match &counts.values {
         Values::Counts(v) => Arc::new(UInt64Array::from(v.clone())),
         Values::Weights(v) => Arc::new(Float64Array::from(v.clone())),

@@ -64,12 +64,27 @@ fn changed(lake: &Lake, changes: &[(&str, &str)]) {
 fn help_and_schema_are_a_contract() {
     let lake = Lake::new();
     let mut text = String::new();
-    for command in [&["--help"][..], &["run", "--help"], &["check", "--help"], &["plan", "--help"], &["explain", "--help"]] {
-        text += &format!("$ gyre {}\n{}\n", command.join(" "), lake.gyre(command).well().out);
+    for command in [
+        &["--help"][..],
+        &["run", "--help"],
+        &["check", "--help"],
+        &["plan", "--help"],
+        &["explain", "--help"],
+    ] {
+        text += &format!(
+            "$ gyre {}\n{}\n",
+            command.join(" "),
+            lake.gyre(command).well().out
+        );
     }
     insta::assert_snapshot!("help", text);
     insta::assert_snapshot!("schema", lake.gyre(&["schema"]).well().out);
-    assert!(lake.gyre(&["completions", "bash"]).well().out.contains("_gyre()"));
+    assert!(
+        lake.gyre(&["completions", "bash"])
+            .well()
+            .out
+            .contains("_gyre()")
+    );
     assert!(lake.gyre(&["man"]).well().out.contains(".TH gyre 1"));
     assert_eq!(lake.gyre(&["rum"]).code, Some(2));
 }
@@ -78,19 +93,41 @@ fn help_and_schema_are_a_contract() {
 fn a_run_writes_its_tables_and_a_second_one_has_nothing_to_do() {
     let lake = Lake::new();
     let ran = small_pipeline(&lake).gyre(&["run", "p.toml"]).well();
-    assert!(ran.out.contains("small: 597 transitions in 600 rows"), "{}", ran.out);
+    assert!(
+        ran.out.contains("small: 597 transitions in 600 rows"),
+        "{}",
+        ran.out
+    );
     assert_eq!(ran.err, "");
     let mut columns = String::new();
     for table in TABLES {
-        assert_eq!(std::fs::metadata(lake.path(&format!("out/{table}/_SUCCESS"))).expect("_SUCCESS").len(), 0);
+        assert_eq!(
+            std::fs::metadata(lake.path(&format!("out/{table}/_SUCCESS")))
+                .expect("_SUCCESS")
+                .len(),
+            0
+        );
         let rows = lake.read(table);
         columns += &format!("{table}\n");
         for field in rows.0.schema().fields() {
-            columns += &format!("  {} {}{}\n", field.name(), field.data_type(), if field.is_nullable() { " null" } else { "" });
+            columns += &format!(
+                "  {} {}{}\n",
+                field.name(),
+                field.data_type(),
+                if field.is_nullable() { " null" } else { "" }
+            );
         }
     }
     insta::assert_snapshot!("tables", columns);
-    let mut beside: Vec<_> = std::fs::read_dir(lake.path("out")).expect("out").map(|e| e.expect("an entry").file_name().into_string().expect("a name")).collect();
+    let mut beside: Vec<_> = std::fs::read_dir(lake.path("out"))
+        .expect("out")
+        .map(|e| {
+            e.expect("an entry")
+                .file_name()
+                .into_string()
+                .expect("a name")
+        })
+        .collect();
     beside.sort();
     let mut expected: Vec<&str> = TABLES.to_vec();
     expected.extend(["current.json", "runs"]);
@@ -101,11 +138,26 @@ fn a_run_writes_its_tables_and_a_second_one_has_nothing_to_do() {
     assert_eq!(again.out, "Nothing to do.\n");
     let before = lake.tables();
     for threads in ["1", "2", "3"] {
-        lake.gyre(&["run", "p.toml", "--force", "--threads", threads]).well();
-        assert!(lake.tables() == before, "bytes differ with {threads} threads");
+        lake.gyre(&["run", "p.toml", "--force", "--threads", threads])
+            .well();
+        assert!(
+            lake.tables() == before,
+            "bytes differ with {threads} threads"
+        );
     }
-    lake.gyre(&["run", "p.toml", "--seed", "5", "--set", "fit.dbmr.rank=[2, 3]"]).well();
-    assert_eq!(lake.read("fits").texts("fit"), ["dbmr_r2", "dbmr_r3", "svd"]);
+    lake.gyre(&[
+        "run",
+        "p.toml",
+        "--seed",
+        "5",
+        "--set",
+        "fit.dbmr.rank=[2, 3]",
+    ])
+    .well();
+    assert_eq!(
+        lake.read("fits").texts("fit"),
+        ["dbmr_r2", "dbmr_r3", "svd"]
+    );
 }
 
 #[test]
@@ -115,17 +167,33 @@ fn fits_are_right_on_a_small_chain() {
     let sources = lake.read("sources");
     for fit in ["dbmr", "svd"] {
         let sets = sources.integers(&format!("{fit}_affiliation"));
-        assert_eq!([sets[0], sets[0], sets[3], sets[3]], [sets[1], sets[2], sets[4], sets[5]], "{fit}");
+        assert_eq!(
+            [sets[0], sets[0], sets[3], sets[3]],
+            [sets[1], sets[2], sets[4], sets[5]],
+            "{fit}"
+        );
         assert_ne!(sets[0], sets[3]);
     }
     let fits = lake.read("fits");
-    for (ll, reference) in fits.floats("log_likelihood").iter().zip(fits.floats("reference_log_likelihood")) {
+    for (ll, reference) in fits
+        .floats("log_likelihood")
+        .iter()
+        .zip(fits.floats("reference_log_likelihood"))
+    {
         assert!(*ll < reference);
     }
-    assert!(fits.floats("frobenius_error").iter().zip(fits.floats("bound")).all(|(e, b)| *e <= b));
+    assert!(
+        fits.floats("frobenius_error")
+            .iter()
+            .zip(fits.floats("bound"))
+            .all(|(e, b)| *e <= b)
+    );
     let latent = lake.read("latent");
     let sum: f64 = latent.floats("probability").iter().sum();
-    assert!((sum - 4.0).abs() < 1e-12, "two fits of two latent states: {sum}");
+    assert!(
+        (sum - 4.0).abs() < 1e-12,
+        "two fits of two latent states: {sum}"
+    );
     let counts: i64 = lake.read("counts").integers("count").iter().sum();
     assert_eq!(counts, 597);
     let spectrum = lake.read("spectrum");
@@ -136,22 +204,44 @@ fn fits_are_right_on_a_small_chain() {
 fn check_plan_and_explain_run_nothing() {
     let lake = Lake::new();
     small_pipeline(&lake);
-    assert_eq!(lake.gyre(&["check", "p.toml"]).well().out, "p.toml is valid: 1 tables, 2 fits a model\n");
+    assert_eq!(
+        lake.gyre(&["check", "p.toml"]).well().out,
+        "p.toml is valid: 1 tables, 2 fits a model\n"
+    );
     let plan = lake.gyre(&["plan", "p.toml"]).well().out;
-    assert!(plan.contains("trajectories by id in the order of t: states state; lag 1 (sliding)"), "{plan}");
-    let json: serde_json::Value = serde_json::from_str(&lake.gyre(&["plan", "p.toml", "--json"]).well().out).expect("JSON");
+    assert!(
+        plan.contains("trajectories by id in the order of t: states state; lag 1 (sliding)"),
+        "{plan}"
+    );
+    let json: serde_json::Value =
+        serde_json::from_str(&lake.gyre(&["plan", "p.toml", "--json"]).well().out).expect("JSON");
     assert_eq!(json["fit"][0]["parameters"]["restarts"], 20);
     assert_eq!(json["read"][0]["files"], 1);
-    let explained = lake.gyre(&["explain", "p.toml", "--set", "transitions.sql=SELECT * FROM rows WHERE id < $top", "--set", "transitions.parameters.top=2"]);
+    let explained = lake.gyre(&[
+        "explain",
+        "p.toml",
+        "--set",
+        "transitions.sql=SELECT * FROM rows WHERE id < $top",
+        "--set",
+        "transitions.parameters.top=2",
+    ]);
     let explained = explained.well().out;
-    assert!(explained.contains("$top = 2") && explained.contains("DataSourceExec") && explained.contains("id < 2") || explained.contains("id@0 < 2"), "{explained}");
+    assert!(
+        explained.contains("$top = 2")
+            && explained.contains("DataSourceExec")
+            && explained.contains("id < 2")
+            || explained.contains("id@0 < 2"),
+        "{explained}"
+    );
     assert!(!lake.path("out").exists());
 }
 
 #[test]
 fn logs_go_to_stderr_as_json_when_asked() {
     let lake = Lake::new();
-    let ran = small_pipeline(&lake).gyre(&["run", "p.toml", "-v", "--log-format", "json"]).well();
+    let ran = small_pipeline(&lake)
+        .gyre(&["run", "p.toml", "-v", "--log-format", "json"])
+        .well();
     let stages: Vec<String> = ran
         .err
         .lines()
@@ -168,43 +258,145 @@ fn mistakes_are_named() {
     let lake = Lake::new();
     small_pipeline(&lake);
     let nan = Float64Array::from(vec![0.5, f64::NAN, 1.5, 9.0]);
-    lake.table("points.parquet", vec![("t", integers(0..4)), ("x", Arc::new(nan))]);
-    lake.table("one.parquet", vec![("id", integers([1, 1, 1])), ("t", integers(0..3)), ("state", integers([7, 7, 7]))]);
-    lake.table("twice.parquet", vec![("id", integers([1, 1, 4, 4])), ("t", integers([0, 1, 5, 5])), ("state", integers([1, 2, 3, 4]))]);
-    lake.table("empty.parquet", vec![("id", integers([])), ("t", integers([])), ("state", integers([]))]);
+    lake.table(
+        "points.parquet",
+        vec![("t", integers(0..4)), ("x", Arc::new(nan))],
+    );
+    lake.table(
+        "one.parquet",
+        vec![
+            ("id", integers([1, 1, 1])),
+            ("t", integers(0..3)),
+            ("state", integers([7, 7, 7])),
+        ],
+    );
+    lake.table(
+        "twice.parquet",
+        vec![
+            ("id", integers([1, 1, 4, 4])),
+            ("t", integers([0, 1, 5, 5])),
+            ("state", integers([1, 2, 3, 4])),
+        ],
+    );
+    lake.table(
+        "empty.parquet",
+        vec![
+            ("id", integers([])),
+            ("t", integers([])),
+            ("state", integers([])),
+        ],
+    );
     lake.file("text.parquet", "this is no Parquet");
     let whole = std::fs::read(lake.path("rows.parquet")).expect("a table");
-    std::fs::write(lake.path("truncated.parquet"), &whole[..whole.len() / 2]).expect("half a table");
+    std::fs::write(lake.path("truncated.parquet"), &whole[..whole.len() / 2])
+        .expect("half a table");
     lake.file("folder", "a file where a folder should be");
     let cases: &[(&[(&str, &str)], i32, &str)] = &[
-        (&[("lag = 1", "lagg = 1")], 2, "p.toml:14: unknown key `transitions.lagg`; did you mean `lag`?"),
-        (&[("rows.parquet", "gone.parquet")], 1, "table `rows`: no file or folder at gone.parquet"),
-        (&[("rows.parquet", "truncated.parquet")], 1, "truncated.parquet is no readable parquet file"),
-        (&[("rows.parquet", "text.parquet")], 1, "text.parquet is no readable parquet file"),
-        (&[("rows.parquet", "empty.parquet")], 1, "the SQL of [transitions] gives no rows"),
-        (&[("FROM rows", "FROM row")], 2, "p.toml: the SQL of [transitions] cannot be planned"),
-        (&[("SELECT *", "DROP TABLE rows; SELECT *")], 2, "p.toml: the SQL of [transitions] cannot be planned"),
-        (&[("state = \"state\"", "state = \"stat\"")], 2, "`transitions.state` names the column `stat`, which the SQL does not give; did you mean `state`?"),
-        (&[("SELECT *", "SELECT id, state, CAST(t AS VARCHAR) AS t")], 2, "`transitions.time` names the column `t`, which is Utf8"),
-        (&[("SELECT *", "SELECT id, state, CAST(t AS DOUBLE) AS t")], 2, "lag 1 wants exact time differences, but `t` is Float64"),
-        (&[("lag = 1", "lag = \"1d\"")], 2, "lag 1d is a duration, but `t` is Int64"),
-        (&[("lag = 1", "lag = 500")], 1, "no transition was found in 600 rows"),
-        (&[("rank = 2", "rank = 7")], 1, "fit `dbmr`: rank 7 is larger than the number of states (6 sources, 6 targets)"),
-        (&[("rows.parquet", "one.parquet")], 1, "rank 2 is larger than the number of states (1 sources, 1 targets)"),
-        (&[("rows.parquet", "twice.parquet")], 1, "trajectory 4 has two rows at t = 5"),
-        (&[("SELECT *", "SELECT id, t, state AS count"), ("\"state\"", "\"count\"")], 2, "count"),
+        (
+            &[("lag = 1", "lagg = 1")],
+            2,
+            "p.toml:14: unknown key `transitions.lagg`; did you mean `lag`?",
+        ),
+        (
+            &[("rows.parquet", "gone.parquet")],
+            1,
+            "table `rows`: no file or folder at gone.parquet",
+        ),
+        (
+            &[("rows.parquet", "truncated.parquet")],
+            1,
+            "truncated.parquet is no readable parquet file",
+        ),
+        (
+            &[("rows.parquet", "text.parquet")],
+            1,
+            "text.parquet is no readable parquet file",
+        ),
+        (
+            &[("rows.parquet", "empty.parquet")],
+            1,
+            "the SQL of [transitions] gives no rows",
+        ),
+        (
+            &[("FROM rows", "FROM row")],
+            2,
+            "p.toml: the SQL of [transitions] cannot be planned",
+        ),
+        (
+            &[("SELECT *", "DROP TABLE rows; SELECT *")],
+            2,
+            "p.toml: the SQL of [transitions] cannot be planned",
+        ),
+        (
+            &[("state = \"state\"", "state = \"stat\"")],
+            2,
+            "`transitions.state` names the column `stat`, which the SQL does not give; did you mean `state`?",
+        ),
+        (
+            &[("SELECT *", "SELECT id, state, CAST(t AS VARCHAR) AS t")],
+            2,
+            "`transitions.time` names the column `t`, which is Utf8",
+        ),
+        (
+            &[("SELECT *", "SELECT id, state, CAST(t AS DOUBLE) AS t")],
+            2,
+            "lag 1 wants exact time differences, but `t` is Float64",
+        ),
+        (
+            &[("lag = 1", "lag = \"1d\"")],
+            2,
+            "lag 1d is a duration, but `t` is Int64",
+        ),
+        (
+            &[("lag = 1", "lag = 500")],
+            1,
+            "no transition was found in 600 rows",
+        ),
+        (
+            &[("rank = 2", "rank = 7")],
+            1,
+            "fit `dbmr`: rank 7 is larger than the number of states (6 sources, 6 targets)",
+        ),
+        (
+            &[("rows.parquet", "one.parquet")],
+            1,
+            "rank 2 is larger than the number of states (1 sources, 1 targets)",
+        ),
+        (
+            &[("rows.parquet", "twice.parquet")],
+            1,
+            "trajectory 4 has two rows at t = 5",
+        ),
+        (
+            &[
+                ("SELECT *", "SELECT id, t, state AS count"),
+                ("\"state\"", "\"count\""),
+            ],
+            2,
+            "count",
+        ),
         (
             &[
                 ("rows.parquet", "points.parquet"),
                 ("trajectory = \"id\"\n", ""),
                 ("state = \"state\"\n", ""),
-                ("lag = 1", "lag = 1\n[transitions.bins]\nx = { bounds = [0, 2], boxes = 2, outside = \"error\" }"),
+                (
+                    "lag = 1",
+                    "lag = 1\n[transitions.bins]\nx = { bounds = [0, 2], boxes = 2, outside = \"error\" }",
+                ),
             ],
             1,
             "`x` = 9 lies outside its bounds [0, 2]",
         ),
         (&[("${OUT:-out}", "folder/out")], 75, "folder/out"),
-        (&[("[[fit]]", "[[fit]]\nname = \"given\"\nmethod = \"given\"\naffiliation = \"t\"\n\n[[fit]]")], 1, "the given partition `t` puts state"),
+        (
+            &[(
+                "[[fit]]",
+                "[[fit]]\nname = \"given\"\nmethod = \"given\"\naffiliation = \"t\"\n\n[[fit]]",
+            )],
+            1,
+            "the given partition `t` puts state",
+        ),
     ];
     for (changes, code, message) in cases {
         changed(&lake, changes);
@@ -213,15 +405,39 @@ fn mistakes_are_named() {
     }
     changed(&lake, &[]);
     lake.gyre(&["run", "gone.toml"]).fails(2, "gone.toml");
-    lake.gyre(&["run", "p.toml", "--set", "fit.dbmr.rank=zero"]).fails(2, "--set fit.dbmr.rank");
+    lake.gyre(&["run", "p.toml", "--set", "fit.dbmr.rank=zero"])
+        .fails(2, "--set fit.dbmr.rank");
 }
 
 #[test]
 fn rows_that_are_no_state_are_counted_by_reason() {
     let lake = Lake::new();
-    let x = Float64Array::from(vec![Some(0.5), Some(1.5), Some(f64::NAN), Some(0.5), Some(2.0), None, Some(7.0), Some(1.0), Some(0.1)]);
-    let t = Int64Array::from(vec![Some(0), Some(1), Some(2), Some(3), Some(4), Some(5), Some(6), None, Some(8)]);
-    lake.table("points.parquet", vec![("t", Arc::new(t)), ("x", Arc::new(x))]);
+    let x = Float64Array::from(vec![
+        Some(0.5),
+        Some(1.5),
+        Some(f64::NAN),
+        Some(0.5),
+        Some(2.0),
+        None,
+        Some(7.0),
+        Some(1.0),
+        Some(0.1),
+    ]);
+    let t = Int64Array::from(vec![
+        Some(0),
+        Some(1),
+        Some(2),
+        Some(3),
+        Some(4),
+        Some(5),
+        Some(6),
+        None,
+        Some(8),
+    ]);
+    lake.table(
+        "points.parquet",
+        vec![("t", Arc::new(t)), ("x", Arc::new(x))],
+    );
     small_pipeline(&lake);
     changed(
         &lake,
@@ -229,18 +445,33 @@ fn rows_that_are_no_state_are_counted_by_reason() {
             ("rows.parquet", "points.parquet"),
             ("trajectory = \"id\"\n", ""),
             ("state = \"state\"\n", ""),
-            ("lag = 1", "lag = 1\n[transitions.bins]\nx = { bounds = [0, 2], boxes = 2 }"),
+            (
+                "lag = 1",
+                "lag = 1\n[transitions.bins]\nx = { bounds = [0, 2], boxes = 2 }",
+            ),
             ("rank = 2", "rank = 1"),
             ("rank = 2", "rank = 1"),
         ],
     );
     let ran = lake.gyre(&["run", "p.toml"]).well();
-    for reason in ["1 dropped: NaN coordinate", "1 dropped: null coordinate", "1 dropped: outside the bins", "1 dropped: null time"] {
+    for reason in [
+        "1 dropped: NaN coordinate",
+        "1 dropped: null coordinate",
+        "1 dropped: outside the bins",
+        "1 dropped: null time",
+    ] {
         assert!(ran.out.contains(reason), "{}", ran.out);
     }
     // Pairs at lag 1 with both ends in a box: 0.5 → 1.5 and 0.5 → 2.0, and 2.0 is in the last box.
     let counts = lake.read("counts");
-    assert_eq!((counts.floats("source_x"), counts.floats("target_x"), counts.integers("count")), (vec![0.5], vec![1.5], vec![2]));
+    assert_eq!(
+        (
+            counts.floats("source_x"),
+            counts.floats("target_x"),
+            counts.integers("count")
+        ),
+        (vec![0.5], vec![1.5], vec![2])
+    );
 }
 
 #[test]
@@ -249,7 +480,13 @@ fn one_failing_partition_does_not_stop_the_others() {
     small_pipeline(&lake);
     changed(
         &lake,
-        &[("SELECT *", "SELECT *, CASE WHEN id = 2 AND t > 1 THEN NULL WHEN id = 2 THEN 'small' ELSE 'large' END AS size"), ("lag = 1", "lag = 1\npartition_by = \"size\"")],
+        &[
+            (
+                "SELECT *",
+                "SELECT *, CASE WHEN id = 2 AND t > 1 THEN NULL WHEN id = 2 THEN 'small' ELSE 'large' END AS size",
+            ),
+            ("lag = 1", "lag = 1\npartition_by = \"size\""),
+        ],
     );
     let ran = lake.gyre(&["run", "p.toml"]);
     ran.fails(1, "size=small, lag 1");
@@ -266,14 +503,45 @@ fn lags_are_durations_on_timestamps_and_steps_on_rows() {
     // Days 0 1 2 4: at 1d two pairs, at 2d two pairs, at two steps two pairs.
     let days = TimestampSecondArray::from(vec![0, 86_400, 172_800, 345_600]);
     let state = StringArray::from(vec!["a", "b", "c", "d"]);
-    lake.table("rows.parquet", vec![("id", integers([1; 4])), ("t", Arc::new(days)), ("state", Arc::new(state))]);
-    changed(&lake, &[("lag = 1", "lag = [\"2d\", \"1d\", \"2 steps\"]"), ("rank = 2", "rank = 1"), ("rank = 2", "rank = 1")]);
+    lake.table(
+        "rows.parquet",
+        vec![
+            ("id", integers([1; 4])),
+            ("t", Arc::new(days)),
+            ("state", Arc::new(state)),
+        ],
+    );
+    changed(
+        &lake,
+        &[
+            ("lag = 1", "lag = [\"2d\", \"1d\", \"2 steps\"]"),
+            ("rank = 2", "rank = 1"),
+            ("rank = 2", "rank = 1"),
+        ],
+    );
     lake.gyre(&["run", "p.toml"]).well();
     let counts = lake.read("counts");
     let rows: Vec<String> = (0..counts.len())
-        .map(|at| format!("{} {}{}", counts.texts("lag")[at], counts.texts("source_state")[at], counts.texts("target_state")[at]))
+        .map(|at| {
+            format!(
+                "{} {}{}",
+                counts.texts("lag")[at],
+                counts.texts("source_state")[at],
+                counts.texts("target_state")[at]
+            )
+        })
         .collect();
-    assert_eq!(rows, ["1d ab", "1d bc", "2 steps ac", "2 steps bd", "2d ac", "2d cd"]);
+    assert_eq!(
+        rows,
+        [
+            "1d ab",
+            "1d bc",
+            "2 steps ac",
+            "2 steps bd",
+            "2d ac",
+            "2d cd"
+        ]
+    );
 }
 
 #[test]
@@ -283,27 +551,55 @@ fn a_given_partition_is_scored() {
     changed(
         &lake,
         &[
-            ("SELECT *", "SELECT *, CASE WHEN state < 3 THEN 'low' ELSE 'high' END AS side"),
-            ("[[fit]]", "[[fit]]\nname = \"side\"\nmethod = \"given\"\naffiliation = \"side\"\n\n[[fit]]"),
+            (
+                "SELECT *",
+                "SELECT *, CASE WHEN state < 3 THEN 'low' ELSE 'high' END AS side",
+            ),
+            (
+                "[[fit]]",
+                "[[fit]]\nname = \"side\"\nmethod = \"given\"\naffiliation = \"side\"\n\n[[fit]]",
+            ),
         ],
     );
     lake.gyre(&["run", "p.toml"]).well();
     // The sets are the labels in ascending order: high, low.
-    assert_eq!(lake.read("sources").integers("side_affiliation"), [1, 1, 1, 0, 0, 0]);
+    assert_eq!(
+        lake.read("sources").integers("side_affiliation"),
+        [1, 1, 1, 0, 0, 0]
+    );
     let fits = lake.read("fits");
     let ll = fits.floats("log_likelihood");
     assert_eq!(fits.texts("fit"), ["dbmr", "side", "svd"]);
-    assert!((ll[0] - ll[1]).abs() < 1e-9 * ll[0].abs(), "DBMR finds the sides: {ll:?}");
+    assert!(
+        (ll[0] - ll[1]).abs() < 1e-9 * ll[0].abs(),
+        "DBMR finds the sides: {ll:?}"
+    );
 }
 
 #[test]
 fn a_stopped_run_leaves_nothing() {
     let lake = Lake::new();
     small_pipeline(&lake);
-    changed(&lake, &[("SELECT * FROM rows", "SELECT trajectory AS id, time AS t, CAST(x * 50 AS BIGINT) AS state FROM double_gyre(200, 100, 1000)"), ("lag = 1", "lag = 40")]);
-    let mut run = lake.command(&["run", "p.toml"]).stderr(std::process::Stdio::piped()).spawn().expect("the program starts");
+    changed(
+        &lake,
+        &[
+            (
+                "SELECT * FROM rows",
+                "SELECT trajectory AS id, time AS t, CAST(x * 50 AS BIGINT) AS state FROM double_gyre(200, 100, 1000)",
+            ),
+            ("lag = 1", "lag = 40"),
+        ],
+    );
+    let mut run = lake
+        .command(&["run", "p.toml"])
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("the program starts");
     std::thread::sleep(Duration::from_millis(1500));
-    let interrupt = std::process::Command::new("kill").args(["-INT", &run.id().to_string()]).status().expect("kill");
+    let interrupt = std::process::Command::new("kill")
+        .args(["-INT", &run.id().to_string()])
+        .status()
+        .expect("kill");
     assert!(interrupt.success());
     let ended = run.wait().expect("an end");
     assert_eq!(ended.code(), Some(130));

@@ -18,8 +18,13 @@ fn rows(seed: u64, n: usize, states: i64) -> Vec<(i64, i64, i64, Option<i64>)> {
             if random.random_range(0..40) == 0 {
                 (id, t) = (id + random.random_range(1..3), random.random_range(-5..5));
             }
-            t += if random.random_range(0..10) == 0 { random.random_range(2..6) } else { 1 };
-            let state = (random.random_range(0..15) > 0).then(|| random.random_range(0..states).pow(2) / states);
+            t += if random.random_range(0..10) == 0 {
+                random.random_range(2..6)
+            } else {
+                1
+            };
+            let state = (random.random_range(0..15) > 0)
+                .then(|| random.random_range(0..states).pow(2) / states);
             (id % 3, id, t, state)
         })
         .collect()
@@ -27,9 +32,17 @@ fn rows(seed: u64, n: usize, states: i64) -> Vec<(i64, i64, i64, Option<i64>)> {
 
 fn columns(rows: &[(i64, i64, i64, Option<i64>)], named: bool) -> Vec<(&'static str, ArrayRef)> {
     let state: ArrayRef = if named {
-        Arc::new(rows.iter().map(|r| r.3.map(|s| format!("s{s}"))).collect::<StringArray>())
+        Arc::new(
+            rows.iter()
+                .map(|r| r.3.map(|s| format!("s{s}")))
+                .collect::<StringArray>(),
+        )
     } else {
-        Arc::new(rows.iter().map(|r| r.3.map(|s| s + if rows.len() % 2 == 0 { 0 } else { -3 })).collect::<Int64Array>())
+        Arc::new(
+            rows.iter()
+                .map(|r| r.3.map(|s| s + if rows.len() % 2 == 0 { 0 } else { -3 }))
+                .collect::<Int64Array>(),
+        )
     };
     vec![
         ("g", integers(rows.iter().map(|r| r.0))),
@@ -65,19 +78,37 @@ fn by_join(lake: &Lake) -> Vec<String> {
     let batches = runtime.block_on(async {
         let context = SessionContext::new();
         let path = lake.path("rows/").display().to_string() + "/";
-        context.register_parquet("rows", &path, ParquetReadOptions::default()).await.expect("the table");
+        context
+            .register_parquet("rows", &path, ParquetReadOptions::default())
+            .await
+            .expect("the table");
         let sql = "SELECT a.g, l.lag, a.state AS s, b.state AS t, count(*) AS n
                    FROM (VALUES (1), (3)) AS l(lag), rows a JOIN rows b ON a.id = b.id
                    WHERE b.t = a.t + l.lag AND a.state IS NOT NULL AND b.state IS NOT NULL
                    GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4";
-        context.sql(sql).await.expect("a plan").collect().await.expect("rows")
+        context
+            .sql(sql)
+            .await
+            .expect("a plan")
+            .collect()
+            .await
+            .expect("rows")
     });
-    batches.iter().flat_map(|b| (0..b.num_rows()).map(|at| gyre::count::describe(b.columns(), at)).collect::<Vec<_>>()).collect()
+    batches
+        .iter()
+        .flat_map(|b| {
+            (0..b.num_rows())
+                .map(|at| gyre::count::describe(b.columns(), at))
+                .collect::<Vec<_>>()
+        })
+        .collect()
 }
 
 fn by_gyre(lake: &Lake) -> Vec<String> {
     let counts = lake.read("counts").0;
-    (0..counts.num_rows()).map(|at| gyre::count::describe(counts.columns(), at)).collect()
+    (0..counts.num_rows())
+        .map(|at| gyre::count::describe(counts.columns(), at))
+        .collect()
 }
 
 fn agrees(rows: &[(i64, i64, i64, Option<i64>)], pieces: usize, named: bool, threads: &str) {
@@ -85,7 +116,9 @@ fn agrees(rows: &[(i64, i64, i64, Option<i64>)], pieces: usize, named: bool, thr
     for (at, piece) in rows.chunks(rows.len().div_ceil(pieces)).enumerate() {
         lake.table(&format!("rows/{at:03}.parquet"), columns(piece, named));
     }
-    lake.file("p.toml", PIPELINE).gyre(&["run", "p.toml", "--threads", threads]).well();
+    lake.file("p.toml", PIPELINE)
+        .gyre(&["run", "p.toml", "--threads", threads])
+        .well();
     let expected = by_join(&lake);
     assert!(expected.len() > 100);
     assert_eq!(by_gyre(&lake), expected);
@@ -111,7 +144,9 @@ fn trajectories_go_on_across_files_and_threads() {
         agrees(&ordered, pieces, pieces == 4, "4");
     }
     // One trajectory over many files.
-    let one: Vec<_> = (0..3000).map(|k| (0, 7, k + k / 100, Some((k * k + k / 11) % 17))).collect();
+    let one: Vec<_> = (0..3000)
+        .map(|k| (0, 7, k + k / 100, Some((k * k + k / 11) % 17)))
+        .collect();
     agrees(&one, 20, false, "3");
 }
 
@@ -125,10 +160,15 @@ fn hive_partitions_are_columns() {
         columns.remove(0);
         lake.table(&format!("rows/g={g}/part.parquet"), columns);
     }
-    lake.file("p.toml", PIPELINE).gyre(&["run", "p.toml"]).well();
+    lake.file("p.toml", PIPELINE)
+        .gyre(&["run", "p.toml"])
+        .well();
     let hive = by_gyre(&lake);
     let flat = Lake::new();
-    flat.table("rows/all.parquet", columns(&rows, true)).file("p.toml", PIPELINE).gyre(&["run", "p.toml"]).well();
+    flat.table("rows/all.parquet", columns(&rows, true))
+        .file("p.toml", PIPELINE)
+        .gyre(&["run", "p.toml"])
+        .well();
     assert_eq!(hive, by_gyre(&flat));
 }
 
@@ -154,17 +194,39 @@ restarts = 1
 fn pairs_count_rows_counts_or_weights() {
     let lake = Lake::new();
     let text = |v: Vec<Option<&str>>| Arc::new(StringArray::from(v)) as ArrayRef;
-    let a = text(vec![Some("x"), Some("x"), Some("y"), None, Some("x"), Some("y")]);
+    let a = text(vec![
+        Some("x"),
+        Some("x"),
+        Some("y"),
+        None,
+        Some("x"),
+        Some("y"),
+    ]);
     let b = integers([1, 1, 1, 1, 2, 1]);
-    let c = text(vec![Some("u"), Some("u"), Some("v"), Some("v"), Some("u"), None]);
+    let c = text(vec![
+        Some("u"),
+        Some("u"),
+        Some("v"),
+        Some("v"),
+        Some("u"),
+        None,
+    ]);
     let n = integers([3, 4, 0, 9, 5, 1]);
     let w: ArrayRef = Arc::new(Float64Array::from(vec![0.1, 0.2, 0.5, 1.0, f64::NAN, 1.0]));
-    lake.table("pairs.parquet", vec![("a", a), ("b", b), ("c", c), ("n", n), ("w", w)]);
+    lake.table(
+        "pairs.parquet",
+        vec![("a", a), ("b", b), ("c", c), ("n", n), ("w", w)],
+    );
     let count = |measure: &str| {
-        lake.file("p.toml", &PAIRS.replace("MEASURE", measure)).gyre(&["run", "p.toml"]).well();
+        lake.file("p.toml", &PAIRS.replace("MEASURE", measure))
+            .gyre(&["run", "p.toml"])
+            .well();
         by_gyre(&lake)
     };
     assert_eq!(count(""), ["(x, 1, u, 2)", "(x, 2, u, 1)", "(y, 1, v, 1)"]);
     assert_eq!(count("count = \"n\""), ["(x, 1, u, 7)", "(x, 2, u, 5)"]);
-    assert_eq!(count("weight = \"w\""), ["(x, 1, u, 0.30000000000000004)", "(y, 1, v, 0.5)"]);
+    assert_eq!(
+        count("weight = \"w\""),
+        ["(x, 1, u, 0.30000000000000004)", "(y, 1, v, 0.5)"]
+    );
 }

@@ -24,7 +24,11 @@ pub struct Ran {
 impl Ran {
     pub fn of(output: Output) -> Ran {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the program prints UTF-8");
-        Ran { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+        Ran {
+            code: output.status.code(),
+            out: text(output.stdout),
+            err: text(output.stderr),
+        }
     }
 
     /// The run, if it ended well.
@@ -38,14 +42,20 @@ impl Ran {
     #[track_caller]
     pub fn fails(&self, code: i32, message: &str) {
         assert_eq!(self.code, Some(code), "{}\n{}", self.out, self.err);
-        assert!(self.err.contains(message), "expected {message:?} in:\n{}", self.err);
+        assert!(
+            self.err.contains(message),
+            "expected {message:?} in:\n{}",
+            self.err
+        );
         assert!(!self.err.contains("panicked"), "{}", self.err);
     }
 }
 
 impl Lake {
     pub fn new() -> Lake {
-        Lake { folder: tempfile::tempdir().expect("a temporary folder") }
+        Lake {
+            folder: tempfile::tempdir().expect("a temporary folder"),
+        }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -54,10 +64,15 @@ impl Lake {
 
     /// Writes a table of columns as a Parquet file.
     pub fn table(&self, name: &str, columns: Vec<(&str, ArrayRef)>) -> &Lake {
-        let batch = RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(n, c)| (n, c, true))).expect("columns of one length");
+        let batch = RecordBatch::try_from_iter_with_nullable(
+            columns.into_iter().map(|(n, c)| (n, c, true)),
+        )
+        .expect("columns of one length");
         let path = self.path(name);
         std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder for the table");
-        let mut writer = ArrowWriter::try_new(File::create(path).expect("a file"), batch.schema(), None).expect("a writer");
+        let mut writer =
+            ArrowWriter::try_new(File::create(path).expect("a file"), batch.schema(), None)
+                .expect("a writer");
         writer.write(&batch).expect("rows are written");
         writer.close().expect("the file is closed");
         self
@@ -71,12 +86,19 @@ impl Lake {
     /// The program in this folder.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(assert_cmd::cargo::cargo_bin!("gyre"));
-        command.args(arguments).current_dir(self.folder.path()).env_remove("OUT");
+        command
+            .args(arguments)
+            .current_dir(self.folder.path())
+            .env_remove("OUT");
         command
     }
 
     pub fn gyre(&self, arguments: &[&str]) -> Ran {
-        Ran::of(self.command(arguments).output().expect("the program starts"))
+        Ran::of(
+            self.command(arguments)
+                .output()
+                .expect("the program starts"),
+        )
     }
 
     /// One table of the output `out`.
@@ -86,11 +108,20 @@ impl Lake {
 
     /// Every table of the output as bytes.
     pub fn tables(&self) -> Vec<(String, Vec<u8>)> {
-        TABLES.map(|t| (t.to_string(), std::fs::read(self.path(&format!("out/{t}/part-0.parquet"))).expect("a table"))).to_vec()
+        TABLES
+            .map(|t| {
+                (
+                    t.to_string(),
+                    std::fs::read(self.path(&format!("out/{t}/part-0.parquet"))).expect("a table"),
+                )
+            })
+            .to_vec()
     }
 }
 
-pub const TABLES: [&str; 8] = ["coarse", "counts", "fits", "latent", "restarts", "sources", "spectrum", "targets"];
+pub const TABLES: [&str; 8] = [
+    "coarse", "counts", "fits", "latent", "restarts", "sources", "spectrum", "targets",
+];
 
 /// The rows of a table.
 pub struct Rows(pub RecordBatch);
@@ -98,7 +129,10 @@ pub struct Rows(pub RecordBatch);
 impl Rows {
     pub fn open(path: &Path) -> Rows {
         let file = File::open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        let reader = ParquetRecordBatchReaderBuilder::try_new(file).expect("a Parquet file").build().expect("a reader");
+        let reader = ParquetRecordBatchReaderBuilder::try_new(file)
+            .expect("a Parquet file")
+            .build()
+            .expect("a reader");
         let schema = arrow::record_batch::RecordBatchReader::schema(&reader);
         let batches: Vec<RecordBatch> = reader.collect::<Result<_, _>>().expect("rows");
         Rows(concat_batches(&schema, &batches).expect("one schema"))
@@ -109,12 +143,18 @@ impl Rows {
     }
 
     pub fn column(&self, name: &str) -> &ArrayRef {
-        self.0.column_by_name(name).unwrap_or_else(|| panic!("no column {name} in {:?}", self.0.schema()))
+        self.0
+            .column_by_name(name)
+            .unwrap_or_else(|| panic!("no column {name} in {:?}", self.0.schema()))
     }
 
     pub fn texts(&self, name: &str) -> Vec<String> {
         let column = cast(self.column(name), &DataType::Utf8).expect("text");
-        column.as_string::<i32>().iter().map(|v| v.unwrap_or("null").to_string()).collect()
+        column
+            .as_string::<i32>()
+            .iter()
+            .map(|v| v.unwrap_or("null").to_string())
+            .collect()
     }
 
     pub fn integers(&self, name: &str) -> Vec<i64> {

@@ -26,10 +26,25 @@ fn other_programs_read_the_tables() {
     let lake = Lake::new();
     crate::cli::small_pipeline(&lake);
     lake.gyre(&["run", "p.toml"]).well();
-    let ran = Ran::of(Command::new(python).args(["-c", SCRIPT]).arg(lake.path("out")).output().expect("Python starts")).well();
+    let ran = Ran::of(
+        Command::new(python)
+            .args(["-c", SCRIPT])
+            .arg(lake.path("out"))
+            .output()
+            .expect("Python starts"),
+    )
+    .well();
     for table in crate::lake::TABLES {
         let n = lake.read(table).len();
-        assert!(ran.out.contains(&format!("{table} {n} {n} {n}\n")), "{}", ran.out);
+        assert!(
+            ran.out.contains(&format!("{table} {n} {n} {n}\n")),
+            "{}",
+            ran.out
+        );
     }
-    assert!(ran.out.contains("lag 1 total 597 width 2 p 1.0"), "{}", ran.out);
+    assert!(
+        ran.out.contains("lag 1 total 597 width 2 p 1.0"),
+        "{}",
+        ran.out
+    );
 }
