@@ -165,6 +165,14 @@ fn merge_labels(all: &mut Labels, own: &Labels, map: &Renumbering) -> Result<()>
     Ok(())
 }
 
+/// What one partition and lag has gathered: pairs that each weigh one, or pairs with counts or the bits of weights.
+struct Slot {
+    /// Place among all matrices.
+    at: usize,
+    tally: Tally,
+    entries: Vec<(u64, u64)>,
+}
+
 /// Replaces numbers by order of appearance with numbers by order of keys, and builds the matrices.
 fn number(layout: &Layout, all: Worker, n_partitions: usize) -> Result<Counted> {
     let n_lags = layout.n_lags();
@@ -227,63 +235,68 @@ fn number(layout: &Layout, all: Worker, n_partitions: usize) -> Result<Counted> 
             ..
         }
     );
-    let mut slots: Vec<(usize, Tally, Vec<(u64, u64)>)> = Vec::new();
     let mut entries = all.measured.into_iter();
+    let mut slots: Vec<Slot> = Vec::new();
     for (slot, tally) in all.tallies.by_slot.into_iter().enumerate() {
         let rank = partition_rank.get(slot / n_lags).map_or(0, |&r| r as usize);
-        slots.push((
-            rank * n_lags + slot % n_lags,
+        let at = rank * n_lags + slot % n_lags;
+        let entries = if measured { entries.next() } else { None };
+        slots.push(Slot {
+            at,
             tally,
-            if measured {
-                entries.next().unwrap_or_default()
-            } else {
-                Vec::new()
-            },
-        ));
+            entries: entries.unwrap_or_default(),
+        });
     }
-    slots.sort_unstable_by_key(|s| s.0);
+    slots.sort_unstable_by_key(|slot| slot.at);
     let source = |s: u32| renumber(&source_rank, s);
     let target = |t: u32| renumber(&target_rank, t);
     let counts: Vec<Counts> = slots
         .into_par_iter()
-        .map(|(slot, mut tally, mut entries)| {
-            let (pairs, values) = if measured {
-                for entry in &mut entries {
-                    let (s, t) = unpack(entry.0);
-                    entry.0 = pack(source(s), target(t));
-                }
-                if weighted {
-                    let (pairs, weights) = sum_weights(
-                        entries
-                            .into_iter()
-                            .map(|(pair, bits)| (pair, f64::from_bits(bits)))
-                            .collect(),
-                    );
-                    (pairs, Values::Weights(weights))
+        .map(
+            |Slot {
+                 at: slot,
+                 mut tally,
+                 mut entries,
+             }| {
+                let (pairs, values) = if measured {
+                    for entry in &mut entries {
+                        let (s, t) = unpack(entry.0);
+                        entry.0 = pack(source(s), target(t));
+                    }
+                    if weighted {
+                        let (pairs, weights) = sum_weights(
+                            entries
+                                .into_iter()
+                                .map(|(pair, bits)| (pair, f64::from_bits(bits)))
+                                .collect(),
+                        );
+                        (pairs, Values::Weights(weights))
+                    } else {
+                        let (pairs, counts) = sum_counts(entries)?;
+                        (pairs, Values::Counts(counts))
+                    }
                 } else {
-                    let (pairs, counts) = sum_counts(entries)?;
+                    if source_rank.is_some() || target_rank.is_some() {
+                        tally.renumber(source, target);
+                    }
+                    let (pairs, counts) = tally.finish();
                     (pairs, Values::Counts(counts))
-                }
-            } else {
-                if source_rank.is_some() || target_rank.is_some() {
-                    tally.renumber(source, target);
-                }
-                let (pairs, counts) = tally.finish();
-                (pairs, Values::Counts(counts))
-            };
-            let mut counts = Counts::new(slot / n_lags, slot % n_lags, &pairs, values);
-            let partition = counts.partition as u32;
-            let label = |of: &hashbrown::HashMap<u64, u32>| {
-                let label = |&state: &u32| of.get(&pack(partition, state)).copied().ok_or(state);
-                counts
-                    .source_states
-                    .iter()
-                    .map(label)
-                    .collect::<Result<Vec<u32>, u32>>()
-            };
-            counts.given = given.iter().map(label).collect();
-            Ok(counts)
-        })
+                };
+                let mut counts = Counts::new(slot / n_lags, slot % n_lags, &pairs, values);
+                let partition = counts.partition as u32;
+                let label = |of: &hashbrown::HashMap<u64, u32>| {
+                    let label =
+                        |&state: &u32| of.get(&pack(partition, state)).copied().ok_or(state);
+                    counts
+                        .source_states
+                        .iter()
+                        .map(label)
+                        .collect::<Result<Vec<u32>, u32>>()
+                };
+                counts.given = given.iter().map(label).collect();
+                Ok(counts)
+            },
+        )
         .collect::<Result<_>>()?;
 
     if !measured {

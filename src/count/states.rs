@@ -157,9 +157,9 @@ impl States {
                     }
                     if key.data_type().is_floating() {
                         let nan = nan_rows(key)?;
-                        for at in 0..nan.len() {
-                            bad[at] |= nan.value(at);
-                        }
+                        bad.iter_mut()
+                            .enumerate()
+                            .for_each(|(at, bad)| *bad |= nan.value(at));
                         dropped.add("NaN state", nan.true_count() as u64);
                     }
                     arrays.push(Arc::clone(key));

@@ -94,7 +94,7 @@ impl Walker {
                         }
                         if times[j].wrapping_sub(times[i]) as u64 == ticks as u64 {
                             let since = times[i].wrapping_sub(self.start) as u64;
-                            if !self.strided || since % ticks as u64 == 0 {
+                            if !self.strided || since.is_multiple_of(ticks as u64) {
                                 emit(lag, states[i], states[j]);
                             }
                             i += 1;

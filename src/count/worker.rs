@@ -215,7 +215,7 @@ impl Worker {
             .ids(state_columns, &mut self.dropped, &mut states)?;
 
         let ranges = if n_group == 0 {
-            vec![0..rows]
+            std::iter::once(0..rows).collect()
         } else {
             partition(&columns[..n_group]).map_err(bug)?.ranges()
         };
@@ -280,7 +280,7 @@ impl Worker {
             return Ok(());
         }
         let ranges = if n_partition == 0 {
-            vec![0..rows]
+            std::iter::once(0..rows).collect()
         } else {
             partition(&columns[..n_partition]).map_err(bug)?.ranges()
         };
