@@ -252,6 +252,9 @@ fn logs_go_to_stderr_as_json_when_asked() {
     assert_eq!(stages, ["count", "fit", "write"]);
 }
 
+/// What is changed in the small pipeline, and the exit code and message that follow.
+type Mistake = (&'static [(&'static str, &'static str)], i32, &'static str);
+
 /// Each mistake in the pipeline or the data ends with one sentence that names the culprit, the right code and no output.
 #[test]
 fn mistakes_are_named() {
@@ -291,7 +294,7 @@ fn mistakes_are_named() {
     std::fs::write(lake.path("truncated.parquet"), &whole[..whole.len() / 2])
         .expect("half a table");
     lake.file("folder", "a file where a folder should be");
-    let cases: &[(&[(&str, &str)], i32, &str)] = &[
+    let cases: &[Mistake] = &[
         (
             &[("lag = 1", "lagg = 1")],
             2,

@@ -40,7 +40,9 @@ fn columns(rows: &[(i64, i64, i64, Option<i64>)], named: bool) -> Vec<(&'static 
     } else {
         Arc::new(
             rows.iter()
-                .map(|r| r.3.map(|s| s + if rows.len() % 2 == 0 { 0 } else { -3 }))
+                .map(|r| {
+                    r.3.map(|s| s + if rows.len().is_multiple_of(2) { 0 } else { -3 })
+                })
                 .collect::<Int64Array>(),
         )
     };
