@@ -7,7 +7,7 @@ use gyre::cli::{self, Cli, Command, LogFormat, Logging, Pipeline};
 use gyre::error::{Error, Kind, Result};
 use gyre::plan::{Plan, plan};
 use gyre::read::{self, Lake, Resources};
-use gyre::run::{self, Outcome};
+use gyre::run::{self, Options, Outcome};
 use gyre::spec::{self, Spec};
 use gyre::summary::Summary;
 use gyre::write::Output;
@@ -97,19 +97,24 @@ fn execute(cli: Cli) -> Result<Done> {
         Command::Run(args) => with_plan(&args.pipeline, async |lake, plan, frame, threads| {
             let bars = Arc::new(Bars::new(!logging.quiet));
             let plan = Arc::new(plan);
+            let output = Output::open(&plan.output)?;
+            let options = Options {
+                threads,
+                force: args.force,
+            };
             let running = run::run(
                 Arc::clone(&plan),
                 &lake,
                 frame,
-                threads,
-                args.force,
+                &output,
+                &options,
                 bars.clone(),
             );
             let outcome = tokio::select! {
                 outcome = running => outcome,
                 () = terminal::stop_signal(&bars) => {
                     bars.finish();
-                    Output::open(&plan.output)?.clear_staging().await?;
+                    output.clear_staging().await?;
                     return Err(Error::new(Kind::Cancelled, "stopped; the output is as it was before"));
                 }
             };

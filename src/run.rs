@@ -39,17 +39,25 @@ pub enum Outcome {
     Done(Box<RunRecord>),
 }
 
-/// Runs a plan: `frame` is its query. `force` runs it even if the output is up to date.
+/// What a run is told beside its plan.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// For the record: results do not depend on it.
+    pub threads: usize,
+    /// Run even if the output is up to date.
+    pub force: bool,
+}
+
+/// Runs a plan: `frame` is its query.
 pub async fn run(
     plan: Arc<Plan>,
     lake: &Lake,
     frame: DataFrame,
-    threads: usize,
-    force: bool,
+    output: &Output,
+    options: &Options,
     progress: Arc<dyn Progress>,
 ) -> Result<Outcome> {
-    let output = Output::open(&plan.output)?;
-    if !force
+    if !options.force
         && output
             .current()
             .await?
@@ -90,7 +98,7 @@ pub async fn run(
 
     progress.stage("write", None);
     output.clear_staging().await?;
-    let staged = write::stage(&output, &id, &fitted.names, &fitted.models).await;
+    let staged = write::stage(output, &id, &fitted.names, &fitted.models).await;
     let tables = match staged {
         Ok(tables) => tables,
         Err(e) => {
@@ -121,7 +129,7 @@ pub async fn run(
         pipeline: plan.name.clone(),
         plan: plan.hash.clone(),
         seed: plan.seed,
-        threads,
+        threads: options.threads,
         started: started.to_string(),
         finished: jiff::Timestamp::now().to_string(),
         seconds,

@@ -1,7 +1,7 @@
 //! The output as a whole: staging, promotion, the pointer to the current result, the run records.
 //!
-//! Tables lie in `<output>/<table>/part-0.parquet` beside an empty `_SUCCESS`. A run writes to `<output>/.staging/<run>/`, moves each
-//! file over the one it replaces, and last writes `current.json`. Until a table's `_SUCCESS` is back it is being replaced.
+//! Tables lie in `<output>/<table>/part-0.parquet` beside an empty `_SUCCESS`. A run writes to `<output>/.staging/<run>/`, then takes
+//! the `_SUCCESS`es away, moves each file over the one it replaces, writes `current.json`, and puts the `_SUCCESS`es back.
 
 use crate::error::{Error, Kind, Result};
 use futures::TryStreamExt;
@@ -151,18 +151,23 @@ impl Output {
     }
 
     /// Puts the staged tables in the place of the old ones.
+    ///
+    /// From the first step to the last some `_SUCCESS` is missing, so a promotion that was cut short is never taken for a result.
     pub async fn promote(&self, run: &str, current: &Current) -> Result<()> {
-        for table in current.tables.keys() {
-            let success = self.at(&[table, SUCCESS]);
-            self.delete(&success).await?;
-            let (from, to) = (self.staged(run, table), self.at(&[table, PART]));
-            self.store
-                .rename(&from, &to)
-                .await
-                .map_err(|e| self.failed(&to, "put in place", e))?;
-            self.put(&success, Vec::new()).await?;
+        let tables: Vec<&str> = current.tables.keys().map(String::as_str).collect();
+        for table in &tables {
+            self.delete(&self.at(&[table, SUCCESS])).await?;
         }
-        self.put(&self.at(&[CURRENT]), json(current)?).await
+        for table in &tables {
+            let (from, to) = (self.staged(run, table), self.at(&[table, PART]));
+            let renamed = self.store.rename(&from, &to).await;
+            renamed.map_err(|e| self.failed(&to, "put in place", e))?;
+        }
+        self.put(&self.at(&[CURRENT]), json(current)?).await?;
+        for table in &tables {
+            self.put(&self.at(&[table, SUCCESS]), Vec::new()).await?;
+        }
+        Ok(())
     }
 
     /// Writes the record of a run beside the tables.

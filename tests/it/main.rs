@@ -5,6 +5,7 @@
 //! - `papers`: figures of the papers, each with its citation
 //! - `pipelines`: the pipelines and commands that the README shows
 //! - `readers`: the tables as DuckDB, Polars and pandas read them
+//! - `stores`: faults of the object store at every call
 //! - `lake`: makes small lakes and runs the program on them
 //! - `worlds`: small Markov worlds with known answers
 
@@ -14,4 +15,5 @@ mod lake;
 mod papers;
 mod pipelines;
 mod readers;
+mod stores;
 mod worlds;

@@ -1,0 +1,213 @@
+//! A plan as text for people and as JSON for programs.
+
+use super::{Plan, PlannedFit, PlannedMethod};
+use crate::count::{Evidence, Measure, StateColumns};
+use crate::read::Table;
+use crate::spec::{self, Lag};
+use arrow::datatypes::Field;
+use serde_json::{Value, json};
+use std::fmt;
+
+impl Plan {
+    pub fn to_json(&self) -> Value {
+        let names = |fields: &[Field]| {
+            fields
+                .iter()
+                .map(|f| json!({"name": f.name(), "type": f.data_type().to_string()}))
+                .collect::<Vec<_>>()
+        };
+        let state = |s: &StateColumns| {
+            let bins = s
+                .bins
+                .iter()
+                .map(|(name, b)| json!({"name": name, "bins": b}));
+            names(&s.keys).into_iter().chain(bins).collect::<Vec<_>>()
+        };
+        let count = match &self.layout.evidence {
+            Evidence::Trajectories {
+                trajectory,
+                time,
+                state: s,
+                strided,
+                ..
+            } => json!({
+                "kind": "trajectories",
+                "trajectory": names(trajectory),
+                "time": names(std::slice::from_ref(time))[0],
+                "state": state(s),
+                "lags": self.lags,
+                "window": if *strided { "strided" } else { "sliding" },
+            }),
+            Evidence::Pairs {
+                source,
+                target,
+                measure,
+            } => json!({
+                "kind": "pairs",
+                "source": state(source),
+                "target": state(target),
+                "measure": match measure {
+                    Measure::One => json!("one a row"),
+                    Measure::Count(f) => json!({"count": f.name()}),
+                    Measure::Weight(f) => json!({"weight": f.name()}),
+                },
+            }),
+        };
+        let fit = |f: &PlannedFit| {
+            let parameters = match &f.method {
+                PlannedMethod::Dbmr(p) => {
+                    json!({"rank": p.rank, "restarts": p.restarts, "max_iterations": p.max_iterations, "tolerance": p.tolerance})
+                }
+                PlannedMethod::Svd(p) => {
+                    json!({"rank": p.rank, "restarts": p.restarts, "max_iterations": p.max_iterations, "tolerance": p.tolerance})
+                }
+                PlannedMethod::Given(at) => json!({"affiliation": self.layout.given[*at].name()}),
+            };
+            json!({"name": f.name, "method": f.method_name(), "parameters": parameters})
+        };
+        let table = |t: &Table| {
+            json!({
+                "name": t.name,
+                "format": t.format,
+                "files": t.files.len(),
+                "bytes": t.files.iter().map(|f| f.size_bytes).sum::<u64>(),
+                "partition_columns": t.partition_columns,
+                "columns": t.schema.fields().iter().map(|f| json!({"name": f.name(), "type": f.data_type().to_string()})).collect::<Vec<_>>(),
+            })
+        };
+        json!({
+            "name": self.name,
+            "hash": self.hash,
+            "seed": self.seed,
+            "read": self.tables.iter().map(table).collect::<Vec<_>>(),
+            "sql": self.sql,
+            "parameters": self.parameters.iter().map(|(k, v)| (k.clone(), json!(v.to_string()))).collect::<serde_json::Map<_, _>>(),
+            "count": count,
+            "partition_by": names(&self.layout.partition),
+            "fit": self.fits.iter().map(fit).collect::<Vec<_>>(),
+            "write": {
+                "output": self.output,
+                "tables": crate::write::Table::ALL.map(|t| t.name()),
+            },
+        })
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |fields: &[Field]| {
+            fields
+                .iter()
+                .map(|f| f.name().as_str())
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
+        let state = |s: &StateColumns| {
+            let bins = s
+                .bins
+                .iter()
+                .map(|(name, b)| format!("{name} in {}", boxes(b)));
+            s.keys
+                .iter()
+                .map(|f| f.name().clone())
+                .chain(bins)
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
+        writeln!(f, "Plan of `{}` ({})", self.name, self.hash)?;
+        for table in &self.tables {
+            let bytes: u64 = table.files.iter().map(|f| f.size_bytes).sum();
+            let files = if table.files.len() == 1 {
+                "1 file".to_string()
+            } else {
+                format!("{} files", table.files.len())
+            };
+            writeln!(
+                f,
+                "  read   {}: {files} of {}, {:.1} MB",
+                table.name,
+                table.format,
+                bytes as f64 / 1e6
+            )?;
+        }
+        match &self.layout.evidence {
+            Evidence::Trajectories {
+                trajectory,
+                time,
+                state: s,
+                strided,
+                ..
+            } => {
+                let of = if trajectory.is_empty() {
+                    "one trajectory".to_string()
+                } else {
+                    format!("trajectories by {}", list(trajectory))
+                };
+                let lags = self
+                    .lags
+                    .iter()
+                    .map(Lag::to_string)
+                    .collect::<Vec<_>>()
+                    .join(", ");
+                let window = if *strided { "strided" } else { "sliding" };
+                writeln!(
+                    f,
+                    "  count  {of} in the order of {}: states {}; lag {lags} ({window})",
+                    time.name(),
+                    state(s)
+                )?;
+            }
+            Evidence::Pairs {
+                source,
+                target,
+                measure,
+            } => {
+                let measure = match measure {
+                    Measure::One => "each row counts one".to_string(),
+                    Measure::Count(field) => format!("counts in {}", field.name()),
+                    Measure::Weight(field) => format!("weights in {}", field.name()),
+                };
+                writeln!(
+                    f,
+                    "  count  pairs {} → {}; {measure}",
+                    state(source),
+                    state(target)
+                )?;
+            }
+        }
+        if !self.layout.partition.is_empty() {
+            writeln!(
+                f,
+                "  models one for each value of {}",
+                list(&self.layout.partition)
+            )?;
+        }
+        for fit in &self.fits {
+            let what = match &fit.method {
+                PlannedMethod::Dbmr(p) => format!("DBMR, rank {}, {} restarts", p.rank, p.restarts),
+                PlannedMethod::Svd(p) => format!(
+                    "truncated SVD and k-means, rank {}, {} restarts",
+                    p.rank, p.restarts
+                ),
+                PlannedMethod::Given(at) => {
+                    format!("the given partition `{}`", self.layout.given[*at].name())
+                }
+            };
+            writeln!(f, "  fit    {}: {what}", fit.name)?;
+        }
+        let tables = crate::write::Table::ALL.map(|t| t.name()).join(", ");
+        write!(f, "  write  {}: {tables}", self.output)
+    }
+}
+
+fn boxes(binning: &spec::Binning) -> String {
+    match binning {
+        spec::Binning::Open { step, .. } => format!("boxes of {step}"),
+        spec::Binning::Bounded {
+            low, high, boxes, ..
+        } => format!("{boxes} boxes on [{low}, {high}]"),
+        spec::Binning::Periodic { low, high, boxes } => {
+            format!("{boxes} boxes on the circle [{low}, {high})")
+        }
+    }
+}
