@@ -7,11 +7,11 @@ const SCRIPT: &str = r#"
 import sys, duckdb, pandas, polars
 out = sys.argv[1]
 for table in ["sources", "targets", "latent", "coarse", "fits", "restarts", "spectrum", "counts"]:
-    n = duckdb.sql(f"SELECT count(*) FROM '{out}/{table}/*.parquet'").fetchone()[0]
+    n = duckdb.sql(f"SELECT count(*) FROM '{out}/{table}/*.parquet'").fetchall()[0][0]
     p = polars.read_parquet(f"{out}/{table}/").height
     q = len(pandas.read_parquet(f"{out}/{table}/part-0.parquet"))
     print(table, n, p, q)
-lag, total = duckdb.sql(f"SELECT any_value(lag), sum(count)::BIGINT FROM '{out}/counts/*.parquet'").fetchone()
+lag, total = duckdb.sql(f"SELECT any_value(lag), sum(count)::BIGINT FROM '{out}/counts/*.parquet'").fetchall()[0]
 width = len(polars.read_parquet(f"{out}/sources/")["dbmr_embedding"][0])
 p = pandas.read_parquet(f"{out}/sources/part-0.parquet")["probability"].sum()
 print("lag", lag, "total", total, "width", width, "p", round(p, 12))
