@@ -25,11 +25,12 @@ enum Done {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     start_logging(&cli.logging);
+    let format = cli.logging.log_format;
     match execute(cli) {
         Ok(Done::Well) => ExitCode::SUCCESS,
         Ok(Done::Partly) => ExitCode::from(1),
         Err(e) => {
-            terminal::report(&e);
+            terminal::report(&e, format);
             ExitCode::from(e.kind().exit_code())
         }
     }

@@ -1,6 +1,7 @@
 //! What a person sees: results on stdout, progress and errors on stderr, and the signals that stop a run.
 
 use crate::Done;
+use gyre::cli::LogFormat;
 use gyre::error::{Error, Kind, Result};
 use gyre::run::Progress;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -27,9 +28,13 @@ pub fn print(text: &str) -> Result<Done> {
     }
 }
 
-pub fn report(e: &Error) {
-    // Where stderr is gone there is nobody to tell.
-    writeln!(std::io::stderr(), "error: {}", e.full()).ok();
+/// Says on stderr why the command failed: a sentence for people, or one more log line for machines.
+pub fn report(e: &Error, format: LogFormat) {
+    match format {
+        // Where stderr is gone there is nobody to tell.
+        LogFormat::Text => writeln!(std::io::stderr(), "error: {}", e.full()).unwrap_or_default(),
+        LogFormat::Json => tracing::error!(kind = ?e.kind(), "{}", e.full()),
+    }
 }
 
 /// Progress bars on a terminal, nothing elsewhere.

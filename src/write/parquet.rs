@@ -35,7 +35,8 @@ impl<'a> File<'a> {
         schema: SchemaRef,
         sorted_by: &[String],
     ) -> Result<File<'a>> {
-        let sorting = sorted_by.iter().filter_map(|name| {
+        // An order by (a, b, c) is one by (a, b), but not one by (a, c).
+        let sorting = sorted_by.iter().map_while(|name| {
             let column_idx = leaf(&schema, name)?;
             Some(SortingColumn {
                 column_idx,
@@ -135,13 +136,13 @@ async fn stored_rows(output: &Output, path: &Path) -> Result<u64> {
     }
 }
 
-/// The place of a top-level column among the leaves of a Parquet schema (lists have one leaf here, as each column does).
+/// The place of a top-level column among the leaves of a Parquet schema, if it is a leaf and only leaves stand before it.
 fn leaf(schema: &SchemaRef, name: &str) -> Option<i32> {
-    schema
-        .fields()
+    let at = schema.fields().iter().position(|f| f.name() == name)?;
+    let flat = schema.fields()[..=at]
         .iter()
-        .position(|f| f.name() == name)
-        .map(|at| at as i32)
+        .all(|f| !f.data_type().is_nested());
+    flat.then_some(at as i32)
 }
 
 fn unwritable(

@@ -179,3 +179,28 @@ fn every_pipeline_is_known() {
         "run a new pipeline in a test, then name it here"
     );
 }
+
+/// The pipeline file that the README explains is one.
+#[test]
+fn the_example_in_the_readme_is_valid() {
+    let readme = include_str!("../../README.md");
+    let example = readme
+        .split("```toml\n")
+        .nth(1)
+        .and_then(|rest| rest.split("```").next());
+    let example = example.expect("an example between fences");
+    let spec = gyre::spec::Spec::parse(example, "README.md", &[], &|_| None);
+    let spec = spec.unwrap_or_else(|e| panic!("{}", e.full()));
+    assert_eq!(spec.fits.len(), 2);
+    assert_eq!(spec.job.output, "out/ocean");
+}
+
+/// Two versions of these would make two kinds of the same column or store.
+#[test]
+fn one_arrow_and_one_object_store() {
+    let lock = include_str!("../../Cargo.lock");
+    for name in ["arrow", "parquet", "object_store", "datafusion"] {
+        let versions = lock.matches(&format!("name = \"{name}\"\n")).count();
+        assert_eq!(versions, 1, "{name}");
+    }
+}
