@@ -7,7 +7,7 @@ use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 pub struct Lake {
     pub folder: tempfile::TempDir,
@@ -89,7 +89,9 @@ impl Lake {
         command
             .args(arguments)
             .current_dir(self.folder.path())
-            .env_remove("OUT");
+            .env_remove("OUT")
+            // The width of help must not depend on the terminal that the tests run in.
+            .stdin(Stdio::null());
         command
     }
 
