@@ -1,6 +1,6 @@
-//! Parquet rows → transition counts: `count/trajectories/<rows>-rows-lag-<lag>`, and `count/boxes/<rows>-rows`.
+//! Parquet rows → transition counts: `count/trajectories/<rows>-rows-lag-<lag>`.
 //!
-//! The rows are a metastable chain of 100 000 states in trajectories of 5 000 rows, or double-gyre particles.
+//! The rows are a metastable chain of 100 000 states in trajectories of 5 000 rows.
 
 use arrow::array::{Int32Array, Int64Array, RecordBatch};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
