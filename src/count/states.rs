@@ -298,6 +298,15 @@ pub struct StateTable {
 }
 
 impl StateTable {
+    /// A table of no states, which has the columns of one.
+    pub fn empty(columns: &StateColumns) -> StateTable {
+        let coded = Coded::Listed(Vec::new());
+        StateTable {
+            columns: columns.clone(),
+            coded,
+        }
+    }
+
     pub fn fields(&self) -> Vec<Field> {
         self.columns.output_fields()
     }

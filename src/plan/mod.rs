@@ -4,12 +4,12 @@
 
 mod show;
 
-use crate::count::{Evidence, Layout, Measure, StateColumns, Step, is_time};
+use crate::count::{Evidence, Layout, Measure, StateColumns, StateTable, Step, is_time};
 use crate::error::{Error, Result};
 use crate::read::{Lake, Table};
 use crate::reduce::{dbmr, svd};
 use crate::spec::{self, Input, Lag, Spec, Window, nearest};
-use crate::write::{FitColumns, LagColumn};
+use crate::write::{self, FitColumns, LagColumn, Names};
 use arrow::datatypes::{DataType, Field, TimeUnit};
 use arrow::row::{RowConverter, SortField};
 use datafusion::common::ScalarValue;
@@ -110,7 +110,6 @@ pub async fn plan(
             .collect::<Result<_>>()?,
     };
     let fits = fits(spec);
-    check_names(&layout, &lags, &fits)?;
     let seed = seed.unwrap_or(spec.job.seed);
     let hash = hash(spec, &sql, seed, &lake.tables)?;
     let frame = lake.select(frame, &layout)?;
@@ -126,6 +125,7 @@ pub async fn plan(
         fits,
         hash,
     };
+    check_names(&plan)?;
     Ok((plan, frame))
 }
 
@@ -393,54 +393,35 @@ fn fits(spec: &Spec) -> Vec<PlannedFit> {
     fits
 }
 
-/// Key columns stand beside gyre's own columns in the tables: no two may share a name.
-fn check_names(layout: &Layout, lags: &[Lag], fits: &[PlannedFit]) -> Result<()> {
-    let (sources, targets) = match &layout.evidence {
-        Evidence::Trajectories { state, .. } => (state.output_fields(), state.output_fields()),
-        Evidence::Pairs { source, target, .. } => (source.output_fields(), target.output_fields()),
+/// Columns of the query stand beside gyre's own in the tables: no table may get two of one name.
+fn check_names(plan: &Plan) -> Result<()> {
+    let (sources, targets) = match &plan.layout.evidence {
+        Evidence::Trajectories { state, .. } => (state, state),
+        Evidence::Pairs { source, target, .. } => (source, target),
     };
-    let own = ["count", "probability", "fit", "latent", "target_set", "lag"];
-    let own = own
-        .iter()
-        .filter(|n| **n != "lag" || !lags.is_empty())
-        .map(|n| (n.to_string(), "a column of the output"));
-    let fit_columns = fits.iter().flat_map(|f| {
-        [
-            (format!("{}_affiliation", f.name), "a column of a fit"),
-            (format!("{}_embedding", f.name), "a column of a fit"),
-        ]
-    });
-    let taken: Vec<(String, &str)> = own
-        .chain(fit_columns)
-        .chain(
-            layout
-                .partition
+    let names = Names {
+        partition: plan.layout.partition.clone(),
+        partitions: Vec::new(),
+        lag: plan.lag_column(),
+        sources: StateTable::empty(sources),
+        targets: StateTable::empty(targets),
+        is_weighted: plan.is_weighted(),
+        fits: plan.fit_columns(&vec![1; plan.layout.given.len()]),
+    };
+    for table in write::Table::ALL {
+        let (schema, _) = write::schema(table, &names);
+        for (at, field) in schema.fields().iter().enumerate() {
+            if schema.fields()[..at]
                 .iter()
-                .map(|f| (f.name().clone(), "a partition column")),
-        )
-        .collect();
-    let (pair_sources, pair_targets) = crate::write::pair_fields(sources.clone(), targets.clone());
-    for field in sources
-        .iter()
-        .chain(&targets)
-        .chain(&pair_sources)
-        .chain(&pair_targets)
-    {
-        if let Some((name, what)) = taken.iter().find(|(name, _)| name == field.name()) {
-            return Err(Error::spec(format!(
-                "the state column `{name}` has the name of {what}; rename it in the SQL with AS"
-            )));
+                .any(|f| f.name() == field.name())
+            {
+                return Err(Error::spec(format!(
+                    "the column `{}` would stand twice in the table `{}`; rename the column of the SQL with AS",
+                    field.name(),
+                    table.name()
+                )));
+            }
         }
-    }
-    let partition_names = layout.partition.iter().map(Field::name);
-    if let Some(name) = partition_names.into_iter().find(|n| {
-        taken
-            .iter()
-            .any(|(t, what)| t == *n && *what != "a partition column")
-    }) {
-        return Err(Error::spec(format!(
-            "the partition column `{name}` has the name of a column of the output; rename it in the SQL with AS"
-        )));
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ mod parquet;
 mod tables;
 
 pub use commit::{Current, Output};
-pub use tables::{FitColumns, LagColumn, Model, Names, Table, batch, pair_fields, schema};
+pub use tables::{FitColumns, LagColumn, Model, Names, Table, batch, schema};
 
 use crate::error::Result;
 use std::collections::BTreeMap;

@@ -123,7 +123,7 @@ impl Names {
 }
 
 /// Key columns of sources and targets side by side.
-pub fn pair_fields(sources: Vec<Field>, targets: Vec<Field>) -> (Vec<Field>, Vec<Field>) {
+fn pair_fields(sources: Vec<Field>, targets: Vec<Field>) -> (Vec<Field>, Vec<Field>) {
     if sources
         .iter()
         .all(|s| targets.iter().all(|t| s.name() != t.name()))
@@ -326,7 +326,7 @@ fn amounts(names: &Names, values: impl Iterator<Item = f64>) -> ArrayRef {
     if names.is_weighted {
         Arc::new(Float64Array::from_iter_values(values))
     } else {
-        // Sums of counts in f64 are exact below 2⁵³, which the plan of a run makes sure of.
+        // Sums of counts in f64 are exact below 2⁵³, and a model with more is refused before it is fitted.
         Arc::new(UInt64Array::from_iter_values(values.map(|v| v as u64)))
     }
 }

@@ -394,6 +394,14 @@ fn mistakes_are_named() {
             1,
             "`x` = 9 lies outside its bounds [0, 2]",
         ),
+        (
+            &[
+                ("SELECT *", "SELECT *, id AS method"),
+                ("lag = 1", "lag = 1\npartition_by = \"method\""),
+            ],
+            2,
+            "the column `method` would stand twice in the table `fits`",
+        ),
         (&[("${OUT:-out}", "folder/out")], 75, "folder/out"),
         (
             &[(
