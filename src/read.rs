@@ -3,7 +3,7 @@
 //! A `Lake` is a DataFusion session with the pipeline's tables and gyre's table functions. A query gives streams of batches, one a
 //! thread and in the order of the files, so that rows that lie in order need no sorting.
 
-use crate::count::{self, Counted, Layout, Mode, Stop, Worker};
+use crate::count::{self, Counted, Layout, Mode, Order, Stop, Worker};
 use crate::error::{Error, Kind, Result};
 use crate::spec;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -104,7 +104,12 @@ pub fn query_text(query: &spec::Query) -> Result<String> {
 pub struct Lake {
     context: SessionContext,
     pub tables: Vec<Table>,
+    /// Unordered rows that each stream may hold.
+    gathered_rows: usize,
 }
+
+/// Bytes that a gathered row takes: as it came, and once more while rows are put together.
+const GATHERED_ROW: usize = 32;
 
 /// Opens a session in which the tables can be queried by name.
 pub async fn open(sources: &[TableSource<'_>], resources: &Resources) -> Result<Lake> {
@@ -136,7 +141,12 @@ pub async fn open(sources: &[TableSource<'_>], resources: &Resources) -> Result<
     for source in sources {
         tables.push(register(&context, source).await?);
     }
-    Ok(Lake { context, tables })
+    let room = |bytes: usize| bytes / 2 / resources.threads.max(1) / GATHERED_ROW;
+    Ok(Lake {
+        context,
+        tables,
+        gathered_rows: resources.memory_bytes.map_or(usize::MAX, room),
+    })
 }
 
 /// The format of a path by its ending; folders hold Parquet unless the pipeline says otherwise.
@@ -454,7 +464,7 @@ impl Lake {
         progress: Arc<dyn Fn(usize) + Send + Sync>,
     ) -> Result<Counted> {
         let mut mode = Mode {
-            sorted: false,
+            order: Order::Assumed,
             direct: true,
         };
         loop {
@@ -464,9 +474,14 @@ impl Lake {
             {
                 Ok(counted) => return Ok(counted),
                 Err(Stop::Failed(e)) => return Err(e),
-                Err(Stop::Unsorted) if !mode.sorted => {
-                    tracing::info!("rows are not ordered by trajectory and time: sorting them");
-                    mode.sorted = true;
+                Err(Stop::Unsorted) if mode.order == Order::Assumed => {
+                    tracing::info!("rows are not ordered by trajectory and time: gathering them");
+                    let rows = self.gathered_rows;
+                    mode.order = Order::Any { rows };
+                }
+                Err(Stop::TooManyRows) if mode.order != Order::Sorted => {
+                    tracing::info!("there are more rows than memory may hold: sorting them");
+                    mode.order = Order::Sorted;
                 }
                 Err(Stop::WideStates) if mode.direct => mode.direct = false,
                 Err(stop) => return Err(Error::bug(format!("counting stopped twice: {stop:?}"))),
@@ -481,7 +496,7 @@ impl Lake {
         mode: Mode,
         progress: &Arc<dyn Fn(usize) + Send + Sync>,
     ) -> Result<Counted, Stop> {
-        let frame = if mode.sorted {
+        let frame = if mode.order == Order::Sorted {
             let order = (0..layout.n_order())
                 .map(|at| col(format!("\"{at}\"")).sort(true, true))
                 .collect();

@@ -1,9 +1,8 @@
 //! Drives the stages: count → shard and fit → write, each partition and lag a model of its own.
 
-use crate::count::{Counted, Counts, Values, describe};
+use crate::count::{Counted, Counts, LARGEST_TOTAL, describe};
 use crate::error::{Error, Kind, Result};
 use crate::manifest::{Failure, FitRecord, ModelRecord, RunRecord, peak_memory_bytes};
-use crate::math::csr;
 use crate::plan::{Plan, PlannedMethod};
 use crate::read::Lake;
 use crate::reduce::{self, Evidence, Fit, Method};
@@ -283,54 +282,29 @@ fn shard_nnz(nnz: usize) -> usize {
     (nnz / (8 * rayon::current_num_threads())).clamp(1 << 14, 1 << 20)
 }
 
-/// Sums of counts are kept in f64 from here on: exact up to here.
-const EXACT: u64 = 1 << 53;
-
-fn shards(counts: &Counts) -> Result<Shards> {
-    let values = match &counts.values {
-        Values::Weights(weights) => csr::Values::Real(weights.clone()),
-        Values::Counts(values) => {
-            let total = values
-                .iter()
-                .try_fold(0u64, |sum, &v| sum.checked_add(v))
-                .filter(|&total| total <= EXACT);
-            if total.is_none() {
-                return Err(Error::input(format!(
-                    "the counts add up to more than {EXACT}, the largest total that stays exact; scale them down"
-                )));
-            }
-            match values
-                .iter()
-                .map(|&v| u32::try_from(v))
-                .collect::<Result<Vec<u32>, _>>()
-            {
-                Ok(small) => csr::Values::Count(small),
-                Err(_) => csr::Values::Real(values.iter().map(|&v| v as f64).collect()),
-            }
-        }
-    };
-    let (n, m) = (counts.source_states.len(), counts.target_states.len());
-    Ok(Shards::new(
-        n,
-        m,
-        &counts.sources,
-        &counts.targets,
-        values,
-        shard_nnz(counts.nnz()),
-    ))
+/// Takes the matrix out of the counts for the time of the fits.
+fn shards(counts: &mut Counts) -> Result<Shards> {
+    if counts.total > u128::from(LARGEST_TOTAL) {
+        return Err(Error::input(format!(
+            "the counts add up to more than {LARGEST_TOTAL}, the largest total that stays exact; scale them down"
+        )));
+    }
+    let (nnz, by_source) = (counts.nnz(), std::mem::take(&mut counts.by_source));
+    let n_targets = counts.target_states.len();
+    Ok(Shards::from_sources(n_targets, by_source, shard_nnz(nnz)))
 }
 
 fn fit_model(
     plan: &Plan,
     names: &Names,
-    counts: Counts,
+    mut counts: Counts,
     progress: &dyn Progress,
 ) -> Result<(Model, ModelRecord)> {
     if counts.nnz() == 0 {
         return Err(Error::input("it has no transition at this lag"));
     }
-    let shards = shards(&counts)?;
     let place = place(plan, names, &counts);
+    let shards = shards(&mut counts)?;
     let (mut fits, mut records) = (Vec::new(), Vec::new());
     for (planned, columns) in plan.fits.iter().zip(&names.fits) {
         let method = match &planned.method {
@@ -374,11 +348,13 @@ fn fit_model(
         fits: records,
     };
     let Shards {
+        by_source,
         source_total,
         target_total,
         total,
         ..
     } = shards;
+    counts.by_source = by_source;
     Ok((
         Model {
             counts,

@@ -5,6 +5,7 @@
 
 use crate::math::csr::{Csr, Value, Values};
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// The counts N of one partition and lag (m targets × n sources), ready for passes.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,7 +25,7 @@ pub struct Shards {
 }
 
 impl Shards {
-    /// Builds shards of at most about `shard_nnz` non-zeros from a coordinate list sorted by (source, target) without repeats.
+    /// Shards of at most about `shard_nnz` non-zeros from a coordinate list sorted by (source, target) without repeats.
     /// Every source `0..n_sources` and every target `0..n_targets` must occur: empty states are removed before (coherence §3.1).
     pub fn new(
         n_sources: usize,
@@ -38,34 +39,22 @@ impl Shards {
             sources.len() == targets.len() && sources.len() == values.len(),
             "one source, target and value a non-zero"
         );
-        let by_source = cut(
-            n_sources,
-            &offsets(n_sources, sources),
-            targets,
-            &values,
-            shard_nnz,
-        );
+        let mut offsets = vec![0; n_sources + 1];
+        for &j in sources {
+            offsets[j as usize + 1] += 1;
+        }
+        for j in 0..n_sources {
+            offsets[j + 1] += offsets[j];
+        }
+        let by_source = cut(0, &offsets, targets, &values, shard_nnz);
+        Shards::from_sources(n_targets, by_source, shard_nnz)
+    }
 
-        // A counting sort by target keeps the sources ascending inside each target.
-        let target_offsets = offsets(n_targets, targets);
-        let mut next = target_offsets.clone();
-        let mut columns = vec![0u32; sources.len()];
-        let by_target_values = match &values {
-            Values::Count(v) => {
-                Values::Count(transpose(&mut next, sources, targets, v, &mut columns))
-            }
-            Values::Real(v) => {
-                Values::Real(transpose(&mut next, sources, targets, v, &mut columns))
-            }
-        };
-        let by_target = cut(
-            n_targets,
-            &target_offsets,
-            &columns,
-            &by_target_values,
-            shard_nnz,
-        );
-
+    /// Shards from the rows of sources, which are kept as they are; those by target get about `shard_nnz` non-zeros.
+    /// Every source and every target `0..n_targets` must have counts.
+    pub fn from_sources(n_targets: usize, by_source: Vec<Csr>, shard_nnz: usize) -> Shards {
+        let n_sources = by_source.last().map_or(0, |shard| shard.rows().end);
+        let by_target = transposed(n_targets, &by_source, shard_nnz);
         let source_total = row_totals(&by_source, n_sources);
         let target_total = row_totals(&by_target, n_targets);
         let total = crate::math::sum::terms(n_sources, |j| source_total[j]);
@@ -88,48 +77,107 @@ impl Shards {
     pub fn is_integral(&self) -> bool {
         self.by_source
             .iter()
-            .all(|s| matches!(s.values, Values::Count(_)))
+            .all(|s| !matches!(s.values, Values::Real(_)))
     }
 }
 
-/// Row starts of entries whose row ids are `ids` (`n + 1` offsets).
-fn offsets(n: usize, ids: &[u32]) -> Vec<usize> {
-    let mut offsets = vec![0usize; n + 1];
-    for &i in ids {
-        offsets[i as usize + 1] += 1;
+/// Non-zeros that are worth a range of their own.
+const SMALLEST_RANGE: usize = 1 << 14;
+
+/// The rows of targets, from those of sources. Ranges of targets are built side by side, each by a counting sort that goes through
+/// the sources in ascending order.
+fn transposed(n_targets: usize, by_source: &[Csr], shard_nnz: usize) -> Vec<Csr> {
+    let count = |shards: &[Csr]| {
+        let mut counts = vec![0u32; n_targets];
+        for &i in shards.iter().flat_map(|shard| &shard.columns) {
+            counts[i as usize] += 1;
+        }
+        counts
+    };
+    let threads = rayon::current_num_threads();
+    let counts = by_source
+        .par_chunks(by_source.len().div_ceil(threads).max(1))
+        .map(count)
+        .reduce_with(|mut a, b| {
+            a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
+            a
+        })
+        .unwrap_or_default();
+    let nnz: usize = by_source.iter().map(Csr::nnz).sum();
+    let enough = nnz.div_ceil(2 * threads).max(SMALLEST_RANGE);
+    let (mut ranges, mut first, mut size) = (Vec::new(), 0, 0);
+    for (i, &n) in counts.iter().enumerate() {
+        assert!(n > 0, "target {i} has no counts");
+        size += n as usize;
+        if size >= enough || i + 1 == n_targets {
+            ranges.push(first..i + 1);
+            (first, size) = (i + 1, 0);
+        }
     }
-    for i in 0..n {
-        assert!(offsets[i + 1] > 0, "state {i} has no counts");
-        offsets[i + 1] += offsets[i];
-    }
-    offsets
+    let is = |kind: fn(&Values) -> bool| by_source.iter().all(|shard| kind(&shard.values));
+    let are_small = is(|values| matches!(values, Values::Small(_)));
+    let are_real = !is(|values| !matches!(values, Values::Real(_)));
+    let shards: Vec<Vec<Csr>> = ranges
+        .into_par_iter()
+        .map(|range| {
+            let mut offsets = Vec::with_capacity(range.len() + 1);
+            offsets.push(0);
+            let mut end = 0;
+            for &n in &counts[range.clone()] {
+                end += n as usize;
+                offsets.push(end);
+            }
+            let mut columns = vec![0; end];
+            let values = if are_small {
+                Values::Small(fill(by_source, range.clone(), &offsets, &mut columns))
+            } else if are_real {
+                Values::Real(fill(by_source, range.clone(), &offsets, &mut columns))
+            } else {
+                Values::Count(fill(by_source, range.clone(), &offsets, &mut columns))
+            };
+            cut(range.start, &offsets, &columns, &values, shard_nnz)
+        })
+        .collect();
+    shards.into_iter().flatten().collect()
 }
 
-fn transpose<V: Value + Default>(
-    next: &mut [usize],
-    sources: &[u32],
-    targets: &[u32],
-    values: &[V],
+/// Values of the targets in `range`, and their sources into `columns`.
+fn fill<V: Value + Default>(
+    by_source: &[Csr],
+    range: Range<usize>,
+    offsets: &[usize],
     columns: &mut [u32],
 ) -> Vec<V> {
-    let mut out = vec![V::default(); values.len()];
-    for ((&j, &i), &v) in sources.iter().zip(targets).zip(values) {
-        let at = &mut next[i as usize];
-        columns[*at] = j;
-        out[*at] = v;
-        *at += 1;
+    let mut next = offsets.to_vec();
+    let mut out = vec![V::default(); columns.len()];
+    for shard in by_source {
+        crate::with_values!(shard, values => {
+            for (l, j) in shard.rows().enumerate() {
+                let span = shard.span(l);
+                let row = &shard.columns[span.clone()];
+                let low = row.partition_point(|&i| (i as usize) < range.start);
+                let own = row[low..].iter().zip(&values[span.start + low..]);
+                for (&i, &v) in own.take_while(|(i, _)| (**i as usize) < range.end) {
+                    let at = &mut next[i as usize - range.start];
+                    columns[*at] = j as u32;
+                    out[*at] = V::from_f64(v.f64());
+                    *at += 1;
+                }
+            }
+        });
     }
     out
 }
 
-/// Cuts rows into shards of about `shard_nnz` non-zeros, never splitting a row.
+/// Cuts rows into shards of about `shard_nnz` non-zeros, never splitting a row; the first row is number `first`.
 fn cut(
-    n: usize,
+    first: usize,
     offsets: &[usize],
     columns: &[u32],
     values: &Values,
     shard_nnz: usize,
 ) -> Vec<Csr> {
+    let n = offsets.len() - 1;
     let mut shards = Vec::new();
     let mut first_row = 0;
     while first_row < n {
@@ -140,13 +188,17 @@ fn cut(
         }
         let end = offsets[end_row];
         shards.push(Csr {
-            first_row,
+            first_row: first + first_row,
             offsets: offsets[first_row..=end_row]
                 .iter()
                 .map(|o| o - start)
                 .collect(),
             columns: columns[start..end].to_vec(),
             values: match values {
+                Values::Small(v) => Values::Small(v[start..end].to_vec()),
+                Values::Count(v) if v[start..end].iter().all(|&n| n <= 255) => {
+                    Values::Small(v[start..end].iter().map(|&n| n as u8).collect())
+                }
                 Values::Count(v) => Values::Count(v[start..end].to_vec()),
                 Values::Real(v) => Values::Real(v[start..end].to_vec()),
             },
@@ -189,7 +241,7 @@ mod tests {
         assert_eq!(s.target_total, [3.0, 8.0]);
         assert_eq!(s.total, 11.0);
         assert_eq!(s.by_target[0].columns, [0, 2, 0, 1]);
-        assert_eq!(s.by_target[0].values, Values::Count(vec![2, 1, 3, 5]));
+        assert_eq!(s.by_target[0].values, Values::Small(vec![2, 1, 3, 5]));
     }
 
     #[test]

@@ -1,49 +1,42 @@
 //! Keys ↔ ids: gives every distinct row of some columns, of any SQL type, a small number in order of appearance.
 
-use crate::error::{Error, Result};
-use arrow::array::{Array, ArrayRef};
-use arrow::datatypes::DataType;
-use arrow::row::{RowConverter, Rows, SortField};
-use hashbrown::HashTable;
+use crate::error::{Error, Kind, Result};
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Int64Type};
+use arrow::row::{RowConverter, SortField};
+use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::BuildHasher;
+use std::sync::Arc;
 
 /// The id of a key that is null, and so no key at all.
 pub const NONE: u32 = u32::MAX;
 
-/// Distinct keys in order of appearance. Rows are compared in arrow's row format, which sorts as the columns do.
+/// Distinct keys in order of appearance.
 pub struct Keys {
-    converter: RowConverter,
-    /// Encoded keys one after another; key `k` ends at `ends[k]`.
-    bytes: Vec<u8>,
-    ends: Vec<usize>,
+    types: Vec<DataType>,
+    stored: Stored,
     table: HashTable<u32>,
-    hasher: hashbrown::DefaultHashBuilder,
+    hasher: DefaultHashBuilder,
 }
 
-impl Keys {
-    pub fn new(types: &[DataType]) -> Result<Keys> {
-        let fields = types.iter().map(|t| SortField::new(t.clone())).collect();
-        let converter = RowConverter::new(fields).map_err(|e| {
-            Error::with_source(
-                crate::error::Kind::Input,
-                "a key column has a type that cannot be a key",
-                e,
-            )
-        })?;
-        Ok(Keys {
-            converter,
-            bytes: Vec::new(),
-            ends: Vec::new(),
-            table: HashTable::new(),
-            hasher: hashbrown::DefaultHashBuilder::default(),
-        })
-    }
+/// The keys by id.
+enum Stored {
+    /// One column of integers, as which most keys come.
+    Integers(Vec<i64>),
+    /// Any columns in arrow's row format, which sorts as the columns do.
+    Rows(RowConverter, Bytes),
+}
 
-    pub fn len(&self) -> usize {
-        self.ends.len()
-    }
+/// Byte strings one after another; string `k` ends at `ends[k]`.
+#[derive(Default)]
+struct Bytes {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
 
-    fn key(&self, id: u32) -> &[u8] {
+impl Bytes {
+    fn get(&self, id: u32) -> &[u8] {
         let start = if id == 0 {
             0
         } else {
@@ -51,79 +44,176 @@ impl Keys {
         };
         &self.bytes[start..self.ends[id as usize]]
     }
+}
 
-    /// Ids of the rows of `columns`; `NONE` where any column is null.
+/// The values of an integer column, if all of its type fit an i64.
+pub fn integers(column: &ArrayRef) -> Option<Int64Array> {
+    if !is_integer(column.data_type()) {
+        return None;
+    }
+    Some(cast(column, &DataType::Int64).ok()?.as_primitive().clone())
+}
+
+fn is_integer(data_type: &DataType) -> bool {
+    data_type.is_integer() && *data_type != DataType::UInt64
+}
+
+impl Keys {
+    pub fn new(types: &[DataType]) -> Result<Keys> {
+        let stored = match types {
+            [one] if is_integer(one) => Stored::Integers(Vec::new()),
+            _ => {
+                let fields = types.iter().map(|t| SortField::new(t.clone())).collect();
+                let converter = RowConverter::new(fields).map_err(|e| {
+                    let what = "a key column has a type that cannot be a key";
+                    Error::with_source(Kind::Input, what, e)
+                })?;
+                Stored::Rows(converter, Bytes::default())
+            }
+        };
+        Ok(Keys {
+            types: types.to_vec(),
+            stored,
+            table: HashTable::new(),
+            hasher: DefaultHashBuilder::default(),
+        })
+    }
+
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Appends the ids of the rows of `columns`; `NONE` where any column is null.
     pub fn intern(&mut self, columns: &[ArrayRef], ids: &mut Vec<u32>) -> Result<()> {
-        let rows = self.rows(columns)?;
-        ids.reserve(rows.num_rows());
-        for (at, row) in rows.iter().enumerate() {
-            let null = columns.iter().any(|c| c.is_null(at));
-            ids.push(if null { NONE } else { self.id(row.data())? });
+        let broken = |e| Error::with_source(Kind::Bug, "key columns changed their type", e);
+        match &mut self.stored {
+            Stored::Integers(keys) => {
+                let values = cast(&columns[0], &DataType::Int64).map_err(broken)?;
+                let values = values.as_primitive::<Int64Type>();
+                ids.reserve(values.len());
+                // Equal keys come in spells.
+                let mut last = None;
+                for value in values {
+                    let id = match (value, last) {
+                        (None, _) => NONE,
+                        (Some(value), Some((before, id))) if value == before => id,
+                        (Some(value), _) => {
+                            let id = integer_id(&mut self.table, &self.hasher, keys, value)?;
+                            last = Some((value, id));
+                            id
+                        }
+                    };
+                    ids.push(id);
+                }
+            }
+            Stored::Rows(converter, keys) => {
+                let rows = converter.convert_columns(columns).map_err(broken)?;
+                ids.reserve(rows.num_rows());
+                for (at, row) in rows.iter().enumerate() {
+                    let null = columns.iter().any(|c| c.is_null(at));
+                    ids.push(if null {
+                        NONE
+                    } else {
+                        row_id(&mut self.table, &self.hasher, keys, row.data())?
+                    });
+                }
+            }
         }
         Ok(())
     }
 
-    fn rows(&self, columns: &[ArrayRef]) -> Result<Rows> {
-        self.converter.convert_columns(columns).map_err(|e| {
-            Error::with_source(crate::error::Kind::Bug, "key columns changed their type", e)
-        })
-    }
-
-    fn id(&mut self, key: &[u8]) -> Result<u32> {
-        let hash = self.hasher.hash_one(key);
-        let (bytes, ends) = (&self.bytes, &self.ends);
-        let at = |id: u32| {
-            let start = if id == 0 { 0 } else { ends[id as usize - 1] };
-            &bytes[start..ends[id as usize]]
-        };
-        if let Some(&id) = self.table.find(hash, |&id| at(id) == key) {
-            return Ok(id);
-        }
-        let id = u32::try_from(self.ends.len()).ok().filter(|&id| id < NONE);
-        let id = id.ok_or_else(|| {
-            Error::input("there are more than 4294967294 distinct keys; coarsen the states")
-        })?;
-        self.bytes.extend_from_slice(key);
-        self.ends.push(self.bytes.len());
-        let (bytes, ends, hasher) = (&self.bytes, &self.ends, &self.hasher);
-        self.table.insert_unique(hash, id, |&id| {
-            let start = if id == 0 { 0 } else { ends[id as usize - 1] };
-            hasher.hash_one(&bytes[start..ends[id as usize]])
-        });
-        Ok(id)
-    }
-
     /// Adds the keys of `other`; returns the id here of each key there.
     pub fn absorb(&mut self, other: &Keys) -> Result<Vec<u32>> {
-        (0..other.len())
-            .map(|id| self.id(other.key(id as u32)))
-            .collect()
+        let (table, hasher) = (&mut self.table, &self.hasher);
+        match (&mut self.stored, &other.stored) {
+            (Stored::Integers(keys), Stored::Integers(others)) => others
+                .iter()
+                .map(|&value| integer_id(table, hasher, keys, value))
+                .collect(),
+            (Stored::Rows(_, keys), Stored::Rows(_, others)) => (0..others.ends.len())
+                .map(|id| row_id(table, hasher, keys, others.get(id as u32)))
+                .collect(),
+            _ => Err(Error::bug("keys of two types are added up")),
+        }
     }
 
     /// The keys as columns in ascending order, and the rank of each id in that order.
     pub fn sorted(self) -> Result<(Vec<ArrayRef>, Vec<u32>)> {
         let mut order: Vec<u32> = (0..self.len() as u32).collect();
-        order.sort_unstable_by(|&a, &b| self.key(a).cmp(self.key(b)));
+        match &self.stored {
+            Stored::Integers(keys) => order.sort_unstable_by_key(|&id| keys[id as usize]),
+            Stored::Rows(_, keys) => order.sort_unstable_by(|&a, &b| keys.get(a).cmp(keys.get(b))),
+        }
         let mut rank = vec![0; order.len()];
         for (at, &id) in order.iter().enumerate() {
             rank[id as usize] = at as u32;
         }
-        let parser = self.converter.parser();
-        let columns = self
-            .converter
-            .convert_rows(order.iter().map(|&id| parser.parse(self.key(id))))
-            .map_err(|e| {
-                Error::with_source(crate::error::Kind::Bug, "keys cannot be decoded", e)
-            })?;
-        Ok((columns, rank))
+        Ok((self.columns(&order)?, rank))
     }
+
+    /// The keys `ids` as columns.
+    pub fn columns(&self, ids: &[u32]) -> Result<Vec<ArrayRef>> {
+        match &self.stored {
+            Stored::Integers(keys) => {
+                let values = ids.iter().map(|&id| keys[id as usize]);
+                let values: ArrayRef = Arc::new(Int64Array::from_iter_values(values));
+                cast(&values, &self.types[0]).map(|column| vec![column])
+            }
+            Stored::Rows(converter, keys) => {
+                let parser = converter.parser();
+                converter.convert_rows(ids.iter().map(|&id| parser.parse(keys.get(id))))
+            }
+        }
+        .map_err(|e| Error::with_source(Kind::Bug, "keys cannot be decoded", e))
+    }
+}
+
+#[inline]
+fn integer_id(
+    table: &mut HashTable<u32>,
+    hasher: &DefaultHashBuilder,
+    keys: &mut Vec<i64>,
+    key: i64,
+) -> Result<u32> {
+    let hash = hasher.hash_one(key);
+    if let Some(&id) = table.find(hash, |&id| keys[id as usize] == key) {
+        return Ok(id);
+    }
+    let id = next_id(keys.len())?;
+    keys.push(key);
+    table.insert_unique(hash, id, |&id| hasher.hash_one(keys[id as usize]));
+    Ok(id)
+}
+
+#[inline]
+fn row_id(
+    table: &mut HashTable<u32>,
+    hasher: &DefaultHashBuilder,
+    keys: &mut Bytes,
+    key: &[u8],
+) -> Result<u32> {
+    let hash = hasher.hash_one(key);
+    if let Some(&id) = table.find(hash, |&id| keys.get(id) == key) {
+        return Ok(id);
+    }
+    let id = next_id(keys.ends.len())?;
+    keys.bytes.extend_from_slice(key);
+    keys.ends.push(keys.bytes.len());
+    table.insert_unique(hash, id, |&id| hasher.hash_one(keys.get(id)));
+    Ok(id)
+}
+
+fn next_id(len: usize) -> Result<u32> {
+    let id = u32::try_from(len).ok().filter(|&id| id < NONE);
+    id.ok_or_else(|| {
+        Error::input("there are more than 4294967294 distinct keys; coarsen the states")
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use arrow::array::{Int32Array, StringArray};
-    use std::sync::Arc;
 
     fn columns(a: &[Option<&str>], b: &[i32]) -> Vec<ArrayRef> {
         vec![
@@ -167,5 +257,24 @@ mod tests {
             .unwrap();
         assert_eq!(one.absorb(&two).unwrap(), [1, 0]);
         assert_eq!(one.len(), 2);
+    }
+
+    #[test]
+    fn integers_keep_their_type_and_their_order() {
+        let mut keys = Keys::new(&[DataType::Int32]).unwrap();
+        let column: ArrayRef = Arc::new(Int32Array::from(vec![Some(7), None, Some(-3), Some(7)]));
+        let mut ids = Vec::new();
+        keys.intern(&[column], &mut ids).unwrap();
+        assert_eq!(ids, [0, NONE, 1, 0]);
+        let mut other = Keys::new(&[DataType::Int32]).unwrap();
+        let column: ArrayRef = Arc::new(Int32Array::from(vec![5, -3]));
+        other.intern(&[column], &mut ids).unwrap();
+        assert_eq!(keys.absorb(&other).unwrap(), [2, 1]);
+        let (sorted, rank) = keys.sorted().unwrap();
+        assert_eq!(
+            sorted[0].as_ref(),
+            &Int32Array::from(vec![-3, 5, 7]) as &dyn Array
+        );
+        assert_eq!(rank, [2, 0, 1]);
     }
 }

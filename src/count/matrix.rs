@@ -1,17 +1,77 @@
-//! Sorted pairs of one partition and lag → a count matrix over the states that occur in it.
+//! Sorted counts of one partition and lag → a count matrix over the states that occur in it.
 
-use super::tally::unpack;
+use crate::math::csr::{Csr, Values};
 use hashbrown::HashMap;
+use rayon::prelude::*;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Exact counts, or sums of weights.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Values {
-    Counts(Vec<u64>),
-    Weights(Vec<f64>),
+/// Some rows of a count matrix: ascending sources, each with its targets by state id.
+#[derive(Debug, Default, PartialEq)]
+pub struct Rows {
+    /// State ids, each once.
+    pub sources: Vec<u32>,
+    /// Source k has the entries `offsets[k]..offsets[k + 1]`.
+    pub offsets: Vec<usize>,
+    /// State ids of targets, ascending in each row.
+    pub columns: Vec<u32>,
+    pub values: Values,
+    /// Σ of the counts; 0 where they are weights.
+    pub total: u128,
 }
 
-/// The counts of one partition and lag as a coordinate list sorted by (source, target), over dense numbers of the states that
-/// have counts: sources and targets are numbered apart (coherence §3.1).
+impl Rows {
+    pub fn last_source(&self) -> Option<u32> {
+        self.sources.last().copied()
+    }
+
+    /// Appends an entry, whose value goes to a list of the caller.
+    #[inline(always)]
+    pub fn begin(&mut self, source: u32, target: u32) {
+        if self.last_source() != Some(source) {
+            self.sources.push(source);
+            self.offsets.push(self.columns.len());
+        }
+        self.columns.push(target);
+    }
+
+    /// Adds a count to the last entry, or to a new one if it is for another pair.
+    #[inline(always)]
+    pub fn add(&mut self, source: u32, target: u32, count: u64, counts: &mut Vec<u64>) {
+        self.total += u128::from(count);
+        let is_same = self.last_source() == Some(source) && self.columns.last() == Some(&target);
+        match counts.last_mut().filter(|_| is_same) {
+            // A total that no u64 holds is refused before it is used.
+            Some(sum) => *sum = sum.saturating_add(count),
+            None => {
+                self.begin(source, target);
+                counts.push(count);
+            }
+        }
+    }
+
+    pub fn with_counts(mut self, counts: Vec<u64>) -> Rows {
+        self.values = match counts.iter().max() {
+            Some(0..=0xff) | None => Values::Small(counts.iter().map(|&n| n as u8).collect()),
+            Some(0..=0xffff_ffff) => Values::Count(counts.iter().map(|&n| n as u32).collect()),
+            Some(_) => Values::Real(counts.iter().map(|&n| n as f64).collect()),
+        };
+        self.close()
+    }
+
+    pub fn with_weights(mut self, weights: Vec<f64>) -> Rows {
+        self.values = Values::Real(weights);
+        self.close()
+    }
+
+    fn close(mut self) -> Rows {
+        self.offsets.push(self.columns.len());
+        self.columns.shrink_to_fit();
+        self
+    }
+}
+
+/// The counts of one partition and lag over dense numbers of the states that have counts: sources and targets are numbered
+/// apart (coherence §3.1).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Counts {
     pub partition: usize,
@@ -19,88 +79,140 @@ pub struct Counts {
     /// The state id of each source and of each target, ascending.
     pub source_states: Vec<u32>,
     pub target_states: Vec<u32>,
-    /// One entry a non-zero.
-    pub sources: Vec<u32>,
-    pub targets: Vec<u32>,
-    pub values: Values,
+    /// Row j holds N_·j: the targets of source j. Counts of one pair above 2³² are kept as `Real`, as weights are.
+    pub by_source: Vec<Csr>,
+    /// Σ of the counts; 0 where they are weights.
+    pub total: u128,
     /// For each given partition, the label of each source; `None` where some source has no label, named by its state id.
     pub given: Vec<Result<Vec<u32>, u32>>,
 }
 
 impl Counts {
-    pub fn new(partition: usize, lag: usize, pairs: &[u64], values: Values) -> Counts {
-        let mut sources = Vec::with_capacity(pairs.len());
-        let mut source_states: Vec<u32> = Vec::new();
-        for &pair in pairs {
-            let (source, _) = unpack(pair);
-            if source_states.last() != Some(&source) {
-                source_states.push(source);
-            }
-            sources.push(source_states.len() as u32 - 1);
+    pub fn new(partition: usize, lag: usize, pieces: Vec<Rows>) -> Counts {
+        let total = pieces.iter().map(|rows| rows.total).sum();
+        let columns: Vec<&[u32]> = pieces.iter().map(|rows| &rows.columns[..]).collect();
+        let (target_states, places) = dense(&columns);
+        let mut source_states =
+            Vec::with_capacity(pieces.iter().map(|rows| rows.sources.len()).sum());
+        let mut by_source = Vec::with_capacity(pieces.len());
+        for rows in pieces.into_iter().filter(|rows| !rows.sources.is_empty()) {
+            by_source.push(Csr {
+                first_row: source_states.len(),
+                offsets: rows.offsets,
+                columns: rows.columns,
+                values: rows.values,
+            });
+            source_states.extend_from_slice(&rows.sources);
         }
-        let (target_states, targets) = dense(pairs.iter().map(|&p| unpack(p).1));
+        by_source
+            .par_iter_mut()
+            .for_each(|shard| shard.columns.iter_mut().for_each(|id| *id = places.of(*id)));
         Counts {
             partition,
             lag,
             source_states,
             target_states,
-            sources,
-            targets,
-            values,
+            by_source,
+            total,
             given: Vec::new(),
         }
     }
 
     pub fn nnz(&self) -> usize {
-        self.sources.len()
+        self.by_source.iter().map(Csr::nnz).sum()
     }
 }
 
-/// The distinct ids in ascending order, and the place of each id among them.
-fn dense(ids: impl Iterator<Item = u32> + Clone) -> (Vec<u32>, Vec<u32>) {
-    let (n, top) = ids
-        .clone()
-        .fold((0usize, 0u32), |(n, top), id| (n + 1, top.max(id)));
-    if top as usize <= 4 * n + 1024 {
-        // A table of all ids is small beside the pairs.
-        let mut place = vec![u32::MAX; top as usize + 1];
-        ids.clone().for_each(|id| place[id as usize] = 0);
-        let mut distinct = Vec::new();
-        for (id, place) in place.iter_mut().enumerate().filter(|(_, p)| **p == 0) {
-            *place = distinct.len() as u32;
-            distinct.push(id as u32);
+/// State id → its place among the ids that occur.
+enum Places {
+    Table(Vec<u32>),
+    Map(HashMap<u32, u32>),
+}
+
+impl Places {
+    fn of(&self, id: u32) -> u32 {
+        match self {
+            Places::Table(table) => table[id as usize],
+            Places::Map(map) => map[&id],
         }
-        let places = ids.map(|id| place[id as usize]).collect();
-        return (distinct, places);
     }
-    let mut distinct: Vec<u32> = ids.clone().collect();
-    distinct.sort_unstable();
+}
+
+/// The distinct ids in ascending order, and the place of each among them.
+fn dense(ids: &[&[u32]]) -> (Vec<u32>, Places) {
+    let n: usize = ids.iter().map(|ids| ids.len()).sum();
+    let top = ids.par_iter().flat_map_iter(|ids| ids.iter()).max();
+    let top = top.map_or(0, |&top| top as usize);
+    if top <= 4 * n + 1024 {
+        // A table of all ids is small beside the pairs.
+        let occurs: Vec<AtomicBool> = (0..=top).map(|_| AtomicBool::new(false)).collect();
+        ids.par_iter().for_each(|ids| {
+            for &id in *ids {
+                // Most ids have been seen, and reading shares the cache line where writing would not.
+                if !occurs[id as usize].load(Ordering::Relaxed) {
+                    occurs[id as usize].store(true, Ordering::Relaxed);
+                }
+            }
+        });
+        let mut distinct = Vec::new();
+        let mut table = vec![u32::MAX; if n == 0 { 0 } else { top + 1 }];
+        for (id, place) in table.iter_mut().enumerate() {
+            if occurs[id].load(Ordering::Relaxed) {
+                *place = distinct.len() as u32;
+                distinct.push(id as u32);
+            }
+        }
+        return (distinct, Places::Table(table));
+    }
+    let mut distinct: Vec<u32> = ids.concat();
+    distinct.par_sort_unstable();
     distinct.dedup();
-    let place: HashMap<u32, u32> = distinct
+    let places = distinct
         .iter()
         .enumerate()
         .map(|(at, &id)| (id, at as u32))
         .collect();
-    let places = ids.map(|id| place[&id]).collect();
-    (distinct, places)
+    (distinct, Places::Map(places))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tally::pack;
+    use super::super::tally::{Tally, pack};
     use super::*;
 
     #[test]
     fn states_without_counts_get_no_number() {
         // Sources 3 and 9; targets 5, 7 and one that is too large for a table.
         for far in [8, 4_000_000_000] {
-            let pairs = [pack(3, 5), pack(3, far), pack(9, 5), pack(9, 7)];
-            let c = Counts::new(0, 0, &pairs, Values::Counts(vec![1, 2, 3, 4]));
-            assert_eq!((c.source_states, c.sources), (vec![3, 9], vec![0, 0, 1, 1]));
+            let mut tally = Tally::default();
+            for (pair, n) in [
+                (pack(9, 7), 4),
+                (pack(3, 5), 1),
+                (pack(3, far), 2),
+                (pack(9, 5), 3),
+            ] {
+                tally.add_count(pair, n);
+            }
+            let c = Counts::new(0, 0, Tally::finish(vec![tally]));
             assert_eq!(
-                (c.target_states, c.targets),
-                (vec![5, 7, far], vec![0, 2, 0, 1])
+                (c.source_states, c.target_states),
+                (vec![3, 9], vec![5, 7, far])
             );
+            let shard = &c.by_source[0];
+            assert_eq!(
+                (&shard.offsets[..], &shard.columns[..]),
+                (&[0, 2, 4][..], &[0, 2, 0, 1][..])
+            );
+            assert_eq!(shard.values, Values::Small(vec![1, 2, 3, 4]));
+            assert_eq!(c.total, 10);
         }
+    }
+
+    #[test]
+    fn large_counts_take_more_room() {
+        let count = |n: u64| Rows::default().with_counts(vec![n]).values;
+        assert_eq!(count(255), Values::Small(vec![255]));
+        assert_eq!(count(256), Values::Count(vec![256]));
+        assert_eq!(count(1 << 32), Values::Real(vec![4294967296.0]));
     }
 }

@@ -3,9 +3,10 @@
 //! In: batches with the columns of a `Layout` in its order. Out: `Counted`. Each stream of batches has a `Worker`; where one
 //! stream ends inside a trajectory and the next goes on with it, `finish` sews the two together, so that each pair is counted once.
 //! Streams are first taken to be ordered by (partition, trajectory, time) as most files are; a row that breaks the order stops
-//! the count with `Stop::Unsorted`, and the caller sorts.
+//! the count with `Stop::Unsorted`. The caller then counts again and lets the rows be gathered by trajectory in memory, or sorts them.
 
 mod finish;
+mod gather;
 mod keys;
 mod matrix;
 mod states;
@@ -15,7 +16,7 @@ mod walk;
 mod worker;
 
 pub use finish::finish;
-pub use matrix::{Counts, Values};
+pub use matrix::Counts;
 pub use states::{StateColumns, StateTable, describe};
 pub use time::is_time;
 pub use walk::Step;
@@ -25,6 +26,9 @@ use crate::error::Error;
 use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, Field};
 use std::collections::BTreeMap;
+
+/// Sums of counts are kept in f64 after counting: exact up to here.
+pub const LARGEST_TOTAL: u64 = 1 << 53;
 
 /// The columns that counting reads, in the order in which batches must bring them: partition keys, then those of the evidence,
 /// then the given partitions.
@@ -134,8 +138,10 @@ impl Dropped {
 /// Why a count stopped.
 #[derive(Debug)]
 pub enum Stop {
-    /// Rows are not ordered by (partition, trajectory, time): sort them and count again.
+    /// Rows are not ordered by (partition, trajectory, time): gather or sort them and count again.
     Unsorted,
+    /// There are more rows than may be gathered: sort them and count again.
+    TooManyRows,
     /// Integer states are no small ids: look them up and count again.
     WideStates,
     Failed(Error),
@@ -150,10 +156,20 @@ impl From<Error> for Stop {
 /// How to read the streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mode {
-    /// The rows of all streams are known to be ordered, by sorting.
-    pub sorted: bool,
+    pub order: Order,
     /// Integer states are taken as ids.
     pub direct: bool,
+}
+
+/// What is known of the order of rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// They seem to be ordered by (partition, trajectory, time), each stream for itself.
+    Assumed,
+    /// They may come in any order: each stream holds up to so many of them until its end.
+    Any { rows: usize },
+    /// The rows of all streams are ordered, by sorting.
+    Sorted,
 }
 
 /// All transition counts of a run.

@@ -6,7 +6,10 @@ use crate::error::{Error, Kind, Result};
 use crate::spec::{Binning, Outside};
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Float64Array, Int64Array, UInt32Array};
 use arrow::compute::{cast, take};
-use arrow::datatypes::{DataType, Field, Float64Type, Int64Type};
+use arrow::datatypes::{
+    ArrowPrimitiveType, DataType, Field, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
+    UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+};
 use std::sync::Arc;
 
 /// What the columns of a state are: keys of any type first, then binned coordinates.
@@ -109,29 +112,10 @@ impl States {
         ids.clear();
         match &mut self.coding {
             Coding::Direct => {
-                let values = cast(&keys[0], &DataType::Int64).map_err(|_| Stop::WideStates)?;
-                let values = values.as_primitive::<Int64Type>();
-                // A value that no i64 holds was cast to null.
-                let mut wide = values.null_count() > keys[0].null_count();
-                ids.extend(values.values().iter().map(|&v| {
-                    wide |= !(0..i64::from(NONE)).contains(&v);
-                    v as u32
-                }));
-                if values.null_count() > 0 {
-                    // What lies under a null is no value.
-                    wide = values.null_count() > keys[0].null_count()
-                        || values
-                            .iter()
-                            .flatten()
-                            .any(|v| !(0..i64::from(NONE)).contains(&v));
-                    (0..values.len())
-                        .filter(|&at| values.is_null(at))
-                        .for_each(|at| ids[at] = NONE);
-                    dropped.add("null state", values.null_count() as u64);
-                }
-                if wide {
+                if !small_integers(&keys[0], ids) {
                     return Err(Stop::WideStates);
                 }
+                dropped.add("null state", keys[0].null_count() as u64);
             }
             Coding::Boxes(boxes) => {
                 ids.resize(arrays[0].len(), 0);
@@ -223,6 +207,37 @@ impl States {
     }
 }
 
+/// Integers as ids, `NONE` for nulls; false if one of them is negative or too large.
+fn small_integers(column: &ArrayRef, ids: &mut Vec<u32>) -> bool {
+    fn of<T: ArrowPrimitiveType>(column: &ArrayRef, ids: &mut Vec<u32>) -> bool
+    where
+        T::Native: TryInto<u32>,
+    {
+        let column = column.as_primitive::<T>();
+        let id = |value: T::Native| value.try_into().unwrap_or(NONE);
+        if column.null_count() == 0 {
+            ids.extend(column.values().iter().map(|&value| id(value)));
+            // Without an early exit the search is vectorised.
+            !ids.iter().fold(false, |any, &id| any | (id == NONE))
+        } else {
+            ids.extend(column.iter().map(|value| value.map_or(NONE, id)));
+            let none = ids.iter().filter(|&&id| id == NONE).count();
+            none == column.null_count()
+        }
+    }
+    match column.data_type() {
+        DataType::Int8 => of::<Int8Type>(column, ids),
+        DataType::Int16 => of::<Int16Type>(column, ids),
+        DataType::Int32 => of::<Int32Type>(column, ids),
+        DataType::Int64 => of::<Int64Type>(column, ids),
+        DataType::UInt8 => of::<UInt8Type>(column, ids),
+        DataType::UInt16 => of::<UInt16Type>(column, ids),
+        DataType::UInt32 => of::<UInt32Type>(column, ids),
+        DataType::UInt64 => of::<UInt64Type>(column, ids),
+        _ => false,
+    }
+}
+
 /// Calls `set(row, box)` for every row: nothing where the coordinate is null, NaN or outside and dropped.
 fn each_box(
     array: &ArrayRef,
@@ -234,18 +249,16 @@ fn each_box(
     let values = cast(array, &DataType::Float64).map_err(bug)?;
     let values = values.as_primitive::<Float64Type>();
     let (mut nulls, mut nans, mut outside) = (0, 0, 0);
+    let has_nulls = values.null_count() > 0;
     for (at, &x) in values.values().iter().enumerate() {
-        let index = if values.is_null(at) {
-            None
-        } else {
-            binning.index(x)
-        };
+        let is_null = has_nulls && values.is_null(at);
+        let index = if is_null { None } else { binning.index(x) };
         set(at, index);
         if index.is_some() {
             continue;
         }
         match binning {
-            _ if values.is_null(at) => nulls += 1,
+            _ if is_null => nulls += 1,
             _ if x.is_nan() => nans += 1,
             Binning::Bounded {
                 low,

@@ -3,6 +3,7 @@
 use super::{Dropped, Stop};
 use crate::error::{Error, Kind};
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array};
+use arrow::buffer::ScalarBuffer;
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type, Int64Type};
 use std::sync::Arc;
@@ -35,7 +36,7 @@ pub fn without_nan(times: &ArrayRef, dropped: &mut Dropped) -> Result<ArrayRef, 
 }
 
 /// Times without nulls as ticks: units of the column, or for floats an integer that sorts as they do.
-pub fn ticks(times: &ArrayRef) -> Result<Vec<i64>, Stop> {
+pub fn ticks(times: &ArrayRef) -> Result<ScalarBuffer<i64>, Stop> {
     if times.data_type().is_floating() {
         let floats = cast(times, &DataType::Float64).map_err(unreadable)?;
         return Ok(floats
@@ -58,7 +59,7 @@ pub fn ticks(times: &ArrayRef) -> Result<Vec<i64>, Stop> {
             "the time column holds a value above 9223372036854775807; use smaller units",
         )));
     }
-    Ok(ticks.as_primitive::<Int64Type>().values().to_vec())
+    Ok(ticks.as_primitive::<Int64Type>().values().clone())
 }
 
 /// The bits of a float, turned so that integers compare as the floats do (IEEE 754 total order; −0 is made 0).

@@ -15,13 +15,11 @@ pub struct Walker {
     lags: Vec<Step>,
     /// Only the pairs that start at 0, τ, 2τ … after the first row.
     strided: bool,
-    /// Rows that can still begin a pair; the first of them is row `base` of the trajectory.
+    /// Rows of the pieces before that can still begin a pair; the first of them is row `base` of the trajectory.
     times: Vec<i64>,
     states: Vec<u32>,
     base: usize,
     start: i64,
-    /// For each lag, the first row of the window that may still begin a pair.
-    cursors: Vec<usize>,
 }
 
 /// Two rows that are not in strictly ascending time: the earlier row's time and the later row's.
@@ -33,7 +31,6 @@ pub struct Disorder {
 
 impl Walker {
     pub fn new(lags: &[Step], strided: bool) -> Walker {
-        let cursors = vec![0; lags.len()];
         Walker {
             lags: lags.to_vec(),
             strided,
@@ -41,8 +38,11 @@ impl Walker {
             states: vec![],
             base: 0,
             start: 0,
-            cursors,
         }
+    }
+
+    pub fn n_lags(&self) -> usize {
+        self.lags.len()
     }
 
     /// Forgets the trajectory; the next piece begins another one.
@@ -50,7 +50,6 @@ impl Walker {
         self.times.clear();
         self.states.clear();
         self.base = 0;
-        self.cursors.fill(0);
     }
 
     /// The same walker with other numbers for the states.
@@ -59,79 +58,156 @@ impl Walker {
         self
     }
 
+    /// Whether rows at `times` reach so far that no pair joins a row before them with one after them. Where pairs are
+    /// strided that is never known, because it takes the first row of the trajectory to know which pairs there are.
+    pub fn is_spanned_by(&self, times: &[i64]) -> bool {
+        let (Some(first), Some(last)) = (times.first(), times.last()) else {
+            return false;
+        };
+        !self.strided
+            && self.lags.iter().all(|step| match *step {
+                Step::Ticks(ticks) => last.wrapping_sub(*first) as u64 >= ticks as u64,
+                Step::Rows(rows) => times.len() > rows,
+            })
+    }
+
     /// Appends the next rows of the trajectory and emits (lag, source, target) for every pair that they complete.
-    /// States may be "none": the caller of `emit` leaves such pairs out.
+    /// States may be "none": the caller of `emit` leaves such pairs out. If the trajectory does not go on, nothing is kept.
     pub fn push(
         &mut self,
         times: &[i64],
         states: &[u32],
+        goes_on: bool,
         mut emit: impl FnMut(usize, u32, u32),
     ) -> Result<(), Disorder> {
-        debug_assert_eq!(times.len(), states.len());
+        assert_eq!(times.len(), states.len(), "one state a time");
         if self.base == 0 && self.times.is_empty() {
             self.start = times.first().copied().unwrap_or(0);
+        } else {
+            self.join(times, states, &mut emit)?;
         }
-        let mut before = self.times.last().copied();
-        for &after in times {
-            if let Some(before) = before.filter(|&b| b >= after) {
-                return Err(Disorder { before, after });
-            }
-            before = Some(after);
+        // Without an early exit the comparison of neighbours is vectorised.
+        if !times.windows(2).fold(true, |all, w| all & (w[0] < w[1])) {
+            let at = times.windows(2).position(|w| w[0] >= w[1]).unwrap_or(0);
+            return Err(Disorder {
+                before: times[at],
+                after: times[at + 1],
+            });
         }
-        let new = self.times.len();
-        self.times.extend_from_slice(times);
-        self.states.extend_from_slice(states);
-        let (times, states) = (&self.times[..], &self.states[..]);
+        let base = self.base + self.times.len();
         for (lag, step) in self.lags.iter().enumerate() {
-            let cursor = &mut self.cursors[lag];
             match *step {
                 Step::Ticks(ticks) => {
-                    let mut i = *cursor;
-                    for j in new..times.len() {
+                    let mut i = 0;
+                    for (j, &time) in times.iter().enumerate() {
                         // Times ascend, so the difference is positive; it overflows only for lags that no i64 can hold.
-                        while times[j].wrapping_sub(times[i]) as u64 > ticks as u64 {
+                        while time.wrapping_sub(times[i]) as u64 > ticks as u64 {
                             i += 1;
                         }
-                        if times[j].wrapping_sub(times[i]) as u64 == ticks as u64 {
-                            let since = times[i].wrapping_sub(self.start) as u64;
-                            if !self.strided || since.is_multiple_of(ticks as u64) {
+                        if time.wrapping_sub(times[i]) == ticks {
+                            if self.begins(times[i], ticks) {
                                 emit(lag, states[i], states[j]);
                             }
                             i += 1;
                         }
                     }
-                    *cursor = i;
                 }
                 Step::Rows(rows) => {
-                    for j in new.max(rows)..times.len() {
-                        let i = j - rows;
-                        if !self.strided || (self.base + i).is_multiple_of(rows) {
-                            emit(lag, states[i], states[j]);
+                    for (i, (&source, &target)) in
+                        states.iter().zip(states.iter().skip(rows)).enumerate()
+                    {
+                        if !self.strided || (base + i).is_multiple_of(rows) {
+                            emit(lag, source, target);
                         }
                     }
-                    *cursor = times.len().saturating_sub(rows);
                 }
             }
         }
-        self.drop_spent_rows();
+        if goes_on {
+            self.keep(times, states);
+        }
         Ok(())
     }
 
-    /// Frees rows that no lag needs any more, keeping the last one to check the order of the next piece.
-    fn drop_spent_rows(&mut self) {
-        let spent = self
-            .cursors
-            .iter()
-            .copied()
-            .min()
-            .unwrap_or(0)
-            .min(self.times.len().saturating_sub(1));
-        if spent > 4096 && spent * 2 > self.times.len() {
-            self.times.drain(..spent);
-            self.states.drain(..spent);
-            self.cursors.iter_mut().for_each(|c| *c -= spent);
-            self.base += spent;
+    /// Emits the pairs of a row kept and a row of the piece that follows.
+    pub fn join(
+        &self,
+        times: &[i64],
+        states: &[u32],
+        mut emit: impl FnMut(usize, u32, u32),
+    ) -> Result<(), Disorder> {
+        let (Some(&before), Some(&after)) = (self.times.last(), times.first()) else {
+            return Ok(());
+        };
+        if before >= after {
+            return Err(Disorder { before, after });
         }
+        for (lag, step) in self.lags.iter().enumerate() {
+            match *step {
+                Step::Ticks(ticks) => {
+                    let reach = |t: &i64| after.wrapping_sub(*t) as u64 > ticks as u64;
+                    let mut i = self.times.partition_point(reach);
+                    for (&time, &target) in times.iter().zip(states) {
+                        let apart = |i: usize| time.wrapping_sub(self.times[i]) as u64;
+                        while i < self.times.len() && apart(i) > ticks as u64 {
+                            i += 1;
+                        }
+                        if i == self.times.len() {
+                            break;
+                        }
+                        if apart(i) == ticks as u64 && self.begins(self.times[i], ticks) {
+                            emit(lag, self.states[i], target);
+                        }
+                    }
+                }
+                Step::Rows(rows) => {
+                    // Row i kept meets row i + rows of those kept and new.
+                    let kept = self.times.len();
+                    let sources = kept.saturating_sub(rows)..kept;
+                    for i in sources {
+                        let strides = !self.strided || (self.base + i).is_multiple_of(rows);
+                        if let Some(&target) = states.get(i + rows - kept).filter(|_| strides) {
+                            emit(lag, self.states[i], target);
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a pair of this lag may begin at `time`.
+    #[inline(always)]
+    fn begins(&self, time: i64, ticks: i64) -> bool {
+        !self.strided || (time.wrapping_sub(self.start) as u64).is_multiple_of(ticks as u64)
+    }
+
+    /// Keeps the rows that can still begin a pair, and the last one to check the order of the next piece.
+    fn keep(&mut self, times: &[i64], states: &[u32]) {
+        let Some(&last) = times.last() else { return };
+        let spent = |times: &[i64], after: usize| {
+            let spent = self.lags.iter().map(|step| match *step {
+                Step::Ticks(ticks) => {
+                    times.partition_point(|t| last.wrapping_sub(*t) as u64 >= ticks as u64)
+                }
+                Step::Rows(rows) => (times.len() + after).saturating_sub(rows),
+            });
+            spent.min().unwrap_or(0).min(times.len())
+        };
+        let new = spent(times, 0);
+        let old = if new > 0 {
+            self.times.len()
+        } else {
+            spent(&self.times, times.len())
+        };
+        // Rows are freed when they are many, so that each is moved only a few times.
+        if new > 0 || (old > 4096 && 2 * old > self.times.len()) {
+            self.times.drain(..old);
+            self.states.drain(..old);
+            self.base += old + new;
+        }
+        self.times.extend_from_slice(&times[new..]);
+        self.states.extend_from_slice(&states[new..]);
     }
 }
 
@@ -149,7 +225,7 @@ mod tests {
     ) -> Vec<(usize, u32, u32)> {
         let mut out = Vec::new();
         Walker::new(lags, strided)
-            .push(times, states, |l, s, t| out.push((l, s, t)))
+            .push(times, states, false, |l, s, t| out.push((l, s, t)))
             .unwrap();
         out
     }
@@ -191,14 +267,43 @@ mod tests {
     #[test]
     fn disorder_names_both_times() {
         let mut w = Walker::new(&[Step::Ticks(1)], false);
-        w.push(&[1, 2], &[0, 0], |_, _, _| ()).unwrap();
+        w.push(&[1, 2], &[0, 0], true, |_, _, _| ()).unwrap();
         assert_eq!(
-            w.push(&[2], &[0], |_, _, _| ()),
+            w.push(&[2], &[0], true, |_, _, _| ()),
             Err(Disorder {
                 before: 2,
                 after: 2
             })
         );
+    }
+
+    #[test]
+    fn pairs_across_a_spanning_piece_are_those_that_join_and_those_inside() {
+        let (times, states): (Vec<i64>, Vec<u32>) = ((0..20).collect(), (0..20).collect());
+        let lags = [Step::Ticks(3), Step::Rows(2)];
+        let mut first = Walker::new(&lags, false);
+        let mut got = Vec::new();
+        first
+            .push(&times[..5], &states[..5], true, |l, s, t| {
+                got.push((l, s, t))
+            })
+            .unwrap();
+        assert!(!first.is_spanned_by(&times[5..7]));
+        assert!(first.is_spanned_by(&times[5..9]));
+        // Of the second piece only its first rows are told to the first walker.
+        first
+            .join(&times[5..9], &states[5..9], |l, s, t| got.push((l, s, t)))
+            .unwrap();
+        let mut second = Walker::new(&lags, false);
+        second
+            .push(&times[5..], &states[5..], false, |l, s, t| {
+                got.push((l, s, t))
+            })
+            .unwrap();
+        got.sort_unstable();
+        let mut expected = pairs(&lags, false, &times, &states);
+        expected.sort_unstable();
+        assert_eq!(got, expected);
     }
 
     proptest! {
@@ -228,7 +333,7 @@ mod tests {
             let mut at = 0;
             for cut in cuts.iter().cycle() {
                 let end = (at + cut).min(times.len());
-                walker.push(&times[at..end], &states[at..end], |l, s, t| got.push((l, s, t))).unwrap();
+                walker.push(&times[at..end], &states[at..end], true, |l, s, t| got.push((l, s, t))).unwrap();
                 at = end;
                 if at == times.len() { break; }
             }

@@ -1,10 +1,11 @@
 //! Counts the rows of one stream of batches, in local ids.
 
-use super::keys::{Keys, NONE};
+use super::gather::Gathered;
+use super::keys::{Keys, NONE, integers};
 use super::states::States;
 use super::tally::{Tally, pack};
 use super::walk::{Disorder, Step, Walker};
-use super::{Dropped, Evidence, Layout, Measure, Mode, Stop, describe, time};
+use super::{Dropped, Evidence, LARGEST_TOTAL, Layout, Measure, Mode, Order, Stop, describe, time};
 use crate::error::{Error, Kind, Result};
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, UInt32Array};
 use arrow::compute::{cast, filter, is_not_null, partition, take};
@@ -17,25 +18,35 @@ use std::sync::Arc;
 /// Counts the rows of one stream.
 pub struct Worker {
     pub(super) layout: Arc<Layout>,
-    mode: Mode,
+    pub(super) mode: Mode,
     pub(super) states: States,
     /// Target states of pairs; trajectories have one kind of states.
     pub(super) targets: Option<States>,
     pub(super) partitions: Option<Keys>,
     pub(super) labels: Vec<Labels>,
     pub(super) tallies: Tallies,
-    /// Pairs with a given count, or the bits of a given weight, by partition.
-    pub(super) measured: Vec<Vec<(u64, u64)>>,
+    /// Pairs with a given weight, by partition.
+    pub(super) weighted: Vec<Vec<(u64, f64)>>,
     pub(super) rows: u64,
     pub(super) dropped: Dropped,
-    pub(super) groups: Option<Groups>,
+    pub(super) way: Way,
+}
+
+/// How the rows of a stream become pairs.
+pub(super) enum Way {
+    /// They are pairs.
+    Pairs,
+    /// Trajectories one after another.
+    Ordered(Groups),
+    /// Trajectories in any order, walked at the end.
+    Gathered(Gathered),
 }
 
 /// Pairs by `partition × n_lags + lag`, and how many were accepted.
 #[derive(Default)]
 pub(super) struct Tallies {
     pub by_slot: Vec<Tally>,
-    pub accepted: u64,
+    pub accepted: u128,
 }
 
 impl Tallies {
@@ -47,45 +58,86 @@ impl Tallies {
         }
     }
 
+    /// The slots of a partition.
+    pub fn of(&mut self, partition: u32, n_lags: usize) -> &mut [Tally] {
+        self.reserve(partition, n_lags);
+        &mut self.by_slot[partition as usize * n_lags..][..n_lags]
+    }
+
     /// Follows a trajectory of a partition through its next rows.
+    #[inline]
     pub fn walk(
         &mut self,
         walker: &mut Walker,
         partition: u32,
         n_lags: usize,
-        times: &[i64],
-        states: &[u32],
+        (times, states): (&[i64], &[u32]),
+        goes_on: bool,
     ) -> Result<(), Disorder> {
-        self.reserve(partition, n_lags);
-        let slots = &mut self.by_slot[partition as usize * n_lags..][..n_lags];
-        let accepted = &mut self.accepted;
-        walker.push(times, states, |lag, source, target| {
+        let mut accepted = 0;
+        let slots = self.of(partition, n_lags);
+        walker.push(times, states, goes_on, |lag, source, target| {
             if source != NONE && target != NONE {
                 slots[lag].add(pack(source, target));
-                *accepted += 1;
+                accepted += 1;
             }
-        })
+        })?;
+        self.accepted += accepted;
+        Ok(())
+    }
+
+    /// The pairs of a row that `walker` has kept and one of the rows that follow.
+    pub fn join(
+        &mut self,
+        walker: &Walker,
+        partition: u32,
+        n_lags: usize,
+        (times, states): (&[i64], &[u32]),
+    ) -> Result<(), Disorder> {
+        let mut accepted = 0;
+        let slots = self.of(partition, n_lags);
+        walker.join(times, states, |lag, source, target| {
+            if source != NONE && target != NONE {
+                slots[lag].add(pack(source, target));
+                accepted += 1;
+            }
+        })?;
+        self.accepted += accepted;
+        Ok(())
     }
 }
 
 /// Follows the groups (partition, trajectory) of one stream.
 pub(super) struct Groups {
     converter: RowConverter,
-    /// The group of the last row in row format.
-    pub current: Option<Box<[u8]>>,
+    /// The group of the last row.
+    pub current: Option<Group>,
     pub partition: u32,
     pub walker: Walker,
-    /// The rows of the first group are kept, because its trajectory may have begun in the stream before.
+    /// The stream is still in its first group, and no pair of it is counted.
     pub in_head: bool,
     pub head: Head,
 }
 
+/// A partition and trajectory; groups compare as their columns do.
+#[derive(Debug, Clone, PartialEq, PartialOrd)]
+pub(super) enum Group {
+    /// One integer column.
+    Integer(i64),
+    /// Any columns in row format.
+    Row(Box<[u8]>),
+}
+
+/// The first rows of the first group, because its trajectory may have begun in the stream before: so many that no pair joins a row
+/// before them with one after them, or all there are.
 #[derive(Default)]
 pub(super) struct Head {
-    pub group: Box<[u8]>,
+    pub group: Option<Group>,
     pub partition: u32,
     pub times: Vec<i64>,
     pub states: Vec<u32>,
+    /// Whether the pairs among these rows are counted; the stream's walker has gone on from there.
+    pub is_counted: bool,
 }
 
 /// The sets that one column gives to the source states.
@@ -98,6 +150,14 @@ pub(super) struct Labels {
 }
 
 impl Labels {
+    pub fn new(field: &Field) -> Result<Labels> {
+        Ok(Labels {
+            keys: Keys::new(&types(std::slice::from_ref(field)))?,
+            of: HashMap::new(),
+            conflict: None,
+        })
+    }
+
     pub fn give(&mut self, partition: u32, state: u32, label: u32) {
         if state != NONE && label != NONE {
             let state = pack(partition, state);
@@ -116,7 +176,7 @@ fn types(fields: &[Field]) -> Vec<DataType> {
 impl Worker {
     /// A worker for a stream; `first` says that no stream comes before it.
     pub fn new(layout: &Arc<Layout>, mode: Mode, first: bool) -> Result<Worker> {
-        let (states, targets, groups) = match &layout.evidence {
+        let (states, targets, way) = match &layout.evidence {
             Evidence::Trajectories {
                 trajectory,
                 state,
@@ -124,23 +184,19 @@ impl Worker {
                 strided,
                 ..
             } => {
-                let groups = Groups::new(layout, trajectory, lags, *strided, first)?;
-                (States::new(state, mode.direct)?, None, Some(groups))
+                let way = match mode.order {
+                    Order::Any { .. } => Way::Gathered(Gathered::new(layout, trajectory)?),
+                    _ => Way::Ordered(Groups::new(layout, trajectory, lags, *strided, first)?),
+                };
+                (States::new(state, mode.direct)?, None, way)
             }
             Evidence::Pairs { source, target, .. } => (
                 States::new(source, mode.direct)?,
                 Some(States::new(target, mode.direct)?),
-                None,
+                Way::Pairs,
             ),
         };
-        let labels = layout.given.iter().map(|f| {
-            let keys = Keys::new(&types(std::slice::from_ref(f)))?;
-            Ok(Labels {
-                keys,
-                of: HashMap::new(),
-                conflict: None,
-            })
-        });
+        let labels = layout.given.iter().map(Labels::new);
         Ok(Worker {
             layout: Arc::clone(layout),
             mode,
@@ -153,10 +209,10 @@ impl Worker {
             },
             labels: labels.collect::<Result<_>>()?,
             tallies: Tallies::default(),
-            measured: Vec::new(),
+            weighted: Vec::new(),
             rows: 0,
             dropped: Dropped::default(),
-            groups,
+            way,
         })
     }
 
@@ -214,48 +270,64 @@ impl Worker {
         self.states
             .ids(state_columns, &mut self.dropped, &mut states)?;
 
-        let ranges = if n_group == 0 {
-            std::iter::once(0..rows).collect()
-        } else {
-            partition(&columns[..n_group]).map_err(bug)?.ranges()
-        };
-        let starts = first_rows(&columns[..n_group], &ranges)?;
-        let partitions = self.partition_ids(&starts[..n_partition], ranges.len())?;
-        self.give_labels(
-            &columns[n_group + 1 + n_state..],
-            &ranges,
-            &partitions,
-            &states,
-        )?;
-        let Some(groups) = &mut self.groups else {
-            return Ok(());
-        };
-        let keys = groups.converter.convert_columns(&starts).map_err(bug)?;
-        let n_lags = self.layout.n_lags();
-        for (at, range) in ranges.into_iter().enumerate() {
-            // Without group columns all rows are one trajectory.
-            let key = if n_group == 0 {
-                &[][..]
-            } else {
-                keys.row(at).data()
-            };
-            if groups.current.as_deref() != Some(key) {
-                groups.begin(key, partitions[at], self.mode.sorted)?;
+        let given = &columns[n_group + 1 + n_state..];
+        let group_columns = &columns[..n_group];
+        match &mut self.way {
+            Way::Pairs => return Err(Error::bug("a table of pairs has no trajectories").into()),
+            Way::Gathered(gathered) => {
+                let Order::Any { rows: room } = self.mode.order else {
+                    return Err(Error::bug("rows are gathered that are ordered").into());
+                };
+                let partitions = &mut self.partitions;
+                let of_rows = gathered.push(group_columns, partitions, &times, &states, room)?;
+                self.give_labels(given, |at| of_rows[at], &states)?;
             }
-            let (times, states) = (&times[range.clone()], &states[range.clone()]);
-            if groups.in_head {
-                groups.head.times.extend_from_slice(times);
-                groups.head.states.extend_from_slice(states);
-            } else {
-                self.tallies
-                    .walk(&mut groups.walker, partitions[at], n_lags, times, states)
-                    .map_err(|disorder| {
-                        disordered(
-                            disorder,
-                            || describe(&columns[..n_group], range.start),
-                            time,
-                        )
-                    })?;
+            Way::Ordered(_) => {
+                let one_integer = match group_columns {
+                    [one] if n_partition == 0 => integers(one),
+                    _ => None,
+                };
+                let runs = match &one_integer {
+                    Some(values) => spells(values.values()),
+                    None if n_group == 0 => std::iter::once(0..rows).collect(),
+                    None => partition(group_columns).map_err(bug)?.ranges(),
+                };
+                let starts = match one_integer {
+                    Some(_) => Vec::new(),
+                    None => first_rows(group_columns, &runs)?,
+                };
+                let partitions = self.partition_ids(&starts[..n_partition], runs.len())?;
+                if !given.is_empty() {
+                    let of_rows = spread(&runs, &partitions);
+                    self.give_labels(given, |at| of_rows[at], &states)?;
+                }
+                let Way::Ordered(groups) = &mut self.way else {
+                    return Ok(());
+                };
+                let keys = match starts.is_empty() {
+                    true => None,
+                    false => Some(groups.converter.convert_columns(&starts).map_err(bug)?),
+                };
+                let n_lags = self.layout.n_lags();
+                let n_runs = runs.len();
+                for (at, run) in runs.into_iter().enumerate() {
+                    let group = match (&one_integer, &keys) {
+                        (Some(values), _) => Group::Integer(values.value(run.start)),
+                        (None, Some(keys)) => Group::Row(keys.row(at).data().into()),
+                        // Without group columns all rows are one trajectory.
+                        (None, None) => Group::Row(Box::default()),
+                    };
+                    if groups.current.as_ref() != Some(&group) {
+                        groups.begin(group, partitions[at], self.mode.order, &mut self.tallies)?;
+                    }
+                    let piece = (&times[run.clone()], &states[run.clone()]);
+                    let goes_on = at + 1 == n_runs;
+                    groups
+                        .follow(&mut self.tallies, n_lags, piece, goes_on)
+                        .map_err(|disorder| {
+                            disordered(disorder, || describe(group_columns, run.start), time)
+                        })?;
+                }
             }
         }
         Ok(())
@@ -302,40 +374,53 @@ impl Worker {
                 describe(target_columns, at)
             )
         };
-        let weights = match measure {
-            Measure::One => None,
+        let amounts = match measure {
+            Measure::One => Amounts::Ones,
             Measure::Count(field) => {
-                Some(counts(&weights[0], field.name(), place, &mut self.dropped)?)
+                let name = field.name();
+                Amounts::Counts(counts(&weights[0], name, place, &mut self.dropped)?)
             }
-            Measure::Weight(field) => Some(weight_bits(
-                &weights[0],
-                field.name(),
-                place,
-                &mut self.dropped,
-            )?),
+            Measure::Weight(field) => {
+                let name = field.name();
+                Amounts::Weights(self::weights(&weights[0], name, place, &mut self.dropped)?)
+            }
         };
-        self.give_labels(given, &ranges, &partitions, &sources)?;
+        if !given.is_empty() {
+            let of_rows = spread(&ranges, &partitions);
+            self.give_labels(given, |at| of_rows[at], &sources)?;
+        }
         for (range, &partition) in ranges.iter().zip(&partitions) {
-            self.tallies.reserve(partition, 1);
-            if self.measured.len() <= partition as usize {
-                self.measured.resize_with(partition as usize + 1, Vec::new);
+            if self.weighted.len() <= partition as usize {
+                self.weighted.resize_with(partition as usize + 1, Vec::new);
             }
-            for at in range.clone() {
-                let (source, target) = (sources[at], targets[at]);
-                if source == NONE || target == NONE {
-                    continue;
-                }
-                match &weights {
-                    None => {
-                        self.tallies.by_slot[partition as usize].add(pack(source, target));
-                        self.tallies.accepted += 1;
+            let mut accepted = 0;
+            let tally = &mut self.tallies.of(partition, 1)[0];
+            let pairs = range
+                .clone()
+                .map(|at| (at, sources[at], targets[at]))
+                .filter(|(_, source, target)| *source != NONE && *target != NONE)
+                .map(|(at, source, target)| (at, pack(source, target)));
+            match &amounts {
+                Amounts::Ones => pairs.for_each(|(_, pair)| {
+                    tally.add(pair);
+                    accepted += 1;
+                }),
+                Amounts::Counts(counts) => pairs.for_each(|(at, pair)| {
+                    accepted += u128::from(counts[at]);
+                    let mut rest = counts[at];
+                    while rest > 0 {
+                        let part = rest.min(u64::from(u32::MAX));
+                        tally.add_count(pair, part as u32);
+                        rest -= part;
                     }
-                    Some(weights) if weights[at] > 0 => {
-                        self.measured[partition as usize].push((pack(source, target), weights[at]))
-                    }
-                    Some(_) => (),
-                }
+                }),
+                Amounts::Weights(weights) => self.weighted[partition as usize].extend(
+                    pairs
+                        .map(|(at, pair)| (pair, weights[at]))
+                        .filter(|(_, weight)| *weight > 0.0),
+                ),
             }
+            self.tallies.accepted += accepted;
         }
         Ok(())
     }
@@ -353,21 +438,46 @@ impl Worker {
     fn give_labels(
         &mut self,
         columns: &[ArrayRef],
-        ranges: &[Range<usize>],
-        partitions: &[u32],
+        partition: impl Fn(usize) -> u32,
         states: &[u32],
     ) -> Result<()> {
         for (labels, column) in self.labels.iter_mut().zip(columns) {
             let mut ids = Vec::with_capacity(states.len());
             labels.keys.intern(std::slice::from_ref(column), &mut ids)?;
-            for (range, &partition) in ranges.iter().zip(partitions) {
-                range
-                    .clone()
-                    .for_each(|at| labels.give(partition, states[at], ids[at]));
+            for (at, (&state, id)) in states.iter().zip(ids).enumerate() {
+                labels.give(partition(at), state, id);
             }
         }
         Ok(())
     }
+}
+
+/// What the rows of a batch of pairs weigh.
+enum Amounts {
+    Ones,
+    Counts(Vec<u64>),
+    Weights(Vec<f64>),
+}
+
+/// Ranges of equal neighbours.
+fn spells(values: &[i64]) -> Vec<Range<usize>> {
+    let mut spells = Vec::new();
+    let mut start = 0;
+    for (at, neighbours) in values.windows(2).enumerate() {
+        if neighbours[0] != neighbours[1] {
+            spells.push(start..at + 1);
+            start = at + 1;
+        }
+    }
+    spells.push(start..values.len());
+    spells
+}
+
+/// The partition of every row, from that of each range.
+fn spread(ranges: &[Range<usize>], partitions: &[u32]) -> Vec<u32> {
+    let rows = ranges.iter().zip(partitions);
+    rows.flat_map(|(range, &partition)| std::iter::repeat_n(partition, range.len()))
+        .collect()
 }
 
 impl Groups {
@@ -403,24 +513,66 @@ impl Groups {
     }
 
     /// A row of another group than the row before.
-    fn begin(&mut self, key: &[u8], partition: u32, sorted: bool) -> Result<(), Stop> {
+    fn begin(
+        &mut self,
+        group: Group,
+        partition: u32,
+        order: Order,
+        tallies: &mut Tallies,
+    ) -> Result<(), Stop> {
         match &self.current {
-            Some(current) if !sorted && **current > *key => return Err(Stop::Unsorted),
+            Some(current) if order != Order::Sorted && *current > group => {
+                return Err(Stop::Unsorted);
+            }
             Some(_) => self.in_head = false,
-            None => (self.head.group, self.head.partition) = (key.into(), partition),
+            None => (self.head.group, self.head.partition) = (Some(group.clone()), partition),
+        }
+        if partition != self.partition {
+            // No more rows of that partition are to come.
+            let n_lags = self.walker.n_lags();
+            let ended = tallies.of(self.partition, n_lags).iter_mut();
+            ended.for_each(Tally::settle);
         }
         self.walker.restart();
         self.partition = partition;
-        self.current = Some(key.into());
+        self.current = Some(group);
+        Ok(())
+    }
+
+    /// The next rows of the present group.
+    #[inline]
+    fn follow(
+        &mut self,
+        tallies: &mut Tallies,
+        n_lags: usize,
+        piece: (&[i64], &[u32]),
+        goes_on: bool,
+    ) -> Result<(), Disorder> {
+        if !self.in_head {
+            return tallies.walk(&mut self.walker, self.partition, n_lags, piece, goes_on);
+        }
+        let head = &mut self.head;
+        head.times.extend_from_slice(piece.0);
+        head.states.extend_from_slice(piece.1);
+        if self.walker.is_spanned_by(&head.times) {
+            head.is_counted = true;
+            self.in_head = false;
+            let head = (&head.times[..], &head.states[..]);
+            tallies.walk(&mut self.walker, self.partition, n_lags, head, goes_on)?;
+        }
         Ok(())
     }
 
     /// A group in words.
-    pub fn describe(&self, group: &[u8]) -> String {
-        let columns = self
-            .converter
-            .convert_rows([self.converter.parser().parse(group)]);
-        columns.map_or_else(|e| e.to_string(), |columns| describe(&columns, 0))
+    pub fn describe(&self, group: &Group) -> String {
+        match group {
+            Group::Integer(value) => value.to_string(),
+            Group::Row(bytes) => {
+                let parser = self.converter.parser();
+                let columns = self.converter.convert_rows([parser.parse(bytes)]);
+                columns.map_or_else(|e| e.to_string(), |columns| describe(&columns, 0))
+            }
+        }
     }
 }
 
@@ -490,7 +642,11 @@ fn counts(
     let counts = cast(column, &DataType::UInt64).map_err(bug)?;
     let counts = counts.as_primitive::<UInt64Type>();
     dropped.add("null count", counts.null_count() as u64);
-    let counts: Vec<u64> = counts.iter().map(|n| n.unwrap_or(0)).collect();
+    // Totals beyond what f64 holds are refused for the partition; how far beyond does not matter.
+    let counts: Vec<u64> = counts
+        .iter()
+        .map(|n| n.unwrap_or(0).min(LARGEST_TOTAL + 1))
+        .collect();
     dropped.add(
         "count of zero",
         counts.iter().filter(|&&n| n == 0).count() as u64 - column.null_count() as u64,
@@ -498,43 +654,38 @@ fn counts(
     Ok(counts)
 }
 
-/// Given weights as bits; 0 where the row weighs nothing.
-fn weight_bits(
+/// Given weights; 0 where the row weighs nothing.
+fn weights(
     column: &ArrayRef,
     name: &str,
     place: impl Fn(usize) -> String,
     dropped: &mut Dropped,
-) -> Result<Vec<u64>, Stop> {
-    let weights = cast(column, &DataType::Float64).map_err(bug)?;
-    let weights = weights.as_primitive::<Float64Type>();
-    let mut bits = Vec::with_capacity(weights.len());
-    for (at, weight) in weights.iter().enumerate() {
-        bits.push(match weight {
-            None => {
-                dropped.add("null weight", 1);
-                0
-            }
-            Some(w) if w.is_nan() => {
-                dropped.add("NaN weight", 1);
-                0
-            }
+) -> Result<Vec<f64>, Stop> {
+    let given = cast(column, &DataType::Float64).map_err(bug)?;
+    let given = given.as_primitive::<Float64Type>();
+    let mut weights = Vec::with_capacity(given.len());
+    for (at, weight) in given.iter().enumerate() {
+        let (weight, reason) = match weight {
+            None => (0.0, Some("null weight")),
+            Some(w) if w.is_nan() => (0.0, Some("NaN weight")),
             Some(w) if w < 0.0 || w.is_infinite() => {
                 return Err(Stop::Failed(Error::input(format!(
                     "`{name}` = {w} for {} is no weight; weights are finite and 0 or more",
                     place(at)
                 ))));
             }
-            Some(0.0) => {
-                dropped.add("weight of zero", 1);
-                0
-            }
-            Some(w) => w.to_bits(),
-        });
+            Some(0.0) => (0.0, Some("weight of zero")),
+            Some(w) => (w, None),
+        };
+        if let Some(reason) = reason {
+            dropped.add(reason, 1);
+        }
+        weights.push(weight);
     }
-    Ok(bits)
+    Ok(weights)
 }
 
-fn bug(e: arrow::error::ArrowError) -> Stop {
+pub(super) fn bug(e: arrow::error::ArrowError) -> Stop {
     Stop::Failed(Error::with_source(
         Kind::Bug,
         "a column cannot be read as its type",

@@ -19,24 +19,41 @@ const ROWS: usize = 1024;
 /// A direction shorter than this, beside an operator of norm one, is rounding and nothing else.
 pub const NOTHING: f64 = 1e-13;
 
+/// Unit vectors with a product no larger than this are orthogonal: no subtraction would leave less than its own rounding. Of a
+/// Krylov basis two thirds of the panels are, and need only be read once.
+const ORTHOGONAL: f64 = 1e-14;
+
 /// A pass of Gram–Schmidt is the last if it keeps at least this share of every squared length. Much less will not do: what one
 /// pass leaves along the basis grows by the loss of length, and from panel to panel it would grow like a power of it.
 const ENOUGH: f64 = 0.5;
 
 /// `VᵀW` (`K × width`), for a basis `panels` = V and one panel `w` = W.
 pub fn project<P: AsRef<[f64]> + Sync>(panels: &[P], width: usize, w: &[f64]) -> Vec<f64> {
+    let tile = width * width;
     let parts: Vec<Vec<f64>> = w
         .par_chunks(ROWS * width)
         .enumerate()
         .map(|(block, w)| {
             let start = block * ROWS * width;
-            panels
-                .iter()
-                .flat_map(|v| inner(width, &v.as_ref()[start..start + w.len()], w))
-                .collect()
+            let rows = start..start + w.len();
+            let mut out = vec![0.0; panels.len() * tile];
+            for (v, out) in panels.chunks(2).zip(out.chunks_mut(2 * tile)) {
+                match v {
+                    [a, b] => inner_pair(
+                        width,
+                        &a.as_ref()[rows.clone()],
+                        &b.as_ref()[rows.clone()],
+                        w,
+                        out,
+                    ),
+                    [a] => inner(width, &a.as_ref()[rows.clone()], w, out),
+                    _ => unreachable!("chunks of two"),
+                }
+            }
+            out
         })
         .collect();
-    let mut sum = vec![0.0; panels.len() * width * width];
+    let mut sum = vec![0.0; panels.len() * tile];
     for part in parts {
         for (s, p) in sum.iter_mut().zip(part) {
             *s += p;
@@ -54,14 +71,52 @@ pub fn subtract<P: AsRef<[f64]> + Sync>(
 ) {
     assert_eq!(coefficients.len(), panels.len() * width * width);
     let negative: Vec<f64> = coefficients.iter().map(|c| -c).collect();
+    // From the last rows to the first: those that `project` has just read are still in the cache.
     w.par_chunks_mut(ROWS * width)
         .enumerate()
+        .rev()
         .for_each(|(block, w)| {
             let start = block * ROWS * width;
-            for (v, c) in panels.iter().zip(negative.chunks_exact(width * width)) {
-                add_product(width, &v.as_ref()[start..start + w.len()], c, w);
+            let rows = start..start + w.len();
+            let coefficients = negative.chunks(2 * width * width);
+            for (v, c) in panels.chunks(2).zip(coefficients) {
+                match v {
+                    [a, b] => add_products(
+                        width,
+                        &a.as_ref()[rows.clone()],
+                        &b.as_ref()[rows.clone()],
+                        c,
+                        w,
+                    ),
+                    [a] => add_product(width, &a.as_ref()[rows.clone()], c, w),
+                    _ => unreachable!("chunks of two"),
+                }
             }
         });
+}
+
+/// `subtract` of those panels that w is not orthogonal to already, for w with columns of length one or more; sets the other
+/// coefficients to zero.
+fn subtract_large<P: AsRef<[f64]> + Sync>(
+    panels: &[P],
+    width: usize,
+    coefficients: &mut [f64],
+    w: &mut [f64],
+) {
+    let mut large: Vec<&[f64]> = Vec::with_capacity(panels.len());
+    let mut tiles = Vec::with_capacity(coefficients.len());
+    for (v, c) in panels
+        .iter()
+        .zip(coefficients.chunks_exact_mut(width * width))
+    {
+        if c.iter().any(|c| c.abs() > ORTHOGONAL) {
+            large.push(v.as_ref());
+            tiles.extend_from_slice(c);
+        } else {
+            c.fill(0.0);
+        }
+    }
+    subtract(&large, width, &tiles, w);
 }
 
 /// V ← VS in place, for `s` = S (`K × kept`, row-major, `kept` a multiple of the width): the first panels become the product,
@@ -138,10 +193,15 @@ pub fn orthonormalise<P: AsRef<[f64]> + Sync>(
     let all = 0..panels.len();
     let mut pass = near;
     // Two passes are the rule and four the worst seen; the cap only says that this loop ends.
-    for _ in 0..10 {
+    for turn in 0..10 {
         let some = &panels[pass.clone()];
-        let c = project(some, width, w);
-        subtract(some, width, &c, w);
+        let mut c = project(some, width, w);
+        if turn == 0 {
+            subtract(some, width, &c, w);
+        } else {
+            // From now on the columns are no shorter than one.
+            subtract_large(some, width, &mut c, w);
+        }
         let along = &mut along[pass.start * width * width..][..c.len()];
         accumulate(along, &c, &rest, width);
 
@@ -296,16 +356,41 @@ macro_rules! with_width {
     };
 }
 
-fn inner(width: usize, v: &[f64], w: &[f64]) -> Vec<f64> {
-    with_width!(width, inner_of(v, w))
+/// out = VᵀW on some rows.
+fn inner(width: usize, v: &[f64], w: &[f64], out: &mut [f64]) {
+    with_width!(width, inner_of(v, w, out));
+}
+
+/// `inner` for two panels V, one after the other in `out`.
+fn inner_pair(width: usize, a: &[f64], b: &[f64], w: &[f64], out: &mut [f64]) {
+    match width {
+        4 => inner_pair_of::<4>(a, b, w, out),
+        _ => {
+            let (first, second) = out.split_at_mut(width * width);
+            inner(width, a, w, first);
+            inner(width, b, w, second);
+        }
+    }
 }
 
 fn add_product(width: usize, v: &[f64], c: &[f64], w: &mut [f64]) {
     with_width!(width, add_product_of(v, c, w));
 }
 
+/// `add_product` for two panels V, whose coefficients lie one after the other in `c`.
+fn add_products(width: usize, a: &[f64], b: &[f64], c: &[f64], w: &mut [f64]) {
+    match width {
+        4 => add_products_of::<4>(a, b, c, w),
+        _ => {
+            let (first, second) = c.split_at(width * width);
+            add_product(width, a, first, w);
+            add_product(width, b, second, w);
+        }
+    }
+}
+
 #[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq", "x86_64+avx2"))]
-fn inner_of<const B: usize>(v: &[f64], w: &[f64]) -> Vec<f64> {
+fn inner_of<const B: usize>(v: &[f64], w: &[f64], out: &mut [f64]) {
     let mut sums = [[0.0; B]; B];
     for (v, w) in v.as_chunks::<B>().0.iter().zip(w.as_chunks::<B>().0) {
         for (sums, v) in sums.iter_mut().zip(v) {
@@ -314,7 +399,40 @@ fn inner_of<const B: usize>(v: &[f64], w: &[f64]) -> Vec<f64> {
             }
         }
     }
-    sums.as_flattened().to_vec()
+    out.copy_from_slice(sums.as_flattened());
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq", "x86_64+avx2"))]
+fn inner_pair_of<const B: usize>(a: &[f64], b: &[f64], w: &[f64], out: &mut [f64]) {
+    let mut sums = [[[0.0; B]; B]; 2];
+    let panels = a.as_chunks::<B>().0.iter().zip(b.as_chunks::<B>().0);
+    for ((a, b), w) in panels.zip(w.as_chunks::<B>().0) {
+        for (sums, v) in sums.iter_mut().zip([a, b]) {
+            for (sums, v) in sums.iter_mut().zip(v) {
+                for (sum, w) in sums.iter_mut().zip(w) {
+                    *sum += v * w;
+                }
+            }
+        }
+    }
+    out.copy_from_slice(sums.as_flattened().as_flattened());
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq", "x86_64+avx2"))]
+fn add_products_of<const B: usize>(a: &[f64], b: &[f64], c: &[f64], w: &mut [f64]) {
+    let c: &[[f64; B]] = c.as_chunks::<B>().0;
+    let first: [[f64; B]; B] = std::array::from_fn(|i| c[i]);
+    let second: [[f64; B]; B] = std::array::from_fn(|i| c[B + i]);
+    let panels = a.as_chunks::<B>().0.iter().zip(b.as_chunks::<B>().0);
+    for ((a, b), w) in panels.zip(w.as_chunks_mut::<B>().0) {
+        for (v, c) in [(a, &first), (b, &second)] {
+            for (v, c) in v.iter().zip(c) {
+                for (w, c) in w.iter_mut().zip(c) {
+                    *w += v * c;
+                }
+            }
+        }
+    }
 }
 
 /// W ← W + VC on some rows, C `B × B`.
@@ -425,6 +543,19 @@ mod tests {
         let mut nothing = vec![0.0; n * width];
         orthonormalise::<Vec<f64>>(&[], 0..0, width, &mut nothing, &mut random);
         assert_orthonormal(&[nothing], width);
+    }
+
+    #[test]
+    fn what_is_short_becomes_no_less_orthogonal() {
+        let (n, width) = (3000, 4);
+        let mut random = Pcg64::seed_from_u64(1);
+        let mut first = panel(n, width, 2);
+        orthonormalise::<Vec<f64>>(&[], 0..0, width, &mut first, &mut random);
+        for length in [1.0, 1e-6, 1e-10] {
+            let mut w: Vec<f64> = panel(n, width, 3).iter().map(|x| x * length).collect();
+            orthonormalise(&[&first], 0..1, width, &mut w, &mut random);
+            assert_orthonormal(&[first.clone(), w], width);
+        }
     }
 
     #[test]

@@ -60,6 +60,9 @@ const WHOLE: usize = 300;
 /// P̃ itself is decomposed, without the detour over G, if it has no more entries than this.
 const TINY: usize = 1 << 18;
 
+/// Numbers in the basis of the Krylov space, about 340 MB: 85 vectors of half a million states, 40 of a million.
+const ROOM: usize = 85 << 19;
+
 /// Wanted residual ‖P̃ᵀu − σv‖ relative to σ, for a tolerance of one on the values.
 const RESIDUAL: f64 = 100.0;
 
@@ -101,8 +104,8 @@ pub fn leading<R: Runner>(runner: &R, shards: &Shards, options: &Options) -> Tri
         backward,
         domain_scale,
         image_scale,
-        scaled: Vec::new(),
-        middle: Vec::new(),
+        scaled: Buffer::default(),
+        middle: Buffer::default(),
         products: 0,
     };
     let mut random = Pcg64::seed_from_u64(options.seed);
@@ -118,6 +121,7 @@ pub fn leading<R: Runner>(runner: &R, shards: &Shards, options: &Options) -> Tri
             wanted: rank,
             residual: RESIDUAL * options.tolerance,
             max_products: options.max_products / 2,
+            room: ROOM,
         };
         let apply = |x: &[f64], out: &mut [f64]| operator.gram(x, lanczos::WIDTH, out);
         let ritz = lanczos::leading(apply, &start, &wanted, &mut random);
@@ -142,8 +146,8 @@ struct Operator<'a, R> {
     domain_scale: Vec<f64>,
     /// 1/√ of the totals of the image.
     image_scale: Vec<f64>,
-    scaled: Vec<f64>,
-    middle: Vec<f64>,
+    scaled: Buffer,
+    middle: Buffer,
     products: usize,
 }
 
@@ -151,15 +155,11 @@ impl<R: Runner> Operator<'_, R> {
     /// P̃x, for x with `width` columns.
     fn forward(&mut self, x: &[f64], width: usize) -> Vec<f64> {
         let mut out = vec![0.0; self.image_scale.len() * width];
-        scale(x, &self.domain_scale, width, &mut self.scaled);
-        gather(
-            self.runner,
-            self.forward,
-            &self.scaled,
-            width,
-            &mut out,
-            |i| self.image_scale[i],
-        );
+        let scaled = self.scaled.of(x.len());
+        scale(x, &self.domain_scale, width, scaled);
+        gather(self.runner, self.forward, scaled, width, &mut out, |i| {
+            self.image_scale[i]
+        });
         self.products += width;
         out
     }
@@ -167,40 +167,50 @@ impl<R: Runner> Operator<'_, R> {
     /// P̃ᵀy, for y with `width` columns.
     fn backward(&mut self, y: &[f64], width: usize) -> Vec<f64> {
         let mut out = vec![0.0; self.domain_scale.len() * width];
-        scale(y, &self.image_scale, width, &mut self.scaled);
-        gather(
-            self.runner,
-            self.backward,
-            &self.scaled,
-            width,
-            &mut out,
-            |j| self.domain_scale[j],
-        );
+        let scaled = self.scaled.of(y.len());
+        scale(y, &self.image_scale, width, scaled);
+        gather(self.runner, self.backward, scaled, width, &mut out, |j| {
+            self.domain_scale[j]
+        });
         self.products += width;
         out
     }
 
     /// out = P̃ᵀP̃x.
     fn gram(&mut self, x: &[f64], width: usize, out: &mut [f64]) {
-        self.middle.resize(self.image_scale.len() * width, 0.0);
-        scale(x, &self.domain_scale, width, &mut self.scaled);
-        gather(
-            self.runner,
-            self.forward,
-            &self.scaled,
-            width,
-            &mut self.middle,
-            |i| self.image_scale[i] * self.image_scale[i],
-        );
-        gather(self.runner, self.backward, &self.middle, width, out, |j| {
+        let scaled = self.scaled.of(x.len());
+        let middle = self.middle.of(self.image_scale.len() * width);
+        scale(x, &self.domain_scale, width, scaled);
+        gather(self.runner, self.forward, scaled, width, middle, |i| {
+            self.image_scale[i] * self.image_scale[i]
+        });
+        gather(self.runner, self.backward, middle, width, out, |j| {
             self.domain_scale[j]
         });
         self.products += 2 * width;
     }
 }
 
-fn scale(x: &[f64], scales: &[f64], width: usize, out: &mut Vec<f64>) {
-    out.resize(x.len(), 0.0);
+/// Numbers that start on a cache line: then a row of four or eight of them never lies across two, and gathers are a tenth to a
+/// third faster.
+#[derive(Default)]
+struct Buffer(Vec<f64>);
+
+impl Buffer {
+    const LINE: usize = 64;
+
+    fn of(&mut self, len: usize) -> &mut [f64] {
+        let room = len + Self::LINE / size_of::<f64>();
+        if self.0.len() < room {
+            self.0 = Vec::new();
+            self.0 = vec![0.0; room];
+        }
+        let skip = self.0.as_ptr().align_offset(Self::LINE);
+        &mut self.0[skip..skip + len]
+    }
+}
+
+fn scale(x: &[f64], scales: &[f64], width: usize, out: &mut [f64]) {
     let rows = 4096;
     out.par_chunks_mut(rows * width)
         .zip(x.par_chunks(rows * width))

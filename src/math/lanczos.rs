@@ -28,6 +28,9 @@ pub struct Options {
     pub residual: f64,
     /// Products of G with one vector after which to stop, converged or not.
     pub max_products: usize,
+    /// Numbers that the basis should fit into. Where it is less than the method would like, slowly decaying spectra take up to
+    /// twice the products; the basis holds `wanted` and some 30 vectors at the least.
+    pub room: usize,
 }
 
 pub struct Ritz {
@@ -46,9 +49,7 @@ pub fn leading(
 ) -> Ritz {
     let n = start.len();
     let wanted = options.wanted;
-    // Some vectors more than wanted survive a restart, so that the gap that counts lies behind them.
-    let kept = (wanted + 18).next_multiple_of(WIDTH);
-    let largest = kept + 12 * WIDTH + wanted / 2;
+    let (kept, largest) = dimensions(wanted, options.room / n);
     assert!(
         1 <= wanted && smallest_dimension(wanted) <= n,
         "the Krylov space does not fit into {n} dimensions"
@@ -153,6 +154,19 @@ pub fn leading(
     }
 }
 
+/// Vectors that survive a restart, some more than wanted, so that the gap that counts lies behind them; and vectors from which on
+/// the basis is restarted.
+fn dimensions(wanted: usize, room: usize) -> (usize, usize) {
+    let kept = (wanted + 18).next_multiple_of(WIDTH);
+    let largest = kept + 12 * WIDTH + wanted / 2;
+    if largest.next_multiple_of(WIDTH) + WIDTH <= room {
+        return (kept, largest);
+    }
+    let kept = (wanted + 2 * WIDTH).next_multiple_of(WIDTH);
+    let fitting = room.saturating_sub(WIDTH) / WIDTH * WIDTH;
+    (kept, fitting.clamp(kept + 4 * WIDTH, largest))
+}
+
 /// The smallest n for which `leading` has room for its largest basis. Below it, and in general below a few hundred, a dense
 /// method is the better one.
 pub fn smallest_dimension(wanted: usize) -> usize {
@@ -203,7 +217,12 @@ mod tests {
     use rand::SeedableRng;
 
     /// Ritz vectors of a diagonal operator; returns the Rayleigh quotients of the wanted ones.
-    fn diagonal(values: &[f64], wanted: usize, max_products: usize) -> (Vec<f64>, Ritz) {
+    fn diagonal(
+        values: &[f64],
+        wanted: usize,
+        max_products: usize,
+        room: usize,
+    ) -> (Vec<f64>, Ritz) {
         let n = values.len();
         let apply = |x: &[f64], out: &mut [f64]| {
             for (at, (out, x)) in out.iter_mut().zip(x).enumerate() {
@@ -215,6 +234,7 @@ mod tests {
             wanted,
             residual: 1e-8,
             max_products,
+            room,
         };
         let ritz = leading(apply, &start, &options, &mut Pcg64::seed_from_u64(1));
         let quotients = (0..wanted)
@@ -235,9 +255,20 @@ mod tests {
     #[test]
     fn a_geometric_spectrum_needs_restarts_and_gets_them() {
         let values: Vec<f64> = (0..3000).map(|i| 0.998f64.powi(i)).collect();
-        let (found, ritz) = diagonal(&values, 7, 100_000);
+        let (found, ritz) = diagonal(&values, 7, 100_000, usize::MAX);
         assert_close(&found, &values[..7]);
         assert!(ritz.converged && ritz.restarts > 0);
+    }
+
+    #[test]
+    fn a_small_room_costs_products_but_no_digit() {
+        assert_eq!(dimensions(10, usize::MAX), (28, 81));
+        assert_eq!(dimensions(10, 41), (20, 36));
+        assert_eq!(dimensions(10, 0), (20, 36));
+        let values: Vec<f64> = (0..3000).map(|i| 0.998f64.powi(i)).collect();
+        let (found, ritz) = diagonal(&values, 7, 100_000, 0);
+        assert_close(&found, &values[..7]);
+        assert!(ritz.converged);
     }
 
     #[test]
@@ -246,27 +277,29 @@ mod tests {
         let mut values = vec![1.0; 13];
         values.extend([0.9; 6]);
         values.extend((0..500).map(|i| 0.7 - i as f64 / 1000.0));
-        let (found, ritz) = diagonal(&values, 22, 100_000);
-        assert_close(&found, &values[..22]);
-        assert!(ritz.converged);
+        for room in [usize::MAX, 0] {
+            let (found, ritz) = diagonal(&values, 22, 100_000, room);
+            assert_close(&found, &values[..22]);
+            assert!(ritz.converged);
+        }
     }
 
     #[test]
     fn operators_of_low_rank_do_not_stop_it() {
         for rank in [0, 1, 2, 5] {
             let values: Vec<f64> = (0..400).map(|i| if i < rank { 0.5 } else { 0.0 }).collect();
-            let (found, ritz) = diagonal(&values, 8, 100_000);
+            let (found, ritz) = diagonal(&values, 8, 100_000, usize::MAX);
             assert_close(&found, &values[..8]);
             assert!(ritz.converged);
         }
-        let (found, _) = diagonal(&[1.0; 400], 10, 100_000);
+        let (found, _) = diagonal(&[1.0; 400], 10, 100_000, usize::MAX);
         assert_close(&found, &[1.0; 10]);
     }
 
     #[test]
     fn the_limit_of_products_ends_it_unconverged() {
         let values: Vec<f64> = (0..3000).map(|i| 0.9999f64.powi(i)).collect();
-        let (_, ritz) = diagonal(&values, 7, 40);
+        let (_, ritz) = diagonal(&values, 7, 40, usize::MAX);
         assert!(!ritz.converged);
         assert_eq!(ritz.panels.len(), 2);
     }

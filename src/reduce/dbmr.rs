@@ -9,6 +9,7 @@
 //! neither: sums of integer counts are exact in any order, sums of weights are added in ascending order, and (16) is decided by exact
 //! scores (`math::kl`).
 
+use crate::math::csr::{Csr, Values};
 use crate::math::kl::{self, Column, Lambda, Logarithm};
 use crate::runner::Runner;
 use crate::shard::Shards;
@@ -20,11 +21,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Memory that the λ of restarts side by side may take, in bytes.
 const LAMBDA_BYTES: usize = 256 << 20;
 
-/// When fewer than one in so many columns move, it pays to follow what that does to the reserves of all others.
-const FEW: usize = 64;
-
-/// Sweeps after which every column is looked at again, which bounds the rounding that a reserve gathers.
-const SWEEPS_WITHOUT_ALL: usize = 256;
+/// It pays to follow what a change of λ does to the reserves of the columns while it reaches fewer than one in so many non-zeros.
+const FEW: usize = 2;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Params {
@@ -72,8 +70,8 @@ pub fn fit<R: Runner>(runner: &R, shards: &Shards, params: &Params, seed: u64) -
         shards,
         params,
         seed,
-        log: Logarithm::new(shards.is_integral()),
-        log_target_total: shards.target_total.iter().map(|t| t.ln()).collect(),
+        log: Logarithm::new(&shards.target_total, smallest(shards), shards.is_integral()),
+        nnz: shards.nnz(),
         next: AtomicUsize::new(0),
     };
 
@@ -108,20 +106,27 @@ struct Problem<'a, R> {
     params: &'a Params,
     seed: u64,
     log: Logarithm,
-    /// log N_i·, m values.
-    log_target_total: Vec<f64>,
+    nnz: usize,
     /// The restart to begin next.
     next: AtomicUsize,
+}
+
+/// A bound that no count is below.
+fn smallest(shards: &Shards) -> f64 {
+    let of_shard = |csr: &Csr| match &csr.values {
+        Values::Real(values) => values.iter().fold(f64::INFINITY, |a, &b| a.min(b)),
+        _ => 1.0,
+    };
+    let all = shards.by_source.iter().map(of_shard);
+    all.fold(f64::INFINITY, f64::min)
 }
 
 /// A restart under way. Its memory serves the restarts after it.
 struct Slot {
     affiliation: Vec<u32>,
     columns: Vec<Column>,
-    /// What all reserves have lost since all columns were looked at.
-    drift: f64,
-    /// Sweeps since then.
-    sweeps: usize,
+    /// What the reserves of the columns of each state have lost per count since all columns were looked at, r values.
+    drift: Vec<f64>,
     /// The sources that moved in the last sweep and whence they came.
     moved: Vec<(u32, u32)>,
     lambda: Lambda,
@@ -143,7 +148,7 @@ impl Slot {
         for column in &mut self.columns {
             column.reserve = f64::NEG_INFINITY;
         }
-        (self.drift, self.sweeps) = (0.0, 0);
+        self.drift.fill(0.0);
     }
 }
 
@@ -158,8 +163,7 @@ impl<R: Runner> Problem<'_, R> {
         let mut slot = Slot {
             affiliation: vec![0; n],
             columns: vec![unknown; n],
-            drift: 0.0,
-            sweeps: 0,
+            drift: vec![0.0; self.params.rank],
             moved: Vec::new(),
             lambda: Lambda::new(self.shards.n_targets, self.params.rank),
             log_likelihood: 0.0,
@@ -189,20 +193,19 @@ impl<R: Runner> Problem<'_, R> {
         }
         slot.trace.clear();
         self.gather(slot);
-        (slot.log_likelihood, _) = slot.lambda.refresh(&self.log, &self.log_target_total);
+        (slot.log_likelihood, _) = slot.lambda.refresh(&self.log);
         slot.look_at_all();
     }
 
     /// One update of γ (16) and of λ (15). Returns whether the restart has converged.
     fn iterate(&self, slot: &mut Slot) -> bool {
-        let (lambda, drift) = (&slot.lambda, slot.drift);
+        let (lambda, drift) = (&slot.lambda, &slot.drift);
         self.runner.rows(
             &self.shards.by_source,
             1,
             &mut slot.columns,
             |csr, columns| kl::assign(csr, &self.shards.source_total, lambda, drift, columns),
         );
-        slot.sweeps += 1;
         slot.moved.clear();
         for (j, (k, column)) in slot.affiliation.iter_mut().zip(&slot.columns).enumerate() {
             if *k != column.state {
@@ -212,14 +215,14 @@ impl<R: Runner> Problem<'_, R> {
         }
 
         // A move touches two sums a non-zero, at random: beyond a share of the columns, adding up anew is quicker.
-        if self.shards.is_integral() && slot.moved.len() < self.shards.n_sources / 4 {
+        if self.shards.is_integral() && slot.moved.len() < self.shards.n_sources / 8 {
             self.shift(slot);
         } else {
             self.gather(slot);
         }
         let before = slot.log_likelihood;
         let drift;
-        (slot.log_likelihood, drift) = slot.lambda.refresh(&self.log, &self.log_target_total);
+        (slot.log_likelihood, drift) = slot.lambda.refresh(&self.log);
         slot.trace.push(slot.log_likelihood);
         // Without a gain λ is the same, as (15) is the only maximiser, and so is every γ to come; what still moves is rounding.
         if slot.moved.is_empty()
@@ -228,14 +231,14 @@ impl<R: Runner> Problem<'_, R> {
             return true;
         }
 
-        slot.drift += drift;
-        let few_drifted = self.shards.is_integral()
-            && slot.moved.len() < self.shards.n_sources / FEW
-            && slot.drift < 1.0
-            && slot.sweeps < SWEEPS_WITHOUT_ALL;
-        if few_drifted {
-            for csr in &self.shards.by_target {
+        let by_target = &self.shards.by_target;
+        let reach = by_target.iter().map(|csr| kl::reach(csr, &slot.lambda));
+        if self.shards.is_integral() && FEW * reach.sum::<usize>() < self.nnz {
+            for csr in by_target {
                 kl::spread(csr, &slot.lambda, &mut slot.columns);
+            }
+            for (all, drift) in slot.drift.iter_mut().zip(&drift) {
+                *all += drift;
             }
         } else {
             slot.look_at_all();
@@ -306,7 +309,6 @@ impl<R: Runner> Problem<'_, R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::math::csr::Values;
     use crate::runner::Local;
     use proptest::prelude::*;
 

@@ -1,8 +1,16 @@
 //! Weighted points → k clusters: k-means++ seeding and Lloyd's iterations, the best of many restarts.
 //!
 //! In: n points of dimension d (row-major) and n positive weights. Out: a cluster for every point that makes the inertia
-//! Σ_j w_j ‖x_j − c_γ(j)‖² small. Points are visited in fixed blocks whose sums are added in order, so the result depends on the seed
-//! alone. Where there are fewer distinct points than clusters, the clusters left over stay empty.
+//! Σ_j w_j ‖x_j − c_γ(j)‖² small. The result depends on the seed alone. Where there are fewer distinct points than clusters, the
+//! clusters left over stay empty.
+//!
+//! Every iteration moves every point to its nearest centre, but few distances are computed. When a point was last compared with
+//! all centres, its own was nearer than any other by a margin; since then the margin shrank by no more than its own centre and
+//! any other one moved (Hamerly, SIAM Data Mining 2010). While some of it is left, the point stays. Points are kept in groups of
+//! [`LANES`], the unit in which margins are kept and distances computed.
+//!
+//! The sums of the clusters are integers, so they are exact: a point that moves is subtracted here and added there, and
+//! neither the order nor the history of such moves leaves a trace. A term is rounded to 2⁻⁶¹ of the sum of all magnitudes.
 
 use crate::math::sum;
 use multiversion::multiversion;
@@ -10,15 +18,21 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use rayon::prelude::*;
 
-/// Points whose sums are added one after another: fixed, because it decides the rounding.
-const BLOCK: usize = 4096;
-
-/// Centres whose distances are computed side by side.
+/// Points in a group, whose distances are computed side by side.
 const LANES: usize = 8;
+
+/// Groups whose costs are added one after another: fixed, because it decides the rounding.
+const BLOCK: usize = 512;
 
 /// Points nearer to a centre than this fraction of the largest norm, squared, do not become a centre of their own: singular
 /// vectors of equal states differ by rounding.
 const SAME: f64 = 1e-20;
+
+/// What a margin gives away, relative to the lengths in it, for rounding in single precision and in the distances.
+const SLACK: f64 = 1e-6;
+
+/// The cluster of a point that was not yet compared.
+const NONE: u32 = u32::MAX;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Params {
@@ -67,18 +81,8 @@ pub fn fit(
         weights.len() * dimension,
         "one weight a point of {dimension} coordinates"
     );
-    let norm = |x: &[f64]| x.iter().map(|x| x * x).sum::<f64>();
-    let largest = points
-        .par_chunks(dimension)
-        .map(norm)
-        .reduce(|| 0.0, f64::max);
-    let data = Data {
-        points,
-        dimension,
-        weights,
-        same: SAME * largest,
-    };
-    let mut ended: Vec<(Restart, Vec<u32>)> = (0..params.restarts)
+    let data = Data::new(points, dimension, weights);
+    let ended: Vec<(Restart, Vec<u32>)> = (0..params.restarts)
         .into_par_iter()
         .map(|t| data.restart(params, super::restart_seed(seed, t)))
         .collect();
@@ -88,213 +92,445 @@ pub fn fit(
             best = t;
         }
     }
+    let (restarts, mut affiliations): (Vec<_>, Vec<_>) = ended.into_iter().unzip();
     Clustering {
-        affiliation: std::mem::take(&mut ended[best].1),
-        restarts: ended.into_iter().map(|(restart, _)| restart).collect(),
+        affiliation: std::mem::take(&mut affiliations[best]),
+        restarts,
         best,
     }
 }
 
-struct Data<'a> {
-    points: &'a [f64],
+/// One number for each point of a group.
+type Lanes<T> = [T; LANES];
+
+struct Data {
+    n: usize,
     dimension: usize,
-    weights: &'a [f64],
+    /// Coordinate x of the points of group g is at `g d + x`. The last group is filled up with weightless points.
+    points: Vec<Lanes<f64>>,
+    weights: Vec<Lanes<f64>>,
     /// Squared distances up to this are 0.
     same: f64,
+    /// w_j x_j and w_j, times these, are integers whose sums do not overflow.
+    moment_scale: f64,
+    weight_scale: f64,
 }
 
-/// Sums over one block of points.
-struct Part {
-    /// Σ w_j x_j of every cluster, then Σ w_j of every cluster.
-    sums: Vec<f64>,
-    inertia: f64,
-    moved: bool,
-}
-
-impl Data<'_> {
-    fn point(&self, j: usize) -> &[f64] {
-        &self.points[j * self.dimension..][..self.dimension]
+impl Data {
+    fn new(points: &[f64], dimension: usize, weights: &[f64]) -> Data {
+        let n = weights.len();
+        let point = |j: usize| &points[j * dimension..][..dimension];
+        let groups = n.div_ceil(LANES);
+        let mut lanes = vec![[0.0; LANES]; groups * dimension];
+        lanes
+            .par_chunks_mut(dimension)
+            .zip(points.par_chunks(LANES * dimension))
+            .for_each(|(lanes, points)| {
+                for (l, point) in points.chunks_exact(dimension).enumerate() {
+                    for (lanes, x) in lanes.iter_mut().zip(point) {
+                        lanes[l] = *x;
+                    }
+                }
+            });
+        let mut weight_lanes = vec![[0.0; LANES]; groups];
+        weight_lanes.as_flattened_mut()[..n].copy_from_slice(weights);
+        let norm = |j: usize| point(j).iter().map(|x| x * x).sum::<f64>();
+        let largest = (0..n).into_par_iter().map(norm).reduce(|| 0.0, f64::max);
+        let magnitude = |j: usize| point(j).iter().fold(0.0, |a: f64, x| a.max(x.abs()));
+        Data {
+            n,
+            dimension,
+            points: lanes,
+            weights: weight_lanes,
+            same: SAME * largest,
+            moment_scale: integer_scale(sum::terms(n, |j| weights[j] * magnitude(j))),
+            weight_scale: integer_scale(sum::terms(n, |j| weights[j])),
+        }
     }
 
-    /// Squared distance, 0 for points that are the same up to rounding.
-    fn distance(&self, j: usize, center: &[f64]) -> f64 {
-        let terms = self.point(j).iter().zip(center);
-        let distance: f64 = terms.map(|(x, c)| (x - c) * (x - c)).sum();
-        if distance > self.same { distance } else { 0.0 }
+    fn copy_point(&self, j: usize, center: &mut [f64]) {
+        let lanes = &self.points[j / LANES * self.dimension..];
+        for (c, lanes) in center.iter_mut().zip(lanes) {
+            *c = lanes[j % LANES];
+        }
     }
 
     fn restart(&self, params: &Params, seed: u64) -> (Restart, Vec<u32>) {
-        let n = self.weights.len();
-        let mut centers = self.seed_centers(params.clusters, &mut Pcg64::seed_from_u64(seed));
-        let mut affiliation = vec![u32::MAX; n];
+        let (d, clusters) = (self.dimension, params.clusters);
+        let mut centers = self.seed_centers(clusters, &mut Pcg64::seed_from_u64(seed));
+        let mut labels = vec![[NONE; LANES]; self.weights.len()];
+        let mut margins = vec![[f32::NEG_INFINITY; LANES]; self.weights.len()];
+        let mut used = vec![0.0; clusters];
+        let mut sums = Sums::new(clusters, d);
         let mut iterations = 0;
-        loop {
-            let part = self.assign(&centers, &mut affiliation);
-            let (sums, weights) = part.sums.split_at(params.clusters * self.dimension);
-            let stopped = !part.moved;
+        let converged = loop {
+            let change = self.assign(&centers, &used, &mut labels, &mut margins);
+            let stopped = !change.moved;
+            sums = sums + change;
             if stopped || iterations == params.max_iterations {
-                let restart = Restart {
-                    seed,
-                    iterations,
-                    inertia: part.inertia,
-                    empty: weights.iter().filter(|&&w| w == 0.0).count(),
-                    converged: stopped,
-                };
-                return (restart, affiliation);
+                break stopped;
             }
             iterations += 1;
-            let means = centers.chunks_exact_mut(self.dimension);
-            let sums = sums.chunks_exact(self.dimension).zip(weights);
-            for (mean, (sum, &weight)) in means.zip(sums).filter(|(_, (_, w))| **w > 0.0) {
-                for (c, sum) in mean.iter_mut().zip(sum) {
-                    *c = sum / weight;
+            let before = centers.clone();
+            let unit = self.weight_scale / self.moment_scale;
+            for (k, mean) in centers.chunks_exact_mut(d).enumerate() {
+                if sums.masses[k] > 0 {
+                    for (c, moment) in mean.iter_mut().zip(&sums.moments[k * d..]) {
+                        *c = *moment as f64 / sums.masses[k] as f64 * unit;
+                    }
                 }
             }
             // A centre that lost its points restarts at the point that costs most: the inertia falls, so the loop ends.
-            for k in (0..params.clusters).filter(|&k| weights[k] == 0.0) {
+            for k in (0..clusters).filter(|&k| sums.masses[k] == 0) {
                 if let Some(j) = self.costliest(&centers) {
-                    centers[k * self.dimension..][..self.dimension].copy_from_slice(self.point(j));
+                    self.copy_point(j, &mut centers[k * d..][..d]);
                 }
             }
-        }
+            if !use_margins(&before, &centers, d, &mut used) {
+                margins.as_flattened_mut().fill(f32::NEG_INFINITY);
+                used.fill(0.0);
+            }
+        };
+        let restart = Restart {
+            seed,
+            iterations,
+            inertia: self.inertia(&centers),
+            empty: sums.masses.iter().filter(|&&m| m == 0).count(),
+            converged,
+        };
+        let mut affiliation: Vec<u32> = labels.into_flattened();
+        affiliation.truncate(self.n);
+        (restart, affiliation)
     }
 
     /// k-means++: every next centre is a point drawn with probability ∝ w_j min_c ‖x_j − c‖². Centres that no distinct point is
     /// left for are at infinity, where they win no point.
     fn seed_centers(&self, clusters: usize, rng: &mut Pcg64) -> Vec<f64> {
-        let n = self.weights.len();
         let mut centers = vec![f64::INFINITY; clusters * self.dimension];
-        let mut cost: Vec<f64> = self.weights.to_vec();
-        let mut nearest = vec![f64::INFINITY; n];
-        for k in 0..clusters {
-            let total = sum::terms(n, |j| cost[j]);
-            if total <= 0.0 {
+        let mut cost = self.weights.clone();
+        let mut nearest = vec![[f64::INFINITY; LANES]; self.weights.len()];
+        let mut costs: Vec<f64> = cost.par_chunks(BLOCK).map(total).collect();
+        for center in centers.chunks_exact_mut(self.dimension) {
+            let all: f64 = costs.iter().sum();
+            if all <= 0.0 {
                 break;
             }
-            let chosen = draw(&cost, rng.random::<f64>() * total);
-            let center = &mut centers[k * self.dimension..][..self.dimension];
-            center.copy_from_slice(self.point(chosen));
+            self.copy_point(draw(&costs, &cost, rng.random::<f64>() * all), center);
             let center = &*center;
-            let points = nearest.par_iter_mut().zip(&mut cost).enumerate();
-            points.with_min_len(BLOCK).for_each(|(j, (nearest, cost))| {
-                *nearest = nearest.min(self.distance(j, center));
-                *cost = self.weights[j] * *nearest;
-            });
+            costs = nearest
+                .par_chunks_mut(BLOCK)
+                .zip(cost.par_chunks_mut(BLOCK))
+                .zip(self.points.par_chunks(BLOCK * self.dimension))
+                .zip(self.weights.par_chunks(BLOCK))
+                .map(|(((nearest, cost), points), weights)| {
+                    approach(points, weights, center, self.same, nearest, cost);
+                    total(cost)
+                })
+                .collect();
         }
         centers
     }
 
     /// The point with the largest w_j min_c ‖x_j − c‖², the first on ties; none if every point is a centre.
     fn costliest(&self, centers: &[f64]) -> Option<usize> {
-        let cost = |j: usize| {
-            let distances = centers
-                .chunks_exact(self.dimension)
-                .map(|c| self.distance(j, c));
-            self.weights[j] * distances.fold(f64::INFINITY, f64::min)
-        };
-        let costs = (0..self.weights.len()).into_par_iter().with_min_len(BLOCK);
-        let (cost, j) = costs.map(|j| (cost(j), j)).reduce(
-            || (0.0, usize::MAX),
-            |a, b| match a.0.total_cmp(&b.0) {
-                std::cmp::Ordering::Less => b,
-                std::cmp::Ordering::Greater => a,
-                std::cmp::Ordering::Equal => (a.0, a.1.min(b.1)),
-            },
-        );
+        let costs = self.points.par_chunks(self.dimension).zip(&self.weights);
+        let (cost, j) = costs
+            .enumerate()
+            .map(|(g, (points, weights))| {
+                let (_, nearest, _) = compare(points, centers, self.dimension);
+                let mut largest = (0.0, usize::MAX);
+                for (l, (nearest, weight)) in nearest.iter().zip(weights).enumerate() {
+                    if *nearest > self.same && weight * nearest > largest.0 {
+                        largest = (weight * nearest, g * LANES + l);
+                    }
+                }
+                largest
+            })
+            .reduce(
+                || (0.0, usize::MAX),
+                |a, b| match a.0.total_cmp(&b.0) {
+                    std::cmp::Ordering::Less => b,
+                    std::cmp::Ordering::Greater => a,
+                    std::cmp::Ordering::Equal => (a.0, a.1.min(b.1)),
+                },
+            );
         (cost > 0.0).then_some(j)
     }
 
-    /// Moves every point to its nearest centre, the lowest on ties, and adds up the clusters.
-    fn assign(&self, centers: &[f64], affiliation: &mut [u32]) -> Part {
-        let (d, clusters) = (self.dimension, centers.len() / self.dimension);
-        // Lanes of centres, padded with centres at infinity: the loop over them vectorises and changes the order of no sum.
-        let mut lanes = vec![[f64::INFINITY; LANES]; clusters.div_ceil(LANES) * d];
-        for (at, &c) in centers.iter().enumerate() {
-            let k = at / d;
-            lanes[k / LANES * d + at % d][k % LANES] = c;
-        }
-        let parts: Vec<Part> = affiliation
-            .par_chunks_mut(BLOCK)
-            .enumerate()
-            .map(|(b, block)| {
-                let points = &self.points[b * BLOCK * d..][..block.len() * d];
-                let weights = &self.weights[b * BLOCK..][..block.len()];
-                assign_block(points, weights, d, clusters, &lanes, block)
-            })
+    /// Σ_j w_j min_c ‖x_j − c‖².
+    fn inertia(&self, centers: &[f64]) -> f64 {
+        let parts: Vec<f64> = self
+            .points
+            .par_chunks(BLOCK * self.dimension)
+            .zip(self.weights.par_chunks(BLOCK))
+            .map(|(points, weights)| inertia_block(points, weights, centers, self.dimension))
             .collect();
-        let mut parts = parts.into_iter();
-        let mut whole = parts.next().unwrap_or(Part {
-            sums: vec![0.0; clusters * (d + 1)],
-            inertia: 0.0,
-            moved: false,
-        });
-        for part in parts {
-            for (total, sum) in whole.sums.iter_mut().zip(part.sums) {
-                *total += sum;
-            }
-            whole.inertia += part.inertia;
-            whole.moved |= part.moved;
-        }
-        whole
+        parts.iter().sum()
+    }
+
+    /// Moves every point to its nearest centre, the lowest on ties; returns what that changes in the sums.
+    fn assign(
+        &self,
+        centers: &[f64],
+        used: &[f64],
+        labels: &mut [Lanes<u32>],
+        margins: &mut [Lanes<f32>],
+    ) -> Sums {
+        let clusters = used.len();
+        labels
+            .par_chunks_mut(BLOCK)
+            .zip(margins.par_chunks_mut(BLOCK))
+            .zip(self.points.par_chunks(BLOCK * self.dimension))
+            .zip(self.weights.par_chunks(BLOCK))
+            .fold(
+                || Sums::new(clusters, self.dimension),
+                |mut change, (((labels, margins), points), weights)| {
+                    let block = Block {
+                        points,
+                        weights,
+                        scales: (self.moment_scale, self.weight_scale),
+                    };
+                    assign_block(&block, centers, used, labels, margins, &mut change);
+                    change
+                },
+            )
+            .reduce(|| Sums::new(clusters, self.dimension), |a, b| a + b)
     }
 }
 
-/// `lanes[g d + x][l]` is coordinate x of centre `g LANES + l`.
+/// The largest power of two that makes integers of terms with this sum of magnitudes, so that no sum of them overflows.
+fn integer_scale(sum: f64) -> f64 {
+    let scale = (2f64.powi(61) / sum).min(f64::MAX);
+    f64::from_bits(scale.to_bits() & f64::INFINITY.to_bits())
+}
+
+/// Integers over the points of every cluster, or changes of them.
+struct Sums {
+    /// Σ w_j x_j, clusters × d.
+    moments: Vec<i64>,
+    /// Σ w_j.
+    masses: Vec<i64>,
+    /// Whether the last step moved a point.
+    moved: bool,
+}
+
+impl Sums {
+    fn new(clusters: usize, dimension: usize) -> Sums {
+        Sums {
+            moments: vec![0; clusters * dimension],
+            masses: vec![0; clusters],
+            moved: false,
+        }
+    }
+}
+
+impl std::ops::Add for Sums {
+    type Output = Sums;
+
+    fn add(mut self, step: Sums) -> Sums {
+        for (sum, step) in self.moments.iter_mut().zip(step.moments) {
+            *sum += step;
+        }
+        for (sum, step) in self.masses.iter_mut().zip(step.masses) {
+            *sum += step;
+        }
+        self.moved |= step.moved;
+        self
+    }
+}
+
+/// Adds to `used` what the step of the centres takes from the margin of every cluster: the way of its own centre and the longest
+/// of any other. False if a centre came from infinity.
+fn use_margins(before: &[f64], after: &[f64], dimension: usize, used: &mut [f64]) -> bool {
+    let ways: Vec<f64> = before
+        .chunks_exact(dimension)
+        .zip(after.chunks_exact(dimension))
+        .map(|(a, b)| {
+            let steps = a.iter().zip(b).filter(|(a, b)| a != b);
+            steps.map(|(a, b)| (a - b) * (a - b)).sum::<f64>().sqrt()
+        })
+        .collect();
+    let (mut longest, mut second, mut who) = (0.0, 0.0, 0);
+    for (k, &way) in ways.iter().enumerate() {
+        if way > longest {
+            (second, longest, who) = (longest, way, k);
+        } else if way > second {
+            second = way;
+        }
+    }
+    for (k, (used, way)) in used.iter_mut().zip(&ways).enumerate() {
+        *used += way + if k == who { second } else { longest };
+    }
+    longest.is_finite()
+}
+
+/// Σ over some groups, lane by lane.
+fn total(cost: &[Lanes<f64>]) -> f64 {
+    let mut sums = [0.0; LANES];
+    for cost in cost {
+        for (sum, cost) in sums.iter_mut().zip(cost) {
+            *sum += cost;
+        }
+    }
+    sums.iter().sum()
+}
+
+/// Squared distances of the points of a group to a centre.
+#[inline(always)]
+fn distances(points: &[Lanes<f64>], center: &[f64]) -> Lanes<f64> {
+    let mut distances = [0.0; LANES];
+    for (x, c) in points.iter().zip(center) {
+        for (distance, x) in distances.iter_mut().zip(x) {
+            *distance += (x - c) * (x - c);
+        }
+    }
+    distances
+}
+
+/// The nearest centre of every point of a group, the lowest on ties, and the two smallest squared distances.
+#[inline(always)]
+fn compare(
+    points: &[Lanes<f64>],
+    centers: &[f64],
+    dimension: usize,
+) -> (Lanes<u32>, Lanes<f64>, Lanes<f64>) {
+    let mut label = [0u64; LANES];
+    let (mut first, mut second) = ([f64::INFINITY; LANES], [f64::INFINITY; LANES]);
+    for (k, center) in centers.chunks_exact(dimension).enumerate() {
+        let distances = distances(points, center);
+        for l in 0..LANES {
+            let is_first = distances[l] < first[l];
+            let other = if is_first { first[l] } else { distances[l] };
+            label[l] = if is_first { k as u64 } else { label[l] };
+            first[l] = if is_first { distances[l] } else { first[l] };
+            second[l] = if other < second[l] { other } else { second[l] };
+        }
+    }
+    (label.map(|k| k as u32), first, second)
+}
+
+/// Takes a new centre into the squared distance to the nearest centre, 0 for points that are the same up to rounding.
+#[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq", "x86_64+avx2"))]
+fn approach(
+    points: &[Lanes<f64>],
+    weights: &[Lanes<f64>],
+    center: &[f64],
+    same: f64,
+    nearest: &mut [Lanes<f64>],
+    cost: &mut [Lanes<f64>],
+) {
+    let points = points.chunks_exact(center.len()).zip(weights);
+    for ((points, weights), (nearest, cost)) in points.zip(nearest.iter_mut().zip(cost)) {
+        let distances = distances(points, center);
+        for l in 0..LANES {
+            let distance = if distances[l] > same {
+                distances[l]
+            } else {
+                0.0
+            };
+            nearest[l] = if distance < nearest[l] {
+                distance
+            } else {
+                nearest[l]
+            };
+            cost[l] = weights[l] * nearest[l];
+        }
+    }
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq", "x86_64+avx2"))]
+fn inertia_block(
+    points: &[Lanes<f64>],
+    weights: &[Lanes<f64>],
+    centers: &[f64],
+    dimension: usize,
+) -> f64 {
+    let mut sums = [0.0; LANES];
+    for (points, weights) in points.chunks_exact(dimension).zip(weights) {
+        let (_, nearest, _) = compare(points, centers, dimension);
+        for l in 0..LANES {
+            sums[l] += weights[l] * nearest[l];
+        }
+    }
+    sums.iter().sum()
+}
+
+/// Some groups of points.
+struct Block<'a> {
+    points: &'a [Lanes<f64>],
+    weights: &'a [Lanes<f64>],
+    /// Of moments and of masses.
+    scales: (f64, f64),
+}
+
+/// `assign` for some groups, added to `change`.
 #[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq", "x86_64+avx2"))]
 fn assign_block(
-    points: &[f64],
-    weights: &[f64],
-    dimension: usize,
-    clusters: usize,
-    lanes: &[[f64; LANES]],
-    affiliation: &mut [u32],
-) -> Part {
-    let mut part = Part {
-        sums: vec![0.0; clusters * (dimension + 1)],
-        inertia: 0.0,
-        moved: false,
-    };
-    let (sums, masses) = part.sums.split_at_mut(clusters * dimension);
-    let points = points.chunks_exact(dimension).zip(weights);
-    for ((point, &weight), own) in points.zip(affiliation) {
-        let (mut nearest, mut shortest) = (0, f64::INFINITY);
-        for (group, centers) in lanes.chunks_exact(dimension).enumerate() {
-            let mut distances = [0.0; LANES];
-            for (x, centers) in point.iter().zip(centers) {
-                for (distance, c) in distances.iter_mut().zip(centers) {
-                    *distance += (x - c) * (x - c);
+    block: &Block,
+    centers: &[f64],
+    used: &[f64],
+    labels: &mut [Lanes<u32>],
+    margins: &mut [Lanes<f32>],
+    change: &mut Sums,
+) {
+    let d = centers.len() / used.len();
+    let needed: Vec<f32> = used.iter().map(|u| (u * (1.0 + SLACK)) as f32).collect();
+    let points = block.points.chunks_exact(d).zip(block.weights);
+    for ((points, weights), (labels, margins)) in points.zip(labels.iter_mut().zip(margins)) {
+        let mut stay = true;
+        for l in 0..LANES {
+            // Margins of points that have no cluster yet are below all.
+            let needed = needed.get(labels[l] as usize).unwrap_or(&0.0);
+            stay &= margins[l] > *needed;
+        }
+        if stay {
+            continue;
+        }
+        let (nearest, first, second) = compare(points, centers, d);
+        for l in 0..LANES {
+            let (to, from) = (nearest[l] as usize, labels[l] as usize);
+            let margin =
+                (second[l].sqrt() + used[to]) * (1.0 - SLACK) - first[l].sqrt() * (1.0 + SLACK);
+            margins[l] = margin as f32;
+            if to == from {
+                continue;
+            }
+            labels[l] = nearest[l];
+            for (x, points) in points.iter().enumerate() {
+                let moment = (weights[l] * points[l] * block.scales.0) as i64;
+                change.moments[to * d + x] += moment;
+                if from < used.len() {
+                    change.moments[from * d + x] -= moment;
                 }
             }
-            for (l, &distance) in distances.iter().enumerate() {
-                if distance < shortest {
-                    (nearest, shortest) = (group * LANES + l, distance);
-                }
+            let mass = (weights[l] * block.scales.1).ceil() as i64;
+            // The points that fill up a group weigh nothing and never count.
+            change.moved |= mass > 0;
+            change.masses[to] += mass;
+            if from < used.len() {
+                change.masses[from] -= mass;
             }
         }
-        part.moved |= *own != nearest as u32;
-        *own = nearest as u32;
-        part.inertia += weight * shortest;
-        for (sum, x) in sums[nearest * dimension..][..dimension]
-            .iter_mut()
-            .zip(point)
-        {
-            *sum += weight * x;
-        }
-        masses[nearest] += weight;
     }
-    part
 }
 
-/// The first index where the running sum of `cost` passes `threshold`, and the last positive one if rounding keeps it below.
-fn draw(cost: &[f64], threshold: f64) -> usize {
+/// The first point where the running sum of `cost` passes `threshold`, and the last positive one if rounding keeps it below.
+/// `costs` are the totals of its blocks.
+fn draw(costs: &[f64], cost: &[Lanes<f64>], threshold: f64) -> usize {
     let mut running = 0.0;
     let mut last = 0;
-    for (j, &cost) in cost.iter().enumerate() {
-        if cost > 0.0 {
-            running += cost;
-            last = j;
-            if running > threshold {
-                break;
+    for (b, (all, block)) in costs.iter().zip(cost.chunks(BLOCK)).enumerate() {
+        if running + all <= threshold && costs[b + 1..].iter().any(|c| *c > 0.0) {
+            running += all;
+            continue;
+        }
+        for (j, &cost) in block.as_flattened().iter().enumerate() {
+            if cost > 0.0 {
+                running += cost;
+                last = b * BLOCK * LANES + j;
+                if running > threshold {
+                    return last;
+                }
             }
         }
     }
@@ -323,6 +559,62 @@ mod tests {
         let best = &fit.restarts[fit.best];
         assert!((best.inertia - 0.77).abs() < 1e-12, "{}", best.inertia);
         assert!(best.converged && best.empty == 0);
+    }
+
+    /// Lloyd's iterations with every distance computed and every sum taken anew: affiliation, iterations and inertia.
+    fn plain(
+        points: &[f64],
+        d: usize,
+        weights: &[f64],
+        centers: &mut [f64],
+    ) -> (Vec<u32>, usize, f64) {
+        let mut labels = vec![NONE; weights.len()];
+        for iterations in 0.. {
+            let (mut moved, mut inertia) = (false, 0.0);
+            let mut sums = vec![vec![0.0; d + 1]; centers.len() / d];
+            for ((point, weight), label) in points.chunks(d).zip(weights).zip(&mut labels) {
+                let squares = centers
+                    .chunks(d)
+                    .map(|c| -> f64 { point.iter().zip(c).map(|(x, c)| (x - c) * (x - c)).sum() });
+                let (k, square) = squares
+                    .enumerate()
+                    .min_by(|a, b| a.1.total_cmp(&b.1))
+                    .expect("a centre");
+                moved |= *label != k as u32;
+                *label = k as u32;
+                inertia += weight * square;
+                for (sum, x) in sums[k].iter_mut().zip(point.iter().chain(&[1.0])) {
+                    *sum += weight * x;
+                }
+            }
+            if !moved {
+                return (labels, iterations, inertia);
+            }
+            for (center, sums) in centers.chunks_mut(d).zip(sums) {
+                for (c, sum) in center.iter_mut().zip(&sums) {
+                    *c = sum / sums[d];
+                }
+            }
+        }
+        unreachable!("the loop ends where nothing moves")
+    }
+
+    #[test]
+    fn margins_change_no_affiliation() {
+        let (n, d) = (5003, 3);
+        let points: Vec<f64> = (0..n * d)
+            .map(|i| ((i * i) as f64 * 0.37).sin() + (i / d % 7) as f64 * 0.4)
+            .collect();
+        let weights: Vec<f64> = (0..n).map(|i| 1.0 / (1.0 + i as f64)).collect();
+        for clusters in [1, 2, 9, 17] {
+            let data = Data::new(&points, d, &weights);
+            let (fast, affiliation) = data.restart(&params(clusters), 5);
+            let mut centers = data.seed_centers(clusters, &mut Pcg64::seed_from_u64(5));
+            let (labels, iterations, inertia) = plain(&points, d, &weights, &mut centers);
+            assert_eq!(affiliation, labels);
+            assert_eq!((fast.iterations, fast.empty), (iterations, 0));
+            assert!((fast.inertia - inertia).abs() < 1e-12 * inertia);
+        }
     }
 
     #[test]
@@ -354,12 +646,7 @@ mod tests {
 
     #[test]
     fn an_emptied_centre_takes_the_costliest_point() {
-        let data = Data {
-            points: &[0.0, 1.0, 5.0],
-            dimension: 1,
-            weights: &[1.0, 1.0, 0.1],
-            same: 0.0,
-        };
+        let data = Data::new(&[0.0, 1.0, 5.0], 1, &[1.0, 1.0, 0.1]);
         assert_eq!(data.costliest(&[0.0, f64::INFINITY]), Some(2));
         assert_eq!(data.costliest(&[0.0, 1.0, 5.0]), None);
     }

@@ -36,7 +36,7 @@ impl Params {
             rank,
             restarts: 20,
             max_iterations: 300,
-            tolerance: 1e-12,
+            tolerance: 1e-10,
             max_products: 100_000,
         }
     }

@@ -5,10 +5,12 @@ mod parquet;
 mod tables;
 
 pub use commit::{Current, Output};
-pub use tables::{FitColumns, LagColumn, Model, Names, Table, batch, schema};
+pub use tables::{FitColumns, LagColumn, Model, Names, Table, schema};
 
 use crate::error::Result;
+use parquet::ROW_GROUP;
 use std::collections::BTreeMap;
+use tables::{Piece, rows};
 
 /// Writes every table of the models (ordered by partition and lag) to staging and returns their row counts.
 pub async fn stage(
@@ -17,15 +19,42 @@ pub async fn stage(
     names: &Names,
     models: &[Model],
 ) -> Result<BTreeMap<&'static str, u64>> {
-    let mut rows = BTreeMap::new();
+    let mut written = BTreeMap::new();
     for table in Table::ALL {
         let (schema, sorted_by) = schema(table, names);
         let path = output.staged(run, table.name());
         let mut file = parquet::File::create(output, path, schema, &sorted_by)?;
+        let batches = |group: Vec<(&Model, Piece)>| {
+            let pieces = group.into_iter();
+            let batches = pieces.map(|(model, piece)| piece.into_batch(names, model));
+            batches.collect::<Result<Vec<_>>>()
+        };
+        // Row groups are cut by rows alone; so many are made at once as there are threads.
+        let (mut groups, mut group, mut room) = (Vec::new(), Vec::new(), ROW_GROUP);
         for model in models {
-            file.write(&batch(table, names, model)?).await?;
+            let mut rest = rows(table, names, model)?;
+            while rest.len() > 0 {
+                let (piece, later) = {
+                    let n = rest.len().min(room);
+                    rest.split(n)
+                };
+                room -= piece.len();
+                group.push((model, piece));
+                rest = later;
+                if room == 0 {
+                    groups.push(std::mem::take(&mut group));
+                    room = ROW_GROUP;
+                }
+                if groups.len() == rayon::current_num_threads() {
+                    file.write(std::mem::take(&mut groups), batches).await?;
+                }
+            }
         }
-        rows.insert(table.name(), file.finish().await?);
+        if !group.is_empty() {
+            groups.push(group);
+        }
+        file.write(groups, batches).await?;
+        written.insert(table.name(), file.finish().await?);
     }
-    Ok(rows)
+    Ok(written)
 }

@@ -1,4 +1,4 @@
-//! One Parquet file in the object store, written batch by batch and read back to be checked.
+//! One Parquet file in the object store, written by row groups and read back to be checked.
 
 use super::Output;
 use crate::error::{Error, Kind, Result};
@@ -7,24 +7,55 @@ use arrow::datatypes::SchemaRef;
 use object_store::ObjectStoreExt;
 use object_store::buffered::BufWriter;
 use object_store::path::Path;
-use parquet::arrow::AsyncArrowWriter;
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_writer::{
+    ArrowColumnChunk, ArrowLeafColumn, ArrowRowGroupWriterFactory, compute_leaves,
+};
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{KeyValue, ParquetMetaDataReader, SortingColumn};
 use parquet::file::properties::WriterProperties;
-use std::sync::Arc;
+use parquet::file::writer::SerializedFileWriter;
+use rayon::prelude::*;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::io::AsyncWriteExt;
 
 /// Version of the tables' names and columns, in the metadata of every file.
 pub const SCHEMA_VERSION: &str = "1";
 
 /// Rows of a row group.
-const ROW_GROUP: usize = 1 << 20;
+pub const ROW_GROUP: usize = 1 << 20;
 
 pub struct File<'a> {
     output: &'a Output,
     path: Path,
-    writer: AsyncArrowWriter<BufWriter>,
+    schema: SchemaRef,
+    columns: ArrowRowGroupWriterFactory,
+    writer: SerializedFileWriter<Buffer>,
+    buffer: Buffer,
+    target: BufWriter,
     rows: u64,
+}
+
+/// What is encoded and not yet in the store.
+#[derive(Clone, Default)]
+struct Buffer(Arc<Mutex<Vec<u8>>>);
+
+impl Buffer {
+    fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::io::Write for Buffer {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.bytes().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 impl<'a> File<'a> {
@@ -46,7 +77,6 @@ impl<'a> File<'a> {
         });
         let properties = WriterProperties::builder()
             .set_compression(Compression::ZSTD(ZstdLevel::default()))
-            .set_max_row_group_row_count(Some(ROW_GROUP))
             .set_created_by(concat!("gyre ", env!("CARGO_PKG_VERSION")).to_string())
             .set_key_value_metadata(Some(vec![KeyValue::new(
                 "gyre.schema".to_string(),
@@ -54,46 +84,101 @@ impl<'a> File<'a> {
             )]))
             .set_sorting_columns(Some(sorting.collect()))
             .build();
-        let target = BufWriter::new(Arc::clone(&output.store), path.clone());
-        let writer = AsyncArrowWriter::try_new(target, schema, Some(properties))
+        let buffer = Buffer::default();
+        let writer = ArrowWriter::try_new(buffer.clone(), Arc::clone(&schema), Some(properties));
+        let (writer, columns) = writer
+            .and_then(ArrowWriter::into_serialized_writer)
             .map_err(|e| unwritable(output, &path, e))?;
+        let target = BufWriter::new(Arc::clone(&output.store), path.clone());
         Ok(File {
             output,
             path,
+            schema,
+            columns,
             writer,
+            buffer,
+            target,
             rows: 0,
         })
     }
 
-    pub async fn write(&mut self, batch: &RecordBatch) -> Result<()> {
-        self.rows += batch.num_rows() as u64;
-        self.writer
-            .write(batch)
-            .await
-            .map_err(|e| unwritable(self.output, &self.path, e))
+    /// Appends row groups. Every column of each is encoded by itself, on all cores; `batches` makes the rows of a group.
+    pub async fn write<G: Send + Sync>(
+        &mut self,
+        groups: Vec<G>,
+        batches: impl Fn(G) -> Result<Vec<RecordBatch>> + Sync,
+    ) -> Result<()> {
+        let first = self.writer.flushed_row_groups().len();
+        let (columns, schema) = (&self.columns, &self.schema);
+        let (output, path) = (self.output, self.path.clone());
+        let broken = |e: ParquetError| unwritable(output, &path, e);
+        let encoded: Vec<(usize, Vec<ArrowColumnChunk>)> = groups
+            .into_par_iter()
+            .enumerate()
+            .map(|(at, group)| {
+                let writers = columns.create_column_writers(first + at).map_err(broken)?;
+                let batches = batches(group)?;
+                let rows = batches.iter().map(RecordBatch::num_rows).sum();
+                let mut leaves: Vec<Vec<ArrowLeafColumn>> =
+                    writers.iter().map(|_| vec![]).collect();
+                for batch in &batches {
+                    let fields = schema.fields().iter().zip(batch.columns());
+                    let of_batch = fields.map(|(field, column)| compute_leaves(field, column));
+                    let of_batch: Vec<_> = of_batch.collect::<Result<_, _>>().map_err(broken)?;
+                    for (leaves, leaf) in leaves.iter_mut().zip(of_batch.into_iter().flatten()) {
+                        leaves.push(leaf);
+                    }
+                }
+                let chunks = writers
+                    .into_par_iter()
+                    .zip(leaves)
+                    .map(|(mut writer, leaves)| {
+                        leaves.iter().try_for_each(|leaf| writer.write(leaf))?;
+                        writer.close()
+                    });
+                let chunks = chunks.collect::<Result<_, _>>().map_err(broken)?;
+                Ok((rows, chunks))
+            })
+            .collect::<Result<_>>()?;
+        for (rows, chunks) in encoded {
+            let append = || {
+                let mut group = self.writer.next_row_group()?;
+                for chunk in chunks {
+                    chunk.append_to_row_group(&mut group)?;
+                }
+                group.close()
+            };
+            append().map_err(broken)?;
+            self.rows += rows as u64;
+            self.send().await?;
+        }
+        Ok(())
+    }
+
+    /// Gives what is encoded to the store.
+    async fn send(&mut self) -> Result<()> {
+        let bytes = std::mem::take(&mut *self.buffer.bytes());
+        let sent = self.target.put(bytes.into()).await;
+        sent.map_err(|e| unwritable(self.output, &self.path, e))
     }
 
     /// Closes the file and checks that the store gives back what was written.
-    pub async fn finish(self) -> Result<u64> {
-        let File {
-            output,
-            path,
-            writer,
-            rows,
-        } = self;
-        writer
-            .close()
-            .await
-            .map_err(|e| unwritable(output, &path, e))?;
-        let found = stored_rows(output, &path).await?;
-        if found != rows {
+    pub async fn finish(mut self) -> Result<u64> {
+        let finished = self.writer.finish();
+        finished.map_err(|e| unwritable(self.output, &self.path, e))?;
+        self.send().await?;
+        let closed = self.target.shutdown().await;
+        closed.map_err(|e| unwritable(self.output, &self.path, e))?;
+        let found = stored_rows(self.output, &self.path).await?;
+        if found != self.rows {
             let what = format!(
-                "{} holds {found} rows where {rows} were written",
-                output.show(&path)
+                "{} holds {found} rows where {} were written",
+                self.output.show(&self.path),
+                self.rows
             );
             return Err(Error::new(Kind::Check, what));
         }
-        Ok(rows)
+        Ok(self.rows)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Models → record batches: the columns of every output table, a contract with readers (`gyre.schema = 1`).
 
-use crate::count::{Counts, StateTable, Values};
+use crate::count::{Counts, StateTable};
 use crate::error::{Error, Kind, Result};
 use crate::reduce::{Fit, Side};
 use arrow::array::{
@@ -10,6 +10,7 @@ use arrow::array::{
 use arrow::buffer::OffsetBuffer;
 use arrow::compute::take;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The lag column: integers as integers, anything else as it was written. Pairs have none.
@@ -279,8 +280,48 @@ const METRICS: [Metric; 14] = [
     ("lambda_p_residual", |f| f.metrics.lambda_p_residual),
 ];
 
-/// The rows that one model adds to a table, in its order.
-pub fn batch(table: Table, names: &Names, model: &Model) -> Result<RecordBatch> {
+/// Rows that one model adds to a table.
+pub enum Piece {
+    Whole(RecordBatch),
+    /// Some of the rows of `counts`, made only when they are written.
+    Counts(Range<usize>),
+}
+
+impl Piece {
+    pub fn len(&self) -> usize {
+        match self {
+            Piece::Whole(batch) => batch.num_rows(),
+            Piece::Counts(rows) => rows.len(),
+        }
+    }
+
+    /// The first `n` rows, and the others.
+    pub fn split(self, n: usize) -> (Piece, Piece) {
+        match self {
+            Piece::Whole(batch) => (
+                Piece::Whole(batch.slice(0, n)),
+                Piece::Whole(batch.slice(n, batch.num_rows() - n)),
+            ),
+            Piece::Counts(rows) => (
+                Piece::Counts(rows.start..rows.start + n),
+                Piece::Counts(rows.start + n..rows.end),
+            ),
+        }
+    }
+
+    pub fn into_batch(self, names: &Names, model: &Model) -> Result<RecordBatch> {
+        match self {
+            Piece::Whole(batch) => Ok(batch),
+            Piece::Counts(rows) => {
+                let columns = counts(names, model, rows)?;
+                with_leading(Table::Counts, names, model, columns)
+            }
+        }
+    }
+}
+
+/// All rows that one model adds to a table, in its order.
+pub fn rows(table: Table, names: &Names, model: &Model) -> Result<Piece> {
     let rows = match table {
         Table::Sources => sources(names, model)?,
         Table::Targets => targets(names, model)?,
@@ -289,8 +330,18 @@ pub fn batch(table: Table, names: &Names, model: &Model) -> Result<RecordBatch> 
         Table::Fits => fits(names, model),
         Table::Restarts => restarts(names, model),
         Table::Spectrum => spectrum(names, model),
-        Table::Counts => counts(names, model)?,
+        Table::Counts => return Ok(Piece::Counts(0..model.counts.nnz())),
     };
+    with_leading(table, names, model, rows).map(Piece::Whole)
+}
+
+/// Puts the columns of partition and lag before the others.
+fn with_leading(
+    table: Table,
+    names: &Names,
+    model: &Model,
+    rows: Vec<ArrayRef>,
+) -> Result<RecordBatch> {
     let n = rows.first().map_or(0, |c| c.len());
     let mut columns: Vec<ArrayRef> = Vec::new();
     let broken = |e| {
@@ -559,21 +610,38 @@ fn spectrum(names: &Names, model: &Model) -> Vec<ArrayRef> {
     ]
 }
 
-fn counts(names: &Names, model: &Model) -> Result<Vec<ArrayRef>> {
+/// Rows `rows` of the counts of a model.
+fn counts(names: &Names, model: &Model, rows: Range<usize>) -> Result<Vec<ArrayRef>> {
     let counts = &model.counts;
-    let states =
-        |of: &[u32], dense: &[u32]| dense.iter().map(|&d| of[d as usize]).collect::<Vec<u32>>();
-    let mut columns = names
-        .sources
-        .columns(&states(&counts.source_states, &counts.sources))?;
-    columns.extend(
-        names
-            .targets
-            .columns(&states(&counts.target_states, &counts.targets))?,
+    let (mut sources, mut targets) = (
+        Vec::with_capacity(rows.len()),
+        Vec::with_capacity(rows.len()),
     );
-    columns.push(match &counts.values {
-        Values::Counts(v) => Arc::new(UInt64Array::from(v.clone())),
-        Values::Weights(v) => Arc::new(Float64Array::from(v.clone())),
-    });
+    let mut values = Vec::with_capacity(rows.len());
+    let mut first = 0;
+    for shard in &counts.by_source {
+        let own = rows.start.max(first) - first..rows.end.clamp(first, first + shard.nnz()) - first;
+        first += shard.nnz();
+        if own.is_empty() {
+            continue;
+        }
+        // The row of the first entry, and those after it.
+        let row = shard.offsets.partition_point(|&end| end <= own.start) - 1;
+        for l in row..shard.n_rows() {
+            let span = shard.span(l);
+            let (start, end) = (span.start.max(own.start), span.end.min(own.end));
+            if start >= end {
+                break;
+            }
+            let source = counts.source_states[shard.first_row + l];
+            sources.extend(std::iter::repeat_n(source, end - start));
+        }
+        let columns = shard.columns[own.clone()].iter();
+        targets.extend(columns.map(|&i| counts.target_states[i as usize]));
+        values.extend(own.map(|e| shard.values.get(e)));
+    }
+    let mut columns = names.sources.columns(&sources)?;
+    columns.extend(names.targets.columns(&targets)?);
+    columns.push(amounts(names, values.into_iter()));
     Ok(columns)
 }

@@ -1,0 +1,190 @@
+"""Runs gyre and its peers on the same data in turn, checks their answers and prints a Markdown table."""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+# Only the standard library here: a child's peak memory begins with that of the process that starts it.
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+CHANCE = 0.02  # by which the log-likelihoods of two sets of ten restarts may differ, relative to their size
+COUNT = {"clock": "count", "fits": {"one": ("dbmr", 1, 1)}, "tools": ["DuckDB window", "Polars", "NumPy"]}
+SVD = {"clock": "fit", "fits": {"svd": ("svd", 10, 1)}, "rank": 10, "tol": 0, "tools": ["PROPACK", "ARPACK"]}
+DBMR = {"clock": "fit", "tools": ["NumPy, 2 processes"]}
+TASKS = {
+    "count-lag1": COUNT | {"file": "chain50m.parquet", "lag": 1},
+    "count-lag10": COUNT | {"file": "chain50m.parquet", "lag": 10},
+    "count-time-ordered": COUNT
+    | {"file": "chain10m_time.parquet", "lag": 1, "ordered": False, "tools": COUNT["tools"] + ["DuckDB join"]},
+    "boxes": COUNT
+    | {"file": "dg512.parquet", "lag": 40, "boxes": (512, 256), "tools": ["SciPy", "Polars", "DuckDB window"]},
+    "svd-dg512": SVD | {"file": "counts512.parquet"},
+    "svd-planted100k": SVD | {"file": "planted100k.parquet"},
+    "svd-planted1m": SVD | {"file": "planted1m.parquet", "tol": 1e-6, "tools": ["ARPACK"]},
+    "dbmr-dg512": DBMR | {"file": "counts512.parquet", "rank": 8, "fits": {"dbmr": ("dbmr", 8, 10)}},
+    "dbmr-planted100k": DBMR | {"file": "planted100k.parquet", "rank": 10, "fits": {"dbmr": ("dbmr", 10, 10)}},
+    "end-to-end": {
+        "clock": "whole run",
+        "file": "dg512.parquet",
+        "lag": 40,
+        "boxes": (512, 256),
+        "rank": 8,
+        "svd_rank": 10,
+        "fits": {"dbmr": ("dbmr", 8, 10), "svd": ("svd", 10, 10)},
+        "tools": ["script, ARPACK", "script, randomized SVD"],
+    },
+    "partitions": {
+        "clock": "whole run",
+        "file": "partitions1000",
+        "lag": 1,
+        "rank": 3,
+        "fits": {"dbmr": ("dbmr", 3, 10), "svd": ("svd", 3, 1)},
+        "tools": ["loop"],
+    },
+}
+
+
+def pipeline(task):
+    """The pipeline file of a task."""
+    keys = 'source = "source"\ntarget = "target"\ncount = "n"'
+    columns = "j AS source, i AS target, n"
+    if task["steps"]:
+        keys = f'trajectory = "traj_id"\ntime = "t"\nlag = {task["lag"]}\n'
+        columns = "traj_id, t, x, y" if task["boxes"] else "traj_id, t, state"
+        keys += "" if task["boxes"] else 'state = "state"\n'
+    if Path(task["path"]).is_dir():
+        columns, keys = f"part, {columns}", f'{keys}partition_by = "part"'
+    if task["boxes"]:
+        nx, ny = task["boxes"]
+        keys += f"bins.x = {{ bounds = [0, 2], boxes = {nx} }}\nbins.y = {{ bounds = [0, 1], boxes = {ny} }}"
+    fits = [
+        f'[[fit]]\nname = "{name}"\nmethod = "{method}"\nrank = {rank}\nrestarts = {restarts}\n'
+        for name, (method, rank, restarts) in task["fits"].items()
+    ]
+    return f"""[job]
+name = "compare"
+output = "{task["out"]}"
+[tables.rows]
+path = "{task["path"]}"
+[transitions]
+sql = "SELECT {columns} FROM rows"
+{keys}
+{"".join(fits)}"""
+
+
+def python(task):
+    """Runs tools.py in a process of its own and reads its line."""
+    command = [sys.executable, HERE / "tools.py", json.dumps(task)]
+    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()[-1])
+
+
+def run_gyre(program, task):
+    file = Path(task["out"]) / "compare.toml"
+    file.write_text(pipeline(task))
+    start = time.monotonic()
+    process = subprocess.Popen([program, "run", file], stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    whole = time.monotonic() - start
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, process.args)
+    record = json.loads(next((file.parent / "runs").glob("*.json")).read_text())
+    line = {"seconds": record["seconds"].get(task["clock"], whole), "whole": whole}
+    line |= {"cpu": usage.ru_utime + usage.ru_stime, "peak": usage.ru_maxrss / 1024}
+    return line | python(task | {"tool": "gyre"})
+
+
+def verdict(tool, answers):
+    """How the answers of a tool compare with those of all tools."""
+    notes = []
+    for kind, mine in answers[tool].items():
+        everyone = [a[kind] for a in answers.values() if kind in a]
+        models = min(map(len, everyone))  # fewer where a loop stopped early
+        everyone, mine = [a[:models] for a in everyone], mine[:models]
+        if kind == "counts":
+            notes.append("counts equal" if everyone.count(mine) == len(everyone) else "counts **DIFFER**")
+        elif kind == "singular values":
+            # Approximations come from below, so that the largest ones are the best.
+            pairs = [pair for a in everyone for values in zip(a, mine) for pair in zip(*values, strict=True)]
+            short = max(theirs - own for theirs, own in pairs)
+            notes.append("singular values equal" if short < 1e-8 else f"singular values **LOW** by {short:.0e}")
+        else:
+            short = max(sum(a) - sum(mine) for a in everyone) / models
+            note = f"log-likelihood {sum(mine) / models:.5f}"
+            notes.append(note if short < CHANCE * abs(sum(mine)) / models else f"{note}, **LOW** by {short:.0e}")
+    return ", ".join(notes)
+
+
+def table(name, runs):
+    """The rows of a task, gyre's first: medians, and how many times longer than gyre the others took."""
+    answers = {tool: lines[-1]["answers"] for tool, lines in runs.items()}
+
+    def median(tool, key):
+        return statistics.median(line[key] for line in runs[tool])
+
+    own, whole, clock = median("gyre", "seconds"), median("gyre", "whole"), TASKS[name]["clock"]
+    for tool in runs:
+        seconds, scale = median(tool, "seconds"), runs[tool][-1]["scale"]
+        label = f"gyre ({clock})" if tool == "gyre" else tool
+        label += f" (first {1000 / scale:.0f} × {scale:.0f})" if scale > 1 else ""
+        cells = [name, label, f"{seconds:.2f}", f"{whole:.2f}" if tool == "gyre" else ""]
+        cells += [f"{median(tool, 'cpu'):.2f}", f"{median(tool, 'peak'):.0f}", f"{seconds / own:.2f}"]
+        cells += [f"{seconds / whole:.2f}" if tool != "gyre" else "", verdict(tool, answers)]
+        print("|", " | ".join(cells), "|", flush=True)
+
+
+def compare(name, args, results):
+    """Measures all tools of a task in turn, in each repetition."""
+    path = Path(args.data).resolve() / TASKS[name]["file"]
+    if not path.exists():
+        sys.exit(f"{path} is missing: make it with make.py")
+    task = {"boxes": None, "ordered": True, "lag": 0} | TASKS[name] | {"path": str(path)}
+    task["steps"] = 1 if task["boxes"] else task["lag"]  # rows between the ends of a pair
+    tools = ["gyre", *task["tools"]] + ["PySpark"] * (args.spark and name == "count-lag1")
+    for file in [path] if path.is_file() else path.rglob("*.parquet"):
+        file.read_bytes()  # into the page cache
+    runs = {tool: [] for tool in tools}
+    for repetition in range(args.reps):
+        for tool in tools:
+            with tempfile.TemporaryDirectory(dir=args.data) as out:
+                one = task | {"tool": tool, "out": str(Path(out).resolve())}
+                try:
+                    line = run_gyre(args.gyre, one) if tool == "gyre" else python(one)
+                except subprocess.CalledProcessError:
+                    if tool == "gyre":
+                        raise
+                    print(f"{name}: {tool} failed", file=sys.stderr, flush=True)
+                    continue
+            print(f"{name}, repetition {repetition + 1}: {tool} {line['seconds']:.2f} s", file=sys.stderr, flush=True)
+            runs[tool].append(line)
+            results.write(json.dumps({"task": name, "tool": tool, "repetition": repetition} | line) + "\n")
+            results.flush()
+    table(name, {tool: lines for tool, lines in runs.items() if lines})
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("task", choices=[*TASKS, "all"])
+    parser.add_argument("--reps", type=int, default=5, help="repetitions (%(default)s)")
+    parser.add_argument("--gyre", default=ROOT / "target/release/gyre", help="the program (%(default)s)")
+    folder = os.environ.get("GYRE_BENCH_DATA", ROOT / "target/bench-data")
+    parser.add_argument("--data", default=folder, help="the folder of make.py ($GYRE_BENCH_DATA, or %(default)s)")
+    parser.add_argument("--spark", action="store_true", help="also run PySpark in count-lag1")
+    args = parser.parse_args()
+    print("| task | tool | median s | whole run s | CPU s | peak MB | ratio to gyre | to whole run | answers |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    Path(args.data).mkdir(parents=True, exist_ok=True)
+    with open(Path(args.data) / "results.jsonl", "a") as results:
+        for name in TASKS if args.task == "all" else [args.task]:
+            compare(name, args, results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""Makes the seeded input data of the comparison; what exists is kept."""
+
+import argparse
+import math
+import multiprocessing
+import os
+import time
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+
+def write(path, tables):
+    """Writes each table as one row group or, if it is longer, as several."""
+    writer = None
+    for table in tables:
+        writer = writer or pq.ParquetWriter(path, table.schema)
+        writer.write_table(table, row_group_size=1 << 20)
+    writer.close()
+
+
+def walks(rng, chains, states, blocks, trajectories, steps, successors, leave):
+    """States by (trajectory, step) of metastable chains that share nothing.
+
+    The successors of a state have skewed positions inside a block, and the first ones are drawn most
+    often. The block stays the same or, with probability `leave`, is drawn anew.
+    """
+    size = states // blocks
+    position = (size * rng.random((chains * states, successors)) ** 3).astype(np.int32)
+    first_state = np.repeat(np.arange(chains) * states, trajectories // chains)
+    state = rng.integers(0, states, trajectories)
+    path = np.empty((steps, trajectories), np.int32)
+    for step in range(steps):
+        path[step] = state
+        choice = (successors * rng.random(trajectories) ** 2).astype(np.int64)
+        leaves = rng.random(trajectories) < leave
+        block = np.where(leaves, rng.integers(0, blocks, trajectories), state // size)
+        state = block * size + position[first_state + state, choice]
+    return path.T
+
+
+def rows(path, by_time=False):
+    """The table (traj_id, t, state), ordered by trajectory and time or by time alone."""
+    trajectory, step = np.indices(path.shape)
+    columns = {"traj_id": trajectory, "t": step, "state": path}
+    return pa.table({name: (c.T if by_time else c).ravel() for name, c in columns.items()})
+
+
+def chain(path, scale, steps, by_time=False):
+    trajectories = math.ceil(10_000 * scale)
+    states = walks(np.random.default_rng(1), 1, 100_000, 10, trajectories, steps, successors=64, leave=0.01)
+    write(path, [rows(states, by_time)])
+
+
+def partitions(path, scale):
+    """Folders part=0, part=1, … with ten trajectories each, in a chain of their own."""
+    parts = math.ceil(1_000 * scale)
+    states = walks(np.random.default_rng(5), parts, 201, 3, 10 * parts, 5_000, successors=32, leave=0.02)
+    for part in range(parts):
+        folder = path / f"part={part}"
+        folder.mkdir(parents=True, exist_ok=True)
+        write(folder / "rows.parquet", [rows(states[10 * part : 10 * part + 10])])
+
+
+def velocity(x, y, t):
+    """The periodically driven double gyre."""
+    a, pi = 0.25 * math.sin(2 * math.pi * t), math.pi
+    f, slope = a * x * x + (1 - 2 * a) * x, 2 * a * x + (1 - 2 * a)
+    u = -0.25 * pi * np.sin(pi * f) * np.cos(pi * y)
+    return u, 0.25 * pi * np.cos(pi * f) * np.sin(pi * y) * slope
+
+
+def flow(x, y, duration=40, h=0.05):
+    """Where the points are after `duration`, by the classical Runge–Kutta method."""
+    for k in range(round(duration / h)):
+        t = k * h
+        u1, v1 = velocity(x, y, t)
+        u2, v2 = velocity(x + h / 2 * u1, y + h / 2 * v1, t + h / 2)
+        u3, v3 = velocity(x + h / 2 * u2, y + h / 2 * v2, t + h / 2)
+        u4, v4 = velocity(x + h * u3, y + h * v3, t + h)
+        x, y = x + h / 6 * (u1 + 2 * u2 + 2 * u3 + u4), y + h / 6 * (v1 + 2 * v2 + 2 * v3 + v4)
+    return x, y
+
+
+def particles(nx, ny, per_box, line):
+    """Rows at times 0 and 40 of the particles that start in one line of boxes."""
+    rng = np.random.default_rng([2, line])
+    x = (np.repeat(np.arange(nx), per_box) + rng.random(nx * per_box)) * 2 / nx
+    y = (line + rng.random(x.size)) / ny
+    # Single precision is far finer than the noise, and quick; 8,192 points stay in the cache.
+    starts = [(x[k : k + 8192].astype("f4"), y[k : k + 8192].astype("f4")) for k in range(0, x.size, 8192)]
+    u, v = np.concatenate([flow(*start) for start in starts], axis=1).astype("f8")
+
+    def noisy(start, end, high):
+        z = np.stack([start, end], axis=1).ravel()
+        z = np.abs(z + rng.uniform(-1 / ny, 1 / ny, z.size))
+        return np.minimum(np.minimum(z, 2 * high - z), np.nextafter(high, 0.0))
+
+    trajectory = line * x.size + np.repeat(np.arange(x.size), 2)
+    columns = {"traj_id": trajectory, "t": np.tile(np.array([0, 40]), x.size)}
+    return pa.table(columns | {"x": noisy(x, u, 2.0), "y": noisy(y, v, 1.0)})
+
+
+def double_gyre(path, scale, nx=512, ny=256):
+    with multiprocessing.Pool(2) as pool:
+        write(path, pool.imap(partial(particles, nx, ny, math.ceil(100 * scale)), range(ny)))
+
+
+def counted(source, target, states):
+    """The table (i: target, j: source, n: count), ordered by source and target."""
+    pairs, n = np.unique(source * states + target, return_counts=True)
+    columns = {"i": pairs % states, "j": pairs // states, "n": n}
+    return pa.table({name: column.astype(np.int32) for name, column in columns.items()})
+
+
+def double_gyre_counts(path, _, nx=512, ny=256):
+    points = pq.read_table(path.with_name("dg512.parquet"), columns=["x", "y"])
+    x, y = (column.to_numpy() for column in points.columns)
+    box = (x * nx / 2).astype(np.int64) + nx * (y * ny).astype(np.int64)
+    write(path, [counted(box[0::2], box[1::2], nx * ny)])
+
+
+def planted(path, scale, states, draws, blocks=10):
+    """Counts of `draws` transitions from each state, most of which stay inside its block.
+
+    Block k is left with a probability from 0.02 to 0.5, so that the singular values differ. Targets
+    inside a block are skewed, and the states are shuffled.
+    """
+    size = math.ceil(states * scale / blocks)
+    states = size * blocks
+    rng = np.random.default_rng(3)
+    leave = np.linspace(0.02, 0.5, blocks)
+    home, shuffled = rng.permutation(states) // size, rng.permutation(states)
+
+    def table(sources):
+        source = np.repeat(sources, draws)
+        leaves = rng.random(source.size) < leave[home[source]]
+        block = np.where(leaves, rng.integers(0, blocks, source.size), home[source])
+        position = (size * rng.random(source.size) ** 1.5).astype(np.int64)
+        return counted(source, shuffled[block * size + position], states)
+
+    write(path, map(table, np.array_split(np.arange(states), math.ceil(states / 100_000))))
+
+
+DATA = {
+    "chain50m.parquet": partial(chain, steps=5_000),
+    "chain10m_time.parquet": partial(chain, steps=1_000, by_time=True),
+    "dg512.parquet": double_gyre,
+    "counts512.parquet": double_gyre_counts,
+    "planted100k.parquet": partial(planted, states=100_000, draws=105),
+    "planted1m.parquet": partial(planted, states=1_000_000, draws=50),
+    "partitions1000": partitions,
+}
+
+
+def main():
+    names = {file.partition(".")[0]: file for file in DATA}
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"what to make: {', '.join(names)}; all unless given")
+    folder = os.environ.get("GYRE_BENCH_DATA", Path(__file__).resolve().parents[2] / "target/bench-data")
+    parser.add_argument("--data", default=folder, metavar="FOLDER", help="where to ($GYRE_BENCH_DATA, or %(default)s)")
+    parser.add_argument("--scale", type=float, default=1, help="less than 1 makes less data, to try things out")
+    args = parser.parse_args()
+    if unknown := set(args.names) - set(names):
+        parser.error(f"no such data: {', '.join(unknown)}")
+    folder = Path(args.data)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in args.names or names:
+        path, start = folder / names[name], time.perf_counter()
+        if path.exists():
+            print(f"{name}: exists", flush=True)
+            continue
+        unfinished = folder / f"unfinished-{path.name}"
+        DATA[path.name](unfinished, args.scale)
+        unfinished.rename(path)
+        print(f"{name}: made in {time.perf_counter() - start:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,330 @@
+"""One measurement of one peer, in a process of its own: `python tools.py TASK-IN-JSON`, see compare.py."""
+
+import json
+import multiprocessing
+import resource
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from scipy import sparse
+
+
+class Clock:
+    """Wall and CPU seconds of a `with` block, peak memory of the process until its end."""
+
+    scale = 1  # how often the work of the block would have to be done
+
+    def __enter__(self):
+        self.before, _ = usage()
+        self.start = time.monotonic()
+
+    def __exit__(self, *_):
+        self.seconds = time.monotonic() - self.start
+        self.stop()
+
+    def stop(self):
+        after, self.peak = usage()
+        self.cpu = after - self.before
+
+
+def usage():
+    """CPU seconds and peak MB of this process and its children that have ended."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(u.ru_utime + u.ru_stime for u in usages), max(u.ru_maxrss for u in usages) / 1024
+
+
+# Counting: (source, target, n)
+
+
+def duckdb_pairs(task, path):
+    """The counts as an Arrow table, by a window function or by a join."""
+    import duckdb
+
+    state = "state"
+    if task.boxes:
+        nx, ny = task.boxes
+        state = f"least(floor(x * {nx / 2}), {nx - 1})::INT + {nx} * least(floor(y * {ny}), {ny - 1})::INT"
+    if task.tool == "DuckDB join":
+        pairs = f"""SELECT a.state AS source, b.state AS target FROM '{path}' a JOIN '{path}' b
+            ON a.traj_id = b.traj_id AND a.t + {task.steps} = b.t"""
+    else:
+        pairs = f"""SELECT source, lead(source, {task.steps}) OVER (PARTITION BY traj_id ORDER BY t) AS target
+            FROM (SELECT traj_id, t, {state} AS source FROM '{path}') QUALIFY target IS NOT NULL"""
+    return duckdb.sql(f"SELECT source, target, count(*) AS n FROM ({pairs}) GROUP BY ALL").to_arrow_table()
+
+
+def duckdb_count(task, clock):
+    import duckdb  # noqa: F401, outside the clock
+
+    with clock:
+        table = duckdb_pairs(task, task.path)
+    return columns(table)
+
+
+def polars_count(task, clock):
+    import polars as pl
+
+    with clock:
+        source = pl.col("state")
+        if task.boxes:
+            nx, ny = task.boxes
+            source = (pl.col("x") * (nx / 2)).cast(pl.Int32).clip(0, nx - 1)
+            source += nx * (pl.col("y") * ny).cast(pl.Int32).clip(0, ny - 1)
+        rows = pl.scan_parquet(task.path).select("traj_id", "t", source=source)
+        target = pl.col("source").shift(-task.steps)
+        if task.ordered:
+            pairs = rows.with_columns(target=target, end=pl.col("traj_id").shift(-task.steps))
+            pairs = pairs.filter(pl.col("end") == pl.col("traj_id"))
+        else:
+            pairs = rows.with_columns(target=target.over("traj_id", order_by="t")).drop_nulls("target")
+        engine = "streaming" if task.ordered else "in-memory"
+        table = pairs.group_by("source", "target").len("n").collect(engine=engine)
+    return columns(table)
+
+
+def numpy_count(task, clock):
+    with clock:
+        trajectory, t, state = (c.to_numpy() for c in pq.read_table(task.path).columns)
+        if not task.ordered:
+            order = np.lexsort((t, trajectory))
+            trajectory, state = trajectory[order], state[order]
+        same = trajectory[task.steps :] == trajectory[: -task.steps]
+        states = int(state.max()) + 1
+        pairs = state[: -task.steps][same].astype(np.int64) * states + state[task.steps :][same]
+        pairs, n = np.unique(pairs, return_counts=True)
+        source, target = pairs // states, pairs % states
+    return source, target, n
+
+
+def scipy_count(task, clock):
+    """Boxes of a table with two rows a trajectory."""
+    nx, ny = task.boxes
+    with clock:
+        x, y = (c.to_numpy() for c in pq.read_table(task.path, columns=["x", "y"]).columns)
+        box = np.minimum((x * (nx / 2)).astype(np.int32), nx - 1)
+        box += nx * np.minimum((y * ny).astype(np.int32), ny - 1)
+        ones = np.ones(box.size // 2, np.int32)
+        counts = sparse.coo_array((ones, (box[0::2], box[1::2])), shape=(nx * ny, nx * ny)).tocsr()
+    counts = counts.tocoo()
+    return counts.row, counts.col, counts.data
+
+
+def spark_count(task, clock):
+    from pyspark.sql import SparkSession, Window, functions
+
+    options = {"spark.driver.memory": "6g", "spark.sql.shuffle.partitions": 8, "spark.ui.enabled": False}
+    spark = SparkSession.builder.master("local[*]").config(map=options).getOrCreate()
+    spark.range(10).count()  # starts the engine
+    with clock:
+        target = functions.lead("state", task.steps).over(Window.partitionBy("traj_id").orderBy("t"))
+        pairs = spark.read.parquet(task.path).selectExpr("*", "state AS source").withColumn("target", target)
+        pairs = pairs.where("target IS NOT NULL").groupBy("source", "target").agg(functions.count("*").alias("n"))
+        pairs.write.parquet(f"{task.out}/spark")
+    java = spark.sparkContext._gateway.proc
+    spark.stop()
+    java.stdin.close()
+    java.wait()
+    clock.stop()  # what Java has used, its start included, is known when it has ended
+    return columns(pq.read_table(f"{task.out}/spark"))
+
+
+# Fits
+
+
+def columns(pairs):
+    return [pairs[name].to_numpy() for name in ("source", "target", "n")]
+
+
+def matrix(source, target, n, size=None):
+    """Targets by sources."""
+    return sparse.coo_array((n.astype(float), (target, source)), shape=size and (size, size)).tocsr()
+
+
+def read_matrix(task):
+    target, source, n = (column.to_numpy() for column in pq.read_table(task.path, columns=["i", "j", "n"]).columns)
+    return matrix(source, target, n)
+
+
+def normalised(counts):
+    """The counts over the roots of their row sums and column sums."""
+    rows, cols = (sparse.diags_array(np.maximum(counts.sum(axis), 1) ** -0.5) for axis in (1, 0))
+    return (rows @ counts @ cols).tocsr()
+
+
+def svd(task, clock):
+    from scipy.sparse.linalg import svds
+
+    matrix = normalised(read_matrix(task))
+    options = {"maxiter": 600} if task.tool == "PROPACK" else {"tol": task.tol}
+    with clock:
+        _, values, _ = svds(matrix, task.rank, solver=task.tool.lower(), rng=np.random.default_rng(0), **options)
+    return {"singular values": [sorted(values, reverse=True)]}
+
+
+def dbmr(task, clock):
+    counts = read_matrix(task)
+    transposed = counts.T.tocsr()
+    with clock:
+        labels = best_labels(counts, transposed, task.rank, processes=2)
+    return {"log-likelihood": [log_likelihood(counts, labels)]}
+
+
+def best_labels(counts, transposed, rank, processes=1, seed=0):
+    """The best of ten restarts."""
+    global shared  # with forked processes
+    shared = counts, transposed, rank
+    seeds = [(seed, k) for k in range(10)]
+    if processes == 1:
+        ends = map(restart, seeds)
+    else:
+        with multiprocessing.get_context("fork").Pool(processes) as pool:
+            ends = pool.map(restart, seeds, chunksize=1)
+    return max(ends, key=lambda end: end[0])[1]
+
+
+def restart(seed, sweeps=300):
+    """DBMR from random labels of the sources until none changes: (log-likelihood, labels)."""
+    counts, transposed, rank = shared
+    sources = np.arange(counts.shape[1])
+    labels = np.random.default_rng(seed).integers(0, rank, sources.size)
+    for _ in range(sweeps):
+        sums = counts @ np.eye(rank)[labels]
+        with np.errstate(divide="ignore"):
+            scores = transposed @ np.log(sums / np.maximum(sums.sum(0), 1))
+        before, labels = labels, scores.argmax(1)
+        if np.array_equal(before, labels):
+            break
+    return scores[sources, labels].sum(), labels
+
+
+def log_likelihood(counts, labels):
+    from scipy.special import xlogy
+
+    sums = counts @ np.eye(labels.max() + 1)[labels]
+    return float(xlogy(sums, sums / np.maximum(sums.sum(0), 1)).sum() / counts.sum())
+
+
+# From Parquet to Parquet
+
+
+def script(task, clock):
+    """Box and count, truncated SVD and k-means of the embedding, DBMR, one table of states."""
+    import duckdb  # noqa: F401, outside the clock
+    from scipy.sparse.linalg import svds
+    from sklearn.cluster import KMeans
+    from sklearn.utils.extmath import randomized_svd
+
+    size, quick = task.boxes[0] * task.boxes[1], task.tool.endswith("randomized SVD")
+    with clock:
+        pairs = columns(duckdb_pairs(task, task.path))
+        counts = matrix(*pairs, size)
+        total = counts.sum(0)
+        if quick:
+            _, values, vectors = randomized_svd(normalised(counts), task.svd_rank, n_iter=7, random_state=0)
+        else:
+            _, values, vectors = svds(normalised(counts), task.svd_rank, rng=np.random.default_rng(0))
+        embedding = vectors.T / np.sqrt(np.maximum(total, 1))[:, None]
+        sets = KMeans(task.svd_rank, n_init=10, random_state=0).fit_predict(embedding)
+        labels = best_labels(counts, counts.T.tocsr(), task.rank, processes=2 if quick else 1)
+        table = {"state": np.arange(size), "probability": total / total.sum(), "svd": sets, "dbmr": labels}
+        table |= {f"v{k}": vector for k, vector in enumerate(vectors)}
+        pq.write_table(pa.table(table), f"{task.out}/states.parquet")
+    values = sorted(values, reverse=True)
+    return {"counts": [checksum(*pairs)], "singular values": [values], "log-likelihood": [log_likelihood(counts, labels)]}
+
+
+def loop(task, clock):
+    """Count, SVD and DBMR for one partition after the other."""
+    import duckdb  # noqa: F401, outside the clock
+
+    folders = [Path(task.path) / f"part={part}" for part in range(len(list(Path(task.path).iterdir())))]
+    with clock:
+        models = [partition(task, k, folders[k]) for k in range(min(50, len(folders)))]
+        if (time.monotonic() - clock.start) / 50 * len(folders) > 300:
+            clock.scale = len(folders) / 50
+        else:
+            models += [partition(task, k, folders[k]) for k in range(50, len(folders))]
+    pairs, values, fits = zip(*models)
+    fits = [log_likelihood(*fit) for fit in fits]
+    return {"counts": [checksum(*p) for p in pairs], "singular values": values, "log-likelihood": fits}
+
+
+def partition(task, k, folder):
+    pairs = columns(duckdb_pairs(task, folder / "*.parquet"))
+    states, (source, target) = np.unique(pairs[:2], return_inverse=True)
+    counts = matrix(source, target, pairs[2], states.size)
+    _, values, vectors = np.linalg.svd(normalised(counts).toarray())
+    labels = best_labels(counts, counts.T.tocsr(), task.rank, seed=k)
+    table = {"state": states, "count": counts.sum(0), "dbmr": labels}
+    table |= {f"v{k}": vectors[k] for k in range(task.rank)}
+    pq.write_table(pa.table(table), f"{task.out}/{folder.name}.parquet")
+    return pairs, values[: task.rank].tolist(), (counts, labels)
+
+
+# Answers
+
+
+def checksum(source, target, n):
+    """Non-zeros, transitions and a sum that shows which pair has which count."""
+    source, target, n = (np.asarray(column).astype(np.int64) for column in (source, target, n))
+    return n.size, int(n.sum()), int((n * ((source * 1_000_003 + target) % 998_244_353)).sum())
+
+
+def gyre(task, _):
+    """The answers in the tables of a run; the log-likelihood is computed anew from the affiliations."""
+
+    def state(table, end):
+        def column(name):
+            return table[f"{end}_{name}" if f"{end}_{name}" in table.column_names else name].to_numpy()
+
+        if task.boxes:
+            nx, ny = task.boxes
+            return (column("x") * (nx / 2)).astype(int) + nx * (column("y") * ny).astype(int)
+        return column("state" if task.steps else end)
+
+    def by_part(table, *columns):
+        part = table["part"].to_numpy() if "part" in table.column_names else np.zeros(len(table))
+        borders = np.flatnonzero(np.diff(part)) + 1
+        return list(zip(*(np.split(column, borders) for column in columns)))
+
+    counts, sources, spectrum = (pq.read_table(f"{task.out}/{name}") for name in ("counts", "sources", "spectrum"))
+    pairs = by_part(counts, state(counts, "source"), state(counts, "target"), counts["count"].to_numpy())
+    answers = {"counts": [checksum(*p) for p in pairs]}
+    if "dbmr" in task.fits:
+        fits = by_part(sources, state(sources, "source"), sources["dbmr_affiliation"].to_numpy())
+        answers["log-likelihood"] = []
+        for (source, target, n), (states, affiliation) in zip(pairs, fits):
+            labels = np.zeros(max(states.max(), target.max()) + 1, int)
+            labels[states] = affiliation
+            answers["log-likelihood"].append(log_likelihood(matrix(source, target, n, labels.size), labels))
+    if "svd" in task.fits:
+        values = spectrum.filter(pc.field("fit") == "svd")["singular_value"].to_numpy()
+        answers["singular values"] = values.reshape(len(pairs), -1).tolist()
+    return answers
+
+
+TOOLS = {
+    "gyre": gyre, "DuckDB window": duckdb_count, "DuckDB join": duckdb_count, "Polars": polars_count,
+    "NumPy": numpy_count, "SciPy": scipy_count, "PySpark": spark_count, "PROPACK": svd, "ARPACK": svd,
+    "NumPy, 2 processes": dbmr, "script, ARPACK": script, "script, randomized SVD": script, "loop": loop,
+}  # fmt: skip
+
+
+def main():
+    task, clock = SimpleNamespace(**json.loads(sys.argv[1])), Clock()
+    answers = TOOLS[task.tool](task, clock)
+    answers = answers if isinstance(answers, dict) else {"counts": [checksum(*answers)]}
+    line = {"answers": answers, "scale": clock.scale}
+    if task.tool != "gyre":
+        line |= {"seconds": clock.seconds * clock.scale, "cpu": clock.cpu * clock.scale, "peak": clock.peak}
+    print(json.dumps(line))
+
+
+if __name__ == "__main__":
+    main()

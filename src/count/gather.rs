@@ -1,0 +1,176 @@
+//! Rows of trajectories in any order → pairs: a stream's rows are kept, put together by trajectory, and walked in time order.
+
+use super::Stop;
+use super::keys::{Keys, NONE};
+use super::states::describe;
+use super::walk::{Disorder, Walker};
+use super::worker::Tallies;
+use crate::error::Result;
+use arrow::array::{ArrayRef, UInt32Array};
+use arrow::compute::take;
+use arrow::datatypes::Field;
+use rayon::prelude::*;
+use std::ops::Range;
+
+/// The rows of one stream.
+pub(super) struct Gathered {
+    /// (partition, trajectory) keys.
+    pub groups: Keys,
+    n_partition: usize,
+    /// The partition of each group.
+    pub partitions: Vec<u32>,
+    of_rows: Vec<u32>,
+    times: Vec<i64>,
+    states: Vec<u32>,
+}
+
+impl Gathered {
+    pub fn new(layout: &super::Layout, trajectory: &[Field]) -> Result<Gathered> {
+        let fields = layout.partition.iter().chain(trajectory);
+        let types: Vec<_> = fields.map(|f| f.data_type().clone()).collect();
+        Ok(Gathered {
+            groups: Keys::new(&types)?,
+            n_partition: layout.partition.len(),
+            partitions: Vec::new(),
+            of_rows: Vec::new(),
+            times: Vec::new(),
+            states: Vec::new(),
+        })
+    }
+
+    /// Keeps the rows of a batch, at most `room` in all; returns the partition of each.
+    pub fn push(
+        &mut self,
+        columns: &[ArrayRef],
+        partitions: &mut Option<Keys>,
+        times: &[i64],
+        states: &[u32],
+        room: usize,
+    ) -> Result<Vec<u32>, Stop> {
+        let before = self.of_rows.len();
+        if before + times.len() > room {
+            return Err(Stop::TooManyRows);
+        }
+        if columns.is_empty() {
+            // All rows are one trajectory.
+            self.of_rows.resize(before + times.len(), 0);
+            self.partitions.resize(1, 0);
+        } else {
+            self.groups.intern(columns, &mut self.of_rows)?;
+        }
+        self.times.extend_from_slice(times);
+        self.states.extend_from_slice(states);
+        let of_rows = &self.of_rows[before..];
+
+        // Of a new group the first row tells the partition.
+        let mut firsts = Vec::new();
+        for (at, &group) in of_rows.iter().enumerate() {
+            if group as usize == self.partitions.len() + firsts.len() {
+                firsts.push(at as u32);
+            }
+        }
+        match partitions {
+            Some(keys) => {
+                let firsts = UInt32Array::from(firsts);
+                let columns: Vec<ArrayRef> = columns[..self.n_partition]
+                    .iter()
+                    .map(|c| take(c, &firsts, None))
+                    .collect::<Result<_, _>>()
+                    .map_err(super::worker::bug)?;
+                keys.intern(&columns, &mut self.partitions)?;
+            }
+            None => self
+                .partitions
+                .resize(self.partitions.len() + firsts.len(), 0),
+        }
+        Ok(of_rows
+            .iter()
+            .map(|&g| self.partitions[g as usize])
+            .collect())
+    }
+
+    /// Puts the rows of each group together, in the order in which they came. `group` gives groups other numbers, of which
+    /// there are `n`, and `state` states.
+    pub fn sorted(self, n: usize, group: &[u32], state: impl Fn(u32) -> u32) -> Sorted {
+        let group = |of: u32| group.get(of as usize).map_or(0, |&g| g as usize);
+        let mut next = vec![0usize; n + 1];
+        for &of in &self.of_rows {
+            next[group(of) + 1] += 1;
+        }
+        for at in 0..n {
+            next[at + 1] += next[at];
+        }
+        let offsets = next.clone();
+        let mut rows = vec![(0, NONE); self.of_rows.len()];
+        for ((&of, &time), &s) in self.of_rows.iter().zip(&self.times).zip(&self.states) {
+            let at = &mut next[group(of)];
+            rows[*at] = (time, if s == NONE { NONE } else { state(s) });
+            *at += 1;
+        }
+        Sorted { offsets, rows }
+    }
+}
+
+/// The rows (time, state) of one stream by group: group g has `offsets[g]..offsets[g + 1]`.
+pub(super) struct Sorted {
+    offsets: Vec<usize>,
+    rows: Vec<(i64, u32)>,
+}
+
+/// Walks every group through its rows of all streams. `partition` is that of each group.
+pub(super) fn walk(
+    streams: &[Sorted],
+    walker: &Walker,
+    partition: &[u32],
+) -> Result<Vec<Tallies>, (usize, Disorder)> {
+    let chunk = partition.len().div_ceil(2 * rayon::current_num_threads());
+    let chunk = chunk.max(1);
+    let n_lags = walker.n_lags();
+    let of = |range: Range<usize>| {
+        let mut tallies = Tallies::default();
+        let mut walker = walker.clone();
+        let mut rows: Vec<(i64, u32)> = Vec::new();
+        let (mut times, mut states) = (Vec::new(), Vec::new());
+        for group in range {
+            rows.clear();
+            for stream in streams {
+                let own = stream.offsets[group]..stream.offsets[group + 1];
+                rows.extend_from_slice(&stream.rows[own]);
+            }
+            if !rows.is_sorted_by_key(|(time, _)| *time) {
+                rows.sort_unstable_by_key(|(time, _)| *time);
+            }
+            times.clear();
+            states.clear();
+            times.extend(rows.iter().map(|(time, _)| *time));
+            states.extend(rows.iter().map(|(_, state)| *state));
+            walker.restart();
+            tallies
+                .walk(
+                    &mut walker,
+                    partition[group],
+                    n_lags,
+                    (&times, &states),
+                    false,
+                )
+                .map_err(|disorder| (group, disorder))?;
+        }
+        Ok(tallies)
+    };
+    (0..partition.len())
+        .into_par_iter()
+        .step_by(chunk)
+        .map(|first| of(first..(first + chunk).min(partition.len())))
+        // All are waited for, so that the first failure is always the same.
+        .collect::<Vec<_>>()
+        .into_iter()
+        .collect()
+}
+
+/// A group in words.
+pub(super) fn name(groups: &Keys, group: usize) -> String {
+    match groups.columns(&[group as u32]) {
+        Ok(columns) => describe(&columns, 0),
+        Err(e) => e.to_string(),
+    }
+}
