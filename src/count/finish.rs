@@ -1,7 +1,7 @@
 //! Workers of all streams → counts: gives the states common numbers, sews trajectories together across streams, adds up.
 
 use super::gather;
-use super::keys::NONE;
+use super::keys::{Keys, NONE};
 use super::matrix::Counts;
 use super::states::{StateTable, States};
 use super::tally::{Tally, pack, sum_weights, unpack};
@@ -10,7 +10,7 @@ use super::worker::{Group, Labels, Tallies, Way, Worker, disordered};
 use super::{Counted, Dropped, Evidence, Layout, Measure, Mode, Order, Stop, describe};
 use crate::error::{Error, Result};
 use arrow::array::ArrayRef;
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use rayon::prelude::*;
 
 /// Numbers in one worker → ranks among all keys; nothing where the numbers of the worker are ranks.
@@ -90,7 +90,7 @@ pub fn finish(layout: &Layout, mode: Mode, mut workers: Vec<Worker>) -> Result<C
         }
     }
     let given = labels(layout, &numbering, &workers)?;
-    for more in across_streams(layout, workers, maps)? {
+    for more in across_streams(layout, workers, maps, &numbering.partitions)? {
         accepted += more.accepted;
         for (slot, tally) in slots.iter_mut().zip(more.by_slot) {
             slot.tallies.push(tally);
@@ -203,6 +203,7 @@ fn across_streams(
     layout: &Layout,
     workers: Vec<Worker>,
     maps: &[Renumbering],
+    partitions: &[ArrayRef],
 ) -> Result<Vec<Tallies>, Stop> {
     let Evidence::Trajectories {
         trajectory,
@@ -215,7 +216,7 @@ fn across_streams(
         return Ok(Vec::new());
     };
     if !matches!(workers.first().map(|w| &w.way), Some(Way::Gathered(_))) {
-        return sew(layout, &workers, maps).map(|tallies| vec![tallies]);
+        return sew(layout, &workers, maps, partitions).map(|tallies| vec![tallies]);
     }
     let mut groups = gather::Gathered::new(layout, trajectory)?.groups;
     let mut partition: Vec<u32> = Vec::new();
@@ -241,7 +242,12 @@ fn across_streams(
 }
 
 /// Counts the pairs of trajectories that go on from one stream to the next.
-fn sew(layout: &Layout, workers: &[Worker], maps: &[Renumbering]) -> Result<Tallies, Stop> {
+fn sew(
+    layout: &Layout,
+    workers: &[Worker],
+    maps: &[Renumbering],
+    partitions: &[ArrayRef],
+) -> Result<Tallies, Stop> {
     let mut tallies = Tallies::default();
     let Evidence::Trajectories {
         time,
@@ -253,8 +259,9 @@ fn sew(layout: &Layout, workers: &[Worker], maps: &[Renumbering]) -> Result<Tall
         return Ok(tallies);
     };
     let n_lags = lags.len();
-    // The trajectory that the streams so far ended in.
-    let mut open: Option<(&Group, Walker)> = None;
+    // The partition and trajectory that the streams so far ended in.
+    let mut open: Option<((u32, &Group), Walker)> = None;
+    let mut seen = HashSet::new();
     for (worker, map) in workers.iter().zip(maps) {
         let Way::Ordered(groups) = &worker.way else {
             continue;
@@ -263,29 +270,49 @@ fn sew(layout: &Layout, workers: &[Worker], maps: &[Renumbering]) -> Result<Tall
             continue;
         };
         let head = &groups.head;
+        let partition = map.partition(head.partition);
+        let is_sorted = worker.mode.order == Order::Sorted;
+        let of_open = open.as_ref().map(|((partition, _), _)| *partition);
+        for own in 0..worker.partitions.as_ref().map_or(0, Keys::len) {
+            let own = map.partition(own as u32);
+            // A partition may go on from one stream to the next, and may not come again.
+            if !seen.insert(own) && !is_sorted && (own != partition || of_open != Some(own)) {
+                return Err(Stop::Unsorted);
+            }
+        }
         if let Some(first) = head.group.as_ref().filter(|_| !head.times.is_empty()) {
             let mut walker = match open.take() {
-                Some((group, walker)) if group == first => walker,
-                Some((group, _)) if worker.mode.order != Order::Sorted && group > first => {
+                Some((group, walker)) if group == (partition, first) => walker,
+                Some(((of, group), _)) if !is_sorted && of == partition && group > first => {
                     return Err(Stop::Unsorted);
                 }
                 _ => Walker::new(lags, *strided),
             };
             let states: Vec<u32> = head.states.iter().map(|&s| map.source(s)).collect();
-            let (partition, rows) = (
-                map.partition(head.partition),
-                (&head.times[..], &states[..]),
-            );
+            let rows = (&head.times[..], &states[..]);
             if head.is_counted {
                 tallies.join(&walker, partition, n_lags, rows)
             } else {
                 tallies.walk(&mut walker, partition, n_lags, rows, true)
             }
-            .map_err(|disorder| disordered(disorder, || groups.describe(first), time))?;
-            open = Some((first, walker));
+            .map_err(|disorder| {
+                let name = || {
+                    let keys = partitions.iter().map(std::slice::from_ref);
+                    let mut keys: Vec<String> =
+                        keys.map(|key| describe(key, partition as usize)).collect();
+                    keys.push(groups.describe(first));
+                    match keys.len() {
+                        1 => keys.remove(0),
+                        _ => format!("({})", keys.join(", ")),
+                    }
+                };
+                disordered(disorder, name, time)
+            })?;
+            open = Some(((partition, first), walker));
         }
         if !groups.in_head {
-            open = Some((last, groups.walker.clone().renumbered(|s| map.source(s))));
+            let walker = groups.walker.clone().renumbered(|s| map.source(s));
+            open = Some(((map.partition(groups.partition), last), walker));
         }
     }
     Ok(tallies)

@@ -107,19 +107,20 @@ impl Tallies {
     }
 }
 
-/// Follows the groups (partition, trajectory) of one stream.
+/// Follows the trajectories of one stream, partition after partition.
 pub(super) struct Groups {
     converter: RowConverter,
-    /// The group of the last row.
+    /// The trajectory of the last row, its partition, and how many partitions there were.
     pub current: Option<Group>,
     pub partition: u32,
+    n_partitions: u32,
     pub walker: Walker,
     /// The stream is still in its first group, and no pair of it is counted.
     pub in_head: bool,
     pub head: Head,
 }
 
-/// A partition and trajectory; groups compare as their columns do.
+/// A trajectory; within a partition they compare as their columns do.
 #[derive(Debug, Clone, PartialEq, PartialOrd)]
 pub(super) enum Group {
     /// One integer column.
@@ -186,7 +187,7 @@ impl Worker {
             } => {
                 let way = match mode.order {
                     Order::Any { .. } => Way::Gathered(Gathered::new(layout, trajectory)?),
-                    _ => Way::Ordered(Groups::new(layout, trajectory, lags, *strided, first)?),
+                    _ => Way::Ordered(Groups::new(trajectory, lags, *strided, first)?),
                 };
                 (States::new(state, mode.direct)?, None, way)
             }
@@ -283,45 +284,46 @@ impl Worker {
                 self.give_labels(given, |at| of_rows[at], &states)?;
             }
             Way::Ordered(_) => {
-                let one_integer = match group_columns {
-                    [one] if n_partition == 0 => integers(one),
-                    _ => None,
-                };
-                let runs = match &one_integer {
-                    Some(values) => spells(values.values()),
-                    None if n_group == 0 => std::iter::once(0..rows).collect(),
-                    None => partition(group_columns).map_err(bug)?.ranges(),
-                };
-                let starts = match one_integer {
-                    Some(_) => Vec::new(),
-                    None => first_rows(group_columns, &runs)?,
-                };
-                let partitions = self.partition_ids(&starts[..n_partition], runs.len())?;
+                let (by_partition, by_trajectory) = group_columns.split_at(n_partition);
+                let spells = ranges(by_partition, rows)?;
+                let starts = first_rows(by_partition, &spells)?;
+                let partitions = self.partition_ids(&starts, spells.len())?;
                 if !given.is_empty() {
-                    let of_rows = spread(&runs, &partitions);
+                    let of_rows = spread(&spells, &partitions);
                     self.give_labels(given, |at| of_rows[at], &states)?;
                 }
                 let Way::Ordered(groups) = &mut self.way else {
                     return Ok(());
                 };
-                let keys = match starts.is_empty() {
-                    true => None,
-                    false => Some(groups.converter.convert_columns(&starts).map_err(bug)?),
+                let one_integer = match by_trajectory {
+                    [one] => integers(one),
+                    _ => None,
+                };
+                let (runs, keys) = match &one_integer {
+                    Some(values) => (equal_neighbours(values.values(), &spells), None),
+                    None if n_trajectory == 0 => (spells.clone(), None),
+                    None => {
+                        let runs = ranges(group_columns, rows)?;
+                        let starts = first_rows(by_trajectory, &runs)?;
+                        let keys = groups.converter.convert_columns(&starts).map_err(bug)?;
+                        (runs, Some(keys))
+                    }
                 };
                 let n_lags = self.layout.n_lags();
-                let n_runs = runs.len();
+                let mut spell = 0;
                 for (at, run) in runs.into_iter().enumerate() {
                     let group = match (&one_integer, &keys) {
                         (Some(values), _) => Group::Integer(values.value(run.start)),
                         (None, Some(keys)) => Group::Row(keys.row(at).data().into()),
-                        // Without group columns all rows are one trajectory.
+                        // Without trajectory columns all rows of a partition are one trajectory.
                         (None, None) => Group::Row(Box::default()),
                     };
-                    if groups.current.as_ref() != Some(&group) {
-                        groups.begin(group, partitions[at], self.mode.order, &mut self.tallies)?;
+                    while spells[spell].end <= run.start {
+                        spell += 1;
                     }
+                    groups.begin(group, partitions[spell], self.mode.order, &mut self.tallies)?;
+                    let goes_on = run.end == rows;
                     let piece = (&times[run.clone()], &states[run.clone()]);
-                    let goes_on = at + 1 == n_runs;
                     groups
                         .follow(&mut self.tallies, n_lags, piece, goes_on)
                         .map_err(|disorder| {
@@ -351,11 +353,7 @@ impl Worker {
         if rows == 0 {
             return Ok(());
         }
-        let ranges = if n_partition == 0 {
-            std::iter::once(0..rows).collect()
-        } else {
-            partition(&columns[..n_partition]).map_err(bug)?.ranges()
-        };
+        let ranges = ranges(&columns[..n_partition], rows)?;
         let partitions =
             self.partition_ids(&first_rows(&columns[..n_partition], &ranges)?, ranges.len())?;
         let (source_columns, rest) = columns[n_partition..].split_at(n_source);
@@ -459,18 +457,28 @@ enum Amounts {
     Weights(Vec<f64>),
 }
 
-/// Ranges of equal neighbours.
-fn spells(values: &[i64]) -> Vec<Range<usize>> {
-    let mut spells = Vec::new();
-    let mut start = 0;
-    for (at, neighbours) in values.windows(2).enumerate() {
-        if neighbours[0] != neighbours[1] {
-            spells.push(start..at + 1);
-            start = at + 1;
-        }
+/// Ranges of rows that are equal in all of some columns.
+fn ranges(columns: &[ArrayRef], rows: usize) -> Result<Vec<Range<usize>>, Stop> {
+    if columns.is_empty() {
+        return Ok(std::iter::once(0..rows).collect());
     }
-    spells.push(start..values.len());
-    spells
+    Ok(partition(columns).map_err(bug)?.ranges())
+}
+
+/// Ranges of equal values inside some ranges.
+fn equal_neighbours(values: &[i64], within: &[Range<usize>]) -> Vec<Range<usize>> {
+    let mut runs = Vec::new();
+    for range in within {
+        let mut start = range.start;
+        for (at, neighbours) in values[range.clone()].windows(2).enumerate() {
+            if neighbours[0] != neighbours[1] {
+                runs.push(start..range.start + at + 1);
+                start = range.start + at + 1;
+            }
+        }
+        runs.push(start..range.end);
+    }
+    runs
 }
 
 /// The partition of every row, from that of each range.
@@ -481,38 +489,28 @@ fn spread(ranges: &[Range<usize>], partitions: &[u32]) -> Vec<u32> {
 }
 
 impl Groups {
-    fn new(
-        layout: &Layout,
-        trajectory: &[Field],
-        lags: &[Step],
-        strided: bool,
-        first: bool,
-    ) -> Result<Groups> {
-        let fields = layout
-            .partition
+    fn new(trajectory: &[Field], lags: &[Step], strided: bool, first: bool) -> Result<Groups> {
+        let fields = trajectory
             .iter()
-            .chain(trajectory)
             .map(|f| SortField::new(f.data_type().clone()))
             .collect();
         let converter = RowConverter::new(fields).map_err(|e| {
-            Error::with_source(
-                Kind::Input,
-                "a trajectory or partition column has a type that cannot be a key",
-                e,
-            )
+            let what = "a trajectory column has a type that cannot be a key";
+            Error::with_source(Kind::Input, what, e)
         })?;
         let walker = Walker::new(lags, strided);
         Ok(Groups {
             converter,
             current: None,
             partition: 0,
+            n_partitions: 0,
             walker,
             in_head: !first,
             head: Head::default(),
         })
     }
 
-    /// A row of another group than the row before.
+    /// The trajectory of the next rows, which may be that of the rows before.
     fn begin(
         &mut self,
         group: Group,
@@ -520,15 +518,29 @@ impl Groups {
         order: Order,
         tallies: &mut Tallies,
     ) -> Result<(), Stop> {
+        let is_same_partition = self.n_partitions > 0 && partition == self.partition;
         match &self.current {
-            Some(current) if order != Order::Sorted && *current > group => {
+            Some(current) if is_same_partition => {
+                if *current == group {
+                    return Ok(());
+                }
+                if order != Order::Sorted && *current > group {
+                    return Err(Stop::Unsorted);
+                }
+            }
+            // Partitions are numbered as they appear: one that comes again has an old number.
+            Some(_) if order != Order::Sorted && partition != self.n_partitions => {
                 return Err(Stop::Unsorted);
             }
+            _ => (),
+        }
+        match self.current {
             Some(_) => self.in_head = false,
             None => (self.head.group, self.head.partition) = (Some(group.clone()), partition),
         }
-        if partition != self.partition {
-            // No more rows of that partition are to come.
+        if !is_same_partition {
+            self.n_partitions += 1;
+            // No more rows of the last partition are to come.
             let n_lags = self.walker.n_lags();
             let ended = tallies.of(self.partition, n_lags).iter_mut();
             ended.for_each(Tally::settle);
@@ -539,7 +551,7 @@ impl Groups {
         Ok(())
     }
 
-    /// The next rows of the present group.
+    /// The next rows of the present trajectory.
     #[inline]
     fn follow(
         &mut self,
@@ -563,7 +575,7 @@ impl Groups {
         Ok(())
     }
 
-    /// A group in words.
+    /// A trajectory in words.
     pub fn describe(&self, group: &Group) -> String {
         match group {
             Group::Integer(value) => value.to_string(),
