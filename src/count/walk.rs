@@ -94,39 +94,79 @@ impl Walker {
                 after: times[at + 1],
             });
         }
-        let base = self.base + self.times.len();
+        self.inside(|_| (), times, states, emit);
+        if goes_on {
+            self.keep(times, states);
+        }
+        Ok(())
+    }
+
+    /// Emits the pairs of whole trajectories one after another, in each of which times ascend strictly: as if each were pushed after a
+    /// restart, without the cost of one where trajectories are short.
+    pub fn whole(
+        &mut self,
+        trajectories: &[i64],
+        times: &[i64],
+        states: &[u32],
+        emit: impl FnMut(usize, u32, u32),
+    ) {
+        self.restart();
+        self.start = times.first().copied().unwrap_or(0);
+        self.inside(|row| trajectories[row], times, states, emit);
+    }
+
+    /// Emits the pairs among rows, the first of which go on with the trajectory of this walker.
+    #[inline(always)]
+    fn inside<T: PartialEq>(
+        &self,
+        trajectory: impl Fn(usize) -> T,
+        times: &[i64],
+        states: &[u32],
+        mut emit: impl FnMut(usize, u32, u32),
+    ) {
+        // The first row of the trajectory that row j belongs to: its time, its number in it, and its place here.
+        let begin = (self.start, self.base + self.times.len(), 0);
+        let first = |before: (i64, usize, usize), j: usize| {
+            let is_new = self.strided && j > 0 && trajectory(j) != trajectory(j - 1);
+            if is_new { (times[j], 0, j) } else { before }
+        };
         for (lag, step) in self.lags.iter().enumerate() {
+            let mut of = begin;
             match *step {
                 Step::Ticks(ticks) => {
                     let mut i = 0;
-                    for (j, &time) in times.iter().enumerate() {
+                    for (j, (&time, &target)) in times.iter().zip(states).enumerate() {
+                        of = first(of, j);
                         // Times ascend, so the difference is positive; it overflows only for lags that no i64 can hold.
-                        while time.wrapping_sub(times[i]) as u64 > ticks as u64 {
+                        let apart = |i: usize| time.wrapping_sub(times[i]) as u64;
+                        while trajectory(i) != trajectory(j) || apart(i) > ticks as u64 {
                             i += 1;
                         }
-                        if time.wrapping_sub(times[i]) == ticks {
-                            if self.begins(times[i], ticks) {
-                                emit(lag, states[i], states[j]);
+                        if apart(i) == ticks as u64 {
+                            let since = times[i].wrapping_sub(of.0) as u64;
+                            if !self.strided || since.is_multiple_of(ticks as u64) {
+                                emit(lag, states[i], target);
                             }
                             i += 1;
                         }
                     }
                 }
                 Step::Rows(rows) => {
-                    for (i, (&source, &target)) in
-                        states.iter().zip(states.iter().skip(rows)).enumerate()
-                    {
-                        if !self.strided || (base + i).is_multiple_of(rows) {
-                            emit(lag, source, target);
+                    for (j, &target) in states.iter().enumerate() {
+                        of = first(of, j);
+                        let Some(i) = j.checked_sub(rows) else {
+                            continue;
+                        };
+                        if trajectory(i) != trajectory(j) {
+                            continue;
+                        }
+                        if !self.strided || (of.1 + i - of.2).is_multiple_of(rows) {
+                            emit(lag, states[i], target);
                         }
                     }
                 }
             }
         }
-        if goes_on {
-            self.keep(times, states);
-        }
-        Ok(())
     }
 
     /// Emits the pairs of a row kept and a row of the piece that follows.
@@ -155,7 +195,9 @@ impl Walker {
                         if i == self.times.len() {
                             break;
                         }
-                        if apart(i) == ticks as u64 && self.begins(self.times[i], ticks) {
+                        let since = self.times[i].wrapping_sub(self.start) as u64;
+                        let strides = !self.strided || since.is_multiple_of(ticks as u64);
+                        if apart(i) == ticks as u64 && strides {
                             emit(lag, self.states[i], target);
                         }
                     }
@@ -174,12 +216,6 @@ impl Walker {
             }
         }
         Ok(())
-    }
-
-    /// Whether a pair of this lag may begin at `time`.
-    #[inline(always)]
-    fn begins(&self, time: i64, ticks: i64) -> bool {
-        !self.strided || (time.wrapping_sub(self.start) as u64).is_multiple_of(ticks as u64)
     }
 
     /// Keeps the rows that can still begin a pair, and the last one to check the order of the next piece.
@@ -307,6 +343,39 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn short_trajectories_make_the_pairs_of_each(
+            lengths in prop::collection::vec(1usize..9, 1..30),
+            gaps in prop::collection::vec(1i64..4, 1..300),
+            strided: bool,
+            lag in 1i64..5,
+        ) {
+            let lags = [Step::Ticks(lag), Step::Rows(lag as usize)];
+            let (mut trajectories, mut times) = (Vec::new(), Vec::new());
+            let mut gaps = gaps.iter().cycle();
+            let mut time = 0;
+            for (trajectory, &length) in lengths.iter().enumerate() {
+                for _ in 0..length {
+                    time += gaps.next().unwrap();
+                    trajectories.push(trajectory as i64);
+                    times.push(time);
+                }
+            }
+            let states: Vec<u32> = (0..times.len() as u32).collect();
+            let mut got = Vec::new();
+            let mut walker = Walker::new(&lags, strided);
+            walker.whole(&trajectories, &times, &states, |l, s, t| got.push((l, s, t)));
+            let mut expected = Vec::new();
+            let mut at = 0;
+            for &length in &lengths {
+                expected.extend(pairs(&lags, strided, &times[at..at + length], &states[at..at + length]));
+                at += length;
+            }
+            got.sort_unstable();
+            expected.sort_unstable();
+            prop_assert_eq!(got, expected);
+        }
+
         #[test]
         fn pieces_make_the_pairs_of_the_whole(
             gaps in prop::collection::vec(1i64..4, 1..300),

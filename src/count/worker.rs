@@ -299,21 +299,43 @@ impl Worker {
                     [one] => integers(one),
                     _ => None,
                 };
-                let (runs, keys) = match &one_integer {
-                    Some(values) => (equal_neighbours(values.values(), &spells), None),
-                    None if n_trajectory == 0 => (spells.clone(), None),
+                let one_integer = one_integer.as_ref().map(|values| &values.values()[..]);
+                let (runs, keys) = match one_integer {
+                    Some(values) => (integer_runs(values, &times, &spells), None),
+                    None if n_trajectory == 0 => {
+                        (spells.iter().cloned().map(Run::One).collect(), None)
+                    }
                     None => {
                         let runs = ranges(group_columns, rows)?;
                         let starts = first_rows(by_trajectory, &runs)?;
                         let keys = groups.converter.convert_columns(&starts).map_err(bug)?;
-                        (runs, Some(keys))
+                        (runs.into_iter().map(Run::One).collect(), Some(keys))
                     }
                 };
                 let n_lags = self.layout.n_lags();
                 let mut spell = 0;
                 for (at, run) in runs.into_iter().enumerate() {
-                    let group = match (&one_integer, &keys) {
-                        (Some(values), _) => Group::Integer(values.value(run.start)),
+                    let disordered =
+                        |disorder, at| disordered(disorder, || describe(group_columns, at), time);
+                    let run = match run {
+                        Run::One(run) => run,
+                        Run::Whole(run) => {
+                            let trajectories = &one_integer.unwrap_or_default()[run.clone()];
+                            let piece = (&times[run.clone()], &states[run]);
+                            groups.pass(&mut self.tallies, n_lags, trajectories, piece);
+                            continue;
+                        }
+                        Run::Disordered(at) => {
+                            let trajectories = one_integer.unwrap_or_default();
+                            if trajectories[at] != trajectories[at + 1] {
+                                return Err(Stop::Unsorted);
+                            }
+                            let (before, after) = (times[at], times[at + 1]);
+                            return Err(disordered(Disorder { before, after }, at));
+                        }
+                    };
+                    let group = match (one_integer, &keys) {
+                        (Some(values), _) => Group::Integer(values[run.start]),
                         (None, Some(keys)) => Group::Row(keys.row(at).data().into()),
                         // Without trajectory columns all rows of a partition are one trajectory.
                         (None, None) => Group::Row(Box::default()),
@@ -326,9 +348,7 @@ impl Worker {
                     let piece = (&times[run.clone()], &states[run.clone()]);
                     groups
                         .follow(&mut self.tallies, n_lags, piece, goes_on)
-                        .map_err(|disorder| {
-                            disordered(disorder, || describe(group_columns, run.start), time)
-                        })?;
+                        .map_err(|disorder| disordered(disorder, run.start))?;
                 }
             }
         }
@@ -465,18 +485,48 @@ fn ranges(columns: &[ArrayRef], rows: usize) -> Result<Vec<Range<usize>>, Stop> 
     Ok(partition(columns).map_err(bug)?.ranges())
 }
 
-/// Ranges of equal values inside some ranges.
-fn equal_neighbours(values: &[i64], within: &[Range<usize>]) -> Vec<Range<usize>> {
+/// Rows of a batch that are followed in one step.
+enum Run {
+    /// Rows of one trajectory.
+    One(Range<usize>),
+    /// Trajectories that begin and end here, in ascending order.
+    Whole(Range<usize>),
+    /// This row and the next are in no order.
+    Disordered(usize),
+}
+
+/// Cuts each range into its first trajectory, its last one, and those between.
+fn integer_runs(trajectories: &[i64], times: &[i64], within: &[Range<usize>]) -> Vec<Run> {
     let mut runs = Vec::new();
     for range in within {
-        let mut start = range.start;
-        for (at, neighbours) in values[range.clone()].windows(2).enumerate() {
-            if neighbours[0] != neighbours[1] {
-                runs.push(start..range.start + at + 1);
-                start = range.start + at + 1;
-            }
+        let own = &trajectories[range.clone()];
+        let first = own.iter().take_while(|&&t| t == own[0]).count();
+        if first == own.len() {
+            runs.push(Run::One(range.clone()));
+            continue;
         }
-        runs.push(start..range.end);
+        let last = own
+            .iter()
+            .rev()
+            .take_while(|&&t| t == own[own.len() - 1])
+            .count();
+        let (first, last) = (range.start + first, range.end - last);
+        let ascends = |at: usize| {
+            let (a, b) = (trajectories[at], trajectories[at + 1]);
+            (a < b) | ((a == b) & (times[at] < times[at + 1]))
+        };
+        let inner = first - 1..last;
+        // Without an early exit the comparison of neighbours is vectorised.
+        if !inner.clone().fold(true, |all, at| all & ascends(at)) {
+            let mut inner = inner;
+            runs.extend(inner.find(|&at| !ascends(at)).map(Run::Disordered));
+            return runs;
+        }
+        runs.push(Run::One(range.start..first));
+        if first < last {
+            runs.push(Run::Whole(first..last));
+        }
+        runs.push(Run::One(last..range.end));
     }
     runs
 }
@@ -573,6 +623,26 @@ impl Groups {
             tallies.walk(&mut self.walker, self.partition, n_lags, head, goes_on)?;
         }
         Ok(())
+    }
+
+    /// Counts trajectories that begin and end in one batch, between two others.
+    fn pass(
+        &mut self,
+        tallies: &mut Tallies,
+        n_lags: usize,
+        trajectories: &[i64],
+        (times, states): (&[i64], &[u32]),
+    ) {
+        let mut accepted = 0;
+        let slots = tallies.of(self.partition, n_lags);
+        self.walker
+            .whole(trajectories, times, states, |lag, source, target| {
+                if source != NONE && target != NONE {
+                    slots[lag].add(pack(source, target));
+                    accepted += 1;
+                }
+            });
+        tallies.accepted += accepted;
     }
 
     /// A trajectory in words.
