@@ -134,11 +134,11 @@ impl Csr {
     }
 }
 
-/// Bytes of `x` from which on most gathers miss every cache, so that fetching ahead pays.
-const FAR: usize = 16 << 20;
+/// Bytes of `x` from which on most gathers miss a core's own caches by far, so that fetching ahead pays.
+const FAR: usize = 8 << 20;
 
 /// Non-zeros that are fetched ahead.
-const AHEAD: usize = 48;
+const AHEAD: usize = 96;
 
 /// Cuts the width into strips that the compiler unrolls, so that a row's sums stay in registers.
 fn multiply<V: Value>(csr: &Csr, values: &[V], x: &[f64], width: usize, out: &mut [f64]) {
@@ -148,6 +148,8 @@ fn multiply<V: Value>(csr: &Csr, values: &[V], x: &[f64], width: usize, out: &mu
         at += match width - at {
             0 => unreachable!("the loop ends at the width"),
             1 => strip::<1, V>(csr, values, x, width, at, out),
+            2 if width == 2 && is_far => whole::<2, true, V>(csr, values, x, out),
+            2 if width == 2 => whole::<2, false, V>(csr, values, x, out),
             2 => strip::<2, V>(csr, values, x, width, at, out),
             3 => strip::<3, V>(csr, values, x, width, at, out),
             4 if width == 4 && is_far => whole::<4, true, V>(csr, values, x, out),

@@ -293,6 +293,30 @@ pub fn leading_eigen(a: &[f64], n: usize, count: usize) -> (Vec<f64>, Vec<f64>) 
     )
 }
 
+/// The `count` leading right singular vectors (columns, `n × count` row-major) of a row-major matrix of `n` columns and no fewer rows.
+pub fn leading_right(a: &[f64], n: usize, count: usize) -> Vec<f64> {
+    let m = a.len() / n;
+    assert!(n <= m, "the shorter side is that of the right vectors");
+    let a = Mat::from_fn(m, n, |i, j| a[i * n + j]);
+    let mut values = faer::Col::<f64>::zeros(n);
+    let mut right = Mat::<f64>::zeros(n, n);
+    let (none, thin) = (svd::ComputeSvdVectors::No, svd::ComputeSvdVectors::Thin);
+    let scratch = svd::svd_scratch::<f64>(m, n, none, thin, Par::Seq, Default::default());
+    svd::svd(
+        a.as_ref(),
+        values.as_mut().as_diagonal_mut(),
+        None,
+        Some(right.as_mut()),
+        Par::Seq,
+        MemStack::new(&mut MemBuffer::new(scratch)),
+        Default::default(),
+    )
+    .expect("the entries of a singular value problem are finite");
+    (0..n * count)
+        .map(|at| right[(at / count, at % count)])
+        .collect()
+}
+
 /// Singular values, descending, with left and right vectors (columns of `n × n` row-major matrices) of an `n × n` matrix.
 pub fn square_svd(a: &[f64], n: usize) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
     let a = Mat::from_fn(n, n, |i, j| a[i * n + j]);

@@ -1,6 +1,6 @@
 //! Leading eigenvectors of a symmetric operator G with ‖G‖ ≈ 1 that is known only by its products with blocks of vectors.
 //!
-//! In: G as a function on *panels* (`n × WIDTH`, row-major, see `dense`), a first vector, how many vectors and how exact. Out:
+//! In: G as a function on *panels* (`n × width`, row-major, see `dense`), a first vector, how many vectors and how exact. Out:
 //! panels whose leading columns are orthonormal Ritz vectors, in descending order of their Ritz values.
 //!
 //! Block Lanczos with full orthogonalisation and thick restarts (Wu & Simon, SIAM J. Matrix Anal. Appl. 22, 2000). The basis is
@@ -17,13 +17,11 @@ use crate::math::dense::{self, NOTHING};
 use rand::RngExt;
 use rand_pcg::Pcg64;
 
-/// Vectors in a panel. Four products with one sparse matrix cost about half as much again as one; wider blocks gain less than
-/// their Krylov spaces lose.
-pub const WIDTH: usize = 4;
-
 pub struct Options {
     /// Wanted eigenvectors, at least one; see [`smallest_dimension`].
     pub wanted: usize,
+    /// Vectors in a panel. Wide panels make a product with one vector cheaper, but a Krylov space of the same dimension less deep.
+    pub width: usize,
     /// A pair has converged when ‖Gv − θv‖ ≤ `residual` · θ.
     pub residual: f64,
     /// Products of G with one vector after which to stop, converged or not.
@@ -34,7 +32,7 @@ pub struct Options {
 }
 
 pub struct Ritz {
-    /// `⌈wanted / WIDTH⌉` panels.
+    /// `⌈wanted / width⌉` panels.
     pub panels: Vec<Vec<f64>>,
     pub restarts: usize,
     pub converged: bool,
@@ -48,18 +46,18 @@ pub fn leading(
     random: &mut Pcg64,
 ) -> Ritz {
     let n = start.len();
-    let wanted = options.wanted;
-    let (kept, largest) = dimensions(wanted, options.room / n);
+    let (wanted, width) = (options.wanted, options.width);
+    let (kept, largest) = dimensions(wanted, width, options.room / n);
     assert!(
-        1 <= wanted && smallest_dimension(wanted) <= n,
+        1 <= wanted && smallest_dimension(wanted, width) <= n,
         "the Krylov space does not fit into {n} dimensions"
     );
 
-    let mut first = random_panel(n, random);
-    for (row, start) in first.chunks_exact_mut(WIDTH).zip(start) {
+    let mut first = random_panel(n, width, random);
+    for (row, start) in first.chunks_exact_mut(width).zip(start) {
         row[0] = *start;
     }
-    dense::orthonormalise::<Vec<f64>>(&[], 0..0, WIDTH, &mut first, random);
+    dense::orthonormalise::<Vec<f64>>(&[], 0..0, width, &mut first, random);
     let mut basis = vec![first];
     let (mut multiplied, mut coupled) = (0, 0);
     // Column j of T, as far down as it is not zero.
@@ -67,9 +65,9 @@ pub fn leading(
     let mut spare: Vec<Vec<f64>> = Vec::new();
     let (mut products, mut rounds, mut restarts, mut next_look) = (0, 1, 0, 0);
     loop {
-        let mut next = spare.pop().unwrap_or_else(|| vec![0.0; n * WIDTH]);
+        let mut next = spare.pop().unwrap_or_else(|| vec![0.0; n * width]);
         apply(&basis[multiplied], &mut next);
-        products += WIDTH;
+        products += width;
         // G couples a panel to itself and the one before, but the first after a restart to all that were kept.
         let near = if multiplied == coupled {
             0
@@ -77,16 +75,16 @@ pub fn leading(
             multiplied - 1
         };
         let near = near..basis.len();
-        let split = dense::orthonormalise(&basis, near, WIDTH, &mut next, random);
-        for j in 0..WIDTH {
-            let along = split.along.iter().skip(j).step_by(WIDTH);
-            let rest = split.rest.iter().skip(j).step_by(WIDTH);
+        let split = dense::orthonormalise(&basis, near, width, &mut next, random);
+        for j in 0..width {
+            let along = split.along.iter().skip(j).step_by(width);
+            let rest = split.rest.iter().skip(j).step_by(width);
             columns.push(along.chain(rest).copied().collect());
         }
         basis.push(next);
         multiplied += 1;
 
-        let k = multiplied * WIDTH;
+        let k = multiplied * width;
         let is_full = k >= largest;
         let is_last = products >= options.max_products;
         // The small eigenproblem costs k³: in a large basis, look less often.
@@ -97,7 +95,7 @@ pub fn leading(
 
         let look = kept.min(k);
         let (values, vectors) = ritz(&columns, k, look);
-        let coupling = coupling(&columns, k, &vectors, look);
+        let coupling = coupling(&columns, k, width, &vectors, look);
         let residual = |i: usize| {
             let squares = coupling.iter().skip(i).step_by(look).map(|c| c * c);
             squares.sum::<f64>().sqrt()
@@ -105,7 +103,7 @@ pub fn leading(
         let is_below = |i: usize, bound: f64| residual(i) <= (bound * values[i]).max(NOTHING);
         // In later rounds the next vectors tell whether the new Krylov space has shown the best that it contains.
         let guarded = if rounds > 1 {
-            wanted + 2 * WIDTH
+            wanted + 2 * width
         } else {
             wanted
         };
@@ -116,12 +114,12 @@ pub fn leading(
             continue;
         }
 
-        dense::rotate(&mut basis[..multiplied], WIDTH, &vectors, look);
-        spare.extend(basis.drain(look / WIDTH..multiplied));
-        multiplied = look / WIDTH;
-        let is_complete = converged && !is_saturated(&values[..wanted], rounds * WIDTH);
+        dense::rotate(&mut basis[..multiplied], width, &vectors, look);
+        spare.extend(basis.drain(look / width..multiplied));
+        multiplied = look / width;
+        let is_complete = converged && !is_saturated(&values[..wanted], rounds * width);
         if is_complete || is_last {
-            basis.truncate(wanted.div_ceil(WIDTH));
+            basis.truncate(wanted.div_ceil(width));
             return Ritz {
                 panels: basis,
                 restarts,
@@ -133,17 +131,17 @@ pub fn leading(
         if converged {
             // What the wanted vectors still lack along F is below the tolerance and may go.
             rounds += 1;
-            multiplied = wanted.div_ceil(WIDTH);
+            multiplied = wanted.div_ceil(width);
             basis.truncate(multiplied);
-            let mut fresh = random_panel(n, random);
-            dense::orthonormalise(&basis, 0..multiplied, WIDTH, &mut fresh, random);
+            let mut fresh = random_panel(n, width, random);
+            dense::orthonormalise(&basis, 0..multiplied, width, &mut fresh, random);
             basis.push(fresh);
         }
         coupled = multiplied;
         let is_coupled = !converged;
-        columns = (0..multiplied * WIDTH)
+        columns = (0..multiplied * width)
             .map(|i| {
-                let mut column = vec![0.0; multiplied * WIDTH];
+                let mut column = vec![0.0; multiplied * width];
                 column[i] = values[i];
                 if is_coupled {
                     column.extend(coupling.iter().skip(i).step_by(look));
@@ -156,25 +154,25 @@ pub fn leading(
 
 /// Vectors that survive a restart, some more than wanted, so that the gap that counts lies behind them; and vectors from which on
 /// the basis is restarted.
-fn dimensions(wanted: usize, room: usize) -> (usize, usize) {
-    let kept = (wanted + 18).next_multiple_of(WIDTH);
-    let largest = kept + 12 * WIDTH + wanted / 2;
-    if largest.next_multiple_of(WIDTH) + WIDTH <= room {
+fn dimensions(wanted: usize, width: usize, room: usize) -> (usize, usize) {
+    let kept = (wanted + 18).next_multiple_of(width);
+    let largest = kept + 12 * width + wanted / 2;
+    if largest.next_multiple_of(width) + width <= room {
         return (kept, largest);
     }
-    let kept = (wanted + 2 * WIDTH).next_multiple_of(WIDTH);
-    let fitting = room.saturating_sub(WIDTH) / WIDTH * WIDTH;
-    (kept, fitting.clamp(kept + 4 * WIDTH, largest))
+    let kept = (wanted + 2 * width).next_multiple_of(width);
+    let fitting = room.saturating_sub(width) / width * width;
+    (kept, fitting.clamp(kept + 4 * width, largest))
 }
 
 /// The smallest n for which `leading` has room for its largest basis. Below it, and in general below a few hundred, a dense
 /// method is the better one.
-pub fn smallest_dimension(wanted: usize) -> usize {
-    2 * wanted + 24 * WIDTH
+pub fn smallest_dimension(wanted: usize, width: usize) -> usize {
+    2 * wanted + 24 * width
 }
 
-fn random_panel(n: usize, random: &mut Pcg64) -> Vec<f64> {
-    (0..n * WIDTH)
+fn random_panel(n: usize, width: usize, random: &mut Pcg64) -> Vec<f64> {
+    (0..n * width)
         .map(|_| random.random_range(-1.0..1.0))
         .collect()
 }
@@ -189,9 +187,9 @@ fn ritz(columns: &[Vec<f64>], k: usize, count: usize) -> (Vec<f64>, Vec<f64>) {
     dense::leading_eigen(&t, k, count)
 }
 
-/// FᵀGVS (`WIDTH × count`, row-major) for the Ritz vectors VS.
-fn coupling(columns: &[Vec<f64>], k: usize, s: &[f64], count: usize) -> Vec<f64> {
-    let mut out = vec![0.0; WIDTH * count];
+/// FᵀGVS (`width × count`, row-major) for the Ritz vectors VS.
+fn coupling(columns: &[Vec<f64>], k: usize, width: usize, s: &[f64], count: usize) -> Vec<f64> {
+    let mut out = vec![0.0; width * count];
     for (column, s) in columns.iter().zip(s.chunks_exact(count)) {
         for (out, t) in out.chunks_exact_mut(count).zip(column.iter().skip(k)) {
             for (out, s) in out.iter_mut().zip(s) {
@@ -220,18 +218,20 @@ mod tests {
     fn diagonal(
         values: &[f64],
         wanted: usize,
+        width: usize,
         max_products: usize,
         room: usize,
     ) -> (Vec<f64>, Ritz) {
         let n = values.len();
         let apply = |x: &[f64], out: &mut [f64]| {
             for (at, (out, x)) in out.iter_mut().zip(x).enumerate() {
-                *out = values[at / WIDTH] * x;
+                *out = values[at / width] * x;
             }
         };
         let start = vec![1.0 / (n as f64).sqrt(); n];
         let options = Options {
             wanted,
+            width,
             residual: 1e-8,
             max_products,
             room,
@@ -239,7 +239,7 @@ mod tests {
         let ritz = leading(apply, &start, &options, &mut Pcg64::seed_from_u64(1));
         let quotients = (0..wanted)
             .map(|i| {
-                let v = ritz.panels[i / WIDTH].iter().skip(i % WIDTH).step_by(WIDTH);
+                let v = ritz.panels[i / width].iter().skip(i % width).step_by(width);
                 v.zip(values).map(|(v, g)| v * v * g).sum()
             })
             .collect();
@@ -255,20 +255,25 @@ mod tests {
     #[test]
     fn a_geometric_spectrum_needs_restarts_and_gets_them() {
         let values: Vec<f64> = (0..3000).map(|i| 0.998f64.powi(i)).collect();
-        let (found, ritz) = diagonal(&values, 7, 100_000, usize::MAX);
-        assert_close(&found, &values[..7]);
-        assert!(ritz.converged && ritz.restarts > 0);
+        for width in [1, 2, 4, 8] {
+            let (found, ritz) = diagonal(&values, 7, width, 100_000, usize::MAX);
+            assert_close(&found, &values[..7]);
+            assert!(ritz.converged && ritz.restarts > 0);
+        }
     }
 
     #[test]
     fn a_small_room_costs_products_but_no_digit() {
-        assert_eq!(dimensions(10, usize::MAX), (28, 81));
-        assert_eq!(dimensions(10, 41), (20, 36));
-        assert_eq!(dimensions(10, 0), (20, 36));
+        assert_eq!(dimensions(10, 4, usize::MAX), (28, 81));
+        assert_eq!(dimensions(10, 4, 41), (20, 36));
+        assert_eq!(dimensions(10, 2, 42), (14, 40));
+        assert_eq!(dimensions(10, 4, 0), (20, 36));
         let values: Vec<f64> = (0..3000).map(|i| 0.998f64.powi(i)).collect();
-        let (found, ritz) = diagonal(&values, 7, 100_000, 0);
-        assert_close(&found, &values[..7]);
-        assert!(ritz.converged);
+        for width in [2, 4] {
+            let (found, ritz) = diagonal(&values, 7, width, 100_000, 0);
+            assert_close(&found, &values[..7]);
+            assert!(ritz.converged);
+        }
     }
 
     #[test]
@@ -277,8 +282,8 @@ mod tests {
         let mut values = vec![1.0; 13];
         values.extend([0.9; 6]);
         values.extend((0..500).map(|i| 0.7 - i as f64 / 1000.0));
-        for room in [usize::MAX, 0] {
-            let (found, ritz) = diagonal(&values, 22, 100_000, room);
+        for (width, room) in [(4, usize::MAX), (4, 0), (2, usize::MAX), (2, 0)] {
+            let (found, ritz) = diagonal(&values, 22, width, 100_000, room);
             assert_close(&found, &values[..22]);
             assert!(ritz.converged);
         }
@@ -286,20 +291,20 @@ mod tests {
 
     #[test]
     fn operators_of_low_rank_do_not_stop_it() {
-        for rank in [0, 1, 2, 5] {
+        for (rank, width) in [(0, 2), (1, 2), (5, 2), (0, 4), (1, 4), (2, 4), (5, 4)] {
             let values: Vec<f64> = (0..400).map(|i| if i < rank { 0.5 } else { 0.0 }).collect();
-            let (found, ritz) = diagonal(&values, 8, 100_000, usize::MAX);
+            let (found, ritz) = diagonal(&values, 8, width, 100_000, usize::MAX);
             assert_close(&found, &values[..8]);
             assert!(ritz.converged);
         }
-        let (found, _) = diagonal(&[1.0; 400], 10, 100_000, usize::MAX);
+        let (found, _) = diagonal(&[1.0; 400], 10, 4, 100_000, usize::MAX);
         assert_close(&found, &[1.0; 10]);
     }
 
     #[test]
     fn the_limit_of_products_ends_it_unconverged() {
         let values: Vec<f64> = (0..3000).map(|i| 0.9999f64.powi(i)).collect();
-        let (_, ritz) = diagonal(&values, 7, 40, usize::MAX);
+        let (_, ritz) = diagonal(&values, 7, 4, 40, usize::MAX);
         assert!(!ritz.converged);
         assert_eq!(ritz.panels.len(), 2);
     }
