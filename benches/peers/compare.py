@@ -79,6 +79,12 @@ sql = "SELECT {columns} FROM rows"
 {"".join(fits)}"""
 
 
+def touch(gigabytes=4):
+    """Uses memory and gives it back: virtual machines are slow to lend what their host has taken away."""
+    code = f"b'1' * ({gigabytes} << 30)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def python(task):
     """Runs tools.py in a process of its own and reads its line."""
     command = [sys.executable, HERE / "tools.py", json.dumps(task)]
@@ -153,6 +159,7 @@ def compare(name, args, results):
     runs = {tool: [] for tool in tools}
     for repetition in range(args.reps):
         for tool in tools:
+            touch()
             with tempfile.TemporaryDirectory(dir=args.data) as out:
                 one = task | {"tool": tool, "out": str(Path(out).resolve())}
                 try:

@@ -13,7 +13,8 @@
 //! ‖P̃ᵀu − σv‖ = ρ/σ. The value is off by at most (ρ/σ)²/γ and the vector by an angle of at most (ρ/σ)/γ, where γ is the gap to
 //! the rest of the spectrum. The test is ρ ≤ 100 · tolerance · θ, so residuals of 1e-8 σ for a tolerance of 1e-10. Then vectors
 //! are good to 1e-7 at a gap of σ/10, and values to 1e-10 at any gap above 1e-6 σ. Values closer together than that move
-//! together: what counts for them is the gap behind their cluster. All residuals are measured again on what is returned.
+//! together: what counts for them is the gap behind their cluster. ‖P̃ᵀu − σv‖ is measured again on what is returned. The other
+//! one is zero up to the rounding of P̃V = UR: R = LΣWᵀ gives P̃(VW) = (UL)Σ.
 //!
 //! *Small values.* Below about 1e-7 the vectors are only as good as the rounding of σ² lets them be, and a value that should be
 //! zero can come out as large as 1e-8 if it has neighbours in between; exact zeros among large values are zero to rounding.
@@ -45,7 +46,8 @@ pub struct Triplets {
     pub left: Vec<f64>,
     /// n × r, row-major, orthonormal columns; of each column the first entry of largest magnitude is positive.
     pub right: Vec<f64>,
-    /// ‖P̃ᵀu − σv‖ of each triplet, or ‖P̃v − σu‖ where m < n: the one of the two that is not zero by construction.
+    /// max(‖P̃v − σu‖, ‖P̃ᵀu − σv‖) of each triplet: a product measures the second, or the first where m < n; the other is zero by
+    /// construction, up to rounding.
     pub residuals: Vec<f64>,
     /// Products of P̃ or P̃ᵀ with one vector.
     pub products: usize,
@@ -322,7 +324,8 @@ fn whole_space<R: Runner>(operator: &mut Operator<R>, rank: usize) -> Space {
     }
 }
 
-/// Rayleigh–Ritz with P̃ on the span of the panels, then the residuals of what is returned.
+/// Rayleigh–Ritz with P̃ on the span of the panels, then the residuals of what is returned: of the backward side, as the forward
+/// side was just made exact.
 fn finish<R: Runner>(
     mut operator: Operator<R>,
     space: Space,

@@ -233,17 +233,24 @@ fn column<V: Value>(
     // ‖P_j − Λ_j‖₁, max_i |P_ij − Λ_ij|/N_i·, max_i P_ij/N_i·, max_i |P_ij − Λ_ij|/P_ij, and Σ C_ik over the support of P_j.
     let (mut distance, mut steepest, mut densest, mut relative) = (0.0, 0.0f64, 0.0f64, 0.0f64);
     let mut covered = 0.0;
+    // P_ij and its logarithm for the count before: most counts of a column are alike.
+    let (mut last, mut p, mut log_p) = (0.0, 0.0, 0.0);
     for e in shard.span(l) {
         let i = shard.columns[e] as usize;
         let n = values[e].f64();
-        let (p, lambda) = (n / total, model.probability(i, k));
-        let target_total = shards.target_total[i];
-        let log_p = p.ln();
+        if n != last {
+            (last, p) = (n, n / total);
+            log_p = p.ln();
+        }
+        let count = model.counts[i * model.rank + k];
+        // What `Model::probability` gives, for a latent state that is not empty.
+        let lambda = count / latent_total;
+        let per_target = 1.0 / shards.target_total[i];
         c.reference += n * log_p;
         c.log_likelihood += n * log_p;
-        c.frobenius_p += p * n / target_total;
-        densest = densest.max(p / target_total);
-        covered += model.counts[i * model.rank + k];
+        c.frobenius_p += p * n * per_target;
+        densest = densest.max(p * per_target);
+        covered += count;
         let difference = (p - lambda).abs();
         if difference > allowance * p.max(lambda) {
             // The logarithm of the quotient loses nothing where the two are close.
@@ -251,9 +258,9 @@ fn column<V: Value>(
             c.log_likelihood -= n * log_quotient;
             c.kullback_leibler += n * log_quotient;
             // p_j / q_i = N_·j / N_i·.
-            c.error += difference * difference * total / target_total;
+            c.error += difference * difference * total * per_target;
             distance += difference;
-            steepest = steepest.max(difference / target_total);
+            steepest = steepest.max(difference * per_target);
             relative = relative.max(difference / p);
         }
     }

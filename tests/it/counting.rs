@@ -152,6 +152,43 @@ fn trajectories_go_on_across_files_and_threads() {
     agrees(&one, 20, false, "3");
 }
 
+/// A partition and its trajectory that come again in another stream, each stream being in order by itself.
+#[test]
+fn partitions_that_come_again_are_found() {
+    let piece =
+        |g: i64, times: std::ops::Range<i64>| times.map(move |t| (g, g, t, Some(t * t % 41)));
+    let rows: Vec<_> = piece(0, 0..100)
+        .chain(piece(1, 0..100))
+        .chain(piece(0, 100..200))
+        .collect();
+    agrees(&rows, 3, false, "3");
+}
+
+/// Where unordered rows are more than memory may hold, they are sorted instead of gathered.
+#[test]
+fn rows_beyond_memory_are_sorted() {
+    let mut shuffled = rows(8, 500_000, 30);
+    shuffled.shuffle(&mut Pcg64::seed_from_u64(9));
+    let lake = Lake::new();
+    lake.table("rows/all.parquet", columns(&shuffled, false))
+        .file("p.toml", PIPELINE);
+    lake.gyre(&["run", "p.toml"]).well();
+    let gathered = by_gyre(&lake);
+    let ran = lake.gyre(&[
+        "run",
+        "p.toml",
+        "--force",
+        "-v",
+        "--threads",
+        "1",
+        "--memory",
+        "30MB",
+    ]);
+    assert!(ran.err.contains("sorting them"), "{}", ran.err);
+    ran.well();
+    assert_eq!(by_gyre(&lake), gathered);
+}
+
 #[test]
 fn hive_partitions_are_columns() {
     let lake = Lake::new();
