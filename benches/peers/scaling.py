@@ -43,10 +43,15 @@ def run(args, data, query, fits, *options):
     return {key: statistics.median(record[key] for record in records) for key in records[0]}
 
 
+def show(x):
+    """A label, or a number in three digits without an exponent."""
+    return x if isinstance(x, str) else f"{x:,.0f}" if x >= 100 else f"{x:.3g}"
+
+
 def table(title, head, lines):
     print(f"\n{title}\n\n| {' | '.join(head)} |\n|{'---|' * len(head)}")
     for line in lines:
-        print("|", " | ".join(x if isinstance(x, str) else f"{x:,.3g}" for x in line), "|", flush=True)
+        print("|", " | ".join(show(x) for x in line), "|", flush=True)
 
 
 def counts(args, millions):
