@@ -1,12 +1,13 @@
 //! Workers of all streams → counts: gives the states common numbers, sews trajectories together across streams, adds up.
 
 use super::gather;
+use super::groups::{Group, Tallies, disordered};
 use super::keys::{Keys, NONE};
 use super::matrix::Counts;
 use super::states::{StateTable, States};
 use super::tally::{Tally, pack, sum_weights, unpack};
 use super::walk::Walker;
-use super::worker::{Group, Labels, Tallies, Way, Worker, disordered};
+use super::worker::{Labels, Way, Worker};
 use super::{Counted, Dropped, Evidence, Layout, Measure, Mode, Order, Stop, describe};
 use crate::error::{Error, Result};
 use arrow::array::ArrayRef;
@@ -289,11 +290,11 @@ fn sew(
                 _ => Walker::new(lags, *strided),
             };
             let states: Vec<u32> = head.states.iter().map(|&s| map.source(s)).collect();
-            let rows = (&head.times[..], &states[..]);
+            let count = tallies.counter(partition, n_lags);
             if head.is_counted {
-                tallies.join(&walker, partition, n_lags, rows)
+                walker.join(&head.times, &states, count)
             } else {
-                tallies.walk(&mut walker, partition, n_lags, rows, true)
+                walker.push(&head.times, &states, true, count)
             }
             .map_err(|disorder| {
                 let name = || {

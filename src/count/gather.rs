@@ -1,10 +1,10 @@
 //! Rows of trajectories in any order → pairs: a stream's rows are kept, put together by trajectory, and walked in time order.
 
 use super::Stop;
+use super::groups::Tallies;
 use super::keys::{Keys, NONE};
 use super::states::describe;
 use super::walk::{Disorder, Walker};
-use super::worker::Tallies;
 use crate::error::Result;
 use arrow::array::{ArrayRef, UInt32Array};
 use arrow::compute::take;
@@ -145,14 +145,9 @@ pub(super) fn walk(
             times.extend(rows.iter().map(|(time, _)| *time));
             states.extend(rows.iter().map(|(_, state)| *state));
             walker.restart();
-            tallies
-                .walk(
-                    &mut walker,
-                    partition[group],
-                    n_lags,
-                    (&times, &states),
-                    false,
-                )
+            let count = tallies.counter(partition[group], n_lags);
+            walker
+                .push(&times, &states, false, count)
                 .map_err(|disorder| (group, disorder))?;
         }
         Ok(tallies)

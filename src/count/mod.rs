@@ -5,8 +5,10 @@
 //! Streams are first taken to be ordered by (partition, trajectory, time) as most files are; a row that breaks the order stops
 //! the count with `Stop::Unsorted`. The caller then counts again and lets the rows be gathered by trajectory in memory, or sorts them.
 
+mod amounts;
 mod finish;
 mod gather;
+mod groups;
 mod keys;
 mod matrix;
 mod states;

@@ -1,16 +1,17 @@
 //! Counts the rows of one stream of batches, in local ids.
 
+use super::amounts::{counts, weights};
 use super::gather::Gathered;
+use super::groups::{Group, Groups, Run, Tallies, disordered, integer_runs};
 use super::keys::{Keys, NONE, integers};
 use super::states::States;
-use super::tally::{Tally, pack};
-use super::walk::{Disorder, Step, Walker};
-use super::{Dropped, Evidence, LARGEST_TOTAL, Layout, Measure, Mode, Order, Stop, describe, time};
+use super::tally::pack;
+use super::walk::Disorder;
+use super::{Dropped, Evidence, Layout, Measure, Mode, Order, Stop, describe, time};
 use crate::error::{Error, Kind, Result};
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, UInt32Array};
+use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, UInt32Array};
 use arrow::compute::{cast, filter, is_not_null, partition, take};
-use arrow::datatypes::{DataType, Field, Float64Type, Int64Type, UInt64Type};
-use arrow::row::{RowConverter, SortField};
+use arrow::datatypes::{DataType, Field};
 use hashbrown::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -40,105 +41,6 @@ pub(super) enum Way {
     Ordered(Groups),
     /// Trajectories in any order, walked at the end.
     Gathered(Gathered),
-}
-
-/// Pairs by `partition × n_lags + lag`, and how many were accepted.
-#[derive(Default)]
-pub(super) struct Tallies {
-    pub by_slot: Vec<Tally>,
-    pub accepted: u128,
-}
-
-impl Tallies {
-    /// Room for the slots of a partition.
-    pub fn reserve(&mut self, partition: u32, n_lags: usize) {
-        let slots = (partition as usize + 1) * n_lags;
-        if self.by_slot.len() < slots {
-            self.by_slot.resize_with(slots, Tally::default);
-        }
-    }
-
-    /// The slots of a partition.
-    pub fn of(&mut self, partition: u32, n_lags: usize) -> &mut [Tally] {
-        self.reserve(partition, n_lags);
-        &mut self.by_slot[partition as usize * n_lags..][..n_lags]
-    }
-
-    /// Follows a trajectory of a partition through its next rows.
-    #[inline]
-    pub fn walk(
-        &mut self,
-        walker: &mut Walker,
-        partition: u32,
-        n_lags: usize,
-        (times, states): (&[i64], &[u32]),
-        goes_on: bool,
-    ) -> Result<(), Disorder> {
-        let mut accepted = 0;
-        let slots = self.of(partition, n_lags);
-        walker.push(times, states, goes_on, |lag, source, target| {
-            if source != NONE && target != NONE {
-                slots[lag].add(pack(source, target));
-                accepted += 1;
-            }
-        })?;
-        self.accepted += accepted;
-        Ok(())
-    }
-
-    /// The pairs of a row that `walker` has kept and one of the rows that follow.
-    pub fn join(
-        &mut self,
-        walker: &Walker,
-        partition: u32,
-        n_lags: usize,
-        (times, states): (&[i64], &[u32]),
-    ) -> Result<(), Disorder> {
-        let mut accepted = 0;
-        let slots = self.of(partition, n_lags);
-        walker.join(times, states, |lag, source, target| {
-            if source != NONE && target != NONE {
-                slots[lag].add(pack(source, target));
-                accepted += 1;
-            }
-        })?;
-        self.accepted += accepted;
-        Ok(())
-    }
-}
-
-/// Follows the trajectories of one stream, partition after partition.
-pub(super) struct Groups {
-    converter: RowConverter,
-    /// The trajectory of the last row, its partition, and how many partitions there were.
-    pub current: Option<Group>,
-    pub partition: u32,
-    n_partitions: u32,
-    pub walker: Walker,
-    /// The stream is still in its first group, and no pair of it is counted.
-    pub in_head: bool,
-    pub head: Head,
-}
-
-/// A trajectory; within a partition they compare as their columns do.
-#[derive(Debug, Clone, PartialEq, PartialOrd)]
-pub(super) enum Group {
-    /// One integer column.
-    Integer(i64),
-    /// Any columns in row format.
-    Row(Box<[u8]>),
-}
-
-/// The first rows of the first group, because its trajectory may have begun in the stream before: so many that no pair joins a row
-/// before them with one after them, or all there are.
-#[derive(Default)]
-pub(super) struct Head {
-    pub group: Option<Group>,
-    pub partition: u32,
-    pub times: Vec<i64>,
-    pub states: Vec<u32>,
-    /// Whether the pairs among these rows are counted; the stream's walker has gone on from there.
-    pub is_counted: bool,
 }
 
 /// The sets that one column gives to the source states.
@@ -384,7 +286,7 @@ impl Worker {
         if let Some(states) = &mut self.targets {
             states.ids(target_columns, &mut self.dropped, &mut targets)?;
         }
-        let (weights, given) = rest.split_at(usize::from(*measure != Measure::One));
+        let (measured, given) = rest.split_at(usize::from(*measure != Measure::One));
         let place = |at: usize| {
             format!(
                 "{} → {}",
@@ -396,11 +298,11 @@ impl Worker {
             Measure::One => Amounts::Ones,
             Measure::Count(field) => {
                 let name = field.name();
-                Amounts::Counts(counts(&weights[0], name, place, &mut self.dropped)?)
+                Amounts::Counts(counts(&measured[0], name, place, &mut self.dropped)?)
             }
             Measure::Weight(field) => {
                 let name = field.name();
-                Amounts::Weights(self::weights(&weights[0], name, place, &mut self.dropped)?)
+                Amounts::Weights(weights(&measured[0], name, place, &mut self.dropped)?)
             }
         };
         if !given.is_empty() {
@@ -485,194 +387,11 @@ fn ranges(columns: &[ArrayRef], rows: usize) -> Result<Vec<Range<usize>>, Stop> 
     Ok(partition(columns).map_err(bug)?.ranges())
 }
 
-/// Rows of a batch that are followed in one step.
-enum Run {
-    /// Rows of one trajectory.
-    One(Range<usize>),
-    /// Trajectories that begin and end here, in ascending order.
-    Whole(Range<usize>),
-    /// This row and the next are in no order.
-    Disordered(usize),
-}
-
-/// Cuts each range into its first trajectory, its last one, and those between.
-fn integer_runs(trajectories: &[i64], times: &[i64], within: &[Range<usize>]) -> Vec<Run> {
-    let mut runs = Vec::new();
-    for range in within {
-        let own = &trajectories[range.clone()];
-        let first = own.iter().take_while(|&&t| t == own[0]).count();
-        if first == own.len() {
-            runs.push(Run::One(range.clone()));
-            continue;
-        }
-        let last = own
-            .iter()
-            .rev()
-            .take_while(|&&t| t == own[own.len() - 1])
-            .count();
-        let (first, last) = (range.start + first, range.end - last);
-        let ascends = |at: usize| {
-            let (a, b) = (trajectories[at], trajectories[at + 1]);
-            (a < b) | ((a == b) & (times[at] < times[at + 1]))
-        };
-        let inner = first - 1..last;
-        // Without an early exit the comparison of neighbours is vectorised.
-        if !inner.clone().fold(true, |all, at| all & ascends(at)) {
-            let mut inner = inner;
-            runs.extend(inner.find(|&at| !ascends(at)).map(Run::Disordered));
-            return runs;
-        }
-        runs.push(Run::One(range.start..first));
-        if first < last {
-            runs.push(Run::Whole(first..last));
-        }
-        runs.push(Run::One(last..range.end));
-    }
-    runs
-}
-
 /// The partition of every row, from that of each range.
 fn spread(ranges: &[Range<usize>], partitions: &[u32]) -> Vec<u32> {
     let rows = ranges.iter().zip(partitions);
     rows.flat_map(|(range, &partition)| std::iter::repeat_n(partition, range.len()))
         .collect()
-}
-
-impl Groups {
-    fn new(trajectory: &[Field], lags: &[Step], strided: bool, first: bool) -> Result<Groups> {
-        let fields = trajectory
-            .iter()
-            .map(|f| SortField::new(f.data_type().clone()))
-            .collect();
-        let converter = RowConverter::new(fields).map_err(|e| {
-            let what = "a trajectory column has a type that cannot be a key";
-            Error::with_source(Kind::Input, what, e)
-        })?;
-        let walker = Walker::new(lags, strided);
-        Ok(Groups {
-            converter,
-            current: None,
-            partition: 0,
-            n_partitions: 0,
-            walker,
-            in_head: !first,
-            head: Head::default(),
-        })
-    }
-
-    /// The trajectory of the next rows, which may be that of the rows before.
-    fn begin(
-        &mut self,
-        group: Group,
-        partition: u32,
-        order: Order,
-        tallies: &mut Tallies,
-    ) -> Result<(), Stop> {
-        let is_same_partition = self.n_partitions > 0 && partition == self.partition;
-        match &self.current {
-            Some(current) if is_same_partition => {
-                if *current == group {
-                    return Ok(());
-                }
-                if order != Order::Sorted && *current > group {
-                    return Err(Stop::Unsorted);
-                }
-            }
-            // Partitions are numbered as they appear: one that comes again has an old number.
-            Some(_) if order != Order::Sorted && partition != self.n_partitions => {
-                return Err(Stop::Unsorted);
-            }
-            _ => (),
-        }
-        match self.current {
-            Some(_) => self.in_head = false,
-            None => (self.head.group, self.head.partition) = (Some(group.clone()), partition),
-        }
-        if !is_same_partition {
-            self.n_partitions += 1;
-            // No more rows of the last partition are to come.
-            let n_lags = self.walker.n_lags();
-            let ended = tallies.of(self.partition, n_lags).iter_mut();
-            ended.for_each(Tally::settle);
-        }
-        self.walker.restart();
-        self.partition = partition;
-        self.current = Some(group);
-        Ok(())
-    }
-
-    /// The next rows of the present trajectory.
-    #[inline]
-    fn follow(
-        &mut self,
-        tallies: &mut Tallies,
-        n_lags: usize,
-        piece: (&[i64], &[u32]),
-        goes_on: bool,
-    ) -> Result<(), Disorder> {
-        if !self.in_head {
-            return tallies.walk(&mut self.walker, self.partition, n_lags, piece, goes_on);
-        }
-        let head = &mut self.head;
-        head.times.extend_from_slice(piece.0);
-        head.states.extend_from_slice(piece.1);
-        if self.walker.is_spanned_by(&head.times) {
-            head.is_counted = true;
-            self.in_head = false;
-            let head = (&head.times[..], &head.states[..]);
-            tallies.walk(&mut self.walker, self.partition, n_lags, head, goes_on)?;
-        }
-        Ok(())
-    }
-
-    /// Counts trajectories that begin and end in one batch, between two others.
-    fn pass(
-        &mut self,
-        tallies: &mut Tallies,
-        n_lags: usize,
-        trajectories: &[i64],
-        (times, states): (&[i64], &[u32]),
-    ) {
-        let mut accepted = 0;
-        let slots = tallies.of(self.partition, n_lags);
-        self.walker
-            .whole(trajectories, times, states, |lag, source, target| {
-                if source != NONE && target != NONE {
-                    slots[lag].add(pack(source, target));
-                    accepted += 1;
-                }
-            });
-        tallies.accepted += accepted;
-    }
-
-    /// A trajectory in words.
-    pub fn describe(&self, group: &Group) -> String {
-        match group {
-            Group::Integer(value) => value.to_string(),
-            Group::Row(bytes) => {
-                let parser = self.converter.parser();
-                let columns = self.converter.convert_rows([parser.parse(bytes)]);
-                columns.map_or_else(|e| e.to_string(), |columns| describe(&columns, 0))
-            }
-        }
-    }
-}
-
-/// Two rows of a trajectory at one time are an error; a step back in time only asks for sorting.
-pub(super) fn disordered(
-    disorder: Disorder,
-    trajectory: impl Fn() -> String,
-    time: &Field,
-) -> Stop {
-    if disorder.before != disorder.after {
-        return Stop::Unsorted;
-    }
-    let at = time::show(disorder.after, time.data_type());
-    Stop::Failed(Error::input(format!(
-        "trajectory {} has two rows at {} = {at}; keep one row for each trajectory and time",
-        trajectory(),
-        time.name()
-    )))
 }
 
 /// Removes the rows in which one of the first `n` columns is null.
@@ -702,69 +421,6 @@ fn first_rows(columns: &[ArrayRef], ranges: &[Range<usize>]) -> Result<Vec<Array
         .map(|c| take(c, &starts, None))
         .collect::<Result<_, _>>()
         .map_err(bug)
-}
-
-/// Given counts; 0 where the row counts for nothing.
-fn counts(
-    column: &ArrayRef,
-    name: &str,
-    place: impl Fn(usize) -> String,
-    dropped: &mut Dropped,
-) -> Result<Vec<u64>, Stop> {
-    if let Ok(signed) = cast(column, &DataType::Int64)
-        && let Some(at) = (0..column.len())
-            .find(|&at| signed.is_valid(at) && signed.as_primitive::<Int64Type>().value(at) < 0)
-    {
-        let n = signed.as_primitive::<Int64Type>().value(at);
-        return Err(Stop::Failed(Error::input(format!(
-            "`{name}` = {n} for {} is negative; counts are 0 or more",
-            place(at)
-        ))));
-    }
-    let counts = cast(column, &DataType::UInt64).map_err(bug)?;
-    let counts = counts.as_primitive::<UInt64Type>();
-    dropped.add("null count", counts.null_count() as u64);
-    // Totals beyond what f64 holds are refused for the partition; how far beyond does not matter.
-    let counts: Vec<u64> = counts
-        .iter()
-        .map(|n| n.unwrap_or(0).min(LARGEST_TOTAL + 1))
-        .collect();
-    dropped.add(
-        "count of zero",
-        counts.iter().filter(|&&n| n == 0).count() as u64 - column.null_count() as u64,
-    );
-    Ok(counts)
-}
-
-/// Given weights; 0 where the row weighs nothing.
-fn weights(
-    column: &ArrayRef,
-    name: &str,
-    place: impl Fn(usize) -> String,
-    dropped: &mut Dropped,
-) -> Result<Vec<f64>, Stop> {
-    let given = cast(column, &DataType::Float64).map_err(bug)?;
-    let given = given.as_primitive::<Float64Type>();
-    let mut weights = Vec::with_capacity(given.len());
-    for (at, weight) in given.iter().enumerate() {
-        let (weight, reason) = match weight {
-            None => (0.0, Some("null weight")),
-            Some(w) if w.is_nan() => (0.0, Some("NaN weight")),
-            Some(w) if w < 0.0 || w.is_infinite() => {
-                return Err(Stop::Failed(Error::input(format!(
-                    "`{name}` = {w} for {} is no weight; weights are finite and 0 or more",
-                    place(at)
-                ))));
-            }
-            Some(0.0) => (0.0, Some("weight of zero")),
-            Some(w) => (w, None),
-        };
-        if let Some(reason) = reason {
-            dropped.add(reason, 1);
-        }
-        weights.push(weight);
-    }
-    Ok(weights)
 }
 
 pub(super) fn bug(e: arrow::error::ArrowError) -> Stop {

@@ -182,12 +182,12 @@ struct Column {
 }
 
 fn columns<R: Runner>(runner: &R, shards: &Shards, model: &Model) -> Vec<Column> {
-    let ranked = ranked(shards, model);
+    let (ranked, allowance) = (ranked(shards, model), allowance(shards));
     let mut columns = vec![Column::default(); shards.n_sources];
     runner.rows(&shards.by_source, 1, &mut columns, |shard, rows| {
         with_values!(shard, values => {
             for (l, row) in rows.iter_mut().enumerate() {
-                *row = column(shard, values, l, shards, model, &ranked);
+                *row = column(shard, values, l, shards, model, &ranked, allowance);
             }
         });
     });
@@ -224,11 +224,11 @@ fn column<V: Value>(
     shards: &Shards,
     model: &Model,
     ranked: &[Vec<u32>],
+    allowance: f64,
 ) -> Column {
     let j = shard.first_row + l;
     let k = model.affiliation[j] as usize;
     let (total, latent_total) = (shards.source_total[j], model.totals[k]);
-    let allowance = allowance(shards);
     let mut c = Column::default();
     // ‖P_j − Λ_j‖₁, max_i |P_ij − Λ_ij|/N_i·, max_i P_ij/N_i·, max_i |P_ij − Λ_ij|/P_ij, and Σ C_ik over the support of P_j.
     let (mut distance, mut steepest, mut densest, mut relative) = (0.0, 0.0f64, 0.0f64, 0.0f64);
