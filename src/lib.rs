@@ -8,7 +8,8 @@
 //! ```
 //!
 //! - [`spec`] holds what a pipeline file says, [`plan`] what that means for the tables that are there; [`run`] drives a plan.
-//! - [`read`] opens inputs and asks DataFusion; [`double_gyre`] is a table function. Nothing else reads the lake.
+//! - [`read`] opens inputs and asks DataFusion; [`local_files`] reads their bytes; [`double_gyre`] is a table function. Nothing else reads
+//!   the lake.
 //! - [`count`] pairs rows at a lag and counts exactly; [`shard`] cuts the counts into units of work.
 //! - [`reduce`] has one file a method, on top of [`math`]; a [`runner`] says where their passes run.
 //! - [`write`] builds the output tables, stages, checks and promotes them. Nothing else writes under the output.
@@ -26,6 +27,7 @@ pub mod cli;
 pub mod count;
 pub mod double_gyre;
 pub mod error;
+pub mod local_files;
 pub mod manifest;
 pub mod math;
 pub mod plan;

@@ -5,6 +5,7 @@
 
 use crate::count::{self, Counted, Layout, Mode, Order, Stop, Worker};
 use crate::error::{Error, Kind, Result};
+use crate::local_files::LocalFiles;
 use crate::spec;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::tree_node::{Transformed, TreeNode};
@@ -19,6 +20,7 @@ use datafusion::datasource::listing::{
     ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl,
 };
 use datafusion::execution::memory_pool::FairSpillPool;
+use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::logical_expr::{col, ident};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream_partitioned};
@@ -135,6 +137,8 @@ pub async fn open(sources: &[TableSource<'_>], resources: &Resources) -> Result<
     let runtime = runtime
         .build_arc()
         .map_err(|e| failed("the query engine cannot start", e))?;
+    let local = ObjectStoreUrl::local_filesystem();
+    runtime.register_object_store(local.as_ref(), Arc::new(LocalFiles::default()));
     let context = SessionContext::new_with_config_rt(config, runtime);
     crate::double_gyre::register(&context);
     let mut tables = Vec::new();
