@@ -175,7 +175,10 @@ mod tests {
         assert_eq!(free.0.lock().unwrap().len(), 1);
         let second = read(&path, &[7..9], &free).unwrap();
         assert!(free.0.lock().unwrap().is_empty());
-        assert_eq!((second[0].as_ref(), slice.as_ref()), (&b"78"[..], &b"45"[..]));
+        assert_eq!(
+            (second[0].as_ref(), slice.as_ref()),
+            (&b"78"[..], &b"45"[..])
+        );
         // What a shorter file cannot give is an error, and its buffer is free again.
         assert!(read(&path, &[8..12], &free).is_err());
         assert_eq!(free.0.lock().unwrap().len(), 1);

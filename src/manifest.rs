@@ -41,6 +41,8 @@ pub struct ModelRecord {
     pub targets: usize,
     pub nonzeros: usize,
     pub transitions: f64,
+    /// What cutting the counts into shards took.
+    pub shard_seconds: f64,
     pub fits: Vec<FitRecord>,
 }
 
@@ -61,6 +63,8 @@ pub struct FitRecord {
     pub singular_values: Vec<f64>,
     pub source_sizes: Vec<usize>,
     pub seconds: f64,
+    /// Of which each step took: DBMR `alternate`, SVD `decompose` and `cluster`, all `score`.
+    pub steps: BTreeMap<&'static str, f64>,
 }
 
 /// A partition (and lag) that could not be fitted.

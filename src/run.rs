@@ -6,7 +6,7 @@ use crate::manifest::{Failure, FitRecord, ModelRecord, RunRecord, peak_memory_by
 use crate::plan::{Plan, PlannedMethod};
 use crate::read::Lake;
 use crate::reduce::{self, Evidence, Fit, Method};
-use crate::runner::Local;
+use crate::runner::{Local, Timed};
 use crate::shard::Shards;
 use crate::write::{self, Current, Model, Names, Output};
 use datafusion::dataframe::DataFrame;
@@ -315,7 +315,9 @@ fn fit_model(
         return Err(Error::input("it has no transition at this lag"));
     }
     let place = place(plan, names, &counts);
+    let start = Instant::now();
     let shards = shards(&mut counts)?;
+    let shard_seconds = start.elapsed().as_secs_f64();
     let (mut fits, mut records) = (Vec::new(), Vec::new());
     for (planned, columns) in plan.fits.iter().zip(&names.fits) {
         let method = match &planned.method {
@@ -332,9 +334,9 @@ fn fit_model(
                 }
             }
         };
-        let start = Instant::now();
+        let (start, runner) = (Instant::now(), Timed::new(&Local));
         let fit = reduce::fit(
-            &Local,
+            &runner,
             &method,
             Evidence::Counts(&shards),
             seed(plan.seed, &place, &planned.name),
@@ -345,6 +347,7 @@ fn fit_model(
             planned.method_name(),
             &fit,
             start.elapsed().as_secs_f64(),
+            runner.seconds(),
         ));
         fits.push(fit);
         progress.advance(1);
@@ -356,6 +359,7 @@ fn fit_model(
         targets: shards.n_targets,
         nonzeros: shards.nnz(),
         transitions: shards.total,
+        shard_seconds,
         fits: records,
     };
     let Shards {
@@ -390,7 +394,13 @@ fn seed(seed: u64, place: &str, fit: &str) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-fn fit_record(name: &str, method: &'static str, fit: &Fit, seconds: f64) -> FitRecord {
+fn fit_record(
+    name: &str,
+    method: &'static str,
+    fit: &Fit,
+    seconds: f64,
+    steps: BTreeMap<&'static str, f64>,
+) -> FitRecord {
     FitRecord {
         name: name.to_string(),
         method,
@@ -407,5 +417,6 @@ fn fit_record(name: &str, method: &'static str, fit: &Fit, seconds: f64) -> FitR
         singular_values: fit.spectrum.iter().map(|s| s.value).collect(),
         source_sizes: fit.metrics.source_sizes.clone(),
         seconds,
+        steps,
     }
 }

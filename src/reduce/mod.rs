@@ -116,6 +116,7 @@ pub fn fit<R: Runner>(runner: &R, method: &Method, evidence: Evidence, seed: u64
     match method {
         Method::Dbmr(params) => {
             check_rank(params.rank, shards)?;
+            runner.step("alternate");
             let partition = dbmr::fit(runner, shards, params, seed);
             let affiliation = canonical(&partition.affiliation, params.rank, shards);
             let best = &partition.restarts[partition.best];
@@ -163,6 +164,7 @@ fn projection<R: Runner>(
     rank: usize,
     seed: u64,
 ) -> Fit {
+    runner.step("score");
     let model = model::of_partition(runner, shards, affiliation, rank);
     let target_sets = model.target_sets().into_iter().map(|l| l as i32).collect();
     let spectrum = model.spectrum(shards);
@@ -173,6 +175,7 @@ fn projection<R: Runner>(
 fn pairs<R: Runner>(runner: &R, shards: &Shards, params: &svd::Params, seed: u64) -> Fit {
     let pairs = svd::fit(runner, shards, params, seed);
     let affiliation = canonical(&pairs.sources.affiliation, params.rank, shards);
+    runner.step("score");
     let model = model::of_partition(runner, shards, affiliation, params.rank);
     let target_sets = svd::match_targets(&model, &pairs.targets.affiliation);
     let spectrum = model.spectrum(shards);

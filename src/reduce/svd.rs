@@ -61,7 +61,9 @@ pub fn fit<R: Runner>(runner: &R, shards: &Shards, params: &Params, seed: u64) -
         max_products: params.max_products,
         seed,
     };
+    runner.step("decompose");
     let triplets = krylov::leading(runner, shards, &options);
+    runner.step("cluster");
     let source_embedding = embed(&triplets.right, &shards.source_total, shards.total);
     let target_embedding = embed(&triplets.left, &shards.target_total, shards.total);
     let clusters = kmeans::Params {

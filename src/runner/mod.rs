@@ -2,12 +2,17 @@
 //! the shard owns. No two shards share an output row, so nothing is merged and no sum depends on how many shards there are.
 
 mod local;
+mod timed;
 
 pub use local::Local;
+pub use timed::Timed;
 
 use crate::math::csr::Csr;
 
 pub trait Runner: Sync {
+    /// Hears that a step of a fit begins.
+    fn step(&self, _name: &'static str) {}
+
     /// Calls `kernel(shard, rows)` for every shard, where `rows` are the shard's own rows of `out` (`n × width`, row-major).
     /// The shards cover all rows of `out` in ascending order.
     fn rows<T: Send>(

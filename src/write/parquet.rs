@@ -2,14 +2,14 @@
 
 use super::Output;
 use crate::error::{Error, Kind, Result};
-use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
+use arrow::array::{ArrayRef, RecordBatch};
+use arrow::datatypes::{FieldRef, SchemaRef};
 use object_store::ObjectStoreExt;
 use object_store::buffered::BufWriter;
 use object_store::path::Path;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::{
-    ArrowColumnChunk, ArrowLeafColumn, ArrowRowGroupWriterFactory, compute_leaves,
+    ArrowColumnChunk, ArrowColumnWriter, ArrowRowGroupWriterFactory, compute_leaves,
 };
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::errors::ParquetError;
@@ -25,6 +25,9 @@ pub const SCHEMA_VERSION: &str = "1";
 
 /// Rows of a row group.
 pub const ROW_GROUP: usize = 1 << 20;
+
+/// Rows of a column that are encoded at a time.
+const PIECE: usize = 1 << 14;
 
 pub struct File<'a> {
     output: &'a Output,
@@ -119,23 +122,12 @@ impl<'a> File<'a> {
                 let writers = columns.create_column_writers(first + at).map_err(broken)?;
                 let batches = batches(group)?;
                 let rows = batches.iter().map(RecordBatch::num_rows).sum();
-                let mut leaves: Vec<Vec<ArrowLeafColumn>> =
-                    writers.iter().map(|_| vec![]).collect();
-                for batch in &batches {
-                    let fields = schema.fields().iter().zip(batch.columns());
-                    let of_batch = fields.map(|(field, column)| compute_leaves(field, column));
-                    let of_batch: Vec<_> = of_batch.collect::<Result<_, _>>().map_err(broken)?;
-                    for (leaves, leaf) in leaves.iter_mut().zip(of_batch.into_iter().flatten()) {
-                        leaves.push(leaf);
+                let chunks = writers.into_par_iter().enumerate().map(|(at, mut writer)| {
+                    for batch in &batches {
+                        write_column(&mut writer, &schema.fields()[at], batch.column(at))?;
                     }
-                }
-                let chunks = writers
-                    .into_par_iter()
-                    .zip(leaves)
-                    .map(|(mut writer, leaves)| {
-                        leaves.iter().try_for_each(|leaf| writer.write(leaf))?;
-                        writer.close()
-                    });
+                    writer.close()
+                });
                 let chunks = chunks.collect::<Result<_, _>>().map_err(broken)?;
                 Ok((rows, chunks))
             })
@@ -180,6 +172,21 @@ impl<'a> File<'a> {
         }
         Ok(self.rows)
     }
+}
+
+/// Encodes a column, which is one leaf: no table has structs. Piece by piece, because the writer first lists all rows that are not null.
+fn write_column(
+    writer: &mut ArrowColumnWriter,
+    field: &FieldRef,
+    column: &ArrayRef,
+) -> Result<(), ParquetError> {
+    for first in (0..column.len()).step_by(PIECE) {
+        let piece = column.slice(first, PIECE.min(column.len() - first));
+        for leaf in compute_leaves(field, &piece)? {
+            writer.write(&leaf)?;
+        }
+    }
+    Ok(())
 }
 
 /// Rows of a file as its footer in the store says.
