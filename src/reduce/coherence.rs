@@ -237,6 +237,11 @@ fn ranked(shards: &Shards, model: &Model) -> Vec<Vec<u32>> {
         .collect()
 }
 
+/// The larger of two numbers, which is one instruction where neither is NaN for sure.
+fn larger(a: f64, b: f64) -> f64 {
+    if b > a { b } else { a }
+}
+
 impl Scoring<'_> {
     fn column<V: Value>(&self, shard: &Csr, values: &[V], l: usize) -> Column {
         let (shards, model) = (self.shards, self.model);
@@ -267,7 +272,7 @@ impl Scoring<'_> {
                 c.reference += n * log_p;
                 c.log_likelihood += n * log_p;
                 c.frobenius_p += p * n * per_target;
-                densest = densest.max(p * per_target);
+                densest = larger(densest, p * per_target);
                 covered += count;
                 let difference = (p - lambda).abs();
                 if difference > self.allowance * p.max(lambda) {
@@ -278,8 +283,8 @@ impl Scoring<'_> {
                     // p_j / q_i = N_·j / N_i·.
                     c.error += difference * difference * total * per_target;
                     distance += difference;
-                    steepest = steepest.max(difference * per_target);
-                    relative = relative.max(difference / p);
+                    steepest = larger(steepest, difference * per_target);
+                    relative = larger(relative, difference / p);
                 }
             }
         }

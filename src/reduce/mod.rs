@@ -178,11 +178,13 @@ fn pairs<R: Runner>(runner: &R, shards: &Shards, params: &svd::Params, seed: u64
     runner.step("score");
     let model = model::of_partition(runner, shards, affiliation, params.rank);
     let target_sets = svd::match_targets(&model, &pairs.targets.affiliation);
-    let spectrum = model.spectrum(shards);
+    let spectrum = Spectrum {
+        values: model.singular_values(shards),
+        source_embedding: pairs.source_embedding,
+        target_embedding: pairs.target_embedding,
+    };
     let mut fit = assemble(runner, shards, model, target_sets, spectrum, seed);
     let triplets = &pairs.triplets;
-    fit.sources.embedding = pairs.source_embedding;
-    fit.targets.embedding = pairs.target_embedding;
     fit.metrics.coherence_p = Some(triplets.values.iter().sum());
     fit.spectrum = triplets
         .values

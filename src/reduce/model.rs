@@ -6,11 +6,9 @@
 //! (5), (11), (15), Theorem 10.
 
 use super::Latent;
-use crate::math::csr::{Csr, Value};
-use crate::math::dense;
+use crate::math::{dense, kl};
 use crate::runner::Runner;
 use crate::shard::Shards;
-use crate::with_values;
 use faer::Mat;
 use rayon::prelude::*;
 
@@ -62,27 +60,13 @@ pub fn of_partition<R: Runner>(
     }
     let mut counts = vec![0.0; shards.n_targets * rank];
     runner.rows(&shards.by_target, rank, &mut counts, |shard, rows| {
-        with_values!(shard, values => add_counts(shard, values, &affiliation, rank, rows));
+        kl::gather(shard, &affiliation, rank, rows)
     });
     Model {
         rank,
         affiliation,
         counts,
         totals,
-    }
-}
-
-fn add_counts<V: Value>(
-    shard: &Csr,
-    values: &[V],
-    affiliation: &[u32],
-    rank: usize,
-    rows: &mut [f64],
-) {
-    for (l, row) in rows.chunks_exact_mut(rank).enumerate() {
-        for e in shard.span(l) {
-            row[affiliation[shard.columns[e] as usize] as usize] += values[e].f64();
-        }
     }
 }
 
@@ -116,19 +100,23 @@ impl Model {
 
     /// λ without its zeros.
     pub fn latent(&self) -> Latent {
+        let of_state: Vec<(Vec<u32>, Vec<f64>)> = (0..self.rank)
+            .into_par_iter()
+            .map(|k| {
+                (0..self.counts.len() / self.rank)
+                    .map(|i| (i as u32, self.probability(i, k)))
+                    .filter(|(_, probability)| *probability > 0.0)
+                    .unzip()
+            })
+            .collect();
         let mut latent = Latent {
             offsets: vec![0],
             targets: Vec::new(),
             probability: Vec::new(),
         };
-        for k in 0..self.rank {
-            for i in 0..self.counts.len() / self.rank {
-                let probability = self.probability(i, k);
-                if probability > 0.0 {
-                    latent.targets.push(i as u32);
-                    latent.probability.push(probability);
-                }
-            }
+        for (targets, probability) in of_state {
+            latent.targets.extend(targets);
+            latent.probability.extend(probability);
             latent.offsets.push(latent.targets.len());
         }
         latent
@@ -158,15 +146,25 @@ impl Model {
         coarse
     }
 
-    /// The singular triplets of Λ̃ = B A, where B = D_q^{-1/2} λ D_w^{1/2} (m × r) and A = D_w^{-1/2} Γ D_p^{1/2} (r × n). The rows
-    /// of A are orthonormal, so with B = U Σ Wᵀ the right vectors are V = Aᵀ W: sources of one latent state share a point.
-    pub fn spectrum(&self, shards: &Shards) -> Spectrum {
-        let rank = self.rank;
-        // B_ik = C_ik / √(C_·k N_i·).
-        let factor = |i: usize, k: usize| match self.counts[i * rank + k] {
+    /// B_ik = C_ik / √(C_·k N_i·), m × r: the factor of Λ̃ = B A, where B = D_q^{-1/2} λ D_w^{1/2} and A = D_w^{-1/2} Γ D_p^{1/2} (r × n).
+    fn factor(&self, shards: &Shards, i: usize, k: usize) -> f64 {
+        match self.counts[i * self.rank + k] {
             0.0 => 0.0,
             count => count / (self.totals[k] * shards.target_total[i]).sqrt(),
-        };
+        }
+    }
+
+    /// σ(Λ̃), r values, descending.
+    pub fn singular_values(&self, shards: &Shards) -> Vec<f64> {
+        let factor = |i: usize, k: usize| self.factor(shards, i, k);
+        small_svd(shards.n_targets, self.rank, &factor).0
+    }
+
+    /// The singular triplets of Λ̃ = B A. The rows of A are orthonormal, so with B = U Σ Wᵀ the right vectors are V = Aᵀ W: sources of
+    /// one latent state share a point.
+    pub fn spectrum(&self, shards: &Shards) -> Spectrum {
+        let rank = self.rank;
+        let factor = |i: usize, k: usize| self.factor(shards, i, k);
         let (values, right) = small_svd(shards.n_targets, rank, &factor);
 
         let mut source_embedding = vec![0.0; shards.n_sources * rank];
@@ -215,19 +213,26 @@ impl Spectrum {
     /// (up to 10⁻⁶, so that rounding cannot choose among equals) the first is made positive.
     fn fix_signs(&mut self, shards: &Shards) {
         let rank = self.values.len();
-        for l in 0..rank {
-            let entry =
-                |j: usize| self.source_embedding[j * rank + l] * shards.source_total[j].sqrt();
-            let largest = (0..shards.n_sources).fold(0.0, |max: f64, j| max.max(entry(j).abs()));
-            let first = (0..shards.n_sources).find(|&j| entry(j).abs() >= (1.0 - 1e-6) * largest);
-            if first.is_some_and(|j| entry(j) < 0.0) {
-                for row in self.source_embedding.chunks_exact_mut(rank) {
-                    row[l] = -row[l];
+        let signs: Vec<f64> = (0..rank)
+            .into_par_iter()
+            .map(|l| {
+                let entry =
+                    |j: usize| self.source_embedding[j * rank + l] * shards.source_total[j].sqrt();
+                let largest =
+                    (0..shards.n_sources).fold(0.0, |max: f64, j| max.max(entry(j).abs()));
+                let first =
+                    (0..shards.n_sources).find(|&j| entry(j).abs() >= (1.0 - 1e-6) * largest);
+                if first.is_some_and(|j| entry(j) < 0.0) {
+                    -1.0
+                } else {
+                    1.0
                 }
-                for row in self.target_embedding.chunks_exact_mut(rank) {
-                    row[l] = -row[l];
-                }
-            }
+            })
+            .collect();
+        for embedding in [&mut self.source_embedding, &mut self.target_embedding] {
+            embedding
+                .par_chunks_mut(rank)
+                .for_each(|row| row.iter_mut().zip(&signs).for_each(|(x, sign)| *x *= sign));
         }
     }
 }

@@ -44,6 +44,7 @@ impl Params {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pairs {
+    /// Without their vectors, of which the embeddings are made.
     pub triplets: Triplets,
     /// e, n × r row-major.
     pub source_embedding: Vec<f64>,
@@ -62,10 +63,18 @@ pub fn fit<R: Runner>(runner: &R, shards: &Shards, params: &Params, seed: u64) -
         seed,
     };
     runner.step("decompose");
-    let triplets = krylov::leading(runner, shards, &options);
+    let mut triplets = krylov::leading(runner, shards, &options);
     runner.step("cluster");
-    let source_embedding = embed(&triplets.right, &shards.source_total, shards.total);
-    let target_embedding = embed(&triplets.left, &shards.target_total, shards.total);
+    let source_embedding = embed(
+        std::mem::take(&mut triplets.right),
+        &shards.source_total,
+        shards.total,
+    );
+    let target_embedding = embed(
+        std::mem::take(&mut triplets.left),
+        &shards.target_total,
+        shards.total,
+    );
     let clusters = kmeans::Params {
         clusters: params.rank,
         restarts: params.restarts,
@@ -85,9 +94,8 @@ pub fn fit<R: Runner>(runner: &R, shards: &Shards, params: &Params, seed: u64) -
 }
 
 /// Rows of singular vectors divided by the square root of their state's probability.
-fn embed(vectors: &[f64], totals: &[f64], total: f64) -> Vec<f64> {
-    let rank = vectors.len() / totals.len();
-    let mut rows = vectors.to_vec();
+fn embed(mut rows: Vec<f64>, totals: &[f64], total: f64) -> Vec<f64> {
+    let rank = rows.len() / totals.len();
     rows.par_chunks_mut(rank)
         .zip(totals)
         .for_each(|(row, state)| {
