@@ -94,6 +94,7 @@ pub async fn run(
     let fitted = fitted
         .await
         .map_err(|e| Error::with_source(Kind::Bug, "fitting died", e))??;
+    give_back_memory();
     lap("fit");
 
     progress.stage("write", None);

@@ -9,8 +9,10 @@ pub use tables::{FitColumns, LagColumn, Model, Names, Table, schema};
 
 use crate::error::Result;
 use parquet::ROW_GROUP;
+use rayon::prelude::*;
 use std::collections::BTreeMap;
-use tables::{Piece, rows};
+use std::ops::Range;
+use tables::{len, rows};
 
 /// Writes every table of the models (ordered by partition and lag) to staging and returns their row counts.
 pub async fn stage(
@@ -24,23 +26,19 @@ pub async fn stage(
         let (schema, sorted_by) = schema(table, names);
         let path = output.staged(run, table.name());
         let mut file = parquet::File::create(output, path, schema, &sorted_by)?;
-        let batches = |group: Vec<(&Model, Piece)>| {
-            let pieces = group.into_iter();
-            let batches = pieces.map(|(model, piece)| piece.into_batch(names, model));
+        let batches = |group: Vec<(&Model, Range<usize>)>| {
+            let pieces = group.into_par_iter();
+            let batches = pieces.map(|(model, piece)| rows(table, names, model, piece));
             batches.collect::<Result<Vec<_>>>()
         };
         // Row groups are cut by rows alone; so many are made at once as there are threads.
         let (mut groups, mut group, mut room) = (Vec::new(), Vec::new(), ROW_GROUP);
         for model in models {
-            let mut rest = rows(table, names, model)?;
-            while rest.len() > 0 {
-                let (piece, later) = {
-                    let n = rest.len().min(room);
-                    rest.split(n)
-                };
-                room -= piece.len();
-                group.push((model, piece));
-                rest = later;
+            let (mut first, end) = (0, len(table, model));
+            while first < end {
+                let n = (end - first).min(room);
+                group.push((model, first..first + n));
+                (first, room) = (first + n, room - n);
                 if room == 0 {
                     groups.push(std::mem::take(&mut group));
                     room = ROW_GROUP;

@@ -280,59 +280,40 @@ const METRICS: [Metric; 14] = [
     ("lambda_p_residual", |f| f.metrics.lambda_p_residual),
 ];
 
-/// Rows that one model adds to a table.
-pub enum Piece {
-    Whole(RecordBatch),
-    /// Some of the rows of `counts`, made only when they are written.
-    Counts(Range<usize>),
-}
-
-impl Piece {
-    pub fn len(&self) -> usize {
-        match self {
-            Piece::Whole(batch) => batch.num_rows(),
-            Piece::Counts(rows) => rows.len(),
-        }
-    }
-
-    /// The first `n` rows, and the others.
-    pub fn split(self, n: usize) -> (Piece, Piece) {
-        match self {
-            Piece::Whole(batch) => (
-                Piece::Whole(batch.slice(0, n)),
-                Piece::Whole(batch.slice(n, batch.num_rows() - n)),
-            ),
-            Piece::Counts(rows) => (
-                Piece::Counts(rows.start..rows.start + n),
-                Piece::Counts(rows.start + n..rows.end),
-            ),
-        }
-    }
-
-    pub fn into_batch(self, names: &Names, model: &Model) -> Result<RecordBatch> {
-        match self {
-            Piece::Whole(batch) => Ok(batch),
-            Piece::Counts(rows) => {
-                let columns = counts(names, model, rows)?;
-                with_leading(Table::Counts, names, model, columns)
-            }
-        }
+/// How many rows one model adds to a table.
+pub fn len(table: Table, model: &Model) -> usize {
+    let over_fits = |rows: fn(&Fit) -> usize| model.fits.iter().map(rows).sum();
+    match table {
+        Table::Sources => model.counts.source_states.len(),
+        Table::Targets => model.counts.target_states.len(),
+        Table::Latent => over_fits(|f| f.latent.targets.len()),
+        Table::Coarse => over_fits(|f| f.rank * f.rank),
+        Table::Fits => over_fits(|_| 1),
+        Table::Restarts => over_fits(|f| f.restarts.len()),
+        Table::Spectrum => over_fits(|f| f.spectrum.len()),
+        Table::Counts => model.counts.nnz(),
     }
 }
 
-/// All rows that one model adds to a table, in its order.
-pub fn rows(table: Table, names: &Names, model: &Model) -> Result<Piece> {
-    let rows = match table {
-        Table::Sources => sources(names, model)?,
-        Table::Targets => targets(names, model)?,
-        Table::Latent => latent(names, model)?,
-        Table::Coarse => coarse(names, model),
-        Table::Fits => fits(names, model),
-        Table::Restarts => restarts(names, model),
-        Table::Spectrum => spectrum(names, model),
-        Table::Counts => return Ok(Piece::Counts(0..model.counts.nnz())),
+/// Some of the rows that one model adds to a table, in its order.
+pub fn rows(table: Table, names: &Names, model: &Model, rows: Range<usize>) -> Result<RecordBatch> {
+    let columns = match table {
+        Table::Sources => sources(names, model, rows)?,
+        Table::Targets => targets(names, model, rows)?,
+        Table::Latent => latent(names, model, rows)?,
+        Table::Counts => counts(names, model, rows)?,
+        // These grow with the number of fits only.
+        Table::Coarse => part(coarse(names, model), rows),
+        Table::Fits => part(fits(names, model), rows),
+        Table::Restarts => part(restarts(names, model), rows),
+        Table::Spectrum => part(spectrum(names, model), rows),
     };
-    with_leading(table, names, model, rows).map(Piece::Whole)
+    with_leading(table, names, model, columns)
+}
+
+fn part(columns: Vec<ArrayRef>, rows: Range<usize>) -> Vec<ArrayRef> {
+    let slice = |column: ArrayRef| column.slice(rows.start, rows.len());
+    columns.into_iter().map(slice).collect()
 }
 
 /// Puts the columns of partition and lag before the others.
@@ -386,18 +367,18 @@ fn text<'a>(values: impl Iterator<Item = &'a str>) -> ArrayRef {
     Arc::new(StringArray::from(values.collect::<Vec<_>>()))
 }
 
-fn sources(names: &Names, model: &Model) -> Result<Vec<ArrayRef>> {
-    let keys = names.sources.columns(&model.counts.source_states)?;
-    Ok(states(names, model, keys, &model.source_total, |fit| {
-        &fit.sources
-    }))
+fn sources(names: &Names, model: &Model, rows: Range<usize>) -> Result<Vec<ArrayRef>> {
+    let keys = &model.counts.source_states[rows.clone()];
+    let keys = names.sources.columns(keys)?;
+    let totals = &model.source_total[rows.clone()];
+    Ok(states(names, model, keys, totals, rows, |fit| &fit.sources))
 }
 
-fn targets(names: &Names, model: &Model) -> Result<Vec<ArrayRef>> {
-    let keys = names.targets.columns(&model.counts.target_states)?;
-    Ok(states(names, model, keys, &model.target_total, |fit| {
-        &fit.targets
-    }))
+fn targets(names: &Names, model: &Model, rows: Range<usize>) -> Result<Vec<ArrayRef>> {
+    let keys = &model.counts.target_states[rows.clone()];
+    let keys = names.targets.columns(keys)?;
+    let totals = &model.target_total[rows.clone()];
+    Ok(states(names, model, keys, totals, rows, |fit| &fit.targets))
 }
 
 fn states(
@@ -405,6 +386,7 @@ fn states(
     model: &Model,
     keys: Vec<ArrayRef>,
     totals: &[f64],
+    rows: Range<usize>,
     side: impl Fn(&Fit) -> &Side,
 ) -> Vec<ArrayRef> {
     let mut columns = keys;
@@ -415,12 +397,13 @@ fn states(
     for fit in &model.fits {
         let side = side(fit);
         columns.push(Arc::new(
-            side.affiliation
+            side.affiliation[rows.clone()]
                 .iter()
                 .map(|&a| (a >= 0).then_some(a))
                 .collect::<Int32Array>(),
         ));
-        let values: ArrayRef = Arc::new(Float64Array::from(side.embedding.clone()));
+        let embedding = &side.embedding[rows.start * fit.rank..rows.end * fit.rank];
+        let values: ArrayRef = Arc::new(Float64Array::from(embedding.to_vec()));
         let item = Arc::new(Field::new("item", DataType::Float64, false));
         columns.push(Arc::new(FixedSizeListArray::new(
             item,
@@ -439,24 +422,30 @@ fn by_name<'a>(names: &'a Names, model: &'a Model) -> Vec<(&'a FitColumns, &'a F
     fits
 }
 
-fn latent(names: &Names, model: &Model) -> Result<Vec<ArrayRef>> {
+fn latent(names: &Names, model: &Model, rows: Range<usize>) -> Result<Vec<ArrayRef>> {
     let (mut fit_names, mut latents, mut states, mut probabilities) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut first = 0;
     for (columns, fit) in by_name(names, model) {
-        for (k, range) in fit.latent.offsets.windows(2).enumerate() {
-            let range = range[0]..range[1];
-            fit_names.extend(range.clone().map(|_| columns.name.as_str()));
-            latents.extend(range.clone().map(|_| k as i32));
-            states.extend(
-                fit.latent.targets[range.clone()]
-                    .iter()
-                    .map(|&i| model.counts.target_states[i as usize]),
-            );
-            probabilities.extend_from_slice(&fit.latent.probability[range]);
+        for (k, ends) in fit.latent.offsets.windows(2).enumerate() {
+            let own = first + ends[0]..first + ends[1];
+            let own = own.start.max(rows.start)..own.end.min(rows.end);
+            if own.is_empty() {
+                continue;
+            }
+            let own = own.start - first..own.end - first;
+            fit_names.push((columns.name.as_str(), own.len()));
+            latents.extend(std::iter::repeat_n(k as i32, own.len()));
+            let targets = fit.latent.targets[own.clone()].iter();
+            states.extend(targets.map(|&i| model.counts.target_states[i as usize]));
+            probabilities.extend_from_slice(&fit.latent.probability[own]);
         }
+        first += fit.latent.targets.len();
     }
+    let fit_names = fit_names.into_iter();
+    let fit_names = fit_names.flat_map(|(name, n)| std::iter::repeat_n(name, n));
     let mut columns: Vec<ArrayRef> = vec![
-        Arc::new(StringArray::from(fit_names)),
+        Arc::new(StringArray::from_iter_values(fit_names)),
         Arc::new(Int32Array::from(latents)),
     ];
     columns.extend(names.targets.columns(&states)?);
