@@ -5,7 +5,7 @@ use crate::error::{Error, Kind, Result};
 use crate::reduce::{Fit, Side};
 use arrow::array::{
     ArrayRef, BooleanArray, FixedSizeListArray, Float64Array, Int32Array, Int64Array, ListArray,
-    RecordBatch, StringArray, UInt32Array, UInt64Array,
+    RecordBatch, StringArray, StringBuilder, UInt32Array, UInt64Array,
 };
 use arrow::buffer::OffsetBuffer;
 use arrow::compute::take;
@@ -423,8 +423,8 @@ fn by_name<'a>(names: &'a Names, model: &'a Model) -> Vec<(&'a FitColumns, &'a F
 }
 
 fn latent(names: &Names, model: &Model, rows: Range<usize>) -> Result<Vec<ArrayRef>> {
-    let (mut fit_names, mut latents, mut states, mut probabilities) =
-        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut fit_names = StringBuilder::new();
+    let (mut latents, mut states, mut probabilities) = (Vec::new(), Vec::new(), Vec::new());
     let mut first = 0;
     for (columns, fit) in by_name(names, model) {
         for (k, ends) in fit.latent.offsets.windows(2).enumerate() {
@@ -434,7 +434,7 @@ fn latent(names: &Names, model: &Model, rows: Range<usize>) -> Result<Vec<ArrayR
                 continue;
             }
             let own = own.start - first..own.end - first;
-            fit_names.push((columns.name.as_str(), own.len()));
+            fit_names.append_value_n(&columns.name, own.len());
             latents.extend(std::iter::repeat_n(k as i32, own.len()));
             let targets = fit.latent.targets[own.clone()].iter();
             states.extend(targets.map(|&i| model.counts.target_states[i as usize]));
@@ -442,10 +442,8 @@ fn latent(names: &Names, model: &Model, rows: Range<usize>) -> Result<Vec<ArrayR
         }
         first += fit.latent.targets.len();
     }
-    let fit_names = fit_names.into_iter();
-    let fit_names = fit_names.flat_map(|(name, n)| std::iter::repeat_n(name, n));
     let mut columns: Vec<ArrayRef> = vec![
-        Arc::new(StringArray::from_iter_values(fit_names)),
+        Arc::new(fit_names.finish()),
         Arc::new(Int32Array::from(latents)),
     ];
     columns.extend(names.targets.columns(&states)?);
