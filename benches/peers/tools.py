@@ -171,12 +171,12 @@ def dbmr(task, clock):
     counts = read_matrix(task)
     transposed = counts.T.tocsr()
     with clock:
-        labels = best_labels(counts, transposed, task.rank, processes=2)
-    return {"log-likelihood": [log_likelihood(counts, labels)]}
+        labels, iterations = best_labels(counts, transposed, task.rank, processes=2)
+    return {"log-likelihood": [log_likelihood(counts, labels)], "iterations": [iterations]}
 
 
 def best_labels(counts, transposed, rank, processes=1, seed=0):
-    """The best of ten restarts."""
+    """The best of ten restarts, and the iterations of all."""
     global shared  # with forked processes
     shared = counts, transposed, rank
     seeds = [(seed, k) for k in range(10)]
@@ -185,22 +185,23 @@ def best_labels(counts, transposed, rank, processes=1, seed=0):
     else:
         with multiprocessing.get_context("fork").Pool(processes) as pool:
             ends = pool.map(restart, seeds, chunksize=1)
-    return max(ends, key=lambda end: end[0])[1]
+    ends = list(ends)
+    return max(ends, key=lambda end: end[0])[1], sum(end[2] for end in ends)
 
 
 def restart(seed, sweeps=300):
-    """DBMR from random labels of the sources until none changes: (log-likelihood, labels)."""
+    """DBMR from random labels of the sources until none changes: (log-likelihood, labels, iterations)."""
     counts, transposed, rank = shared
     sources = np.arange(counts.shape[1])
     labels = np.random.default_rng(seed).integers(0, rank, sources.size)
-    for _ in range(sweeps):
+    for sweep in range(1, sweeps + 1):
         sums = counts @ np.eye(rank)[labels]
         with np.errstate(divide="ignore"):
             scores = transposed @ np.log(sums / np.maximum(sums.sum(0), 1))
         before, labels = labels, scores.argmax(1)
         if np.array_equal(before, labels):
             break
-    return scores[sources, labels].sum(), labels
+    return scores[sources, labels].sum(), labels, sweep
 
 
 def log_likelihood(counts, labels):
@@ -231,7 +232,7 @@ def script(task, clock):
             _, values, vectors = svds(normalised(counts), task.svd_rank, rng=np.random.default_rng(0))
         embedding = vectors.T / np.sqrt(np.maximum(total, 1))[:, None]
         sets = KMeans(task.svd_rank, n_init=10, random_state=0).fit_predict(embedding)
-        labels = best_labels(counts, counts.T.tocsr(), task.rank, processes=2 if quick else 1)
+        labels, _ = best_labels(counts, counts.T.tocsr(), task.rank, processes=2 if quick else 1)
         table = {"state": np.arange(size), "probability": total / total.sum(), "svd": sets, "dbmr": labels}
         table |= {f"v{k}": vector for k, vector in enumerate(vectors)}
         pq.write_table(pa.table(table), f"{task.out}/states.parquet")
@@ -303,6 +304,9 @@ def gyre(task, _):
             labels = np.zeros(max(states.max(), target.max()) + 1, int)
             labels[states] = affiliation
             answers["log-likelihood"].append(log_likelihood(matrix(source, target, n, labels.size), labels))
+        if len(task.fits) == 1:
+            restarts = pq.read_table(f"{task.out}/restarts")
+            answers["iterations"] = [pc.sum(restarts["iterations"]).as_py()]
     if "svd" in task.fits:
         values = spectrum.filter(pc.field("fit") == "svd")["singular_value"].to_numpy()
         answers["singular values"] = values.reshape(len(pairs), -1).tolist()
