@@ -261,7 +261,7 @@ def partition(task, k, folder):
     states, (source, target) = np.unique(pairs[:2], return_inverse=True)
     counts = matrix(source, target, pairs[2], states.size)
     _, values, vectors = np.linalg.svd(normalised(counts).toarray())
-    labels = best_labels(counts, counts.T.tocsr(), task.rank, seed=k)
+    labels, _ = best_labels(counts, counts.T.tocsr(), task.rank, seed=k)
     table = {"state": states, "count": counts.sum(0), "dbmr": labels}
     table |= {f"v{k}": vectors[k] for k in range(task.rank)}
     pq.write_table(pa.table(table), f"{task.out}/{folder.name}.parquet")
