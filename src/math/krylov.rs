@@ -361,11 +361,11 @@ fn finish<R: Runner>(
     for (p, (u, v)) in image.iter_mut().zip(&mut domain).enumerate() {
         let signs = signs(if transposed { u } else { v }, width);
         for panel in [&mut *u, &mut *v] {
-            for row in panel.chunks_exact_mut(width) {
+            panel.par_chunks_exact_mut(width).for_each(|row| {
                 for (x, s) in row.iter_mut().zip(&signs) {
                     *x *= s;
                 }
-            }
+            });
         }
         let sigma = &values[p * width..][..width];
         residuals.extend(distances(&operator.backward(u, width), v, sigma));
@@ -396,6 +396,7 @@ fn finish<R: Runner>(
 /// are equal in theory, rounding must not choose among them.
 fn signs(panel: &[f64], width: usize) -> Vec<f64> {
     (0..width)
+        .into_par_iter()
         .map(|column| {
             let entries = || panel.iter().skip(column).step_by(width);
             let largest = entries().fold(0.0, |a: f64, x| a.max(x.abs()));
