@@ -22,14 +22,13 @@ fn methods(c: &mut Criterion) {
             Values::Count(counts),
             1 << 18,
         );
-        let dbmr = dbmr::Params {
-            rank: 8,
+        let paper = dbmr::Params {
             restarts: 10,
-            max_iterations: 1000,
-            tolerance: 0.0,
+            ..dbmr::Params::plain(8)
         };
         for (name, method) in [
-            ("dbmr", Method::Dbmr(dbmr)),
+            ("dbmr", Method::Dbmr(dbmr::Params::new(8))),
+            ("dbmr-paper", Method::Dbmr(paper)),
             ("svd", Method::Svd(svd::Params::new(8))),
         ] {
             let id = BenchmarkId::new(name, format!("{states}-states-{nnz}-nnz"));

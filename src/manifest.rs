@@ -63,7 +63,7 @@ pub struct FitRecord {
     pub singular_values: Vec<f64>,
     pub source_sizes: Vec<usize>,
     pub seconds: f64,
-    /// Of which each step took: DBMR `alternate`, SVD `decompose` and `cluster`, all `score`.
+    /// Of which each step took: DBMR `partition`, SVD `decompose` and `cluster`, all `score`.
     pub steps: BTreeMap<&'static str, f64>,
 }
 

@@ -17,7 +17,8 @@ ROOT = HERE.parents[1]
 CHANCE = 0.02  # by which the log-likelihoods of two sets of ten restarts may differ, relative to their size
 COUNT = {"clock": "count", "fits": {"one": ("dbmr", 1, 1)}, "tools": ["DuckDB window", "Polars", "NumPy"]}
 SVD = {"clock": "decompose", "fits": {"svd": ("svd", 10, 1)}, "rank": 10, "tol": 0, "tools": ["PROPACK", "ARPACK"]}
-DBMR = {"clock": "alternate", "tools": ["NumPy, 2 processes"]}
+DBMR = {"clock": "partition", "tools": ["NumPy, 2 processes"]}
+PAPER = {"options": 'init = "random"\npolish = false\n'}  # the algorithm that the peers run
 TASKS = {
     "count-lag1": COUNT | {"file": "chain50m.parquet", "lag": 1},
     "count-lag10": COUNT | {"file": "chain50m.parquet", "lag": 10},
@@ -30,6 +31,8 @@ TASKS = {
     "svd-planted1m": SVD | {"file": "planted1m.parquet", "tol": 1e-6, "tools": ["ARPACK"]},
     "dbmr-dg512": DBMR | {"file": "counts512.parquet", "rank": 8, "fits": {"dbmr": ("dbmr", 8, 10)}},
     "dbmr-planted100k": DBMR | {"file": "planted100k.parquet", "rank": 10, "fits": {"dbmr": ("dbmr", 10, 10)}},
+    "paper-dg512": DBMR | PAPER | {"file": "counts512.parquet", "rank": 8, "fits": {"dbmr": ("dbmr", 8, 10)}},
+    "paper-planted100k": DBMR | PAPER | {"file": "planted100k.parquet", "rank": 10, "fits": {"dbmr": ("dbmr", 10, 10)}},
     "end-to-end": {
         "clock": "whole run",
         "file": "dg512.parquet",
@@ -64,9 +67,9 @@ def pipeline(task):
     if task["boxes"]:
         nx, ny = task["boxes"]
         keys += f"bins.x = {{ bounds = [0, 2], boxes = {nx} }}\nbins.y = {{ bounds = [0, 1], boxes = {ny} }}"
-    tolerance = f"tolerance = {task['tol']}\n" if task.get("tol") else ""
+    options = task.get("options", "") + (f"tolerance = {task['tol']}\n" if task.get("tol") else "")
     fits = [
-        f'[[fit]]\nname = "{name}"\nmethod = "{method}"\nrank = {rank}\nrestarts = {restarts}\n{tolerance}'
+        f'[[fit]]\nname = "{name}"\nmethod = "{method}"\nrank = {rank}\nrestarts = {restarts}\n{options}'
         for name, (method, rank, restarts) in task["fits"].items()
     ]
     return f"""[job]

@@ -372,7 +372,7 @@ pub fn spread(csr: &Csr, lambda: &Lambda, columns: &mut [Column]) {
 
 /// Finds the best latent states of the columns of `csr` (rows of sources) whose reserve is used up; `columns` is its own rows. `source_total`
 /// is N_·j, n values, and `drift` what the reserves of the columns of each state have lost per count by the change of log C_·k since they
-/// were last all renewed.
+/// were last all renewed. Returns how many columns it looked at.
 #[multiversion(targets("x86_64+avx512f+avx512vl+avx512bw+avx512dq", "x86_64+avx2"))]
 pub fn assign(
     csr: &Csr,
@@ -380,7 +380,7 @@ pub fn assign(
     lambda: &Lambda,
     drift: &[f64],
     columns: &mut [Column],
-) {
+) -> usize {
     match &csr.values {
         Values::Small(values) => rows(csr, values, source_total, lambda, drift, columns),
         Values::Count(values) => rows(csr, values, source_total, lambda, drift, columns),
@@ -396,18 +396,21 @@ fn rows<V: Weight>(
     lambda: &Lambda,
     drift: &[f64],
     columns: &mut [Column],
-) {
+) -> usize {
     assert_eq!(columns.len(), csr.n_rows());
+    let mut looked_at = 0;
     let mut scores = vec![0.0; lambda.log_totals.len()];
     for (l, column) in columns.iter_mut().enumerate() {
         let (span, total) = (csr.span(l), source_total[csr.first_row + l]);
         if column.reserve > drift[column.state as usize] * total {
             continue;
         }
+        looked_at += 1;
         let (targets, values) = (&csr.columns[span.clone()], &values[span]);
         *column = best(lambda, targets, values, total, column.state, &mut scores);
         column.reserve += drift[column.state as usize] * total;
     }
+    looked_at
 }
 
 /// The best latent state of one column: by the filter, or exactly where that is in doubt. `total` is N_·j.

@@ -7,4 +7,5 @@ pub mod kl;
 pub mod krylov;
 pub mod lanczos;
 pub mod matching;
+pub mod moves;
 pub mod sum;

@@ -362,16 +362,18 @@ fn fits(spec: &Spec) -> Vec<PlannedFit> {
     for fit in &spec.fits {
         for (rank, name) in fit.expanded() {
             let method = match (&fit.method, rank) {
-                (spec::Method::Dbmr(p), Some(rank)) => {
-                    let (restarts, max_iterations, tolerance) =
-                        (p.restarts, p.max_iterations, p.tolerance);
-                    PlannedMethod::Dbmr(dbmr::Params {
-                        rank,
-                        restarts,
-                        max_iterations,
-                        tolerance,
-                    })
-                }
+                (spec::Method::Dbmr(p), Some(rank)) => PlannedMethod::Dbmr(dbmr::Params {
+                    rank,
+                    init: match p.init {
+                        spec::Init::Random => dbmr::Init::Random,
+                        spec::Init::Kl => dbmr::Init::Kl,
+                        spec::Init::Svd => dbmr::Init::Svd,
+                    },
+                    polish: p.polish,
+                    restarts: p.restarts,
+                    max_iterations: p.max_iterations,
+                    tolerance: p.tolerance(),
+                }),
                 (spec::Method::Svd(p), Some(rank)) => {
                     let (restarts, max_iterations, tolerance) =
                         (p.restarts, p.max_iterations, p.tolerance);

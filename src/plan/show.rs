@@ -56,7 +56,7 @@ impl Plan {
         let fit = |f: &PlannedFit| {
             let parameters = match &f.method {
                 PlannedMethod::Dbmr(p) => {
-                    json!({"rank": p.rank, "restarts": p.restarts, "max_iterations": p.max_iterations, "tolerance": p.tolerance})
+                    json!({"rank": p.rank, "init": p.init.name(), "polish": p.polish, "restarts": p.restarts, "max_iterations": p.max_iterations, "tolerance": p.tolerance})
                 }
                 PlannedMethod::Svd(p) => {
                     json!({"rank": p.rank, "restarts": p.restarts, "max_iterations": p.max_iterations, "tolerance": p.tolerance})
@@ -184,7 +184,13 @@ impl fmt::Display for Plan {
         }
         for fit in &self.fits {
             let what = match &fit.method {
-                PlannedMethod::Dbmr(p) => format!("DBMR, rank {}, {} restarts", p.rank, p.restarts),
+                PlannedMethod::Dbmr(p) => format!(
+                    "DBMR, rank {}, {} restarts from `{}`{}",
+                    p.rank,
+                    p.restarts,
+                    p.init.name(),
+                    if p.polish { ", polished" } else { "" }
+                ),
                 PlannedMethod::Svd(p) => format!(
                     "truncated SVD and k-means, rank {}, {} restarts",
                     p.rank, p.restarts

@@ -1,38 +1,89 @@
 //! Counts → a partition of the sources into latent states: direct Bayesian model reduction (coherence, Algorithm 2).
 //!
 //! In: N, m targets × n sources, and a rank r. Out: the affiliation γ(j) in 0..r of every source that has the largest relaxed likelihood
-//! (14), ℓ̂ = Σ_ij N_ij log λ_{i γ(j)}, among all restarts. A restart begins with independent uniform affiliations and alternates
-//! λ_ik = C_ik / C_·k with C_ik = Σ_{γ(j)=k} N_ij (15) and γ(j) = argmax_k Σ_i N_ij log λ_ik, the lowest k on ties (16), until nothing changes.
-//! In terms of the cluster sums, ℓ̂ = Σ_ik C_ik log C_ik − Σ_k C_·k log C_·k, and it never decreases.
+//! (14), ℓ̂ = Σ_ij N_ij log λ_{i γ(j)} with λ_ik = C_ik / C_·k, C_ik = Σ_{γ(j)=k} N_ij (15), among all restarts. In terms of the cluster
+//! sums, ℓ̂ = Σ_ik C_ik log C_ik − Σ_k C_·k log C_·k.
 //!
-//! Restarts run side by side, and each pass of a restart in parallel over the shards where threads are left. The result depends on
-//! neither: sums of integer counts are exact in any order, sums of weights are added in ascending order, and (16) is decided by exact
-//! scores (`math::kl`).
+//! The paper begins restarts with independent uniform affiliations and alternates (`alternate`). With `polish` exact moves of single
+//! sources take its place, and states are split and merged anew (`polish`, `regroup`), from beginnings that are far apart (`seeding`):
+//! better optima from fewer restarts. Restarts on a sample of many sources are enough then, and the best goes on to all.
 
-use crate::math::csr::{Csr, Values};
-use crate::math::kl::{self, Column, Lambda, Logarithm};
+use super::polish::{self, Search};
+use super::{alternate, regroup, seeding, svd};
+use crate::math::moves::{Clusters, Columns};
 use crate::runner::Runner;
 use crate::shard::Shards;
-use rand::{RngExt, SeedableRng};
+use rand::SeedableRng;
 use rand_pcg::Pcg64;
 use rayon::prelude::*;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Memory that the λ of restarts side by side may take, in bytes.
-const LAMBDA_BYTES: usize = 256 << 20;
+/// Attempts to regroup that fail in a row before a restart ends: on all sources, and on a sample, whose best partition is a beginning only.
+const PATIENCE: usize = 3;
+const SAMPLE_PATIENCE: usize = 1;
 
-/// It pays to follow what a change of λ does to the reserves of the columns while it reaches fewer than one in so many non-zeros.
-const FEW: usize = 2;
+/// The tolerance on a sample.
+const SAMPLE_TOLERANCE: f64 = 1e-3;
+
+/// How a restart begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Init {
+    /// Independent uniform affiliations, as in the paper.
+    Random,
+    /// States grown around columns that are far apart (`seeding`).
+    Kl,
+    /// The partition of the sources by their singular vectors (`svd`): all restarts begin alike.
+    Svd,
+}
+
+impl Init {
+    /// As it is written in pipelines and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Init::Random => "random",
+            Init::Kl => "kl",
+            Init::Svd => "svd",
+        }
+    }
+}
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Params {
     /// Latent states r.
     pub rank: usize,
-    /// Independent random beginnings; the best is kept.
+    pub init: Init,
+    /// Exact single moves (`polish`) in place of the alternating algorithm, and `regroup`. A partition they leave is a fixed point of it.
+    pub polish: bool,
+    /// Independent beginnings; the best is kept.
     pub restarts: usize,
     pub max_iterations: usize,
-    /// A restart stops when ℓ̂ grows by no more than this fraction of |ℓ̂|; 0: when it stops growing.
+    /// A restart stops when ℓ̂ grows by no more than this fraction of |ℓ̂|; 0: when it stops growing. With `polish` that goes for sources so many that a
+    /// sample was searched first: on fewer it always goes on until no move gains.
     pub tolerance: f64,
+}
+
+impl Params {
+    /// The search to take unless there is a reason.
+    pub fn new(rank: usize) -> Self {
+        Params {
+            rank,
+            init: Init::Kl,
+            polish: true,
+            restarts: 10,
+            max_iterations: 1000,
+            tolerance: 1e-3,
+        }
+    }
+
+    /// Algorithm 2 as the paper runs it.
+    pub fn plain(rank: usize) -> Self {
+        Params {
+            init: Init::Random,
+            polish: false,
+            restarts: 100,
+            tolerance: 0.0,
+            ..Params::new(rank)
+        }
+    }
 }
 
 /// How one restart went.
@@ -40,9 +91,14 @@ pub struct Params {
 pub struct Restart {
     /// `fit` with this seed and a single restart repeats it.
     pub seed: u64,
-    /// Updates of γ, with the last that changed nothing.
+    pub init: Init,
+    /// Sources that it was fitted to: all, or a sample (`seeding`) where it was not the best there.
+    pub sources: usize,
+    /// Updates of γ, with the last that changed nothing; with `polish` sweeps over all of these sources.
     pub iterations: usize,
-    /// ℓ̂ at the end, in nats.
+    /// Scores of a column that were added up, in columns with r scores each.
+    pub evaluations: u64,
+    /// ℓ̂ of its sources at the end, in nats.
     pub log_likelihood: f64,
     /// Latent states without sources at the end.
     pub empty_states: usize,
@@ -63,261 +119,180 @@ pub struct Partition {
 
 /// Fits `params.restarts` affiliations and keeps the best.
 pub fn fit<R: Runner>(runner: &R, shards: &Shards, params: &Params, seed: u64) -> Partition {
-    assert!(params.rank > 0, "a partition needs a latent state");
-    assert!(params.restarts > 0, "a fit needs a restart");
-    let problem = Problem {
+    if params.init != Init::Svd {
+        return fit_from(runner, shards, params, None, seed);
+    }
+    let pairs = svd::fit(runner, shards, &svd::Params::new(params.rank), seed);
+    fit_from(
         runner,
         shards,
         params,
+        Some(&pairs.sources.affiliation),
         seed,
-        log: Logarithm::new(&shards.target_total, smallest(shards), shards.is_integral()),
-        nnz: shards.nnz(),
-        next: AtomicUsize::new(0),
+    )
+}
+
+/// The same, with the partition that `Init::Svd` begins with.
+pub fn fit_from<R: Runner>(
+    runner: &R,
+    shards: &Shards,
+    params: &Params,
+    start: Option<&[u32]>,
+    seed: u64,
+) -> Partition {
+    assert!(params.rank > 0, "a partition needs a latent state");
+    assert!(params.restarts > 0, "a fit needs a restart");
+    assert_eq!(
+        start.is_some(),
+        params.init == Init::Svd,
+        "a partition to begin with and nothing else to begin with"
+    );
+    if params.polish {
+        return polished(shards, params, start, seed);
+    }
+    alternate::fit(runner, shards, params, start, seed)
+}
+
+pub(super) fn empty_search<'a>(
+    columns: &'a Columns,
+    members: &'a [u32],
+    rank: usize,
+) -> Search<'a> {
+    let clusters = Clusters::new(columns.shards.n_targets, rank, &columns.entropy);
+    Search::new(columns, members, clusters)
+}
+
+/// The search with exact moves: all restarts on a sample of the sources, and the best of them goes on to all sources. Where the sources are few,
+/// or begin with a given partition, the sample is all of them.
+fn polished(shards: &Shards, params: &Params, start: Option<&[u32]>, seed: u64) -> Partition {
+    let columns = Columns::new(shards);
+    let sources = match start {
+        None => seeding::sample(shards, params.rank),
+        Some(_) => None,
     };
+    let Some(sources) = sources else {
+        let to_rest = Params {
+            tolerance: 0.0,
+            ..params.clone()
+        };
+        return searched(&columns, &to_rest, start, PATIENCE, seed);
+    };
+    let on_sample = Params {
+        tolerance: params.tolerance.max(SAMPLE_TOLERANCE),
+        ..params.clone()
+    };
+    let sample = seeding::restrict(&columns, &sources);
+    let mut partition = searched(
+        &Columns::new(&sample),
+        &on_sample,
+        None,
+        SAMPLE_PATIENCE,
+        seed,
+    );
 
-    let side_by_side = (LAMBDA_BYTES / Lambda::bytes(shards.n_targets, params.rank))
-        .min(rayon::current_num_threads())
-        .clamp(1, params.restarts);
-    let ended: Vec<Vec<Ended>> = (0..side_by_side)
-        .into_par_iter()
-        .map(|_| problem.run())
-        .collect();
+    let members: Vec<u32> = (0..shards.n_sources as u32).collect();
+    let mut search = empty_search(&columns, &members, params.rank);
+    let mut states = vec![polish::NONE; shards.n_sources];
+    for (&j, &k) in sources.iter().zip(&partition.affiliation) {
+        states[j as usize] = k;
+    }
+    search.fill(states);
+    search.insert();
+    partition.trace.clear();
+    let trace = &mut partition.trace;
+    let converged = search.settle(params.max_iterations, params.tolerance, trace);
+    let restart = &mut partition.restarts[partition.best];
+    let evaluations = restart.evaluations;
+    *restart = record(
+        &search,
+        params,
+        restart.seed,
+        &mut partition.trace,
+        converged,
+    );
+    restart.evaluations += evaluations;
+    partition.affiliation = search.states;
+    partition
+}
 
-    let mut ended: Vec<Ended> = ended.into_iter().flatten().collect();
-    ended.sort_by_key(|e| e.index);
+/// Restarts on all sources, side by side.
+fn searched(
+    columns: &Columns,
+    params: &Params,
+    start: Option<&[u32]>,
+    patience: usize,
+    seed: u64,
+) -> Partition {
+    let n = columns.shards.n_sources;
+    let members: Vec<u32> = (0..n as u32).collect();
+    let run = |index: usize| {
+        let seed = super::restart_seed(seed, index);
+        let mut rng = Pcg64::seed_from_u64(seed);
+        let mut search = empty_search(columns, &members, params.rank);
+        match (params.init, start) {
+            (_, Some(start)) => search.fill(start.to_vec()),
+            (Init::Kl, None) => search.grow_apart(&mut rng),
+            _ => search.fill(seeding::random(n, params.rank, &mut rng)),
+        }
+        let mut trace = Vec::new();
+        let mut converged = search.settle(params.max_iterations, params.tolerance, &mut trace);
+        if converged {
+            converged = regroup::regroup(&mut search, params, patience, &mut rng, &mut trace);
+        }
+        let restart = record(&search, params, seed, &mut trace, converged);
+        (restart, search.states, trace)
+    };
+    let mut ended: Vec<_> = (0..params.restarts).into_par_iter().map(run).collect();
     let mut best = 0;
-    for (t, e) in ended.iter().enumerate() {
-        if e.restart.log_likelihood > ended[best].restart.log_likelihood {
+    for (t, (restart, ..)) in ended.iter().enumerate() {
+        if restart.log_likelihood > ended[best].0.log_likelihood {
             best = t;
         }
     }
+    let (_, states, trace) = &mut ended[best];
     Partition {
-        affiliation: std::mem::take(&mut ended[best].affiliation),
-        trace: std::mem::take(&mut ended[best].trace),
-        restarts: ended.into_iter().map(|e| e.restart).collect(),
+        affiliation: std::mem::take(states),
+        trace: std::mem::take(trace),
+        restarts: ended.into_iter().map(|(restart, ..)| restart).collect(),
         best,
     }
 }
 
-/// What all restarts of a fit share.
-struct Problem<'a, R> {
-    runner: &'a R,
-    shards: &'a Shards,
-    params: &'a Params,
+fn record(
+    search: &Search,
+    params: &Params,
     seed: u64,
-    log: Logarithm,
-    nnz: usize,
-    /// The restart to begin next.
-    next: AtomicUsize,
-}
-
-/// A bound that no count is below.
-fn smallest(shards: &Shards) -> f64 {
-    let of_shard = |csr: &Csr| match &csr.values {
-        Values::Real(values) => values.iter().fold(f64::INFINITY, |a, &b| a.min(b)),
-        _ => 1.0,
-    };
-    let all = shards.by_source.iter().map(of_shard);
-    all.fold(f64::INFINITY, f64::min)
-}
-
-/// A restart under way. Its memory serves the restarts after it.
-struct Slot {
-    affiliation: Vec<u32>,
-    columns: Vec<Column>,
-    /// What the reserves of the columns of each state have lost per count since all columns were looked at, r values.
-    drift: Vec<f64>,
-    /// The sources that moved in the last sweep and whence they came.
-    moved: Vec<(u32, u32)>,
-    lambda: Lambda,
-    log_likelihood: f64,
-    trace: Vec<f64>,
-}
-
-/// A restart that ended. Only one that may be the best of all keeps its affiliation and trace.
-struct Ended {
-    index: usize,
-    restart: Restart,
-    affiliation: Vec<u32>,
-    trace: Vec<f64>,
-}
-
-impl Slot {
-    /// Makes the next sweep look at all columns.
-    fn look_at_all(&mut self) {
-        for column in &mut self.columns {
-            column.reserve = f64::NEG_INFINITY;
-        }
-        self.drift.fill(0.0);
+    trace: &mut [f64],
+    converged: bool,
+) -> Restart {
+    let log_likelihood = search.log_likelihood();
+    if let Some(last) = trace.last_mut() {
+        *last = log_likelihood;
     }
-}
-
-impl<R: Runner> Problem<'_, R> {
-    /// Runs one restart after another until none is left.
-    fn run(&self) -> Vec<Ended> {
-        let n = self.shards.n_sources;
-        let unknown = Column {
-            state: 0,
-            reserve: f64::NEG_INFINITY,
-        };
-        let mut slot = Slot {
-            affiliation: vec![0; n],
-            columns: vec![unknown; n],
-            drift: vec![0.0; self.params.rank],
-            moved: Vec::new(),
-            lambda: Lambda::new(self.shards.n_targets, self.params.rank),
-            log_likelihood: 0.0,
-            trace: Vec::new(),
-        };
-        let mut ended = Vec::new();
-        loop {
-            let index = self.next.fetch_add(1, Ordering::Relaxed);
-            if index >= self.params.restarts {
-                return ended;
-            }
-            self.begin(&mut slot, index);
-            let mut converged = false;
-            while !converged && slot.trace.len() < self.params.max_iterations {
-                converged = self.iterate(&mut slot);
-            }
-            self.end(&slot, index, converged, &mut ended);
-        }
-    }
-
-    /// Draws the first affiliation and makes its λ.
-    fn begin(&self, slot: &mut Slot, index: usize) {
-        let mut rng = Pcg64::seed_from_u64(super::restart_seed(self.seed, index));
-        for (k, column) in slot.affiliation.iter_mut().zip(&mut slot.columns) {
-            *k = rng.random_range(0..self.params.rank as u32);
-            column.state = *k;
-        }
-        slot.trace.clear();
-        self.gather(slot);
-        (slot.log_likelihood, _) = slot.lambda.refresh(&self.log);
-        slot.look_at_all();
-    }
-
-    /// One update of γ (16) and of λ (15). Returns whether the restart has converged.
-    fn iterate(&self, slot: &mut Slot) -> bool {
-        let (lambda, drift) = (&slot.lambda, &slot.drift);
-        self.runner.rows(
-            &self.shards.by_source,
-            1,
-            &mut slot.columns,
-            |csr, columns| kl::assign(csr, &self.shards.source_total, lambda, drift, columns),
-        );
-        slot.moved.clear();
-        for (j, (k, column)) in slot.affiliation.iter_mut().zip(&slot.columns).enumerate() {
-            if *k != column.state {
-                slot.moved.push((j as u32, *k));
-                *k = column.state;
-            }
-        }
-
-        // A move touches two sums a non-zero, at random: beyond a share of the columns, adding up anew is quicker.
-        if self.shards.is_integral() && slot.moved.len() < self.shards.n_sources / 8 {
-            self.shift(slot);
-        } else {
-            self.gather(slot);
-        }
-        let before = slot.log_likelihood;
-        let drift;
-        (slot.log_likelihood, drift) = slot.lambda.refresh(&self.log);
-        slot.trace.push(slot.log_likelihood);
-        // Without a gain λ is the same, as (15) is the only maximiser, and so is every γ to come; what still moves is rounding.
-        if slot.moved.is_empty()
-            || slot.log_likelihood - before <= self.params.tolerance * before.abs()
-        {
-            return true;
-        }
-
-        let by_target = &self.shards.by_target;
-        let reach = by_target.iter().map(|csr| kl::reach(csr, &slot.lambda));
-        if self.shards.is_integral() && FEW * reach.sum::<usize>() < self.nnz {
-            for csr in by_target {
-                kl::spread(csr, &slot.lambda, &mut slot.columns);
-            }
-            for (all, drift) in slot.drift.iter_mut().zip(&drift) {
-                *all += drift;
-            }
-        } else {
-            slot.look_at_all();
-        }
-        false
-    }
-
-    /// Takes the moved columns (ascending) from one sum to the other.
-    fn shift(&self, slot: &mut Slot) {
-        let mut moved = slot.moved.iter().peekable();
-        for csr in &self.shards.by_source {
-            while let Some((j, from)) = moved.next_if(|(j, _)| (*j as usize) < csr.rows().end) {
-                let to = slot.affiliation[*j as usize];
-                let l = *j as usize - csr.first_row;
-                slot.lambda.shift(csr, l, *from, to);
-            }
-        }
-    }
-
-    /// Adds up all of C anew, in ascending order of the sources.
-    fn gather(&self, slot: &mut Slot) {
-        let (affiliation, rank) = (&slot.affiliation, self.params.rank);
-        self.runner.rows(
-            &self.shards.by_target,
-            rank,
-            slot.lambda.renew(),
-            |csr, sums| kl::gather(csr, affiliation, rank, sums),
-        );
-        slot.lambda
-            .renew_totals(affiliation, &self.shards.source_total);
-    }
-
-    /// Records a restart that stopped. Of those recorded, the best alone keeps its affiliation.
-    fn end(&self, slot: &Slot, index: usize, converged: bool, ended: &mut Vec<Ended>) {
-        let totals = slot.lambda.totals();
-        let mut new = Ended {
-            index,
-            restart: Restart {
-                seed: super::restart_seed(self.seed, index),
-                iterations: slot.trace.len(),
-                log_likelihood: slot.log_likelihood,
-                empty_states: totals.iter().filter(|&&c| c == 0.0).count(),
-                converged,
-            },
-            affiliation: Vec::new(),
-            trace: Vec::new(),
-        };
-        let best = ended.iter_mut().find(|e| !e.affiliation.is_empty());
-        let is_better = best.as_ref().is_none_or(|best| {
-            let (a, b) = (slot.log_likelihood, best.restart.log_likelihood);
-            a > b || a == b && index < best.index
-        });
-        if is_better {
-            (new.affiliation, new.trace) = match best {
-                Some(old) => (
-                    std::mem::take(&mut old.affiliation),
-                    std::mem::take(&mut old.trace),
-                ),
-                None => Default::default(),
-            };
-            new.affiliation.clone_from(&slot.affiliation);
-            new.trace.clone_from(&slot.trace);
-        }
-        ended.push(new);
+    Restart {
+        seed,
+        init: params.init,
+        sources: search.members.len(),
+        iterations: trace.len(),
+        evaluations: search.scores.div_ceil(params.rank as u64),
+        log_likelihood,
+        empty_states: search.clusters.empty(),
+        converged,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::math::csr::Values;
     use crate::runner::Local;
     use proptest::prelude::*;
+    use rand::RngExt;
 
     fn params(rank: usize, restarts: usize) -> Params {
         Params {
-            rank,
             restarts,
-            max_iterations: 300,
-            tolerance: 0.0,
+            ..Params::plain(rank)
         }
     }
 
@@ -515,6 +490,73 @@ mod tests {
                 one.restarts[one.best].seed,
             );
             assert_eq!(alone.affiliation, one.affiliation);
+        }
+    }
+
+    #[test]
+    fn threads_and_shards_change_no_bit_of_a_polished_fit() {
+        // 90 sources are searched as they are, 700 through a sample.
+        for (n, real, init) in [
+            (90, false, Init::Kl),
+            (90, true, Init::Random),
+            (90, false, Init::Svd),
+            (700, false, Init::Kl),
+            (700, true, Init::Kl),
+        ] {
+            let columns = scaled(&grouped(n, 60, 20), if real { 0.3 } else { 1.0 });
+            let params = Params {
+                init,
+                restarts: 6,
+                ..Params::new(4)
+            };
+            let run = |threads, shard_nnz| {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
+                let s = shards(&columns, real, shard_nnz);
+                let pool = pool.build().unwrap();
+                pool.install(|| fit(&Local, &s, &params, 5))
+            };
+            let one = run(1, 1 << 20);
+            assert_eq!(one, run(5, 100));
+            let best = &one.restarts[one.best];
+            assert_eq!((best.sources, best.init), (n, init));
+            assert_eq!(one.trace.last(), Some(&best.log_likelihood));
+            assert_eq!(one.restarts[(one.best + 1) % 6].sources < n, n == 700);
+            let alone = Params {
+                restarts: 1,
+                ..params.clone()
+            };
+            let s = shards(&columns, real, 100);
+            if init != Init::Svd {
+                let alone = fit(&Local, &s, &alone, best.seed);
+                assert_eq!(alone.affiliation, one.affiliation);
+            }
+            // No restart of the plain algorithm is better, and what it would do next is nothing.
+            let plain = fit(&Local, &s, &self::params(4, 10), 5);
+            assert!(best.log_likelihood >= plain.restarts[plain.best].log_likelihood - 1e-6);
+            let after = Params {
+                init: Init::Svd,
+                max_iterations: 1,
+                ..self::params(4, 1)
+            };
+            let after = fit_from(&Local, &s, &after, Some(&one.affiliation), 0);
+            if n == 90 {
+                assert_eq!(after.affiliation, one.affiliation);
+            }
+            assert!((after.restarts[0].log_likelihood - best.log_likelihood) < 1e-3 * s.total);
+        }
+    }
+
+    #[test]
+    fn the_plain_algorithm_begins_where_it_is_told() {
+        let s = shards(&grouped(60, 60, 20), false, 50);
+        for init in [Init::Kl, Init::Svd] {
+            let params = Params {
+                init,
+                ..params(4, 3)
+            };
+            let f = fit(&Local, &s, &params, 5);
+            assert!(f.restarts.iter().all(|r| r.init == init && r.converged));
+            assert!(f.restarts.iter().all(|r| r.evaluations >= 60));
         }
     }
 

@@ -1,7 +1,8 @@
 //! Evidence + a method with its parameters + a seed → a fit that remembers how it was made.
 //!
 //! One file a method, one file an idea they share:
-//! - `dbmr`: direct Bayesian model reduction, a partition of the sources by likelihood;
+//! - `dbmr`: direct Bayesian model reduction, a partition of the sources by likelihood; `alternate` is the algorithm of the paper,
+//!   `seeding`, `polish` and `regroup` the one that goes further;
 //! - `svd`: coherent pairs by truncated singular value decomposition, with `kmeans`;
 //! - `model`: any partition of the sources → the low-rank model Λ = λΓ;
 //! - `coherence`: counts and a model → metrics and bounds.
@@ -9,10 +10,14 @@
 //! Everything here is pure: no I/O, no clock, no environment. A fit depends on the evidence, the parameters and the seed alone,
 //! not on threads or shards. Not converging is data, not an error.
 
+pub mod alternate;
 pub mod coherence;
 pub mod dbmr;
 pub mod kmeans;
 pub mod model;
+pub mod polish;
+pub mod regroup;
+pub mod seeding;
 pub mod svd;
 
 use crate::error::{Error, Result};
@@ -100,7 +105,13 @@ pub struct Singular {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Restart {
     pub seed: u64,
+    /// How it began; none for k-means, which always begins with k-means++.
+    pub init: Option<dbmr::Init>,
+    /// Sources that it went over: all, or the sample that many sources are first searched on.
+    pub sources: usize,
     pub iterations: usize,
+    /// DBMR: columns for which the scores of all r states were added up.
+    pub evaluations: Option<u64>,
     /// DBMR: ℓ̂, the more the better. k-means: inertia, the less the better.
     pub objective: f64,
     pub empty_states: usize,
@@ -116,7 +127,7 @@ pub fn fit<R: Runner>(runner: &R, method: &Method, evidence: Evidence, seed: u64
     match method {
         Method::Dbmr(params) => {
             check_rank(params.rank, shards)?;
-            runner.step("alternate");
+            runner.step("partition");
             let partition = dbmr::fit(runner, shards, params, seed);
             let affiliation = canonical(&partition.affiliation, params.rank, shards);
             let best = &partition.restarts[partition.best];
@@ -202,7 +213,9 @@ fn pairs<R: Runner>(runner: &R, shards: &Shards, params: &svd::Params, seed: u64
             .all(|side| side.restarts[side.best].converged);
     fit.best_restart = pairs.sources.best;
     let restarts = pairs.sources.restarts.into_iter();
-    fit.restarts = restarts.map(Restart::from).collect();
+    fit.restarts = restarts
+        .map(|r| Restart::of_kmeans(r, shards.n_sources))
+        .collect();
     fit
 }
 
@@ -288,7 +301,10 @@ impl From<dbmr::Restart> for Restart {
     fn from(restart: dbmr::Restart) -> Self {
         Restart {
             seed: restart.seed,
+            init: Some(restart.init),
+            sources: restart.sources,
             iterations: restart.iterations,
+            evaluations: Some(restart.evaluations),
             objective: restart.log_likelihood,
             empty_states: restart.empty_states,
             converged: restart.converged,
@@ -296,10 +312,13 @@ impl From<dbmr::Restart> for Restart {
     }
 }
 
-impl From<kmeans::Restart> for Restart {
-    fn from(restart: kmeans::Restart) -> Self {
+impl Restart {
+    fn of_kmeans(restart: kmeans::Restart, sources: usize) -> Self {
         Restart {
             seed: restart.seed,
+            init: None,
+            sources,
+            evaluations: None,
             iterations: restart.iterations,
             objective: restart.inertia,
             empty_states: restart.empty,
@@ -335,12 +354,7 @@ mod tests {
 
     fn methods(n: usize) -> [Method; 3] {
         [
-            Method::Dbmr(dbmr::Params {
-                rank: 4,
-                restarts: 5,
-                max_iterations: 100,
-                tolerance: 0.0,
-            }),
+            Method::Dbmr(dbmr::Params::new(4)),
             Method::Svd(svd::Params::new(4)),
             Method::Given {
                 affiliation: (0..n as u32).map(|j| j % 4).collect(),

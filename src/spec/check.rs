@@ -330,7 +330,7 @@ fn fits(fits: &[Fit], document: &Document<'_>) -> Result<()> {
 /// The first parameter that is out of range, and what it must be.
 fn parameters(method: &Method) -> Option<(&'static str, String)> {
     let (rank, restarts, max_iterations, tolerance) = match method {
-        Method::Dbmr(p) => (&p.rank, p.restarts, p.max_iterations, p.tolerance),
+        Method::Dbmr(p) => (&p.rank, p.restarts, p.max_iterations, p.tolerance()),
         Method::Svd(p) => (&p.rank, p.restarts, p.max_iterations, p.tolerance),
         Method::Given(given) => {
             let blank = given.affiliation.trim().is_empty();

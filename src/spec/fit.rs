@@ -48,7 +48,7 @@ pub enum Method {
     Given(Given),
 }
 
-/// Direct Bayesian model reduction: the low-rank chain of largest relaxed likelihood, from many random starts.
+/// Direct Bayesian model reduction: the low-rank chain of largest relaxed likelihood, the best of several starts.
 #[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Dbmr {
@@ -56,27 +56,57 @@ pub struct Dbmr {
     #[serde(deserialize_with = "one_or_many")]
     #[schemars(with = "OneOrMany<Rank>")]
     pub rank: Vec<usize>,
-    /// Independent random starts, of which the best is kept.
+    /// Independent starts, of which the best is kept.
     #[serde(default = "Dbmr::restarts")]
     #[schemars(range(min = 1))]
     pub restarts: usize,
+    /// How a start begins.
+    #[serde(default)]
+    pub init: Init,
+    /// Move single states while that gains, and split and merge sets anew. With `init = "random"` and `polish = false` this is the algorithm of the paper.
+    #[serde(default = "Dbmr::polish")]
+    pub polish: bool,
     /// Sweeps after which a start is given up as not converged.
     #[serde(default = "Dbmr::max_iterations")]
     #[schemars(range(min = 1))]
     pub max_iterations: usize,
-    /// A start has converged when the likelihood gains no more than this, relative to its size. 0: no affiliation changes.
-    #[serde(default)]
+    /// A start has converged when a sweep gains no more likelihood than this, relative to its size. 0: until no affiliation changes, which is the
+    /// default without `polish`. With it the default is 0.001, and it matters only where starts are made on a sample of many states.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
-    pub tolerance: f64,
+    pub tolerance: Option<f64>,
+}
+
+/// The beginning of a start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, serde::Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Init {
+    /// Independent uniform affiliations.
+    Random,
+    /// Sets grown around states that are far apart in Kullback-Leibler divergence.
+    #[default]
+    Kl,
+    /// The sets of the truncated singular value decomposition.
+    Svd,
 }
 
 impl Dbmr {
     fn restarts() -> usize {
-        100
+        10
+    }
+
+    fn polish() -> bool {
+        true
     }
 
     fn max_iterations() -> usize {
         1000
+    }
+
+    /// What `tolerance` is or stands for.
+    pub fn tolerance(&self) -> f64 {
+        let default = if self.polish { 1e-3 } else { 0.0 };
+        self.tolerance.unwrap_or(default)
     }
 }
 
@@ -261,7 +291,7 @@ impl JsonSchema for Fit {
         json_schema!({
             "description": "One model to fit.",
             "oneOf": alternatives,
-            "examples": [{ "name": "dbmr", "method": "dbmr", "rank": [3, 5], "restarts": 100 }]
+            "examples": [{ "name": "dbmr", "method": "dbmr", "rank": [3, 5] }]
         })
     }
 }

@@ -133,8 +133,8 @@ fn a_whole_file_is_read() {
         panic!("dbmr");
     };
     assert_eq!(
-        (dbmr.restarts, dbmr.max_iterations, dbmr.tolerance),
-        (100, 1000, 0.0)
+        (dbmr.restarts, dbmr.init, dbmr.polish),
+        (10, Init::Kl, true)
     );
 }
 

@@ -233,7 +233,10 @@ pub fn schema(table: Table, names: &Names) -> (SchemaRef, Vec<String>) {
             );
             fields.extend([
                 value("seed", UInt64),
+                Field::new("init", Utf8, true),
+                value("sources", UInt64),
                 value("iterations", UInt64),
+                Field::new("evaluations", UInt64, true),
                 value("objective", Float64),
                 value("empty_states", UInt32),
                 value("converged", Boolean),
@@ -557,9 +560,18 @@ fn restarts(names: &Names, model: &Model) -> Vec<ArrayRef> {
             rows().map(|(_, _, at, _)| at as u32),
         )),
         Arc::new(UInt64Array::from_iter_values(rows().map(|(.., r)| r.seed))),
+        Arc::new(
+            rows()
+                .map(|(.., r)| r.init.map(|init| init.name()))
+                .collect::<StringArray>(),
+        ),
+        Arc::new(UInt64Array::from_iter_values(
+            rows().map(|(.., r)| r.sources as u64),
+        )),
         Arc::new(UInt64Array::from_iter_values(
             rows().map(|(.., r)| r.iterations as u64),
         )),
+        Arc::new(rows().map(|(.., r)| r.evaluations).collect::<UInt64Array>()),
         Arc::new(Float64Array::from_iter_values(
             rows().map(|(.., r)| r.objective),
         )),
