@@ -21,6 +21,11 @@ use rayon::prelude::*;
 const PATIENCE: usize = 3;
 const SAMPLE_PATIENCE: usize = 1;
 
+/// Restarts between two looks at what they found, whatever the number of threads, and how many of all must have found the best for the others
+/// to be left out.
+const SIDE_BY_SIDE: usize = 4;
+const AGREE: usize = 4;
+
 /// The tolerance on a sample.
 const SAMPLE_TOLERANCE: f64 = 1e-3;
 
@@ -53,7 +58,7 @@ pub struct Params {
     pub init: Init,
     /// Exact single moves (`polish`) in place of the alternating algorithm, and `regroup`. A partition they leave is a fixed point of it.
     pub polish: bool,
-    /// Independent beginnings; the best is kept.
+    /// Independent beginnings; the best is kept. With `polish` no more are made once four have found it.
     pub restarts: usize,
     pub max_iterations: usize,
     /// A restart stops when ℓ̂ grows by no more than this fraction of |ℓ̂|; 0: when it stops growing. With `polish` that goes for sources so many that a
@@ -242,11 +247,21 @@ fn searched(
         let restart = record(&search, params, seed, &mut trace, converged);
         (restart, search.states, trace)
     };
-    let mut ended: Vec<_> = (0..params.restarts).into_par_iter().map(run).collect();
-    let mut best = 0;
-    for (t, (restart, ..)) in ended.iter().enumerate() {
-        if restart.log_likelihood > ended[best].0.log_likelihood {
-            best = t;
+    let (mut ended, mut best) = (Vec::with_capacity(params.restarts), 0);
+    for first in (0..params.restarts).step_by(SIDE_BY_SIDE) {
+        let side_by_side = first..params.restarts.min(first + SIDE_BY_SIDE);
+        let more: Vec<_> = side_by_side.into_par_iter().map(run).collect();
+        ended.extend(more);
+        let log_likelihood = |(restart, ..): &(Restart, _, _)| restart.log_likelihood;
+        for t in first..ended.len() {
+            if log_likelihood(&ended[t]) > log_likelihood(&ended[best]) {
+                best = t;
+            }
+        }
+        let largest = log_likelihood(&ended[best]);
+        let is_best = |end: &&_| largest - log_likelihood(end) <= 1e-9 * largest.abs();
+        if ended.iter().filter(is_best).count() >= AGREE {
+            break;
         }
     }
     let (_, states, trace) = &mut ended[best];
@@ -520,7 +535,10 @@ mod tests {
             let best = &one.restarts[one.best];
             assert_eq!((best.sources, best.init), (n, init));
             assert_eq!(one.trace.last(), Some(&best.log_likelihood));
-            assert_eq!(one.restarts[(one.best + 1) % 6].sources < n, n == 700);
+            assert_eq!(
+                one.restarts[(one.best + 1) % one.restarts.len()].sources < n,
+                n == 700
+            );
             let alone = Params {
                 restarts: 1,
                 ..params.clone()

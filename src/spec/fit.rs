@@ -56,7 +56,7 @@ pub struct Dbmr {
     #[serde(deserialize_with = "one_or_many")]
     #[schemars(with = "OneOrMany<Rank>")]
     pub rank: Vec<usize>,
-    /// Independent starts, of which the best is kept.
+    /// Independent starts, of which the best is kept. With `polish` no more are made once four have found it.
     #[serde(default = "Dbmr::restarts")]
     #[schemars(range(min = 1))]
     pub restarts: usize,
