@@ -70,8 +70,7 @@ pub struct Dbmr {
     #[serde(default = "Dbmr::max_iterations")]
     #[schemars(range(min = 1))]
     pub max_iterations: usize,
-    /// A start has converged when a sweep gains no more likelihood than this, relative to its size. 0: until no affiliation changes, which is the
-    /// default without `polish`. With it the default is 0.001, and it matters only where starts are made on a sample of many states.
+    /// A start has converged when a sweep gains no more likelihood than this, relative to its size. 0: until no affiliation changes, which is the default without `polish`. With it the default is 0.001, and it matters only where starts are made on a sample of many states.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub tolerance: Option<f64>,
