@@ -15,10 +15,10 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 CHANCE = 0.02  # by which the log-likelihoods of two sets of ten restarts may differ, relative to their size
-COUNT = {"clock": "count", "fits": {"one": ("dbmr", 1, 1)}, "tools": ["DuckDB window", "Polars", "NumPy"]}
+PAPER = {"options": 'init = "random"\npolish = false\n'}  # the algorithm that the peers run
+COUNT = PAPER | {"clock": "count", "fits": {"one": ("dbmr", 1, 1)}, "tools": ["DuckDB window", "Polars", "NumPy"]}
 SVD = {"clock": "decompose", "fits": {"svd": ("svd", 10, 1)}, "rank": 10, "tol": 0, "tools": ["PROPACK", "ARPACK"]}
 DBMR = {"clock": "partition", "tools": ["NumPy, 2 processes"]}
-PAPER = {"options": 'init = "random"\npolish = false\n'}  # the algorithm that the peers run
 TASKS = {
     "count-lag1": COUNT | {"file": "chain50m.parquet", "lag": 1},
     "count-lag10": COUNT | {"file": "chain50m.parquet", "lag": 10},
