@@ -49,7 +49,7 @@ impl Rows {
         }
     }
 
-    pub fn with_counts(mut self, counts: Vec<u64>) -> Rows {
+    pub fn with_counts(mut self, counts: &[u64]) -> Rows {
         self.values = match counts.iter().max() {
             Some(0..=0xff) | None => Values::Small(counts.iter().map(|&n| n as u8).collect()),
             Some(0..=0xffff_ffff) => Values::Count(counts.iter().map(|&n| n as u32).collect()),
@@ -104,9 +104,11 @@ impl Counts {
             });
             source_states.extend_from_slice(&rows.sources);
         }
-        by_source
-            .par_iter_mut()
-            .for_each(|shard| shard.columns.iter_mut().for_each(|id| *id = places.of(*id)));
+        if !matches!(places, Places::Same) {
+            by_source
+                .par_iter_mut()
+                .for_each(|shard| shard.columns.iter_mut().for_each(|id| *id = places.of(*id)));
+        }
         Counts {
             partition,
             lag,
@@ -125,6 +127,8 @@ impl Counts {
 
 /// State id → its place among the ids that occur.
 enum Places {
+    /// All up to the largest one occur.
+    Same,
     Table(Vec<u32>),
     Map(HashMap<u32, u32>),
 }
@@ -132,6 +136,7 @@ enum Places {
 impl Places {
     fn of(&self, id: u32) -> u32 {
         match self {
+            Places::Same => id,
             Places::Table(table) => table[id as usize],
             Places::Map(map) => map[&id],
         }
@@ -162,7 +167,12 @@ fn dense(ids: &[&[u32]]) -> (Vec<u32>, Places) {
                 distinct.push(id as u32);
             }
         }
-        return (distinct, Places::Table(table));
+        let places = if distinct.len() == table.len() {
+            Places::Same
+        } else {
+            Places::Table(table)
+        };
+        return (distinct, places);
     }
     let mut distinct: Vec<u32> = ids.concat();
     distinct.par_sort_unstable();
@@ -210,7 +220,7 @@ mod tests {
 
     #[test]
     fn large_counts_take_more_room() {
-        let count = |n: u64| Rows::default().with_counts(vec![n]).values;
+        let count = |n: u64| Rows::default().with_counts(&[n]).values;
         assert_eq!(count(255), Values::Small(vec![255]));
         assert_eq!(count(256), Values::Count(vec![256]));
         assert_eq!(count(1 << 32), Values::Real(vec![4294967296.0]));

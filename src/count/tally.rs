@@ -382,24 +382,28 @@ fn pieces<E: Entry>(shape: Shape, tallies: Vec<Parts<E>>) -> Vec<Rows> {
     }
     pieces
         .into_par_iter()
-        .map(|(first, piece)| {
-            let mut rows = Rows::default();
-            let mut spare = Vec::new();
-            let mut counts = Vec::new();
-            for (part, entries) in piece.into_iter().enumerate() {
-                let mut entries = entries.into_iter();
-                let mut all = entries.next().unwrap_or_default();
-                entries.for_each(|more| all.extend_from_slice(&more));
-                settle(&mut all, &mut spare);
-                let base = ((first + part) as u64) << shape.source_bits;
-                for entry in &all {
-                    let (source, target) = E::states(entry.key(), shape.target_bits);
-                    let (source, target) = ((base + source) as u32, target as u32);
-                    rows.add(source, target, u64::from(entry.count()), &mut counts);
+        .map_init(
+            <(Vec<E>, Vec<u64>)>::default,
+            |(spare, counts), (first, piece)| {
+                let mut rows = Rows::default();
+                counts.clear();
+                rows.columns
+                    .reserve_exact(piece.iter().map(|part| entries(part)).sum());
+                for (part, entries) in piece.into_iter().enumerate() {
+                    let mut entries = entries.into_iter();
+                    let mut all = entries.next().unwrap_or_default();
+                    entries.for_each(|more| all.extend_from_slice(&more));
+                    settle(&mut all, spare);
+                    let base = ((first + part) as u64) << shape.source_bits;
+                    for entry in &all {
+                        let (source, target) = E::states(entry.key(), shape.target_bits);
+                        let (source, target) = ((base + source) as u32, target as u32);
+                        rows.add(source, target, u64::from(entry.count()), counts);
+                    }
                 }
-            }
-            rows.with_counts(counts)
-        })
+                rows.with_counts(counts)
+            },
+        )
         .collect()
 }
 
