@@ -1,8 +1,7 @@
 //! Local files, read into memory that goes round.
 //!
 //! Parquet is decoded column chunk by column chunk, each a fresh buffer of megabytes that lives for a moment. The system hands out
-//! such memory page by page and takes it back: counting 26 million rows of coordinates took a quarter longer so. Here a buffer that
-//! has been decoded serves the next read.
+//! such memory page by page and takes it back, again and again. Here a buffer that has been decoded serves the next read.
 
 use async_trait::async_trait;
 use bytes::Bytes;

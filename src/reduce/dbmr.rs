@@ -297,7 +297,7 @@ fn record(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::math::csr::Values;
     use crate::runner::Local;
@@ -312,7 +312,7 @@ mod tests {
     }
 
     /// Shards of a dense matrix given by columns, `columns[j][i]` = N_ij.
-    fn shards(columns: &[Vec<f64>], real: bool, shard_nnz: usize) -> Shards {
+    pub fn shards(columns: &[Vec<f64>], real: bool, shard_nnz: usize) -> Shards {
         let (mut sources, mut targets, mut values) = (Vec::new(), Vec::new(), Vec::new());
         for (j, column) in columns.iter().enumerate() {
             for (i, &v) in column.iter().enumerate().filter(|(_, v)| **v > 0.0) {

@@ -224,8 +224,7 @@ impl<'a> Search<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::math::csr::Values;
-    use crate::shard::Shards;
+    use crate::reduce::dbmr::tests::shards;
     use proptest::prelude::*;
 
     /// ℓ̂ of dense columns from its definition.
@@ -260,24 +259,6 @@ mod tests {
         })
     }
 
-    fn shards(columns: &[Vec<f64>], scale: f64) -> Shards {
-        let (mut sources, mut targets, mut values) = (Vec::new(), Vec::new(), Vec::new());
-        for (j, column) in columns.iter().enumerate() {
-            for (i, &v) in column.iter().enumerate().filter(|(_, v)| **v > 0.0) {
-                sources.push(j as u32);
-                targets.push(i as u32);
-                values.push(v);
-            }
-        }
-        let values = if scale == 1.0 {
-            Values::Count(values.iter().map(|&v| v as u32).collect())
-        } else {
-            Values::Real(values)
-        };
-        let (n, m) = (columns.len(), columns[0].len());
-        Shards::new(n, m, &sources, &targets, values, 20)
-    }
-
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -288,7 +269,7 @@ mod tests {
             draws: [u32; 12],
             block in 1..5usize,
         ) {
-            let s = shards(&c, scale);
+            let s = shards(&c, scale != 1.0, 20);
             let all = Columns::new(&s);
             let members: Vec<u32> = (0..c.len() as u32).collect();
             let mut search = Search::new(&all, &members, Clusters::new(s.n_targets, rank, &all.entropy));
