@@ -13,6 +13,7 @@ use super::csr::{Csr, Value};
 use super::sum;
 use crate::shard::Shards;
 use multiversion::multiversion;
+use rayon::prelude::*;
 
 /// Scores added up side by side; rows are padded to a multiple of it.
 const LANES: usize = 4;
@@ -260,6 +261,31 @@ impl Clusters {
         self.log_totals = self.totals.iter().map(|t| t.max(1e-300).ln()).collect();
     }
 
+    /// The columns of all sources of `shards`, each with its state, in place of those that were in.
+    pub fn fill_all(&mut self, entropy: &Entropy, shards: &Shards, states: &[u32]) {
+        let stride = self.stride;
+        if self.near.is_empty() {
+            let write = |sums: &[f64], row: &mut [f64]| row.copy_from_slice(sums);
+            add_rows(&mut self.wide, stride, stride, shards, states, write);
+        } else {
+            let write = |sums: &[f64], row: &mut [f32]| {
+                for (k, &sum) in sums.iter().enumerate() {
+                    row[k] = entropy.step(sum) as f32;
+                    row[stride + k] = sum as f32;
+                }
+            };
+            add_rows(&mut self.near, 2 * stride, stride, shards, states, write);
+        }
+        self.totals.fill(0.0);
+        self.sizes.fill(0);
+        for (&k, total) in states.iter().zip(&shards.source_total) {
+            self.totals[k as usize] += total;
+            self.sizes[k as usize] += 1;
+        }
+        self.log_totals = self.totals.iter().map(|t| t.max(1e-300).ln()).collect();
+        self.value = self.entropies(entropy);
+    }
+
     /// Puts in one column.
     pub fn add(&mut self, entropy: &Entropy, column: Column, k: u32) {
         self.alter(entropy, column, k as usize, 1.0);
@@ -301,11 +327,15 @@ impl Clusters {
 
     /// Σ_ik f(C_ik) − Σ_k f(C_·k).
     pub fn log_likelihood(&self, entropy: &Entropy) -> f64 {
+        self.entropies(entropy) - self.totals.iter().map(|&c| entropy.of(c)).sum::<f64>()
+    }
+
+    /// Σ_ik f(C_ik).
+    fn entropies(&self, entropy: &Entropy) -> f64 {
         let n_targets = (self.near.len() / 2 + self.wide.len()) / self.stride;
-        let terms = sum::terms(n_targets, |i| {
+        sum::terms(n_targets, |i| {
             (0..self.rank).map(|k| entropy.of(self.sum(i, k))).sum()
-        });
-        terms - self.totals.iter().map(|&c| entropy.of(c)).sum::<f64>()
+        })
     }
 
     /// What ℓ̂ gains if a column goes from one state to another.
@@ -408,6 +438,35 @@ impl Clusters {
             v * v.ln()
         }
     }
+}
+
+/// Adds up C_i· for every target, `stride` sums, and has them written to its row of `width` numbers. Each row belongs to one shard, which adds its
+/// counts in the order of the sources.
+fn add_rows<T: Send>(
+    rows: &mut [T],
+    width: usize,
+    stride: usize,
+    shards: &Shards,
+    states: &[u32],
+    write: impl Fn(&[f64], &mut [T]) + Sync,
+) {
+    let mut rest = rows;
+    let mut parts = Vec::with_capacity(shards.by_target.len());
+    for csr in &shards.by_target {
+        let (own, more) = rest.split_at_mut(csr.n_rows() * width);
+        parts.push((csr, own));
+        rest = more;
+    }
+    parts.into_par_iter().for_each(|(csr, rows)| {
+        let mut sums = vec![0.0; stride];
+        for (l, row) in rows.chunks_exact_mut(width).enumerate() {
+            sums.fill(0.0);
+            crate::with_values!(csr, values => for e in csr.span(l) {
+                sums[states[csr.columns[e] as usize] as usize] += values[e].f64();
+            });
+            write(&sums, row);
+        }
+    });
 }
 
 /// A count whose rise may be among those kept.
@@ -576,6 +635,10 @@ mod tests {
                 let mut clusters = Clusters::new(6, rank, entropy);
                 let filled = states.iter().enumerate();
                 clusters.fill(entropy, filled.map(|(j, &k)| (columns.get(j), k)));
+                let one_by_one = clusters.running_log_likelihood(entropy);
+                clusters.fill_all(entropy, &shards, &states);
+                let at_once = clusters.running_log_likelihood(entropy);
+                assert!((at_once - one_by_one).abs() < 1e-12 * shards.total * 20.0);
                 for step in 0..20u32 {
                     let now = plain(&shards, &states, rank);
                     let unit = 1e-12 * shards.total * 20.0;

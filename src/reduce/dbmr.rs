@@ -26,6 +26,9 @@ const SAMPLE_PATIENCE: usize = 1;
 const SIDE_BY_SIDE: usize = 4;
 const AGREE: usize = 4;
 
+/// Restarts that settle in one partition and go on from there: each regroups it by draws of its own, and more would hardly find what these do not.
+const ENOUGH: usize = 2;
+
 /// The tolerance on a sample.
 const SAMPLE_TOLERANCE: f64 = 1e-3;
 
@@ -202,7 +205,7 @@ fn polished(shards: &Shards, params: &Params, start: Option<&[u32]>, seed: u64) 
         states[j as usize] = k;
     }
     search.fill(states);
-    search.insert();
+    search.extend();
     partition.trace.clear();
     let trace = &mut partition.trace;
     let converged = search.settle(params.max_iterations, params.tolerance, trace);
@@ -220,7 +223,17 @@ fn polished(shards: &Shards, params: &Params, start: Option<&[u32]>, seed: u64) 
     partition
 }
 
-/// Restarts on all sources, side by side.
+/// A restart at rest, before its states are regrouped.
+struct Settled<'a> {
+    seed: u64,
+    rng: Pcg64,
+    search: Search<'a>,
+    trace: Vec<f64>,
+    converged: bool,
+}
+
+/// Restarts on all sources, side by side. One that settles where earlier ones did goes no further; those that begin alike differ from there only,
+/// and all go on.
 fn searched(
     columns: &Columns,
     params: &Params,
@@ -230,7 +243,7 @@ fn searched(
 ) -> Partition {
     let n = columns.shards.n_sources;
     let members: Vec<u32> = (0..n as u32).collect();
-    let run = |index: usize| {
+    let settle = |index: usize| {
         let seed = super::restart_seed(seed, index);
         let mut rng = Pcg64::seed_from_u64(seed);
         let mut search = empty_search(columns, &members, params.rank);
@@ -240,17 +253,43 @@ fn searched(
             _ => search.fill(seeding::random(n, params.rank, &mut rng)),
         }
         let mut trace = Vec::new();
-        let mut converged = search.settle(params.max_iterations, params.tolerance, &mut trace);
-        if converged {
-            converged = regroup::regroup(&mut search, params, patience, &mut rng, &mut trace);
+        let converged = search.settle(params.max_iterations, params.tolerance, &mut trace);
+        Settled {
+            seed,
+            rng,
+            search,
+            trace,
+            converged,
         }
-        let restart = record(&search, params, seed, &mut trace, converged);
-        (restart, search.states, trace)
+    };
+    let go_on = |mut settled: Settled, is_repeat: bool| {
+        let (search, trace) = (&mut settled.search, &mut settled.trace);
+        if settled.converged && !is_repeat {
+            settled.converged = regroup::regroup(search, params, patience, &mut settled.rng, trace);
+        }
+        let restart = record(search, params, settled.seed, trace, settled.converged);
+        (restart, settled.search.states, settled.trace)
     };
     let (mut ended, mut best) = (Vec::with_capacity(params.restarts), 0);
+    // Where the restarts settled.
+    let mut seen: Vec<Vec<u32>> = Vec::new();
     for first in (0..params.restarts).step_by(SIDE_BY_SIDE) {
         let side_by_side = first..params.restarts.min(first + SIDE_BY_SIDE);
-        let more: Vec<_> = side_by_side.into_par_iter().map(run).collect();
+        let settled: Vec<_> = side_by_side.into_par_iter().map(settle).collect();
+        let are_repeats: Vec<bool> = settled
+            .iter()
+            .map(|own| {
+                let states = &own.search.states;
+                let is_same = |other: &&Vec<u32>| regroup::is_same(states, other, params.rank);
+                let is_repeat = start.is_none() && seen.iter().filter(is_same).count() >= ENOUGH;
+                if !is_repeat {
+                    seen.push(states.clone());
+                }
+                is_repeat
+            })
+            .collect();
+        let with = settled.into_par_iter().zip(are_repeats);
+        let more: Vec<_> = with.map(|(own, is_repeat)| go_on(own, is_repeat)).collect();
         ended.extend(more);
         let log_likelihood = |(restart, ..): &(Restart, _, _)| restart.log_likelihood;
         for t in first..ended.len() {

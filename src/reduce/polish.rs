@@ -113,6 +113,29 @@ impl<'a> Search<'a> {
         self.sweep(&positions);
     }
 
+    /// The same at once, each by the sums of those that are in. For members that are all sources.
+    pub fn extend(&mut self) {
+        assert_eq!(self.members.len(), self.columns.shards.n_sources);
+        let found: Vec<Option<Best>> = (0..self.members.len())
+            .into_par_iter()
+            .with_min_len(UNIT)
+            .map_init(Vec::new, |scores, p| {
+                (self.states[p] == NONE).then(|| self.look(p, scores))
+            })
+            .collect();
+        for (p, best) in found.into_iter().enumerate() {
+            let Some(best) = best else { continue };
+            let column = self.columns.get(self.members[p] as usize);
+            self.states[p] = best.state;
+            self.reserves[p] = best.reserve / column.total;
+            self.scores += self.clusters.rank() as u64;
+        }
+        let Columns {
+            shards, entropy, ..
+        } = self.columns;
+        self.clusters.fill_all(entropy, shards, &self.states);
+    }
+
     /// Makes moves until none gains, or ℓ̂ grows by no more than `tolerance` |ℓ̂|, or `max_iterations` sweeps over all columns were made. Adds ℓ̂
     /// after each of them to `trace`. Returns whether it stopped by itself.
     pub fn settle(&mut self, max_iterations: usize, tolerance: f64, trace: &mut Vec<f64>) -> bool {

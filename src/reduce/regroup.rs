@@ -212,7 +212,7 @@ impl Rows {
 }
 
 /// Whether two partitions differ by names only.
-fn is_same(one: &[u32], other: &[u32], rank: usize) -> bool {
+pub fn is_same(one: &[u32], other: &[u32], rank: usize) -> bool {
     let mut names = [vec![u32::MAX; rank], vec![u32::MAX; rank]];
     one.iter().zip(other).all(|(&a, &b)| {
         let [there, back] = &mut names;
