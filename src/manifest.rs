@@ -53,6 +53,8 @@ pub struct FitRecord {
     pub rank: usize,
     pub seed: u64,
     pub converged: bool,
+    /// Whether all certificates hold; false where one could not be stated.
+    pub certified: bool,
     pub iterations: usize,
     pub restarts: usize,
     pub empty_states: usize,

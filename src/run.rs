@@ -5,7 +5,7 @@ use crate::error::{Error, Kind, Result};
 use crate::manifest::{Failure, FitRecord, ModelRecord, RunRecord, peak_memory_bytes};
 use crate::plan::{Plan, PlannedMethod};
 use crate::read::Lake;
-use crate::reduce::{self, Evidence, Fit, Method};
+use crate::reduce::{self, Evidence, Fit, Method, certificates};
 use crate::runner::{Local, Timed};
 use crate::shard::Shards;
 use crate::write::{self, Current, Model, Names, Output};
@@ -97,30 +97,7 @@ pub async fn run(
     give_back_memory();
     lap("fit");
 
-    progress.stage("write", None);
-    output.clear_staging().await?;
-    let staged = write::stage(output, &id, &fitted.names, &fitted.models).await;
-    let tables = match staged {
-        Ok(tables) => tables,
-        Err(e) => {
-            // What cannot be written often cannot be removed either; the first error is the one to hear about.
-            output.clear_staging().await.ok();
-            return Err(e);
-        }
-    };
-    progress.promoting();
-    let current = Current {
-        schema: 1,
-        run: id.clone(),
-        plan: plan.hash.clone(),
-        complete: fitted.failures.is_empty(),
-        tables: tables
-            .iter()
-            .map(|(name, rows)| (name.to_string(), *rows))
-            .collect(),
-    };
-    output.promote(&id, &current).await?;
-    output.clear_staging().await?;
+    let tables = publish(&plan, output, &id, &fitted, progress.as_ref()).await?;
     lap("write");
 
     let record = RunRecord {
@@ -150,6 +127,57 @@ pub async fn run(
     };
     output.record(&id, &record).await?;
     Ok(Outcome::Done(Box::new(record)))
+}
+
+/// Checks the fits, writes and checks the tables, and puts them in place of the old ones; returns their row counts.
+async fn publish(
+    plan: &Plan,
+    output: &Output,
+    id: &str,
+    fitted: &Fitted,
+    progress: &dyn Progress,
+) -> Result<BTreeMap<&'static str, u64>> {
+    progress.stage("write", None);
+    check_certificates(plan, fitted)?;
+    output.clear_staging().await?;
+    let staged = write::stage(output, id, &fitted.names, &fitted.models).await;
+    let tables = match staged {
+        Ok(tables) => tables,
+        Err(e) => {
+            // What cannot be written often cannot be removed either; the first error is the one to hear about.
+            output.clear_staging().await.ok();
+            return Err(e);
+        }
+    };
+    progress.promoting();
+    let current = Current {
+        schema: 1,
+        run: id.to_string(),
+        plan: plan.hash.clone(),
+        complete: fitted.failures.is_empty(),
+        tables: tables
+            .iter()
+            .map(|(name, rows)| (name.to_string(), *rows))
+            .collect(),
+    };
+    output.promote(id, &current).await?;
+    output.clear_staging().await?;
+    Ok(tables)
+}
+
+/// A certificate that does not hold stops the run: some number of its fit is wrong.
+fn check_certificates(plan: &Plan, fitted: &Fitted) -> Result<()> {
+    for model in &fitted.models {
+        for (columns, list) in fitted.names.fits.iter().zip(&model.certificates) {
+            certificates::check(&columns.name, list).map_err(|e| {
+                match place(plan, &fitted.names, &model.counts) {
+                    place if place.is_empty() => e,
+                    place => e.at(place),
+                }
+            })?;
+        }
+    }
+    Ok(())
 }
 
 /// Gives the system what counting has freed: glibc keeps it, scattered as it is, and fits would add to it. After counting 37 M
@@ -353,6 +381,12 @@ fn fit_model(
         fits.push(fit);
         progress.advance(1);
     }
+    let start = Instant::now();
+    let certificates = certificates::of(&shards, &fits);
+    tracing::debug!(seconds = start.elapsed().as_secs_f64(), "certificates");
+    for (record, certificates) in records.iter_mut().zip(&certificates) {
+        record.certified = certificates::certified(certificates);
+    }
     let record = ModelRecord {
         partition: partition_key(names, &counts),
         lag: plan.lags.get(counts.lag).map(ToString::to_string),
@@ -375,6 +409,7 @@ fn fit_model(
         Model {
             counts,
             fits,
+            certificates,
             source_total,
             target_total,
             total,
@@ -408,6 +443,8 @@ fn fit_record(
         rank: fit.rank,
         seed: fit.seed,
         converged: fit.converged,
+        // Known once all fits of the model are.
+        certified: false,
         iterations: fit.iterations,
         restarts: fit.restarts.len(),
         empty_states: fit.metrics.empty_states,
@@ -419,5 +456,79 @@ fn fit_record(
         source_sizes: fit.metrics.source_sizes.clone(),
         seconds,
         steps,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::plan;
+    use crate::read::{self, Resources, TableSource};
+    use crate::spec::Spec;
+
+    const PIPELINE: &str = r#"
+[job]
+name = "small"
+output = "unused"
+
+[tables.rows]
+path = "FOLDER/rows.csv"
+
+[transitions]
+sql = "SELECT * FROM rows"
+time = "t"
+state = "s"
+lag = [1, 2]
+
+[[fit]]
+name = "dbmr"
+method = "dbmr"
+rank = 2
+"#;
+
+    /// No pipeline makes a fit that is wrong, so the wrong number is put between fitting and writing.
+    #[tokio::test]
+    async fn a_certificate_that_does_not_hold_leaves_the_old_output() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let rows: String = (0..60)
+            .map(|t| format!("{t},{}\n", t / 7 % 2 * 2 + t * t % 3 % 2))
+            .collect();
+        std::fs::write(folder.path().join("rows.csv"), format!("t,s\n{rows}")).expect("rows");
+        let text = PIPELINE.replace("FOLDER", &folder.path().display().to_string());
+        let spec = Spec::parse(&text, "p.toml", &[], &|_| None).expect("a pipeline");
+        let resources = Resources {
+            threads: 1,
+            memory_bytes: None,
+        };
+        let sources = spec.tables.iter().map(|(n, t)| TableSource::new(n, t));
+        let lake = read::open(&sources.collect::<Vec<_>>(), &resources)
+            .await
+            .expect("a lake");
+        let (plan, frame) = plan(&spec, "SELECT * FROM rows", None, &lake)
+            .await
+            .expect("a plan");
+        let counted = lake.count(frame, &plan.layout, Arc::new(|_| ()));
+        let mut fitted = fit_all(&plan, counted.await.expect("counts"), &Silent).expect("fits");
+
+        let store = Arc::new(object_store::memory::InMemory::new());
+        let output = Output::in_store(store.clone(), "out".into());
+        publish(&plan, &output, "first", &fitted, &Silent)
+            .await
+            .expect("every certificate holds");
+        let before = output.current().await.expect("a result");
+        assert_eq!(before.as_ref().map(|c| c.run.as_str()), Some("first"));
+
+        let broken = fitted.models[1].certificates[0].iter_mut();
+        broken
+            .filter(|c| c.name == "pythagoras")
+            .for_each(|c| c.holds = Some(false));
+        let error = publish(&plan, &output, "second", &fitted, &Silent)
+            .await
+            .expect_err("a certificate is broken");
+        assert_eq!(error.kind(), Kind::Check);
+        let message = error.to_string();
+        let begin = "lag 2: fit `dbmr`: the certificate `pythagoras` does not hold: ";
+        assert!(message.starts_with(begin), "{message}");
+        assert_eq!(output.current().await.expect("a result"), before);
     }
 }

@@ -75,6 +75,12 @@ const ROOM: usize = 85 << 19;
 /// Wanted residual ‖P̃ᵀu − σv‖ relative to σ, for a tolerance of one on the values.
 const RESIDUAL: f64 = 100.0;
 
+/// What the measured residuals of a decomposition that converged are at most. σ₁ = 1, so this is the test on the largest values; twice,
+/// because the measured residual is not the predicted one.
+pub fn largest_residual(tolerance: f64) -> f64 {
+    2.0 * (RESIDUAL * tolerance).max(dense::NOTHING)
+}
+
 /// The r leading singular triplets of P̃.
 pub fn leading<R: Runner>(runner: &R, shards: &Shards, options: &Options) -> Triplets {
     let (m, n) = (shards.n_targets, shards.n_sources);
@@ -371,8 +377,7 @@ fn finish<R: Runner>(
         residuals.extend(distances(&operator.backward(u, width), v, sigma));
     }
     residuals.truncate(rank);
-    // σ₁ = 1, so this is the test on the largest values; twice, because the measured residual is not the predicted one.
-    let largest = 2.0 * (RESIDUAL * options.tolerance).max(dense::NOTHING);
+    let largest = largest_residual(options.tolerance);
     let converged = space.converged && residuals.iter().all(|r| *r <= largest);
 
     let (image, domain) = (unpanel(&image, width, rank), unpanel(&domain, width, rank));

@@ -4,7 +4,7 @@ use rayon::prelude::*;
 use std::ops::Range;
 
 /// Terms added one after another before the block sums are: fixed, because it decides the rounding.
-const BLOCK: usize = 4096;
+pub const BLOCK: usize = 4096;
 
 /// Σ over `0..n`, where `block(range)` adds up a range from left to right. Blocks run in parallel and are added in order.
 pub fn blocks(n: usize, block: impl Fn(Range<usize>) -> f64 + Sync) -> f64 {

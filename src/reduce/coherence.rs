@@ -35,6 +35,10 @@ pub struct Metrics {
     pub kappa: f64,
     /// Right side of (33): κ⁻¹ Σ_j p_j KL(P_j‖Λ_j) ≥ ‖P̃ − Λ̃‖²_F.
     pub bound: f64,
+    /// ℓ̂(λ,Γ) once more, as Σ_ik C_ik log λ_ik with C_ik = Σ_{γ(j)=k} N_ij: the same number from other terms.
+    pub latent_log_likelihood: f64,
+    /// σ(Λ̃), r values, descending.
+    pub singular_values: Vec<f64>,
     /// C_r(Λ) = Σ_{k≤r} σ_k(Λ̃) (Definition 2).
     pub coherence: f64,
     /// Right side of (34), a lower bound of C_r(Λ).
@@ -79,6 +83,11 @@ pub fn metrics<R: Runner>(
         // λ_ik² w_k / q_i = C_ik² / (C_·k N_i·).
         terms.map(|(c, total)| c / total * c).sum::<f64>() / shards.target_total[i]
     });
+    let latent_log_likelihood = sum::terms(shards.n_targets, |i| {
+        let row = &model.counts[i * rank..][..rank];
+        let terms = row.iter().zip(&model.totals).filter(|(c, _)| **c > 0.0);
+        terms.map(|(c, total)| c * (c / total).ln()).sum()
+    });
     let lambda_p_residual = (0..shards.n_targets)
         .into_par_iter()
         .map(|i| {
@@ -106,6 +115,8 @@ pub fn metrics<R: Runner>(
         kappa_2,
         kappa,
         bound,
+        latent_log_likelihood,
+        singular_values: singular_values.to_vec(),
         coherence: singular_values.iter().sum(),
         coherence_lower_bound: frobenius_p - bound,
         coherence_p: None,

@@ -5,12 +5,14 @@
 //!   `seeding`, `polish` and `regroup` the one that goes further;
 //! - `svd`: coherent pairs by truncated singular value decomposition, with `kmeans`;
 //! - `model`: any partition of the sources → the low-rank model Λ = λΓ;
-//! - `coherence`: counts and a model → metrics and bounds.
+//! - `coherence`: counts and a model → metrics and bounds;
+//! - `certificates`: what can be proved about a fit → whether its numbers keep to it.
 //!
 //! Everything here is pure: no I/O, no clock, no environment. A fit depends on the evidence, the parameters and the seed alone,
 //! not on threads or shards. Not converging is data, not an error.
 
 pub mod alternate;
+pub mod certificates;
 pub mod coherence;
 pub mod dbmr;
 pub mod kmeans;
@@ -21,6 +23,7 @@ pub mod seeding;
 pub mod svd;
 
 use crate::error::{Error, Result};
+use crate::math::krylov;
 use crate::runner::Runner;
 use crate::shard::Shards;
 use model::{Model, Spectrum};
@@ -63,6 +66,8 @@ pub struct Fit {
     pub coarse_counts: Vec<f64>,
     /// r values, descending: σ(P̃) of an SVD fit, σ(Λ̃) of all others.
     pub spectrum: Vec<Singular>,
+    /// SVD: what the residuals are at most; none where the decomposition stopped before it converged.
+    pub largest_residual: Option<f64>,
     /// Of DBMR, or of the k-means of the sources; none for a given partition.
     pub restarts: Vec<Restart>,
     /// The restart that was kept; 0 if there was none.
@@ -206,6 +211,7 @@ fn pairs<R: Runner>(runner: &R, shards: &Shards, params: &svd::Params, seed: u64
             residual: Some(residual),
         })
         .collect();
+    fit.largest_residual = (triplets.converged).then(|| krylov::largest_residual(params.tolerance));
     fit.iterations = triplets.products;
     fit.converged = triplets.converged
         && [&pairs.sources, &pairs.targets]
@@ -258,6 +264,7 @@ fn assemble<R: Runner>(
                 residual: None,
             })
             .collect(),
+        largest_residual: None,
         restarts: Vec::new(),
         best_restart: 0,
         metrics,

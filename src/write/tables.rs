@@ -2,6 +2,7 @@
 
 use crate::count::{Counts, StateTable};
 use crate::error::{Error, Kind, Result};
+use crate::reduce::certificates::{self, Certificate};
 use crate::reduce::{Fit, Side};
 use arrow::array::{
     ArrayRef, BooleanArray, FixedSizeListArray, Float64Array, Int32Array, Int64Array, ListArray,
@@ -47,6 +48,8 @@ pub struct Model {
     pub counts: Counts,
     /// Beside `Names::fits`.
     pub fits: Vec<Fit>,
+    /// Of each fit, by name.
+    pub certificates: Vec<Vec<Certificate>>,
     /// N_·j, N_i· and S (coherence §3.1).
     pub source_total: Vec<f64>,
     pub target_total: Vec<f64>,
@@ -60,18 +63,20 @@ pub enum Table {
     Latent,
     Coarse,
     Fits,
+    Certificates,
     Restarts,
     Spectrum,
     Counts,
 }
 
 impl Table {
-    pub const ALL: [Table; 8] = [
+    pub const ALL: [Table; 9] = [
         Table::Sources,
         Table::Targets,
         Table::Latent,
         Table::Coarse,
         Table::Fits,
+        Table::Certificates,
         Table::Restarts,
         Table::Spectrum,
         Table::Counts,
@@ -84,6 +89,7 @@ impl Table {
             Table::Latent => "latent",
             Table::Coarse => "coarse",
             Table::Fits => "fits",
+            Table::Certificates => "certificates",
             Table::Restarts => "restarts",
             Table::Spectrum => "spectrum",
             Table::Counts => "counts",
@@ -218,6 +224,7 @@ pub fn schema(table: Table, names: &Names) -> (SchemaRef, Vec<String>) {
                 value("best_restart", UInt32),
                 value("iterations", UInt64),
                 value("converged", Boolean),
+                value("certified", Boolean),
                 value("empty_states", UInt32),
             ]);
             fields.extend(METRICS.iter().map(|(name, _)| value(name, Float64)));
@@ -225,6 +232,20 @@ pub fn schema(table: Table, names: &Names) -> (SchemaRef, Vec<String>) {
             fields.push(value("source_sizes", weights_type(UInt64)));
             fields.push(value("target_sizes", weights_type(UInt64)));
             fields.push(value("weights", weights_type(Float64)));
+        }
+        Table::Certificates => {
+            keys(
+                &mut fields,
+                vec![value("fit", Utf8), value("certificate", Utf8)],
+            );
+            fields.extend([
+                value("left_side", Float64),
+                value("relation", Utf8),
+                value("right_side", Float64),
+                value("slack", Float64),
+                value("tolerance", Float64),
+                Field::new("holds", Boolean, true),
+            ]);
         }
         Table::Restarts => {
             keys(
@@ -292,6 +313,7 @@ pub fn len(table: Table, model: &Model) -> usize {
         Table::Latent => over_fits(|f| f.latent.targets.len()),
         Table::Coarse => over_fits(|f| f.rank * f.rank),
         Table::Fits => over_fits(|_| 1),
+        Table::Certificates => model.certificates.iter().map(Vec::len).sum(),
         Table::Restarts => over_fits(|f| f.restarts.len()),
         Table::Spectrum => over_fits(|f| f.spectrum.len()),
         Table::Counts => model.counts.nnz(),
@@ -308,6 +330,7 @@ pub fn rows(table: Table, names: &Names, model: &Model, rows: Range<usize>) -> R
         // These grow with the number of fits only.
         Table::Coarse => part(coarse(names, model), rows),
         Table::Fits => part(fits(names, model), rows),
+        Table::Certificates => part(certificates(names, model), rows),
         Table::Restarts => part(restarts(names, model), rows),
         Table::Spectrum => part(spectrum(names, model), rows),
     };
@@ -420,7 +443,12 @@ fn states(
 
 /// The fits of a model in the order of their names.
 fn by_name<'a>(names: &'a Names, model: &'a Model) -> Vec<(&'a FitColumns, &'a Fit)> {
-    let mut fits: Vec<_> = names.fits.iter().zip(&model.fits).collect();
+    beside(names, &model.fits)
+}
+
+/// What stands beside the fits of a model, in the order of their names.
+fn beside<'a, T>(names: &'a Names, of_fits: &'a [T]) -> Vec<(&'a FitColumns, &'a T)> {
+    let mut fits: Vec<_> = names.fits.iter().zip(of_fits).collect();
     fits.sort_by(|a, b| a.0.name.cmp(&b.0.name));
     fits
 }
@@ -503,6 +531,11 @@ fn fits(names: &Names, model: &Model) -> Vec<ArrayRef> {
         Arc::new(BooleanArray::from_iter(
             fits.iter().map(|(_, f)| Some(f.converged)),
         )),
+        Arc::new(BooleanArray::from_iter(
+            beside(names, &model.certificates)
+                .into_iter()
+                .map(|(_, c)| Some(certificates::certified(c))),
+        )),
         u32s(&|f| f.metrics.empty_states),
     ];
     for (_, metric) in METRICS {
@@ -542,6 +575,27 @@ fn fits(names: &Names, model: &Model) -> Vec<ArrayRef> {
     let lengths = OffsetBuffer::from_lengths(fits.iter().map(|(_, f)| f.metrics.weights.len()));
     columns.push(Arc::new(ListArray::new(item, lengths, weights, None)));
     columns
+}
+
+fn certificates(names: &Names, model: &Model) -> Vec<ArrayRef> {
+    let fits = beside(names, &model.certificates);
+    let rows = || {
+        fits.iter()
+            .flat_map(|(columns, list)| list.iter().map(move |c| (*columns, c)))
+    };
+    let numbers = |get: &dyn Fn(&Certificate) -> f64| -> ArrayRef {
+        Arc::new(Float64Array::from_iter_values(rows().map(|(_, c)| get(c))))
+    };
+    vec![
+        text(rows().map(|(columns, _)| columns.name.as_str())),
+        text(rows().map(|(_, c)| c.name)),
+        numbers(&|c| c.left),
+        text(rows().map(|(_, c)| c.relation.sign())),
+        numbers(&|c| c.right),
+        numbers(&|c| c.slack()),
+        numbers(&|c| c.tolerance),
+        Arc::new(rows().map(|(_, c)| c.holds).collect::<BooleanArray>()),
+    ]
 }
 
 fn restarts(names: &Names, model: &Model) -> Vec<ArrayRef> {

@@ -121,8 +121,16 @@ impl Lake {
     }
 }
 
-pub const TABLES: [&str; 8] = [
-    "coarse", "counts", "fits", "latent", "restarts", "sources", "spectrum", "targets",
+pub const TABLES: [&str; 9] = [
+    "certificates",
+    "coarse",
+    "counts",
+    "fits",
+    "latent",
+    "restarts",
+    "sources",
+    "spectrum",
+    "targets",
 ];
 
 /// The rows of a table.
