@@ -113,9 +113,13 @@ impl<'a> Search<'a> {
         self.sweep(&positions);
     }
 
-    /// The same at once, each by the sums of those that are in. For members that are all sources.
+    /// The same, and where members are many all at once, each by the sums of those that are in: quicker, and a beginning nearly as good. For members
+    /// that are all sources.
     pub fn extend(&mut self) {
         assert_eq!(self.members.len(), self.columns.shards.n_sources);
+        if self.block == 1 {
+            return self.insert();
+        }
         let found: Vec<Option<Best>> = (0..self.members.len())
             .into_par_iter()
             .with_min_len(UNIT)
