@@ -10,7 +10,8 @@
 //! - [`spec`] holds what a pipeline file says, [`plan`] what that means for the tables that are there; [`run`] drives a plan.
 //! - [`read`] opens inputs and asks DataFusion; [`local_files`] reads their bytes; [`double_gyre`] is a table function. Nothing else reads
 //!   the lake.
-//! - [`count`] pairs rows at a lag and counts exactly; [`shard`] cuts the counts into units of work.
+//! - [`count`] pairs rows at a lag and counts exactly; [`shard`] cuts the counts into units of work, [`resample`] weighs them by
+//!   groups of trajectories.
 //! - [`reduce`] has one file a method, on top of [`math`]; a [`runner`] says where their passes run.
 //! - [`write`] builds the output tables, stages, checks and promotes them. Nothing else writes under the output.
 //! - [`manifest`] is the record of a run, [`summary`] its text; [`cli`] the types of the command line; [`error`] the one error.
@@ -33,6 +34,7 @@ pub mod math;
 pub mod plan;
 pub mod read;
 pub mod reduce;
+pub mod resample;
 pub mod run;
 pub mod runner;
 pub mod shard;
