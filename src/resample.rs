@@ -86,7 +86,7 @@ impl Groups {
                 first_row: whole.first_row,
                 offsets,
                 columns,
-                values: narrow(counts),
+                values: Values::of_integers(counts),
             };
             Part { counts, group }
         };
@@ -131,26 +131,32 @@ impl Groups {
         }
     }
 
-    /// Whether Σ_g N_g is the whole: exactly for counts, up to rounding for weights.
+    /// Whether Σ_g N_g is the whole, however either is cut: exactly for counts, up to rounding for weights.
     pub fn add_up_to(&self, by_source: &[Csr]) -> bool {
-        let (ones, mut rows) = (vec![1; self.n_groups], by_source.iter());
-        let sums = self.parts.iter().all(|part| {
-            let sum = crate::with_values!(part.counts, values => part.sum(values, &ones));
-            rows.next().is_some_and(|whole| {
-                let is_near = |e| {
-                    let (a, b): (f64, f64) = (sum.values.get(e), whole.values.get(e));
-                    match whole.values {
-                        Values::Real(_) => (a - b).abs() <= 1e-12 * b,
-                        _ => a == b,
-                    }
-                };
-                (sum.first_row, &sum.offsets, &sum.columns)
-                    == (whole.first_row, &whole.offsets, &whole.columns)
-                    && (0..whole.nnz()).all(is_near)
-            })
-        });
-        sums && rows.next().is_none()
+        let ones = vec![1; self.n_groups];
+        let sums: Vec<Csr> = self
+            .parts
+            .par_iter()
+            .map(|part| crate::with_values!(part.counts, values => part.sum(values, &ones)))
+            .collect();
+        let same = |((a, j), (b, k)): ((&Csr, usize), (&Csr, usize))| {
+            let (j, k) = (a.span(j), b.span(k));
+            let is_near = |(a_at, b_at)| {
+                let (x, y) = (a.values.get(a_at), b.values.get(b_at));
+                match b.values {
+                    Values::Real(_) => (x - y).abs() <= 1e-12 * y,
+                    _ => x == y,
+                }
+            };
+            a.columns[j.clone()] == b.columns[k.clone()] && j.zip(k).all(is_near)
+        };
+        rows(&sums).count() == rows(by_source).count() && rows(&sums).zip(rows(by_source)).all(same)
     }
+}
+
+fn rows(shards: &[Csr]) -> impl Iterator<Item = (&Csr, usize)> {
+    let rows = |shard| (0..Csr::n_rows(shard)).map(move |l| (shard, l));
+    shards.iter().flat_map(rows)
 }
 
 impl Part {
@@ -186,7 +192,7 @@ impl Part {
             columns,
             values: match counts.values {
                 Values::Real(_) => Values::Real(sums),
-                _ => narrow(sums),
+                _ => Values::of_integers(sums),
             },
         }
     }
@@ -194,19 +200,6 @@ impl Part {
 
 fn rows_with_counts(rows: &Csr) -> impl Iterator<Item = usize> {
     (0..rows.n_rows()).filter(|&l| !rows.span(l).is_empty())
-}
-
-/// Integers in as few bytes as they need.
-fn narrow(counts: Vec<f64>) -> Values {
-    match counts.iter().copied().fold(0.0, f64::max) {
-        top if top <= f64::from(u8::MAX) => {
-            Values::Small(counts.iter().map(|&n| n as u8).collect())
-        }
-        top if top <= f64::from(u32::MAX) => {
-            Values::Count(counts.iter().map(|&n| n as u32).collect())
-        }
-        _ => Values::Real(counts),
-    }
 }
 
 /// Counts up to this are thrown one by one; those above are halved among halves of the groups, by the normal distribution that is

@@ -5,11 +5,13 @@ use super::groups::{Group, Tallies, disordered};
 use super::keys::{Keys, NONE};
 use super::matrix::Counts;
 use super::states::{StateTable, States};
+use super::tags::{Tag, tag_weights, told_apart, too_many_states};
 use super::tally::{Tally, pack, sum_weights, unpack};
 use super::walk::Walker;
 use super::worker::{Labels, Way, Worker};
 use super::{Counted, Dropped, Evidence, Layout, Measure, Mode, Order, Stop, describe};
 use crate::error::{Error, Result};
+use crate::resample::Groups;
 use arrow::array::ArrayRef;
 use hashbrown::{HashMap, HashSet};
 use rayon::prelude::*;
@@ -19,6 +21,7 @@ struct Renumbering {
     partitions: Option<Vec<u32>>,
     sources: Option<Vec<u32>>,
     targets: Option<Vec<u32>>,
+    tag: Tag,
 }
 
 fn renumber(numbers: &Option<Vec<u32>>, id: u32) -> u32 {
@@ -37,8 +40,14 @@ impl Renumbering {
         renumber(&self.sources, id)
     }
 
+    /// A source that carries its group.
+    fn tagged(&self, id: u32) -> u32 {
+        self.tag.renumbered(id, |id| self.source(id))
+    }
+
+    /// Targets of pairs carry their group.
     fn target(&self, id: u32) -> u32 {
-        renumber(&self.targets, id)
+        self.tag.renumbered(id, |id| renumber(&self.targets, id))
     }
 }
 
@@ -56,6 +65,62 @@ struct Numbering {
 struct Slot {
     tallies: Vec<Tally>,
     weighted: Vec<(u64, f64)>,
+}
+
+impl Slot {
+    /// Adds everything up, and tells it apart by group if that is asked for.
+    fn counted(
+        mut self,
+        layout: &Layout,
+        is_weighted: bool,
+        partition: usize,
+        lag: usize,
+    ) -> Result<Counts> {
+        let Some(grouping) = &layout.grouping else {
+            let rows = match is_weighted {
+                true => sum_weights(self.weighted),
+                false => Tally::finish(self.tallies),
+            };
+            return Ok(Counts::new(partition, lag, rows));
+        };
+        let mut tag = layout.tag();
+        let mut whole = None;
+        let pieces = if is_weighted {
+            let plain = self.weighted.iter().map(|&(pair, weight)| {
+                let (source, target) = unpack(pair);
+                (pack(source, tag.state(target)), weight)
+            });
+            // Weights are added up as if there were no groups, so that groups do not change their last digits.
+            whole = Some(Counts::new(partition, lag, sum_weights(plain.collect())));
+            if grouping.by.is_empty() {
+                tag = Tag::for_groups(grouping.most);
+                tag_weights(&mut self.weighted, tag)?;
+            }
+            sum_weights(self.weighted)
+        } else {
+            Tally::finish(self.tallies)
+        };
+        if tag == Tag::NONE {
+            let mut counts = Counts::new(partition, lag, pieces);
+            let n_targets = counts.target_states.len();
+            let groups = Groups::scatter(n_targets, &counts.by_source, grouping.most as u16);
+            counts.groups = Some(groups);
+            return Ok(counts);
+        }
+        let (rows, splits): (Vec<_>, Vec<_>) =
+            told_apart(pieces, tag, grouping.most).into_iter().unzip();
+        let mut counts = Counts::new(partition, lag, rows);
+        let n_targets = counts.target_states.len();
+        let parts = splits.into_iter().zip(&counts.by_source);
+        let parts = parts.map(|(split, rows)| split.part(rows)).collect();
+        let groups = Groups::new(n_targets, parts);
+        counts = whole.unwrap_or(counts);
+        if !groups.add_up_to(&counts.by_source) {
+            return Err(Error::bug("the counts of the groups do not add up to all"));
+        }
+        counts.groups = Some(groups);
+        Ok(counts)
+    }
 }
 
 /// Adds up the counts of all streams, which are given in their order.
@@ -109,21 +174,16 @@ pub fn finish(layout: &Layout, mode: Mode, mut workers: Vec<Worker>) -> Result<C
         .into_par_iter()
         .enumerate()
         .map(|(at, slot)| {
-            let rows = if is_weighted {
-                sum_weights(slot.weighted)
-            } else {
-                Tally::finish(slot.tallies)
-            };
-            let mut counts = Counts::new(at / n_lags, at % n_lags, rows);
+            let mut counts = slot.counted(layout, is_weighted, at / n_lags, at % n_lags)?;
             let partition = counts.partition as u32;
             let label = |of: &HashMap<u64, u32>| {
                 let label = |&state: &u32| of.get(&pack(partition, state)).copied().ok_or(state);
                 counts.source_states.iter().map(label).collect()
             };
             counts.given = given.iter().map(|(of, _)| label(of)).collect();
-            counts
+            Ok(counts)
         })
-        .collect();
+        .collect::<Result<_>>()?;
     let counted: u128 = counts.iter().map(|c| c.total).sum();
     if counted != accepted {
         let what = format!("{accepted} transitions were accepted but {counted} counted");
@@ -166,6 +226,7 @@ fn number(layout: &Layout, mode: Mode, workers: &[Worker]) -> Result<Numbering> 
             partitions,
             sources,
             targets,
+            tag: layout.tag(),
         });
     }
     let (sources, source_rank) = all.states.finish()?;
@@ -173,6 +234,14 @@ fn number(layout: &Layout, mode: Mode, workers: &[Worker]) -> Result<Numbering> 
         Some((targets, rank)) => (targets, rank),
         None => (sources.clone(), source_rank.clone()),
     };
+    let room = layout.tag().room() as usize;
+    if [&source_rank, &target_rank]
+        .into_iter()
+        .flatten()
+        .any(|rank| rank.len() > room)
+    {
+        return Err(too_many_states(layout.tag()));
+    }
     let (partitions, partition_rank) = match all.partitions {
         Some(keys) => {
             let (columns, rank) = keys.sorted()?;
@@ -236,9 +305,10 @@ fn across_streams(
     }
     let streams: Vec<_> = streams
         .into_par_iter()
-        .map(|(gathered, ids, map)| gathered.sorted(partition.len(), &ids, |s| map.source(s)))
+        .map(|(gathered, ids, map)| gathered.sorted(partition.len(), &ids, |s| map.tagged(s)))
         .collect();
-    gather::walk(&streams, &Walker::new(lags, *strided), &partition)
+    let walker = Walker::new(lags, *strided);
+    gather::walk(&streams, &walker, &partition, layout.tag())
         .map_err(|(group, disorder)| disordered(disorder, || gather::name(&groups, group), time))
 }
 
@@ -249,7 +319,7 @@ fn sew(
     maps: &[Renumbering],
     partitions: &[ArrayRef],
 ) -> Result<Tallies, Stop> {
-    let mut tallies = Tallies::default();
+    let mut tallies = Tallies::new(layout.tag());
     let Evidence::Trajectories {
         time,
         lags,
@@ -289,7 +359,7 @@ fn sew(
                 }
                 _ => Walker::new(lags, *strided),
             };
-            let states: Vec<u32> = head.states.iter().map(|&s| map.source(s)).collect();
+            let states: Vec<u32> = head.states.iter().map(|&s| map.tagged(s)).collect();
             let count = tallies.counter(partition, n_lags);
             if head.is_counted {
                 walker.join(&head.times, &states, count)
@@ -312,7 +382,7 @@ fn sew(
             open = Some(((partition, first), walker));
         }
         if !groups.in_head {
-            let walker = groups.walker.clone().renumbered(|s| map.source(s));
+            let walker = groups.walker.clone().renumbered(|s| map.tagged(s));
             open = Some(((map.partition(groups.partition), last), walker));
         }
     }

@@ -4,6 +4,7 @@ use super::Stop;
 use super::groups::Tallies;
 use super::keys::{Keys, NONE};
 use super::states::describe;
+use super::tags::Tag;
 use super::walk::{Disorder, Walker};
 use crate::error::Result;
 use arrow::array::{ArrayRef, UInt32Array};
@@ -122,12 +123,13 @@ pub(super) fn walk(
     streams: &[Sorted],
     walker: &Walker,
     partition: &[u32],
+    tag: Tag,
 ) -> Result<Vec<Tallies>, (usize, Disorder)> {
     let chunk = partition.len().div_ceil(2 * rayon::current_num_threads());
     let chunk = chunk.max(1);
     let n_lags = walker.n_lags();
     let of = |range: Range<usize>| {
-        let mut tallies = Tallies::default();
+        let mut tallies = Tallies::new(tag);
         let mut walker = walker.clone();
         let mut rows: Vec<(i64, u32)> = Vec::new();
         let (mut times, mut states) = (Vec::new(), Vec::new());

@@ -1,6 +1,7 @@
 //! Follows the trajectories of one stream whose rows come in order, and counts their pairs.
 
 use super::keys::NONE;
+use super::tags::Tag;
 use super::tally::{Tally, pack};
 use super::walk::{Disorder, Step, Walker};
 use super::{Order, Stop, describe, time};
@@ -10,13 +11,22 @@ use arrow::row::{RowConverter, SortField};
 use std::ops::Range;
 
 /// Pairs by `partition × n_lags + lag`, and how many were accepted.
-#[derive(Default)]
 pub(super) struct Tallies {
     pub by_slot: Vec<Tally>,
     pub accepted: u128,
+    /// What states carry; of a pair its target keeps it.
+    tag: Tag,
 }
 
 impl Tallies {
+    pub fn new(tag: Tag) -> Tallies {
+        Tallies {
+            by_slot: Vec::new(),
+            accepted: 0,
+            tag,
+        }
+    }
+
     /// Room for the slots of a partition.
     pub fn reserve(&mut self, partition: u32, n_lags: usize) {
         let slots = (partition as usize + 1) * n_lags;
@@ -40,10 +50,10 @@ impl Tallies {
     ) -> impl FnMut(usize, u32, u32) + use<'_> {
         self.reserve(partition, n_lags);
         let slots = &mut self.by_slot[partition as usize * n_lags..][..n_lags];
-        let accepted = &mut self.accepted;
+        let (accepted, tag) = (&mut self.accepted, self.tag);
         move |lag, source, target| {
             if source != NONE && target != NONE {
-                slots[lag].add(pack(source, target));
+                slots[lag].add(pack(tag.state(source), target));
                 *accepted += 1;
             }
         }

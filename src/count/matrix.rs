@@ -1,6 +1,7 @@
 //! Sorted counts of one partition and lag → a count matrix over the states that occur in it.
 
 use crate::math::csr::{Csr, Values};
+use crate::resample::Groups;
 use hashbrown::HashMap;
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -58,8 +59,12 @@ impl Rows {
         self.close()
     }
 
-    pub fn with_weights(mut self, weights: Vec<f64>) -> Rows {
-        self.values = Values::Real(weights);
+    pub fn with_weights(self, weights: Vec<f64>) -> Rows {
+        self.with_values(Values::Real(weights))
+    }
+
+    pub fn with_values(mut self, values: Values) -> Rows {
+        self.values = values;
         self.close()
     }
 
@@ -85,6 +90,8 @@ pub struct Counts {
     pub total: u128,
     /// For each given partition, the label of each source; `None` where some source has no label, named by its state id.
     pub given: Vec<Result<Vec<u32>, u32>>,
+    /// The same counts told apart by group, where that is asked for.
+    pub groups: Option<Groups>,
 }
 
 impl Counts {
@@ -117,6 +124,7 @@ impl Counts {
             by_source,
             total,
             given: Vec::new(),
+            groups: None,
         }
     }
 

@@ -12,6 +12,7 @@ mod groups;
 mod keys;
 mod matrix;
 mod states;
+mod tags;
 mod tally;
 mod time;
 mod walk;
@@ -28,18 +29,29 @@ use crate::error::Error;
 use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, Field};
 use std::collections::BTreeMap;
+use tags::Tag;
 
 /// Sums of counts are kept in f64 after counting: exact up to here.
 pub const LARGEST_TOTAL: u64 = 1 << 53;
 
 /// The columns that counting reads, in the order in which batches must bring them: partition keys, then those of the evidence,
-/// then the given partitions.
+/// then the given partitions, then those that tell groups.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Layout {
     pub partition: Vec<Field>,
     pub evidence: Evidence,
     /// Columns that name the set of a row's (source) state.
     pub given: Vec<Field>,
+    /// Whether counts are to be told apart by group.
+    pub grouping: Option<Grouping>,
+}
+
+/// What is resampled: rows that are equal in these columns stay together, and so does what falls into one of at most so many groups.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Grouping {
+    pub most: usize,
+    /// None for pairs of which every single transition stands for itself.
+    pub by: Vec<Field>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -103,6 +115,7 @@ impl Layout {
             }
         }
         fields.extend(self.given.iter().cloned());
+        fields.extend(self.grouping.iter().flat_map(|g| g.by.iter().cloned()));
         fields
     }
 
@@ -122,6 +135,12 @@ impl Layout {
             Evidence::Trajectories { lags, .. } => lags.len(),
             Evidence::Pairs { .. } => 1,
         }
+    }
+
+    /// How states carry the group of their rows.
+    fn tag(&self) -> Tag {
+        let grouping = self.grouping.as_ref().filter(|g| !g.by.is_empty());
+        grouping.map_or(Tag::NONE, |g| Tag::for_groups(g.most))
     }
 }
 

@@ -5,6 +5,7 @@ use super::gather::Gathered;
 use super::groups::{Group, Groups, Run, Tallies, disordered, integer_runs};
 use super::keys::{Keys, NONE, integers};
 use super::states::States;
+use super::tags::Tagger;
 use super::tally::pack;
 use super::walk::Disorder;
 use super::{Dropped, Evidence, Layout, Measure, Mode, Order, Stop, describe, time};
@@ -25,6 +26,7 @@ pub struct Worker {
     pub(super) targets: Option<States>,
     pub(super) partitions: Option<Keys>,
     pub(super) labels: Vec<Labels>,
+    tagger: Option<Tagger>,
     pub(super) tallies: Tallies,
     /// Pairs with a given weight, by partition.
     pub(super) weighted: Vec<Vec<(u64, f64)>>,
@@ -111,7 +113,8 @@ impl Worker {
                 Some(Keys::new(&types(&layout.partition))?)
             },
             labels: labels.collect::<Result<_>>()?,
-            tallies: Tallies::default(),
+            tagger: Tagger::new(layout)?,
+            tallies: Tallies::new(layout.tag()),
             weighted: Vec::new(),
             rows: 0,
             dropped: Dropped::default(),
@@ -173,8 +176,14 @@ impl Worker {
         self.states
             .ids(state_columns, &mut self.dropped, &mut states)?;
 
-        let given = &columns[n_group + 1 + n_state..];
+        let (given, by) = columns[n_group + 1 + n_state..].split_at(self.layout.given.len());
         let group_columns = &columns[..n_group];
+        // Labels are given to states as they are; pairs are made of states that carry their group.
+        let tagged = match &mut self.tagger {
+            Some(tagger) => Some(tagger.tagged(by, &states, self.mode.direct)?),
+            None => None,
+        };
+        let walked = tagged.as_ref().unwrap_or(&states);
         match &mut self.way {
             Way::Pairs => return Err(Error::bug("a table of pairs has no trajectories").into()),
             Way::Gathered(gathered) => {
@@ -182,7 +191,7 @@ impl Worker {
                     return Err(Error::bug("rows are gathered that are ordered").into());
                 };
                 let partitions = &mut self.partitions;
-                let of_rows = gathered.push(group_columns, partitions, &times, &states, room)?;
+                let of_rows = gathered.push(group_columns, partitions, &times, walked, room)?;
                 self.give_labels(given, |at| of_rows[at], &states)?;
             }
             Way::Ordered(_) => {
@@ -223,7 +232,7 @@ impl Worker {
                         Run::One(run) => run,
                         Run::Whole(run) => {
                             let trajectories = &one_integer.unwrap_or_default()[run.clone()];
-                            let piece = (&times[run.clone()], &states[run]);
+                            let piece = (&times[run.clone()], &walked[run]);
                             groups.pass(&mut self.tallies, n_lags, trajectories, piece);
                             continue;
                         }
@@ -247,7 +256,7 @@ impl Worker {
                     }
                     groups.begin(group, partitions[spell], self.mode.order, &mut self.tallies)?;
                     let goes_on = run.end == rows;
-                    let piece = (&times[run.clone()], &states[run.clone()]);
+                    let piece = (&times[run.clone()], &walked[run.clone()]);
                     groups
                         .follow(&mut self.tallies, n_lags, piece, goes_on)
                         .map_err(|disorder| disordered(disorder, run.start))?;
@@ -286,7 +295,11 @@ impl Worker {
         if let Some(states) = &mut self.targets {
             states.ids(target_columns, &mut self.dropped, &mut targets)?;
         }
-        let (measured, given) = rest.split_at(usize::from(*measure != Measure::One));
+        let (measured, rest) = rest.split_at(usize::from(*measure != Measure::One));
+        let (given, by) = rest.split_at(self.layout.given.len());
+        if let Some(tagger) = &mut self.tagger {
+            targets = tagger.tagged(by, &targets, self.mode.direct)?;
+        }
         let place = |at: usize| {
             format!(
                 "{} → {}",
@@ -380,7 +393,7 @@ enum Amounts {
 }
 
 /// Ranges of rows that are equal in all of some columns.
-fn ranges(columns: &[ArrayRef], rows: usize) -> Result<Vec<Range<usize>>, Stop> {
+pub(super) fn ranges(columns: &[ArrayRef], rows: usize) -> Result<Vec<Range<usize>>, Stop> {
     if columns.is_empty() {
         return Ok(std::iter::once(0..rows).collect());
     }
@@ -414,7 +427,10 @@ fn drop_null_rows(
     Ok(())
 }
 
-fn first_rows(columns: &[ArrayRef], ranges: &[Range<usize>]) -> Result<Vec<ArrayRef>, Stop> {
+pub(super) fn first_rows(
+    columns: &[ArrayRef],
+    ranges: &[Range<usize>],
+) -> Result<Vec<ArrayRef>, Stop> {
     let starts = UInt32Array::from_iter_values(ranges.iter().map(|r| r.start as u32));
     columns
         .iter()

@@ -62,6 +62,18 @@ impl Default for Values {
 }
 
 impl Values {
+    /// Integers in as few bytes as they need.
+    pub fn of_integers(counts: Vec<f64>) -> Values {
+        let top = counts.iter().copied().fold(0.0, f64::max);
+        if top <= f64::from(u8::MAX) {
+            Values::Small(counts.iter().map(|&n| n as u8).collect())
+        } else if top <= f64::from(u32::MAX) {
+            Values::Count(counts.iter().map(|&n| n as u32).collect())
+        } else {
+            Values::Real(counts)
+        }
+    }
+
     pub fn len(&self) -> usize {
         match self {
             Values::Small(v) => v.len(),

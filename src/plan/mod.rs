@@ -4,7 +4,7 @@
 
 mod show;
 
-use crate::count::{Evidence, Layout, Measure, StateColumns, StateTable, Step, is_time};
+use crate::count::{Evidence, Grouping, Layout, Measure, StateColumns, StateTable, Step, is_time};
 use crate::error::{Error, Result};
 use crate::read::{Lake, Table};
 use crate::reduce::{dbmr, svd};
@@ -29,8 +29,21 @@ pub struct Plan {
     /// The lags as written, in the order of the matrices.
     pub lags: Vec<Lag>,
     pub fits: Vec<PlannedFit>,
+    /// Resamples of the groups of `Layout::grouping`.
+    pub validation: Option<Validation>,
     /// Changes with the pipeline, its SQL, the input files and the version of gyre, and with nothing else.
     pub hash: String,
+}
+
+/// How the fits are tried on resamples.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Validation {
+    /// Bootstrap resamples; 0: none.
+    pub bootstrap: usize,
+    /// Folds of a cross-validation; 0: none.
+    pub folds: usize,
+    /// Of the intervals.
+    pub confidence: f64,
 }
 
 /// One fit of every partition and lag, ranks apart.
@@ -96,6 +109,9 @@ pub async fn plan(
             }
         })
         .collect();
+    let asked = spec.validation.as_ref();
+    let asked = asked.filter(|asked| asked.bootstrap > 0 || asked.folds > 0);
+    let grouping = asked.map(|asked| grouping(asked, &evidence, &columns));
     let layout = Layout {
         partition: spec
             .transitions
@@ -108,8 +124,14 @@ pub async fn plan(
             .iter()
             .map(|n| columns.key(n, "affiliation"))
             .collect::<Result<_>>()?,
+        grouping: grouping.transpose()?,
     };
     let fits = fits(spec);
+    let validation = asked.map(|asked| Validation {
+        bootstrap: asked.bootstrap,
+        folds: asked.folds,
+        confidence: asked.confidence,
+    });
     let seed = seed.unwrap_or(spec.job.seed);
     let hash = hash(spec, &sql, seed, &lake.tables)?;
     let frame = lake.select(frame, &layout)?;
@@ -123,6 +145,7 @@ pub async fn plan(
         layout: Arc::new(layout),
         lags,
         fits,
+        validation,
         hash,
     };
     check_names(&plan)?;
@@ -177,7 +200,14 @@ impl Columns {
                     .join(", ")
             ),
         };
-        Err(Error::spec(format!("`transitions.{role}` names the column `{name}`, which the SQL does not give; {hint}").replace("transitions.affiliation", "affiliation")))
+        let key = match role {
+            "affiliation" => role.to_string(),
+            "group" => format!("validation.{role}"),
+            _ => format!("transitions.{role}"),
+        };
+        Err(Error::spec(format!(
+            "`{key}` names the column `{name}`, which the SQL does not give; {hint}"
+        )))
     }
 
     /// A column whose values can tell things apart.
@@ -298,6 +328,24 @@ fn evidence(input: &Input, columns: &Columns) -> Result<(Evidence, Vec<Lag>)> {
             ))
         }
     }
+}
+
+/// What is resampled: the columns named for it, else trajectories, else single transitions.
+fn grouping(asked: &spec::Validation, evidence: &Evidence, columns: &Columns) -> Result<Grouping> {
+    let named = asked.group.iter().map(|name| columns.key(name, "group"));
+    let mut by: Vec<Field> = named.collect::<Result<_>>()?;
+    if let Evidence::Trajectories { trajectory, .. } = evidence
+        && by.is_empty()
+    {
+        if trajectory.is_empty() {
+            return Err(Error::spec(
+                "`[validation]` resamples trajectories, but every partition is one; name the column `transitions.trajectory`, or `validation.group` for pieces of it such as years",
+            ));
+        }
+        by.clone_from(trajectory);
+    }
+    let most = asked.groups;
+    Ok(Grouping { most, by })
 }
 
 fn all_integers(lags: &[Lag]) -> Option<Vec<i64>> {

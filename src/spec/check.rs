@@ -4,7 +4,7 @@ use super::bins::Binning;
 use super::document::Document;
 use super::fit::{Fit, Method};
 use super::lag::Lag;
-use super::written::{File, Job, Table, TransitionsText};
+use super::written::{File, Job, Table, TransitionsText, Validation};
 use super::{Input, Measure, Query, Spec, Transitions};
 use crate::error::Result;
 use std::collections::BTreeMap;
@@ -18,11 +18,15 @@ pub fn spec(file: File, document: &Document<'_>) -> Result<Spec> {
     fits(&file.fit, document)?;
     let transitions = transitions(file.transitions, document)?;
     key_columns(&transitions, &file.fit, document)?;
+    if let Some(asked) = &file.validation {
+        validation(asked, document)?;
+    }
     Ok(Spec {
         job: file.job,
         tables: file.tables,
         transitions,
         fits: file.fit,
+        validation: file.validation,
     })
 }
 
@@ -355,6 +359,43 @@ fn parameters(method: &Method) -> Option<(&'static str, String)> {
         return Some(("tolerance", message));
     }
     None
+}
+
+fn validation(asked: &Validation, document: &Document<'_>) -> Result<()> {
+    let fail = |key: &str, message: String| {
+        let message = format!("`validation.{key}` {message}");
+        Err(document.error_at(&["validation", key], &message))
+    };
+    if asked.bootstrap == 1 || asked.bootstrap > 10_000 {
+        let message = "must be 0 for none, or 2 to 10000 resamples, not";
+        return fail("bootstrap", format!("{message} {}", asked.bootstrap));
+    }
+    if asked.folds == 1 || asked.folds > 1000 {
+        let message = "must be 0 for none, or 2 to 1000 folds, not";
+        return fail("folds", format!("{message} {}", asked.folds));
+    }
+    if !(2..=4096).contains(&asked.groups) {
+        let message = format!("must be 2 to 4096, not {}", asked.groups);
+        return fail("groups", message);
+    }
+    if asked.folds > asked.groups {
+        let message = format!(
+            "must be no more than the {} `groups` they are made of, not {}",
+            asked.groups, asked.folds
+        );
+        return fail("folds", message);
+    }
+    if !(0.5..=0.9999).contains(&asked.confidence) {
+        let message = format!("must be 0.5 to 0.9999, not {}", asked.confidence);
+        return fail("confidence", message);
+    }
+    for (n, column) in asked.group.iter().enumerate() {
+        not_blank(column, &["validation", "group"], document)?;
+        if asked.group[..n].contains(column) {
+            return fail("group", format!("names the column `{column}` twice"));
+        }
+    }
+    Ok(())
 }
 
 /// Partition and state columns appear in the output under their own names, next to gyre's.

@@ -17,7 +17,7 @@ pub use bins::{Binning, Outside};
 pub use document::nearest;
 pub use fit::{Dbmr, Fit, Given, Init, Method, Svd};
 pub use lag::Lag;
-pub use written::{Format, Job, Parameter, Table, Window};
+pub use written::{Format, Job, Parameter, Table, Validation, Window};
 
 use crate::error::Result;
 use document::{Document, Place};
@@ -36,6 +36,8 @@ pub struct Spec {
     pub transitions: Transitions,
     /// At least one, in the order of the file.
     pub fits: Vec<Fit>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub validation: Option<Validation>,
 }
 
 /// The query and what its columns mean.

@@ -24,9 +24,12 @@ pub struct File {
     /// The models to fit, in order.
     #[schemars(length(min = 1))]
     pub fit: Vec<Fit>,
+    /// How far to trust the models: what is resampled, and how often.
+    #[schemars(default)]
+    pub validation: Option<Validation>,
 }
 
-const FILE_KEYS: [&str; 4] = ["job", "tables", "transitions", "fit"];
+const FILE_KEYS: [&str; 5] = ["job", "tables", "transitions", "fit", "validation"];
 
 /// What this job is called and where its results go.
 #[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize, JsonSchema)]
@@ -135,6 +138,42 @@ pub enum Window {
     Strided,
 }
 
+/// Fits to resamples of the trajectories, which tell how far the fit to all of them can be trusted. The rows are read once for all.
+#[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Validation {
+    /// Bootstrap resamples of the trajectories, each fitted like the whole, for the table `bootstrap` and the columns `<fit>_stability`; 0 for none.
+    #[serde(default)]
+    #[schemars(range(max = 10000))]
+    pub bootstrap: usize,
+    /// Folds of a cross-validation, each held out once; 0 for none.
+    #[serde(default)]
+    #[schemars(range(max = 1000))]
+    pub folds: usize,
+    /// The probability that an interval is meant to hold.
+    #[serde(default = "Validation::confidence")]
+    #[schemars(range(min = 0.5, max = 0.9999))]
+    pub confidence: f64,
+    /// The most groups of trajectories that resamples are drawn from. Where there are no more trajectories, each is a group of its own.
+    #[serde(default = "Validation::groups")]
+    #[schemars(range(min = 2, max = 4096))]
+    pub groups: usize,
+    /// The column or columns whose every combination of values is drawn as one, in place of a trajectory: a year, a ship. A pair belongs to the group of its target row. Without it, single transitions of pairs are drawn.
+    #[serde(default, deserialize_with = "one_or_many")]
+    #[schemars(with = "OneOrMany<String>")]
+    pub group: Vec<String>,
+}
+
+impl Validation {
+    fn confidence() -> f64 {
+        0.95
+    }
+
+    fn groups() -> usize {
+        100
+    }
+}
+
 /// A value for a `$name` in SQL.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Parameter {
@@ -161,6 +200,10 @@ impl File {
             },
             transitions: required(root, "transitions")?,
             fit: fits(root)?,
+            validation: match root.get("validation") {
+                Some(node) => read(node).map_err(|fault| fault.under("validation"))?,
+                None => None,
+            },
         })
     }
 }
