@@ -6,12 +6,15 @@
 //! - `svd`: coherent pairs by truncated singular value decomposition, with `kmeans`;
 //! - `model`: any partition of the sources → the low-rank model Λ = λΓ;
 //! - `coherence`: counts and a model → metrics and bounds;
-//! - `certificates`: what can be proved about a fit → whether its numbers keep to it.
+//! - `certificates`: what can be proved about a fit → whether its numbers keep to it;
+//! - `bootstrap`: a fit and resamples of its counts → intervals and stability; `agreement` compares two partitions.
 //!
 //! Everything here is pure: no I/O, no clock, no environment. A fit depends on the evidence, the parameters and the seed alone,
 //! not on threads or shards. Not converging is data, not an error.
 
+pub mod agreement;
 pub mod alternate;
+pub mod bootstrap;
 pub mod certificates;
 pub mod coherence;
 pub mod dbmr;
