@@ -1,6 +1,7 @@
 //! The record of a run: what was read, counted, fitted and written, how long it took, and from what it was made.
 
 use crate::read::InputFile;
+use crate::reduce::bootstrap::Bootstrap;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -43,6 +44,9 @@ pub struct ModelRecord {
     pub transitions: f64,
     /// What cutting the counts into shards took.
     pub shard_seconds: f64,
+    /// What the bootstrap of all fits took.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bootstrap_seconds: Option<f64>,
     pub fits: Vec<FitRecord>,
 }
 
@@ -67,6 +71,45 @@ pub struct FitRecord {
     pub seconds: f64,
     /// Of which each step took: DBMR `partition`, SVD `decompose` and `cluster`, all `score`.
     pub steps: BTreeMap<&'static str, f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bootstrap: Option<BootstrapRecord>,
+}
+
+/// What resamples say of a fit; intervals by metric.
+#[derive(Debug, Clone, Serialize)]
+pub struct BootstrapRecord {
+    pub resamples: usize,
+    pub groups: usize,
+    pub confidence: f64,
+    /// Mean adjusted Rand index against the fit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adjusted_rand: Option<f64>,
+    pub intervals: BTreeMap<String, [f64; 2]>,
+}
+
+impl BootstrapRecord {
+    pub fn new(bootstrap: &Bootstrap, confidence: f64) -> BootstrapRecord {
+        let mut adjusted_rand = None;
+        let mut intervals = BTreeMap::new();
+        for number in &bootstrap.numbers {
+            let Some(spread) = number.spread else {
+                continue;
+            };
+            if number.metric == "adjusted_rand" {
+                adjusted_rand = Some(spread.mean);
+            }
+            let index = number.index.map(|index| format!(" {index}"));
+            let name = number.metric.to_string() + &index.unwrap_or_default();
+            intervals.insert(name, [spread.low, spread.high]);
+        }
+        BootstrapRecord {
+            resamples: bootstrap.resamples,
+            groups: bootstrap.groups,
+            confidence,
+            adjusted_rand,
+            intervals,
+        }
+    }
 }
 
 /// A partition (and lag) that could not be fitted.

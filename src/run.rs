@@ -2,9 +2,12 @@
 
 use crate::count::{Counted, Counts, LARGEST_TOTAL, describe};
 use crate::error::{Error, Kind, Result};
-use crate::manifest::{Failure, FitRecord, ModelRecord, RunRecord, peak_memory_bytes};
+use crate::manifest::{
+    BootstrapRecord, Failure, FitRecord, ModelRecord, RunRecord, peak_memory_bytes,
+};
 use crate::plan::{Plan, PlannedMethod};
 use crate::read::Lake;
+use crate::reduce::bootstrap;
 use crate::reduce::{self, Evidence, Fit, Method, certificates};
 use crate::runner::{Local, Timed};
 use crate::shard::Shards;
@@ -240,8 +243,10 @@ fn fit_all(plan: &Plan, counted: Counted, progress: &dyn Progress) -> Result<Fit
         targets,
         is_weighted: plan.is_weighted(),
         fits: plan.fit_columns(&label_counts),
+        tables: plan.tables(),
     };
-    progress.stage("fit", Some((counts.len() * plan.fits.len()) as u64));
+    let units = counts.len() * (plan.fits.len() + plan.resamples());
+    progress.stage("fit", Some(units as u64));
     let several = counts.len() > 1;
     let results: Vec<_> = counts
         .into_par_iter()
@@ -347,7 +352,7 @@ fn fit_model(
     let start = Instant::now();
     let shards = shards(&mut counts)?;
     let shard_seconds = start.elapsed().as_secs_f64();
-    let (mut fits, mut records) = (Vec::new(), Vec::new());
+    let (mut fits, mut records, mut methods) = (Vec::new(), Vec::new(), Vec::new());
     for (planned, columns) in plan.fits.iter().zip(&names.fits) {
         let method = match &planned.method {
             PlannedMethod::Dbmr(params) => Method::Dbmr(params.clone()),
@@ -379,6 +384,7 @@ fn fit_model(
             runner.seconds(),
         ));
         fits.push(fit);
+        methods.push(method);
         progress.advance(1);
     }
     let start = Instant::now();
@@ -387,6 +393,27 @@ fn fit_model(
     for (record, certificates) in records.iter_mut().zip(&certificates) {
         record.certified = certificates::certified(certificates);
     }
+    let (start, groups) = (Instant::now(), counts.groups.take());
+    let bootstraps = match (&plan.validation, groups) {
+        (Some(validation), Some(groups)) if validation.bootstrap > 0 => {
+            let params = bootstrap::Params {
+                resamples: validation.bootstrap,
+                confidence: validation.confidence,
+                metrics: &write::METRICS,
+                shard_nnz: shard_nnz(shards.nnz()),
+            };
+            let fits: Vec<_> = methods.iter().zip(&fits).collect();
+            let seed = seed(plan.seed, &place, "bootstrap");
+            let heard = || progress.advance(1);
+            bootstrap::bootstrap(&Local, &groups, &shards, &fits, &params, seed, &heard)
+        }
+        _ => Vec::new(),
+    };
+    for (record, bootstrap) in records.iter_mut().zip(&bootstraps) {
+        let confidence = plan.validation.as_ref().map_or(0.0, |v| v.confidence);
+        record.bootstrap = Some(BootstrapRecord::new(bootstrap, confidence));
+    }
+    let bootstrap_seconds = start.elapsed().as_secs_f64();
     let record = ModelRecord {
         partition: partition_key(names, &counts),
         lag: plan.lags.get(counts.lag).map(ToString::to_string),
@@ -395,6 +422,7 @@ fn fit_model(
         nonzeros: shards.nnz(),
         transitions: shards.total,
         shard_seconds,
+        bootstrap_seconds: (!bootstraps.is_empty()).then_some(bootstrap_seconds),
         fits: records,
     };
     let Shards {
@@ -410,6 +438,7 @@ fn fit_model(
             counts,
             fits,
             certificates,
+            bootstraps,
             source_total,
             target_total,
             total,
@@ -456,6 +485,7 @@ fn fit_record(
         source_sizes: fit.metrics.source_sizes.clone(),
         seconds,
         steps,
+        bootstrap: None,
     }
 }
 

@@ -1,6 +1,6 @@
 //! A run record → the text a person reads after a run.
 
-use crate::manifest::{FitRecord, ModelRecord, RunRecord};
+use crate::manifest::{BootstrapRecord, FitRecord, ModelRecord, RunRecord};
 use std::fmt::{Display, Formatter, Result};
 
 /// Models shown before the summary points to the `fits` table.
@@ -125,6 +125,11 @@ fn model(f: &mut Formatter<'_>, model: &ModelRecord) -> Result {
         });
         writeln!(f, "  {}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
     }
+    for fit in &model.fits {
+        if let Some(bootstrap) = &fit.bootstrap {
+            self::bootstrap(f, &fit.name, bootstrap)?;
+        }
+    }
     let open: Vec<&str> = model
         .fits
         .iter()
@@ -143,6 +148,31 @@ fn model(f: &mut Formatter<'_>, model: &ModelRecord) -> Result {
         )?;
     }
     Ok(())
+}
+
+fn bootstrap(f: &mut Formatter<'_>, fit: &str, bootstrap: &BootstrapRecord) -> Result {
+    let (resamples, groups) = (bootstrap.resamples, bootstrap.groups);
+    let Some(agreement) = bootstrap.adjusted_rand else {
+        return writeln!(
+            f,
+            "  {fit}: too few resamples for intervals ({resamples} of {groups} groups)"
+        );
+    };
+    let shown = [
+        ("coherence", "coherence"),
+        ("objective", "objective"),
+        ("singular_value 1", "second singular value"),
+    ];
+    let intervals = shown.iter().filter_map(|(metric, name)| {
+        let [low, high] = bootstrap.intervals.get(*metric)?;
+        Some(format!("{name} {low:.4} to {high:.4}"))
+    });
+    writeln!(
+        f,
+        "  {fit}: {resamples} resamples of {groups} groups, adjusted Rand index {agreement:.3}; {} % intervals: {}",
+        100.0 * bootstrap.confidence,
+        intervals.collect::<Vec<_>>().join(", ")
+    )
 }
 
 fn row(model: &ModelRecord, fit: &FitRecord) -> [String; 8] {

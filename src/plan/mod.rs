@@ -457,8 +457,9 @@ fn check_names(plan: &Plan) -> Result<()> {
         targets: StateTable::empty(targets),
         is_weighted: plan.is_weighted(),
         fits: plan.fit_columns(&vec![1; plan.layout.given.len()]),
+        tables: plan.tables(),
     };
-    for table in write::Table::ALL {
+    for &table in &names.tables {
         let (schema, _) = write::schema(table, &names);
         for (at, field) in schema.fields().iter().enumerate() {
             if schema.fields()[..at]
@@ -502,6 +503,21 @@ impl Plan {
                 ..
             }
         )
+    }
+
+    /// Bootstrap resamples; 0: none.
+    pub fn resamples(&self) -> usize {
+        self.validation.as_ref().map_or(0, |v| v.bootstrap)
+    }
+
+    /// The tables that the run will write: some hold what only some pipelines ask for.
+    pub fn tables(&self) -> Vec<write::Table> {
+        let is_written = |table: &write::Table| match table {
+            write::Table::Bootstrap => self.resamples() > 0,
+            _ => true,
+        };
+        let tables = write::Table::ALL.into_iter();
+        tables.filter(is_written).collect()
     }
 
     /// What the columns of a fit will be; the rank of a given partition is known once its labels are counted.

@@ -87,8 +87,15 @@ impl Plan {
             "fit": self.fits.iter().map(fit).collect::<Vec<_>>(),
             "write": {
                 "output": self.output,
-                "tables": crate::write::Table::ALL.map(|t| t.name()),
+                "tables": self.tables().iter().map(|t| t.name()).collect::<Vec<_>>(),
             },
+            "validation": self.validation.as_ref().zip(self.layout.grouping.as_ref()).map(|(v, g)| json!({
+                "bootstrap": v.bootstrap,
+                "folds": v.folds,
+                "confidence": v.confidence,
+                "groups": g.most,
+                "group": names(&g.by),
+            })),
         })
     }
 }
@@ -201,7 +208,27 @@ impl fmt::Display for Plan {
             };
             writeln!(f, "  fit    {}: {what}", fit.name)?;
         }
-        let tables = crate::write::Table::ALL.map(|t| t.name()).join(", ");
+        if let (Some(validation), Some(grouping)) = (&self.validation, &self.layout.grouping) {
+            let mut parts = Vec::new();
+            if validation.bootstrap > 0 {
+                let percent = 100.0 * validation.confidence;
+                parts.push(format!(
+                    "{} bootstrap resamples, intervals at {percent} %",
+                    validation.bootstrap
+                ));
+            }
+            if validation.folds > 0 {
+                parts.push(format!("{} folds", validation.folds));
+            }
+            let by = match grouping.by.is_empty() {
+                true => "single transitions".to_string(),
+                false => list(&grouping.by),
+            };
+            let (parts, most) = (parts.join("; "), grouping.most);
+            writeln!(f, "  trust  {parts}; {by} in at most {most} groups")?;
+        }
+        let tables: Vec<_> = self.tables().iter().map(|t| t.name()).collect();
+        let tables = tables.join(", ");
         write!(f, "  write  {}: {tables}", self.output)
     }
 }

@@ -481,3 +481,47 @@ fn the_schema_describes_every_key() {
         }
     }
 }
+
+#[test]
+fn validation_says_what_is_resampled() {
+    let with = |keys: &str| format!("{OCEAN}\n[validation]\n{keys}\n");
+    let spec = parse(&with("bootstrap = 50\ngroup = \"year\""), &[]).expect("a valid file");
+    let validation = spec.validation.expect("a table");
+    assert_eq!((validation.bootstrap, validation.folds), (50, 0));
+    assert_eq!((validation.groups, validation.confidence), (100, 0.95));
+    assert_eq!(validation.group, ["year"]);
+    assert_eq!(parse(OCEAN, &[]).expect("a valid file").validation, None);
+    let line = OCEAN.lines().count() + 3;
+    for (keys, message) in [
+        (
+            "bootstrap = 1",
+            "`validation.bootstrap` must be 0 for none, or 2 to 10000 resamples, not 1",
+        ),
+        (
+            "folds = 1",
+            "`validation.folds` must be 0 for none, or 2 to 1000 folds, not 1",
+        ),
+        (
+            "groups = 5000",
+            "`validation.groups` must be 2 to 4096, not 5000",
+        ),
+        (
+            "folds = 200",
+            "`validation.folds` must be no more than the 100 `groups` they are made of, not 200",
+        ),
+        (
+            "confidence = 95",
+            "`validation.confidence` must be 0.5 to 0.9999, not 95",
+        ),
+        (
+            "group = [\"a\", \"a\"]",
+            "`validation.group` names the column `a` twice",
+        ),
+        (
+            "bootstraps = 9",
+            "unknown key `validation.bootstraps`; did you mean `bootstrap`?",
+        ),
+    ] {
+        check_text(&with(keys), &format!("x.toml:{line}: {message}"));
+    }
+}

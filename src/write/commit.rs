@@ -3,6 +3,7 @@
 //! Tables lie in `<output>/<table>/part-0.parquet` beside an empty `_SUCCESS`. A run writes to `<output>/.staging/<run>/`, then takes
 //! the `_SUCCESS`es away, moves each file over the one it replaces, writes `current.json`, and puts the `_SUCCESS`es back.
 
+use super::Table;
 use crate::error::{Error, Kind, Result};
 use futures::TryStreamExt;
 use object_store::path::Path;
@@ -155,7 +156,10 @@ impl Output {
     /// From the first step to the last some `_SUCCESS` is missing, so a promotion that was cut short is never taken for a result.
     pub async fn promote(&self, run: &str, current: &Current) -> Result<()> {
         let tables: Vec<&str> = current.tables.keys().map(String::as_str).collect();
-        for table in &tables {
+        // An earlier run may have written tables that this one does not.
+        let all = Table::ALL.into_iter().map(Table::name);
+        let gone: Vec<&str> = all.filter(|table| !tables.contains(table)).collect();
+        for table in tables.iter().chain(&gone) {
             self.delete(&self.at(&[table, SUCCESS])).await?;
         }
         for table in &tables {
@@ -164,6 +168,9 @@ impl Output {
             renamed.map_err(|e| self.failed(&to, "put in place", e))?;
         }
         self.put(&self.at(&[CURRENT]), json(current)?).await?;
+        for table in &gone {
+            self.delete(&self.at(&[table, PART])).await?;
+        }
         for table in &tables {
             self.put(&self.at(&[table, SUCCESS]), Vec::new()).await?;
         }

@@ -1,11 +1,12 @@
 //! Fits → lake: builds the output tables, stages them, checks what was staged, promotes it. Only this module writes under the output.
 
+mod bootstrap;
 mod commit;
 mod parquet;
 mod tables;
 
 pub use commit::{Current, Output};
-pub use tables::{FitColumns, LagColumn, Model, Names, Table, schema};
+pub use tables::{FitColumns, LagColumn, METRICS, Model, Names, Table, schema};
 
 use crate::error::Result;
 use parquet::ROW_GROUP;
@@ -22,7 +23,7 @@ pub async fn stage(
     models: &[Model],
 ) -> Result<BTreeMap<&'static str, u64>> {
     let mut written = BTreeMap::new();
-    for table in Table::ALL {
+    for &table in &names.tables {
         let (schema, sorted_by) = schema(table, names);
         let path = output.staged(run, table.name());
         let mut file = parquet::File::create(output, path, schema, &sorted_by)?;

@@ -1,7 +1,9 @@
 //! Models → record batches: the columns of every output table, a contract with readers (`gyre.schema = 1`).
 
+use super::bootstrap;
 use crate::count::{Counts, StateTable};
 use crate::error::{Error, Kind, Result};
+use crate::reduce::bootstrap::{Bootstrap, Metric};
 use crate::reduce::certificates::{self, Certificate};
 use crate::reduce::{Fit, Side};
 use arrow::array::{
@@ -41,6 +43,8 @@ pub struct Names {
     pub is_weighted: bool,
     /// In the order of the pipeline file.
     pub fits: Vec<FitColumns>,
+    /// The tables that are written.
+    pub tables: Vec<Table>,
 }
 
 /// The fits of one partition and lag.
@@ -50,6 +54,8 @@ pub struct Model {
     pub fits: Vec<Fit>,
     /// Of each fit, by name.
     pub certificates: Vec<Vec<Certificate>>,
+    /// What resamples say of each, where that is asked for.
+    pub bootstraps: Vec<Bootstrap>,
     /// N_·j, N_i· and S (coherence §3.1).
     pub source_total: Vec<f64>,
     pub target_total: Vec<f64>,
@@ -66,11 +72,12 @@ pub enum Table {
     Certificates,
     Restarts,
     Spectrum,
+    Bootstrap,
     Counts,
 }
 
 impl Table {
-    pub const ALL: [Table; 9] = [
+    pub const ALL: [Table; 10] = [
         Table::Sources,
         Table::Targets,
         Table::Latent,
@@ -79,6 +86,7 @@ impl Table {
         Table::Certificates,
         Table::Restarts,
         Table::Spectrum,
+        Table::Bootstrap,
         Table::Counts,
     ];
 
@@ -92,6 +100,7 @@ impl Table {
             Table::Certificates => "certificates",
             Table::Restarts => "restarts",
             Table::Spectrum => "spectrum",
+            Table::Bootstrap => "bootstrap",
             Table::Counts => "counts",
         }
     }
@@ -188,6 +197,9 @@ pub fn schema(table: Table, names: &Names) -> (SchemaRef, Vec<String>) {
                     embedding_type(fit.rank),
                     true,
                 ));
+                if names.tables.contains(&Table::Bootstrap) {
+                    fields.push(Field::new(format!("{}_stability", fit.name), Float64, true));
+                }
             }
         }
         Table::Latent => {
@@ -272,6 +284,10 @@ pub fn schema(table: Table, names: &Names) -> (SchemaRef, Vec<String>) {
             fields.push(value("singular_value", Float64));
             fields.push(Field::new("residual", Float64, true));
         }
+        Table::Bootstrap => {
+            keys(&mut fields, vec![value("fit", Utf8), value("metric", Utf8)]);
+            fields.extend(bootstrap::fields());
+        }
         Table::Counts => {
             let (sources, targets) = names.pair_fields();
             keys(&mut fields, sources);
@@ -282,10 +298,8 @@ pub fn schema(table: Table, names: &Names) -> (SchemaRef, Vec<String>) {
     (Arc::new(Schema::new(fields)), sorted)
 }
 
-type Metric = (&'static str, fn(&Fit) -> f64);
-
 /// Metrics that every fit has, in the order of the `fits` table (coherence §4-7).
-const METRICS: [Metric; 14] = [
+pub const METRICS: [Metric; 14] = [
     ("log_likelihood", |f| f.metrics.log_likelihood),
     ("reference_log_likelihood", |f| {
         f.metrics.reference_log_likelihood
@@ -316,6 +330,7 @@ pub fn len(table: Table, model: &Model) -> usize {
         Table::Certificates => model.certificates.iter().map(Vec::len).sum(),
         Table::Restarts => over_fits(|f| f.restarts.len()),
         Table::Spectrum => over_fits(|f| f.spectrum.len()),
+        Table::Bootstrap => model.bootstraps.iter().map(|b| b.numbers.len()).sum(),
         Table::Counts => model.counts.nnz(),
     }
 }
@@ -333,6 +348,7 @@ pub fn rows(table: Table, names: &Names, model: &Model, rows: Range<usize>) -> R
         Table::Certificates => part(certificates(names, model), rows),
         Table::Restarts => part(restarts(names, model), rows),
         Table::Spectrum => part(spectrum(names, model), rows),
+        Table::Bootstrap => part(bootstrap::columns(names, model), rows),
     };
     with_leading(table, names, model, columns)
 }
@@ -397,14 +413,32 @@ fn sources(names: &Names, model: &Model, rows: Range<usize>) -> Result<Vec<Array
     let keys = &model.counts.source_states[rows.clone()];
     let keys = names.sources.columns(keys)?;
     let totals = &model.source_total[rows.clone()];
-    Ok(states(names, model, keys, totals, rows, |fit| &fit.sources))
+    let stability = |b: &Bootstrap| b.source_stability[rows.clone()].iter().copied().collect();
+    Ok(states(
+        names,
+        model,
+        keys,
+        totals,
+        rows.clone(),
+        |fit| &fit.sources,
+        stability,
+    ))
 }
 
 fn targets(names: &Names, model: &Model, rows: Range<usize>) -> Result<Vec<ArrayRef>> {
     let keys = &model.counts.target_states[rows.clone()];
     let keys = names.targets.columns(keys)?;
     let totals = &model.target_total[rows.clone()];
-    Ok(states(names, model, keys, totals, rows, |fit| &fit.targets))
+    let stability = |b: &Bootstrap| b.target_stability[rows.clone()].iter().copied().collect();
+    Ok(states(
+        names,
+        model,
+        keys,
+        totals,
+        rows.clone(),
+        |fit| &fit.targets,
+        stability,
+    ))
 }
 
 fn states(
@@ -414,13 +448,14 @@ fn states(
     totals: &[f64],
     rows: Range<usize>,
     side: impl Fn(&Fit) -> &Side,
+    stability: impl Fn(&Bootstrap) -> Float64Array,
 ) -> Vec<ArrayRef> {
     let mut columns = keys;
     columns.push(amounts(names, totals.iter().copied()));
     columns.push(Arc::new(Float64Array::from_iter_values(
         totals.iter().map(|t| t / model.total),
     )));
-    for fit in &model.fits {
+    for (at, fit) in model.fits.iter().enumerate() {
         let side = side(fit);
         columns.push(Arc::new(
             side.affiliation[rows.clone()]
@@ -437,6 +472,9 @@ fn states(
             values,
             None,
         )));
+        if let Some(bootstrap) = model.bootstraps.get(at) {
+            columns.push(Arc::new(stability(bootstrap)));
+        }
     }
     columns
 }

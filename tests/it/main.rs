@@ -6,6 +6,7 @@
 //! - `pipelines`: the pipelines and commands that the README shows
 //! - `readers`: the tables as DuckDB, Polars and pandas read them
 //! - `stores`: faults of the object store at every call
+//! - `validation`: resamples of trajectories, pairs and counts
 //! - `lake`: makes small lakes and runs the program on them
 //! - `worlds`: small Markov worlds with known answers
 
@@ -16,4 +17,5 @@ mod papers;
 mod pipelines;
 mod readers;
 mod stores;
+mod validation;
 mod worlds;

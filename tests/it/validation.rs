@@ -1,0 +1,253 @@
+//! Fits to resamples, from rows to the tables that hold what they say, for each kind of input.
+
+use crate::cli::integers;
+use crate::lake::Lake;
+use arrow::array::{Array, ArrayRef, Float64Array};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+use std::sync::Arc;
+
+/// Rows (trajectory, time, state) of walks on two halves of eight states, which are changed with probability 0.1.
+fn walks(trajectories: i64, steps: i64) -> Vec<[i64; 3]> {
+    let mut random = Pcg64::seed_from_u64(3);
+    let mut rows = Vec::new();
+    for id in 0..trajectories {
+        let mut state = random.random_range(0..8);
+        for t in 0..steps {
+            rows.push([id, t, state]);
+            let half = (state / 4 + i64::from(random.random::<f64>() < 0.1)) % 2;
+            state = 4 * half + random.random_range(0..4);
+        }
+    }
+    rows
+}
+
+fn columns(names: [&'static str; 3], rows: &[[i64; 3]]) -> Vec<(&'static str, ArrayRef)> {
+    let column = |at: usize| integers(rows.iter().map(|row| row[at]));
+    (0..3).map(|at| (names[at], column(at))).collect()
+}
+
+const TRAJECTORIES: &str = r#"
+sql = "SELECT *, s / 4 AS half FROM rows"
+trajectory = "id"
+time = "t"
+state = "s"
+lag = [1, 2]
+"#;
+
+const PAIRS: &str = r#"
+sql = "SELECT *, a / 4 AS half FROM rows"
+source = "a"
+target = "b"
+"#;
+
+/// A pipeline over the table `rows` with three fits, validated as asked.
+fn pipeline(transitions: &str, validation: &str) -> String {
+    let fits =
+        ["dbmr", "svd"].map(|m| format!("[[fit]]\nname = \"{m}\"\nmethod = \"{m}\"\nrank = 2\n"));
+    let given = "[[fit]]\nname = \"halves\"\nmethod = \"given\"\naffiliation = \"half\"\n";
+    format!(
+        "[job]\nname = \"trust\"\noutput = \"out\"\n[tables.rows]\npath = \"rows/\"\n[transitions]{transitions}{validation}\n{}{given}",
+        fits.concat()
+    )
+}
+
+/// What the table says of one number, as (lag,) value, low and high.
+fn rows_of(lake: &Lake, fit: &str, metric: &str, index: Option<u32>) -> Vec<[f64; 3]> {
+    let table = lake.read("bootstrap");
+    let [values, lows, highs, at] = ["value", "low", "high", "index"].map(|c| table.floats(c));
+    let (fits, metrics) = (table.texts("fit"), table.texts("metric"));
+    let indices = table.column("index");
+    (0..table.len())
+        .filter(|&row| fits[row] == fit && metrics[row] == metric)
+        .filter(|&row| match index {
+            Some(index) => indices.is_valid(row) && at[row] == f64::from(index),
+            None => indices.is_null(row),
+        })
+        .map(|row| [values[row], lows[row], highs[row]])
+        .collect()
+}
+
+fn record(lake: &Lake) -> serde_json::Value {
+    let runs = std::fs::read_dir(lake.path("out/runs")).expect("records");
+    let mut paths: Vec<_> = runs.map(|entry| entry.expect("a record").path()).collect();
+    paths.sort();
+    let text = std::fs::read_to_string(paths.last().expect("a record")).expect("a record");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+#[test]
+fn trajectories_are_resampled_from_one_reading() {
+    let mut rows = walks(60, 50);
+    let lake = Lake::new();
+    lake.table("rows/0.parquet", columns(["id", "t", "s"], &rows));
+    let validation = "[validation]\nbootstrap = 20\nconfidence = 0.9\n";
+    let text = pipeline(TRAJECTORIES, validation);
+    let ran = lake.file("p.toml", &text).gyre(&["run", "p.toml"]).well();
+    assert!(ran.out.contains("dbmr: 20 resamples of "), "{}", ran.out);
+    assert!(
+        ran.out.contains("; 90 % intervals: coherence 1."),
+        "{}",
+        ran.out
+    );
+
+    let record = record(&lake);
+    assert_eq!(record["rows_read"], 3000);
+    let of_dbmr = &record["models"][0]["fits"][0]["bootstrap"];
+    assert_eq!(of_dbmr["resamples"], 20);
+    // 60 trajectories on 2048 hashes: more than two of them seldom meet.
+    assert!((56..=60).contains(&of_dbmr["groups"].as_u64().expect("a number")));
+
+    // The second singular value is 1 − 2·0.1 at lag 1, and its square at lag 2.
+    for fit in ["dbmr", "svd", "halves"] {
+        let found = rows_of(&lake, fit, "singular_value", Some(1));
+        for ([value, low, high], truth) in found.iter().zip([0.8, 0.64]) {
+            assert!(low < value && value < high, "{fit}: {found:?}");
+            assert!(
+                low - 0.03 < truth && truth < high + 0.03,
+                "{fit}: {found:?}"
+            );
+        }
+        assert_eq!(found.len(), 2);
+    }
+    let values: Vec<f64> = rows_of(&lake, "dbmr", "log_likelihood", None)
+        .iter()
+        .map(|r| r[0])
+        .collect();
+    let fits = lake.read("fits");
+    let of_dbmr = fits
+        .texts("fit")
+        .into_iter()
+        .zip(fits.floats("log_likelihood"));
+    let of_dbmr: Vec<f64> = of_dbmr
+        .filter(|(fit, _)| fit == "dbmr")
+        .map(|(_, l)| l)
+        .collect();
+    assert_eq!(values, of_dbmr);
+    for (table, column) in [
+        ("sources", "dbmr_stability"),
+        ("targets", "halves_stability"),
+    ] {
+        assert_eq!(lake.read(table).floats(column), [1.0; 16], "{table}");
+    }
+
+    // Neither threads nor the order of rows and files matter.
+    let bytes = |lake: &Lake| {
+        let mut tables = lake.tables();
+        let path = lake.path("out/bootstrap/part-0.parquet");
+        tables.push(("bootstrap".into(), std::fs::read(path).expect("a table")));
+        tables
+    };
+    let before = bytes(&lake);
+    rows.reverse();
+    let (late, early) = rows.split_at(1111);
+    lake.table("rows/0.parquet", columns(["id", "t", "s"], early));
+    lake.table("rows/1.parquet", columns(["id", "t", "s"], late));
+    lake.gyre(&["run", "p.toml", "--threads", "3"]).well();
+    assert!(bytes(&lake) == before);
+
+    // Without resamples the same fits are written, and nothing of the old table stays.
+    let plain = lake.read("spectrum").floats("singular_value");
+    lake.file("p.toml", &pipeline(TRAJECTORIES, ""))
+        .gyre(&["run", "p.toml"])
+        .well();
+    assert_eq!(lake.read("spectrum").floats("singular_value"), plain);
+    assert!(
+        lake.read("sources")
+            .0
+            .column_by_name("dbmr_stability")
+            .is_none()
+    );
+    assert!(
+        std::fs::read_dir(lake.path("out/bootstrap"))
+            .map_or(true, |mut files| files.next().is_none())
+    );
+}
+
+#[test]
+fn pairs_and_counts_are_resampled_one_by_one_or_by_a_column() {
+    let walks = walks(60, 50);
+    let steps = walks.windows(2).filter(|w| w[0][0] == w[1][0]);
+    let pairs: Vec<[i64; 3]> = steps.map(|w| [w[0][2], w[1][2], w[0][0]]).collect();
+    let lake = Lake::new();
+    let width = |transitions: &str, validation: &str| {
+        let validation = format!("[validation]\nbootstrap = 40\n{validation}");
+        let text = pipeline(transitions, &validation);
+        lake.file("p.toml", &text).gyre(&["run", "p.toml"]).well();
+        let found = rows_of(&lake, "halves", "singular_value", Some(1));
+        let [value, low, high] = found[0];
+        assert!(low < value && value < high, "{found:?}");
+        assert_eq!(lake.read("sources").floats("svd_stability"), [1.0; 8]);
+        high - low
+    };
+    lake.table("rows/0.parquet", columns(["a", "b", "ship"], &pairs));
+    // A few ships with hundreds of pairs each: drawn as a whole they vary about as much as their pairs, which are independent here.
+    let (by_pair, by_ship) = (width(PAIRS, ""), width(PAIRS, "group = \"ship\"\n"));
+    assert!(
+        (0.5..2.0).contains(&(by_pair / by_ship)),
+        "{by_pair} {by_ship}"
+    );
+
+    let mut counts = std::collections::BTreeMap::new();
+    for [a, b, _] in &pairs {
+        *counts.entry((*a, *b)).or_insert(0) += 1;
+    }
+    let counted: Vec<[i64; 3]> = counts.iter().map(|(&(a, b), &n)| [a, b, n]).collect();
+    lake.table("rows/0.parquet", columns(["a", "b", "n"], &counted));
+    let by_count = width(&format!("{PAIRS}count = \"n\"\n"), "");
+    assert!(
+        (0.5..2.0).contains(&(by_pair / by_count)),
+        "{by_pair} {by_count}"
+    );
+
+    let mut weighted = columns(["a", "b", "ship"], &pairs);
+    let weights = (0..pairs.len()).map(|at| 0.5 + (at % 3) as f64);
+    weighted.push(("w", Arc::new(Float64Array::from_iter_values(weights))));
+    lake.table("rows/0.parquet", weighted);
+    for group in ["", "group = \"ship\"\n"] {
+        let by_weight = width(&format!("{PAIRS}weight = \"w\"\n"), group);
+        assert!(
+            (0.5..2.0).contains(&(by_pair / by_weight)),
+            "{by_pair} {by_weight}"
+        );
+    }
+}
+
+#[test]
+fn one_trajectory_cannot_be_resampled() {
+    let lake = Lake::new();
+    lake.table("rows/0.parquet", columns(["id", "t", "s"], &walks(1, 500)));
+    let alone = TRAJECTORIES.replace("trajectory = \"id\"\n", "");
+    let run = |transitions: &str, validation: &str| {
+        let validation = format!("[validation]\nbootstrap = 10\n{validation}");
+        lake.file("p.toml", &pipeline(transitions, &validation))
+            .gyre(&["run", "p.toml"])
+    };
+    run(&alone, "").fails(
+        2,
+        "`[validation]` resamples trajectories, but every partition is one",
+    );
+    run(&alone, "group = \"shop\"\n").fails(
+        2,
+        "`validation.group` names the column `shop`, which the SQL does not give",
+    );
+    // Where it is found out later, the fit is there and its intervals are not.
+    let ran = run(TRAJECTORIES, "").well();
+    assert!(
+        ran.out
+            .contains("svd: too few resamples for intervals (0 of 1 groups)"),
+        "{}",
+        ran.out
+    );
+    let table = lake.read("bootstrap");
+    assert_eq!(table.column("low").null_count(), table.len());
+    assert_eq!(
+        lake.read("targets").column("svd_stability").null_count(),
+        16
+    );
+    // Pieces of it can be drawn.
+    let pieces = alone.replace("SELECT *,", "SELECT *, t / 25 AS piece,");
+    run(&pieces, "group = \"piece\"\n").well();
+    let [value, low, high] = rows_of(&lake, "dbmr", "coherence", None)[0];
+    assert!(low < value && value < high);
+}
