@@ -5,9 +5,9 @@
 //! a state keeps its set, and how far the partitions of the sources agree (adjusted Rand index).
 //!
 //! A resample draws as many groups as there are, with replacement, and has its own states: those with counts. Every fit is made anew, from
-//! all it needs: DBMR begins once with the partition of the whole and then as often as it would anyway, up to [`FRESH`] times; a
-//! start that only goes on from the first optimum would understate the spread, and fresh starts alone would take the accidents
-//! of a search for it. All other methods are run as they are. The sets of a resample then take the names of those of the whole that they
+//! all it needs: DBMR settles once from the partition of the whole and begins anew as often as it would anyway, up to [`FRESH`] times, of which
+//! the best is kept: a start that only goes on from the first optimum would understate the spread, and fresh starts alone would take
+//! the accidents of a search for it. All other methods are run as they are. The sets of a resample then take the names of those of the whole that they
 //! share the most transitions with (`matching`), so that names do not matter.
 //!
 //! Resamples run side by side, as many as there are threads, and no more are in memory. All fits of a resample share its counts.
@@ -195,11 +195,6 @@ fn fit<R: Runner>(
         Method::Dbmr(params) => {
             super::check_rank(params.rank, shards)?;
             let start: Vec<u32> = before.iter().map(|&k| k.max(0) as u32).collect();
-            let once = dbmr::Params {
-                init: dbmr::Init::Svd,
-                restarts: 1,
-                ..params.clone()
-            };
             let fresh = dbmr::Params {
                 restarts: match (params.restarts - 1).max(1) {
                     restarts if params.polish => restarts.min(FRESH),
@@ -210,7 +205,7 @@ fn fit<R: Runner>(
             let best =
                 |partition: &dbmr::Partition| partition.restarts[partition.best].log_likelihood;
             let mut partition = dbmr::fit(runner, shards, &fresh, seed);
-            let from_whole = dbmr::fit_from(runner, shards, &once, Some(&start), seed);
+            let from_whole = dbmr::settle_from(runner, shards, params, &start, seed);
             if best(&from_whole) >= best(&partition) {
                 partition = from_whole;
             }

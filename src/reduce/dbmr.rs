@@ -232,6 +232,41 @@ struct Settled<'a> {
     converged: bool,
 }
 
+/// The partition in which one restart from `start`, which is nearly right, settles: nothing is regrouped, and no other is tried.
+pub fn settle_from<R: Runner>(
+    runner: &R,
+    shards: &Shards,
+    params: &Params,
+    start: &[u32],
+    seed: u64,
+) -> Partition {
+    let params = Params {
+        init: Init::Svd,
+        restarts: 1,
+        ..params.clone()
+    };
+    if !params.polish {
+        return alternate::fit(runner, shards, &params, Some(start), seed);
+    }
+    let columns = Columns::new(shards);
+    let members: Vec<u32> = (0..shards.n_sources as u32).collect();
+    let mut search = empty_search(&columns, &members, params.rank);
+    search.fill(start.to_vec());
+    let tolerance = match seeding::sample(shards, params.rank) {
+        Some(_) => params.tolerance,
+        None => 0.0,
+    };
+    let mut trace = Vec::new();
+    let converged = search.settle(params.max_iterations, tolerance, &mut trace);
+    let restart = record(&search, &params, seed, &mut trace, converged);
+    Partition {
+        affiliation: search.states,
+        restarts: vec![restart],
+        best: 0,
+        trace,
+    }
+}
+
 /// Restarts on all sources, side by side. One that settles where earlier ones did goes no further; those that begin alike differ from there only,
 /// and all go on.
 fn searched(

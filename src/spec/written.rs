@@ -25,7 +25,6 @@ pub struct File {
     #[schemars(length(min = 1))]
     pub fit: Vec<Fit>,
     /// How far to trust the models: what is resampled, and how often.
-    #[schemars(default)]
     pub validation: Option<Validation>,
 }
 

@@ -131,6 +131,24 @@ fn trajectories_are_resampled_from_one_reading() {
         assert_eq!(lake.read(table).floats(column), [1.0; 16], "{table}");
     }
 
+    let table = lake.read("bootstrap");
+    let fields = table.0.schema();
+    let fields = fields.fields().iter();
+    let fields: Vec<String> = fields
+        .map(|f| {
+            format!(
+                "{} {}{}",
+                f.name(),
+                f.data_type(),
+                if f.is_nullable() { "?" } else { "" }
+            )
+        })
+        .collect();
+    assert_eq!(
+        fields.join(", "),
+        "lag Int64, fit Utf8, metric Utf8, index UInt32?, value Float64?, mean Float64?, standard_error Float64?, low Float64?, high Float64?, resamples UInt32"
+    );
+
     // Neither threads nor the order of rows and files matter.
     let bytes = |lake: &Lake| {
         let mut tables = lake.tables();
