@@ -32,6 +32,7 @@ pub mod local_files;
 pub mod manifest;
 pub mod math;
 pub mod plan;
+pub mod ranks;
 pub mod read;
 pub mod reduce;
 pub mod resample;

@@ -47,6 +47,9 @@ pub struct ModelRecord {
     /// What the bootstrap of all fits took.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bootstrap_seconds: Option<f64>,
+    /// What comparing ranks took beside the fits: the singular values and the folds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ranks_seconds: Option<f64>,
     pub fits: Vec<FitRecord>,
 }
 
@@ -73,6 +76,9 @@ pub struct FitRecord {
     pub steps: BTreeMap<&'static str, f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bootstrap: Option<BootstrapRecord>,
+    /// Where the rank was picked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub choice: Option<ChoiceRecord>,
 }
 
 /// What resamples say of a fit; intervals by metric.
@@ -110,6 +116,15 @@ impl BootstrapRecord {
             intervals,
         }
     }
+}
+
+/// How the rank of a fit was picked.
+#[derive(Debug, Clone, Serialize)]
+pub struct ChoiceRecord {
+    pub rule: &'static str,
+    /// The candidates that were fitted.
+    pub ranks: Vec<usize>,
+    pub reason: String,
 }
 
 /// A partition (and lag) that could not be fitted.

@@ -6,6 +6,7 @@ use crate::manifest::{
     BootstrapRecord, Failure, FitRecord, ModelRecord, RunRecord, peak_memory_bytes,
 };
 use crate::plan::{Plan, PlannedMethod};
+use crate::ranks::{self, Ground, Tried};
 use crate::read::Lake;
 use crate::reduce::bootstrap;
 use crate::reduce::{self, Evidence, Fit, Method, certificates};
@@ -352,9 +353,11 @@ fn fit_model(
     let start = Instant::now();
     let shards = shards(&mut counts)?;
     let shard_seconds = start.elapsed().as_secs_f64();
-    let (mut fits, mut records, mut methods) = (Vec::new(), Vec::new(), Vec::new());
-    for (planned, columns) in plan.fits.iter().zip(&names.fits) {
-        let method = match &planned.method {
+    let mut tried = Vec::new();
+    let candidates = plan.candidates(shards.n_sources, shards.n_targets)?;
+    for (n, (at, candidate)) in candidates.iter().enumerate() {
+        let (planned, columns) = (&plan.fits[*at], &names.fits[*at]);
+        let method = match &candidate.method {
             PlannedMethod::Dbmr(params) => Method::Dbmr(params.clone()),
             PlannedMethod::Svd(params) => Method::Svd(params.clone()),
             PlannedMethod::Given(at) => {
@@ -369,32 +372,30 @@ fn fit_model(
             }
         };
         let (start, runner) = (Instant::now(), Timed::new(&Local));
-        let fit = reduce::fit(
-            &runner,
-            &method,
-            Evidence::Counts(&shards),
-            seed(plan.seed, &place, &planned.name),
-        )
-        .map_err(|e| e.at(format!("fit `{}`", planned.name)))?;
-        records.push(fit_record(
+        let seed = seed(plan.seed, &place, &candidate.name);
+        let fit = reduce::fit(&runner, &method, Evidence::Counts(&shards), seed)
+            .map_err(|e| e.at(format!("fit `{}`", candidate.name)))?;
+        let record = fit_record(
             &planned.name,
             planned.method_name(),
             &fit,
             start.elapsed().as_secs_f64(),
             runner.seconds(),
-        ));
-        fits.push(fit);
-        methods.push(method);
-        progress.advance(1);
-    }
-    let start = Instant::now();
-    let certificates = certificates::of(&shards, &fits);
-    tracing::debug!(seconds = start.elapsed().as_secs_f64(), "certificates");
-    for (record, certificates) in records.iter_mut().zip(&certificates) {
-        record.certified = certificates::certified(certificates);
+        );
+        tried.push(Tried {
+            planned: *at,
+            method,
+            seed,
+            fit,
+            record,
+            bootstrap: None,
+        });
+        if candidates.get(n + 1).is_none_or(|next| next.0 != *at) {
+            progress.advance(1);
+        }
     }
     let (start, groups) = (Instant::now(), counts.groups.take());
-    let bootstraps = match (&plan.validation, groups) {
+    let bootstraps = match (&plan.validation, &groups) {
         (Some(validation), Some(groups)) if validation.bootstrap > 0 => {
             let params = bootstrap::Params {
                 resamples: validation.bootstrap,
@@ -402,18 +403,40 @@ fn fit_model(
                 metrics: &write::METRICS,
                 shard_nnz: shard_nnz(shards.nnz()),
             };
-            let fits: Vec<_> = methods.iter().zip(&fits).collect();
+            let fits: Vec<_> = tried.iter().map(|t| (&t.method, &t.fit)).collect();
             let seed = seed(plan.seed, &place, "bootstrap");
             let heard = || progress.advance(1);
-            bootstrap::bootstrap(&Local, &groups, &shards, &fits, &params, seed, &heard)
+            bootstrap::bootstrap(&Local, groups, &shards, &fits, &params, seed, &heard)
         }
         _ => Vec::new(),
     };
-    for (record, bootstrap) in records.iter_mut().zip(&bootstraps) {
+    let bootstrap_seconds = (!bootstraps.is_empty()).then(|| start.elapsed().as_secs_f64());
+    for (tried, bootstrap) in tried.iter_mut().zip(bootstraps) {
         let confidence = plan.validation.as_ref().map_or(0.0, |v| v.confidence);
-        record.bootstrap = Some(BootstrapRecord::new(bootstrap, confidence));
+        tried.record.bootstrap = Some(BootstrapRecord::new(&bootstrap, confidence));
+        tried.bootstrap = Some(bootstrap);
     }
-    let bootstrap_seconds = start.elapsed().as_secs_f64();
+    let start = Instant::now();
+    let ground = Ground {
+        shards: &shards,
+        shard_nnz: shard_nnz(shards.nnz()),
+        groups: groups.as_ref(),
+        seed: seed(plan.seed, &place, "ranks"),
+    };
+    let mut ranks = ranks::compare(&Local, plan, &ground, &tried)?;
+    let ranks_seconds = (!ranks.is_empty()).then(|| start.elapsed().as_secs_f64());
+    let (mut fits, mut records, mut bootstraps) = (Vec::new(), Vec::new(), Vec::new());
+    for kept in ranks::pick(plan, tried, &mut ranks)? {
+        fits.push(kept.fit);
+        records.push(kept.record);
+        bootstraps.extend(kept.bootstrap);
+    }
+    let start = Instant::now();
+    let certificates = certificates::of(&shards, &fits);
+    tracing::debug!(seconds = start.elapsed().as_secs_f64(), "certificates");
+    for (record, certificates) in records.iter_mut().zip(&certificates) {
+        record.certified = certificates::certified(certificates);
+    }
     let record = ModelRecord {
         partition: partition_key(names, &counts),
         lag: plan.lags.get(counts.lag).map(ToString::to_string),
@@ -422,7 +445,8 @@ fn fit_model(
         nonzeros: shards.nnz(),
         transitions: shards.total,
         shard_seconds,
-        bootstrap_seconds: (!bootstraps.is_empty()).then_some(bootstrap_seconds),
+        bootstrap_seconds,
+        ranks_seconds,
         fits: records,
     };
     let Shards {
@@ -439,6 +463,7 @@ fn fit_model(
             fits,
             certificates,
             bootstraps,
+            ranks,
             source_total,
             target_total,
             total,
@@ -486,6 +511,7 @@ fn fit_record(
         seconds,
         steps,
         bootstrap: None,
+        choice: None,
     }
 }
 

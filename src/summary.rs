@@ -130,6 +130,22 @@ fn model(f: &mut Formatter<'_>, model: &ModelRecord) -> Result {
             self::bootstrap(f, &fit.name, bootstrap)?;
         }
     }
+    for (fit, choice) in model
+        .fits
+        .iter()
+        .filter_map(|fit| Some((fit, fit.choice.as_ref()?)))
+    {
+        let ranks: Vec<_> = choice.ranks.iter().map(usize::to_string).collect();
+        writeln!(
+            f,
+            "  {}: rank {} of {} by {}: {}",
+            fit.name,
+            fit.rank,
+            ranks.join(", "),
+            choice.rule,
+            choice.reason
+        )?;
+    }
     let open: Vec<&str> = model
         .fits
         .iter()

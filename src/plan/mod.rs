@@ -6,7 +6,9 @@ mod show;
 
 use crate::count::{Evidence, Grouping, Layout, Measure, StateColumns, StateTable, Step, is_time};
 use crate::error::{Error, Result};
+use crate::ranks;
 use crate::read::{Lake, Table};
+use crate::reduce::criteria::Rule;
 use crate::reduce::{dbmr, svd};
 use crate::spec::{self, Input, Lag, Spec, Window, nearest};
 use crate::write::{self, FitColumns, LagColumn, Names};
@@ -51,7 +53,20 @@ pub struct Validation {
 pub struct PlannedFit {
     /// First part of its column names: `<name>_r<rank>` where the pipeline asks for several ranks.
     pub name: String,
+    /// At the largest rank, where one is to be picked.
     pub method: PlannedMethod,
+    pub ranks: Ranks,
+}
+
+/// How the rank of a fit came to be.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Ranks {
+    /// It is the only one, or it has none.
+    One,
+    /// One of several of the pipeline's fit of this name, each a fit of its own.
+    OneOf(String),
+    /// A rule picks it among these, which ascend, for every partition and lag.
+    Auto { rule: Rule, candidates: Vec<usize> },
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -78,6 +93,26 @@ impl PlannedFit {
             PlannedMethod::Svd(p) => Some(p.rank),
             PlannedMethod::Given(_) => None,
         }
+    }
+
+    /// The name that the pipeline file has for it.
+    pub fn family(&self) -> &str {
+        match &self.ranks {
+            Ranks::OneOf(name) => name,
+            _ => &self.name,
+        }
+    }
+}
+
+impl PlannedMethod {
+    fn with_rank(&self, rank: usize) -> PlannedMethod {
+        let mut method = self.clone();
+        match &mut method {
+            PlannedMethod::Dbmr(p) => p.rank = rank,
+            PlannedMethod::Svd(p) => p.rank = rank,
+            PlannedMethod::Given(_) => (),
+        }
+        method
     }
 }
 
@@ -437,10 +472,36 @@ fn fits(spec: &Spec) -> Vec<PlannedFit> {
                     PlannedMethod::Given(given - 1)
                 }
             };
-            fits.push(PlannedFit { name, method });
+            let ranks = match (fit.rule, fit.ranks()) {
+                (Some(rule), candidates) => {
+                    let mut candidates = candidates.to_vec();
+                    candidates.sort_unstable();
+                    Ranks::Auto {
+                        rule: self::rule(rule),
+                        candidates,
+                    }
+                }
+                (None, [_, _, ..]) => Ranks::OneOf(fit.name.clone()),
+                (None, _) => Ranks::One,
+            };
+            fits.push(PlannedFit {
+                name,
+                method,
+                ranks,
+            });
         }
     }
     fits
+}
+
+fn rule(rule: spec::Rule) -> Rule {
+    match rule {
+        spec::Rule::Gap => Rule::Gap,
+        spec::Rule::Aic => Rule::Aic,
+        spec::Rule::Bic => Rule::Bic,
+        spec::Rule::HeldOut => Rule::HeldOut,
+        spec::Rule::Vamp2 => Rule::Vamp2,
+    }
 }
 
 /// Columns of the query stand beside gyre's own in the tables: no table may get two of one name.
@@ -495,6 +556,56 @@ impl Plan {
         }
     }
 
+    /// The fits of a model of so many states, each with its place in `fits`: where a rank is to be picked, one for every candidate
+    /// that the states allow, under the name that it would have in a list of ranks.
+    pub fn candidates(
+        &self,
+        n_sources: usize,
+        n_targets: usize,
+    ) -> Result<Vec<(usize, PlannedFit)>> {
+        let mut all = Vec::with_capacity(self.fits.len());
+        for (at, fit) in self.fits.iter().enumerate() {
+            let Ranks::Auto { candidates, .. } = &fit.ranks else {
+                all.push((at, fit.clone()));
+                continue;
+            };
+            let before = all.len();
+            let largest = n_sources.min(n_targets);
+            for &rank in candidates.iter().filter(|rank| **rank <= largest) {
+                let candidate = PlannedFit {
+                    name: format!("{}_r{rank}", fit.name),
+                    method: fit.method.with_rank(rank),
+                    ranks: Ranks::OneOf(fit.name.clone()),
+                };
+                all.push((at, candidate));
+            }
+            if all.len() == before {
+                let message = format!(
+                    "all of its `ranks` are larger than the number of states ({n_sources} sources, {n_targets} targets)"
+                );
+                return Err(Error::input(message).at(format!("fit `{}`", fit.name)));
+            }
+        }
+        Ok(all)
+    }
+
+    /// Folds of a cross-validation; 0: none.
+    pub fn folds(&self) -> usize {
+        self.validation.as_ref().map_or(0, |v| v.folds)
+    }
+
+    /// The tables that the run will write: some hold what only some pipelines ask for.
+    pub fn tables(&self) -> Vec<write::Table> {
+        let compared = self.fits.iter().any(|f| ranks::is_compared(self, f));
+        let is_written = |table: &write::Table| match table {
+            write::Table::Ranks => compared,
+            write::Table::Bootstrap => self.resamples() > 0,
+            _ => true,
+        };
+        let tables = write::Table::ALL.into_iter();
+        tables.filter(is_written).collect()
+    }
+
     pub fn is_weighted(&self) -> bool {
         matches!(
             &self.layout.evidence,
@@ -508,16 +619,6 @@ impl Plan {
     /// Bootstrap resamples; 0: none.
     pub fn resamples(&self) -> usize {
         self.validation.as_ref().map_or(0, |v| v.bootstrap)
-    }
-
-    /// The tables that the run will write: some hold what only some pipelines ask for.
-    pub fn tables(&self) -> Vec<write::Table> {
-        let is_written = |table: &write::Table| match table {
-            write::Table::Bootstrap => self.resamples() > 0,
-            _ => true,
-        };
-        let tables = write::Table::ALL.into_iter();
-        tables.filter(is_written).collect()
     }
 
     /// What the columns of a fit will be; the rank of a given partition is known once its labels are counted.

@@ -1,6 +1,6 @@
 //! A plan as text for people and as JSON for programs.
 
-use super::{Plan, PlannedFit, PlannedMethod};
+use super::{Plan, PlannedFit, PlannedMethod, Ranks};
 use crate::count::{Evidence, Measure, StateColumns};
 use crate::read::Table;
 use crate::spec::{self, Lag};
@@ -63,7 +63,12 @@ impl Plan {
                 }
                 PlannedMethod::Given(at) => json!({"affiliation": self.layout.given[*at].name()}),
             };
-            json!({"name": f.name, "method": f.method_name(), "parameters": parameters})
+            let mut shown =
+                json!({"name": f.name, "method": f.method_name(), "parameters": parameters});
+            if let Ranks::Auto { rule, candidates } = &f.ranks {
+                shown["parameters"]["rank"] = json!({"one_of": candidates, "rule": rule.name()});
+            }
+            shown
         };
         let table = |t: &Table| {
             json!({
@@ -190,17 +195,25 @@ impl fmt::Display for Plan {
             )?;
         }
         for fit in &self.fits {
+            let rank = |rank: usize| match &fit.ranks {
+                Ranks::Auto { rule, candidates } => {
+                    let ranks: Vec<_> = candidates.iter().map(usize::to_string).collect();
+                    format!("rank one of {} by {}", ranks.join(" "), rule.name())
+                }
+                _ => format!("rank {rank}"),
+            };
             let what = match &fit.method {
                 PlannedMethod::Dbmr(p) => format!(
-                    "DBMR, rank {}, {} restarts from `{}`{}",
-                    p.rank,
+                    "DBMR, {}, {} restarts from `{}`{}",
+                    rank(p.rank),
                     p.restarts,
                     p.init.name(),
                     if p.polish { ", polished" } else { "" }
                 ),
                 PlannedMethod::Svd(p) => format!(
-                    "truncated SVD and k-means, rank {}, {} restarts",
-                    p.rank, p.restarts
+                    "truncated SVD and k-means, {}, {} restarts",
+                    rank(p.rank),
+                    p.restarts
                 ),
                 PlannedMethod::Given(at) => {
                     format!("the given partition `{}`", self.layout.given[*at].name())

@@ -7,7 +7,8 @@
 //! - `model`: any partition of the sources → the low-rank model Λ = λΓ;
 //! - `coherence`: counts and a model → metrics and bounds;
 //! - `certificates`: what can be proved about a fit → whether its numbers keep to it;
-//! - `bootstrap`: a fit and resamples of its counts → intervals and stability; `agreement` compares two partitions.
+//! - `bootstrap`: a fit and resamples of its counts → intervals and stability; `agreement` compares two partitions;
+//! - `criteria`: fits of several ranks → what compares them, and the rank that a rule picks; `crossval` scores fits by what was held out.
 //!
 //! Everything here is pure: no I/O, no clock, no environment. A fit depends on the evidence, the parameters and the seed alone,
 //! not on threads or shards. Not converging is data, not an error.
@@ -17,6 +18,8 @@ pub mod alternate;
 pub mod bootstrap;
 pub mod certificates;
 pub mod coherence;
+pub mod criteria;
+pub mod crossval;
 pub mod dbmr;
 pub mod kmeans;
 pub mod model;

@@ -2,7 +2,7 @@
 
 use super::bins::Binning;
 use super::document::Document;
-use super::fit::{Fit, Method};
+use super::fit::{Fit, Method, Rule};
 use super::lag::Lag;
 use super::written::{File, Job, Table, TransitionsText, Validation};
 use super::{Input, Measure, Query, Spec, Transitions};
@@ -20,6 +20,16 @@ pub fn spec(file: File, document: &Document<'_>) -> Result<Spec> {
     key_columns(&transitions, &file.fit, document)?;
     if let Some(asked) = &file.validation {
         validation(asked, document)?;
+    }
+    let folds = file.validation.as_ref().map_or(0, |asked| asked.folds);
+    for (n, fit) in file.fit.iter().enumerate() {
+        if folds == 0 && fit.rule.is_some_and(Rule::needs_folds) {
+            let message = format!(
+                "`fit.{}.rule` scores ranks with what was held out, and so needs `folds` in `[validation]`, such as `folds = 5`",
+                fit.name
+            );
+            return Err(document.error_at(&["fit", &n.to_string(), "rule"], &message));
+        }
     }
     Ok(Spec {
         job: file.job,
@@ -318,6 +328,10 @@ fn fits(fits: &[Fit], document: &Document<'_>) -> Result<()> {
             return fail("name", format!("two fits are named `{name}`"));
         }
         if let Some((key, message)) = parameters(&fit.method) {
+            let key = match key {
+                "rank" if fit.rule.is_some() => "ranks",
+                key => key,
+            };
             return fail(key, format!("`fit.{name}.{key}` {message}"));
         }
         for (_, column) in fit.expanded() {

@@ -1,6 +1,6 @@
 //! `[[fit]]` tables: a name, a method and the keys of that method. Comments here are descriptions in the JSON Schema.
 
-use super::document::{Content, Node};
+use super::document::{Content, Entry, Node};
 use super::read::{Fault, What, read, required};
 use super::shape::{OneOrMany, one_or_many};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -11,6 +11,9 @@ use std::borrow::Cow;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Fit {
     pub name: String,
+    /// For `rank = "auto"`: what picks one of the method's ranks, which then are the candidates.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<Rule>,
     #[serde(flatten)]
     pub method: Method,
 }
@@ -26,11 +29,14 @@ impl Fit {
     }
 
     /// The fits this stands for: a rank where the method has one, and the name that output columns begin with, which holds the
-    /// rank if there are several (`dbmr_r3`).
+    /// rank if there are several (`dbmr_r3`). Where one is to be picked, it is the largest that may be.
     pub fn expanded(&self) -> Vec<(Option<usize>, String)> {
         match self.ranks() {
             [] => vec![(None, self.name.clone())],
             [rank] => vec![(Some(*rank), self.name.clone())],
+            ranks if self.rule.is_some() => {
+                vec![(ranks.iter().max().copied(), self.name.clone())]
+            }
             ranks => {
                 let named = |r: &usize| (Some(*r), format!("{}_r{r}", self.name));
                 ranks.iter().map(named).collect()
@@ -38,6 +44,32 @@ impl Fit {
         }
     }
 }
+
+/// What picks one of several ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, serde::Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(inline)]
+pub enum Rule {
+    /// The largest gap between a singular value of P̃ and the next.
+    Gap,
+    /// The smallest Akaike information criterion.
+    Aic,
+    /// The smallest Bayesian information criterion.
+    Bic,
+    /// The smallest rank within one standard error of the best held-out likelihood; needs the folds of `[validation]`.
+    HeldOut,
+    /// The smallest rank whose cross-validated VAMP-2 score the next one does not raise by more than one standard error; needs the folds of `[validation]`.
+    Vamp2,
+}
+
+impl Rule {
+    pub fn needs_folds(self) -> bool {
+        matches!(self, Rule::HeldOut | Rule::Vamp2)
+    }
+}
+
+/// The candidates of `rank = "auto"` unless they are given.
+const RANKS: [i64; 7] = [2, 3, 4, 5, 6, 7, 8];
 
 /// A method with what was written for it; ranks are listed in the order of the file.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -181,19 +213,77 @@ fn fit(item: &Node) -> Result<Fit, Fault> {
     }
     let name = required(item, "name")?;
     let kind: MethodName = required(item, "method")?;
+    let word = item.get("rank").filter(|_| kind.has_rank());
+    let word = word.and_then(|node| Some((node, node.as_str()?)));
+    if let Some((node, word)) = word.filter(|(_, word)| *word != "auto") {
+        let message = format!("must be a whole number, a list of them, or \"auto\", not {word:?}");
+        return Err(Fault::wrong(message).under("rank").at(node.place));
+    }
+    let is_auto = word.is_some();
+    let rule = if is_auto {
+        Some(required(item, "rule")?)
+    } else {
+        None
+    };
     let own = item.entries().iter();
-    let own = own.filter(|e| e.key != "name" && e.key != "method");
+    let mut own: Vec<Entry> = own
+        .filter(|e| e.key != "name" && e.key != "method")
+        .cloned()
+        .collect();
+    if is_auto {
+        candidates(&mut own);
+    } else if kind.has_rank()
+        && let Some(entry) = own.iter().find(|e| KEYS_OF_AUTO.contains(&e.key.as_str()))
+    {
+        let message = "goes with `rank = \"auto\"` alone";
+        return Err(Fault::wrong(message)
+            .under(entry.key.as_str())
+            .at(entry.key_place));
+    }
     let parameters = Node {
         place: item.place,
-        content: Content::Table(own.cloned().collect()),
+        content: Content::Table(own),
     };
     let method = match kind {
         MethodName::Dbmr => read(&parameters).map(Method::Dbmr),
         MethodName::Svd => read(&parameters).map(Method::Svd),
         MethodName::Given => read(&parameters).map(Method::Given),
     };
-    let method = method.map_err(|fault| explain_key(fault, kind))?;
-    Ok(Fit { name, method })
+    let method = method.map_err(|mut fault| {
+        if let Some(first) = fault
+            .path
+            .first_mut()
+            .filter(|key| is_auto && *key == "rank")
+        {
+            *first = "ranks".into();
+        }
+        explain_key(fault, kind)
+    })?;
+    Ok(Fit { name, rule, method })
+}
+
+/// Keys that say how `rank = "auto"` is decided.
+const KEYS_OF_AUTO: [&str; 2] = ["ranks", "rule"];
+
+/// Puts the candidates in the place of `rank = "auto"`: methods know lists of ranks.
+fn candidates(own: &mut Vec<Entry>) {
+    let written = own.iter().find(|e| e.key == "ranks");
+    let written = written.map(|e| e.node.clone());
+    own.retain(|e| !KEYS_OF_AUTO.contains(&e.key.as_str()));
+    for rank in own.iter_mut().filter(|e| e.key == "rank") {
+        let place = rank.node.place;
+        rank.node = written.clone().unwrap_or_else(|| Node {
+            place,
+            content: Content::Array(
+                RANKS
+                    .map(|r| Node {
+                        place,
+                        content: Content::Integer(r),
+                    })
+                    .to_vec(),
+            ),
+        });
+    }
 }
 
 /// A key that only another method takes is no misspelling.
@@ -209,7 +299,12 @@ fn explain_key(mut fault: Fault, kind: MethodName) -> Fault {
                 fault.path.push(std::mem::take(key));
                 fault.what = What::Wrong(message);
             }
-            None => known.extend(["name".to_string(), "method".to_string()]),
+            None => {
+                known.extend(["name".to_string(), "method".to_string()]);
+                if kind.has_rank() {
+                    known.extend(KEYS_OF_AUTO.map(str::to_string));
+                }
+            }
         }
     }
     fault
@@ -244,6 +339,10 @@ impl MethodName {
         }
     }
 
+    fn has_rank(self) -> bool {
+        self.keys().iter().any(|key| key == "rank")
+    }
+
     fn keys(self) -> Vec<String> {
         let schema = self.schema(&mut SchemaGenerator::default());
         let properties = schema.get("properties").and_then(|p| p.as_object());
@@ -276,6 +375,10 @@ impl JsonSchema for Fit {
             if let Some(more) = own["properties"].as_object() {
                 properties.extend(more.clone());
             }
+            if let Some(rank) = properties.get_mut("rank") {
+                automatic(rank);
+                properties.extend(keys_of_auto(generator));
+            }
             let mut required = vec![serde_json::json!("name"), serde_json::json!("method")];
             required.extend(own["required"].as_array().into_iter().flatten().cloned());
             serde_json::json!({
@@ -293,6 +396,32 @@ impl JsonSchema for Fit {
             "examples": [{ "name": "dbmr", "method": "dbmr", "rank": [3, 5] }]
         })
     }
+}
+
+/// Lets a rank be `"auto"`.
+fn automatic(rank: &mut serde_json::Value) {
+    if let Some(description) = rank["description"].as_str() {
+        rank["description"] =
+            format!("{description} Or \"auto\": one of `ranks`, picked by `rule` for every model.")
+                .into();
+    }
+    if let Some(shapes) = rank["anyOf"].as_array_mut() {
+        shapes.push(serde_json::json!({ "const": "auto" }));
+    }
+}
+
+/// The keys that go with `rank = "auto"`.
+fn keys_of_auto(generator: &mut SchemaGenerator) -> [(String, serde_json::Value); 2] {
+    let mut rule = generator.subschema_for::<Rule>().to_value();
+    rule["description"] = "What picks the rank, with `rank = \"auto\"`.".into();
+    let ranks = serde_json::json!({
+        "description": "The candidates of `rank = \"auto\"`; those above the number of states are left out.",
+        "type": "array",
+        "items": { "type": "integer", "minimum": 1 },
+        "minItems": 1,
+        "default": RANKS,
+    });
+    [("ranks".into(), ranks), ("rule".into(), rule)]
 }
 
 /// Stands in for a rank in the schema.

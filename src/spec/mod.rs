@@ -15,7 +15,7 @@ mod written;
 
 pub use bins::{Binning, Outside};
 pub use document::nearest;
-pub use fit::{Dbmr, Fit, Given, Init, Method, Svd};
+pub use fit::{Dbmr, Fit, Given, Init, Method, Rule, Svd};
 pub use lag::Lag;
 pub use written::{Format, Job, Parameter, Table, Validation, Window};
 

@@ -241,7 +241,7 @@ fn wrong_types_are_named() {
 18 | lat = { bounds = [1, 2, 3], boxes = 3 } | 18: `transitions.bins.lat.bounds` must be a list of 2, not of 3
 18 | lat = { bounds = [1], boxes = 3 } | 18: `transitions.bins.lat.bounds` must be a list of two numbers, not a list of 1
 23 | method = 'dbrm' | 23: `fit.dbmr.method` cannot be "dbrm"; did you mean `dbmr`?
-24 | rank = 'x' | 24: `fit.dbmr.rank` must be a whole number that is not negative, not "x"
+24 | rank = 'x' | 24: `fit.dbmr.rank` must be a whole number, a list of them, or "auto", not "x"
 24 | rank = -1 | 24: `fit.dbmr.rank` must be a whole number that is not negative, not -1
 "#,
     );
@@ -379,6 +379,37 @@ fn variables_are_replaced_in_strings_but_not_in_sql() {
         OCEAN,
         r#"
 9 | sql = 'SELECT ${BASE}' | 9: `transitions.sql`: `${BASE}` is not replaced in SQL; write a value into `[transitions.parameters]` and name it as `$name`
+"#,
+    );
+}
+
+#[test]
+fn a_rank_may_be_picked_by_a_rule() {
+    let sets = ["fit.dbmr.rank=auto", "fit.dbmr.rule=bic"];
+    let spec = parse(OCEAN, &sets).expect("a valid file");
+    assert_eq!(spec.fits[0].ranks(), [2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(spec.fits[0].rule, Some(Rule::Bic));
+    // One fit, of one name, whose embeddings have room for the largest.
+    assert_eq!(spec.fits[0].expanded(), [(Some(8), "dbmr".to_string())]);
+    let sets = [
+        "fit.dbmr.rank=auto",
+        "fit.dbmr.ranks=[5, 2]",
+        "fit.dbmr.rule=held-out",
+        "validation.folds=5",
+    ];
+    let spec = parse(OCEAN, &sets).expect("a valid file");
+    assert_eq!(spec.fits[0].ranks(), [5, 2]);
+
+    check(
+        OCEAN,
+        r#"
+24 | rank = 'auto' | 21: the table `fit.dbmr` needs the key `rule`
+24 | rank = 'auto'\nrule = 'bik' | 25: `fit.dbmr.rule` cannot be "bik"; did you mean `bic`?
+24 | rank = 'auto'\nrule = 'bic'\nranks = [2, 2] | 26: `fit.dbmr.ranks` has 2 twice
+24 | rank = 'auto'\nrule = 'bic'\nranks = [2.5] | 26: `fit.dbmr.ranks` must be a whole number that is not negative, not 2.5
+24 | rank = 'auto'\nrule = 'held-out' | 25: `fit.dbmr.rule` scores ranks with what was held out, and so needs `folds` in `[validation]`, such as `folds = 5`
+24 | rank = [2, 3]\nrule = 'bic' | 25: `fit.dbmr.rule` goes with `rank = "auto"` alone
+29 | affiliation = 'a'\nrank = 'auto' | 30: `fit.regions.rank` is out of place: method "given" takes no `rank`
 "#,
     );
 }

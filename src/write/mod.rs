@@ -6,7 +6,7 @@ mod parquet;
 mod tables;
 
 pub use commit::{Current, Output};
-pub use tables::{FitColumns, LagColumn, METRICS, Model, Names, Table, schema};
+pub use tables::{FitColumns, LagColumn, METRICS, Model, Names, RankRow, Table, schema};
 
 use crate::error::Result;
 use parquet::ROW_GROUP;

@@ -5,6 +5,8 @@ use crate::count::{Counts, StateTable};
 use crate::error::{Error, Kind, Result};
 use crate::reduce::bootstrap::{Bootstrap, Metric};
 use crate::reduce::certificates::{self, Certificate};
+use crate::reduce::criteria::Criteria;
+use crate::reduce::crossval::Validation;
 use crate::reduce::{Fit, Side};
 use arrow::array::{
     ArrayRef, BooleanArray, FixedSizeListArray, Float64Array, Int32Array, Int64Array, ListArray,
@@ -29,7 +31,17 @@ pub enum LagColumn {
 pub struct FitColumns {
     pub name: String,
     pub method: &'static str,
+    /// The largest that the fit of a model may have; embeddings of a smaller rank are filled up with zeros, which change no distance.
     pub rank: usize,
+}
+
+/// One rank of several that were tried.
+pub struct RankRow {
+    /// The name that the pipeline file has.
+    pub fit: String,
+    pub criteria: Criteria,
+    /// Why it was chosen, if it was.
+    pub reason: Option<String>,
 }
 
 /// Everything the columns of a run's tables are made from.
@@ -56,6 +68,8 @@ pub struct Model {
     pub certificates: Vec<Vec<Certificate>>,
     /// What resamples say of each, where that is asked for.
     pub bootstraps: Vec<Bootstrap>,
+    /// By fit and rank.
+    pub ranks: Vec<RankRow>,
     /// N_·j, N_i· and S (coherence §3.1).
     pub source_total: Vec<f64>,
     pub target_total: Vec<f64>,
@@ -73,11 +87,12 @@ pub enum Table {
     Restarts,
     Spectrum,
     Bootstrap,
+    Ranks,
     Counts,
 }
 
 impl Table {
-    pub const ALL: [Table; 10] = [
+    pub const ALL: [Table; 11] = [
         Table::Sources,
         Table::Targets,
         Table::Latent,
@@ -87,6 +102,7 @@ impl Table {
         Table::Restarts,
         Table::Spectrum,
         Table::Bootstrap,
+        Table::Ranks,
         Table::Counts,
     ];
 
@@ -101,6 +117,7 @@ impl Table {
             Table::Restarts => "restarts",
             Table::Spectrum => "spectrum",
             Table::Bootstrap => "bootstrap",
+            Table::Ranks => "ranks",
             Table::Counts => "counts",
         }
     }
@@ -288,6 +305,20 @@ pub fn schema(table: Table, names: &Names) -> (SchemaRef, Vec<String>) {
             keys(&mut fields, vec![value("fit", Utf8), value("metric", Utf8)]);
             fields.extend(bootstrap::fields());
         }
+        Table::Ranks => {
+            keys(&mut fields, vec![value("fit", Utf8), value("rank", UInt32)]);
+            let spectral = SPECTRAL.iter();
+            fields.extend(spectral.map(|(name, _)| Field::new(*name, Float64, true)));
+            fields.extend(CRITERIA.iter().map(|(name, _)| value(name, Float64)));
+            fields.push(value("parameters", UInt64));
+            fields.push(value("empty_states", UInt32));
+            fields.push(Field::new("stability", Float64, true));
+            fields.push(value("folds", UInt32));
+            let scored = VALIDATION.iter();
+            fields.extend(scored.map(|(name, _)| Field::new(*name, Float64, true)));
+            fields.push(value("is_chosen", Boolean));
+            fields.push(Field::new("reason", Utf8, true));
+        }
         Table::Counts => {
             let (sources, targets) = names.pair_fields();
             keys(&mut fields, sources);
@@ -318,6 +349,39 @@ pub const METRICS: [Metric; 14] = [
     ("lambda_p_residual", |f| f.metrics.lambda_p_residual),
 ];
 
+type Spectral = (&'static str, fn(&Criteria) -> Option<f64>);
+
+/// What the singular values of P̃ say of a rank, where they were computed.
+const SPECTRAL: [Spectral; 4] = [
+    ("singular_value", |c| c.singular_value),
+    ("next_singular_value", |c| c.next_singular_value),
+    ("gap", Criteria::gap),
+    ("gap_ratio", Criteria::ratio),
+];
+
+type Criterion = (&'static str, fn(&Criteria) -> f64);
+
+/// What compares ranks, in the order of the `ranks` table.
+const CRITERIA: [Criterion; 6] = [
+    ("log_likelihood", |c| c.log_likelihood),
+    ("aic", |c| c.aic),
+    ("bic", |c| c.bic),
+    ("coherence", |c| c.coherence),
+    ("coherence_lower_bound", |c| c.coherence_lower_bound),
+    ("objective", |c| c.objective),
+];
+
+type Scored = (&'static str, fn(&Validation) -> f64);
+
+/// What folds say of a rank, in the order of the `ranks` table.
+const VALIDATION: [Scored; 5] = [
+    ("held_out", |v| v.log_likelihood.mean),
+    ("held_out_error", |v| v.log_likelihood.error),
+    ("held_out_unseen", |v| v.unseen),
+    ("vamp_2", |v| v.vamp_2.mean),
+    ("vamp_2_error", |v| v.vamp_2.error),
+];
+
 /// How many rows one model adds to a table.
 pub fn len(table: Table, model: &Model) -> usize {
     let over_fits = |rows: fn(&Fit) -> usize| model.fits.iter().map(rows).sum();
@@ -331,6 +395,7 @@ pub fn len(table: Table, model: &Model) -> usize {
         Table::Restarts => over_fits(|f| f.restarts.len()),
         Table::Spectrum => over_fits(|f| f.spectrum.len()),
         Table::Bootstrap => model.bootstraps.iter().map(|b| b.numbers.len()).sum(),
+        Table::Ranks => model.ranks.len(),
         Table::Counts => model.counts.nnz(),
     }
 }
@@ -349,6 +414,7 @@ pub fn rows(table: Table, names: &Names, model: &Model, rows: Range<usize>) -> R
         Table::Restarts => part(restarts(names, model), rows),
         Table::Spectrum => part(spectrum(names, model), rows),
         Table::Bootstrap => part(bootstrap::columns(names, model), rows),
+        Table::Ranks => part(ranks(model), rows),
     };
     with_leading(table, names, model, columns)
 }
@@ -455,7 +521,7 @@ fn states(
     columns.push(Arc::new(Float64Array::from_iter_values(
         totals.iter().map(|t| t / model.total),
     )));
-    for (at, fit) in model.fits.iter().enumerate() {
+    for (at, (shape, fit)) in names.fits.iter().zip(&model.fits).enumerate() {
         let side = side(fit);
         columns.push(Arc::new(
             side.affiliation[rows.clone()]
@@ -464,11 +530,13 @@ fn states(
                 .collect::<Int32Array>(),
         ));
         let embedding = &side.embedding[rows.start * fit.rank..rows.end * fit.rank];
-        let values: ArrayRef = Arc::new(Float64Array::from(embedding.to_vec()));
+        let values: ArrayRef = Arc::new(Float64Array::from(filled_up(
+            embedding, fit.rank, shape.rank,
+        )));
         let item = Arc::new(Field::new("item", DataType::Float64, false));
         columns.push(Arc::new(FixedSizeListArray::new(
             item,
-            fit.rank as i32,
+            shape.rank as i32,
             values,
             None,
         )));
@@ -477,6 +545,19 @@ fn states(
         }
     }
     columns
+}
+
+/// Rows of `width` numbers, each followed by zeros up to a length of `wanted`.
+fn filled_up(rows: &[f64], width: usize, wanted: usize) -> Vec<f64> {
+    if width == wanted {
+        return rows.to_vec();
+    }
+    let mut filled = vec![0.0; rows.len() / width * wanted];
+    let pairs = filled
+        .chunks_exact_mut(wanted)
+        .zip(rows.chunks_exact(width));
+    pairs.for_each(|(filled, row)| filled[..width].copy_from_slice(row));
+    filled
 }
 
 /// The fits of a model in the order of their names.
@@ -699,6 +780,61 @@ fn spectrum(names: &Names, model: &Model) -> Vec<ArrayRef> {
         )),
         Arc::new(rows().map(|(.., s)| s.residual).collect::<Float64Array>()),
     ]
+}
+
+fn ranks(model: &Model) -> Vec<ArrayRef> {
+    let ranks = &model.ranks;
+    let u32s = |get: fn(&RankRow) -> usize| -> ArrayRef {
+        Arc::new(UInt32Array::from_iter_values(
+            ranks.iter().map(|r| get(r) as u32),
+        ))
+    };
+    let mut columns: Vec<ArrayRef> = vec![
+        text(ranks.iter().map(|r| r.fit.as_str())),
+        u32s(|r| r.criteria.rank),
+    ];
+    for (_, spectral) in SPECTRAL {
+        let values = ranks.iter();
+        columns.push(Arc::new(
+            values
+                .map(|r| spectral(&r.criteria))
+                .collect::<Float64Array>(),
+        ));
+    }
+    for (_, criterion) in CRITERIA {
+        columns.push(Arc::new(Float64Array::from_iter_values(
+            ranks.iter().map(|r| criterion(&r.criteria)),
+        )));
+    }
+    columns.push(Arc::new(UInt64Array::from_iter_values(
+        ranks.iter().map(|r| r.criteria.parameters as u64),
+    )));
+    columns.push(u32s(|r| r.criteria.empty_states));
+    columns.push(Arc::new(
+        ranks
+            .iter()
+            .map(|r| r.criteria.stability)
+            .collect::<Float64Array>(),
+    ));
+    columns.push(u32s(|r| r.criteria.validation.map_or(0, |v| v.folds)));
+    for (_, score) in VALIDATION {
+        let scores = ranks.iter();
+        columns.push(Arc::new(
+            scores
+                .map(|r| r.criteria.validation.as_ref().map(score))
+                .collect::<Float64Array>(),
+        ));
+    }
+    columns.push(Arc::new(BooleanArray::from_iter(
+        ranks.iter().map(|r| Some(r.reason.is_some())),
+    )));
+    columns.push(Arc::new(
+        ranks
+            .iter()
+            .map(|r| r.reason.as_deref())
+            .collect::<StringArray>(),
+    ));
+    columns
 }
 
 /// Rows `rows` of the counts of a model.

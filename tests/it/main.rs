@@ -4,6 +4,7 @@
 //! - `counting`: counts against independent SQL, in every order and split of the rows
 //! - `papers`: figures of the papers, each with its citation
 //! - `pipelines`: the pipelines and commands that the README shows
+//! - `ranks`: how many sets: the table that compares ranks, and the rules that pick one
 //! - `readers`: the tables as DuckDB, Polars and pandas read them
 //! - `stores`: faults of the object store at every call
 //! - `validation`: resamples of trajectories, pairs and counts
@@ -15,6 +16,7 @@ mod counting;
 mod lake;
 mod papers;
 mod pipelines;
+mod ranks;
 mod readers;
 mod stores;
 mod validation;

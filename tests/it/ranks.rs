@@ -1,0 +1,232 @@
+//! How many sets: the table that compares ranks, and the rules that pick one, on chains with planted sets.
+
+use crate::cli::integers;
+use crate::lake::{Lake, Rows};
+use arrow::array::{Array, ArrayRef, AsArray, StringArray};
+use arrow::datatypes::Float64Type;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+use std::sync::Arc;
+
+/// In `north` three sets of 4 states, in `south` two sets of 6: 40 trajectories of 120 rows each, which leave their set in one step of
+/// twelve.
+fn basins(lake: &Lake) {
+    let mut random = Pcg64::seed_from_u64(5);
+    let (mut basin, mut id, mut time, mut state, mut set) =
+        (vec![], vec![], vec![], vec![], vec![]);
+    for (name, size) in [("north", 4), ("south", 6)] {
+        for trajectory in 0..40i64 {
+            let mut at = random.random_range(0..12i64);
+            for t in 0..120i64 {
+                basin.push(name);
+                id.push(trajectory);
+                time.push(t);
+                state.push(at);
+                set.push(at / size);
+                at = match random.random_range(0..12) {
+                    0 => random.random_range(0..12),
+                    _ => at / size * size + random.random_range(0..size),
+                };
+            }
+        }
+    }
+    let basin: ArrayRef = Arc::new(StringArray::from(basin));
+    lake.table(
+        "tracks.parquet",
+        vec![
+            ("basin", basin),
+            ("id", integers(id)),
+            ("t", integers(time)),
+            ("state", integers(state)),
+            ("region", integers(set)),
+        ],
+    );
+}
+
+const BASINS: &str = r#"
+[job]
+name = "basins"
+output = "out"
+
+[tables.tracks]
+path = "tracks.parquet"
+
+[transitions]
+sql = "SELECT * FROM tracks"
+trajectory = "id"
+time = "t"
+state = "state"
+lag = 1
+partition_by = ["basin"]
+
+[validation]
+folds = 4
+
+[[fit]]
+name = "sweep"
+method = "dbmr"
+rank = [2, 3]
+
+[[fit]]
+name = "auto"
+method = "dbmr"
+rank = "auto"
+ranks = [5, 2, 3, 4, 40]
+rule = "held-out"
+
+[[fit]]
+name = "gap"
+method = "svd"
+rank = "auto"
+ranks = [2, 3, 4]
+rule = "gap"
+
+[[fit]]
+name = "truth"
+method = "given"
+affiliation = "region"
+"#;
+
+/// Row numbers of a fit in a partition.
+fn of(rows: &Rows, basin: &str, fit: &str) -> Vec<usize> {
+    let (basins, fits) = (rows.texts("basin"), rows.texts("fit"));
+    let is = |&at: &usize| basins[at] == basin && fits[at] == fit;
+    (0..rows.len()).filter(is).collect()
+}
+
+#[test]
+fn ranks_are_compared_and_picked_for_every_partition() {
+    let lake = Lake::new();
+    basins(&lake);
+    let ran = lake.file("p.toml", BASINS).gyre(&["run", "p.toml"]).well();
+    let ranks = lake.read("ranks");
+    let mut columns = String::new();
+    for field in ranks.0.schema().fields() {
+        let null = if field.is_nullable() { " null" } else { "" };
+        columns += &format!("{} {}{null}\n", field.name(), field.data_type());
+    }
+    insta::assert_snapshot!("columns", columns);
+    let (rank, chosen) = (ranks.integers("rank"), ranks.texts("is_chosen"));
+    let (reason, held_out) = (ranks.texts("reason"), ranks.floats("held_out"));
+    let fits = lake.read("fits");
+    for (basin, planted) in [("north", 3), ("south", 2)] {
+        for (fit, tried) in [
+            ("auto", &[2, 3, 4, 5][..]),
+            ("gap", &[2, 3, 4]),
+            ("sweep", &[2, 3]),
+            ("truth", &[3]),
+        ] {
+            let rows = of(&ranks, basin, fit);
+            let own: Vec<i64> = rows.iter().map(|&at| rank[at]).collect();
+            assert_eq!(own, tried, "{basin} {fit}");
+            for &at in &rows {
+                let is_chosen = matches!(fit, "auto" | "gap") && rank[at] == planted;
+                assert_eq!(
+                    chosen[at],
+                    is_chosen.to_string(),
+                    "{basin} {fit} {}",
+                    rank[at]
+                );
+                assert_eq!(reason[at] != "null", is_chosen);
+                assert!(!is_chosen || ran.out.contains(&reason[at]), "{}", ran.out);
+            }
+            if matches!(fit, "auto" | "gap") {
+                let written = of(&fits, basin, fit);
+                assert_eq!(fits.integers("rank")[written[0]], planted);
+            }
+        }
+        // Where DBMR finds the planted sets in every fold, it scores as they do.
+        let auto = of(&ranks, basin, "auto");
+        let best = auto.iter().find(|&&at| rank[at] == planted).expect("a row");
+        let truth = of(&ranks, basin, "truth")[0];
+        assert!((held_out[*best] - held_out[truth]).abs() < 1e-9);
+    }
+    assert_eq!(ranks.integers("folds"), vec![4; ranks.len()]);
+    assert!(
+        ran.out.contains("auto: rank 3 of 2, 3, 4, 5 by held-out: "),
+        "{}",
+        ran.out
+    );
+
+    // The embedding has room for the largest candidate; what a smaller rank leaves is zero.
+    let sources = lake.read("sources");
+    let embedding = sources.column("auto_embedding").as_fixed_size_list();
+    assert_eq!(embedding.value_length(), 40);
+    let numbers = embedding.values().as_primitive::<Float64Type>().values();
+    for (row, basin) in numbers.chunks(40).zip(sources.texts("basin")) {
+        let planted = if basin == "north" { 3 } else { 2 };
+        assert!((row[0] - 1.0).abs() < 1e-9 && row[..planted].iter().all(|x| *x != 0.0));
+        assert!(row[planted..].iter().all(|x| *x == 0.0));
+    }
+
+    // Neither threads nor a second run change a byte.
+    let before = std::fs::read(lake.path("out/ranks/part-0.parquet")).expect("a table");
+    lake.gyre(&["run", "p.toml", "--force", "--threads", "3"])
+        .well();
+    let after = std::fs::read(lake.path("out/ranks/part-0.parquet")).expect("a table");
+    assert!(before == after);
+}
+
+#[test]
+fn ranks_without_folds_and_of_counts() {
+    let lake = Lake::new();
+    // Two sets of three states; no count leaves them.
+    let pairs = (0..36).filter(|at| (at / 6) / 3 == (at % 6) / 3);
+    let (sources, targets): (Vec<i64>, Vec<i64>) = pairs.map(|at| (at / 6, at % 6)).unzip();
+    let counts = sources.iter().zip(&targets).map(|(j, i)| 20 + j + 2 * i);
+    let counts: Vec<i64> = counts.collect();
+    lake.table(
+        "pairs.parquet",
+        vec![
+            ("a", integers(sources)),
+            ("b", integers(targets)),
+            ("n", integers(counts)),
+        ],
+    );
+    let pipeline = |rank: &str| {
+        let text = format!(
+            "[job]\nname = \"pairs\"\noutput = \"out\"\n[tables.pairs]\npath = \"pairs.parquet\"\n[transitions]\nsql = \"SELECT * FROM pairs\"\nsource = \"a\"\ntarget = \"b\"\ncount = \"n\"\n[[fit]]\nname = \"dbmr\"\nmethod = \"dbmr\"\n{rank}\n"
+        );
+        lake.file("p.toml", &text);
+    };
+    pipeline("rank = 2");
+    lake.gyre(&["run", "p.toml"]).well();
+    assert!(!lake.path("out/ranks").exists(), "nothing is compared");
+
+    pipeline("rank = \"auto\"\nranks = [1, 2, 3, 6]\nrule = \"bic\"");
+    let plan = lake.gyre(&["plan", "p.toml"]).well().out;
+    assert!(
+        plan.contains("DBMR, rank one of 1 2 3 6 by bic, "),
+        "{plan}"
+    );
+    assert!(plan.contains(", ranks"), "{plan}");
+    lake.gyre(&["run", "p.toml"]).well();
+    let ranks = lake.read("ranks");
+    assert_eq!(
+        ranks.texts("is_chosen"),
+        ["false", "true", "false", "false"]
+    );
+    assert_eq!(ranks.column("held_out").null_count(), 4);
+    // P̃ has two blocks: σ = 1, 1 and then what the uneven counts leave. It has no seventh value.
+    let gap = ranks.floats("gap");
+    assert!(gap[0].abs() < 1e-8 && gap[1] > 0.9, "{gap:?}");
+    assert_eq!(ranks.floats("next_singular_value")[3], 0.0);
+    // Three targets a set: 2 · (3 − 1) free parameters, and all 6 − 1 for one set.
+    assert_eq!(ranks.integers("parameters")[..2], [5, 4]);
+
+    pipeline(
+        "rank = \"auto\"\nranks = [1, 2, 3]\nrule = \"held-out\"\n[validation]\nfolds = 3\nbootstrap = 10",
+    );
+    lake.gyre(&["run", "p.toml"]).well();
+    let ranks = lake.read("ranks");
+    assert_eq!(ranks.texts("is_chosen"), ["false", "true", "false"]);
+    assert_eq!(ranks.floats("held_out_unseen"), [0.0; 3]);
+    // Every resample finds the two blocks.
+    assert_eq!(ranks.floats("stability")[..2], [1.0, 1.0]);
+
+    pipeline("rank = \"auto\"\nranks = [8, 9]\nrule = \"bic\"");
+    lake.gyre(&["run", "p.toml"]).fails(
+        1,
+        "fit `dbmr`: all of its `ranks` are larger than the number of states (6 sources, 6 targets)",
+    );
+}
