@@ -69,6 +69,32 @@ fn polzin2024_example23_double_gyre() {
     assert_eq!(again.out, "Nothing to do.\n");
 }
 
+/// The ranks of the double gyre as the README compares them.
+#[test]
+fn how_many_sets_has_the_double_gyre() {
+    let lake = Lake::new();
+    let ran = pipeline(&lake, "how_many_sets", &[]).well();
+    let ranks = rows(&lake, "how-many-sets", "ranks");
+    let names = ranks.texts("fit");
+    assert_eq!(names.iter().filter(|fit| *fit == "dbmr").count(), 7);
+    assert_eq!(names.iter().filter(|fit| *fit == "svd").count(), 7);
+    for reason in ranks.texts("reason").iter().filter(|r| *r != "null") {
+        assert!(ran.out.contains(reason), "{reason} in\n{}", ran.out);
+    }
+    // The two gyre cores and the sea between them end at the largest gap. The likelihood of new trajectories has its peak beyond, and
+    // inside the candidates.
+    let (rank, is_chosen) = (ranks.integers("rank"), ranks.texts("is_chosen"));
+    let chosen = |fit: &str| {
+        let mut of_fit = (0..ranks.len()).filter(|&at| names[at] == fit && is_chosen[at] == "true");
+        of_fit.next().expect("one is chosen")
+    };
+    assert_eq!(rank[chosen("svd")], 3);
+    let held_out = ranks.floats("held_out");
+    let (best, first) = (chosen("dbmr"), names.iter().position(|fit| fit == "dbmr"));
+    let first = first.expect("a fit of that name");
+    assert!(held_out[first] < held_out[best] && held_out[first + 6] < held_out[best]);
+}
+
 #[test]
 fn routes_and_words_run_as_written() {
     let lake = Lake::new();
@@ -175,7 +201,12 @@ fn every_pipeline_is_known() {
     names.sort();
     assert_eq!(
         names,
-        ["double_gyre.toml", "routes.toml", "words.toml"],
+        [
+            "double_gyre.toml",
+            "how_many_sets.toml",
+            "routes.toml",
+            "words.toml"
+        ],
         "run a new pipeline in a test, then name it here"
     );
 }
