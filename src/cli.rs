@@ -1,5 +1,6 @@
 //! The command line: clap types and nothing else. Each doc comment is help text.
 
+use crate::compare::Pair;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use std::{num::NonZeroUsize, path::PathBuf, str::FromStr};
 
@@ -30,6 +31,11 @@ Example:
 const PLAN_EXAMPLE: &str = "\
 Example:
   gyre plan ocean.toml --json > plan.json";
+
+const COMPARE_EXAMPLES: &str = "\
+Examples:
+  gyre compare out/ocean-2024 out/ocean-2025
+  gyre compare out/ocean out/ocean --fit dbmr_r3=dbmr_r5 --json";
 
 const EXPLAIN_EXAMPLE: &str = "\
 Example:
@@ -100,6 +106,13 @@ pub enum Command {
     #[command(after_help = EXPLAIN_EXAMPLE, after_long_help = long(EXPLAIN_EXAMPLE))]
     Explain(Pipeline),
 
+    /// Show how the sets of two outputs go together: kept, split, merged, born and died, and how many states changed set.
+    ///
+    /// Compares every partition and lag that both have, over the source states that both have. Results that differ are no
+    /// failure: the exit code is 0 whenever they could be compared.
+    #[command(after_help = COMPARE_EXAMPLES, after_long_help = long(COMPARE_EXAMPLES))]
+    Compare(Compare),
+
     /// Print the JSON Schema of pipeline files, for editors.
     #[command(after_help = "Example:\n  gyre schema > gyre.schema.json")]
     Schema,
@@ -164,6 +177,44 @@ pub struct Plan {
     /// Print the plan as JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Compare {
+    /// The folder or URL of the earlier output.
+    #[arg(value_name = "A", value_hint = ValueHint::DirPath)]
+    pub a: String,
+
+    /// The folder or URL of the later output; may be the same.
+    #[arg(value_name = "B", value_hint = ValueHint::DirPath)]
+    pub b: String,
+
+    /// Compare this fit, or one of A with another of B as dbmr_r3=dbmr_r5; may be repeated. All that both have unless given.
+    #[arg(long, value_name = "NAME[=NAME]")]
+    pub fit: Vec<Pair>,
+
+    /// Compare the models of one lag with those of another, as 5d=10d; each lag with the same unless given.
+    #[arg(long, value_name = "LAG[=LAG]")]
+    pub lag: Option<Pair>,
+
+    /// Print the report as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl FromStr for Pair {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Pair, String> {
+        let (a, b) = text.split_once('=').unwrap_or((text, text));
+        if a.is_empty() || b.is_empty() {
+            return Err("write one name, or two as A=B".into());
+        }
+        Ok(Pair {
+            a: a.to_string(),
+            b: b.to_string(),
+        })
+    }
 }
 
 /// A size in bytes, above zero; written with B, kB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024).
@@ -274,6 +325,8 @@ mod tests {
         check_error("gyre run a.toml --memory 8G", "8GB or 8GiB");
         check_error("gyre check a.toml --force", "--force");
         check_error("gyre run a.toml -q -v", "cannot be used with");
+        check_error("gyre compare a", "<B>");
+        check_error("gyre compare a b --fit =svd", "two as A=B");
     }
 
     #[test]

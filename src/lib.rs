@@ -13,7 +13,10 @@
 //! - [`count`] pairs rows at a lag and counts exactly; [`shard`] cuts the counts into units of work, [`resample`] weighs them by
 //!   groups of trajectories.
 //! - [`reduce`] has one file a method, on top of [`math`]; a [`runner`] says where their passes run.
-//! - [`write`] builds the output tables, stages, checks and promotes them. Nothing else writes under the output.
+//! - [`lineage`] lets sets keep the names that an earlier result gave them, and says what changed.
+//! - [`write`] builds the output tables, stages, checks and promotes them. Nothing else writes under the output; [`written`] reads what
+//!   an earlier run has put there.
+//! - [`compare`] says how the sets of two outputs go together.
 //! - [`manifest`] is the record of a run, [`summary`] its text; [`cli`] the types of the command line; [`error`] the one error.
 //!
 //! What always holds:
@@ -25,9 +28,11 @@
 //! - Counts are conserved: their sum is the number of accepted pairs.
 
 pub mod cli;
+pub mod compare;
 pub mod count;
 pub mod double_gyre;
 pub mod error;
+pub mod lineage;
 pub mod local_files;
 pub mod manifest;
 pub mod math;
@@ -42,3 +47,4 @@ pub mod shard;
 pub mod spec;
 pub mod summary;
 pub mod write;
+pub mod written;

@@ -4,6 +4,7 @@ mod terminal;
 
 use clap::Parser;
 use gyre::cli::{self, Cli, Command, LogFormat, Logging, Pipeline};
+use gyre::compare::compare;
 use gyre::error::{Error, Kind, Result};
 use gyre::plan::{Plan, plan};
 use gyre::read::{self, Lake, Resources};
@@ -72,6 +73,19 @@ fn execute(cli: Cli) -> Result<Done> {
             rendered
                 .map_err(|e| Error::with_source(Kind::Bug, "the manual page cannot be made", e))?;
             print(String::from_utf8_lossy(&page).trim_end())
+        }
+        Command::Compare(args) => {
+            let runtime = tokio::runtime::Builder::new_current_thread().build();
+            let runtime = runtime
+                .map_err(|e| Error::with_source(Kind::Resources, "cannot start a thread", e))?;
+            let report =
+                runtime.block_on(compare(&args.a, &args.b, &args.fit, args.lag.as_ref()))?;
+            if args.json {
+                let text = serde_json::to_string_pretty(&report);
+                print(&text.map_err(|e| Error::with_source(Kind::Bug, "a report is no JSON", e))?)
+            } else {
+                print(&report.to_string())
+            }
         }
         Command::Check(pipeline) => with_plan(&pipeline, async |_, plan, _, _| {
             Output::open(&plan.output)?;

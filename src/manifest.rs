@@ -1,5 +1,6 @@
 //! The record of a run: what was read, counted, fitted and written, how long it took, and from what it was made.
 
+use crate::lineage::Lineage;
 use crate::read::InputFile;
 use crate::reduce::bootstrap::Bootstrap;
 use serde::Serialize;
@@ -28,6 +29,8 @@ pub struct RunRecord {
     /// The labels of given partitions: label k is set k.
     pub labels: BTreeMap<String, Vec<String>>,
     pub models: Vec<ModelRecord>,
+    /// Models of the earlier result that are no more.
+    pub gone: Vec<String>,
     pub failures: Vec<Failure>,
     /// Rows of each table.
     pub tables: BTreeMap<&'static str, u64>,
@@ -79,6 +82,9 @@ pub struct FitRecord {
     /// Where the rank was picked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub choice: Option<ChoiceRecord>,
+    /// The sets after those of the earlier result, where there is one with this fit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lineage: Option<Lineage>,
 }
 
 /// What resamples say of a fit; intervals by metric.

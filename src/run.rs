@@ -2,6 +2,7 @@
 
 use crate::count::{Counted, Counts, LARGEST_TOTAL, describe};
 use crate::error::{Error, Kind, Result};
+use crate::lineage::{self, Kept};
 use crate::manifest::{
     BootstrapRecord, Failure, FitRecord, ModelRecord, RunRecord, peak_memory_bytes,
 };
@@ -60,6 +61,7 @@ pub async fn run(
     options: &Options,
     progress: Arc<dyn Progress>,
 ) -> Result<Outcome> {
+    output.recover().await?;
     if !options.force
         && output
             .current()
@@ -95,9 +97,10 @@ pub async fn run(
         let (plan, progress) = (Arc::clone(&plan), Arc::clone(&progress));
         tokio::task::spawn_blocking(move || fit_all(&plan, counted, progress.as_ref()))
     };
-    let fitted = fitted
+    let mut fitted = fitted
         .await
         .map_err(|e| Error::with_source(Kind::Bug, "fitting died", e))??;
+    fitted.keep_names(&plan, output).await?;
     give_back_memory();
     lap("fit");
 
@@ -126,6 +129,7 @@ pub async fn run(
         transitions: fitted.models.iter().map(|m| m.total).sum(),
         labels: fitted.labels,
         models: fitted.records,
+        gone: fitted.gone,
         failures: fitted.failures,
         tables,
     };
@@ -144,7 +148,7 @@ async fn publish(
     progress.stage("write", None);
     check_certificates(plan, fitted)?;
     output.clear_staging().await?;
-    let staged = write::stage(output, id, &fitted.names, &fitted.models).await;
+    let staged = write::stage(output, id, &fitted.names, &fitted.models, fitted.again).await;
     let tables = match staged {
         Ok(tables) => tables,
         Err(e) => {
@@ -164,7 +168,7 @@ async fn publish(
             .map(|(name, rows)| (name.to_string(), *rows))
             .collect(),
     };
-    output.promote(id, &current).await?;
+    output.promote(&current).await?;
     output.clear_staging().await?;
     Ok(tables)
 }
@@ -221,6 +225,36 @@ struct Fitted {
     labels: BTreeMap<String, Vec<String>>,
     rows: u64,
     dropped: BTreeMap<&'static str, u64>,
+    /// The run that made the output is run again.
+    again: bool,
+    /// Models of the earlier result that are no more.
+    gone: Vec<String>,
+}
+
+impl Fitted {
+    /// Gives the sets the names that they have in the earlier result.
+    async fn keep_names(&mut self, plan: &Plan, output: &Output) -> Result<()> {
+        let is_whole = self.failures.is_empty();
+        let Kept { again, gone } =
+            lineage::keep(plan, output, &self.names, &mut self.models, is_whole).await?;
+        // A model that failed is told of already.
+        let failed = |place: &String| self.failures.iter().any(|f| f.partition == *place);
+        self.gone = gone.into_iter().filter(|place| !failed(place)).collect();
+        self.again = again;
+        let confidence = plan.validation.as_ref().map_or(0.0, |v| v.confidence);
+        for (record, model) in self.records.iter_mut().zip(&self.models) {
+            for (record, bootstrap) in record.fits.iter_mut().zip(&model.bootstraps) {
+                record.bootstrap = Some(BootstrapRecord::new(bootstrap, confidence));
+            }
+            let fits = record.fits.iter_mut().zip(&model.fits);
+            for ((record, fit), lineage) in fits.zip(&model.lineage) {
+                record.source_sizes.clone_from(&fit.metrics.source_sizes);
+                let is_news = lineage.changes.is_some() && !again;
+                record.lineage = is_news.then(|| lineage.clone());
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Fits every partition and lag. One that fails is told by its key and the others go on; if all fail, so does the run.
@@ -296,6 +330,8 @@ fn fit_all(plan: &Plan, counted: Counted, progress: &dyn Progress) -> Result<Fit
         failures,
         rows,
         dropped: dropped.0,
+        again: false,
+        gone: Vec::new(),
     })
 }
 
@@ -412,8 +448,6 @@ fn fit_model(
     };
     let bootstrap_seconds = (!bootstraps.is_empty()).then(|| start.elapsed().as_secs_f64());
     for (tried, bootstrap) in tried.iter_mut().zip(bootstraps) {
-        let confidence = plan.validation.as_ref().map_or(0.0, |v| v.confidence);
-        tried.record.bootstrap = Some(BootstrapRecord::new(&bootstrap, confidence));
         tried.bootstrap = Some(bootstrap);
     }
     let start = Instant::now();
@@ -464,6 +498,7 @@ fn fit_model(
             certificates,
             bootstraps,
             ranks,
+            lineage: Vec::new(),
             source_total,
             target_total,
             total,
@@ -512,6 +547,7 @@ fn fit_record(
         steps,
         bootstrap: None,
         choice: None,
+        lineage: None,
     }
 }
 

@@ -1,6 +1,8 @@
 //! A run record → the text a person reads after a run.
 
+use crate::lineage::{Lineage, Set};
 use crate::manifest::{BootstrapRecord, FitRecord, ModelRecord, RunRecord};
+use crate::reduce::succession::Event;
 use std::fmt::{Display, Formatter, Result};
 
 /// Models shown before the summary points to the `fits` table.
@@ -34,6 +36,18 @@ impl Display for Summary<'_> {
                 "\n… and {} more models, see {output}/fits",
                 record.models.len() - SHOWN
             )?;
+        }
+        if !record.gone.is_empty() {
+            let shown = &record.gone[..record.gone.len().min(SHOWN)];
+            write!(
+                f,
+                "\nin the earlier result and not in this one: {}",
+                shown.join("; ")
+            )?;
+            if record.gone.len() > SHOWN {
+                write!(f, "; and {} more", record.gone.len() - SHOWN)?;
+            }
+            writeln!(f)?;
         }
         if !record.failures.is_empty() {
             writeln!(
@@ -163,7 +177,101 @@ fn model(f: &mut Formatter<'_>, model: &ModelRecord) -> Result {
             fit.name, fit.empty_states, fit.rank
         )?;
     }
-    Ok(())
+    let changes: Vec<String> = model
+        .fits
+        .iter()
+        .filter_map(|fit| Some(changed(&fit.name, fit.lineage.as_ref()?)))
+        .flatten()
+        .collect();
+    if !changes.is_empty() {
+        writeln!(f, "  after the earlier result:")?;
+    }
+    changes
+        .iter()
+        .try_for_each(|line| writeln!(f, "    {line}"))
+}
+
+/// What became of the sets of a fit: a line for all of them, then one for each set that did not just go on.
+pub fn changed(fit: &str, lineage: &Lineage) -> Vec<String> {
+    let Some(changes) = &lineage.changes else {
+        return vec![format!("{fit}: there is nothing to compare with")];
+    };
+    let events = [
+        Event::Kept,
+        Event::Split,
+        Event::Merged,
+        Event::Born,
+        Event::Died,
+    ];
+    let met: Vec<String> = events
+        .iter()
+        .filter(|&&event| lineage.met(event) > 0)
+        .map(|&event| format!("{} {}", lineage.met(event), event.name()))
+        .collect();
+    let percent = |share: f64| format!("{:.2} % of the counts", 100.0 * share);
+    let mut line = format!(
+        "{fit}: sets {}; {} of {} changed set ({})",
+        met.join(", "),
+        grouped(changes.changed_states as f64),
+        states(changes.shared_states),
+        percent(changes.changed_share),
+    );
+    let few = [
+        (changes.new_states, changes.new_share, "new"),
+        (changes.gone_states, changes.gone_share, "gone"),
+    ];
+    for (n, share, what) in few.into_iter().filter(|few| few.0 > 0) {
+        line += &format!(", {} {what} ({})", grouped(n as f64), percent(share));
+    }
+    let pair = (changes.adjusted_rand, changes.variation_of_information);
+    if let (Some(rand), Some(information)) = pair {
+        line += &format!("; ARI {rand:.4}, VI {information:.4} nats");
+    }
+    if let Some(angle) = changes.principal_angles.last() {
+        line += &format!(", largest angle {angle:.3}");
+    }
+    let mut lines = vec![line];
+    let news: Vec<String> = lineage.sets.iter().filter_map(news).collect();
+    lines.extend(news.iter().take(SHOWN).map(|news| format!("  {news}")));
+    if news.len() > SHOWN {
+        lines.push(format!("  … and {} more", news.len() - SHOWN));
+    }
+    lines
+}
+
+/// A set that did not just go on under its number.
+fn news(set: &Set) -> Option<String> {
+    let parents = || {
+        let numbers: Vec<String> = set.parents.iter().map(u32::to_string).collect();
+        let plural = if numbers.len() == 1 { "" } else { "s" };
+        format!("set{plural} {}", numbers.join(", "))
+    };
+    let (event, previous) = (set.event?, set.previous);
+    let Some(number) = set.number else {
+        let previous = previous?;
+        let what = match event {
+            Event::Died => "died",
+            Event::Split => "was split up",
+            _ => "went into a merged set",
+        };
+        let size = states(previous.states);
+        return Some(format!("earlier set {} ({size}) {what}", previous.number));
+    };
+    let what = match (event, previous) {
+        (Event::Kept, Some(previous)) if previous.number != number => {
+            format!("was set {}", previous.number)
+        }
+        (Event::Split, _) => format!("is a piece of {}", parents()),
+        (Event::Merged, _) => format!("was merged from {}", parents()),
+        (Event::Born, _) => "was born".to_string(),
+        _ => return None,
+    };
+    Some(format!("set {number} ({}) {what}", states(set.states)))
+}
+
+fn states(n: u64) -> String {
+    let plural = if n == 1 { "" } else { "s" };
+    format!("{} state{plural}", grouped(n as f64))
 }
 
 fn bootstrap(f: &mut Formatter<'_>, fit: &str, bootstrap: &BootstrapRecord) -> Result {

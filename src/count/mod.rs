@@ -19,6 +19,7 @@ mod walk;
 mod worker;
 
 pub use finish::finish;
+pub(crate) use keys::Keys;
 pub use matrix::Counts;
 pub use states::{StateColumns, StateTable, describe};
 pub use time::is_time;

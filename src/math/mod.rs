@@ -1,5 +1,6 @@
 //! Pure numerics on slices: no I/O, no async, no clock, no environment. Shape mismatches are panics: they are bugs of the caller.
 
+pub mod angles;
 pub mod csr;
 pub mod dense;
 pub mod flow;

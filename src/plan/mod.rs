@@ -10,7 +10,7 @@ use crate::ranks;
 use crate::read::{Lake, Table};
 use crate::reduce::criteria::Rule;
 use crate::reduce::{dbmr, svd};
-use crate::spec::{self, Input, Lag, Spec, Window, nearest};
+use crate::spec::{self, Input, Lag, NamesFrom, Spec, Window, nearest};
 use crate::write::{self, FitColumns, LagColumn, Names};
 use arrow::datatypes::{DataType, Field, TimeUnit};
 use arrow::row::{RowConverter, SortField};
@@ -33,6 +33,7 @@ pub struct Plan {
     pub fits: Vec<PlannedFit>,
     /// Resamples of the groups of `Layout::grouping`.
     pub validation: Option<Validation>,
+    pub names: NamesFrom,
     /// Changes with the pipeline, its SQL, the input files and the version of gyre, and with nothing else.
     pub hash: String,
 }
@@ -181,6 +182,7 @@ pub async fn plan(
         lags,
         fits,
         validation,
+        names: spec.names.from.clone(),
         hash,
     };
     check_names(&plan)?;

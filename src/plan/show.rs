@@ -3,7 +3,7 @@
 use super::{Plan, PlannedFit, PlannedMethod, Ranks};
 use crate::count::{Evidence, Measure, StateColumns};
 use crate::read::Table;
-use crate::spec::{self, Lag};
+use crate::spec::{self, Lag, NamesFrom};
 use arrow::datatypes::Field;
 use serde_json::{Value, json};
 use std::fmt;
@@ -90,6 +90,7 @@ impl Plan {
             "count": count,
             "partition_by": names(&self.layout.partition),
             "fit": self.fits.iter().map(fit).collect::<Vec<_>>(),
+            "names": self.names,
             "write": {
                 "output": self.output,
                 "tables": self.tables().iter().map(|t| t.name()).collect::<Vec<_>>(),
@@ -239,6 +240,11 @@ impl fmt::Display for Plan {
             };
             let (parts, most) = (parts.join("; "), grouping.most);
             writeln!(f, "  trust  {parts}; {by} in at most {most} groups")?;
+        }
+        match &self.names {
+            NamesFrom::Previous => (),
+            NamesFrom::None => writeln!(f, "  names  by decreasing weight")?,
+            NamesFrom::Output(location) => writeln!(f, "  names  of the sets of {location}")?,
         }
         let tables: Vec<_> = self.tables().iter().map(|t| t.name()).collect();
         let tables = tables.join(", ");

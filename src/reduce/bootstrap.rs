@@ -38,6 +38,9 @@ pub struct Params<'a> {
     pub shard_nnz: usize,
 }
 
+/// The only metric with a number for every set.
+const WEIGHT: &str = "weight";
+
 /// What resamples say about one fit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bootstrap {
@@ -51,6 +54,16 @@ pub struct Bootstrap {
     /// or it has no set.
     pub source_stability: Vec<Option<f64>>,
     pub target_stability: Vec<Option<f64>>,
+}
+
+impl Bootstrap {
+    /// The numbers of sets follow those of the fit: set k becomes `numbers[k]`.
+    pub fn renumber(&mut self, numbers: &[u32]) {
+        for number in self.numbers.iter_mut().filter(|n| n.metric == WEIGHT) {
+            number.index = number.index.map(|k| numbers[k] as usize);
+        }
+        self.numbers.sort_by_key(|n| (n.metric, n.index));
+    }
 }
 
 /// A number over the resamples.
@@ -244,7 +257,7 @@ fn numbers(fit: &Fit, metrics: &[Metric], name: &[usize]) -> Vec<Value> {
     let values = fit.spectrum.iter().enumerate();
     numbers.extend(values.map(|(at, s)| ("singular_value", Some(at), s.value)));
     let weights = fit.metrics.weights.iter().enumerate();
-    numbers.extend(weights.map(|(k, &weight)| ("weight", Some(name[k]), weight)));
+    numbers.extend(weights.map(|(k, &weight)| (WEIGHT, Some(name[k]), weight)));
     numbers.sort_by_key(|(metric, index, _)| (*metric, *index));
     numbers
 }

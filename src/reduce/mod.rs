@@ -7,8 +7,10 @@
 //! - `model`: any partition of the sources → the low-rank model Λ = λΓ;
 //! - `coherence`: counts and a model → metrics and bounds;
 //! - `certificates`: what can be proved about a fit → whether its numbers keep to it;
-//! - `bootstrap`: a fit and resamples of its counts → intervals and stability; `agreement` compares two partitions;
-//! - `criteria`: fits of several ranks → what compares them, and the rank that a rule picks; `crossval` scores fits by what was held out.
+//! - `bootstrap`: a fit and resamples of its counts → intervals and stability;
+//! - `criteria`: fits of several ranks → what compares them, and the rank that a rule picks; `crossval` scores fits by what was held out;
+//! - `agreement`: how far two labelings of the same states agree; `succession`: which sets of one go on in the other; `changes`: both,
+//!   for two results.
 //!
 //! Everything here is pure: no I/O, no clock, no environment. A fit depends on the evidence, the parameters and the seed alone,
 //! not on threads or shards. Not converging is data, not an error.
@@ -17,6 +19,7 @@ pub mod agreement;
 pub mod alternate;
 pub mod bootstrap;
 pub mod certificates;
+pub mod changes;
 pub mod coherence;
 pub mod criteria;
 pub mod crossval;
@@ -25,7 +28,9 @@ pub mod kmeans;
 pub mod model;
 pub mod polish;
 pub mod regroup;
+pub mod renumber;
 pub mod seeding;
+pub mod succession;
 pub mod svd;
 
 use crate::error::{Error, Result};

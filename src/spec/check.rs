@@ -5,7 +5,7 @@ use super::document::Document;
 use super::fit::{Fit, Method, Rule};
 use super::lag::Lag;
 use super::written::{File, Job, Table, TransitionsText, Validation};
-use super::{Input, Measure, Query, Spec, Transitions};
+use super::{Input, Measure, NamesFrom, Query, Spec, Transitions};
 use crate::error::Result;
 use std::collections::BTreeMap;
 
@@ -17,6 +17,9 @@ pub fn spec(file: File, document: &Document<'_>) -> Result<Spec> {
     tables(&file.tables, document)?;
     fits(&file.fit, document)?;
     let transitions = transitions(file.transitions, document)?;
+    if let NamesFrom::Output(location) = &file.names.from {
+        not_blank(location, &["names", "from"], document)?;
+    }
     key_columns(&transitions, &file.fit, document)?;
     if let Some(asked) = &file.validation {
         validation(asked, document)?;
@@ -35,6 +38,7 @@ pub fn spec(file: File, document: &Document<'_>) -> Result<Spec> {
         job: file.job,
         tables: file.tables,
         transitions,
+        names: file.names,
         fits: file.fit,
         validation: file.validation,
     })

@@ -17,7 +17,7 @@ pub use bins::{Binning, Outside};
 pub use document::nearest;
 pub use fit::{Dbmr, Fit, Given, Init, Method, Rule, Svd};
 pub use lag::Lag;
-pub use written::{Format, Job, Parameter, Table, Validation, Window};
+pub use written::{Format, Job, NamesFrom, Naming, Parameter, Table, Validation, Window};
 
 use crate::error::Result;
 use document::{Document, Place};
@@ -34,6 +34,7 @@ pub struct Spec {
     pub job: Job,
     pub tables: BTreeMap<String, Table>,
     pub transitions: Transitions,
+    pub names: Naming,
     /// At least one, in the order of the file.
     pub fits: Vec<Fit>,
     #[serde(skip_serializing_if = "Option::is_none")]

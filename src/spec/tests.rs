@@ -477,6 +477,14 @@ fn wrong_assignments_are_named() {
         "--set job.name=42: `job.name` must be a string, not 42",
     );
     check_set(
+        "names.from=\" \"",
+        "--set names.from=\" \": `names.from` must not be empty",
+    );
+    check_set(
+        "names.form=none",
+        "--set names.form=none: unknown key `names.form`; did you mean `from`?",
+    );
+    check_set(
         "tables.more.format=csv",
         "--set tables.more.format=csv: the table `tables.more` needs the key `path`",
     );

@@ -21,6 +21,9 @@ pub struct File {
     #[schemars(default)]
     pub tables: BTreeMap<String, Table>,
     pub transitions: TransitionsText,
+    /// Whose names the sets keep.
+    #[schemars(default)]
+    pub names: Naming,
     /// The models to fit, in order.
     #[schemars(length(min = 1))]
     pub fit: Vec<Fit>,
@@ -28,7 +31,7 @@ pub struct File {
     pub validation: Option<Validation>,
 }
 
-const FILE_KEYS: [&str; 5] = ["job", "tables", "transitions", "fit", "validation"];
+const FILE_KEYS: [&str; 6] = ["job", "tables", "transitions", "names", "fit", "validation"];
 
 /// What this job is called and where its results go.
 #[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize, JsonSchema)]
@@ -55,6 +58,38 @@ pub struct Table {
     pub path: Vec<String>,
     /// The format of the files. Unless given, the extension decides, and folders hold Parquet.
     pub format: Option<Format>,
+}
+
+/// Which earlier result the sets of this one are matched to. A set that goes on keeps its number and its id.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Naming {
+    /// `previous`: the result that this run will replace, if there is one. `none`: sets are numbered by decreasing weight in every
+    /// run. Anything else: the folder or URL of another output, which must be there.
+    #[serde(default)]
+    #[schemars(with = "String", length(min = 1), example = &"out/ocean-2024")]
+    pub from: NamesFrom,
+}
+
+/// Where sets have their names from.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, serde::Deserialize)]
+#[serde(from = "String", rename_all = "lowercase")]
+pub enum NamesFrom {
+    #[default]
+    Previous,
+    None,
+    /// The folder or URL of an output.
+    Output(String),
+}
+
+impl From<String> for NamesFrom {
+    fn from(text: String) -> NamesFrom {
+        match text.as_str() {
+            "previous" => NamesFrom::Previous,
+            "none" => NamesFrom::None,
+            _ => NamesFrom::Output(text),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, serde::Deserialize, JsonSchema)]
@@ -198,6 +233,10 @@ impl File {
                 None => BTreeMap::new(),
             },
             transitions: required(root, "transitions")?,
+            names: match root.get("names") {
+                Some(node) => read(node).map_err(|fault| fault.under("names"))?,
+                None => Naming::default(),
+            },
             fit: fits(root)?,
             validation: match root.get("validation") {
                 Some(node) => read(node).map_err(|fault| fault.under("validation"))?,

@@ -1,7 +1,8 @@
 //! The output as a whole: staging, promotion, the pointer to the current result, the run records.
 //!
-//! Tables lie in `<output>/<table>/part-0.parquet` beside an empty `_SUCCESS`. A run writes to `<output>/.staging/<run>/`, then takes
-//! the `_SUCCESS`es away, moves each file over the one it replaces, writes `current.json`, and puts the `_SUCCESS`es back.
+//! Tables lie in `<output>/<table>/part-0.parquet` beside an empty `_SUCCESS`. A run writes to `<output>/.staging/<run>/`, then writes
+//! down there that all of it is to be promoted, takes the `_SUCCESS`es away, moves each file over the one it replaces, writes
+//! `current.json`, and puts the `_SUCCESS`es back. The next run goes on where one died in the middle of that.
 
 use super::Table;
 use crate::error::{Error, Kind, Result};
@@ -104,6 +105,16 @@ impl Output {
         self.at(&[STAGING, run, table, PART])
     }
 
+    /// The file of a table that is in place.
+    pub fn table(&self, table: &str) -> Path {
+        self.at(&[table, PART])
+    }
+
+    /// The output as the user wrote it.
+    pub fn shown(&self) -> &str {
+        &self.shown
+    }
+
     /// A path as the user would write it.
     pub fn show(&self, path: &Path) -> String {
         let inside = path
@@ -127,16 +138,7 @@ impl Output {
 
     /// The result in place, if there is one and its tables are whole.
     pub async fn current(&self) -> Result<Option<Current>> {
-        let path = self.at(&[CURRENT]);
-        let bytes = match self.store.get(&path).await {
-            Ok(found) => found
-                .bytes()
-                .await
-                .map_err(|e| self.failed(&path, "read", e))?,
-            Err(object_store::Error::NotFound { .. }) => return Ok(None),
-            Err(e) => return Err(self.failed(&path, "read", e)),
-        };
-        let Ok(current) = serde_json::from_slice::<Current>(&bytes) else {
+        let Some(current) = self.pointer(&self.at(&[CURRENT])).await? else {
             return Ok(None);
         };
         for table in current.tables.keys() {
@@ -151,10 +153,39 @@ impl Output {
         Ok(Some(current))
     }
 
+    /// A `current.json`, if there is a whole one.
+    async fn pointer(&self, path: &Path) -> Result<Option<Current>> {
+        let bytes = match self.store.get(path).await {
+            Ok(found) => found
+                .bytes()
+                .await
+                .map_err(|e| self.failed(path, "read", e))?,
+            Err(object_store::Error::NotFound { .. }) => return Ok(None),
+            Err(e) => return Err(self.failed(path, "read", e)),
+        };
+        Ok(serde_json::from_slice(&bytes).ok())
+    }
+
     /// Puts the staged tables in the place of the old ones.
     ///
     /// From the first step to the last some `_SUCCESS` is missing, so a promotion that was cut short is never taken for a result.
-    pub async fn promote(&self, run: &str, current: &Current) -> Result<()> {
+    pub async fn promote(&self, current: &Current) -> Result<()> {
+        self.put(&self.at(&[STAGING, CURRENT]), json(current)?)
+            .await?;
+        self.replace(current).await
+    }
+
+    /// Ends a promotion that was cut short, so that neither result is lost: of the old one only some tables may be left.
+    pub async fn recover(&self) -> Result<()> {
+        if let Some(current) = self.pointer(&self.at(&[STAGING, CURRENT])).await? {
+            self.replace(&current).await?;
+            self.clear_staging().await?;
+        }
+        Ok(())
+    }
+
+    /// Moves every staged table over the one in place, as far as that is still to be done.
+    async fn replace(&self, current: &Current) -> Result<()> {
         let tables: Vec<&str> = current.tables.keys().map(String::as_str).collect();
         // An earlier run may have written tables that this one does not.
         let all = Table::ALL.into_iter().map(Table::name);
@@ -163,9 +194,16 @@ impl Output {
             self.delete(&self.at(&[table, SUCCESS])).await?;
         }
         for table in &tables {
-            let (from, to) = (self.staged(run, table), self.at(&[table, PART]));
-            let renamed = self.store.rename(&from, &to).await;
-            renamed.map_err(|e| self.failed(&to, "put in place", e))?;
+            let (from, to) = (self.staged(&current.run, table), self.table(table));
+            match self.store.head(&from).await {
+                Ok(_) => {
+                    let renamed = self.store.rename(&from, &to).await;
+                    renamed.map_err(|e| self.failed(&to, "put in place", e))?;
+                }
+                // It was moved before.
+                Err(object_store::Error::NotFound { .. }) => (),
+                Err(e) => return Err(self.failed(&from, "read", e)),
+            }
         }
         self.put(&self.at(&[CURRENT]), json(current)?).await?;
         for table in &gone {
@@ -185,6 +223,8 @@ impl Output {
 
     /// Removes everything that is staged, of this run or of one that died.
     pub async fn clear_staging(&self) -> Result<()> {
+        // What is taken away must not be promoted any more.
+        self.delete(&self.at(&[STAGING, CURRENT])).await?;
         let staging = self.at(&[STAGING]);
         let staged: Vec<_> = self
             .store

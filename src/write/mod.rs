@@ -3,9 +3,11 @@
 mod bootstrap;
 mod commit;
 mod parquet;
+mod sets;
 mod tables;
 
 pub use commit::{Current, Output};
+pub use parquet::SCHEMA_VERSION;
 pub use tables::{FitColumns, LagColumn, METRICS, Model, Names, RankRow, Table, schema};
 
 use crate::error::Result;
@@ -15,17 +17,24 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use tables::{len, rows};
 
-/// Writes every table of the models (ordered by partition and lag) to staging and returns their row counts.
+/// Writes every table of the models (ordered by partition and lag) to staging and returns their row counts. `again`: what the output
+/// has of sets and changes holds for these models too, and stays.
 pub async fn stage(
     output: &Output,
     run: &str,
     names: &Names,
     models: &[Model],
+    again: bool,
 ) -> Result<BTreeMap<&'static str, u64>> {
     let mut written = BTreeMap::new();
     for &table in &names.tables {
         let (schema, sorted_by) = schema(table, names);
         let path = output.staged(run, table.name());
+        if again && matches!(table, Table::Sets | Table::Changes) {
+            let rows = parquet::copy(output, &output.table(table.name()), &path).await?;
+            written.insert(table.name(), rows);
+            continue;
+        }
         let mut file = parquet::File::create(output, path, schema, &sorted_by)?;
         let batches = |group: Vec<(&Model, Range<usize>)>| {
             let pieces = group.into_par_iter();

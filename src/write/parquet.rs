@@ -174,6 +174,13 @@ impl<'a> File<'a> {
     }
 }
 
+/// Copies a file inside the store and returns its rows.
+pub async fn copy(output: &Output, from: &Path, to: &Path) -> Result<u64> {
+    let copied = output.store.copy(from, to).await;
+    copied.map_err(|e| unwritable(output, to, e))?;
+    stored_rows(output, to).await
+}
+
 /// Encodes a column, which is one leaf: no table has structs. Piece by piece, because the writer first lists all rows that are not null.
 fn write_column(
     writer: &mut ArrowColumnWriter,

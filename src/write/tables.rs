@@ -1,8 +1,10 @@
 //! Models → record batches: the columns of every output table, a contract with readers (`gyre.schema = 1`).
 
 use super::bootstrap;
+use super::sets;
 use crate::count::{Counts, StateTable};
 use crate::error::{Error, Kind, Result};
+use crate::lineage::Lineage;
 use crate::reduce::bootstrap::{Bootstrap, Metric};
 use crate::reduce::certificates::{self, Certificate};
 use crate::reduce::criteria::Criteria;
@@ -70,6 +72,8 @@ pub struct Model {
     pub bootstraps: Vec<Bootstrap>,
     /// By fit and rank.
     pub ranks: Vec<RankRow>,
+    /// Beside `fits`.
+    pub lineage: Vec<Lineage>,
     /// N_·j, N_i· and S (coherence §3.1).
     pub source_total: Vec<f64>,
     pub target_total: Vec<f64>,
@@ -88,11 +92,13 @@ pub enum Table {
     Spectrum,
     Bootstrap,
     Ranks,
+    Sets,
+    Changes,
     Counts,
 }
 
 impl Table {
-    pub const ALL: [Table; 11] = [
+    pub const ALL: [Table; 13] = [
         Table::Sources,
         Table::Targets,
         Table::Latent,
@@ -103,6 +109,8 @@ impl Table {
         Table::Spectrum,
         Table::Bootstrap,
         Table::Ranks,
+        Table::Sets,
+        Table::Changes,
         Table::Counts,
     ];
 
@@ -118,6 +126,8 @@ impl Table {
             Table::Spectrum => "spectrum",
             Table::Bootstrap => "bootstrap",
             Table::Ranks => "ranks",
+            Table::Sets => "sets",
+            Table::Changes => "changes",
             Table::Counts => "counts",
         }
     }
@@ -319,6 +329,17 @@ pub fn schema(table: Table, names: &Names) -> (SchemaRef, Vec<String>) {
             fields.push(value("is_chosen", Boolean));
             fields.push(Field::new("reason", Utf8, true));
         }
+        Table::Sets => {
+            keys(
+                &mut fields,
+                vec![value("fit", Utf8), value("set_id", UInt32)],
+            );
+            fields.extend(sets::set_fields(names.count_type()));
+        }
+        Table::Changes => {
+            keys(&mut fields, vec![value("fit", Utf8)]);
+            fields.extend(sets::change_fields());
+        }
         Table::Counts => {
             let (sources, targets) = names.pair_fields();
             keys(&mut fields, sources);
@@ -396,6 +417,8 @@ pub fn len(table: Table, model: &Model) -> usize {
         Table::Spectrum => over_fits(|f| f.spectrum.len()),
         Table::Bootstrap => model.bootstraps.iter().map(|b| b.numbers.len()).sum(),
         Table::Ranks => model.ranks.len(),
+        Table::Sets => model.lineage.iter().map(|l| l.sets.len()).sum(),
+        Table::Changes => model.lineage.len(),
         Table::Counts => model.counts.nnz(),
     }
 }
@@ -415,6 +438,8 @@ pub fn rows(table: Table, names: &Names, model: &Model, rows: Range<usize>) -> R
         Table::Spectrum => part(spectrum(names, model), rows),
         Table::Bootstrap => part(bootstrap::columns(names, model), rows),
         Table::Ranks => part(ranks(model), rows),
+        Table::Sets => part(sets::sets(names, model), rows),
+        Table::Changes => part(sets::changes(names, model), rows),
     };
     with_leading(table, names, model, columns)
 }
@@ -462,16 +487,20 @@ fn with_leading(
 }
 
 /// Counts or weights as a column of the count type.
-fn amounts(names: &Names, values: impl Iterator<Item = f64>) -> ArrayRef {
+pub(super) fn amounts(
+    names: &Names,
+    values: impl Iterator<Item = impl Into<Option<f64>>>,
+) -> ArrayRef {
+    let values = values.map(Into::into);
     if names.is_weighted {
-        Arc::new(Float64Array::from_iter_values(values))
+        Arc::new(Float64Array::from_iter(values))
     } else {
         // Sums of counts in f64 are exact below 2⁵³, and a model with more is refused before it is fitted.
-        Arc::new(UInt64Array::from_iter_values(values.map(|v| v as u64)))
+        Arc::new(UInt64Array::from_iter(values.map(|v| v.map(|v| v as u64))))
     }
 }
 
-fn text<'a>(values: impl Iterator<Item = &'a str>) -> ArrayRef {
+pub(super) fn text<'a>(values: impl Iterator<Item = &'a str>) -> ArrayRef {
     Arc::new(StringArray::from(values.collect::<Vec<_>>()))
 }
 
@@ -566,7 +595,7 @@ fn by_name<'a>(names: &'a Names, model: &'a Model) -> Vec<(&'a FitColumns, &'a F
 }
 
 /// What stands beside the fits of a model, in the order of their names.
-fn beside<'a, T>(names: &'a Names, of_fits: &'a [T]) -> Vec<(&'a FitColumns, &'a T)> {
+pub(super) fn beside<'a, T>(names: &'a Names, of_fits: &'a [T]) -> Vec<(&'a FitColumns, &'a T)> {
     let mut fits: Vec<_> = names.fits.iter().zip(of_fits).collect();
     fits.sort_by(|a, b| a.0.name.cmp(&b.0.name));
     fits

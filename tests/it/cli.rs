@@ -70,6 +70,7 @@ fn help_and_schema_are_a_contract() {
         &["check", "--help"],
         &["plan", "--help"],
         &["explain", "--help"],
+        &["compare", "--help"],
     ] {
         text += &format!(
             "$ gyre {}\n{}\n",

@@ -121,13 +121,15 @@ impl Lake {
     }
 }
 
-pub const TABLES: [&str; 9] = [
+pub const TABLES: [&str; 11] = [
     "certificates",
+    "changes",
     "coarse",
     "counts",
     "fits",
     "latent",
     "restarts",
+    "sets",
     "sources",
     "spectrum",
     "targets",

@@ -2,6 +2,7 @@
 //!
 //! - `cli`: the program's help, messages and exit codes
 //! - `counting`: counts against independent SQL, in every order and split of the rows
+//! - `names`: sets that keep their names between runs, and `gyre compare`
 //! - `papers`: figures of the papers, each with its citation
 //! - `pipelines`: the pipelines and commands that the README shows
 //! - `ranks`: how many sets: the table that compares ranks, and the rules that pick one
@@ -14,6 +15,7 @@
 mod cli;
 mod counting;
 mod lake;
+mod names;
 mod papers;
 mod pipelines;
 mod ranks;

@@ -67,6 +67,15 @@ fn polzin2024_example23_double_gyre() {
     }
     let again = pipeline(&lake, "double_gyre", &[]).well();
     assert_eq!(again.out, "Nothing to do.\n");
+
+    // The finer partition, beside the coarser.
+    let output = lake
+        .path("out-of-pipelines/double-gyre")
+        .display()
+        .to_string();
+    let ranks = ["compare", &output, &output, "--fit", "dbmr_r3=dbmr_r5"];
+    let report = lake.gyre(&ranks).well().out;
+    assert!(report.contains("\n  dbmr_r3 → dbmr_r5: sets "), "{report}");
 }
 
 /// The ranks of the double gyre as the README compares them.

@@ -6,7 +6,7 @@ use std::process::Command;
 const SCRIPT: &str = r#"
 import sys, duckdb, pandas, polars
 out = sys.argv[1]
-for table in ["sources", "targets", "latent", "coarse", "fits", "certificates", "restarts", "spectrum", "counts"]:
+for table in ["sources", "targets", "latent", "coarse", "fits", "certificates", "restarts", "spectrum", "sets", "changes", "counts"]:
     n = duckdb.sql(f"SELECT count(*) FROM '{out}/{table}/*.parquet'").fetchall()[0][0]
     p = polars.read_parquet(f"{out}/{table}/").height
     q = len(pandas.read_parquet(f"{out}/{table}/part-0.parquet"))

@@ -47,7 +47,7 @@ fn pipeline(transitions: &str, validation: &str) -> String {
         ["dbmr", "svd"].map(|m| format!("[[fit]]\nname = \"{m}\"\nmethod = \"{m}\"\nrank = 2\n"));
     let given = "[[fit]]\nname = \"halves\"\nmethod = \"given\"\naffiliation = \"half\"\n";
     format!(
-        "[job]\nname = \"trust\"\noutput = \"out\"\n[tables.rows]\npath = \"rows/\"\n[transitions]{transitions}{validation}\n{}{given}",
+        "[job]\nname = \"trust\"\noutput = \"out\"\n[tables.rows]\npath = \"rows/\"\n[names]\nfrom = \"none\"\n[transitions]{transitions}{validation}\n{}{given}",
         fits.concat()
     )
 }

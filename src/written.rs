@@ -1,0 +1,339 @@
+//! A result that a run has written → its tables, column by column. Nothing else in gyre reads an output.
+//!
+//! In: an [`Output`]. Out: what its columns mean (partition keys, lag, states, fits), its models by their place among the rows of a
+//! table, and any columns as Arrow arrays. A result of another schema version is an error that says so.
+
+use crate::count::describe;
+use crate::error::{Error, Kind, Result};
+use crate::write::{Current, Output, SCHEMA_VERSION, Table};
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::compute::{cast, concat, partition};
+use arrow::datatypes::{DataType, Field, Float64Type, Int32Type, SchemaRef};
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::{FutureExt, TryFutureExt, TryStreamExt};
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::ArrowReaderOptions;
+use parquet::arrow::async_reader::{AsyncFileReader, ParquetRecordBatchStreamBuilder};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The result in place at an output, and what its columns mean.
+pub struct Written<'a> {
+    output: &'a Output,
+    pub current: Current,
+    pub partition: Vec<Field>,
+    /// `lag`, where the pipeline has trajectories.
+    pub lag: Option<Field>,
+    /// Key columns of the source states.
+    pub sources: Vec<Field>,
+    /// Key columns of the target states.
+    pub targets: Vec<Field>,
+    /// In the order of their columns.
+    pub fits: Vec<WrittenFit>,
+}
+
+/// A fit, as the columns of the states tell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WrittenFit {
+    pub name: String,
+    pub rank: usize,
+}
+
+/// Where the rows of a partition and lag are in a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelRows {
+    pub key: ModelKey,
+    pub rows: Range<usize>,
+}
+
+/// A partition and lag in words.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct ModelKey {
+    /// In the order of the partition columns.
+    pub partition: Vec<String>,
+    pub lag: Option<String>,
+}
+
+impl ModelKey {
+    /// Row `at` of the columns of partition and lag.
+    pub fn at(partition: &[ArrayRef], lag: Option<&ArrayRef>, at: usize) -> ModelKey {
+        let text = |column: &ArrayRef| describe(std::slice::from_ref(column), at);
+        ModelKey {
+            partition: partition.iter().map(text).collect(),
+            lag: lag.map(text),
+        }
+    }
+}
+
+/// One table of the result.
+pub struct WrittenTable {
+    builder: ParquetRecordBatchStreamBuilder<StoredFile>,
+    shown: String,
+}
+
+impl<'a> Written<'a> {
+    /// The result at an output; none where no whole result is in place.
+    pub async fn open(output: &'a Output) -> Result<Option<Written<'a>>> {
+        let Some(current) = output.current().await? else {
+            return Ok(None);
+        };
+        let mut written = Written {
+            output,
+            current,
+            partition: Vec::new(),
+            lag: None,
+            sources: Vec::new(),
+            targets: Vec::new(),
+            fits: Vec::new(),
+        };
+        let fields = async |table| {
+            let schema = written.table(table).await?.schema();
+            let fields = schema.fields().iter();
+            Ok::<_, Error>(fields.map(|f| f.as_ref().clone()).collect::<Vec<_>>())
+        };
+        // No key column can have one of gyre's own names.
+        let before = |fields: &[Field], name: &str| {
+            let end = fields.iter().position(|f| f.name() == name);
+            fields[..end.unwrap_or(fields.len())].to_vec()
+        };
+        let mut leading = before(&fields(Table::Fits).await?, "fit");
+        let sources = fields(Table::Sources).await?;
+        let targets = fields(Table::Targets).await?;
+        let lag = leading.pop_if(|f| f.name() == "lag");
+        let n = leading.len() + usize::from(lag.is_some());
+        let states = |fields: &[Field]| before(fields, "count").split_off(n);
+        written.fits = sources.iter().filter_map(fit).collect();
+        (written.sources, written.targets) = (states(&sources), states(&targets));
+        (written.partition, written.lag) = (leading, lag);
+        Ok(Some(written))
+    }
+
+    /// Whether the result has a table: one that an older version wrote may lack some.
+    pub fn has(&self, table: Table) -> bool {
+        self.current.tables.contains_key(table.name())
+    }
+
+    pub async fn table(&self, table: Table) -> Result<WrittenTable> {
+        WrittenTable::open(self.output, self.output.table(table.name())).await
+    }
+
+    /// The models of a table by their rows, which are those of one partition and lag after the other.
+    pub async fn models(&self, table: Table) -> Result<Vec<ModelRows>> {
+        let file = self.table(table).await?;
+        let rows = file.rows();
+        let leading = self.partition.iter().chain(&self.lag);
+        let names: Vec<&str> = leading.map(|f| f.name().as_str()).collect();
+        if names.is_empty() {
+            let key = ModelKey::default();
+            let rows = 0..rows;
+            return Ok(Vec::from_iter(
+                (!rows.is_empty()).then_some(ModelRows { key, rows }),
+            ));
+        }
+        let columns = file.columns(&names).await?;
+        let ranges = partition(&columns)
+            .map_err(|e| Error::with_source(Kind::Bug, "rows cannot be told apart", e))?
+            .ranges();
+        let (partition, lag) = columns.split_at(self.partition.len());
+        let model = |rows: Range<usize>| ModelRows {
+            key: ModelKey::at(partition, lag.first(), rows.start),
+            rows,
+        };
+        Ok(ranges.into_iter().map(model).collect())
+    }
+
+    /// A model in words: `airline=FR, lag 5d`; nothing where there is only one.
+    pub fn place(&self, key: &ModelKey) -> String {
+        let names = self.partition.iter().map(|f| f.name());
+        let partition = names.zip(&key.partition).map(|(n, v)| format!("{n}={v}"));
+        let lag = key.lag.iter().map(|lag| format!("lag {lag}"));
+        partition.chain(lag).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The partition of a model by column.
+    pub fn partition_of(&self, key: &ModelKey) -> BTreeMap<String, String> {
+        let names = self.partition.iter().map(|f| f.name().clone());
+        names.zip(key.partition.iter().cloned()).collect()
+    }
+}
+
+/// The fit whose embedding this column is.
+fn fit(embedding: &Field) -> Option<WrittenFit> {
+    let name = embedding.name().strip_suffix("_embedding")?;
+    match embedding.data_type() {
+        DataType::FixedSizeList(_, rank) => Some(WrittenFit {
+            name: name.to_string(),
+            rank: *rank as usize,
+        }),
+        _ => None,
+    }
+}
+
+impl WrittenTable {
+    async fn open(output: &Output, path: Path) -> Result<WrittenTable> {
+        let shown = output.show(&path);
+        let reader = StoredFile {
+            store: Arc::clone(&output.store),
+            path,
+        };
+        let builder = ParquetRecordBatchStreamBuilder::new(reader)
+            .await
+            .map_err(|e| unreadable(&shown, e))?;
+        let metadata = builder.metadata().file_metadata().key_value_metadata();
+        let version = metadata
+            .and_then(|pairs| pairs.iter().find(|pair| pair.key == "gyre.schema"))
+            .and_then(|pair| pair.value.as_deref());
+        match version {
+            Some(SCHEMA_VERSION) => Ok(WrittenTable { builder, shown }),
+            Some(other) => Err(Error::input(format!(
+                "{shown} has version {other} of the tables, and this gyre reads version {SCHEMA_VERSION}"
+            ))),
+            None => Err(Error::input(format!("{shown} was not written by gyre"))),
+        }
+    }
+
+    pub fn schema(&self) -> SchemaRef {
+        Arc::clone(self.builder.schema())
+    }
+
+    pub fn rows(&self) -> usize {
+        self.builder.metadata().file_metadata().num_rows() as usize
+    }
+
+    /// All rows of some columns, in the order of `names`.
+    pub async fn columns(self, names: &[&str]) -> Result<Vec<ArrayRef>> {
+        let WrittenTable { builder, shown } = self;
+        let schema = Arc::clone(builder.schema());
+        let mut roots = Vec::new();
+        for name in names {
+            roots.push(
+                schema
+                    .index_of(name)
+                    .map_err(|_| Error::input(format!("{shown} has no column `{name}`")))?,
+            );
+        }
+        let mask = ProjectionMask::roots(builder.parquet_schema(), roots.iter().copied());
+        let stream = builder
+            .with_projection(mask)
+            .with_batch_size(1 << 16)
+            .build()
+            .map_err(|e| unreadable(&shown, e))?;
+        let batches: Vec<_> = stream
+            .try_collect()
+            .await
+            .map_err(|e| unreadable(&shown, e))?;
+        let column = |name: &&str| {
+            let pieces: Vec<&dyn Array> = batches
+                .iter()
+                .filter_map(|batch| batch.column_by_name(name))
+                .map(|column| column.as_ref())
+                .collect();
+            if pieces.is_empty() {
+                let field = schema.field_with_name(name);
+                return field.map(|f| arrow::array::new_empty_array(f.data_type()));
+            }
+            concat(&pieces)
+        };
+        names
+            .iter()
+            .map(column)
+            .collect::<Result<_, _>>()
+            .map_err(|e| unreadable(&shown, e))
+    }
+}
+
+/// Numbers of any type as f64.
+pub fn floats(column: &ArrayRef) -> Result<Vec<f64>> {
+    let column = cast(column, &DataType::Float64)
+        .map_err(|e| Error::with_source(Kind::Input, "a written column holds no numbers", e))?;
+    Ok(column.as_primitive::<Float64Type>().values().to_vec())
+}
+
+/// Set numbers, −1 for none.
+pub fn affiliation(column: &ArrayRef) -> Result<Vec<i32>> {
+    let column = cast(column, &DataType::Int32)
+        .map_err(|e| Error::with_source(Kind::Input, "a written affiliation is no integer", e))?;
+    let column = column.as_primitive::<Int32Type>();
+    Ok(column.iter().map(|set| set.unwrap_or(-1)).collect())
+}
+
+/// An embedding, row-major; nothing if a row is null.
+pub fn embedding(column: &ArrayRef) -> Result<Option<Vec<f64>>> {
+    let Some(lists) = column.as_fixed_size_list_opt() else {
+        return Err(Error::input("a written embedding is no list of fixed size"));
+    };
+    if lists.null_count() > 0 {
+        return Ok(None);
+    }
+    let width = lists.value_length() as usize;
+    let values = lists
+        .values()
+        .slice(lists.offset() * width, lists.len() * width);
+    floats(&values).map(Some)
+}
+
+/// A file in a store, of which ranges are read.
+struct StoredFile {
+    store: Arc<dyn ObjectStore>,
+    path: Path,
+}
+
+impl AsyncFileReader for StoredFile {
+    fn get_bytes(&mut self, range: Range<u64>) -> BoxFuture<'_, Result<Bytes, ParquetError>> {
+        let bytes = self.store.get_range(&self.path, range);
+        bytes.map_err(external).boxed()
+    }
+
+    fn get_byte_ranges(
+        &mut self,
+        ranges: Vec<Range<u64>>,
+    ) -> BoxFuture<'_, Result<Vec<Bytes>, ParquetError>> {
+        async move {
+            let bytes = self.store.get_ranges(&self.path, &ranges).await;
+            bytes.map_err(external)
+        }
+        .boxed()
+    }
+
+    fn get_metadata<'a>(
+        &'a mut self,
+        options: Option<&'a ArrowReaderOptions>,
+    ) -> BoxFuture<'a, Result<Arc<ParquetMetaData>, ParquetError>> {
+        async move {
+            let size = self.store.head(&self.path).await.map_err(external)?.size;
+            let reader = ParquetMetaDataReader::new().with_arrow_reader_options(options);
+            Ok(Arc::new(reader.load_and_finish(self, size).await?))
+        }
+        .boxed()
+    }
+}
+
+fn external(e: object_store::Error) -> ParquetError {
+    ParquetError::External(Box::new(e))
+}
+
+/// A file that cannot be read: for the store to say, or because of what is in it.
+fn unreadable(shown: &str, e: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    let e = e.into();
+    let of_store = |e: &(dyn std::error::Error + 'static)| {
+        let inner = match e.downcast_ref::<ParquetError>() {
+            Some(ParquetError::External(inner)) => {
+                Some(inner.as_ref() as &(dyn std::error::Error + 'static))
+            }
+            _ => Some(e),
+        };
+        inner.is_some_and(|e| e.is::<object_store::Error>())
+    };
+    let kind = if of_store(e.as_ref()) {
+        Kind::Store
+    } else {
+        Kind::Input
+    };
+    Error::with_source(kind, format!("{shown} cannot be read"), e)
+}

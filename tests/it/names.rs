@@ -1,0 +1,303 @@
+//! Sets keep their names from run to run; what changed is told in tables, in the summary and by `gyre compare`.
+
+use crate::cli::integers;
+use crate::lake::{Lake, Rows};
+use arrow::array::{Array, ArrayRef, AsArray, StringArray};
+use arrow::datatypes::{Int32Type, UInt32Type, UInt64Type};
+use std::ops::Range;
+use std::sync::Arc;
+
+const PIPELINE: &str = r#"
+[job]
+name = "blocks"
+output = "out"
+
+[tables.pairs]
+path = "pairs.parquet"
+
+[transitions]
+sql = "SELECT * FROM pairs"
+source = "a"
+target = "b"
+count = "n"
+partition_by = "part"
+
+[[fit]]
+name = "dbmr"
+method = "dbmr"
+rank = 3
+
+[[fit]]
+name = "svd"
+method = "svd"
+rank = 3
+"#;
+
+/// Writes a table of pairs: in each part, states of one block have 9 transitions to each other and 1 to every other state.
+fn blocks(lake: &Lake, parts: &[(&str, &[Range<i64>])]) {
+    let mut rows: Vec<(&str, i64, i64, i64)> = Vec::new();
+    for (part, blocks) in parts {
+        let states = || {
+            let blocks = blocks.iter().enumerate();
+            blocks.flat_map(|(k, block)| block.clone().map(move |state| (state, k)))
+        };
+        for (a, k) in states() {
+            rows.extend(states().map(|(b, l)| (*part, a, b, if k == l { 9 } else { 1 })));
+        }
+    }
+    let part: ArrayRef = Arc::new(StringArray::from_iter_values(rows.iter().map(|r| r.0)));
+    let columns = vec![
+        ("part", part),
+        ("a", integers(rows.iter().map(|r| r.1))),
+        ("b", integers(rows.iter().map(|r| r.2))),
+        ("n", integers(rows.iter().map(|r| r.3))),
+    ];
+    lake.table("pairs.parquet", columns);
+}
+
+/// The rows of `sets` of a fit in words: `id number event previous [parents]`, `-` for null.
+fn sets(lake: &Lake, part: &str, fit: &str) -> Vec<String> {
+    let rows = lake.read("sets");
+    let (parts, fits, events) = (rows.texts("part"), rows.texts("fit"), rows.texts("event"));
+    let ids = rows.integers("set_id");
+    let number = |column: &str, at: usize| {
+        let column = rows.column(column).as_primitive::<Int32Type>();
+        let value = column.is_valid(at).then(|| column.value(at).to_string());
+        value.unwrap_or("-".into())
+    };
+    let own = (0..rows.len()).filter(|&at| parts[at] == part && fits[at] == fit);
+    own.map(|at| {
+        let parents = rows.column("parents").as_list::<i32>().value(at);
+        let parents = parents.as_primitive::<UInt32Type>().values().to_vec();
+        let (new, old) = (number("latent", at), number("previous_latent", at));
+        format!("{} {new} {} {old} {parents:?}", ids[at], events[at])
+    })
+    .collect()
+}
+
+/// The set of a state.
+fn set_of(rows: &Rows, part: &str, fit: &str, state: i64) -> i64 {
+    let (parts, states) = (rows.texts("part"), rows.integers("a"));
+    let at = (0..rows.len()).find(|&at| parts[at] == part && states[at] == state);
+    rows.integers(&format!("{fit}_affiliation"))[at.expect("the state")]
+}
+
+#[test]
+fn sets_split_merge_die_and_are_born_between_runs() {
+    let lake = Lake::new();
+    lake.file("p.toml", PIPELINE);
+    blocks(&lake, &[("x", &[0..18, 18..30, 30..40])]);
+    let ran = lake.gyre(&["run", "p.toml"]).well();
+    assert!(!ran.out.contains("earlier"), "{}", ran.out);
+    for fit in ["dbmr", "svd"] {
+        let first = ["0 0 null - []", "1 1 null - []", "2 2 null - []"];
+        assert_eq!(sets(&lake, "x", fit), first, "{fit}");
+    }
+    assert!(lake.read("changes").column("shared_states").is_null(0));
+
+    // The first set falls in two, the others become one: now the heaviest, but it keeps the number of its larger part.
+    blocks(&lake, &[("x", &[0..10, 10..18, 18..43])]);
+    let ran = lake.gyre(&["run", "p.toml"]).well();
+    for fit in ["dbmr", "svd"] {
+        let second = [
+            "0 0 split 0 [0]",
+            "1 1 merged 1 [1, 2]",
+            "2 - merged 2 []",
+            "3 2 split - [0]",
+        ];
+        assert_eq!(sets(&lake, "x", fit), second, "{fit}");
+        let sources = lake.read("sources");
+        let found = [5, 15, 20, 35, 41].map(|state| set_of(&sources, "x", fit, state));
+        assert_eq!(found, [0, 2, 1, 1, 1], "{fit}");
+    }
+    // Everything that is told of a set goes with its number.
+    let fits = lake.read("fits");
+    let sizes = fits.column("source_sizes").as_list::<i32>().value(0);
+    assert_eq!(sizes.as_primitive::<UInt64Type>().values(), &[10, 25, 8]);
+    let coarse = lake.read("coarse");
+    let own = coarse
+        .integers("latent")
+        .into_iter()
+        .zip(coarse.integers("target_set"));
+    let counts: Vec<i64> = own
+        .zip(coarse.integers("count"))
+        .filter(|((k, l), _)| k == l)
+        .map(|(_, n)| n)
+        .collect();
+    assert_eq!(counts[..3], [900, 9 * 25 * 25, 9 * 8 * 8]);
+    let changes = lake.read("changes");
+    let numbers = |column: &str| changes.integers(column)[0];
+    let states = [
+        "shared_states",
+        "new_states",
+        "gone_states",
+        "changed_states",
+    ];
+    assert_eq!(states.map(numbers), [40, 3, 0, 18]);
+    let told = ran.out.split("after the earlier result:").nth(1);
+    insta::assert_snapshot!(
+        "names_summary",
+        told.and_then(|t| t.split("\nseconds").next())
+            .expect("changes")
+    );
+
+    // The first piece goes away and another set comes: its number is free, its id is not.
+    blocks(&lake, &[("x", &[10..18, 18..43, 50..60])]);
+    lake.gyre(&["run", "p.toml"]).well();
+    let third = [
+        "0 - died 0 []",
+        "1 1 kept 1 [1]",
+        "3 2 kept 2 [2]",
+        "4 0 born - []",
+    ];
+    assert_eq!(sets(&lake, "x", "dbmr"), third);
+
+    // Once more, with nothing new: the same bytes, the news of that run included.
+    let before = lake.tables();
+    lake.gyre(&["run", "p.toml", "--force"]).well();
+    assert!(
+        lake.tables() == before,
+        "a run of the same plan changes nothing"
+    );
+
+    // Fewer sets than before: the larger keep their numbers.
+    lake.gyre(&["run", "p.toml", "--set", "fit.dbmr.rank=2"])
+        .well();
+    assert_eq!(lake.read("changes").integers("next_id"), [5, 5]);
+    let of_larger = set_of(&lake.read("sources"), "x", "dbmr", 20);
+    assert_eq!(of_larger, 1);
+}
+
+#[test]
+fn partitions_come_and_go() {
+    let lake = Lake::new();
+    lake.file("p.toml", PIPELINE);
+    let three: &[Range<i64>] = &[0..6, 6..11, 11..15];
+    blocks(&lake, &[("x", three), ("y", three)]);
+    lake.gyre(&["run", "p.toml"]).well();
+    blocks(&lake, &[("y", &[6..11, 0..6, 11..19]), ("z", three)]);
+    let ran = lake.gyre(&["run", "p.toml"]).well();
+    assert!(
+        ran.out
+            .contains("in the earlier result and not in this one: part=x\n"),
+        "{}",
+        ran.out
+    );
+    let kept = ["0 0 kept 0 [0]", "1 1 kept 1 [1]", "2 2 kept 2 [2]"];
+    assert_eq!(sets(&lake, "y", "dbmr"), kept);
+    let first = ["0 0 null - []", "1 1 null - []", "2 2 null - []"];
+    assert_eq!(sets(&lake, "z", "dbmr"), first);
+
+    // By weight the set of eight states is the first.
+    lake.gyre(&["run", "p.toml", "--set", "names.from=none"])
+        .well();
+    assert_eq!(set_of(&lake.read("sources"), "y", "dbmr", 12), 0);
+    assert_eq!(sets(&lake, "y", "dbmr"), first);
+}
+
+#[test]
+fn names_can_come_from_another_output() {
+    let lake = Lake::new();
+    lake.file("p.toml", PIPELINE);
+    blocks(&lake, &[("x", &[0..9, 9..17, 17..24])]);
+    lake.gyre(&["run", "p.toml", "--set", "job.output=model"])
+        .well();
+    blocks(&lake, &[("x", &[0..4, 9..14, 17..26])]);
+    let run = ["run", "p.toml", "--set", "names.from=model"];
+    lake.gyre(&run).well();
+    let sources = lake.read("sources");
+    assert_eq!(
+        [0, 10, 20].map(|state| set_of(&sources, "x", "svd", state)),
+        [0, 1, 2]
+    );
+    lake.gyre(&["run", "p.toml", "--set", "names.from=modle"])
+        .fails(1, "`names.from`: there is no result of gyre at modle");
+
+    // States of another kind have no names to give: an error where they are asked for, else a warning.
+    let texts = "transitions.sql=SELECT part, CAST(a AS VARCHAR) AS a, CAST(b AS VARCHAR) AS b, n FROM pairs";
+    lake.gyre(&["run", "p.toml", "--set", "names.from=model", "--set", texts])
+        .fails(
+            1,
+            "the result at model has source states by `a` (Int64), not by `a` (Utf8)",
+        );
+    let ran = lake.gyre(&["run", "p.toml", "--set", texts]).well();
+    assert!(
+        ran.err
+            .contains("sets get new names: the result at out has source states by `a` (Int64)"),
+        "{}",
+        ran.err
+    );
+    let first = ["0 0 null - []", "1 1 null - []", "2 2 null - []"];
+    assert_eq!(sets(&lake, "x", "dbmr"), first);
+    lake.gyre(&["compare", "model", "out"]).fails(
+        1,
+        "the result at model has source states by `a` (Int64), not by `a` (Utf8)",
+    );
+}
+
+#[test]
+fn two_outputs_are_compared() {
+    let lake = Lake::new();
+    lake.file("p.toml", PIPELINE);
+    let run = |output: &str, rank: &str| {
+        let output = format!("job.output={output}");
+        let rank = format!("fit.dbmr.rank={rank}");
+        lake.gyre(&["run", "p.toml", "--set", &output, "--set", &rank])
+            .well();
+    };
+    let three: &[Range<i64>] = &[0..9, 9..17, 17..24];
+    blocks(&lake, &[("x", three), ("y", three)]);
+    run("one", "[2, 3]");
+    blocks(&lake, &[("x", &[0..9, 9..11, 11..26]), ("z", three)]);
+    run("two", "[3, 4]");
+    let report = lake.gyre(&["compare", "one", "two"]).well();
+    insta::assert_snapshot!("compare", report.out);
+    let ranks = [
+        "compare",
+        "one",
+        "one",
+        "--fit",
+        "dbmr_r2=dbmr_r3",
+        "--json",
+    ];
+    let report: serde_json::Value =
+        serde_json::from_str(&lake.gyre(&ranks).well().out).expect("JSON");
+    let fit = &report["models"][0]["fits"][0];
+    assert_eq!(
+        (&fit["fit_a"], &fit["fit_b"]),
+        (&"dbmr_r2".into(), &"dbmr_r3".into())
+    );
+    assert_eq!(fit["changes"]["shared_states"], 24);
+    assert_eq!(fit["sets"].as_array().map(Vec::len), Some(3));
+    let same = lake.gyre(&["compare", "one", "one", "--fit", "svd"]).well();
+    assert!(
+        same.out.contains("sets 3 kept; 0 of 24 states changed set"),
+        "{}",
+        same.out
+    );
+
+    // Lags, on trajectories.
+    crate::cli::small_pipeline(&lake);
+    lake.gyre(&["run", "p.toml", "--set", "transitions.lag=[1, 2]"])
+        .well();
+    let lags = ["compare", "out", "out", "--fit", "dbmr", "--lag", "1=2"];
+    let report = lake.gyre(&lags).well().out;
+    assert!(
+        report.starts_with("out, lag 1 → out, lag 2\n  dbmr: sets 2 kept; 0 of 6 states"),
+        "{report}"
+    );
+    lake.gyre(&["compare", "out", "out", "--lag", "3"])
+        .fails(2, "--lag: out has no lag `3`; it has `1`, `2`");
+    lake.gyre(&["compare", "one", "two", "--lag", "1"])
+        .fails(2, "--lag: one has no lag `1`; it has none");
+
+    lake.gyre(&["compare", "one", "tow"]).fails(
+        1,
+        "there is no result of gyre at tow: give the output of a run",
+    );
+    lake.gyre(&["compare", "one", "two", "--fit", "dbmr_r2"])
+        .fails(
+            2,
+            "--fit: two has no fit `dbmr_r2`; it has `dbmr_r3`, `dbmr_r4`, `svd`",
+        );
+}
