@@ -41,6 +41,11 @@ const EXPLAIN_EXAMPLE: &str = "\
 Example:
   gyre explain ocean.toml";
 
+const ASSIGN_EXAMPLES: &str = "\
+Examples:
+  gyre assign ocean.toml --model out/ocean --output out/ocean-2025 --set tables.tracks.path=lake/2025/
+  gyre assign ocean-2025.toml --model out/ocean --smoothing 1";
+
 /// The end of a long help text.
 fn long(examples: &str) -> String {
     format!("{examples}\n\n{EXIT_CODES}")
@@ -93,6 +98,15 @@ pub enum Command {
     /// their checks have passed; a stopped run leaves the earlier results in place.
     #[command(after_help = RUN_EXAMPLES, after_long_help = long(RUN_EXAMPLES))]
     Run(Run),
+
+    /// Assign new rows to the sets of a model that a run has written.
+    ///
+    /// The pipeline says where the new rows are and what their columns mean: the same states, bins, lags and partitions as those of
+    /// the model. States that the model knows keep their sets. New ones get the set under which their transitions are most likely, and
+    /// trajectories the set of the state in which they are, with a log-likelihood each. Targets that the model has never seen are
+    /// counted apart. Results become visible as those of a run do, and a second assignment of the same rows does nothing.
+    #[command(after_help = ASSIGN_EXAMPLES, after_long_help = long(ASSIGN_EXAMPLES))]
+    Assign(Assign),
 
     /// Check a pipeline file, its tables and the columns it names, without running it.
     #[command(after_help = CHECK_EXAMPLE, after_long_help = long(CHECK_EXAMPLE))]
@@ -167,6 +181,38 @@ pub struct Run {
     /// Run even when nothing has changed since the last run.
     #[arg(long)]
     pub force: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Assign {
+    #[command(flatten)]
+    pub pipeline: Pipeline,
+
+    /// The output of the run whose models are used.
+    #[arg(long, value_name = "OUTPUT")]
+    pub model: String,
+
+    /// Where the tables go, instead of job.output; it must hold no models.
+    #[arg(long, value_name = "OUTPUT")]
+    pub output: Option<String>,
+
+    /// Give every set N transitions more, shared out over the targets as all transitions of the model are.
+    ///
+    /// Without them a set that never went to a target of a new state is ruled out for it, and a state for which all sets are ruled out
+    /// gets none.
+    #[arg(long, value_name = "N", default_value_t = 0.0, value_parser = amount)]
+    pub smoothing: f64,
+
+    /// Assign even when nothing has changed since the last time.
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// A finite number, 0 or more.
+fn amount(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok();
+    let number = number.filter(|n: &f64| n.is_finite() && *n >= 0.0);
+    number.ok_or_else(|| "write a number that is 0 or more".into())
 }
 
 #[derive(Debug, Args)]
@@ -327,6 +373,8 @@ mod tests {
         check_error("gyre run a.toml -q -v", "cannot be used with");
         check_error("gyre compare a", "<B>");
         check_error("gyre compare a b --fit =svd", "two as A=B");
+        check_error("gyre assign a.toml", "--model");
+        check_error("gyre assign a.toml --model m --smoothing=-1", "0 or more");
     }
 
     #[test]

@@ -17,6 +17,7 @@
 //! - [`write`] builds the output tables, stages, checks and promotes them. Nothing else writes under the output; [`written`] reads what
 //!   an earlier run has put there.
 //! - [`compare`] says how the sets of two outputs go together.
+//! - [`assign`] gives new rows to the sets of a written model.
 //! - [`manifest`] is the record of a run, [`summary`] its text; [`cli`] the types of the command line; [`error`] the one error.
 //!
 //! What always holds:
@@ -27,6 +28,7 @@
 //! - The bytes of the tables do not depend on threads, shards, the order of files or the clock.
 //! - Counts are conserved: their sum is the number of accepted pairs.
 
+pub mod assign;
 pub mod cli;
 pub mod compare;
 pub mod count;

@@ -3,9 +3,11 @@
 mod terminal;
 
 use clap::Parser;
+use gyre::assign;
 use gyre::cli::{self, Cli, Command, LogFormat, Logging, Pipeline};
 use gyre::compare::compare;
 use gyre::error::{Error, Kind, Result};
+use gyre::manifest::Failure;
 use gyre::plan::{Plan, plan};
 use gyre::read::{self, Lake, Resources};
 use gyre::run::{self, Options, Outcome};
@@ -109,6 +111,37 @@ fn execute(cli: Cli) -> Result<Done> {
             }
             print(&lake.explain(frame).await?)
         }),
+        Command::Assign(args) => {
+            let mut spec = parse(&args.pipeline)?;
+            // The fits of the model are used, and nothing is fitted that could be validated.
+            spec.fits.clear();
+            spec.validation = None;
+            with_plan_of(spec, &args.pipeline, async |lake, plan, frame, threads| {
+                let model = Output::open(&args.model)?;
+                let output = Output::open(args.output.as_ref().unwrap_or(&plan.output))?;
+                let bars = Arc::new(Bars::new(!logging.quiet));
+                let options = assign::Options {
+                    threads,
+                    force: args.force,
+                    smoothing: args.smoothing,
+                };
+                let plan = Arc::new(plan);
+                let assigning =
+                    assign::assign(plan, &lake, frame, &model, &output, &options, bars.clone());
+                match until_stopped(assigning, &bars, &output).await? {
+                    assign::Outcome::NothingToDo => print("Nothing to do."),
+                    assign::Outcome::Done(record) => {
+                        let output = output.shown();
+                        let summary = assign::AssignSummary {
+                            record: &record,
+                            output,
+                        };
+                        print(&summary.to_string())?;
+                        Ok(done(&record.failures))
+                    }
+                }
+            })
+        }
         Command::Run(args) => with_plan(&args.pipeline, async |lake, plan, frame, threads| {
             let bars = Arc::new(Bars::new(!logging.quiet));
             let plan = Arc::new(plan);
@@ -125,16 +158,7 @@ fn execute(cli: Cli) -> Result<Done> {
                 &options,
                 bars.clone(),
             );
-            let outcome = tokio::select! {
-                outcome = running => outcome,
-                () = terminal::stop_signal(&bars) => {
-                    bars.finish();
-                    output.clear_staging().await?;
-                    return Err(Error::new(Kind::Cancelled, "stopped; the output is as it was before"));
-                }
-            };
-            bars.finish();
-            match outcome? {
+            match until_stopped(running, &bars, &output).await? {
                 Outcome::NothingToDo => print("Nothing to do."),
                 Outcome::Done(record) => {
                     print(
@@ -144,14 +168,35 @@ fn execute(cli: Cli) -> Result<Done> {
                         }
                         .to_string(),
                     )?;
-                    Ok(if record.failures.is_empty() {
-                        Done::Well
-                    } else {
-                        Done::Partly
-                    })
+                    Ok(done(&record.failures))
                 }
             }
         }),
+    }
+}
+
+/// Waits for what writes to an output, or for the signal that stops it.
+async fn until_stopped<T>(
+    running: impl Future<Output = Result<T>>,
+    bars: &Bars,
+    output: &Output,
+) -> Result<T> {
+    let outcome = tokio::select! {
+        outcome = running => outcome,
+        () = terminal::stop_signal(bars) => {
+            bars.finish();
+            output.clear_staging().await?;
+            return Err(Error::new(Kind::Cancelled, "stopped; the output is as it was before"));
+        }
+    };
+    bars.finish();
+    outcome
+}
+
+fn done(failures: &[Failure]) -> Done {
+    match failures {
+        [] => Done::Well,
+        _ => Done::Partly,
     }
 }
 
@@ -160,7 +205,14 @@ fn with_plan(
     pipeline: &Pipeline,
     then: impl AsyncFnOnce(Lake, Plan, datafusion::dataframe::DataFrame, usize) -> Result<Done>,
 ) -> Result<Done> {
-    let spec = parse(pipeline)?;
+    with_plan_of(parse(pipeline)?, pipeline, then)
+}
+
+fn with_plan_of(
+    spec: Spec,
+    pipeline: &Pipeline,
+    then: impl AsyncFnOnce(Lake, Plan, datafusion::dataframe::DataFrame, usize) -> Result<Done>,
+) -> Result<Done> {
     let threads = match pipeline.threads {
         Some(n) => n.get(),
         None => std::thread::available_parallelism().map_or(1, |n| n.get()),

@@ -3,7 +3,7 @@
 //! A `Lake` is a DataFusion session with the pipeline's tables and gyre's table functions. A query gives streams of batches, one a
 //! thread and in the order of the files, so that rows that lie in order need no sorting.
 
-use crate::count::{self, Counted, Layout, Mode, Order, Stop, Worker};
+use crate::count::{self, Counted, Followed, Follower, Layout, Mode, Order, Sink, Stop, Worker};
 use crate::error::{Error, Kind, Result};
 use crate::local_files::LocalFiles;
 use crate::spec;
@@ -493,6 +493,58 @@ impl Lake {
         }
     }
 
+    /// Follows the trajectories of a query that has the columns of `layout`, in the order of the files if that is one of trajectories,
+    /// else sorted. `start` makes what follows them.
+    pub async fn follow<S: Sink + 'static>(
+        &self,
+        frame: DataFrame,
+        layout: &Layout,
+        start: impl Fn() -> Result<Follower<S>>,
+    ) -> Result<Followed<S>> {
+        match self.follow_once(frame.clone(), start()?).await {
+            Err(Stop::Unsorted) => {
+                tracing::info!("trajectories do not come one after another: sorting them");
+                let sorted = sorted(frame, layout)?;
+                match self.follow_once(sorted, start()?).await {
+                    Ok(followed) => Ok(followed),
+                    Err(Stop::Failed(e)) => Err(e),
+                    Err(stop) => Err(Error::bug(format!("sorted rows stopped: {stop:?}"))),
+                }
+            }
+            Ok(followed) => Ok(followed),
+            Err(Stop::Failed(e)) => Err(e),
+            Err(stop) => Err(Error::bug(format!("following rows stopped: {stop:?}"))),
+        }
+    }
+
+    async fn follow_once<S: Sink + 'static>(
+        &self,
+        frame: DataFrame,
+        mut follower: Follower<S>,
+    ) -> Result<Followed<S>, Stop> {
+        let plan = self.physical(frame).await?;
+        let streams = execute_stream_partitioned(plan, self.context.task_ctx())
+            .map_err(|e| failed("the query cannot start", e))?;
+        // A task of its own, so that a stop is heard while it computes; dropping the set ends it.
+        let mut task = tokio::task::JoinSet::new();
+        task.spawn(async move {
+            for mut stream in streams {
+                while let Some(batch) = stream.next().await {
+                    let batch = batch.map_err(|e| failed("reading the input failed", e))?;
+                    follower.push(&batch)?;
+                }
+            }
+            Ok::<_, Stop>(follower.finish()?)
+        });
+        match task.join_next().await {
+            Some(Ok(followed)) => followed,
+            Some(Err(e)) => {
+                Err(Error::with_source(Kind::Bug, "following trajectories died", e).into())
+            }
+            None => Err(Error::bug("no trajectories were followed").into()),
+        }
+    }
+
     async fn count_once(
         &self,
         frame: DataFrame,
@@ -500,15 +552,9 @@ impl Lake {
         mode: Mode,
         progress: &Arc<dyn Fn(usize) + Send + Sync>,
     ) -> Result<Counted, Stop> {
-        let frame = if mode.order == Order::Sorted {
-            let order = (0..layout.n_order())
-                .map(|at| col(format!("\"{at}\"")).sort(true, true))
-                .collect();
-            frame
-                .sort(order)
-                .map_err(|e| failed("rows cannot be sorted", e))?
-        } else {
-            frame
+        let frame = match mode.order {
+            Order::Sorted => sorted(frame, layout)?,
+            _ => frame,
         };
         let plan = self.physical(frame).await?;
         let streams = execute_stream_partitioned(plan, self.context.task_ctx())
@@ -539,6 +585,16 @@ impl Lake {
             tokio::task::spawn_blocking(move || count::finish(&layout, mode, workers)).await;
         finished.map_err(|e| Error::with_source(Kind::Bug, "adding up the counts died", e))?
     }
+}
+
+/// Rows by (partition, trajectory, time).
+fn sorted(frame: DataFrame, layout: &Layout) -> Result<DataFrame> {
+    let order = (0..layout.n_order())
+        .map(|at| col(format!("\"{at}\"")).sort(true, true))
+        .collect();
+    frame
+        .sort(order)
+        .map_err(|e| failed("rows cannot be sorted", e))
 }
 
 /// The engine's message without its layers.

@@ -149,6 +149,20 @@ async fn publish(
     check_certificates(plan, fitted)?;
     output.clear_staging().await?;
     let staged = write::stage(output, id, &fitted.names, &fitted.models, fitted.again).await;
+    let complete = fitted.failures.is_empty();
+    put_in_place(output, id, &plan.hash, complete, staged, progress).await
+}
+
+/// Puts staged tables in the place of the old ones, if they could be staged; returns their row counts. `plan` is the hash of what they
+/// were made from.
+pub(crate) async fn put_in_place(
+    output: &Output,
+    id: &str,
+    plan: &str,
+    complete: bool,
+    staged: Result<BTreeMap<&'static str, u64>>,
+    progress: &dyn Progress,
+) -> Result<BTreeMap<&'static str, u64>> {
     let tables = match staged {
         Ok(tables) => tables,
         Err(e) => {
@@ -161,8 +175,8 @@ async fn publish(
     let current = Current {
         schema: 1,
         run: id.to_string(),
-        plan: plan.hash.clone(),
-        complete: fitted.failures.is_empty(),
+        plan: plan.to_string(),
+        complete,
         tables: tables
             .iter()
             .map(|(name, rows)| (name.to_string(), *rows))
@@ -190,7 +204,7 @@ fn check_certificates(plan: &Plan, fitted: &Fitted) -> Result<()> {
 
 /// Gives the system what counting has freed: glibc keeps it, scattered as it is, and fits would add to it. After counting 37 M
 /// non-zeros the peak of the whole run is 27 % lower.
-fn give_back_memory() {
+pub(crate) fn give_back_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: it takes no pointer and may be called from any thread at any time; memory in use stays as it is.
     unsafe {
@@ -336,7 +350,7 @@ fn fit_all(plan: &Plan, counted: Counted, progress: &dyn Progress) -> Result<Fit
 }
 
 /// A partition and lag in words: `airline=FR, lag 5d`.
-fn place(plan: &Plan, names: &Names, counts: &Counts) -> String {
+pub(crate) fn place(plan: &Plan, names: &Names, counts: &Counts) -> String {
     let mut parts: Vec<String> = partition_key(names, counts)
         .into_iter()
         .map(|(name, value)| format!("{name}={value}"))
@@ -347,7 +361,7 @@ fn place(plan: &Plan, names: &Names, counts: &Counts) -> String {
     parts.join(", ")
 }
 
-fn partition_key(names: &Names, counts: &Counts) -> BTreeMap<String, String> {
+pub(crate) fn partition_key(names: &Names, counts: &Counts) -> BTreeMap<String, String> {
     let columns = names.partition.iter().zip(&names.partitions);
     columns
         .map(|(f, c)| {

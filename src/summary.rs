@@ -6,7 +6,7 @@ use crate::reduce::succession::Event;
 use std::fmt::{Display, Formatter, Result};
 
 /// Models shown before the summary points to the `fits` table.
-const SHOWN: usize = 12;
+pub(crate) const SHOWN: usize = 12;
 
 /// The summary of a run whose tables are under `output`.
 pub struct Summary<'a> {
@@ -326,7 +326,7 @@ fn list(items: impl ExactSizeIterator<Item = String>) -> String {
 }
 
 /// 1234567 as 1,234,567; fractions keep two digits.
-fn grouped(x: f64) -> String {
+pub(crate) fn grouped(x: f64) -> String {
     let whole = if x.fract() == 0.0 {
         format!("{x:.0}")
     } else {

@@ -7,6 +7,7 @@
 
 mod amounts;
 mod finish;
+mod follow;
 mod gather;
 mod groups;
 mod keys;
@@ -19,6 +20,7 @@ mod walk;
 mod worker;
 
 pub use finish::finish;
+pub use follow::{Followed, FollowedRow, Follower, Sink, StateNumbers, times};
 pub(crate) use keys::Keys;
 pub use matrix::Counts;
 pub use states::{StateColumns, StateTable, describe};

@@ -101,6 +101,10 @@ impl States {
         })
     }
 
+    pub fn columns(&self) -> &StateColumns {
+        &self.columns
+    }
+
     /// The ids of the rows of `arrays` (in the order of `StateColumns`); `NONE` for rows that are no state, which `dropped` tells by reason.
     pub fn ids(
         &mut self,

@@ -6,6 +6,7 @@ use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array};
 use arrow::buffer::ScalarBuffer;
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type, Int64Type};
+use arrow::error::ArrowError;
 use std::sync::Arc;
 
 /// Whether a column of this type can order the rows of a trajectory.
@@ -68,18 +69,31 @@ fn ordered(t: f64) -> i64 {
     bits ^ (((bits >> 63) as u64) >> 1) as i64
 }
 
+/// The float of a tick: undoes `ordered`.
+fn float(tick: i64) -> f64 {
+    f64::from_bits((tick ^ (((tick >> 63) as u64) >> 1) as i64) as u64)
+}
+
+/// Ticks as a column of times.
+pub fn column(ticks: &[i64], data_type: &DataType) -> Result<ArrayRef, ArrowError> {
+    if data_type.is_floating() {
+        let floats = ticks.iter().map(|&tick| float(tick));
+        let floats: ArrayRef = Arc::new(Float64Array::from_iter_values(floats));
+        return cast(&floats, data_type);
+    }
+    let ticks: ArrayRef = Arc::new(Int64Array::from(ticks.to_vec()));
+    match data_type {
+        DataType::Date32 => cast(&cast(&ticks, &DataType::Int32)?, data_type),
+        _ => cast(&ticks, data_type),
+    }
+}
+
 /// A tick as the column would show it.
 pub fn show(tick: i64, data_type: &DataType) -> String {
     if data_type.is_floating() {
-        return f64::from_bits((tick ^ (((tick >> 63) as u64) >> 1) as i64) as u64).to_string();
+        return float(tick).to_string();
     }
-    let tick_array: ArrayRef = Arc::new(Int64Array::from(vec![tick]));
-    let typed = match data_type {
-        DataType::Date32 => {
-            cast(&tick_array, &DataType::Int32).and_then(|days| cast(&days, data_type))
-        }
-        _ => cast(&tick_array, data_type),
-    };
+    let typed = column(&[tick], data_type);
     typed.map_or_else(|_| tick.to_string(), |array| super::describe(&[array], 0))
 }
 
@@ -116,6 +130,8 @@ mod tests {
                 .collect::<Vec<_>>(),
             times.map(|t| t.to_string())
         );
+        let column = column(&ticks, &DataType::Float64).unwrap();
+        assert_eq!(column.as_primitive::<Float64Type>().values()[..], times);
         assert_eq!(ordered(-0.0), ordered(0.0));
     }
 
@@ -131,5 +147,9 @@ mod tests {
             show(ticks(&seconds).unwrap()[0], seconds.data_type()),
             "1970-01-02T00:00:00"
         );
+        for times in [&days, &seconds] {
+            let ticks = ticks(times).unwrap();
+            assert_eq!(&column(&ticks, times.data_type()).unwrap(), times);
+        }
     }
 }

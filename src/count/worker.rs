@@ -408,7 +408,7 @@ fn spread(ranges: &[Range<usize>], partitions: &[u32]) -> Vec<u32> {
 }
 
 /// Removes the rows in which one of the first `n` columns is null.
-fn drop_null_rows(
+pub(super) fn drop_null_rows(
     columns: &mut [ArrayRef],
     n: usize,
     reason: impl Fn(usize) -> &'static str,

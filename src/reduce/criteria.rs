@@ -99,8 +99,6 @@ fn parameters(fit: &Fit) -> usize {
 }
 
 impl Rule {
-    pub const ALL: [Rule; 5] = [Rule::Gap, Rule::Aic, Rule::Bic, Rule::HeldOut, Rule::Vamp2];
-
     /// As pipeline files have it.
     pub fn name(self) -> &'static str {
         match self {

@@ -10,13 +10,15 @@
 //! - `bootstrap`: a fit and resamples of its counts → intervals and stability;
 //! - `criteria`: fits of several ranks → what compares them, and the rank that a rule picks; `crossval` scores fits by what was held out;
 //! - `agreement`: how far two labelings of the same states agree; `succession`: which sets of one go on in the other; `changes`: both,
-//!   for two results.
+//!   for two results;
+//! - `assign`: a model and the counts of new rows → sets, points and log-likelihoods of their states.
 //!
 //! Everything here is pure: no I/O, no clock, no environment. A fit depends on the evidence, the parameters and the seed alone,
 //! not on threads or shards. Not converging is data, not an error.
 
 pub mod agreement;
 pub mod alternate;
+pub mod assign;
 pub mod bootstrap;
 pub mod certificates;
 pub mod changes;

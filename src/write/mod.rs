@@ -1,16 +1,21 @@
 //! Fits → lake: builds the output tables, stages them, checks what was staged, promotes it. Only this module writes under the output.
 
+mod assigned;
 mod bootstrap;
 mod commit;
 mod parquet;
 mod sets;
 mod tables;
 
+pub use assigned::{
+    AssignedModel, AssignedNames, AssignedTable, TrajectoryFit, TrajectoryNames, TrajectoryRows,
+};
 pub use commit::{Current, Output};
 pub use parquet::SCHEMA_VERSION;
 pub use tables::{FitColumns, LagColumn, METRICS, Model, Names, RankRow, Table, schema};
 
 use crate::error::Result;
+use arrow::array::RecordBatch;
 use parquet::ROW_GROUP;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
@@ -35,34 +40,65 @@ pub async fn stage(
             written.insert(table.name(), rows);
             continue;
         }
-        let mut file = parquet::File::create(output, path, schema, &sorted_by)?;
-        let batches = |group: Vec<(&Model, Range<usize>)>| {
-            let pieces = group.into_par_iter();
-            let batches = pieces.map(|(model, piece)| rows(table, names, model, piece));
-            batches.collect::<Result<Vec<_>>>()
-        };
-        // Row groups are cut by rows alone; so many are made at once as there are threads.
-        let (mut groups, mut group, mut room) = (Vec::new(), Vec::new(), ROW_GROUP);
-        for model in models {
-            let (mut first, end) = (0, len(table, model));
-            while first < end {
-                let n = (end - first).min(room);
-                group.push((model, first..first + n));
-                (first, room) = (first + n, room - n);
-                if room == 0 {
-                    groups.push(std::mem::take(&mut group));
-                    room = ROW_GROUP;
-                }
-                if groups.len() == rayon::current_num_threads() {
-                    file.write(std::mem::take(&mut groups), batches).await?;
-                }
-            }
-        }
-        if !group.is_empty() {
-            groups.push(group);
-        }
-        file.write(groups, batches).await?;
-        written.insert(table.name(), file.finish().await?);
+        let file = parquet::File::create(output, path, schema, &sorted_by)?;
+        let rows = |model: &Model, piece| rows(table, names, model, piece);
+        let n = write_rows(file, models, |model| len(table, model), rows).await?;
+        written.insert(table.name(), n);
     }
     Ok(written)
+}
+
+/// Writes the tables of an assignment to staging and returns their row counts.
+pub async fn stage_assigned(
+    output: &Output,
+    run: &str,
+    names: &AssignedNames,
+    models: &[AssignedModel],
+) -> Result<BTreeMap<&'static str, u64>> {
+    let mut written = BTreeMap::new();
+    for table in AssignedTable::all(names) {
+        let (schema, sorted_by) = assigned::schema(table, names);
+        let path = output.staged(run, table.name());
+        let file = parquet::File::create(output, path, schema, &sorted_by)?;
+        let rows = |model: &AssignedModel, piece| assigned::rows(table, names, model, piece);
+        let n = write_rows(file, models, |model| assigned::len(table, model), rows).await?;
+        written.insert(table.name(), n);
+    }
+    Ok(written)
+}
+
+/// Writes a file of `len` rows for every model, which `rows` makes, and closes it.
+async fn write_rows<M: Sync>(
+    mut file: parquet::File<'_>,
+    models: &[M],
+    len: impl Fn(&M) -> usize,
+    rows: impl Fn(&M, Range<usize>) -> Result<RecordBatch> + Sync,
+) -> Result<u64> {
+    let batches = |group: Vec<(&M, Range<usize>)>| {
+        let pieces = group.into_par_iter();
+        let batches = pieces.map(|(model, piece)| rows(model, piece));
+        batches.collect::<Result<Vec<_>>>()
+    };
+    // Row groups are cut by rows alone; so many are made at once as there are threads.
+    let (mut groups, mut group, mut room) = (Vec::new(), Vec::new(), ROW_GROUP);
+    for model in models {
+        let (mut first, end) = (0, len(model));
+        while first < end {
+            let n = (end - first).min(room);
+            group.push((model, first..first + n));
+            (first, room) = (first + n, room - n);
+            if room == 0 {
+                groups.push(std::mem::take(&mut group));
+                room = ROW_GROUP;
+            }
+            if groups.len() == rayon::current_num_threads() {
+                file.write(std::mem::take(&mut groups), batches).await?;
+            }
+        }
+    }
+    if !group.is_empty() {
+        groups.push(group);
+    }
+    file.write(groups, batches).await?;
+    file.finish().await
 }

@@ -142,7 +142,7 @@ impl Names {
         }
     }
 
-    fn count_type(&self) -> DataType {
+    pub(super) fn count_type(&self) -> DataType {
         if self.is_weighted {
             DataType::Float64
         } else {
@@ -151,7 +151,7 @@ impl Names {
     }
 
     /// Partition keys and lag.
-    fn leading(&self) -> Vec<Field> {
+    pub(super) fn leading(&self) -> Vec<Field> {
         let partition = self
             .partition
             .iter()
@@ -182,7 +182,7 @@ fn pair_fields(sources: Vec<Field>, targets: Vec<Field>) -> (Vec<Field>, Vec<Fie
     (prefixed(sources, "source"), prefixed(targets, "target"))
 }
 
-fn embedding_type(rank: usize) -> DataType {
+pub(super) fn embedding_type(rank: usize) -> DataType {
     DataType::FixedSizeList(
         Arc::new(Field::new("item", DataType::Float64, false)),
         rank as i32,
@@ -456,34 +456,37 @@ fn with_leading(
     model: &Model,
     rows: Vec<ArrayRef>,
 ) -> Result<RecordBatch> {
+    let place = (model.counts.partition, model.counts.lag);
+    batch(names, place, table.name(), schema(table, names).0, rows)
+}
+
+/// Rows of a table that are all of one partition and lag.
+pub(super) fn batch(
+    names: &Names,
+    (partition, lag): (usize, usize),
+    table: &str,
+    schema: SchemaRef,
+    rows: Vec<ArrayRef>,
+) -> Result<RecordBatch> {
     let n = rows.first().map_or(0, |c| c.len());
     let mut columns: Vec<ArrayRef> = Vec::new();
     let broken = |e| {
-        Error::with_source(
-            Kind::Bug,
-            format!("the rows of `{}` do not fit its columns", table.name()),
-            e,
-        )
+        let what = format!("the rows of `{table}` do not fit its columns");
+        Error::with_source(Kind::Bug, what, e)
     };
-    let at = UInt32Array::from(vec![model.counts.partition as u32; n]);
+    let at = UInt32Array::from(vec![partition as u32; n]);
     for keys in &names.partitions {
         columns.push(take(keys, &at, None).map_err(broken)?);
     }
     match &names.lag {
         LagColumn::None => (),
-        LagColumn::Integers(lags) => {
-            columns.push(Arc::new(Int64Array::from(vec![lags[model.counts.lag]; n])))
-        }
+        LagColumn::Integers(lags) => columns.push(Arc::new(Int64Array::from(vec![lags[lag]; n]))),
         LagColumn::Texts(lags) => {
-            columns.push(Arc::new(StringArray::from(vec![
-                lags[model.counts.lag]
-                    .as_str();
-                n
-            ])))
+            columns.push(Arc::new(StringArray::from(vec![lags[lag].as_str(); n])))
         }
     }
     columns.extend(rows);
-    RecordBatch::try_new(schema(table, names).0, columns).map_err(broken)
+    RecordBatch::try_new(schema, columns).map_err(broken)
 }
 
 /// Counts or weights as a column of the count type.

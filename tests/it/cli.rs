@@ -67,6 +67,7 @@ fn help_and_schema_are_a_contract() {
     for command in [
         &["--help"][..],
         &["run", "--help"],
+        &["assign", "--help"],
         &["check", "--help"],
         &["plan", "--help"],
         &["explain", "--help"],

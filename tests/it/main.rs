@@ -1,5 +1,6 @@
 //! One binary for all tests that use gyre from outside.
 //!
+//! - `assign`: new rows and the model of an earlier run
 //! - `cli`: the program's help, messages and exit codes
 //! - `counting`: counts against independent SQL, in every order and split of the rows
 //! - `names`: sets that keep their names between runs, and `gyre compare`
@@ -12,6 +13,7 @@
 //! - `lake`: makes small lakes and runs the program on them
 //! - `worlds`: small Markov worlds with known answers
 
+mod assign;
 mod cli;
 mod counting;
 mod lake;

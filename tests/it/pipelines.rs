@@ -76,6 +76,29 @@ fn polzin2024_example23_double_gyre() {
     let ranks = ["compare", &output, &output, "--fit", "dbmr_r3=dbmr_r5"];
     let report = lake.gyre(&ranks).well().out;
     assert!(report.contains("\n  dbmr_r3 → dbmr_r5: sets "), "{report}");
+
+    // New particles and the old model, as the README shows.
+    let readme = include_str!("../../README.md");
+    let sql = "transitions.sql=SELECT trajectory, time, x, y FROM double_gyre(64, 32, 5, 2)";
+    assert!(readme.contains(&format!("--set '{sql}'")));
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("gyre"));
+    command
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args([
+            "assign",
+            "pipelines/double_gyre.toml",
+            "--set",
+            sql,
+            "--model",
+        ])
+        .arg(lake.path("out-of-pipelines/double-gyre"))
+        .arg("--output")
+        .arg(lake.path("new-particles"));
+    let ran = Ran::of(command.output().expect("the program starts")).well();
+    let lines = ran.out.lines().skip(1).filter(|line| !line.contains(": "));
+    for line in lines.chain(ran.out.lines().filter(|line| line.contains("lag 40: "))) {
+        assert!(readme.contains(line), "the README does not show: {line}");
+    }
 }
 
 /// The ranks of the double gyre as the README compares them.

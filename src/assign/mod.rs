@@ -1,0 +1,433 @@
+//! New rows and a written model → sets, points and log-likelihoods of their states and trajectories. Drives the stages, as `run` does.
+//!
+//! The pipeline says where the new rows are and what their columns mean; its fits are not looked at, because those of the model are used.
+//! Trajectories are read twice: once to count, and once more, when every new state has its set, to score each of them.
+
+mod model;
+mod record;
+mod score;
+
+pub use record::{AssignRecord, AssignSummary, AssignedFitRecord, AssignedRecord};
+
+use crate::count::{Counted, Counts, Evidence, Follower, StateTable};
+use crate::error::{Error, Kind, Result};
+use crate::manifest::{Failure, peak_memory_bytes};
+use crate::math::csr::Csr;
+use crate::plan::Plan;
+use crate::read::Lake;
+use crate::reduce::assign::{Assigned, assign as assign_states, unseen};
+use crate::run::{Progress, give_back_memory, partition_key, place, put_in_place};
+use crate::spec::Lag;
+use crate::write::{
+    self, AssignedModel, AssignedNames, Names, Output, Table, TrajectoryNames, TrajectoryRows,
+};
+use crate::written::{ModelKey, Written};
+use arrow::datatypes::Field;
+use datafusion::dataframe::DataFrame;
+use hashbrown::HashMap;
+use model::{KnownModel, Numbers, sides};
+use score::{Lookup, Scorer};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What an assignment is told beside its plan.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// For the record: results do not depend on it.
+    pub threads: usize,
+    /// Run even if the output is up to date.
+    pub force: bool,
+    /// Transitions that every set is given more, shared out like all of them.
+    pub smoothing: f64,
+}
+
+/// How an assignment ended.
+pub enum Outcome {
+    /// The output already holds what this one would write.
+    NothingToDo,
+    /// The tables are in place; the model may lack some partitions.
+    Done(Box<AssignRecord>),
+}
+
+/// Assigns the rows of `frame`, the query of a plan, to the model at an output.
+pub async fn assign(
+    plan: Arc<Plan>,
+    lake: &Lake,
+    frame: DataFrame,
+    model: &Output,
+    output: &Output,
+    options: &Options,
+    progress: Arc<dyn Progress>,
+) -> Result<Outcome> {
+    let at = model.shown();
+    let Some(written) = Written::open(model).await? else {
+        let what = format!("there is no finished result at {at}; run its pipeline first");
+        return Err(Error::input(what));
+    };
+    if !written.has(Table::Latent) {
+        return Err(Error::input(format!("the result at {at} holds no models")));
+    }
+    check_columns(&plan, &written, at)?;
+    check_lags(&plan, &written, at).await?;
+    let mut names = names(&plan, &written);
+    if let Some((column, table)) = names.repeated() {
+        return Err(Error::spec(format!(
+            "the column `{column}` would stand twice in the table `{table}`; rename the column of the SQL with AS"
+        )));
+    }
+    let current = output.current().await?;
+    if current
+        .as_ref()
+        .is_some_and(|c| c.tables.contains_key(Table::Fits.name()))
+    {
+        return Err(Error::spec(format!(
+            "{} holds the models of a run, which the assigned states would replace; name another folder with --output",
+            output.shown()
+        )));
+    }
+    let hash = hash(&plan, &written, options);
+    if !options.force && current.is_some_and(|c| c.plan == hash && c.complete) {
+        return Ok(Outcome::NothingToDo);
+    }
+    let started = jiff::Timestamp::now();
+    let id = format!("{}-{}", started.strftime("%Y%m%dT%H%M%SZ"), &hash[..8]);
+    let mut seconds = BTreeMap::new();
+    let mut clock = Instant::now();
+    let mut lap = |stage: &'static str| {
+        seconds.insert(stage, clock.elapsed().as_secs_f64());
+        tracing::info!(stage, seconds = clock.elapsed().as_secs_f64(), "stage done");
+        clock = Instant::now();
+    };
+
+    progress.stage("read model", None);
+    let evidence = &plan.layout.evidence;
+    let mut numbers = Numbers::new(evidence)?;
+    let known = model::read(&written, evidence, &mut numbers, options.smoothing)
+        .await
+        .map_err(|e| e.at(format!("model {at}")))?;
+    lap("read model");
+
+    progress.stage("count", None);
+    let hear = Arc::clone(&progress);
+    let advance = Arc::new(move |rows: usize| hear.advance(rows as u64));
+    let mut counted = lake.count(frame.clone(), &plan.layout, advance).await?;
+    if counted.rows == 0 {
+        return Err(Error::input("the SQL of [transitions] gives no rows"));
+    }
+    give_back_memory();
+    lap("count");
+
+    progress.stage("assign", None);
+    let (rows_read, rows_dropped) = (counted.rows, std::mem::take(&mut counted.dropped.0));
+    names.names.partitions = std::mem::take(&mut counted.partitions);
+    names.names.sources = counted.sources.clone();
+    names.names.targets = counted.targets.clone();
+    let assigning = {
+        let (plan, at) = (Arc::clone(&plan), at.to_string());
+        tokio::task::spawn_blocking(move || assign_all(&plan, &at, names, known, numbers, counted))
+    };
+    let assigning = assigning.await;
+    let mut all = assigning.map_err(|e| Error::with_source(Kind::Bug, "assigning died", e))??;
+    lap("assign");
+
+    if let Some(of) = &mut all.names.trajectories {
+        progress.stage("score", None);
+        let lookups = Arc::new(std::mem::take(&mut all.lookups));
+        let (n_lags, n_fits) = (plan.layout.n_lags(), written.fits.len());
+        let start = || {
+            let scorer = Scorer::new(&lookups, n_lags, n_fits);
+            // The states have the numbers that the look-ups were made with.
+            let numbers = all.numbers.states()?;
+            Follower::new(&plan.layout, numbers, &all.names.names.partitions, scorer)
+        };
+        let followed = lake.follow(frame, &plan.layout, start).await?;
+        for (model, record) in all.models.iter_mut().zip(&mut all.records) {
+            let (partition, lag) = (model.counts.partition, model.counts.lag);
+            model.trajectories = score::rows(&followed, partition, lag);
+            record.trajectories = Some(model.trajectories.ends.len());
+        }
+        (of.keys, of.states) = (followed.keys, followed.states);
+        lap("score");
+    }
+
+    progress.stage("write", None);
+    output.clear_staging().await?;
+    let staged = write::stage_assigned(output, &id, &all.names, &all.models).await;
+    let complete = all.failures.is_empty();
+    let tables = put_in_place(output, &id, &hash, complete, staged, progress.as_ref()).await?;
+    lap("write");
+
+    let record = AssignRecord {
+        schema: 1,
+        id: id.clone(),
+        gyre: env!("CARGO_PKG_VERSION"),
+        pipeline: plan.name.clone(),
+        plan: hash,
+        model: at.to_string(),
+        model_run: written.current.run.clone(),
+        smoothing: options.smoothing,
+        threads: options.threads,
+        started: started.to_string(),
+        finished: jiff::Timestamp::now().to_string(),
+        seconds,
+        peak_memory_bytes: peak_memory_bytes(),
+        inputs: plan
+            .tables
+            .iter()
+            .map(|t| (t.name.clone(), t.files.clone()))
+            .collect(),
+        rows_read,
+        rows_dropped,
+        models: all.records,
+        failures: all.failures,
+        tables,
+    };
+    output.record(&id, &record).await?;
+    Ok(Outcome::Done(Box::new(record)))
+}
+
+/// Changes with the plan, the model, the smoothing and the version of gyre, and with nothing else.
+fn hash(plan: &Plan, written: &Written<'_>, options: &Options) -> String {
+    let mut hasher = blake3::Hasher::new();
+    for part in ["assign", &plan.hash, &written.current.plan] {
+        hasher.update(part.as_bytes());
+    }
+    hasher.update(&[u8::from(written.current.complete)]);
+    hasher.update(&options.smoothing.to_le_bytes());
+    hasher.finalize().to_hex()[..32].to_string()
+}
+
+/// The columns of the tables, without the states that are not read yet.
+fn names(plan: &Plan, written: &Written<'_>) -> AssignedNames {
+    let (sources, targets) = sides(&plan.layout.evidence);
+    let trajectories = match &plan.layout.evidence {
+        Evidence::Trajectories {
+            trajectory, time, ..
+        } => Some(TrajectoryNames {
+            fields: trajectory.clone(),
+            time: time.clone(),
+            keys: Vec::new(),
+            states: StateTable::empty(sources),
+        }),
+        Evidence::Pairs { .. } => None,
+    };
+    AssignedNames {
+        names: Names {
+            partition: plan.layout.partition.clone(),
+            partitions: Vec::new(),
+            lag: plan.lag_column(),
+            sources: StateTable::empty(sources),
+            targets: StateTable::empty(targets),
+            is_weighted: plan.is_weighted(),
+            fits: Vec::new(),
+            tables: Vec::new(),
+        },
+        fits: written.fits.clone(),
+        trajectories,
+    }
+}
+
+/// States and partitions are looked up by their columns, so these must be the same.
+fn check_columns(plan: &Plan, written: &Written<'_>, at: &str) -> Result<()> {
+    if written.lag.is_some() == plan.lags.is_empty() {
+        let (ours, theirs) = match plan.lags.is_empty() {
+            true => ("pairs", "trajectories"),
+            false => ("trajectories", "pairs"),
+        };
+        return Err(Error::spec(format!(
+            "the pipeline has {ours}, but the model at {at} was made from {theirs}"
+        )));
+    }
+    let (sources, targets) = sides(&plan.layout.evidence);
+    let (sources, targets) = (sources.output_fields(), targets.output_fields());
+    for (what, ours, theirs) in [
+        ("partition_by", &plan.layout.partition, &written.partition),
+        ("source states", &sources, &written.sources),
+        ("target states", &targets, &written.targets),
+    ] {
+        let alike =
+            |(a, b): (&Field, &Field)| a.name() == b.name() && a.data_type() == b.data_type();
+        if ours.len() != theirs.len() || !ours.iter().zip(theirs).all(alike) {
+            return Err(Error::spec(format!(
+                "the columns of {what} are {} in the pipeline, but {} in the model at {at}; name and cast them alike",
+                listed(ours),
+                listed(theirs)
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Columns in words: `word` Utf8, `year` Int64.
+fn listed(fields: &[Field]) -> String {
+    let shown = fields
+        .iter()
+        .map(|f| format!("`{}` {}", f.name(), f.data_type()));
+    match shown.collect::<Vec<_>>().join(", ") {
+        none if none.is_empty() => "none".to_string(),
+        some => some,
+    }
+}
+
+async fn check_lags(plan: &Plan, written: &Written<'_>, at: &str) -> Result<()> {
+    let models = written.models(Table::Fits).await?;
+    let lags: BTreeSet<String> = models.into_iter().filter_map(|m| m.key.lag).collect();
+    let mut asked = plan.lags.iter().map(Lag::to_string);
+    if let Some(missing) = asked.find(|lag| !lags.contains(lag)) {
+        let lags = lags.into_iter().collect::<Vec<_>>().join(", ");
+        return Err(Error::spec(format!(
+            "the pipeline asks for lag {missing}, but the model at {at} has lag {lags}"
+        )));
+    }
+    Ok(())
+}
+
+/// What assigning all partitions and lags gives.
+struct All {
+    names: AssignedNames,
+    numbers: Numbers,
+    models: Vec<AssignedModel>,
+    records: Vec<AssignedRecord>,
+    failures: Vec<Failure>,
+    /// By partition × lags + lag.
+    lookups: Vec<Option<Lookup>>,
+}
+
+/// Assigns every partition and lag. Those that the model has not are told by their keys and the others go on; if it has none of them, that
+/// is an error.
+fn assign_all(
+    plan: &Plan,
+    at: &str,
+    names: AssignedNames,
+    mut known: BTreeMap<ModelKey, KnownModel>,
+    mut numbers: Numbers,
+    counted: Counted,
+) -> Result<All> {
+    let (mut models, mut records, mut failures) = (Vec::new(), Vec::new(), Vec::new());
+    let mut lookups = Vec::new();
+    for counts in counted.counts {
+        let partition = &names.names.partitions;
+        let mut key = ModelKey::at(partition, None, counts.partition);
+        key.lag = plan.lags.get(counts.lag).map(Lag::to_string);
+        let Some(known) = known.remove(&key) else {
+            failures.push(Failure {
+                partition: place(plan, &names.names, &counts),
+                message: format!("the model at {at} does not have it"),
+            });
+            lookups.push(None);
+            continue;
+        };
+        let sources = numbers.sources(&counted.sources.columns(&counts.source_states)?)?;
+        let targets = numbers.targets(&counted.targets.columns(&counts.target_states)?)?;
+        let model = assign_model(&known, counts, &sources, &targets);
+        records.push(record(plan, &names, &model));
+        lookups.push(Some(Lookup::new(known, &sources, &model.fits)));
+        models.push(model);
+    }
+    if models.is_empty() {
+        let first = failures.first().map_or("", |f| &f.partition);
+        return Err(Error::input(format!(
+            "the model at {at} has none of the partitions in the rows; the first of them is {first}"
+        )));
+    }
+    for failure in &failures {
+        tracing::error!(partition = failure.partition, "{}", failure.message);
+    }
+    Ok(All {
+        names,
+        numbers,
+        models,
+        records,
+        failures,
+        lookups,
+    })
+}
+
+/// `sources` and `targets` are the numbers of the states.
+fn assign_model(
+    known: &KnownModel,
+    counts: Counts,
+    sources: &[u32],
+    targets: &[u32],
+) -> AssignedModel {
+    let places = |states: &[u32], of: &HashMap<u32, u32>| -> Vec<Option<u32>> {
+        states.iter().map(|state| of.get(state).copied()).collect()
+    };
+    let sources = places(sources, &known.sources);
+    let targets = places(targets, &known.targets);
+    let fits: Vec<Assigned> = known
+        .fits
+        .iter()
+        .map(|fit| assign_states(fit, &counts.by_source, &sources, &targets))
+        .collect();
+    let target_sets = known.target_sets.iter().map(|sets| {
+        let of_target = |place: &Option<u32>| place.map_or(-1, |at| sets[at as usize]);
+        targets.iter().map(of_target).collect()
+    });
+    let (source_total, target_total) = totals(&counts.by_source, targets.len());
+    AssignedModel {
+        unseen: unseen(&counts.by_source, &targets),
+        new_sources: sources.iter().map(Option::is_none).collect(),
+        new_targets: targets.iter().map(Option::is_none).collect(),
+        target_sets: target_sets.collect(),
+        trajectories: TrajectoryRows::default(),
+        counts,
+        source_total,
+        target_total,
+        fits,
+    }
+}
+
+/// N_·j and N_i·.
+fn totals(counts: &[Csr], n_targets: usize) -> (Vec<f64>, Vec<f64>) {
+    let mut of_targets = vec![0.0; n_targets];
+    let mut of_sources = Vec::new();
+    for shard in counts {
+        for l in 0..shard.n_rows() {
+            let mut total = 0.0;
+            for e in shard.span(l) {
+                let n = shard.values.get(e);
+                total += n;
+                of_targets[shard.columns[e] as usize] += n;
+            }
+            of_sources.push(total);
+        }
+    }
+    (of_sources, of_targets)
+}
+
+fn record(plan: &Plan, names: &AssignedNames, model: &AssignedModel) -> AssignedRecord {
+    let count = |flags: &[bool]| flags.iter().filter(|&&is| is).count();
+    let fits = names.fits.iter().zip(&model.fits).map(|(columns, fit)| {
+        let mut of_fit = AssignedFitRecord {
+            name: columns.name.clone(),
+            without_set: 0,
+            log_likelihood: 0.0,
+            scored: 0.0,
+            impossible: 0.0,
+        };
+        for (j, state) in fit.states.iter().enumerate() {
+            let Some(log_likelihood) = state.log_likelihood else {
+                of_fit.without_set += 1;
+                continue;
+            };
+            of_fit.log_likelihood += log_likelihood;
+            of_fit.impossible += state.impossible;
+            of_fit.scored += model.source_total[j] - model.unseen[j] - state.impossible;
+        }
+        of_fit
+    });
+    AssignedRecord {
+        partition: partition_key(&names.names, &model.counts),
+        lag: plan.lags.get(model.counts.lag).map(Lag::to_string),
+        sources: model.new_sources.len(),
+        new_sources: count(&model.new_sources),
+        targets: model.new_targets.len(),
+        unseen_targets: count(&model.new_targets),
+        unseen_transitions: model.unseen.iter().sum(),
+        transitions: model.source_total.iter().sum(),
+        trajectories: None,
+        fits: fits.collect(),
+    }
+}

@@ -1,0 +1,380 @@
+//! `gyre assign`: new rows and the model that a run has written.
+
+use crate::cli::{integers, small_pipeline};
+use crate::lake::{Lake, Ran, Rows};
+use arrow::array::{Array, ArrayRef, AsArray, Float64Array, StringArray};
+use arrow::datatypes::Float64Type;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Assigns the rows of a pipeline to the model `out`.
+fn assign(lake: &Lake, pipeline: &str, more: &[&str]) -> Ran {
+    let fixed = ["assign", pipeline, "--model", "out", "--output", "new"];
+    lake.gyre(&[&fixed[..], more].concat())
+}
+
+fn rows(lake: &Lake, table: &str) -> Rows {
+    Rows::open(&lake.path(&format!("new/{table}/part-0.parquet")))
+}
+
+fn bytes(lake: &Lake) -> Vec<Vec<u8>> {
+    let tables = ["sources", "targets", "trajectories"].iter();
+    tables
+        .map(|t| std::fs::read(lake.path(&format!("new/{t}/part-0.parquet"))).expect("a table"))
+        .collect()
+}
+
+fn strings<'a>(values: impl IntoIterator<Item = &'a str>) -> ArrayRef {
+    Arc::new(StringArray::from_iter_values(values))
+}
+
+fn embedding(rows: &Rows, fit: &str) -> Vec<f64> {
+    let column = rows.column(&format!("{fit}_embedding"));
+    let lists = column.as_fixed_size_list();
+    lists
+        .values()
+        .as_primitive::<Float64Type>()
+        .values()
+        .to_vec()
+}
+
+/// The rows that a model was made from get back what it says: sets, points, and ℓ̂ as the sum over states and over trajectories.
+#[test]
+fn the_rows_of_a_model_get_back_what_it_says() {
+    let lake = Lake::new();
+    small_pipeline(&lake).gyre(&["run", "p.toml"]).well();
+    let ran = assign(&lake, "p.toml", &[]).well();
+    let said = "small: 597 transitions in 600 rows, assigned by the model out";
+    assert!(ran.out.contains(said), "{}", ran.out);
+    let said = "lag 1: 597 transitions, 6 sources (0 new), 6 targets (0 unseen), 3 trajectories";
+    assert!(ran.out.contains(said), "{}", ran.out);
+
+    let (model, fits) = (lake.read("sources"), lake.read("fits"));
+    let (sources, trajectories) = (rows(&lake, "sources"), rows(&lake, "trajectories"));
+    assert_eq!(sources.texts("is_new"), ["false"; 6]);
+    assert_eq!(sources.integers("unseen"), [0; 6]);
+    assert_eq!(trajectories.integers("id"), [0, 1, 2]);
+    assert_eq!(trajectories.integers("t"), [199; 3]);
+    assert_eq!(trajectories.integers("transitions"), [199; 3]);
+    let set_of: HashMap<i64, usize> = model.integers("state").into_iter().zip(0..).collect();
+    for (at, fit) in fits.texts("fit").iter().enumerate() {
+        let column = |what: &str| format!("{fit}_{what}");
+        let sets = model.integers(&column("affiliation"));
+        assert_eq!(sources.integers(&column("affiliation")), sets);
+        assert_eq!(embedding(&sources, fit), embedding(&model, fit));
+        assert_eq!(sources.integers(&column("impossible")), [0; 6]);
+        // A fixed point of the algorithm: no source would rather be in another set.
+        if fit == "dbmr" {
+            assert!(
+                sources
+                    .floats(&column("lead"))
+                    .iter()
+                    .all(|&lead| lead > 0.0)
+            );
+        }
+        let expected = fits.floats("log_likelihood")[at];
+        for table in [&sources, &trajectories] {
+            let sum: f64 = table.floats(&column("log_likelihood")).iter().sum();
+            assert!((sum / expected - 1.0).abs() < 1e-12, "{sum} {expected}");
+        }
+        let now = trajectories.integers("state");
+        let now: Vec<i64> = now.iter().map(|state| sets[set_of[state]]).collect();
+        assert_eq!(trajectories.integers(&column("affiliation")), now);
+        let mean = trajectories.floats(&column("mean_log_likelihood"))[0];
+        let sum = trajectories.floats(&column("log_likelihood"))[0];
+        assert_eq!(mean, sum / 199.0);
+        assert_eq!(trajectories.integers(&column("left_out")), [0; 3]);
+    }
+    let target_sets = lake.read("targets").integers("dbmr_affiliation");
+    assert_eq!(
+        rows(&lake, "targets").integers("dbmr_affiliation"),
+        target_sets
+    );
+
+    assert_eq!(assign(&lake, "p.toml", &[]).well().out, "Nothing to do.\n");
+    let before = bytes(&lake);
+    for threads in ["1", "3"] {
+        assign(&lake, "p.toml", &["--force", "--threads", threads]).well();
+        assert!(
+            bytes(&lake) == before,
+            "bytes differ with {threads} threads"
+        );
+    }
+    // Another smoothing is another assignment, and so is another model.
+    let ran = assign(&lake, "p.toml", &["--smoothing", "2"]).well();
+    assert!(ran.out.contains("trajectories)"), "{}", ran.out);
+    assign(&lake, "p.toml", &[]).well();
+    lake.gyre(&["run", "p.toml", "--seed", "5"]).well();
+    assert!(assign(&lake, "p.toml", &[]).well().out.contains("assigned"));
+}
+
+/// The order of the rows changes nothing.
+#[test]
+fn rows_may_come_in_any_order() {
+    let lake = Lake::new();
+    small_pipeline(&lake).gyre(&["run", "p.toml"]).well();
+    assign(&lake, "p.toml", &[]).well();
+    let before = bytes(&lake);
+    let rows = "transitions.sql=SELECT * FROM rows ORDER BY";
+    for order in ["t, id", "id, t DESC", "state, t % 7, id, t"] {
+        assign(&lake, "p.toml", &["--set", &format!("{rows} {order}")]).well();
+        assert!(bytes(&lake) == before, "bytes differ by {order}");
+    }
+}
+
+const PLANTED: &str = r#"
+[job]
+name = "planted"
+output = "out"
+
+[tables.rows]
+path = "rows.parquet"
+
+[transitions]
+sql = "SELECT * FROM rows"
+trajectory = "id"
+time = "t"
+state = "word"
+lag = [1, 2]
+partition_by = ["p"]
+
+[[fit]]
+name = "dbmr"
+method = "dbmr"
+rank = 2
+
+[[fit]]
+name = "svd"
+method = "svd"
+rank = 2
+"#;
+
+/// Trajectories of words, each a letter of its text, in a partition.
+fn spoken(lake: &Lake, name: &str, texts: &[(&str, i64, &str)]) {
+    let letters = || {
+        texts.iter().flat_map(|(p, id, text)| {
+            let times = (0..text.len()).map(move |t| (*p, *id, t));
+            times.map(move |(p, id, t)| (p, id, t as i64, &text[t..t + 1]))
+        })
+    };
+    lake.table(
+        name,
+        vec![
+            ("p", strings(letters().map(|l| l.0))),
+            ("id", integers(letters().map(|l| l.1))),
+            ("t", integers(letters().map(|l| l.2))),
+            ("word", strings(letters().map(|l| l.3))),
+        ],
+    );
+}
+
+/// The model knows the sets {a, b, c} and {x, y, z}: partition A as they are, and B with the letters of both sides in other words.
+fn planted(lake: &Lake) {
+    // Every pair inside a set occurs, and the sides are seldom changed.
+    let left = "aabbccacba".repeat(8);
+    let right = "xxyyzzxzyx".repeat(8);
+    let text = format!("{left}{right}{left}{right}");
+    spoken(
+        lake,
+        "rows.parquet",
+        &[("A", 1, &text), ("A", 2, &text), ("B", 1, &text)],
+    );
+    lake.file("p.toml", PLANTED).gyre(&["run", "p.toml"]).well();
+}
+
+#[test]
+fn new_states_get_the_planted_set_and_unseen_targets_are_told() {
+    let lake = Lake::new();
+    planted(&lake);
+    // d is always among a, b and c; w among x, y and z; nothing comes after q but q; C is a partition that the model has not.
+    let texts = [
+        ("A", 7, "adbadcadbadcdadbdcdab"),
+        ("A", 8, "xwywzwxwywzwxyz"),
+        ("A", 9, "abcqqqq"),
+        ("C", 1, "abcabc"),
+    ];
+    spoken(&lake, "new.parquet", &texts);
+    let ran = assign(&lake, "p.toml", &["--set", "tables.rows.path=new.parquet"]);
+    ran.fails(1, "the model at out does not have it");
+    assert!(ran.out.contains("2 of 4 failed:"), "{}", ran.out);
+    let said = "p A, lag 1: 40 transitions, 9 sources (3 new), 9 targets (3 unseen with ";
+    assert!(ran.out.contains(said), "{}", ran.out);
+
+    let model = lake.read("sources");
+    let sources = rows(&lake, "sources");
+    let at = |rows: &Rows, lag: i64, word: &str| {
+        let (lags, words) = (rows.integers("lag"), rows.texts("word"));
+        let place = (0..rows.len()).find(|&at| lags[at] == lag && words[at] == word);
+        place.unwrap_or_else(|| panic!("no {word} at lag {lag}"))
+    };
+    for fit in ["dbmr", "svd"] {
+        let sets = |rows: &Rows| rows.texts(&format!("{fit}_affiliation"));
+        let (known, new) = (sets(&model), sets(&sources));
+        for lag in [1, 2] {
+            for (word, like) in [("a", "a"), ("d", "a"), ("w", "x"), ("x", "x")] {
+                let set = &new[at(&sources, lag, word)];
+                assert_eq!(
+                    *set,
+                    known[at(&model, lag, like)],
+                    "{fit}, lag {lag}, {word}"
+                );
+            }
+            let q = at(&sources, lag, "q");
+            assert_eq!(new[q], "null");
+            assert!(sources.column(&format!("{fit}_embedding")).is_null(q));
+            assert!(sources.column(&format!("{fit}_log_likelihood")).is_null(q));
+        }
+    }
+    let is_new = |word: &str| sources.texts("is_new")[at(&sources, 1, word)] == "true";
+    assert!(is_new("d") && is_new("w") && is_new("q") && !is_new("a"));
+    let amount = |column: &str, word: &str| sources.integers(column)[at(&sources, 1, word)];
+    assert_eq!((amount("count", "q"), amount("unseen", "q")), (3, 3));
+    assert_eq!((amount("count", "x"), amount("unseen", "x")), (3, 2));
+    let targets = rows(&lake, "targets");
+    let unseen = at(&targets, 1, "d");
+    assert_eq!(targets.texts("is_new")[unseen], "true");
+    assert_eq!(targets.texts("dbmr_affiliation")[unseen], "null");
+
+    let trajectories = rows(&lake, "trajectories");
+    assert_eq!(trajectories.integers("lag"), [1, 1, 1, 2, 2, 2]);
+    assert_eq!(trajectories.integers("id"), [7, 8, 9, 7, 8, 9]);
+    assert_eq!(trajectories.texts("word")[..3], ["b", "z", "q"]);
+    assert_eq!(trajectories.integers("transitions"), [20, 14, 6, 19, 13, 5]);
+    // Of abcqqqq: c → q and three times q → q.
+    assert_eq!(trajectories.integers("dbmr_left_out")[2], 4);
+    let sets = trajectories.texts("dbmr_affiliation");
+    assert_eq!(sets[2], "null");
+    let known = model.texts("dbmr_affiliation");
+    assert_eq!(sets[0], known[at(&model, 1, "b")]);
+
+    // The record says it too, and what failed is tried again.
+    let again = assign(&lake, "p.toml", &["--set", "tables.rows.path=new.parquet"]);
+    again.fails(1, "does not have it");
+    let run = std::fs::read_dir(lake.path("new/runs"))
+        .expect("records")
+        .next();
+    let run = std::fs::read_to_string(run.expect("a record").expect("a file").path());
+    let record: serde_json::Value = serde_json::from_str(&run.expect("text")).expect("JSON");
+    assert_eq!(record["models"][0]["unseen_targets"], 3);
+    assert_eq!(record["models"][0]["new_sources"], 3);
+    assert_eq!(record["failures"].as_array().map(Vec::len), Some(2));
+    spoken(&lake, "new.parquet", &texts[3..]);
+    assign(&lake, "p.toml", &["--set", "tables.rows.path=new.parquet"]).fails(
+        1,
+        "none of the partitions in the rows; the first of them is p=C, lag 1",
+    );
+}
+
+/// Pairs with weights: sources and targets, no trajectories.
+#[test]
+fn pairs_are_assigned_too() {
+    let lake = Lake::new();
+    let pairs = |name: &str, rows: &[(&str, &str, f64)]| {
+        let weights = Float64Array::from_iter_values(rows.iter().map(|r| r.2));
+        lake.table(
+            name,
+            vec![
+                ("from", strings(rows.iter().map(|r| r.0))),
+                ("to", strings(rows.iter().map(|r| r.1))),
+                ("w", Arc::new(weights)),
+            ],
+        );
+    };
+    let mut rows_of_model = Vec::new();
+    for side in [["a", "b", "c"], ["x", "y", "z"]] {
+        for from in side {
+            rows_of_model.extend(side.map(|to| (from, to, 2.5)));
+        }
+    }
+    pairs("rows.parquet", &rows_of_model);
+    lake.file(
+        "p.toml",
+        r#"
+        job = { name = "pairs", output = "out" }
+        tables.rows.path = "rows.parquet"
+        transitions = { sql = "SELECT * FROM rows", source = "from", target = "to", weight = "w" }
+        fit = [{ name = "dbmr", method = "dbmr", rank = 2 }]
+        "#,
+    );
+    lake.gyre(&["run", "p.toml"]).well();
+    // n is like x and y; m goes to both sides, which rules out both; o goes where nobody went.
+    let new = [
+        ("m", "a", 1.0),
+        ("m", "x", 1.0),
+        ("n", "x", 0.5),
+        ("n", "y", 1.5),
+        ("o", "o", 3.0),
+    ];
+    pairs("new.parquet", &new);
+    let more = ["--set", "tables.rows.path=new.parquet"];
+    let ran = assign(&lake, "p.toml", &more).well();
+    let said =
+        "7 transitions, 3 sources (3 new), 4 targets (1 unseen with 3 transitions, 42.86 %)\n";
+    assert!(ran.out.contains(said), "{}", ran.out);
+    let sources = rows(&lake, "sources");
+    let model = lake.read("sources");
+    let x = &model.texts("dbmr_affiliation")[3];
+    assert_eq!(sources.texts("from"), ["m", "n", "o"]);
+    assert_eq!(sources.texts("dbmr_affiliation"), ["null", x, "null"]);
+    assert_eq!(sources.floats("unseen"), [0.0, 0.0, 3.0]);
+    let log_likelihood = sources.floats("dbmr_log_likelihood")[1];
+    assert!((log_likelihood - 2.0 * (1.0f64 / 3.0).ln()).abs() < 1e-12);
+    assert!(!lake.path("new/trajectories").exists());
+    // With smoothing m has a set.
+    assign(
+        &lake,
+        "p.toml",
+        &[&more[..], &["--smoothing", "0.1"]].concat(),
+    )
+    .well();
+    assert_eq!(
+        rows(&lake, "sources").texts("dbmr_affiliation")[..2],
+        ["0", x.as_str()]
+    );
+}
+
+#[test]
+fn what_does_not_fit_the_model_is_refused() {
+    let lake = Lake::new();
+    small_pipeline(&lake);
+    assign(&lake, "p.toml", &[]).fails(1, "no finished result at out");
+    lake.gyre(&["run", "p.toml"]).well();
+    for (set, message) in [
+        (
+            "transitions.sql=SELECT id, t, state::int AS state FROM rows",
+            "`state` Int32 in the pipeline, but `state` Int64 in the model at out",
+        ),
+        ("transitions.lag=7", "lag 7, but the model at out has lag 1"),
+        (
+            "transitions.partition_by=[\"id\"]",
+            "partition_by are `id` Int64 in the pipeline, but none in the model",
+        ),
+        (
+            "transitions.trajectory=state",
+            "`state` would stand twice in the table `trajectories`",
+        ),
+    ] {
+        assign(&lake, "p.toml", &["--set", set]).fails(2, message);
+    }
+    let same = lake.gyre(&["assign", "p.toml", "--model", "out"]);
+    same.fails(2, "out holds the models of a run");
+    assert!(!lake.path("new").exists());
+
+    let binned = r#"
+        job = { name = "binned", output = "out" }
+        tables.rows.path = "rows.parquet"
+        transitions = { sql = "SELECT * FROM rows", trajectory = "id", time = "t", lag = 1, bins = { state = { step = 1.0 } } }
+        fit = [{ name = "dbmr", method = "dbmr", rank = 2 }]
+    "#;
+    lake.file("b.toml", binned).gyre(&["run", "b.toml"]).well();
+    assign(
+        &lake,
+        "b.toml",
+        &["--set", "transitions.bins.state.step=2.0"],
+    )
+    .fails(
+        2,
+        "a box of `state` lies around 0.5, which is the middle of no box",
+    );
+    assign(&lake, "b.toml", &[]).well();
+}
