@@ -75,7 +75,7 @@ pub struct FitRecord {
     pub singular_values: Vec<f64>,
     pub source_sizes: Vec<usize>,
     pub seconds: f64,
-    /// Of which each step took: DBMR `partition`, SVD `decompose` and `cluster`, all `score`.
+    /// Of which each step took: DBMR and co-clustering `partition`, singular and Schur vectors `decompose` and `cluster`, all `score`.
     pub steps: BTreeMap<&'static str, f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bootstrap: Option<BootstrapRecord>,

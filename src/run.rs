@@ -410,6 +410,19 @@ fn fit_model(
         let method = match &candidate.method {
             PlannedMethod::Dbmr(params) => Method::Dbmr(params.clone()),
             PlannedMethod::Svd(params) => Method::Svd(params.clone()),
+            PlannedMethod::Cocluster(params) => Method::Cocluster(params.clone()),
+            PlannedMethod::Metastable(params) => Method::Metastable {
+                params: params.clone(),
+                target_of_source: names.sources.places(
+                    &counts.source_states,
+                    &names.targets,
+                    &counts.target_states,
+                )?,
+            },
+            PlannedMethod::Gpcca(params) => Method::Gpcca {
+                params: params.clone(),
+                source_of_target: source_of_target(names, &counts)?,
+            },
             PlannedMethod::Given(at) => {
                 let affiliation = counts.given[*at].clone().map_err(|state| {
                     let (column, state) = (plan.layout.given[*at].name(), names.sources.describe(state));
@@ -519,6 +532,23 @@ fn fit_model(
         },
         record,
     ))
+}
+
+/// The source that every target is, for methods that follow a state further.
+fn source_of_target(names: &Names, counts: &Counts) -> Result<Vec<u32>> {
+    let targets = &counts.target_states;
+    let places = names
+        .targets
+        .places(targets, &names.sources, &counts.source_states)?;
+    let known = targets.iter().zip(places).map(|(&state, place)| {
+        place.ok_or_else(|| {
+            Error::input(format!(
+                "method \"gpcca\" wants to know where every target state goes, but no transition starts in state {}; leave out what ends there in the SQL, or take method \"metastable\", \"cocluster\" or \"svd\"",
+                names.targets.describe(state)
+            ))
+        })
+    });
+    known.collect()
 }
 
 /// The seed of a fit: it depends on the partition's key and the fit's name, not on what else is fitted.

@@ -1,6 +1,7 @@
 //! Pure numerics on slices: no I/O, no async, no clock, no environment. Shape mismatches are panics: they are bugs of the caller.
 
 pub mod angles;
+pub mod arnoldi;
 pub mod csr;
 pub mod dense;
 pub mod flow;
@@ -9,4 +10,5 @@ pub mod krylov;
 pub mod lanczos;
 pub mod matching;
 pub mod moves;
+pub mod schur;
 pub mod sum;

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::ranks;
 use crate::read::{Lake, Table};
 use crate::reduce::criteria::Rule;
-use crate::reduce::{dbmr, svd};
+use crate::reduce::{cocluster, dbmr, schur, svd};
 use crate::spec::{self, Input, Lag, NamesFrom, Spec, Window, nearest};
 use crate::write::{self, FitColumns, LagColumn, Names};
 use arrow::datatypes::{DataType, Field, TimeUnit};
@@ -74,6 +74,11 @@ pub enum Ranks {
 pub enum PlannedMethod {
     Dbmr(dbmr::Params),
     Svd(svd::Params),
+    Cocluster(cocluster::Params),
+    /// One set of states on both sides.
+    Metastable(cocluster::Params),
+    /// One set of states on both sides.
+    Gpcca(schur::Params),
     /// Scores the partition in the column at this place of `Layout::given`.
     Given(usize),
 }
@@ -83,6 +88,9 @@ impl PlannedFit {
         match self.method {
             PlannedMethod::Dbmr(_) => "dbmr",
             PlannedMethod::Svd(_) => "svd",
+            PlannedMethod::Cocluster(_) => "cocluster",
+            PlannedMethod::Metastable(_) => "metastable",
+            PlannedMethod::Gpcca(_) => "gpcca",
             PlannedMethod::Given(_) => "given",
         }
     }
@@ -92,6 +100,8 @@ impl PlannedFit {
         match &self.method {
             PlannedMethod::Dbmr(p) => Some(p.rank),
             PlannedMethod::Svd(p) => Some(p.rank),
+            PlannedMethod::Cocluster(p) | PlannedMethod::Metastable(p) => Some(p.rank),
+            PlannedMethod::Gpcca(p) => Some(p.rank),
             PlannedMethod::Given(_) => None,
         }
     }
@@ -103,6 +113,15 @@ impl PlannedFit {
             _ => &self.name,
         }
     }
+
+    /// Whether it gives memberships beside labels.
+    fn is_soft(&self) -> bool {
+        match &self.method {
+            PlannedMethod::Svd(p) => p.clusters != svd::Clusters::KMeans,
+            PlannedMethod::Gpcca(_) => true,
+            _ => false,
+        }
+    }
 }
 
 impl PlannedMethod {
@@ -111,6 +130,8 @@ impl PlannedMethod {
         match &mut method {
             PlannedMethod::Dbmr(p) => p.rank = rank,
             PlannedMethod::Svd(p) => p.rank = rank,
+            PlannedMethod::Cocluster(p) | PlannedMethod::Metastable(p) => p.rank = rank,
+            PlannedMethod::Gpcca(p) => p.rank = rank,
             PlannedMethod::Given(_) => (),
         }
         method
@@ -186,6 +207,7 @@ pub async fn plan(
         hash,
     };
     check_names(&plan)?;
+    check_square(&plan)?;
     Ok((plan, frame))
 }
 
@@ -463,12 +485,35 @@ fn fits(spec: &Spec) -> Vec<PlannedFit> {
                     let (restarts, max_iterations, tolerance) =
                         (p.restarts, p.max_iterations, p.tolerance);
                     PlannedMethod::Svd(svd::Params {
+                        clusters: match p.clusters {
+                            spec::Clusters::KMeans => svd::Clusters::KMeans,
+                            spec::Clusters::Seba => svd::Clusters::Seba,
+                            spec::Clusters::Pcca => svd::Clusters::Pcca,
+                        },
                         restarts,
                         max_iterations,
                         tolerance,
                         ..svd::Params::new(rank)
                     })
                 }
+                (spec::Method::Cocluster(p), Some(rank)) => {
+                    PlannedMethod::Cocluster(cocluster::Params {
+                        rank,
+                        restarts: p.restarts,
+                        max_iterations: p.max_iterations,
+                    })
+                }
+                (spec::Method::Metastable(p), Some(rank)) => {
+                    PlannedMethod::Metastable(cocluster::Params {
+                        rank,
+                        restarts: p.restarts,
+                        max_iterations: p.max_iterations,
+                    })
+                }
+                (spec::Method::Gpcca(p), Some(rank)) => PlannedMethod::Gpcca(schur::Params {
+                    tolerance: p.tolerance,
+                    ..schur::Params::new(rank)
+                }),
                 _ => {
                     given += 1;
                     PlannedMethod::Given(given - 1)
@@ -503,6 +548,32 @@ fn rule(rule: spec::Rule) -> Rule {
         spec::Rule::Bic => Rule::Bic,
         spec::Rule::HeldOut => Rule::HeldOut,
         spec::Rule::Vamp2 => Rule::Vamp2,
+    }
+}
+
+/// Methods with one set of states on both sides want to know a state again.
+fn check_square(plan: &Plan) -> Result<()> {
+    let Evidence::Pairs { source, target, .. } = &plan.layout.evidence else {
+        return Ok(());
+    };
+    let types = |s: &StateColumns| {
+        let types: Vec<String> = s.keys.iter().map(|f| f.data_type().to_string()).collect();
+        types.join(", ")
+    };
+    let (source, target) = (types(source), types(target));
+    let is_square = |f: &&PlannedFit| {
+        matches!(
+            f.method,
+            PlannedMethod::Metastable(_) | PlannedMethod::Gpcca(_)
+        )
+    };
+    match plan.fits.iter().find(is_square) {
+        Some(fit) if source != target => Err(Error::spec(format!(
+            "fit `{}`: method \"{}\" wants states of one kind on both sides, but source states are {source} and target states are {target}; cast them in the SQL",
+            fit.name,
+            fit.method_name()
+        ))),
+        _ => Ok(()),
     }
 }
 
@@ -635,6 +706,7 @@ impl Plan {
                 name: f.name.clone(),
                 method: f.method_name(),
                 rank: rank(f),
+                is_soft: f.is_soft(),
             })
             .collect()
     }

@@ -3,6 +3,7 @@
 use super::{Plan, PlannedFit, PlannedMethod, Ranks};
 use crate::count::{Evidence, Measure, StateColumns};
 use crate::read::Table;
+use crate::reduce::svd;
 use crate::spec::{self, Lag, NamesFrom};
 use arrow::datatypes::Field;
 use serde_json::{Value, json};
@@ -59,8 +60,12 @@ impl Plan {
                     json!({"rank": p.rank, "init": p.init.name(), "polish": p.polish, "restarts": p.restarts, "max_iterations": p.max_iterations, "tolerance": p.tolerance})
                 }
                 PlannedMethod::Svd(p) => {
-                    json!({"rank": p.rank, "restarts": p.restarts, "max_iterations": p.max_iterations, "tolerance": p.tolerance})
+                    json!({"rank": p.rank, "clusters": p.clusters.name(), "restarts": p.restarts, "max_iterations": p.max_iterations, "tolerance": p.tolerance})
                 }
+                PlannedMethod::Cocluster(p) | PlannedMethod::Metastable(p) => {
+                    json!({"rank": p.rank, "restarts": p.restarts, "max_iterations": p.max_iterations})
+                }
+                PlannedMethod::Gpcca(p) => json!({"rank": p.rank, "tolerance": p.tolerance}),
                 PlannedMethod::Given(at) => json!({"affiliation": self.layout.given[*at].name()}),
             };
             let mut shown =
@@ -211,11 +216,26 @@ impl fmt::Display for Plan {
                     p.init.name(),
                     if p.polish { ", polished" } else { "" }
                 ),
-                PlannedMethod::Svd(p) => format!(
-                    "truncated SVD and k-means, {}, {} restarts",
+                PlannedMethod::Svd(p) => match p.clusters {
+                    svd::Clusters::KMeans => format!(
+                        "truncated SVD and k-means, {}, {} restarts",
+                        rank(p.rank),
+                        p.restarts
+                    ),
+                    svd::Clusters::Seba => format!("truncated SVD and SEBA, {}", rank(p.rank)),
+                    svd::Clusters::Pcca => format!("truncated SVD and PCCA+, {}", rank(p.rank)),
+                },
+                PlannedMethod::Cocluster(p) => format!(
+                    "co-clustering of both sides, {}, {} restarts",
                     rank(p.rank),
                     p.restarts
                 ),
+                PlannedMethod::Metastable(p) => format!(
+                    "one partition for both sides, {}, {} restarts",
+                    rank(p.rank),
+                    p.restarts
+                ),
+                PlannedMethod::Gpcca(p) => format!("Schur vectors and PCCA+, {}", rank(p.rank)),
                 PlannedMethod::Given(at) => {
                     format!("the given partition `{}`", self.layout.given[*at].name())
                 }

@@ -228,17 +228,14 @@ fn fit<R: Runner>(
                 shards,
                 affiliation,
                 params.rank,
+                super::most_probable,
                 seed,
             ))
         }
-        Method::Given { rank, .. } => {
-            let given = Method::Given {
-                affiliation: before.iter().map(|&k| k as u32).collect(),
-                rank: *rank,
-            };
-            super::fit(runner, &given, Evidence::Counts(shards), seed)
+        _ => {
+            let method = method.for_resample(resampled)?;
+            super::fit(runner, &method, Evidence::Counts(shards), seed)
         }
-        _ => super::fit(runner, method, Evidence::Counts(shards), seed),
     }
 }
 

@@ -75,7 +75,7 @@ pub fn of(shards: &Shards, fits: &[Fit]) -> Vec<Vec<Certificate>> {
     let unit = unit(shards);
     let sigma_p = fits
         .iter()
-        .filter(|fit| fit.largest_residual.is_some())
+        .filter(|fit| fit.metrics.coherence_p.is_some() && fit.largest_residual.is_some())
         .map(|fit| fit.spectrum.as_slice())
         .max_by_key(|spectrum| spectrum.len());
     fits.iter()
@@ -211,7 +211,7 @@ fn contraction(of_lambda: &[f64], of_p: &[Singular], rounding: f64) -> Option<Ce
         .min_by(|a, b| (a.slack() + a.tolerance).total_cmp(&(b.slack() + b.tolerance)))
 }
 
-/// The largest residual of the triplets of an SVD fit.
+/// The largest residual of the triplets or vectors of a fit that decomposes.
 fn residual(fit: &Fit) -> Option<Certificate> {
     let residuals = fit.spectrum.iter().filter_map(|s| s.residual);
     let largest = residuals.reduce(f64::max)?;
@@ -229,7 +229,7 @@ fn residual(fit: &Fit) -> Option<Certificate> {
 mod tests {
     use super::*;
     use crate::math::csr::Values;
-    use crate::reduce::{Evidence, Method, dbmr, fit, svd};
+    use crate::reduce::{Evidence, Method, cocluster, dbmr, fit, svd};
     use crate::runner::Local;
     use proptest::prelude::*;
 
@@ -255,6 +255,7 @@ mod tests {
         let methods = [
             Method::Dbmr(dbmr::Params::new(rank)),
             Method::Svd(svd::Params::new(rank)),
+            Method::Cocluster(cocluster::Params::new(rank)),
             Method::Given {
                 affiliation: given.collect(),
                 rank,

@@ -4,6 +4,7 @@
 //! likelihood (14), Definitions 2 and 15, Corollaries 12 and 19, Theorem 17. P, P̃, Λ̃ are m targets × n sources and never formed:
 //! one pass by target adds up λ's mass beside the support of P, one pass by source visits the columns.
 
+use super::joint::{self, x_log_x};
 use super::model::Model;
 use crate::math::csr::{Csr, Value};
 use crate::math::sum;
@@ -47,6 +48,12 @@ pub struct Metrics {
     pub coherence_p: Option<f64>,
     /// Objective (2): Σ_k Pr[Y ∈ F_k | X ∈ E_k].
     pub objective: f64,
+    /// I(E; F), what the set of X says about that of Y, in nats.
+    pub mutual_information: f64,
+    /// I(X; Y), in nats, which no sets exceed.
+    pub reference_information: f64,
+    /// trace(D_c⁻¹ χᵀDχ) / r of memberships χ, set by the fits that have them.
+    pub crispness: Option<f64>,
     /// max_i |(Λp)_i − q_i|: rounding, since Λp = q (Theorem 10).
     pub lambda_p_residual: f64,
     /// Latent states without a source.
@@ -59,13 +66,13 @@ pub struct Metrics {
     pub weights: Vec<f64>,
 }
 
-/// Scores a model. `singular_values` are σ(Λ̃); `coarse` is Pr[Y ∈ F_l | X ∈ E_k], r × r row-major (k, l).
+/// Scores a model. `singular_values` are σ(Λ̃); `coarse_counts` are those of N over E_k and F_l, r × r row-major (k, l).
 pub fn metrics<R: Runner>(
     runner: &R,
     shards: &Shards,
     model: &Model,
     target_sets: &[i32],
-    coarse: &[f64],
+    coarse_counts: &[f64],
     singular_values: &[f64],
 ) -> Metrics {
     let rank = model.rank;
@@ -104,9 +111,14 @@ pub fn metrics<R: Runner>(
     let kappa_2 = 0.5 * min(|c| c.balance);
     let kappa = kappa_1.max(kappa_2);
     let bound = kullback_leibler / kappa;
+    let reference = sum(|c| c.reference);
+    // Σ_ij N_ij log (P_ij / q_i).
+    let targets = sum::terms(shards.n_targets, |i| x_log_x(shards.target_total[i]));
+    let information = reference - targets + x_log_x(shards.total);
+    let coarse = model.coarse(coarse_counts);
     Metrics {
         log_likelihood: sum(|c| c.log_likelihood),
-        reference_log_likelihood: sum(|c| c.reference),
+        reference_log_likelihood: reference,
         kullback_leibler,
         frobenius_p,
         frobenius_lambda,
@@ -121,6 +133,9 @@ pub fn metrics<R: Runner>(
         coherence_lower_bound: frobenius_p - bound,
         coherence_p: None,
         objective: (0..rank).map(|k| coarse[k * rank + k]).sum(),
+        mutual_information: joint::information(coarse_counts, rank),
+        reference_information: (information / shards.total).max(0.0),
+        crispness: None,
         lambda_p_residual,
         empty_states: model.totals.iter().filter(|&&t| t == 0.0).count(),
         source_sizes: sizes(rank, model.affiliation.iter().map(|&k| k as usize)),
@@ -351,7 +366,7 @@ mod tests {
         let shards = Shards::new(n[0].len(), n.len(), &sources, &targets, values, 3);
         let model = model::of_partition(&Local, &shards, affiliation.to_vec(), rank);
         let sets: Vec<i32> = model.target_sets().iter().map(|&l| l as i32).collect();
-        let coarse = model.coarse(&model.coarse_counts(&sets));
+        let coarse = model.coarse_counts(&sets);
         let values = model.spectrum(&shards).values;
         metrics(&Local, &shards, &model, &sets, &coarse, &values)
     }

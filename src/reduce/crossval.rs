@@ -91,23 +91,14 @@ pub fn validate<R: Runner>(
             // Far from the numbers of restarts, so that no fold repeats the draws of the fit to all counts.
             let seed = restart_seed(*seed, usize::MAX - fold);
             let evidence = Evidence::Counts(&train.shards);
-            let own;
-            let method = match method {
-                Method::Given { affiliation, rank } => {
-                    let kept = train.sources.iter().map(|&j| affiliation[j as usize]);
-                    own = Method::Given {
-                        affiliation: kept.collect(),
-                        rank: *rank,
-                    };
-                    &own
-                }
-                other => other,
-            };
-            folds.push(match super::fit(runner, method, evidence, seed) {
-                Ok(fit) => score(runner, &train, &test, &fit),
-                Err(e) if e.kind() == Kind::Input => None,
-                Err(e) => return Err(e.at(format!("fold {fold}"))),
-            });
+            let method = method.for_resample(&train);
+            folds.push(
+                match method.and_then(|m| super::fit(runner, &m, evidence, seed)) {
+                    Ok(fit) => score(runner, &train, &test, &fit),
+                    Err(e) if e.kind() == Kind::Input => None,
+                    Err(e) => return Err(e.at(format!("fold {fold}"))),
+                },
+            );
         }
     }
     Ok(folds.iter().map(|folds| Validation::of(folds)).collect())

@@ -130,14 +130,12 @@ pub fn fit<R: Runner>(runner: &R, shards: &Shards, params: &Params, seed: u64) -
     if params.init != Init::Svd {
         return fit_from(runner, shards, params, None, seed);
     }
-    let pairs = svd::fit(runner, shards, &svd::Params::new(params.rank), seed);
-    fit_from(
-        runner,
-        shards,
-        params,
-        Some(&pairs.sources.affiliation),
-        seed,
-    )
+    let pairs = svd::Params::new(params.rank);
+    let embedding = svd::embedding(runner, shards, &pairs, seed);
+    runner.step("cluster");
+    let [sources, _] = svd::clusters(&embedding, shards, &pairs, seed);
+    runner.step("partition");
+    fit_from(runner, shards, params, Some(&sources.affiliation), seed)
 }
 
 /// The same, with the partition that `Init::Svd` begins with.

@@ -3,7 +3,10 @@
 //! One file a method, one file an idea they share:
 //! - `dbmr`: direct Bayesian model reduction, a partition of the sources by likelihood; `alternate` is the algorithm of the paper,
 //!   `seeding`, `polish` and `regroup` the one that goes further;
-//! - `svd`: coherent pairs by truncated singular value decomposition, with `kmeans`;
+//! - `svd`: coherent pairs by truncated singular value decomposition, with `kmeans`, or with `soft` memberships: `seba` or `pcca`, whose
+//!   `crispness` is climbed by a search of its own, both on a weighted `basis`;
+//! - `schur`: leading Schur vectors of a square problem, of which `soft` makes sets as well;
+//! - `cocluster`: a partition of either side by mutual information of their `joint` table; `metastable`: one partition for both;
 //! - `model`: any partition of the sources → the low-rank model Λ = λΓ;
 //! - `coherence`: counts and a model → metrics and bounds;
 //! - `certificates`: what can be proved about a fit → whether its numbers keep to it;
@@ -19,24 +22,34 @@
 pub mod agreement;
 pub mod alternate;
 pub mod assign;
+pub mod basis;
 pub mod bootstrap;
 pub mod certificates;
 pub mod changes;
+pub mod cocluster;
 pub mod coherence;
+pub mod crispness;
 pub mod criteria;
 pub mod crossval;
 pub mod dbmr;
+pub mod joint;
 pub mod kmeans;
+pub mod metastable;
 pub mod model;
+pub mod pcca;
 pub mod polish;
 pub mod regroup;
 pub mod renumber;
+pub mod schur;
+pub mod seba;
 pub mod seeding;
+pub mod soft;
 pub mod succession;
 pub mod svd;
 
 use crate::error::{Error, Result};
 use crate::math::krylov;
+use crate::resample::Resampled;
 use crate::runner::Runner;
 use crate::shard::Shards;
 use model::{Model, Spectrum};
@@ -48,12 +61,70 @@ pub enum Method {
     Dbmr(dbmr::Params),
     /// Counts: `svd`.
     Svd(svd::Params),
+    /// Counts: `cocluster`.
+    Cocluster(cocluster::Params),
+    /// Counts of a square problem: `metastable`.
+    Metastable {
+        params: cocluster::Params,
+        /// The target that every source is, if it is one.
+        target_of_source: Vec<Option<u32>>,
+    },
+    /// Counts of a square problem: `schur` and `pcca`.
+    Gpcca {
+        params: schur::Params,
+        /// The source that every target is.
+        source_of_target: Vec<u32>,
+    },
     /// Counts: scores a partition of the sources that the input brought.
     Given {
         /// A latent state below `rank` for every source.
         affiliation: Vec<u32>,
         rank: usize,
     },
+}
+
+impl Method {
+    /// The method for the states that a resample still has.
+    fn for_resample(&self, resampled: &Resampled) -> Result<Method> {
+        let place =
+            |states: &[u32], whole: u32| states.binary_search(&whole).ok().map(|at| at as u32);
+        Ok(match self {
+            Method::Given { affiliation, rank } => {
+                let kept = resampled.sources.iter().map(|&j| affiliation[j as usize]);
+                Method::Given {
+                    affiliation: kept.collect(),
+                    rank: *rank,
+                }
+            }
+            Method::Metastable {
+                params,
+                target_of_source,
+            } => {
+                let targets = resampled.sources.iter();
+                let targets =
+                    targets.map(|&j| place(&resampled.targets, target_of_source[j as usize]?));
+                Method::Metastable {
+                    params: params.clone(),
+                    target_of_source: targets.collect(),
+                }
+            }
+            Method::Gpcca {
+                params,
+                source_of_target,
+            } => {
+                let sources = resampled.targets.iter();
+                let sources =
+                    sources.map(|&i| place(&resampled.sources, source_of_target[i as usize]));
+                let sources: Option<Vec<u32>> = sources.collect();
+                let without = || Error::input("a state is left in the resample as a target only");
+                Method::Gpcca {
+                    params: params.clone(),
+                    source_of_target: sources.ok_or_else(without)?,
+                }
+            }
+            Method::Dbmr(_) | Method::Svd(_) | Method::Cocluster(_) => self.clone(),
+        })
+    }
 }
 
 /// What a method eats. Points, pairs of points and ordered sequences join the counts when a method needs them.
@@ -79,14 +150,14 @@ pub struct Fit {
     pub coarse_counts: Vec<f64>,
     /// r values, descending: σ(P̃) of an SVD fit, σ(Λ̃) of all others.
     pub spectrum: Vec<Singular>,
-    /// SVD: what the residuals are at most; none where the decomposition stopped before it converged.
+    /// Of singular or Schur vectors: what the residuals are at most; none where the decomposition stopped before it converged.
     pub largest_residual: Option<f64>,
-    /// Of DBMR, or of the k-means of the sources; none for a given partition.
+    /// Of DBMR, of co-clustering, or of the k-means of the sources; none for a given partition and for SEBA and PCCA+.
     pub restarts: Vec<Restart>,
     /// The restart that was kept; 0 if there was none.
     pub best_restart: usize,
     pub metrics: coherence::Metrics,
-    /// DBMR: of the best restart. SVD: products of P̃ or its transpose with a vector. Given: 0.
+    /// Of the best restart. SVD and Schur: products of the matrix or its transpose with a vector. Given: 0.
     pub iterations: usize,
     /// Whether the restart that was kept, and the decomposition, stopped by themselves.
     pub converged: bool,
@@ -102,6 +173,8 @@ pub struct Side {
     pub affiliation: Vec<i32>,
     /// One row of r coordinates a state, row-major.
     pub embedding: Vec<f64>,
+    /// One row of r memberships a state, row-major, where the method is soft.
+    pub membership: Option<Vec<f64>>,
 }
 
 /// λ without its zeros: latent state k holds `targets[offsets[k]..offsets[k + 1]]`, ascending.
@@ -115,22 +188,24 @@ pub struct Latent {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Singular {
     pub value: f64,
-    /// max(‖P̃v − σu‖, ‖P̃ᵀu − σv‖) of the vectors of an SVD fit.
+    /// max(‖P̃v − σu‖, ‖P̃ᵀu − σv‖) of the vectors of an SVD fit; how far T x leaves the span of the Schur vectors up to x.
     pub residual: Option<f64>,
+    /// Real and imaginary part of the eigenvalue of T at this place, of a fit by Schur vectors.
+    pub eigenvalue: Option<[f64; 2]>,
 }
 
 /// How one restart went, whatever it minimised or maximised.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Restart {
     pub seed: u64,
-    /// How it began; none for k-means, which always begins with k-means++.
-    pub init: Option<dbmr::Init>,
+    /// How it began: an `Init` of DBMR, or for co-clustering `dbmr`, `gpcca` or `random`; none for k-means, which always begins with k-means++.
+    pub init: Option<&'static str>,
     /// Sources that it went over: all, or the sample that many sources are first searched on.
     pub sources: usize,
     pub iterations: usize,
     /// DBMR: columns for which the scores of all r states were added up.
     pub evaluations: Option<u64>,
-    /// DBMR: ℓ̂, the more the better. k-means: inertia, the less the better.
+    /// DBMR: ℓ̂, co-clustering: mutual information, the more the better. k-means: inertia, the less the better.
     pub objective: f64,
     pub empty_states: usize,
     pub converged: bool,
@@ -150,7 +225,14 @@ pub fn fit<R: Runner>(runner: &R, method: &Method, evidence: Evidence, seed: u64
             let affiliation = canonical(&partition.affiliation, params.rank, shards);
             let best = &partition.restarts[partition.best];
             let (iterations, converged) = (best.iterations, best.converged);
-            let mut fit = projection(runner, shards, affiliation, params.rank, seed);
+            let mut fit = projection(
+                runner,
+                shards,
+                affiliation,
+                params.rank,
+                most_probable,
+                seed,
+            );
             (fit.iterations, fit.converged) = (iterations, converged);
             fit.best_restart = partition.best;
             fit.trace = partition.trace;
@@ -159,7 +241,37 @@ pub fn fit<R: Runner>(runner: &R, method: &Method, evidence: Evidence, seed: u64
         }
         Method::Svd(params) => {
             check_rank(params.rank, shards)?;
-            Ok(pairs(runner, shards, params, seed))
+            pairs(runner, shards, params, seed)
+        }
+        Method::Cocluster(params) => {
+            check_rank(params.rank, shards)?;
+            runner.step("partition");
+            let found = cocluster::fit(runner, shards, params, seed);
+            let affiliation = canonical(&found.sources, params.rank, shards);
+            let targets = |model: &Model| svd::match_targets(model, &found.targets);
+            let fit = projection(runner, shards, affiliation, params.rank, targets, seed);
+            Ok(partitioned(fit, found))
+        }
+        Method::Metastable {
+            params,
+            target_of_source,
+        } => {
+            check_rank(params.rank, shards)?;
+            runner.step("partition");
+            let found = metastable::fit(runner, shards, target_of_source, params, seed);
+            let names = names(&found.sources, params.rank, shards);
+            let name = |k: &u32| names[*k as usize];
+            let affiliation = found.sources.iter().map(name).collect();
+            let targets = |_: &Model| found.targets.iter().map(|k| name(k) as i32).collect();
+            let fit = projection(runner, shards, affiliation, params.rank, targets, seed);
+            Ok(partitioned(fit, found))
+        }
+        Method::Gpcca {
+            params,
+            source_of_target,
+        } => {
+            check_rank(params.rank, shards)?;
+            cycles(runner, shards, params, source_of_target, seed)
         }
         // A given partition may have more sets than there are states here: those are empty.
         Method::Given { affiliation, rank } => {
@@ -167,7 +279,15 @@ pub fn fit<R: Runner>(runner: &R, method: &Method, evidence: Evidence, seed: u64
                 affiliation.iter().all(|&k| (k as usize) < *rank),
                 "a latent state must be below the rank"
             );
-            Ok(projection(runner, shards, affiliation.clone(), *rank, seed))
+            let affiliation = affiliation.clone();
+            Ok(projection(
+                runner,
+                shards,
+                affiliation,
+                *rank,
+                most_probable,
+                seed,
+            ))
         }
     }
 }
@@ -185,35 +305,73 @@ fn check_rank(rank: usize, shards: &Shards) -> Result<()> {
     Ok(())
 }
 
-/// The fit of a partition of the sources alone: F by (11), embeddings from Λ̃.
+/// The fit of a partition of the sources and the targets' sets for its model: embeddings from Λ̃.
 fn projection<R: Runner>(
     runner: &R,
     shards: &Shards,
     affiliation: Vec<u32>,
     rank: usize,
+    target_sets: impl Fn(&Model) -> Vec<i32>,
     seed: u64,
 ) -> Fit {
     runner.step("score");
     let model = model::of_partition(runner, shards, affiliation, rank);
-    let target_sets = model.target_sets().into_iter().map(|l| l as i32).collect();
+    let target_sets = target_sets(&model);
     let spectrum = model.spectrum(shards);
     assemble(runner, shards, model, target_sets, spectrum, seed)
 }
 
-/// The fit of Algorithm 1: E is scored like any partition, the spectrum and the embeddings are those of P̃.
-fn pairs<R: Runner>(runner: &R, shards: &Shards, params: &svd::Params, seed: u64) -> Fit {
-    let pairs = svd::fit(runner, shards, params, seed);
-    let affiliation = canonical(&pairs.sources.affiliation, params.rank, shards);
-    runner.step("score");
-    let model = model::of_partition(runner, shards, affiliation, params.rank);
-    let target_sets = svd::match_targets(&model, &pairs.targets.affiliation);
-    let spectrum = Spectrum {
-        values: model.singular_values(shards),
-        source_embedding: pairs.source_embedding,
-        target_embedding: pairs.target_embedding,
+/// F by (11), where a partition of the sources is all there is.
+fn most_probable(model: &Model) -> Vec<i32> {
+    model.target_sets().into_iter().map(|l| l as i32).collect()
+}
+
+/// How the partitions of a fit were found.
+fn partitioned(mut fit: Fit, found: cocluster::Partitions) -> Fit {
+    let best = &found.restarts[found.best];
+    (fit.iterations, fit.converged) = (best.iterations, best.converged);
+    fit.best_restart = found.best;
+    fit.trace = found.trace;
+    let sources = fit.sources.affiliation.len();
+    fit.restarts = found
+        .restarts
+        .into_iter()
+        .map(|r| Restart::of_partitions(r, sources))
+        .collect();
+    fit
+}
+
+/// The fit of Algorithm 1, or with sets that are soft: E is scored like any partition, the spectrum and the embeddings are those of P̃.
+fn pairs<R: Runner>(runner: &R, shards: &Shards, params: &svd::Params, seed: u64) -> Result<Fit> {
+    let embedding = svd::embedding(runner, shards, params, seed);
+    runner.step("cluster");
+    let mut fit = if params.clusters == svd::Clusters::KMeans {
+        let [sources, targets] = svd::clusters(&embedding, shards, params, seed);
+        let affiliation = canonical(&sources.affiliation, params.rank, shards);
+        runner.step("score");
+        let model = model::of_partition(runner, shards, affiliation, params.rank);
+        let target_sets = svd::match_targets(&model, &targets.affiliation);
+        let spectrum = Spectrum {
+            values: model.singular_values(shards),
+            source_embedding: embedding.sources,
+            target_embedding: embedding.targets,
+        };
+        let mut fit = assemble(runner, shards, model, target_sets, spectrum, seed);
+        fit.converged = [&sources, &targets]
+            .iter()
+            .all(|side| side.restarts[side.best].converged);
+        fit.best_restart = sources.best;
+        let restarts = sources.restarts.into_iter();
+        fit.restarts = restarts
+            .map(|r| Restart::of_kmeans(r, shards.n_sources))
+            .collect();
+        fit
+    } else {
+        let sets = soft::pairs(&embedding, shards, params)?;
+        let (e, f) = (embedding.sources, embedding.targets);
+        softened(runner, shards, params.rank, sets, e, f, seed)
     };
-    let mut fit = assemble(runner, shards, model, target_sets, spectrum, seed);
-    let triplets = &pairs.triplets;
+    let triplets = &embedding.triplets;
     fit.metrics.coherence_p = Some(triplets.values.iter().sum());
     fit.spectrum = triplets
         .values
@@ -222,19 +380,72 @@ fn pairs<R: Runner>(runner: &R, shards: &Shards, params: &svd::Params, seed: u64
         .map(|(&value, &residual)| Singular {
             value,
             residual: Some(residual),
+            eigenvalue: None,
         })
         .collect();
     fit.largest_residual = (triplets.converged).then(|| krylov::largest_residual(params.tolerance));
     fit.iterations = triplets.products;
-    fit.converged = triplets.converged
-        && [&pairs.sources, &pairs.targets]
-            .iter()
-            .all(|side| side.restarts[side.best].converged);
-    fit.best_restart = pairs.sources.best;
-    let restarts = pairs.sources.restarts.into_iter();
-    fit.restarts = restarts
-        .map(|r| Restart::of_kmeans(r, shards.n_sources))
+    fit.converged &= triplets.converged;
+    Ok(fit)
+}
+
+/// The fit of G-PCCA: memberships in the span of Schur vectors, which are the embedding, the same for a state on both sides.
+fn cycles<R: Runner>(
+    runner: &R,
+    shards: &Shards,
+    params: &schur::Params,
+    source_of_target: &[u32],
+    seed: u64,
+) -> Result<Fit> {
+    let (rank, weights) = (params.rank, &shards.source_total);
+    runner.step("decompose");
+    let found = schur::leading(runner, shards, source_of_target, weights, params, seed)?;
+    runner.step("cluster");
+    let sets = soft::square(&found.embedding, rank, weights, source_of_target)?;
+    let of_target = source_of_target
+        .iter()
+        .flat_map(|&j| &found.embedding[j as usize * rank..][..rank])
+        .copied()
         .collect();
+    let e = found.embedding;
+    let mut fit = softened(runner, shards, rank, sets, e, of_target, seed);
+    let vectors = found.eigenvalues.iter().zip(&found.residuals);
+    for (singular, (&eigenvalue, &residual)) in fit.spectrum.iter_mut().zip(vectors) {
+        singular.eigenvalue = Some(eigenvalue);
+        singular.residual = Some(residual);
+    }
+    fit.largest_residual = found.converged.then_some(params.tolerance);
+    fit.iterations = found.products;
+    fit.converged &= found.converged;
+    Ok(fit)
+}
+
+/// The fit of soft sets, whose labels are scored like any partition.
+fn softened<R: Runner>(
+    runner: &R,
+    shards: &Shards,
+    rank: usize,
+    mut sets: soft::Soft,
+    source_embedding: Vec<f64>,
+    target_embedding: Vec<f64>,
+    seed: u64,
+) -> Fit {
+    let names = names(&sets.sources.affiliation, rank, shards);
+    sets.sources.rename(&names);
+    sets.targets.rename(&names);
+    runner.step("score");
+    let model = model::of_partition(runner, shards, sets.sources.affiliation, rank);
+    let target_sets = sets.targets.affiliation.iter().map(|&l| l as i32).collect();
+    let spectrum = Spectrum {
+        values: model.singular_values(shards),
+        source_embedding,
+        target_embedding,
+    };
+    let mut fit = assemble(runner, shards, model, target_sets, spectrum, seed);
+    fit.sources.membership = Some(sets.sources.membership);
+    fit.targets.membership = Some(sets.targets.membership);
+    fit.metrics.crispness = sets.crispness;
+    fit.converged = sets.converged;
     fit
 }
 
@@ -253,7 +464,7 @@ fn assemble<R: Runner>(
         shards,
         &model,
         &target_sets,
-        &coarse,
+        &coarse_counts,
         &spectrum.values,
     );
     Fit {
@@ -262,10 +473,12 @@ fn assemble<R: Runner>(
         sources: Side {
             affiliation: model.affiliation.iter().map(|&k| k as i32).collect(),
             embedding: spectrum.source_embedding,
+            membership: None,
         },
         targets: Side {
             affiliation: target_sets,
             embedding: spectrum.target_embedding,
+            membership: None,
         },
         coarse,
         coarse_counts,
@@ -275,6 +488,7 @@ fn assemble<R: Runner>(
             .map(|value| Singular {
                 value,
                 residual: None,
+                eigenvalue: None,
             })
             .collect(),
         largest_residual: None,
@@ -288,8 +502,14 @@ fn assemble<R: Runner>(
     }
 }
 
-/// Renumbers latent states by decreasing weight, ties by their first source, empty ones last.
+/// Renumbers latent states (`names`).
 fn canonical(affiliation: &[u32], rank: usize, shards: &Shards) -> Vec<u32> {
+    let names = names(affiliation, rank, shards);
+    affiliation.iter().map(|&k| names[k as usize]).collect()
+}
+
+/// The numbers of latent states by decreasing weight, ties by their first source, empty ones last.
+fn names(affiliation: &[u32], rank: usize, shards: &Shards) -> Vec<u32> {
     let mut weight = vec![0.0; rank];
     let mut first = vec![usize::MAX; rank];
     for (j, &k) in affiliation.iter().enumerate() {
@@ -302,11 +522,11 @@ fn canonical(affiliation: &[u32], rank: usize, shards: &Shards) -> Vec<u32> {
             .total_cmp(&weight[a])
             .then(first[a].cmp(&first[b]))
     });
-    let mut name = vec![0; rank];
+    let mut names = vec![0; rank];
     for (new, &old) in order.iter().enumerate() {
-        name[old] = new as u32;
+        names[old] = new as u32;
     }
-    affiliation.iter().map(|&k| name[k as usize]).collect()
+    names
 }
 
 /// The seed of a restart: that of the fit for the first, mixed with the index (the finaliser of SplitMix64) for the others.
@@ -321,7 +541,7 @@ impl From<dbmr::Restart> for Restart {
     fn from(restart: dbmr::Restart) -> Self {
         Restart {
             seed: restart.seed,
-            init: Some(restart.init),
+            init: Some(restart.init.name()),
             sources: restart.sources,
             iterations: restart.iterations,
             evaluations: Some(restart.evaluations),
@@ -333,6 +553,19 @@ impl From<dbmr::Restart> for Restart {
 }
 
 impl Restart {
+    fn of_partitions(restart: cocluster::Restart, sources: usize) -> Self {
+        Restart {
+            seed: restart.seed,
+            init: Some(restart.init),
+            sources,
+            iterations: restart.iterations,
+            evaluations: None,
+            objective: restart.mutual_information,
+            empty_states: restart.empty_sets,
+            converged: restart.converged,
+        }
+    }
+
     fn of_kmeans(restart: kmeans::Restart, sources: usize) -> Self {
         Restart {
             seed: restart.seed,
@@ -372,10 +605,26 @@ mod tests {
         Shards::new(n, m, &sources, &targets, Values::Count(values), shard_nnz)
     }
 
-    fn methods(n: usize) -> [Method; 3] {
-        [
+    fn methods(n: usize) -> Vec<Method> {
+        let svd = |clusters| svd::Params {
+            clusters,
+            ..svd::Params::new(4)
+        };
+        vec![
             Method::Dbmr(dbmr::Params::new(4)),
-            Method::Svd(svd::Params::new(4)),
+            Method::Svd(svd(svd::Clusters::KMeans)),
+            Method::Svd(svd(svd::Clusters::Seba)),
+            Method::Svd(svd(svd::Clusters::Pcca)),
+            Method::Cocluster(cocluster::Params::new(4)),
+            // The world has more sources than targets: 70 of 90 states are on both sides.
+            Method::Metastable {
+                params: cocluster::Params::new(4),
+                target_of_source: (0..n as u32).map(|j| (j < 70).then_some(j)).collect(),
+            },
+            Method::Gpcca {
+                params: schur::Params::new(4),
+                source_of_target: (0..70).collect(),
+            },
             Method::Given {
                 affiliation: (0..n as u32).map(|j| j % 4).collect(),
                 rank: 4,
@@ -430,11 +679,25 @@ mod tests {
     #[test]
     fn one_state_is_a_world() {
         let shards = Shards::new(1, 1, &[0], &[0], Values::Count(vec![2]), 1);
-        let [mut dbmr, mut svd, _] = methods(1);
-        if let (Method::Dbmr(a), Method::Svd(b)) = (&mut dbmr, &mut svd) {
-            (a.rank, b.rank) = (1, 1);
-        }
-        for method in [dbmr, svd] {
+        let soft = |clusters| svd::Params {
+            clusters,
+            ..svd::Params::new(1)
+        };
+        for method in [
+            Method::Dbmr(dbmr::Params::new(1)),
+            Method::Svd(soft(svd::Clusters::KMeans)),
+            Method::Svd(soft(svd::Clusters::Seba)),
+            Method::Svd(soft(svd::Clusters::Pcca)),
+            Method::Cocluster(cocluster::Params::new(1)),
+            Method::Metastable {
+                params: cocluster::Params::new(1),
+                target_of_source: vec![Some(0)],
+            },
+            Method::Gpcca {
+                params: schur::Params::new(1),
+                source_of_target: vec![0],
+            },
+        ] {
             let fit = fit(&Local, &method, Evidence::Counts(&shards), 0).expect("rank 1");
             assert_eq!((fit.coarse, fit.metrics.kappa), (vec![1.0], 0.5));
             assert!((fit.spectrum[0].value - 1.0).abs() < 1e-15);
@@ -474,10 +737,26 @@ mod tests {
                     .all(|row| (row.iter().sum::<f64>() - 1.0).abs() < 1e-15)
             );
             assert!((fit.latent.probability.iter().sum::<f64>() - 4.0).abs() < 1e-12);
-            if let Method::Dbmr(_) = method {
+            let metrics = &fit.metrics;
+            if let Some(last) = fit.trace.last() {
                 let best = &fit.restarts[fit.best_restart];
-                assert!((best.objective - fit.metrics.log_likelihood).abs() < 1e-8);
-                assert_eq!(fit.trace.last(), Some(&best.objective));
+                let objective = match method {
+                    Method::Dbmr(_) => metrics.log_likelihood,
+                    _ => metrics.mutual_information,
+                };
+                assert!((best.objective - objective).abs() < 1e-8);
+                assert_eq!(*last, best.objective);
+            }
+            assert!(metrics.mutual_information > 0.0);
+            assert!(metrics.mutual_information < metrics.reference_information);
+            for side in [&fit.sources, &fit.targets] {
+                let rows = side.membership.iter().flat_map(|m| m.chunks(4));
+                for (row, &set) in rows.zip(&side.affiliation) {
+                    let sum: f64 = row.iter().sum();
+                    assert!(row.iter().all(|x| *x >= 0.0 && *x <= row[set as usize]));
+                    let whole = sum > 1.0 - 1e-12 || metrics.crispness.is_none();
+                    assert!(sum < 1.0 + 1e-12 && whole, "{row:?}");
+                }
             }
             if let Some(coherence_p) = fit.metrics.coherence_p {
                 // Proposition 13, summed.

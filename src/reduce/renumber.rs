@@ -19,6 +19,13 @@ impl Fit {
                 *k = numbers[*k as usize] as i32;
             }
         }
+        let mut own = vec![0.0; rank];
+        for membership in [&mut self.sources.membership, &mut self.targets.membership] {
+            for row in membership.iter_mut().flat_map(|m| m.chunks_exact_mut(rank)) {
+                own.copy_from_slice(row);
+                row.iter_mut().zip(&old).for_each(|(m, &k)| *m = own[k]);
+            }
+        }
         self.latent = self.latent.reordered(&old);
         for matrix in [&mut self.coarse, &mut self.coarse_counts] {
             let cells = (0..rank * rank).map(|at| matrix[old[at / rank] * rank + old[at % rank]]);

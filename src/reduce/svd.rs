@@ -8,6 +8,8 @@
 //! a row of V is √p_j times the point that tells how state j behaves, so a rare state would be drawn towards the origin whatever it
 //! does. In e, equal behaviour is an equal point, and the weight p_j belongs where the relaxed problem (7) has it: in the inner
 //! product ⟨·,·⟩_p of functions of the sources. The same holds for the targets with q.
+//!
+//! `soft` makes pairs of the embeddings in the place of k-means.
 
 use super::{kmeans, model};
 use crate::math::krylov::{self, Triplets};
@@ -16,10 +18,34 @@ use crate::runner::Runner;
 use crate::shard::Shards;
 use rayon::prelude::*;
 
+/// What makes sets of the embeddings.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Clusters {
+    /// `kmeans`, on either side, and a matching of the two.
+    #[default]
+    KMeans,
+    /// `seba`, on both sides at once.
+    Seba,
+    /// `pcca`, on both sides at once.
+    Pcca,
+}
+
+impl Clusters {
+    /// As it is written in pipelines.
+    pub fn name(self) -> &'static str {
+        match self {
+            Clusters::KMeans => "kmeans",
+            Clusters::Seba => "seba",
+            Clusters::Pcca => "pcca",
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub struct Params {
     /// Latent states r, and singular triplets.
     pub rank: usize,
+    pub clusters: Clusters,
     /// Independent k-means seedings on either side.
     pub restarts: usize,
     /// Of a k-means restart.
@@ -34,6 +60,7 @@ impl Params {
     pub fn new(rank: usize) -> Self {
         Params {
             rank,
+            clusters: Clusters::KMeans,
             restarts: 20,
             max_iterations: 300,
             tolerance: 1e-10,
@@ -43,19 +70,17 @@ impl Params {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Pairs {
+pub struct Embedding {
     /// Without their vectors, of which the embeddings are made.
     pub triplets: Triplets,
     /// e, n × r row-major.
-    pub source_embedding: Vec<f64>,
+    pub sources: Vec<f64>,
     /// f, m × r row-major.
-    pub target_embedding: Vec<f64>,
-    pub sources: kmeans::Clustering,
-    pub targets: kmeans::Clustering,
+    pub targets: Vec<f64>,
 }
 
-/// Decomposes P̃ and clusters both sides, each with labels of its own.
-pub fn fit<R: Runner>(runner: &R, shards: &Shards, params: &Params, seed: u64) -> Pairs {
+/// Decomposes P̃.
+pub fn embedding<R: Runner>(runner: &R, shards: &Shards, params: &Params, seed: u64) -> Embedding {
     let options = krylov::Options {
         rank: params.rank,
         tolerance: params.tolerance,
@@ -64,33 +89,34 @@ pub fn fit<R: Runner>(runner: &R, shards: &Shards, params: &Params, seed: u64) -
     };
     runner.step("decompose");
     let mut triplets = krylov::leading(runner, shards, &options);
-    runner.step("cluster");
-    let source_embedding = embed(
-        std::mem::take(&mut triplets.right),
-        &shards.source_total,
-        shards.total,
-    );
-    let target_embedding = embed(
-        std::mem::take(&mut triplets.left),
-        &shards.target_total,
-        shards.total,
-    );
+    let [right, left] = [&mut triplets.right, &mut triplets.left].map(std::mem::take);
+    Embedding {
+        sources: embed(right, &shards.source_total, shards.total),
+        targets: embed(left, &shards.target_total, shards.total),
+        triplets,
+    }
+}
+
+/// k-means of either side, each with labels of its own: the sources first.
+pub fn clusters(
+    embedding: &Embedding,
+    shards: &Shards,
+    params: &Params,
+    seed: u64,
+) -> [kmeans::Clustering; 2] {
     let clusters = kmeans::Params {
         clusters: params.rank,
         restarts: params.restarts,
         max_iterations: params.max_iterations,
     };
-    let cluster = |points: &[f64], totals: &[f64]| {
+    let sides = [
+        (&embedding.sources, &shards.source_total),
+        (&embedding.targets, &shards.target_total),
+    ];
+    sides.map(|(points, totals)| {
         let weights: Vec<f64> = totals.iter().map(|t| t / shards.total).collect();
         kmeans::fit(points, params.rank, &weights, &clusters, seed)
-    };
-    Pairs {
-        sources: cluster(&source_embedding, &shards.source_total),
-        targets: cluster(&target_embedding, &shards.target_total),
-        triplets,
-        source_embedding,
-        target_embedding,
-    }
+    })
 }
 
 /// Rows of singular vectors divided by the square root of their state's probability.
@@ -140,8 +166,10 @@ mod tests {
             }
         }
         let shards = Shards::new(4, 3, &sources, &targets, Values::Count(values), 4);
-        let pairs = fit(&Local, &shards, &Params::new(2), 5);
-        let e = &pairs.sources.affiliation;
+        let params = Params::new(2);
+        let embedding = embedding(&Local, &shards, &params, 5);
+        let [sources, targets] = clusters(&embedding, &shards, &params, 5);
+        let e = &sources.affiliation;
         assert!(e[0] == e[3] && e[1] == e[2] && e[0] != e[1]);
         // e and f are orthonormal in ⟨·,·⟩_p and ⟨·,·⟩_q.
         let inner = |x: &[f64], totals: &[f64], a: usize, b: usize| -> f64 {
@@ -150,15 +178,15 @@ mod tests {
         };
         for (a, b) in [(0, 0), (0, 1), (1, 1)] {
             let delta = if a == b { 1.0 } else { 0.0 };
-            let e = inner(&pairs.source_embedding, &shards.source_total, a, b);
-            let f = inner(&pairs.target_embedding, &shards.target_total, a, b);
+            let e = inner(&embedding.sources, &shards.source_total, a, b);
+            let f = inner(&embedding.targets, &shards.target_total, a, b);
             assert!((e - delta).abs() < 1e-12 && (f - delta).abs() < 1e-12);
         }
         // Whatever k-means calls the sets of targets, matching gives them the names of their sources.
         let given = vec![0, 1, 1, 0];
         let model = model::of_partition(&Local, &shards, given, 2);
-        assert_eq!(match_targets(&model, &pairs.targets.affiliation), [1, 0, 0]);
-        let other: Vec<u32> = pairs.targets.affiliation.iter().map(|k| 1 - k).collect();
+        assert_eq!(match_targets(&model, &targets.affiliation), [1, 0, 0]);
+        let other: Vec<u32> = targets.affiliation.iter().map(|k| 1 - k).collect();
         assert_eq!(match_targets(&model, &other), [1, 0, 0]);
     }
 }

@@ -354,6 +354,9 @@ fn parameters(method: &Method) -> Option<(&'static str, String)> {
     let (rank, restarts, max_iterations, tolerance) = match method {
         Method::Dbmr(p) => (&p.rank, p.restarts, p.max_iterations, p.tolerance()),
         Method::Svd(p) => (&p.rank, p.restarts, p.max_iterations, p.tolerance),
+        Method::Cocluster(p) => (&p.rank, p.restarts, p.max_iterations, 0.0),
+        Method::Metastable(p) => (&p.rank, p.restarts, p.max_iterations, 0.0),
+        Method::Gpcca(p) => (&p.rank, 1, 1, p.tolerance),
         Method::Given(given) => {
             let blank = given.affiliation.trim().is_empty();
             return blank.then(|| ("affiliation", "must not be empty".into()));
@@ -423,7 +426,9 @@ fn key_columns(transitions: &Transitions, fits: &[Fit], document: &Document<'_>)
             continue;
         }
         let of_fit = fits.iter().flat_map(Fit::expanded).any(|(_, fit)| {
-            column == format!("{fit}_affiliation") || column == format!("{fit}_embedding")
+            ["affiliation", "embedding", "membership"]
+                .iter()
+                .any(|of| column == format!("{fit}_{of}"))
         });
         if OUTPUT_COLUMNS.contains(&column) || of_fit {
             let message = format!(

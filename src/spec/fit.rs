@@ -24,6 +24,9 @@ impl Fit {
         match &self.method {
             Method::Dbmr(parameters) => &parameters.rank,
             Method::Svd(parameters) => &parameters.rank,
+            Method::Cocluster(parameters) => &parameters.rank,
+            Method::Metastable(parameters) => &parameters.rank,
+            Method::Gpcca(parameters) => &parameters.rank,
             Method::Given(_) => &[],
         }
     }
@@ -77,6 +80,9 @@ const RANKS: [i64; 7] = [2, 3, 4, 5, 6, 7, 8];
 pub enum Method {
     Dbmr(Dbmr),
     Svd(Svd),
+    Cocluster(Cocluster),
+    Metastable(Metastable),
+    Gpcca(Gpcca),
     Given(Given),
 }
 
@@ -141,7 +147,7 @@ impl Dbmr {
     }
 }
 
-/// Coherent pairs from the truncated singular value decomposition and k-means.
+/// Coherent pairs from the truncated singular value decomposition.
 #[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Svd {
@@ -149,6 +155,9 @@ pub struct Svd {
     #[serde(deserialize_with = "one_or_many")]
     #[schemars(with = "OneOrMany<Rank>")]
     pub rank: Vec<usize>,
+    /// What makes sets of the singular vectors.
+    #[serde(default)]
+    pub clusters: Clusters,
     /// Independent starts of k-means, of which the best is kept.
     #[serde(default = "Svd::restarts")]
     #[schemars(range(min = 1))]
@@ -163,6 +172,19 @@ pub struct Svd {
     pub max_iterations: usize,
 }
 
+/// Sets from singular vectors.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, serde::Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Clusters {
+    /// k-means: every state is in one set.
+    #[default]
+    KMeans,
+    /// Sparse vectors (SEBA): memberships that may overlap or leave a state without a set.
+    Seba,
+    /// Robust Perron cluster analysis (PCCA+): memberships that add up to 1, as crisp as may be.
+    Pcca,
+}
+
 impl Svd {
     fn restarts() -> usize {
         20
@@ -174,6 +196,70 @@ impl Svd {
 
     fn max_iterations() -> usize {
         300
+    }
+}
+
+/// Co-clustering: the sets of sources and of targets for which the set of the one says most about that of the other.
+#[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Cocluster {
+    /// The number of sets on either side, or a list of numbers to fit one by one.
+    #[serde(deserialize_with = "one_or_many")]
+    #[schemars(with = "OneOrMany<Rank>")]
+    pub rank: Vec<usize>,
+    /// Independent starts, of which the best is kept: the first from the sets of `dbmr`, the others at random.
+    #[serde(default = "ten")]
+    #[schemars(range(min = 1))]
+    pub restarts: usize,
+    /// Rounds over both sides after which a start is given up as not converged.
+    #[serde(default = "thousand")]
+    #[schemars(range(min = 1))]
+    pub max_iterations: usize,
+}
+
+/// One partition of the states, as sources and as targets, for which the present set says most about the next. Source and target states must be of one kind.
+#[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Metastable {
+    /// The number of sets, or a list of numbers to fit one by one.
+    #[serde(deserialize_with = "one_or_many")]
+    #[schemars(with = "OneOrMany<Rank>")]
+    pub rank: Vec<usize>,
+    /// Independent starts, of which the best is kept: the first from the sets of `dbmr`, the others at random.
+    #[serde(default = "ten")]
+    #[schemars(range(min = 1))]
+    pub restarts: usize,
+    /// Rounds over all states after which a start is given up as not converged.
+    #[serde(default = "thousand")]
+    #[schemars(range(min = 1))]
+    pub max_iterations: usize,
+}
+
+fn ten() -> usize {
+    10
+}
+
+fn thousand() -> usize {
+    1000
+}
+
+/// Sets with memberships from the leading Schur vectors of the transition matrix (G-PCCA): sets that last, or that follow each other in a cycle. Source and target states must be of one kind, and every target a source.
+#[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Gpcca {
+    /// The number of sets, or a list of numbers to fit one by one. One that parts a complex pair of eigenvalues is an error.
+    #[serde(deserialize_with = "one_or_many")]
+    #[schemars(with = "OneOrMany<Rank>")]
+    pub rank: Vec<usize>,
+    /// The residual up to which Schur vectors are computed.
+    #[serde(default = "Gpcca::tolerance")]
+    #[schemars(range(min = 0))]
+    pub tolerance: f64,
+}
+
+impl Gpcca {
+    fn tolerance() -> f64 {
+        1e-9
     }
 }
 
@@ -247,6 +333,9 @@ fn fit(item: &Node) -> Result<Fit, Fault> {
     let method = match kind {
         MethodName::Dbmr => read(&parameters).map(Method::Dbmr),
         MethodName::Svd => read(&parameters).map(Method::Svd),
+        MethodName::Cocluster => read(&parameters).map(Method::Cocluster),
+        MethodName::Metastable => read(&parameters).map(Method::Metastable),
+        MethodName::Gpcca => read(&parameters).map(Method::Gpcca),
         MethodName::Given => read(&parameters).map(Method::Given),
     };
     let method = method.map_err(|mut fault| {
@@ -316,16 +405,29 @@ fn explain_key(mut fault: Fault, kind: MethodName) -> Fault {
 enum MethodName {
     Dbmr,
     Svd,
+    Cocluster,
+    Metastable,
+    Gpcca,
     Given,
 }
 
 impl MethodName {
-    const ALL: [MethodName; 3] = [MethodName::Dbmr, MethodName::Svd, MethodName::Given];
+    const ALL: [MethodName; 6] = [
+        MethodName::Dbmr,
+        MethodName::Svd,
+        MethodName::Cocluster,
+        MethodName::Metastable,
+        MethodName::Gpcca,
+        MethodName::Given,
+    ];
 
     fn name(self) -> &'static str {
         match self {
             MethodName::Dbmr => "dbmr",
             MethodName::Svd => "svd",
+            MethodName::Cocluster => "cocluster",
+            MethodName::Metastable => "metastable",
+            MethodName::Gpcca => "gpcca",
             MethodName::Given => "given",
         }
     }
@@ -335,6 +437,9 @@ impl MethodName {
         match self {
             MethodName::Dbmr => Dbmr::json_schema(generator),
             MethodName::Svd => Svd::json_schema(generator),
+            MethodName::Cocluster => Cocluster::json_schema(generator),
+            MethodName::Metastable => Metastable::json_schema(generator),
+            MethodName::Gpcca => Gpcca::json_schema(generator),
             MethodName::Given => Given::json_schema(generator),
         }
     }

@@ -15,7 +15,7 @@ mod written;
 
 pub use bins::{Binning, Outside};
 pub use document::nearest;
-pub use fit::{Dbmr, Fit, Given, Init, Method, Rule, Svd};
+pub use fit::{Clusters, Cocluster, Dbmr, Fit, Given, Gpcca, Init, Metastable, Method, Rule, Svd};
 pub use lag::Lag;
 pub use written::{Format, Job, NamesFrom, Naming, Parameter, Table, Validation, Window};
 

@@ -507,7 +507,10 @@ fn the_schema_describes_every_key() {
         .iter()
         .map(|m| &m["properties"]["method"]["const"])
         .collect();
-    assert_eq!(names, ["dbmr", "svd", "given"]);
+    assert_eq!(
+        names,
+        ["dbmr", "svd", "cocluster", "metastable", "gpcca", "given"]
+    );
     assert_eq!(
         methods[0]["required"],
         serde_json::json!(["name", "method", "rank"])

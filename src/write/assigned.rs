@@ -1,6 +1,6 @@
 //! New rows assigned to a model → record batches: the columns of the tables of an assignment (`gyre.schema = 1`).
 
-use super::tables::{Names, amounts, batch, embedding_type};
+use super::tables::{Names, amounts, batch, row_type};
 use crate::count::{Counts, FollowedRow, StateTable, times};
 use crate::error::{Error, Kind, Result};
 use crate::reduce::assign::Assigned;
@@ -166,7 +166,7 @@ pub fn schema(table: AssignedTable, names: &AssignedNames) -> (SchemaRef, Vec<St
         of_fit("affiliation", Int32, true);
         match table {
             AssignedTable::Sources => {
-                of_fit("embedding", embedding_type(fit.rank), true);
+                of_fit("embedding", row_type(fit.rank), true);
                 of_fit("log_likelihood", Float64, true);
                 of_fit("impossible", names.count_type(), false);
                 of_fit("lead", Float64, true);

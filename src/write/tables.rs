@@ -35,6 +35,8 @@ pub struct FitColumns {
     pub method: &'static str,
     /// The largest that the fit of a model may have; embeddings of a smaller rank are filled up with zeros, which change no distance.
     pub rank: usize,
+    /// Whether it has memberships.
+    pub is_soft: bool,
 }
 
 /// One rank of several that were tried.
@@ -182,7 +184,8 @@ fn pair_fields(sources: Vec<Field>, targets: Vec<Field>) -> (Vec<Field>, Vec<Fie
     (prefixed(sources, "source"), prefixed(targets, "target"))
 }
 
-pub(super) fn embedding_type(rank: usize) -> DataType {
+/// Coordinates or memberships of a state.
+pub(super) fn row_type(rank: usize) -> DataType {
     DataType::FixedSizeList(
         Arc::new(Field::new("item", DataType::Float64, false)),
         rank as i32,
@@ -221,9 +224,16 @@ pub fn schema(table: Table, names: &Names) -> (SchemaRef, Vec<String>) {
                 fields.push(Field::new(format!("{}_affiliation", fit.name), Int32, true));
                 fields.push(Field::new(
                     format!("{}_embedding", fit.name),
-                    embedding_type(fit.rank),
+                    row_type(fit.rank),
                     true,
                 ));
+                if fit.is_soft {
+                    fields.push(Field::new(
+                        format!("{}_membership", fit.name),
+                        row_type(fit.rank),
+                        true,
+                    ));
+                }
                 if names.tables.contains(&Table::Bootstrap) {
                     fields.push(Field::new(format!("{}_stability", fit.name), Float64, true));
                 }
@@ -268,6 +278,7 @@ pub fn schema(table: Table, names: &Names) -> (SchemaRef, Vec<String>) {
             ]);
             fields.extend(METRICS.iter().map(|(name, _)| value(name, Float64)));
             fields.push(Field::new("coherence_p", Float64, true));
+            fields.push(Field::new("crispness", Float64, true));
             fields.push(value("source_sizes", weights_type(UInt64)));
             fields.push(value("target_sizes", weights_type(UInt64)));
             fields.push(value("weights", weights_type(Float64)));
@@ -309,7 +320,10 @@ pub fn schema(table: Table, names: &Names) -> (SchemaRef, Vec<String>) {
                 vec![value("fit", Utf8), value("index", UInt32)],
             );
             fields.push(value("singular_value", Float64));
-            fields.push(Field::new("residual", Float64, true));
+            fields.extend(
+                ["residual", "eigenvalue", "eigenvalue_imaginary"]
+                    .map(|name| Field::new(name, Float64, true)),
+            );
         }
         Table::Bootstrap => {
             keys(&mut fields, vec![value("fit", Utf8), value("metric", Utf8)]);
@@ -351,7 +365,7 @@ pub fn schema(table: Table, names: &Names) -> (SchemaRef, Vec<String>) {
 }
 
 /// Metrics that every fit has, in the order of the `fits` table (coherence §4-7).
-pub const METRICS: [Metric; 14] = [
+pub const METRICS: [Metric; 16] = [
     ("log_likelihood", |f| f.metrics.log_likelihood),
     ("reference_log_likelihood", |f| {
         f.metrics.reference_log_likelihood
@@ -367,6 +381,8 @@ pub const METRICS: [Metric; 14] = [
     ("coherence", |f| f.metrics.coherence),
     ("coherence_lower_bound", |f| f.metrics.coherence_lower_bound),
     ("objective", |f| f.metrics.objective),
+    ("mutual_information", |f| f.metrics.mutual_information),
+    ("reference_information", |f| f.metrics.reference_information),
     ("lambda_p_residual", |f| f.metrics.lambda_p_residual),
 ];
 
@@ -561,17 +577,18 @@ fn states(
                 .map(|&a| (a >= 0).then_some(a))
                 .collect::<Int32Array>(),
         ));
-        let embedding = &side.embedding[rows.start * fit.rank..rows.end * fit.rank];
-        let values: ArrayRef = Arc::new(Float64Array::from(filled_up(
-            embedding, fit.rank, shape.rank,
-        )));
-        let item = Arc::new(Field::new("item", DataType::Float64, false));
-        columns.push(Arc::new(FixedSizeListArray::new(
-            item,
-            shape.rank as i32,
-            values,
-            None,
-        )));
+        for values in std::iter::once(&side.embedding).chain(&side.membership) {
+            let values = &values[rows.start * fit.rank..rows.end * fit.rank];
+            let values: ArrayRef =
+                Arc::new(Float64Array::from(filled_up(values, fit.rank, shape.rank)));
+            let item = Arc::new(Field::new("item", DataType::Float64, false));
+            columns.push(Arc::new(FixedSizeListArray::new(
+                item,
+                shape.rank as i32,
+                values,
+                None,
+            )));
+        }
         if let Some(bootstrap) = model.bootstraps.get(at) {
             columns.push(Arc::new(stability(bootstrap)));
         }
@@ -699,6 +716,11 @@ fn fits(names: &Names, model: &Model) -> Vec<ArrayRef> {
             .map(|(_, f)| f.metrics.coherence_p)
             .collect::<Float64Array>(),
     ));
+    columns.push(Arc::new(
+        fits.iter()
+            .map(|(_, f)| f.metrics.crispness)
+            .collect::<Float64Array>(),
+    ));
     let sizes = |get: &dyn Fn(&Fit) -> Vec<u64>| -> ArrayRef {
         let lists: Vec<Vec<u64>> = fits.iter().map(|(_, f)| get(f)).collect();
         let item = Arc::new(Field::new("item", DataType::UInt64, false));
@@ -765,11 +787,7 @@ fn restarts(names: &Names, model: &Model) -> Vec<ArrayRef> {
             rows().map(|(_, _, at, _)| at as u32),
         )),
         Arc::new(UInt64Array::from_iter_values(rows().map(|(.., r)| r.seed))),
-        Arc::new(
-            rows()
-                .map(|(.., r)| r.init.map(|init| init.name()))
-                .collect::<StringArray>(),
-        ),
+        Arc::new(rows().map(|(.., r)| r.init).collect::<StringArray>()),
         Arc::new(UInt64Array::from_iter_values(
             rows().map(|(.., r)| r.sources as u64),
         )),
@@ -811,6 +829,16 @@ fn spectrum(names: &Names, model: &Model) -> Vec<ArrayRef> {
             rows().map(|(.., s)| s.value),
         )),
         Arc::new(rows().map(|(.., s)| s.residual).collect::<Float64Array>()),
+        Arc::new(
+            rows()
+                .map(|(.., s)| s.eigenvalue.map(|[real, _]| real))
+                .collect::<Float64Array>(),
+        ),
+        Arc::new(
+            rows()
+                .map(|(.., s)| s.eigenvalue.map(|[_, imaginary]| imaginary))
+                .collect::<Float64Array>(),
+        ),
     ]
 }
 

@@ -339,22 +339,32 @@ fn what_does_not_fit_the_model_is_refused() {
     small_pipeline(&lake);
     assign(&lake, "p.toml", &[]).fails(1, "no finished result at out");
     lake.gyre(&["run", "p.toml"]).well();
-    for (set, message) in [
+    for (sets, message) in [
         (
-            "transitions.sql=SELECT id, t, state::int AS state FROM rows",
+            &["transitions.sql=SELECT id, t, state::int AS state FROM rows"][..],
             "`state` Int32 in the pipeline, but `state` Int64 in the model at out",
         ),
-        ("transitions.lag=7", "lag 7, but the model at out has lag 1"),
         (
-            "transitions.partition_by=[\"id\"]",
-            "partition_by are `id` Int64 in the pipeline, but none in the model",
+            &["transitions.lag=7"],
+            "lag 7, but the model at out has lag 1",
         ),
         (
-            "transitions.trajectory=state",
-            "`state` would stand twice in the table `trajectories`",
+            &[
+                "transitions.sql=SELECT *, 'x' AS p FROM rows",
+                "transitions.partition_by=[\"p\"]",
+            ],
+            "partition_by are `p` Utf8 in the pipeline, but none in the model",
+        ),
+        (
+            &[
+                "transitions.sql=SELECT id AS transitions, t, state FROM rows",
+                "transitions.trajectory=transitions",
+            ],
+            "`transitions` would stand twice in the table `trajectories`",
         ),
     ] {
-        assign(&lake, "p.toml", &["--set", set]).fails(2, message);
+        let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
+        assign(&lake, "p.toml", &sets).fails(2, message);
     }
     let same = lake.gyre(&["assign", "p.toml", "--model", "out"]);
     same.fails(2, "out holds the models of a run");

@@ -175,6 +175,15 @@ impl Rows {
         column.as_primitive::<Int64Type>().values().to_vec()
     }
 
+    pub fn lists(&self, name: &str) -> Vec<Vec<f64>> {
+        let column = self.column(name).as_fixed_size_list();
+        let row = |list: Option<ArrayRef>| {
+            let list = list.unwrap_or_else(|| panic!("{name} has nulls"));
+            list.as_primitive::<Float64Type>().values().to_vec()
+        };
+        column.iter().map(row).collect()
+    }
+
     pub fn floats(&self, name: &str) -> Vec<f64> {
         let column = cast(self.column(name), &DataType::Float64).expect("floats");
         column.as_primitive::<Float64Type>().values().to_vec()

@@ -5,9 +5,11 @@
 //! - `counting`: counts against independent SQL, in every order and split of the rows
 //! - `names`: sets that keep their names between runs, and `gyre compare`
 //! - `papers`: figures of the papers, each with its citation
+//! - `peers`: soft sets as other programs find them, where they can be imported
 //! - `pipelines`: the pipelines and commands that the README shows
 //! - `ranks`: how many sets: the table that compares ranks, and the rules that pick one
 //! - `readers`: the tables as DuckDB, Polars and pandas read them
+//! - `sets`: every way to make sets, on the worlds of the papers
 //! - `stores`: faults of the object store at every call
 //! - `validation`: resamples of trajectories, pairs and counts
 //! - `lake`: makes small lakes and runs the program on them
@@ -19,9 +21,11 @@ mod counting;
 mod lake;
 mod names;
 mod papers;
+mod peers;
 mod pipelines;
 mod ranks;
 mod readers;
+mod sets;
 mod stores;
 mod validation;
 mod worlds;

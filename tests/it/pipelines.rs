@@ -1,6 +1,7 @@
 //! The pipelines of the repository run as written, on small tables of the kind they expect.
 
 use crate::lake::{Lake, Ran};
+use crate::sets::{compared, the_readme_has};
 use arrow::array::{ArrayRef, Int64Array, StringArray};
 use std::path::Path;
 use std::process::Command;
@@ -127,6 +128,51 @@ fn how_many_sets_has_the_double_gyre() {
     assert!(held_out[first] < held_out[best] && held_out[first + 6] < held_out[best]);
 }
 
+/// Every way to make sets of Example 23, in the tables: what the README compares, and memberships that add up.
+#[test]
+fn polzin2024_example23_every_way() {
+    let lake = Lake::new();
+    let ran = pipeline(&lake, "sets", &[]).well();
+    eprintln!("{}", ran.out);
+    assert!(!ran.out.contains("not converged"), "{}", ran.out);
+    let fits = rows(&lake, "sets", "fits");
+    let names = fits.texts("fit");
+    let of = |fit: &str, column: &str| {
+        let at = names.iter().position(|name| name == fit).expect("a fit");
+        fits.floats(column)[at]
+    };
+    let rows_of = [3, 5].map(|rank| {
+        let [dbmr, both, one] = ["dbmr", "cocluster", "metastable"].map(|fit| {
+            let fit = format!("{fit}_r{rank}");
+            ["kullback_leibler", "mutual_information", "objective"].map(|metric| of(&fit, metric))
+        });
+        assert!(both[1] >= one[1] && both[1] >= dbmr[1]);
+        let reference = of(&format!("dbmr_r{rank}"), "reference_information");
+        compared(&format!("23, r = {rank}"), reference, [dbmr, both, one])
+    });
+    the_readme_has(&rows_of);
+    for table in ["sources", "targets"] {
+        let states = rows(&lake, "sets", table);
+        for rank in [3, 5] {
+            let sums = |fit: &str| -> Vec<f64> {
+                let shares = states.lists(&format!("{fit}_r{rank}_membership"));
+                shares.iter().map(|row| row.iter().sum()).collect()
+            };
+            for fit in ["pcca", "gpcca"] {
+                assert!(sums(fit).iter().all(|sum| (sum - 1.0).abs() < 1e-12));
+                let crispness = of(&format!("{fit}_r{rank}"), "crispness");
+                assert!((1.0 / f64::from(rank)..1.0).contains(&crispness));
+            }
+            // SEBA leaves some of the sea without a set.
+            let none = sums("seba").iter().filter(|sum| **sum == 0.0).count();
+            assert!(none > 0 && none < states.len() / 4, "{none}");
+        }
+    }
+    let spectrum = rows(&lake, "sets", "spectrum");
+    let eigenvalues = spectrum.column("eigenvalue");
+    assert_eq!(spectrum.len() - eigenvalues.null_count(), 8);
+}
+
 #[test]
 fn routes_and_words_run_as_written() {
     let lake = Lake::new();
@@ -237,6 +283,7 @@ fn every_pipeline_is_known() {
             "double_gyre.toml",
             "how_many_sets.toml",
             "routes.toml",
+            "sets.toml",
             "words.toml"
         ],
         "run a new pipeline in a test, then name it here"

@@ -1,0 +1,316 @@
+//! Leading part of the real Schur decomposition of a small dense matrix, A Q = Q T, with eigenvalues in descending order of magnitude.
+//!
+//! In: A, n × n row-major, and a number of vectors. Out: the first columns of the orthogonal Q, the leading block of T, and the
+//! eigenvalues. The first k columns of Q span the invariant subspace of the k largest eigenvalues wherever k does not part a complex
+//! pair, whatever multiplicities and Jordan blocks there are.
+//!
+//! Eigenvectors are taken from an eigenvalue decomposition, in order, as long as each stands well apart from the span of those
+//! before; reflections move the span to the front, which leaves the smaller matrix behind it, and its eigenvectors are next. A
+//! single eigenvector is always good to rounding, so nothing is lost where eigenvectors are nearly parallel.
+
+use faer::dyn_stack::{MemBuffer, MemStack};
+use faer::linalg::evd;
+use faer::{Col, Mat, Par};
+
+/// The least share of an eigenvector that is new beside those before it: what is lost in accuracy is its inverse.
+const APART: f64 = 1e-2;
+
+/// Magnitudes that differ by no more than this share are equal, and the larger real part is first.
+const EQUAL: f64 = 1e-9;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Schur {
+    /// n × count row-major, orthonormal columns.
+    pub vectors: Vec<f64>,
+    /// count × count row-major: upper triangular but for the blocks of complex pairs.
+    pub form: Vec<f64>,
+    /// Real and imaginary parts; a complex pair is two neighbours, the positive imaginary part first.
+    pub values: Vec<[f64; 2]>,
+}
+
+/// The leading `count` Schur vectors of `a`. For the last of them the next real eigenvalue is taken where a pair would not fit, which
+/// there is, because `n − count` must be even.
+pub fn leading(a: &[f64], n: usize, count: usize) -> Schur {
+    assert!(a.len() == n * n && count <= n);
+    assert!((n - count).is_multiple_of(2), "complex pairs stay whole");
+    let mut t = a.to_vec();
+    let mut q: Vec<f64> = (0..n * n).map(|at| f64::from(at / n == at % n)).collect();
+    let mut values = Vec::with_capacity(count);
+    while values.len() < count {
+        deflate(&mut t, &mut q, n, count, &mut values);
+    }
+    Schur {
+        vectors: leading_columns(&q, n, count),
+        form: leading_columns(&t[..count * n], n, count),
+        values,
+    }
+}
+
+fn leading_columns(a: &[f64], n: usize, count: usize) -> Vec<f64> {
+    let rows = a.chunks_exact(n.max(1));
+    rows.flat_map(|row| &row[..count]).copied().collect()
+}
+
+/// Moves some of the eigenvectors of the block of T behind `values` to its front.
+fn deflate(t: &mut [f64], q: &mut [f64], n: usize, count: usize, values: &mut Vec<[f64; 2]>) {
+    let first = values.len();
+    let rest = n - first;
+    let block: Vec<f64> = t[first * n..]
+        .chunks_exact(n)
+        .flat_map(|row| &row[first..])
+        .copied()
+        .collect();
+    let eigen = Eigen::of(&block, rest);
+    let mut reflections: Vec<Vec<f64>> = Vec::new();
+    for (at, is_pair) in eigen.order() {
+        let width = if is_pair { 2 } else { 1 };
+        if first + reflections.len() + width > count {
+            continue;
+        }
+        let before = reflections.len();
+        for column in at..at + width {
+            let mut v = eigen.vector(column);
+            for (done, reflection) in reflections.iter().enumerate() {
+                reflect(reflection, &mut v[done..]);
+            }
+            let tail = &v[reflections.len()..];
+            if before > 0 && norm(tail) < APART * norm(&v) {
+                reflections.truncate(before);
+                break;
+            }
+            reflections.push(reflection(tail));
+        }
+        if reflections.len() == before {
+            break;
+        }
+        let [re, im] = eigen.values[at];
+        values.extend([[re, im], [re, -im]].iter().take(width));
+        if values.len() == count {
+            break;
+        }
+    }
+    for (done, v) in reflections.iter().enumerate() {
+        let at = first + done;
+        for row in t.chunks_exact_mut(n).chain(q.chunks_exact_mut(n)) {
+            reflect(v, &mut row[at..]);
+        }
+        for column in 0..n {
+            let mut entries: Vec<f64> = (at..n).map(|i| t[i * n + column]).collect();
+            reflect(v, &mut entries);
+            for (i, entry) in (at..n).zip(entries) {
+                t[i * n + column] = entry;
+            }
+        }
+    }
+    let end = values.len();
+    for row in t[end * n..].chunks_exact_mut(n) {
+        row[first..end].fill(0.0);
+    }
+}
+
+fn norm(v: &[f64]) -> f64 {
+    v.iter().map(|x| x * x).sum::<f64>().sqrt()
+}
+
+/// The unit vector w for which x ↦ x − 2 w wᵀx takes v to a multiple of the first unit vector.
+fn reflection(v: &[f64]) -> Vec<f64> {
+    let mut w = v.to_vec();
+    w[0] += norm(v).copysign(v[0]);
+    let length = norm(&w);
+    // The first unit vector itself serves for a v of zero.
+    if length > 0.0 {
+        w.iter_mut().for_each(|x| *x /= length);
+    } else {
+        w[0] = 1.0;
+    }
+    w
+}
+
+fn reflect(w: &[f64], x: &mut [f64]) {
+    let twice = 2.0 * w.iter().zip(&*x).map(|(w, x)| w * x).sum::<f64>();
+    for (x, w) in x.iter_mut().zip(w) {
+        *x -= twice * w;
+    }
+}
+
+struct Eigen {
+    /// Of a pair the first has the positive imaginary part.
+    values: Vec<[f64; 2]>,
+    /// Columns are eigenvectors; of a pair the real and the imaginary part, up to a sign.
+    vectors: Mat<f64>,
+}
+
+impl Eigen {
+    fn of(a: &[f64], n: usize) -> Eigen {
+        let a = Mat::from_fn(n, n, |i, j| a[i * n + j]);
+        let (mut re, mut im) = (Col::<f64>::zeros(n), Col::<f64>::zeros(n));
+        let mut vectors = Mat::<f64>::zeros(n, n);
+        let (no, yes) = (evd::ComputeEigenvectors::No, evd::ComputeEigenvectors::Yes);
+        let scratch = evd::evd_scratch::<f64>(n, no, yes, Par::Seq, Default::default());
+        evd::evd_real(
+            a.as_ref(),
+            re.as_mut().as_diagonal_mut(),
+            im.as_mut().as_diagonal_mut(),
+            None,
+            Some(vectors.as_mut()),
+            Par::Seq,
+            MemStack::new(&mut MemBuffer::new(scratch)),
+            Default::default(),
+        )
+        .expect("the entries of an eigenvalue problem are finite");
+        let mut values: Vec<[f64; 2]> = re.iter().zip(im.iter()).map(|(r, i)| [*r, *i]).collect();
+        let mut at = 0;
+        while at < n {
+            at += if values[at][1] != 0.0 {
+                values[at][1] = values[at][1].abs();
+                2
+            } else {
+                1
+            };
+        }
+        Eigen { values, vectors }
+    }
+
+    fn vector(&self, column: usize) -> Vec<f64> {
+        self.vectors.col(column).iter().copied().collect()
+    }
+
+    /// Where eigenvalues are, the largest first, and whether each is the first of a pair.
+    fn order(&self) -> Vec<(usize, bool)> {
+        let mut order = Vec::new();
+        let mut at = 0;
+        while at < self.values.len() {
+            let is_pair = self.values[at][1] != 0.0;
+            order.push((at, is_pair));
+            at += if is_pair { 2 } else { 1 };
+        }
+        let magnitude = |at: usize| self.values[at][0].hypot(self.values[at][1]);
+        order.sort_by(|a, b| magnitude(b.0).total_cmp(&magnitude(a.0)));
+        let mut start = 0;
+        while start < order.len() {
+            let least = magnitude(order[start].0) * (1.0 - EQUAL);
+            let equal = order[start..].iter();
+            let end = start + equal.take_while(|(at, _)| magnitude(*at) >= least).count();
+            order[start..end].sort_by(|a, b| self.values[b.0][0].total_cmp(&self.values[a.0][0]));
+            start = end.max(start + 1);
+        }
+        order
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The largest entries of QᵀQ − I and AQ − QT, and of T below its blocks.
+    fn errors(a: &[f64], n: usize, schur: &Schur) -> [f64; 3] {
+        let count = schur.values.len();
+        let q = |i: usize, k: usize| schur.vectors[i * count + k];
+        let t = |k: usize, l: usize| schur.form[k * count + l];
+        let mut errors = [0.0f64; 3];
+        for k in 0..count {
+            for l in 0..count {
+                let inner: f64 = (0..n).map(|i| q(i, k) * q(i, l)).sum();
+                errors[0] = errors[0].max((inner - f64::from(k == l)).abs());
+                let is_pair = k == l + 1 && schur.values[l][1] > 0.0;
+                if k > l && !is_pair {
+                    errors[2] = errors[2].max(t(k, l).abs());
+                }
+            }
+            for i in 0..n {
+                let aq: f64 = (0..n).map(|j| a[i * n + j] * q(j, k)).sum();
+                let qt: f64 = (0..count).map(|l| q(i, l) * t(l, k)).sum();
+                errors[1] = errors[1].max((aq - qt).abs());
+            }
+        }
+        errors
+    }
+
+    fn assert_values(found: &[[f64; 2]], expected: &[[f64; 2]], tolerance: f64) {
+        for (f, e) in found.iter().zip(expected) {
+            let off = (f[0] - e[0]).abs().max((f[1] - e[1]).abs());
+            assert!(off <= tolerance, "{found:?} is not {expected:?}");
+        }
+    }
+
+    #[test]
+    fn a_pair_is_larger_than_a_real_value() {
+        // Blocks (0.3), a turn by 90° times 0.8, and (−0.5), with couplings above: values ±0.8i, −0.5, 0.3.
+        #[rustfmt::skip]
+        let a = [
+            0.3, 0.2,  0.1,  0.4,
+            0.0, 0.0, -0.8,  0.3,
+            0.0, 0.8,  0.0,  0.7,
+            0.0, 0.0,  0.0, -0.5,
+        ];
+        let four = leading(&a, 4, 4);
+        let expected = [[0.0, 0.8], [0.0, -0.8], [-0.5, 0.0], [0.3, 0.0]];
+        assert_values(&four.values, &expected, 1e-14);
+        assert!(errors(&a, 4, &four).iter().all(|e| *e < 1e-14));
+        assert_eq!(leading(&a, 4, 2).values, four.values[..2]);
+    }
+
+    #[test]
+    fn a_jordan_block_and_equal_magnitudes() {
+        // 0.9 three times with one eigenvector, and 1, −1.
+        #[rustfmt::skip]
+        let a = [
+            0.9, 1.0, 0.0, 0.0,  0.0,
+            0.0, 0.9, 1.0, 0.0,  0.0,
+            0.0, 0.0, 0.9, 0.5,  0.0,
+            0.0, 0.0, 0.0, 0.0,  1.0,
+            0.0, 0.0, 0.0, 1.0,  0.0,
+        ];
+        let schur = leading(&a, 5, 5);
+        assert_values(&schur.values[..2], &[[1.0, 0.0], [-1.0, 0.0]], 1e-13);
+        // A triple eigenvalue moves by the cube root of a perturbation, but its invariant subspace does not.
+        assert!(errors(&a, 5, &schur).iter().all(|e| *e < 1e-13));
+        assert!((schur.values[2..].iter().map(|v| v[0]).sum::<f64>() - 2.7).abs() < 1e-13);
+    }
+
+    #[test]
+    fn permutations_and_constants_end() {
+        for n in [1, 2, 3, 4, 7, 16, 33] {
+            let shift: Vec<f64> = (0..n * n)
+                .map(|at| f64::from((at / n + 1) % n == at % n))
+                .collect();
+            let schur = leading(&shift, n, n);
+            assert!(errors(&shift, n, &schur).iter().all(|e| *e < 1e-13));
+            assert!((schur.values[0][0] - 1.0).abs() < 1e-13);
+            let mean = vec![1.0 / n as f64; n * n];
+            let schur = leading(&mean, n, n);
+            assert!(errors(&mean, n, &schur).iter().all(|e| *e < 1e-13));
+            let zero = vec![0.0; n * n];
+            assert!(
+                errors(&zero, n, &leading(&zero, n, n))
+                    .iter()
+                    .all(|e| *e == 0.0)
+            );
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn the_relation_holds(
+            (n, a) in (1usize..14).prop_flat_map(|n| {
+                let entry = prop_oneof![2 => Just(0.0), 1 => -1.0..1.0f64, 1 => Just(1.0)];
+                (Just(n), prop::collection::vec(entry, n * n))
+            }),
+            fewer in 0usize..4,
+        ) {
+            let count = n - (2 * fewer).min(n / 2 * 2);
+            let schur = leading(&a, n, count);
+            let errors = errors(&a, n, &schur);
+            prop_assert!(errors.iter().all(|e| *e < 1e-11), "{errors:?}");
+            let size = |v: &[f64; 2]| v[0].hypot(v[1]);
+            let ordered = schur.values[..count.saturating_sub(1)].windows(2);
+            for pair in ordered {
+                // Values of one Jordan block come out apart by a root of the rounding.
+                prop_assert!(size(&pair[0]) >= size(&pair[1]) - 1e-3, "{:?}", schur.values);
+            }
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Soft sets as pyGPCCA, deeptime and the published algorithm of SEBA find them, where GYRE_PYTHON names a Python that has these.
+
+use crate::cli::integers;
+use crate::lake::{Lake, Ran};
+use std::process::Command;
+
+const PIPELINE: &str = r#"
+[job]
+name = "peers"
+output = "out"
+
+[tables.pairs]
+path = "pairs.parquet"
+
+[transitions]
+sql = "SELECT * FROM pairs"
+source = "a"
+target = "b"
+count = "n"
+
+[[fit]]
+name = "gpcca"
+method = "gpcca"
+rank = RANK
+
+[[fit]]
+name = "seba"
+method = "svd"
+clusters = "seba"
+rank = RANK
+"#;
+
+/// Arguments: the output and the peers to ask. Prints by how much memberships differ at most, and by how much the crispness of the peer is larger.
+const SCRIPT: &str = r#"
+import sys, warnings
+warnings.filterwarnings("ignore")
+out, peers = sys.argv[1], sys.argv[2:]
+try:
+    import numpy as np, pandas
+    from scipy.optimize import linear_sum_assignment
+    if "pygpcca" in peers:
+        import pygpcca
+    if "deeptime" in peers:
+        from deeptime.markov import pcca
+except ImportError as missing:
+    print("left out:", missing)
+    sys.exit()
+
+def read(table):
+    return pandas.read_parquet(f"{out}/{table}/part-0.parquet")
+
+counts, sources, targets = read("counts"), read("sources"), read("targets")
+N = counts.pivot(index="a", columns="b", values="count").fillna(0).to_numpy()
+P, p = N / N.sum(1, keepdims=True), N.sum(1) / N.sum()
+
+def compare(name, ours, theirs):
+    off = abs(ours[:, :, None] - theirs[:, None, :]).max(0)
+    print(name, off[linear_sum_assignment(off)].max())
+
+def crispness(chi):
+    return np.mean([(p * x * x).sum() / (p * x).sum() for x in chi.T])
+
+chi = np.stack(sources["gpcca_membership"])
+r = chi.shape[1]
+def perron(name, theirs):
+    compare(name, chi, theirs)
+    print(name, "crisper", crispness(theirs) - crispness(chi))
+if "pygpcca" in peers:
+    perron("pygpcca", pygpcca.GPCCA(P, eta=p, z="LM", method="brandts").optimize(r).memberships)
+if "deeptime" in peers:
+    perron("deeptime", pcca(P, r, stationary_distribution=p).memberships)
+
+# SEBA as its paper states it (Algorithm 3.1), for states of equal weight, on both sides at once.
+if "seba" in peers:
+    V = np.concatenate([np.stack(t["seba_embedding"]) for t in (sources, targets)])
+    V, _ = np.linalg.qr(V)
+    n = len(V)
+    mu, noise = 0.99 / np.sqrt(n), np.random.default_rng(0)
+    for column in V.T:
+        if np.ptp(column) < 1e-14:
+            column += 1e-12 * (noise.random(n) - 0.5)
+    R, turned = np.zeros((r, r)), np.eye(r)
+    while np.linalg.norm(turned - R) > 1e-14:
+        R = turned
+        Z = V @ R.T
+        S = np.sign(Z) * np.maximum(abs(Z) - mu, 0)
+        S /= np.linalg.norm(S, axis=0)
+        U, _, W = np.linalg.svd(S.T @ V)
+        turned = U @ W
+    S *= np.sign(S.sum(0))
+    S = np.maximum(S / S.max(0), 0)
+    S /= np.maximum(S.sum(1, keepdims=True), 1)
+    compare("seba", np.concatenate([np.stack(t["seba_membership"]) for t in (sources, targets)]), S)
+"#;
+
+/// Runs gyre on dense counts and lets the script compare; what it prints is at most as large as told.
+fn agrees(rows: &[Vec<i64>], rank: usize, expected: &[(&str, f64)]) {
+    let Some(python) = std::env::var_os("GYRE_PYTHON") else {
+        eprintln!("left out: set GYRE_PYTHON to a Python that has pygpcca and deeptime");
+        return;
+    };
+    let lake = Lake::new();
+    let pairs: Vec<(i64, i64, i64)> = (0..)
+        .zip(rows)
+        .flat_map(|(a, row)| (0..).zip(row).map(move |(b, &n)| (a, b, n)))
+        .filter(|pair| pair.2 > 0)
+        .collect();
+    let table = vec![
+        ("a", integers(pairs.iter().map(|pair| pair.0))),
+        ("b", integers(pairs.iter().map(|pair| pair.1))),
+        ("n", integers(pairs.iter().map(|pair| pair.2))),
+    ];
+    lake.table("pairs.parquet", table);
+    lake.file("p.toml", &PIPELINE.replace("RANK", &rank.to_string()));
+    lake.gyre(&["run", "p.toml"]).well();
+    let peers = expected.iter().filter_map(|(name, _)| {
+        let is_peer = !name.contains(' ');
+        is_peer.then_some(*name)
+    });
+    let ran = Ran::of(
+        Command::new(python)
+            .args(["-c", SCRIPT])
+            .arg(lake.path("out"))
+            .args(peers)
+            .env("OPENBLAS_NUM_THREADS", "1")
+            .output()
+            .expect("Python starts"),
+    )
+    .well();
+    if ran.out.starts_with("left out") {
+        eprintln!("{}", ran.out);
+        return;
+    }
+    for (name, most) in expected {
+        let line = ran.out.lines().find_map(|line| line.strip_prefix(name));
+        let found = line.and_then(|rest| rest.trim().parse::<f64>().ok());
+        assert!(found.is_some_and(|x| x <= *most), "{name}: {}", ran.out);
+    }
+}
+
+/// A ring of 24 states with three wells of 6, 8 and 10: symmetric counts, so a reversible chain with states of equal weight.
+#[test]
+fn three_wells_as_the_peers_find_them() {
+    let mut rows = vec![vec![0; 24]; 24];
+    for (j, next) in (0..24).map(|j| (j, (j + 1) % 24)) {
+        let count = if [5, 13, 23].contains(&j) { 1 } else { 30 };
+        rows[j][next] = count;
+        rows[next][j] = count;
+    }
+    for (j, row) in rows.iter_mut().enumerate() {
+        row[j] = 100 - row.iter().sum::<i64>();
+    }
+    // Both peers climb without derivatives and stop a little below the maximum.
+    let expected = [
+        ("pygpcca", 1e-3),
+        ("pygpcca crisper", 1e-9),
+        ("deeptime", 1e-3),
+        ("deeptime crisper", 1e-9),
+        ("seba", 1e-8),
+    ];
+    agrees(&rows, 3, &expected);
+}
+
+/// Four groups of two states that follow each other: complex eigenvalues, so no detailed balance and nothing for deeptime.
+#[test]
+fn a_cycle_as_pygpcca_finds_it() {
+    let rows = [
+        [9, 3, 20, 4, 0, 1, 1, 0],
+        [2, 8, 14, 9, 1, 0, 0, 1],
+        [0, 1, 7, 3, 16, 8, 0, 1],
+        [1, 0, 2, 9, 11, 13, 1, 0],
+        [2, 0, 0, 1, 8, 3, 12, 15],
+        [0, 1, 1, 0, 2, 7, 18, 9],
+        [13, 11, 1, 0, 0, 1, 6, 4],
+        [15, 12, 0, 1, 1, 0, 3, 8],
+    ];
+    let rows: Vec<Vec<i64>> = rows.iter().map(|row| row.to_vec()).collect();
+    agrees(&rows, 4, &[("pygpcca", 3e-3), ("pygpcca crisper", 1e-9)]);
+}

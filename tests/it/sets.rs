@@ -1,0 +1,261 @@
+//! Partitions beside DBMR and k-means on the worlds of the coherence paper: both sides at once, one partition on both sides, and what
+//! SEBA and PCCA+ make of singular and of Schur vectors.
+
+use crate::lake::{Lake, Rows};
+use crate::worlds::{self, World};
+use arrow::array::{ArrayRef, StringArray};
+use gyre::reduce::{self, Evidence, Fit, Method, cocluster, dbmr, schur, svd};
+use gyre::runner::Local;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+fn try_fit(world: &World, method: &Method) -> gyre::error::Result<Fit> {
+    let shards = world.shards(2_000);
+    reduce::fit(&Local, method, Evidence::Counts(&shards), 1)
+}
+
+fn fit(world: &World, method: &Method) -> Fit {
+    try_fit(world, method).expect("a rank that fits the world")
+}
+
+fn soft(rank: usize, clusters: svd::Clusters) -> Method {
+    Method::Svd(svd::Params {
+        clusters,
+        ..svd::Params::new(rank)
+    })
+}
+
+/// One partition for both sides of a world in which source j is target j.
+fn metastable(world: &World, rank: usize) -> Method {
+    Method::Metastable {
+        params: cocluster::Params::new(rank),
+        target_of_source: (0..world.n_sources as u32).map(Some).collect(),
+    }
+}
+
+fn gpcca(world: &World, rank: usize) -> Method {
+    Method::Gpcca {
+        params: schur::Params::new(rank),
+        source_of_target: (0..world.n_targets as u32).collect(),
+    }
+}
+
+/// Whether two partitions are the same up to names.
+fn same(a: &[i32], b: &[u32]) -> bool {
+    let mut names = BTreeMap::new();
+    let mut taken = BTreeMap::new();
+    a.iter()
+        .zip(b)
+        .all(|(a, b)| names.entry(*a).or_insert(*b) == b && taken.entry(*b).or_insert(*a) == a)
+}
+
+#[track_caller]
+fn close(x: f64, expected: f64, tolerance: f64) {
+    let off = (x - expected).abs();
+    assert!(off <= tolerance, "{x} is not {expected} ± {tolerance}");
+}
+
+/// Where the model is exact all agree: E₁, E₂, E₃ on both sides, and I(E; F) = I(X; Y).
+#[test]
+fn polzin2024_example20_eps0_every_way() {
+    let world = worlds::example20(0, 0);
+    // ½ of the pairs inside E₃ (of 50 × 50 states), ⅖ inside E₁ and E₂, ⅒ between them.
+    let by_hand = 0.5 * 2f64.ln() + 0.4 * 3.2f64.ln() + 0.1 * 0.8f64.ln();
+    for method in [
+        Method::Cocluster(cocluster::Params::new(3)),
+        metastable(&world, 3),
+        gpcca(&world, 3),
+        soft(3, svd::Clusters::Seba),
+        soft(3, svd::Clusters::Pcca),
+    ] {
+        let fit = fit(&world, &method);
+        assert!(
+            fit.converged && same(&fit.sources.affiliation, &world.partition),
+            "{method:?}"
+        );
+        assert_eq!(fit.targets.affiliation, fit.sources.affiliation);
+        close(fit.metrics.mutual_information, by_hand, 1e-12);
+        close(fit.metrics.reference_information, by_hand, 1e-12);
+        close(fit.metrics.objective, 2.6, 1e-12);
+        // Soft sets are not soft here.
+        for side in [&fit.sources, &fit.targets] {
+            let memberships = side.membership.iter().flatten();
+            assert!(memberships.copied().all(|x| x.min(1.0 - x).abs() < 1e-7));
+        }
+        if let Some(crispness) = fit.metrics.crispness {
+            close(crispness, 1.0, 1e-9);
+        }
+    }
+}
+
+/// The cycle E₁ → E₂ → E₃ → E₁ of coherent thirds. σ₁ … σ₃₀ are all 1, so singular vectors cannot tell which sets follow each other;
+/// the eigenvalues 1, e^{±2πi/3} can, and one partition for both sides holds all that three sets can say. Two sets would part the pair.
+#[test]
+fn polzin2024_example21_eps0_needs_the_cycle() {
+    let world = worlds::example21(0, 0);
+    let cycle = fit(&world, &gpcca(&world, 3));
+    assert!(same(&cycle.sources.affiliation, &world.partition));
+    close(cycle.metrics.crispness.expect("memberships"), 1.0, 1e-9);
+    let eigenvalue = cycle.spectrum[1].eigenvalue.expect("an eigenvalue");
+    close(eigenvalue[0], -0.5, 1e-12);
+    close(eigenvalue[1], 0.75f64.sqrt(), 1e-12);
+    let one = fit(&world, &metastable(&world, 3));
+    close(one.metrics.mutual_information, 3f64.ln(), 1e-12);
+    assert_eq!(one.metrics.objective, 0.0);
+    assert_eq!(one.restarts[one.best_restart].init, Some("gpcca"));
+    let error = try_fit(&world, &gpcca(&world, 2)).expect_err("a parted pair");
+    assert_eq!(
+        error.to_string(),
+        "rank 2 parts the complex pair of eigenvalues -0.500000 ± 0.866025i: take 1 or 3"
+    );
+}
+
+/// A partition for both sides is a pair of partitions, and so is what DBMR finds: co-clustering says no less than either.
+#[test]
+fn two_partitions_say_no_less_than_one() {
+    for seed in 0..5 {
+        for world in [
+            worlds::example20(2, seed),
+            worlds::example20(10, seed),
+            worlds::example21(1, seed),
+            worlds::example21(4, seed),
+        ] {
+            let both = fit(&world, &Method::Cocluster(cocluster::Params::new(3)));
+            let one = fit(&world, &metastable(&world, 3));
+            let dbmr = fit(&world, &Method::Dbmr(dbmr::Params::new(3)));
+            let most = both.metrics.mutual_information;
+            assert!(most <= both.metrics.reference_information);
+            assert!(most >= one.metrics.mutual_information - 1e-9, "{seed}");
+            assert!(most >= dbmr.metrics.mutual_information - 1e-9, "{seed}");
+            assert_eq!(one.sources.affiliation, one.targets.affiliation);
+            for fit in [both, one] {
+                assert!(fit.restarts.iter().all(|r| r.converged));
+            }
+        }
+    }
+}
+
+/// The row of the README's comparison for a world: I(X; Y), then for DBMR, co-clustering and one partition Σ p_j KL(P_j‖Λ_j), I(E; F) and
+/// objective (2).
+pub fn compared(world: &str, reference: f64, of_methods: [[f64; 3]; 3]) -> String {
+    let cell = |[kl, information, objective]: [f64; 3]| {
+        format!("{kl:.3}, **{information:.3}**, {objective:.2}")
+    };
+    let cells = of_methods.map(cell).join(" | ");
+    format!("| {world} | {reference:.3} | {cells} |")
+}
+
+#[track_caller]
+pub fn the_readme_has(rows: &[String]) {
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    let readme = std::fs::read_to_string(readme).expect("the README");
+    let missing = rows.iter().filter(|row| !readme.contains(*row));
+    let missing: Vec<&str> = missing.map(String::as_str).collect();
+    assert!(
+        missing.is_empty(),
+        "the README lacks\n{}",
+        missing.join("\n")
+    );
+}
+
+#[test]
+fn polzin2024_examples_20_and_21_side_by_side() {
+    let rows = [
+        ("20, ε = 0", worlds::example20(0, 0)),
+        ("20, ε = 2", worlds::example20(2, 0)),
+        ("20, ε = 10", worlds::example20(10, 0)),
+        ("21, ε = 0", worlds::example21(0, 0)),
+        ("21, ε = 1", worlds::example21(1, 0)),
+        ("21, ε = 4", worlds::example21(4, 0)),
+    ]
+    .map(|(name, world)| {
+        let fits = [
+            Method::Dbmr(dbmr::Params::new(3)),
+            Method::Cocluster(cocluster::Params::new(3)),
+            metastable(&world, 3),
+        ]
+        .map(|method| fit(&world, &method).metrics);
+        let reference = fits[0].reference_information;
+        let numbers = fits.map(|m| [m.kullback_leibler, m.mutual_information, m.objective]);
+        compared(name, reference, numbers)
+    });
+    the_readme_has(&rows);
+}
+
+const PAIRS: &str = r#"
+[job]
+name = "pairs"
+output = "out"
+
+[tables.pairs]
+path = "pairs.parquet"
+
+[transitions]
+sql = "SELECT * FROM pairs WHERE b <> $without"
+source = "a"
+target = "b"
+
+[transitions.parameters]
+without = ""
+
+[[fit]]
+name = "one"
+method = "metastable"
+rank = 2
+"#;
+
+/// Places a1 to a3 and b1 to b3 that keep to themselves, x from which some come to the one side, z where some of the other end.
+#[test]
+fn states_are_known_again_on_the_other_side() {
+    let lake = Lake::new();
+    let mut pairs: Vec<(String, String)> = Vec::new();
+    for side in ["a", "b"] {
+        for (from, to) in (1..4).flat_map(|from| (1..4).map(move |to| (from, to))) {
+            pairs.push((format!("{side}{from}"), format!("{side}{to}")));
+        }
+    }
+    pairs.push(("x".into(), "a2".into()));
+    pairs.push(("b3".into(), "z".into()));
+    pairs.push(("b1".into(), "a1".into()));
+    let text = |of: fn(&(String, String)) -> &String| -> ArrayRef {
+        Arc::new(StringArray::from_iter_values(pairs.iter().map(of)))
+    };
+    lake.table(
+        "pairs.parquet",
+        vec![("a", text(|p| &p.0)), ("b", text(|p| &p.1))],
+    );
+    lake.file("p.toml", PAIRS);
+    lake.gyre(&["run", "p.toml"]).well();
+    let (sources, targets) = (lake.read("sources"), lake.read("targets"));
+    let sets = |rows: &Rows, key: &str| -> BTreeMap<String, i64> {
+        let sets = rows.integers("one_affiliation");
+        rows.texts(key).into_iter().zip(sets).collect()
+    };
+    let (from, to) = (sets(&sources, "a"), sets(&targets, "b"));
+    let (a, b) = (from["a1"], from["b1"]);
+    assert_ne!(a, b);
+    for (state, set) in from.iter().chain(&to) {
+        let side = if state.starts_with('a') || state == "x" {
+            a
+        } else {
+            b
+        };
+        assert_eq!(*set, side, "{state}");
+    }
+
+    let gpcca = ["run", "p.toml", "--set", "fit.one.method=gpcca"];
+    let ran = lake.gyre(&gpcca);
+    ran.fails(1, "no transition starts in state z");
+    let without = [&gpcca[..], &["--set", "transitions.parameters.without=z"]].concat();
+    lake.gyre(&without).well();
+    let fits = lake.read("fits");
+    assert!(fits.floats("crispness")[0] > 0.8);
+
+    let mixed = "transitions.sql=SELECT a, length(b) AS b FROM pairs WHERE b <> $without";
+    let ran = lake.gyre(&["run", "p.toml", "--set", mixed]);
+    ran.fails(
+        2,
+        "fit `one`: method \"metastable\" wants states of one kind on both sides",
+    );
+}
