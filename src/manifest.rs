@@ -45,6 +45,9 @@ pub struct ModelRecord {
     pub targets: usize,
     pub nonzeros: usize,
     pub transitions: f64,
+    /// What was dropped beside the largest strongly connected set, where it alone was kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dropped: Option<DroppedStates>,
     /// What cutting the counts into shards took.
     pub shard_seconds: f64,
     /// What the bootstrap of all fits took.
@@ -54,6 +57,21 @@ pub struct ModelRecord {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ranks_seconds: Option<f64>,
     pub fits: Vec<FitRecord>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct DroppedStates {
+    /// Strongly connected sets, that which was kept included.
+    pub components: usize,
+    pub states: usize,
+    pub transitions: f64,
+}
+
+/// The Chapman-Kolmogorov test of a fit where prediction and estimate are furthest apart.
+#[derive(Debug, Clone, Serialize)]
+pub struct Deviation {
+    pub steps: u64,
+    pub largest: f64,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -74,6 +92,11 @@ pub struct FitRecord {
     pub objective: f64,
     pub singular_values: Vec<f64>,
     pub source_sizes: Vec<usize>,
+    /// Timescales of the sets, longest first, in the unit of the lag (seconds for durations), where they were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timescales: Option<Vec<f64>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chapman_kolmogorov: Option<Deviation>,
     pub seconds: f64,
     /// Of which each step took: DBMR and co-clustering `partition`, singular and Schur vectors `decompose` and `cluster`, all `score`.
     pub steps: BTreeMap<&'static str, f64>,

@@ -131,6 +131,31 @@ impl Groups {
         }
     }
 
+    /// Those of some sources alone, in their order, and of the targets that have a new number; the numbers ascend as the old ones do.
+    pub fn restricted(
+        &self,
+        n_targets: usize,
+        is_kept: impl Fn(usize) -> bool,
+        number: impl Fn(u32) -> Option<u32>,
+    ) -> Groups {
+        let (mut parts, mut first_row) = (Vec::with_capacity(self.parts.len()), 0);
+        for Part { counts, group } in &self.parts {
+            let is_kept = |l: usize| is_kept(counts.first_row + l);
+            let (counts, entries) = counts.part(first_row, is_kept, &number);
+            first_row += counts.n_rows();
+            let group = entries.iter().map(|&e| group[e]).collect();
+            parts.push(Part { counts, group });
+        }
+        Groups::new(n_targets, parts)
+    }
+
+    /// Divides every count: they become weights.
+    pub fn divide(&mut self, by: f64) {
+        for part in &mut self.parts {
+            part.counts.values = part.counts.values.divided(by);
+        }
+    }
+
     /// Whether Σ_g N_g is the whole, however either is cut: exactly for counts, up to rounding for weights.
     pub fn add_up_to(&self, by_source: &[Csr]) -> bool {
         let ones = vec![1; self.n_groups];

@@ -4,8 +4,10 @@ use crate::count::{Counted, Counts, LARGEST_TOTAL, describe};
 use crate::error::{Error, Kind, Result};
 use crate::lineage::{self, Kept};
 use crate::manifest::{
-    BootstrapRecord, Failure, FitRecord, ModelRecord, RunRecord, peak_memory_bytes,
+    BootstrapRecord, Deviation, DroppedStates, Failure, FitRecord, ModelRecord, RunRecord,
+    peak_memory_bytes,
 };
+use crate::markov;
 use crate::plan::{Plan, PlannedMethod};
 use crate::ranks::{self, Ground, Tried};
 use crate::read::Lake;
@@ -101,6 +103,14 @@ pub async fn run(
         .await
         .map_err(|e| Error::with_source(Kind::Bug, "fitting died", e))??;
     fitted.keep_names(&plan, output).await?;
+    if plan.markov {
+        let plan = Arc::clone(&plan);
+        let tested = tokio::task::spawn_blocking(move || {
+            test_markov(&plan, &mut fitted.models, &mut fitted.records);
+            fitted
+        });
+        fitted = (tested.await).map_err(|e| Error::with_source(Kind::Bug, "a test died", e))?;
+    }
     give_back_memory();
     lap("fit");
 
@@ -217,6 +227,10 @@ fn check_not_empty(counted: &Counted) -> Result<()> {
         return Err(Error::input("the SQL of [transitions] gives no rows"));
     }
     if counted.counts.iter().all(|c| c.nnz() == 0) {
+        let left_out = |c: &Counts| c.left_out.as_ref().is_some_and(|l| l.transitions > 0.0);
+        if counted.counts.iter().any(left_out) {
+            return Err(nothing_connected());
+        }
         let reasons = counted
             .dropped
             .0
@@ -229,6 +243,12 @@ fn check_not_empty(counted: &Counted) -> Result<()> {
         )));
     }
     Ok(())
+}
+
+fn nothing_connected() -> Error {
+    Error::input(
+        "no state can be reached from where it leads to, so `connected = true` leaves nothing; longer trajectories, or boxes or states that are visited more than once, would",
+    )
 }
 
 struct Fitted {
@@ -349,6 +369,20 @@ fn fit_all(plan: &Plan, counted: Counted, progress: &dyn Progress) -> Result<Fit
     })
 }
 
+/// Tests the sets of all fits, for the tables and the records.
+fn test_markov(plan: &Plan, models: &mut [Model], records: &mut [ModelRecord]) {
+    markov::test(models, &plan.lags);
+    for (model, record) in models.iter().zip(records) {
+        for (markov, record) in model.markov.iter().zip(&mut record.fits) {
+            let timescales = markov.timescales.iter().filter_map(|t| t.timescale);
+            record.timescales = Some(timescales.collect());
+            let deviation = markov.deviation();
+            record.chapman_kolmogorov =
+                deviation.map(|(steps, largest)| Deviation { steps, largest });
+        }
+    }
+}
+
 /// A partition and lag in words: `airline=FR, lag 5d`.
 pub(crate) fn place(plan: &Plan, names: &Names, counts: &Counts) -> String {
     let mut parts: Vec<String> = partition_key(names, counts)
@@ -397,6 +431,10 @@ fn fit_model(
     progress: &dyn Progress,
 ) -> Result<(Model, ModelRecord)> {
     if counts.nnz() == 0 {
+        let left_out = counts.left_out.as_ref();
+        if left_out.is_some_and(|l| l.transitions > 0.0) {
+            return Err(nothing_connected());
+        }
         return Err(Error::input("it has no transition at this lag"));
     }
     let place = place(plan, names, &counts);
@@ -505,6 +543,11 @@ fn fit_model(
         targets: shards.n_targets,
         nonzeros: shards.nnz(),
         transitions: shards.total,
+        dropped: counts.left_out.as_ref().map(|left_out| DroppedStates {
+            components: left_out.components,
+            states: left_out.states,
+            transitions: left_out.transitions,
+        }),
         shard_seconds,
         bootstrap_seconds,
         ranks_seconds,
@@ -526,6 +569,7 @@ fn fit_model(
             bootstraps,
             ranks,
             lineage: Vec::new(),
+            markov: Vec::new(),
             source_total,
             target_total,
             total,
@@ -587,6 +631,8 @@ fn fit_record(
         objective: fit.metrics.objective,
         singular_values: fit.spectrum.iter().map(|s| s.value).collect(),
         source_sizes: fit.metrics.source_sizes.clone(),
+        timescales: None,
+        chapman_kolmogorov: None,
         seconds,
         steps,
         bootstrap: None,

@@ -107,6 +107,17 @@ fn model(f: &mut Formatter<'_>, model: &ModelRecord) -> Result {
         grouped(m),
         grouped(nnz)
     )?;
+    if let Some(dropped) = &model.dropped
+        && dropped.states > 0
+    {
+        writeln!(
+            f,
+            "  dropped: {} states with {} transitions, beside the largest of {} strongly connected sets",
+            grouped(dropped.states as f64),
+            grouped(dropped.transitions),
+            grouped(dropped.components as f64)
+        )?;
+    }
     let header = [
         "fit",
         "log-likelihood",
@@ -168,6 +179,9 @@ fn model(f: &mut Formatter<'_>, model: &ModelRecord) -> Result {
         .collect();
     if !open.is_empty() {
         writeln!(f, "  not converged: {}", open.join(", "))?;
+    }
+    for fit in &model.fits {
+        markov(f, fit)?;
     }
     let empty = model.fits.iter().filter(|fit| fit.empty_states > 0);
     for fit in empty {
@@ -297,6 +311,22 @@ fn bootstrap(f: &mut Formatter<'_>, fit: &str, bootstrap: &BootstrapRecord) -> R
         100.0 * bootstrap.confidence,
         intervals.collect::<Vec<_>>().join(", ")
     )
+}
+
+fn markov(f: &mut Formatter<'_>, fit: &FitRecord) -> Result {
+    let Some(timescales) = &fit.timescales else {
+        return Ok(());
+    };
+    let shown = list(timescales.iter().map(|t| format!("{t:.4}")));
+    write!(f, "  {}: timescales {shown}", fit.name)?;
+    if let Some(deviation) = &fit.chapman_kolmogorov {
+        let (largest, steps) = (deviation.largest, deviation.steps);
+        write!(
+            f,
+            "; off from Chapman-Kolmogorov by {largest:.4} at most, at {steps} steps"
+        )?;
+    }
+    writeln!(f)
 }
 
 fn row(model: &ModelRecord, fit: &FitRecord) -> [String; 8] {

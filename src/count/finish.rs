@@ -4,7 +4,7 @@ use super::gather;
 use super::groups::{Group, Tallies, disordered};
 use super::keys::{Keys, NONE};
 use super::matrix::Counts;
-use super::states::{StateTable, States};
+use super::states::StateTable;
 use super::tags::{Tag, tag_weights, told_apart, too_many_states};
 use super::tally::{Tally, pack, sum_weights, unpack};
 use super::walk::Walker;
@@ -170,11 +170,14 @@ pub fn finish(layout: &Layout, mode: Mode, mut workers: Vec<Worker>) -> Result<C
             ..
         }
     );
-    let counts: Vec<Counts> = slots
+    let mut counts: Vec<Counts> = slots
         .into_par_iter()
         .enumerate()
         .map(|(at, slot)| {
             let mut counts = slot.counted(layout, is_weighted, at / n_lags, at % n_lags)?;
+            if layout.connected {
+                counts.keep_connected();
+            }
             let partition = counts.partition as u32;
             let label = |of: &HashMap<u64, u32>| {
                 let label = |&state: &u32| of.get(&pack(partition, state)).copied().ok_or(state);
@@ -184,10 +187,17 @@ pub fn finish(layout: &Layout, mode: Mode, mut workers: Vec<Worker>) -> Result<C
             Ok(counts)
         })
         .collect::<Result<_>>()?;
-    let counted: u128 = counts.iter().map(|c| c.total).sum();
+    let left_out = |c: &Counts| c.left_out.as_ref().map_or(0, |l| l.total);
+    let counted: u128 = counts.iter().map(|c| c.total + left_out(c)).sum();
     if counted != accepted {
         let what = format!("{accepted} transitions were accepted but {counted} counted");
         return Err(Error::bug(what).into());
+    }
+    if let Evidence::Trajectories { overlap, .. } = &layout.evidence
+        && !overlap.is_empty()
+    {
+        let counts = counts.par_iter_mut();
+        counts.for_each(|counts| counts.divide(overlap[counts.lag]));
     }
     let Numbering {
         partitions,
@@ -215,6 +225,7 @@ fn number(layout: &Layout, mode: Mode, workers: &[Worker]) -> Result<Numbering> 
     for worker in workers {
         let sources = all.states.absorb(&worker.states)?;
         let targets = match (&mut all.targets, &worker.targets) {
+            (Some(_), Some(own)) if layout.one_label_set => all.states.absorb(own)?,
             (Some(all), Some(own)) => all.absorb(own)?,
             _ => sources.clone(),
         };
@@ -230,9 +241,12 @@ fn number(layout: &Layout, mode: Mode, workers: &[Worker]) -> Result<Numbering> 
         });
     }
     let (sources, source_rank) = all.states.finish()?;
-    let (targets, target_rank) = match all.targets.map(States::finish).transpose()? {
-        Some((targets, rank)) => (targets, rank),
-        None => (sources.clone(), source_rank.clone()),
+    let (targets, target_rank) = match (all.targets, &layout.evidence) {
+        (Some(_), Evidence::Pairs { target, .. }) if layout.one_label_set => {
+            (sources.clone().named(target), source_rank.clone())
+        }
+        (Some(targets), _) => targets.finish()?,
+        (None, _) => (sources.clone(), source_rank.clone()),
     };
     let room = layout.tag().room() as usize;
     if [&source_rank, &target_rank]

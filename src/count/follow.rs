@@ -295,9 +295,12 @@ mod tests {
                 },
                 lags: vec![Step::Ticks(1), Step::Rows(2)],
                 strided: false,
+                overlap: Vec::new(),
             },
             given: Vec::new(),
             grouping: None,
+            one_label_set: false,
+            connected: false,
         })
     }
 

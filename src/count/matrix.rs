@@ -1,5 +1,6 @@
 //! Sorted counts of one partition and lag → a count matrix over the states that occur in it.
 
+use super::LeftOut;
 use crate::math::csr::{Csr, Values};
 use crate::resample::Groups;
 use hashbrown::HashMap;
@@ -92,6 +93,8 @@ pub struct Counts {
     pub given: Vec<Result<Vec<u32>, u32>>,
     /// The same counts told apart by group, where that is asked for.
     pub groups: Option<Groups>,
+    /// What was taken out, where one connected set was to be kept.
+    pub left_out: Option<LeftOut>,
 }
 
 impl Counts {
@@ -125,6 +128,23 @@ impl Counts {
             total,
             given: Vec::new(),
             groups: None,
+            left_out: None,
+        }
+    }
+
+    /// Divides every count: they become weights.
+    pub fn divide(&mut self, by: u64) {
+        let by = by as f64;
+        for shard in &mut self.by_source {
+            shard.values = shard.values.divided(by);
+        }
+        if let Some(groups) = &mut self.groups {
+            groups.divide(by);
+        }
+        self.total = 0;
+        if let Some(left_out) = &mut self.left_out {
+            left_out.transitions /= by;
+            left_out.total = 0;
         }
     }
 

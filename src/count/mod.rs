@@ -6,6 +6,7 @@
 //! the count with `Stop::Unsorted`. The caller then counts again and lets the rows be gathered by trajectory in memory, or sorts them.
 
 mod amounts;
+mod connected;
 mod finish;
 mod follow;
 mod gather;
@@ -19,6 +20,7 @@ mod time;
 mod walk;
 mod worker;
 
+pub use connected::LeftOut;
 pub use finish::finish;
 pub use follow::{Followed, FollowedRow, Follower, Sink, StateNumbers, times};
 pub(crate) use keys::Keys;
@@ -47,6 +49,10 @@ pub struct Layout {
     pub given: Vec<Field>,
     /// Whether counts are to be told apart by group.
     pub grouping: Option<Grouping>,
+    /// Sources and targets of pairs are states of one kind and have common ids, as those of trajectories always do.
+    pub one_label_set: bool,
+    /// Keep the largest strongly connected set of every matrix alone; needs one label set.
+    pub connected: bool,
 }
 
 /// What is resampled: rows that are equal in these columns stay together, and so does what falls into one of at most so many groups.
@@ -66,6 +72,8 @@ pub enum Evidence {
         state: StateColumns,
         lags: Vec<Step>,
         strided: bool,
+        /// What the counts of each lag are divided by, once they are counted; empty where they stay whole.
+        overlap: Vec<u64>,
     },
     /// Columns: source, target, measure (unless each row weighs one).
     Pairs {

@@ -326,6 +326,12 @@ impl StateTable {
         }
     }
 
+    /// The same states under other names of columns of the same types.
+    pub fn named(mut self, columns: &StateColumns) -> StateTable {
+        self.columns = columns.clone();
+        self
+    }
+
     pub fn fields(&self) -> Vec<Field> {
         self.columns.output_fields()
     }

@@ -280,9 +280,12 @@ mod tests {
                 },
                 lags: vec![Step::Ticks(1), Step::Ticks(3)],
                 strided: false,
+                overlap: Vec::new(),
             },
             given: Vec::new(),
             grouping: Some(Grouping { most, by: vec![id] }),
+            one_label_set: false,
+            connected: false,
         }
     }
 
@@ -417,6 +420,8 @@ mod tests {
                 most: 50,
                 by: Vec::new(),
             }),
+            one_label_set: false,
+            connected: false,
         };
         let integers =
             |values: [i64; 4]| -> ArrayRef { Arc::new(Int64Array::from(values.to_vec())) };

@@ -95,6 +95,22 @@ impl Values {
     }
 }
 
+impl Values {
+    /// Every value divided by the same number.
+    pub fn divided(&self, by: f64) -> Values {
+        Values::Real((0..self.len()).map(|e| self.get(e) / by).collect())
+    }
+
+    /// Those at some places, in their order.
+    pub fn at(&self, entries: &[usize]) -> Values {
+        match self {
+            Values::Small(v) => Values::Small(entries.iter().map(|&e| v[e]).collect()),
+            Values::Count(v) => Values::Count(entries.iter().map(|&e| v[e]).collect()),
+            Values::Real(v) => Values::Real(entries.iter().map(|&e| v[e]).collect()),
+        }
+    }
+}
+
 /// Calls `$body` with `$values` bound to the slice of values in its own type, so that a kernel's inner loop is free of branches.
 #[macro_export]
 macro_rules! with_values {
@@ -135,6 +151,33 @@ impl Csr {
     #[inline(always)]
     pub fn span(&self, l: usize) -> Range<usize> {
         self.offsets[l]..self.offsets[l + 1]
+    }
+
+    /// The local rows that are kept, as rows from `first_row` on, without the columns that have no new number; new numbers ascend as the
+    /// old ones do. Beside them the places of the entries that are left.
+    pub fn part(
+        &self,
+        first_row: usize,
+        keep: impl Fn(usize) -> bool,
+        number: impl Fn(u32) -> Option<u32>,
+    ) -> (Csr, Vec<usize>) {
+        let (mut offsets, mut columns, mut entries) = (vec![0], Vec::new(), Vec::new());
+        for l in (0..self.n_rows()).filter(|&l| keep(l)) {
+            for e in self.span(l) {
+                if let Some(column) = number(self.columns[e]) {
+                    columns.push(column);
+                    entries.push(e);
+                }
+            }
+            offsets.push(columns.len());
+        }
+        let part = Csr {
+            first_row,
+            offsets,
+            columns,
+            values: self.values.at(&entries),
+        };
+        (part, entries)
     }
 
     /// out (`n_rows × width`, row-major) = rows of this shard · x (columns of the matrix × `width`, row-major). Every output

@@ -339,6 +339,27 @@ pub fn square_svd(a: &[f64], n: usize) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
     (values.iter().copied().collect(), rows(&left), rows(&right))
 }
 
+/// The eigenvalues (real and imaginary part) of an `n × n` matrix, in no order; conjugates are exact.
+pub fn eigenvalues(a: &[f64], n: usize) -> Vec<(f64, f64)> {
+    let a = Mat::from_fn(n, n, |i, j| a[i * n + j]);
+    let mut re = faer::Col::<f64>::zeros(n);
+    let mut im = faer::Col::<f64>::zeros(n);
+    let no = evd::ComputeEigenvectors::No;
+    let scratch = evd::evd_scratch::<f64>(n, no, no, Par::Seq, Default::default());
+    evd::evd_real(
+        a.as_ref(),
+        re.as_mut().as_diagonal_mut(),
+        im.as_mut().as_diagonal_mut(),
+        None,
+        None,
+        Par::Seq,
+        MemStack::new(&mut MemBuffer::new(scratch)),
+        Default::default(),
+    )
+    .expect("the entries of an eigenproblem are finite");
+    re.iter().copied().zip(im.iter().copied()).collect()
+}
+
 fn identity(n: usize) -> Vec<f64> {
     (0..n * n)
         .map(|at| if at / n == at % n { 1.0 } else { 0.0 })
@@ -609,5 +630,13 @@ mod tests {
         assert!((values[0] - 2.0).abs() < 1e-15 && (values[1] - 1.0).abs() < 1e-15);
         assert!((left[0] * right[2] - 1.0).abs() < 1e-15);
         assert_eq!(square_svd(&[0.0; 9], 3).0, [0.0; 3]);
+        // A rotation by a third of a circle, beside a fixed direction: exp(±2πi/3) and 1.
+        let mut turn = eigenvalues(&[0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0], 3);
+        turn.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
+        let root = 0.75f64.sqrt();
+        for (found, expected) in turn.iter().zip([(-0.5, -root), (-0.5, root), (1.0, 0.0)]) {
+            let off = (found.0 - expected.0).abs() + (found.1 - expected.1).abs();
+            assert!(off < 1e-14, "{turn:?}");
+        }
     }
 }

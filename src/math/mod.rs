@@ -2,6 +2,7 @@
 
 pub mod angles;
 pub mod arnoldi;
+pub mod components;
 pub mod csr;
 pub mod dense;
 pub mod flow;

@@ -34,6 +34,8 @@ pub struct Plan {
     /// Resamples of the groups of `Layout::grouping`.
     pub validation: Option<Validation>,
     pub names: NamesFrom,
+    /// Test whether the sets of the fits are Markov chains.
+    pub markov: bool,
     /// Changes with the pipeline, its SQL, the input files and the version of gyre, and with nothing else.
     pub hash: String,
 }
@@ -114,6 +116,14 @@ impl PlannedFit {
         }
     }
 
+    /// Whether sources and targets are states of one kind to it.
+    fn is_square(&self) -> bool {
+        matches!(
+            self.method,
+            PlannedMethod::Metastable(_) | PlannedMethod::Gpcca(_)
+        )
+    }
+
     /// Whether it gives memberships beside labels.
     fn is_soft(&self) -> bool {
         match &self.method {
@@ -169,6 +179,17 @@ pub async fn plan(
     let asked = spec.validation.as_ref();
     let asked = asked.filter(|asked| asked.bootstrap > 0 || asked.folds > 0);
     let grouping = asked.map(|asked| grouping(asked, &evidence, &columns));
+    let markov = spec.validation.as_ref().is_some_and(|v| v.markov);
+    let connected = spec.transitions.connected;
+    let one_label_set = connected || markov;
+    if one_label_set {
+        let key = if connected {
+            "`transitions.connected`"
+        } else {
+            "`validation.markov`"
+        };
+        check_square(&evidence, key)?;
+    }
     let layout = Layout {
         partition: spec
             .transitions
@@ -182,6 +203,8 @@ pub async fn plan(
             .map(|n| columns.key(n, "affiliation"))
             .collect::<Result<_>>()?,
         grouping: grouping.transpose()?,
+        one_label_set,
+        connected,
     };
     let fits = fits(spec);
     let validation = asked.map(|asked| Validation {
@@ -204,10 +227,14 @@ pub async fn plan(
         fits,
         validation,
         names: spec.names.from.clone(),
+        markov,
         hash,
     };
     check_names(&plan)?;
-    check_square(&plan)?;
+    for fit in plan.fits.iter().filter(|fit| fit.is_square()) {
+        let asker = format!("method \"{}\" of fit `{}`", fit.method_name(), fit.name);
+        check_square(&plan.layout.evidence, &asker)?;
+    }
     Ok((plan, frame))
 }
 
@@ -324,6 +351,7 @@ fn evidence(input: &Input, columns: &Columns) -> Result<(Evidence, Vec<Lag>)> {
             bins,
             lags,
             window,
+            interval,
         } => {
             let time = columns.get(time, "time")?;
             if !is_time(time.data_type()) {
@@ -348,6 +376,13 @@ fn evidence(input: &Input, columns: &Columns) -> Result<(Evidence, Vec<Lag>)> {
                 .collect::<Result<Vec<_>>>()?;
             let trajectory = keys(trajectory, "trajectory")?;
             let strided = *window == Window::Strided;
+            let overlap = match window {
+                Window::Sliding | Window::Strided => Vec::new(),
+                Window::Effective => lags
+                    .iter()
+                    .map(|lag| overlap(lag, interval.as_ref()))
+                    .collect::<Result<_>>()?,
+            };
             Ok((
                 Evidence::Trajectories {
                     trajectory,
@@ -355,6 +390,7 @@ fn evidence(input: &Input, columns: &Columns) -> Result<(Evidence, Vec<Lag>)> {
                     state,
                     lags: steps,
                     strided,
+                    overlap,
                 },
                 lags,
             ))
@@ -405,6 +441,45 @@ fn grouping(asked: &spec::Validation, evidence: &Evidence, columns: &Columns) ->
     }
     let most = asked.groups;
     Ok(Grouping { most, by })
+}
+
+/// How many steps a lag has, each as long as the time between rows.
+fn overlap(lag: &Lag, interval: Option<&Lag>) -> Result<u64> {
+    match (lag, interval) {
+        (Lag::Steps(n), _) => Ok(*n),
+        (_, Some(interval)) => lag.in_steps_of(interval).ok_or_else(|| {
+            Error::spec(format!(
+                "lag {lag} is no whole multiple of the interval {interval}"
+            ))
+        }),
+        _ => Err(Error::spec(format!(
+            "lag {lag} is a time, and no interval says how many steps it has"
+        ))),
+    }
+}
+
+/// Whether the states that a pair begins and ends with can be the same ones.
+fn check_square(evidence: &Evidence, asker: &str) -> Result<()> {
+    let Evidence::Pairs { source, target, .. } = evidence else {
+        return Ok(());
+    };
+    let types = |state: &StateColumns| -> Vec<DataType> {
+        let keys = state.keys.iter();
+        keys.map(|field| field.data_type().clone()).collect()
+    };
+    if types(source) == types(target) {
+        return Ok(());
+    }
+    let list = |state: &StateColumns| {
+        let shown = |field: &Field| format!("`{}` {}", field.name(), field.data_type());
+        let keys: Vec<String> = state.keys.iter().map(shown).collect();
+        keys.join(", ")
+    };
+    Err(Error::spec(format!(
+        "{asker} takes sources and targets for states of one kind, but the source is {} and the target {}; give them the same types with CAST in the SQL",
+        list(source),
+        list(target)
+    )))
 }
 
 fn all_integers(lags: &[Lag]) -> Option<Vec<i64>> {
@@ -551,32 +626,6 @@ fn rule(rule: spec::Rule) -> Rule {
     }
 }
 
-/// Methods with one set of states on both sides want to know a state again.
-fn check_square(plan: &Plan) -> Result<()> {
-    let Evidence::Pairs { source, target, .. } = &plan.layout.evidence else {
-        return Ok(());
-    };
-    let types = |s: &StateColumns| {
-        let types: Vec<String> = s.keys.iter().map(|f| f.data_type().to_string()).collect();
-        types.join(", ")
-    };
-    let (source, target) = (types(source), types(target));
-    let is_square = |f: &&PlannedFit| {
-        matches!(
-            f.method,
-            PlannedMethod::Metastable(_) | PlannedMethod::Gpcca(_)
-        )
-    };
-    match plan.fits.iter().find(is_square) {
-        Some(fit) if source != target => Err(Error::spec(format!(
-            "fit `{}`: method \"{}\" wants states of one kind on both sides, but source states are {source} and target states are {target}; cast them in the SQL",
-            fit.name,
-            fit.method_name()
-        ))),
-        _ => Ok(()),
-    }
-}
-
 /// Columns of the query stand beside gyre's own in the tables: no table may get two of one name.
 fn check_names(plan: &Plan) -> Result<()> {
     let (sources, targets) = match &plan.layout.evidence {
@@ -673,20 +722,19 @@ impl Plan {
         let is_written = |table: &write::Table| match table {
             write::Table::Ranks => compared,
             write::Table::Bootstrap => self.resamples() > 0,
+            write::Table::Timescales | write::Table::ChapmanKolmogorov => self.markov,
             _ => true,
         };
         let tables = write::Table::ALL.into_iter();
         tables.filter(is_written).collect()
     }
 
+    /// Whether counts are real numbers.
     pub fn is_weighted(&self) -> bool {
-        matches!(
-            &self.layout.evidence,
-            Evidence::Pairs {
-                measure: Measure::Weight(_),
-                ..
-            }
-        )
+        match &self.layout.evidence {
+            Evidence::Pairs { measure, .. } => matches!(measure, Measure::Weight(_)),
+            Evidence::Trajectories { overlap, .. } => !overlap.is_empty(),
+        }
     }
 
     /// Bootstrap resamples; 0: none.

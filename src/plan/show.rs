@@ -30,6 +30,7 @@ impl Plan {
                 time,
                 state: s,
                 strided,
+                overlap,
                 ..
             } => json!({
                 "kind": "trajectories",
@@ -37,7 +38,7 @@ impl Plan {
                 "time": names(std::slice::from_ref(time))[0],
                 "state": state(s),
                 "lags": self.lags,
-                "window": if *strided { "strided" } else { "sliding" },
+                "window": window(*strided, overlap),
             }),
             Evidence::Pairs {
                 source,
@@ -93,6 +94,8 @@ impl Plan {
             "sql": self.sql,
             "parameters": self.parameters.iter().map(|(k, v)| (k.clone(), json!(v.to_string()))).collect::<serde_json::Map<_, _>>(),
             "count": count,
+            "connected": self.layout.connected,
+            "markov": self.markov,
             "partition_by": names(&self.layout.partition),
             "fit": self.fits.iter().map(fit).collect::<Vec<_>>(),
             "names": self.names,
@@ -154,6 +157,7 @@ impl fmt::Display for Plan {
                 time,
                 state: s,
                 strided,
+                overlap,
                 ..
             } => {
                 let of = if trajectory.is_empty() {
@@ -167,7 +171,7 @@ impl fmt::Display for Plan {
                     .map(Lag::to_string)
                     .collect::<Vec<_>>()
                     .join(", ");
-                let window = if *strided { "strided" } else { "sliding" };
+                let window = window(*strided, overlap);
                 writeln!(
                     f,
                     "  count  {of} in the order of {}: states {}; lag {lags} ({window})",
@@ -192,6 +196,9 @@ impl fmt::Display for Plan {
                     state(target)
                 )?;
             }
+        }
+        if self.layout.connected {
+            writeln!(f, "  keep   the largest strongly connected set of states")?;
         }
         if !self.layout.partition.is_empty() {
             writeln!(
@@ -261,6 +268,9 @@ impl fmt::Display for Plan {
             let (parts, most) = (parts.join("; "), grouping.most);
             writeln!(f, "  trust  {parts}; {by} in at most {most} groups")?;
         }
+        if self.markov {
+            writeln!(f, "  test   the sets of every fit for a Markov chain")?;
+        }
         match &self.names {
             NamesFrom::Previous => (),
             NamesFrom::None => writeln!(f, "  names  by decreasing weight")?,
@@ -269,6 +279,14 @@ impl fmt::Display for Plan {
         let tables: Vec<_> = self.tables().iter().map(|t| t.name()).collect();
         let tables = tables.join(", ");
         write!(f, "  write  {}: {tables}", self.output)
+    }
+}
+
+fn window(strided: bool, overlap: &[u64]) -> &'static str {
+    match (strided, overlap) {
+        (true, _) => "strided",
+        (false, []) => "sliding",
+        (false, _) => "effective",
     }
 }
 

@@ -14,6 +14,7 @@
 //! - `criteria`: fits of several ranks → what compares them, and the rank that a rule picks; `crossval` scores fits by what was held out;
 //! - `agreement`: how far two labelings of the same states agree; `succession`: which sets of one go on in the other; `changes`: both,
 //!   for two results;
+//! - `markov`: square counts and a partition → the chain of the sets, its timescales and powers;
 //! - `assign`: a model and the counts of new rows → sets, points and log-likelihoods of their states.
 //!
 //! Everything here is pure: no I/O, no clock, no environment. A fit depends on the evidence, the parameters and the seed alone,
@@ -34,6 +35,7 @@ pub mod crossval;
 pub mod dbmr;
 pub mod joint;
 pub mod kmeans;
+pub mod markov;
 pub mod metastable;
 pub mod model;
 pub mod pcca;

@@ -4,7 +4,7 @@ use super::bins::Binning;
 use super::document::Document;
 use super::fit::{Fit, Method, Rule};
 use super::lag::Lag;
-use super::written::{File, Job, Table, TransitionsText, Validation};
+use super::written::{File, Job, Table, TransitionsText, Validation, Window};
 use super::{Input, Measure, NamesFrom, Query, Spec, Transitions};
 use crate::error::Result;
 use std::collections::BTreeMap;
@@ -88,12 +88,14 @@ fn transitions(text: TransitionsText, document: &Document<'_>) -> Result<Transit
         }
     }
     let (parameters, partition_by) = (text.parameters.clone(), text.partition_by.clone());
+    let connected = text.connected;
     let input = input(text, document)?;
     distinct_columns(&partition_by, &input, document)?;
     Ok(Transitions {
         query,
         parameters,
         partition_by,
+        connected,
         input,
     })
 }
@@ -128,7 +130,15 @@ fn input(text: TransitionsText, document: &Document<'_>) -> Result<Input> {
             .filter(|key| table.is_some_and(|t| t.get(key).is_some()))
             .collect()
     };
-    let of_trajectories = written(&["trajectory", "time", "state", "bins", "lag", "window"]);
+    let of_trajectories = written(&[
+        "trajectory",
+        "time",
+        "state",
+        "bins",
+        "lag",
+        "window",
+        "interval",
+    ]);
     let of_pairs = written(&["source", "target", "count", "weight"]);
     match (of_trajectories.is_empty(), of_pairs.is_empty()) {
         (false, true) => trajectories(text, document),
@@ -176,14 +186,49 @@ fn trajectories(text: TransitionsText, document: &Document<'_>) -> Result<Input>
         })?;
         bins.push((column, binning));
     }
+    let window = text.window.unwrap_or_default();
+    interval(window, &text.lag, text.interval.as_ref(), document)?;
     Ok(Input::Trajectories {
         trajectory: text.trajectory,
         time,
         state: text.state,
         bins,
         lags: text.lag,
-        window: text.window.unwrap_or_default(),
+        window,
+        interval: text.interval,
     })
+}
+
+/// Effective counts need every lag in steps: a number of rows, or a whole multiple of the time between rows.
+fn interval(
+    window: Window,
+    lags: &[Lag],
+    interval: Option<&Lag>,
+    document: &Document<'_>,
+) -> Result<()> {
+    let fail = |key: &str, message: String| Err(document.error_at(&["transitions", key], &message));
+    if window != Window::Effective {
+        let message = "`transitions.interval` is for `window = \"effective\"` alone";
+        return interval.map_or(Ok(()), |_| fail("interval", message.into()));
+    }
+    if let Some(Lag::Steps(_)) = interval {
+        let message = "`transitions.interval` is the time between two rows: a whole number or a duration, not steps";
+        return fail("interval", message.into());
+    }
+    for lag in lags {
+        let message = match (lag, interval) {
+            (Lag::Steps(_), _) => continue,
+            (_, None) => format!(
+                "`window = \"effective\"` divides by the lag in steps, and {lag} is a time; say how far apart rows are with `transitions.interval`, or give the lag in steps"
+            ),
+            (lag, Some(interval)) if lag.in_steps_of(interval).is_none() => format!(
+                "`window = \"effective\"` divides by the lag in steps, and {lag} is no whole multiple of `transitions.interval` = {interval}"
+            ),
+            _ => continue,
+        };
+        return fail("window", message);
+    }
+    Ok(())
 }
 
 fn lags(lags: &[Lag], document: &Document<'_>) -> Result<()> {

@@ -62,6 +62,28 @@ impl Lag {
         Ok(Lag::Ticks(ticks))
     }
 
+    /// How many times the other one this is, if that is a whole number and both are of one kind.
+    pub fn in_steps_of(&self, other: &Lag) -> Option<u64> {
+        let (whole, part) = match (self, other) {
+            (Lag::Ticks(a), Lag::Ticks(b)) => (*a as u64, *b as u64),
+            (Lag::Steps(a), Lag::Steps(b)) => (*a, *b),
+            (Lag::Duration { nanoseconds: a, .. }, Lag::Duration { nanoseconds: b, .. }) => {
+                (*a as u64, *b as u64)
+            }
+            _ => return None,
+        };
+        whole.is_multiple_of(part).then_some(whole / part)
+    }
+
+    /// The lag as a number: ticks, steps, or seconds of a duration.
+    pub fn number(&self) -> f64 {
+        match self {
+            Lag::Ticks(n) => *n as f64,
+            Lag::Steps(n) => *n as f64,
+            Lag::Duration { nanoseconds, .. } => *nanoseconds as f64 / 1e9,
+        }
+    }
+
     /// Whether the two are the same lag, however they are written.
     pub fn same(&self, other: &Lag) -> bool {
         match (self, other) {

@@ -49,6 +49,8 @@ pub struct Transitions {
     pub parameters: BTreeMap<String, Parameter>,
     /// Columns whose every combination of values gets a model of its own; may be empty.
     pub partition_by: Vec<String>,
+    /// Keep the largest strongly connected set of states alone.
+    pub connected: bool,
     pub input: Input,
 }
 
@@ -76,6 +78,9 @@ pub enum Input {
         /// At least one, all different; never ticks beside durations.
         lags: Vec<Lag>,
         window: Window,
+        /// The time between rows, where counts are divided by the lag.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        interval: Option<Lag>,
     },
     /// A pair of states.
     Pairs {

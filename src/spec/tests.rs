@@ -235,7 +235,7 @@ fn wrong_types_are_named() {
 12 | lag = [\n5.5] | 13: `transitions.lag` must be a duration such as "5d", "36h" or "15min", steps such as "3 steps", or a whole number, not 5.5
 12 | lag = '5x' | 12: `transitions.lag` must be a duration such as "5d", "36h" or "15min", steps such as "3 steps", or a whole number, not "5x"
 13 | partition_by = [] | 13: `transitions.partition_by` must not be an empty list
-13 | window = 'slide' | 13: `transitions.window` cannot be "slide"; there are `sliding`, `strided`
+13 | window = 'slide' | 13: `transitions.window` cannot be "slide"; there are `sliding`, `strided`, `effective`
 15 | depth = 2024-01-01 | 15: `transitions.parameters.depth` must be a string, a number or true or false, not a date or time without quotes
 17 | lon = 0.5 | 17: `transitions.bins.lon` must be a table, not 0.5
 18 | lat = { bounds = [1, 2, 3], boxes = 3 } | 18: `transitions.bins.lat.bounds` must be a list of 2, not of 3

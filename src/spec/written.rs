@@ -148,6 +148,8 @@ pub struct TransitionsText {
     pub lag: Vec<Lag>,
     /// Which points of a trajectory start a pair; every one unless given.
     pub window: Option<Window>,
+    /// The time between the rows of a trajectory, for `window = "effective"` where the lag is a time: a whole number or a duration, as the lag is.
+    pub interval: Option<Lag>,
     /// The column or columns that are the source state of a pair.
     #[serde(default, deserialize_with = "one_or_many")]
     #[schemars(with = "OneOrMany<String>")]
@@ -160,6 +162,9 @@ pub struct TransitionsText {
     pub count: Option<String>,
     /// A column of real weights, instead of `count`.
     pub weight: Option<String>,
+    /// Take sources and targets for states of one kind, and keep the largest set in which every state can be reached from every other one.
+    #[serde(default)]
+    pub connected: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, serde::Deserialize, JsonSchema)]
@@ -170,9 +175,11 @@ pub enum Window {
     Sliding,
     /// Points at times 0, lag, 2 lag … of a trajectory start pairs, so that pairs do not overlap.
     Strided,
+    /// Every point starts a pair, and counts are divided by the number of steps in the lag, so that they add up to about the number of pairs that do not overlap.
+    Effective,
 }
 
-/// Fits to resamples of the trajectories, which tell how far the fit to all of them can be trusted. The rows are read once for all.
+/// How far the fits can be trusted: fits to resamples of the trajectories, and tests. The rows are read once for all.
 #[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Validation {
@@ -196,6 +203,9 @@ pub struct Validation {
     #[serde(default, deserialize_with = "one_or_many")]
     #[schemars(with = "OneOrMany<String>")]
     pub group: Vec<String>,
+    /// Test whether the sets of each fit are a Markov chain of their own, for the tables `timescales` and `chapman_kolmogorov`. Sources and targets must be states of one kind.
+    #[serde(default)]
+    pub markov: bool,
 }
 
 impl Validation {

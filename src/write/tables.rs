@@ -5,14 +5,16 @@ use super::sets;
 use crate::count::{Counts, StateTable};
 use crate::error::{Error, Kind, Result};
 use crate::lineage::Lineage;
+use crate::markov::Markov;
 use crate::reduce::bootstrap::{Bootstrap, Metric};
 use crate::reduce::certificates::{self, Certificate};
 use crate::reduce::criteria::Criteria;
 use crate::reduce::crossval::Validation;
+use crate::reduce::markov::Comparison;
 use crate::reduce::{Fit, Side};
 use arrow::array::{
     ArrayRef, BooleanArray, FixedSizeListArray, Float64Array, Int32Array, Int64Array, ListArray,
-    RecordBatch, StringArray, StringBuilder, UInt32Array, UInt64Array,
+    RecordBatch, StringArray, StringBuilder, UInt32Array, UInt64Array, new_null_array,
 };
 use arrow::buffer::OffsetBuffer;
 use arrow::compute::take;
@@ -76,6 +78,8 @@ pub struct Model {
     pub ranks: Vec<RankRow>,
     /// Beside `fits`.
     pub lineage: Vec<Lineage>,
+    /// Beside the fits, where that is asked for.
+    pub markov: Vec<Markov>,
     /// N_·j, N_i· and S (coherence §3.1).
     pub source_total: Vec<f64>,
     pub target_total: Vec<f64>,
@@ -96,11 +100,13 @@ pub enum Table {
     Ranks,
     Sets,
     Changes,
+    Timescales,
+    ChapmanKolmogorov,
     Counts,
 }
 
 impl Table {
-    pub const ALL: [Table; 13] = [
+    pub const ALL: [Table; 15] = [
         Table::Sources,
         Table::Targets,
         Table::Latent,
@@ -113,6 +119,8 @@ impl Table {
         Table::Ranks,
         Table::Sets,
         Table::Changes,
+        Table::Timescales,
+        Table::ChapmanKolmogorov,
         Table::Counts,
     ];
 
@@ -130,6 +138,8 @@ impl Table {
             Table::Ranks => "ranks",
             Table::Sets => "sets",
             Table::Changes => "changes",
+            Table::Timescales => "timescales",
+            Table::ChapmanKolmogorov => "chapman_kolmogorov",
             Table::Counts => "counts",
         }
     }
@@ -268,6 +278,8 @@ pub fn schema(table: Table, names: &Names) -> (SchemaRef, Vec<String>) {
                 value("n_targets", UInt64),
                 value("nonzeros", UInt64),
                 value("transitions", names.count_type()),
+                Field::new("dropped_states", UInt64, true),
+                Field::new("dropped_transitions", names.count_type(), true),
                 value("seed", UInt64),
                 value("restarts", UInt32),
                 value("best_restart", UInt32),
@@ -354,6 +366,29 @@ pub fn schema(table: Table, names: &Names) -> (SchemaRef, Vec<String>) {
             keys(&mut fields, vec![value("fit", Utf8)]);
             fields.extend(sets::change_fields());
         }
+        Table::Timescales => {
+            keys(
+                &mut fields,
+                vec![value("fit", Utf8), value("index", UInt32)],
+            );
+            fields.extend([
+                value("eigenvalue_real", Float64),
+                value("eigenvalue_imaginary", Float64),
+                Field::new("timescale", Float64, true),
+            ]);
+        }
+        Table::ChapmanKolmogorov => {
+            keys(
+                &mut fields,
+                vec![
+                    value("fit", Utf8),
+                    value("steps", UInt64),
+                    value("from_set", Int32),
+                    value("to_set", Int32),
+                ],
+            );
+            fields.extend(["predicted", "estimated"].map(|name| Field::new(name, Float64, true)));
+        }
         Table::Counts => {
             let (sources, targets) = names.pair_fields();
             keys(&mut fields, sources);
@@ -435,6 +470,11 @@ pub fn len(table: Table, model: &Model) -> usize {
         Table::Ranks => model.ranks.len(),
         Table::Sets => model.lineage.iter().map(|l| l.sets.len()).sum(),
         Table::Changes => model.lineage.len(),
+        Table::Timescales => model.markov.iter().map(|m| m.timescales.len()).sum(),
+        Table::ChapmanKolmogorov => {
+            let comparisons = model.markov.iter().flat_map(|m| &m.comparisons);
+            comparisons.map(|c| c.predicted.len()).sum()
+        }
         Table::Counts => model.counts.nnz(),
     }
 }
@@ -456,6 +496,8 @@ pub fn rows(table: Table, names: &Names, model: &Model, rows: Range<usize>) -> R
         Table::Ranks => part(ranks(model), rows),
         Table::Sets => part(sets::sets(names, model), rows),
         Table::Changes => part(sets::changes(names, model), rows),
+        Table::Timescales => part(timescales(names, model), rows),
+        Table::ChapmanKolmogorov => part(chapman_kolmogorov(names, model), rows),
     };
     with_leading(table, names, model, columns)
 }
@@ -692,6 +734,14 @@ fn fits(names: &Names, model: &Model) -> Vec<ArrayRef> {
         u64s(&|f| f.targets.affiliation.len() as u64),
         Arc::new(UInt64Array::from(vec![model.counts.nnz() as u64; n])),
         amounts(names, std::iter::repeat_n(model.total, n)),
+        match &model.counts.left_out {
+            Some(left_out) => Arc::new(UInt64Array::from(vec![left_out.states as u64; n])),
+            None => new_null_array(&DataType::UInt64, n),
+        },
+        match &model.counts.left_out {
+            Some(left_out) => amounts(names, std::iter::repeat_n(left_out.transitions, n)),
+            None => new_null_array(&names.count_type(), n),
+        },
         u64s(&|f| f.seed),
         u32s(&|f| f.restarts.len()),
         u32s(&|f| f.best_restart),
@@ -895,6 +945,59 @@ fn ranks(model: &Model) -> Vec<ArrayRef> {
             .collect::<StringArray>(),
     ));
     columns
+}
+
+fn timescales(names: &Names, model: &Model) -> Vec<ArrayRef> {
+    let fits = beside(names, &model.markov);
+    let rows = || {
+        fits.iter().flat_map(|(columns, markov)| {
+            let timescales = markov.timescales.iter().enumerate();
+            timescales.map(move |(at, t)| (*columns, at, t))
+        })
+    };
+    vec![
+        text(rows().map(|(columns, ..)| columns.name.as_str())),
+        Arc::new(UInt32Array::from_iter_values(
+            rows().map(|(_, at, _)| at as u32),
+        )),
+        Arc::new(Float64Array::from_iter_values(rows().map(|(.., t)| t.re))),
+        Arc::new(Float64Array::from_iter_values(rows().map(|(.., t)| t.im))),
+        Arc::new(rows().map(|(.., t)| t.timescale).collect::<Float64Array>()),
+    ]
+}
+
+fn chapman_kolmogorov(names: &Names, model: &Model) -> Vec<ArrayRef> {
+    let fits = beside(names, &model.markov);
+    let rows = || {
+        fits.iter().flat_map(|(columns, markov)| {
+            markov.comparisons.iter().flat_map(move |c: &Comparison| {
+                (0..c.predicted.len()).map(move |at| (*columns, c, at))
+            })
+        })
+    };
+    let sets = |get: &dyn Fn(usize, usize) -> usize| -> ArrayRef {
+        Arc::new(Int32Array::from_iter_values(
+            rows().map(|(columns, _, at)| get(at, columns.rank) as i32),
+        ))
+    };
+    vec![
+        text(rows().map(|(columns, ..)| columns.name.as_str())),
+        Arc::new(UInt64Array::from_iter_values(
+            rows().map(|(_, c, _)| c.steps),
+        )),
+        sets(&|at, rank| at / rank),
+        sets(&|at, rank| at % rank),
+        Arc::new(
+            rows()
+                .map(|(_, c, at)| c.predicted[at])
+                .collect::<Float64Array>(),
+        ),
+        Arc::new(
+            rows()
+                .map(|(_, c, at)| c.estimated[at])
+                .collect::<Float64Array>(),
+        ),
+    ]
 }
 
 /// Rows `rows` of the counts of a model.

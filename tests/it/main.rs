@@ -4,6 +4,7 @@
 //! - `cli`: the program's help, messages and exit codes
 //! - `counting`: counts against independent SQL, in every order and split of the rows
 //! - `names`: sets that keep their names between runs, and `gyre compare`
+//! - `markov`: connected chains, timescales and Chapman-Kolmogorov tests, effective counts
 //! - `papers`: figures of the papers, each with its citation
 //! - `peers`: soft sets as other programs find them, where they can be imported
 //! - `pipelines`: the pipelines and commands that the README shows
@@ -19,6 +20,7 @@ mod assign;
 mod cli;
 mod counting;
 mod lake;
+mod markov;
 mod names;
 mod papers;
 mod peers;

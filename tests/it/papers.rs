@@ -3,7 +3,7 @@
 //! polzin2024: Polzin, Klebanov, Nüsken, Koltai, *Coherent set identification via direct low rank maximum likelihood estimation*.
 
 use crate::worlds::{self, World};
-use gyre::reduce::{self, Evidence, Fit, Method, dbmr, svd};
+use gyre::reduce::{self, Evidence, Fit, Method, certificates, dbmr, svd};
 use gyre::runner::Local;
 
 fn fit(world: &World, method: Method) -> Fit {
@@ -65,6 +65,28 @@ fn polzin2024_example20_eps0_table1() {
         let mut sizes = metrics.source_sizes.clone();
         sizes.sort_unstable();
         assert_eq!(sizes, [25, 25, 50]);
+    }
+}
+
+/// Theorem 10, Corollaries 12 and 19, Proposition 13, Theorem 17 and the SVD, on Examples 20 and 21 with every noise of the tables.
+#[test]
+fn polzin2024_certificates_of_examples_20_and_21() {
+    let worlds = [0, 2, 10].map(|e| worlds::example20(e, 3)).into_iter();
+    for world in worlds.chain([0, 1, 4].map(|e| worlds::example21(e, 3))) {
+        let fits = [default_fit(&world), svd_fit(&world), dbmr_fit(&world)];
+        for (fit, list) in fits
+            .iter()
+            .zip(certificates::of(&world.shards(2_000), &fits))
+        {
+            assert!(certificates::certified(&list), "{list:?}");
+            let names: Vec<&str> = list.iter().map(|c| c.name).collect();
+            assert!(
+                names.contains(&"contraction"),
+                "σ(P̃) is known to all of them"
+            );
+            let of_svd = fit.largest_residual.is_some();
+            assert_eq!(names.contains(&"residual"), of_svd);
+        }
     }
 }
 

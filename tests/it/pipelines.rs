@@ -66,6 +66,15 @@ fn polzin2024_example23_double_gyre() {
             "{fit}: {strays} boxes of the middle are in a core"
         );
     }
+    let certificates = rows(&lake, "double-gyre", "certificates");
+    // Ten of every SVD fit, one less of the others, whose residuals are none.
+    assert_eq!(certificates.len(), 2 * 10 + 2 * 9);
+    assert!(
+        certificates
+            .texts("holds")
+            .iter()
+            .all(|holds| holds == "true")
+    );
     let again = pipeline(&lake, "double_gyre", &[]).well();
     assert_eq!(again.out, "Nothing to do.\n");
 
@@ -262,6 +271,45 @@ fn routes_and_words_run_as_written() {
     assert_eq!(counts.integers("count")[be.expect("to → be occurs")], 80);
 }
 
+/// The sets of the double gyre leak: each fit has two timescales besides the stationary part, and three pairs of lags are compared.
+#[test]
+fn timescales_of_the_double_gyre() {
+    let lake = Lake::new();
+    let ran = pipeline(&lake, "timescales", &[]).well();
+    let timescales = rows(&lake, "timescales", "timescales");
+    assert_eq!(
+        timescales.integers("lag"),
+        [5, 5, 5, 10, 10, 10, 20, 20, 20]
+    );
+    assert!(
+        timescales
+            .floats("timescale")
+            .iter()
+            .all(|&t| t == 0.0 || t > 5.0)
+    );
+    let test = rows(&lake, "timescales", "chapman_kolmogorov");
+    let pairs: Vec<(i64, i64)> = test
+        .integers("lag")
+        .into_iter()
+        .zip(test.integers("steps"))
+        .step_by(9)
+        .collect();
+    assert_eq!(pairs, [(5, 2), (5, 4), (10, 2)]);
+    for column in ["predicted", "estimated"] {
+        for row in test.floats(column).chunks(3) {
+            assert!(
+                (row.iter().sum::<f64>() - 1.0).abs() < 1e-12,
+                "{column} {row:?}"
+            );
+        }
+    }
+    assert!(
+        ran.out.contains("off from Chapman-Kolmogorov by"),
+        "{}",
+        ran.out
+    );
+}
+
 /// Every pipeline file passes `gyre check` up to its tables, so that a new one cannot be forgotten.
 #[test]
 fn every_pipeline_is_known() {
@@ -284,6 +332,7 @@ fn every_pipeline_is_known() {
             "how_many_sets.toml",
             "routes.toml",
             "sets.toml",
+            "timescales.toml",
             "words.toml"
         ],
         "run a new pipeline in a test, then name it here"

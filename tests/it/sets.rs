@@ -256,6 +256,6 @@ fn states_are_known_again_on_the_other_side() {
     let ran = lake.gyre(&["run", "p.toml", "--set", mixed]);
     ran.fails(
         2,
-        "fit `one`: method \"metastable\" wants states of one kind on both sides",
+        "method \"metastable\" of fit `one` takes sources and targets for states of one kind",
     );
 }

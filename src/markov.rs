@@ -1,0 +1,99 @@
+//! The models of all lags → whether the sets of each fit are a Markov chain: implied timescales and Chapman-Kolmogorov tests.
+//!
+//! A fit has its sets at the lag τ it was made for. The test counts the transitions between the same sets at every lag kτ of the run, so models
+//! of one partition are brought together here, after all of them are fitted.
+
+use crate::reduce::Fit;
+use crate::reduce::markov::{Comparison, Timescale, coarse_counts, timescales};
+use crate::runner::Local;
+use crate::spec::Lag;
+use crate::write::Model;
+use rayon::prelude::*;
+
+/// What is told of one fit.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Markov {
+    pub timescales: Vec<Timescale>,
+    /// By steps.
+    pub comparisons: Vec<Comparison>,
+}
+
+impl Markov {
+    /// The steps at which prediction and estimate are furthest apart, and how far.
+    pub fn deviation(&self) -> Option<(u64, f64)> {
+        let all = self.comparisons.iter().map(|c| (c.steps, c.deviation()));
+        all.max_by(|a, b| a.1.total_cmp(&b.1))
+    }
+}
+
+/// Tests every fit of every model; `lags` are those of the run, none for pairs, whose lag counts as one. Sources and targets have common state
+/// ids. Models are ordered by partition.
+pub fn test(models: &mut [Model], lags: &[Lag]) {
+    let tested: Vec<Vec<Markov>> = models
+        .par_iter()
+        .map(|model| {
+            let others = |other: &&Model| other.counts.partition == model.counts.partition;
+            let others: Vec<(u64, &Model)> = models
+                .iter()
+                .filter(others)
+                .filter_map(|other| {
+                    let (own, longer) = (lags.get(model.counts.lag)?, lags.get(other.counts.lag)?);
+                    Some((longer.in_steps_of(own).filter(|&k| k > 1)?, other))
+                })
+                .collect();
+            let lag = lags.get(model.counts.lag).map_or(1.0, Lag::number);
+            let fits = model.fits.iter();
+            fits.map(|fit| of_fit(model, fit, lag, &others)).collect()
+        })
+        .collect();
+    for (model, tested) in models.iter_mut().zip(tested) {
+        model.markov = tested;
+    }
+}
+
+fn of_fit(model: &Model, fit: &Fit, lag: f64, others: &[(u64, &Model)]) -> Markov {
+    let rank = fit.rank;
+    let counts = |at: &Model| {
+        let (states, sets) = (&model.counts.source_states, &fit.sources.affiliation);
+        let sources = sets_of(&at.counts.source_states, states, sets);
+        let targets = sets_of(&at.counts.target_states, states, sets);
+        coarse_counts(&Local, &at.counts.by_source, &sources, &targets, rank)
+    };
+    let own = counts(model);
+    let mut comparisons: Vec<Comparison> = others
+        .iter()
+        .map(|&(steps, other)| Comparison::new(steps, &own, &counts(other), rank))
+        .collect();
+    comparisons.sort_by_key(|c| c.steps);
+    Markov {
+        timescales: timescales(&own, rank, lag),
+        comparisons,
+    }
+}
+
+/// The sets of `ids`, given those of `states`; −1 for a state that is not among them. Both ascend.
+fn sets_of(ids: &[u32], states: &[u32], sets: &[i32]) -> Vec<i32> {
+    let mut at = 0;
+    ids.iter()
+        .map(|id| {
+            while states.get(at).is_some_and(|state| state < id) {
+                at += 1;
+            }
+            let found = states.get(at) == Some(id);
+            if found { sets[at] } else { -1 }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_that_were_not_fitted_have_no_set() {
+        assert_eq!(
+            sets_of(&[1, 3, 4, 9], &[0, 1, 4], &[5, 6, 7]),
+            [6, -1, 7, -1]
+        );
+    }
+}

@@ -1,0 +1,365 @@
+//! Closed chains on connected states, implied timescales, Chapman-Kolmogorov tests and effective counts, through the program.
+
+use crate::cli::integers;
+use crate::lake::{Lake, Rows};
+use arrow::array::{ArrayRef, StringArray, TimestampSecondArray};
+use std::sync::Arc;
+
+#[track_caller]
+fn close(found: &[f64], expected: &[f64]) {
+    assert_eq!(found.len(), expected.len(), "{found:?}");
+    for (x, y) in found.iter().zip(expected) {
+        assert!((x - y).abs() < 1e-12, "{found:?} is not {expected:?}");
+    }
+}
+
+/// Trajectories of states at times 0, 1, 2 …, each as often as it says, with the set of every state.
+fn trajectories(lake: &Lake, paths: &[(&[i64], usize)], sets: &[i64]) {
+    let (mut id, mut t, mut state) = (Vec::new(), Vec::new(), Vec::new());
+    let all = paths.iter().flat_map(|(path, n)| vec![*path; *n]);
+    for (at, path) in all.enumerate() {
+        for (time, &s) in path.iter().enumerate() {
+            id.push(at as i64);
+            t.push(time as i64);
+            state.push(s);
+        }
+    }
+    let set: Vec<i64> = state.iter().map(|&s| sets[s as usize]).collect();
+    lake.table(
+        "rows.parquet",
+        vec![
+            ("id", integers(id)),
+            ("t", integers(t)),
+            ("state", integers(state)),
+            ("set", integers(set)),
+        ],
+    );
+}
+
+/// A pipeline over `rows.parquet` with some keys of `[transitions]` and a given partition.
+fn pipeline(lake: &Lake, transitions: &str, rest: &str) {
+    lake.file(
+        "p.toml",
+        &format!(
+            r#"
+[job]
+name = "chain"
+output = "out"
+[tables.rows]
+path = "rows.parquet"
+[transitions]
+sql = "SELECT * FROM rows"
+{transitions}
+[[fit]]
+name = "given"
+method = "given"
+affiliation = "set"
+{rest}
+"#
+        ),
+    );
+}
+
+const POINTS: &str = "trajectory = \"id\"\ntime = \"t\"\nstate = \"state\"\n";
+
+// T = [ 0.9 0.1 ], π = (2/3, 1/3), and every path i → j → k as often as 300 π_i T_ij T_jk: the pairs at lag 1 are those of T, the pairs at
+//     [ 0.2 0.8 ]  lag 2 those of T² = [ 0.83 0.17; 0.34 0.66 ]. μ = 0.7 and the timescale is −1 / ln 0.7 at every lag.
+#[test]
+fn a_markov_chain_keeps_its_timescales_and_powers() {
+    let lake = Lake::new();
+    let paths: [(&[i64], usize); 8] = [
+        (&[0, 0, 0], 162),
+        (&[0, 0, 1], 18),
+        (&[0, 1, 0], 4),
+        (&[0, 1, 1], 16),
+        (&[1, 0, 0], 18),
+        (&[1, 0, 1], 2),
+        (&[1, 1, 0], 16),
+        (&[1, 1, 1], 64),
+    ];
+    trajectories(&lake, &paths, &[0, 1]);
+    let svd = "[[fit]]\nname = \"svd\"\nmethod = \"svd\"\nrank = 2\n[validation]\nmarkov = true";
+    pipeline(&lake, &format!("{POINTS}lag = [1, 2]"), svd);
+    let ran = lake.gyre(&["run", "p.toml"]).well();
+    let tau = -1.0 / 0.7f64.ln();
+    let timescales = lake.read("timescales");
+    assert_eq!(
+        timescales.texts("fit"),
+        ["given", "given", "svd", "svd"].repeat(2)
+    );
+    assert_eq!(timescales.integers("index"), [0, 1].repeat(4));
+    let mu = [1.0, 0.7, 1.0, 0.7, 1.0, 0.49, 1.0, 0.49];
+    close(&timescales.floats("eigenvalue_real"), &mu);
+    close(&timescales.floats("eigenvalue_imaginary"), &[0.0; 8]);
+    let scales = timescales.texts("timescale");
+    for pair in scales.chunks(2) {
+        assert_eq!(pair[0], "null", "the stationary part never decays");
+        close(&[pair[1].parse().expect("a number")], &[tau]);
+    }
+    let test = lake.read("chapman_kolmogorov");
+    assert_eq!(test.integers("lag"), [1; 8]);
+    assert_eq!(test.integers("steps"), [2; 8]);
+    assert_eq!(test.integers("from_set"), [0, 0, 1, 1].repeat(2));
+    assert_eq!(test.integers("to_set"), [0, 1].repeat(4));
+    let squared = [0.83, 0.17, 0.34, 0.66].repeat(2);
+    close(&test.floats("predicted"), &squared);
+    close(&test.floats("estimated"), &squared);
+    let line = format!(
+        "given: timescales {tau:.4}; off from Chapman-Kolmogorov by 0.0000 at most, at 2 steps"
+    );
+    assert!(ran.out.contains(&line), "{}", ran.out);
+
+    // What is not asked for any more is not left beside the new tables.
+    let off = ["run", "p.toml", "--set", "validation.markov=false"];
+    lake.gyre(&off).well();
+    assert!(!lake.path("out/timescales").exists() && !lake.path("out/chapman_kolmogorov").exists());
+    assert_eq!(lake.gyre(&off).well().out, "Nothing to do.\n");
+}
+
+// 0 → 1 → 2 → 0, with 1 and 2 in one set, which remembers how long ago it was entered: T(1) = [ 0 1 ; ½ ½ ], whose square is
+// [ ½ ½ ; ¼ ¾ ], and T(2) = [ 0 1 ; ½ ½ ]. μ = −½ at both lags, so that the timescale doubles with the lag.
+#[test]
+fn a_lumped_chain_that_is_not_markov_fails_visibly() {
+    let lake = Lake::new();
+    let paths: [(&[i64], usize); 3] = [(&[0, 1, 2], 1), (&[1, 2, 0], 1), (&[2, 0, 1], 1)];
+    trajectories(&lake, &paths, &[0, 1, 1]);
+    pipeline(
+        &lake,
+        &format!("{POINTS}lag = [1, 2]"),
+        "[validation]\nmarkov = true",
+    );
+    let ran = lake.gyre(&["run", "p.toml"]).well();
+    let test = lake.read("chapman_kolmogorov");
+    close(&test.floats("predicted"), &[0.5, 0.5, 0.25, 0.75]);
+    close(&test.floats("estimated"), &[0.0, 1.0, 0.5, 0.5]);
+    assert!(
+        ran.out
+            .contains("off from Chapman-Kolmogorov by 0.5000 at most, at 2 steps"),
+        "{}",
+        ran.out
+    );
+    let timescales = lake.read("timescales").floats("timescale");
+    close(
+        &[timescales[1], timescales[3]],
+        &[1.0 / 2f64.ln(), 2.0 / 2f64.ln()],
+    );
+}
+
+/// Lags in hours and timescales in seconds; four states of which two sets leave with probability 1/10: μ₂ = 0.8.
+#[test]
+fn timescales_of_durations_are_in_seconds() {
+    let lake = Lake::new();
+    // From each state of {0, 1} five ways to either of them, but one of ten to each set's other side.
+    let (mut id, mut time, mut state) = (Vec::new(), Vec::new(), Vec::new());
+    let mut paths = 0;
+    for from in 0..4i64 {
+        for to in 0..4i64 {
+            let n = if from / 2 == to / 2 { 9 } else { 1 };
+            for _ in 0..n {
+                id.extend([paths; 2]);
+                time.extend([0, 7200]);
+                state.extend([from, to]);
+                paths += 1;
+            }
+        }
+    }
+    let set: Vec<i64> = state.iter().map(|s| s / 2).collect();
+    lake.table(
+        "rows.parquet",
+        vec![
+            ("id", integers(id)),
+            ("t", Arc::new(TimestampSecondArray::from(time)) as ArrayRef),
+            ("state", integers(state)),
+            ("set", integers(set)),
+        ],
+    );
+    pipeline(
+        &lake,
+        &format!("{POINTS}lag = \"2h\""),
+        "[validation]\nmarkov = true",
+    );
+    lake.gyre(&["run", "p.toml"]).well();
+    let timescales = lake.read("timescales");
+    close(&timescales.floats("eigenvalue_real"), &[1.0, 0.8]);
+    let seconds = timescales.floats("timescale")[1];
+    close(&[seconds / 7200.0], &[-1.0 / 0.8f64.ln()]);
+    assert_eq!(lake.read("chapman_kolmogorov").len(), 0);
+}
+
+fn strings<'a>(values: impl IntoIterator<Item = &'a str>) -> ArrayRef {
+    Arc::new(StringArray::from_iter_values(values))
+}
+
+/// Pairs a row each, every source with a set.
+fn pairs(lake: &Lake, pairs: &[(&str, &str)]) {
+    lake.table(
+        "rows.parquet",
+        vec![
+            ("origin", strings(pairs.iter().map(|p| p.0))),
+            ("destination", strings(pairs.iter().map(|p| p.1))),
+            ("set", strings(pairs.iter().map(|p| p.0))),
+            ("number", integers(0..pairs.len() as i64)),
+        ],
+    );
+}
+
+const PAIRS: &str = "source = \"origin\"\ntarget = \"destination\"\n";
+
+fn states(rows: &Rows, name: &str) -> Vec<String> {
+    rows.texts(name)
+}
+
+/// New airports lead to a closed pair, from which one flight leaves for good.
+#[test]
+fn pairs_keep_their_connected_states() {
+    let lake = Lake::new();
+    let flights = [
+        ("N", "B"),
+        ("B", "A"),
+        ("A", "B"),
+        ("B", "B"),
+        ("A", "Z"),
+        ("C", "D"),
+        ("D", "C"),
+    ];
+    pairs(&lake, &flights);
+    let rest = "[validation]\nmarkov = true";
+    pipeline(&lake, &format!("{PAIRS}connected = true"), rest);
+    let ran = lake.gyre(&["run", "p.toml"]).well();
+    assert!(
+        ran.out.contains(
+            "dropped: 4 states with 4 transitions, beside the largest of 4 strongly connected sets"
+        ),
+        "{}",
+        ran.out
+    );
+    assert_eq!(states(&lake.read("sources"), "origin"), ["A", "B"]);
+    assert_eq!(states(&lake.read("targets"), "destination"), ["A", "B"]);
+    let fits = lake.read("fits");
+    assert_eq!(fits.integers("dropped_states"), [4]);
+    assert_eq!(fits.integers("dropped_transitions"), [4]);
+    assert_eq!(fits.integers("transitions"), [3]);
+    // A → B; B → A or B: T = [ 0 1 ; ½ ½ ] with μ = 1, −½, in units of one pair. Four labels have no source left.
+    let timescales = lake.read("timescales");
+    close(&timescales.floats("eigenvalue_real"), &[1.0, -0.5]);
+    close(&timescales.floats("timescale")[1..], &[1.0 / 2f64.ln()]);
+
+    // Without it all states stay, and nothing is said to be dropped.
+    pipeline(&lake, PAIRS, "");
+    lake.gyre(&["run", "p.toml"]).well();
+    assert_eq!(lake.read("fits").texts("dropped_states"), ["null"]);
+    assert_eq!(lake.read("sources").len(), 5);
+
+    pairs(&lake, &[("A", "B"), ("B", "C")]);
+    pipeline(&lake, &format!("{PAIRS}connected = true"), "");
+    let none = lake.gyre(&["run", "p.toml"]);
+    none.fails(1, "`connected = true` leaves nothing");
+    let uneven = "source = \"origin\"\ntarget = \"number\"\n";
+    for (transitions, rest, key) in [
+        (
+            format!("{uneven}connected = true"),
+            "",
+            "transitions.connected",
+        ),
+        (
+            uneven.into(),
+            "[validation]\nmarkov = true",
+            "validation.markov",
+        ),
+    ] {
+        pipeline(&lake, &transitions, rest);
+        let message = format!(
+            "`{key}` takes sources and targets for states of one kind, but the source is `origin` Utf8 and the target `number` Int64"
+        );
+        lake.gyre(&["run", "p.toml"]).fails(2, &message);
+    }
+}
+
+/// Connected sets are found for every partition and lag apart.
+#[test]
+fn trajectories_keep_their_connected_states() {
+    let lake = Lake::new();
+    // 5 leads into {0, 1, 2}; at lag 2 the cycle of three goes the other way round, and all is as before.
+    let paths: [(&[i64], usize); 2] = [(&[5, 0, 1, 2, 0, 1, 2, 0, 1, 2], 2), (&[3, 4, 3, 4], 1)];
+    trajectories(&lake, &paths, &[0, 0, 1, 1, 1, 1]);
+    let kept = format!("{POINTS}lag = [1, 2]\nconnected = true");
+    pipeline(&lake, &kept, "[validation]\nmarkov = true");
+    lake.gyre(&["run", "p.toml"]).well();
+    assert_eq!(lake.read("sources").integers("state"), [0, 1, 2, 0, 1, 2]);
+    let fits = lake.read("fits");
+    assert_eq!(fits.integers("dropped_states"), [3, 3]);
+    // Lag 1: twice 5 → 0 and three pairs of {3, 4}; lag 2: twice 5 → 1, and 3 → 3, 4 → 4.
+    assert_eq!(fits.integers("dropped_transitions"), [5, 4]);
+    assert_eq!(fits.integers("transitions"), [16, 14]);
+    let partitioned = "SELECT *, CASE WHEN state IN (3, 4) THEN 'b' ELSE 'a' END AS part FROM rows";
+    let parts = [
+        "run",
+        "p.toml",
+        "--set",
+        &format!("transitions.sql={partitioned}"),
+        "--set",
+        "transitions.partition_by=part",
+        "--set",
+        "transitions.lag=1",
+    ];
+    lake.gyre(&parts).well();
+    let fits = lake.read("fits");
+    assert_eq!(fits.integers("dropped_states"), [1, 0]);
+    assert_eq!(lake.read("sources").integers("state"), [0, 1, 2, 3, 4]);
+}
+
+#[test]
+fn effective_counts_are_sliding_counts_divided_by_the_lag() {
+    let lake = Lake::new();
+    let path: Vec<i64> = (0..90).map(|k| k * k % 7 % 3).collect();
+    trajectories(&lake, &[(&path, 1)], &[0, 1, 1]);
+    let run = |keys: &str| {
+        pipeline(&lake, &format!("{POINTS}{keys}"), "");
+        lake.gyre(&["run", "p.toml"]).well();
+        (lake.read("counts").floats("count"), lake.read("fits"))
+    };
+    let (sliding, whole) = run("lag = \"3 steps\"");
+    for keys in [
+        "lag = \"3 steps\"\nwindow = \"effective\"",
+        "lag = 3\ninterval = 1\nwindow = \"effective\"",
+    ] {
+        let (counts, fits) = run(keys);
+        let thirds: Vec<f64> = sliding.iter().map(|n| n / 3.0).collect();
+        assert_eq!(counts, thirds);
+        // 87 pairs, of which 29 do not overlap.
+        close(&fits.floats("transitions"), &[29.0]);
+        for (name, scale) in [("log_likelihood", 3.0), ("coherence", 1.0), ("kappa", 1.0)] {
+            let (part, all) = (fits.floats(name)[0] * scale, whole.floats(name)[0]);
+            assert!(
+                (part - all).abs() < 1e-10 * all.abs(),
+                "{name}: {part} {all}"
+            );
+        }
+        assert_eq!(fits.texts("certified"), ["true"]);
+    }
+    for (keys, message) in [
+        (
+            "lag = 3\nwindow = \"effective\"",
+            "say how far apart rows are with `transitions.interval`",
+        ),
+        (
+            "lag = 3\ninterval = 2\nwindow = \"effective\"",
+            "3 is no whole multiple of `transitions.interval` = 2",
+        ),
+        (
+            "lag = 3\ninterval = \"1h\"\nwindow = \"effective\"",
+            "3 is no whole multiple of `transitions.interval` = 1h",
+        ),
+        (
+            "lag = 3\ninterval = \"1 step\"\nwindow = \"effective\"",
+            "is the time between two rows",
+        ),
+        (
+            "lag = 3\ninterval = 1",
+            "`transitions.interval` is for `window = \"effective\"` alone",
+        ),
+    ] {
+        pipeline(&lake, &format!("{POINTS}{keys}"), "");
+        lake.gyre(&["run", "p.toml"]).fails(2, message);
+    }
+}
