@@ -151,9 +151,11 @@ impl Lineage {
         }
     }
 
-    /// How many sets met an event.
+    /// How many sets met an event; of those that ended, only the dead count.
     pub fn met(&self, event: Event) -> usize {
-        self.sets.iter().filter(|s| s.event == Some(event)).count()
+        let met =
+            |set: &&Set| set.event == Some(event) && (set.number.is_some() || event == Event::Died);
+        self.sets.iter().filter(met).count()
     }
 }
 
@@ -232,6 +234,10 @@ async fn open<'a>(output: &'a Output, names: &Names) -> Result<Option<Written<'a
     let Some(written) = Written::open(output).await? else {
         return Ok(None);
     };
+    // An assignment has no sets of its own.
+    if !written.has(Table::Fits) {
+        return Ok(None);
+    }
     let shown = output.shown();
     same_keys("partitions", shown, &names.partition, &written.partition)?;
     same_keys(

@@ -258,7 +258,7 @@ fn news(set: &Set) -> Option<String> {
     let parents = || {
         let numbers: Vec<String> = set.parents.iter().map(u32::to_string).collect();
         let plural = if numbers.len() == 1 { "" } else { "s" };
-        format!("set{plural} {}", numbers.join(", "))
+        format!("earlier set{plural} {}", numbers.join(", "))
     };
     let (event, previous) = (set.event?, set.previous);
     let Some(number) = set.number else {

@@ -76,6 +76,7 @@ pub async fn assign(
             "the column `{column}` would stand twice in the table `{table}`; rename the column of the SQL with AS"
         )));
     }
+    output.recover().await?;
     let current = output.current().await?;
     if current
         .as_ref()

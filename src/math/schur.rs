@@ -8,12 +8,16 @@
 //! before; reflections move the span to the front, which leaves the smaller matrix behind it, and its eigenvectors are next. A
 //! single eigenvector is always good to rounding, so nothing is lost where eigenvectors are nearly parallel.
 
+use super::dense;
 use faer::dyn_stack::{MemBuffer, MemStack};
 use faer::linalg::evd;
 use faer::{Col, Mat, Par};
 
 /// The least share of an eigenvector that is new beside those before it: what is lost in accuracy is its inverse.
 const APART: f64 = 1e-2;
+
+/// The largest share of the norm of A by which A may take an eigenvector off its place.
+const INVARIANT: f64 = 1e-12;
 
 /// Magnitudes that differ by no more than this share are equal, and the larger real part is first.
 const EQUAL: f64 = 1e-9;
@@ -68,8 +72,14 @@ fn deflate(t: &mut [f64], q: &mut [f64], n: usize, count: usize, values: &mut Ve
             continue;
         }
         let before = reflections.len();
-        for column in at..at + width {
-            let mut v = eigen.vector(column);
+        let mut vectors: Vec<Vec<f64>> = (at..at + width).map(|c| eigen.vector(c)).collect();
+        if !are_invariant(&block, eigen.values[at], &vectors) {
+            if before > 0 {
+                break;
+            }
+            vectors = annihilated(&block, eigen.values[at], width);
+        }
+        for mut v in vectors {
             for (done, reflection) in reflections.iter().enumerate() {
                 reflect(reflection, &mut v[done..]);
             }
@@ -106,6 +116,57 @@ fn deflate(t: &mut [f64], q: &mut [f64], n: usize, count: usize, values: &mut Ve
     for row in t[end * n..].chunks_exact_mut(n) {
         row[first..end].fill(0.0);
     }
+}
+
+/// Whether these are vectors x and, for a pair, y that stand apart, with A x = re x − im y: of a multiple eigenvalue they may be nothing.
+fn are_invariant(a: &[f64], [re, im]: [f64; 2], vectors: &[Vec<f64>]) -> bool {
+    let n = vectors[0].len();
+    let image = |x: &[f64]| -> Vec<f64> {
+        let rows = a.chunks_exact(n);
+        rows.map(|row| row.iter().zip(x).map(|(a, x)| a * x).sum())
+            .collect()
+    };
+    let least = INVARIANT * (norm(a) + f64::MIN_POSITIVE);
+    let is_near = |x: &[f64], y: Option<&[f64]>| {
+        let off: Vec<f64> = (image(x).iter().enumerate())
+            .map(|(i, ax)| ax - re * x[i] + y.map_or(0.0, |y| im * y[i]))
+            .collect();
+        norm(&off) <= least * norm(x) && norm(x) > 0.0
+    };
+    match vectors {
+        [x, y] => {
+            let inner: f64 = x.iter().zip(y).map(|(x, y)| x * y).sum();
+            let back: Vec<f64> = x.iter().map(|x| -x).collect();
+            let is_pair =
+                |x: &[f64], y: &[f64], back: &[f64]| is_near(x, Some(y)) && is_near(y, Some(back));
+            let apart = (1.0 - APART * APART).sqrt() * norm(x) * norm(y);
+            // The sign of y is not known.
+            let opposite: Vec<f64> = y.iter().map(|y| -y).collect();
+            inner.abs() < apart && (is_pair(x, y, &back) || is_pair(x, &opposite, &back))
+        }
+        _ => is_near(&vectors[0], None),
+    }
+}
+
+/// The vectors that A − re, or for a pair (A − re)² + im², takes the nearest to nothing: good to rounding for any multiplicity.
+fn annihilated(a: &[f64], [re, im]: [f64; 2], width: usize) -> Vec<Vec<f64>> {
+    let n = a.len().isqrt();
+    let shifted: Vec<f64> = (a.iter().enumerate())
+        .map(|(at, a)| a - if at / n == at % n { re } else { 0.0 })
+        .collect();
+    let matrix = if width == 1 {
+        shifted
+    } else {
+        let squared = (0..n * n).map(|at| {
+            let row = &shifted[at / n * n..][..n];
+            let product: f64 = (0..n).map(|k| row[k] * shifted[k * n + at % n]).sum();
+            product + if at / n == at % n { im * im } else { 0.0 }
+        });
+        squared.collect()
+    };
+    let (_, _, right) = dense::square_svd(&matrix, n);
+    let column = |c: usize| (0..n).map(|i| right[i * n + c]).collect();
+    (n - width..n).map(column).collect()
 }
 
 fn norm(v: &[f64]) -> f64 {
@@ -267,6 +328,17 @@ mod tests {
         // A triple eigenvalue moves by the cube root of a perturbation, but its invariant subspace does not.
         assert!(errors(&a, 5, &schur).iter().all(|e| *e < 1e-13));
         assert!((schur.values[2..].iter().map(|v| v[0]).sum::<f64>() - 2.7).abs() < 1e-13);
+    }
+
+    #[test]
+    fn a_double_value_with_one_vector() {
+        // 1 twice, −1; no vector of the second 1 exists, and an eigenvalue decomposition may give nothing for the first.
+        let a = [0.0, 1.0, 0.0, 1.0, 0.0, 0.0, -0.4, 0.0, 1.0];
+        for count in [1, 3] {
+            let schur = leading(&a, 3, count);
+            assert!(errors(&a, 3, &schur).iter().all(|e| *e < 1e-14));
+            assert_values(&schur.values, &[[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0]], 1e-7);
+        }
     }
 
     #[test]

@@ -25,7 +25,7 @@ fn bytes(lake: &Lake) -> Vec<Vec<u8>> {
 }
 
 fn strings<'a>(values: impl IntoIterator<Item = &'a str>) -> ArrayRef {
-    Arc::new(StringArray::from_iter_values(values))
+    Arc::new(StringArray::from(values.into_iter().collect::<Vec<_>>()))
 }
 
 fn embedding(rows: &Rows, fit: &str) -> Vec<f64> {
