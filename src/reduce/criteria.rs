@@ -47,6 +47,8 @@ pub struct Criteria {
     pub coherence_lower_bound: f64,
     pub objective: f64,
     pub empty_states: usize,
+    /// Of memberships of PCCA+.
+    pub crispness: Option<f64>,
     /// The mean adjusted Rand index between resamples, where there are some.
     pub stability: Option<f64>,
     /// Nothing unless the rank could be fitted to every fold.
@@ -75,6 +77,7 @@ impl Criteria {
             coherence_lower_bound: metrics.coherence_lower_bound,
             objective: metrics.objective,
             empty_states: metrics.empty_states,
+            crispness: metrics.crispness,
             stability: None,
             validation: None,
         }
@@ -360,6 +363,7 @@ mod tests {
                 coherence_lower_bound: 0.0,
                 objective: 1.0,
                 empty_states: 0,
+                crispness: None,
                 stability: None,
                 validation: Some(crossval::Validation {
                     folds: 2,

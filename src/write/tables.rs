@@ -348,6 +348,7 @@ pub fn schema(table: Table, names: &Names) -> (SchemaRef, Vec<String>) {
             fields.extend(CRITERIA.iter().map(|(name, _)| value(name, Float64)));
             fields.push(value("parameters", UInt64));
             fields.push(value("empty_states", UInt32));
+            fields.push(Field::new("crispness", Float64, true));
             fields.push(Field::new("stability", Float64, true));
             fields.push(value("folds", UInt32));
             let scored = VALIDATION.iter();
@@ -920,12 +921,11 @@ fn ranks(model: &Model) -> Vec<ArrayRef> {
         ranks.iter().map(|r| r.criteria.parameters as u64),
     )));
     columns.push(u32s(|r| r.criteria.empty_states));
-    columns.push(Arc::new(
-        ranks
-            .iter()
-            .map(|r| r.criteria.stability)
-            .collect::<Float64Array>(),
-    ));
+    let optional: [fn(&Criteria) -> Option<f64>; 2] = [|c| c.crispness, |c| c.stability];
+    for number in optional {
+        let numbers = ranks.iter().map(|r| number(&r.criteria));
+        columns.push(Arc::new(numbers.collect::<Float64Array>()));
+    }
     columns.push(u32s(|r| r.criteria.validation.map_or(0, |v| v.folds)));
     for (_, score) in VALIDATION {
         let scores = ranks.iter();
