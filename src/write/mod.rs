@@ -2,8 +2,11 @@
 
 mod assigned;
 mod bootstrap;
+mod certificates;
 mod commit;
+mod markov;
 mod parquet;
+mod ranks;
 mod sets;
 mod tables;
 
@@ -12,7 +15,8 @@ pub use assigned::{
 };
 pub use commit::{Current, Output};
 pub use parquet::SCHEMA_VERSION;
-pub use tables::{FitColumns, LagColumn, METRICS, Model, Names, RankRow, Table, schema};
+pub use ranks::RankRow;
+pub use tables::{FitColumns, LagColumn, METRICS, Model, Names, Table, schema};
 
 use crate::error::Result;
 use arrow::array::RecordBatch;

@@ -1,16 +1,13 @@
 //! Models → record batches: the columns of every output table, a contract with readers (`gyre.schema = 1`).
 
-use super::bootstrap;
-use super::sets;
+use super::ranks::RankRow;
+use super::{bootstrap, certificates, markov, ranks, sets};
 use crate::count::{Counts, StateTable};
 use crate::error::{Error, Kind, Result};
 use crate::lineage::Lineage;
 use crate::markov::Markov;
 use crate::reduce::bootstrap::{Bootstrap, Metric};
-use crate::reduce::certificates::{self, Certificate};
-use crate::reduce::criteria::Criteria;
-use crate::reduce::crossval::Validation;
-use crate::reduce::markov::Comparison;
+use crate::reduce::certificates::{Certificate, certified};
 use crate::reduce::{Fit, Side};
 use arrow::array::{
     ArrayRef, BooleanArray, FixedSizeListArray, Float64Array, Int32Array, Int64Array, ListArray,
@@ -39,15 +36,6 @@ pub struct FitColumns {
     pub rank: usize,
     /// Whether it has memberships.
     pub is_soft: bool,
-}
-
-/// One rank of several that were tried.
-pub struct RankRow {
-    /// The name that the pipeline file has.
-    pub fit: String,
-    pub criteria: Criteria,
-    /// Why it was chosen, if it was.
-    pub reason: Option<String>,
 }
 
 /// Everything the columns of a run's tables are made from.
@@ -300,14 +288,7 @@ pub fn schema(table: Table, names: &Names) -> (SchemaRef, Vec<String>) {
                 &mut fields,
                 vec![value("fit", Utf8), value("certificate", Utf8)],
             );
-            fields.extend([
-                value("left_side", Float64),
-                value("relation", Utf8),
-                value("right_side", Float64),
-                value("slack", Float64),
-                value("tolerance", Float64),
-                Field::new("holds", Boolean, true),
-            ]);
+            fields.extend(certificates::fields());
         }
         Table::Restarts => {
             keys(
@@ -343,18 +324,7 @@ pub fn schema(table: Table, names: &Names) -> (SchemaRef, Vec<String>) {
         }
         Table::Ranks => {
             keys(&mut fields, vec![value("fit", Utf8), value("rank", UInt32)]);
-            let spectral = SPECTRAL.iter();
-            fields.extend(spectral.map(|(name, _)| Field::new(*name, Float64, true)));
-            fields.extend(CRITERIA.iter().map(|(name, _)| value(name, Float64)));
-            fields.push(value("parameters", UInt64));
-            fields.push(value("empty_states", UInt32));
-            fields.push(Field::new("crispness", Float64, true));
-            fields.push(Field::new("stability", Float64, true));
-            fields.push(value("folds", UInt32));
-            let scored = VALIDATION.iter();
-            fields.extend(scored.map(|(name, _)| Field::new(*name, Float64, true)));
-            fields.push(value("is_chosen", Boolean));
-            fields.push(Field::new("reason", Utf8, true));
+            fields.extend(ranks::fields());
         }
         Table::Sets => {
             keys(
@@ -372,11 +342,7 @@ pub fn schema(table: Table, names: &Names) -> (SchemaRef, Vec<String>) {
                 &mut fields,
                 vec![value("fit", Utf8), value("index", UInt32)],
             );
-            fields.extend([
-                value("eigenvalue_real", Float64),
-                value("eigenvalue_imaginary", Float64),
-                Field::new("timescale", Float64, true),
-            ]);
+            fields.extend(markov::timescale_fields());
         }
         Table::ChapmanKolmogorov => {
             keys(
@@ -388,7 +354,7 @@ pub fn schema(table: Table, names: &Names) -> (SchemaRef, Vec<String>) {
                     value("to_set", Int32),
                 ],
             );
-            fields.extend(["predicted", "estimated"].map(|name| Field::new(name, Float64, true)));
+            fields.extend(markov::comparison_fields());
         }
         Table::Counts => {
             let (sources, targets) = names.pair_fields();
@@ -420,39 +386,6 @@ pub const METRICS: [Metric; 16] = [
     ("mutual_information", |f| f.metrics.mutual_information),
     ("reference_information", |f| f.metrics.reference_information),
     ("lambda_p_residual", |f| f.metrics.lambda_p_residual),
-];
-
-type Spectral = (&'static str, fn(&Criteria) -> Option<f64>);
-
-/// What the singular values of P̃ say of a rank, where they were computed.
-const SPECTRAL: [Spectral; 4] = [
-    ("singular_value", |c| c.singular_value),
-    ("next_singular_value", |c| c.next_singular_value),
-    ("gap", Criteria::gap),
-    ("gap_ratio", Criteria::ratio),
-];
-
-type Criterion = (&'static str, fn(&Criteria) -> f64);
-
-/// What compares ranks, in the order of the `ranks` table.
-const CRITERIA: [Criterion; 6] = [
-    ("log_likelihood", |c| c.log_likelihood),
-    ("aic", |c| c.aic),
-    ("bic", |c| c.bic),
-    ("coherence", |c| c.coherence),
-    ("coherence_lower_bound", |c| c.coherence_lower_bound),
-    ("objective", |c| c.objective),
-];
-
-type Scored = (&'static str, fn(&Validation) -> f64);
-
-/// What folds say of a rank, in the order of the `ranks` table.
-const VALIDATION: [Scored; 5] = [
-    ("held_out", |v| v.log_likelihood.mean),
-    ("held_out_error", |v| v.log_likelihood.error),
-    ("held_out_unseen", |v| v.unseen),
-    ("vamp_2", |v| v.vamp_2.mean),
-    ("vamp_2_error", |v| v.vamp_2.error),
 ];
 
 /// How many rows one model adds to a table.
@@ -490,15 +423,15 @@ pub fn rows(table: Table, names: &Names, model: &Model, rows: Range<usize>) -> R
         // These grow with the number of fits only.
         Table::Coarse => part(coarse(names, model), rows),
         Table::Fits => part(fits(names, model), rows),
-        Table::Certificates => part(certificates(names, model), rows),
+        Table::Certificates => part(certificates::columns(names, model), rows),
         Table::Restarts => part(restarts(names, model), rows),
         Table::Spectrum => part(spectrum(names, model), rows),
         Table::Bootstrap => part(bootstrap::columns(names, model), rows),
-        Table::Ranks => part(ranks(model), rows),
+        Table::Ranks => part(ranks::columns(model), rows),
         Table::Sets => part(sets::sets(names, model), rows),
         Table::Changes => part(sets::changes(names, model), rows),
-        Table::Timescales => part(timescales(names, model), rows),
-        Table::ChapmanKolmogorov => part(chapman_kolmogorov(names, model), rows),
+        Table::Timescales => part(markov::timescales(names, model), rows),
+        Table::ChapmanKolmogorov => part(markov::comparisons(names, model), rows),
     };
     with_leading(table, names, model, columns)
 }
@@ -753,7 +686,7 @@ fn fits(names: &Names, model: &Model) -> Vec<ArrayRef> {
         Arc::new(BooleanArray::from_iter(
             beside(names, &model.certificates)
                 .into_iter()
-                .map(|(_, c)| Some(certificates::certified(c))),
+                .map(|(_, c)| Some(certified(c))),
         )),
         u32s(&|f| f.metrics.empty_states),
     ];
@@ -799,27 +732,6 @@ fn fits(names: &Names, model: &Model) -> Vec<ArrayRef> {
     let lengths = OffsetBuffer::from_lengths(fits.iter().map(|(_, f)| f.metrics.weights.len()));
     columns.push(Arc::new(ListArray::new(item, lengths, weights, None)));
     columns
-}
-
-fn certificates(names: &Names, model: &Model) -> Vec<ArrayRef> {
-    let fits = beside(names, &model.certificates);
-    let rows = || {
-        fits.iter()
-            .flat_map(|(columns, list)| list.iter().map(move |c| (*columns, c)))
-    };
-    let numbers = |get: &dyn Fn(&Certificate) -> f64| -> ArrayRef {
-        Arc::new(Float64Array::from_iter_values(rows().map(|(_, c)| get(c))))
-    };
-    vec![
-        text(rows().map(|(columns, _)| columns.name.as_str())),
-        text(rows().map(|(_, c)| c.name)),
-        numbers(&|c| c.left),
-        text(rows().map(|(_, c)| c.relation.sign())),
-        numbers(&|c| c.right),
-        numbers(&|c| c.slack()),
-        numbers(&|c| c.tolerance),
-        Arc::new(rows().map(|(_, c)| c.holds).collect::<BooleanArray>()),
-    ]
 }
 
 fn restarts(names: &Names, model: &Model) -> Vec<ArrayRef> {
@@ -888,113 +800,6 @@ fn spectrum(names: &Names, model: &Model) -> Vec<ArrayRef> {
         Arc::new(
             rows()
                 .map(|(.., s)| s.eigenvalue.map(|[_, imaginary]| imaginary))
-                .collect::<Float64Array>(),
-        ),
-    ]
-}
-
-fn ranks(model: &Model) -> Vec<ArrayRef> {
-    let ranks = &model.ranks;
-    let u32s = |get: fn(&RankRow) -> usize| -> ArrayRef {
-        Arc::new(UInt32Array::from_iter_values(
-            ranks.iter().map(|r| get(r) as u32),
-        ))
-    };
-    let mut columns: Vec<ArrayRef> = vec![
-        text(ranks.iter().map(|r| r.fit.as_str())),
-        u32s(|r| r.criteria.rank),
-    ];
-    for (_, spectral) in SPECTRAL {
-        let values = ranks.iter();
-        columns.push(Arc::new(
-            values
-                .map(|r| spectral(&r.criteria))
-                .collect::<Float64Array>(),
-        ));
-    }
-    for (_, criterion) in CRITERIA {
-        columns.push(Arc::new(Float64Array::from_iter_values(
-            ranks.iter().map(|r| criterion(&r.criteria)),
-        )));
-    }
-    columns.push(Arc::new(UInt64Array::from_iter_values(
-        ranks.iter().map(|r| r.criteria.parameters as u64),
-    )));
-    columns.push(u32s(|r| r.criteria.empty_states));
-    let optional: [fn(&Criteria) -> Option<f64>; 2] = [|c| c.crispness, |c| c.stability];
-    for number in optional {
-        let numbers = ranks.iter().map(|r| number(&r.criteria));
-        columns.push(Arc::new(numbers.collect::<Float64Array>()));
-    }
-    columns.push(u32s(|r| r.criteria.validation.map_or(0, |v| v.folds)));
-    for (_, score) in VALIDATION {
-        let scores = ranks.iter();
-        columns.push(Arc::new(
-            scores
-                .map(|r| r.criteria.validation.as_ref().map(score))
-                .collect::<Float64Array>(),
-        ));
-    }
-    columns.push(Arc::new(BooleanArray::from_iter(
-        ranks.iter().map(|r| Some(r.reason.is_some())),
-    )));
-    columns.push(Arc::new(
-        ranks
-            .iter()
-            .map(|r| r.reason.as_deref())
-            .collect::<StringArray>(),
-    ));
-    columns
-}
-
-fn timescales(names: &Names, model: &Model) -> Vec<ArrayRef> {
-    let fits = beside(names, &model.markov);
-    let rows = || {
-        fits.iter().flat_map(|(columns, markov)| {
-            let timescales = markov.timescales.iter().enumerate();
-            timescales.map(move |(at, t)| (*columns, at, t))
-        })
-    };
-    vec![
-        text(rows().map(|(columns, ..)| columns.name.as_str())),
-        Arc::new(UInt32Array::from_iter_values(
-            rows().map(|(_, at, _)| at as u32),
-        )),
-        Arc::new(Float64Array::from_iter_values(rows().map(|(.., t)| t.re))),
-        Arc::new(Float64Array::from_iter_values(rows().map(|(.., t)| t.im))),
-        Arc::new(rows().map(|(.., t)| t.timescale).collect::<Float64Array>()),
-    ]
-}
-
-fn chapman_kolmogorov(names: &Names, model: &Model) -> Vec<ArrayRef> {
-    let fits = beside(names, &model.markov);
-    let rows = || {
-        fits.iter().flat_map(|(columns, markov)| {
-            markov.comparisons.iter().flat_map(move |c: &Comparison| {
-                (0..c.predicted.len()).map(move |at| (*columns, c, at))
-            })
-        })
-    };
-    let sets = |get: &dyn Fn(usize, usize) -> usize| -> ArrayRef {
-        Arc::new(Int32Array::from_iter_values(
-            rows().map(|(columns, _, at)| get(at, columns.rank) as i32),
-        ))
-    };
-    vec![
-        text(rows().map(|(columns, ..)| columns.name.as_str())),
-        Arc::new(UInt64Array::from_iter_values(
-            rows().map(|(_, c, _)| c.steps),
-        )),
-        sets(&|at, rank| at / rank),
-        sets(&|at, rank| at % rank),
-        Arc::new(
-            rows()
-                .map(|(_, c, at)| c.predicted[at])
-                .collect::<Float64Array>(),
-        ),
-        Arc::new(
-            rows()
-                .map(|(_, c, at)| c.estimated[at])
                 .collect::<Float64Array>(),
         ),
     ]

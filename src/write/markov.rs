@@ -1,0 +1,75 @@
+//! Markov tests → the tables `timescales` and `chapman_kolmogorov`.
+
+use super::tables::{Model, Names, beside, text};
+use crate::reduce::markov::Comparison;
+use arrow::array::{ArrayRef, Float64Array, Int32Array, UInt32Array, UInt64Array};
+use arrow::datatypes::{DataType, Field};
+use std::sync::Arc;
+
+/// The columns of `timescales` after the keys `fit` and `index`.
+pub(super) fn timescale_fields() -> [Field; 3] {
+    let number = |name, nullable| Field::new(name, DataType::Float64, nullable);
+    [
+        number("eigenvalue_real", false),
+        number("eigenvalue_imaginary", false),
+        number("timescale", true),
+    ]
+}
+
+/// The columns of `chapman_kolmogorov` after its keys.
+pub(super) fn comparison_fields() -> [Field; 2] {
+    ["predicted", "estimated"].map(|name| Field::new(name, DataType::Float64, true))
+}
+
+pub(super) fn timescales(names: &Names, model: &Model) -> Vec<ArrayRef> {
+    let fits = beside(names, &model.markov);
+    let rows = || {
+        fits.iter().flat_map(|(columns, markov)| {
+            let timescales = markov.timescales.iter().enumerate();
+            timescales.map(move |(at, t)| (*columns, at, t))
+        })
+    };
+    vec![
+        text(rows().map(|(columns, ..)| columns.name.as_str())),
+        Arc::new(UInt32Array::from_iter_values(
+            rows().map(|(_, at, _)| at as u32),
+        )),
+        Arc::new(Float64Array::from_iter_values(rows().map(|(.., t)| t.re))),
+        Arc::new(Float64Array::from_iter_values(rows().map(|(.., t)| t.im))),
+        Arc::new(rows().map(|(.., t)| t.timescale).collect::<Float64Array>()),
+    ]
+}
+
+/// The rows of `chapman_kolmogorov`: those of one comparison in the order of its matrices.
+pub(super) fn comparisons(names: &Names, model: &Model) -> Vec<ArrayRef> {
+    let fits = beside(names, &model.markov);
+    let rows = || {
+        fits.iter().flat_map(|(columns, markov)| {
+            markov.comparisons.iter().flat_map(move |c: &Comparison| {
+                (0..c.predicted.len()).map(move |at| (*columns, c, at))
+            })
+        })
+    };
+    let sets = |get: fn(usize, usize) -> usize| -> ArrayRef {
+        let places = rows().map(|(_, c, at)| get(at, c.predicted.len().isqrt()) as i32);
+        Arc::new(Int32Array::from_iter_values(places))
+    };
+    vec![
+        text(rows().map(|(columns, ..)| columns.name.as_str())),
+        Arc::new(UInt64Array::from_iter_values(
+            rows().map(|(_, c, _)| c.steps),
+        )),
+        sets(|at, rank| at / rank),
+        sets(|at, rank| at % rank),
+        Arc::new(
+            rows()
+                .map(|(_, c, at)| c.predicted[at])
+                .collect::<Float64Array>(),
+        ),
+        Arc::new(
+            rows()
+                .map(|(_, c, at)| c.estimated[at])
+                .collect::<Float64Array>(),
+        ),
+    ]
+}
