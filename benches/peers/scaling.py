@@ -76,11 +76,16 @@ def chain(args, parts, total=10_000_000):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
+    tables = ["non-zeros", "rank", "threads", "partitions", "resamples"]
+    parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"{', '.join(tables)}; all unless given")
     parser.add_argument("--reps", type=int, default=3, help="repetitions (%(default)s)")
     parser.add_argument("--gyre", default=ROOT / "target/release/gyre", help="the program (%(default)s)")
     folder = os.environ.get("GYRE_BENCH_DATA", ROOT / "target/bench-data")
     parser.add_argument("--data", default=folder, help="a folder for data ($GYRE_BENCH_DATA, or %(default)s)")
     args = parser.parse_args()
+    if unknown := set(args.tables) - set(tables):
+        parser.error(f"no such table: {', '.join(unknown)}")
+    wanted = args.tables or tables
     Path(args.data).mkdir(parents=True, exist_ok=True)
     fits = [("dbmr", 8, 10), ("svd", 8, 1)]
 
@@ -90,20 +95,29 @@ def main():
         keys = ["count", "dbmr", "dbmr iterations", "svd", "svd iterations", "write", "MB"]
         return [label, *(found[key] for key in keys)]
 
-    grown = ((f"{m} M", run(args, counts(args, m), PAIRS, fits)) for m in [1, 3, 10, 30])
-    table("Non-zeros, rank 8, ten restarts of DBMR", ["non-zeros", *head[1:]], (line(*one) for one in grown))
-    ranks = ((str(r), run(args, counts(args, 3), PAIRS, [("dbmr", r, 10), ("svd", r, 1)])) for r in [2, 4, 8, 16, 32])
-    table("Rank, 3 M non-zeros", ["rank", *head[1:]], (line(*one) for one in ranks))
-    threads = ((str(n), run(args, counts(args, 10), PAIRS, fits, "--threads", str(n))) for n in [1, 2])
-    table("Threads, 10 M non-zeros", ["threads", *head[1:]], (line(*one) for one in threads))
-    query = TRAJECTORIES[0], TRAJECTORIES[1] + '\npartition_by = "part"'
-    few = [("dbmr", 8, 10)]
-    parts = ((str(n), run(args, chain(args, n), query, few)) for n in [1, 4, 16, 64])
-    table(
-        "Partitions, 10 M rows in all, DBMR of rank 8 with ten restarts",
-        ["partitions", "count s", "fit s", "write s", "peak MB"],
-        ([label, found["count"], found["fit"], found["write"], found["MB"]] for label, found in parts),
-    )
+    if "non-zeros" in wanted:
+        grown = ((f"{m} M", run(args, counts(args, m), PAIRS, fits)) for m in [1, 3, 10, 30])
+        table("Non-zeros, rank 8, ten restarts of DBMR", ["non-zeros", *head[1:]], (line(*one) for one in grown))
+    if "rank" in wanted:
+        ranks = ((str(r), run(args, counts(args, 3), PAIRS, [("dbmr", r, 10), ("svd", r, 1)])) for r in [2, 4, 8, 16, 32])
+        table("Rank, 3 M non-zeros", ["rank", *head[1:]], (line(*one) for one in ranks))
+    if "threads" in wanted:
+        threads = ((str(n), run(args, counts(args, 10), PAIRS, fits, "--threads", str(n))) for n in [1, 2])
+        table("Threads, 10 M non-zeros", ["threads", *head[1:]], (line(*one) for one in threads))
+    stages = ["count s", "fit s", "write s", "peak MB"]
+
+    def stage(label, found):
+        return [label, found["count"], found["fit"], found["write"], found["MB"]]
+
+    if "partitions" in wanted:
+        query = TRAJECTORIES[0], TRAJECTORIES[1] + '\npartition_by = "part"'
+        parts = ((str(n), run(args, chain(args, n), query, [("dbmr", 8, 10)])) for n in [1, 4, 16, 64])
+        title = "Partitions, 10 M rows in all, DBMR of rank 8 with ten restarts"
+        table(title, ["partitions", *stages], (stage(*one) for one in parts))
+    if "resamples" in wanted:
+        asked = ((n, f"{TRAJECTORIES[1]}\n[validation]\nbootstrap = {n}\n") for n in [0, 10, 50])
+        drawn = ((str(n), run(args, chain(args, 1), (TRAJECTORIES[0], keys), fits)) for n, keys in asked)
+        table("Resamples, 10 M rows, both fits of rank 8", ["resamples", *stages], (stage(*one) for one in drawn))
 
 
 if __name__ == "__main__":
