@@ -371,28 +371,9 @@ fn sweep(rows: &[f64], labels: &mut [u32], table: &mut Table, least: f64) -> boo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::math::csr::Values;
+    use crate::reduce::dbmr::tests::shards;
     use crate::runner::Local;
     use proptest::prelude::*;
-
-    /// Shards of a dense matrix given by columns, `columns[j][i]` = N_ij.
-    fn shards(columns: &[Vec<f64>], real: bool, shard_nnz: usize) -> Shards {
-        let (mut sources, mut targets, mut values) = (Vec::new(), Vec::new(), Vec::new());
-        for (j, column) in columns.iter().enumerate() {
-            for (i, &v) in column.iter().enumerate().filter(|(_, v)| **v > 0.0) {
-                sources.push(j as u32);
-                targets.push(i as u32);
-                values.push(v);
-            }
-        }
-        let values = if real {
-            Values::Real(values)
-        } else {
-            Values::Count(values.iter().map(|&v| v as u32).collect())
-        };
-        let n = columns.len();
-        Shards::new(n, columns[0].len(), &sources, &targets, values, shard_nnz)
-    }
 
     fn params(rank: usize, restarts: usize) -> Params {
         Params {
