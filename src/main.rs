@@ -113,9 +113,10 @@ fn execute(cli: Cli) -> Result<Done> {
         }),
         Command::Assign(args) => {
             let mut spec = parse(&args.pipeline)?;
-            // The fits of the model are used, and nothing is fitted that could be validated.
+            // The fits of the model are used, nothing is fitted that could be validated, and new rows need not lead everywhere.
             spec.fits.clear();
             spec.validation = None;
+            spec.transitions.connected = false;
             with_plan_of(spec, &args.pipeline, async |lake, plan, frame, threads| {
                 let model = Output::open(&args.model)?;
                 let output = Output::open(args.output.as_ref().unwrap_or(&plan.output))?;
