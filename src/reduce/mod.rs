@@ -5,7 +5,7 @@
 //!   `seeding`, `polish` and `regroup` the one that goes further;
 //! - `svd`: coherent pairs by truncated singular value decomposition, with `kmeans`, or with `soft` memberships: `seba` or `pcca`, whose
 //!   `crispness` is climbed by a search of its own, both on a weighted `basis`;
-//! - `schur`: leading Schur vectors of a square problem, of which `soft` makes sets as well;
+//! - `schur`: leading Schur vectors of a square problem, of which `soft` makes sets as well; `spectral` puts such fits together;
 //! - `cocluster`: a partition of either side by mutual information of their `joint` table; `metastable`: one partition for both;
 //! - `model`: any partition of the sources → the low-rank model Λ = λΓ;
 //! - `coherence`: counts and a model → metrics and bounds;
@@ -46,11 +46,11 @@ pub mod schur;
 pub mod seba;
 pub mod seeding;
 pub mod soft;
+mod spectral;
 pub mod succession;
 pub mod svd;
 
 use crate::error::{Error, Result};
-use crate::math::krylov;
 use crate::resample::Resampled;
 use crate::runner::Runner;
 use crate::shard::Shards;
@@ -243,7 +243,7 @@ pub fn fit<R: Runner>(runner: &R, method: &Method, evidence: Evidence, seed: u64
         }
         Method::Svd(params) => {
             check_rank(params.rank, shards)?;
-            pairs(runner, shards, params, seed)
+            spectral::pairs(runner, shards, params, seed)
         }
         Method::Cocluster(params) => {
             check_rank(params.rank, shards)?;
@@ -273,7 +273,7 @@ pub fn fit<R: Runner>(runner: &R, method: &Method, evidence: Evidence, seed: u64
             source_of_target,
         } => {
             check_rank(params.rank, shards)?;
-            cycles(runner, shards, params, source_of_target, seed)
+            spectral::cycles(runner, shards, params, source_of_target, seed)
         }
         // A given partition may have more sets than there are states here: those are empty.
         Method::Given { affiliation, rank } => {
@@ -340,114 +340,6 @@ fn partitioned(mut fit: Fit, found: cocluster::Partitions) -> Fit {
         .into_iter()
         .map(|r| Restart::of_partitions(r, sources))
         .collect();
-    fit
-}
-
-/// The fit of Algorithm 1, or with sets that are soft: E is scored like any partition, the spectrum and the embeddings are those of P̃.
-fn pairs<R: Runner>(runner: &R, shards: &Shards, params: &svd::Params, seed: u64) -> Result<Fit> {
-    let embedding = svd::embedding(runner, shards, params, seed);
-    runner.step("cluster");
-    let mut fit = if params.clusters == svd::Clusters::KMeans {
-        let [sources, targets] = svd::clusters(&embedding, shards, params, seed);
-        let affiliation = canonical(&sources.affiliation, params.rank, shards);
-        runner.step("score");
-        let model = model::of_partition(runner, shards, affiliation, params.rank);
-        let target_sets = svd::match_targets(&model, &targets.affiliation);
-        let spectrum = Spectrum {
-            values: model.singular_values(shards),
-            source_embedding: embedding.sources,
-            target_embedding: embedding.targets,
-        };
-        let mut fit = assemble(runner, shards, model, target_sets, spectrum, seed);
-        fit.converged = [&sources, &targets]
-            .iter()
-            .all(|side| side.restarts[side.best].converged);
-        fit.best_restart = sources.best;
-        let restarts = sources.restarts.into_iter();
-        fit.restarts = restarts
-            .map(|r| Restart::of_kmeans(r, shards.n_sources))
-            .collect();
-        fit
-    } else {
-        let sets = soft::pairs(&embedding, shards, params)?;
-        let (e, f) = (embedding.sources, embedding.targets);
-        softened(runner, shards, params.rank, sets, e, f, seed)
-    };
-    let triplets = &embedding.triplets;
-    fit.metrics.coherence_p = Some(triplets.values.iter().sum());
-    fit.spectrum = triplets
-        .values
-        .iter()
-        .zip(&triplets.residuals)
-        .map(|(&value, &residual)| Singular {
-            value,
-            residual: Some(residual),
-            eigenvalue: None,
-        })
-        .collect();
-    fit.largest_residual = (triplets.converged).then(|| krylov::largest_residual(params.tolerance));
-    fit.iterations = triplets.products;
-    fit.converged &= triplets.converged;
-    Ok(fit)
-}
-
-/// The fit of G-PCCA: memberships in the span of Schur vectors, which are the embedding, the same for a state on both sides.
-fn cycles<R: Runner>(
-    runner: &R,
-    shards: &Shards,
-    params: &schur::Params,
-    source_of_target: &[u32],
-    seed: u64,
-) -> Result<Fit> {
-    let (rank, weights) = (params.rank, &shards.source_total);
-    runner.step("decompose");
-    let found = schur::leading(runner, shards, source_of_target, weights, params, seed)?;
-    runner.step("cluster");
-    let sets = soft::square(&found.embedding, rank, weights, source_of_target)?;
-    let of_target = source_of_target
-        .iter()
-        .flat_map(|&j| &found.embedding[j as usize * rank..][..rank])
-        .copied()
-        .collect();
-    let e = found.embedding;
-    let mut fit = softened(runner, shards, rank, sets, e, of_target, seed);
-    let vectors = found.eigenvalues.iter().zip(&found.residuals);
-    for (singular, (&eigenvalue, &residual)) in fit.spectrum.iter_mut().zip(vectors) {
-        singular.eigenvalue = Some(eigenvalue);
-        singular.residual = Some(residual);
-    }
-    fit.largest_residual = found.converged.then_some(params.tolerance);
-    fit.iterations = found.products;
-    fit.converged &= found.converged;
-    Ok(fit)
-}
-
-/// The fit of soft sets, whose labels are scored like any partition.
-fn softened<R: Runner>(
-    runner: &R,
-    shards: &Shards,
-    rank: usize,
-    mut sets: soft::Soft,
-    source_embedding: Vec<f64>,
-    target_embedding: Vec<f64>,
-    seed: u64,
-) -> Fit {
-    let names = names(&sets.sources.affiliation, rank, shards);
-    sets.sources.rename(&names);
-    sets.targets.rename(&names);
-    runner.step("score");
-    let model = model::of_partition(runner, shards, sets.sources.affiliation, rank);
-    let target_sets = sets.targets.affiliation.iter().map(|&l| l as i32).collect();
-    let spectrum = Spectrum {
-        values: model.singular_values(shards),
-        source_embedding,
-        target_embedding,
-    };
-    let mut fit = assemble(runner, shards, model, target_sets, spectrum, seed);
-    fit.sources.membership = Some(sets.sources.membership);
-    fit.targets.membership = Some(sets.targets.membership);
-    fit.metrics.crispness = sets.crispness;
-    fit.converged = sets.converged;
     fit
 }
 

@@ -1,0 +1,303 @@
+//! What the pipeline file says of its rows, and the columns of the query → the evidence that is counted, with its types checked.
+
+use crate::count::{Evidence, Grouping, Measure, StateColumns, Step, is_time};
+use crate::error::{Error, Result};
+use crate::spec::{self, Input, Lag, Window, nearest};
+use arrow::datatypes::{DataType, Field, TimeUnit};
+use arrow::row::{RowConverter, SortField};
+use datafusion::dataframe::DataFrame;
+
+/// The columns of the query.
+pub(super) struct Columns(Vec<Field>);
+
+impl Columns {
+    pub(super) fn of(frame: &DataFrame) -> Result<Columns> {
+        let fields: Vec<Field> = frame
+            .schema()
+            .fields()
+            .iter()
+            .map(|f| f.as_ref().clone())
+            .collect();
+        for (at, field) in fields.iter().enumerate() {
+            if fields[..at].iter().any(|f| f.name() == field.name()) {
+                let name = field.name();
+                return Err(Error::spec(format!(
+                    "the SQL of [transitions] gives two columns called `{name}`; name one of them otherwise with AS"
+                )));
+            }
+        }
+        Ok(Columns(fields))
+    }
+
+    /// The column called `name`, with the type that counting reads it as.
+    fn get(&self, name: &str, role: &str) -> Result<Field> {
+        if let Some(field) = self.0.iter().find(|f| f.name() == name) {
+            return Ok(Field::new(name, plain(field.data_type()), true));
+        }
+        let names: Vec<&str> = self.0.iter().map(|f| f.name().as_str()).collect();
+        let hint = match nearest(name, &names) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!(
+                "it gives {}",
+                names
+                    .iter()
+                    .map(|n| format!("`{n}`"))
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            ),
+        };
+        let key = match role {
+            "affiliation" => role.to_string(),
+            "group" => format!("validation.{role}"),
+            _ => format!("transitions.{role}"),
+        };
+        Err(Error::spec(format!(
+            "`{key}` names the column `{name}`, which the SQL does not give; {hint}"
+        )))
+    }
+
+    /// A column whose values can tell things apart.
+    pub(super) fn key(&self, name: &str, role: &str) -> Result<Field> {
+        let field = self.get(name, role)?;
+        if !RowConverter::supports_fields(&[SortField::new(field.data_type().clone())]) {
+            return Err(Error::spec(format!(
+                "column `{name}` is {}, which cannot be a key; cast it in the SQL",
+                field.data_type()
+            )));
+        }
+        Ok(field)
+    }
+
+    fn number(&self, name: &str, role: &str, integer: bool) -> Result<Field> {
+        let field = self.get(name, role)?;
+        let t = field.data_type();
+        if integer && !t.is_integer() {
+            return Err(Error::spec(format!(
+                "column `{name}` is {t}, but `transitions.{role}` wants integers; cast it in the SQL, or use `weight` for fractions"
+            )));
+        }
+        if !t.is_numeric() {
+            return Err(Error::spec(format!(
+                "column `{name}` is {t}, but `transitions.{role}` wants numbers; cast it in the SQL"
+            )));
+        }
+        Ok(field)
+    }
+}
+
+/// The type behind a dictionary or a view.
+fn plain(data_type: &DataType) -> DataType {
+    match data_type {
+        DataType::Dictionary(_, value) => plain(value),
+        DataType::RunEndEncoded(_, value) => plain(value.data_type()),
+        DataType::Utf8View => DataType::Utf8,
+        DataType::BinaryView => DataType::Binary,
+        other => other.clone(),
+    }
+}
+
+pub(super) fn evidence(input: &Input, columns: &Columns) -> Result<(Evidence, Vec<Lag>)> {
+    let keys = |names: &[String], role: &str| {
+        names
+            .iter()
+            .map(|n| columns.key(n, role))
+            .collect::<Result<Vec<_>>>()
+    };
+    match input {
+        Input::Trajectories {
+            trajectory,
+            time,
+            state,
+            bins,
+            lags,
+            window,
+            interval,
+        } => {
+            let time = columns.get(time, "time")?;
+            if !is_time(time.data_type()) {
+                return Err(Error::spec(format!(
+                    "`transitions.time` names the column `{}`, which is {}; time is an integer, a date or a timestamp: cast it in the SQL",
+                    time.name(),
+                    time.data_type()
+                )));
+            }
+            for (name, _) in bins {
+                columns.number(name, "bins", false)?;
+            }
+            let state = StateColumns {
+                keys: keys(state, "state")?,
+                bins: bins.clone(),
+            };
+            let mut lags = lags.clone();
+            sort_lags(&mut lags);
+            let steps = lags
+                .iter()
+                .map(|lag| step(lag, &time))
+                .collect::<Result<Vec<_>>>()?;
+            let trajectory = keys(trajectory, "trajectory")?;
+            let strided = *window == Window::Strided;
+            let overlap = match window {
+                Window::Sliding | Window::Strided => Vec::new(),
+                Window::Effective => lags
+                    .iter()
+                    .map(|lag| overlap(lag, interval.as_ref()))
+                    .collect::<Result<_>>()?,
+            };
+            Ok((
+                Evidence::Trajectories {
+                    trajectory,
+                    time,
+                    state,
+                    lags: steps,
+                    strided,
+                    overlap,
+                },
+                lags,
+            ))
+        }
+        Input::Pairs {
+            source,
+            target,
+            measure,
+        } => {
+            let states = |names: &[String], role: &str| {
+                Ok::<_, Error>(StateColumns {
+                    keys: keys(names, role)?,
+                    bins: Vec::new(),
+                })
+            };
+            let measure = match measure {
+                spec::Measure::Ones => Measure::One,
+                spec::Measure::Count(name) => Measure::Count(columns.number(name, "count", true)?),
+                spec::Measure::Weight(name) => {
+                    Measure::Weight(columns.number(name, "weight", false)?)
+                }
+            };
+            Ok((
+                Evidence::Pairs {
+                    source: states(source, "source")?,
+                    target: states(target, "target")?,
+                    measure,
+                },
+                Vec::new(),
+            ))
+        }
+    }
+}
+
+/// What is resampled: the columns named for it, else trajectories, else single transitions.
+pub(super) fn grouping(
+    asked: &spec::Validation,
+    evidence: &Evidence,
+    columns: &Columns,
+) -> Result<Grouping> {
+    let named = asked.group.iter().map(|name| columns.key(name, "group"));
+    let mut by: Vec<Field> = named.collect::<Result<_>>()?;
+    if let Evidence::Trajectories { trajectory, .. } = evidence
+        && by.is_empty()
+    {
+        if trajectory.is_empty() {
+            return Err(Error::spec(
+                "`[validation]` resamples trajectories, but every partition is one; name the column `transitions.trajectory`, or `validation.group` for pieces of it such as years",
+            ));
+        }
+        by.clone_from(trajectory);
+    }
+    let most = asked.groups;
+    Ok(Grouping { most, by })
+}
+
+/// How many steps a lag has, each as long as the time between rows.
+fn overlap(lag: &Lag, interval: Option<&Lag>) -> Result<u64> {
+    match (lag, interval) {
+        (Lag::Steps(n), _) => Ok(*n),
+        (_, Some(interval)) => lag.in_steps_of(interval).ok_or_else(|| {
+            Error::spec(format!(
+                "lag {lag} is no whole multiple of the interval {interval}"
+            ))
+        }),
+        _ => Err(Error::spec(format!(
+            "lag {lag} is a time, and no interval says how many steps it has"
+        ))),
+    }
+}
+
+/// Whether the states that a pair begins and ends with can be the same ones.
+pub(super) fn check_square(evidence: &Evidence, asker: &str) -> Result<()> {
+    let Evidence::Pairs { source, target, .. } = evidence else {
+        return Ok(());
+    };
+    let types = |state: &StateColumns| -> Vec<DataType> {
+        let keys = state.keys.iter();
+        keys.map(|field| field.data_type().clone()).collect()
+    };
+    if types(source) == types(target) {
+        return Ok(());
+    }
+    let list = |state: &StateColumns| {
+        let shown = |field: &Field| format!("`{}` {}", field.name(), field.data_type());
+        let keys: Vec<String> = state.keys.iter().map(shown).collect();
+        keys.join(", ")
+    };
+    Err(Error::spec(format!(
+        "{asker} takes sources and targets for states of one kind, but the source is {} and the target {}; give them the same types with CAST in the SQL",
+        list(source),
+        list(target)
+    )))
+}
+
+pub(super) fn all_integers(lags: &[Lag]) -> Option<Vec<i64>> {
+    lags.iter()
+        .map(|lag| {
+            if let Lag::Ticks(n) = lag {
+                Some(*n)
+            } else {
+                None
+            }
+        })
+        .collect()
+}
+
+/// The order in which the lag column sorts, so that the tables are sorted by it.
+fn sort_lags(lags: &mut [Lag]) {
+    if all_integers(lags).is_some() {
+        lags.sort_by_key(|lag| if let Lag::Ticks(n) = lag { *n } else { 0 });
+    } else {
+        lags.sort_by_key(Lag::to_string);
+    }
+}
+
+/// A lag in units of the time column.
+fn step(lag: &Lag, time: &Field) -> Result<Step> {
+    let (name, t) = (time.name(), time.data_type());
+    match (lag, t) {
+        (Lag::Steps(n), _) => Ok(Step::Rows(*n as usize)),
+        (_, DataType::Float32 | DataType::Float64) => Err(Error::spec(format!(
+            "lag {lag} wants exact time differences, but `{name}` is {t}; cast it to an integer or a timestamp, or count rows with `lag = \"1 step\"`"
+        ))),
+        (Lag::Ticks(n), t) if t.is_integer() => Ok(Step::Ticks(*n)),
+        (Lag::Ticks(n), _) => Err(Error::spec(format!(
+            "lag {n} is a plain number, but `{name}` is {t}; write a duration such as \"{n}d\", or \"{n} steps\" for rows in time order"
+        ))),
+        (Lag::Duration { nanoseconds, .. }, _) => {
+            let unit = match t {
+                DataType::Timestamp(TimeUnit::Nanosecond, _) => 1,
+                DataType::Timestamp(TimeUnit::Microsecond, _) => 1_000,
+                DataType::Timestamp(TimeUnit::Millisecond, _) | DataType::Date64 => 1_000_000,
+                DataType::Timestamp(TimeUnit::Second, _) => 1_000_000_000,
+                DataType::Date32 => 86_400_000_000_000,
+                _ => {
+                    return Err(Error::spec(format!(
+                        "lag {lag} is a duration, but `{name}` is {t}; write the lag as an integer, or cast the column to a timestamp"
+                    )));
+                }
+            };
+            if nanoseconds % unit != 0 {
+                return Err(Error::spec(format!(
+                    "lag {lag} is no whole number of units of `{name}`, which is {t}"
+                )));
+            }
+            Ok(Step::Ticks(nanoseconds / unit))
+        }
+    }
+}
