@@ -14,7 +14,7 @@ use crate::plan::{Plan, PlannedMethod};
 use crate::reduce::changes::{Changes, Comparison, Labelled, compare, sizes};
 use crate::reduce::succession::{self, Event};
 use crate::spec::NamesFrom;
-use crate::write::{LagColumn, Model, Names, Output, Table};
+use crate::write::{Model, Names, Output, Table};
 use crate::written::{self, ModelKey, ModelRows, Written, WrittenFit};
 use arrow::array::ArrayRef;
 use arrow::datatypes::Field;
@@ -346,11 +346,7 @@ fn key(names: &Names, model: &Model) -> ModelKey {
     let text = |column: &ArrayRef| describe(std::slice::from_ref(column), model.counts.partition);
     ModelKey {
         partition: names.partitions.iter().map(text).collect(),
-        lag: match &names.lag {
-            LagColumn::None => None,
-            LagColumn::Integers(lags) => Some(lags[model.counts.lag].to_string()),
-            LagColumn::Texts(lags) => Some(lags[model.counts.lag].clone()),
-        },
+        lag: names.lag.text(model.counts.lag),
     }
 }
 

@@ -156,7 +156,7 @@ async fn publish(
     progress: &dyn Progress,
 ) -> Result<BTreeMap<&'static str, u64>> {
     progress.stage("write", None);
-    check_certificates(plan, fitted)?;
+    check_certificates(fitted)?;
     output.clear_staging().await?;
     let staged = write::stage(output, id, &fitted.names, &fitted.models, fitted.again).await;
     let complete = fitted.failures.is_empty();
@@ -198,11 +198,11 @@ pub(crate) async fn put_in_place(
 }
 
 /// A certificate that does not hold stops the run: some number of its fit is wrong.
-fn check_certificates(plan: &Plan, fitted: &Fitted) -> Result<()> {
+fn check_certificates(fitted: &Fitted) -> Result<()> {
     for model in &fitted.models {
         for (columns, list) in fitted.names.fits.iter().zip(&model.certificates) {
             certificates::check(&columns.name, list).map_err(|e| {
-                match place(plan, &fitted.names, &model.counts) {
+                match place(&fitted.names, &model.counts) {
                     place if place.is_empty() => e,
                     place => e.at(place),
                 }
@@ -310,7 +310,7 @@ fn fit_all(plan: &Plan, counted: Counted, progress: &dyn Progress) -> Result<Fit
         lag: plan.lag_column(),
         sources,
         targets,
-        is_weighted: plan.is_weighted(),
+        is_weighted: plan.layout.is_weighted(),
         fits: plan.fit_columns(&label_counts),
         tables: plan.tables(),
     };
@@ -320,7 +320,7 @@ fn fit_all(plan: &Plan, counted: Counted, progress: &dyn Progress) -> Result<Fit
     let results: Vec<_> = counts
         .into_par_iter()
         .map(|counts| {
-            let place = place(plan, &names, &counts);
+            let place = place(&names, &counts);
             fit_model(plan, &names, counts, progress).map_err(|e| (place, e))
         })
         .collect();
@@ -384,12 +384,12 @@ fn test_markov(plan: &Plan, models: &mut [Model], records: &mut [ModelRecord]) {
 }
 
 /// A partition and lag in words: `airline=FR, lag 5d`.
-pub(crate) fn place(plan: &Plan, names: &Names, counts: &Counts) -> String {
+pub(crate) fn place(names: &Names, counts: &Counts) -> String {
     let mut parts: Vec<String> = partition_key(names, counts)
         .into_iter()
         .map(|(name, value)| format!("{name}={value}"))
         .collect();
-    if let Some(lag) = plan.lags.get(counts.lag) {
+    if let Some(lag) = names.lag.text(counts.lag) {
         parts.push(format!("lag {lag}"));
     }
     parts.join(", ")
@@ -437,7 +437,7 @@ fn fit_model(
         }
         return Err(Error::input("it has no transition at this lag"));
     }
-    let place = place(plan, names, &counts);
+    let place = place(names, &counts);
     let start = Instant::now();
     let shards = shards(&mut counts)?;
     let shard_seconds = start.elapsed().as_secs_f64();
@@ -538,7 +538,7 @@ fn fit_model(
     }
     let record = ModelRecord {
         partition: partition_key(names, &counts),
-        lag: plan.lags.get(counts.lag).map(ToString::to_string),
+        lag: names.lag.text(counts.lag),
         sources: shards.n_sources,
         targets: shards.n_targets,
         nonzeros: shards.nnz(),

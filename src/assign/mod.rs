@@ -1,6 +1,6 @@
 //! New rows and a written model → sets, points and log-likelihoods of their states and trajectories. Drives the stages, as `run` does.
 //!
-//! The pipeline says where the new rows are and what their columns mean; its fits are not looked at, because those of the model are used.
+//! The pipeline says where the new rows are and what their columns mean (`plan::Assignment`); the fits are those of the model.
 //! Trajectories are read twice: once to count, and once more, when every new state has its set, to score each of them.
 
 mod model;
@@ -13,13 +13,14 @@ use crate::count::{Counted, Counts, Evidence, Follower, StateTable};
 use crate::error::{Error, Kind, Result};
 use crate::manifest::{Failure, peak_memory_bytes};
 use crate::math::csr::Csr;
-use crate::plan::Plan;
+use crate::plan::Assignment;
 use crate::read::Lake;
 use crate::reduce::assign::{Assigned, assign as assign_states, unseen};
 use crate::run::{Progress, give_back_memory, partition_key, place, put_in_place};
 use crate::spec::Lag;
 use crate::write::{
-    self, AssignedModel, AssignedNames, Names, Output, Table, TrajectoryNames, TrajectoryRows,
+    self, AssignedModel, AssignedNames, Current, Names, Output, Table, TrajectoryNames,
+    TrajectoryRows,
 };
 use crate::written::{ModelKey, Written};
 use arrow::datatypes::Field;
@@ -52,7 +53,7 @@ pub enum Outcome {
 
 /// Assigns the rows of `frame`, the query of a plan, to the model at an output.
 pub async fn assign(
-    plan: Arc<Plan>,
+    plan: Arc<Assignment>,
     lake: &Lake,
     frame: DataFrame,
     model: &Output,
@@ -125,8 +126,8 @@ pub async fn assign(
     names.names.sources = counted.sources.clone();
     names.names.targets = counted.targets.clone();
     let assigning = {
-        let (plan, at) = (Arc::clone(&plan), at.to_string());
-        tokio::task::spawn_blocking(move || assign_all(&plan, &at, names, known, numbers, counted))
+        let at = at.to_string();
+        tokio::task::spawn_blocking(move || assign_all(&at, names, known, numbers, counted))
     };
     let assigning = assigning.await;
     let mut all = assigning.map_err(|e| Error::with_source(Kind::Bug, "assigning died", e))??;
@@ -188,10 +189,12 @@ pub async fn assign(
     Ok(Outcome::Done(Box::new(record)))
 }
 
-/// Changes with the plan, the model, the smoothing and the version of gyre, and with nothing else.
-fn hash(plan: &Plan, written: &Written<'_>, options: &Options) -> String {
+/// Changes with the plan, the run that made the model, the smoothing and the version of gyre, and with nothing else.
+fn hash(plan: &Assignment, written: &Written<'_>, options: &Options) -> String {
     let mut hasher = blake3::Hasher::new();
-    for part in ["assign", &plan.hash, &written.current.plan] {
+    // A plan alone does not say which names the sets were given.
+    let Current { run, plan: of, .. } = &written.current;
+    for part in ["assign", &plan.hash, of, run] {
         hasher.update(part.as_bytes());
     }
     hasher.update(&[u8::from(written.current.complete)]);
@@ -200,7 +203,7 @@ fn hash(plan: &Plan, written: &Written<'_>, options: &Options) -> String {
 }
 
 /// The columns of the tables, without the states that are not read yet.
-fn names(plan: &Plan, written: &Written<'_>) -> AssignedNames {
+fn names(plan: &Assignment, written: &Written<'_>) -> AssignedNames {
     let (sources, targets) = sides(&plan.layout.evidence);
     let trajectories = match &plan.layout.evidence {
         Evidence::Trajectories {
@@ -220,7 +223,7 @@ fn names(plan: &Plan, written: &Written<'_>) -> AssignedNames {
             lag: plan.lag_column(),
             sources: StateTable::empty(sources),
             targets: StateTable::empty(targets),
-            is_weighted: plan.is_weighted(),
+            is_weighted: plan.layout.is_weighted(),
             fits: Vec::new(),
             tables: Vec::new(),
         },
@@ -230,7 +233,7 @@ fn names(plan: &Plan, written: &Written<'_>) -> AssignedNames {
 }
 
 /// States and partitions are looked up by their columns, so these must be the same.
-fn check_columns(plan: &Plan, written: &Written<'_>, at: &str) -> Result<()> {
+fn check_columns(plan: &Assignment, written: &Written<'_>, at: &str) -> Result<()> {
     if written.lag.is_some() == plan.lags.is_empty() {
         let (ours, theirs) = match plan.lags.is_empty() {
             true => ("pairs", "trajectories"),
@@ -271,7 +274,7 @@ fn listed(fields: &[Field]) -> String {
     }
 }
 
-async fn check_lags(plan: &Plan, written: &Written<'_>, at: &str) -> Result<()> {
+async fn check_lags(plan: &Assignment, written: &Written<'_>, at: &str) -> Result<()> {
     let models = written.models(Table::Fits).await?;
     let lags: BTreeSet<String> = models.into_iter().filter_map(|m| m.key.lag).collect();
     let mut asked = plan.lags.iter().map(Lag::to_string);
@@ -298,7 +301,6 @@ struct All {
 /// Assigns every partition and lag. Those that the model has not are told by their keys and the others go on; if it has none of them, that
 /// is an error.
 fn assign_all(
-    plan: &Plan,
     at: &str,
     names: AssignedNames,
     mut known: BTreeMap<ModelKey, KnownModel>,
@@ -310,10 +312,10 @@ fn assign_all(
     for counts in counted.counts {
         let partition = &names.names.partitions;
         let mut key = ModelKey::at(partition, None, counts.partition);
-        key.lag = plan.lags.get(counts.lag).map(Lag::to_string);
+        key.lag = names.names.lag.text(counts.lag);
         let Some(known) = known.remove(&key) else {
             failures.push(Failure {
-                partition: place(plan, &names.names, &counts),
+                partition: place(&names.names, &counts),
                 message: format!("the model at {at} does not have it"),
             });
             lookups.push(None);
@@ -322,7 +324,7 @@ fn assign_all(
         let sources = numbers.sources(&counted.sources.columns(&counts.source_states)?)?;
         let targets = numbers.targets(&counted.targets.columns(&counts.target_states)?)?;
         let model = assign_model(&known, counts, &sources, &targets);
-        records.push(record(plan, &names, &model));
+        records.push(record(&names, &model));
         lookups.push(Some(Lookup::new(known, &sources, &model.fits)));
         models.push(model);
     }
@@ -398,7 +400,7 @@ fn totals(counts: &[Csr], n_targets: usize) -> (Vec<f64>, Vec<f64>) {
     (of_sources, of_targets)
 }
 
-fn record(plan: &Plan, names: &AssignedNames, model: &AssignedModel) -> AssignedRecord {
+fn record(names: &AssignedNames, model: &AssignedModel) -> AssignedRecord {
     let count = |flags: &[bool]| flags.iter().filter(|&&is| is).count();
     let fits = names.fits.iter().zip(&model.fits).map(|(columns, fit)| {
         let mut of_fit = AssignedFitRecord {
@@ -421,7 +423,7 @@ fn record(plan: &Plan, names: &AssignedNames, model: &AssignedModel) -> Assigned
     });
     AssignedRecord {
         partition: partition_key(&names.names, &model.counts),
-        lag: plan.lags.get(model.counts.lag).map(Lag::to_string),
+        lag: names.names.lag.text(model.counts.lag),
         sources: model.new_sources.len(),
         new_sources: count(&model.new_sources),
         targets: model.new_targets.len(),

@@ -166,10 +166,12 @@ pub async fn read(
                 .iter()
                 .map(|w| w * total)
                 .collect();
+            // Where the rank was picked, that of this model may be smaller than there are columns.
+            let rank = set_total.len();
             let rows = of_fit(&rows_of_latent);
             let (states, values) = (&latent[1], &latent[2 + n_target]);
             let of_rank = Latent {
-                offsets: offsets(&states.slice(rows.start, rows.len()), fit.rank),
+                offsets: offsets(&states.slice(rows.start, rows.len()), rank),
                 targets: latent_targets[rows.clone()].to_vec(),
                 probability: floats(&values.slice(rows.start, rows.len()))?,
             };
@@ -178,14 +180,14 @@ pub async fn read(
             let singular_values = floats(&spectrum[1].slice(rows.start, rows.len()))?;
             // Only the vectors of P̃ have residuals.
             let target_embedding = if of_p {
-                embedding(&targets[n_target + 2 + 2 * at])?
+                Some(points(&targets[n_target + 2 + 2 * at], rank)?)
             } else {
                 None
             };
             fits.push(Known {
-                rank: fit.rank,
+                rank,
                 affiliation: affiliation(&sources[n_source + 2 * at])?,
-                embedding: embedding(&sources[n_source + 1 + 2 * at])?,
+                embedding: points(&sources[n_source + 1 + 2 * at], rank)?,
                 log_latent: assign::log_latent(&of_rank, &set_total, &probability, smoothing),
                 projection: target_embedding.map(|f| assign::projection(f, &singular_values)),
             });
@@ -200,6 +202,19 @@ pub async fn read(
         models.insert(key.clone(), model);
     }
     Ok(models)
+}
+
+/// The first `rank` columns of a written embedding; the others are zeros.
+fn points(column: &ArrayRef, rank: usize) -> Result<Vec<f64>> {
+    let none = || Error::input("a written embedding has a row that is null");
+    let whole = embedding(column)?.ok_or_else(none)?;
+    let width = column.as_fixed_size_list().value_length() as usize;
+    if rank > width {
+        let what = format!("a fit of rank {rank} has an embedding of {width} columns");
+        return Err(Error::input(what));
+    }
+    let rows = whole.chunks_exact(width.max(1));
+    Ok(rows.flat_map(|row| &row[..rank]).copied().collect())
 }
 
 fn places(states: Vec<u32>) -> HashMap<u32, u32> {

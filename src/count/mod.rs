@@ -148,6 +148,14 @@ impl Layout {
         }
     }
 
+    /// Whether counts are real numbers.
+    pub fn is_weighted(&self) -> bool {
+        match &self.evidence {
+            Evidence::Pairs { measure, .. } => matches!(measure, Measure::Weight(_)),
+            Evidence::Trajectories { overlap, .. } => !overlap.is_empty(),
+        }
+    }
+
     /// How states carry the group of their rows.
     fn tag(&self) -> Tag {
         let grouping = self.grouping.as_ref().filter(|g| !g.by.is_empty());

@@ -2,22 +2,26 @@
 //!
 //! A plan can be printed, compared by its hash, and run. Nothing is computed here.
 
+mod assignment;
 mod evidence;
 mod fits;
 mod show;
 
+pub use assignment::{Assignment, assignment};
 pub use fits::{PlannedFit, PlannedMethod, Ranks};
 
-use crate::count::{Evidence, Layout, Measure, StateTable};
+use crate::count::{Evidence, Layout, StateTable};
 use crate::error::{Error, Result};
 use crate::ranks;
 use crate::read::{Lake, Table};
 use crate::spec::{self, Lag, NamesFrom, Spec};
 use crate::write::{self, FitColumns, LagColumn, Names};
+use arrow::datatypes::Field;
 use datafusion::common::ScalarValue;
 use datafusion::dataframe::DataFrame;
 use evidence::{Columns, all_integers, check_square, evidence, grouping};
 use fits::fits;
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -53,6 +57,38 @@ pub struct Validation {
     pub confidence: f64,
 }
 
+/// What a pipeline file says of its rows, resolved.
+struct Rows {
+    sql: String,
+    parameters: BTreeMap<String, ScalarValue>,
+    frame: DataFrame,
+    columns: Columns,
+    partition: Vec<Field>,
+    evidence: Evidence,
+    lags: Vec<Lag>,
+}
+
+async fn rows(spec: &Spec, sql: &str, lake: &Lake) -> Result<Rows> {
+    let asked = &spec.transitions;
+    let sql = sql.trim().trim_end_matches(';').to_string();
+    let parameters = asked.parameters.iter();
+    let parameters = parameters.map(|(k, v)| (k.clone(), scalar(v))).collect();
+    let frame = lake.query(&sql, &parameters).await?;
+    let columns = Columns::of(&frame)?;
+    let (evidence, lags) = evidence(&asked.input, &columns)?;
+    let partition = asked.partition_by.iter();
+    let partition = partition.map(|name| columns.key(name, "partition_by"));
+    Ok(Rows {
+        sql,
+        parameters,
+        frame,
+        partition: partition.collect::<Result<_>>()?,
+        columns,
+        evidence,
+        lags,
+    })
+}
+
 /// Resolves a pipeline whose query text is `sql` against the tables of a lake. Also returns the query, ready to run.
 pub async fn plan(
     spec: &Spec,
@@ -60,27 +96,20 @@ pub async fn plan(
     seed: Option<u64>,
     lake: &Lake,
 ) -> Result<(Plan, DataFrame)> {
-    let sql = sql.trim().trim_end_matches(';').to_string();
-    let parameters: BTreeMap<String, ScalarValue> = spec
-        .transitions
-        .parameters
-        .iter()
-        .map(|(k, v)| (k.clone(), scalar(v)))
-        .collect();
-    let frame = lake.query(&sql, &parameters).await?;
-    let columns = Columns::of(&frame)?;
-    let (evidence, lags) = evidence(&spec.transitions.input, &columns)?;
-    let given_columns: Vec<&String> = spec
-        .fits
-        .iter()
-        .filter_map(|f| {
-            if let spec::Method::Given(g) = &f.method {
-                Some(&g.affiliation)
-            } else {
-                None
-            }
-        })
-        .collect();
+    let Rows {
+        sql,
+        parameters,
+        frame,
+        columns,
+        partition,
+        evidence,
+        lags,
+    } = rows(spec, sql, lake).await?;
+    let given = spec.fits.iter().filter_map(|fit| match &fit.method {
+        spec::Method::Given(given) => Some(columns.key(&given.affiliation, "affiliation")),
+        _ => None,
+    });
+    let given = given.collect::<Result<_>>()?;
     let asked = spec.validation.as_ref();
     let asked = asked.filter(|asked| asked.bootstrap > 0 || asked.folds > 0);
     let grouping = asked.map(|asked| grouping(asked, &evidence, &columns));
@@ -96,17 +125,9 @@ pub async fn plan(
         check_square(&evidence, key)?;
     }
     let layout = Layout {
-        partition: spec
-            .transitions
-            .partition_by
-            .iter()
-            .map(|n| columns.key(n, "partition_by"))
-            .collect::<Result<_>>()?,
+        partition,
         evidence,
-        given: given_columns
-            .iter()
-            .map(|n| columns.key(n, "affiliation"))
-            .collect::<Result<_>>()?,
+        given,
         grouping: grouping.transpose()?,
         one_label_set,
         connected,
@@ -118,7 +139,7 @@ pub async fn plan(
         confidence: asked.confidence,
     });
     let seed = seed.unwrap_or(spec.job.seed);
-    let hash = hash(spec, &sql, seed, &lake.tables)?;
+    let hash = hash(&(spec, seed), &sql, &lake.tables)?;
     let frame = lake.select(frame, &layout)?;
     let plan = Plan {
         name: spec.job.name.clone(),
@@ -164,7 +185,7 @@ fn check_names(plan: &Plan) -> Result<()> {
         lag: plan.lag_column(),
         sources: StateTable::empty(sources),
         targets: StateTable::empty(targets),
-        is_weighted: plan.is_weighted(),
+        is_weighted: plan.layout.is_weighted(),
         fits: plan.fit_columns(&vec![1; plan.layout.given.len()]),
         tables: plan.tables(),
     };
@@ -186,22 +207,27 @@ fn check_names(plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-fn hash(spec: &Spec, sql: &str, seed: u64, tables: &[Table]) -> Result<String> {
+/// Of what was `asked`, the SQL, the input files and the version of gyre.
+fn hash(asked: &impl Serialize, sql: &str, tables: &[Table]) -> Result<String> {
     let files: Vec<_> = tables.iter().map(|t| (&t.name, &t.files)).collect();
-    let whole = serde_json::to_vec(&(env!("CARGO_PKG_VERSION"), spec, sql, seed, files))
+    let whole = serde_json::to_vec(&(env!("CARGO_PKG_VERSION"), asked, sql, files))
         .map_err(|e| Error::with_source(crate::error::Kind::Bug, "a plan cannot be hashed", e))?;
     Ok(blake3::hash(&whole).to_hex()[..32].to_string())
 }
 
+fn lag_column(lags: &[Lag]) -> LagColumn {
+    if lags.is_empty() {
+        return LagColumn::None;
+    }
+    match all_integers(lags) {
+        Some(integers) => LagColumn::Integers(integers),
+        None => LagColumn::Texts(lags.iter().map(Lag::to_string).collect()),
+    }
+}
+
 impl Plan {
     pub fn lag_column(&self) -> LagColumn {
-        if self.lags.is_empty() {
-            return LagColumn::None;
-        }
-        match all_integers(&self.lags) {
-            Some(integers) => LagColumn::Integers(integers),
-            None => LagColumn::Texts(self.lags.iter().map(Lag::to_string).collect()),
-        }
+        lag_column(&self.lags)
     }
 
     /// The fits of a model of so many states, each with its place in `fits`: where a rank is to be picked, one for every candidate
@@ -253,14 +279,6 @@ impl Plan {
         };
         let tables = write::Table::ALL.into_iter();
         tables.filter(is_written).collect()
-    }
-
-    /// Whether counts are real numbers.
-    pub fn is_weighted(&self) -> bool {
-        match &self.layout.evidence {
-            Evidence::Pairs { measure, .. } => matches!(measure, Measure::Weight(_)),
-            Evidence::Trajectories { overlap, .. } => !overlap.is_empty(),
-        }
     }
 
     /// Bootstrap resamples; 0: none.

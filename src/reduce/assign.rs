@@ -24,8 +24,8 @@ pub struct Known {
     pub rank: usize,
     /// γ, −1 for none: n values.
     pub affiliation: Vec<i32>,
-    /// e, n × r row-major, if the fit has one.
-    pub embedding: Option<Vec<f64>>,
+    /// e, n × r row-major.
+    pub embedding: Vec<f64>,
     /// log λ_ik, m × r row-major; −∞ where λ is 0.
     pub log_latent: Vec<f64>,
     /// f_ik / σ_k, m × r row-major, where the fit decomposed P̃.
@@ -48,6 +48,8 @@ pub struct State {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Assigned {
+    /// r, which may be smaller than that of another model of the fit.
+    pub rank: usize,
     /// n' sources.
     pub states: Vec<State>,
     /// e, n' × r row-major.
@@ -177,13 +179,14 @@ pub fn assign(
                     (Some(at), _) => Some(at),
                     (None, None) => set.and_then(|k| point_of_set[k]),
                 };
-                if let (Some(at), Some(e)) = (from, &known.embedding) {
-                    point.copy_from_slice(&e[at * rank..(at + 1) * rank]);
+                if let Some(at) = from {
+                    point.copy_from_slice(&known.embedding[at * rank..(at + 1) * rank]);
                     *has_point = true;
                 }
             },
         );
     Assigned {
+        rank,
         states,
         embedding,
         has_point,
@@ -316,7 +319,7 @@ mod tests {
         Known {
             rank: fit.rank,
             affiliation: fit.sources.affiliation.clone(),
-            embedding: Some(fit.sources.embedding.clone()),
+            embedding: fit.sources.embedding.clone(),
             log_latent: log_latent(&fit.latent, &weights, &q, smoothing),
             projection: of_p.then(|| projection(fit.targets.embedding.clone(), &values)),
         }
@@ -336,7 +339,7 @@ mod tests {
         let mut known = Known {
             rank: 2,
             affiliation: vec![0, 1],
-            embedding: Some(vec![1.0, 2.0, 1.0, -2.0]),
+            embedding: vec![1.0, 2.0, 1.0, -2.0],
             log_latent: log_latent(&latent, &[2.0, 2.0], &q, 0.0),
             projection: None,
         };

@@ -1,6 +1,6 @@
 //! New rows assigned to a model → record batches: the columns of the tables of an assignment (`gyre.schema = 1`).
 
-use super::tables::{Names, amounts, batch, row_type};
+use super::tables::{Names, amounts, batch, filled_up, row_type};
 use crate::count::{Counts, FollowedRow, StateTable, times};
 use crate::error::{Error, Kind, Result};
 use crate::reduce::assign::Assigned;
@@ -238,7 +238,8 @@ fn sources(
     for (fit, of) in model.fits.iter().zip(fits) {
         let states = &fit.states[rows.clone()];
         columns.push(affiliations(states.iter().map(|s| s.affiliation)));
-        let values = fit.embedding[rows.start * of.rank..rows.end * of.rank].to_vec();
+        let values = &fit.embedding[rows.start * fit.rank..rows.end * fit.rank];
+        let values = filled_up(values, fit.rank, of.rank);
         columns.push(Arc::new(FixedSizeListArray::new(
             Arc::new(Field::new("item", DataType::Float64, false)),
             of.rank as i32,
