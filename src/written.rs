@@ -42,7 +42,10 @@ pub struct Written<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrittenFit {
     pub name: String,
+    /// The largest that the fit of a model may have.
     pub rank: usize,
+    /// Whether it has memberships.
+    pub is_soft: bool,
 }
 
 /// Where the rows of a partition and lag are in a table.
@@ -108,7 +111,7 @@ impl<'a> Written<'a> {
         let lag = leading.pop_if(|f| f.name() == "lag");
         let n = leading.len() + usize::from(lag.is_some());
         let states = |fields: &[Field]| before(fields, "count").split_off(n);
-        written.fits = sources.iter().filter_map(fit).collect();
+        written.fits = sources.iter().filter_map(|f| fit(f, &sources)).collect();
         (written.sources, written.targets) = (states(&sources), states(&targets));
         (written.partition, written.lag) = (leading, lag);
         Ok(Some(written))
@@ -163,13 +166,15 @@ impl<'a> Written<'a> {
     }
 }
 
-/// The fit whose embedding this column is.
-fn fit(embedding: &Field) -> Option<WrittenFit> {
+/// The fit whose embedding this column is, one of `columns`.
+fn fit(embedding: &Field, columns: &[Field]) -> Option<WrittenFit> {
     let name = embedding.name().strip_suffix("_embedding")?;
+    let membership = format!("{name}_membership");
     match embedding.data_type() {
         DataType::FixedSizeList(_, rank) => Some(WrittenFit {
             name: name.to_string(),
             rank: *rank as usize,
+            is_soft: columns.iter().any(|f| *f.name() == membership),
         }),
         _ => None,
     }

@@ -15,6 +15,7 @@ use crate::manifest::{Failure, peak_memory_bytes};
 use crate::math::csr::Csr;
 use crate::plan::Assignment;
 use crate::read::Lake;
+use crate::reduce::Side;
 use crate::reduce::assign::{Assigned, assign as assign_states, unseen};
 use crate::run::{Progress, give_back_memory, partition_key, place, put_in_place};
 use crate::spec::Lag;
@@ -364,21 +365,36 @@ fn assign_model(
         .iter()
         .map(|fit| assign_states(fit, &counts.by_source, &sources, &targets))
         .collect();
-    let target_sets = known.target_sets.iter().map(|sets| {
-        let of_target = |place: &Option<u32>| place.map_or(-1, |at| sets[at as usize]);
-        targets.iter().map(of_target).collect()
-    });
+    let target_sides = known.fits.iter().zip(&known.target_sides);
+    let target_sides = target_sides.map(|(fit, side)| of_targets(side, fit.rank, &targets));
     let (source_total, target_total) = totals(&counts.by_source, targets.len());
     AssignedModel {
         unseen: unseen(&counts.by_source, &targets),
         new_sources: sources.iter().map(Option::is_none).collect(),
         new_targets: targets.iter().map(Option::is_none).collect(),
-        target_sets: target_sets.collect(),
+        target_sides: target_sides.collect(),
         trajectories: TrajectoryRows::default(),
         counts,
         source_total,
         target_total,
         fits,
+    }
+}
+
+/// What a fit says of the new rows' targets: neither a set nor memberships where the model has not seen one.
+fn of_targets(known: &Side, rank: usize, targets: &[Option<u32>]) -> Side {
+    let places = || targets.iter().map(|place| place.map(|at| at as usize));
+    let none = vec![0.0; rank];
+    let of_target = |rows: &Vec<f64>| {
+        let rows = places().flat_map(|at| at.map_or(&none[..], |at| &rows[at * rank..][..rank]));
+        rows.copied().collect()
+    };
+    Side {
+        affiliation: places()
+            .map(|at| at.map_or(-1, |at| known.affiliation[at]))
+            .collect(),
+        embedding: Vec::new(),
+        membership: known.membership.as_ref().map(of_target),
     }
 }
 

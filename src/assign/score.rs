@@ -4,7 +4,8 @@
 
 use super::model::KnownModel;
 use crate::count::{Followed, FollowedRow, Sink};
-use crate::reduce::assign::{Assigned, Known};
+use crate::reduce::assign::Assigned;
+use crate::reduce::known::Known;
 use crate::write::{TrajectoryFit, TrajectoryRows};
 use hashbrown::HashMap;
 use std::sync::Arc;

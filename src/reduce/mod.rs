@@ -15,7 +15,8 @@
 //! - `agreement`: how far two labelings of the same states agree; `succession`: which sets of one go on in the other; `changes`: both,
 //!   for two results;
 //! - `markov`: square counts and a partition → the chain of the sets, its timescales and powers;
-//! - `assign`: a model and the counts of new rows → sets, points and log-likelihoods of their states.
+//! - `assign`: a model and the counts of new rows → sets, points, memberships and log-likelihoods of their states; `known` is what the
+//!   written tables of the model say for that.
 //!
 //! Everything here is pure: no I/O, no clock, no environment. A fit depends on the evidence, the parameters and the seed alone,
 //! not on threads or shards. Not converging is data, not an error.
@@ -35,6 +36,7 @@ pub mod crossval;
 pub mod dbmr;
 pub mod joint;
 pub mod kmeans;
+pub mod known;
 pub mod markov;
 pub mod metastable;
 pub mod model;

@@ -3,6 +3,7 @@
 use super::tables::{Names, amounts, batch, filled_up, row_type};
 use crate::count::{Counts, FollowedRow, StateTable, times};
 use crate::error::{Error, Kind, Result};
+use crate::reduce::Side;
 use crate::reduce::assign::Assigned;
 use crate::written::WrittenFit;
 use arrow::array::{
@@ -46,8 +47,8 @@ pub struct AssignedModel {
     pub new_targets: Vec<bool>,
     /// Beside `AssignedNames::fits`.
     pub fits: Vec<Assigned>,
-    /// The set of every target in each fit, −1 for none.
-    pub target_sets: Vec<Vec<i32>>,
+    /// What each fit says of the targets, without points.
+    pub target_sides: Vec<Side>,
     pub trajectories: TrajectoryRows,
 }
 
@@ -164,14 +165,22 @@ pub fn schema(table: AssignedTable, names: &AssignedNames) -> (SchemaRef, Vec<St
             ))
         };
         of_fit("affiliation", Int32, true);
+        let membership = fit.is_soft.then(|| row_type(fit.rank));
         match table {
             AssignedTable::Sources => {
                 of_fit("embedding", row_type(fit.rank), true);
+                if let Some(membership) = membership {
+                    of_fit("membership", membership, true);
+                }
                 of_fit("log_likelihood", Float64, true);
                 of_fit("impossible", names.count_type(), false);
                 of_fit("lead", Float64, true);
             }
-            AssignedTable::Targets => (),
+            AssignedTable::Targets => {
+                if let Some(membership) = membership {
+                    of_fit("membership", membership, true);
+                }
+            }
             AssignedTable::Trajectories => {
                 of_fit("log_likelihood", Float64, true);
                 of_fit("mean_log_likelihood", Float64, true);
@@ -201,7 +210,7 @@ pub fn rows(
 ) -> Result<RecordBatch> {
     let columns = match (table, &names.trajectories) {
         (AssignedTable::Sources, _) => sources(names, model, rows)?,
-        (AssignedTable::Targets, _) => targets(&names.names, model, rows)?,
+        (AssignedTable::Targets, _) => targets(names, model, rows)?,
         (AssignedTable::Trajectories, Some(of)) => trajectories(of, &model.trajectories, rows)?,
         (AssignedTable::Trajectories, None) => Vec::new(),
     };
@@ -238,14 +247,10 @@ fn sources(
     for (fit, of) in model.fits.iter().zip(fits) {
         let states = &fit.states[rows.clone()];
         columns.push(affiliations(states.iter().map(|s| s.affiliation)));
-        let values = &fit.embedding[rows.start * fit.rank..rows.end * fit.rank];
-        let values = filled_up(values, fit.rank, of.rank);
-        columns.push(Arc::new(FixedSizeListArray::new(
-            Arc::new(Field::new("item", DataType::Float64, false)),
-            of.rank as i32,
-            Arc::new(Float64Array::from(values)),
-            Some(NullBuffer::from(&fit.has_point[rows.clone()])),
-        )));
+        for values in std::iter::once(&fit.embedding).chain(&fit.membership) {
+            let values = &values[rows.start * fit.rank..rows.end * fit.rank];
+            columns.push(lists(values, fit.rank, of, &fit.has_point[rows.clone()]));
+        }
         let log_likelihood = states.iter().map(|s| s.log_likelihood);
         columns.push(Arc::new(log_likelihood.collect::<Float64Array>()));
         columns.push(amounts(names, states.iter().map(|s| s.impossible)));
@@ -256,7 +261,22 @@ fn sources(
     Ok(columns)
 }
 
-fn targets(names: &Names, model: &AssignedModel, rows: Range<usize>) -> Result<Vec<ArrayRef>> {
+/// Coordinates or memberships of states, where they have them.
+fn lists(values: &[f64], rank: usize, fit: &WrittenFit, has: &[bool]) -> ArrayRef {
+    let values = Float64Array::from(filled_up(values, rank, fit.rank));
+    Arc::new(FixedSizeListArray::new(
+        Arc::new(Field::new("item", DataType::Float64, false)),
+        fit.rank as i32,
+        Arc::new(values),
+        Some(NullBuffer::from(has)),
+    ))
+}
+
+fn targets(
+    AssignedNames { names, fits, .. }: &AssignedNames,
+    model: &AssignedModel,
+    rows: Range<usize>,
+) -> Result<Vec<ArrayRef>> {
     let mut columns = names
         .targets
         .columns(&model.counts.target_states[rows.clone()])?;
@@ -267,8 +287,17 @@ fn targets(names: &Names, model: &AssignedModel, rows: Range<usize>) -> Result<V
     columns.push(Arc::new(BooleanArray::from(
         model.new_targets[rows.clone()].to_vec(),
     )));
-    let sets = model.target_sets.iter();
-    columns.extend(sets.map(|sets| affiliations(sets[rows.clone()].iter().copied())));
+    let is_known: Vec<bool> = model.new_targets[rows.clone()]
+        .iter()
+        .map(|new| !new)
+        .collect();
+    for ((side, fit), of) in model.target_sides.iter().zip(&model.fits).zip(fits) {
+        columns.push(affiliations(side.affiliation[rows.clone()].iter().copied()));
+        if let Some(values) = &side.membership {
+            let values = &values[rows.start * fit.rank..rows.end * fit.rank];
+            columns.push(lists(values, fit.rank, of, &is_known));
+        }
+    }
     Ok(columns)
 }
 

@@ -407,6 +407,92 @@ fn whatever_a_run_was_told_its_states_get_back_their_sets() {
     }
 }
 
+const SOFT: &str = r#"
+[[fit]]
+name = "seba"
+method = "svd"
+clusters = "seba"
+rank = 2
+
+[[fit]]
+name = "pcca"
+method = "svd"
+clusters = "pcca"
+rank = "auto"
+ranks = [2, 4]
+rule = "gap"
+
+[[fit]]
+name = "gpcca"
+method = "gpcca"
+rank = 2
+"#;
+
+/// Memberships in words, so that none is one too.
+fn memberships(rows: &Rows, fit: &str) -> Vec<Option<Vec<f64>>> {
+    let column = rows.column(&format!("{fit}_membership"));
+    let lists = column.as_fixed_size_list().iter();
+    lists
+        .map(|list| Some(list?.as_primitive::<Float64Type>().values().to_vec()))
+        .collect()
+}
+
+#[test]
+fn soft_sets_have_new_members() {
+    let lake = Lake::new();
+    planted(&lake);
+    lake.file("p.toml", &(PLANTED.to_string() + SOFT));
+    lake.gyre(&["run", "p.toml"]).well();
+    assign(&lake, "p.toml", &[]).well();
+    for fit in ["seba", "pcca", "gpcca"] {
+        for table in ["sources", "targets"] {
+            let (own, of_model) = (rows(&lake, table), lake.read(table));
+            assert_eq!(memberships(&own, fit), memberships(&of_model, fit), "{fit}");
+        }
+    }
+    let mut columns = String::new();
+    for table in ["sources", "targets", "trajectories"] {
+        columns += &format!("{table}\n");
+        for field in rows(&lake, table).0.schema().fields() {
+            let null = if field.is_nullable() { " null" } else { "" };
+            columns += &format!("  {} {}{null}\n", field.name(), field.data_type());
+        }
+    }
+    insta::assert_snapshot!("columns", columns);
+
+    // d is like b, w like z, m goes to either side, nothing comes after q but q.
+    let left = "aabbccacba".repeat(8);
+    let texts = [
+        ("A", 7, left.replace('b', "d")),
+        ("A", 8, "xxyywwxwyx".repeat(8)),
+        ("A", 9, "amamxmxmamaxmxm".to_string()),
+        ("A", 10, "abcqqqq".to_string()),
+    ];
+    let texts: Vec<_> = texts.iter().map(|(p, id, t)| (*p, *id, &t[..])).collect();
+    spoken(&lake, "new.parquet", &texts);
+    assign(&lake, "p.toml", &["--set", "tables.rows.path=new.parquet"]).well();
+    let (sources, targets) = (rows(&lake, "sources"), rows(&lake, "targets"));
+    let (at, at_target) = (places(&sources), places(&targets));
+    let key = |word: &str| ["A", "1", word].map(String::from);
+    for fit in ["seba", "pcca", "gpcca"] {
+        let all = memberships(&sources, fit);
+        let of = |word: &str| all[at[&key(word)]].clone();
+        let (a, d, w, m) = (of("a"), of("d"), of("w"), of("m"));
+        let (a, d, w, m) = (a.expect("a"), d.expect("d"), w.expect("w"), m.expect("m"));
+        let own = usize::from(a[1] > a[0]);
+        assert!(d[own] > 0.8 && d[1 - own] < 0.2, "{fit}: {d:?}");
+        assert!(w[1 - own] > 0.8 && w[own] < 0.2, "{fit}: {w:?}");
+        assert!(m[own] < 0.8 && m[1 - own] < 0.8, "{fit}: {m:?}");
+        assert_eq!(of("q"), None);
+        assert_eq!(memberships(&targets, fit)[at_target[&key("q")]], None);
+        for row in all.iter().flatten() {
+            let sum: f64 = row.iter().sum();
+            assert!(row.iter().all(|x| (0.0..=1.0).contains(x)) && sum < 1.0 + 1e-12);
+            assert!(fit == "seba" || (sum - 1.0).abs() < 1e-12, "{fit}: {row:?}");
+        }
+    }
+}
+
 /// Pairs with weights: sources and targets, no trajectories.
 #[test]
 fn pairs_are_assigned_too() {
