@@ -135,7 +135,7 @@ fn execute(cli: Cli) -> Result<Done> {
                         output,
                     };
                     print(&summary.to_string())?;
-                    Ok(done(&record.failures))
+                    Ok(done(&record.head.failures))
                 }
             }
         }),
@@ -165,7 +165,7 @@ fn execute(cli: Cli) -> Result<Done> {
                         }
                         .to_string(),
                     )?;
-                    Ok(done(&record.failures))
+                    Ok(done(&record.head.failures))
                 }
             }
         }),

@@ -4,8 +4,7 @@ use crate::count::{Counted, Counts, LARGEST_TOTAL, describe};
 use crate::error::{Error, Kind, Result};
 use crate::lineage::{self, Kept};
 use crate::manifest::{
-    BootstrapRecord, Deviation, DroppedStates, Failure, FitRecord, ModelRecord, RunRecord,
-    peak_memory_bytes,
+    BootstrapRecord, Deviation, DroppedStates, Failure, FitRecord, Head, ModelRecord, RunRecord,
 };
 use crate::markov;
 use crate::plan::{Plan, PlannedMethod};
@@ -72,15 +71,7 @@ pub async fn run(
     {
         return Ok(Outcome::NothingToDo);
     }
-    let started = jiff::Timestamp::now();
-    let id = format!("{}-{}", started.strftime("%Y%m%dT%H%M%SZ"), &plan.hash[..8]);
-    let mut seconds = BTreeMap::new();
-    let mut clock = Instant::now();
-    let mut lap = |stage: &'static str| {
-        seconds.insert(stage, clock.elapsed().as_secs_f64());
-        tracing::info!(stage, seconds = clock.elapsed().as_secs_f64(), "stage done");
-        clock = Instant::now();
-    };
+    let mut head = Head::begin(&plan.name, &plan.hash, options.threads, &plan.tables);
 
     progress.stage("count", None);
     let hear = Arc::clone(&progress);
@@ -93,7 +84,7 @@ pub async fn run(
         .await?;
     check_not_empty(&counted)?;
     give_back_memory();
-    lap("count");
+    head.lap("count");
 
     let fitted = {
         let (plan, progress) = (Arc::clone(&plan), Arc::clone(&progress));
@@ -112,38 +103,23 @@ pub async fn run(
         fitted = (tested.await).map_err(|e| Error::with_source(Kind::Bug, "a test died", e))?;
     }
     give_back_memory();
-    lap("fit");
+    head.lap("fit");
 
-    let tables = publish(&plan, output, &id, &fitted, progress.as_ref()).await?;
-    lap("write");
+    head.tables = publish(&plan, output, &head.id, &fitted, progress.as_ref()).await?;
+    head.lap("write");
 
+    (head.rows_read, head.rows_dropped) = (fitted.rows, fitted.dropped);
+    head.failures = fitted.failures;
+    head.end();
     let record = RunRecord {
-        schema: 1,
-        id: id.clone(),
-        gyre: env!("CARGO_PKG_VERSION"),
-        pipeline: plan.name.clone(),
-        plan: plan.hash.clone(),
         seed: plan.seed,
-        threads: options.threads,
-        started: started.to_string(),
-        finished: jiff::Timestamp::now().to_string(),
-        seconds,
-        peak_memory_bytes: peak_memory_bytes(),
-        inputs: plan
-            .tables
-            .iter()
-            .map(|t| (t.name.clone(), t.files.clone()))
-            .collect(),
-        rows_read: fitted.rows,
-        rows_dropped: fitted.dropped,
         transitions: fitted.models.iter().map(|m| m.total).sum(),
         labels: fitted.labels,
         models: fitted.records,
         gone: fitted.gone,
-        failures: fitted.failures,
-        tables,
+        head,
     };
-    output.record(&id, &record).await?;
+    output.record(&record.head.id, &record).await?;
     Ok(Outcome::Done(Box::new(record)))
 }
 

@@ -11,7 +11,7 @@ pub use record::{AssignRecord, AssignSummary, AssignedFitRecord, AssignedRecord}
 
 use crate::count::{Counted, Counts, Evidence, Follower, StateTable};
 use crate::error::{Error, Kind, Result};
-use crate::manifest::{Failure, peak_memory_bytes};
+use crate::manifest::{Failure, Head};
 use crate::math::csr::Csr;
 use crate::plan::Assignment;
 use crate::read::Lake;
@@ -31,7 +31,6 @@ use model::{KnownModel, Numbers, sides};
 use score::{Lookup, Scorer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Instant;
 
 /// What an assignment is told beside its plan.
 #[derive(Debug, Clone, Copy)]
@@ -93,15 +92,7 @@ pub async fn assign(
     if !options.force && current.is_some_and(|c| c.plan == hash && c.complete) {
         return Ok(Outcome::NothingToDo);
     }
-    let started = jiff::Timestamp::now();
-    let id = format!("{}-{}", started.strftime("%Y%m%dT%H%M%SZ"), &hash[..8]);
-    let mut seconds = BTreeMap::new();
-    let mut clock = Instant::now();
-    let mut lap = |stage: &'static str| {
-        seconds.insert(stage, clock.elapsed().as_secs_f64());
-        tracing::info!(stage, seconds = clock.elapsed().as_secs_f64(), "stage done");
-        clock = Instant::now();
-    };
+    let mut head = Head::begin(&plan.name, &hash, options.threads, &plan.tables);
 
     progress.stage("read model", None);
     let evidence = &plan.layout.evidence;
@@ -109,7 +100,7 @@ pub async fn assign(
     let known = model::read(&written, evidence, &mut numbers, options.smoothing)
         .await
         .map_err(|e| e.at(format!("model {at}")))?;
-    lap("read model");
+    head.lap("read model");
 
     progress.stage("count", None);
     let hear = Arc::clone(&progress);
@@ -119,10 +110,10 @@ pub async fn assign(
         return Err(Error::input("the SQL of [transitions] gives no rows"));
     }
     give_back_memory();
-    lap("count");
+    head.lap("count");
 
     progress.stage("assign", None);
-    let (rows_read, rows_dropped) = (counted.rows, std::mem::take(&mut counted.dropped.0));
+    (head.rows_read, head.rows_dropped) = (counted.rows, std::mem::take(&mut counted.dropped.0));
     names.names.partitions = std::mem::take(&mut counted.partitions);
     names.names.sources = counted.sources.clone();
     names.names.targets = counted.targets.clone();
@@ -132,7 +123,7 @@ pub async fn assign(
     };
     let assigning = assigning.await;
     let mut all = assigning.map_err(|e| Error::with_source(Kind::Bug, "assigning died", e))??;
-    lap("assign");
+    head.lap("assign");
 
     if let Some(of) = &mut all.names.trajectories {
         progress.stage("score", None);
@@ -151,42 +142,27 @@ pub async fn assign(
             record.trajectories = Some(model.trajectories.ends.len());
         }
         (of.keys, of.states) = (followed.keys, followed.states);
-        lap("score");
+        head.lap("score");
     }
 
     progress.stage("write", None);
     output.clear_staging().await?;
-    let staged = write::stage_assigned(output, &id, &all.names, &all.models).await;
+    let staged = write::stage_assigned(output, &head.id, &all.names, &all.models).await;
     let complete = all.failures.is_empty();
-    let tables = put_in_place(output, &id, &hash, complete, staged, progress.as_ref()).await?;
-    lap("write");
+    head.tables =
+        put_in_place(output, &head.id, &hash, complete, staged, progress.as_ref()).await?;
+    head.lap("write");
 
+    head.failures = all.failures;
+    head.end();
     let record = AssignRecord {
-        schema: 1,
-        id: id.clone(),
-        gyre: env!("CARGO_PKG_VERSION"),
-        pipeline: plan.name.clone(),
-        plan: hash,
         model: at.to_string(),
         model_run: written.current.run.clone(),
         smoothing: options.smoothing,
-        threads: options.threads,
-        started: started.to_string(),
-        finished: jiff::Timestamp::now().to_string(),
-        seconds,
-        peak_memory_bytes: peak_memory_bytes(),
-        inputs: plan
-            .tables
-            .iter()
-            .map(|t| (t.name.clone(), t.files.clone()))
-            .collect(),
-        rows_read,
-        rows_dropped,
         models: all.records,
-        failures: all.failures,
-        tables,
+        head,
     };
-    output.record(&id, &record).await?;
+    output.record(&record.head.id, &record).await?;
     Ok(Outcome::Done(Box::new(record)))
 }
 
