@@ -427,11 +427,7 @@ fn fit_model(
             PlannedMethod::Cocluster(params) => Method::Cocluster(params.clone()),
             PlannedMethod::Metastable(params) => Method::Metastable {
                 params: params.clone(),
-                target_of_source: names.sources.places(
-                    &counts.source_states,
-                    &names.targets,
-                    &counts.target_states,
-                )?,
+                target_of_source: places(&counts.source_states, &counts.target_states).collect(),
             },
             PlannedMethod::Gpcca(params) => Method::Gpcca {
                 params: params.clone(),
@@ -557,10 +553,7 @@ fn fit_model(
 /// The source that every target is, for methods that follow a state further.
 fn source_of_target(names: &Names, counts: &Counts) -> Result<Vec<u32>> {
     let targets = &counts.target_states;
-    let places = names
-        .targets
-        .places(targets, &names.sources, &counts.source_states)?;
-    let known = targets.iter().zip(places).map(|(&state, place)| {
+    let known = targets.iter().zip(places(targets, &counts.source_states)).map(|(&state, place)| {
         place.ok_or_else(|| {
             Error::input(format!(
                 "method \"gpcca\" wants to know where every target state goes, but no transition starts in state {}; leave out what ends there in the SQL, or take method \"metastable\", \"cocluster\" or \"svd\"",
@@ -569,6 +562,12 @@ fn source_of_target(names: &Names, counts: &Counts) -> Result<Vec<u32>> {
         })
     });
     known.collect()
+}
+
+/// The place of each state of one side among those of the other, where both have one label set; both ascend.
+fn places(own: &[u32], others: &[u32]) -> impl Iterator<Item = Option<u32>> {
+    let place = |id| others.binary_search(id).ok().map(|at| at as u32);
+    own.iter().map(place)
 }
 
 /// The seed of a fit: it depends on the partition's key and the fit's name, not on what else is fitted.

@@ -49,7 +49,8 @@ pub struct Layout {
     pub given: Vec<Field>,
     /// Whether counts are to be told apart by group.
     pub grouping: Option<Grouping>,
-    /// Sources and targets of pairs are states of one kind and have common ids, as those of trajectories always do.
+    /// Sources and targets of pairs are states of one kind and have common ids, as those of trajectories always do; square methods, Markov
+    /// tests and `connected` need it.
     pub one_label_set: bool,
     /// Keep the largest strongly connected set of every matrix alone; needs one label set.
     pub connected: bool,

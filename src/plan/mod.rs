@@ -115,24 +115,27 @@ pub async fn plan(
     let grouping = asked.map(|asked| grouping(asked, &evidence, &columns));
     let markov = spec.validation.as_ref().is_some_and(|v| v.markov);
     let connected = spec.transitions.connected;
-    let one_label_set = connected || markov;
-    if one_label_set {
-        let key = if connected {
-            "`transitions.connected`"
-        } else {
-            "`validation.markov`"
-        };
-        check_square(&evidence, key)?;
+    let fits = fits(spec);
+    let square = fits.iter().filter(|fit| fit.is_square()).map(|fit| {
+        let (method, name) = (fit.method_name(), &fit.name);
+        format!("method \"{method}\" of fit `{name}`")
+    });
+    let square: Vec<String> = (connected.then(|| "`transitions.connected`".to_string()))
+        .into_iter()
+        .chain(markov.then(|| "`validation.markov`".to_string()))
+        .chain(square)
+        .collect();
+    if let Some(asker) = square.first() {
+        check_square(&evidence, asker)?;
     }
     let layout = Layout {
         partition,
         evidence,
         given,
         grouping: grouping.transpose()?,
-        one_label_set,
+        one_label_set: !square.is_empty(),
         connected,
     };
-    let fits = fits(spec);
     let validation = asked.map(|asked| Validation {
         bootstrap: asked.bootstrap,
         folds: asked.folds,
@@ -157,10 +160,6 @@ pub async fn plan(
         hash,
     };
     check_names(&plan)?;
-    for fit in plan.fits.iter().filter(|fit| fit.is_square()) {
-        let asker = format!("method \"{}\" of fit `{}`", fit.method_name(), fit.name);
-        check_square(&plan.layout.evidence, &asker)?;
-    }
     Ok((plan, frame))
 }
 
