@@ -102,9 +102,9 @@ pub enum Command {
     /// Assign new rows to the sets of a model that a run has written.
     ///
     /// The pipeline says where the new rows are and what their columns mean: the same states, bins, lags and partitions as those of
-    /// the model. States that the model knows keep their sets. New ones get the set under which their transitions are most likely, and
-    /// trajectories the set of the state in which they are, with a log-likelihood each. Targets that the model has never seen are
-    /// counted apart. Results become visible as those of a run do, and a second assignment of the same rows does nothing.
+    /// the model. States that the model knows keep their sets and memberships. New ones get the set under which their transitions are most
+    /// likely, and trajectories the set of the state in which they are, with a log-likelihood each. Targets that the model has never seen
+    /// are counted apart. Results become visible as those of a run do, and a second assignment of the same rows does nothing.
     #[command(after_help = ASSIGN_EXAMPLES, after_long_help = long(ASSIGN_EXAMPLES))]
     Assign(Assign),
 

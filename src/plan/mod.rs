@@ -116,15 +116,14 @@ pub async fn plan(
     let markov = spec.validation.as_ref().is_some_and(|v| v.markov);
     let connected = spec.transitions.connected;
     let fits = fits(spec);
-    let square = fits.iter().filter(|fit| fit.is_square()).map(|fit| {
+    // Who takes sources and targets for states of one kind.
+    let mut square = Vec::new();
+    square.extend(connected.then(|| "`transitions.connected`".to_string()));
+    square.extend(markov.then(|| "`validation.markov`".to_string()));
+    square.extend(fits.iter().filter(|fit| fit.is_square()).map(|fit| {
         let (method, name) = (fit.method_name(), &fit.name);
         format!("method \"{method}\" of fit `{name}`")
-    });
-    let square: Vec<String> = (connected.then(|| "`transitions.connected`".to_string()))
-        .into_iter()
-        .chain(markov.then(|| "`validation.markov`".to_string()))
-        .chain(square)
-        .collect();
+    }));
     if let Some(asker) = square.first() {
         check_square(&evidence, asker)?;
     }

@@ -82,8 +82,8 @@ pub struct Map {
 }
 
 impl Map {
-    /// What made `membership` of `embedding` (both n × `rank`, row-major): the iteration from the rotation that comes closest to it, which
-    /// was the end of the one that made it but for what is told of neither negative values nor sums above 1.
+    /// The map from `embedding` to `membership` (both n × `rank`, row-major). Its rotation is where the iteration ends that starts from the one
+    /// closest to the memberships: these are S but for negative values and for sums that were above 1, so the start is near the end.
     pub fn of(embedding: &[f64], membership: &[f64], rank: usize, weights: &[f64]) -> Map {
         let root = basis::inverse_root(embedding, rank, weights);
         let basis = basis::multiply(embedding, &root, rank);
