@@ -171,7 +171,7 @@ pub async fn read(
         columns.map(|what| format!("{}_{what}", fit.name))
     });
     let of_fits: Vec<String> = of_fits.collect();
-    let of_states = std::iter::once("probability").chain(of_fits.iter().map(String::as_str));
+    let of_states = std::iter::once("count").chain(of_fits.iter().map(String::as_str));
     let of_states: Vec<&str> = of_states.collect();
     let sources = Columns::read(written, Table::Sources, &written.sources, &of_states).await?;
     let targets = Columns::read(written, Table::Targets, &written.targets, &of_states).await?;
@@ -191,9 +191,8 @@ pub async fn read(
         let (sources, targets, latent) = (sources.of(key), targets.of(key), latent.of(key));
         let source_place = places(numbers.sources(&sources.columns[..n_source])?);
         let target_place = places(numbers.targets(&targets.columns[..n_target])?);
-        let probabilities = [&sources, &targets].map(|side| floats(side.column("probability")?));
-        let [p, q] = probabilities;
-        let (p, q) = (p?, q?);
+        let [source_total, target_total] = [&sources, &targets].map(|side| side.column("count"));
+        let (source_total, target_total) = (floats(source_total?)?, floats(target_total?)?);
         let of_fits = of_fits.of(key).by_fit()?;
         let (mut latent, spectrum) = (latent.by_fit()?, spectrum.of(key).by_fit()?);
         let (mut fits, mut target_sides) = (Vec::new(), Vec::new());
@@ -242,9 +241,10 @@ pub async fn read(
                 },
                 spectrum: &values.map(singular).collect::<Vec<_>>(),
                 crispness: row.optional("crispness")?[0],
-                set_total: &weights.iter().map(|w| w * total).collect::<Vec<_>>(),
-                source_probability: &p,
-                target_probability: &q,
+                weights: &weights,
+                source_total: &source_total,
+                target_total: &target_total,
+                total,
             };
             fits.push(Known::new(told, smoothing));
             side.embedding = Vec::new();

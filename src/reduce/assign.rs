@@ -273,17 +273,16 @@ mod tests {
     }
 
     fn known(shards: &Shards, fit: &Fit) -> Known {
-        let share = |totals: &[f64]| totals.iter().map(|t| t / shards.total).collect::<Vec<_>>();
-        let weights = fit.metrics.weights.iter();
         let told = Told {
             sources: fit.sources.clone(),
             targets: &fit.targets,
             latent: fit.latent.clone(),
             spectrum: &fit.spectrum,
             crispness: fit.metrics.crispness,
-            set_total: &weights.map(|w| w * shards.total).collect::<Vec<_>>(),
-            source_probability: &share(&shards.source_total),
-            target_probability: &share(&shards.target_total),
+            weights: &fit.metrics.weights,
+            source_total: &shards.source_total,
+            target_total: &shards.target_total,
+            total: shards.total,
         };
         Known::new(told, 0.0)
     }

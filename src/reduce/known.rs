@@ -1,7 +1,7 @@
 //! What the tables of a fit say of its states → what new states are held against.
 //!
-//! In: γ, e and memberships of the sources, f and memberships of the targets, λ, σ and p, q, as they are written. Out: [`Known`]. What makes
-//! the point of a new state, and what makes its memberships, is not written: it is found again from what is.
+//! In: γ, e and memberships of the sources, f and memberships of the targets, λ, σ and counts, as they are written. Out: [`Known`]. What
+//! makes the point of a new state, and what makes its memberships, is not written: it is found again from what is.
 
 use super::{Latent, Side, Singular, seba, soft};
 use crate::math::dense;
@@ -42,21 +42,20 @@ pub struct Told<'a> {
     pub spectrum: &'a [Singular],
     /// Of PCCA+.
     pub crispness: Option<f64>,
-    /// C_·k, r values.
-    pub set_total: &'a [f64],
-    /// p and q.
-    pub source_probability: &'a [f64],
-    pub target_probability: &'a [f64],
+    /// w_k, r values.
+    pub weights: &'a [f64],
+    /// N_·j, N_i· and S.
+    pub source_total: &'a [f64],
+    pub target_total: &'a [f64],
+    pub total: f64,
 }
 
 impl Known {
     /// With `smoothing` every set gets so many transitions more (see `log_latent`).
     pub fn new(told: Told<'_>, smoothing: f64) -> Known {
-        let (rank, p, q) = (
-            told.set_total.len(),
-            told.source_probability,
-            told.target_probability,
-        );
+        let rank = told.weights.len();
+        let set_total: Vec<f64> = told.weights.iter().map(|w| w * told.total).collect();
+        let q: Vec<f64> = told.target_total.iter().map(|n| n / told.total).collect();
         let Side {
             affiliation,
             embedding,
@@ -72,16 +71,16 @@ impl Known {
                 of_targets,
                 &embedding,
                 &affiliation,
-                p,
+                told.source_total,
                 &told.latent,
             )),
         };
         let soft = membership.zip(told.targets.membership.as_ref());
         let soft = soft.map(|(membership, targets)| {
-            // As they were made: of both sides at once, each with half of the weight.
+            // As they were made: of both sides at once.
             let points = [&embedding[..], of_targets].concat();
             let members = [&membership[..], targets].concat();
-            let weights = [p, q].concat();
+            let weights = [told.source_total, told.target_total].concat();
             let map = match told.crispness {
                 Some(_) => soft::Map::linear(&points, &members, rank, &weights),
                 None => soft::Map::Sparse(seba::Map::of(&points, &members, rank, &weights)),
@@ -90,7 +89,7 @@ impl Known {
         });
         Known {
             rank,
-            log_latent: log_latent(&told.latent, told.set_total, q, smoothing),
+            log_latent: log_latent(&told.latent, &set_total, &q, smoothing),
             affiliation,
             embedding,
             projection,

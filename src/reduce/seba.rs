@@ -23,7 +23,7 @@
 //! then a coherent pair, and nothing is left to match.
 
 use super::basis::{self, blocks, dot};
-use crate::math::{dense, sum};
+use crate::math::{dense, matching, sum};
 use rayon::prelude::*;
 
 /// A state whose row has no part this long, beside the whole row, that is new is no start for another set.
@@ -82,26 +82,30 @@ pub struct Map {
 }
 
 impl Map {
-    /// The map from `embedding` to `membership` (both n × `rank`, row-major). Its rotation is where the iteration ends that starts from the one
-    /// closest to the memberships: these are S but for negative values and for sums that were above 1, so the start is near the end.
+    /// The map from `embedding` to `membership` (both n × `rank`, row-major), made again as `fit` makes it; its sets take the names of the
+    /// columns that they are.
     pub fn of(embedding: &[f64], membership: &[f64], rank: usize, weights: &[f64]) -> Map {
         let root = basis::inverse_root(embedding, rank, weights);
         let basis = basis::multiply(embedding, &root, rank);
-        let both = basis.chunks_exact(rank).zip(membership.chunks_exact(rank));
-        let both: Vec<f64> = both.flat_map(|(e, m)| [e, m].concat()).collect();
-        let add = |row: &[f64], weight: f64, cross: &mut [f64]| {
-            let (e, m) = row.split_at(rank);
-            for (cross, m) in cross.chunks_exact_mut(rank).zip(m) {
-                cross
-                    .iter_mut()
-                    .zip(e)
-                    .for_each(|(c, e)| *c += weight * m * e);
-            }
-        };
-        let cross = blocks(&both, 2 * rank, weights, rank * rank, add);
         let states = States::new(&basis, rank, weights, SPARSITY);
-        let (rotation, ..) = states.turned(polar(&cross, rank));
-        let sets = states.sets(rotation);
+        let (rotation, ..) = states.turned(first_rotation(&basis, rank, weights));
+        let own = states.sets(rotation);
+        let mut gain = vec![0.0; rank * rank];
+        let (found, _) = own.memberships(&basis);
+        let both = membership.chunks_exact(rank).zip(found.chunks_exact(rank));
+        for ((named, found), weight) in both.zip(weights) {
+            for (gain, x) in gain.chunks_exact_mut(rank).zip(named) {
+                let pairs = gain.iter_mut().zip(found);
+                pairs.for_each(|(gain, y)| *gain += weight * x * y);
+            }
+        }
+        let names = matching::maximise(&gain, rank);
+        let turn = |&k: &usize| &own.turns[k * rank..][..rank];
+        let sets = Sets {
+            turns: names.iter().flat_map(turn).copied().collect(),
+            largest: names.iter().map(|&k| own.largest[k]).collect(),
+            mu: own.mu,
+        };
         Map { root, sets }
     }
 
