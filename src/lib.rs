@@ -24,7 +24,7 @@
 //! What always holds:
 //!
 //! - `reduce` and `math` do no I/O and know no async, clock, environment, DataFusion or Arrow. The library never touches the terminal.
-//! - A stage takes a checked `Plan`, never a `Spec`.
+//! - A stage takes a checked `Plan` (or `Assignment`), never a `Spec`.
 //! - Nothing dense of size targets × sources, ever; nothing is allocated for each row or non-zero in a loop.
 //! - The bytes of the tables do not depend on threads, shards, the order of files or the clock.
 //! - Counts are conserved: their sum is the number of accepted pairs.

@@ -1,4 +1,4 @@
-//! Spec + listing + schemas → Plan: everything that a run will do, resolved and checked, before it does any of it.
+//! Spec + listing + schemas → Plan: everything that a run (or an `Assignment`) will do, resolved and checked, before it does any of it.
 //!
 //! A plan can be printed, compared by its hash, and run. Nothing is computed here.
 
