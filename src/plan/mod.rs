@@ -8,7 +8,7 @@ mod show;
 
 pub use fits::{PlannedFit, PlannedMethod, Ranks};
 
-use crate::count::{Evidence, Layout, Measure, StateTable};
+use crate::count::{Evidence, Layout, StateTable};
 use crate::error::{Error, Result};
 use crate::ranks;
 use crate::read::{Lake, Table};
@@ -257,10 +257,10 @@ impl Plan {
 
     /// Whether counts are real numbers.
     pub fn is_weighted(&self) -> bool {
-        match &self.layout.evidence {
-            Evidence::Pairs { measure, .. } => matches!(measure, Measure::Weight(_)),
-            Evidence::Trajectories { overlap, .. } => !overlap.is_empty(),
-        }
+        let evidence = &self.layout.evidence;
+        let is_divided =
+            matches!(evidence, Evidence::Trajectories { overlap, .. } if !overlap.is_empty());
+        evidence.weight().is_some() || is_divided
     }
 
     /// Bootstrap resamples; 0: none.
