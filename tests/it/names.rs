@@ -295,7 +295,7 @@ method = "svd"
 rank = 3
 "#;
 
-/// Writes points that jump about in one of three squares of edge 2, one after another on the x axis, and change it with probability 0.04;
+/// Writes points that jump about in one of three squares of edge 2, one after another on the x axis, and change it with probability 0.004;
 /// so many trajectories begin in each.
 fn points(lake: &Lake, trajectories: [i64; 3]) {
     let mut random = Pcg64::seed_from_u64(5);
@@ -308,7 +308,7 @@ fn points(lake: &Lake, trajectories: [i64; 3]) {
             times.push(t);
             at[0].push(2.0 * (square as f64 + random.random::<f64>()));
             at[1].push(2.0 * random.random::<f64>());
-            square = (square + usize::from(random.random::<f64>() < 0.04)) % 3;
+            square = (square + usize::from(random.random::<f64>() < 0.004)) % 3;
         }
     }
     let [x, y] = at.map(|values| -> ArrayRef { Arc::new(Float64Array::from(values)) });
@@ -325,10 +325,10 @@ fn points(lake: &Lake, trajectories: [i64; 3]) {
 fn names_of_boxes_come_from_another_output() {
     let lake = Lake::new();
     lake.file("p.toml", BINNED);
-    points(&lake, [50, 20, 10]);
+    points(&lake, [50, 30, 10]);
     lake.gyre(&["run", "p.toml", "--set", "job.output=model"])
         .well();
-    points(&lake, [10, 20, 50]);
+    points(&lake, [10, 30, 50]);
     let named = |from: &str| {
         let from = format!("names.from={from}");
         lake.gyre(&["run", "p.toml", "--set", &from]).well();
