@@ -3,7 +3,10 @@
 //! A `Lake` is a DataFusion session with the pipeline's tables and gyre's table functions. A query gives streams of batches, one a
 //! thread and in the order of the files, so that rows that lie in order need no sorting.
 
-use crate::count::{self, Counted, Followed, Follower, Layout, Mode, Order, Sink, Stop, Worker};
+use crate::count::{
+    self, Counted, Evidence, Followed, Follower, Layout, Mode, Order, Point, Sink, Stop, Weighed,
+    Worker,
+};
 use crate::error::{Error, Kind, Result};
 use crate::local_files::LocalFiles;
 use crate::spec;
@@ -106,12 +109,9 @@ pub fn query_text(query: &spec::Query) -> Result<String> {
 pub struct Lake {
     context: SessionContext,
     pub tables: Vec<Table>,
-    /// Unordered rows that each stream may hold.
-    gathered_rows: usize,
+    /// Memory for the unordered rows of each stream.
+    gathered_bytes: usize,
 }
-
-/// Bytes that a gathered row takes: as it came, and once more while rows are put together.
-const GATHERED_ROW: usize = 32;
 
 /// Opens a session in which the tables can be queried by name.
 pub async fn open(sources: &[TableSource<'_>], resources: &Resources) -> Result<Lake> {
@@ -145,11 +145,11 @@ pub async fn open(sources: &[TableSource<'_>], resources: &Resources) -> Result<
     for source in sources {
         tables.push(register(&context, source).await?);
     }
-    let room = |bytes: usize| bytes / 2 / resources.threads.max(1) / GATHERED_ROW;
+    let room = |bytes: usize| bytes / 2 / resources.threads.max(1);
     Ok(Lake {
         context,
         tables,
-        gathered_rows: resources.memory_bytes.map_or(usize::MAX, room),
+        gathered_bytes: resources.memory_bytes.map_or(usize::MAX, room),
     })
 }
 
@@ -467,21 +467,36 @@ impl Lake {
         layout: &Arc<Layout>,
         progress: Arc<dyn Fn(usize) + Send + Sync>,
     ) -> Result<Counted> {
+        let is_trajectories = matches!(layout.evidence, Evidence::Trajectories { .. });
+        match layout.evidence.weight() {
+            Some(_) if is_trajectories => {
+                self.count_points::<Weighed>(frame, layout, progress).await
+            }
+            _ => self.count_points::<u32>(frame, layout, progress).await,
+        }
+    }
+
+    async fn count_points<P: Point>(
+        &self,
+        frame: DataFrame,
+        layout: &Arc<Layout>,
+        progress: Arc<dyn Fn(usize) + Send + Sync>,
+    ) -> Result<Counted> {
         let mut mode = Mode {
             order: Order::Assumed,
             direct: true,
         };
         loop {
             match self
-                .count_once(frame.clone(), layout, mode, &progress)
+                .count_once::<P>(frame.clone(), layout, mode, &progress)
                 .await
             {
                 Ok(counted) => return Ok(counted),
                 Err(Stop::Failed(e)) => return Err(e),
                 Err(Stop::Unsorted) if mode.order == Order::Assumed => {
                     tracing::info!("rows are not ordered by trajectory and time: gathering them");
-                    let rows = self.gathered_rows;
-                    mode.order = Order::Any { rows };
+                    let bytes = self.gathered_bytes;
+                    mode.order = Order::Any { bytes };
                 }
                 Err(Stop::TooManyRows) if mode.order != Order::Sorted => {
                     tracing::info!("there are more rows than memory may hold: sorting them");
@@ -545,7 +560,7 @@ impl Lake {
         }
     }
 
-    async fn count_once(
+    async fn count_once<P: Point>(
         &self,
         frame: DataFrame,
         layout: &Arc<Layout>,
@@ -563,7 +578,7 @@ impl Lake {
         for (at, mut stream) in streams.into_iter().enumerate() {
             let (layout, progress) = (Arc::clone(layout), Arc::clone(progress));
             tasks.spawn(async move {
-                let mut worker = Worker::new(&layout, mode, at == 0)?;
+                let mut worker = Worker::<P>::new(&layout, mode, at == 0)?;
                 while let Some(batch) = stream.next().await {
                     let batch = batch.map_err(|e| failed("reading the input failed", e))?;
                     worker.push(&batch)?;

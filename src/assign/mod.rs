@@ -138,7 +138,8 @@ pub async fn assign(
         let followed = lake.follow(frame, &plan.layout, start).await?;
         for (model, record) in all.models.iter_mut().zip(&mut all.records) {
             let (partition, lag) = (model.counts.partition, model.counts.lag);
-            model.trajectories = score::rows(&followed, partition, lag);
+            let overlap = plan.layout.evidence.overlap(lag);
+            model.trajectories = score::rows(&followed, partition, lag, overlap);
             record.trajectories = Some(model.trajectories.ends.len());
         }
         (of.keys, of.states) = (followed.keys, followed.states);

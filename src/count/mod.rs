@@ -13,6 +13,7 @@ mod gather;
 mod groups;
 mod keys;
 mod matrix;
+mod point;
 mod states;
 mod tags;
 mod tally;
@@ -25,6 +26,7 @@ pub use finish::finish;
 pub use follow::{Followed, FollowedRow, Follower, Sink, StateNumbers, times};
 pub(crate) use keys::Keys;
 pub use matrix::Counts;
+pub use point::{Point, Weighed};
 pub use states::{StateColumns, StateTable, describe};
 pub use time::is_time;
 pub use walk::Step;
@@ -66,11 +68,13 @@ pub struct Grouping {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Evidence {
-    /// Columns: trajectory keys, time, state.
+    /// Columns: trajectory keys, time, state, weight (unless each pair weighs one).
     Trajectories {
         trajectory: Vec<Field>,
         time: Field,
         state: StateColumns,
+        /// What the pairs that a row starts weigh.
+        weight: Option<Field>,
         lags: Vec<Step>,
         strided: bool,
         /// What the counts of each lag are divided by, once they are counted; empty where they stay whole.
@@ -92,6 +96,27 @@ pub enum Measure {
     Weight(Field),
 }
 
+impl Evidence {
+    /// The column of weights, where pairs have them.
+    pub fn weight(&self) -> Option<&Field> {
+        match self {
+            Evidence::Trajectories { weight, .. } => weight.as_ref(),
+            Evidence::Pairs { measure, .. } => match measure {
+                Measure::Weight(field) => Some(field),
+                Measure::One | Measure::Count(_) => None,
+            },
+        }
+    }
+
+    /// What the counts of a lag are divided by; 1 where they stay whole.
+    pub fn overlap(&self, lag: usize) -> u64 {
+        match self {
+            Evidence::Trajectories { overlap, .. } => overlap.get(lag).copied().unwrap_or(1),
+            Evidence::Pairs { .. } => 1,
+        }
+    }
+}
+
 impl Layout {
     /// Every column in order.
     pub fn fields(&self) -> Vec<Field> {
@@ -108,11 +133,13 @@ impl Layout {
                 trajectory,
                 time,
                 state: s,
+                weight,
                 ..
             } => {
                 fields.extend(trajectory.iter().cloned());
                 fields.push(time.clone());
                 fields.extend(state(s));
+                fields.extend(weight.clone());
             }
             Evidence::Pairs {
                 source,
@@ -151,10 +178,9 @@ impl Layout {
 
     /// Whether counts are real numbers.
     pub fn is_weighted(&self) -> bool {
-        match &self.evidence {
-            Evidence::Pairs { measure, .. } => matches!(measure, Measure::Weight(_)),
-            Evidence::Trajectories { overlap, .. } => !overlap.is_empty(),
-        }
+        let is_divided =
+            matches!(&self.evidence, Evidence::Trajectories { overlap, .. } if !overlap.is_empty());
+        self.evidence.weight().is_some() || is_divided
     }
 
     /// How states carry the group of their rows.
@@ -164,7 +190,7 @@ impl Layout {
     }
 }
 
-/// Rows that could not be an end of a transition, by reason.
+/// Rows that could not be an end of a transition, or weigh nothing, by reason.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Dropped(pub BTreeMap<&'static str, u64>);
 
@@ -207,8 +233,8 @@ pub struct Mode {
 pub enum Order {
     /// They seem to be ordered by (partition, trajectory, time), each stream for itself.
     Assumed,
-    /// They may come in any order: each stream holds up to so many of them until its end.
-    Any { rows: usize },
+    /// They may come in any order: each stream holds up to so many bytes of them until its end.
+    Any { bytes: usize },
     /// The rows of all streams are ordered, by sorting.
     Sorted,
 }

@@ -29,17 +29,24 @@ impl Plan {
                 trajectory,
                 time,
                 state: s,
+                weight,
                 strided,
                 overlap,
                 ..
-            } => json!({
-                "kind": "trajectories",
-                "trajectory": names(trajectory),
-                "time": names(std::slice::from_ref(time))[0],
-                "state": state(s),
-                "lags": self.lags,
-                "window": window(*strided, overlap),
-            }),
+            } => {
+                let mut shown = json!({
+                    "kind": "trajectories",
+                    "trajectory": names(trajectory),
+                    "time": names(std::slice::from_ref(time))[0],
+                    "state": state(s),
+                    "lags": self.lags,
+                    "window": window(*strided, overlap),
+                });
+                if let Some(field) = weight {
+                    shown["measure"] = json!({"weight": field.name()});
+                }
+                shown
+            }
             Evidence::Pairs {
                 source,
                 target,
@@ -156,6 +163,7 @@ impl fmt::Display for Plan {
                 trajectory,
                 time,
                 state: s,
+                weight,
                 strided,
                 overlap,
                 ..
@@ -172,12 +180,16 @@ impl fmt::Display for Plan {
                     .collect::<Vec<_>>()
                     .join(", ");
                 let window = window(*strided, overlap);
-                writeln!(
+                write!(
                     f,
                     "  count  {of} in the order of {}: states {}; lag {lags} ({window})",
                     time.name(),
                     state(s)
                 )?;
+                match weight {
+                    Some(field) => writeln!(f, "; weights in {}", field.name())?,
+                    None => writeln!(f)?,
+                }
             }
             Evidence::Pairs {
                 source,

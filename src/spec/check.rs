@@ -139,7 +139,7 @@ fn input(text: TransitionsText, document: &Document<'_>) -> Result<Input> {
         "window",
         "interval",
     ]);
-    let of_pairs = written(&["source", "target", "count", "weight"]);
+    let of_pairs = written(&["source", "target", "count"]);
     match (of_trajectories.is_empty(), of_pairs.is_empty()) {
         (false, true) => trajectories(text, document),
         (true, false) => pairs(text, document),
@@ -193,6 +193,7 @@ fn trajectories(text: TransitionsText, document: &Document<'_>) -> Result<Input>
         time,
         state: text.state,
         bins,
+        weight: text.weight,
         lags: text.lag,
         window,
         interval: text.interval,
@@ -301,12 +302,14 @@ fn roles<'a>(partition_by: &'a [String], input: &'a Input) -> Vec<(&'static str,
             time,
             state,
             bins,
+            weight,
             ..
         } => {
             roles.extend(list("trajectory", trajectory));
             roles.push(("time", time));
             roles.extend(list("state", state));
             roles.extend(bins.iter().map(|(c, _)| ("bins", c.as_str())));
+            roles.extend(weight.iter().map(|c| ("weight", c.as_str())));
         }
         Input::Pairs {
             source,

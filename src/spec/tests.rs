@@ -258,6 +258,7 @@ fn the_two_kinds_of_input_do_not_mix() {
     check(
         OCEAN,
         r#"
+13 | count = 'n' | 13: `[transitions]` mixes keys of trajectories (`trajectory`, `time`, `bins`, `lag`) and of pairs (`count`); keep one kind
 13 | source = 'a' | 13: `[transitions]` mixes keys of trajectories (`trajectory`, `time`, `bins`, `lag`) and of pairs (`source`); keep one kind
 "#,
     );
@@ -282,6 +283,7 @@ fn columns_play_one_part() {
         r#"
 13 | partition_by = ['drifter'] | 10: the column `drifter` cannot be both `transitions.partition_by` and `transitions.trajectory`
 13 | state = ['a', 'a'] | 13: `transitions.state` names the column `a` twice
+13 | weight = 'time' | 13: the column `time` cannot be both `transitions.time` and `transitions.weight`
 13 | state = ['lat'] | 16: the column `lat` cannot be both `transitions.state` and `transitions.bins`
 13 | state = '' | 13: `transitions.state` must not be empty
 13 | state = 'probability' | 13: the output tables have a column `probability` of their own; rename the column of `transitions.state` with AS in the SQL

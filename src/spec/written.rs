@@ -158,9 +158,9 @@ pub struct TransitionsText {
     #[serde(default, deserialize_with = "one_or_many")]
     #[schemars(with = "OneOrMany<String>")]
     pub target: Vec<String>,
-    /// An integer column: how many pairs a row stands for. Without it and without `weight`, a row is one pair.
+    /// An integer column of a table of pairs: how many a row stands for. Without it and without `weight`, a row is one pair.
     pub count: Option<String>,
-    /// A column of real weights, instead of `count`.
+    /// A column of real weights: of pairs, instead of `count`; of trajectories, where a transition weighs what the row that it starts in weighs.
     pub weight: Option<String>,
     /// Take sources and targets for states of one kind, and keep the largest set in which every state can be reached from every other one.
     #[serde(default)]

@@ -13,6 +13,7 @@
 //! - `sets`: every way to make sets, on the worlds of the papers
 //! - `stores`: faults of the object store at every call
 //! - `validation`: resamples of trajectories, pairs and counts
+//! - `weights`: trajectories whose rows weigh something
 //! - `lake`: makes small lakes and runs the program on them
 //! - `worlds`: small Markov worlds with known answers
 
@@ -30,4 +31,5 @@ mod readers;
 mod sets;
 mod stores;
 mod validation;
+mod weights;
 mod worlds;

@@ -2,8 +2,10 @@
 
 use crate::cli::integers;
 use crate::lake::{Lake, Rows};
-use arrow::array::{Array, ArrayRef, AsArray, StringArray};
+use arrow::array::{Array, ArrayRef, AsArray, Float64Array, StringArray};
 use arrow::datatypes::{Int32Type, UInt32Type, UInt64Type};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -233,6 +235,121 @@ fn names_can_come_from_another_output() {
         1,
         "the result at model has source states by `a` (Int64), not by `a` (Utf8)",
     );
+}
+
+/// The heaviest set is another one than in the model, so that names by weight would be others.
+#[test]
+fn names_of_weighted_pairs_come_from_another_output() {
+    let lake = Lake::new();
+    let weights = "SELECT part, a, b, n / 8.0 AS w FROM pairs";
+    let pipeline = PIPELINE.replace("SELECT * FROM pairs", weights);
+    lake.file(
+        "p.toml",
+        &pipeline.replace("count = \"n\"", "weight = \"w\""),
+    );
+    blocks(&lake, &[("x", &[0..9, 9..17, 17..24])]);
+    lake.gyre(&["run", "p.toml", "--set", "job.output=model"])
+        .well();
+    blocks(&lake, &[("x", &[0..4, 9..14, 17..26])]);
+    let named = |from: &str| {
+        let from = format!("names.from={from}");
+        lake.gyre(&["run", "p.toml", "--set", &from]).well();
+        let sources = lake.read("sources");
+        ["dbmr", "svd"].map(|fit| [0, 10, 20].map(|state| set_of(&sources, "x", fit, state)))
+    };
+    assert_eq!(named("model"), [[0, 1, 2]; 2]);
+    let kept = ["0 0 kept 0 [0]", "1 1 kept 1 [1]", "2 2 kept 2 [2]"];
+    assert_eq!(sets(&lake, "x", "dbmr"), kept);
+    // Nine states with 9/8 to each other and 1/8 to the nine others, of 18.
+    let counts = lake.read("sets").floats("count");
+    assert_eq!(counts[2], 9.0 * (9.0 * 9.0 + 9.0) / 8.0);
+    assert_eq!(named("none"), [[2, 1, 0]; 2]);
+}
+
+const BINNED: &str = r#"
+[job]
+name = "boxes"
+output = "out"
+
+[tables.points]
+path = "points.parquet"
+
+[transitions]
+sql = "SELECT * FROM points"
+trajectory = "id"
+time = "t"
+lag = 1
+
+[transitions.bins]
+x = { step = 0.5 }
+y = { bounds = [0, 2], boxes = 2 }
+
+[[fit]]
+name = "dbmr"
+method = "dbmr"
+rank = 3
+
+[[fit]]
+name = "svd"
+method = "svd"
+rank = 3
+"#;
+
+/// Writes points that jump about in one of three squares of edge 2, one after another on the x axis, and change it with probability 0.004;
+/// so many trajectories begin in each.
+fn points(lake: &Lake, trajectories: [i64; 3]) {
+    let mut random = Pcg64::seed_from_u64(5);
+    let (mut ids, mut times, mut at) = (Vec::new(), Vec::new(), [Vec::new(), Vec::new()]);
+    let starts = trajectories.iter().enumerate();
+    let starts = starts.flat_map(|(square, &n)| (0..n).map(move |_| square));
+    for (id, mut square) in starts.enumerate() {
+        for t in 0..100 {
+            ids.push(id as i64);
+            times.push(t);
+            at[0].push(2.0 * (square as f64 + random.random::<f64>()));
+            at[1].push(2.0 * random.random::<f64>());
+            square = (square + usize::from(random.random::<f64>() < 0.004)) % 3;
+        }
+    }
+    let [x, y] = at.map(|values| -> ArrayRef { Arc::new(Float64Array::from(values)) });
+    let columns = vec![
+        ("id", integers(ids)),
+        ("t", integers(times)),
+        ("x", x),
+        ("y", y),
+    ];
+    lake.table("points.parquet", columns);
+}
+
+#[test]
+fn names_of_boxes_come_from_another_output() {
+    let lake = Lake::new();
+    lake.file("p.toml", BINNED);
+    points(&lake, [50, 30, 10]);
+    lake.gyre(&["run", "p.toml", "--set", "job.output=model"])
+        .well();
+    points(&lake, [10, 30, 50]);
+    let named = |from: &str| {
+        let from = format!("names.from={from}");
+        lake.gyre(&["run", "p.toml", "--set", &from]).well();
+        let sources = lake.read("sources");
+        assert_eq!(sources.len(), 24);
+        ["dbmr", "svd"].map(|fit| {
+            let sets = sources.integers(&format!("{fit}_affiliation"));
+            let squares = sources.floats("x").into_iter().map(|x| (x / 2.0) as usize);
+            let mut of_square = [-1; 3];
+            for (square, set) in squares.zip(sets) {
+                let first = &mut of_square[square];
+                assert!(*first < 0 || *first == set, "{fit}: square {square}");
+                *first = set;
+            }
+            of_square
+        })
+    };
+    let (by_weight, kept) = (named("none"), named("model"));
+    assert_eq!((kept, by_weight), ([[0, 1, 2]; 2], [[2, 1, 0]; 2]));
+    let events = lake.read("sets").texts("event");
+    assert_eq!(events, ["kept"; 6]);
 }
 
 #[test]
