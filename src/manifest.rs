@@ -95,6 +95,9 @@ pub struct FitRecord {
     /// Timescales of the sets, longest first, in the unit of the lag (seconds for durations), where they were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timescales: Option<Vec<f64>>,
+    /// The ends of their intervals, as far as resamples tell; null where one lies at infinity.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timescale_intervals: Option<Vec<[Option<f64>; 2]>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chapman_kolmogorov: Option<Deviation>,
     pub seconds: f64,

@@ -317,7 +317,16 @@ fn markov(f: &mut Formatter<'_>, fit: &FitRecord) -> Result {
     let Some(timescales) = &fit.timescales else {
         return Ok(());
     };
-    let shown = list(timescales.iter().map(|t| format!("{t:.4}")));
+    let intervals = fit.timescale_intervals.iter().flatten();
+    let mut intervals = intervals.map(|ends| match ends {
+        [Some(low), Some(high)] => format!(" ({low:.4} to {high:.4})"),
+        [Some(low), None] => format!(" ({low:.4} to ∞)"),
+        [None, _] => String::new(),
+    });
+    let shown = timescales
+        .iter()
+        .map(|t| format!("{t:.4}") + &intervals.next().unwrap_or_default());
+    let shown = list(shown);
     write!(f, "  {}: timescales {shown}", fit.name)?;
     if let Some(deviation) = &fit.chapman_kolmogorov {
         let (largest, steps) = (deviation.largest, deviation.steps);

@@ -183,7 +183,7 @@ pub enum Window {
 #[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Validation {
-    /// Bootstrap resamples of the trajectories, each fitted like the whole, for the table `bootstrap` and the columns `<fit>_stability`; 0 for none.
+    /// Bootstrap resamples of the trajectories, each fitted like the whole, for the table `bootstrap`, the columns `<fit>_stability` and, with `markov`, intervals of timescales; 0 for none.
     #[serde(default)]
     #[schemars(range(max = 10000))]
     pub bootstrap: usize,
