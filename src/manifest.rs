@@ -108,7 +108,7 @@ pub struct FitRecord {
     /// Where the rank was picked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub choice: Option<ChoiceRecord>,
-    /// The sets after those of the earlier result, where there is one with this fit.
+    /// The sets after those of the earlier result, or of another lag or rank, where this run made the comparison.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lineage: Option<Lineage>,
 }
