@@ -155,7 +155,7 @@ fn timescales_have_intervals() {
         assert!(at > 3 || ran.out.contains(&line), "{line} in {}", ran.out);
     }
     // Both fits have the same two sets, and so the same draws give the same intervals.
-    let ends = |at: usize| [&low[at], &high[at]].map(|end| end.parse().expect("a number"));
+    let ends = |at: usize| [&low[at], &high[at]].map(|end| end.parse::<f64>().expect("a number"));
     close(&ends(1), &ends(3));
 
     // One trajectory is the same in every resample.
@@ -213,7 +213,7 @@ fn a_rank_that_was_picked_is_the_one_that_is_tested() {
         .collect();
     assert_eq!(of_auto.len(), 2 * 3, "three sets at either lag");
     for scales in of_auto.chunks(3) {
-        let found = [&scales[1], &scales[2]].map(|text| text.parse().expect("a number"));
+        let found = [&scales[1], &scales[2]].map(|text| text.parse::<f64>().expect("a number"));
         close(&found, &[-1.0 / 0.7f64.ln(); 2]);
     }
 }
