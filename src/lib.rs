@@ -14,7 +14,8 @@
 //!   groups of trajectories.
 //! - [`reduce`] has one file a method, on top of [`math`]; a [`runner`] says where their passes run.
 //! - [`markov`] tests the sets of the fits of all lags, where that is asked for.
-//! - [`lineage`] lets sets keep the names that an earlier result gave them, and says what changed.
+//! - [`lineage`] lets sets keep the names that an earlier result gave them, and says what changed; [`family`] lets those of several ranks and
+//!   lags agree.
 //! - [`write`] builds the output tables, stages, checks and promotes them. Nothing else writes under the output; [`written`] reads what
 //!   an earlier run has put there.
 //! - [`compare`] says how the sets of two outputs go together.
@@ -35,6 +36,7 @@ pub mod compare;
 pub mod count;
 pub mod double_gyre;
 pub mod error;
+pub mod family;
 pub mod lineage;
 pub mod local_files;
 pub mod manifest;

@@ -147,6 +147,9 @@ pub struct FitRecord {
     /// Timescales of the sets, longest first, in the unit of the lag (seconds for durations), where they were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timescales: Option<Vec<f64>>,
+    /// The ends of their intervals, as far as resamples tell; null where one lies at infinity.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timescale_intervals: Option<Vec<[Option<f64>; 2]>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chapman_kolmogorov: Option<Deviation>,
     pub seconds: f64,
@@ -157,7 +160,7 @@ pub struct FitRecord {
     /// Where the rank was picked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub choice: Option<ChoiceRecord>,
-    /// The sets after those of the earlier result, where there is one with this fit.
+    /// The sets after those of the earlier result, or of another lag or rank, where this run made the comparison.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lineage: Option<Lineage>,
 }

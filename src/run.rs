@@ -11,9 +11,11 @@ use crate::plan::{Plan, PlannedMethod};
 use crate::ranks::{self, Ground, Tried};
 use crate::read::Lake;
 use crate::reduce::bootstrap;
+use crate::reduce::markov::Chain;
 use crate::reduce::{self, Evidence, Fit, Method, certificates};
 use crate::runner::{Local, Timed};
 use crate::shard::Shards;
+use crate::spec::Lag;
 use crate::write::{self, Current, Model, Names, Output};
 use datafusion::dataframe::DataFrame;
 use rayon::prelude::*;
@@ -350,8 +352,11 @@ fn test_markov(plan: &Plan, models: &mut [Model], records: &mut [ModelRecord]) {
     markov::test(models, &plan.lags);
     for (model, record) in models.iter().zip(records) {
         for (markov, record) in model.markov.iter().zip(&mut record.fits) {
-            let timescales = markov.timescales.iter().filter_map(|t| t.timescale);
-            record.timescales = Some(timescales.collect());
+            let timescales = markov.timescales.iter().zip(&markov.intervals);
+            let timescales = timescales.filter_map(|(t, interval)| Some((t.timescale?, *interval)));
+            let (timescales, intervals) = timescales.unzip();
+            record.timescales = Some(timescales);
+            record.timescale_intervals = (plan.resamples() > 0).then_some(intervals);
             let deviation = markov.deviation();
             record.chapman_kolmogorov =
                 deviation.map(|(steps, largest)| Deviation { steps, largest });
@@ -470,10 +475,24 @@ fn fit_model(
     let (start, groups) = (Instant::now(), counts.groups.take());
     let bootstraps = match (&plan.validation, &groups) {
         (Some(validation), Some(groups)) if validation.bootstrap > 0 => {
+            let lag = plan.lags.get(counts.lag).map_or(1.0, Lag::number);
+            let source_of_target = match plan.markov {
+                true => names.targets.places(
+                    &counts.target_states,
+                    &names.sources,
+                    &counts.source_states,
+                )?,
+                false => Vec::new(),
+            };
+            let chain = Chain {
+                source_of_target: &source_of_target,
+                lag,
+            };
             let params = bootstrap::Params {
                 resamples: validation.bootstrap,
                 confidence: validation.confidence,
                 metrics: &write::METRICS,
+                chain: plan.markov.then_some(chain),
                 shard_nnz: shard_nnz(shards.nnz()),
             };
             let fits: Vec<_> = tried.iter().map(|t| (&t.method, &t.fit)).collect();
@@ -607,6 +626,7 @@ fn fit_record(
         singular_values: fit.spectrum.iter().map(|s| s.value).collect(),
         source_sizes: fit.metrics.source_sizes.clone(),
         timescales: None,
+        timescale_intervals: None,
         chapman_kolmogorov: None,
         seconds,
         steps,

@@ -1,6 +1,6 @@
 //! A run record → the text a person reads after a run.
 
-use crate::lineage::{Lineage, Set};
+use crate::lineage::{Lineage, Reference, Set};
 use crate::manifest::{BootstrapRecord, FitRecord, Head, ModelRecord, RunRecord};
 use crate::reduce::succession::Event;
 use std::fmt::{Display, Formatter, Result};
@@ -193,18 +193,24 @@ fn model(f: &mut Formatter<'_>, model: &ModelRecord) -> Result {
             fit.name, fit.empty_states, fit.rank
         )?;
     }
-    let changes: Vec<String> = model
-        .fits
-        .iter()
-        .filter_map(|fit| Some(changed(&fit.name, fit.lineage.as_ref()?)))
-        .flatten()
-        .collect();
-    if !changes.is_empty() {
+    let compared = model.fits.iter().filter_map(|fit| {
+        let lineage = fit.lineage.as_ref()?;
+        Some((&fit.name, lineage, lineage.compared_with.as_ref()?))
+    });
+    let (earlier, related): (Vec<_>, Vec<_>) =
+        compared.partition(|(.., with)| **with == Reference::Earlier);
+    // Of other ranks and lags, the table `sets` tells set by set.
+    for (fit, lineage, with) in related {
+        let lines = changed(&format!("{fit} after {with}"), lineage);
+        writeln!(f, "  {}", lines[0])?;
+    }
+    if !earlier.is_empty() {
         writeln!(f, "  after the earlier result:")?;
     }
-    changes
+    let mut changes = earlier
         .iter()
-        .try_for_each(|line| writeln!(f, "    {line}"))
+        .flat_map(|(fit, lineage, _)| changed(fit, lineage));
+    changes.try_for_each(|line| writeln!(f, "    {line}"))
 }
 
 /// What became of the sets of a fit: a line for all of them, then one for each set that did not just go on.
@@ -319,7 +325,16 @@ fn markov(f: &mut Formatter<'_>, fit: &FitRecord) -> Result {
     let Some(timescales) = &fit.timescales else {
         return Ok(());
     };
-    let shown = list(timescales.iter().map(|t| format!("{t:.4}")));
+    let intervals = fit.timescale_intervals.iter().flatten();
+    let mut intervals = intervals.map(|ends| match ends {
+        [Some(low), Some(high)] => format!(" ({low:.4} to {high:.4})"),
+        [Some(low), None] => format!(" ({low:.4} to ∞)"),
+        [None, _] => String::new(),
+    });
+    let shown = timescales
+        .iter()
+        .map(|t| format!("{t:.4}") + &intervals.next().unwrap_or_default());
+    let shown = list(shown);
     write!(f, "  {}: timescales {shown}", fit.name)?;
     if let Some(deviation) = &fit.chapman_kolmogorov {
         let (largest, steps) = (deviation.largest, deviation.steps);

@@ -67,9 +67,14 @@ impl Plan {
                 PlannedMethod::Dbmr(p) => {
                     json!({"rank": p.rank, "init": p.init.name(), "polish": p.polish, "restarts": p.restarts, "max_iterations": p.max_iterations, "tolerance": p.tolerance})
                 }
-                PlannedMethod::Svd(p) => {
-                    json!({"rank": p.rank, "clusters": p.clusters.name(), "restarts": p.restarts, "max_iterations": p.max_iterations, "tolerance": p.tolerance})
-                }
+                PlannedMethod::Svd(p) => match p.clusters {
+                    svd::Clusters::KMeans => {
+                        json!({"rank": p.rank, "clusters": "kmeans", "restarts": p.restarts, "max_iterations": p.max_iterations, "tolerance": p.tolerance})
+                    }
+                    soft => {
+                        json!({"rank": p.rank, "clusters": soft.name(), "tolerance": p.tolerance})
+                    }
+                },
                 PlannedMethod::Cocluster(p) | PlannedMethod::Metastable(p) => {
                     json!({"rank": p.rank, "restarts": p.restarts, "max_iterations": p.max_iterations})
                 }

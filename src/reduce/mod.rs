@@ -10,7 +10,7 @@
 //! - `model`: any partition of the sources → the low-rank model Λ = λΓ;
 //! - `coherence`: counts and a model → metrics and bounds;
 //! - `certificates`: what can be proved about a fit → whether its numbers keep to it;
-//! - `bootstrap`: a fit and resamples of its counts → intervals and stability;
+//! - `bootstrap`: a fit and resamples of its counts → intervals and stability, by the `spread` of numbers;
 //! - `criteria`: fits of several ranks → what compares them, and the rank that a rule picks; `crossval` scores fits by what was held out;
 //! - `agreement`: how far two labelings of the same states agree; `succession`: which sets of one go on in the other; `changes`: both,
 //!   for two results;
@@ -49,6 +49,7 @@ pub mod seba;
 pub mod seeding;
 pub mod soft;
 mod spectral;
+pub mod spread;
 pub mod succession;
 pub mod svd;
 

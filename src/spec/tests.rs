@@ -184,6 +184,30 @@ fn keys_of_another_method_are_no_misspelling() {
 }
 
 #[test]
+fn keys_of_kmeans_go_with_kmeans() {
+    check(
+        PAIRS,
+        r#"
+14 | rank = 3\nclusters = "seba"\nrestarts = 20 | 16: `fit.svd.restarts` goes with `clusters = "kmeans"` alone: "seba" takes no `restarts`
+14 | rank = 3\nmax_iterations = 9\nclusters = "pcca" | 15: `fit.svd.max_iterations` goes with `clusters = "kmeans"` alone: "pcca" takes no `max_iterations`
+"#,
+    );
+    for keys in [
+        "clusters = \"seba\"\ntolerance = 1e-8",
+        "clusters = \"kmeans\"\nrestarts = 5",
+    ] {
+        let text = PAIRS.replace("rank = 8", &format!("rank = 8\n{keys}"));
+        parse(&text, &[]).unwrap_or_else(|e| panic!("{}", e.full()));
+    }
+    let sets = ["fit.svd.clusters=pcca", "fit.svd.restarts=3"];
+    let error = parse(PAIRS, &sets).expect_err("an error").to_string();
+    assert!(
+        error.starts_with("--set fit.svd.restarts=3: `fit.svd.restarts` goes with"),
+        "{error}"
+    );
+}
+
+#[test]
 fn syntax_errors_have_line_and_column() {
     let error = parse("[job]\nname = = 3", &[])
         .expect_err("an error")

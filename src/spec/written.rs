@@ -60,12 +60,12 @@ pub struct Table {
     pub format: Option<Format>,
 }
 
-/// Which earlier result the sets of this one are matched to. A set that goes on keeps its number and its id.
+/// Which earlier result the sets of this one are matched to. A set that goes on keeps its number and its id. Ranks and lags of a fit share ids.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Naming {
-    /// `previous`: the result that this run will replace, if there is one. `none`: sets are numbered by decreasing weight in every
-    /// run. Anything else: the folder or URL of another output, which must be there.
+    /// `previous`: the result that this run will replace, if there is one. `none`: no result; the sets of every fit are numbered by
+    /// decreasing weight. Anything else: the folder or URL of another output, which must be there.
     #[serde(default)]
     #[schemars(with = "String", length(min = 1), example = &"out/ocean-2024")]
     pub from: NamesFrom,
@@ -183,7 +183,7 @@ pub enum Window {
 #[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Validation {
-    /// Bootstrap resamples of the trajectories, each fitted like the whole, for the table `bootstrap` and the columns `<fit>_stability`; 0 for none.
+    /// Bootstrap resamples of the trajectories, each fitted like the whole, for the table `bootstrap`, the columns `<fit>_stability` and, with `markov`, intervals of timescales; 0 for none.
     #[serde(default)]
     #[schemars(range(max = 10000))]
     pub bootstrap: usize,
