@@ -13,7 +13,8 @@ use gyre::read::{self, Lake, Resources};
 use gyre::run::{self, Options, Outcome};
 use gyre::spec::{self, Spec};
 use gyre::summary::Summary;
-use gyre::write::Output;
+use gyre::write::{Cleaning, Output};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use terminal::{Bars, print};
@@ -89,6 +90,22 @@ fn execute(cli: Cli) -> Result<Done> {
                 print(&report.to_string())
             }
         }
+        Command::Clean(args) => {
+            let spec = parse(&args.path, &args.set)?;
+            let output = Output::open(&spec.job.output)?;
+            let asked = Cleaning {
+                keep: spec.job.keep as usize,
+                older_than: args.older_than.0,
+                dry_run: args.dry_run,
+            };
+            let runtime = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(1)
+                .enable_all()
+                .build();
+            let runtime = runtime
+                .map_err(|e| Error::with_source(Kind::Resources, "cannot start a thread", e))?;
+            print(&runtime.block_on(output.clean(&asked))?.to_string())
+        }
         Command::Check(pipeline) => with_plan(&pipeline, async |_, plan, _, _| {
             Output::open(&plan.output)?;
             let (tables, fits) = (plan.tables.len(), plan.fits.len());
@@ -112,7 +129,7 @@ fn execute(cli: Cli) -> Result<Done> {
             print(&lake.explain(frame).await?)
         }),
         Command::Assign(args) => {
-            let mut spec = parse(&args.pipeline)?;
+            let mut spec = parse(&args.pipeline.path, &args.pipeline.set)?;
             // The fits of the model are used, nothing is fitted that could be validated, and new rows need not lead everywhere.
             spec.fits.clear();
             spec.validation = None;
@@ -186,7 +203,7 @@ async fn until_stopped<T>(
         outcome = running => outcome,
         () = terminal::stop_signal(bars) => {
             bars.finish();
-            output.clear_staging().await?;
+            output.abandon().await;
             return Err(Error::new(Kind::Cancelled, "stopped; the output is as it was before"));
         }
     };
@@ -206,7 +223,7 @@ fn with_plan(
     pipeline: &Pipeline,
     then: impl AsyncFnOnce(Lake, Plan, datafusion::dataframe::DataFrame, usize) -> Result<Done>,
 ) -> Result<Done> {
-    with_plan_of(parse(pipeline)?, pipeline, then)
+    with_plan_of(parse(&pipeline.path, &pipeline.set)?, pipeline, then)
 }
 
 fn with_plan_of(
@@ -255,12 +272,8 @@ fn with_plan_of(
     done
 }
 
-fn parse(pipeline: &Pipeline) -> Result<Spec> {
-    let text = read::pipeline_text(&pipeline.path)?;
-    Spec::parse(
-        &text,
-        &pipeline.path.display().to_string(),
-        &pipeline.set,
-        &|name| std::env::var(name).ok(),
-    )
+fn parse(path: &Path, set: &[String]) -> Result<Spec> {
+    let text = read::pipeline_text(path)?;
+    let environment = |name: &str| std::env::var(name).ok();
+    Spec::parse(&text, &path.display().to_string(), set, &environment)
 }

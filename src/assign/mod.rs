@@ -16,10 +16,11 @@ use crate::math::csr::Csr;
 use crate::plan::Plan;
 use crate::read::Lake;
 use crate::reduce::assign::{Assigned, assign as assign_states, unseen};
-use crate::run::{Progress, give_back_memory, partition_key, place, put_in_place};
+use crate::run::{Progress, give_back_memory, partition_key, place};
 use crate::spec::Lag;
 use crate::write::{
-    self, AssignedModel, AssignedNames, Names, Output, Table, TrajectoryNames, TrajectoryRows,
+    self, AssignedModel, AssignedNames, Names, Output, Promotion, Table, TrajectoryNames,
+    TrajectoryRows,
 };
 use crate::written::{ModelKey, Written};
 use arrow::datatypes::Field;
@@ -50,8 +51,24 @@ pub enum Outcome {
     Done(Box<AssignRecord>),
 }
 
-/// Assigns the rows of `frame`, the query of a plan, to the model at an output.
+/// Assigns the rows of `frame`, the query of a plan, to the model at an output. One that fails leaves the output as it was.
 pub async fn assign(
+    plan: Arc<Plan>,
+    lake: &Lake,
+    frame: DataFrame,
+    model: &Output,
+    output: &Output,
+    options: &Options,
+    progress: Arc<dyn Progress>,
+) -> Result<Outcome> {
+    let outcome = drive(plan, lake, frame, model, output, options, progress).await;
+    if outcome.is_err() {
+        output.abandon().await;
+    }
+    outcome
+}
+
+async fn drive(
     plan: Arc<Plan>,
     lake: &Lake,
     frame: DataFrame,
@@ -76,23 +93,19 @@ pub async fn assign(
             "the column `{column}` would stand twice in the table `{table}`; rename the column of the SQL with AS"
         )));
     }
-    output.recover().await?;
-    let current = output.current().await?;
-    if current
-        .as_ref()
-        .is_some_and(|c| c.tables.contains_key(Table::Fits.name()))
-    {
+    let hash = hash(&plan, &written, options);
+    let begun = output.begin(&hash).await?;
+    let current = begun.earlier();
+    if current.is_some_and(|c| c.tables.contains_key(Table::Fits.name())) {
         return Err(Error::spec(format!(
             "{} holds the models of a run, which the assigned states would replace; name another folder with --output",
             output.shown()
         )));
     }
-    let hash = hash(&plan, &written, options);
     if !options.force && current.is_some_and(|c| c.plan == hash && c.complete) {
         return Ok(Outcome::NothingToDo);
     }
     let started = jiff::Timestamp::now();
-    let id = format!("{}-{}", started.strftime("%Y%m%dT%H%M%SZ"), &hash[..8]);
     let mut seconds = BTreeMap::new();
     let mut clock = Instant::now();
     let mut lap = |stage: &'static str| {
@@ -153,18 +166,15 @@ pub async fn assign(
     }
 
     progress.stage("write", None);
-    output.clear_staging().await?;
-    let staged = write::stage_assigned(output, &id, &all.names, &all.models).await;
-    let complete = all.failures.is_empty();
-    let tables = put_in_place(output, &id, &hash, complete, staged, progress.as_ref()).await?;
+    let tables = write::stage_assigned(output, &begun, &all.names, &all.models).await?;
     lap("write");
 
     let record = AssignRecord {
         schema: 1,
-        id: id.clone(),
+        id: begun.run.clone(),
         gyre: env!("CARGO_PKG_VERSION"),
         pipeline: plan.name.clone(),
-        plan: hash,
+        plan: hash.clone(),
         model: at.to_string(),
         model_run: written.current.run.clone(),
         smoothing: options.smoothing,
@@ -184,7 +194,15 @@ pub async fn assign(
         failures: all.failures,
         tables,
     };
-    output.record(&id, &record).await?;
+    let promotion = Promotion {
+        plan: &hash,
+        complete: record.failures.is_empty(),
+        tables: &record.tables,
+        keep: plan.keep,
+        record: &record,
+    };
+    progress.promoting();
+    output.promote(&begun, &promotion).await?;
     Ok(Outcome::Done(Box::new(record)))
 }
 

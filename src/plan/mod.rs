@@ -25,6 +25,8 @@ use std::sync::Arc;
 pub struct Plan {
     pub name: String,
     pub output: String,
+    /// How many earlier results the output keeps.
+    pub keep: usize,
     pub seed: u64,
     pub tables: Vec<Table>,
     pub sql: String,
@@ -123,6 +125,7 @@ pub async fn plan(
     let plan = Plan {
         name: spec.job.name.clone(),
         output: spec.job.output.clone(),
+        keep: spec.job.keep as usize,
         seed,
         tables: lake.tables.clone(),
         sql,
@@ -188,8 +191,14 @@ fn check_names(plan: &Plan) -> Result<()> {
 
 fn hash(spec: &Spec, sql: &str, seed: u64, tables: &[Table]) -> Result<String> {
     let files: Vec<_> = tables.iter().map(|t| (&t.name, &t.files)).collect();
-    let whole = serde_json::to_vec(&(env!("CARGO_PKG_VERSION"), spec, sql, seed, files))
-        .map_err(|e| Error::with_source(crate::error::Kind::Bug, "a plan cannot be hashed", e))?;
+    let failed = |e| Error::with_source(crate::error::Kind::Bug, "a plan cannot be hashed", e);
+    let mut spec = serde_json::to_value(spec).map_err(failed)?;
+    // What is kept of earlier results does not change this one.
+    if let Some(job) = spec["job"].as_object_mut() {
+        job.shift_remove("keep");
+    }
+    let whole = serde_json::to_vec(&(env!("CARGO_PKG_VERSION"), spec, sql, seed, files));
+    let whole = whole.map_err(failed)?;
     Ok(blake3::hash(&whole).to_hex()[..32].to_string())
 }
 
