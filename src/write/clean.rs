@@ -5,6 +5,7 @@
 //! is gone, so what was found dead stays dead. Records of runs stay.
 
 use super::commit::Current;
+use super::folder::Unnamed;
 use super::output::{Output, VERSIONS};
 use crate::error::{Error, Kind, Result};
 use crate::summary::grouped;
@@ -72,8 +73,11 @@ impl Output {
                 let now = Timestamp::now();
                 let unnamed = sizes.iter().filter(|(run, _)| !is_named(run));
                 let unnamed = unnamed.map(|(run, (_, newest))| {
-                    let is_young = now.duration_since(*newest) < asked.older_than;
-                    (run.clone(), is_young)
+                    let age = now.duration_since(*newest);
+                    Unnamed {
+                        run: run.clone(),
+                        is_alive: age < asked.older_than,
+                    }
                 });
                 let unnamed = unnamed.collect();
                 (pointer, unnamed)
@@ -81,7 +85,8 @@ impl Output {
         };
         let kept = pointer.as_ref().map_or(&[][..], |p| &p.earlier);
         let dropped = kept.get(asked.keep..).unwrap_or_default().to_vec();
-        let (alive, dead): (Vec<_>, Vec<_>) = unnamed.into_iter().partition(|(_, alive)| *alive);
+        let (alive, dead): (Vec<_>, Vec<_>) =
+            unnamed.into_iter().partition(|version| version.is_alive);
         if !asked.dry_run && !dropped.is_empty() {
             // Nothing is removed while it has a name.
             let seen = self.pointer().await?;
@@ -99,7 +104,7 @@ impl Output {
             self.swap(seen, shorter).await?;
         }
         let dropped = dropped.into_iter().map(|run| (run, true));
-        let dead = dead.into_iter().map(|(run, _)| (run, false));
+        let dead = dead.into_iter().map(|version| (version.run, false));
         let mut removed = Vec::new();
         for (run, was_kept) in dropped.chain(dead) {
             if !asked.dry_run {
@@ -114,7 +119,7 @@ impl Output {
         }
         Ok(Cleaned {
             removed,
-            left: alive.into_iter().map(|(run, _)| run).collect(),
+            left: alive.into_iter().map(|version| version.run).collect(),
             keep: asked.keep,
             dry_run: asked.dry_run,
         })

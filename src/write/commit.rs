@@ -57,13 +57,14 @@ impl Current {
             )));
         }
         // What is removed goes by these names.
-        let is_plain = |run: &String| {
+        let is_plain = |run: &str| {
             let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
             !run.is_empty() && run.bytes().all(plain)
         };
-        let mut runs = current.earlier.iter().chain([&current.run]);
-        if let Some(run) = runs.find(|run| !is_plain(run)) {
-            return Err(Error::input(format!("{shown} names the run {run:?}")));
+        for run in current.earlier.iter().chain([&current.run]) {
+            if !is_plain(run) {
+                return Err(Error::input(format!("{shown} names the run {run:?}")));
+            }
         }
         Ok(current)
     }
@@ -165,8 +166,7 @@ impl Output {
 
     /// Notes what is in place for a run of a plan, and ends what a run that died has left undone behind its pointer.
     pub async fn begin(&self, plan: &str) -> Result<Begun> {
-        self.mend().await?;
-        let seen = self.pointer().await?;
+        let seen = self.mend().await?;
         let is_whole = match &seen {
             Some(seen) => self.is_whole(&seen.current).await?,
             None => false,
@@ -187,20 +187,21 @@ impl Output {
         })
     }
 
-    /// Does what a run that died between its pointer and its end has left to do: links and the record.
-    pub(super) async fn mend(&self) -> Result<()> {
+    /// Does what a run that died between its pointer and its end has left to do, links and the record; returns the pointer.
+    pub(super) async fn mend(&self) -> Result<Option<Seen>> {
         if let Some(folder) = &self.folder {
             folder.mend()?;
         }
-        let Some(Seen { current, .. }) = self.pointer().await? else {
-            return Ok(());
-        };
-        let record = self.at(&["runs", &format!("{}.json", current.run)]);
-        match self.store.head(&record).await {
-            Err(object_store::Error::NotFound { .. }) => self.keep_record(&current.run).await,
-            Err(e) => Err(self.failed(&record, "read", e)),
-            Ok(_) => Ok(()),
+        let seen = self.pointer().await?;
+        if let Some(Seen { current, .. }) = &seen {
+            let record = self.at(&["runs", &format!("{}.json", current.run)]);
+            match self.store.head(&record).await {
+                Err(object_store::Error::NotFound { .. }) => self.keep_record(&current.run).await?,
+                Err(e) => return Err(self.failed(&record, "read", e)),
+                Ok(_) => (),
+            }
         }
+        Ok(seen)
     }
 
     /// Finds out whether a store heeds the conditions of a put, before anything depends on it. Some know none, others ignore them.

@@ -22,6 +22,13 @@ const LOCK: &str = ".lock";
 /// The link to the version in place.
 const LINK: &str = "current";
 
+/// A version that the pointer does not name.
+pub struct Unnamed {
+    pub run: String,
+    /// Whether a run is or may be writing it.
+    pub is_alive: bool,
+}
+
 /// The folder of an output.
 #[derive(Debug, Clone)]
 pub struct Folder {
@@ -87,9 +94,9 @@ impl Folder {
         claim().map_err(|e: io::Error| self.failed("written to", e))
     }
 
-    /// The pointer, and those versions that it does not name: each with whether its run is alive. Both are seen at one moment: no run
-    /// becomes the result meanwhile, and none begins to write.
-    pub fn unnamed(&self) -> Result<(Option<Current>, Vec<(String, bool)>)> {
+    /// The pointer, and the versions that it does not name. Both are seen at one moment: no run becomes the result meanwhile, and none
+    /// begins to write.
+    pub fn unnamed(&self) -> Result<(Option<Current>, Vec<Unnamed>)> {
         if !self.path.exists() {
             return Ok((None, Vec::new()));
         }
@@ -99,7 +106,7 @@ impl Folder {
         for run in self.versions().map_err(|e| self.failed("listed", e))? {
             if !pointer.as_ref().is_some_and(|p| p.names(&run)) {
                 let is_alive = self.is_alive(&run);
-                unnamed.push((run, is_alive));
+                unnamed.push(Unnamed { run, is_alive });
             }
         }
         Ok((pointer, unnamed))
