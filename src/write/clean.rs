@@ -166,3 +166,37 @@ impl Display for Cleaned {
         write!(f, "{}", lines.join("\n"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use object_store::ObjectStoreExt;
+    use object_store::memory::InMemory;
+    use std::sync::Arc;
+
+    /// A store has no locks: age alone tells.
+    #[tokio::test]
+    async fn what_may_be_alive_is_left_alone() {
+        let store = Arc::new(InMemory::new());
+        let output = Output::in_store(store.clone(), "out".into());
+        let table = output.staged("dead", "sources");
+        store.put(&table, "1234".into()).await.expect("a store");
+        let mut asked = Cleaning {
+            keep: 2,
+            older_than: DAY,
+            dry_run: false,
+        };
+        let cleaned = output.clean(&asked).await.expect("a store");
+        let said = "left alone dead: a run may be writing it\nNothing to clean.";
+        assert_eq!(cleaned.to_string(), said);
+        asked.older_than = SignedDuration::ZERO;
+        asked.dry_run = true;
+        let cleaned = output.clean(&asked).await.expect("a store");
+        let said = "would remove dead: left by a run that did not end, 4 bytes\nwould remove 1 version, 4 bytes";
+        assert_eq!(cleaned.to_string(), said);
+        store.head(&table).await.expect("it is still there");
+        asked.dry_run = false;
+        output.clean(&asked).await.expect("a store");
+        store.head(&table).await.expect_err("it is gone");
+    }
+}

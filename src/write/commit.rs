@@ -176,7 +176,11 @@ impl Output {
         SysRng.try_fill_bytes(&mut unique).map_err(|e| {
             Error::with_source(Kind::Resources, "the system gives no random numbers", e)
         })?;
-        let run = format!("{now}-{}-{:08x}", &plan[..8], u32::from_be_bytes(unique));
+        let run = format!(
+            "{now}-{}-{:08x}",
+            plan.get(..8).unwrap_or(plan),
+            u32::from_be_bytes(unique)
+        );
         if seen.is_none() && self.folder.is_none() {
             self.probe(&run).await?;
         }
@@ -374,9 +378,14 @@ impl Output {
             let is_refused = is_refused(&e);
             let known = is_refused || is_unsupported(&e);
             let failure = self.failed(&path, "replaced", e);
+            let is_new = seen
+                .as_ref()
+                .is_none_or(|seen| !seen.current.names(&current.run));
+            let is_done =
+                |now: &Seen| now.current == current || is_new && now.current.names(&current.run);
             match self.pointer().await {
                 // The put was done and its answer lost.
-                Ok(Some(now)) if now.current == current => return Ok(more),
+                Ok(Some(now)) if is_done(&now) => return Ok(more),
                 Ok(now) if is_refused && now != seen => seen = now,
                 Ok(_) if known => return Err(failure),
                 // The put may still be done: what it names must not be removed.

@@ -343,3 +343,118 @@ fn symlink(to: &Path, link: &Path) -> io::Result<()> {
 fn symlink(_: &Path, _: &Path) -> io::Result<()> {
     Err(ErrorKind::Unsupported.into())
 }
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use crate::write::{Begun, Cleaning, DAY, Output, Promotion};
+    use object_store::ObjectStoreExt;
+    use std::collections::BTreeMap;
+
+    fn open(folder: &Path) -> Output {
+        Output::open(&folder.display().to_string()).expect("an output")
+    }
+
+    async fn begin(output: &Output) -> Begun {
+        output.begin("a-plan-of-its-own").await.expect("a folder")
+    }
+
+    /// Writes one table, which holds the id of the run, and makes it the result.
+    async fn promote(output: &Output, begun: &Begun) -> Result<()> {
+        let table = output.staged(&begun.run, "sources");
+        let put = output.store.put(&table, begun.run.clone().into());
+        put.await.expect("a file");
+        let promotion = Promotion {
+            plan: "a-plan-of-its-own",
+            complete: true,
+            tables: &BTreeMap::from([("sources", 1)]),
+            keep: 1,
+            record: &begun.run,
+        };
+        output.promote(begun, &promotion).await
+    }
+
+    fn table(folder: &Path) -> String {
+        fs::read_to_string(folder.join("sources/part-0.parquet")).expect("a table")
+    }
+
+    #[tokio::test]
+    async fn of_two_runs_the_first_wins() {
+        let temporary = tempfile::tempdir().expect("a folder");
+        let folder = temporary.path().join("out");
+        // The other run hears of it when it wants to write, and when it has written.
+        for has_written in [false, true] {
+            let (one, other) = (open(&folder), open(&folder));
+            let (first, second) = (begin(&one).await, begin(&other).await);
+            assert_ne!(first.run, second.run);
+            if has_written {
+                other.claim_version(&second).await.expect("room");
+            }
+            one.claim_version(&first).await.expect("room");
+            promote(&one, &first).await.expect("the result");
+            let late = match has_written {
+                false => other.claim_version(&second).await,
+                true => promote(&other, &second).await,
+            };
+            let e = late.expect_err("it is late");
+            assert_eq!(e.kind(), Kind::Conflict, "{}", e.full());
+            other.abandon().await;
+            assert_eq!(table(&folder), first.run);
+            assert!(!folder.join("versions").join(&second.run).exists());
+            // After it, the same process is right.
+            let third = begin(&other).await;
+            assert_eq!(third.earlier().map(|c| &c.run), Some(&first.run));
+            other.claim_version(&third).await.expect("room");
+            promote(&other, &third).await.expect("the result");
+            assert_eq!(table(&folder), third.run);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_version_lives_as_long_as_its_run() {
+        let temporary = tempfile::tempdir().expect("a folder");
+        let folder = temporary.path().join("out");
+        let (one, other) = (open(&folder), open(&folder));
+        let begun = begin(&one).await;
+        one.claim_version(&begun).await.expect("room");
+        let asked = Cleaning {
+            keep: 1,
+            older_than: DAY,
+            dry_run: false,
+        };
+        let cleaned = other.clean(&asked).await.expect("a folder");
+        assert_eq!(
+            (cleaned.left, cleaned.removed),
+            (vec![begun.run.clone()], vec![])
+        );
+        // What ends without a word is dead, however young.
+        drop(one);
+        let cleaned = other.clean(&asked).await.expect("a folder");
+        assert_eq!(cleaned.removed.len(), 1);
+        assert_eq!(cleaned.removed[0].run, begun.run);
+        assert!(!folder.join("versions").join(&begun.run).exists());
+    }
+
+    #[test]
+    fn runs_that_come_to_nothing_leave_nothing() {
+        let temporary = tempfile::tempdir().expect("a folder");
+        let folder = temporary.path().join("out");
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..100 {
+                        let output = open(&folder);
+                        let run = async {
+                            let begun = begin(&output).await;
+                            output.claim_version(&begun).await.expect("room");
+                            output.abandon().await;
+                        };
+                        let runtime = tokio::runtime::Builder::new_current_thread().build();
+                        runtime.expect("a thread").block_on(run);
+                    }
+                });
+            }
+        });
+        assert!(!folder.exists());
+    }
+}
