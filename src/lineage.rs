@@ -16,7 +16,7 @@ use crate::plan::Plan;
 use crate::reduce::changes::{Changes, Comparison, Labelled, compare, sizes};
 use crate::reduce::succession::Event;
 use crate::spec::NamesFrom;
-use crate::write::{Model, Names, Output, Table};
+use crate::write::{Current, Model, Names, Output, Table};
 use crate::written::{self, ModelKey, ModelRows, Written, WrittenFit};
 use arrow::array::ArrayRef;
 use arrow::datatypes::Field;
@@ -245,10 +245,11 @@ pub struct Past {
     pub ids: BTreeMap<(ModelKey, String), Ids>,
 }
 
-/// Gives every set of the models its name. `is_whole`: no model of the run failed.
+/// Gives every set of the models its name. `replaced` is the result that the run will replace; `is_whole`: no model of the run failed.
 pub async fn keep(
     plan: &Plan,
     output: &Output,
+    replaced: Option<&Current>,
     names: &Names,
     models: &mut [Model],
     is_whole: bool,
@@ -256,7 +257,7 @@ pub async fn keep(
     let elsewhere;
     let earlier = match &plan.names {
         NamesFrom::None => None,
-        NamesFrom::Previous => match open(output, names).await {
+        NamesFrom::Previous => match open(output, replaced.cloned(), names).await {
             // Nobody asked for this result to be looked at, so it cannot stop the run.
             Err(e) if e.kind() == Kind::Input => {
                 tracing::warn!("sets get new names: {}", e.full());
@@ -266,7 +267,8 @@ pub async fn keep(
         },
         NamesFrom::Output(location) => {
             elsewhere = Output::open(location)?;
-            let found = open(&elsewhere, names)
+            let there = elsewhere.current().await?;
+            let found = open(&elsewhere, there, names)
                 .await
                 .map_err(|e| e.at("`names.from`"))?;
             let none = || {
@@ -292,11 +294,16 @@ pub async fn keep(
     Ok(Kept { again, gone })
 }
 
-/// The result at an output, if its partitions and states are of the kind of this run.
-async fn open<'a>(output: &'a Output, names: &Names) -> Result<Option<Written<'a>>> {
-    let Some(written) = Written::open(output).await? else {
+/// A result of an output, if there is one and its partitions and states are of the kind of this run.
+async fn open<'a>(
+    output: &'a Output,
+    result: Option<Current>,
+    names: &Names,
+) -> Result<Option<Written<'a>>> {
+    let Some(result) = result else {
         return Ok(None);
     };
+    let written = Written::of(output, result).await?;
     // An assignment has no sets of its own.
     if !written.has(Table::Fits) {
         return Ok(None);

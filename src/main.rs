@@ -14,7 +14,8 @@ use gyre::read::{self, Lake, Resources};
 use gyre::run::{self, Options, Outcome};
 use gyre::spec::{self, Spec};
 use gyre::summary::Summary;
-use gyre::write::Output;
+use gyre::write::{Cleaning, Output};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use terminal::{Bars, print};
@@ -89,6 +90,22 @@ fn execute(cli: Cli) -> Result<Done> {
             } else {
                 print(&report.to_string())
             }
+        }
+        Command::Clean(args) => {
+            let spec = parse(&args.path, &args.set)?;
+            let output = Output::open(&spec.job.output)?;
+            let asked = Cleaning {
+                keep: spec.job.keep as usize,
+                older_than: args.older_than.0,
+                dry_run: args.dry_run,
+            };
+            let runtime = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(1)
+                .enable_all()
+                .build();
+            let runtime = runtime
+                .map_err(|e| Error::with_source(Kind::Resources, "cannot start a thread", e))?;
+            print(&runtime.block_on(output.clean(&asked))?.to_string())
         }
         Command::Check(pipeline) => with_plan(&pipeline, async |_, plan, _, _| {
             Output::open(&plan.output)?;
@@ -182,7 +199,7 @@ async fn until_stopped<T>(
         outcome = running => outcome,
         () = terminal::stop_signal(bars) => {
             bars.finish();
-            output.clear_staging().await?;
+            output.abandon().await;
             return Err(Error::new(Kind::Cancelled, "stopped; the output is as it was before"));
         }
     };
@@ -214,7 +231,7 @@ fn with_lake(
     pipeline: &Pipeline,
     then: impl AsyncFnOnce(Spec, String, Lake, usize) -> Result<Done>,
 ) -> Result<Done> {
-    let spec = parse(pipeline)?;
+    let spec = parse(&pipeline.path, &pipeline.set)?;
     let threads = match pipeline.threads {
         Some(n) => n.get(),
         None => std::thread::available_parallelism().map_or(1, |n| n.get()),
@@ -253,12 +270,8 @@ fn with_lake(
     done
 }
 
-fn parse(pipeline: &Pipeline) -> Result<Spec> {
-    let text = read::pipeline_text(&pipeline.path)?;
-    Spec::parse(
-        &text,
-        &pipeline.path.display().to_string(),
-        &pipeline.set,
-        &|name| std::env::var(name).ok(),
-    )
+fn parse(path: &Path, set: &[String]) -> Result<Spec> {
+    let text = read::pipeline_text(path)?;
+    let environment = |name: &str| std::env::var(name).ok();
+    Spec::parse(&text, &path.display().to_string(), set, &environment)
 }

@@ -35,18 +35,17 @@ pub struct Head {
 }
 
 impl Head {
-    /// Of work on `inputs` that begins now; `plan` is the hash of what it will do.
-    pub fn begin(pipeline: &str, plan: &str, threads: usize, inputs: &[Table]) -> Head {
-        let now = jiff::Timestamp::now();
+    /// Of the work `id` on `inputs`, which begins now; `plan` is the hash of what it will do.
+    pub fn begin(id: &str, pipeline: &str, plan: &str, threads: usize, inputs: &[Table]) -> Head {
         let inputs = inputs.iter().map(|t| (t.name.clone(), t.files.clone()));
         Head {
             schema: 1,
-            id: format!("{}-{}", now.strftime("%Y%m%dT%H%M%SZ"), &plan[..8]),
+            id: id.to_string(),
             gyre: env!("CARGO_PKG_VERSION"),
             pipeline: pipeline.to_string(),
             plan: plan.to_string(),
             threads,
-            started: now.to_string(),
+            started: jiff::Timestamp::now().to_string(),
             finished: String::new(),
             seconds: BTreeMap::new(),
             peak_memory_bytes: None,

@@ -16,7 +16,7 @@ use crate::reduce::{self, Evidence, Fit, Method, certificates};
 use crate::runner::{Local, Timed};
 use crate::shard::Shards;
 use crate::spec::Lag;
-use crate::write::{self, Current, Model, Names, Output};
+use crate::write::{self, Begun, Current, Model, Names, Output, Promotion};
 use datafusion::dataframe::DataFrame;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ pub trait Progress: Send + Sync {
     fn stage(&self, _name: &'static str, _total: Option<u64>) {}
     /// Units of work of the present stage are done.
     fn advance(&self, _units: u64) {}
-    /// From here on a stop would leave the output between two results.
+    /// The result is being put in place: too late to stop.
     fn promoting(&self) {}
 }
 
@@ -55,7 +55,7 @@ pub struct Options {
     pub force: bool,
 }
 
-/// Runs a plan: `frame` is its query.
+/// Runs a plan: `frame` is its query. A run that fails leaves the output as it was.
 pub async fn run(
     plan: Arc<Plan>,
     lake: &Lake,
@@ -64,16 +64,33 @@ pub async fn run(
     options: &Options,
     progress: Arc<dyn Progress>,
 ) -> Result<Outcome> {
-    output.recover().await?;
-    if !options.force
-        && output
-            .current()
-            .await?
-            .is_some_and(|c| c.plan == plan.hash && c.complete)
-    {
+    let outcome = drive(plan, lake, frame, output, options, progress).await;
+    if outcome.is_err() {
+        output.abandon().await;
+    }
+    outcome
+}
+
+async fn drive(
+    plan: Arc<Plan>,
+    lake: &Lake,
+    frame: DataFrame,
+    output: &Output,
+    options: &Options,
+    progress: Arc<dyn Progress>,
+) -> Result<Outcome> {
+    let begun = output.begin(&plan.hash).await?;
+    let is_done = |c: &Current| c.plan == plan.hash && c.complete;
+    if !options.force && begun.earlier().is_some_and(is_done) {
         return Ok(Outcome::NothingToDo);
     }
-    let mut head = Head::begin(&plan.name, &plan.hash, options.threads, &plan.tables);
+    let mut head = Head::begin(
+        &begun.run,
+        &plan.name,
+        &plan.hash,
+        options.threads,
+        &plan.tables,
+    );
 
     progress.stage("count", None);
     let hear = Arc::clone(&progress);
@@ -95,7 +112,7 @@ pub async fn run(
     let mut fitted = fitted
         .await
         .map_err(|e| Error::with_source(Kind::Bug, "fitting died", e))??;
-    fitted.keep_names(&plan, output).await?;
+    fitted.keep_names(&plan, output, begun.earlier()).await?;
     if plan.markov {
         let plan = Arc::clone(&plan);
         let tested = tokio::task::spawn_blocking(move || {
@@ -107,7 +124,8 @@ pub async fn run(
     give_back_memory();
     head.lap("fit");
 
-    head.tables = publish(&plan, output, &head.id, &fitted, progress.as_ref()).await?;
+    let complete = fitted.failures.is_empty();
+    head.tables = stage(output, &begun, &fitted, progress.as_ref()).await?;
     head.lap("write");
 
     (head.rows_read, head.rows_dropped) = (fitted.rows, fitted.dropped);
@@ -121,58 +139,28 @@ pub async fn run(
         gone: fitted.gone,
         head,
     };
-    output.record(&record.head.id, &record).await?;
+    let promotion = Promotion {
+        plan: &plan.hash,
+        complete,
+        tables: &record.head.tables,
+        keep: plan.keep,
+        record: &record,
+    };
+    progress.promoting();
+    output.promote(&begun, &promotion).await?;
     Ok(Outcome::Done(Box::new(record)))
 }
 
-/// Checks the fits, writes and checks the tables, and puts them in place of the old ones; returns their row counts.
-async fn publish(
-    plan: &Plan,
+/// Checks the fits, writes the tables where nobody sees them yet, and checks those; returns their row counts.
+async fn stage(
     output: &Output,
-    id: &str,
+    begun: &Begun,
     fitted: &Fitted,
     progress: &dyn Progress,
 ) -> Result<BTreeMap<&'static str, u64>> {
     progress.stage("write", None);
     check_certificates(fitted)?;
-    output.clear_staging().await?;
-    let staged = write::stage(output, id, &fitted.names, &fitted.models, fitted.again).await;
-    let complete = fitted.failures.is_empty();
-    put_in_place(output, id, &plan.hash, complete, staged, progress).await
-}
-
-/// Puts staged tables in the place of the old ones, if they could be staged; returns their row counts. `plan` is the hash of what they
-/// were made from.
-pub(crate) async fn put_in_place(
-    output: &Output,
-    id: &str,
-    plan: &str,
-    complete: bool,
-    staged: Result<BTreeMap<&'static str, u64>>,
-    progress: &dyn Progress,
-) -> Result<BTreeMap<&'static str, u64>> {
-    let tables = match staged {
-        Ok(tables) => tables,
-        Err(e) => {
-            // What cannot be written often cannot be removed either; the first error is the one to hear about.
-            output.clear_staging().await.ok();
-            return Err(e);
-        }
-    };
-    progress.promoting();
-    let current = Current {
-        schema: 1,
-        run: id.to_string(),
-        plan: plan.to_string(),
-        complete,
-        tables: tables
-            .iter()
-            .map(|(name, rows)| (name.to_string(), *rows))
-            .collect(),
-    };
-    output.promote(&current).await?;
-    output.clear_staging().await?;
-    Ok(tables)
+    write::stage(output, begun, &fitted.names, &fitted.models, fitted.again).await
 }
 
 /// A certificate that does not hold stops the run: some number of its fit is wrong.
@@ -245,10 +233,16 @@ struct Fitted {
 
 impl Fitted {
     /// Gives the sets the names that they have in the earlier result.
-    async fn keep_names(&mut self, plan: &Plan, output: &Output) -> Result<()> {
+    async fn keep_names(
+        &mut self,
+        plan: &Plan,
+        output: &Output,
+        replaced: Option<&Current>,
+    ) -> Result<()> {
         let is_whole = self.failures.is_empty();
+        let (names, models) = (&self.names, &mut self.models);
         let Kept { again, gone } =
-            lineage::keep(plan, output, &self.names, &mut self.models, is_whole).await?;
+            lineage::keep(plan, output, replaced, names, models, is_whole).await?;
         // A model that failed is told of already.
         let failed = |place: &String| self.failures.iter().any(|f| f.partition == *place);
         self.gone = gone.into_iter().filter(|place| !failed(place)).collect();
@@ -477,11 +471,7 @@ fn fit_model(
         (Some(validation), Some(groups)) if validation.bootstrap > 0 => {
             let lag = plan.lags.get(counts.lag).map_or(1.0, Lag::number);
             let source_of_target = match plan.markov {
-                true => names.targets.places(
-                    &counts.target_states,
-                    &names.sources,
-                    &counts.source_states,
-                )?,
+                true => places(&counts.target_states, &counts.source_states).collect(),
                 false => Vec::new(),
             };
             let chain = Chain {
@@ -689,17 +679,26 @@ rank = 2
 
         let store = Arc::new(object_store::memory::InMemory::new());
         let output = Output::in_store(store.clone(), "out".into());
-        publish(&plan, &output, "first", &fitted, &Silent)
-            .await
-            .expect("every certificate holds");
+        let begun = output.begin(&plan.hash).await.expect("a store");
+        let tables = stage(&output, &begun, &fitted, &Silent).await;
+        let promotion = Promotion {
+            plan: &plan.hash,
+            complete: true,
+            tables: &tables.expect("every certificate holds"),
+            keep: 2,
+            record: &"a record",
+        };
+        let promoted = output.promote(&begun, &promotion).await;
+        promoted.expect("a store");
         let before = output.current().await.expect("a result");
-        assert_eq!(before.as_ref().map(|c| c.run.as_str()), Some("first"));
+        assert_eq!(before.as_ref().map(|c| &c.run), Some(&begun.run));
 
         let broken = fitted.models[1].certificates[0].iter_mut();
         broken
             .filter(|c| c.name == "pythagoras")
             .for_each(|c| c.holds = Some(false));
-        let error = publish(&plan, &output, "second", &fitted, &Silent)
+        let begun = output.begin(&plan.hash).await.expect("a store");
+        let error = stage(&output, &begun, &fitted, &Silent)
             .await
             .expect_err("a certificate is broken");
         assert_eq!(error.kind(), Kind::Check);

@@ -83,9 +83,14 @@ pub struct WrittenTable {
 impl<'a> Written<'a> {
     /// The result at an output; none where no whole result is in place.
     pub async fn open(output: &'a Output) -> Result<Option<Written<'a>>> {
-        let Some(current) = output.current().await? else {
-            return Ok(None);
-        };
+        match output.current().await? {
+            Some(current) => Written::of(output, current).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// A result that the output has or had.
+    pub async fn of(output: &'a Output, current: Current) -> Result<Written<'a>> {
         let mut written = Written {
             output,
             current,
@@ -114,7 +119,7 @@ impl<'a> Written<'a> {
         written.fits = sources.iter().filter_map(|f| fit(f, &sources)).collect();
         (written.sources, written.targets) = (states(&sources), states(&targets));
         (written.partition, written.lag) = (leading, lag);
-        Ok(Some(written))
+        Ok(written)
     }
 
     /// Whether the result has a table: one that an older version wrote may lack some.
@@ -123,7 +128,7 @@ impl<'a> Written<'a> {
     }
 
     pub async fn table(&self, table: Table) -> Result<WrittenTable> {
-        WrittenTable::open(self.output, self.output.table(table.name())).await
+        WrittenTable::open(self.output, self.output.table(&self.current, table.name())).await
     }
 
     /// The models of a table by their rows, which are those of one partition and lag after the other.

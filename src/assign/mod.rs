@@ -17,10 +17,10 @@ use crate::plan::Assignment;
 use crate::read::Lake;
 use crate::reduce::Side;
 use crate::reduce::assign::{Assigned, assign as assign_states, unseen};
-use crate::run::{Progress, give_back_memory, partition_key, place, put_in_place};
+use crate::run::{Progress, give_back_memory, partition_key, place};
 use crate::spec::Lag;
 use crate::write::{
-    self, AssignedModel, AssignedNames, Current, Names, Output, Table, TrajectoryNames,
+    self, AssignedModel, AssignedNames, Current, Names, Output, Promotion, Table, TrajectoryNames,
     TrajectoryRows,
 };
 use crate::written::{ModelKey, Written};
@@ -51,8 +51,24 @@ pub enum Outcome {
     Done(Box<AssignRecord>),
 }
 
-/// Assigns the rows of `frame`, the query of a plan, to the model at an output.
+/// Assigns the rows of `frame`, the query of a plan, to the model at an output. One that fails leaves the output as it was.
 pub async fn assign(
+    plan: Arc<Assignment>,
+    lake: &Lake,
+    frame: DataFrame,
+    model: &Output,
+    output: &Output,
+    options: &Options,
+    progress: Arc<dyn Progress>,
+) -> Result<Outcome> {
+    let outcome = drive(plan, lake, frame, model, output, options, progress).await;
+    if outcome.is_err() {
+        output.abandon().await;
+    }
+    outcome
+}
+
+async fn drive(
     plan: Arc<Assignment>,
     lake: &Lake,
     frame: DataFrame,
@@ -77,22 +93,19 @@ pub async fn assign(
             "the column `{column}` would stand twice in the table `{table}`; rename the column of the SQL with AS"
         )));
     }
-    output.recover().await?;
-    let current = output.current().await?;
-    if current
-        .as_ref()
-        .is_some_and(|c| c.tables.contains_key(Table::Fits.name()))
-    {
+    let hash = hash(&plan, &written, options);
+    let begun = output.begin(&hash).await?;
+    let current = begun.earlier();
+    if current.is_some_and(|c| c.tables.contains_key(Table::Fits.name())) {
         return Err(Error::spec(format!(
             "{} holds the models of a run, which the assigned states would replace; name another folder with --output",
             output.shown()
         )));
     }
-    let hash = hash(&plan, &written, options);
     if !options.force && current.is_some_and(|c| c.plan == hash && c.complete) {
         return Ok(Outcome::NothingToDo);
     }
-    let mut head = Head::begin(&plan.name, &hash, options.threads, &plan.tables);
+    let mut head = Head::begin(&begun.run, &plan.name, &hash, options.threads, &plan.tables);
 
     progress.stage("read model", None);
     let evidence = &plan.layout.evidence;
@@ -147,11 +160,7 @@ pub async fn assign(
     }
 
     progress.stage("write", None);
-    output.clear_staging().await?;
-    let staged = write::stage_assigned(output, &head.id, &all.names, &all.models).await;
-    let complete = all.failures.is_empty();
-    head.tables =
-        put_in_place(output, &head.id, &hash, complete, staged, progress.as_ref()).await?;
+    head.tables = write::stage_assigned(output, &begun, &all.names, &all.models).await?;
     head.lap("write");
 
     head.failures = all.failures;
@@ -163,7 +172,15 @@ pub async fn assign(
         models: all.records,
         head,
     };
-    output.record(&record.head.id, &record).await?;
+    let promotion = Promotion {
+        plan: &hash,
+        complete: record.head.failures.is_empty(),
+        tables: &record.head.tables,
+        keep: plan.keep,
+        record: &record,
+    };
+    progress.promoting();
+    output.promote(&begun, &promotion).await?;
     Ok(Outcome::Done(Box::new(record)))
 }
 

@@ -16,6 +16,8 @@ use std::sync::Arc;
 pub struct Assignment {
     pub name: String,
     pub output: String,
+    /// How many earlier results the output keeps.
+    pub keep: usize,
     pub tables: Vec<Table>,
     pub layout: Arc<Layout>,
     /// The lags as written, in the order of the matrices.
@@ -57,6 +59,7 @@ pub async fn assignment(spec: &Spec, sql: &str, lake: &Lake) -> Result<(Assignme
     let assignment = Assignment {
         name: spec.job.name.clone(),
         output: spec.job.output.clone(),
+        keep: spec.job.keep as usize,
         tables: lake.tables.clone(),
         layout: Arc::new(layout),
         lags,

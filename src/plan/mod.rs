@@ -29,6 +29,8 @@ use std::sync::Arc;
 pub struct Plan {
     pub name: String,
     pub output: String,
+    /// How many earlier results the output keeps.
+    pub keep: usize,
     pub seed: u64,
     pub tables: Vec<Table>,
     pub sql: String,
@@ -146,6 +148,7 @@ pub async fn plan(
     let plan = Plan {
         name: spec.job.name.clone(),
         output: spec.job.output.clone(),
+        keep: spec.job.keep as usize,
         seed,
         tables: lake.tables.clone(),
         sql,

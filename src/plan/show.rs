@@ -113,6 +113,7 @@ impl Plan {
             "names": self.names,
             "write": {
                 "output": self.output,
+                "keep": self.keep,
                 "tables": self.tables().iter().map(|t| t.name()).collect::<Vec<_>>(),
             },
             "validation": self.validation.as_ref().zip(self.layout.grouping.as_ref()).map(|(v, g)| json!({

@@ -12,6 +12,9 @@ use std::collections::BTreeMap;
 /// Columns that gyre itself writes beside the state columns.
 const OUTPUT_COLUMNS: [&str; 5] = ["lag", "count", "probability", "fit", "latent"];
 
+/// Earlier results that can be kept: the pointer to the result has a list of them.
+const MOST_KEPT: u32 = 1000;
+
 pub fn spec(file: File, document: &Document<'_>) -> Result<Spec> {
     job(&file.job, document)?;
     tables(&file.tables, document)?;
@@ -52,6 +55,10 @@ fn job(job: &Job, document: &Document<'_>) -> Result<()> {
             job.name
         );
         return Err(document.error_at(&["job", "name"], &message));
+    }
+    if job.keep > MOST_KEPT {
+        let message = format!("`job.keep` must be {MOST_KEPT} at most, not {}", job.keep);
+        return Err(document.error_at(&["job", "keep"], &message));
     }
     not_blank(&job.output, &["job", "output"], document)
 }

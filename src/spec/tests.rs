@@ -366,6 +366,8 @@ fn fits_are_checked() {
 27 | name = 'count' | 27: a fit cannot be named `count`: the output tables have a column of that name
 27 | name = '3d' | 27: a fit's name must be a letter followed by letters, digits and `_`, not "3d"
 2 | name = 'a b' | 2: `job.name` must consist of letters, digits, `_` and `-`, not "a b"
+2 | name = 'a'\nkeep = 1001 | 3: `job.keep` must be 1000 at most, not 1001
+2 | name = 'a'\nkeep = -1 | 3: `job.keep` must be a whole number that is not negative, not -1
 "#,
     );
 }

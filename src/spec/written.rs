@@ -46,6 +46,14 @@ pub struct Job {
     /// The seed of all random starts: the same seed gives the same bytes.
     #[serde(default)]
     pub seed: u64,
+    /// How many earlier results to keep beside the one in place, for those who still read them. It changes no table, so the hash of a plan leaves it out.
+    #[serde(default = "two", skip_serializing)]
+    #[schemars(range(max = 1000))]
+    pub keep: u32,
+}
+
+fn two() -> u32 {
+    2
 }
 
 /// One input table.
