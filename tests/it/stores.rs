@@ -8,7 +8,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream, StreamExt};
 use futures::task::noop_waker_ref;
-use gyre::error::{Kind, Result};
+use gyre::error::{Error, Kind, Result};
 use gyre::read::{self, Resources, TableSource};
 use gyre::run::{Options, Silent, run};
 use gyre::spec::Spec;
@@ -349,11 +349,8 @@ async fn small_run(store: FaultyStore, plan: &str) -> Result<()> {
     let work = async {
         output.claim_version(&begun).await?;
         let (table, bytes) = (output.staged(&begun.run, "sources"), begun.run.clone());
-        output
-            .store
-            .put(&table, bytes.into())
-            .await
-            .expect("a store");
+        let put = output.store.put(&table, bytes.into()).await;
+        put.map_err(|e| Error::with_source(Kind::Store, "the table cannot be written", e))?;
         let promotion = Promotion {
             plan,
             complete: true,
