@@ -201,7 +201,7 @@ pub async fn keep(
             found => found?,
         },
         NamesFrom::Output(location) => {
-            elsewhere = Output::open(location)?;
+            elsewhere = Output::open(location, &plan.stores)?;
             let found = open(&elsewhere, names)
                 .await
                 .map_err(|e| e.at("`names.from`"))?;

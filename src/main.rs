@@ -12,6 +12,7 @@ use gyre::plan::{Plan, plan};
 use gyre::read::{self, Lake, Resources};
 use gyre::run::{self, Options, Outcome};
 use gyre::spec::{self, Spec};
+use gyre::stores::Stores;
 use gyre::summary::Summary;
 use gyre::write::Output;
 use std::process::ExitCode;
@@ -45,7 +46,8 @@ fn start_logging(logging: &Logging) {
         (false, 0) => "warn",
         (false, 1) => "gyre=info,warn",
         (false, 2) => "gyre=debug,info",
-        (false, _) => "trace",
+        // What these trace holds the headers of requests, and so what signs them.
+        (false, _) => "trace,h2=info,hyper=info,hyper_util=info,reqwest=info,rustls=info",
     };
     let builder = tracing_subscriber::fmt()
         .with_env_filter(level)
@@ -77,7 +79,9 @@ fn execute(cli: Cli) -> Result<Done> {
             print(String::from_utf8_lossy(&page).trim_end())
         }
         Command::Compare(args) => {
-            let runtime = tokio::runtime::Builder::new_current_thread().build();
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
             let runtime = runtime
                 .map_err(|e| Error::with_source(Kind::Resources, "cannot start a thread", e))?;
             let report =
@@ -90,7 +94,7 @@ fn execute(cli: Cli) -> Result<Done> {
             }
         }
         Command::Check(pipeline) => with_plan(&pipeline, async |_, plan, _, _| {
-            Output::open(&plan.output)?;
+            Output::open(&plan.output, &plan.stores)?;
             let (tables, fits) = (plan.tables.len(), plan.fits.len());
             print(&format!(
                 "{} is valid: {tables} tables, {fits} fits a model",
@@ -118,8 +122,9 @@ fn execute(cli: Cli) -> Result<Done> {
             spec.validation = None;
             spec.transitions.connected = false;
             with_plan_of(spec, &args.pipeline, async |lake, plan, frame, threads| {
-                let model = Output::open(&args.model)?;
-                let output = Output::open(args.output.as_ref().unwrap_or(&plan.output))?;
+                let model = Output::open(&args.model, &plan.stores)?;
+                let output = args.output.as_ref().unwrap_or(&plan.output);
+                let output = Output::open(output, &plan.stores)?;
                 let bars = Arc::new(Bars::new(!logging.quiet));
                 let options = assign::Options {
                     threads,
@@ -146,7 +151,7 @@ fn execute(cli: Cli) -> Result<Done> {
         Command::Run(args) => with_plan(&args.pipeline, async |lake, plan, frame, threads| {
             let bars = Arc::new(Bars::new(!logging.quiet));
             let plan = Arc::new(plan);
-            let output = Output::open(&plan.output)?;
+            let output = Output::open(&plan.output, &plan.stores)?;
             let options = Options {
                 threads,
                 force: args.force,
@@ -243,7 +248,7 @@ fn with_plan_of(
             threads,
             memory_bytes: pipeline.memory.map(|m| m.0 as usize),
         };
-        let lake = read::open(&sources, &resources).await?;
+        let lake = read::open(&sources, &resources, &Stores::from(&spec.store)).await?;
         let sql = read::query_text(&spec.transitions.query)?;
         let (plan, frame) = plan(&spec, &sql, pipeline.seed, &lake)
             .await

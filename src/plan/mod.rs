@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::ranks;
 use crate::read::{Lake, Table};
 use crate::spec::{self, Lag, NamesFrom, Spec};
+use crate::stores::Stores;
 use crate::write::{self, FitColumns, LagColumn, Names};
 use datafusion::common::ScalarValue;
 use datafusion::dataframe::DataFrame;
@@ -25,6 +26,8 @@ use std::sync::Arc;
 pub struct Plan {
     pub name: String,
     pub output: String,
+    /// Where outputs are found, those that others have written too.
+    pub stores: Stores,
     pub seed: u64,
     pub tables: Vec<Table>,
     pub sql: String,
@@ -123,6 +126,7 @@ pub async fn plan(
     let plan = Plan {
         name: spec.job.name.clone(),
         output: spec.job.output.clone(),
+        stores: lake.stores.clone(),
         seed,
         tables: lake.tables.clone(),
         sql,

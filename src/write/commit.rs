@@ -6,6 +6,7 @@
 
 use super::Table;
 use crate::error::{Error, Kind, Result};
+use crate::stores::Stores;
 use futures::TryStreamExt;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
@@ -43,44 +44,13 @@ pub struct Current {
 
 impl Output {
     /// Opens a folder or URL. Nothing is created before something is written.
-    pub fn open(location: &str) -> Result<Output> {
-        let wrong = |e: Box<dyn std::error::Error + Send + Sync>| {
-            Error::with_source(
-                Kind::Spec,
-                format!("output {location} is no folder or supported URL"),
-                e,
-            )
-        };
-        if let Some((scheme, _)) = location
-            .split_once("://")
-            .filter(|(scheme, _)| *scheme != "file")
-        {
-            let url = location
-                .parse()
-                .map_err(|e: url::ParseError| wrong(e.into()))?;
-            let (store, root) = object_store::parse_url(&url).map_err(|e| {
-                Error::with_source(
-                    Kind::Spec,
-                    format!("output {location}: this build cannot write to `{scheme}` locations"),
-                    e,
-                )
-            })?;
-            return Ok(Output {
-                store: store.into(),
-                root,
-                shown: location.to_string(),
-                folder: None,
-            });
-        }
-        let folder = std::path::absolute(location.trim_start_matches("file://"))
-            .map_err(|e| wrong(e.into()))?;
-        let root = Path::from_absolute_path(&folder).map_err(|e| wrong(e.into()))?;
-        let store = object_store::local::LocalFileSystem::new().with_automatic_cleanup(true);
+    pub fn open(location: &str, stores: &Stores) -> Result<Output> {
+        let place = stores.open(location)?;
         Ok(Output {
-            store: Arc::new(store),
-            root,
+            store: place.store,
+            root: place.path,
             shown: location.to_string(),
-            folder: Some(folder),
+            folder: place.folder,
         })
     }
 
