@@ -270,7 +270,7 @@ impl File {
         Ok(File {
             job: required(root, "job")?,
             store: match root.get("store") {
-                Some(node) => read(node).map_err(|fault| fault.under("store"))?,
+                Some(node) => read(node).map_err(|fault| fault.unseen().under("store"))?,
                 None => Store::default(),
             },
             tables: match root.get("tables") {

@@ -4,8 +4,11 @@
 
 use crate::cli::integers;
 use crate::lake::{Lake, Ran, TABLES};
+use futures::TryStreamExt;
 use gyre::stores::Stores;
-use object_store::{Error, ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
+use object_store::{
+    Error, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion,
+};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -151,26 +154,14 @@ fn gyre(lake: &Lake, options: &[(String, String)], arguments: &[&str]) -> Ran {
     Ran::of(command.output().expect("the program starts"))
 }
 
-const TRACKS: &str = r#"
-[job]
-name = "tracks"
-output = "OUTPUT"
-
-[tables.tracks]
-path = "INPUT"
-
-[transitions]
-sql = "SELECT year * 1000 + id AS id, t, state FROM tracks WHERE year >= 2024"
-trajectory = "id"
-time = "t"
-state = "state"
-lag = 1
-
-[[fit]]
-name = "dbmr"
-method = "dbmr"
-rank = 2
-"#;
+/// The pipeline that the README shows.
+fn tracks_pipeline() -> &'static str {
+    let readme = include_str!("../../README.md");
+    let section = readme.split("### Stores\n").nth(1);
+    let example = section.and_then(|rest| rest.split("```toml\n").nth(1));
+    let example = example.and_then(|rest| rest.split("```").next());
+    example.expect("an example between fences")
+}
 
 /// Three years of tracks in Hive folders under `lake/`, and their paths.
 fn tracks(lake: &Lake) -> Vec<String> {
@@ -190,16 +181,19 @@ fn tracks(lake: &Lake) -> Vec<String> {
     (2023..=2025).map(write).collect()
 }
 
-fn pipeline(lake: &Lake, input: &str, output: &str) {
-    lake.file(
-        "p.toml",
-        &TRACKS.replace("INPUT", input).replace("OUTPUT", output),
-    );
+fn pipeline(lake: &Lake, input: &str, output: &str, options: &[(String, String)]) {
+    let text = tracks_pipeline().replace("s3://lake/tracks", input);
+    let text = text.replace("s3://lake/out", output);
+    let region = "aws_region = \"eu-central-1\"\n";
+    assert!(text.contains(region));
+    let line = |(key, value): &(String, String)| format!("{key} = '{value}'\n");
+    let options: String = options.iter().map(line).collect();
+    lake.file("p.toml", &text.replace(region, &options));
 }
 
 /// What a run on local files writes.
 fn local(lake: &Lake) -> Vec<(String, Vec<u8>)> {
-    pipeline(lake, "lake/tracks/", "out");
+    pipeline(lake, "lake/tracks/", "out", &[]);
     lake.gyre(&["run", "p.toml"]).well();
     lake.tables()
 }
@@ -220,16 +214,17 @@ async fn upload(stores: &Stores, bucket: &str, lake: &Lake, files: &[String]) {
 
 #[tokio::main(flavor = "current_thread")]
 async fn download(stores: &Stores, output: &str) -> Vec<(String, Vec<u8>)> {
+    let root = stores.open(output).expect("a place");
+    let listed = root.store.list(Some(&root.path)).try_collect::<Vec<_>>();
+    let listed = listed.await.expect("a list");
     let mut all = Vec::new();
     for table in TABLES {
-        let from = stores
-            .open(&format!("{output}/{table}/part-0.parquet"))
-            .expect("a place");
-        let got = from.store.get(&from.path).await.expect("a table");
-        all.push((
-            table.to_string(),
-            got.bytes().await.expect("bytes").to_vec(),
-        ));
+        let is_table =
+            |meta: &&ObjectMeta| meta.location.as_ref().contains(&format!("/{table}/part"));
+        let file = listed.iter().find(is_table).expect("a table");
+        let got = root.store.get(&file.location).await.expect("a table");
+        let bytes = got.bytes().await.expect("bytes").to_vec();
+        all.push((table.to_string(), bytes));
     }
     all
 }
@@ -237,11 +232,8 @@ async fn download(stores: &Stores, output: &str) -> Vec<(String, Vec<u8>)> {
 /// Runs the tracks of a store into it, twice, and looks at what came of it.
 fn runs_as_on_disk(lake: &Lake, options: &[(String, String)], bucket: &str) {
     let expected = local(lake);
-    pipeline(
-        lake,
-        &format!("{bucket}/tracks"),
-        &format!("{bucket}/out put/ü"),
-    );
+    let output = format!("{bucket}/out put/ü");
+    pipeline(lake, &format!("{bucket}/tracks"), &output, &[]);
     let explained = gyre(lake, options, &["explain", "p.toml"]).well().out;
     let read = "tracks: 2 of 3 files, 0.0 of 0.0 MB; partitions year=2024, year=2025 only";
     assert!(explained.contains(read), "{explained}");
@@ -254,7 +246,7 @@ fn runs_as_on_disk(lake: &Lake, options: &[(String, String)], bucket: &str) {
     let again = gyre(lake, options, &["run", "p.toml"]).well();
     assert_eq!(again.out, "Nothing to do.\n");
     let stores = Stores::new(options.iter().cloned().collect());
-    assert!(download(&stores, &format!("{bucket}/out put/ü")) == expected);
+    assert!(download(&stores, &output) == expected);
 }
 
 #[test]
@@ -272,19 +264,13 @@ fn s3_is_read_pruned_and_written() {
     let compared = gyre(&lake, &server.s3(), &["compare", output, "out"]).well();
     assert!(compared.out.contains("2 kept"), "{}", compared.out);
 
-    // The same by options of the pipeline, and a glob.
-    let text = std::fs::read_to_string(lake.path("p.toml")).expect("the pipeline");
-    let options: String = server
-        .s3()
-        .iter()
-        .map(|(k, v)| format!("{k} = \"{v}\"\n"))
-        .collect();
-    let glob = text.replace("s3://lake/tracks\"", "s3://lake/tracks/*.parquet\"");
-    lake.file("p.toml", &format!("{glob}\n[store.options]\n{options}"));
-    assert_eq!(
-        gyre(&lake, &[], &["run", "p.toml"]).well().out,
-        "Nothing to do.\n"
-    );
+    // The same by options of the pipeline.
+    pipeline(&lake, "s3://lake/tracks", output, &server.s3());
+    let again = gyre(&lake, &[], &["run", "p.toml"]).well();
+    assert_eq!(again.out, "Nothing to do.\n");
+    pipeline(&lake, "s3://lake/tracks/*.parquet", output, &server.s3());
+    let ran = gyre(&lake, &[], &["run", "p.toml"]).well();
+    assert!(ran.out.contains("1,194 transitions"), "{}", ran.out);
 
     // Without leave, nothing goes over a connection that hides nothing.
     let refused = gyre(
@@ -311,17 +297,12 @@ fn secrets_are_shown_nowhere() {
     };
     let stores = Stores::new(server.s3().into_iter().collect());
     upload(&stores, "s3://lake", &lake, &tracks(&lake));
-    let options: Vec<(String, String)> = server.s3();
-    let written: String = options
-        .iter()
-        .map(|(k, v)| format!("{k} = \"{v}\"\n"))
-        .collect();
-    let from_environment = written.replace(SECRET, "${PLANTED}");
-    pipeline(&lake, "s3://lake/tracks/", "out");
-    let text = std::fs::read_to_string(lake.path("p.toml")).expect("the pipeline");
     let mut shown = String::new();
-    for options in [written, from_environment] {
-        lake.file("p.toml", &format!("{text}\n[store.options]\n{options}"));
+    for key in [SECRET, "${PLANTED}"] {
+        let mut options = server.s3();
+        options.retain(|(name, _)| name != "aws_secret_access_key");
+        options.push(("aws_secret_access_key".into(), key.into()));
+        pipeline(&lake, "s3://lake/tracks/", "out", &options);
         let mut see = |arguments: &[&str], code: i32| {
             let mut command = lake.command(arguments);
             let ran = Ran::of(command.env("PLANTED", SECRET).output().expect("it starts"));
@@ -507,14 +488,14 @@ fn single_files_are_read_over_http() {
     let bytes = std::fs::read(lake.path(&files[0])).expect("a file");
     server.put("lake/tracks%202023.parquet", &bytes);
     let url = format!("{}/lake/tracks 2023.parquet", server.url());
-    let http = TRACKS.replace(
-        "SELECT year * 1000 + id AS id, t, state FROM tracks WHERE year >= 2024",
-        "SELECT * FROM tracks",
-    );
     let at = |input: &str| {
+        pipeline(&lake, input, "out", &[]);
+        let text = std::fs::read_to_string(lake.path("p.toml")).expect("the pipeline");
+        let sql = "SELECT year, id, t, state FROM tracks WHERE year >= 2024";
+        assert!(text.contains(sql));
         lake.file(
             "p.toml",
-            &http.replace("INPUT", input).replace("OUTPUT", "out"),
+            &text.replace(sql, "SELECT 0 AS year, * FROM tracks"),
         )
     };
     at(&url).gyre(&["run", "p.toml"]).well();
