@@ -25,6 +25,7 @@ use datafusion::logical_expr::{col, ident};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream_partitioned};
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
 use futures::StreamExt;
+use object_store::Error as StoreError;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -349,9 +350,13 @@ fn brief(e: &DataFusionError) -> String {
 fn failed(what: &str, e: DataFusionError) -> Error {
     let kind = match e.find_root() {
         DataFusionError::ResourcesExhausted(_) => Kind::Resources,
-        DataFusionError::ObjectStore(e) if !matches!(**e, object_store::Error::NotFound { .. }) => {
-            Kind::Store
-        }
+        DataFusionError::ObjectStore(e) => match **e {
+            // Asking again later would not help.
+            StoreError::NotFound { .. }
+            | StoreError::PermissionDenied { .. }
+            | StoreError::Unauthenticated { .. } => Kind::Input,
+            _ => Kind::Store,
+        },
         _ => Kind::Input,
     };
     Error::new(kind, format!("{what}: {}", brief(&e)))

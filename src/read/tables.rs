@@ -4,7 +4,7 @@
 //! there are none of those, that the files go together, and that all of them lie in one store.
 
 use super::failed;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::spec;
 use crate::stores::{self, Stores};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -22,7 +22,7 @@ use datafusion::logical_expr::type_coercion::binary::type_union_resolution;
 use datafusion::prelude::SessionContext;
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
-use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use object_store::{Error as StoreError, ObjectMeta, ObjectStore, ObjectStoreExt};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -277,24 +277,21 @@ async fn locate(
     }
     let root = ListingTableUrl::try_new(url.clone(), None).map_err(wrong)?;
     let store = context.runtime_env().object_store(&root).map_err(wrong)?;
-    if url.scheme().starts_with("http") {
-        if glob.is_some() || root.is_collection() {
-            return Err(Error::input(format!(
-                "{path} is no single file, and web servers do not list what they have; name the files"
-            )));
-        }
-    } else if glob.is_none() && !root.is_collection() {
+    let is_http = url.scheme().starts_with("http");
+    if is_http && (glob.is_some() || root.is_collection()) {
+        return Err(Error::input(format!(
+            "{path} is no single file, and web servers do not list what they have; name the files"
+        )));
+    }
+    if glob.is_none() && !root.is_collection() {
         match store.head(root.prefix()).await {
             Ok(_) => (),
-            // What is no file is a folder.
-            Err(object_store::Error::NotFound { .. }) => url.set_path(&format!("{}/", url.path())),
-            Err(e) => {
-                return Err(Error::with_source(
-                    Kind::Store,
-                    format!("cannot find {path}"),
-                    e,
-                ));
+            Err(StoreError::NotFound { .. }) if is_http => {
+                return Err(Error::input(format!("no file at {path}")));
             }
+            // What is no file is a folder.
+            Err(StoreError::NotFound { .. }) => url.set_path(&format!("{}/", url.path())),
+            Err(e) => return Err(failed(&format!("cannot find {path}"), e.into())),
         }
     }
     let mut listing = ListingTableUrl::try_new(url, None).map_err(wrong)?;

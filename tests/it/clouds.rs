@@ -335,7 +335,7 @@ fn secrets_are_shown_nowhere() {
                 "--set",
                 "tables.tracks.path=s3://gone/",
             ],
-            1,
+            75,
         );
         see(
             &[

@@ -101,7 +101,7 @@ fn globs_lists_and_names_of_any_letters() {
     let lake = Lake::new();
     one(&lake, "in/a b.parquet", 1, 1, 1);
     one(&lake, "in/100%25.parquet", 2, 2, 2);
-    one(&lake, "in/ü#&+=.parquet", 3, 3, 3);
+    one(&lake, "in/ü#&+.parquet", 3, 3, 3);
     one(&lake, "in/x=y é %41/z.parquet", 4, 4, 4);
     let all = "SELECT a, b, n FROM rows";
     let n = |path: &str| -> Vec<i64> {
@@ -110,7 +110,7 @@ fn globs_lists_and_names_of_any_letters() {
     };
     assert_eq!(n("\"in/a b.parquet\""), [1]);
     assert_eq!(n("\"in/100%25.parquet\""), [2]);
-    assert_eq!(n("[\"in/ü#&+=.parquet\", \"in/a b.parquet\"]"), [1, 3]);
+    assert_eq!(n("[\"in/ü#&+.parquet\", \"in/a b.parquet\"]"), [1, 3]);
     assert_eq!(n("\"in/[a1]*.parquet\""), [1, 2]);
     assert_eq!(n("[\"in/a*.parquet\", \"in/?#*.parquet\"]"), [1, 3]);
     // The part of a URL before a glob is read as URLs are.
