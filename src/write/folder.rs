@@ -353,12 +353,13 @@ fn symlink(_: &Path, _: &Path) -> io::Result<()> {
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
+    use crate::stores::Stores;
     use crate::write::{Begun, Cleaning, DAY, Output, Promotion};
     use object_store::ObjectStoreExt;
     use std::collections::BTreeMap;
 
     fn open(folder: &Path) -> Output {
-        Output::open(&folder.display().to_string()).expect("an output")
+        Output::open(&folder.display().to_string(), &Stores::default()).expect("an output")
     }
 
     async fn begin(output: &Output) -> Begun {

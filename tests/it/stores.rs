@@ -204,7 +204,7 @@ async fn run_into(lake: &Lake, store: Arc<dyn ObjectStore>, seed: u64) -> Result
         threads: 1,
         memory_bytes: None,
     };
-    let opened = read::open(&sources, &resources).await?;
+    let opened = read::open(&sources, &resources, &Default::default()).await?;
     let sql = read::query_text(&spec.transitions.query)?;
     let (plan, frame) = gyre::plan::plan(&spec, &sql, Some(seed), &opened).await?;
     let output = Output::in_store(store, Path::from("out"));
