@@ -19,7 +19,8 @@
 //!   an earlier run has put there.
 //! - [`compare`] says how the sets of two outputs go together.
 //! - [`assign`] gives new rows to the sets of a written model.
-//! - [`manifest`] is the record of a run, [`summary`] its text; [`cli`] the types of the command line; [`error`] the one error.
+//! - [`checks`] asks the inputs and the staged tables what the pipeline wants to hold, before anything is promoted.
+//! - [`manifest`] is the record of a run, [`summary`] its text, [`metrics`] and [`openlineage`] what monitors and catalogues read of it; [`cli`] the types of the command line; [`error`] the one error.
 //!
 //! What always holds:
 //!
@@ -30,6 +31,7 @@
 //! - Counts are conserved: their sum is the number of accepted pairs.
 
 pub mod assign;
+pub mod checks;
 pub mod cli;
 pub mod compare;
 pub mod count;
@@ -40,6 +42,8 @@ pub mod local_files;
 pub mod manifest;
 pub mod markov;
 pub mod math;
+pub mod metrics;
+pub mod openlineage;
 pub mod plan;
 pub mod ranks;
 pub mod read;

@@ -8,7 +8,7 @@
 //! A number lies below the rank and is what `<fit>_affiliation` and `latent` hold; when a set ends, its number is free for another.
 //! An id outlives that: it goes with a set even where the rank shrinks below its number, and is never used again.
 
-use crate::count::{Keys, describe};
+use crate::count::{Keys, describe, key_text};
 use crate::error::{Error, Kind, Result};
 use crate::plan::{Plan, PlannedMethod};
 use crate::reduce::changes::{Changes, Comparison, Labelled, compare, sizes};
@@ -343,7 +343,7 @@ async fn follow(
 
 /// The key of a model of this run, as `Written` has it.
 fn key(names: &Names, model: &Model) -> ModelKey {
-    let text = |column: &ArrayRef| describe(std::slice::from_ref(column), model.counts.partition);
+    let text = |column: &ArrayRef| key_text(std::slice::from_ref(column), model.counts.partition);
     ModelKey {
         partition: names.partitions.iter().map(text).collect(),
         lag: match &names.lag {

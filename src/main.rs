@@ -1,6 +1,7 @@
 //! The program: parses the command line, starts logging, runs one command, and maps its outcome to an exit code.
 
 mod terminal;
+mod watch;
 
 use clap::Parser;
 use gyre::assign;
@@ -17,6 +18,7 @@ use gyre::write::Output;
 use std::process::ExitCode;
 use std::sync::Arc;
 use terminal::{Bars, print};
+use watch::Watch;
 
 /// How a command that did not fail ended.
 enum Done {
@@ -42,6 +44,8 @@ fn main() -> ExitCode {
 fn start_logging(logging: &Logging) {
     let level = match (logging.quiet, logging.verbose) {
         (true, _) => "error",
+        // Machines hear of every stage; people see its bar.
+        (false, 0) if logging.log_format == LogFormat::Json => "gyre=info,warn",
         (false, 0) => "warn",
         (false, 1) => "gyre=info,warn",
         (false, 2) => "gyre=debug,info",
@@ -92,8 +96,13 @@ fn execute(cli: Cli) -> Result<Done> {
         Command::Check(pipeline) => with_plan(&pipeline, async |_, plan, _, _| {
             Output::open(&plan.output)?;
             let (tables, fits) = (plan.tables.len(), plan.fits.len());
+            let checks = match plan.checks.len() {
+                0 => String::new(),
+                1 => ", 1 check".into(),
+                n => format!(", {n} checks"),
+            };
             print(&format!(
-                "{} is valid: {tables} tables, {fits} fits a model",
+                "{} is valid: {tables} tables, {fits} fits a model{checks}",
                 pipeline.path.display()
             ))
         }),
@@ -117,6 +126,8 @@ fn execute(cli: Cli) -> Result<Done> {
             spec.fits.clear();
             spec.validation = None;
             spec.transitions.connected = false;
+            // They are about the tables of a run.
+            spec.checks = spec::Checks::default();
             with_plan_of(spec, &args.pipeline, async |lake, plan, frame, threads| {
                 let model = Output::open(&args.model)?;
                 let output = Output::open(args.output.as_ref().unwrap_or(&plan.output))?;
@@ -143,37 +154,54 @@ fn execute(cli: Cli) -> Result<Done> {
                 }
             })
         }
-        Command::Run(args) => with_plan(&args.pipeline, async |lake, plan, frame, threads| {
-            let bars = Arc::new(Bars::new(!logging.quiet));
-            let plan = Arc::new(plan);
-            let output = Output::open(&plan.output)?;
-            let options = Options {
-                threads,
-                force: args.force,
-            };
-            let running = run::run(
-                Arc::clone(&plan),
-                &lake,
-                frame,
-                &output,
-                &options,
-                bars.clone(),
-            );
-            match until_stopped(running, &bars, &output).await? {
-                Outcome::NothingToDo => print("Nothing to do."),
-                Outcome::Done(record) => {
-                    print(
-                        &Summary {
-                            record: &record,
-                            output: &plan.output,
-                        }
-                        .to_string(),
-                    )?;
-                    Ok(done(&record.failures))
-                }
-            }
-        }),
+        Command::Run(args) => {
+            let watch = Arc::new(Watch::new(&args, !logging.quiet));
+            let ran = watch.check().and_then(|()| run_pipeline(&args, &watch));
+            watch.end(ran)
+        }
     }
+}
+
+fn run_pipeline(args: &cli::Run, watch: &Arc<Watch>) -> Result<Done> {
+    let spec = parse(&args.pipeline)?;
+    watch.named(&spec.job.name);
+    with_plan_of(spec, &args.pipeline, async |lake, plan, frame, threads| {
+        let plan = Arc::new(plan);
+        watch.planned(&plan);
+        let output = Output::open(&plan.output)?;
+        let options = Options {
+            threads,
+            force: args.force,
+        };
+        let running = run::run(
+            Arc::clone(&plan),
+            &lake,
+            frame,
+            &output,
+            &options,
+            watch.clone(),
+        );
+        match until_stopped(running, &watch.bars, &output).await? {
+            Outcome::NothingToDo => {
+                let in_place = match args.metrics {
+                    Some(_) => output.last_record().await?,
+                    None => None,
+                };
+                watch.nothing_to_do(in_place);
+                print("Nothing to do.")
+            }
+            Outcome::Done(record) => {
+                print(
+                    &Summary {
+                        record: &record,
+                        output: &plan.output,
+                    }
+                    .to_string(),
+                )?;
+                Ok(done(&record.failures))
+            }
+        }
+    })
 }
 
 /// Waits for what writes to an output, or for the signal that stops it.

@@ -1,8 +1,10 @@
 //! The record of a run: what was read, counted, fitted and written, how long it took, and from what it was made.
 
 use crate::lineage::Lineage;
+use crate::plan::Plan;
 use crate::read::InputFile;
 use crate::reduce::bootstrap::Bootstrap;
+use crate::spec::On;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -12,16 +14,23 @@ pub struct RunRecord {
     pub schema: u32,
     pub id: String,
     pub gyre: &'static str,
+    /// Of the libraries that read and write.
+    pub versions: BTreeMap<&'static str, &'static str>,
     pub pipeline: String,
     pub plan: String,
+    /// Of what the plan is made from: `pipeline`, `sql` and `inputs`.
+    pub hashes: BTreeMap<&'static str, String>,
     pub seed: u64,
     pub threads: usize,
     pub started: String,
+    /// When the last stage so far was done.
     pub finished: String,
     pub seconds: BTreeMap<&'static str, f64>,
     pub peak_memory_bytes: Option<u64>,
     /// Input files by table.
     pub inputs: BTreeMap<String, Vec<InputFile>>,
+    /// Of all input files, whether or not the query needs all of their columns.
+    pub input_bytes: u64,
     pub rows_read: u64,
     /// Rows that could not be an end of a transition, by reason.
     pub rows_dropped: BTreeMap<&'static str, u64>,
@@ -32,8 +41,70 @@ pub struct RunRecord {
     /// Models of the earlier result that are no more.
     pub gone: Vec<String>,
     pub failures: Vec<Failure>,
+    /// In the order of the pipeline file.
+    pub checks: Vec<CheckRecord>,
     /// Rows of each table.
     pub tables: BTreeMap<&'static str, u64>,
+    /// Bytes of each table.
+    pub table_bytes: BTreeMap<&'static str, u64>,
+}
+
+impl RunRecord {
+    /// The record of a run that begins.
+    pub fn new(plan: &Plan, id: String, started: jiff::Timestamp, threads: usize) -> RunRecord {
+        let inputs = plan
+            .tables
+            .iter()
+            .map(|t| (t.name.clone(), t.files.clone()));
+        let files = plan.tables.iter().flat_map(|t| &t.files);
+        RunRecord {
+            schema: 1,
+            id,
+            gyre: env!("CARGO_PKG_VERSION"),
+            versions: BTreeMap::from([
+                ("arrow", arrow::ARROW_VERSION),
+                ("datafusion", datafusion::DATAFUSION_VERSION),
+            ]),
+            pipeline: plan.name.clone(),
+            plan: plan.hash.clone(),
+            hashes: plan.hashes.clone(),
+            seed: plan.seed,
+            threads,
+            started: started.to_string(),
+            finished: started.to_string(),
+            seconds: BTreeMap::new(),
+            peak_memory_bytes: peak_memory_bytes(),
+            inputs: inputs.collect(),
+            input_bytes: files.map(|file| file.size_bytes).sum(),
+            rows_read: 0,
+            rows_dropped: BTreeMap::new(),
+            transitions: 0.0,
+            labels: BTreeMap::new(),
+            models: Vec::new(),
+            gone: Vec::new(),
+            failures: Vec::new(),
+            checks: Vec::new(),
+            tables: BTreeMap::new(),
+            table_bytes: BTreeMap::new(),
+        }
+    }
+}
+
+/// What a check has found.
+#[derive(Debug, Clone, Serialize)]
+pub struct CheckRecord {
+    pub name: String,
+    /// `min_rows`, `max_dropped`, `partitions`, `max_drift` or `sql`.
+    pub kind: &'static str,
+    pub on: On,
+    pub passed: bool,
+    /// Rows read, share of rows dropped, partitions missing, relative change, rows of the query; null where there was nothing to
+    /// compare with.
+    pub value: Option<f64>,
+    pub limit: f64,
+    /// The first rows of the query, or missing partitions, in words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rows: Vec<String>,
 }
 
 #[derive(Debug, Clone, Serialize)]

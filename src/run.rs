@@ -1,6 +1,7 @@
-//! Drives the stages: count → shard and fit → write, each partition and lag a model of its own.
+//! Drives the stages: count → shard and fit → write → check → promote, each partition and lag a model of its own.
 
-use crate::count::{Counted, Counts, LARGEST_TOTAL, describe};
+use crate::checks;
+use crate::count::{Counted, Counts, LARGEST_TOTAL, describe, escaped, key_text};
 use crate::error::{Error, Kind, Result};
 use crate::lineage::{self, Kept};
 use crate::manifest::{
@@ -17,6 +18,7 @@ use crate::runner::{Local, Timed};
 use crate::shard::Shards;
 use crate::write::{self, Current, Model, Names, Output};
 use datafusion::dataframe::DataFrame;
+use object_store::ObjectStoreExt;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,6 +30,8 @@ pub trait Progress: Send + Sync {
     fn stage(&self, _name: &'static str, _total: Option<u64>) {}
     /// Units of work of the present stage are done.
     fn advance(&self, _units: u64) {}
+    /// The record of the run so far: when it begins and after every stage.
+    fn recorded(&self, _record: &RunRecord) {}
     /// From here on a stop would leave the output between two results.
     fn promoting(&self) {}
 }
@@ -74,13 +78,10 @@ pub async fn run(
     }
     let started = jiff::Timestamp::now();
     let id = format!("{}-{}", started.strftime("%Y%m%dT%H%M%SZ"), &plan.hash[..8]);
-    let mut seconds = BTreeMap::new();
-    let mut clock = Instant::now();
-    let mut lap = |stage: &'static str| {
-        seconds.insert(stage, clock.elapsed().as_secs_f64());
-        tracing::info!(stage, seconds = clock.elapsed().as_secs_f64(), "stage done");
-        clock = Instant::now();
-    };
+    let mut journal = Journal::new(
+        RunRecord::new(&plan, id, started, options.threads),
+        progress.as_ref(),
+    );
 
     progress.stage("count", None);
     let hear = Arc::clone(&progress);
@@ -91,9 +92,11 @@ pub async fn run(
             Arc::new(move |rows| hear.advance(rows as u64)),
         )
         .await?;
+    journal.record.rows_read = counted.rows;
+    journal.record.rows_dropped = counted.dropped.0.clone();
+    journal.done("count", counted.rows, journal.record.input_bytes);
     check_not_empty(&counted)?;
     give_back_memory();
-    lap("count");
 
     let fitted = {
         let (plan, progress) = (Arc::clone(&plan), Arc::clone(&progress));
@@ -112,55 +115,120 @@ pub async fn run(
         fitted = (tested.await).map_err(|e| Error::with_source(Kind::Bug, "a test died", e))?;
     }
     give_back_memory();
-    lap("fit");
+    let record = &mut journal.record;
+    record.transitions = fitted.models.iter().map(|m| m.total).sum();
+    record.labels = std::mem::take(&mut fitted.labels);
+    record.models = std::mem::take(&mut fitted.records);
+    record.gone = std::mem::take(&mut fitted.gone);
+    record.failures.clone_from(&fitted.failures);
+    let nonzeros = record.models.iter().map(|m| m.nonzeros as u64).sum();
+    journal.done("fit", nonzeros, 0);
 
-    let tables = publish(&plan, output, &id, &fitted, progress.as_ref()).await?;
-    lap("write");
-
-    let record = RunRecord {
-        schema: 1,
-        id: id.clone(),
-        gyre: env!("CARGO_PKG_VERSION"),
-        pipeline: plan.name.clone(),
-        plan: plan.hash.clone(),
-        seed: plan.seed,
-        threads: options.threads,
-        started: started.to_string(),
-        finished: jiff::Timestamp::now().to_string(),
-        seconds,
-        peak_memory_bytes: peak_memory_bytes(),
-        inputs: plan
-            .tables
-            .iter()
-            .map(|t| (t.name.clone(), t.files.clone()))
-            .collect(),
-        rows_read: fitted.rows,
-        rows_dropped: fitted.dropped,
-        transitions: fitted.models.iter().map(|m| m.total).sum(),
-        labels: fitted.labels,
-        models: fitted.records,
-        gone: fitted.gone,
-        failures: fitted.failures,
-        tables,
-    };
-    output.record(&id, &record).await?;
+    publish(&plan, lake, output, &fitted, &mut journal).await?;
+    let record = journal.record;
+    output.record(&record.id, &record).await?;
     Ok(Outcome::Done(Box::new(record)))
 }
 
-/// Checks the fits, writes and checks the tables, and puts them in place of the old ones; returns their row counts.
+/// The record of a run as it grows, and who hears of it.
+struct Journal<'a> {
+    record: RunRecord,
+    progress: &'a dyn Progress,
+    clock: Instant,
+}
+
+impl<'a> Journal<'a> {
+    fn new(record: RunRecord, progress: &'a dyn Progress) -> Journal<'a> {
+        tracing::info!(
+            run = record.id,
+            pipeline = record.pipeline,
+            plan = record.plan,
+            gyre = record.gyre,
+            "run begins"
+        );
+        progress.recorded(&record);
+        let clock = Instant::now();
+        Journal {
+            record,
+            progress,
+            clock,
+        }
+    }
+
+    /// A stage is done: one event in the log. `rows` are those that it read, counted (non-zeros) or wrote, or the checks it made.
+    fn done(&mut self, stage: &'static str, rows: u64, bytes: u64) {
+        let (record, seconds) = (&mut self.record, self.clock.elapsed().as_secs_f64());
+        record.seconds.insert(stage, seconds);
+        record.peak_memory_bytes = peak_memory_bytes();
+        record.finished = jiff::Timestamp::now().to_string();
+        tracing::info!(
+            run = record.id,
+            stage,
+            seconds,
+            rows,
+            bytes,
+            peak_memory_bytes = record.peak_memory_bytes,
+            "stage done"
+        );
+        self.progress.recorded(record);
+        self.clock = Instant::now();
+    }
+}
+
+/// Checks the fits, writes and checks the tables, and puts them in place of the old ones.
 async fn publish(
     plan: &Plan,
+    lake: &Lake,
     output: &Output,
-    id: &str,
     fitted: &Fitted,
-    progress: &dyn Progress,
-) -> Result<BTreeMap<&'static str, u64>> {
+    journal: &mut Journal<'_>,
+) -> Result<()> {
+    let (id, progress) = (journal.record.id.clone(), journal.progress);
     progress.stage("write", None);
     check_certificates(plan, fitted)?;
     output.clear_staging().await?;
-    let staged = write::stage(output, id, &fitted.names, &fitted.models, fitted.again).await;
+    let staged = write::stage(output, &id, &fitted.names, &fitted.models, fitted.again).await;
+    let checked = match staged {
+        Ok(tables) => check(plan, lake, output, &fitted.names, tables, journal).await,
+        Err(e) => Err(e),
+    };
     let complete = fitted.failures.is_empty();
-    put_in_place(output, id, &plan.hash, complete, staged, progress).await
+    put_in_place(output, &id, &plan.hash, complete, checked, progress).await?;
+    let bytes = journal.record.table_bytes.values().sum();
+    let rows = journal.record.tables.values().sum();
+    journal.done("promote", rows, bytes);
+    Ok(())
+}
+
+/// Notes what was staged and tries the checks of the pipeline on it; returns the row counts of the tables, which may be put in place.
+async fn check(
+    plan: &Plan,
+    lake: &Lake,
+    output: &Output,
+    names: &Names,
+    tables: BTreeMap<&'static str, u64>,
+    journal: &mut Journal<'_>,
+) -> Result<BTreeMap<&'static str, u64>> {
+    for &table in tables.keys() {
+        let path = output.staged(&journal.record.id, table);
+        let found = output.store.head(&path).await.map_err(|e| {
+            let what = format!("{} cannot be read back", output.show(&path));
+            Error::with_source(Kind::Check, what, e)
+        })?;
+        journal.record.table_bytes.insert(table, found.size);
+    }
+    journal.record.tables.clone_from(&tables);
+    let rows = tables.values().sum();
+    journal.done("write", rows, journal.record.table_bytes.values().sum());
+    if plan.checks.is_empty() {
+        return Ok(tables);
+    }
+    journal.progress.stage("check", None);
+    let outcomes = checks::outcomes(plan, lake, output, &journal.record, names).await?;
+    journal.record.checks = outcomes;
+    journal.done("check", plan.checks.len() as u64, 0);
+    checks::verdict(&journal.record.checks)?;
+    Ok(tables)
 }
 
 /// Puts staged tables in the place of the old ones, if they could be staged; returns their row counts. `plan` is the hash of what they
@@ -257,8 +325,6 @@ struct Fitted {
     records: Vec<ModelRecord>,
     failures: Vec<Failure>,
     labels: BTreeMap<String, Vec<String>>,
-    rows: u64,
-    dropped: BTreeMap<&'static str, u64>,
     /// The run that made the output is run again.
     again: bool,
     /// Models of the earlier result that are no more.
@@ -299,8 +365,6 @@ fn fit_all(plan: &Plan, counted: Counted, progress: &dyn Progress) -> Result<Fit
         targets,
         counts,
         labels,
-        rows,
-        dropped,
         ..
     } = counted;
     let label_counts: Vec<usize> = labels.iter().map(|l| l.len()).collect();
@@ -362,8 +426,6 @@ fn fit_all(plan: &Plan, counted: Counted, progress: &dyn Progress) -> Result<Fit
         models,
         records,
         failures,
-        rows,
-        dropped: dropped.0,
         again: false,
         gone: Vec::new(),
     })
@@ -387,7 +449,7 @@ fn test_markov(plan: &Plan, models: &mut [Model], records: &mut [ModelRecord]) {
 pub(crate) fn place(plan: &Plan, names: &Names, counts: &Counts) -> String {
     let mut parts: Vec<String> = partition_key(names, counts)
         .into_iter()
-        .map(|(name, value)| format!("{name}={value}"))
+        .map(|(name, value)| format!("{name}={}", escaped(&value)))
         .collect();
     if let Some(lag) = plan.lags.get(counts.lag) {
         parts.push(format!("lag {lag}"));
@@ -401,7 +463,7 @@ pub(crate) fn partition_key(names: &Names, counts: &Counts) -> BTreeMap<String, 
         .map(|(f, c)| {
             (
                 f.name().clone(),
-                describe(std::slice::from_ref(c), counts.partition),
+                key_text(std::slice::from_ref(c), counts.partition),
             )
         })
         .collect()
@@ -694,7 +756,11 @@ rank = 2
 
         let store = Arc::new(object_store::memory::InMemory::new());
         let output = Output::in_store(store.clone(), "out".into());
-        publish(&plan, &output, "first", &fitted, &Silent)
+        let journal = |id: &str| {
+            let record = RunRecord::new(&plan, id.into(), jiff::Timestamp::UNIX_EPOCH, 1);
+            Journal::new(record, &Silent)
+        };
+        publish(&plan, &lake, &output, &fitted, &mut journal("first"))
             .await
             .expect("every certificate holds");
         let before = output.current().await.expect("a result");
@@ -704,7 +770,7 @@ rank = 2
         broken
             .filter(|c| c.name == "pythagoras")
             .for_each(|c| c.holds = Some(false));
-        let error = publish(&plan, &output, "second", &fitted, &Silent)
+        let error = publish(&plan, &lake, &output, &fitted, &mut journal("second"))
             .await
             .expect_err("a certificate is broken");
         assert_eq!(error.kind(), Kind::Check);

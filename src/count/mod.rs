@@ -25,7 +25,7 @@ pub use finish::finish;
 pub use follow::{Followed, FollowedRow, Follower, Sink, StateNumbers, times};
 pub(crate) use keys::Keys;
 pub use matrix::Counts;
-pub use states::{StateColumns, StateTable, describe};
+pub use states::{StateColumns, StateTable, describe, escaped, key_text};
 pub use time::is_time;
 pub use walk::Step;
 pub use worker::Worker;

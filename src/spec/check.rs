@@ -1,6 +1,7 @@
 //! What goes with what in a pipeline file: file keys → [`Spec`], or the first key that does not fit.
 
 use super::bins::Binning;
+use super::checks;
 use super::document::Document;
 use super::fit::{Fit, Method, Rule};
 use super::lag::Lag;
@@ -34,6 +35,7 @@ pub fn spec(file: File, document: &Document<'_>) -> Result<Spec> {
             return Err(document.error_at(&["fit", &n.to_string(), "rule"], &message));
         }
     }
+    let checks = checks::checks(file.checks, file.check, &transitions, document)?;
     Ok(Spec {
         job: file.job,
         tables: file.tables,
@@ -41,6 +43,7 @@ pub fn spec(file: File, document: &Document<'_>) -> Result<Spec> {
         names: file.names,
         fits: file.fit,
         validation: file.validation,
+        checks,
     })
 }
 

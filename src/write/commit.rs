@@ -221,6 +221,21 @@ impl Output {
             .await
     }
 
+    /// The record of the run that made the result in place, as JSON, if both are there.
+    pub async fn last_record(&self) -> Result<Option<serde_json::Value>> {
+        let Some(current) = self.current().await? else {
+            return Ok(None);
+        };
+        let path = self.at(&["runs", &format!("{}.json", current.run)]);
+        let bytes = match self.store.get(&path).await {
+            Ok(found) => found.bytes().await,
+            Err(object_store::Error::NotFound { .. }) => return Ok(None),
+            Err(e) => Err(e),
+        };
+        let bytes = bytes.map_err(|e| self.failed(&path, "read", e))?;
+        Ok(serde_json::from_slice(&bytes).ok())
+    }
+
     /// Removes everything that is staged, of this run or of one that died.
     pub async fn clear_staging(&self) -> Result<()> {
         // What is taken away must not be promoted any more.
