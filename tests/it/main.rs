@@ -1,10 +1,13 @@
 //! One binary for all tests that use gyre from outside.
 //!
 //! - `assign`: new rows and the model of an earlier run
+//! - `checks`: limits and SQL that a result must keep
 //! - `cli`: the program's help, messages and exit codes
 //! - `counting`: counts against independent SQL, in every order and split of the rows
 //! - `names`: sets that keep their names between runs, and `gyre compare`
 //! - `markov`: connected chains, timescales and Chapman-Kolmogorov tests, effective counts
+//! - `nightly`: what starts gyre every night
+//! - `operations`: logs, metrics, lineage events and records, and values of data in all of them
 //! - `papers`: figures of the papers, each with its citation
 //! - `peers`: soft sets as other programs find them, where they can be imported
 //! - `pipelines`: the pipelines and commands that the README shows
@@ -17,11 +20,14 @@
 //! - `worlds`: small Markov worlds with known answers
 
 mod assign;
+mod checks;
 mod cli;
 mod counting;
 mod lake;
 mod markov;
 mod names;
+mod nightly;
+mod operations;
 mod papers;
 mod peers;
 mod pipelines;
