@@ -5,6 +5,7 @@
 
 use crate::count::describe;
 use crate::error::{Error, Kind, Result};
+use crate::journal::Journal;
 use crate::manifest::{CheckRecord, ModelRecord, RunRecord};
 use crate::plan::{CheckRule, Plan};
 use crate::read::{self, Lake};
@@ -24,6 +25,7 @@ use datafusion::datasource::listing::{
 };
 use datafusion::prelude::SessionContext;
 use futures::StreamExt;
+use object_store::ObjectStoreExt;
 use object_store::path::Path;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -104,8 +106,39 @@ pub async fn query(
     read::sql(session, &format!("check `{check}`"), sql, parameters).await
 }
 
+/// Notes what was staged and tries the checks of the pipeline on it; returns the row counts of the tables, which may be put in place.
+pub async fn gate(
+    plan: &Plan,
+    lake: &Lake,
+    output: &Output,
+    names: &Names,
+    tables: BTreeMap<&'static str, u64>,
+    journal: &mut Journal<'_>,
+) -> Result<BTreeMap<&'static str, u64>> {
+    for &table in tables.keys() {
+        let path = output.staged(&journal.record.id, table);
+        let found = output.store.head(&path).await.map_err(|e| {
+            let what = format!("{} cannot be read back", output.show(&path));
+            Error::with_source(Kind::Check, what, e)
+        })?;
+        journal.record.table_bytes.insert(table, found.size);
+    }
+    journal.record.tables.clone_from(&tables);
+    let rows = tables.values().sum();
+    journal.done("write", rows, journal.record.table_bytes.values().sum());
+    if plan.checks.is_empty() {
+        return Ok(tables);
+    }
+    journal.progress.stage("check", None);
+    let outcomes = outcomes(plan, lake, output, &journal.record, names).await?;
+    journal.record.checks = outcomes;
+    journal.done("check", plan.checks.len() as u64, 0);
+    verdict(&journal.record.checks)?;
+    Ok(tables)
+}
+
 /// Tries every check of a plan on what a run has counted and staged.
-pub async fn outcomes(
+async fn outcomes(
     plan: &Plan,
     lake: &Lake,
     output: &Output,
@@ -238,7 +271,7 @@ fn row(batch: &RecordBatch, at: usize) -> String {
 }
 
 /// An error if a check that may not be broken is: it names all of them and shows what they found.
-pub fn verdict(outcomes: &[CheckRecord]) -> Result<()> {
+fn verdict(outcomes: &[CheckRecord]) -> Result<()> {
     let broken = |check: &&CheckRecord| !check.passed && check.on == On::Fail;
     let broken: Vec<&CheckRecord> = outcomes.iter().filter(broken).collect();
     if broken.is_empty() {
@@ -255,10 +288,14 @@ pub fn verdict(outcomes: &[CheckRecord]) -> Result<()> {
     Err(Error::new(Kind::Check, message))
 }
 
+/// A share in per cent, with two digits at most.
+pub fn percent(share: f64) -> String {
+    format!("{} %", grouped((1e4 * share).round() / 100.0))
+}
+
 /// What a broken check has found: a line, and one for each row that is shown.
 pub fn told(check: &CheckRecord) -> String {
     let (value, limit) = (check.value.unwrap_or(f64::NAN), check.limit);
-    let percent = |share: f64| format!("{} %", grouped((1e4 * share).round() / 100.0));
     let n = grouped(value);
     let what = match check.kind {
         "min_rows" => format!("{n} rows were read, fewer than {}", grouped(limit)),

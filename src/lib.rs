@@ -20,7 +20,9 @@
 //! - [`compare`] says how the sets of two outputs go together.
 //! - [`assign`] gives new rows to the sets of a written model.
 //! - [`checks`] asks the inputs and the staged tables what the pipeline wants to hold, before anything is promoted.
-//! - [`manifest`] is the record of a run, [`summary`] its text, [`metrics`] and [`openlineage`] what monitors and catalogues read of it; [`cli`] the types of the command line; [`error`] the one error.
+//! - [`journal`] follows a run, [`manifest`] is its record, [`summary`] the text of that; [`metrics`] and [`openlineage`] are what
+//!   monitors and catalogues read of it.
+//! - [`cli`] has the types of the command line; [`error`] is the one error.
 //!
 //! What always holds:
 //!
@@ -37,6 +39,7 @@ pub mod compare;
 pub mod count;
 pub mod double_gyre;
 pub mod error;
+pub mod journal;
 pub mod lineage;
 pub mod local_files;
 pub mod manifest;

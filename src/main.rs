@@ -156,8 +156,8 @@ fn execute(cli: Cli) -> Result<Done> {
         }
         Command::Run(args) => {
             let watch = Arc::new(Watch::new(&args, !logging.quiet));
-            let ran = watch.check().and_then(|()| run_pipeline(&args, &watch));
-            watch.end(ran)
+            watch.check()?;
+            watch.end(run_pipeline(&args, &watch))
         }
     }
 }

@@ -3,10 +3,10 @@
 use crate::checks;
 use crate::count::{Counted, Counts, LARGEST_TOTAL, describe, escaped, key_text};
 use crate::error::{Error, Kind, Result};
+use crate::journal::Journal;
 use crate::lineage::{self, Kept};
 use crate::manifest::{
     BootstrapRecord, Deviation, DroppedStates, Failure, FitRecord, ModelRecord, RunRecord,
-    peak_memory_bytes,
 };
 use crate::markov;
 use crate::plan::{Plan, PlannedMethod};
@@ -18,7 +18,6 @@ use crate::runner::{Local, Timed};
 use crate::shard::Shards;
 use crate::write::{self, Current, Model, Names, Output};
 use datafusion::dataframe::DataFrame;
-use object_store::ObjectStoreExt;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -130,51 +129,6 @@ pub async fn run(
     Ok(Outcome::Done(Box::new(record)))
 }
 
-/// The record of a run as it grows, and who hears of it.
-struct Journal<'a> {
-    record: RunRecord,
-    progress: &'a dyn Progress,
-    clock: Instant,
-}
-
-impl<'a> Journal<'a> {
-    fn new(record: RunRecord, progress: &'a dyn Progress) -> Journal<'a> {
-        tracing::info!(
-            run = record.id,
-            pipeline = record.pipeline,
-            plan = record.plan,
-            gyre = record.gyre,
-            "run begins"
-        );
-        progress.recorded(&record);
-        let clock = Instant::now();
-        Journal {
-            record,
-            progress,
-            clock,
-        }
-    }
-
-    /// A stage is done: one event in the log. `rows` are those that it read, counted (non-zeros) or wrote, or the checks it made.
-    fn done(&mut self, stage: &'static str, rows: u64, bytes: u64) {
-        let (record, seconds) = (&mut self.record, self.clock.elapsed().as_secs_f64());
-        record.seconds.insert(stage, seconds);
-        record.peak_memory_bytes = peak_memory_bytes();
-        record.finished = jiff::Timestamp::now().to_string();
-        tracing::info!(
-            run = record.id,
-            stage,
-            seconds,
-            rows,
-            bytes,
-            peak_memory_bytes = record.peak_memory_bytes,
-            "stage done"
-        );
-        self.progress.recorded(record);
-        self.clock = Instant::now();
-    }
-}
-
 /// Checks the fits, writes and checks the tables, and puts them in place of the old ones.
 async fn publish(
     plan: &Plan,
@@ -189,7 +143,7 @@ async fn publish(
     output.clear_staging().await?;
     let staged = write::stage(output, &id, &fitted.names, &fitted.models, fitted.again).await;
     let checked = match staged {
-        Ok(tables) => check(plan, lake, output, &fitted.names, tables, journal).await,
+        Ok(tables) => checks::gate(plan, lake, output, &fitted.names, tables, journal).await,
         Err(e) => Err(e),
     };
     let complete = fitted.failures.is_empty();
@@ -198,37 +152,6 @@ async fn publish(
     let rows = journal.record.tables.values().sum();
     journal.done("promote", rows, bytes);
     Ok(())
-}
-
-/// Notes what was staged and tries the checks of the pipeline on it; returns the row counts of the tables, which may be put in place.
-async fn check(
-    plan: &Plan,
-    lake: &Lake,
-    output: &Output,
-    names: &Names,
-    tables: BTreeMap<&'static str, u64>,
-    journal: &mut Journal<'_>,
-) -> Result<BTreeMap<&'static str, u64>> {
-    for &table in tables.keys() {
-        let path = output.staged(&journal.record.id, table);
-        let found = output.store.head(&path).await.map_err(|e| {
-            let what = format!("{} cannot be read back", output.show(&path));
-            Error::with_source(Kind::Check, what, e)
-        })?;
-        journal.record.table_bytes.insert(table, found.size);
-    }
-    journal.record.tables.clone_from(&tables);
-    let rows = tables.values().sum();
-    journal.done("write", rows, journal.record.table_bytes.values().sum());
-    if plan.checks.is_empty() {
-        return Ok(tables);
-    }
-    journal.progress.stage("check", None);
-    let outcomes = checks::outcomes(plan, lake, output, &journal.record, names).await?;
-    journal.record.checks = outcomes;
-    journal.done("check", plan.checks.len() as u64, 0);
-    checks::verdict(&journal.record.checks)?;
-    Ok(tables)
 }
 
 /// Puts staged tables in the place of the old ones, if they could be staged; returns their row counts. `plan` is the hash of what they

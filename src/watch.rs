@@ -127,7 +127,14 @@ impl Watch {
                     (Some(_), 130) => EventType::Abort,
                     (Some(_), _) => EventType::Fail,
                 };
-                openlineage::append(path, &known.event(event, now, error))
+                // Every run has a start, even one that failed before it.
+                let start = known.record.is_none().then_some(EventType::Start);
+                let events = start.into_iter().map(|start| (start, None));
+                events
+                    .chain([(event, error)])
+                    .try_for_each(|(event, error)| {
+                        openlineage::append(path, &known.event(event, now, error))
+                    })
             }
             _ => Ok(()),
         };

@@ -1,7 +1,7 @@
 //! What the pipeline file says of checks → checks whose SQL has been planned and whose partitions have the types of their columns.
 
 use super::scalar;
-use crate::checks;
+use crate::checks::{self, percent};
 use crate::count::key_text;
 use crate::error::{Error, Result};
 use crate::read::{Lake, query_text};
@@ -62,13 +62,13 @@ impl fmt::Display for PlannedCheck {
         match &self.rule {
             CheckRule::MinRows(rows) => write!(f, "at least {rows} rows")?,
             CheckRule::MaxDropped(share) => {
-                write!(f, "at most {} % of the rows dropped", 100.0 * share)?
+                write!(f, "at most {} of the rows dropped", percent(*share))?
             }
             CheckRule::Partitions(keys) => write!(f, "{} partitions expected", keys.len())?,
             CheckRule::MaxDrift(drift) => write!(
                 f,
-                "transitions within {} % of the result in place",
-                100.0 * drift
+                "transitions within {} of the result in place",
+                percent(*drift)
             )?,
             CheckRule::Sql { .. } => write!(f, "no rows of `{}`", self.name)?,
         }

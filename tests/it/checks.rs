@@ -250,3 +250,20 @@ fn the_sql_of_checks_is_planned_before_the_run() {
         .fails(1, "check `mine` cannot be made: ");
     assert!(!lake.path("out/.staging").exists());
 }
+
+#[test]
+fn the_checks_of_the_readme_are_valid() {
+    let readme = include_str!("../../README.md");
+    let mut examples = readme
+        .split("```toml\n")
+        .skip(1)
+        .filter_map(|rest| rest.split("```").next());
+    let example = examples
+        .find(|text| text.starts_with("[checks]"))
+        .expect("an example");
+    let base = include_str!("../../pipelines/routes.toml");
+    let spec = gyre::spec::Spec::parse(&format!("{base}\n{example}"), "README.md", &[], &|_| None);
+    let checks = spec.unwrap_or_else(|e| panic!("{}", e.full())).checks;
+    assert_eq!(checks.queries.len(), 1);
+    assert!(checks.limits.partitions.is_some() && checks.limits.max_drift.is_some());
+}

@@ -5,6 +5,7 @@
 //! - `cli`: the program's help, messages and exit codes
 //! - `counting`: counts against independent SQL, in every order and split of the rows
 //! - `names`: sets that keep their names between runs, and `gyre compare`
+//! - `fuzz`: whatever is written in a pipeline file or on the command line, the answer is a value or an error
 //! - `markov`: connected chains, timescales and Chapman-Kolmogorov tests, effective counts
 //! - `nightly`: what starts gyre every night
 //! - `operations`: logs, metrics, lineage events and records, and values of data in all of them
@@ -23,6 +24,7 @@ mod assign;
 mod checks;
 mod cli;
 mod counting;
+mod fuzz;
 mod lake;
 mod markov;
 mod names;

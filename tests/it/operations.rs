@@ -260,9 +260,12 @@ fn a_run_tells_machines_what_it_did() {
         .iter()
         .map(|e| e["eventType"].as_str().expect("a type"))
         .collect();
-    assert_eq!(kinds, ["START", "COMPLETE", "START", "FAIL", "FAIL"]);
+    assert_eq!(
+        kinds,
+        ["START", "COMPLETE", "START", "FAIL", "START", "FAIL"]
+    );
     let run = |at: usize| events[at]["run"]["runId"].as_str().expect("an id");
-    assert_eq!((run(0), run(2)), (run(1), run(3)));
+    assert_eq!((run(0), run(2), run(4)), (run(1), run(3), run(5)));
     assert_ne!(run(0), run(2));
     for event in &events {
         // What RunEvent of the specification requires, and the forms it gives.
