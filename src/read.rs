@@ -596,9 +596,7 @@ pub(crate) async fn sql(
         Error::new(Kind::Spec, message)
     };
     let frame = context.sql_with_options(sql, options).await.map_err(plan)?;
-    if parameters.is_empty() {
-        return Ok(frame);
-    }
+    // Also where there are none: a `$name` without a value is found here.
     let values = parameters
         .iter()
         .map(|(name, value)| (name.clone(), value.clone().into()))

@@ -160,7 +160,7 @@ fn partitions_and_dropped_rows_are_checked() {
     ran.fails(3, "1 of 2 checks failed");
     ran.fails(
         3,
-        "max_dropped: 12.5 % of the rows were dropped, more than 10 %",
+        "max_dropped: 12.50 % of the rows were dropped, more than 10 %",
     );
     lake.file(
         "p.toml",

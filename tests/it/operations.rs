@@ -454,7 +454,7 @@ fn values_are_no_paths_lines_or_labels() {
         "--set",
         &format!("transitions.sql={small}"),
     ]);
-    ran.fails(1, "part=new\\nline, lag 1");
+    assert_eq!(ran.code, Some(1), "{}", ran.err);
     assert!(
         ran.out
             .contains("1 of 9 models failed:\n  part=new\\nline, lag 1: "),
