@@ -69,7 +69,15 @@ fn filters_on_hive_folders_leave_files_unread() {
     let lake = Lake::new();
     for (year, month) in [(2024, 11), (2024, 12), (2025, 1), (2025, 2)] {
         let name = format!("lake/year={year}/month={month}/a.parquet");
-        one(&lake, &name, year, month, 1);
+        // A column with one value would be known from the footer.
+        lake.table(
+            &name,
+            vec![
+                ("a", integers([year, year + 1])),
+                ("b", integers([month, month + 1])),
+                ("n", integers([1, 2])),
+            ],
+        );
         // What no query may decode: the rows, between the magic bytes and the footer.
         if year == 2024 {
             let mut bytes = std::fs::read(lake.path(&name)).expect("a file");
@@ -79,7 +87,13 @@ fn filters_on_hive_folders_leave_files_unread() {
     }
     let of_2025 = "SELECT a, b, n FROM rows WHERE year = 2025";
     let found = counts(&lake, "\"lake/\"", of_2025);
-    assert_eq!(found, [row("2025", "1", 1), row("2025", "2", 1)]);
+    let expected = [
+        row("2025", "1", 1),
+        row("2025", "2", 1),
+        row("2026", "2", 2),
+        row("2026", "3", 2),
+    ];
+    assert_eq!(found, expected);
     let explained = lake.gyre(&["explain", "p.toml"]).well().out;
     let files = "Files\n  rows: 2 of 4 files, 0.0 of 0.0 MB; partitions year=2025/month=1, year=2025/month=2 only\n";
     assert!(explained.contains(files), "{explained}");
@@ -179,7 +193,7 @@ fn columns_may_be_added_and_widened_from_file_to_file() {
         1,
         "table `rows`: its files do not agree on the columns: `a` is Int64 in ",
     );
-    ran.fails(1, "in/1.parquet and Utf8 in ");
+    ran.fails(1, "in/1.parquet and Utf8");
     ran.fails(1, "in/2.parquet");
 }
 
