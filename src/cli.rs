@@ -181,6 +181,14 @@ pub struct Run {
     /// Run even when nothing has changed since the last run.
     #[arg(long)]
     pub force: bool,
+
+    /// Count all rows anew, where `job.incremental` would count those of new files alone.
+    #[arg(long)]
+    pub full_refresh: bool,
+
+    /// The exit code when there is nothing to do, for schedulers that tell this from a run.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub skip_code: u8,
 }
 
 #[derive(Debug, Args)]

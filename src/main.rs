@@ -23,6 +23,8 @@ enum Done {
     Well,
     /// Some partitions failed and the others were written.
     Partly,
+    /// There was nothing to do, which ends with this exit code.
+    Skipped(u8),
 }
 
 fn main() -> ExitCode {
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
     match execute(cli) {
         Ok(Done::Well) => ExitCode::SUCCESS,
         Ok(Done::Partly) => ExitCode::from(1),
+        Ok(Done::Skipped(code)) => ExitCode::from(code),
         Err(e) => {
             terminal::report(&e, format);
             ExitCode::from(e.kind().exit_code())
@@ -150,6 +153,7 @@ fn execute(cli: Cli) -> Result<Done> {
             let options = Options {
                 threads,
                 force: args.force,
+                full_refresh: args.full_refresh,
             };
             let running = run::run(
                 Arc::clone(&plan),
@@ -160,7 +164,10 @@ fn execute(cli: Cli) -> Result<Done> {
                 bars.clone(),
             );
             match until_stopped(running, &bars, &output).await? {
-                Outcome::NothingToDo => print("Nothing to do."),
+                Outcome::NothingToDo => {
+                    print("Nothing to do.")?;
+                    Ok(Done::Skipped(args.skip_code))
+                }
                 Outcome::Done(record) => {
                     print(
                         &Summary {

@@ -4,6 +4,7 @@ use crate::lineage::Lineage;
 use crate::read::InputFile;
 use crate::reduce::bootstrap::Bootstrap;
 use serde::Serialize;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// `runs/<id>.json`. Times and memory stand here and nowhere else, so that the tables do not depend on them.
@@ -20,11 +21,14 @@ pub struct RunRecord {
     pub finished: String,
     pub seconds: BTreeMap<&'static str, f64>,
     pub peak_memory_bytes: Option<u64>,
+    /// What of the input this run counted itself, where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub increment: Option<IncrementRecord>,
     /// Input files by table.
     pub inputs: BTreeMap<String, Vec<InputFile>>,
     pub rows_read: u64,
     /// Rows that could not be an end of a transition, by reason.
-    pub rows_dropped: BTreeMap<&'static str, u64>,
+    pub rows_dropped: BTreeMap<Cow<'static, str>, u64>,
     pub transitions: f64,
     /// The labels of given partitions: label k is set k.
     pub labels: BTreeMap<String, Vec<String>>,
@@ -34,6 +38,18 @@ pub struct RunRecord {
     pub failures: Vec<Failure>,
     /// Rows of each table.
     pub tables: BTreeMap<&'static str, u64>,
+}
+
+/// What a run counted of its input; the rest it had from earlier runs.
+#[derive(Debug, Clone, Serialize)]
+pub struct IncrementRecord {
+    /// In words, and why.
+    pub what: String,
+    /// Files that were read, and the rows that the SQL gave of them.
+    pub files: usize,
+    pub rows: u64,
+    /// Units of the ledger now.
+    pub units: usize,
 }
 
 #[derive(Debug, Clone, Serialize)]

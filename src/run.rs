@@ -1,7 +1,8 @@
 //! Drives the stages: count → shard and fit → write, each partition and lag a model of its own.
 
-use crate::count::{Counted, Counts, LARGEST_TOTAL, describe};
+use crate::count::{Counted, Counts, Dropped, LARGEST_TOTAL, describe};
 use crate::error::{Error, Kind, Result};
+use crate::increment::{self, Counting};
 use crate::lineage::{self, Kept};
 use crate::manifest::{
     BootstrapRecord, Deviation, DroppedStates, Failure, FitRecord, ModelRecord, RunRecord,
@@ -52,6 +53,8 @@ pub struct Options {
     pub threads: usize,
     /// Run even if the output is up to date.
     pub force: bool,
+    /// Count all rows anew, whatever the ledger says, and run even if the output is up to date.
+    pub full_refresh: bool,
 }
 
 /// Runs a plan: `frame` is its query.
@@ -65,6 +68,7 @@ pub async fn run(
 ) -> Result<Outcome> {
     output.recover().await?;
     if !options.force
+        && !options.full_refresh
         && output
             .current()
             .await?
@@ -84,13 +88,19 @@ pub async fn run(
 
     progress.stage("count", None);
     let hear = Arc::clone(&progress);
-    let counted = lake
-        .count(
-            frame,
-            &plan.layout,
-            Arc::new(move |rows| hear.advance(rows as u64)),
-        )
-        .await?;
+    let Counting {
+        counted,
+        ledger,
+        record: increment,
+    } = increment::count(
+        &plan,
+        lake,
+        frame,
+        output,
+        options.full_refresh,
+        Arc::new(move |rows| hear.advance(rows as u64)),
+    )
+    .await?;
     check_not_empty(&counted)?;
     give_back_memory();
     lap("count");
@@ -115,6 +125,9 @@ pub async fn run(
     lap("fit");
 
     let tables = publish(&plan, output, &id, &fitted, progress.as_ref()).await?;
+    if let Some(ledger) = &ledger {
+        output.put_ledger(ledger).await?;
+    }
     lap("write");
 
     let record = RunRecord {
@@ -129,13 +142,14 @@ pub async fn run(
         finished: jiff::Timestamp::now().to_string(),
         seconds,
         peak_memory_bytes: peak_memory_bytes(),
+        increment,
         inputs: plan
             .tables
             .iter()
             .map(|t| (t.name.clone(), t.files.clone()))
             .collect(),
         rows_read: fitted.rows,
-        rows_dropped: fitted.dropped,
+        rows_dropped: fitted.dropped.0,
         transitions: fitted.models.iter().map(|m| m.total).sum(),
         labels: fitted.labels,
         models: fitted.records,
@@ -258,7 +272,7 @@ struct Fitted {
     failures: Vec<Failure>,
     labels: BTreeMap<String, Vec<String>>,
     rows: u64,
-    dropped: BTreeMap<&'static str, u64>,
+    dropped: Dropped,
     /// The run that made the output is run again.
     again: bool,
     /// Models of the earlier result that are no more.
@@ -363,7 +377,7 @@ fn fit_all(plan: &Plan, counted: Counted, progress: &dyn Progress) -> Result<Fit
         records,
         failures,
         rows,
-        dropped: dropped.0,
+        dropped,
         again: false,
         gone: Vec::new(),
     })

@@ -23,6 +23,9 @@ impl Display for Summary<'_> {
             "{name}: {} transitions in {rows} rows",
             grouped(record.transitions)
         )?;
+        if let Some(increment) = &record.increment {
+            writeln!(f, "  {}", increment.what)?;
+        }
         for (reason, rows) in &record.rows_dropped {
             writeln!(f, "  {} dropped: {reason}", grouped(*rows as f64))?;
         }

@@ -43,11 +43,11 @@ impl Tag {
         tagged >> self.bits
     }
 
-    fn group(self, tagged: u32) -> u32 {
+    pub fn group(self, tagged: u32) -> u32 {
         tagged & ((1 << self.bits) - 1)
     }
 
-    fn with(self, state: u32, group: u32) -> u32 {
+    pub fn with(self, state: u32, group: u32) -> u32 {
         state << self.bits | group
     }
 
@@ -248,7 +248,7 @@ fn untagged(rows: Rows, tag: Tag, number: &[u16]) -> (Rows, Split) {
 mod tests {
     use super::super::{
         Counted, Evidence, Grouping, Layout, Measure, Mode, Order, StateColumns, Step, Worker,
-        finish,
+        add_up,
     };
     use super::*;
     use arrow::array::{Float64Array, Int64Array, RecordBatch, StringArray};
@@ -327,7 +327,8 @@ mod tests {
             }
             worker
         });
-        finish(&layout, mode, workers.collect()).unwrap()
+        let sums = add_up(&layout, mode, workers.collect(), Vec::new()).unwrap();
+        sums.counted(&layout).unwrap()
     }
 
     const ASSUMED: Mode = Mode {
@@ -439,10 +440,8 @@ mod tests {
             worker
                 .push(&RecordBatch::try_from_iter(columns).unwrap())
                 .unwrap();
-            finish(&layout, ASSUMED, vec![worker])
-                .unwrap()
-                .counts
-                .remove(0)
+            let sums = add_up(&layout, ASSUMED, vec![worker], Vec::new()).unwrap();
+            sums.counted(&layout).unwrap().counts.remove(0)
         };
         let weight = |order| {
             let amounts = Arc::new(Float64Array::from(vec![0.5, 0.5, 2.0, 4.0]));

@@ -10,11 +10,12 @@ pub use fits::{PlannedFit, PlannedMethod, Ranks};
 
 use crate::count::{Evidence, Layout, Measure, StateTable};
 use crate::error::{Error, Result};
+use crate::files;
+use crate::ledger::Basis;
 use crate::ranks;
 use crate::read::{Lake, Table};
 use crate::spec::{self, Lag, NamesFrom, Spec};
 use crate::write::{self, FitColumns, LagColumn, Names};
-use arrow::datatypes::Field;
 use datafusion::common::ScalarValue;
 use datafusion::dataframe::DataFrame;
 use evidence::{Columns, all_integers, check_square, evidence, grouping};
@@ -39,8 +40,20 @@ pub struct Plan {
     pub names: NamesFrom,
     /// Test whether the sets of the fits are Markov chains.
     pub markov: bool,
+    pub increments: Increments,
     /// Changes with the pipeline, its SQL, the input files and the version of gyre, and with nothing else.
     pub hash: String,
+}
+
+/// Whether a run may count the files alone that the last one did not have.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Increments {
+    /// It is not asked for.
+    Off,
+    /// It is asked for, and this is why the counts of files do not add up to those of all.
+    No(String),
+    /// The files of this table are counted by `basis`.
+    Of { table: String, basis: Basis },
 }
 
 /// How the fits are tried on resamples.
@@ -120,6 +133,10 @@ pub async fn plan(
     });
     let seed = seed.unwrap_or(spec.job.seed);
     let hash = hash(spec, &sql, seed, &lake.tables)?;
+    let increments = match spec.job.incremental {
+        true => increments(&frame, &layout, lake, &sql, &parameters),
+        false => Increments::Off,
+    };
     let frame = lake.select(frame, &layout)?;
     let plan = Plan {
         name: spec.job.name.clone(),
@@ -134,6 +151,7 @@ pub async fn plan(
         validation,
         names: spec.names.from.clone(),
         markov,
+        increments,
         hash,
     };
     check_names(&plan)?;
@@ -142,6 +160,49 @@ pub async fn plan(
         check_square(&plan.layout.evidence, &asker)?;
     }
     Ok((plan, frame))
+}
+
+fn increments(
+    frame: &DataFrame,
+    layout: &Layout,
+    lake: &Lake,
+    sql: &str,
+    parameters: &BTreeMap<String, ScalarValue>,
+) -> Increments {
+    match &layout.evidence {
+        Evidence::Pairs {
+            measure: Measure::Weight(_),
+            ..
+        } => return Increments::No("weights are no integers".into()),
+        Evidence::Trajectories { strided: true, .. } => {
+            let why = "strided pairs depend on the first row of a trajectory";
+            return Increments::No(why.into());
+        }
+        _ => (),
+    }
+    let table = match files::one_table(frame) {
+        Ok(name) => lake.tables.iter().find(|table| table.name == name),
+        Err(why) => return Increments::No(why),
+    };
+    let Some(table) = table else {
+        return Increments::No("the SQL reads no table of the pipeline".into());
+    };
+    let fields = table.schema.fields().iter();
+    let mut columns: Vec<_> = fields
+        .map(|field| format!("{} {}", field.name(), field.data_type()))
+        .collect();
+    columns.sort();
+    let hash = |text: String| blake3::hash(text.as_bytes()).to_hex()[..32].to_string();
+    Increments::Of {
+        table: table.name.clone(),
+        basis: Basis {
+            gyre: env!("CARGO_PKG_VERSION").into(),
+            sql: hash(sql.into()),
+            parameters: hash(format!("{parameters:?}")),
+            columns: hash(format!("{} {columns:?}", table.format)),
+            layout: hash(format!("{layout:?}")),
+        },
+    }
 }
 
 fn scalar(parameter: &spec::Parameter) -> ScalarValue {

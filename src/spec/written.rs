@@ -46,6 +46,9 @@ pub struct Job {
     /// The seed of all random starts: the same seed gives the same bytes.
     #[serde(default)]
     pub seed: u64,
+    /// Keep counts beside the tables, so that the next run reads only the files that are new and adds theirs.
+    #[serde(default)]
+    pub incremental: bool,
 }
 
 /// One input table.

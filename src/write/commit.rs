@@ -6,6 +6,7 @@
 
 use super::Table;
 use crate::error::{Error, Kind, Result};
+use bytes::Bytes;
 use futures::TryStreamExt;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
@@ -95,7 +96,7 @@ impl Output {
         }
     }
 
-    fn at(&self, parts: &[&str]) -> Path {
+    pub(super) fn at(&self, parts: &[&str]) -> Path {
         parts
             .iter()
             .fold(self.root.clone(), |path, part| path.join(*part))
@@ -155,15 +156,20 @@ impl Output {
 
     /// A `current.json`, if there is a whole one.
     async fn pointer(&self, path: &Path) -> Result<Option<Current>> {
-        let bytes = match self.store.get(path).await {
-            Ok(found) => found
-                .bytes()
-                .await
-                .map_err(|e| self.failed(path, "read", e))?,
-            Err(object_store::Error::NotFound { .. }) => return Ok(None),
-            Err(e) => return Err(self.failed(path, "read", e)),
-        };
-        Ok(serde_json::from_slice(&bytes).ok())
+        let bytes = self.bytes(path).await?;
+        Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
+    }
+
+    /// What a file holds, if there is one.
+    pub(super) async fn bytes(&self, path: &Path) -> Result<Option<Bytes>> {
+        match self.store.get(path).await {
+            Ok(found) => {
+                let bytes = found.bytes().await;
+                bytes.map(Some).map_err(|e| self.failed(path, "read", e))
+            }
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(e) => Err(self.failed(path, "read", e)),
+        }
     }
 
     /// Puts the staged tables in the place of the old ones.
@@ -243,7 +249,7 @@ impl Output {
         Ok(())
     }
 
-    async fn put(&self, path: &Path, bytes: Vec<u8>) -> Result<()> {
+    pub(super) async fn put(&self, path: &Path, bytes: Vec<u8>) -> Result<()> {
         self.store
             .put(path, PutPayload::from(bytes))
             .await
@@ -259,7 +265,7 @@ impl Output {
     }
 }
 
-fn json(value: &impl Serialize) -> Result<Vec<u8>> {
+pub(super) fn json(value: &impl Serialize) -> Result<Vec<u8>> {
     let mut bytes = serde_json::to_vec_pretty(value)
         .map_err(|e| Error::with_source(Kind::Bug, "a record cannot be written as JSON", e))?;
     bytes.push(b'\n');

@@ -4,6 +4,7 @@ mod assigned;
 mod bootstrap;
 mod certificates;
 mod commit;
+mod ledger;
 mod markov;
 mod parquet;
 mod ranks;

@@ -1,0 +1,239 @@
+//! Sums ↔ a table: what some rows have counted, to be added to what others have.
+//!
+//! Columns, numbered because names may be there twice: partition keys, place of the lag in the layout, source state, target state, group
+//! (where there are groups), count, labels. Rows are in the order of partition, lag, source and target. Those without a target come
+//! first and count nothing: one tells of every partition, others of the labels of a source state.
+
+use super::finish::{Slot, Sums, add_up};
+use super::keys::NONE;
+use super::tags::{Tag, too_many_states};
+use super::tails::{failed, schema};
+use super::tally::{pack, unpack};
+use super::worker::{Worker, bug, first_rows, ranges, spread};
+use super::{Dropped, Evidence, Layout, Mode, Order, StateColumns, Stop};
+use crate::error::{Error, Result};
+use arrow::array::{
+    Array, ArrayRef, AsArray, RecordBatch, UInt32Array, UInt64Array, new_null_array,
+};
+use arrow::compute::{concat, take};
+use arrow::datatypes::{DataType, Field, UInt32Type, UInt64Type};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The columns of source and target.
+fn states(layout: &Layout) -> (&StateColumns, &StateColumns) {
+    match &layout.evidence {
+        Evidence::Trajectories { state, .. } => (state, state),
+        Evidence::Pairs { source, target, .. } => (source, target),
+    }
+}
+
+fn fields(layout: &Layout) -> Vec<Field> {
+    let (source, target) = states(layout);
+    let mut fields = layout.partition.clone();
+    fields.push(Field::new("lag", DataType::UInt32, true));
+    fields.extend(source.output_fields());
+    fields.extend(target.output_fields());
+    if layout.tag() != Tag::NONE {
+        fields.push(Field::new("group", DataType::UInt32, true));
+    }
+    fields.push(Field::new("count", DataType::UInt64, true));
+    fields.extend(layout.given.iter().cloned());
+    fields
+}
+
+impl Sums {
+    /// The table of these sums, which must be of integer counts.
+    pub fn table(&self, layout: &Layout) -> Result<Vec<RecordBatch>> {
+        let mut batches = vec![self.marks(layout)?];
+        for (at, slot) in self.slots.iter().enumerate() {
+            let (partition, lag) = (at / layout.n_lags(), at % layout.n_lags());
+            batches.extend(self.slot(layout, slot, partition as u32, lag as u32)?);
+        }
+        Ok(batches)
+    }
+
+    fn slot(
+        &self,
+        layout: &Layout,
+        slot: &Slot,
+        partition: u32,
+        lag: u32,
+    ) -> Result<Vec<RecordBatch>> {
+        let tag = layout.tag();
+        let pieces = slot.pieces.iter().filter(|rows| !rows.columns.is_empty());
+        let batches = pieces.map(|rows| {
+            let n = rows.columns.len();
+            let (mut sources, mut targets) = (Vec::with_capacity(n), Vec::with_capacity(n));
+            let mut counts = Vec::with_capacity(n);
+            for (source, target, count) in rows.entries() {
+                sources.push(source);
+                targets.push(tag.state(target));
+                counts.push(count);
+            }
+            let mut columns = taken(&self.partitions, &vec![partition; n])?;
+            columns.push(Arc::new(UInt32Array::from(vec![lag; n])));
+            columns.extend(self.sources.columns(&sources)?);
+            columns.extend(self.targets.columns(&targets)?);
+            if tag != Tag::NONE {
+                let groups = rows.columns.iter().map(|&target| tag.group(target));
+                columns.push(Arc::new(UInt32Array::from_iter_values(groups)));
+            }
+            columns.push(Arc::new(UInt64Array::from(counts)));
+            for field in &layout.given {
+                columns.push(new_null_array(field.data_type(), n));
+            }
+            batch(layout, columns)
+        });
+        batches.collect()
+    }
+
+    /// The rows without a target.
+    fn marks(&self, layout: &Layout) -> Result<RecordBatch> {
+        // By (partition, state) the place of its label in each given column.
+        let mut labels: BTreeMap<u64, Vec<Option<u32>>> = BTreeMap::new();
+        for (at, (of, _)) in self.given.iter().enumerate() {
+            for (&state, &label) in of {
+                let labels = labels.entry(state);
+                labels.or_insert_with(|| vec![None; self.given.len()])[at] = Some(label);
+            }
+        }
+        let n_bare = self.n_partitions;
+        let partitions = (0..n_bare as u32).chain(labels.keys().map(|&state| unpack(state).0));
+        let partitions: Vec<u32> = partitions.collect();
+        let (n, (_, target)) = (partitions.len(), states(layout));
+        let sources: Vec<u32> = labels.keys().map(|&state| unpack(state).1).collect();
+        let mut columns = taken(&self.partitions, &partitions)?;
+        columns.push(Arc::new(UInt32Array::from(vec![0; n])));
+        for column in self.sources.columns(&sources)? {
+            columns.push(after_nulls(n_bare, &column)?);
+        }
+        for field in target.output_fields() {
+            columns.push(new_null_array(field.data_type(), n));
+        }
+        if layout.tag() != Tag::NONE {
+            columns.push(Arc::new(UInt32Array::from(vec![0; n])));
+        }
+        columns.push(Arc::new(UInt64Array::from(vec![0; n])));
+        for (at, (_, names)) in self.given.iter().enumerate() {
+            let places = UInt32Array::from_iter(labels.values().map(|labels| labels[at]));
+            let column = take(names, &places, None).map_err(|e| failed(bug(e)))?;
+            columns.push(after_nulls(n_bare, &column)?);
+        }
+        batch(layout, columns)
+    }
+}
+
+fn batch(layout: &Layout, columns: Vec<ArrayRef>) -> Result<RecordBatch> {
+    let batch = RecordBatch::try_new(schema(&fields(layout)), columns);
+    batch.map_err(|e| failed(bug(e)))
+}
+
+fn taken(columns: &[ArrayRef], rows: &[u32]) -> Result<Vec<ArrayRef>> {
+    let rows = UInt32Array::from(rows.to_vec());
+    let taken = columns.iter().map(|column| take(column, &rows, None));
+    taken.collect::<Result<_, _>>().map_err(|e| failed(bug(e)))
+}
+
+/// So many nulls, then the column.
+fn after_nulls(n: usize, column: &ArrayRef) -> Result<ArrayRef> {
+    let nulls = new_null_array(column.data_type(), n);
+    concat(&[&nulls, column]).map_err(|e| failed(bug(e)))
+}
+
+/// Adds up tables of sums. `rows` and `dropped` are those that all of them stand for.
+pub fn restore(
+    layout: &Arc<Layout>,
+    tables: &[Vec<RecordBatch>],
+    rows: u64,
+    dropped: Dropped,
+) -> Result<Sums> {
+    let once = |direct| {
+        let mode = Mode {
+            order: Order::Assumed,
+            direct,
+        };
+        let mut workers = Vec::with_capacity(tables.len());
+        for table in tables {
+            let mut worker = Worker::new(layout, mode, true)?;
+            table.iter().try_for_each(|batch| worker.push_sums(batch))?;
+            workers.push(worker);
+        }
+        add_up(layout, mode, workers, Vec::new())
+    };
+    let sums = match once(true) {
+        Err(Stop::WideStates) => once(false),
+        sums => sums,
+    };
+    let mut sums = sums.map_err(failed)?;
+    (sums.rows, sums.dropped) = (rows, dropped);
+    Ok(sums)
+}
+
+impl Worker {
+    /// Adds rows of a table of sums.
+    fn push_sums(&mut self, batch: &RecordBatch) -> Result<(), Stop> {
+        let layout = Arc::clone(&self.layout);
+        let expected = fields(&layout);
+        let types = batch.columns().iter().map(|column| column.data_type());
+        if !types.eq(expected.iter().map(Field::data_type)) {
+            let what = "a table of the ledger has other columns than it was written with";
+            return Err(Error::input(what).into());
+        }
+        let rows = batch.num_rows();
+        let (source, target) = states(&layout);
+        let (by_partition, rest) = batch.columns().split_at(layout.partition.len());
+        let (lags, rest) = (rest[0].as_primitive::<UInt32Type>(), &rest[1..]);
+        let (source_columns, rest) = rest.split_at(source.len());
+        let (target_columns, rest) = rest.split_at(target.len());
+        let tag = layout.tag();
+        let (groups, rest) = rest.split_at(usize::from(tag != Tag::NONE));
+        let counts = rest[0].as_primitive::<UInt64Type>();
+        let given = &rest[1..];
+        if rows == 0 {
+            return Ok(());
+        }
+
+        let spells = ranges(by_partition, rows)?;
+        let partitions = self.partition_ids(&first_rows(by_partition, &spells)?, spells.len())?;
+        // Rows without a state are none that were dropped.
+        let dropped = &mut Dropped::default();
+        let (mut sources, mut targets) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
+        self.states.ids(source_columns, dropped, &mut sources)?;
+        let of_targets = self.targets.as_mut().unwrap_or(&mut self.states);
+        of_targets.ids(target_columns, dropped, &mut targets)?;
+        if let [groups] = groups {
+            let groups = groups.as_primitive::<UInt32Type>().values();
+            for (target, &group) in targets.iter_mut().zip(groups).filter(|(t, _)| **t != NONE) {
+                if *target >= tag.room() {
+                    return Err(match self.mode.direct {
+                        true => Stop::WideStates,
+                        false => Stop::Failed(too_many_states(tag)),
+                    });
+                }
+                *target = tag.with(*target, group);
+            }
+        }
+        if given.iter().any(|column| column.null_count() < rows) {
+            let of_rows = spread(&spells, &partitions);
+            self.give_labels(given, |at| of_rows[at], &sources)?;
+        }
+        for (spell, &partition) in spells.iter().zip(&partitions) {
+            let mut accepted = 0;
+            let tallies = self.tallies.of(partition, layout.n_lags());
+            for at in spell.clone().filter(|&at| targets[at] != NONE) {
+                let tally = &mut tallies[lags.value(at) as usize];
+                let pair = pack(sources[at], targets[at]);
+                let mut rest = counts.value(at);
+                accepted += u128::from(rest);
+                while rest > 0 {
+                    let part = rest.min(u64::from(u32::MAX));
+                    tally.add_count(pair, part as u32);
+                    rest -= part;
+                }
+            }
+            self.tallies.accepted += accepted;
+        }
+        Ok(())
+    }
+}
