@@ -295,3 +295,131 @@ pub(super) fn failed(stop: Stop) -> Error {
         stop => Error::bug(format!("counting stopped for no reason: {stop:?}")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::StateColumns;
+    use super::*;
+    use arrow::array::{AsArray, Int64Array};
+    use arrow::datatypes::{DataType, Int64Type};
+
+    fn layout(lags: &[Step]) -> Layout {
+        let field = |name: &str| Field::new(name, DataType::Int64, true);
+        Layout {
+            partition: vec![field("g")],
+            evidence: Evidence::Trajectories {
+                trajectory: vec![field("id")],
+                time: field("t"),
+                state: StateColumns {
+                    keys: vec![field("s")],
+                    bins: Vec::new(),
+                },
+                lags: lags.to_vec(),
+                strided: false,
+                overlap: Vec::new(),
+            },
+            given: Vec::new(),
+            grouping: None,
+            one_label_set: false,
+            connected: false,
+        }
+    }
+
+    /// Group, trajectory and time; the state is ten times the time.
+    type Row = (Option<i64>, i64, Option<i64>);
+
+    fn batch(rows: &[Row]) -> RecordBatch {
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(rows.iter().map(|r| r.0).collect::<Int64Array>()),
+            Arc::new(rows.iter().map(|r| Some(r.1)).collect::<Int64Array>()),
+            Arc::new(rows.iter().map(|r| r.2).collect::<Int64Array>()),
+            Arc::new(
+                rows.iter()
+                    .map(|r| r.2.map(|t| 10 * t))
+                    .collect::<Int64Array>(),
+            ),
+        ];
+        RecordBatch::try_new(layout(&[]).numbered(), columns).unwrap()
+    }
+
+    /// What is carried on of rows that come in two streams, as (group, trajectory, time).
+    fn carried(lags: &[Step]) -> Vec<(i64, i64, i64)> {
+        let rows = [
+            (Some(1), 5, Some(7)),
+            (Some(0), 9, Some(1)),
+            (Some(0), 9, Some(4)),
+            (Some(0), 9, None),
+            (None, 9, Some(99)),
+        ];
+        let more = [
+            (Some(0), 9, Some(6)),
+            (Some(1), 5, Some(2)),
+            (Some(0), 9, Some(3)),
+            (Some(0), 2, Some(1)),
+        ];
+        let layout = layout(lags);
+        let tails = |rows: &[Row]| {
+            let mut tails = Tails::new(&layout).unwrap();
+            for row in rows {
+                tails.push(&batch(std::slice::from_ref(row))).unwrap();
+            }
+            tails
+        };
+        let (mut one, other) = (tails(&rows), tails(&more));
+        one.absorb(other).unwrap();
+        let (batch, spans) = one.finish().unwrap();
+        assert_eq!(spans.whole(), Some((1, 7)));
+        let column = |at: usize| batch.column(at).as_primitive::<Int64Type>().values();
+        let row = |at: usize| {
+            assert_eq!(column(3)[at], 10 * column(2)[at]);
+            (column(0)[at], column(1)[at], column(2)[at])
+        };
+        (0..batch.num_rows()).map(row).collect()
+    }
+
+    #[test]
+    fn rows_are_carried_that_can_begin_a_pair() {
+        // Trajectory 9 of group 0 has the times 1 3 4 6: those above 6 − 3 can begin a pair of lag 3.
+        assert_eq!(
+            carried(&[Step::Ticks(3), Step::Ticks(1)]),
+            [(0, 2, 1), (0, 9, 4), (0, 9, 6), (1, 5, 7)]
+        );
+        assert_eq!(
+            carried(&[Step::Rows(3)]),
+            [
+                (0, 2, 1),
+                (0, 9, 3),
+                (0, 9, 4),
+                (0, 9, 6),
+                (1, 5, 2),
+                (1, 5, 7)
+            ]
+        );
+        // The last row is carried even where no lag reaches beyond it.
+        assert_eq!(
+            carried(&[Step::Ticks(1)]),
+            [(0, 2, 1), (0, 9, 6), (1, 5, 7)]
+        );
+    }
+
+    #[test]
+    fn late_rows_are_those_that_are_not_after_their_trajectory() {
+        let spans = |rows: &[Row]| {
+            let mut spans = Spans::new(&layout(&[])).unwrap();
+            spans.push(&batch(rows)).unwrap();
+            spans
+        };
+        let earlier = spans(&[
+            (Some(0), 1, Some(3)),
+            (Some(0), 1, Some(5)),
+            (Some(1), 1, Some(9)),
+        ]);
+        let is_after = |rows: &[Row]| spans(rows).are_after(&earlier).unwrap();
+        assert!(is_after(&[(Some(0), 1, Some(6)), (Some(1), 1, Some(10))]));
+        assert!(!is_after(&[(Some(0), 1, Some(6)), (Some(1), 1, Some(9))]));
+        assert!(!is_after(&[(Some(0), 1, Some(7)), (Some(0), 1, Some(2))]));
+        // Another trajectory may begin whenever it does.
+        assert!(is_after(&[(Some(0), 2, Some(1)), (None, 1, Some(1))]));
+        assert!(is_after(&[]));
+    }
+}

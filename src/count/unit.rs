@@ -237,3 +237,159 @@ impl Worker {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Counted, Grouping, Step};
+    use super::*;
+    use arrow::array::{Int64Array, StringArray};
+
+    fn layout(named: bool) -> Arc<Layout> {
+        let field = |name: &str, t: DataType| Field::new(name, t, true);
+        let id = field("id", DataType::Int64);
+        let state = if named {
+            DataType::Utf8
+        } else {
+            DataType::Int64
+        };
+        Arc::new(Layout {
+            partition: vec![field("g", DataType::Utf8)],
+            evidence: Evidence::Trajectories {
+                trajectory: vec![id.clone()],
+                time: field("t", DataType::Int64),
+                state: StateColumns {
+                    keys: vec![field("s", state)],
+                    bins: Vec::new(),
+                },
+                lags: vec![Step::Ticks(1), Step::Rows(2)],
+                strided: false,
+                overlap: Vec::new(),
+            },
+            given: vec![field("half", DataType::Utf8)],
+            grouping: Some(Grouping {
+                most: 5,
+                by: vec![id],
+            }),
+            one_label_set: false,
+            connected: false,
+        })
+    }
+
+    /// Times of a trajectory in group `g`; group z has one row alone.
+    fn batch(layout: &Layout, g: &str, id: i64, times: std::ops::Range<i64>) -> RecordBatch {
+        let n = times.clone().count();
+        let state = |t: i64| t * t % 7;
+        let texts = |of: &dyn Fn(i64) -> String| -> ArrayRef {
+            Arc::new(StringArray::from_iter_values(times.clone().map(of)))
+        };
+        let integers = |of: &dyn Fn(i64) -> i64| -> ArrayRef {
+            Arc::new(Int64Array::from_iter_values(times.clone().map(of)))
+        };
+        let Evidence::Trajectories { state: s, .. } = &layout.evidence else {
+            unreachable!("the layout is one of trajectories");
+        };
+        let states = match s.keys[0].data_type() {
+            DataType::Utf8 => texts(&|t| format!("s{}", state(t))),
+            _ => integers(&state),
+        };
+        let half = texts(&|t| ["even", "odd"][state(t) as usize % 2].to_string());
+        let columns = vec![
+            Arc::new(StringArray::from(vec![g; n])) as ArrayRef,
+            integers(&|_| id),
+            integers(&|t| t),
+            states,
+            half,
+            integers(&|_| id),
+        ];
+        RecordBatch::try_new(layout.numbered(), columns).unwrap()
+    }
+
+    /// The sums of some batches, less those of rows among them.
+    fn sums(layout: &Arc<Layout>, batches: &[RecordBatch], minus: &[RecordBatch]) -> Sums {
+        let order = Order::Any { rows: 1 << 20 };
+        let mode = Mode {
+            order,
+            direct: true,
+        };
+        let worker = |batches: &[RecordBatch]| {
+            let mut worker = Worker::new(layout, mode, true).unwrap();
+            batches.iter().for_each(|b| worker.push(b).unwrap());
+            worker
+        };
+        let minus = Vec::from_iter((!minus.is_empty()).then(|| worker(minus)));
+        add_up(layout, mode, vec![worker(batches)], minus).unwrap()
+    }
+
+    fn check_same(one: &Counted, other: &Counted) {
+        assert_eq!(one.partitions, other.partitions);
+        assert_eq!(one.labels, other.labels);
+        assert_eq!((one.rows, &one.dropped), (other.rows, &other.dropped));
+        assert_eq!(one.counts.len(), other.counts.len());
+        for (a, b) in one.counts.iter().zip(&other.counts) {
+            let states = |c: &Counted, ids: &[u32]| c.sources.columns(ids).unwrap();
+            assert_eq!(
+                states(one, &a.source_states),
+                states(other, &b.source_states)
+            );
+            let values = |c: &super::super::Counts| -> Vec<f64> {
+                let shards = c.by_source.iter();
+                shards
+                    .flat_map(|s| (0..s.nnz()).map(|at| s.values.get(at)))
+                    .collect()
+            };
+            assert_eq!((a.total, values(a)), (b.total, values(b)));
+            assert_eq!((&a.given, &a.groups), (&b.given, &b.groups));
+        }
+    }
+
+    #[test]
+    fn sums_of_pieces_add_up_to_those_of_all() {
+        for named in [true, false] {
+            let layout = layout(named);
+            let of = |g, id, times| batch(&layout, g, id, times);
+            let all = [of("a", 1, 0..20), of("b", 1, 3..9), of("z", 4, 0..1)];
+            let whole = sums(&layout, &all, &[]).counted(&layout).unwrap();
+            let first = sums(&layout, &[of("a", 1, 0..12), of("z", 4, 0..1)], &[]);
+            // Two rows are carried on: lag 1 and two steps reach no further back.
+            let carried = of("a", 1, 10..12);
+            let more = [carried.clone(), of("a", 1, 12..20), of("b", 1, 3..9)];
+            let second = sums(&layout, &more, &[carried]);
+            assert_eq!((first.rows, second.rows), (13, 14));
+            let tables = [&first, &second].map(|sums| sums.table(&layout).unwrap());
+            let restored = restore(&layout, &tables, 27, Dropped::default()).unwrap();
+            // A table of sums that were restored is the table that they were restored from.
+            let again = restored.table(&layout).unwrap();
+            let again = restore(&layout, &[again], 27, Dropped::default()).unwrap();
+            check_same(&restored.counted(&layout).unwrap(), &whole);
+            check_same(&again.counted(&layout).unwrap(), &whole);
+        }
+    }
+
+    /// Small integers are their own numbers until one comes that is too large.
+    #[test]
+    fn states_of_another_table_may_be_no_small_integers() {
+        let layout = layout(false);
+        let all = batch(&layout, "a", 1, 0..20);
+        let table = sums(&layout, &[all], &[]).table(&layout).unwrap();
+        let negative = |column: &ArrayRef| -> ArrayRef {
+            let column = column.as_primitive::<arrow::datatypes::Int64Type>();
+            Arc::new(
+                column
+                    .iter()
+                    .map(|s| s.map(|s| s - 9))
+                    .collect::<Int64Array>(),
+            )
+        };
+        let other = table.iter().map(|batch| {
+            let mut columns = batch.columns().to_vec();
+            (columns[2], columns[3]) = (negative(&columns[2]), negative(&columns[3]));
+            RecordBatch::try_new(batch.schema(), columns).unwrap()
+        });
+        let other: Vec<_> = other.collect();
+        let both = restore(&layout, &[table, other], 40, Dropped::default()).unwrap();
+        let counted = both.counted(&layout).unwrap();
+        let alone = counted.counts[0].source_states.len();
+        assert_eq!(alone % 2, 0);
+        assert_eq!(counted.counts[0].total, 38);
+    }
+}

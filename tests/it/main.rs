@@ -13,12 +13,14 @@
 //! - `sets`: every way to make sets, on the worlds of the papers
 //! - `stores`: faults of the object store at every call
 //! - `validation`: resamples of trajectories, pairs and counts
+//! - `increments`: runs that count new files alone, against runs that count everything
 //! - `lake`: makes small lakes and runs the program on them
 //! - `worlds`: small Markov worlds with known answers
 
 mod assign;
 mod cli;
 mod counting;
+mod increments;
 mod lake;
 mod markov;
 mod names;
