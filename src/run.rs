@@ -124,10 +124,11 @@ pub async fn run(
     give_back_memory();
     lap("fit");
 
-    let tables = publish(&plan, output, &id, &fitted, progress.as_ref()).await?;
+    // It speaks of files and their counts, not of tables: it is as good if these do not come to be.
     if let Some(ledger) = &ledger {
         output.put_ledger(ledger).await?;
     }
+    let tables = publish(&plan, output, &id, &fitted, progress.as_ref()).await?;
     lap("write");
 
     let record = RunRecord {
