@@ -618,8 +618,9 @@ impl Lake {
         let layout = Arc::clone(layout);
         let finished = tokio::task::spawn_blocking(move || {
             let mut all: Option<Tails> = has_tails.then(|| Tails::new(&layout)).transpose()?;
-            for (all, tails) in all.iter_mut().zip(tails.into_iter().flatten()) {
-                all.absorb(tails)?;
+            if let Some(all) = &mut all {
+                let mut tails = tails.into_iter().flatten();
+                tails.try_for_each(|tails| all.absorb(tails))?;
             }
             Ok((count::add_up(&layout, mode, workers, minus)?, all))
         });

@@ -557,17 +557,17 @@ fn carried_rows_are_sorted_with_new_ones() {
     lake.file("p.toml", &pipeline(1));
     let random = &mut Pcg64::seed_from_u64(5);
     for day in 0..2 {
-        let mut rows: Vec<Row> = (0..300_000)
+        let mut rows: Vec<Row> = (0..500_000)
             .map(|at| Row {
                 g: at % 2,
                 id: at % 50,
-                t: Some(day * 6000 + at / 50),
+                t: Some(day * 10_000 + at / 50),
                 state: Some((at * at / 7 + day) % 11),
             })
             .collect();
         rows.shuffle(random);
         lake.table(&format!("rows/day={day}/a.parquet"), columns(&rows));
-        let memory = ["run", "p.toml", "-v", "--threads", "1", "--memory", "16MB"];
+        let memory = ["run", "p.toml", "-v", "--threads", "1", "--memory", "30MB"];
         let ran = lake.gyre(&memory);
         assert!(ran.err.contains("sorting them"), "{}", ran.err);
         ran.well();
