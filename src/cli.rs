@@ -2,6 +2,7 @@
 
 use crate::compare::Pair;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
+use jiff::{SignedDuration, Span, SpanRelativeTo};
 use std::{num::NonZeroUsize, path::PathBuf, str::FromStr};
 
 const EXIT_CODES: &str = "\
@@ -10,7 +11,7 @@ Exit codes:
   1    the data cannot be used as the pipeline asks
   2    the command line or the pipeline file is wrong
   3    a check on the results failed; nothing was promoted
-  75   try again later: the store, the output or memory was not available
+  75   try again later: another run was quicker, or the store or memory was not available
   130  cancelled";
 
 const EXAMPLES: &str = "\
@@ -45,6 +46,11 @@ const ASSIGN_EXAMPLES: &str = "\
 Examples:
   gyre assign ocean.toml --model out/ocean --output out/ocean-2025 --set tables.tracks.path=lake/2025/
   gyre assign ocean-2025.toml --model out/ocean --smoothing 1";
+
+const CLEAN_EXAMPLES: &str = "\
+Examples:
+  gyre clean ocean.toml --dry-run
+  gyre clean ocean.toml --set job.keep=0 --older-than 12h";
 
 /// The end of a long help text.
 fn long(examples: &str) -> String {
@@ -102,9 +108,9 @@ pub enum Command {
     /// Assign new rows to the sets of a model that a run has written.
     ///
     /// The pipeline says where the new rows are and what their columns mean: the same states, bins, lags and partitions as those of
-    /// the model. States that the model knows keep their sets. New ones get the set under which their transitions are most likely, and
-    /// trajectories the set of the state in which they are, with a log-likelihood each. Targets that the model has never seen are
-    /// counted apart. Results become visible as those of a run do, and a second assignment of the same rows does nothing.
+    /// the model. States that the model knows keep their sets and memberships. New ones get the set under which their transitions are most
+    /// likely, and trajectories the set of the state in which they are, with a log-likelihood each. Targets that the model has never seen
+    /// are counted apart. Results become visible as those of a run do, and a second assignment of the same rows does nothing.
     #[command(after_help = ASSIGN_EXAMPLES, after_long_help = long(ASSIGN_EXAMPLES))]
     Assign(Assign),
 
@@ -126,6 +132,13 @@ pub enum Command {
     /// failure: the exit code is 0 whenever they could be compared.
     #[command(after_help = COMPARE_EXAMPLES, after_long_help = long(COMPARE_EXAMPLES))]
     Compare(Compare),
+
+    /// Remove earlier results beyond those to keep, and what runs that died have left.
+    ///
+    /// Every run does so when its result is in place. The result in place is never touched, nor what a run is writing: in a folder such
+    /// a run holds a lock; elsewhere whatever has no file younger than --older-than is taken for dead.
+    #[command(after_help = CLEAN_EXAMPLES, after_long_help = long(CLEAN_EXAMPLES))]
+    Clean(Clean),
 
     /// Print the JSON Schema of pipeline files, for editors.
     #[command(after_help = "Example:\n  gyre schema > gyre.schema.json")]
@@ -256,6 +269,41 @@ pub struct Compare {
     pub json: bool,
 }
 
+#[derive(Debug, Args)]
+pub struct Clean {
+    /// The pipeline file (TOML): its job.output is cleaned, and job.keep earlier results are kept.
+    #[arg(value_name = "PIPELINE", value_hint = ValueHint::FilePath)]
+    pub path: PathBuf,
+
+    /// Set one value of the pipeline file, such as job.keep=0; may be repeated.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+
+    /// How old what a run has left must be, such as 1d or 12h, where no lock tells whether the run is alive.
+    #[arg(long, value_name = "AGE", default_value = "1d")]
+    pub older_than: Age,
+
+    /// Show what would be removed, and remove nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// A duration of zero or more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Age(pub SignedDuration);
+
+impl FromStr for Age {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Age, String> {
+        let span: Option<Span> = text.parse().ok();
+        let age = span.and_then(|s| s.to_duration(SpanRelativeTo::days_are_24_hours()).ok());
+        let age = age.filter(|age| !age.is_negative());
+        age.map(Age)
+            .ok_or_else(|| "write a duration such as 1d or 12h".into())
+    }
+}
+
 impl FromStr for Pair {
     type Err = String;
 
@@ -382,6 +430,7 @@ mod tests {
         check_error("gyre compare a", "<B>");
         check_error("gyre compare a b --fit =svd", "two as A=B");
         check_error("gyre assign a.toml", "--model");
+        check_error("gyre clean a.toml --older-than soon", "such as 1d");
         check_error("gyre assign a.toml --model m --smoothing=-1", "0 or more");
     }
 
@@ -403,6 +452,17 @@ mod tests {
             "99999999TB",
         ] {
             assert!(bytes(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn ages_are_not_negative() {
+        let seconds = |t: &str| t.parse::<Age>().map(|age| age.0.as_secs());
+        assert_eq!(seconds("1d"), Ok(86_400));
+        assert_eq!(seconds("1h30m"), Ok(5_400));
+        assert_eq!(seconds("0s"), Ok(0));
+        for wrong in ["", "-1d", "1 month", "soon"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -110,10 +110,11 @@ pub async fn compare(a: &str, b: &str, fits: &[Pair], lags: Option<&Pair>) -> Re
                 partition: key.partition.clone(),
             };
             let ids = known.get(&(in_a, fit_a.name.clone()));
+            let ids = ids.unwrap_or(&numbered);
             reports.push(FitReport {
                 fit_a: fit_a.name.clone(),
                 fit_b: fit_b.name.clone(),
-                lineage: Lineage::following(&comparison, &own, ids.unwrap_or(&numbered)),
+                lineage: Lineage::following(&comparison, &own, ids, &[], &mut ids.next.clone()),
             });
         }
     }

@@ -11,7 +11,7 @@ use crate::ledger::{self, Basis, CountedFile, Kept, Ledger, Unit};
 use crate::manifest::IncrementRecord;
 use crate::plan::{Increments, Plan};
 use crate::read::{InputFile, Lake};
-use crate::write::Output;
+use crate::write::{Current, Output};
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use datafusion::dataframe::DataFrame;
@@ -27,13 +27,13 @@ pub struct Counting {
 
 type Hears = Arc<dyn Fn(usize) + Send + Sync>;
 
-/// Counts the rows of a plan's query, those of new files alone where the ledger at the output allows that. `refresh`: counts all of them.
+/// Counts the rows of a plan's query, those of new files alone where the ledger of the earlier result allows that; all of them without one.
 pub async fn count(
     plan: &Plan,
     lake: &Lake,
     frame: DataFrame,
     output: &Output,
-    refresh: bool,
+    earlier: Option<&Current>,
     hears: Hears,
 ) -> Result<Counting> {
     let (table, basis) = match &plan.increments {
@@ -61,9 +61,9 @@ pub async fn count(
     let mut present: Vec<InputFile> = tables.flat_map(|t| t.files.clone()).collect();
     // Paths may name a file twice, which is read once.
     present.dedup();
-    let earlier = match refresh {
-        true => None,
-        false => output.ledger().await?,
+    let earlier = match earlier {
+        Some(result) => output.ledger(result).await?,
+        None => None,
     };
     let run = Run {
         layout: &plan.layout,
@@ -72,7 +72,6 @@ pub async fn count(
         table,
         basis,
         present,
-        refresh,
     };
     run.count(frame, earlier, hears).await
 }
@@ -84,7 +83,6 @@ struct Run<'a> {
     table: &'a str,
     basis: &'a Basis,
     present: Vec<InputFile>,
-    refresh: bool,
 }
 
 impl Run<'_> {
@@ -272,11 +270,8 @@ impl Run<'_> {
     /// What is counted and why, in words.
     fn what(&self, ledger: &Ledger, kept: &Kept, is_first: bool) -> String {
         let all = ledger::files(self.present.len(), "");
-        if self.refresh {
-            return format!("{all} counted again, as asked");
-        }
         if is_first {
-            return format!("first count of {all}");
+            return format!("all of {all} counted");
         }
         let news = match ledger.news(&self.present) {
             0 => "no new files".to_string(),

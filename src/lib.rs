@@ -15,7 +15,8 @@
 //!   groups of trajectories.
 //! - [`reduce`] has one file a method, on top of [`math`]; a [`runner`] says where their passes run.
 //! - [`markov`] tests the sets of the fits of all lags, where that is asked for.
-//! - [`lineage`] lets sets keep the names that an earlier result gave them, and says what changed.
+//! - [`lineage`] lets sets keep the names that an earlier result gave them, and says what changed; [`family`] lets those of several ranks and
+//!   lags agree.
 //! - [`write`] builds the output tables, stages, checks and promotes them. Nothing else writes under the output; [`written`] reads what
 //!   an earlier run has put there.
 //! - [`compare`] says how the sets of two outputs go together.
@@ -25,7 +26,7 @@
 //! What always holds:
 //!
 //! - `reduce` and `math` do no I/O and know no async, clock, environment, DataFusion or Arrow. The library never touches the terminal.
-//! - A stage takes a checked `Plan`, never a `Spec`.
+//! - A stage takes a checked `Plan` (or `Assignment`), never a `Spec`.
 //! - Nothing dense of size targets × sources, ever; nothing is allocated for each row or non-zero in a loop.
 //! - The bytes of the tables do not depend on threads, shards, the order of files or the clock.
 //! - Counts are conserved: their sum is the number of accepted pairs.
@@ -36,6 +37,7 @@ pub mod compare;
 pub mod count;
 pub mod double_gyre;
 pub mod error;
+pub mod family;
 pub mod files;
 pub mod increment;
 pub mod ledger;

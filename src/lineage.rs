@@ -3,34 +3,67 @@
 //! In: the models of a run and the result that lasts until it is replaced (or another output that the pipeline names). Out: the same
 //! models, in which a set that goes on has the number it had, and their [`Lineage`]: an id for every set that is never given to
 //! another one, events, and how much changed. Fits are matched by partition, lag and name; how sets are matched is told in
-//! `reduce::succession`.
+//! `reduce::succession`, and how the ranks and lags of one run share their names in `family`.
 //!
 //! A number lies below the rank and is what `<fit>_affiliation` and `latent` hold; when a set ends, its number is free for another.
-//! An id outlives that: it goes with a set even where the rank shrinks below its number, and is never used again.
+//! An id outlives that: it goes with a set even where the rank shrinks below its number, and is never used again. It means the same set
+//! in all ranks and lags of a `[[fit]]` in a partition.
 
 use crate::count::{Keys, describe};
 use crate::error::{Error, Kind, Result};
-use crate::plan::{Plan, PlannedMethod};
+use crate::family;
+use crate::plan::Plan;
 use crate::reduce::changes::{Changes, Comparison, Labelled, compare, sizes};
-use crate::reduce::succession::{self, Event};
+use crate::reduce::succession::Event;
 use crate::spec::NamesFrom;
-use crate::write::{LagColumn, Model, Names, Output, Table};
+use crate::write::{Current, Model, Names, Output, Table};
 use crate::written::{self, ModelKey, ModelRows, Written, WrittenFit};
 use arrow::array::ArrayRef;
 use arrow::datatypes::Field;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
+use std::fmt::{Display, Formatter};
 use std::ops::Range;
 
 /// The sets of one fit and where they come from.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Lineage {
+    /// What stands for the earlier fit, where a run says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compared_with: Option<Reference>,
     /// By id; sets that ended are among them.
     pub sets: Vec<Set>,
     /// The id of the next set that is new.
     pub next_id: u32,
     /// Nothing where there is no earlier fit.
     pub changes: Option<Changes>,
+}
+
+/// The earlier fit: the one that a fit has its names from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reference {
+    /// That of the earlier result.
+    Earlier,
+    /// That of another lag of the same run.
+    Lag(String),
+    /// That of another rank of the same run.
+    Rank(usize),
+}
+
+impl Display for Reference {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Reference::Earlier => f.write_str("earlier"),
+            Reference::Lag(lag) => write!(f, "lag {lag}"),
+            Reference::Rank(rank) => write!(f, "rank {rank}"),
+        }
+    }
+}
+
+impl Serialize for Reference {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
 }
 
 /// A set of a fit, or one of the earlier fit that is no more.
@@ -71,13 +104,15 @@ pub struct Kept {
 }
 
 impl Lineage {
-    /// Of a fit without an earlier one: ids are numbers.
-    pub fn first(fit: Labelled<'_>) -> Lineage {
+    /// Of a fit without an earlier one: ids are numbers from the next id on.
+    pub fn first(fit: Labelled<'_>, next_id: &mut u32) -> Lineage {
+        let first = *next_id;
+        *next_id += fit.rank as u32;
         let total: f64 = fit.amount.iter().sum();
         let sizes = sizes(fit).into_iter().enumerate();
         let sets = sizes.filter(|(_, size)| size.states > 0);
         let sets = sets.map(|(number, size)| Set {
-            id: number as u32,
+            id: first + number as u32,
             number: Some(number as u32),
             states: size.states,
             count: size.amount,
@@ -87,14 +122,22 @@ impl Lineage {
             parents: Vec::new(),
         });
         Lineage {
+            compared_with: None,
             sets: sets.collect(),
-            next_id: fit.rank as u32,
+            next_id: *next_id,
             changes: None,
         }
     }
 
-    /// Of a fit after an earlier one, whose sets have the ids `ids`: set l gets the number `numbers[l]`.
-    pub fn following(comparison: &Comparison, numbers: &[u32], ids: &Ids) -> Lineage {
+    /// Of a fit after an earlier one, whose sets have the ids `ids`: set l gets the number `numbers[l]`. A set that is no heir has the
+    /// id that it has elsewhere, or the next one.
+    pub fn following(
+        comparison: &Comparison,
+        numbers: &[u32],
+        ids: &Ids,
+        elsewhere: &[Option<u32>],
+        next_id: &mut u32,
+    ) -> Lineage {
         let Comparison {
             changes,
             succession,
@@ -109,10 +152,11 @@ impl Lineage {
             count: earlier[k].amount,
             overlap,
         };
-        let mut next_id = ids.next;
-        let mut new_id = || {
-            next_id += 1;
-            next_id - 1
+        let mut new_id = |l: usize| {
+            elsewhere.get(l).copied().flatten().unwrap_or_else(|| {
+                *next_id += 1;
+                *next_id - 1
+            })
         };
         let mut order: Vec<usize> = (0..later.len()).filter(|&l| later[l].states > 0).collect();
         order.sort_by_key(|&l| numbers[l]);
@@ -120,7 +164,7 @@ impl Lineage {
         for l in order {
             let heir_of = succession.heir_of[l];
             sets.push(Set {
-                id: heir_of.map_or_else(&mut new_id, |k| ids.of(k)),
+                id: heir_of.map_or_else(|| new_id(l), |k| ids.of(k)),
                 number: Some(numbers[l]),
                 states: later[l].states,
                 count: later[l].amount,
@@ -145,8 +189,9 @@ impl Lineage {
         }
         sets.sort_by_key(|set| set.id);
         Lineage {
+            compared_with: None,
             sets,
-            next_id,
+            next_id: *next_id,
             changes: Some(changes.clone()),
         }
     }
@@ -163,7 +208,8 @@ impl Lineage {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Ids {
     by_number: BTreeMap<u32, u32>,
-    next: u32,
+    /// That of the next set that is new.
+    pub next: u32,
 }
 
 impl Ids {
@@ -175,16 +221,35 @@ impl Ids {
         }
     }
 
-    fn of(&self, number: usize) -> u32 {
+    /// Those of the sets that a fit has.
+    pub fn of_sets(lineage: &Lineage) -> Ids {
+        let sets = lineage.sets.iter();
+        Ids {
+            by_number: sets.filter_map(|set| Some((set.number?, set.id))).collect(),
+            next: lineage.next_id,
+        }
+    }
+
+    pub fn of(&self, number: usize) -> u32 {
         let number = number as u32;
         self.by_number.get(&number).copied().unwrap_or(number)
     }
 }
 
-/// Gives every set of the models its name. `is_whole`: no model of the run failed.
+/// How the fits of a run follow from those of an earlier result.
+#[derive(Debug, Default)]
+pub struct Past {
+    /// By model and fit; nothing for a fit that the earlier result does not have.
+    pub comparisons: Vec<Vec<Option<Comparison>>>,
+    /// What the earlier result calls its sets, those of other fits and models included.
+    pub ids: BTreeMap<(ModelKey, String), Ids>,
+}
+
+/// Gives every set of the models its name. `replaced` is the result that the run will replace; `is_whole`: no model of the run failed.
 pub async fn keep(
     plan: &Plan,
     output: &Output,
+    replaced: Option<&Current>,
     names: &Names,
     models: &mut [Model],
     is_whole: bool,
@@ -192,7 +257,7 @@ pub async fn keep(
     let elsewhere;
     let earlier = match &plan.names {
         NamesFrom::None => None,
-        NamesFrom::Previous => match open(output, names).await {
+        NamesFrom::Previous => match open(output, replaced.cloned(), names).await {
             // Nobody asked for this result to be looked at, so it cannot stop the run.
             Err(e) if e.kind() == Kind::Input => {
                 tracing::warn!("sets get new names: {}", e.full());
@@ -202,7 +267,8 @@ pub async fn keep(
         },
         NamesFrom::Output(location) => {
             elsewhere = Output::open(location)?;
-            let found = open(&elsewhere, names)
+            let there = elsewhere.current().await?;
+            let found = open(&elsewhere, there, names)
                 .await
                 .map_err(|e| e.at("`names.from`"))?;
             let none = || {
@@ -214,10 +280,7 @@ pub async fn keep(
         }
     };
     let Some(earlier) = earlier else {
-        for model in models {
-            let lineages = (0..names.fits.len()).map(|f| Lineage::first(labelled(model, f)));
-            model.lineage = lineages.collect();
-        }
+        family::name(plan, names, models, Past::default());
         return Ok(Kept::default());
     };
     let again = plan.names == NamesFrom::Previous
@@ -226,14 +289,21 @@ pub async fn keep(
         && earlier.current.complete
         && earlier.has(Table::Sets)
         && earlier.has(Table::Changes);
-    follow(&earlier, plan, names, models, again).await
+    let (past, gone) = past(&earlier, names, models, again).await?;
+    family::name(plan, names, models, past);
+    Ok(Kept { again, gone })
 }
 
-/// The result at an output, if its partitions and states are of the kind of this run.
-async fn open<'a>(output: &'a Output, names: &Names) -> Result<Option<Written<'a>>> {
-    let Some(written) = Written::open(output).await? else {
+/// A result of an output, if there is one and its partitions and states are of the kind of this run.
+async fn open<'a>(
+    output: &'a Output,
+    result: Option<Current>,
+    names: &Names,
+) -> Result<Option<Written<'a>>> {
+    let Some(result) = result else {
         return Ok(None);
     };
+    let written = Written::of(output, result).await?;
     // An assignment has no sets of its own.
     if !written.has(Table::Fits) {
         return Ok(None);
@@ -272,13 +342,13 @@ pub fn same_keys(what: &str, other: &str, own: &[Field], others: &[Field]) -> Re
     )))
 }
 
-async fn follow(
+/// Compares every fit with that of the earlier result; also returns the models that this run lacks.
+async fn past(
     earlier: &Written<'_>,
-    plan: &Plan,
     names: &Names,
-    models: &mut [Model],
+    models: &[Model],
     again: bool,
-) -> Result<Kept> {
+) -> Result<(Past, Vec<String>)> {
     let written = earlier.models(Table::Sources).await?;
     let mut rows: BTreeMap<&ModelKey, &Range<usize>> =
         written.iter().map(|m| (&m.key, &m.rows)).collect();
@@ -292,7 +362,7 @@ async fn follow(
     let count = written::floats(&count[0])?;
     // The states that each model shares with the earlier one, whose rows they are in.
     let mut pairs = Vec::with_capacity(models.len());
-    for model in models.iter() {
+    for model in models {
         pairs.push(match rows.remove(&key(names, model)) {
             None => None,
             Some(rows) => {
@@ -305,56 +375,39 @@ async fn follow(
             }
         });
     }
-    let ids = ids(earlier).await?;
-    for (f, (columns, planned)) in names.fits.iter().zip(&plan.fits).enumerate() {
+    let mut comparisons = vec![Vec::with_capacity(names.fits.len()); models.len()];
+    for (f, columns) in names.fits.iter().enumerate() {
         let known = earlier.fits.iter().find(|fit| fit.name == columns.name);
         let labels = match known {
             None => None,
             Some(fit) => Some(read(earlier, fit, !again).await?),
         };
-        for (model, pairs) in models.iter_mut().zip(&pairs) {
-            let (Some((rows, shared)), Some(labels)) = (pairs, &labels) else {
-                model.lineage.push(Lineage::first(labelled(model, f)));
-                continue;
-            };
-            let before = labels.rows(rows, &count);
-            let comparison = compare(before, labelled(model, f), shared);
-            let rank = comparison.later.len();
-            let numbers = match planned.method {
-                // The numbers of a given partition are those of its labels.
-                PlannedMethod::Given(_) => (0..rank as u32).collect(),
-                _ => succession::numbers(&comparison.succession.heir_of),
-            };
-            model.fits[f].renumber(&numbers);
-            if let Some(bootstrap) = model.bootstraps.get_mut(f) {
-                bootstrap.renumber(&numbers);
-            }
-            let ids = ids.get(&(key(names, model), columns.name.clone()));
-            let numbered = Ids::numbers(before.rank);
-            let lineage = Lineage::following(&comparison, &numbers, ids.unwrap_or(&numbered));
-            model.lineage.push(lineage);
-        }
+        let compared = models.iter().zip(&pairs).map(|(model, pairs)| {
+            let (rows, shared) = pairs.as_ref()?;
+            let before = labels.as_ref()?.rows(rows, &count);
+            Some(compare(before, labelled(model, f), shared))
+        });
+        let of_models = comparisons.iter_mut().zip(compared);
+        of_models.for_each(|(of_model, compared)| of_model.push(compared));
     }
-    Ok(Kept {
-        again,
-        gone: rows.keys().map(|key| earlier.place(key)).collect(),
-    })
+    let past = Past {
+        comparisons,
+        ids: ids(earlier).await?,
+    };
+    Ok((past, rows.keys().map(|key| earlier.place(key)).collect()))
 }
 
 /// The key of a model of this run, as `Written` has it.
-fn key(names: &Names, model: &Model) -> ModelKey {
+pub fn key(names: &Names, model: &Model) -> ModelKey {
     let text = |column: &ArrayRef| describe(std::slice::from_ref(column), model.counts.partition);
     ModelKey {
         partition: names.partitions.iter().map(text).collect(),
-        lag: match &names.lag {
-            LagColumn::None => None,
-            LagColumn::Integers(lags) => Some(lags[model.counts.lag].to_string()),
-            LagColumn::Texts(lags) => Some(lags[model.counts.lag].clone()),
-        },
+        lag: names.lag.text(model.counts.lag),
     }
 }
 
-fn labelled(model: &Model, fit: usize) -> Labelled<'_> {
+/// What is compared of a fit.
+pub fn labelled(model: &Model, fit: usize) -> Labelled<'_> {
     let fit = &model.fits[fit];
     Labelled {
         rank: fit.rank,

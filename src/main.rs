@@ -3,17 +3,19 @@
 mod terminal;
 
 use clap::Parser;
+use datafusion::dataframe::DataFrame;
 use gyre::assign;
 use gyre::cli::{self, Cli, Command, LogFormat, Logging, Pipeline};
 use gyre::compare::compare;
 use gyre::error::{Error, Kind, Result};
 use gyre::manifest::Failure;
-use gyre::plan::{Plan, plan};
+use gyre::plan::{Plan, assignment, plan};
 use gyre::read::{self, Lake, Resources};
 use gyre::run::{self, Options, Outcome};
 use gyre::spec::{self, Spec};
 use gyre::summary::Summary;
-use gyre::write::Output;
+use gyre::write::{Cleaning, Output};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use terminal::{Bars, print};
@@ -92,6 +94,22 @@ fn execute(cli: Cli) -> Result<Done> {
                 print(&report.to_string())
             }
         }
+        Command::Clean(args) => {
+            let spec = parse(&args.path, &args.set)?;
+            let output = Output::open(&spec.job.output)?;
+            let asked = Cleaning {
+                keep: spec.job.keep as usize,
+                older_than: args.older_than.0,
+                dry_run: args.dry_run,
+            };
+            let runtime = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(1)
+                .enable_all()
+                .build();
+            let runtime = runtime
+                .map_err(|e| Error::with_source(Kind::Resources, "cannot start a thread", e))?;
+            print(&runtime.block_on(output.clean(&asked))?.to_string())
+        }
         Command::Check(pipeline) => with_plan(&pipeline, async |_, plan, _, _| {
             Output::open(&plan.output)?;
             let (tables, fits) = (plan.tables.len(), plan.fits.len());
@@ -114,38 +132,33 @@ fn execute(cli: Cli) -> Result<Done> {
             }
             print(&lake.explain(frame).await?)
         }),
-        Command::Assign(args) => {
-            let mut spec = parse(&args.pipeline)?;
-            // The fits of the model are used, nothing is fitted that could be validated, and new rows need not lead everywhere.
-            spec.fits.clear();
-            spec.validation = None;
-            spec.transitions.connected = false;
-            with_plan_of(spec, &args.pipeline, async |lake, plan, frame, threads| {
-                let model = Output::open(&args.model)?;
-                let output = Output::open(args.output.as_ref().unwrap_or(&plan.output))?;
-                let bars = Arc::new(Bars::new(!logging.quiet));
-                let options = assign::Options {
-                    threads,
-                    force: args.force,
-                    smoothing: args.smoothing,
-                };
-                let plan = Arc::new(plan);
-                let assigning =
-                    assign::assign(plan, &lake, frame, &model, &output, &options, bars.clone());
-                match until_stopped(assigning, &bars, &output).await? {
-                    assign::Outcome::NothingToDo => print("Nothing to do."),
-                    assign::Outcome::Done(record) => {
-                        let output = output.shown();
-                        let summary = assign::AssignSummary {
-                            record: &record,
-                            output,
-                        };
-                        print(&summary.to_string())?;
-                        Ok(done(&record.failures))
-                    }
+        Command::Assign(args) => with_lake(&args.pipeline, async |spec, sql, lake, threads| {
+            let at = |e: Error| e.at(args.pipeline.path.display());
+            let (plan, frame) = assignment(&spec, &sql, &lake).await.map_err(at)?;
+            let model = Output::open(&args.model)?;
+            let output = Output::open(args.output.as_ref().unwrap_or(&plan.output))?;
+            let bars = Arc::new(Bars::new(!logging.quiet));
+            let options = assign::Options {
+                threads,
+                force: args.force,
+                smoothing: args.smoothing,
+            };
+            let plan = Arc::new(plan);
+            let assigning =
+                assign::assign(plan, &lake, frame, &model, &output, &options, bars.clone());
+            match until_stopped(assigning, &bars, &output).await? {
+                assign::Outcome::NothingToDo => print("Nothing to do."),
+                assign::Outcome::Done(record) => {
+                    let output = output.shown();
+                    let summary = assign::AssignSummary {
+                        record: &record,
+                        output,
+                    };
+                    print(&summary.to_string())?;
+                    Ok(done(&record.head.failures))
                 }
-            })
-        }
+            }
+        }),
         Command::Run(args) => with_plan(&args.pipeline, async |lake, plan, frame, threads| {
             let bars = Arc::new(Bars::new(!logging.quiet));
             let plan = Arc::new(plan);
@@ -176,7 +189,7 @@ fn execute(cli: Cli) -> Result<Done> {
                         }
                         .to_string(),
                     )?;
-                    Ok(done(&record.failures))
+                    Ok(done(&record.head.failures))
                 }
             }
         }),
@@ -193,7 +206,7 @@ async fn until_stopped<T>(
         outcome = running => outcome,
         () = terminal::stop_signal(bars) => {
             bars.finish();
-            output.clear_staging().await?;
+            output.abandon().await;
             return Err(Error::new(Kind::Cancelled, "stopped; the output is as it was before"));
         }
     };
@@ -208,19 +221,24 @@ fn done(failures: &[Failure]) -> Done {
     }
 }
 
-/// Plans a pipeline and hands it to `then` with the lake, the query and the number of threads.
+/// Plans a run and hands it to `then` with the lake, the query and the number of threads.
 fn with_plan(
     pipeline: &Pipeline,
-    then: impl AsyncFnOnce(Lake, Plan, datafusion::dataframe::DataFrame, usize) -> Result<Done>,
+    then: impl AsyncFnOnce(Lake, Plan, DataFrame, usize) -> Result<Done>,
 ) -> Result<Done> {
-    with_plan_of(parse(pipeline)?, pipeline, then)
+    with_lake(pipeline, async |spec, sql, lake, threads| {
+        let at = |e: Error| e.at(pipeline.path.display());
+        let (plan, frame) = plan(&spec, &sql, pipeline.seed, &lake).await.map_err(at)?;
+        then(lake, plan, frame, threads).await
+    })
 }
 
-fn with_plan_of(
-    spec: Spec,
+/// Reads a pipeline and hands it to `then` with its SQL, the lake and the number of threads.
+fn with_lake(
     pipeline: &Pipeline,
-    then: impl AsyncFnOnce(Lake, Plan, datafusion::dataframe::DataFrame, usize) -> Result<Done>,
+    then: impl AsyncFnOnce(Spec, String, Lake, usize) -> Result<Done>,
 ) -> Result<Done> {
+    let spec = parse(&pipeline.path, &pipeline.set)?;
     let threads = match pipeline.threads {
         Some(n) => n.get(),
         None => std::thread::available_parallelism().map_or(1, |n| n.get()),
@@ -252,22 +270,15 @@ fn with_plan_of(
         };
         let lake = read::open(&sources, &resources).await?;
         let sql = read::query_text(&spec.transitions.query)?;
-        let (plan, frame) = plan(&spec, &sql, pipeline.seed, &lake)
-            .await
-            .map_err(|e| e.at(pipeline.path.display()))?;
-        then(lake, plan, frame, threads).await
+        then(spec, sql, lake, threads).await
     });
     // A stopped run leaves its threads behind; they end with the process.
     runtime.shutdown_background();
     done
 }
 
-fn parse(pipeline: &Pipeline) -> Result<Spec> {
-    let text = read::pipeline_text(&pipeline.path)?;
-    Spec::parse(
-        &text,
-        &pipeline.path.display().to_string(),
-        &pipeline.set,
-        &|name| std::env::var(name).ok(),
-    )
+fn parse(path: &Path, set: &[String]) -> Result<Spec> {
+    let text = read::pipeline_text(path)?;
+    let environment = |name: &str| std::env::var(name).ok();
+    Spec::parse(&text, &path.display().to_string(), set, &environment)
 }

@@ -1,43 +1,94 @@
 //! The record of a run: what was read, counted, fitted and written, how long it took, and from what it was made.
 
 use crate::lineage::Lineage;
-use crate::read::InputFile;
+use crate::read::{InputFile, Table};
 use crate::reduce::bootstrap::Bootstrap;
 use serde::Serialize;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::time::Instant;
 
-/// `runs/<id>.json`. Times and memory stand here and nowhere else, so that the tables do not depend on them.
+/// What the record of a run and that of an assignment begin with. Times and memory stand here and nowhere else, so that the tables do not
+/// depend on them.
 #[derive(Debug, Clone, Serialize)]
-pub struct RunRecord {
+pub struct Head {
     pub schema: u32,
     pub id: String,
     pub gyre: &'static str,
     pub pipeline: String,
     pub plan: String,
-    pub seed: u64,
     pub threads: usize,
     pub started: String,
     pub finished: String,
     pub seconds: BTreeMap<&'static str, f64>,
     pub peak_memory_bytes: Option<u64>,
-    /// What of the input this run counted itself, where that was asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub increment: Option<IncrementRecord>,
     /// Input files by table.
     pub inputs: BTreeMap<String, Vec<InputFile>>,
     pub rows_read: u64,
     /// Rows that could not be an end of a transition, by reason.
     pub rows_dropped: BTreeMap<Cow<'static, str>, u64>,
+    pub failures: Vec<Failure>,
+    /// Rows of each table.
+    pub tables: BTreeMap<&'static str, u64>,
+    /// When the stage began.
+    #[serde(skip)]
+    clock: Instant,
+}
+
+impl Head {
+    /// Of the work `id` on `inputs`, which begins now; `plan` is the hash of what it will do.
+    pub fn begin(id: &str, pipeline: &str, plan: &str, threads: usize, inputs: &[Table]) -> Head {
+        let inputs = inputs.iter().map(|t| (t.name.clone(), t.files.clone()));
+        Head {
+            schema: 1,
+            id: id.to_string(),
+            gyre: env!("CARGO_PKG_VERSION"),
+            pipeline: pipeline.to_string(),
+            plan: plan.to_string(),
+            threads,
+            started: jiff::Timestamp::now().to_string(),
+            finished: String::new(),
+            seconds: BTreeMap::new(),
+            peak_memory_bytes: None,
+            inputs: inputs.collect(),
+            rows_read: 0,
+            rows_dropped: BTreeMap::new(),
+            failures: Vec::new(),
+            tables: BTreeMap::new(),
+            clock: Instant::now(),
+        }
+    }
+
+    /// Ends a stage, where the next one begins.
+    pub fn lap(&mut self, stage: &'static str) {
+        let seconds = self.clock.elapsed().as_secs_f64();
+        self.seconds.insert(stage, seconds);
+        tracing::info!(stage, seconds, "stage done");
+        self.clock = Instant::now();
+    }
+
+    /// All is in place.
+    pub fn end(&mut self) {
+        self.finished = jiff::Timestamp::now().to_string();
+        self.peak_memory_bytes = peak_memory_bytes();
+    }
+}
+
+/// `runs/<id>.json` of a run.
+#[derive(Debug, Clone, Serialize)]
+pub struct RunRecord {
+    #[serde(flatten)]
+    pub head: Head,
+    pub seed: u64,
+    /// What of the input this run counted itself, where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub increment: Option<IncrementRecord>,
     pub transitions: f64,
     /// The labels of given partitions: label k is set k.
     pub labels: BTreeMap<String, Vec<String>>,
     pub models: Vec<ModelRecord>,
     /// Models of the earlier result that are no more.
     pub gone: Vec<String>,
-    pub failures: Vec<Failure>,
-    /// Rows of each table.
-    pub tables: BTreeMap<&'static str, u64>,
 }
 
 /// What a run counted of its input; the rest it had from earlier runs.
@@ -111,6 +162,9 @@ pub struct FitRecord {
     /// Timescales of the sets, longest first, in the unit of the lag (seconds for durations), where they were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timescales: Option<Vec<f64>>,
+    /// The ends of their intervals, as far as resamples tell; null where one lies at infinity.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timescale_intervals: Option<Vec<[Option<f64>; 2]>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chapman_kolmogorov: Option<Deviation>,
     pub seconds: f64,
@@ -121,7 +175,7 @@ pub struct FitRecord {
     /// Where the rank was picked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub choice: Option<ChoiceRecord>,
-    /// The sets after those of the earlier result, where there is one with this fit.
+    /// The sets after those of the earlier result, or of another lag or rank, where this run made the comparison.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lineage: Option<Lineage>,
 }
@@ -180,7 +234,7 @@ pub struct Failure {
 }
 
 /// The largest resident set of this process so far, where the system tells.
-pub fn peak_memory_bytes() -> Option<u64> {
+fn peak_memory_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|l| l.starts_with("VmHWM:"))?;
     Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? * 1024)

@@ -4,6 +4,7 @@
 //! of one partition are brought together here, after all of them are fitted.
 
 use crate::reduce::Fit;
+use crate::reduce::bootstrap::Bootstrap;
 use crate::reduce::markov::{Comparison, Timescale, coarse_counts, timescales};
 use crate::runner::Local;
 use crate::spec::Lag;
@@ -14,6 +15,8 @@ use rayon::prelude::*;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Markov {
     pub timescales: Vec<Timescale>,
+    /// Beside them, the ends of their intervals as far as resamples tell.
+    pub intervals: Vec<[Option<f64>; 2]>,
     /// By steps.
     pub comparisons: Vec<Comparison>,
 }
@@ -42,8 +45,9 @@ pub fn test(models: &mut [Model], lags: &[Lag]) {
                 })
                 .collect();
             let lag = lags.get(model.counts.lag).map_or(1.0, Lag::number);
-            let fits = model.fits.iter();
-            fits.map(|fit| of_fit(model, fit, lag, &others)).collect()
+            let fits = model.fits.iter().enumerate();
+            let of_fit = |(at, fit)| of_fit(model, fit, model.bootstraps.get(at), lag, &others);
+            fits.map(of_fit).collect()
         })
         .collect();
     for (model, tested) in models.iter_mut().zip(tested) {
@@ -51,7 +55,13 @@ pub fn test(models: &mut [Model], lags: &[Lag]) {
     }
 }
 
-fn of_fit(model: &Model, fit: &Fit, lag: f64, others: &[(u64, &Model)]) -> Markov {
+fn of_fit(
+    model: &Model,
+    fit: &Fit,
+    bootstrap: Option<&Bootstrap>,
+    lag: f64,
+    others: &[(u64, &Model)],
+) -> Markov {
     let rank = fit.rank;
     let counts = |at: &Model| {
         let (states, sets) = (&model.counts.source_states, &fit.sources.affiliation);
@@ -65,8 +75,13 @@ fn of_fit(model: &Model, fit: &Fit, lag: f64, others: &[(u64, &Model)]) -> Marko
         .map(|&(steps, other)| Comparison::new(steps, &own, &counts(other), rank))
         .collect();
     comparisons.sort_by_key(|c| c.steps);
+    let timescales = timescales(&own, rank, lag);
+    let interval = |at| bootstrap.and_then(|b| b.timescales.get(at).copied());
     Markov {
-        timescales: timescales(&own, rank, lag),
+        intervals: (0..timescales.len())
+            .map(|at| interval(at).unwrap_or_default())
+            .collect(),
+        timescales,
         comparisons,
     }
 }

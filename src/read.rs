@@ -4,7 +4,8 @@
 //! thread and in the order of the files, so that rows that lie in order need no sorting.
 
 use crate::count::{
-    self, Counted, Followed, Follower, Layout, Mode, Order, Sink, Spans, Stop, Sums, Tails, Worker,
+    self, Counted, Evidence, Followed, Follower, Layout, Mode, Order, Point, Sink, Spans, Stop,
+    Sums, Tails, Weighed, Worker,
 };
 use crate::error::{Error, Kind, Result};
 use crate::files;
@@ -112,12 +113,9 @@ pub fn query_text(query: &spec::Query) -> Result<String> {
 pub struct Lake {
     context: SessionContext,
     pub tables: Vec<Table>,
-    /// Unordered rows that each stream may hold.
-    gathered_rows: usize,
+    /// Memory for the unordered rows of each stream.
+    gathered_bytes: usize,
 }
-
-/// Bytes that a gathered row takes: as it came, and once more while rows are put together.
-const GATHERED_ROW: usize = 32;
 
 /// Opens a session in which the tables can be queried by name.
 pub async fn open(sources: &[TableSource<'_>], resources: &Resources) -> Result<Lake> {
@@ -151,11 +149,11 @@ pub async fn open(sources: &[TableSource<'_>], resources: &Resources) -> Result<
     for source in sources {
         tables.push(register(&context, source).await?);
     }
-    let room = |bytes: usize| bytes / 2 / resources.threads.max(1) / GATHERED_ROW;
+    let room = |bytes: usize| bytes / 2 / resources.threads.max(1);
     Ok(Lake {
         context,
         tables,
-        gathered_rows: resources.memory_bytes.map_or(usize::MAX, room),
+        gathered_bytes: resources.memory_bytes.map_or(usize::MAX, room),
     })
 }
 
@@ -488,6 +486,22 @@ impl Lake {
         carried: Option<&RecordBatch>,
         progress: Arc<dyn Fn(usize) + Send + Sync>,
     ) -> Result<(Sums, Option<Tails>)> {
+        let is_trajectories = matches!(layout.evidence, Evidence::Trajectories { .. });
+        if layout.evidence.weight().is_some() && is_trajectories {
+            return self
+                .sums_of::<Weighed>(frame, layout, carried, progress)
+                .await;
+        }
+        self.sums_of::<u32>(frame, layout, carried, progress).await
+    }
+
+    async fn sums_of<P: Point>(
+        &self,
+        frame: DataFrame,
+        layout: &Arc<Layout>,
+        carried: Option<&RecordBatch>,
+        progress: Arc<dyn Fn(usize) + Send + Sync>,
+    ) -> Result<(Sums, Option<Tails>)> {
         let mut mode = Mode {
             order: Order::Assumed,
             direct: true,
@@ -504,20 +518,20 @@ impl Lake {
             let typed = frame.select(typed.collect::<Vec<_>>()).map_err(failed)?;
             frame = typed.union(earlier).map_err(failed)?;
             mode.order = Order::Any {
-                rows: self.gathered_rows,
+                bytes: self.gathered_bytes,
             };
         }
         loop {
             match self
-                .count_once(frame.clone(), layout, mode, carried, &progress)
+                .count_once::<P>(frame.clone(), layout, mode, carried, &progress)
                 .await
             {
                 Ok(counted) => return Ok(counted),
                 Err(Stop::Failed(e)) => return Err(e),
                 Err(Stop::Unsorted) if mode.order == Order::Assumed => {
                     tracing::info!("rows are not ordered by trajectory and time: gathering them");
-                    let rows = self.gathered_rows;
-                    mode.order = Order::Any { rows };
+                    let bytes = self.gathered_bytes;
+                    mode.order = Order::Any { bytes };
                 }
                 Err(Stop::TooManyRows) if mode.order != Order::Sorted => {
                     tracing::info!("there are more rows than memory may hold: sorting them");
@@ -581,7 +595,7 @@ impl Lake {
         }
     }
 
-    async fn count_once(
+    async fn count_once<P: Point>(
         &self,
         frame: DataFrame,
         layout: &Arc<Layout>,
@@ -596,22 +610,23 @@ impl Lake {
         let (of_streams, progress) = (Arc::clone(layout), Arc::clone(progress));
         let has_tails = carried.is_some();
         let counted = self.each_stream(frame, move |at| {
-            let worker = Worker::new(&of_streams, mode, at == 0)?;
+            let worker = Worker::<P>::new(&of_streams, mode, at == 0)?;
             let tails = has_tails.then(|| Tails::new(&of_streams)).transpose()?;
             let progress = Arc::clone(&progress);
-            let push = move |batch: &RecordBatch, (worker, tails): &mut (Worker, Option<Tails>)| {
-                worker.push(batch)?;
-                tails.as_mut().map_or(Ok(()), |tails| tails.push(batch))?;
-                progress(batch.num_rows());
-                Ok(())
-            };
+            let push =
+                move |batch: &RecordBatch, (worker, tails): &mut (Worker<P>, Option<Tails>)| {
+                    worker.push(batch)?;
+                    tails.as_mut().map_or(Ok(()), |tails| tails.push(batch))?;
+                    progress(batch.num_rows());
+                    Ok(())
+                };
             Ok(((worker, tails), push))
         });
         let (workers, tails): (Vec<_>, Vec<_>) = counted.await?.into_iter().unzip();
         let mut minus = Vec::new();
         if let Some(rows) = carried.filter(|rows| rows.num_rows() > 0) {
-            let order = Order::Any { rows: usize::MAX };
-            let mut worker = Worker::new(layout, Mode { order, ..mode }, true)?;
+            let order = Order::Any { bytes: usize::MAX };
+            let mut worker = Worker::<P>::new(layout, Mode { order, ..mode }, true)?;
             worker.push(rows)?;
             minus.push(worker);
         }

@@ -5,18 +5,19 @@ use crate::error::{Error, Kind, Result};
 use crate::increment::{self, Counting};
 use crate::lineage::{self, Kept};
 use crate::manifest::{
-    BootstrapRecord, Deviation, DroppedStates, Failure, FitRecord, ModelRecord, RunRecord,
-    peak_memory_bytes,
+    BootstrapRecord, Deviation, DroppedStates, Failure, FitRecord, Head, ModelRecord, RunRecord,
 };
 use crate::markov;
 use crate::plan::{Plan, PlannedMethod};
 use crate::ranks::{self, Ground, Tried};
 use crate::read::Lake;
 use crate::reduce::bootstrap;
+use crate::reduce::markov::Chain;
 use crate::reduce::{self, Evidence, Fit, Method, certificates};
 use crate::runner::{Local, Timed};
 use crate::shard::Shards;
-use crate::write::{self, Current, Model, Names, Output};
+use crate::spec::Lag;
+use crate::write::{self, Begun, Current, Model, Names, Output, Promotion};
 use datafusion::dataframe::DataFrame;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
@@ -29,7 +30,7 @@ pub trait Progress: Send + Sync {
     fn stage(&self, _name: &'static str, _total: Option<u64>) {}
     /// Units of work of the present stage are done.
     fn advance(&self, _units: u64) {}
-    /// From here on a stop would leave the output between two results.
+    /// The result is being put in place: too late to stop.
     fn promoting(&self) {}
 }
 
@@ -57,7 +58,7 @@ pub struct Options {
     pub full_refresh: bool,
 }
 
-/// Runs a plan: `frame` is its query.
+/// Runs a plan: `frame` is its query. A run that fails leaves the output as it was.
 pub async fn run(
     plan: Arc<Plan>,
     lake: &Lake,
@@ -66,25 +67,33 @@ pub async fn run(
     options: &Options,
     progress: Arc<dyn Progress>,
 ) -> Result<Outcome> {
-    output.recover().await?;
-    if !options.force
-        && !options.full_refresh
-        && output
-            .current()
-            .await?
-            .is_some_and(|c| c.plan == plan.hash && c.complete)
-    {
+    let outcome = drive(plan, lake, frame, output, options, progress).await;
+    if outcome.is_err() {
+        output.abandon().await;
+    }
+    outcome
+}
+
+async fn drive(
+    plan: Arc<Plan>,
+    lake: &Lake,
+    frame: DataFrame,
+    output: &Output,
+    options: &Options,
+    progress: Arc<dyn Progress>,
+) -> Result<Outcome> {
+    let begun = output.begin(&plan.hash).await?;
+    let is_done = |c: &Current| c.plan == plan.hash && c.complete;
+    if !options.force && !options.full_refresh && begun.earlier().is_some_and(is_done) {
         return Ok(Outcome::NothingToDo);
     }
-    let started = jiff::Timestamp::now();
-    let id = format!("{}-{}", started.strftime("%Y%m%dT%H%M%SZ"), &plan.hash[..8]);
-    let mut seconds = BTreeMap::new();
-    let mut clock = Instant::now();
-    let mut lap = |stage: &'static str| {
-        seconds.insert(stage, clock.elapsed().as_secs_f64());
-        tracing::info!(stage, seconds = clock.elapsed().as_secs_f64(), "stage done");
-        clock = Instant::now();
-    };
+    let mut head = Head::begin(
+        &begun.run,
+        &plan.name,
+        &plan.hash,
+        options.threads,
+        &plan.tables,
+    );
 
     progress.stage("count", None);
     let hear = Arc::clone(&progress);
@@ -97,13 +106,13 @@ pub async fn run(
         lake,
         frame,
         output,
-        options.full_refresh,
+        begun.earlier().filter(|_| !options.full_refresh),
         Arc::new(move |rows| hear.advance(rows as u64)),
     )
     .await?;
     check_not_empty(&counted)?;
     give_back_memory();
-    lap("count");
+    head.lap("count");
 
     let fitted = {
         let (plan, progress) = (Arc::clone(&plan), Arc::clone(&progress));
@@ -112,7 +121,7 @@ pub async fn run(
     let mut fitted = fitted
         .await
         .map_err(|e| Error::with_source(Kind::Bug, "fitting died", e))??;
-    fitted.keep_names(&plan, output).await?;
+    fitted.keep_names(&plan, output, begun.earlier()).await?;
     if plan.markov {
         let plan = Arc::clone(&plan);
         let tested = tokio::task::spawn_blocking(move || {
@@ -122,102 +131,57 @@ pub async fn run(
         fitted = (tested.await).map_err(|e| Error::with_source(Kind::Bug, "a test died", e))?;
     }
     give_back_memory();
-    lap("fit");
+    head.lap("fit");
 
-    // It speaks of files and their counts, not of tables: it is as good if these do not come to be.
+    let complete = fitted.failures.is_empty();
+    head.tables = stage(output, &begun, &fitted, progress.as_ref()).await?;
     if let Some(ledger) = &ledger {
-        output.put_ledger(ledger).await?;
+        output.put_ledger(&begun.run, ledger).await?;
     }
-    let tables = publish(&plan, output, &id, &fitted, progress.as_ref()).await?;
-    lap("write");
+    head.lap("write");
 
+    (head.rows_read, head.rows_dropped) = (fitted.rows, fitted.dropped.0);
+    head.failures = fitted.failures;
+    head.end();
     let record = RunRecord {
-        schema: 1,
-        id: id.clone(),
-        gyre: env!("CARGO_PKG_VERSION"),
-        pipeline: plan.name.clone(),
-        plan: plan.hash.clone(),
         seed: plan.seed,
-        threads: options.threads,
-        started: started.to_string(),
-        finished: jiff::Timestamp::now().to_string(),
-        seconds,
-        peak_memory_bytes: peak_memory_bytes(),
         increment,
-        inputs: plan
-            .tables
-            .iter()
-            .map(|t| (t.name.clone(), t.files.clone()))
-            .collect(),
-        rows_read: fitted.rows,
-        rows_dropped: fitted.dropped.0,
         transitions: fitted.models.iter().map(|m| m.total).sum(),
         labels: fitted.labels,
         models: fitted.records,
         gone: fitted.gone,
-        failures: fitted.failures,
-        tables,
+        head,
     };
-    output.record(&id, &record).await?;
+    let promotion = Promotion {
+        plan: &plan.hash,
+        complete,
+        tables: &record.head.tables,
+        keep: plan.keep,
+        record: &record,
+    };
+    progress.promoting();
+    output.promote(&begun, &promotion).await?;
     Ok(Outcome::Done(Box::new(record)))
 }
 
-/// Checks the fits, writes and checks the tables, and puts them in place of the old ones; returns their row counts.
-async fn publish(
-    plan: &Plan,
+/// Checks the fits, writes the tables where nobody sees them yet, and checks those; returns their row counts.
+async fn stage(
     output: &Output,
-    id: &str,
+    begun: &Begun,
     fitted: &Fitted,
     progress: &dyn Progress,
 ) -> Result<BTreeMap<&'static str, u64>> {
     progress.stage("write", None);
-    check_certificates(plan, fitted)?;
-    output.clear_staging().await?;
-    let staged = write::stage(output, id, &fitted.names, &fitted.models, fitted.again).await;
-    let complete = fitted.failures.is_empty();
-    put_in_place(output, id, &plan.hash, complete, staged, progress).await
-}
-
-/// Puts staged tables in the place of the old ones, if they could be staged; returns their row counts. `plan` is the hash of what they
-/// were made from.
-pub(crate) async fn put_in_place(
-    output: &Output,
-    id: &str,
-    plan: &str,
-    complete: bool,
-    staged: Result<BTreeMap<&'static str, u64>>,
-    progress: &dyn Progress,
-) -> Result<BTreeMap<&'static str, u64>> {
-    let tables = match staged {
-        Ok(tables) => tables,
-        Err(e) => {
-            // What cannot be written often cannot be removed either; the first error is the one to hear about.
-            output.clear_staging().await.ok();
-            return Err(e);
-        }
-    };
-    progress.promoting();
-    let current = Current {
-        schema: 1,
-        run: id.to_string(),
-        plan: plan.to_string(),
-        complete,
-        tables: tables
-            .iter()
-            .map(|(name, rows)| (name.to_string(), *rows))
-            .collect(),
-    };
-    output.promote(&current).await?;
-    output.clear_staging().await?;
-    Ok(tables)
+    check_certificates(fitted)?;
+    write::stage(output, begun, &fitted.names, &fitted.models, fitted.again).await
 }
 
 /// A certificate that does not hold stops the run: some number of its fit is wrong.
-fn check_certificates(plan: &Plan, fitted: &Fitted) -> Result<()> {
+fn check_certificates(fitted: &Fitted) -> Result<()> {
     for model in &fitted.models {
         for (columns, list) in fitted.names.fits.iter().zip(&model.certificates) {
             certificates::check(&columns.name, list).map_err(|e| {
-                match place(plan, &fitted.names, &model.counts) {
+                match place(&fitted.names, &model.counts) {
                     place if place.is_empty() => e,
                     place => e.at(place),
                 }
@@ -282,10 +246,16 @@ struct Fitted {
 
 impl Fitted {
     /// Gives the sets the names that they have in the earlier result.
-    async fn keep_names(&mut self, plan: &Plan, output: &Output) -> Result<()> {
+    async fn keep_names(
+        &mut self,
+        plan: &Plan,
+        output: &Output,
+        replaced: Option<&Current>,
+    ) -> Result<()> {
         let is_whole = self.failures.is_empty();
+        let (names, models) = (&self.names, &mut self.models);
         let Kept { again, gone } =
-            lineage::keep(plan, output, &self.names, &mut self.models, is_whole).await?;
+            lineage::keep(plan, output, replaced, names, models, is_whole).await?;
         // A model that failed is told of already.
         let failed = |place: &String| self.failures.iter().any(|f| f.partition == *place);
         self.gone = gone.into_iter().filter(|place| !failed(place)).collect();
@@ -325,7 +295,7 @@ fn fit_all(plan: &Plan, counted: Counted, progress: &dyn Progress) -> Result<Fit
         lag: plan.lag_column(),
         sources,
         targets,
-        is_weighted: plan.is_weighted(),
+        is_weighted: plan.layout.is_weighted(),
         fits: plan.fit_columns(&label_counts),
         tables: plan.tables(),
     };
@@ -335,7 +305,7 @@ fn fit_all(plan: &Plan, counted: Counted, progress: &dyn Progress) -> Result<Fit
     let results: Vec<_> = counts
         .into_par_iter()
         .map(|counts| {
-            let place = place(plan, &names, &counts);
+            let place = place(&names, &counts);
             fit_model(plan, &names, counts, progress).map_err(|e| (place, e))
         })
         .collect();
@@ -389,8 +359,11 @@ fn test_markov(plan: &Plan, models: &mut [Model], records: &mut [ModelRecord]) {
     markov::test(models, &plan.lags);
     for (model, record) in models.iter().zip(records) {
         for (markov, record) in model.markov.iter().zip(&mut record.fits) {
-            let timescales = markov.timescales.iter().filter_map(|t| t.timescale);
-            record.timescales = Some(timescales.collect());
+            let timescales = markov.timescales.iter().zip(&markov.intervals);
+            let timescales = timescales.filter_map(|(t, interval)| Some((t.timescale?, *interval)));
+            let (timescales, intervals) = timescales.unzip();
+            record.timescales = Some(timescales);
+            record.timescale_intervals = (plan.resamples() > 0).then_some(intervals);
             let deviation = markov.deviation();
             record.chapman_kolmogorov =
                 deviation.map(|(steps, largest)| Deviation { steps, largest });
@@ -399,12 +372,12 @@ fn test_markov(plan: &Plan, models: &mut [Model], records: &mut [ModelRecord]) {
 }
 
 /// A partition and lag in words: `airline=FR, lag 5d`.
-pub(crate) fn place(plan: &Plan, names: &Names, counts: &Counts) -> String {
+pub(crate) fn place(names: &Names, counts: &Counts) -> String {
     let mut parts: Vec<String> = partition_key(names, counts)
         .into_iter()
         .map(|(name, value)| format!("{name}={value}"))
         .collect();
-    if let Some(lag) = plan.lags.get(counts.lag) {
+    if let Some(lag) = names.lag.text(counts.lag) {
         parts.push(format!("lag {lag}"));
     }
     parts.join(", ")
@@ -452,7 +425,7 @@ fn fit_model(
         }
         return Err(Error::input("it has no transition at this lag"));
     }
-    let place = place(plan, names, &counts);
+    let place = place(names, &counts);
     let start = Instant::now();
     let shards = shards(&mut counts)?;
     let shard_seconds = start.elapsed().as_secs_f64();
@@ -466,11 +439,7 @@ fn fit_model(
             PlannedMethod::Cocluster(params) => Method::Cocluster(params.clone()),
             PlannedMethod::Metastable(params) => Method::Metastable {
                 params: params.clone(),
-                target_of_source: names.sources.places(
-                    &counts.source_states,
-                    &names.targets,
-                    &counts.target_states,
-                )?,
+                target_of_source: places(&counts.source_states, &counts.target_states).collect(),
             },
             PlannedMethod::Gpcca(params) => Method::Gpcca {
                 params: params.clone(),
@@ -513,10 +482,20 @@ fn fit_model(
     let (start, groups) = (Instant::now(), counts.groups.take());
     let bootstraps = match (&plan.validation, &groups) {
         (Some(validation), Some(groups)) if validation.bootstrap > 0 => {
+            let lag = plan.lags.get(counts.lag).map_or(1.0, Lag::number);
+            let source_of_target = match plan.markov {
+                true => places(&counts.target_states, &counts.source_states).collect(),
+                false => Vec::new(),
+            };
+            let chain = Chain {
+                source_of_target: &source_of_target,
+                lag,
+            };
             let params = bootstrap::Params {
                 resamples: validation.bootstrap,
                 confidence: validation.confidence,
                 metrics: &write::METRICS,
+                chain: plan.markov.then_some(chain),
                 shard_nnz: shard_nnz(shards.nnz()),
             };
             let fits: Vec<_> = tried.iter().map(|t| (&t.method, &t.fit)).collect();
@@ -553,7 +532,7 @@ fn fit_model(
     }
     let record = ModelRecord {
         partition: partition_key(names, &counts),
-        lag: plan.lags.get(counts.lag).map(ToString::to_string),
+        lag: names.lag.text(counts.lag),
         sources: shards.n_sources,
         targets: shards.n_targets,
         nonzeros: shards.nnz(),
@@ -596,10 +575,7 @@ fn fit_model(
 /// The source that every target is, for methods that follow a state further.
 fn source_of_target(names: &Names, counts: &Counts) -> Result<Vec<u32>> {
     let targets = &counts.target_states;
-    let places = names
-        .targets
-        .places(targets, &names.sources, &counts.source_states)?;
-    let known = targets.iter().zip(places).map(|(&state, place)| {
+    let known = targets.iter().zip(places(targets, &counts.source_states)).map(|(&state, place)| {
         place.ok_or_else(|| {
             Error::input(format!(
                 "method \"gpcca\" wants to know where every target state goes, but no transition starts in state {}; leave out what ends there in the SQL, or take method \"metastable\", \"cocluster\" or \"svd\"",
@@ -608,6 +584,12 @@ fn source_of_target(names: &Names, counts: &Counts) -> Result<Vec<u32>> {
         })
     });
     known.collect()
+}
+
+/// The place of each state of one side among those of the other, where both have one label set; both ascend.
+fn places(own: &[u32], others: &[u32]) -> impl Iterator<Item = Option<u32>> {
+    let place = |id| others.binary_search(id).ok().map(|at| at as u32);
+    own.iter().map(place)
 }
 
 /// The seed of a fit: it depends on the partition's key and the fit's name, not on what else is fitted.
@@ -647,6 +629,7 @@ fn fit_record(
         singular_values: fit.spectrum.iter().map(|s| s.value).collect(),
         source_sizes: fit.metrics.source_sizes.clone(),
         timescales: None,
+        timescale_intervals: None,
         chapman_kolmogorov: None,
         seconds,
         steps,
@@ -709,17 +692,26 @@ rank = 2
 
         let store = Arc::new(object_store::memory::InMemory::new());
         let output = Output::in_store(store.clone(), "out".into());
-        publish(&plan, &output, "first", &fitted, &Silent)
-            .await
-            .expect("every certificate holds");
+        let begun = output.begin(&plan.hash).await.expect("a store");
+        let tables = stage(&output, &begun, &fitted, &Silent).await;
+        let promotion = Promotion {
+            plan: &plan.hash,
+            complete: true,
+            tables: &tables.expect("every certificate holds"),
+            keep: 2,
+            record: &"a record",
+        };
+        let promoted = output.promote(&begun, &promotion).await;
+        promoted.expect("a store");
         let before = output.current().await.expect("a result");
-        assert_eq!(before.as_ref().map(|c| c.run.as_str()), Some("first"));
+        assert_eq!(before.as_ref().map(|c| &c.run), Some(&begun.run));
 
         let broken = fitted.models[1].certificates[0].iter_mut();
         broken
             .filter(|c| c.name == "pythagoras")
             .for_each(|c| c.holds = Some(false));
-        let error = publish(&plan, &output, "second", &fitted, &Silent)
+        let begun = output.begin(&plan.hash).await.expect("a store");
+        let error = stage(&output, &begun, &fitted, &Silent)
             .await
             .expect_err("a certificate is broken");
         assert_eq!(error.kind(), Kind::Check);

@@ -1,7 +1,7 @@
 //! A run record → the text a person reads after a run.
 
-use crate::lineage::{Lineage, Set};
-use crate::manifest::{BootstrapRecord, FitRecord, ModelRecord, RunRecord};
+use crate::lineage::{Lineage, Reference, Set};
+use crate::manifest::{BootstrapRecord, FitRecord, Head, ModelRecord, RunRecord};
 use crate::reduce::succession::Event;
 use std::fmt::{Display, Formatter, Result};
 
@@ -17,28 +17,18 @@ pub struct Summary<'a> {
 impl Display for Summary<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         let Summary { record, output } = self;
-        let (name, rows) = (&record.pipeline, grouped(record.rows_read as f64));
-        writeln!(
-            f,
-            "{name}: {} transitions in {rows} rows",
-            grouped(record.transitions)
-        )?;
+        let models = &record.models;
+        begin(f, &record.head, record.transitions, "")?;
         if let Some(increment) = &record.increment {
             writeln!(f, "  {}", increment.what)?;
         }
-        for (reason, rows) in &record.rows_dropped {
-            writeln!(f, "  {} dropped: {reason}", grouped(*rows as f64))?;
-        }
-        for model in record.models.iter().take(SHOWN) {
+        for model in models.iter().take(SHOWN) {
             writeln!(f)?;
             self::model(f, model)?;
         }
-        if record.models.len() > SHOWN {
-            writeln!(
-                f,
-                "\n… and {} more models, see {output}/fits",
-                record.models.len() - SHOWN
-            )?;
+        if models.len() > SHOWN {
+            let more = models.len() - SHOWN;
+            writeln!(f, "\n… and {more} more models, see {output}/fits")?;
         }
         if !record.gone.is_empty() {
             let shown = &record.gone[..record.gone.len().min(SHOWN)];
@@ -52,39 +42,51 @@ impl Display for Summary<'_> {
             }
             writeln!(f)?;
         }
-        if !record.failures.is_empty() {
-            writeln!(
-                f,
-                "\n{} of {} models failed:",
-                record.failures.len(),
-                record.failures.len() + record.models.len()
-            )?;
-            for failure in record.failures.iter().take(SHOWN) {
-                writeln!(f, "  {}: {}", failure.partition, failure.message)?;
-            }
-            if record.failures.len() > SHOWN {
-                writeln!(
-                    f,
-                    "  … and {} more, see {output}/runs/{}.json",
-                    record.failures.len() - SHOWN,
-                    record.id
-                )?;
-            }
-        }
-        let stages: Vec<String> = ["count", "fit", "write"]
-            .iter()
-            .filter_map(|s| Some(format!("{s} {:.2}", record.seconds.get(s)?)))
-            .collect();
-        write!(f, "\nseconds: {}", stages.join(", "))?;
-        if let Some(bytes) = record.peak_memory_bytes {
-            write!(f, "; peak memory {} MB", bytes / 1_000_000)?;
-        }
-        write!(
-            f,
-            "\nwritten: {output} ({})",
-            record.tables.keys().copied().collect::<Vec<_>>().join(", ")
-        )
+        let stages = ["count", "fit", "write"];
+        end(f, &record.head, models.len(), &stages, output)
     }
+}
+
+/// What was read, and `by` what it was assigned.
+pub(crate) fn begin(f: &mut Formatter<'_>, head: &Head, transitions: f64, by: &str) -> Result {
+    let (name, rows) = (&head.pipeline, grouped(head.rows_read as f64));
+    let transitions = grouped(transitions);
+    writeln!(f, "{name}: {transitions} transitions in {rows} rows{by}")?;
+    for (reason, rows) in &head.rows_dropped {
+        writeln!(f, "  {} dropped: {reason}", grouped(*rows as f64))?;
+    }
+    Ok(())
+}
+
+/// What failed beside `models` others, how long the stages took and what was written.
+pub(crate) fn end(
+    f: &mut Formatter<'_>,
+    head: &Head,
+    models: usize,
+    stages: &[&str],
+    output: &str,
+) -> Result {
+    let n = head.failures.len();
+    if n > 0 {
+        writeln!(f, "\n{n} of {} models failed:", n + models)?;
+        for failure in head.failures.iter().take(SHOWN) {
+            writeln!(f, "  {}: {}", failure.partition, failure.message)?;
+        }
+    }
+    if n > SHOWN {
+        let (more, id) = (n - SHOWN, &head.id);
+        writeln!(f, "  … and {more} more, see {output}/runs/{id}.json")?;
+    }
+    let stages = stages.iter().filter_map(|stage| {
+        let seconds = head.seconds.get(stage)?;
+        Some(format!("{stage} {seconds:.2}"))
+    });
+    write!(f, "\nseconds: {}", stages.collect::<Vec<_>>().join(", "))?;
+    if let Some(bytes) = head.peak_memory_bytes {
+        write!(f, "; peak memory {} MB", bytes / 1_000_000)?;
+    }
+    let tables: Vec<&str> = head.tables.keys().copied().collect();
+    write!(f, "\nwritten: {output} ({})", tables.join(", "))
 }
 
 fn model(f: &mut Formatter<'_>, model: &ModelRecord) -> Result {
@@ -194,18 +196,24 @@ fn model(f: &mut Formatter<'_>, model: &ModelRecord) -> Result {
             fit.name, fit.empty_states, fit.rank
         )?;
     }
-    let changes: Vec<String> = model
-        .fits
-        .iter()
-        .filter_map(|fit| Some(changed(&fit.name, fit.lineage.as_ref()?)))
-        .flatten()
-        .collect();
-    if !changes.is_empty() {
+    let compared = model.fits.iter().filter_map(|fit| {
+        let lineage = fit.lineage.as_ref()?;
+        Some((&fit.name, lineage, lineage.compared_with.as_ref()?))
+    });
+    let (earlier, related): (Vec<_>, Vec<_>) =
+        compared.partition(|(.., with)| **with == Reference::Earlier);
+    // Of other ranks and lags, the table `sets` tells set by set.
+    for (fit, lineage, with) in related {
+        let lines = changed(&format!("{fit} after {with}"), lineage);
+        writeln!(f, "  {}", lines[0])?;
+    }
+    if !earlier.is_empty() {
         writeln!(f, "  after the earlier result:")?;
     }
-    changes
+    let mut changes = earlier
         .iter()
-        .try_for_each(|line| writeln!(f, "    {line}"))
+        .flat_map(|(fit, lineage, _)| changed(fit, lineage));
+    changes.try_for_each(|line| writeln!(f, "    {line}"))
 }
 
 /// What became of the sets of a fit: a line for all of them, then one for each set that did not just go on.
@@ -320,7 +328,16 @@ fn markov(f: &mut Formatter<'_>, fit: &FitRecord) -> Result {
     let Some(timescales) = &fit.timescales else {
         return Ok(());
     };
-    let shown = list(timescales.iter().map(|t| format!("{t:.4}")));
+    let intervals = fit.timescale_intervals.iter().flatten();
+    let mut intervals = intervals.map(|ends| match ends {
+        [Some(low), Some(high)] => format!(" ({low:.4} to {high:.4})"),
+        [Some(low), None] => format!(" ({low:.4} to ∞)"),
+        [None, _] => String::new(),
+    });
+    let shown = timescales
+        .iter()
+        .map(|t| format!("{t:.4}") + &intervals.next().unwrap_or_default());
+    let shown = list(shown);
     write!(f, "  {}: timescales {shown}", fit.name)?;
     if let Some(deviation) = &fit.chapman_kolmogorov {
         let (largest, steps) = (deviation.largest, deviation.steps);

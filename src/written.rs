@@ -42,7 +42,10 @@ pub struct Written<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrittenFit {
     pub name: String,
+    /// The largest that the fit of a model may have.
     pub rank: usize,
+    /// Whether it has memberships.
+    pub is_soft: bool,
 }
 
 /// Where the rows of a partition and lag are in a table.
@@ -80,9 +83,14 @@ pub struct WrittenTable {
 impl<'a> Written<'a> {
     /// The result at an output; none where no whole result is in place.
     pub async fn open(output: &'a Output) -> Result<Option<Written<'a>>> {
-        let Some(current) = output.current().await? else {
-            return Ok(None);
-        };
+        match output.current().await? {
+            Some(current) => Written::of(output, current).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// A result that the output has or had.
+    pub async fn of(output: &'a Output, current: Current) -> Result<Written<'a>> {
         let mut written = Written {
             output,
             current,
@@ -108,10 +116,10 @@ impl<'a> Written<'a> {
         let lag = leading.pop_if(|f| f.name() == "lag");
         let n = leading.len() + usize::from(lag.is_some());
         let states = |fields: &[Field]| before(fields, "count").split_off(n);
-        written.fits = sources.iter().filter_map(fit).collect();
+        written.fits = sources.iter().filter_map(|f| fit(f, &sources)).collect();
         (written.sources, written.targets) = (states(&sources), states(&targets));
         (written.partition, written.lag) = (leading, lag);
-        Ok(Some(written))
+        Ok(written)
     }
 
     /// Whether the result has a table: one that an older version wrote may lack some.
@@ -120,7 +128,7 @@ impl<'a> Written<'a> {
     }
 
     pub async fn table(&self, table: Table) -> Result<WrittenTable> {
-        WrittenTable::open(self.output, self.output.table(table.name())).await
+        WrittenTable::open(self.output, self.output.table(&self.current, table.name())).await
     }
 
     /// The models of a table by their rows, which are those of one partition and lag after the other.
@@ -163,13 +171,15 @@ impl<'a> Written<'a> {
     }
 }
 
-/// The fit whose embedding this column is.
-fn fit(embedding: &Field) -> Option<WrittenFit> {
+/// The fit whose embedding this column is, one of `columns`.
+fn fit(embedding: &Field, columns: &[Field]) -> Option<WrittenFit> {
     let name = embedding.name().strip_suffix("_embedding")?;
+    let membership = format!("{name}_membership");
     match embedding.data_type() {
         DataType::FixedSizeList(_, rank) => Some(WrittenFit {
             name: name.to_string(),
             rank: *rank as usize,
+            is_soft: columns.iter().any(|f| *f.name() == membership),
         }),
         _ => None,
     }

@@ -1,6 +1,6 @@
 //! New rows and a written model → sets, points and log-likelihoods of their states and trajectories. Drives the stages, as `run` does.
 //!
-//! The pipeline says where the new rows are and what their columns mean; its fits are not looked at, because those of the model are used.
+//! The pipeline says where the new rows are and what their columns mean (`plan::Assignment`); the fits are those of the model.
 //! Trajectories are read twice: once to count, and once more, when every new state has its set, to score each of them.
 
 mod model;
@@ -11,15 +11,17 @@ pub use record::{AssignRecord, AssignSummary, AssignedFitRecord, AssignedRecord}
 
 use crate::count::{Counted, Counts, Evidence, Follower, StateTable};
 use crate::error::{Error, Kind, Result};
-use crate::manifest::{Failure, peak_memory_bytes};
+use crate::manifest::{Failure, Head};
 use crate::math::csr::Csr;
-use crate::plan::Plan;
+use crate::plan::Assignment;
 use crate::read::Lake;
+use crate::reduce::Side;
 use crate::reduce::assign::{Assigned, assign as assign_states, unseen};
-use crate::run::{Progress, give_back_memory, partition_key, place, put_in_place};
+use crate::run::{Progress, give_back_memory, partition_key, place};
 use crate::spec::Lag;
 use crate::write::{
-    self, AssignedModel, AssignedNames, Names, Output, Table, TrajectoryNames, TrajectoryRows,
+    self, AssignedModel, AssignedNames, Current, Names, Output, Promotion, Table, TrajectoryNames,
+    TrajectoryRows,
 };
 use crate::written::{ModelKey, Written};
 use arrow::datatypes::Field;
@@ -29,7 +31,6 @@ use model::{KnownModel, Numbers, sides};
 use score::{Lookup, Scorer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Instant;
 
 /// What an assignment is told beside its plan.
 #[derive(Debug, Clone, Copy)]
@@ -50,9 +51,25 @@ pub enum Outcome {
     Done(Box<AssignRecord>),
 }
 
-/// Assigns the rows of `frame`, the query of a plan, to the model at an output.
+/// Assigns the rows of `frame`, the query of a plan, to the model at an output. One that fails leaves the output as it was.
 pub async fn assign(
-    plan: Arc<Plan>,
+    plan: Arc<Assignment>,
+    lake: &Lake,
+    frame: DataFrame,
+    model: &Output,
+    output: &Output,
+    options: &Options,
+    progress: Arc<dyn Progress>,
+) -> Result<Outcome> {
+    let outcome = drive(plan, lake, frame, model, output, options, progress).await;
+    if outcome.is_err() {
+        output.abandon().await;
+    }
+    outcome
+}
+
+async fn drive(
+    plan: Arc<Assignment>,
     lake: &Lake,
     frame: DataFrame,
     model: &Output,
@@ -76,30 +93,19 @@ pub async fn assign(
             "the column `{column}` would stand twice in the table `{table}`; rename the column of the SQL with AS"
         )));
     }
-    output.recover().await?;
-    let current = output.current().await?;
-    if current
-        .as_ref()
-        .is_some_and(|c| c.tables.contains_key(Table::Fits.name()))
-    {
+    let hash = hash(&plan, &written, options);
+    let begun = output.begin(&hash).await?;
+    let current = begun.earlier();
+    if current.is_some_and(|c| c.tables.contains_key(Table::Fits.name())) {
         return Err(Error::spec(format!(
             "{} holds the models of a run, which the assigned states would replace; name another folder with --output",
             output.shown()
         )));
     }
-    let hash = hash(&plan, &written, options);
     if !options.force && current.is_some_and(|c| c.plan == hash && c.complete) {
         return Ok(Outcome::NothingToDo);
     }
-    let started = jiff::Timestamp::now();
-    let id = format!("{}-{}", started.strftime("%Y%m%dT%H%M%SZ"), &hash[..8]);
-    let mut seconds = BTreeMap::new();
-    let mut clock = Instant::now();
-    let mut lap = |stage: &'static str| {
-        seconds.insert(stage, clock.elapsed().as_secs_f64());
-        tracing::info!(stage, seconds = clock.elapsed().as_secs_f64(), "stage done");
-        clock = Instant::now();
-    };
+    let mut head = Head::begin(&begun.run, &plan.name, &hash, options.threads, &plan.tables);
 
     progress.stage("read model", None);
     let evidence = &plan.layout.evidence;
@@ -107,7 +113,7 @@ pub async fn assign(
     let known = model::read(&written, evidence, &mut numbers, options.smoothing)
         .await
         .map_err(|e| e.at(format!("model {at}")))?;
-    lap("read model");
+    head.lap("read model");
 
     progress.stage("count", None);
     let hear = Arc::clone(&progress);
@@ -117,20 +123,20 @@ pub async fn assign(
         return Err(Error::input("the SQL of [transitions] gives no rows"));
     }
     give_back_memory();
-    lap("count");
+    head.lap("count");
 
     progress.stage("assign", None);
-    let (rows_read, rows_dropped) = (counted.rows, std::mem::take(&mut counted.dropped.0));
+    (head.rows_read, head.rows_dropped) = (counted.rows, std::mem::take(&mut counted.dropped.0));
     names.names.partitions = std::mem::take(&mut counted.partitions);
     names.names.sources = counted.sources.clone();
     names.names.targets = counted.targets.clone();
     let assigning = {
-        let (plan, at) = (Arc::clone(&plan), at.to_string());
-        tokio::task::spawn_blocking(move || assign_all(&plan, &at, names, known, numbers, counted))
+        let at = at.to_string();
+        tokio::task::spawn_blocking(move || assign_all(&at, names, known, numbers, counted))
     };
     let assigning = assigning.await;
     let mut all = assigning.map_err(|e| Error::with_source(Kind::Bug, "assigning died", e))??;
-    lap("assign");
+    head.lap("assign");
 
     if let Some(of) = &mut all.names.trajectories {
         progress.stage("score", None);
@@ -145,53 +151,45 @@ pub async fn assign(
         let followed = lake.follow(frame, &plan.layout, start).await?;
         for (model, record) in all.models.iter_mut().zip(&mut all.records) {
             let (partition, lag) = (model.counts.partition, model.counts.lag);
-            model.trajectories = score::rows(&followed, partition, lag);
+            let overlap = plan.layout.evidence.overlap(lag);
+            model.trajectories = score::rows(&followed, partition, lag, overlap);
             record.trajectories = Some(model.trajectories.ends.len());
         }
         (of.keys, of.states) = (followed.keys, followed.states);
-        lap("score");
+        head.lap("score");
     }
 
     progress.stage("write", None);
-    output.clear_staging().await?;
-    let staged = write::stage_assigned(output, &id, &all.names, &all.models).await;
-    let complete = all.failures.is_empty();
-    let tables = put_in_place(output, &id, &hash, complete, staged, progress.as_ref()).await?;
-    lap("write");
+    head.tables = write::stage_assigned(output, &begun, &all.names, &all.models).await?;
+    head.lap("write");
 
+    head.failures = all.failures;
+    head.end();
     let record = AssignRecord {
-        schema: 1,
-        id: id.clone(),
-        gyre: env!("CARGO_PKG_VERSION"),
-        pipeline: plan.name.clone(),
-        plan: hash,
         model: at.to_string(),
         model_run: written.current.run.clone(),
         smoothing: options.smoothing,
-        threads: options.threads,
-        started: started.to_string(),
-        finished: jiff::Timestamp::now().to_string(),
-        seconds,
-        peak_memory_bytes: peak_memory_bytes(),
-        inputs: plan
-            .tables
-            .iter()
-            .map(|t| (t.name.clone(), t.files.clone()))
-            .collect(),
-        rows_read,
-        rows_dropped,
         models: all.records,
-        failures: all.failures,
-        tables,
+        head,
     };
-    output.record(&id, &record).await?;
+    let promotion = Promotion {
+        plan: &hash,
+        complete: record.head.failures.is_empty(),
+        tables: &record.head.tables,
+        keep: plan.keep,
+        record: &record,
+    };
+    progress.promoting();
+    output.promote(&begun, &promotion).await?;
     Ok(Outcome::Done(Box::new(record)))
 }
 
-/// Changes with the plan, the model, the smoothing and the version of gyre, and with nothing else.
-fn hash(plan: &Plan, written: &Written<'_>, options: &Options) -> String {
+/// Changes with the plan, the run that made the model, the smoothing and the version of gyre, and with nothing else.
+fn hash(plan: &Assignment, written: &Written<'_>, options: &Options) -> String {
     let mut hasher = blake3::Hasher::new();
-    for part in ["assign", &plan.hash, &written.current.plan] {
+    // A plan alone does not say which names the sets were given.
+    let Current { run, plan: of, .. } = &written.current;
+    for part in ["assign", &plan.hash, of, run] {
         hasher.update(part.as_bytes());
     }
     hasher.update(&[u8::from(written.current.complete)]);
@@ -200,7 +198,7 @@ fn hash(plan: &Plan, written: &Written<'_>, options: &Options) -> String {
 }
 
 /// The columns of the tables, without the states that are not read yet.
-fn names(plan: &Plan, written: &Written<'_>) -> AssignedNames {
+fn names(plan: &Assignment, written: &Written<'_>) -> AssignedNames {
     let (sources, targets) = sides(&plan.layout.evidence);
     let trajectories = match &plan.layout.evidence {
         Evidence::Trajectories {
@@ -220,7 +218,7 @@ fn names(plan: &Plan, written: &Written<'_>) -> AssignedNames {
             lag: plan.lag_column(),
             sources: StateTable::empty(sources),
             targets: StateTable::empty(targets),
-            is_weighted: plan.is_weighted(),
+            is_weighted: plan.layout.is_weighted(),
             fits: Vec::new(),
             tables: Vec::new(),
         },
@@ -230,7 +228,7 @@ fn names(plan: &Plan, written: &Written<'_>) -> AssignedNames {
 }
 
 /// States and partitions are looked up by their columns, so these must be the same.
-fn check_columns(plan: &Plan, written: &Written<'_>, at: &str) -> Result<()> {
+fn check_columns(plan: &Assignment, written: &Written<'_>, at: &str) -> Result<()> {
     if written.lag.is_some() == plan.lags.is_empty() {
         let (ours, theirs) = match plan.lags.is_empty() {
             true => ("pairs", "trajectories"),
@@ -271,7 +269,7 @@ fn listed(fields: &[Field]) -> String {
     }
 }
 
-async fn check_lags(plan: &Plan, written: &Written<'_>, at: &str) -> Result<()> {
+async fn check_lags(plan: &Assignment, written: &Written<'_>, at: &str) -> Result<()> {
     let models = written.models(Table::Fits).await?;
     let lags: BTreeSet<String> = models.into_iter().filter_map(|m| m.key.lag).collect();
     let mut asked = plan.lags.iter().map(Lag::to_string);
@@ -298,7 +296,6 @@ struct All {
 /// Assigns every partition and lag. Those that the model has not are told by their keys and the others go on; if it has none of them, that
 /// is an error.
 fn assign_all(
-    plan: &Plan,
     at: &str,
     names: AssignedNames,
     mut known: BTreeMap<ModelKey, KnownModel>,
@@ -310,10 +307,10 @@ fn assign_all(
     for counts in counted.counts {
         let partition = &names.names.partitions;
         let mut key = ModelKey::at(partition, None, counts.partition);
-        key.lag = plan.lags.get(counts.lag).map(Lag::to_string);
+        key.lag = names.names.lag.text(counts.lag);
         let Some(known) = known.remove(&key) else {
             failures.push(Failure {
-                partition: place(plan, &names.names, &counts),
+                partition: place(&names.names, &counts),
                 message: format!("the model at {at} does not have it"),
             });
             lookups.push(None);
@@ -322,7 +319,7 @@ fn assign_all(
         let sources = numbers.sources(&counted.sources.columns(&counts.source_states)?)?;
         let targets = numbers.targets(&counted.targets.columns(&counts.target_states)?)?;
         let model = assign_model(&known, counts, &sources, &targets);
-        records.push(record(plan, &names, &model));
+        records.push(record(&names, &model));
         lookups.push(Some(Lookup::new(known, &sources, &model.fits)));
         models.push(model);
     }
@@ -362,21 +359,36 @@ fn assign_model(
         .iter()
         .map(|fit| assign_states(fit, &counts.by_source, &sources, &targets))
         .collect();
-    let target_sets = known.target_sets.iter().map(|sets| {
-        let of_target = |place: &Option<u32>| place.map_or(-1, |at| sets[at as usize]);
-        targets.iter().map(of_target).collect()
-    });
+    let target_sides = known.fits.iter().zip(&known.target_sides);
+    let target_sides = target_sides.map(|(fit, side)| of_targets(side, fit.rank, &targets));
     let (source_total, target_total) = totals(&counts.by_source, targets.len());
     AssignedModel {
         unseen: unseen(&counts.by_source, &targets),
         new_sources: sources.iter().map(Option::is_none).collect(),
         new_targets: targets.iter().map(Option::is_none).collect(),
-        target_sets: target_sets.collect(),
+        target_sides: target_sides.collect(),
         trajectories: TrajectoryRows::default(),
         counts,
         source_total,
         target_total,
         fits,
+    }
+}
+
+/// What a fit says of the new rows' targets: neither a set nor memberships where the model has not seen one.
+fn of_targets(known: &Side, rank: usize, targets: &[Option<u32>]) -> Side {
+    let places = || targets.iter().map(|place| place.map(|at| at as usize));
+    let none = vec![0.0; rank];
+    let of_target = |rows: &Vec<f64>| {
+        let rows = places().flat_map(|at| at.map_or(&none[..], |at| &rows[at * rank..][..rank]));
+        rows.copied().collect()
+    };
+    Side {
+        affiliation: places()
+            .map(|at| at.map_or(-1, |at| known.affiliation[at]))
+            .collect(),
+        embedding: Vec::new(),
+        membership: known.membership.as_ref().map(of_target),
     }
 }
 
@@ -398,7 +410,7 @@ fn totals(counts: &[Csr], n_targets: usize) -> (Vec<f64>, Vec<f64>) {
     (of_sources, of_targets)
 }
 
-fn record(plan: &Plan, names: &AssignedNames, model: &AssignedModel) -> AssignedRecord {
+fn record(names: &AssignedNames, model: &AssignedModel) -> AssignedRecord {
     let count = |flags: &[bool]| flags.iter().filter(|&&is| is).count();
     let fits = names.fits.iter().zip(&model.fits).map(|(columns, fit)| {
         let mut of_fit = AssignedFitRecord {
@@ -421,7 +433,7 @@ fn record(plan: &Plan, names: &AssignedNames, model: &AssignedModel) -> Assigned
     });
     AssignedRecord {
         partition: partition_key(&names.names, &model.counts),
-        lag: plan.lags.get(model.counts.lag).map(Lag::to_string),
+        lag: names.names.lag.text(model.counts.lag),
         sources: model.new_sources.len(),
         new_sources: count(&model.new_sources),
         targets: model.new_targets.len(),

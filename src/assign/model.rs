@@ -2,16 +2,17 @@
 
 use crate::count::{Evidence, StateColumns, StateNumbers};
 use crate::error::{Error, Kind, Result};
-use crate::reduce::Latent;
-use crate::reduce::assign::{self, Known};
+use crate::reduce::known::{Known, Told};
+use crate::reduce::{Latent, Side, Singular};
 use crate::write::Table;
-use crate::written::{ModelKey, Written, affiliation, embedding, floats};
+use crate::written::{ModelKey, Written, WrittenFit, affiliation, embedding, floats};
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::partition;
-use arrow::datatypes::{Field, Int32Type};
+use arrow::datatypes::{Field, Float64Type, Int32Type};
 use hashbrown::HashMap;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// One partition and lag of a model. States go by their numbers.
 pub struct KnownModel {
@@ -21,8 +22,8 @@ pub struct KnownModel {
     pub targets: HashMap<u32, u32>,
     /// Beside `Written::fits`.
     pub fits: Vec<Known>,
-    /// The set of every target in each fit, −1 for none.
-    pub target_sets: Vec<Vec<i32>>,
+    /// What each fit says of the targets, without their points.
+    pub target_sides: Vec<Side>,
 }
 
 /// What numbers the states of the model and of the new rows.
@@ -73,148 +74,209 @@ pub fn sides(evidence: &Evidence) -> (&StateColumns, &StateColumns) {
 }
 
 /// Some columns of a written table and where the rows of each model are.
-struct Rows {
-    columns: Vec<ArrayRef>,
+struct Columns {
+    all: Part,
     of_model: BTreeMap<ModelKey, Range<usize>>,
 }
 
-impl Rows {
-    async fn read(written: &Written<'_>, table: Table, names: &[&str]) -> Result<Rows> {
+/// Some rows of these columns.
+struct Part {
+    names: Arc<Vec<String>>,
+    columns: Vec<ArrayRef>,
+}
+
+impl Columns {
+    /// Key columns, and others by name.
+    async fn read(
+        written: &Written<'_>,
+        table: Table,
+        keys: &[Field],
+        names: &[&str],
+    ) -> Result<Columns> {
         let models = written.models(table).await?.into_iter();
-        Ok(Rows {
-            columns: written.table(table).await?.columns(names).await?,
+        let keys = keys.iter().map(|f| f.name().as_str());
+        let names: Vec<&str> = keys.chain(names.iter().copied()).collect();
+        Ok(Columns {
+            all: Part {
+                columns: written.table(table).await?.columns(&names).await?,
+                names: Arc::new(names.into_iter().map(String::from).collect()),
+            },
             of_model: models.map(|model| (model.key, model.rows)).collect(),
         })
     }
 
     /// The rows of one model; none where the table has none.
-    fn of(&self, key: &ModelKey) -> Vec<ArrayRef> {
-        let rows = self.of_model.get(key).cloned().unwrap_or_default();
+    fn of(&self, key: &ModelKey) -> Part {
+        self.all
+            .rows(&self.of_model.get(key).cloned().unwrap_or_default())
+    }
+}
+
+impl Part {
+    fn rows(&self, rows: &Range<usize>) -> Part {
         let columns = self.columns.iter();
-        columns.map(|c| c.slice(rows.start, rows.len())).collect()
+        let columns = columns.map(|c| c.slice(rows.start, rows.len()));
+        Part {
+            names: Arc::clone(&self.names),
+            columns: columns.collect(),
+        }
+    }
+
+    fn column(&self, name: &str) -> Result<&ArrayRef> {
+        let at = self.names.iter().position(|own| own == name);
+        let at = at.ok_or_else(|| Error::bug(format!("column `{name}` was not read")))?;
+        Ok(&self.columns[at])
+    }
+
+    /// The rows of each fit, which are next to each other.
+    fn by_fit(&self) -> Result<HashMap<String, Part>> {
+        let fits = self.column("fit")?;
+        let ranges = partition(std::slice::from_ref(fits))
+            .map_err(|e| Error::with_source(Kind::Bug, "fits cannot be told apart", e))?
+            .ranges();
+        let fits = fits.as_string::<i32>();
+        let of_fit = |rows: Range<usize>| (fits.value(rows.start).to_string(), self.rows(&rows));
+        Ok(ranges.into_iter().map(of_fit).collect())
+    }
+
+    fn optional(&self, name: &str) -> Result<Vec<Option<f64>>> {
+        let column = self.column(name)?.as_primitive_opt::<Float64Type>();
+        let none = || Error::input(format!("the written column `{name}` holds no numbers"));
+        Ok(column.ok_or_else(none)?.iter().collect())
+    }
+
+    /// What a fit of rank `rank` says of the states of these rows.
+    fn side(&self, fit: &WrittenFit, rank: usize) -> Result<Side> {
+        let of_fit = |what: &str| self.column(&format!("{}_{what}", fit.name));
+        let soft = fit.is_soft.then(|| points(of_fit("membership")?, rank));
+        Ok(Side {
+            affiliation: affiliation(of_fit("affiliation")?)?,
+            embedding: points(of_fit("embedding")?, rank)?,
+            membership: soft.transpose()?,
+        })
     }
 }
 
 /// Reads all models. `evidence` is that of the new rows, whose key columns are those of the model. With `smoothing` every set gets so many
-/// transitions more (see `reduce::assign`).
+/// transitions more (see `reduce::known`).
 pub async fn read(
     written: &Written<'_>,
     evidence: &Evidence,
     numbers: &mut Numbers,
     smoothing: f64,
 ) -> Result<BTreeMap<ModelKey, KnownModel>> {
-    let fits = written.fits.iter();
-    let of_states: Vec<[String; 2]> = fits
-        .map(|fit| ["affiliation", "embedding"].map(|what| format!("{}_{what}", fit.name)))
-        .collect();
-    let of_fits: Vec<&str> = of_states.iter().flatten().map(String::as_str).collect();
-    fn names<'a>(before: &[&'a str], keys: &'a [Field], after: &[&'a str]) -> Vec<&'a str> {
-        let keys = keys.iter().map(|f| f.name().as_str());
-        let before = before.iter().copied();
-        before.chain(keys).chain(after.iter().copied()).collect()
-    }
-    let sources = names(&[], &written.sources, &of_fits);
-    let sources = Rows::read(written, Table::Sources, &sources).await?;
-    let after: Vec<&str> = std::iter::once("probability").chain(of_fits).collect();
-    let targets = names(&[], &written.targets, &after);
-    let targets = Rows::read(written, Table::Targets, &targets).await?;
-    let latent = names(&["fit", "latent"], &written.targets, &["probability"]);
-    let latent = Rows::read(written, Table::Latent, &latent).await?;
-    let of_fits = ["fit", "transitions", "weights"];
-    let of_fits = Rows::read(written, Table::Fits, &of_fits).await?;
-    let spectrum = ["fit", "singular_value", "residual"];
-    let spectrum = Rows::read(written, Table::Spectrum, &spectrum).await?;
+    let of_fits = written.fits.iter().flat_map(|fit| {
+        let soft = fit.is_soft.then_some("membership");
+        let columns = ["affiliation", "embedding"].into_iter().chain(soft);
+        columns.map(|what| format!("{}_{what}", fit.name))
+    });
+    let of_fits: Vec<String> = of_fits.collect();
+    let of_states = std::iter::once("count").chain(of_fits.iter().map(String::as_str));
+    let of_states: Vec<&str> = of_states.collect();
+    let sources = Columns::read(written, Table::Sources, &written.sources, &of_states).await?;
+    let targets = Columns::read(written, Table::Targets, &written.targets, &of_states).await?;
+    let names = ["fit", "latent", "probability"];
+    let latent = Columns::read(written, Table::Latent, &written.targets, &names).await?;
+    let names = ["fit", "transitions", "weights", "crispness"];
+    let of_fits = Columns::read(written, Table::Fits, &[], &names).await?;
+    let names = ["fit", "singular_value", "residual", "eigenvalue"];
+    let spectrum = Columns::read(written, Table::Spectrum, &[], &names).await?;
 
     let (source_columns, target_columns) = sides(evidence);
-    check_boxes(source_columns, &sources.columns)?;
-    check_boxes(target_columns, &targets.columns)?;
+    check_boxes(source_columns, &sources.all.columns)?;
+    check_boxes(target_columns, &targets.all.columns)?;
     let (n_source, n_target) = (written.sources.len(), written.targets.len());
     let mut models = BTreeMap::new();
     for key in sources.of_model.keys() {
-        let (sources, targets) = (sources.of(key), targets.of(key));
-        let (latent, of_fits, spectrum) = (latent.of(key), of_fits.of(key), spectrum.of(key));
-        let source_place = places(numbers.sources(&sources[..n_source])?);
-        let target_place = places(numbers.targets(&targets[..n_target])?);
-        let latent_targets = numbers.targets(&latent[2..2 + n_target])?;
-        let latent_targets: Option<Vec<u32>> = latent_targets
-            .iter()
-            .map(|target| target_place.get(target).copied())
-            .collect();
-        let latent_targets = latent_targets.ok_or_else(|| {
-            let place = written.place(key);
-            Error::input("`latent` has a target that `targets` has not").at(place)
-        })?;
-        let probability = floats(&targets[n_target])?;
-        let [rows_of_fits, rows_of_latent, rows_of_spectrum] =
-            [&of_fits, &latent, &spectrum].map(|table| by_fit(&table[0]));
-        let (rows_of_fits, rows_of_latent) = (rows_of_fits?, rows_of_latent?);
-        let rows_of_spectrum = rows_of_spectrum?;
-        let (mut fits, mut target_sets) = (Vec::new(), Vec::new());
-        for (at, fit) in written.fits.iter().enumerate() {
-            let of_fit = |rows: &HashMap<String, Range<usize>>| {
-                rows.get(&fit.name).cloned().unwrap_or_default()
+        let (sources, targets, latent) = (sources.of(key), targets.of(key), latent.of(key));
+        let source_place = places(numbers.sources(&sources.columns[..n_source])?);
+        let target_place = places(numbers.targets(&targets.columns[..n_target])?);
+        let [source_total, target_total] = [&sources, &targets].map(|side| side.column("count"));
+        let (source_total, target_total) = (floats(source_total?)?, floats(target_total?)?);
+        let of_fits = of_fits.of(key).by_fit()?;
+        let (mut latent, spectrum) = (latent.by_fit()?, spectrum.of(key).by_fit()?);
+        let (mut fits, mut target_sides) = (Vec::new(), Vec::new());
+        for fit in &written.fits {
+            let lacks = |table: Table| {
+                let what = format!("`{}` lacks fit `{}`", table.name(), fit.name);
+                Error::input(what).at(written.place(key))
             };
-            let rows = of_fit(&rows_of_fits);
-            let total = floats(&of_fits[1].slice(rows.start, rows.len()))?;
-            let weights = of_fits[2].slice(rows.start, rows.len());
-            let weights = weights.as_list_opt::<i32>();
-            let (Some(&total), Some(weights)) = (total.first(), weights) else {
-                let place = written.place(key);
-                return Err(Error::input(format!("`fits` lacks fit `{}`", fit.name)).at(place));
+            let row = of_fits.get(&fit.name).ok_or_else(|| lacks(Table::Fits))?;
+            let spectrum = spectrum
+                .get(&fit.name)
+                .ok_or_else(|| lacks(Table::Spectrum))?;
+            let latent = latent
+                .remove(&fit.name)
+                .ok_or_else(|| lacks(Table::Latent))?;
+            let total = floats(row.column("transitions")?)?[0];
+            let weights = row.column("weights")?.as_list_opt::<i32>();
+            let weights = weights.ok_or_else(|| Error::input("written weights are no list"))?;
+            let weights = floats(&weights.value(0))?;
+            // Where the rank was picked, that of this model may be smaller than there are columns.
+            let rank = weights.len();
+            let states = numbers.targets(&latent.columns[..n_target])?;
+            let states = states.iter().map(|state| target_place.get(state).copied());
+            let unknown = || {
+                let what = "`latent` has a target that `targets` has not";
+                Error::input(what).at(written.place(key))
             };
-            let set_total: Vec<f64> = floats(&weights.value(0))?
-                .iter()
-                .map(|w| w * total)
-                .collect();
-            let rows = of_fit(&rows_of_latent);
-            let (states, values) = (&latent[1], &latent[2 + n_target]);
-            let of_rank = Latent {
-                offsets: offsets(&states.slice(rows.start, rows.len()), fit.rank),
-                targets: latent_targets[rows.clone()].to_vec(),
-                probability: floats(&values.slice(rows.start, rows.len()))?,
+            let eigenvalues = spectrum.optional("eigenvalue")?.into_iter();
+            let residuals = spectrum.optional("residual")?.into_iter();
+            let values = floats(spectrum.column("singular_value")?)?.into_iter();
+            let values = values.zip(residuals).zip(eigenvalues);
+            // The imaginary part is not asked for.
+            let singular = |((value, residual), real): ((f64, _), Option<f64>)| Singular {
+                value,
+                residual,
+                eigenvalue: real.map(|real| [real, 0.0]),
             };
-            let rows = of_fit(&rows_of_spectrum);
-            let of_p = spectrum[2].slice(rows.start, rows.len()).null_count() < rows.len();
-            let singular_values = floats(&spectrum[1].slice(rows.start, rows.len()))?;
-            // Only the vectors of P̃ have residuals.
-            let target_embedding = if of_p {
-                embedding(&targets[n_target + 2 + 2 * at])?
-            } else {
-                None
+            let mut side = targets.side(fit, rank)?;
+            let told = Told {
+                sources: sources.side(fit, rank)?,
+                targets: &side,
+                latent: Latent {
+                    offsets: offsets(latent.column("latent")?, rank),
+                    targets: states.collect::<Option<_>>().ok_or_else(unknown)?,
+                    probability: floats(latent.column("probability")?)?,
+                },
+                spectrum: &values.map(singular).collect::<Vec<_>>(),
+                crispness: row.optional("crispness")?[0],
+                weights: &weights,
+                source_total: &source_total,
+                target_total: &target_total,
+                total,
             };
-            fits.push(Known {
-                rank: fit.rank,
-                affiliation: affiliation(&sources[n_source + 2 * at])?,
-                embedding: embedding(&sources[n_source + 1 + 2 * at])?,
-                log_latent: assign::log_latent(&of_rank, &set_total, &probability, smoothing),
-                projection: target_embedding.map(|f| assign::projection(f, &singular_values)),
-            });
-            target_sets.push(affiliation(&targets[n_target + 1 + 2 * at])?);
+            fits.push(Known::new(told, smoothing));
+            side.embedding = Vec::new();
+            target_sides.push(side);
         }
         let model = KnownModel {
             sources: source_place,
             targets: target_place,
             fits,
-            target_sets,
+            target_sides,
         };
         models.insert(key.clone(), model);
     }
     Ok(models)
 }
 
+/// The first `rank` numbers of each row of coordinates or memberships; the others are zeros.
+fn points(column: &ArrayRef, rank: usize) -> Result<Vec<f64>> {
+    let none = || Error::input("a row of written coordinates or memberships is null");
+    let whole = embedding(column)?.ok_or_else(none)?;
+    let width = column.as_fixed_size_list().value_length() as usize;
+    if rank > width {
+        let what = format!("a fit of rank {rank} has rows of {width} coordinates or memberships");
+        return Err(Error::input(what));
+    }
+    let rows = whole.chunks_exact(width.max(1));
+    Ok(rows.flat_map(|row| &row[..rank]).copied().collect())
+}
+
 fn places(states: Vec<u32>) -> HashMap<u32, u32> {
     let places = states.into_iter().zip(0..);
     places.collect()
-}
-
-/// The rows of each fit, which are next to each other.
-fn by_fit(fits: &ArrayRef) -> Result<HashMap<String, Range<usize>>> {
-    let ranges = partition(std::slice::from_ref(fits))
-        .map_err(|e| Error::with_source(Kind::Bug, "fits cannot be told apart", e))?
-        .ranges();
-    let fits = fits.as_string::<i32>();
-    let of_fit = |rows: Range<usize>| (fits.value(rows.start).to_string(), rows);
-    Ok(ranges.into_iter().map(of_fit).collect())
 }
 
 /// Where each latent state begins among rows that are sorted by it.

@@ -1,39 +1,21 @@
 //! The record of an assignment, and the text a person reads after it.
 
-use crate::manifest::Failure;
-use crate::read::InputFile;
-use crate::summary::{SHOWN, grouped};
+use crate::manifest::Head;
+use crate::summary::{self, SHOWN, grouped};
 use serde::Serialize;
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter, Result};
 
 /// `runs/<id>.json` of an assignment.
 #[derive(Debug, Clone, Serialize)]
 pub struct AssignRecord {
-    pub schema: u32,
-    pub id: String,
-    pub gyre: &'static str,
-    pub pipeline: String,
-    pub plan: String,
+    #[serde(flatten)]
+    pub head: Head,
     /// The output whose models were used, and the run that made them.
     pub model: String,
     pub model_run: String,
     pub smoothing: f64,
-    pub threads: usize,
-    pub started: String,
-    pub finished: String,
-    pub seconds: BTreeMap<&'static str, f64>,
-    pub peak_memory_bytes: Option<u64>,
-    /// Input files by table.
-    pub inputs: BTreeMap<String, Vec<InputFile>>,
-    pub rows_read: u64,
-    /// Rows that could not be an end of a transition, by reason.
-    pub rows_dropped: BTreeMap<Cow<'static, str>, u64>,
     pub models: Vec<AssignedRecord>,
-    pub failures: Vec<Failure>,
-    /// Rows of each table.
-    pub tables: BTreeMap<&'static str, u64>,
 }
 
 /// The new rows of one partition and lag.
@@ -77,56 +59,20 @@ pub struct AssignSummary<'a> {
 impl Display for AssignSummary<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         let AssignSummary { record, output } = self;
-        let transitions: f64 = record.models.iter().map(|m| m.transitions).sum();
-        writeln!(
-            f,
-            "{}: {} transitions in {} rows, assigned by the model {}",
-            record.pipeline,
-            grouped(transitions),
-            grouped(record.rows_read as f64),
-            record.model
-        )?;
-        for (reason, rows) in &record.rows_dropped {
-            writeln!(f, "  {} dropped: {reason}", grouped(*rows as f64))?;
-        }
-        for model in record.models.iter().take(SHOWN) {
+        let (head, models) = (&record.head, &record.models);
+        let transitions: f64 = models.iter().map(|m| m.transitions).sum();
+        let by = format!(", assigned by the model {}", record.model);
+        summary::begin(f, head, transitions, &by)?;
+        for model in models.iter().take(SHOWN) {
             writeln!(f)?;
             self::model(f, model)?;
         }
-        if record.models.len() > SHOWN {
-            let more = record.models.len() - SHOWN;
-            writeln!(
-                f,
-                "\n… and {more} more, see {output}/runs/{}.json",
-                record.id
-            )?;
-        }
-        if !record.failures.is_empty() {
-            let n = record.failures.len();
-            writeln!(f, "\n{n} of {} failed:", n + record.models.len())?;
-            for failure in record.failures.iter().take(SHOWN) {
-                writeln!(f, "  {}: {}", failure.partition, failure.message)?;
-            }
-            if n > SHOWN {
-                writeln!(
-                    f,
-                    "  … and {} more, see {output}/runs/{}.json",
-                    n - SHOWN,
-                    record.id
-                )?;
-            }
+        if models.len() > SHOWN {
+            let more = models.len() - SHOWN;
+            writeln!(f, "\n… and {more} more, see {output}/runs/{}.json", head.id)?;
         }
         let stages = ["read model", "count", "assign", "score", "write"];
-        let stages = stages.iter().filter_map(|stage| {
-            let seconds = record.seconds.get(stage)?;
-            Some(format!("{stage} {seconds:.2}"))
-        });
-        write!(f, "\nseconds: {}", stages.collect::<Vec<_>>().join(", "))?;
-        if let Some(bytes) = record.peak_memory_bytes {
-            write!(f, "; peak memory {} MB", bytes / 1_000_000)?;
-        }
-        let tables: Vec<&str> = record.tables.keys().copied().collect();
-        write!(f, "\nwritten: {output} ({})", tables.join(", "))
+        summary::end(f, head, models.len(), &stages, output)
     }
 }
 

@@ -1,10 +1,12 @@
 //! Pairs of trajectories → what each fit says about each trajectory: a set and a log-likelihood.
 //!
-//! Σ log (λΓ)_yx over the pairs (x, y) of a trajectory at a lag, for (λΓ)_yx = λ_{y,γ(x)}. Memory grows with trajectories and states.
+//! Σ w log (λΓ)_yx over the pairs (x, y) of a trajectory at a lag, for their weights w and (λΓ)_yx = λ_{y,γ(x)}. Memory grows with
+//! trajectories and states.
 
 use super::model::KnownModel;
-use crate::count::{Followed, FollowedRow, Sink};
-use crate::reduce::assign::{Assigned, Known};
+use crate::count::{Followed, FollowedRow, Sink, Weighed};
+use crate::reduce::assign::Assigned;
+use crate::reduce::known::Known;
 use crate::write::{TrajectoryFit, TrajectoryRows};
 use hashbrown::HashMap;
 use std::sync::Arc;
@@ -61,7 +63,7 @@ pub struct Scorer {
     n_lags: usize,
     n_fits: usize,
     /// By trajectory × lags + lag, up to the last that has a pair.
-    transitions: Vec<u64>,
+    transitions: Vec<f64>,
     /// Beside `transitions`, one a fit.
     fits: Vec<TrajectoryFit>,
 }
@@ -84,37 +86,54 @@ impl Scorer {
 }
 
 impl Sink for Scorer {
-    fn pair(&mut self, trajectory: usize, partition: u32, lag: usize, source: u32, target: u32) {
+    fn pair(
+        &mut self,
+        trajectory: usize,
+        partition: u32,
+        lag: usize,
+        source: Weighed,
+        target: u32,
+    ) {
         let at = trajectory * self.n_lags + lag;
         if at >= self.transitions.len() {
             let n = (trajectory + 1) * self.n_lags;
-            self.transitions.resize(n, 0);
+            self.transitions.resize(n, 0.0);
             self.fits.resize(n * self.n_fits, TrajectoryFit::default());
         }
         let slot = partition as usize * self.n_lags + lag;
         let Some(Some(lookup)) = self.lookups.get(slot) else {
             return;
         };
-        self.transitions[at] += 1;
+        let weight = source.weight;
+        self.transitions[at] += weight;
         let target = lookup.targets.get(&target).map(|&i| i as usize);
-        let sets = lookup.sets(source);
+        let sets = lookup.sets(source.state);
         let scores = &mut self.fits[at * self.n_fits..][..self.n_fits];
         for (f, (score, fit)) in scores.iter_mut().zip(&lookup.fits).enumerate() {
             let set = sets.and_then(|sets| usize::try_from(sets[f]).ok());
             let (Some(i), Some(k)) = (target, set) else {
-                score.left_out += 1;
+                score.left_out += weight;
                 continue;
             };
             match fit.log_latent[i * fit.rank + k] {
-                f64::NEG_INFINITY => score.impossible += 1,
-                log => score.log_likelihood += log,
+                f64::NEG_INFINITY => score.impossible += weight,
+                log => {
+                    score.log_likelihood += weight * log;
+                    score.scored += weight;
+                }
             }
         }
     }
 }
 
-/// The trajectories of a partition with what one lag says about them; nothing where the model has no such partition and lag.
-pub fn rows(followed: &Followed<Scorer>, partition: usize, lag: usize) -> TrajectoryRows {
+/// The trajectories of a partition with what one lag says about them, in counts divided by `overlap`; nothing where the model has no such
+/// partition and lag.
+pub fn rows(
+    followed: &Followed<Scorer>,
+    partition: usize,
+    lag: usize,
+    overlap: u64,
+) -> TrajectoryRows {
     let scorer = &followed.sink;
     let Some(lookup) = scorer.lookup(partition as u32, lag) else {
         return TrajectoryRows::default();
@@ -127,22 +146,24 @@ pub fn rows(followed: &Followed<Scorer>, partition: usize, lag: usize) -> Trajec
         .partition_point(|row| row.partition as usize <= partition);
     let ends: Vec<FollowedRow> = followed.rows[first..end].to_vec();
     let slot = |row: &FollowedRow| row.trajectory * scorer.n_lags + lag;
+    let by = overlap as f64;
     let of_fit = |f: usize| {
-        let row = |row: &FollowedRow| TrajectoryFit {
-            affiliation: lookup.sets(row.number).map_or(-1, |sets| sets[f]),
-            ..scorer
-                .fits
-                .get(slot(row) * scorer.n_fits + f)
-                .copied()
-                .unwrap_or_default()
+        let row = |row: &FollowedRow| {
+            let sums = scorer.fits.get(slot(row) * scorer.n_fits + f);
+            let sums = sums.copied().unwrap_or_default();
+            TrajectoryFit {
+                affiliation: lookup.sets(row.number).map_or(-1, |sets| sets[f]),
+                log_likelihood: sums.log_likelihood / by,
+                scored: sums.scored / by,
+                left_out: sums.left_out / by,
+                impossible: sums.impossible / by,
+            }
         };
         ends.iter().map(row).collect()
     };
+    let transitions = |row| scorer.transitions.get(slot(row)).map_or(0.0, |n| n / by);
     TrajectoryRows {
-        transitions: ends
-            .iter()
-            .map(|row| scorer.transitions.get(slot(row)).copied().unwrap_or(0))
-            .collect(),
+        transitions: ends.iter().map(transitions).collect(),
         fits: (0..scorer.n_fits).map(of_fit).collect(),
         ends,
     }

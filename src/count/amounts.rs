@@ -1,4 +1,4 @@
-//! Columns of counts or weights → what each row of pairs weighs.
+//! Columns of counts or weights → what each row weighs.
 
 use super::worker::bug;
 use super::{Dropped, LARGEST_TOTAL, Stop};

@@ -4,12 +4,13 @@ use super::gather;
 use super::groups::{Group, Tallies, disordered};
 use super::keys::{Keys, NONE};
 use super::matrix::{Counts, Rows};
+use super::point::Point;
 use super::states::StateTable;
 use super::tags::{Tag, tag_weights, told_apart, too_many_states};
 use super::tally::{Tally, pack, sum_weights, unpack};
 use super::walk::Walker;
 use super::worker::{Labels, Way, Worker};
-use super::{Counted, Dropped, Evidence, Layout, Measure, Mode, Order, Stop, describe};
+use super::{Counted, Dropped, Evidence, Layout, Mode, Order, Stop, describe};
 use crate::error::{Error, Result};
 use crate::resample::Groups;
 use arrow::array::ArrayRef;
@@ -148,11 +149,11 @@ impl Slot {
 }
 
 /// Adds up the counts of all streams, which are given in their order, less what the streams of `minus` count of the same rows.
-pub fn add_up(
+pub fn add_up<P: Point>(
     layout: &Layout,
     mode: Mode,
-    workers: Vec<Worker>,
-    minus: Vec<Worker>,
+    workers: Vec<Worker<P>>,
+    minus: Vec<Worker<P>>,
 ) -> Result<Sums, Stop> {
     let numbering = number(layout, mode, workers.iter().chain(&minus))?;
     let given = labels(layout, &numbering, &workers)?;
@@ -186,9 +187,9 @@ pub fn add_up(
 }
 
 /// The counts of some streams by partition and lag.
-fn gather_slots(
+fn gather_slots<P: Point>(
     layout: &Layout,
-    mut workers: Vec<Worker>,
+    mut workers: Vec<Worker<P>>,
     maps: &[Renumbering],
     numbering: &Numbering,
 ) -> Result<Slots, Stop> {
@@ -214,22 +215,27 @@ fn gather_slots(
                 _ => tally.renumbered(|s| map.source(s), |t| map.target(t)),
             })
             .collect();
+        let slot_of =
+            |at: usize| map.partition((at / n_lags) as u32) as usize * n_lags + at % n_lags;
         for (at, tally) in tallies.into_iter().enumerate() {
-            let partition = map.partition((at / n_lags) as u32) as usize;
-            all.tallies[partition * n_lags + at % n_lags].push(tally);
+            all.tallies[slot_of(at)].push(tally);
         }
-        for (partition, entries) in std::mem::take(&mut worker.weighted).into_iter().enumerate() {
-            let slot = &mut all.weighted[map.partition(partition as u32) as usize];
-            slot.extend(entries.into_iter().map(|(pair, weight)| {
+        let weights = std::mem::take(&mut worker.tallies.weights);
+        for (at, entries) in weights.into_iter().enumerate() {
+            let entries = entries.into_iter().map(|(pair, weight)| {
                 let (s, t) = unpack(pair);
                 (pack(map.source(s), map.target(t)), weight)
-            }));
+            });
+            all.weighted[slot_of(at)].extend(entries);
         }
     }
     for more in across_streams(layout, workers, maps, &numbering.partitions)? {
         all.accepted += more.accepted;
         for (slot, tally) in all.tallies.iter_mut().zip(more.by_slot) {
             slot.push(tally);
+        }
+        for (slot, entries) in all.weighted.iter_mut().zip(more.weights) {
+            slot.weighted.extend(entries);
         }
     }
     Ok(all)
@@ -264,13 +270,7 @@ impl Sums {
     /// The matrices that the layout asks for.
     pub fn counted(self, layout: &Layout) -> Result<Counted> {
         let n_lags = layout.n_lags();
-        let is_weighted = matches!(
-            layout.evidence,
-            Evidence::Pairs {
-                measure: Measure::Weight(_),
-                ..
-            }
-        );
+        let is_weighted = layout.evidence.weight().is_some();
         let given = &self.given;
         let mut counts: Vec<Counts> = self
             .slots
@@ -318,12 +318,12 @@ impl Sums {
 }
 
 /// Ranks of the keys of all workers.
-fn number<'a>(
+fn number<'a, P: Point>(
     layout: &Layout,
     mode: Mode,
-    workers: impl Iterator<Item = &'a Worker>,
+    workers: impl Iterator<Item = &'a Worker<P>>,
 ) -> Result<Numbering> {
-    let mut all = Worker::new(&std::sync::Arc::new(layout.clone()), mode, true)?;
+    let mut all = Worker::<P>::new(&std::sync::Arc::new(layout.clone()), mode, true)?;
     let mut maps = Vec::new();
     for worker in workers {
         let sources = all.states.absorb(&worker.states)?;
@@ -386,9 +386,9 @@ fn number<'a>(
 }
 
 /// The counts of what a stream alone cannot count.
-fn across_streams(
+fn across_streams<P: Point>(
     layout: &Layout,
-    workers: Vec<Worker>,
+    workers: Vec<Worker<P>>,
     maps: &[Renumbering],
     partitions: &[ArrayRef],
 ) -> Result<Vec<Tallies>, Stop> {
@@ -405,7 +405,7 @@ fn across_streams(
     if !matches!(workers.first().map(|w| &w.way), Some(Way::Gathered(_))) {
         return sew(layout, &workers, maps, partitions).map(|tallies| vec![tallies]);
     }
-    let mut groups = gather::Gathered::new(layout, trajectory)?.groups;
+    let mut groups = gather::Gathered::<P>::new(layout, trajectory)?.groups;
     let mut partition: Vec<u32> = Vec::new();
     let mut streams = Vec::new();
     for (worker, map) in workers.into_iter().zip(maps) {
@@ -430,9 +430,9 @@ fn across_streams(
 }
 
 /// Counts the pairs of trajectories that go on from one stream to the next.
-fn sew(
+fn sew<P: Point>(
     layout: &Layout,
-    workers: &[Worker],
+    workers: &[Worker<P>],
     maps: &[Renumbering],
     partitions: &[ArrayRef],
 ) -> Result<Tallies, Stop> {
@@ -448,7 +448,7 @@ fn sew(
     };
     let n_lags = lags.len();
     // The partition and trajectory that the streams so far ended in.
-    let mut open: Option<((u32, &Group), Walker)> = None;
+    let mut open: Option<((u32, &Group), Walker<P>)> = None;
     let mut seen = HashSet::new();
     for (worker, map) in workers.iter().zip(maps) {
         let Way::Ordered(groups) = &worker.way else {
@@ -476,12 +476,13 @@ fn sew(
                 }
                 _ => Walker::new(lags, *strided),
             };
-            let states: Vec<u32> = head.states.iter().map(|&s| map.tagged(s)).collect();
-            let count = tallies.counter(partition, n_lags);
+            let points = head.points.iter();
+            let points: Vec<P> = points.map(|p| p.renumbered(|s| map.tagged(s))).collect();
+            let count = P::counter(&mut tallies, partition, n_lags);
             if head.is_counted {
-                walker.join(&head.times, &states, count)
+                walker.join(&head.times, &points, count)
             } else {
-                walker.push(&head.times, &states, true, count)
+                walker.push(&head.times, &points, true, count)
             }
             .map_err(|disorder| {
                 let name = || {
@@ -499,7 +500,8 @@ fn sew(
             open = Some(((partition, first), walker));
         }
         if !groups.in_head {
-            let walker = groups.walker.clone().renumbered(|s| map.tagged(s));
+            let walker = groups.walker.clone();
+            let walker = walker.map(|p| p.renumbered(|s| map.tagged(s)));
             open = Some(((map.partition(groups.partition), last), walker));
         }
     }
@@ -507,10 +509,10 @@ fn sew(
 }
 
 /// For each given partition the label of a (partition, state) and the labels' names; a label is the rank of its name.
-fn labels(
+fn labels<P: Point>(
     layout: &Layout,
     numbering: &Numbering,
-    workers: &[Worker],
+    workers: &[Worker<P>],
 ) -> Result<Vec<(HashMap<u64, u32>, ArrayRef)>> {
     let mut all = Vec::new();
     for (at, field) in layout.given.iter().enumerate() {

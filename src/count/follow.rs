@@ -4,8 +4,10 @@
 //! together; a row that breaks that stops with `Stop::Unsorted`. Out: every lagged pair to a [`Sink`], in time order. What is kept grows
 //! with trajectories and states, not with rows or pairs.
 
+use super::amounts;
 use super::groups::disordered;
 use super::keys::{Keys, NONE};
+use super::point::{Point, Weighed};
 use super::states::{StateColumns, StateTable, States};
 use super::walk::Walker;
 use super::worker::{bug, drop_null_rows};
@@ -48,8 +50,9 @@ impl StateNumbers {
 
 /// Takes the pairs of trajectories.
 pub trait Sink: Send {
-    /// `trajectory` counts them by appearance, `lag` is the place in the layout. Both states are states.
-    fn pair(&mut self, trajectory: usize, partition: u32, lag: usize, source: u32, target: u32);
+    /// `trajectory` counts them by appearance, `lag` is the place in the layout. Both states are states, and the weight of the source,
+    /// 1 where rows have none, is that of the pair.
+    fn pair(&mut self, trajectory: usize, partition: u32, lag: usize, source: Weighed, target: u32);
 }
 
 /// Follows trajectories one after another.
@@ -62,7 +65,7 @@ pub struct Follower<S> {
     /// (partition, trajectory) keys; nothing where all rows are one trajectory.
     trajectories: Option<Keys>,
     current: Option<u32>,
-    walker: Walker,
+    walker: Walker<Weighed>,
     ends: Vec<End>,
 }
 
@@ -143,6 +146,7 @@ impl<S: Sink> Follower<S> {
             trajectory,
             time,
             state,
+            weight,
             ..
         } = &self.layout.evidence
         else {
@@ -160,10 +164,18 @@ impl<S: Sink> Follower<S> {
         drop_null_rows(&mut columns, n_group + 1, |_| "null", dropped)?;
         let rows = columns[n_group].len();
         let times = time::ticks(&columns[n_group])?;
-        let (group_columns, state_columns) = (&columns[..n_group], &columns[n_group + 1..]);
+        let (group_columns, rest) = (&columns[..n_group], &columns[n_group + 1..]);
+        let (state_columns, rest) = rest.split_at(state.len());
         let mut states = Vec::with_capacity(rows);
-        self.states
-            .ids(&state_columns[..state.len()], dropped, &mut states)?;
+        self.states.ids(state_columns, dropped, &mut states)?;
+        let weights = match weight {
+            Some(field) => {
+                let place = |at: usize| format!("state {}", describe(state_columns, at));
+                amounts::weights(&rest[0], field.name(), place, dropped)?
+            }
+            None => vec![1.0; rows],
+        };
+        let points = Weighed::of_rows(&states, Some(weights))?;
         let mut of_rows = Vec::with_capacity(rows);
         match &mut self.trajectories {
             Some(keys) => keys.intern(group_columns, &mut of_rows)?,
@@ -201,19 +213,19 @@ impl<S: Sink> Follower<S> {
                 });
             }
             let (at, sink) = (&mut self.ends[trajectory as usize], &mut self.sink);
-            let (times, states) = (&times[first..end], &states[first..end]);
+            let (times, points) = (&times[first..end], &points[first..end]);
             let partition = at.partition;
             self.walker
-                .push(times, states, true, |lag, source, target| {
-                    if source != NONE && target != NONE {
-                        sink.pair(trajectory as usize, partition, lag, source, target);
+                .push(times, points, true, |lag, source, target| {
+                    if source.goes_to(target) {
+                        sink.pair(trajectory as usize, partition, lag, source, target.state);
                     }
                 })
                 .map_err(|disorder| {
                     disordered(disorder, || describe(group_columns, first), time)
                 })?;
-            if let Some(last) = states.iter().rposition(|&state| state != NONE) {
-                at.last = Some((times[last], states[last]));
+            if let Some(last) = points.iter().rposition(|point| point.state != NONE) {
+                at.last = Some((times[last], points[last].state));
             }
             first = end;
         }
@@ -262,7 +274,7 @@ pub fn times(ticks: &[i64], field: &Field) -> Result<ArrayRef> {
 mod tests {
     use super::*;
     use crate::count::{StateColumns, Step};
-    use arrow::array::{AsArray, Int64Array, StringArray};
+    use arrow::array::{AsArray, Float64Array, Int64Array, StringArray};
     use arrow::datatypes::{DataType, Int64Type, Schema};
 
     type Pair = (usize, u32, usize, u32, u32);
@@ -275,10 +287,12 @@ mod tests {
             trajectory: usize,
             partition: u32,
             lag: usize,
-            source: u32,
+            source: Weighed,
             target: u32,
         ) {
-            self.0.push((trajectory, partition, lag, source, target));
+            assert_eq!(source.weight, 1.0);
+            self.0
+                .push((trajectory, partition, lag, source.state, target));
         }
     }
 
@@ -293,6 +307,7 @@ mod tests {
                     keys: vec![field("s", DataType::Utf8)],
                     bins: Vec::new(),
                 },
+                weight: None,
                 lags: vec![Step::Ticks(1), Step::Rows(2)],
                 strided: false,
                 overlap: Vec::new(),
@@ -376,6 +391,51 @@ mod tests {
         assert_eq!(
             ends,
             [end(0, 7, 1, "z"), end(1, 3, 5, "x"), end(1, 7, 3, "y")]
+        );
+    }
+
+    /// Sums up what a trajectory weighs at each lag.
+    #[derive(Default)]
+    struct Sums([f64; 2]);
+
+    impl Sink for Sums {
+        fn pair(&mut self, _: usize, _: u32, lag: usize, source: Weighed, _: u32) {
+            self.0[lag] += source.weight;
+        }
+    }
+
+    // y x - y at times 0 to 3 with ½, 2, 4 and 8: at lag 1 y → x, two rows on x → y; and x y with 0 and ¼ weighs nothing.
+    #[test]
+    fn pairs_bring_the_weights_of_their_sources() {
+        let mut layout = (*layout()).clone();
+        let Evidence::Trajectories { weight, state, .. } = &mut layout.evidence else {
+            unreachable!("the layout is one of trajectories");
+        };
+        *weight = Some(Field::new("w", DataType::Float64, true));
+        let numbers = StateNumbers::new(state).unwrap();
+        let rows = batch(&[
+            ("A", 1, 0, Some("y")),
+            ("A", 1, 1, Some("x")),
+            ("A", 1, 2, None),
+            ("A", 1, 3, Some("y")),
+            ("A", 2, 0, Some("x")),
+            ("A", 2, 1, Some("y")),
+        ]);
+        let mut columns = rows.columns().to_vec();
+        let weights = [0.5, 2.0, 4.0, 8.0, 0.0, 0.25];
+        columns.push(Arc::new(Float64Array::from_iter_values(weights)));
+        let schema = Arc::new(Schema::new(layout.fields()));
+        let rows = RecordBatch::try_new(schema, columns).unwrap();
+        let partitions: ArrayRef = Arc::new(StringArray::from(vec!["A"]));
+        let layout = Arc::new(layout);
+        let mut follower = Follower::new(&layout, numbers, &[partitions], Sums::default()).unwrap();
+        follower.push(&rows).unwrap();
+        let followed = follower.finish().unwrap();
+        assert_eq!(followed.sink.0, [0.5, 2.0]);
+        // A row that weighs nothing still tells where its trajectory is.
+        assert_eq!(
+            followed.rows.iter().map(|r| r.time).collect::<Vec<_>>(),
+            [3, 1]
         );
     }
 

@@ -2,7 +2,8 @@
 
 use super::Stop;
 use super::groups::Tallies;
-use super::keys::{Keys, NONE};
+use super::keys::Keys;
+use super::point::Point;
 use super::states::describe;
 use super::tags::Tag;
 use super::walk::{Disorder, Walker};
@@ -14,7 +15,7 @@ use rayon::prelude::*;
 use std::ops::Range;
 
 /// The rows of one stream.
-pub(super) struct Gathered {
+pub(super) struct Gathered<P> {
     /// (partition, trajectory) keys.
     pub groups: Keys,
     n_partition: usize,
@@ -22,11 +23,14 @@ pub(super) struct Gathered {
     pub partitions: Vec<u32>,
     of_rows: Vec<u32>,
     times: Vec<i64>,
-    states: Vec<u32>,
+    points: Vec<P>,
 }
 
-impl Gathered {
-    pub fn new(layout: &super::Layout, trajectory: &[Field]) -> Result<Gathered> {
+impl<P: Point> Gathered<P> {
+    /// Bytes that a row takes: as it came, and once more while rows are put together.
+    const ROW: usize = size_of::<u32>() + size_of::<i64>() + size_of::<P>() + size_of::<(i64, P)>();
+
+    pub fn new(layout: &super::Layout, trajectory: &[Field]) -> Result<Gathered<P>> {
         let fields = layout.partition.iter().chain(trajectory);
         let types: Vec<_> = fields.map(|f| f.data_type().clone()).collect();
         Ok(Gathered {
@@ -35,21 +39,21 @@ impl Gathered {
             partitions: Vec::new(),
             of_rows: Vec::new(),
             times: Vec::new(),
-            states: Vec::new(),
+            points: Vec::new(),
         })
     }
 
-    /// Keeps the rows of a batch, at most `room` in all; returns the partition of each.
+    /// Keeps the rows of a batch, at most `room` bytes in all; returns the partition of each.
     pub fn push(
         &mut self,
         columns: &[ArrayRef],
         partitions: &mut Option<Keys>,
         times: &[i64],
-        states: &[u32],
+        points: &[P],
         room: usize,
     ) -> Result<Vec<u32>, Stop> {
         let before = self.of_rows.len();
-        if before + times.len() > room {
+        if before + times.len() > room / Self::ROW {
             return Err(Stop::TooManyRows);
         }
         if columns.is_empty() {
@@ -60,7 +64,7 @@ impl Gathered {
             self.groups.intern(columns, &mut self.of_rows)?;
         }
         self.times.extend_from_slice(times);
-        self.states.extend_from_slice(states);
+        self.points.extend_from_slice(points);
         let of_rows = &self.of_rows[before..];
 
         // Of a new group the first row tells the partition.
@@ -92,7 +96,7 @@ impl Gathered {
 
     /// Puts the rows of each group together, in the order in which they came. `group` gives groups other numbers, of which
     /// there are `n`, and `state` states.
-    pub fn sorted(self, n: usize, group: &[u32], state: impl Fn(u32) -> u32) -> Sorted {
+    pub fn sorted(self, n: usize, group: &[u32], state: impl Fn(u32) -> u32) -> Sorted<P> {
         let group = |of: u32| group.get(of as usize).map_or(0, |&g| g as usize);
         let mut next = vec![0usize; n + 1];
         for &of in &self.of_rows {
@@ -102,26 +106,26 @@ impl Gathered {
             next[at + 1] += next[at];
         }
         let offsets = next.clone();
-        let mut rows = vec![(0, NONE); self.of_rows.len()];
-        for ((&of, &time), &s) in self.of_rows.iter().zip(&self.times).zip(&self.states) {
+        let mut rows = vec![(0, P::default()); self.of_rows.len()];
+        for ((&of, &time), &point) in self.of_rows.iter().zip(&self.times).zip(&self.points) {
             let at = &mut next[group(of)];
-            rows[*at] = (time, if s == NONE { NONE } else { state(s) });
+            rows[*at] = (time, point.renumbered(&state));
             *at += 1;
         }
         Sorted { offsets, rows }
     }
 }
 
-/// The rows (time, state) of one stream by group: group g has `offsets[g]..offsets[g + 1]`.
-pub(super) struct Sorted {
+/// The rows (time, point) of one stream by group: group g has `offsets[g]..offsets[g + 1]`.
+pub(super) struct Sorted<P> {
     offsets: Vec<usize>,
-    rows: Vec<(i64, u32)>,
+    rows: Vec<(i64, P)>,
 }
 
 /// Walks every group through its rows of all streams. `partition` is that of each group.
-pub(super) fn walk(
-    streams: &[Sorted],
-    walker: &Walker,
+pub(super) fn walk<P: Point>(
+    streams: &[Sorted<P>],
+    walker: &Walker<P>,
     partition: &[u32],
     tag: Tag,
 ) -> Result<Vec<Tallies>, (usize, Disorder)> {
@@ -131,8 +135,8 @@ pub(super) fn walk(
     let of = |range: Range<usize>| {
         let mut tallies = Tallies::new(tag);
         let mut walker = walker.clone();
-        let mut rows: Vec<(i64, u32)> = Vec::new();
-        let (mut times, mut states) = (Vec::new(), Vec::new());
+        let mut rows: Vec<(i64, P)> = Vec::new();
+        let (mut times, mut points) = (Vec::new(), Vec::new());
         for group in range {
             rows.clear();
             for stream in streams {
@@ -143,13 +147,13 @@ pub(super) fn walk(
                 rows.sort_unstable_by_key(|(time, _)| *time);
             }
             times.clear();
-            states.clear();
+            points.clear();
             times.extend(rows.iter().map(|(time, _)| *time));
-            states.extend(rows.iter().map(|(_, state)| *state));
+            points.extend(rows.iter().map(|(_, point)| *point));
             walker.restart();
-            let count = tallies.counter(partition[group], n_lags);
+            let count = P::counter(&mut tallies, partition[group], n_lags);
             walker
-                .push(&times, &states, false, count)
+                .push(&times, &points, false, count)
                 .map_err(|disorder| (group, disorder))?;
         }
         Ok(tallies)

@@ -1,8 +1,8 @@
 //! Follows the trajectories of one stream whose rows come in order, and counts their pairs.
 
-use super::keys::NONE;
+use super::point::Point;
 use super::tags::Tag;
-use super::tally::{Tally, pack};
+use super::tally::Tally;
 use super::walk::{Disorder, Step, Walker};
 use super::{Order, Stop, describe, time};
 use crate::error::{Error, Kind, Result};
@@ -10,67 +10,60 @@ use arrow::datatypes::Field;
 use arrow::row::{RowConverter, SortField};
 use std::ops::Range;
 
-/// Pairs by `partition × n_lags + lag`, and how many were accepted.
-pub(super) struct Tallies {
-    pub by_slot: Vec<Tally>,
-    pub accepted: u128,
+/// Pairs by `partition × n_lags + lag`: how often each occurred, or each with its weight.
+pub struct Tallies {
+    pub(super) by_slot: Vec<Tally>,
+    pub(super) weights: Vec<Vec<(u64, f64)>>,
+    /// How many were counted; those with a weight are not among them.
+    pub(super) accepted: u128,
     /// What states carry; of a pair its target keeps it.
-    tag: Tag,
+    pub(super) tag: Tag,
 }
 
 impl Tallies {
-    pub fn new(tag: Tag) -> Tallies {
+    pub(super) fn new(tag: Tag) -> Tallies {
         Tallies {
             by_slot: Vec::new(),
+            weights: Vec::new(),
             accepted: 0,
             tag,
         }
     }
 
-    /// Room for the slots of a partition.
-    pub fn reserve(&mut self, partition: u32, n_lags: usize) {
-        let slots = (partition as usize + 1) * n_lags;
-        if self.by_slot.len() < slots {
-            self.by_slot.resize_with(slots, Tally::default);
-        }
-    }
-
-    /// The slots of a partition.
-    pub fn of(&mut self, partition: u32, n_lags: usize) -> &mut [Tally] {
-        self.reserve(partition, n_lags);
-        &mut self.by_slot[partition as usize * n_lags..][..n_lags]
-    }
-
-    /// What counts the pairs (lag, source, target) of a partition; those with an end that is no state are left out.
+    /// The tallies of a partition, one a lag, and the number of all pairs in them.
     #[inline(always)]
-    pub fn counter(
-        &mut self,
-        partition: u32,
-        n_lags: usize,
-    ) -> impl FnMut(usize, u32, u32) + use<'_> {
-        self.reserve(partition, n_lags);
-        let slots = &mut self.by_slot[partition as usize * n_lags..][..n_lags];
-        let (accepted, tag) = (&mut self.accepted, self.tag);
-        move |lag, source, target| {
-            if source != NONE && target != NONE {
-                slots[lag].add(pack(tag.state(source), target));
-                *accepted += 1;
-            }
-        }
+    pub(super) fn of(&mut self, partition: u32, n_lags: usize) -> (&mut [Tally], &mut u128) {
+        let own = slots(&mut self.by_slot, partition, n_lags);
+        (own, &mut self.accepted)
+    }
+
+    /// The weights of the pairs of a partition, one list a lag.
+    pub(super) fn weights_of(&mut self, partition: u32, n_lags: usize) -> &mut [Vec<(u64, f64)>] {
+        slots(&mut self.weights, partition, n_lags)
     }
 }
 
+/// The slots of a partition, which are made if there are none.
+#[inline(always)]
+fn slots<T: Default>(all: &mut Vec<T>, partition: u32, n_lags: usize) -> &mut [T] {
+    let first = partition as usize * n_lags;
+    if all.len() < first + n_lags {
+        all.resize_with(first + n_lags, T::default);
+    }
+    &mut all[first..][..n_lags]
+}
+
 /// Follows the trajectories of one stream, partition after partition.
-pub(super) struct Groups {
+pub(super) struct Groups<P> {
     pub converter: RowConverter,
     /// The trajectory of the last row, its partition, and how many partitions there were.
     pub current: Option<Group>,
     pub partition: u32,
     n_partitions: u32,
-    pub walker: Walker,
+    pub walker: Walker<P>,
     /// The stream is still in its first group, and no pair of it is counted.
     pub in_head: bool,
-    pub head: Head,
+    pub head: Head<P>,
 }
 
 /// A trajectory; within a partition they compare as their columns do.
@@ -85,11 +78,11 @@ pub(super) enum Group {
 /// The first rows of the first group, because its trajectory may have begun in the stream before: so many that no pair joins a row
 /// before them with one after them, or all there are.
 #[derive(Default)]
-pub(super) struct Head {
+pub(super) struct Head<P> {
     pub group: Option<Group>,
     pub partition: u32,
     pub times: Vec<i64>,
-    pub states: Vec<u32>,
+    pub points: Vec<P>,
     /// Whether the pairs among these rows are counted; the stream's walker has gone on from there.
     pub is_counted: bool,
 }
@@ -144,8 +137,13 @@ pub(super) fn integer_runs(
     runs
 }
 
-impl Groups {
-    pub fn new(trajectory: &[Field], lags: &[Step], strided: bool, first: bool) -> Result<Groups> {
+impl<P: Point> Groups<P> {
+    pub fn new(
+        trajectory: &[Field],
+        lags: &[Step],
+        strided: bool,
+        first: bool,
+    ) -> Result<Groups<P>> {
         let fields = trajectory
             .iter()
             .map(|f| SortField::new(f.data_type().clone()))
@@ -198,7 +196,7 @@ impl Groups {
             self.n_partitions += 1;
             // No more rows of the last partition are to come.
             let n_lags = self.walker.n_lags();
-            let ended = tallies.of(self.partition, n_lags).iter_mut();
+            let ended = tallies.of(self.partition, n_lags).0.iter_mut();
             ended.for_each(Tally::settle);
         }
         self.walker.restart();
@@ -213,22 +211,22 @@ impl Groups {
         &mut self,
         tallies: &mut Tallies,
         n_lags: usize,
-        piece: (&[i64], &[u32]),
+        piece: (&[i64], &[P]),
         goes_on: bool,
     ) -> Result<(), Disorder> {
         if !self.in_head {
-            let count = tallies.counter(self.partition, n_lags);
+            let count = P::counter(tallies, self.partition, n_lags);
             return self.walker.push(piece.0, piece.1, goes_on, count);
         }
         let head = &mut self.head;
         head.times.extend_from_slice(piece.0);
-        head.states.extend_from_slice(piece.1);
+        head.points.extend_from_slice(piece.1);
         if self.walker.is_spanned_by(&head.times) {
             head.is_counted = true;
             self.in_head = false;
-            let count = tallies.counter(self.partition, n_lags);
+            let count = P::counter(tallies, self.partition, n_lags);
             self.walker
-                .push(&head.times, &head.states, goes_on, count)?;
+                .push(&head.times, &head.points, goes_on, count)?;
         }
         Ok(())
     }
@@ -239,10 +237,10 @@ impl Groups {
         tallies: &mut Tallies,
         n_lags: usize,
         trajectories: &[i64],
-        (times, states): (&[i64], &[u32]),
+        (times, points): (&[i64], &[P]),
     ) {
-        let count = tallies.counter(self.partition, n_lags);
-        self.walker.whole(trajectories, times, states, count);
+        let count = P::counter(tallies, self.partition, n_lags);
+        self.walker.whole(trajectories, times, points, count);
     }
 
     /// A trajectory in words.

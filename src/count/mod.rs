@@ -13,6 +13,7 @@ mod gather;
 mod groups;
 mod keys;
 mod matrix;
+mod point;
 mod states;
 mod tags;
 mod tails;
@@ -27,6 +28,7 @@ pub use finish::{Sums, add_up};
 pub use follow::{Followed, FollowedRow, Follower, Sink, StateNumbers, times};
 pub(crate) use keys::Keys;
 pub use matrix::Counts;
+pub use point::{Point, Weighed};
 pub use states::{StateColumns, StateTable, describe};
 pub use tails::{Spans, Tails};
 pub use time::{is_time, show as show_time};
@@ -54,7 +56,8 @@ pub struct Layout {
     pub given: Vec<Field>,
     /// Whether counts are to be told apart by group.
     pub grouping: Option<Grouping>,
-    /// Sources and targets of pairs are states of one kind and have common ids, as those of trajectories always do.
+    /// Sources and targets of pairs are states of one kind and have common ids, as those of trajectories always do; square methods, Markov
+    /// tests and `connected` need it.
     pub one_label_set: bool,
     /// Keep the largest strongly connected set of every matrix alone; needs one label set.
     pub connected: bool,
@@ -70,11 +73,13 @@ pub struct Grouping {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Evidence {
-    /// Columns: trajectory keys, time, state.
+    /// Columns: trajectory keys, time, state, weight (unless each pair weighs one).
     Trajectories {
         trajectory: Vec<Field>,
         time: Field,
         state: StateColumns,
+        /// What the pairs that a row starts weigh.
+        weight: Option<Field>,
         lags: Vec<Step>,
         strided: bool,
         /// What the counts of each lag are divided by, once they are counted; empty where they stay whole.
@@ -96,6 +101,27 @@ pub enum Measure {
     Weight(Field),
 }
 
+impl Evidence {
+    /// The column of weights, where pairs have them.
+    pub fn weight(&self) -> Option<&Field> {
+        match self {
+            Evidence::Trajectories { weight, .. } => weight.as_ref(),
+            Evidence::Pairs { measure, .. } => match measure {
+                Measure::Weight(field) => Some(field),
+                Measure::One | Measure::Count(_) => None,
+            },
+        }
+    }
+
+    /// What the counts of a lag are divided by; 1 where they stay whole.
+    pub fn overlap(&self, lag: usize) -> u64 {
+        match self {
+            Evidence::Trajectories { overlap, .. } => overlap.get(lag).copied().unwrap_or(1),
+            Evidence::Pairs { .. } => 1,
+        }
+    }
+}
+
 impl Layout {
     /// Every column in order.
     pub fn fields(&self) -> Vec<Field> {
@@ -112,11 +138,13 @@ impl Layout {
                 trajectory,
                 time,
                 state: s,
+                weight,
                 ..
             } => {
                 fields.extend(trajectory.iter().cloned());
                 fields.push(time.clone());
                 fields.extend(state(s));
+                fields.extend(weight.clone());
             }
             Evidence::Pairs {
                 source,
@@ -158,6 +186,13 @@ impl Layout {
         }
     }
 
+    /// Whether counts are real numbers.
+    pub fn is_weighted(&self) -> bool {
+        let is_divided =
+            matches!(&self.evidence, Evidence::Trajectories { overlap, .. } if !overlap.is_empty());
+        self.evidence.weight().is_some() || is_divided
+    }
+
     /// How states carry the group of their rows.
     fn tag(&self) -> Tag {
         let grouping = self.grouping.as_ref().filter(|g| !g.by.is_empty());
@@ -165,7 +200,7 @@ impl Layout {
     }
 }
 
-/// Rows that could not be an end of a transition, by reason.
+/// Rows that could not be an end of a transition, or weigh nothing, by reason.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Dropped(pub BTreeMap<Cow<'static, str>, u64>);
 
@@ -216,8 +251,8 @@ pub struct Mode {
 pub enum Order {
     /// They seem to be ordered by (partition, trajectory, time), each stream for itself.
     Assumed,
-    /// They may come in any order: each stream holds up to so many of them until its end.
-    Any { rows: usize },
+    /// They may come in any order: each stream holds up to so many bytes of them until its end.
+    Any { bytes: usize },
     /// The rows of all streams are ordered, by sorting.
     Sorted,
 }

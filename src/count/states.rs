@@ -10,8 +10,6 @@ use arrow::datatypes::{
     ArrowPrimitiveType, DataType, Field, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
     UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
-use arrow::row::{RowConverter, SortField};
-use std::collections::HashMap;
 use std::sync::Arc;
 
 /// What the columns of a state are: keys of any type first, then binned coordinates.
@@ -382,29 +380,6 @@ impl StateTable {
         }
     }
 
-    /// The place among `theirs`, ascending states of `other`, of each of `own`, ascending states of this table.
-    pub fn places(
-        &self,
-        own: &[u32],
-        other: &StateTable,
-        theirs: &[u32],
-    ) -> Result<Vec<Option<u32>>> {
-        let (Coded::Listed(here), Coded::Listed(there)) = (&self.coded, &other.coded) else {
-            // The ids of both are values or boxes, which mean the same on either side, unless one side alone has integers that are no ids.
-            if std::mem::discriminant(&self.coded) == std::mem::discriminant(&other.coded) {
-                let place = |id: &u32| theirs.binary_search(id).ok().map(|at| at as u32);
-                return Ok(own.iter().map(place).collect());
-            }
-            return places(&self.columns(own)?, &other.columns(theirs)?);
-        };
-        let pick = |arrays: &[ArrayRef], ids: &[u32]| {
-            let ids = UInt32Array::from(ids.to_vec());
-            let taken = arrays.iter().map(|a| take(a, &ids, None));
-            taken.collect::<Result<Vec<_>, _>>().map_err(unreadable)
-        };
-        places(&pick(here, own)?, &pick(there, theirs)?)
-    }
-
     /// One state in words, for messages.
     pub fn describe(&self, id: u32) -> String {
         match self.columns(&[id]) {
@@ -412,23 +387,6 @@ impl StateTable {
             Err(e) => e.to_string(),
         }
     }
-}
-
-/// For each row of `own` the row of `others` that is equal; none is there twice.
-fn places(own: &[ArrayRef], others: &[ArrayRef]) -> Result<Vec<Option<u32>>> {
-    let fields = own
-        .iter()
-        .map(|a| SortField::new(a.data_type().clone()))
-        .collect();
-    let converter = RowConverter::new(fields).map_err(unreadable)?;
-    let rows = |arrays: &[ArrayRef]| converter.convert_columns(arrays).map_err(unreadable);
-    let (own, others) = (rows(own)?, rows(others)?);
-    let place: HashMap<_, u32> = others.iter().zip(0..).collect();
-    Ok(own.iter().map(|row| place.get(&row).copied()).collect())
-}
-
-fn unreadable(e: arrow::error::ArrowError) -> Error {
-    Error::with_source(Kind::Bug, "states cannot be compared", e)
 }
 
 /// Row `at` of some columns in words: `AER`, or `(AER, 3)`.
@@ -439,46 +397,5 @@ pub fn describe(columns: &[ArrayRef], at: usize) -> String {
     match columns {
         [one] => show(one),
         many => format!("({})", many.iter().map(show).collect::<Vec<_>>().join(", ")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The states of a column, and all their ids.
-    fn table(values: &[i64], direct: bool) -> (StateTable, Vec<u32>) {
-        let columns = StateColumns {
-            keys: vec![Field::new("state", DataType::Int64, true)],
-            bins: Vec::new(),
-        };
-        let mut states = States::new(&columns, direct).expect("a kind of state");
-        let column: ArrayRef = Arc::new(Int64Array::from(values.to_vec()));
-        let mut ids = Vec::new();
-        let added = states.ids(&[column], &mut Dropped::default(), &mut ids);
-        assert!(added.is_ok());
-        let (table, rank) = states.finish().expect("a table");
-        if let Some(rank) = rank {
-            ids.iter_mut().for_each(|id| *id = rank[*id as usize]);
-        }
-        ids.sort_unstable();
-        (table, ids)
-    }
-
-    #[test]
-    fn a_state_is_known_again_however_it_is_coded() {
-        let expected = [None, Some(1), Some(3)];
-        for direct in [true, false] {
-            let (own, ids) = table(&[9, 2, 4], direct);
-            for direct in [true, false] {
-                let (other, others) = table(&[3, 9, 1, 4], direct);
-                assert_eq!(
-                    own.places(&ids, &other, &others).unwrap(),
-                    [None, Some(2), Some(3)]
-                );
-            }
-            let (other, others) = table(&[-3, 9, 4, 5], false);
-            assert_eq!(own.places(&ids, &other, &others).unwrap(), expected);
-        }
     }
 }

@@ -278,6 +278,7 @@ mod tests {
                     keys: vec![field("state", state)],
                     bins: Vec::new(),
                 },
+                weight: None,
                 lags: vec![Step::Ticks(1), Step::Ticks(3)],
                 strided: false,
                 overlap: Vec::new(),
@@ -321,7 +322,7 @@ mod tests {
     fn count(layout: &Layout, mode: Mode, streams: &[&[Row]], batch_rows: usize) -> Counted {
         let layout = Arc::new(layout.clone());
         let workers = streams.iter().enumerate().map(|(at, rows)| {
-            let mut worker = Worker::new(&layout, mode, at == 0).unwrap();
+            let mut worker = Worker::<u32>::new(&layout, mode, at == 0).unwrap();
             for rows in rows.chunks(batch_rows) {
                 worker.push(&batch(&layout, rows)).unwrap();
             }
@@ -336,7 +337,7 @@ mod tests {
         direct: true,
     };
     const GATHERED: Mode = Mode {
-        order: Order::Any { rows: 1 << 20 },
+        order: Order::Any { bytes: 1 << 25 },
         direct: true,
     };
 
@@ -436,7 +437,7 @@ mod tests {
                 ("1", pick([0, 0, 0, 1])),
                 ("2", amounts),
             ];
-            let mut worker = Worker::new(&layout, ASSUMED, true).unwrap();
+            let mut worker = Worker::<u32>::new(&layout, ASSUMED, true).unwrap();
             worker
                 .push(&RecordBatch::try_from_iter(columns).unwrap())
                 .unwrap();
@@ -476,7 +477,7 @@ mod tests {
         let rows = [(0, 1, 1, 1 << 20)];
         let stop = |direct| {
             let mode = Mode { direct, ..ASSUMED };
-            let mut worker = Worker::new(&layout, mode, true).unwrap();
+            let mut worker = Worker::<u32>::new(&layout, mode, true).unwrap();
             worker.push(&batch(&layout, &rows)).err()
         };
         assert!(matches!(stop(true), Some(Stop::WideStates)));

@@ -314,6 +314,7 @@ mod tests {
                     keys: vec![field("s")],
                     bins: Vec::new(),
                 },
+                weight: None,
                 lags: lags.to_vec(),
                 strided: false,
                 overlap: Vec::new(),

@@ -155,7 +155,7 @@ pub fn restore(
         };
         let mut workers = Vec::with_capacity(tables.len());
         for table in tables {
-            let mut worker = Worker::new(layout, mode, true)?;
+            let mut worker = Worker::<u32>::new(layout, mode, true)?;
             table.iter().try_for_each(|batch| worker.push_sums(batch))?;
             workers.push(worker);
         }
@@ -170,7 +170,7 @@ pub fn restore(
     Ok(sums)
 }
 
-impl Worker {
+impl Worker<u32> {
     /// Adds rows of a table of sums.
     fn push_sums(&mut self, batch: &RecordBatch) -> Result<(), Stop> {
         let layout = Arc::clone(&self.layout);
@@ -219,20 +219,18 @@ impl Worker {
             self.give_labels(given, |at| of_rows[at], &sources)?;
         }
         for (spell, &partition) in spells.iter().zip(&partitions) {
-            let mut accepted = 0;
-            let tallies = self.tallies.of(partition, layout.n_lags());
+            let (tallies, accepted) = self.tallies.of(partition, layout.n_lags());
             for at in spell.clone().filter(|&at| targets[at] != NONE) {
                 let tally = &mut tallies[lags.value(at) as usize];
                 let pair = pack(sources[at], targets[at]);
                 let mut rest = counts.value(at);
-                accepted += u128::from(rest);
+                *accepted += u128::from(rest);
                 while rest > 0 {
                     let part = rest.min(u64::from(u32::MAX));
                     tally.add_count(pair, part as u32);
                     rest -= part;
                 }
             }
-            self.tallies.accepted += accepted;
         }
         Ok(())
     }
@@ -261,6 +259,7 @@ mod tests {
                     keys: vec![field("s", state)],
                     bins: Vec::new(),
                 },
+                weight: None,
                 lags: vec![Step::Ticks(1), Step::Rows(2)],
                 strided: false,
                 overlap: Vec::new(),
@@ -306,13 +305,13 @@ mod tests {
 
     /// The sums of some batches, less those of rows among them.
     fn sums(layout: &Arc<Layout>, batches: &[RecordBatch], minus: &[RecordBatch]) -> Sums {
-        let order = Order::Any { rows: 1 << 20 };
+        let order = Order::Any { bytes: 1 << 25 };
         let mode = Mode {
             order,
             direct: true,
         };
         let worker = |batches: &[RecordBatch]| {
-            let mut worker = Worker::new(layout, mode, true).unwrap();
+            let mut worker = Worker::<u32>::new(layout, mode, true).unwrap();
             batches.iter().for_each(|b| worker.push(b).unwrap());
             worker
         };

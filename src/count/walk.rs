@@ -1,4 +1,4 @@
-//! Rows of one trajectory in time order → lagged pairs (coherence §3.1). Pure: slices in, pairs out.
+//! Points of one trajectory in time order → lagged pairs (coherence §3.1). Pure: slices in, pairs out.
 
 /// A lag in the terms of the time column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -9,15 +9,15 @@ pub enum Step {
     Rows(usize),
 }
 
-/// Follows one trajectory through pieces of any size and emits each pair once.
+/// Follows one trajectory through pieces of any size and emits each pair of points once.
 #[derive(Debug, Clone)]
-pub struct Walker {
+pub struct Walker<P> {
     lags: Vec<Step>,
     /// Only the pairs that start at 0, τ, 2τ … after the first row.
     strided: bool,
     /// Rows of the pieces before that can still begin a pair; the first of them is row `base` of the trajectory.
     times: Vec<i64>,
-    states: Vec<u32>,
+    points: Vec<P>,
     base: usize,
     start: i64,
 }
@@ -29,13 +29,13 @@ pub struct Disorder {
     pub after: i64,
 }
 
-impl Walker {
-    pub fn new(lags: &[Step], strided: bool) -> Walker {
+impl<P: Copy> Walker<P> {
+    pub fn new(lags: &[Step], strided: bool) -> Walker<P> {
         Walker {
             lags: lags.to_vec(),
             strided,
             times: vec![],
-            states: vec![],
+            points: vec![],
             base: 0,
             start: 0,
         }
@@ -48,13 +48,15 @@ impl Walker {
     /// Forgets the trajectory; the next piece begins another one.
     pub fn restart(&mut self) {
         self.times.clear();
-        self.states.clear();
+        self.points.clear();
         self.base = 0;
     }
 
-    /// The same walker with other numbers for the states.
-    pub fn renumbered(mut self, number: impl Fn(u32) -> u32) -> Walker {
-        self.states.iter_mut().for_each(|s| *s = number(*s));
+    /// The same walker with other points in the place of those it keeps.
+    pub fn map(mut self, other: impl Fn(P) -> P) -> Walker<P> {
+        self.points
+            .iter_mut()
+            .for_each(|point| *point = other(*point));
         self
     }
 
@@ -72,19 +74,19 @@ impl Walker {
     }
 
     /// Appends the next rows of the trajectory and emits (lag, source, target) for every pair that they complete.
-    /// States may be "none": the caller of `emit` leaves such pairs out. If the trajectory does not go on, nothing is kept.
+    /// Points may have no state: the caller of `emit` leaves such pairs out. If the trajectory does not go on, nothing is kept.
     pub fn push(
         &mut self,
         times: &[i64],
-        states: &[u32],
+        points: &[P],
         goes_on: bool,
-        mut emit: impl FnMut(usize, u32, u32),
+        mut emit: impl FnMut(usize, P, P),
     ) -> Result<(), Disorder> {
-        assert_eq!(times.len(), states.len(), "one state a time");
+        assert_eq!(times.len(), points.len(), "one point a time");
         if self.base == 0 && self.times.is_empty() {
             self.start = times.first().copied().unwrap_or(0);
         } else {
-            self.join(times, states, &mut emit)?;
+            self.join(times, points, &mut emit)?;
         }
         // Without an early exit the comparison of neighbours is vectorised.
         if !times.windows(2).fold(true, |all, w| all & (w[0] < w[1])) {
@@ -94,9 +96,9 @@ impl Walker {
                 after: times[at + 1],
             });
         }
-        self.inside(|_| (), times, states, emit);
+        self.inside(|_| (), times, points, emit);
         if goes_on {
-            self.keep(times, states);
+            self.keep(times, points);
         }
         Ok(())
     }
@@ -107,12 +109,12 @@ impl Walker {
         &mut self,
         trajectories: &[i64],
         times: &[i64],
-        states: &[u32],
-        emit: impl FnMut(usize, u32, u32),
+        points: &[P],
+        emit: impl FnMut(usize, P, P),
     ) {
         self.restart();
         self.start = times.first().copied().unwrap_or(0);
-        self.inside(|row| trajectories[row], times, states, emit);
+        self.inside(|row| trajectories[row], times, points, emit);
     }
 
     /// Emits the pairs among rows, the first of which go on with the trajectory of this walker.
@@ -121,8 +123,8 @@ impl Walker {
         &self,
         trajectory: impl Fn(usize) -> T,
         times: &[i64],
-        states: &[u32],
-        mut emit: impl FnMut(usize, u32, u32),
+        points: &[P],
+        mut emit: impl FnMut(usize, P, P),
     ) {
         // The first row of the trajectory that row j belongs to: its time, its number in it, and its place here.
         let begin = (self.start, self.base + self.times.len(), 0);
@@ -135,7 +137,7 @@ impl Walker {
             match *step {
                 Step::Ticks(ticks) => {
                     let mut i = 0;
-                    for (j, (&time, &target)) in times.iter().zip(states).enumerate() {
+                    for (j, (&time, &target)) in times.iter().zip(points).enumerate() {
                         of = first(of, j);
                         // Times ascend, so the difference is positive; it overflows only for lags that no i64 can hold.
                         let apart = |i: usize| time.wrapping_sub(times[i]) as u64;
@@ -145,14 +147,14 @@ impl Walker {
                         if apart(i) == ticks as u64 {
                             let since = times[i].wrapping_sub(of.0) as u64;
                             if !self.strided || since.is_multiple_of(ticks as u64) {
-                                emit(lag, states[i], target);
+                                emit(lag, points[i], target);
                             }
                             i += 1;
                         }
                     }
                 }
                 Step::Rows(rows) => {
-                    for (j, &target) in states.iter().enumerate() {
+                    for (j, &target) in points.iter().enumerate() {
                         of = first(of, j);
                         let Some(i) = j.checked_sub(rows) else {
                             continue;
@@ -161,7 +163,7 @@ impl Walker {
                             continue;
                         }
                         if !self.strided || (of.1 + i - of.2).is_multiple_of(rows) {
-                            emit(lag, states[i], target);
+                            emit(lag, points[i], target);
                         }
                     }
                 }
@@ -173,8 +175,8 @@ impl Walker {
     pub fn join(
         &self,
         times: &[i64],
-        states: &[u32],
-        mut emit: impl FnMut(usize, u32, u32),
+        points: &[P],
+        mut emit: impl FnMut(usize, P, P),
     ) -> Result<(), Disorder> {
         let (Some(&before), Some(&after)) = (self.times.last(), times.first()) else {
             return Ok(());
@@ -187,7 +189,7 @@ impl Walker {
                 Step::Ticks(ticks) => {
                     let reach = |t: &i64| after.wrapping_sub(*t) as u64 > ticks as u64;
                     let mut i = self.times.partition_point(reach);
-                    for (&time, &target) in times.iter().zip(states) {
+                    for (&time, &target) in times.iter().zip(points) {
                         let apart = |i: usize| time.wrapping_sub(self.times[i]) as u64;
                         while i < self.times.len() && apart(i) > ticks as u64 {
                             i += 1;
@@ -198,7 +200,7 @@ impl Walker {
                         let since = self.times[i].wrapping_sub(self.start) as u64;
                         let strides = !self.strided || since.is_multiple_of(ticks as u64);
                         if apart(i) == ticks as u64 && strides {
-                            emit(lag, self.states[i], target);
+                            emit(lag, self.points[i], target);
                         }
                     }
                 }
@@ -208,8 +210,8 @@ impl Walker {
                     let sources = kept.saturating_sub(rows)..kept;
                     for i in sources {
                         let strides = !self.strided || (self.base + i).is_multiple_of(rows);
-                        if let Some(&target) = states.get(i + rows - kept).filter(|_| strides) {
-                            emit(lag, self.states[i], target);
+                        if let Some(&target) = points.get(i + rows - kept).filter(|_| strides) {
+                            emit(lag, self.points[i], target);
                         }
                     }
                 }
@@ -219,7 +221,7 @@ impl Walker {
     }
 
     /// Keeps the rows that can still begin a pair, and the last one to check the order of the next piece.
-    fn keep(&mut self, times: &[i64], states: &[u32]) {
+    fn keep(&mut self, times: &[i64], points: &[P]) {
         let Some(&last) = times.last() else { return };
         let spent = |times: &[i64], after: usize| {
             let spent = self.lags.iter().map(|step| match *step {
@@ -239,11 +241,11 @@ impl Walker {
         // Rows are freed when they are many, so that each is moved only a few times.
         if new > 0 || (old > 4096 && 2 * old > self.times.len()) {
             self.times.drain(..old);
-            self.states.drain(..old);
+            self.points.drain(..old);
             self.base += old + new;
         }
         self.times.extend_from_slice(&times[new..]);
-        self.states.extend_from_slice(&states[new..]);
+        self.points.extend_from_slice(&points[new..]);
     }
 }
 
@@ -298,6 +300,30 @@ mod tests {
             pairs(&[Step::Rows(3)], true, &times, &states),
             [(0, 0, 3), (0, 3, 6)]
         );
+    }
+
+    #[test]
+    fn points_come_out_as_they_went_in() {
+        // States 1 2 3 4 that weigh ½ 1 2 4 at times 0 1 2 4, cut after two rows.
+        let points = [(1, 0.5), (2, 1.0), (3, 2.0), (4, 4.0)];
+        let times = [0, 1, 2, 4];
+        let mut walker = Walker::new(&[Step::Ticks(2), Step::Rows(1)], false);
+        let mut got = Vec::new();
+        for (piece, goes_on) in [(0..2, true), (2..4, false)] {
+            let (times, points) = (&times[piece.clone()], &points[piece]);
+            let emit = |lag, source, target| got.push((lag, source, target));
+            walker.push(times, points, goes_on, emit).unwrap();
+        }
+        got.sort_by(|a, b| a.partial_cmp(b).unwrap());
+        let pair = |lag, i: usize, j: usize| (lag, points[i], points[j]);
+        let expected = [
+            pair(0, 0, 2),
+            pair(0, 2, 3),
+            pair(1, 0, 1),
+            pair(1, 1, 2),
+            pair(1, 2, 3),
+        ];
+        assert_eq!(got, expected);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::amounts::{counts, weights};
 use super::gather::Gathered;
 use super::groups::{Group, Groups, Run, Tallies, disordered, integer_runs};
 use super::keys::{Keys, NONE, integers};
+use super::point::Point;
 use super::states::States;
 use super::tags::Tagger;
 use super::tally::pack;
@@ -17,8 +18,8 @@ use hashbrown::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Counts the rows of one stream.
-pub struct Worker {
+/// Counts the rows of one stream, which are points of trajectories or pairs.
+pub struct Worker<P> {
     pub(super) layout: Arc<Layout>,
     pub(super) mode: Mode,
     pub(super) states: States,
@@ -28,21 +29,19 @@ pub struct Worker {
     pub(super) labels: Vec<Labels>,
     tagger: Option<Tagger>,
     pub(super) tallies: Tallies,
-    /// Pairs with a given weight, by partition.
-    pub(super) weighted: Vec<Vec<(u64, f64)>>,
     pub(super) rows: u64,
     pub(super) dropped: Dropped,
-    pub(super) way: Way,
+    pub(super) way: Way<P>,
 }
 
 /// How the rows of a stream become pairs.
-pub(super) enum Way {
+pub(super) enum Way<P> {
     /// They are pairs.
     Pairs,
     /// Trajectories one after another.
-    Ordered(Groups),
+    Ordered(Groups<P>),
     /// Trajectories in any order, walked at the end.
-    Gathered(Gathered),
+    Gathered(Gathered<P>),
 }
 
 /// The sets that one column gives to the source states.
@@ -78,9 +77,9 @@ fn types(fields: &[Field]) -> Vec<DataType> {
     fields.iter().map(|f| f.data_type().clone()).collect()
 }
 
-impl Worker {
+impl<P: Point> Worker<P> {
     /// A worker for a stream; `first` says that no stream comes before it.
-    pub fn new(layout: &Arc<Layout>, mode: Mode, first: bool) -> Result<Worker> {
+    pub fn new(layout: &Arc<Layout>, mode: Mode, first: bool) -> Result<Worker<P>> {
         let (states, targets, way) = match &layout.evidence {
             Evidence::Trajectories {
                 trajectory,
@@ -115,7 +114,6 @@ impl Worker {
             labels: labels.collect::<Result<_>>()?,
             tagger: Tagger::new(layout)?,
             tallies: Tallies::new(layout.tag()),
-            weighted: Vec::new(),
             rows: 0,
             dropped: Dropped::default(),
             way,
@@ -140,8 +138,12 @@ impl Worker {
                 trajectory,
                 time,
                 state,
+                weight,
                 ..
-            } => self.push_trajectories(columns, trajectory.len(), time, state.len()),
+            } => {
+                let weight = weight.as_ref();
+                self.push_trajectories(columns, trajectory.len(), time, state.len(), weight)
+            }
             Evidence::Pairs {
                 source,
                 target,
@@ -156,6 +158,7 @@ impl Worker {
         n_trajectory: usize,
         time: &Field,
         n_state: usize,
+        weight: Option<&Field>,
     ) -> Result<(), Stop> {
         let n_partition = self.layout.partition.len();
         let n_group = n_partition + n_trajectory;
@@ -171,27 +174,32 @@ impl Worker {
             return Ok(());
         }
         let times = time::ticks(&columns[n_group])?;
-        let state_columns = &columns[n_group + 1..][..n_state];
+        let (state_columns, rest) = columns[n_group + 1..].split_at(n_state);
         let mut states = Vec::with_capacity(rows);
         self.states
             .ids(state_columns, &mut self.dropped, &mut states)?;
 
-        let (given, by) = columns[n_group + 1 + n_state..].split_at(self.layout.given.len());
+        let (weighed, rest) = rest.split_at(usize::from(weight.is_some()));
+        let weights = weight.zip(weighed.first()).map(|(field, column)| {
+            let place = |at: usize| format!("state {}", describe(state_columns, at));
+            weights(column, field.name(), place, &mut self.dropped)
+        });
+        let (given, by) = rest.split_at(self.layout.given.len());
         let group_columns = &columns[..n_group];
         // Labels are given to states as they are; pairs are made of states that carry their group.
         let tagged = match &mut self.tagger {
             Some(tagger) => Some(tagger.tagged(by, &states, self.mode.direct)?),
             None => None,
         };
-        let walked = tagged.as_ref().unwrap_or(&states);
+        let walked = P::of_rows(tagged.as_ref().unwrap_or(&states), weights.transpose()?)?;
         match &mut self.way {
             Way::Pairs => return Err(Error::bug("a table of pairs has no trajectories").into()),
             Way::Gathered(gathered) => {
-                let Order::Any { rows: room } = self.mode.order else {
+                let Order::Any { bytes: room } = self.mode.order else {
                     return Err(Error::bug("rows are gathered that are ordered").into());
                 };
                 let partitions = &mut self.partitions;
-                let of_rows = gathered.push(group_columns, partitions, &times, walked, room)?;
+                let of_rows = gathered.push(group_columns, partitions, &times, &walked, room)?;
                 self.give_labels(given, |at| of_rows[at], &states)?;
             }
             Way::Ordered(_) => {
@@ -323,37 +331,37 @@ impl Worker {
             self.give_labels(given, |at| of_rows[at], &sources)?;
         }
         for (range, &partition) in ranges.iter().zip(&partitions) {
-            if self.weighted.len() <= partition as usize {
-                self.weighted.resize_with(partition as usize + 1, Vec::new);
-            }
-            let mut accepted = 0;
-            let tally = &mut self.tallies.of(partition, 1)[0];
             let pairs = range
                 .clone()
                 .map(|at| (at, sources[at], targets[at]))
                 .filter(|(_, source, target)| *source != NONE && *target != NONE)
                 .map(|(at, source, target)| (at, pack(source, target)));
             match &amounts {
-                Amounts::Ones => pairs.for_each(|(_, pair)| {
-                    tally.add(pair);
-                    accepted += 1;
-                }),
-                Amounts::Counts(counts) => pairs.for_each(|(at, pair)| {
-                    accepted += u128::from(counts[at]);
-                    let mut rest = counts[at];
-                    while rest > 0 {
-                        let part = rest.min(u64::from(u32::MAX));
-                        tally.add_count(pair, part as u32);
-                        rest -= part;
-                    }
-                }),
-                Amounts::Weights(weights) => self.weighted[partition as usize].extend(
+                Amounts::Ones => {
+                    let (tallies, accepted) = self.tallies.of(partition, 1);
+                    pairs.for_each(|(_, pair)| {
+                        tallies[0].add(pair);
+                        *accepted += 1;
+                    });
+                }
+                Amounts::Counts(counts) => {
+                    let (tallies, accepted) = self.tallies.of(partition, 1);
+                    pairs.for_each(|(at, pair)| {
+                        *accepted += u128::from(counts[at]);
+                        let mut rest = counts[at];
+                        while rest > 0 {
+                            let part = rest.min(u64::from(u32::MAX));
+                            tallies[0].add_count(pair, part as u32);
+                            rest -= part;
+                        }
+                    });
+                }
+                Amounts::Weights(weights) => self.tallies.weights_of(partition, 1)[0].extend(
                     pairs
                         .map(|(at, pair)| (pair, weights[at]))
                         .filter(|(_, weight)| *weight > 0.0),
                 ),
             }
-            self.tallies.accepted += accepted;
         }
         Ok(())
     }

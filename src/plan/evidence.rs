@@ -109,6 +109,7 @@ pub(super) fn evidence(input: &Input, columns: &Columns) -> Result<(Evidence, Ve
             time,
             state,
             bins,
+            weight,
             lags,
             window,
             interval,
@@ -128,6 +129,8 @@ pub(super) fn evidence(input: &Input, columns: &Columns) -> Result<(Evidence, Ve
                 keys: keys(state, "state")?,
                 bins: bins.clone(),
             };
+            let weight = weight.as_ref();
+            let weight = weight.map(|name| columns.number(name, "weight", false));
             let mut lags = lags.clone();
             sort_lags(&mut lags);
             let steps = lags
@@ -148,6 +151,7 @@ pub(super) fn evidence(input: &Input, columns: &Columns) -> Result<(Evidence, Ve
                     trajectory,
                     time,
                     state,
+                    weight: weight.transpose()?,
                     lags: steps,
                     strided,
                     overlap,

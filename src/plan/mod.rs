@@ -1,14 +1,16 @@
-//! Spec + listing + schemas → Plan: everything that a run will do, resolved and checked, before it does any of it.
+//! Spec + listing + schemas → Plan: everything that a run (or an `Assignment`) will do, resolved and checked, before it does any of it.
 //!
 //! A plan can be printed, compared by its hash, and run. Nothing is computed here.
 
+mod assignment;
 mod evidence;
 mod fits;
 mod show;
 
+pub use assignment::{Assignment, assignment};
 pub use fits::{PlannedFit, PlannedMethod, Ranks};
 
-use crate::count::{Evidence, Layout, Measure, StateTable};
+use crate::count::{Evidence, Layout, StateTable};
 use crate::error::{Error, Result};
 use crate::files;
 use crate::ledger::Basis;
@@ -20,6 +22,7 @@ use datafusion::common::ScalarValue;
 use datafusion::dataframe::DataFrame;
 use evidence::{Columns, all_integers, check_square, evidence, grouping};
 use fits::fits;
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -27,6 +30,8 @@ use std::sync::Arc;
 pub struct Plan {
     pub name: String,
     pub output: String,
+    /// How many earlier results the output keeps.
+    pub keep: usize,
     pub seed: u64,
     pub tables: Vec<Table>,
     pub sql: String,
@@ -67,6 +72,38 @@ pub struct Validation {
     pub confidence: f64,
 }
 
+/// What a pipeline file says of its rows, resolved.
+struct Rows {
+    sql: String,
+    parameters: BTreeMap<String, ScalarValue>,
+    frame: DataFrame,
+    columns: Columns,
+    partition: Vec<Field>,
+    evidence: Evidence,
+    lags: Vec<Lag>,
+}
+
+async fn rows(spec: &Spec, sql: &str, lake: &Lake) -> Result<Rows> {
+    let asked = &spec.transitions;
+    let sql = sql.trim().trim_end_matches(';').to_string();
+    let parameters = asked.parameters.iter();
+    let parameters = parameters.map(|(k, v)| (k.clone(), scalar(v))).collect();
+    let frame = lake.query(&sql, &parameters).await?;
+    let columns = Columns::of(&frame)?;
+    let (evidence, lags) = evidence(&asked.input, &columns)?;
+    let partition = asked.partition_by.iter();
+    let partition = partition.map(|name| columns.key(name, "partition_by"));
+    Ok(Rows {
+        sql,
+        parameters,
+        frame,
+        partition: partition.collect::<Result<_>>()?,
+        columns,
+        evidence,
+        lags,
+    })
+}
+
 /// Resolves a pipeline whose query text is `sql` against the tables of a lake. Also returns the query, ready to run.
 pub async fn plan(
     spec: &Spec,
@@ -74,65 +111,52 @@ pub async fn plan(
     seed: Option<u64>,
     lake: &Lake,
 ) -> Result<(Plan, DataFrame)> {
-    let sql = sql.trim().trim_end_matches(';').to_string();
-    let parameters: BTreeMap<String, ScalarValue> = spec
-        .transitions
-        .parameters
-        .iter()
-        .map(|(k, v)| (k.clone(), scalar(v)))
-        .collect();
-    let frame = lake.query(&sql, &parameters).await?;
-    let columns = Columns::of(&frame)?;
-    let (evidence, lags) = evidence(&spec.transitions.input, &columns)?;
-    let given_columns: Vec<&String> = spec
-        .fits
-        .iter()
-        .filter_map(|f| {
-            if let spec::Method::Given(g) = &f.method {
-                Some(&g.affiliation)
-            } else {
-                None
-            }
-        })
-        .collect();
+    let Rows {
+        sql,
+        parameters,
+        frame,
+        columns,
+        partition,
+        evidence,
+        lags,
+    } = rows(spec, sql, lake).await?;
+    let given = spec.fits.iter().filter_map(|fit| match &fit.method {
+        spec::Method::Given(given) => Some(columns.key(&given.affiliation, "affiliation")),
+        _ => None,
+    });
+    let given = given.collect::<Result<_>>()?;
     let asked = spec.validation.as_ref();
     let asked = asked.filter(|asked| asked.bootstrap > 0 || asked.folds > 0);
     let grouping = asked.map(|asked| grouping(asked, &evidence, &columns));
     let markov = spec.validation.as_ref().is_some_and(|v| v.markov);
     let connected = spec.transitions.connected;
-    let one_label_set = connected || markov;
-    if one_label_set {
-        let key = if connected {
-            "`transitions.connected`"
-        } else {
-            "`validation.markov`"
-        };
-        check_square(&evidence, key)?;
+    let fits = fits(spec);
+    // Who takes sources and targets for states of one kind.
+    let mut square = Vec::new();
+    square.extend(connected.then(|| "`transitions.connected`".to_string()));
+    square.extend(markov.then(|| "`validation.markov`".to_string()));
+    square.extend(fits.iter().filter(|fit| fit.is_square()).map(|fit| {
+        let (method, name) = (fit.method_name(), &fit.name);
+        format!("method \"{method}\" of fit `{name}`")
+    }));
+    if let Some(asker) = square.first() {
+        check_square(&evidence, asker)?;
     }
     let layout = Layout {
-        partition: spec
-            .transitions
-            .partition_by
-            .iter()
-            .map(|n| columns.key(n, "partition_by"))
-            .collect::<Result<_>>()?,
+        partition,
         evidence,
-        given: given_columns
-            .iter()
-            .map(|n| columns.key(n, "affiliation"))
-            .collect::<Result<_>>()?,
+        given,
         grouping: grouping.transpose()?,
-        one_label_set,
+        one_label_set: !square.is_empty(),
         connected,
     };
-    let fits = fits(spec);
     let validation = asked.map(|asked| Validation {
         bootstrap: asked.bootstrap,
         folds: asked.folds,
         confidence: asked.confidence,
     });
     let seed = seed.unwrap_or(spec.job.seed);
-    let hash = hash(spec, &sql, seed, &lake.tables)?;
+    let hash = hash(&(spec, seed), &sql, &lake.tables)?;
     let increments = match spec.job.incremental {
         true => increments(&frame, &layout, lake, &sql, &parameters),
         false => Increments::Off,
@@ -141,6 +165,7 @@ pub async fn plan(
     let plan = Plan {
         name: spec.job.name.clone(),
         output: spec.job.output.clone(),
+        keep: spec.job.keep as usize,
         seed,
         tables: lake.tables.clone(),
         sql,
@@ -155,10 +180,6 @@ pub async fn plan(
         hash,
     };
     check_names(&plan)?;
-    for fit in plan.fits.iter().filter(|fit| fit.is_square()) {
-        let asker = format!("method \"{}\" of fit `{}`", fit.method_name(), fit.name);
-        check_square(&plan.layout.evidence, &asker)?;
-    }
     Ok((plan, frame))
 }
 
@@ -169,16 +190,12 @@ fn increments(
     sql: &str,
     parameters: &BTreeMap<String, ScalarValue>,
 ) -> Increments {
-    match &layout.evidence {
-        Evidence::Pairs {
-            measure: Measure::Weight(_),
-            ..
-        } => return Increments::No("weights are no integers".into()),
-        Evidence::Trajectories { strided: true, .. } => {
-            let why = "strided pairs depend on the first row of a trajectory";
-            return Increments::No(why.into());
-        }
-        _ => (),
+    if layout.evidence.weight().is_some() {
+        return Increments::No("weights are no integers".into());
+    }
+    if let Evidence::Trajectories { strided: true, .. } = &layout.evidence {
+        let why = "strided pairs depend on the first row of a trajectory";
+        return Increments::No(why.into());
     }
     let table = match files::one_table(frame) {
         Ok(name) => lake.tables.iter().find(|table| table.name == name),
@@ -226,7 +243,7 @@ fn check_names(plan: &Plan) -> Result<()> {
         lag: plan.lag_column(),
         sources: StateTable::empty(sources),
         targets: StateTable::empty(targets),
-        is_weighted: plan.is_weighted(),
+        is_weighted: plan.layout.is_weighted(),
         fits: plan.fit_columns(&vec![1; plan.layout.given.len()]),
         tables: plan.tables(),
     };
@@ -248,22 +265,27 @@ fn check_names(plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-fn hash(spec: &Spec, sql: &str, seed: u64, tables: &[Table]) -> Result<String> {
+/// Of what was `asked`, the SQL, the input files and the version of gyre.
+fn hash(asked: &impl Serialize, sql: &str, tables: &[Table]) -> Result<String> {
     let files: Vec<_> = tables.iter().map(|t| (&t.name, &t.files)).collect();
-    let whole = serde_json::to_vec(&(env!("CARGO_PKG_VERSION"), spec, sql, seed, files))
+    let whole = serde_json::to_vec(&(env!("CARGO_PKG_VERSION"), asked, sql, files))
         .map_err(|e| Error::with_source(crate::error::Kind::Bug, "a plan cannot be hashed", e))?;
     Ok(blake3::hash(&whole).to_hex()[..32].to_string())
 }
 
+fn lag_column(lags: &[Lag]) -> LagColumn {
+    if lags.is_empty() {
+        return LagColumn::None;
+    }
+    match all_integers(lags) {
+        Some(integers) => LagColumn::Integers(integers),
+        None => LagColumn::Texts(lags.iter().map(Lag::to_string).collect()),
+    }
+}
+
 impl Plan {
     pub fn lag_column(&self) -> LagColumn {
-        if self.lags.is_empty() {
-            return LagColumn::None;
-        }
-        match all_integers(&self.lags) {
-            Some(integers) => LagColumn::Integers(integers),
-            None => LagColumn::Texts(self.lags.iter().map(Lag::to_string).collect()),
-        }
+        lag_column(&self.lags)
     }
 
     /// The fits of a model of so many states, each with its place in `fits`: where a rank is to be picked, one for every candidate
@@ -315,14 +337,6 @@ impl Plan {
         };
         let tables = write::Table::ALL.into_iter();
         tables.filter(is_written).collect()
-    }
-
-    /// Whether counts are real numbers.
-    pub fn is_weighted(&self) -> bool {
-        match &self.layout.evidence {
-            Evidence::Pairs { measure, .. } => matches!(measure, Measure::Weight(_)),
-            Evidence::Trajectories { overlap, .. } => !overlap.is_empty(),
-        }
     }
 
     /// Bootstrap resamples; 0: none.

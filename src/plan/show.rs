@@ -29,17 +29,24 @@ impl Plan {
                 trajectory,
                 time,
                 state: s,
+                weight,
                 strided,
                 overlap,
                 ..
-            } => json!({
-                "kind": "trajectories",
-                "trajectory": names(trajectory),
-                "time": names(std::slice::from_ref(time))[0],
-                "state": state(s),
-                "lags": self.lags,
-                "window": window(*strided, overlap),
-            }),
+            } => {
+                let mut shown = json!({
+                    "kind": "trajectories",
+                    "trajectory": names(trajectory),
+                    "time": names(std::slice::from_ref(time))[0],
+                    "state": state(s),
+                    "lags": self.lags,
+                    "window": window(*strided, overlap),
+                });
+                if let Some(field) = weight {
+                    shown["measure"] = json!({"weight": field.name()});
+                }
+                shown
+            }
             Evidence::Pairs {
                 source,
                 target,
@@ -60,9 +67,14 @@ impl Plan {
                 PlannedMethod::Dbmr(p) => {
                     json!({"rank": p.rank, "init": p.init.name(), "polish": p.polish, "restarts": p.restarts, "max_iterations": p.max_iterations, "tolerance": p.tolerance})
                 }
-                PlannedMethod::Svd(p) => {
-                    json!({"rank": p.rank, "clusters": p.clusters.name(), "restarts": p.restarts, "max_iterations": p.max_iterations, "tolerance": p.tolerance})
-                }
+                PlannedMethod::Svd(p) => match p.clusters {
+                    svd::Clusters::KMeans => {
+                        json!({"rank": p.rank, "clusters": "kmeans", "restarts": p.restarts, "max_iterations": p.max_iterations, "tolerance": p.tolerance})
+                    }
+                    soft => {
+                        json!({"rank": p.rank, "clusters": soft.name(), "tolerance": p.tolerance})
+                    }
+                },
                 PlannedMethod::Cocluster(p) | PlannedMethod::Metastable(p) => {
                     json!({"rank": p.rank, "restarts": p.restarts, "max_iterations": p.max_iterations})
                 }
@@ -106,6 +118,7 @@ impl Plan {
             },
             "write": {
                 "output": self.output,
+                "keep": self.keep,
                 "tables": self.tables().iter().map(|t| t.name()).collect::<Vec<_>>(),
             },
             "validation": self.validation.as_ref().zip(self.layout.grouping.as_ref()).map(|(v, g)| json!({
@@ -161,6 +174,7 @@ impl fmt::Display for Plan {
                 trajectory,
                 time,
                 state: s,
+                weight,
                 strided,
                 overlap,
                 ..
@@ -177,12 +191,16 @@ impl fmt::Display for Plan {
                     .collect::<Vec<_>>()
                     .join(", ");
                 let window = window(*strided, overlap);
-                writeln!(
+                write!(
                     f,
                     "  count  {of} in the order of {}: states {}; lag {lags} ({window})",
                     time.name(),
                     state(s)
                 )?;
+                match weight {
+                    Some(field) => writeln!(f, "; weights in {}", field.name())?,
+                    None => writeln!(f)?,
+                }
             }
             Evidence::Pairs {
                 source,

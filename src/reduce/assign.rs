@@ -1,36 +1,23 @@
 //! A model and the counts of new rows → a set, a point and a log-likelihood for every state of the new rows (coherence (16), Algorithm 1).
 //!
 //! In: new counts N (m' targets × n' sources), which of their states the model has, and what a fit of the model says: γ, e, log λ and,
-//! where it decomposed P̃, f and σ. Out: [`Assigned`].
+//! where its points are vectors of a decomposition, what targets make of them. Out: [`Assigned`].
 //!
-//! A source that the model has keeps its set and its point. A new one gets the set k that makes s_k(j) = Σ_i N_ij log λ_ik largest, the
-//! lowest one on ties; a set that gives one of its targets the probability 0 is ruled out. Its point is
+//! A source that the model has keeps its set, its point and its memberships. A new one gets the set k that makes
+//! s_k(j) = Σ_i N_ij log λ_ik largest, the lowest one on ties; a set that gives one of its targets the probability 0 is ruled out. Its
+//! point is
 //! - where the fit decomposed P̃: e_j = Σ_i P_ij f_i / σ. From P̃ᵀu = σv with e = D_p^{-1/2} v, f = D_q^{-1/2} u and
 //!   P̃ = D_q^{-1/2} P D_p^{1/2}, the weights p_j cancel, and a state of the model itself gets its own point back;
+//! - of Schur vectors TX = XS: x_j = (Σ_i P_ij x_i) S^{-1}, with which a state of the model gets its own point back as well;
 //! - where the fit decomposed Λ̃: the point of its set, which all sources of the set share.
+//!
+//! The memberships of a new source are those of its point, by the map that made those of the model (`soft::Map`).
 //!
 //! Transitions to targets that the model has never seen say nothing about sets: they are counted apart and left out of N.
 
-use super::Latent;
+use super::known::{Known, Soft};
 use crate::math::csr::Csr;
 use rayon::prelude::*;
-
-/// Singular values up to this are rounding: nothing is projected on their vectors.
-const NEGLIGIBLE: f64 = 1e-13;
-
-/// What a fit says about n sources and m targets.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Known {
-    pub rank: usize,
-    /// γ, −1 for none: n values.
-    pub affiliation: Vec<i32>,
-    /// e, n × r row-major, if the fit has one.
-    pub embedding: Option<Vec<f64>>,
-    /// log λ_ik, m × r row-major; −∞ where λ is 0.
-    pub log_latent: Vec<f64>,
-    /// f_ik / σ_k, m × r row-major, where the fit decomposed P̃.
-    pub projection: Option<Vec<f64>>,
-}
 
 /// What the fit says about one source.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -48,58 +35,16 @@ pub struct State {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Assigned {
+    /// r, which may be smaller than that of another model of the fit.
+    pub rank: usize,
     /// n' sources.
     pub states: Vec<State>,
     /// e, n' × r row-major.
     pub embedding: Vec<f64>,
-    /// Whether a source has a row of e.
+    /// Whether a source has a row of e, and of memberships.
     pub has_point: Vec<bool>,
-}
-
-/// log λ (m × r) from its entries. With `smoothing` a > 0 it is log of (C_·k λ_ik + a q_i) / (C_·k + a), the mean of a Dirichlet
-/// posterior: every set gets a more transitions, shared out over the targets like all of them. Empty sets stay ruled out.
-pub fn log_latent(
-    latent: &Latent,
-    set_total: &[f64],
-    target_probability: &[f64],
-    smoothing: f64,
-) -> Vec<f64> {
-    let rank = set_total.len();
-    let mut table = vec![0.0; target_probability.len() * rank];
-    for (k, ends) in latent.offsets.windows(2).enumerate() {
-        let own = ends[0]..ends[1];
-        for (&i, &probability) in latent.targets[own.clone()]
-            .iter()
-            .zip(&latent.probability[own])
-        {
-            table[i as usize * rank + k] = probability;
-        }
-    }
-    table
-        .par_chunks_mut(rank)
-        .zip(target_probability)
-        .for_each(|(row, q)| {
-            for (x, &total) in row.iter_mut().zip(set_total) {
-                let smooth = smoothing > 0.0 && total > 0.0;
-                let probability = if smooth {
-                    (total * *x + smoothing * q) / (total + smoothing)
-                } else {
-                    *x
-                };
-                *x = probability.ln();
-            }
-        });
-    table
-}
-
-/// f_ik / σ_k; 0 where σ_k is.
-pub fn projection(mut target_embedding: Vec<f64>, singular_values: &[f64]) -> Vec<f64> {
-    for row in target_embedding.chunks_exact_mut(singular_values.len()) {
-        for (x, &value) in row.iter_mut().zip(singular_values) {
-            *x = if value > NEGLIGIBLE { *x / value } else { 0.0 };
-        }
-    }
-    target_embedding
+    /// n' × r row-major, where the fit is soft.
+    pub membership: Option<Vec<f64>>,
 }
 
 /// Assigns every source. `sources` and `targets` are the places of the new states among those of the model.
@@ -177,16 +122,42 @@ pub fn assign(
                     (Some(at), _) => Some(at),
                     (None, None) => set.and_then(|k| point_of_set[k]),
                 };
-                if let (Some(at), Some(e)) = (from, &known.embedding) {
-                    point.copy_from_slice(&e[at * rank..(at + 1) * rank]);
+                if let Some(at) = from {
+                    point.copy_from_slice(&known.embedding[at * rank..(at + 1) * rank]);
                     *has_point = true;
                 }
             },
         );
+    let soft = known.soft.as_ref();
     Assigned {
+        rank,
         states,
+        membership: soft.map(|soft| soft.memberships(sources, &embedding, &has_point, rank)),
         embedding,
         has_point,
+    }
+}
+
+impl Soft {
+    fn memberships(
+        &self,
+        sources: &[Option<u32>],
+        embedding: &[f64],
+        has_point: &[bool],
+        rank: usize,
+    ) -> Vec<f64> {
+        let mut membership = vec![0.0; embedding.len()];
+        membership
+            .par_chunks_mut(rank)
+            .zip(embedding.par_chunks(rank))
+            .zip(sources)
+            .zip(has_point)
+            .for_each(|(((out, point), own), has_point)| match own {
+                Some(at) => out.copy_from_slice(&self.membership[*at as usize * rank..][..rank]),
+                None if *has_point => self.map.apply(point, out),
+                None => (),
+            });
+        membership
     }
 }
 
@@ -262,7 +233,8 @@ fn score(
 mod tests {
     use super::*;
     use crate::math::csr::Values;
-    use crate::reduce::{Evidence, Fit, Method, dbmr, fit, svd};
+    use crate::reduce::known::{Told, log_latent};
+    use crate::reduce::{Evidence, Fit, Latent, Method, dbmr, fit, restart_seed, schur, svd};
     use crate::runner::Local;
     use crate::shard::Shards;
 
@@ -282,44 +254,37 @@ mod tests {
         }
     }
 
-    /// Two blocks of four states that leak: N_ij = 9 or 8 inside, 1 outside, and a little unevenness.
-    fn blocks() -> Shards {
+    /// Three blocks of four states, each of which mostly goes on to itself and sometimes to the next, with unevenness by `seed`.
+    fn noisy(seed: u64) -> Shards {
         let (mut sources, mut targets, mut values) = (vec![], vec![], vec![]);
-        for j in 0..8u32 {
-            for i in 0..8u32 {
+        for j in 0..12u32 {
+            for i in 0..12u32 {
+                let noise = (restart_seed(seed, (12 * j + i + 1) as usize) >> 40) as u32;
                 sources.push(j);
                 targets.push(i);
-                values.push(if j / 4 == i / 4 {
-                    8 + (i + j) % 2
-                } else {
-                    1 + (i * j) % 3
+                values.push(match (i / 4 + 3 - j / 4) % 3 {
+                    0 => 60 + noise % 23,
+                    1 => 10 + noise % 7,
+                    _ => 1 + noise % 3,
                 });
             }
         }
-        Shards::new(8, 8, &sources, &targets, Values::Count(values), 64)
+        Shards::new(12, 12, &sources, &targets, Values::Count(values), 64)
     }
 
-    fn known(shards: &Shards, fit: &Fit, smoothing: f64) -> Known {
-        let q: Vec<f64> = shards
-            .target_total
-            .iter()
-            .map(|t| t / shards.total)
-            .collect();
-        let weights: Vec<f64> = fit
-            .metrics
-            .weights
-            .iter()
-            .map(|w| w * shards.total)
-            .collect();
-        let values: Vec<f64> = fit.spectrum.iter().map(|s| s.value).collect();
-        let of_p = fit.spectrum[0].residual.is_some();
-        Known {
-            rank: fit.rank,
-            affiliation: fit.sources.affiliation.clone(),
-            embedding: Some(fit.sources.embedding.clone()),
-            log_latent: log_latent(&fit.latent, &weights, &q, smoothing),
-            projection: of_p.then(|| projection(fit.targets.embedding.clone(), &values)),
-        }
+    fn known(shards: &Shards, fit: &Fit) -> Known {
+        let told = Told {
+            sources: fit.sources.clone(),
+            targets: &fit.targets,
+            latent: fit.latent.clone(),
+            spectrum: &fit.spectrum,
+            crispness: fit.metrics.crispness,
+            weights: &fit.metrics.weights,
+            source_total: &shards.source_total,
+            target_total: &shards.target_total,
+            total: shards.total,
+        };
+        Known::new(told, 0.0)
     }
 
     // λ = [ 1/2 0   ]   Source 0: 2 ln ½ + ln ½ against −∞; source 1: 3 ln ½ against 3 ln ¾; source 2: each set rules out one target;
@@ -336,9 +301,10 @@ mod tests {
         let mut known = Known {
             rank: 2,
             affiliation: vec![0, 1],
-            embedding: Some(vec![1.0, 2.0, 1.0, -2.0]),
+            embedding: vec![1.0, 2.0, 1.0, -2.0],
             log_latent: log_latent(&latent, &[2.0, 2.0], &q, 0.0),
             projection: None,
+            soft: None,
         };
         let counts = [csr(&[
             &[(0, 2), (1, 1)],
@@ -386,30 +352,52 @@ mod tests {
         assert_eq!(empty[1], f64::NEG_INFINITY);
     }
 
-    /// A state of the model, taken for a new one, gets back what the model says of it.
+    /// A state of the model, taken for a new one, gets back what the model says of it: of three blocks in a cycle, and of noise.
     #[test]
     fn the_states_of_a_model_get_back_what_it_says_of_them() {
-        let shards = blocks();
-        let mut params = dbmr::Params::new(2);
-        params.restarts = 5;
-        for method in [Method::Dbmr(params), Method::Svd(svd::Params::new(2))] {
-            let fit = fit(&Local, &method, Evidence::Counts(&shards), 3).expect("a fit");
-            let known = known(&shards, &fit, 0.0);
-            let targets: Vec<Option<u32>> = (0..8).map(Some).collect();
-            let got = assign(&known, &shards.by_source, &[None; 8], &targets);
-            let sets: Vec<i32> = got.states.iter().map(|s| s.affiliation).collect();
-            assert_eq!(sets, fit.sources.affiliation);
-            assert!(got.has_point.iter().all(|&has| has));
-            for (x, e) in got.embedding.iter().zip(&fit.sources.embedding) {
-                assert!((x - e).abs() < 1e-9, "{x} {e}");
+        let soft = |clusters| {
+            Method::Svd(svd::Params {
+                clusters,
+                ..svd::Params::new(3)
+            })
+        };
+        for seed in 0..4 {
+            let shards = noisy(seed);
+            for method in [
+                Method::Dbmr(dbmr::Params::new(3)),
+                Method::Svd(svd::Params::new(3)),
+                soft(svd::Clusters::Seba),
+                soft(svd::Clusters::Pcca),
+                Method::Gpcca {
+                    params: schur::Params::new(3),
+                    source_of_target: (0..12).collect(),
+                },
+            ] {
+                let fit = fit(&Local, &method, Evidence::Counts(&shards), 3).expect("a fit");
+                let known = known(&shards, &fit);
+                let targets: Vec<Option<u32>> = (0..12).map(Some).collect();
+                let got = assign(&known, &shards.by_source, &[None; 12], &targets);
+                assert!(got.has_point.iter().all(|&has| has));
+                let close = |found: &[f64], expected: &[f64], what: &str| {
+                    assert_eq!(found.len(), expected.len());
+                    for (x, y) in found.iter().zip(expected) {
+                        assert!((x - y).abs() < 1e-8, "{what} of {method:?}: {x} {y}");
+                    }
+                };
+                close(&got.embedding, &fit.sources.embedding, "point");
+                assert_eq!(got.membership.is_some(), fit.sources.membership.is_some());
+                if let (Some(found), Some(expected)) = (&got.membership, &fit.sources.membership) {
+                    close(found, expected, "memberships");
+                }
+                if matches!(method, Method::Dbmr(_)) {
+                    let sets = got.states.iter().map(|s| s.affiliation);
+                    assert!(sets.eq(fit.sources.affiliation.iter().copied()));
+                    let sum: f64 = got.states.iter().filter_map(|s| s.log_likelihood).sum();
+                    assert!((sum / fit.metrics.log_likelihood - 1.0).abs() < 1e-12);
+                    let ahead = |s: &State| s.lead > Some(0.0) && s.impossible == 0.0;
+                    assert!(got.states.iter().all(ahead));
+                }
             }
-            let sum: f64 = got.states.iter().filter_map(|s| s.log_likelihood).sum();
-            assert!((sum / fit.metrics.log_likelihood - 1.0).abs() < 1e-12);
-            assert!(
-                got.states
-                    .iter()
-                    .all(|s| s.lead > Some(0.0) && s.impossible == 0.0)
-            );
         }
     }
 }

@@ -43,6 +43,12 @@ pub fn blocks(
 /// The columns made orthonormal, each as close to what it was as that allows: E G^{-1/2} (n × r) with the Gram matrix G. Where columns are
 /// dependent fewer dimensions are left, and the columns span these.
 pub fn orthonormal(rows: &[f64], rank: usize, weights: &[f64]) -> Vec<f64> {
+    // G^{-1/2} is symmetric, so its rows serve as its columns.
+    multiply(rows, &inverse_root(rows, rank, weights), rank)
+}
+
+/// G^{-1/2} (r × r) for the Gram matrix G of the columns, without the dimensions that they do not have.
+pub fn inverse_root(rows: &[f64], rank: usize, weights: &[f64]) -> Vec<f64> {
     let gram = blocks(rows, rank, weights, rank * rank, |row, weight, gram| {
         for (gram, x) in gram.chunks_exact_mut(rank).zip(row) {
             for (gram, y) in gram.iter_mut().zip(row) {
@@ -52,16 +58,14 @@ pub fn orthonormal(rows: &[f64], rank: usize, weights: &[f64]) -> Vec<f64> {
     });
     let (values, vectors) = dense::symmetric_eigen(&gram, rank);
     let least = DEPENDENT * values[rank - 1];
-    let inverse_root: Vec<f64> = (0..rank * rank)
+    (0..rank * rank)
         .map(|at| {
             let (a, b) = (&vectors[at / rank * rank..], &vectors[at % rank * rank..]);
             let terms = values.iter().zip(a.iter().zip(b));
             let terms = terms.filter(|(value, _)| **value > least);
             terms.map(|(value, (a, b))| a * b / value.sqrt()).sum()
         })
-        .collect();
-    // G^{-1/2} is symmetric, so its rows serve as its columns.
-    multiply(rows, &inverse_root, rank)
+        .collect()
 }
 
 /// Every row x becomes Bx, for `b` = B (r × r, row-major).

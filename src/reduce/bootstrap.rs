@@ -1,8 +1,8 @@
 //! A fit and counts told apart by group → how the fit would vary if other trajectories had been seen: the bootstrap over groups.
 //!
 //! In: the counts of all groups, the fits to their sum, and B. Out, for every fit: mean, standard error and percentile interval of every
-//! number of the fit (Efron and Tibshirani, *An Introduction to the Bootstrap*, 1993, §6 and §13.3), the share of the resamples in which
-//! a state keeps its set, and how far the partitions of the sources agree (adjusted Rand index).
+//! number of the fit (`spread`), the share of the resamples in which a state keeps its set, how far the partitions of the sources agree
+//! (adjusted Rand index), and, where they are asked for, intervals of the timescales of its sets.
 //!
 //! A resample draws as many groups as there are, with replacement, and has its own states: those with counts. Every fit is made anew, from
 //! all it needs: DBMR settles once from the partition of the whole and begins anew as often as it would anyway, up to [`FRESH`] times, of which
@@ -13,6 +13,8 @@
 //! Resamples run side by side, as many as there are threads, and no more are in memory. All fits of a resample share its counts.
 
 use super::agreement::{Contingency, adjusted_rand};
+use super::markov::Chain;
+use super::spread::Spread;
 use super::{Evidence, Fit, Method, dbmr};
 use crate::error::Result;
 use crate::math::matching;
@@ -34,6 +36,8 @@ pub struct Params<'a> {
     /// Probability that an interval is meant to hold.
     pub confidence: f64,
     pub metrics: &'a [Metric],
+    /// Where the sets are tested for a Markov chain.
+    pub chain: Option<Chain<'a>>,
     /// Non-zeros of a shard.
     pub shard_nnz: usize,
 }
@@ -50,6 +54,9 @@ pub struct Bootstrap {
     pub groups: usize,
     /// By metric, then index.
     pub numbers: Vec<Number>,
+    /// Where timescales are asked for, the ends of the interval of each, beside those of the fit. A timescale of a resample that never
+    /// decays is infinite, and so may an end be, which is none then; both are where fewer than two resamples have so many timescales.
+    pub timescales: Vec<[Option<f64>; 2]>,
     /// For every source and target the share of the resamples with it in which its set is that of the whole; none where no resample has it,
     /// or it has no set.
     pub source_stability: Vec<Option<f64>>,
@@ -75,16 +82,6 @@ pub struct Number {
     /// Of the whole; none where only resamples have it.
     pub value: Option<f64>,
     pub spread: Option<Spread>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Spread {
-    pub mean: f64,
-    /// Standard deviation over the resamples.
-    pub standard_error: f64,
-    /// Ends of the percentile interval.
-    pub low: f64,
-    pub high: f64,
 }
 
 /// Fits `params.resamples` resamples with each method, beside its fit to all groups. `heard` is called after every one.
@@ -150,6 +147,8 @@ struct One {
     targets: Vec<i32>,
     /// In the order of `numbers`.
     values: Vec<f64>,
+    /// Those of its sets on its own counts, the longest first.
+    timescales: Vec<f64>,
     /// Adjusted Rand index of the sources against those of the whole.
     agreement: f64,
 }
@@ -193,6 +192,9 @@ fn refit<R: Runner>(
             .into_iter()
             .map(|(_, _, value)| value)
             .collect(),
+        timescales: params.chain.map_or_else(Vec::new, |chain| {
+            chain.timescales(runner, resampled, &fit.sources.affiliation, fit.rank)
+        }),
     })
 }
 
@@ -263,6 +265,7 @@ fn numbers(fit: &Fit, metrics: &[Metric], name: &[usize]) -> Vec<Value> {
 struct Sums {
     /// By resample.
     values: Vec<Vec<f64>>,
+    timescales: Vec<Vec<f64>>,
     agreements: Vec<f64>,
     /// Adjusted Rand index of each resample against the one before it.
     between: Vec<f64>,
@@ -305,6 +308,7 @@ impl Sums {
     fn new(fit: &Fit) -> Sums {
         Sums {
             values: Vec::new(),
+            timescales: Vec::new(),
             agreements: Vec::new(),
             between: Vec::new(),
             sources: Kept::new(fit.sources.affiliation.len()),
@@ -318,6 +322,7 @@ impl Sums {
         self.sources.add(&next.sources, &one.sources, of_sources);
         self.targets.add(&next.targets, &one.targets, of_targets);
         self.values.push(one.values.clone());
+        self.timescales.push(one.timescales.clone());
         self.agreements.push(one.agreement);
         if let Some((last, before)) = last.and_then(|last| Some((last, last.fits[at].as_ref()?))) {
             let mut labels = vec![-1; of_sources.len()];
@@ -338,7 +343,7 @@ impl Sums {
                 metric,
                 index,
                 value: Some(value),
-                spread: spread(self.values.iter().map(|of| of[at]), params.confidence),
+                spread: Spread::of(self.values.iter().map(|of| of[at]), params.confidence),
             })
             .collect();
         for (metric, values) in [
@@ -349,48 +354,25 @@ impl Sums {
                 metric,
                 index: None,
                 value: None,
-                spread: spread(values.into_iter(), params.confidence),
+                spread: Spread::of(values.into_iter(), params.confidence),
             });
         }
         numbers.sort_by_key(|number| (number.metric, number.index));
+        let of_index = |at: usize| {
+            let known = self.timescales.iter().filter_map(|t| t.get(at).copied());
+            Spread::of(known, params.confidence).map_or([None; 2], |spread| spread.ends())
+        };
         Bootstrap {
             resamples: self.values.len(),
             groups,
             numbers,
+            timescales: params
+                .chain
+                .map_or_else(Vec::new, |_| (0..fit.rank).map(of_index).collect()),
             source_stability: self.sources.shares(&fit.sources.affiliation),
             target_stability: self.targets.shares(&fit.targets.affiliation),
         }
     }
-}
-
-/// None for fewer than two values.
-fn spread(values: impl Iterator<Item = f64>, confidence: f64) -> Option<Spread> {
-    let mut values: Vec<f64> = values.collect();
-    if values.len() < 2 {
-        return None;
-    }
-    values.sort_by(f64::total_cmp);
-    let n = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / n;
-    let squares: f64 = values.iter().map(|x| (x - mean).powi(2)).sum();
-    let tail = (1.0 - confidence) / 2.0;
-    Some(Spread {
-        mean,
-        standard_error: (squares / (n - 1.0)).sqrt(),
-        low: quantile(&values, tail),
-        high: quantile(&values, 1.0 - tail),
-    })
-}
-
-/// The quantile of ascending values, linear between neighbours.
-fn quantile(values: &[f64], p: f64) -> f64 {
-    let at = p * (values.len() - 1) as f64;
-    let (below, above) = (values[at.floor() as usize], values[at.ceil() as usize]);
-    // Equal infinities have no difference.
-    if below == above {
-        return below;
-    }
-    below + (above - below) * at.fract()
 }
 
 #[cfg(test)]
@@ -414,6 +396,7 @@ mod tests {
             resamples,
             confidence: 0.9,
             metrics: &METRICS,
+            chain: None,
             shard_nnz: 50,
         }
     }
@@ -582,11 +565,60 @@ mod tests {
         assert_eq!(found.target_stability, vec![None; 3]);
     }
 
+    /// Trajectory g has `counts[g]`, row-major, between two states that are a set each. Resamples hold g alone, its brother alone or both.
+    fn intervals(counts: [[u32; 4]; 2]) -> Vec<[Option<f64>; 2]> {
+        let entries = (0..4).flat_map(|at| (0..2u16).map(move |g| (at, g)));
+        let entries: Vec<(usize, u16)> = entries
+            .filter(|&(at, g)| counts[usize::from(g)][at] > 0)
+            .collect();
+        let of_first = entries.iter().filter(|(at, _)| *at < 2).count();
+        let part = Part {
+            counts: Csr {
+                first_row: 0,
+                offsets: vec![0, of_first, entries.len()],
+                columns: entries.iter().map(|(at, _)| *at as u32 % 2).collect(),
+                values: Values::Small(
+                    entries
+                        .iter()
+                        .map(|&(at, g)| counts[usize::from(g)][at] as u8)
+                        .collect(),
+                ),
+            },
+            group: entries.iter().map(|(_, g)| *g).collect(),
+        };
+        let params = Params {
+            chain: Some(Chain {
+                source_of_target: &[Some(0), Some(1)],
+                lag: 3.0,
+            }),
+            ..params(100)
+        };
+        let given = Method::Given {
+            affiliation: vec![0, 1],
+            rank: 2,
+        };
+        run(&Groups::new(2, vec![part]), &[given], &params)
+            .remove(0)
+            .timescales
+    }
+
+    // T = [ .9 .1 ; .1 .9 ] with μ = .8 of one, [ .8 .2 ; .2 .8 ] with μ = .6 of the other, and .7 of both: a quarter, a quarter and a half of
+    // the resamples, so that the ends at 90 % are the two alone.
     #[test]
-    fn quantiles_of_five() {
-        let values = [1.0, 2.0, 4.0, 8.0, f64::INFINITY];
-        assert_eq!(quantile(&values, 0.5), 4.0);
-        assert_eq!(quantile(&values, 0.125), 1.5);
-        assert_eq!(quantile(&values, 1.0), f64::INFINITY);
+    fn timescales_by_hand() {
+        let found = intervals([[9, 1, 1, 9], [8, 2, 2, 8]]);
+        assert_eq!(found[0], [None; 2], "what stays never decays");
+        let [low, high] = found[1].map(|end| end.expect("an end"));
+        assert!((low - -3.0 / 0.6f64.ln()).abs() < 1e-12, "{low}");
+        assert!((high - -3.0 / 0.8f64.ln()).abs() < 1e-12, "{high}");
+        // One of them never changes sets: its timescale is infinite, and so is the upper end.
+        let [low, high] = intervals([[10, 0, 0, 10], [8, 2, 2, 8]])[1];
+        assert!((low.expect("an end") - -3.0 / 0.6f64.ln()).abs() < 1e-12);
+        assert_eq!(high, None);
+        // Nothing starts in the second state of one: only the other and both together have a second timescale.
+        let [low, high] = intervals([[9, 1, 0, 0], [8, 2, 2, 8]])[1];
+        let both: f64 = 17.0 / 20.0 + 0.8 - 1.0;
+        assert!((low.expect("an end") - -3.0 / 0.6f64.ln()).abs() < 1e-12);
+        assert!((high.expect("an end") - -3.0 / both.ln()).abs() < 1e-12);
     }
 }

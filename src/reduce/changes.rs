@@ -63,14 +63,7 @@ pub struct Comparison {
 
 /// Compares A with B; `shared` are the states that both have, by their places in A and in B.
 pub fn compare(a: Labelled<'_>, b: Labelled<'_>, shared: &[(u32, u32)]) -> Comparison {
-    let (mut of_a, mut of_b) = (Vec::new(), Vec::new());
-    let mut weights = Vec::with_capacity(shared.len());
-    for &(i, j) in shared {
-        let (i, j) = (i as usize, j as usize);
-        of_a.push(a.affiliation[i]);
-        of_b.push(b.affiliation[j]);
-        weights.push(a.amount[i] + b.amount[j]);
-    }
+    let (of_a, of_b, weights) = side_by_side(a, b, shared);
     let table = Contingency::new(&of_a, &of_b, &weights, a.rank, b.rank);
     let succession = succession(&table);
     let (mut changed_states, mut changed) = (0, 0.0);
@@ -117,6 +110,29 @@ pub fn compare(a: Labelled<'_>, b: Labelled<'_>, shared: &[(u32, u32)]) -> Compa
         later: sizes(b),
         succession,
     }
+}
+
+/// How the sets of A and B meet in the states that both have.
+pub fn overlap(a: Labelled<'_>, b: Labelled<'_>, shared: &[(u32, u32)]) -> Contingency {
+    let (of_a, of_b, weights) = side_by_side(a, b, shared);
+    Contingency::new(&of_a, &of_b, &weights, a.rank, b.rank)
+}
+
+/// The two sets of every shared state, and what it weighs.
+fn side_by_side(
+    a: Labelled<'_>,
+    b: Labelled<'_>,
+    shared: &[(u32, u32)],
+) -> (Vec<i32>, Vec<i32>, Vec<f64>) {
+    let (mut of_a, mut of_b) = (Vec::new(), Vec::new());
+    let mut weights = Vec::with_capacity(shared.len());
+    for &(i, j) in shared {
+        let (i, j) = (i as usize, j as usize);
+        of_a.push(a.affiliation[i]);
+        of_b.push(b.affiliation[j]);
+        weights.push(a.amount[i] + b.amount[j]);
+    }
+    (of_a, of_b, weights)
 }
 
 /// States and amount of every set.

@@ -7,6 +7,7 @@
 
 use crate::math::csr::Csr;
 use crate::math::dense;
+use crate::resample::Resampled;
 use crate::runner::Runner;
 use crate::with_values;
 
@@ -128,6 +129,38 @@ pub fn timescales(coarse_counts: &[f64], rank: usize, lag: f64) -> Vec<Timescale
             .then(b.im.total_cmp(&a.im))
     });
     values
+}
+
+/// What the timescales of a resample need: sources and targets are states of one kind.
+#[derive(Debug, Clone, Copy)]
+pub struct Chain<'a> {
+    /// The source that every target of the whole is, if it is one.
+    pub source_of_target: &'a [Option<u32>],
+    pub lag: f64,
+}
+
+impl Chain<'_> {
+    /// The timescales of the sets of the sources of a resample, on its own counts, infinite for what never decays. A target that is no
+    /// source of the resample has no set.
+    pub fn timescales<R: Runner>(
+        &self,
+        runner: &R,
+        resampled: &Resampled,
+        sets: &[i32],
+        rank: usize,
+    ) -> Vec<f64> {
+        let set = |&target: &u32| {
+            let source = self.source_of_target[target as usize]?;
+            let place = resampled.sources.binary_search(&source).ok()?;
+            Some(sets[place])
+        };
+        let targets = resampled.targets.iter();
+        let target_sets: Vec<i32> = targets.map(|target| set(target).unwrap_or(-1)).collect();
+        let by_source = &resampled.shards.by_source;
+        let coarse = coarse_counts(runner, by_source, sets, &target_sets, rank);
+        let all = timescales(&coarse, rank, self.lag).into_iter();
+        all.map(|t| t.timescale.unwrap_or(f64::INFINITY)).collect()
+    }
 }
 
 /// Tᵏ by repeated squaring.

@@ -10,12 +10,13 @@
 //! - `model`: any partition of the sources → the low-rank model Λ = λΓ;
 //! - `coherence`: counts and a model → metrics and bounds;
 //! - `certificates`: what can be proved about a fit → whether its numbers keep to it;
-//! - `bootstrap`: a fit and resamples of its counts → intervals and stability;
+//! - `bootstrap`: a fit and resamples of its counts → intervals and stability, by the `spread` of numbers;
 //! - `criteria`: fits of several ranks → what compares them, and the rank that a rule picks; `crossval` scores fits by what was held out;
 //! - `agreement`: how far two labelings of the same states agree; `succession`: which sets of one go on in the other; `changes`: both,
 //!   for two results;
 //! - `markov`: square counts and a partition → the chain of the sets, its timescales and powers;
-//! - `assign`: a model and the counts of new rows → sets, points and log-likelihoods of their states.
+//! - `assign`: a model and the counts of new rows → sets, points, memberships and log-likelihoods of their states; `known` is what the
+//!   written tables of the model say for that.
 //!
 //! Everything here is pure: no I/O, no clock, no environment. A fit depends on the evidence, the parameters and the seed alone,
 //! not on threads or shards. Not converging is data, not an error.
@@ -35,6 +36,7 @@ pub mod crossval;
 pub mod dbmr;
 pub mod joint;
 pub mod kmeans;
+pub mod known;
 pub mod markov;
 pub mod metastable;
 pub mod model;
@@ -47,6 +49,7 @@ pub mod seba;
 pub mod seeding;
 pub mod soft;
 mod spectral;
+pub mod spread;
 pub mod succession;
 pub mod svd;
 

@@ -23,7 +23,7 @@
 //! then a coherent pair, and nothing is left to match.
 
 use super::basis::{self, blocks, dot};
-use crate::math::{dense, sum};
+use crate::math::{dense, matching, sum};
 use rayon::prelude::*;
 
 /// A state whose row has no part this long, beside the whole row, that is new is no start for another set.
@@ -62,31 +62,99 @@ fn sparse(embedding: &[f64], rank: usize, weights: &[f64], sparsity: f64) -> Spa
         "one weight a state of {rank} coordinates"
     );
     let basis = basis::orthonormal(embedding, rank, weights);
-    let total = sum::terms(weights.len(), |j| weights[j]);
-    let states = States {
-        basis: &basis,
-        rank,
-        weights,
-        mu: sparsity / total.sqrt(),
-    };
-
-    let mut rotation = first_rotation(&basis, rank, weights);
-    let mut trace = Vec::new();
-    let mut converged = false;
-    while !converged && trace.len() < MAX_ITERATIONS {
-        let pass = states.pass(&rotation);
-        trace.push(pass.norms.iter().sum());
-        let next = pass.rotation();
-        let change = next.iter().zip(&rotation).map(|(a, b)| (a - b).abs());
-        converged = change.fold(0.0, f64::max) <= TOLERANCE;
-        rotation = next;
-    }
-    let (membership, affiliation) = states.memberships(rotation);
+    let states = States::new(&basis, rank, weights, sparsity);
+    let (rotation, trace, converged) = states.turned(first_rotation(&basis, rank, weights));
+    let (membership, affiliation) = states.sets(rotation).memberships(&basis);
     Sparse {
         membership,
         affiliation,
         trace,
         converged,
+    }
+}
+
+/// Memberships of any coordinates, as those of a fit were made.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Map {
+    /// B such that the columns of EB are orthonormal, r × r and symmetric.
+    root: Vec<f64>,
+    sets: Sets,
+}
+
+impl Map {
+    /// The map from `embedding` to `membership` (both n × `rank`, row-major), made again as `fit` makes it; its sets take the names of the
+    /// columns that they are.
+    pub fn of(embedding: &[f64], membership: &[f64], rank: usize, weights: &[f64]) -> Map {
+        let root = basis::inverse_root(embedding, rank, weights);
+        let basis = basis::multiply(embedding, &root, rank);
+        let states = States::new(&basis, rank, weights, SPARSITY);
+        let (rotation, ..) = states.turned(first_rotation(&basis, rank, weights));
+        let own = states.sets(rotation);
+        let mut gain = vec![0.0; rank * rank];
+        let (found, _) = own.memberships(&basis);
+        let both = membership.chunks_exact(rank).zip(found.chunks_exact(rank));
+        for ((named, found), weight) in both.zip(weights) {
+            for (gain, x) in gain.chunks_exact_mut(rank).zip(named) {
+                let pairs = gain.iter_mut().zip(found);
+                pairs.for_each(|(gain, y)| *gain += weight * x * y);
+            }
+        }
+        let names = matching::maximise(&gain, rank);
+        let turn = |&k: &usize| &own.turns[k * rank..][..rank];
+        let sets = Sets {
+            turns: names.iter().flat_map(turn).copied().collect(),
+            largest: names.iter().map(|&k| own.largest[k]).collect(),
+            mu: own.mu,
+        };
+        Map { root, sets }
+    }
+
+    /// The memberships of one state, from its coordinates.
+    pub fn apply(&self, point: &[f64], out: &mut [f64]) {
+        let lines = self.root.chunks_exact(point.len());
+        let row: Vec<f64> = lines.map(|line| dot(line, point)).collect();
+        self.sets.place(&row, out);
+    }
+}
+
+/// Where the iteration ended.
+#[derive(Debug, Clone, PartialEq)]
+struct Sets {
+    /// One row a set, r × r.
+    turns: Vec<f64>,
+    /// The largest value of each set. Where the input had fewer than r independent columns, one may have nothing above μ.
+    largest: Vec<f64>,
+    mu: f64,
+}
+
+impl Sets {
+    /// The memberships of a row of the basis; returns its label.
+    fn place(&self, row: &[f64], out: &mut [f64]) -> u32 {
+        let (mut best, mut label) = (f64::NEG_INFINITY, 0);
+        let turns = self.turns.chunks_exact(row.len());
+        for (k, (turn, largest)) in turns.zip(&self.largest).enumerate() {
+            out[k] = 0.0;
+            if *largest <= 0.0 {
+                continue;
+            }
+            let value = (dot(row, turn) - self.mu) / largest;
+            out[k] = value.max(0.0);
+            if value > best {
+                (best, label) = (value, k as u32);
+            }
+        }
+        let sum: f64 = out.iter().sum();
+        out.iter_mut().for_each(|x| *x /= sum.max(1.0));
+        label
+    }
+
+    /// Memberships and labels of all states.
+    fn memberships(&self, basis: &[f64]) -> (Vec<f64>, Vec<u32>) {
+        let rank = self.largest.len();
+        let mut membership = vec![0.0; basis.len()];
+        let rows = membership.par_chunks_mut(rank).zip(basis.par_chunks(rank));
+        let affiliation = rows.map(|(out, row)| self.place(row, out)).collect();
+        (membership, affiliation)
     }
 }
 
@@ -172,7 +240,32 @@ impl Pass {
     }
 }
 
-impl States<'_> {
+impl<'a> States<'a> {
+    fn new(basis: &'a [f64], rank: usize, weights: &'a [f64], sparsity: f64) -> States<'a> {
+        let total = sum::terms(weights.len(), |j| weights[j]);
+        States {
+            basis,
+            rank,
+            weights,
+            mu: sparsity / total.sqrt(),
+        }
+    }
+
+    /// The rotation at which the iteration from one ends, Σ_k ‖S_k‖ on the way, and whether it ended by itself.
+    fn turned(&self, mut rotation: Vec<f64>) -> (Vec<f64>, Vec<f64>, bool) {
+        let mut trace = Vec::new();
+        let mut converged = false;
+        while !converged && trace.len() < MAX_ITERATIONS {
+            let pass = self.pass(&rotation);
+            trace.push(pass.norms.iter().sum());
+            let next = pass.rotation();
+            let change = next.iter().zip(&rotation).map(|(a, b)| (a - b).abs());
+            converged = change.fold(0.0, f64::max) <= TOLERANCE;
+            rotation = next;
+        }
+        (rotation, trace, converged)
+    }
+
     /// The value of column k at a state, drawn to zero by μ.
     #[inline(always)]
     fn value(&self, row: &[f64], turn: &[f64]) -> f64 {
@@ -207,8 +300,8 @@ impl States<'_> {
         }
     }
 
-    /// Memberships and labels of all states.
-    fn memberships(&self, mut rotation: Vec<f64>) -> (Vec<f64>, Vec<u32>) {
+    /// What a rotation makes of the states.
+    fn sets(&self, mut rotation: Vec<f64>) -> Sets {
         let rank = self.rank;
         let sums = blocks(self.basis, rank, self.weights, rank, |row, weight, sums| {
             for (sum, turn) in sums.iter_mut().zip(rotation.chunks_exact(rank)) {
@@ -223,41 +316,19 @@ impl States<'_> {
         {
             turn.iter_mut().for_each(|x| *x = -*x);
         }
-        let turns: Vec<&[f64]> = rotation.chunks_exact(rank).collect();
-        let largest: Vec<f64> = turns
-            .iter()
-            .map(|turn| {
-                let values = self
-                    .basis
-                    .par_chunks(rank)
-                    .map(|row| dot(row, turn) - self.mu);
-                values.reduce(|| f64::NEG_INFINITY, f64::max)
-            })
-            .collect();
-
-        let mut membership = vec![0.0; self.basis.len()];
-        let mut affiliation = vec![0; self.weights.len()];
-        membership
-            .par_chunks_mut(rank)
-            .zip(self.basis.par_chunks(rank))
-            .zip(&mut affiliation)
-            .for_each(|((out, row), label)| {
-                let mut best = f64::NEG_INFINITY;
-                for (k, (turn, largest)) in turns.iter().zip(&largest).enumerate() {
-                    // Where the input had fewer than r independent columns, one may have nothing above μ.
-                    if *largest <= 0.0 {
-                        continue;
-                    }
-                    let value = (dot(row, turn) - self.mu) / largest;
-                    out[k] = value.max(0.0);
-                    if value > best {
-                        (best, *label) = (value, k as u32);
-                    }
-                }
-                let sum: f64 = out.iter().sum();
-                out.iter_mut().for_each(|x| *x /= sum.max(1.0));
-            });
-        (membership, affiliation)
+        let turns = rotation.chunks_exact(rank);
+        let largest = turns.map(|turn| {
+            let values = self
+                .basis
+                .par_chunks(rank)
+                .map(|row| dot(row, turn) - self.mu);
+            values.reduce(|| f64::NEG_INFINITY, f64::max)
+        });
+        Sets {
+            largest: largest.collect(),
+            turns: rotation,
+            mu: self.mu,
+        }
     }
 }
 

@@ -53,14 +53,14 @@ pub struct Succession {
     pub ended: Vec<Option<Event>>,
 }
 
-/// Follows the sets of A into B.
-pub fn succession(table: &Contingency) -> Succession {
+/// The set of A that each set of B is the heir of, where only the pairs (k, l) that are free may be.
+pub fn heirs(table: &Contingency, is_free: impl Fn(usize, usize) -> bool) -> Vec<Option<usize>> {
     let (rows, columns) = (table.rows, table.columns);
     let (a, b) = (table.row_sums(), table.column_sums());
     let size = rows.max(columns);
     let mut gain = vec![0.0; size * size];
     for k in 0..rows {
-        for l in 0..columns {
+        for l in (0..columns).filter(|&l| is_free(k, l)) {
             let n = table.at(k, l);
             if n > 0.5 * a[k].min(b[l]) {
                 gain[k * size + l] = n;
@@ -73,6 +73,14 @@ pub fn succession(table: &Contingency) -> Succession {
             heir_of[l] = Some(k);
         }
     }
+    heir_of
+}
+
+/// Follows the sets of A into B.
+pub fn succession(table: &Contingency) -> Succession {
+    let (rows, columns) = (table.rows, table.columns);
+    let (a, b) = (table.row_sums(), table.column_sums());
+    let heir_of = heirs(table, |_, _| true);
 
     let is_piece = |k: usize, l: usize| {
         let n = table.at(k, l);
@@ -197,6 +205,16 @@ mod tests {
         assert_eq!(s.events, [Split; 4]);
         let s = of(4, 1, &[10, 10, 10, 10]);
         assert_eq!((s.events, s.ended[3]), (vec![Merged], Some(Merged)));
+    }
+
+    #[test]
+    fn taken_names_go_to_nobody() {
+        let (a, b) = ([0, 0, 0, 1], [0, 0, 1, 1]);
+        let table = Contingency::new(&a, &b, &[1.0; 4], 2, 2);
+        assert_eq!(heirs(&table, |_, _| true), [Some(0), Some(1)]);
+        assert_eq!(heirs(&table, |k, _| k != 0), [None, Some(1)]);
+        // All of set 1 of A is in the other one.
+        assert_eq!(heirs(&table, |k, l| (k, l) != (1, 1)), [Some(0), None]);
     }
 
     #[test]

@@ -12,6 +12,9 @@ use std::collections::BTreeMap;
 /// Columns that gyre itself writes beside the state columns.
 const OUTPUT_COLUMNS: [&str; 5] = ["lag", "count", "probability", "fit", "latent"];
 
+/// Earlier results that can be kept: the pointer to the result has a list of them.
+const MOST_KEPT: u32 = 1000;
+
 pub fn spec(file: File, document: &Document<'_>) -> Result<Spec> {
     job(&file.job, document)?;
     tables(&file.tables, document)?;
@@ -52,6 +55,10 @@ fn job(job: &Job, document: &Document<'_>) -> Result<()> {
             job.name
         );
         return Err(document.error_at(&["job", "name"], &message));
+    }
+    if job.keep > MOST_KEPT {
+        let message = format!("`job.keep` must be {MOST_KEPT} at most, not {}", job.keep);
+        return Err(document.error_at(&["job", "keep"], &message));
     }
     not_blank(&job.output, &["job", "output"], document)
 }
@@ -139,7 +146,7 @@ fn input(text: TransitionsText, document: &Document<'_>) -> Result<Input> {
         "window",
         "interval",
     ]);
-    let of_pairs = written(&["source", "target", "count", "weight"]);
+    let of_pairs = written(&["source", "target", "count"]);
     match (of_trajectories.is_empty(), of_pairs.is_empty()) {
         (false, true) => trajectories(text, document),
         (true, false) => pairs(text, document),
@@ -193,6 +200,7 @@ fn trajectories(text: TransitionsText, document: &Document<'_>) -> Result<Input>
         time,
         state: text.state,
         bins,
+        weight: text.weight,
         lags: text.lag,
         window,
         interval: text.interval,
@@ -301,12 +309,14 @@ fn roles<'a>(partition_by: &'a [String], input: &'a Input) -> Vec<(&'static str,
             time,
             state,
             bins,
+            weight,
             ..
         } => {
             roles.extend(list("trajectory", trajectory));
             roles.push(("time", time));
             roles.extend(list("state", state));
             roles.extend(bins.iter().map(|(c, _)| ("bins", c.as_str())));
+            roles.extend(weight.iter().map(|c| ("weight", c.as_str())));
         }
         Input::Pairs {
             source,

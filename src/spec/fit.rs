@@ -158,7 +158,7 @@ pub struct Svd {
     /// What makes sets of the singular vectors.
     #[serde(default)]
     pub clusters: Clusters,
-    /// Independent starts of k-means, of which the best is kept.
+    /// Independent starts of k-means, of which the best is kept; with `clusters = "kmeans"` alone.
     #[serde(default = "Svd::restarts")]
     #[schemars(range(min = 1))]
     pub restarts: usize,
@@ -166,7 +166,7 @@ pub struct Svd {
     #[serde(default = "Svd::tolerance")]
     #[schemars(range(min = 0))]
     pub tolerance: f64,
-    /// Iterations after which a start of k-means is stopped.
+    /// Iterations after which a start of k-means is stopped; with `clusters = "kmeans"` alone.
     #[serde(default = "Svd::max_iterations")]
     #[schemars(range(min = 1))]
     pub max_iterations: usize,
@@ -183,6 +183,16 @@ pub enum Clusters {
     Seba,
     /// Robust Perron cluster analysis (PCCA+): memberships that add up to 1, as crisp as may be.
     Pcca,
+}
+
+impl Clusters {
+    fn name(self) -> &'static str {
+        match self {
+            Clusters::KMeans => "kmeans",
+            Clusters::Seba => "seba",
+            Clusters::Pcca => "pcca",
+        }
+    }
 }
 
 impl Svd {
@@ -348,7 +358,23 @@ fn fit(item: &Node) -> Result<Fit, Fault> {
         }
         explain_key(fault, kind)
     })?;
+    if let Method::Svd(svd) = &method
+        && svd.clusters != Clusters::KMeans
+        && let Some(entry) = item.entries().iter().find(|e| is_of_kmeans(&e.key))
+    {
+        let (key, clusters) = (&entry.key, svd.clusters.name());
+        let message =
+            format!("goes with `clusters = \"kmeans\"` alone: \"{clusters}\" takes no `{key}`");
+        return Err(Fault::wrong(message)
+            .under(entry.key.as_str())
+            .at(entry.key_place));
+    }
     Ok(Fit { name, rule, method })
+}
+
+/// Keys of `svd` that say how k-means is run.
+fn is_of_kmeans(key: &str) -> bool {
+    matches!(key, "restarts" | "max_iterations")
 }
 
 /// Keys that say how `rank = "auto"` is decided.

@@ -75,6 +75,9 @@ pub enum Input {
         state: Vec<String>,
         /// In the order of the file.
         bins: Vec<(String, Binning)>,
+        /// The column of real weights, where pairs do not count one each.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        weight: Option<String>,
         /// At least one, all different; never ticks beside durations.
         lags: Vec<Lag>,
         window: Window,

@@ -184,6 +184,30 @@ fn keys_of_another_method_are_no_misspelling() {
 }
 
 #[test]
+fn keys_of_kmeans_go_with_kmeans() {
+    check(
+        PAIRS,
+        r#"
+14 | rank = 3\nclusters = "seba"\nrestarts = 20 | 16: `fit.svd.restarts` goes with `clusters = "kmeans"` alone: "seba" takes no `restarts`
+14 | rank = 3\nmax_iterations = 9\nclusters = "pcca" | 15: `fit.svd.max_iterations` goes with `clusters = "kmeans"` alone: "pcca" takes no `max_iterations`
+"#,
+    );
+    for keys in [
+        "clusters = \"seba\"\ntolerance = 1e-8",
+        "clusters = \"kmeans\"\nrestarts = 5",
+    ] {
+        let text = PAIRS.replace("rank = 8", &format!("rank = 8\n{keys}"));
+        parse(&text, &[]).unwrap_or_else(|e| panic!("{}", e.full()));
+    }
+    let sets = ["fit.svd.clusters=pcca", "fit.svd.restarts=3"];
+    let error = parse(PAIRS, &sets).expect_err("an error").to_string();
+    assert!(
+        error.starts_with("--set fit.svd.restarts=3: `fit.svd.restarts` goes with"),
+        "{error}"
+    );
+}
+
+#[test]
 fn syntax_errors_have_line_and_column() {
     let error = parse("[job]\nname = = 3", &[])
         .expect_err("an error")
@@ -258,6 +282,7 @@ fn the_two_kinds_of_input_do_not_mix() {
     check(
         OCEAN,
         r#"
+13 | count = 'n' | 13: `[transitions]` mixes keys of trajectories (`trajectory`, `time`, `bins`, `lag`) and of pairs (`count`); keep one kind
 13 | source = 'a' | 13: `[transitions]` mixes keys of trajectories (`trajectory`, `time`, `bins`, `lag`) and of pairs (`source`); keep one kind
 "#,
     );
@@ -282,6 +307,7 @@ fn columns_play_one_part() {
         r#"
 13 | partition_by = ['drifter'] | 10: the column `drifter` cannot be both `transitions.partition_by` and `transitions.trajectory`
 13 | state = ['a', 'a'] | 13: `transitions.state` names the column `a` twice
+13 | weight = 'time' | 13: the column `time` cannot be both `transitions.time` and `transitions.weight`
 13 | state = ['lat'] | 16: the column `lat` cannot be both `transitions.state` and `transitions.bins`
 13 | state = '' | 13: `transitions.state` must not be empty
 13 | state = 'probability' | 13: the output tables have a column `probability` of their own; rename the column of `transitions.state` with AS in the SQL
@@ -340,6 +366,8 @@ fn fits_are_checked() {
 27 | name = 'count' | 27: a fit cannot be named `count`: the output tables have a column of that name
 27 | name = '3d' | 27: a fit's name must be a letter followed by letters, digits and `_`, not "3d"
 2 | name = 'a b' | 2: `job.name` must consist of letters, digits, `_` and `-`, not "a b"
+2 | name = 'a'\nkeep = 1001 | 3: `job.keep` must be 1000 at most, not 1001
+2 | name = 'a'\nkeep = -1 | 3: `job.keep` must be a whole number that is not negative, not -1
 "#,
     );
 }

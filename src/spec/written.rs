@@ -49,6 +49,14 @@ pub struct Job {
     /// Keep counts beside the tables, so that the next run reads only the files that are new and adds theirs.
     #[serde(default)]
     pub incremental: bool,
+    /// How many earlier results to keep beside the one in place, for those who still read them. It changes no table, so the hash of a plan leaves it out.
+    #[serde(default = "two", skip_serializing)]
+    #[schemars(range(max = 1000))]
+    pub keep: u32,
+}
+
+fn two() -> u32 {
+    2
 }
 
 /// One input table.
@@ -63,12 +71,12 @@ pub struct Table {
     pub format: Option<Format>,
 }
 
-/// Which earlier result the sets of this one are matched to. A set that goes on keeps its number and its id.
+/// Which earlier result the sets of this one are matched to. A set that goes on keeps its number and its id. Ranks and lags of a fit share ids.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Naming {
-    /// `previous`: the result that this run will replace, if there is one. `none`: sets are numbered by decreasing weight in every
-    /// run. Anything else: the folder or URL of another output, which must be there.
+    /// `previous`: the result that this run will replace, if there is one. `none`: no result; the sets of every fit are numbered by
+    /// decreasing weight. Anything else: the folder or URL of another output, which must be there.
     #[serde(default)]
     #[schemars(with = "String", length(min = 1), example = &"out/ocean-2024")]
     pub from: NamesFrom,
@@ -161,9 +169,9 @@ pub struct TransitionsText {
     #[serde(default, deserialize_with = "one_or_many")]
     #[schemars(with = "OneOrMany<String>")]
     pub target: Vec<String>,
-    /// An integer column: how many pairs a row stands for. Without it and without `weight`, a row is one pair.
+    /// An integer column of a table of pairs: how many a row stands for. Without it and without `weight`, a row is one pair.
     pub count: Option<String>,
-    /// A column of real weights, instead of `count`.
+    /// A column of real weights: of pairs, instead of `count`; of trajectories, where a transition weighs what the row that it starts in weighs.
     pub weight: Option<String>,
     /// Take sources and targets for states of one kind, and keep the largest set in which every state can be reached from every other one.
     #[serde(default)]
@@ -186,7 +194,7 @@ pub enum Window {
 #[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Validation {
-    /// Bootstrap resamples of the trajectories, each fitted like the whole, for the table `bootstrap` and the columns `<fit>_stability`; 0 for none.
+    /// Bootstrap resamples of the trajectories, each fitted like the whole, for the table `bootstrap`, the columns `<fit>_stability` and, with `markov`, intervals of timescales; 0 for none.
     #[serde(default)]
     #[schemars(range(max = 10000))]
     pub bootstrap: usize,

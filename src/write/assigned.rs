@@ -1,13 +1,13 @@
 //! New rows assigned to a model → record batches: the columns of the tables of an assignment (`gyre.schema = 1`).
 
-use super::tables::{Names, amounts, batch, row_type};
+use super::tables::{Names, amounts, batch, filled_up, row_type};
 use crate::count::{Counts, FollowedRow, StateTable, times};
 use crate::error::{Error, Kind, Result};
+use crate::reduce::Side;
 use crate::reduce::assign::Assigned;
 use crate::written::WrittenFit;
 use arrow::array::{
     ArrayRef, BooleanArray, FixedSizeListArray, Float64Array, Int32Array, RecordBatch, UInt32Array,
-    UInt64Array,
 };
 use arrow::buffer::NullBuffer;
 use arrow::compute::take;
@@ -46,8 +46,8 @@ pub struct AssignedModel {
     pub new_targets: Vec<bool>,
     /// Beside `AssignedNames::fits`.
     pub fits: Vec<Assigned>,
-    /// The set of every target in each fit, −1 for none.
-    pub target_sets: Vec<Vec<i32>>,
+    /// What each fit says of the targets, without points.
+    pub target_sides: Vec<Side>,
     pub trajectories: TrajectoryRows,
 }
 
@@ -55,22 +55,24 @@ pub struct AssignedModel {
 #[derive(Default)]
 pub struct TrajectoryRows {
     pub ends: Vec<FollowedRow>,
-    pub transitions: Vec<u64>,
+    pub transitions: Vec<f64>,
     /// Beside `AssignedNames::fits`, and beside `ends`.
     pub fits: Vec<Vec<TrajectoryFit>>,
 }
 
-/// What a fit says about a trajectory.
+/// What a fit says about a trajectory. Transitions are added up by their weights.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct TrajectoryFit {
     /// The set of the state in which it is, −1 for none.
     pub affiliation: i32,
     /// Σ log (λΓ)_yx over the transitions that are neither left out nor impossible.
     pub log_likelihood: f64,
+    /// How many these are.
+    pub scored: f64,
     /// Transitions from a state without a set or to a target that the model has not.
-    pub left_out: u64,
+    pub left_out: f64,
     /// Transitions with (λΓ)_yx = 0.
-    pub impossible: u64,
+    pub impossible: f64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,7 +117,7 @@ impl AssignedNames {
 
 /// The columns of a table, and those that order its rows.
 pub fn schema(table: AssignedTable, names: &AssignedNames) -> (SchemaRef, Vec<String>) {
-    use DataType::{Boolean, Float64, Int32, UInt64};
+    use DataType::{Boolean, Float64, Int32};
     let AssignedNames {
         names,
         fits,
@@ -151,7 +153,7 @@ pub fn schema(table: AssignedTable, names: &AssignedNames) -> (SchemaRef, Vec<St
         (AssignedTable::Trajectories, Some(t)) => {
             fields.push(value(t.time.name(), t.time.data_type().clone()));
             fields.extend(of_states(&t.states));
-            fields.push(value("transitions", UInt64));
+            fields.push(value("transitions", names.count_type()));
         }
         (AssignedTable::Trajectories, None) => (),
     }
@@ -164,19 +166,27 @@ pub fn schema(table: AssignedTable, names: &AssignedNames) -> (SchemaRef, Vec<St
             ))
         };
         of_fit("affiliation", Int32, true);
+        let membership = fit.is_soft.then(|| row_type(fit.rank));
         match table {
             AssignedTable::Sources => {
                 of_fit("embedding", row_type(fit.rank), true);
+                if let Some(membership) = membership {
+                    of_fit("membership", membership, true);
+                }
                 of_fit("log_likelihood", Float64, true);
                 of_fit("impossible", names.count_type(), false);
                 of_fit("lead", Float64, true);
             }
-            AssignedTable::Targets => (),
+            AssignedTable::Targets => {
+                if let Some(membership) = membership {
+                    of_fit("membership", membership, true);
+                }
+            }
             AssignedTable::Trajectories => {
                 of_fit("log_likelihood", Float64, true);
                 of_fit("mean_log_likelihood", Float64, true);
-                of_fit("left_out", UInt64, false);
-                of_fit("impossible", UInt64, false);
+                of_fit("left_out", names.count_type(), false);
+                of_fit("impossible", names.count_type(), false);
             }
         }
     }
@@ -201,8 +211,10 @@ pub fn rows(
 ) -> Result<RecordBatch> {
     let columns = match (table, &names.trajectories) {
         (AssignedTable::Sources, _) => sources(names, model, rows)?,
-        (AssignedTable::Targets, _) => targets(&names.names, model, rows)?,
-        (AssignedTable::Trajectories, Some(of)) => trajectories(of, &model.trajectories, rows)?,
+        (AssignedTable::Targets, _) => targets(names, model, rows)?,
+        (AssignedTable::Trajectories, Some(of)) => {
+            trajectories(&names.names, of, &model.trajectories, rows)?
+        }
         (AssignedTable::Trajectories, None) => Vec::new(),
     };
     let place = (model.counts.partition, model.counts.lag);
@@ -238,13 +250,10 @@ fn sources(
     for (fit, of) in model.fits.iter().zip(fits) {
         let states = &fit.states[rows.clone()];
         columns.push(affiliations(states.iter().map(|s| s.affiliation)));
-        let values = fit.embedding[rows.start * of.rank..rows.end * of.rank].to_vec();
-        columns.push(Arc::new(FixedSizeListArray::new(
-            Arc::new(Field::new("item", DataType::Float64, false)),
-            of.rank as i32,
-            Arc::new(Float64Array::from(values)),
-            Some(NullBuffer::from(&fit.has_point[rows.clone()])),
-        )));
+        for values in std::iter::once(&fit.embedding).chain(&fit.membership) {
+            let values = &values[rows.start * fit.rank..rows.end * fit.rank];
+            columns.push(lists(values, fit.rank, of, &fit.has_point[rows.clone()]));
+        }
         let log_likelihood = states.iter().map(|s| s.log_likelihood);
         columns.push(Arc::new(log_likelihood.collect::<Float64Array>()));
         columns.push(amounts(names, states.iter().map(|s| s.impossible)));
@@ -255,7 +264,22 @@ fn sources(
     Ok(columns)
 }
 
-fn targets(names: &Names, model: &AssignedModel, rows: Range<usize>) -> Result<Vec<ArrayRef>> {
+/// Coordinates or memberships of states, where they have them.
+fn lists(values: &[f64], rank: usize, fit: &WrittenFit, has: &[bool]) -> ArrayRef {
+    let values = Float64Array::from(filled_up(values, rank, fit.rank));
+    Arc::new(FixedSizeListArray::new(
+        Arc::new(Field::new("item", DataType::Float64, false)),
+        fit.rank as i32,
+        Arc::new(values),
+        Some(NullBuffer::from(has)),
+    ))
+}
+
+fn targets(
+    AssignedNames { names, fits, .. }: &AssignedNames,
+    model: &AssignedModel,
+    rows: Range<usize>,
+) -> Result<Vec<ArrayRef>> {
     let mut columns = names
         .targets
         .columns(&model.counts.target_states[rows.clone()])?;
@@ -266,52 +290,50 @@ fn targets(names: &Names, model: &AssignedModel, rows: Range<usize>) -> Result<V
     columns.push(Arc::new(BooleanArray::from(
         model.new_targets[rows.clone()].to_vec(),
     )));
-    let sets = model.target_sets.iter();
-    columns.extend(sets.map(|sets| affiliations(sets[rows.clone()].iter().copied())));
+    let is_known: Vec<bool> = model.new_targets[rows.clone()]
+        .iter()
+        .map(|new| !new)
+        .collect();
+    for ((side, fit), of) in model.target_sides.iter().zip(&model.fits).zip(fits) {
+        columns.push(affiliations(side.affiliation[rows.clone()].iter().copied()));
+        if let Some(values) = &side.membership {
+            let values = &values[rows.start * fit.rank..rows.end * fit.rank];
+            columns.push(lists(values, fit.rank, of, &is_known));
+        }
+    }
     Ok(columns)
 }
 
 fn trajectories(
-    names: &TrajectoryNames,
+    names: &Names,
+    of: &TrajectoryNames,
     trajectories: &TrajectoryRows,
     rows: Range<usize>,
 ) -> Result<Vec<ArrayRef>> {
     let ends = &trajectories.ends[rows.clone()];
     let at = UInt32Array::from_iter_values(ends.iter().map(|end| end.key));
-    let mut columns: Vec<ArrayRef> = names
+    let mut columns: Vec<ArrayRef> = of
         .keys
         .iter()
         .map(|keys| take(keys, &at, None))
         .collect::<Result<_, _>>()
         .map_err(|e| Error::with_source(Kind::Bug, "trajectories cannot be decoded", e))?;
     let ticks: Vec<i64> = ends.iter().map(|end| end.time).collect();
-    columns.push(times(&ticks, &names.time)?);
+    columns.push(times(&ticks, &of.time)?);
     let states: Vec<u32> = ends.iter().map(|end| end.state).collect();
-    columns.extend(names.states.columns(&states)?);
+    columns.extend(of.states.columns(&states)?);
     let transitions = &trajectories.transitions[rows.clone()];
-    columns.push(Arc::new(UInt64Array::from(transitions.to_vec())));
+    columns.push(amounts(names, transitions.iter().copied()));
     for fit in &trajectories.fits {
         let fit = &fit[rows.clone()];
         columns.push(affiliations(fit.iter().map(|f| f.affiliation)));
-        let scored = || {
-            let rows = fit.iter().zip(transitions);
-            rows.map(|(f, &n)| {
-                let scored = n - f.left_out - f.impossible;
-                (scored > 0).then_some((f.log_likelihood, scored as f64))
-            })
-        };
-        let sum = scored().map(|s| s.map(|(sum, _)| sum));
+        let scored = || fit.iter().map(|f| (f.scored > 0.0).then_some(f));
+        let sum = scored().map(|f| f.map(|f| f.log_likelihood));
         columns.push(Arc::new(sum.collect::<Float64Array>()));
-        let mean = scored().map(|s| s.map(|(sum, n)| sum / n));
+        let mean = scored().map(|f| f.map(|f| f.log_likelihood / f.scored));
         columns.push(Arc::new(mean.collect::<Float64Array>()));
-        for amount in [
-            |f: &TrajectoryFit| f.left_out,
-            |f: &TrajectoryFit| f.impossible,
-        ] {
-            columns.push(Arc::new(UInt64Array::from_iter_values(
-                fit.iter().map(amount),
-            )));
-        }
+        columns.push(amounts(names, fit.iter().map(|f| f.left_out)));
+        columns.push(amounts(names, fit.iter().map(|f| f.impossible)));
     }
     Ok(columns)
 }

@@ -1,7 +1,8 @@
 //! Bootstraps → the rows of the table `bootstrap`: a row for each number of each fit.
 
 use super::tables::{Model, Names};
-use crate::reduce::bootstrap::{Number, Spread};
+use crate::reduce::bootstrap::Number;
+use crate::reduce::spread::Spread;
 use arrow::array::{ArrayRef, Float64Array, StringArray, UInt32Array};
 use arrow::datatypes::{DataType, Field};
 use std::sync::Arc;

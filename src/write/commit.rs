@@ -1,273 +1,425 @@
-//! The output as a whole: staging, promotion, the pointer to the current result, the run records.
+//! How a version becomes the result, on every store and beside other runs.
 //!
-//! Tables lie in `<output>/<table>/part-0.parquet` beside an empty `_SUCCESS`. A run writes to `<output>/.staging/<run>/`, then writes
-//! down there that all of it is to be promoted, takes the `_SUCCESS`es away, moves each file over the one it replaces, writes
-//! `current.json`, and puts the `_SUCCESS`es back. The next run goes on where one died in the middle of that.
+//! A run notes the pointer, `current.json`, when it begins. It writes its tables as a version of its own, which nobody sees, has them
+//! checked, and replaces the pointer on condition that it is still the one noted: by a conditional put, or under a lock where the
+//! output is a folder. That is all: nothing before it is visible, nothing after it is needed, and of two runs at once the first one
+//! wins. The other says so and takes its version away, as does a run that fails or is stopped; what a run that died has left is found
+//! by [`clean`](super::clean).
+//!
+//! The answer to a put can be lost while the put is not. So a run that hears of a failure looks at the pointer, and where even that
+//! does not tell it leaves its version alone. No two pointers are alike, because run ids are not: a condition that once failed fails
+//! for ever.
 
-use super::Table;
+use super::clean::{Cleaning, DAY};
+use super::output::{CURRENT, Output, PART, RECORD, SUCCESS, VERSIONS, json};
 use crate::error::{Error, Kind, Result};
-use bytes::Bytes;
-use futures::TryStreamExt;
-use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
+use object_store::{ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
+use rand::TryRng;
+use rand::rngs::SysRng;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 
-const STAGING: &str = ".staging";
-const CURRENT: &str = "current.json";
-const PART: &str = "part-0.parquet";
-const SUCCESS: &str = "_SUCCESS";
-
-/// Where the tables of a pipeline go.
-pub struct Output {
-    pub store: Arc<dyn ObjectStore>,
-    root: Path,
-    shown: String,
-    /// The folder itself, where the output is one.
-    folder: Option<PathBuf>,
-}
+/// Version of what `current.json` holds.
+const SCHEMA: u32 = 2;
 
 /// What `current.json` says of the result that is in place.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Current {
     pub schema: u32,
     pub run: String,
+    /// Where its tables are below the output. Before versions (schema 1) that was the output itself.
+    #[serde(default)]
+    pub folder: String,
     /// Hash of the plan and its inputs; a run with the same hash has nothing to do.
     pub plan: String,
     /// Whether every partition is in the tables.
     pub complete: bool,
     /// Rows of each table.
     pub tables: BTreeMap<String, u64>,
+    /// The runs whose versions are kept, newest first.
+    #[serde(default)]
+    pub earlier: Vec<String>,
+}
+
+impl Current {
+    /// Reads a pointer; `shown` says where it is.
+    pub(super) fn parse(bytes: &[u8], shown: &str) -> Result<Current> {
+        let current: Current = serde_json::from_slice(bytes).map_err(|e| {
+            let message =
+                format!("{shown} does not name a result of gyre; restore it or remove it");
+            Error::with_source(Kind::Input, message, e)
+        })?;
+        if current.schema > SCHEMA {
+            return Err(Error::input(format!(
+                "{shown} was written by a newer gyre (its schema is {}, this one knows {SCHEMA})",
+                current.schema
+            )));
+        }
+        // What is removed goes by these names.
+        let is_plain = |run: &str| {
+            let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+            !run.is_empty() && run.bytes().all(plain)
+        };
+        for run in current.earlier.iter().chain([&current.run]) {
+            if !is_plain(run) {
+                return Err(Error::input(format!("{shown} names the run {run:?}")));
+            }
+        }
+        Ok(current)
+    }
+
+    /// Whether the version of a run is in place or kept.
+    pub fn names(&self, run: &str) -> bool {
+        self.run == run || self.earlier.iter().any(|kept| kept == run)
+    }
+}
+
+/// A run that means to replace what it has found.
+pub struct Begun {
+    /// The id of the run: when it began, the plan, and something that no other run has.
+    pub run: String,
+    seen: Option<Seen>,
+    /// Whether the tables of the result that was found are all there.
+    is_whole: bool,
+}
+
+/// The pointer, and how a conditional put names it.
+#[derive(Clone, PartialEq)]
+pub(super) struct Seen {
+    pub current: Current,
+    version: UpdateVersion,
+}
+
+/// A version that is being written. Where the output is a folder, the lock of its run.
+pub(super) struct Claim {
+    run: String,
+    _lock: Option<File>,
+}
+
+/// What a run has written.
+pub struct Promotion<'a, R> {
+    /// Hash of what the tables were made from.
+    pub plan: &'a str,
+    pub complete: bool,
+    /// Rows of each table.
+    pub tables: &'a BTreeMap<&'static str, u64>,
+    /// How many earlier versions to keep.
+    pub keep: usize,
+    /// The record of the run.
+    pub record: &'a R,
+}
+
+impl Begun {
+    /// The result that the run will replace.
+    pub fn earlier(&self) -> Option<&Current> {
+        let seen = self.seen.as_ref().filter(|_| self.is_whole);
+        seen.map(|seen| &seen.current)
+    }
+
+    fn seen(&self) -> Option<&str> {
+        self.seen.as_ref().map(|seen| seen.current.run.as_str())
+    }
 }
 
 impl Output {
-    /// Opens a folder or URL. Nothing is created before something is written.
-    pub fn open(location: &str) -> Result<Output> {
-        let wrong = |e: Box<dyn std::error::Error + Send + Sync>| {
-            Error::with_source(
-                Kind::Spec,
-                format!("output {location} is no folder or supported URL"),
-                e,
-            )
+    /// The result in place, if there is one and its tables are whole.
+    pub async fn current(&self) -> Result<Option<Current>> {
+        let Some(Seen { current, .. }) = self.pointer().await? else {
+            return Ok(None);
         };
-        if let Some((scheme, _)) = location
-            .split_once("://")
-            .filter(|(scheme, _)| *scheme != "file")
-        {
-            let url = location
-                .parse()
-                .map_err(|e: url::ParseError| wrong(e.into()))?;
-            let (store, root) = object_store::parse_url(&url).map_err(|e| {
-                Error::with_source(
-                    Kind::Spec,
-                    format!("output {location}: this build cannot write to `{scheme}` locations"),
-                    e,
-                )
-            })?;
-            return Ok(Output {
-                store: store.into(),
-                root,
-                shown: location.to_string(),
-                folder: None,
-            });
+        Ok(self.is_whole(&current).await?.then_some(current))
+    }
+
+    pub(super) async fn pointer(&self) -> Result<Option<Seen>> {
+        let path = self.at(&[CURRENT]);
+        let failed = |e| self.failed(&path, "read", e);
+        let found = match self.store.get(&path).await {
+            Err(object_store::Error::NotFound { .. }) => return Ok(None),
+            found => found.map_err(failed)?,
+        };
+        let version = UpdateVersion {
+            e_tag: found.meta.e_tag.clone(),
+            version: found.meta.version.clone(),
+        };
+        let bytes = found.bytes().await.map_err(failed)?;
+        let current = Current::parse(&bytes, &self.show(&path))?;
+        Ok(Some(Seen { current, version }))
+    }
+
+    /// Whether every table of a result is there.
+    async fn is_whole(&self, current: &Current) -> Result<bool> {
+        let folder: Vec<&str> = current.folder.split('/').collect();
+        let tables = current.tables.keys().map(String::as_str);
+        let folders = match current.folder.is_empty() {
+            true => tables.clone().map(|table| self.at(&[table])).collect(),
+            false => vec![self.at(&folder)],
+        };
+        let mut there = BTreeSet::new();
+        for folder in folders {
+            let found = self.list(&folder).await?.into_iter();
+            there.extend(found.map(|meta| meta.location));
         }
-        let folder = std::path::absolute(location.trim_start_matches("file://"))
-            .map_err(|e| wrong(e.into()))?;
-        let root = Path::from_absolute_path(&folder).map_err(|e| wrong(e.into()))?;
-        let store = object_store::local::LocalFileSystem::new().with_automatic_cleanup(true);
-        Ok(Output {
-            store: Arc::new(store),
-            root,
-            shown: location.to_string(),
-            folder: Some(folder),
+        let mut files = tables.flat_map(|table| [PART, SUCCESS].map(|file| [table, file]));
+        Ok(files.all(|file| there.contains(&self.at(&[&folder[..], &file].concat()))))
+    }
+
+    /// Notes what is in place for a run of a plan, and ends what a run that died has left undone behind its pointer.
+    pub async fn begin(&self, plan: &str) -> Result<Begun> {
+        let seen = self.mend().await?;
+        let is_whole = match &seen {
+            Some(seen) => self.is_whole(&seen.current).await?,
+            None => false,
+        };
+        let now = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
+        let mut unique = [0; 4];
+        SysRng.try_fill_bytes(&mut unique).map_err(|e| {
+            Error::with_source(Kind::Resources, "the system gives no random numbers", e)
+        })?;
+        let run = format!(
+            "{now}-{}-{:08x}",
+            plan.get(..8).unwrap_or(plan),
+            u32::from_be_bytes(unique)
+        );
+        if seen.is_none() && self.folder.is_none() {
+            self.probe(&run).await?;
+        }
+        Ok(Begun {
+            run,
+            seen,
+            is_whole,
         })
     }
 
-    /// An output in any store, for tests and embedders.
-    pub fn in_store(store: Arc<dyn ObjectStore>, root: Path) -> Output {
-        let shown = root.to_string();
-        Output {
-            store,
-            root,
-            shown,
-            folder: None,
+    /// Does what a run that died between its pointer and its end has left to do, links and the record; returns the pointer.
+    pub(super) async fn mend(&self) -> Result<Option<Seen>> {
+        if let Some(folder) = &self.folder {
+            folder.mend()?;
+        }
+        let seen = self.pointer().await?;
+        if let Some(Seen { current, .. }) = &seen {
+            let record = self.at(&["runs", &format!("{}.json", current.run)]);
+            match self.store.head(&record).await {
+                Err(object_store::Error::NotFound { .. }) => self.keep_record(&current.run).await?,
+                Err(e) => return Err(self.failed(&record, "read", e)),
+                Ok(_) => (),
+            }
+        }
+        Ok(seen)
+    }
+
+    /// Finds out whether a store heeds the conditions of a put, before anything depends on it. Some know none, others ignore them.
+    async fn probe(&self, run: &str) -> Result<()> {
+        let path = self.beside(run, "probe");
+        let put = async |mode: PutMode, bytes: &'static [u8]| {
+            let payload = PutPayload::from_static(bytes);
+            self.store.put_opts(&path, payload, mode.into()).await
+        };
+        let heeds = async || {
+            let first = UpdateVersion::from(put(PutMode::Create, b"1").await?);
+            let second = put(PutMode::Create, b"2").await;
+            let changed = put(PutMode::Update(first.clone()), b"3").await;
+            let stale = put(PutMode::Update(first), b"4").await;
+            let is_heeded = [&second, &stale].iter().all(|put| {
+                let refused = put.as_ref().err();
+                refused.is_some_and(is_refused)
+            });
+            changed.map(|_| is_heeded)
+        };
+        let heeds = heeds().await;
+        self.store.delete(&path).await.ok();
+        let unusable = format!(
+            "the store of {} cannot put an object on condition that it is unchanged, without which two runs cannot be kept apart; write to a folder, or turn conditional puts on",
+            self.shown()
+        );
+        match heeds {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Error::spec(unusable)),
+            Err(e) if is_unsupported(&e) => Err(Error::with_source(Kind::Spec, unusable, e)),
+            Err(e) => Err(self.failed(&path, "written", e)),
         }
     }
 
-    pub(super) fn at(&self, parts: &[&str]) -> Path {
-        parts
-            .iter()
-            .fold(self.root.clone(), |path, part| path.join(*part))
+    /// Makes room for the version of a run, unless another run has been quicker.
+    pub async fn claim_version(&self, begun: &Begun) -> Result<()> {
+        let now = self.pointer().await?.map(|seen| seen.current.run);
+        if now.as_deref() != begun.seen() {
+            return Err(self.overtaken(now.as_deref()));
+        }
+        let folder = self.folder.as_ref();
+        let lock = folder.map(|folder| folder.claim(&begun.run)).transpose()?;
+        *self.claim() = Some(Claim {
+            run: begun.run.clone(),
+            _lock: lock,
+        });
+        Ok(())
     }
 
-    pub fn staged(&self, run: &str, table: &str) -> Path {
-        self.at(&[STAGING, run, table, PART])
+    fn overtaken(&self, by: Option<&str>) -> Error {
+        let what = match by {
+            Some(run) => format!("another run ({run}) has put its result in place"),
+            None => "the result has been removed".to_string(),
+        };
+        let message = format!(
+            "{what} at {} since this one began; nothing was changed, run again",
+            self.shown()
+        );
+        Error::new(Kind::Conflict, message)
     }
 
-    /// The file of a table that is in place.
-    pub fn table(&self, table: &str) -> Path {
-        self.at(&[table, PART])
-    }
-
-    /// The output as the user wrote it.
-    pub fn shown(&self) -> &str {
-        &self.shown
-    }
-
-    /// A path as the user would write it.
-    pub fn show(&self, path: &Path) -> String {
-        let inside = path
-            .as_ref()
-            .strip_prefix(self.root.as_ref())
-            .unwrap_or(path.as_ref());
-        format!(
-            "{}/{}",
-            self.shown.trim_end_matches('/'),
-            inside.trim_start_matches('/')
-        )
-    }
-
-    fn failed(&self, path: &Path, what: &str, e: object_store::Error) -> Error {
-        Error::with_source(
-            Kind::Store,
-            format!("{} cannot be {what}", self.show(path)),
-            e,
-        )
-    }
-
-    /// The result in place, if there is one and its tables are whole.
-    pub async fn current(&self) -> Result<Option<Current>> {
-        let Some(current) = self.pointer(&self.at(&[CURRENT])).await? else {
-            return Ok(None);
+    /// Makes the version of a run the result. Its tables are written and checked; if another run has been quicker, they are removed.
+    pub async fn promote(
+        &self,
+        begun: &Begun,
+        promotion: &Promotion<'_, impl Serialize>,
+    ) -> Result<()> {
+        let tables = promotion.tables;
+        let current = Current {
+            schema: SCHEMA,
+            run: begun.run.clone(),
+            folder: format!("{VERSIONS}/{}", begun.run),
+            plan: promotion.plan.to_string(),
+            complete: promotion.complete,
+            tables: tables.iter().map(|(t, n)| (t.to_string(), *n)).collect(),
+            earlier: Vec::new(),
         };
         for table in current.tables.keys() {
-            for file in [PART, SUCCESS] {
-                match self.store.head(&self.at(&[table, file])).await {
-                    Ok(_) => (),
-                    Err(object_store::Error::NotFound { .. }) => return Ok(None),
-                    Err(e) => return Err(self.failed(&self.at(&[table, file]), "read", e)),
-                }
-            }
+            let success = self.at(&[VERSIONS, &begun.run, table, SUCCESS]);
+            self.put(&success, Vec::new()).await?;
         }
-        Ok(Some(current))
-    }
-
-    /// A `current.json`, if there is a whole one.
-    async fn pointer(&self, path: &Path) -> Result<Option<Current>> {
-        let bytes = self.bytes(path).await?;
-        Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
-    }
-
-    /// What a file holds, if there is one.
-    pub(super) async fn bytes(&self, path: &Path) -> Result<Option<Bytes>> {
-        match self.store.get(path).await {
-            Ok(found) => {
-                let bytes = found.bytes().await;
-                bytes.map(Some).map_err(|e| self.failed(path, "read", e))
-            }
-            Err(object_store::Error::NotFound { .. }) => Ok(None),
-            Err(e) => Err(self.failed(path, "read", e)),
-        }
-    }
-
-    /// Puts the staged tables in the place of the old ones.
-    ///
-    /// From the first step to the last some `_SUCCESS` is missing, so a promotion that was cut short is never taken for a result.
-    pub async fn promote(&self, current: &Current) -> Result<()> {
-        self.put(&self.at(&[STAGING, CURRENT]), json(current)?)
+        self.put_json(&self.beside(&begun.run, RECORD), promotion.record)
             .await?;
-        self.replace(current).await
-    }
-
-    /// Ends a promotion that was cut short, so that neither result is lost: of the old one only some tables may be left.
-    pub async fn recover(&self) -> Result<()> {
-        if let Some(current) = self.pointer(&self.at(&[STAGING, CURRENT])).await? {
-            self.replace(&current).await?;
-            self.clear_staging().await?;
-        }
-        Ok(())
-    }
-
-    /// Moves every staged table over the one in place, as far as that is still to be done.
-    async fn replace(&self, current: &Current) -> Result<()> {
-        let tables: Vec<&str> = current.tables.keys().map(String::as_str).collect();
-        // An earlier run may have written tables that this one does not.
-        let all = Table::ALL.into_iter().map(Table::name);
-        let gone: Vec<&str> = all.filter(|table| !tables.contains(table)).collect();
-        for table in tables.iter().chain(&gone) {
-            self.delete(&self.at(&[table, SUCCESS])).await?;
-        }
-        for table in &tables {
-            let (from, to) = (self.staged(&current.run, table), self.table(table));
-            match self.store.head(&from).await {
-                Ok(_) => {
-                    let renamed = self.store.rename(&from, &to).await;
-                    renamed.map_err(|e| self.failed(&to, "put in place", e))?;
-                }
-                // It was moved before.
-                Err(object_store::Error::NotFound { .. }) => (),
-                Err(e) => return Err(self.failed(&from, "read", e)),
-            }
-        }
-        self.put(&self.at(&[CURRENT]), json(current)?).await?;
-        for table in &gone {
-            self.delete(&self.at(&[table, PART])).await?;
-        }
-        for table in &tables {
-            self.put(&self.at(&[table, SUCCESS]), Vec::new()).await?;
-        }
-        Ok(())
-    }
-
-    /// Writes the record of a run beside the tables.
-    pub async fn record(&self, run: &str, record: &impl Serialize) -> Result<()> {
-        self.put(&self.at(&["runs", &format!("{run}.json")]), json(record)?)
-            .await
-    }
-
-    /// Removes everything that is staged, of this run or of one that died.
-    pub async fn clear_staging(&self) -> Result<()> {
-        // What is taken away must not be promoted any more.
-        self.delete(&self.at(&[STAGING, CURRENT])).await?;
-        let staging = self.at(&[STAGING]);
-        let staged: Vec<_> = self
-            .store
-            .list(Some(&staging))
-            .try_collect()
-            .await
-            .map_err(|e| self.failed(&staging, "listed", e))?;
-        for meta in staged {
-            self.delete(&meta.location).await?;
+        // It may have been taken for dead.
+        if !self.is_whole(&current).await? {
+            let version = self.show(&self.version(&begun.run));
+            let what = format!("{version} has lost tables that were written");
+            return Err(Error::new(Kind::Check, what));
         }
         if let Some(folder) = &self.folder {
-            // Half-written files have no name in the store, and empty folders are none of its business.
-            std::fs::remove_dir_all(folder.join(STAGING)).ok();
-            std::fs::remove_dir(folder).ok();
+            folder.sync(&begun.run)?;
+        }
+        let is_kept = |found: &Current| {
+            // Elsewhere than in folders nothing was made before versions.
+            begun.is_whole && (self.folder.is_some() || !found.folder.is_empty())
+        };
+        let next = |found: Option<&Current>| {
+            let found_run = found.map(|found| found.run.as_str());
+            if found_run != begun.seen() {
+                return Err(self.overtaken(found_run));
+            }
+            let mut next = current.clone();
+            let earlier = found.map_or(&[][..], |found| &found.earlier);
+            let runs = found.map(|found| &found.run).into_iter().chain(earlier);
+            next.earlier = runs.cloned().collect();
+            let mut dropped = Vec::new();
+            if found.is_some_and(|found| !is_kept(found)) {
+                dropped.push(next.earlier.remove(0));
+            }
+            dropped.extend(next.earlier.drain(promotion.keep.min(next.earlier.len())..));
+            Ok((next, dropped))
+        };
+        let dropped = self.swap(begun.seen.clone(), next).await?;
+        // The result is in place; what goes wrong from here on is made good by the next run.
+        if let Some(folder) = &self.folder {
+            folder.release(&begun.run);
+        }
+        *self.claim() = None;
+        if let Err(e) = self.finish(&begun.run, &dropped, promotion.keep).await {
+            tracing::warn!("the result is in place, but {}", e.full());
         }
         Ok(())
     }
 
-    pub(super) async fn put(&self, path: &Path, bytes: Vec<u8>) -> Result<()> {
-        self.store
-            .put(path, PutPayload::from(bytes))
-            .await
-            .map_err(|e| self.failed(path, "written", e))
-            .map(|_| ())
+    /// What is left to do for a version that is in place.
+    async fn finish(&self, run: &str, dropped: &[String], keep: usize) -> Result<()> {
+        self.keep_record(run).await?;
+        for run in dropped {
+            self.remove(run).await?;
+        }
+        let asked = Cleaning {
+            keep,
+            older_than: DAY,
+            dry_run: false,
+        };
+        self.clean(&asked).await.map(|_| ())
     }
 
-    async fn delete(&self, path: &Path) -> Result<()> {
-        match self.store.delete(path).await {
-            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
-            Err(e) => Err(self.failed(path, "removed", e)),
+    /// Puts the record of a version where it outlives the version.
+    async fn keep_record(&self, run: &str) -> Result<()> {
+        let to = self.at(&["runs", &format!("{run}.json")]);
+        match self.store.copy(&self.beside(run, RECORD), &to).await {
+            // Before versions there was one record.
+            Err(object_store::Error::NotFound { .. }) | Ok(()) => Ok(()),
+            Err(e) => Err(self.failed(&to, "written", e)),
+        }
+    }
+
+    /// Replaces the pointer, of which `seen` is what is known, by what `next` makes of it. If it is another one meanwhile, `next`
+    /// decides again.
+    pub(super) async fn swap<T>(
+        &self,
+        mut seen: Option<Seen>,
+        mut next: impl FnMut(Option<&Current>) -> Result<(Current, T)>,
+    ) -> Result<T> {
+        if let Some(folder) = &self.folder {
+            return folder.swap(next);
+        }
+        let path = self.at(&[CURRENT]);
+        loop {
+            let (current, more) = next(seen.as_ref().map(|seen| &seen.current))?;
+            let mode = match &seen {
+                None => PutMode::Create,
+                Some(seen) => PutMode::Update(seen.version.clone()),
+            };
+            let payload = PutPayload::from(json(&current)?);
+            let Err(e) = self.store.put_opts(&path, payload, mode.into()).await else {
+                return Ok(more);
+            };
+            let is_refused = is_refused(&e);
+            let known = is_refused || is_unsupported(&e);
+            let failure = self.failed(&path, "replaced", e);
+            let is_new = seen
+                .as_ref()
+                .is_none_or(|seen| !seen.current.names(&current.run));
+            let is_done =
+                |now: &Seen| now.current == current || is_new && now.current.names(&current.run);
+            match self.pointer().await {
+                // The put was done and its answer lost.
+                Ok(Some(now)) if is_done(&now) => return Ok(more),
+                Ok(now) if is_refused && now != seen => seen = now,
+                Ok(_) if known => return Err(failure),
+                // The put may still be done: what it names must not be removed.
+                _ => {
+                    *self.claim() = None;
+                    return Err(failure);
+                }
+            }
+        }
+    }
+
+    /// Removes what was claimed and has not become the result: the run has failed, or was stopped.
+    pub async fn abandon(&self) {
+        let Some(claim) = self.claim().take() else {
+            return;
+        };
+        // What cannot be written often cannot be removed either; the first error is the one to hear about.
+        if let Err(e) = self.remove(&claim.run).await {
+            tracing::warn!("{}; `gyre clean` will find it", e.full());
+        }
+        if let Some(folder) = &self.folder {
+            folder.tidy();
         }
     }
 }
 
-pub(super) fn json(value: &impl Serialize) -> Result<Vec<u8>> {
-    let mut bytes = serde_json::to_vec_pretty(value)
-        .map_err(|e| Error::with_source(Kind::Bug, "a record cannot be written as JSON", e))?;
-    bytes.push(b'\n');
-    Ok(bytes)
+/// Whether a put was refused because of its condition.
+fn is_refused(e: &object_store::Error) -> bool {
+    use object_store::Error::{AlreadyExists, Precondition};
+    matches!(e, AlreadyExists { .. } | Precondition { .. })
+}
+
+/// Whether a store does not do what it was asked for.
+fn is_unsupported(e: &object_store::Error) -> bool {
+    use object_store::Error::{NotImplemented, NotSupported};
+    matches!(e, NotImplemented { .. } | NotSupported { .. })
 }

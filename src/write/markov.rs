@@ -7,12 +7,14 @@ use arrow::datatypes::{DataType, Field};
 use std::sync::Arc;
 
 /// The columns of `timescales` after the keys `fit` and `index`.
-pub(super) fn timescale_fields() -> [Field; 3] {
+pub(super) fn timescale_fields() -> [Field; 5] {
     let number = |name, nullable| Field::new(name, DataType::Float64, nullable);
     [
         number("eigenvalue_real", false),
         number("eigenvalue_imaginary", false),
         number("timescale", true),
+        number("low", true),
+        number("high", true),
     ]
 }
 
@@ -25,18 +27,25 @@ pub(super) fn timescales(names: &Names, model: &Model) -> Vec<ArrayRef> {
     let fits = beside(names, &model.markov);
     let rows = || {
         fits.iter().flat_map(|(columns, markov)| {
-            let timescales = markov.timescales.iter().enumerate();
-            timescales.map(move |(at, t)| (*columns, at, t))
+            let timescales = markov.timescales.iter().zip(&markov.intervals);
+            let timescales = timescales.enumerate();
+            timescales.map(move |(at, (t, interval))| (*columns, at, interval, t))
         })
+    };
+    let end = |at: usize| -> ArrayRef {
+        let ends = rows().map(|(_, _, interval, _)| interval[at]);
+        Arc::new(ends.collect::<Float64Array>())
     };
     vec![
         text(rows().map(|(columns, ..)| columns.name.as_str())),
         Arc::new(UInt32Array::from_iter_values(
-            rows().map(|(_, at, _)| at as u32),
+            rows().map(|(_, at, ..)| at as u32),
         )),
         Arc::new(Float64Array::from_iter_values(rows().map(|(.., t)| t.re))),
         Arc::new(Float64Array::from_iter_values(rows().map(|(.., t)| t.im))),
         Arc::new(rows().map(|(.., t)| t.timescale).collect::<Float64Array>()),
+        end(0),
+        end(1),
     ]
 }
 

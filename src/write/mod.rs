@@ -1,11 +1,16 @@
 //! Fits → lake: builds the output tables, stages them, checks what was staged, promotes it. Only this module writes under the output.
+//!
+//! `output` is where, `commit` how a version becomes the result, `folder` what a file system needs for that, `clean` what goes again.
 
 mod assigned;
 mod bootstrap;
 mod certificates;
+mod clean;
 mod commit;
+mod folder;
 mod ledger;
 mod markov;
+mod output;
 mod parquet;
 mod ranks;
 mod sets;
@@ -14,7 +19,9 @@ mod tables;
 pub use assigned::{
     AssignedModel, AssignedNames, AssignedTable, TrajectoryFit, TrajectoryNames, TrajectoryRows,
 };
-pub use commit::{Current, Output};
+pub use clean::{Cleaned, Cleaning, DAY, Removed};
+pub use commit::{Begun, Current, Promotion};
+pub use output::Output;
 pub use parquet::SCHEMA_VERSION;
 pub use ranks::RankRow;
 pub use tables::{FitColumns, LagColumn, METRICS, Model, Names, Table, schema};
@@ -27,21 +34,23 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use tables::{len, rows};
 
-/// Writes every table of the models (ordered by partition and lag) to staging and returns their row counts. `again`: what the output
-/// has of sets and changes holds for these models too, and stays.
+/// Writes every table of the models (ordered by partition and lag) to the version of a run and returns their row counts. `again`: what
+/// the earlier result has of sets and changes holds for these models too, and stays.
 pub async fn stage(
     output: &Output,
-    run: &str,
+    begun: &Begun,
     names: &Names,
     models: &[Model],
     again: bool,
 ) -> Result<BTreeMap<&'static str, u64>> {
+    output.claim_version(begun).await?;
+    let earlier = begun.earlier().filter(|_| again);
     let mut written = BTreeMap::new();
     for &table in &names.tables {
         let (schema, sorted_by) = schema(table, names);
-        let path = output.staged(run, table.name());
-        if again && matches!(table, Table::Sets | Table::Changes) {
-            let rows = parquet::copy(output, &output.table(table.name()), &path).await?;
+        let path = output.staged(&begun.run, table.name());
+        if let (Some(earlier), Table::Sets | Table::Changes) = (earlier, table) {
+            let rows = parquet::copy(output, &output.table(earlier, table.name()), &path).await?;
             written.insert(table.name(), rows);
             continue;
         }
@@ -53,17 +62,18 @@ pub async fn stage(
     Ok(written)
 }
 
-/// Writes the tables of an assignment to staging and returns their row counts.
+/// Writes the tables of an assignment to the version of a run and returns their row counts.
 pub async fn stage_assigned(
     output: &Output,
-    run: &str,
+    begun: &Begun,
     names: &AssignedNames,
     models: &[AssignedModel],
 ) -> Result<BTreeMap<&'static str, u64>> {
+    output.claim_version(begun).await?;
     let mut written = BTreeMap::new();
     for table in AssignedTable::all(names) {
         let (schema, sorted_by) = assigned::schema(table, names);
-        let path = output.staged(run, table.name());
+        let path = output.staged(&begun.run, table.name());
         let file = parquet::File::create(output, path, schema, &sorted_by)?;
         let rows = |model: &AssignedModel, piece| assigned::rows(table, names, model, piece);
         let n = write_rows(file, models, |model| assigned::len(table, model), rows).await?;

@@ -22,6 +22,7 @@ pub fn set_fields(count: DataType) -> Vec<Field> {
         Field::new("n_sources", UInt64, false),
         Field::new("count", count.clone(), false),
         Field::new("probability", Float64, false),
+        Field::new("compared_with", Utf8, true),
         Field::new("event", Utf8, true),
         Field::new("previous_latent", Int32, true),
         Field::new("previous_n_sources", UInt64, true),
@@ -33,8 +34,11 @@ pub fn set_fields(count: DataType) -> Vec<Field> {
 
 /// The columns of `changes` after the key `fit`.
 pub fn change_fields() -> Vec<Field> {
-    use DataType::{Float64, UInt32, UInt64};
-    let mut fields = vec![Field::new("next_id", UInt32, false)];
+    use DataType::{Float64, UInt32, UInt64, Utf8};
+    let mut fields = vec![
+        Field::new("next_id", UInt32, false),
+        Field::new("compared_with", Utf8, true),
+    ];
     let states = STATES.iter();
     fields.extend(states.map(|(name, _)| Field::new(*name, UInt64, true)));
     let numbers = NUMBERS.iter();
@@ -62,15 +66,18 @@ const NUMBERS: [Column<Option<f64>>; 5] = [
 
 pub fn sets(names: &Names, model: &Model) -> Vec<ArrayRef> {
     let fits = beside(names, &model.lineage);
-    let rows: Vec<(&str, &Set)> = fits
+    let rows: Vec<(&str, &Lineage, &Set)> = fits
         .iter()
-        .flat_map(|(c, lineage)| lineage.sets.iter().map(|set| (c.name.as_str(), set)))
+        .flat_map(|(c, lineage)| {
+            let sets = lineage.sets.iter();
+            sets.map(|set| (c.name.as_str(), *lineage, set))
+        })
         .collect();
-    let sets = || rows.iter().map(|(_, set)| *set);
+    let sets = || rows.iter().map(|(.., set)| *set);
     let previous = || sets().map(|set| set.previous);
     let parents = UInt32Array::from_iter_values(sets().flat_map(|s| s.parents.iter().copied()));
     vec![
-        text(rows.iter().map(|(fit, _)| *fit)),
+        text(rows.iter().map(|(fit, ..)| *fit)),
         Arc::new(UInt32Array::from_iter_values(sets().map(|s| s.id))),
         Arc::new(Int32Array::from_iter(
             sets().map(|s| s.number.map(|n| n as i32)),
@@ -80,6 +87,7 @@ pub fn sets(names: &Names, model: &Model) -> Vec<ArrayRef> {
         Arc::new(Float64Array::from_iter_values(
             sets().map(|s| s.probability),
         )),
+        compared_with(rows.iter().map(|(_, lineage, _)| *lineage)),
         Arc::new(StringArray::from_iter(
             sets().map(|s| s.event.map(|e| e.name())),
         )),
@@ -102,6 +110,11 @@ pub fn sets(names: &Names, model: &Model) -> Vec<ArrayRef> {
     ]
 }
 
+fn compared_with<'a>(lineages: impl Iterator<Item = &'a Lineage>) -> ArrayRef {
+    let shown = lineages.map(|l| l.compared_with.as_ref().map(ToString::to_string));
+    Arc::new(StringArray::from_iter(shown))
+}
+
 pub fn changes(names: &Names, model: &Model) -> Vec<ArrayRef> {
     let fits = beside(names, &model.lineage);
     let changes = || fits.iter().map(|(_, lineage)| lineage.changes.as_ref());
@@ -109,6 +122,7 @@ pub fn changes(names: &Names, model: &Model) -> Vec<ArrayRef> {
     let mut columns: Vec<ArrayRef> = vec![
         text(fits.iter().map(|(c, _)| c.name.as_str())),
         Arc::new(UInt32Array::from_iter_values(fits.iter().map(next_id))),
+        compared_with(fits.iter().map(|(_, lineage)| *lineage)),
     ];
     for (_, get) in STATES {
         columns.push(Arc::new(UInt64Array::from_iter(

@@ -27,6 +27,17 @@ pub enum LagColumn {
     Texts(Vec<String>),
 }
 
+impl LagColumn {
+    /// The lag at a place in words.
+    pub fn text(&self, at: usize) -> Option<String> {
+        match self {
+            LagColumn::None => None,
+            LagColumn::Integers(lags) => Some(lags[at].to_string()),
+            LagColumn::Texts(lags) => Some(lags[at].clone()),
+        }
+    }
+}
+
 /// What the columns of a fit are called and how long its embedding is.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FitColumns {
@@ -573,7 +584,7 @@ fn states(
 }
 
 /// Rows of `width` numbers, each followed by zeros up to a length of `wanted`.
-fn filled_up(rows: &[f64], width: usize, wanted: usize) -> Vec<f64> {
+pub(super) fn filled_up(rows: &[f64], width: usize, wanted: usize) -> Vec<f64> {
     if width == wanted {
         return rows.to_vec();
     }

@@ -72,6 +72,7 @@ fn help_and_schema_are_a_contract() {
         &["plan", "--help"],
         &["explain", "--help"],
         &["compare", "--help"],
+        &["clean", "--help"],
     ] {
         text += &format!(
             "$ gyre {}\n{}\n",
@@ -132,7 +133,7 @@ fn a_run_writes_its_tables_and_a_second_one_has_nothing_to_do() {
         .collect();
     beside.sort();
     let mut expected: Vec<&str> = TABLES.to_vec();
-    expected.extend(["current.json", "runs"]);
+    expected.extend([".lock", "current", "current.json", "runs", "versions"]);
     expected.sort();
     assert_eq!(beside, expected);
 

@@ -10,6 +10,7 @@ use rand_pcg::Pcg64;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// A row of trajectory `id` in group `g`; without a time it is dropped, without a state it ends no pair.
@@ -187,13 +188,21 @@ fn tables(lake: &Lake, output: &str) -> BTreeMap<String, Vec<u8>> {
     names.filter_map(table).collect()
 }
 
+/// A file beside the tables of the result in place.
+fn beside(lake: &Lake, name: &str) -> PathBuf {
+    let current = fs::read(lake.path("out/current.json")).expect("a result");
+    let current: Value = serde_json::from_slice(&current).expect("JSON");
+    let run = current["run"].as_str().expect("an id");
+    lake.path("out/versions").join(run).join(name)
+}
+
+fn json(path: PathBuf) -> Value {
+    serde_json::from_slice(&fs::read(path).expect("a file")).expect("JSON")
+}
+
 /// The record of the latest run.
 fn record(lake: &Lake) -> Value {
-    let current = fs::read_to_string(lake.path("out/current.json")).expect("a result");
-    let current: Value = serde_json::from_str(&current).expect("JSON");
-    let run = current["run"].as_str().expect("an id");
-    let record = fs::read_to_string(lake.path(&format!("out/runs/{run}.json"))).expect("a record");
-    serde_json::from_str(&record).expect("JSON")
+    json(beside(lake, "run.json"))
 }
 
 /// Runs the pipeline on what is new, and on everything into another folder: both must end and write the same.
@@ -297,7 +306,7 @@ fn world() -> Lake {
     let lake = Lake::new();
     lake.file("p.toml", &pipeline(0));
     days(&lake, 1..4);
-    assert_eq!(agrees(&lake, &[]), "first count of 3 files");
+    assert_eq!(agrees(&lake, &[]), "all of 3 files counted");
     lake
 }
 
@@ -357,7 +366,7 @@ fn a_second_run_has_nothing_to_do() {
     let before = tables(&lake, "out");
     let ran = lake.gyre(&["run", "p.toml", "--full-refresh"]).well();
     assert!(
-        ran.out.contains("\n  3 files counted again, as asked\n"),
+        ran.out.contains("\n  all of 3 files counted\n"),
         "{}",
         ran.out
     );
@@ -418,10 +427,7 @@ fn a_damaged_ledger_is_not_used() {
     let lake = world();
     days(&lake, 4..5);
     assert_eq!(agrees(&lake, &[]), "1 new file");
-    let ledger = || -> Value {
-        serde_json::from_slice(&fs::read(lake.path("out/ledger.json")).expect("a ledger"))
-            .expect("JSON")
-    };
+    let ledger = || json(beside(&lake, "ledger.json"));
     let object = |unit: usize, what: &str| {
         let name = ledger()["units"][unit][what]["name"]
             .as_str()
@@ -449,9 +455,23 @@ fn a_damaged_ledger_is_not_used() {
     );
     assert_eq!(ledger()["units"].as_array().expect("units").len(), 2);
     assert_eq!(ledger()["units"][0]["files"][0]["rows"], 10);
-    fs::write(lake.path("out/ledger.json"), "{").expect("a ledger");
+    fs::write(beside(&lake, "ledger.json"), "{").expect("a ledger");
     days(&lake, 7..8);
-    assert_eq!(agrees(&lake, &[]), "first count of 7 files");
+    assert_eq!(agrees(&lake, &[]), "all of 7 files counted");
+}
+
+/// Objects that no ledger names go when they are old; a run may be about to name young ones.
+#[test]
+fn objects_that_no_ledger_names_are_removed() {
+    let lake = world();
+    let other = lake.path("out/ledger/counts-of-nobody.parquet");
+    fs::write(&other, "").expect("an object");
+    lake.gyre(&["clean", "p.toml"]).well();
+    assert!(other.exists());
+    lake.gyre(&["clean", "p.toml", "--older-than", "0s"]).well();
+    assert!(!other.exists());
+    days(&lake, 4..5);
+    assert_eq!(agrees(&lake, &[]), "1 new file");
 }
 
 /// Far more runs than a ledger has units.

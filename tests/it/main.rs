@@ -11,9 +11,11 @@
 //! - `ranks`: how many sets: the table that compares ranks, and the rules that pick one
 //! - `readers`: the tables as DuckDB, Polars and pandas read them
 //! - `sets`: every way to make sets, on the worlds of the papers
-//! - `stores`: faults of the object store at every call
+//! - `stores`: faults of the object store at every call, and two runs whose calls come in every order
 //! - `validation`: resamples of trajectories, pairs and counts
 //! - `increments`: runs that count new files alone, against runs that count everything
+//! - `versions`: runs at the same time, earlier results, what dead runs leave, and `gyre clean`
+//! - `weights`: trajectories whose rows weigh something
 //! - `lake`: makes small lakes and runs the program on them
 //! - `worlds`: small Markov worlds with known answers
 
@@ -32,4 +34,6 @@ mod readers;
 mod sets;
 mod stores;
 mod validation;
+mod versions;
+mod weights;
 mod worlds;

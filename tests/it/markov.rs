@@ -116,6 +116,108 @@ fn a_markov_chain_keeps_its_timescales_and_powers() {
     assert_eq!(lake.gyre(&off).well().out, "Nothing to do.\n");
 }
 
+// Trajectories of two states, drawn anew: what the counts say lies in the intervals, whose ends are in the summary.
+#[test]
+fn timescales_have_intervals() {
+    let lake = Lake::new();
+    let paths: [(&[i64], usize); 4] = [
+        (&[0, 0, 0, 0, 1, 1, 1, 0, 0, 0], 40),
+        (&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0], 20),
+        (&[1, 1, 1, 1, 0, 0, 0, 0, 0, 0], 30),
+        (&[0, 0, 0, 1, 1, 1, 1, 1, 1, 1], 10),
+    ];
+    trajectories(&lake, &paths, &[0, 1]);
+    let svd = "[[fit]]\nname = \"svd\"\nmethod = \"svd\"\nrank = 2\n[validation]\nmarkov = true";
+    pipeline(&lake, &format!("{POINTS}lag = [1, 2]"), svd);
+    lake.gyre(&["run", "p.toml"]).well();
+    let timescales = lake.read("timescales");
+    for end in ["low", "high"] {
+        assert_eq!(timescales.texts(end), ["null"; 8], "nothing is resampled");
+    }
+
+    let resampled = ["run", "p.toml", "--set", "validation.bootstrap=40"];
+    let ran = lake.gyre(&resampled).well();
+    let timescales = lake.read("timescales");
+    let [low, value, high] = ["low", "timescale", "high"].map(|column| timescales.texts(column));
+    for at in 0..8 {
+        if at % 2 == 0 {
+            let of_one = [&low[at], &value[at], &high[at]];
+            assert_eq!(of_one, ["null"; 3], "the stationary part never decays");
+            continue;
+        }
+        let [low, value, high] =
+            [&low[at], &value[at], &high[at]].map(|text| text.parse::<f64>().expect("a number"));
+        assert!(
+            low < value && value < high && high < 2.0 * value,
+            "{low} {value} {high}"
+        );
+        let line = format!("timescales {value:.4} ({low:.4} to {high:.4}); ");
+        assert!(at > 3 || ran.out.contains(&line), "{line} in {}", ran.out);
+    }
+    // Both fits have the same two sets, and so the same draws give the same intervals.
+    let ends = |at: usize| [&low[at], &high[at]].map(|end| end.parse::<f64>().expect("a number"));
+    close(&ends(1), &ends(3));
+
+    // One trajectory is the same in every resample.
+    trajectories(&lake, &[(&[0, 0, 1, 1, 0, 1, 0, 0], 1)], &[0, 1]);
+    let ran = lake.gyre(&resampled).well();
+    assert_eq!(lake.read("timescales").texts("low"), ["null"; 8]);
+    assert!(
+        ran.out.contains("too few resamples for intervals"),
+        "{}",
+        ran.out
+    );
+}
+
+// Three sets of two states each, that keep with 0.8 and go to either other with 0.1. Paths i → j → k are as frequent as T_ij T_jk, so that
+// T(2) = T² has 0.8² + 2 · 0.1² = 0.66 on its diagonal and 2 · 0.08 + 0.01 = 0.17 beside it. σ₃ = 0.7 and σ₄ = 0: the rule picks three.
+#[test]
+fn a_rank_that_was_picked_is_the_one_that_is_tested() {
+    let lake = Lake::new();
+    let t = |from: i64, to: i64| if from / 2 == to / 2 { 8 } else { 1 };
+    let all = (0..216i64).map(|at| [at / 36, at / 6 % 6, at % 6]);
+    let paths: Vec<([i64; 3], usize)> = all
+        .map(|path| (path, t(path[0], path[1]) * t(path[1], path[2])))
+        .collect();
+    let paths: Vec<(&[i64], usize)> = paths.iter().map(|(path, n)| (&path[..], *n)).collect();
+    trajectories(&lake, &paths, &[0, 0, 0, 0, 0, 1]);
+    let auto = "[[fit]]\nname = \"auto\"\nmethod = \"svd\"\nrank = \"auto\"\nranks = [2, 3, 4, 6]\nrule = \"gap\"\n[validation]\nmarkov = true";
+    pipeline(&lake, &format!("{POINTS}lag = [1, 2]"), auto);
+    lake.gyre(&["run", "p.toml"]).well();
+    let test = lake.read("chapman_kolmogorov");
+    let of_auto: Vec<usize> = test
+        .texts("fit")
+        .iter()
+        .enumerate()
+        .filter_map(|(at, fit)| (fit == "auto").then_some(at))
+        .collect();
+    let pick = |column: &str| -> Vec<f64> {
+        let all = test.floats(column);
+        of_auto.iter().map(|&at| all[at]).collect()
+    };
+    let squared = [0.66, 0.17, 0.17, 0.17, 0.66, 0.17, 0.17, 0.17, 0.66];
+    close(&pick("predicted"), &squared);
+    close(&pick("estimated"), &squared);
+    let (from, to) = (test.integers("from_set"), test.integers("to_set"));
+    let sets: Vec<(i64, i64)> = of_auto.iter().map(|&at| (from[at], to[at])).collect();
+    let all: Vec<(i64, i64)> = (0..9).map(|at| (at / 3, at % 3)).collect();
+    assert_eq!(sets, all);
+    let timescales = lake.read("timescales");
+    let rows = timescales
+        .texts("fit")
+        .into_iter()
+        .zip(timescales.texts("timescale"));
+    let of_auto: Vec<String> = rows
+        .filter(|(fit, _)| fit == "auto")
+        .map(|(_, t)| t)
+        .collect();
+    assert_eq!(of_auto.len(), 2 * 3, "three sets at either lag");
+    for scales in of_auto.chunks(3) {
+        let found = [&scales[1], &scales[2]].map(|text| text.parse::<f64>().expect("a number"));
+        close(&found, &[-1.0 / 0.7f64.ln(); 2]);
+    }
+}
+
 // 0 → 1 → 2 → 0, with 1 and 2 in one set, which remembers how long ago it was entered: T(1) = [ 0 1 ; ½ ½ ], whose square is
 // [ ½ ½ ; ¼ ¾ ], and T(2) = [ 0 1 ; ½ ½ ]. μ = −½ at both lags, so that the timescale doubles with the lag.
 #[test]

@@ -2,8 +2,10 @@
 
 use crate::cli::integers;
 use crate::lake::{Lake, Rows};
-use arrow::array::{Array, ArrayRef, AsArray, StringArray};
+use arrow::array::{Array, ArrayRef, AsArray, Float64Array, StringArray};
 use arrow::datatypes::{Int32Type, UInt32Type, UInt64Type};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -235,6 +237,121 @@ fn names_can_come_from_another_output() {
     );
 }
 
+/// The heaviest set is another one than in the model, so that names by weight would be others.
+#[test]
+fn names_of_weighted_pairs_come_from_another_output() {
+    let lake = Lake::new();
+    let weights = "SELECT part, a, b, n / 8.0 AS w FROM pairs";
+    let pipeline = PIPELINE.replace("SELECT * FROM pairs", weights);
+    lake.file(
+        "p.toml",
+        &pipeline.replace("count = \"n\"", "weight = \"w\""),
+    );
+    blocks(&lake, &[("x", &[0..9, 9..17, 17..24])]);
+    lake.gyre(&["run", "p.toml", "--set", "job.output=model"])
+        .well();
+    blocks(&lake, &[("x", &[0..4, 9..14, 17..26])]);
+    let named = |from: &str| {
+        let from = format!("names.from={from}");
+        lake.gyre(&["run", "p.toml", "--set", &from]).well();
+        let sources = lake.read("sources");
+        ["dbmr", "svd"].map(|fit| [0, 10, 20].map(|state| set_of(&sources, "x", fit, state)))
+    };
+    assert_eq!(named("model"), [[0, 1, 2]; 2]);
+    let kept = ["0 0 kept 0 [0]", "1 1 kept 1 [1]", "2 2 kept 2 [2]"];
+    assert_eq!(sets(&lake, "x", "dbmr"), kept);
+    // Nine states with 9/8 to each other and 1/8 to the nine others, of 18.
+    let counts = lake.read("sets").floats("count");
+    assert_eq!(counts[2], 9.0 * (9.0 * 9.0 + 9.0) / 8.0);
+    assert_eq!(named("none"), [[2, 1, 0]; 2]);
+}
+
+const BINNED: &str = r#"
+[job]
+name = "boxes"
+output = "out"
+
+[tables.points]
+path = "points.parquet"
+
+[transitions]
+sql = "SELECT * FROM points"
+trajectory = "id"
+time = "t"
+lag = 1
+
+[transitions.bins]
+x = { step = 0.5 }
+y = { bounds = [0, 2], boxes = 2 }
+
+[[fit]]
+name = "dbmr"
+method = "dbmr"
+rank = 3
+
+[[fit]]
+name = "svd"
+method = "svd"
+rank = 3
+"#;
+
+/// Writes points that jump about in one of three squares of edge 2, one after another on the x axis, and change it with probability 0.004;
+/// so many trajectories begin in each.
+fn points(lake: &Lake, trajectories: [i64; 3]) {
+    let mut random = Pcg64::seed_from_u64(5);
+    let (mut ids, mut times, mut at) = (Vec::new(), Vec::new(), [Vec::new(), Vec::new()]);
+    let starts = trajectories.iter().enumerate();
+    let starts = starts.flat_map(|(square, &n)| (0..n).map(move |_| square));
+    for (id, mut square) in starts.enumerate() {
+        for t in 0..100 {
+            ids.push(id as i64);
+            times.push(t);
+            at[0].push(2.0 * (square as f64 + random.random::<f64>()));
+            at[1].push(2.0 * random.random::<f64>());
+            square = (square + usize::from(random.random::<f64>() < 0.004)) % 3;
+        }
+    }
+    let [x, y] = at.map(|values| -> ArrayRef { Arc::new(Float64Array::from(values)) });
+    let columns = vec![
+        ("id", integers(ids)),
+        ("t", integers(times)),
+        ("x", x),
+        ("y", y),
+    ];
+    lake.table("points.parquet", columns);
+}
+
+#[test]
+fn names_of_boxes_come_from_another_output() {
+    let lake = Lake::new();
+    lake.file("p.toml", BINNED);
+    points(&lake, [50, 30, 10]);
+    lake.gyre(&["run", "p.toml", "--set", "job.output=model"])
+        .well();
+    points(&lake, [10, 30, 50]);
+    let named = |from: &str| {
+        let from = format!("names.from={from}");
+        lake.gyre(&["run", "p.toml", "--set", &from]).well();
+        let sources = lake.read("sources");
+        assert_eq!(sources.len(), 24);
+        ["dbmr", "svd"].map(|fit| {
+            let sets = sources.integers(&format!("{fit}_affiliation"));
+            let squares = sources.floats("x").into_iter().map(|x| (x / 2.0) as usize);
+            let mut of_square = [-1; 3];
+            for (square, set) in squares.zip(sets) {
+                let first = &mut of_square[square];
+                assert!(*first < 0 || *first == set, "{fit}: square {square}");
+                *first = set;
+            }
+            of_square
+        })
+    };
+    let (by_weight, kept) = (named("none"), named("model"));
+    assert_eq!((kept, by_weight), ([[0, 1, 2]; 2], [[2, 1, 0]; 2]));
+    let events = lake.read("sets").texts("event");
+    assert_eq!(events, ["kept"; 6]);
+}
+
 #[test]
 fn two_outputs_are_compared() {
     let lake = Lake::new();
@@ -300,4 +417,237 @@ fn two_outputs_are_compared() {
             2,
             "--fit: two has no fit `dbmr_r2`; it has `dbmr_r3`, `dbmr_r4`, `svd`",
         );
+}
+
+/// Two lags apart from each other: pairs one step apart, and others two steps apart. In the blocks of a hierarchy, a state goes `near` times
+/// to every state of its own block, a third as often to the other block of its region, and once to any other state.
+fn hierarchy(lake: &Lake, lags: [&[(i64, Range<i64>, i64)]; 2]) {
+    let mut rows: Vec<[i64; 3]> = Vec::new();
+    let mut id = 0;
+    for (lag, blocks) in [1, 2].into_iter().zip(lags) {
+        let states = || {
+            let states = blocks.iter().enumerate();
+            states.flat_map(|(k, (region, own, near))| {
+                own.clone().map(move |state| (k, *region, *near, state))
+            })
+        };
+        for (k, region, near, a) in states() {
+            for (l, of, _, b) in states() {
+                let n = match (k == l, region == of) {
+                    (true, _) => near,
+                    (_, true) => near / 3,
+                    _ => 1,
+                };
+                for _ in 0..n {
+                    rows.extend([[id, 0, a], [id, lag, b]]);
+                    id += 1;
+                }
+            }
+        }
+    }
+    let column = |at: usize| integers(rows.iter().map(|row| row[at]));
+    let names = ["id", "t", "a"].into_iter().enumerate();
+    lake.table(
+        "rows.parquet",
+        names.map(|(at, name)| (name, column(at))).collect(),
+    );
+}
+
+const HIERARCHY: &str = r#"
+[job]
+name = "hierarchy"
+output = "out"
+
+[tables.rows]
+path = "rows.parquet"
+
+[transitions]
+sql = "SELECT 'x' AS part, * FROM rows"
+trajectory = "id"
+time = "t"
+state = "a"
+lag = [1, 2]
+partition_by = "part"
+
+[[fit]]
+name = "dbmr"
+method = "dbmr"
+rank = [3, 5]
+"#;
+
+/// The rows of `sets` of a fit at a lag, in words: `id number event previous [parents] compared_with`.
+fn sets_at(lake: &Lake, lag: i64, fit: &str) -> Vec<String> {
+    let rows = lake.read("sets");
+    let (lags, fits, with) = (
+        rows.integers("lag"),
+        rows.texts("fit"),
+        rows.texts("compared_with"),
+    );
+    let other = lags.iter().filter(|&&l| l < lag).count();
+    let own = (0..rows.len()).filter(|&at| lags[at] == lag && fits[at] == fit);
+    let own: Vec<usize> = own.collect();
+    // `sets` tells of both lags, one after the other.
+    let all = sets(lake, "x", fit);
+    let before = (0..other).filter(|&at| fits[at] == fit).count();
+    own.iter()
+        .zip(&all[before..])
+        .map(|(&at, row)| format!("{row} {}", with[at]))
+        .collect()
+}
+
+/// The sets of some states at a lag.
+fn numbers_at(lake: &Lake, lag: i64, fit: &str, of: &[i64]) -> Vec<i64> {
+    let rows = lake.read("sources");
+    let (lags, states) = (rows.integers("lag"), rows.integers("a"));
+    let sets = rows.integers(&format!("{fit}_affiliation"));
+    let find = |state: &i64| (0..rows.len()).find(|&at| lags[at] == lag && states[at] == *state);
+    of.iter()
+        .map(|state| sets[find(state).expect("the state")])
+        .collect()
+}
+
+// Regions A = 0..7 + 7..13, B = 13..18 + 18..22 and C = 22..30. A state of a block of n states in a region of m has 27 n + 9 (m − n) + 30 − m
+// transitions at lag 1: the blocks have 1820 + 1452, 960 + 696 and 1904. So three sets are A 0, C 1, B 2 by weight; of five, C would be
+// the first, then A's pieces, then B's. At lag 2 what stays in B counts three times, so that it has the most.
+#[test]
+fn names_agree_across_ranks_and_lags() {
+    let lake = Lake::new();
+    lake.file("p.toml", HIERARCHY);
+    let one = [
+        (0, 0..7, 27),
+        (0, 7..13, 27),
+        (1, 13..18, 27),
+        (1, 18..22, 27),
+        (2, 22..30, 27),
+    ];
+    let two = [
+        (0, 0..7, 27),
+        (0, 7..13, 27),
+        (1, 13..18, 81),
+        (1, 18..22, 81),
+        (2, 22..30, 27),
+    ];
+    hierarchy(&lake, [&one, &two]);
+    let ran = lake.gyre(&["run", "p.toml"]).well();
+    let first = [
+        "0 0 null - [] null",
+        "1 1 null - [] null",
+        "2 2 null - [] null",
+    ];
+    assert_eq!(sets_at(&lake, 1, "dbmr_r3"), first);
+    let pieces = [
+        "0 0 split 0 [0] rank 3",
+        "1 1 kept 1 [1] rank 3",
+        "2 2 split 2 [2] rank 3",
+        "3 3 split - [0] rank 3",
+        "4 4 split - [2] rank 3",
+    ];
+    assert_eq!(sets_at(&lake, 1, "dbmr_r5"), pieces);
+    let kept = |n: usize, with: &str| -> Vec<String> {
+        (0..n)
+            .map(|k| format!("{k} {k} kept {k} [{k}] {with}"))
+            .collect()
+    };
+    assert_eq!(sets_at(&lake, 2, "dbmr_r3"), kept(3, "lag 1"));
+    assert_eq!(sets_at(&lake, 2, "dbmr_r5"), kept(5, "lag 1"));
+    let states = [0, 7, 13, 18, 22];
+    for lag in [1, 2] {
+        assert_eq!(numbers_at(&lake, lag, "dbmr_r3", &states), [0, 0, 2, 2, 1]);
+        assert_eq!(numbers_at(&lake, lag, "dbmr_r5", &states), [0, 3, 2, 4, 1]);
+    }
+    let changes = lake.read("changes");
+    assert_eq!(
+        changes.texts("compared_with"),
+        ["null", "rank 3", "lag 1", "lag 1"]
+    );
+    assert_eq!(changes.integers("next_id"), [5; 4]);
+    // The smaller pieces, of 6 and 4 states.
+    assert_eq!(changes.texts("changed_states"), ["null", "10", "0", "0"]);
+    for line in [
+        "\n  dbmr_r5 after rank 3: sets 1 kept, 4 split; 10 of 30 states changed set",
+        "\n  dbmr_r3 after lag 1: sets 3 kept; 0 of 30 states changed set",
+    ] {
+        assert!(ran.out.contains(line), "{}", ran.out);
+    }
+
+    // Once more: the same bytes, and nothing is news.
+    let before = lake.tables();
+    let again = lake.gyre(&["run", "p.toml", "--force"]).well();
+    assert!(
+        lake.tables() == before,
+        "a run of the same plan changes nothing"
+    );
+    assert!(!again.out.contains(" after "), "{}", again.out);
+
+    // C goes and D comes, in states that were not there. In every rank and at every lag it is the same new set, and names are those of the
+    // earlier result.
+    let one = [&one[..4], &[(3, 40..48, 27)]].concat();
+    let two = [&two[..4], &[(3, 40..48, 27)]].concat();
+    hierarchy(&lake, [&one, &two]);
+    lake.gyre(&["run", "p.toml"]).well();
+    for lag in [1, 2] {
+        let three = [
+            "0 0 kept 0 [0] earlier",
+            "1 - died 1 [] earlier",
+            "2 2 kept 2 [2] earlier",
+            "5 1 born - [] earlier",
+        ];
+        assert_eq!(sets_at(&lake, lag, "dbmr_r3"), three);
+        let five = [
+            "0 0 kept 0 [0] earlier",
+            "1 - died 1 [] earlier",
+            "2 2 kept 2 [2] earlier",
+            "3 3 kept 3 [3] earlier",
+            "4 4 kept 4 [4] earlier",
+            "5 1 born - [] earlier",
+        ];
+        assert_eq!(sets_at(&lake, lag, "dbmr_r5"), five);
+    }
+
+    // A rank that is new takes names from the next larger one, at its first lag, and from there to the other.
+    lake.gyre(&["run", "p.toml", "--set", "fit.dbmr.rank=[2, 3, 5]"])
+        .well();
+    let changes = lake.read("changes");
+    let with = [
+        "rank 3", "earlier", "earlier", "lag 1", "earlier", "earlier",
+    ];
+    assert_eq!(changes.texts("compared_with"), with);
+    assert_eq!(changes.integers("next_id"), [6; 6]);
+    for lag in [1, 2] {
+        let alive = sets_at(&lake, lag, "dbmr_r2")
+            .into_iter()
+            .filter(|row| !row.contains(" - merged "));
+        let ids: Vec<String> = alive.map(|row| row[..1].to_string()).collect();
+        assert!(
+            ids.len() == 2 && ids.iter().all(|id| ["0", "2", "5"].contains(&id.as_str())),
+            "{ids:?}"
+        );
+    }
+
+    // Without an earlier result and by weight: numbers are those of each fit alone, ids agree all the same.
+    hierarchy(&lake, [&one, &two]);
+    lake.gyre(&[
+        "run",
+        "p.toml",
+        "--set",
+        "names.from=none",
+        "--set",
+        "job.output=out",
+    ])
+    .well();
+    assert_eq!(sets_at(&lake, 1, "dbmr_r3"), first);
+    assert_eq!(
+        numbers_at(&lake, 1, "dbmr_r5", &[0, 7, 13, 18, 40]),
+        [1, 2, 3, 4, 0]
+    );
+    let by_weight = [
+        "0 1 split 0 [0] rank 3",
+        "1 0 kept 1 [1] rank 3",
+        "2 3 split 2 [2] rank 3",
+        "3 2 split - [0] rank 3",
+        "4 4 split - [2] rank 3",
+    ];
+    assert_eq!(sets_at(&lake, 1, "dbmr_r5"), by_weight);
+    assert_eq!(numbers_at(&lake, 2, "dbmr_r3", &[0, 13, 40]), [1, 0, 2]);
+    assert_eq!(sets_at(&lake, 2, "dbmr_r3")[2], "2 0 kept 2 [2] lag 1");
 }

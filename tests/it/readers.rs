@@ -14,6 +14,10 @@ for table in ["sources", "targets", "latent", "coarse", "fits", "certificates", 
 lag, total = duckdb.sql(f"SELECT any_value(lag), sum(count)::BIGINT FROM '{out}/counts/*.parquet'").fetchall()[0]
 width = len(polars.read_parquet(f"{out}/sources/")["dbmr_embedding"][0])
 p = pandas.read_parquet(f"{out}/sources/part-0.parquet")["probability"].sum()
+# Where no links are, the pointer says where the tables lie.
+duckdb.sql(f"SET VARIABLE result = (SELECT '{out}/' || folder FROM '{out}/current.json')")
+m = duckdb.sql("SELECT count(*) FROM read_parquet(getvariable('result') || '/sources/*.parquet')").fetchall()[0][0]
+assert m == len(pandas.read_parquet(f"{out}/sources/part-0.parquet")), m
 print("lag", lag, "total", total, "width", width, "p", round(p, 12))
 "#;
 

@@ -111,6 +111,47 @@ fn polzin2024_example21_eps0_needs_the_cycle() {
     );
 }
 
+/// Remark 22, on the same counts: whatever unions of the thirty coherent triples three sets are, they are perfectly coherent, 84/3/3 as well as
+/// thirds. They go to as many targets as they are sources, so that I(E; F) is the entropy of their weights, which is largest for thirds.
+#[test]
+fn polzin2024_remark22_of_sets_that_objective_2_cannot_tell_apart() {
+    let world = worlds::example21(0, 0);
+    // The sources {61, 80, 81} of the paper, from 1, are 60, 79 and 80 here.
+    let triple = |j: usize| match j % 30 {
+        down @ 10..20 => j / 30 * 10 + 19 - down,
+        up => j / 30 * 10 + up % 10,
+    };
+    assert_eq!([60, 79, 80].map(triple), [20; 3]);
+    for sizes in [[10, 10, 10], [11, 10, 9], [25, 4, 1], [28, 1, 1]] {
+        // Triples take turns, so that no set is a part of the state space.
+        let set = |triple: usize| {
+            let turn = triple * 7 % 30;
+            u32::from(turn >= sizes[0]) + u32::from(turn >= sizes[0] + sizes[1])
+        };
+        let given = Method::Given {
+            affiliation: (0..90).map(|j| set(triple(j))).collect(),
+            rank: 3,
+        };
+        let metrics = fit(&world, &given).metrics;
+        assert_eq!(metrics.source_sizes, sizes.map(|n| 3 * n));
+        close(metrics.coherence, 3.0, 1e-12);
+        close(metrics.objective, 3.0, 1e-12);
+        let weights = sizes.map(|n| n as f64 / 30.0);
+        let entropy = -weights.iter().map(|w| w * w.ln()).sum::<f64>();
+        close(metrics.mutual_information, entropy, 1e-12);
+        close(metrics.kullback_leibler, 30f64.ln() - entropy, 1e-12);
+    }
+    for method in [
+        Method::Dbmr(dbmr::Params::new(3)),
+        Method::Cocluster(cocluster::Params::new(3)),
+    ] {
+        let fit = fit(&world, &method);
+        close(fit.metrics.objective, 3.0, 1e-12);
+        let sets = &fit.sources.affiliation;
+        assert!((0..90).all(|j| sets[j] == sets[triple(j) / 10 * 30 + triple(j) % 10]));
+    }
+}
+
 /// A partition for both sides is a pair of partitions, and so is what DBMR finds: co-clustering says no less than either.
 #[test]
 fn two_partitions_say_no_less_than_one() {

@@ -1,65 +1,132 @@
-//! Faults of the object store, at every call of a run: the output is the old result, the new one, or visibly none.
+//! Faults of the object store, at every call of a run, and two runs whose calls come in every order: at any moment the output is the old
+//! result or the new one, whole.
 
 use crate::cli::small_pipeline;
 use crate::lake::{Lake, TABLES};
 use async_trait::async_trait;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream, StreamExt};
+use futures::task::noop_waker_ref;
 use gyre::error::{Kind, Result};
 use gyre::read::{self, Resources, TableSource};
 use gyre::run::{Options, Silent, run};
 use gyre::spec::Spec;
-use gyre::write::Output;
+use gyre::write::{Cleaning, Current, Output, Promotion};
+use jiff::SignedDuration;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
     CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult,
+    ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult,
 };
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 
-/// A store whose call number `fails` goes wrong, and no other.
-#[derive(Debug)]
-struct FlakyStore {
+/// A store in memory, some of whose calls go wrong.
+#[derive(Debug, Clone)]
+struct FaultyStore {
     inner: InMemory,
     calls: Arc<AtomicUsize>,
-    fails: usize,
+    /// The numbers of the calls that fail.
+    fails: Range<usize>,
+    /// Whether a call that fails is done all the same, and its answer lost.
+    is_lost: bool,
+    conditions: Conditions,
+    /// Before which calls to let others go first.
+    pauses: Pauses,
 }
 
-impl std::fmt::Display for FlakyStore {
+/// What the store does with the conditions of a put.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Conditions {
+    Heeded,
+    Ignored,
+    Unsupported,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Pauses {
+    Never,
+    Always,
+    /// Where it matters to others: at the pointer, and before lists and removals. Everything else is an object of one run alone.
+    Shared,
+}
+
+impl std::fmt::Display for FaultyStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "FlakyStore({})", self.inner)
+        write!(f, "FaultyStore({})", self.inner)
     }
 }
 
 fn broken() -> object_store::Error {
     object_store::Error::Generic {
-        store: "flaky",
+        store: "faulty",
         source: "the network is down".into(),
     }
 }
 
-impl FlakyStore {
-    fn call(&self) -> object_store::Result<()> {
+impl FaultyStore {
+    fn around(inner: InMemory) -> FaultyStore {
+        FaultyStore {
+            inner,
+            calls: Arc::default(),
+            fails: 0..0,
+            is_lost: false,
+            conditions: Conditions::Heeded,
+            pauses: Pauses::Never,
+        }
+    }
+
+    /// Does a call, or not. `path` is what it is about, none for lists and removals.
+    async fn call<T>(
+        &self,
+        path: Option<&Path>,
+        call: impl Future<Output = object_store::Result<T>>,
+    ) -> object_store::Result<T> {
+        let is_shared = path.is_none_or(|path| path.filename() == Some("current.json"));
+        if self.pauses == Pauses::Always || self.pauses == Pauses::Shared && is_shared {
+            let paused = AtomicBool::new(false);
+            std::future::poll_fn(|_| match paused.swap(true, Ordering::SeqCst) {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            })
+            .await;
+        }
         let number = self.calls.fetch_add(1, Ordering::SeqCst);
-        if number == self.fails {
-            Err(broken())
-        } else {
-            Ok(())
+        match (self.fails.contains(&number), self.is_lost) {
+            (false, _) => call.await,
+            (true, true) => call.await.and(Err(broken())),
+            (true, false) => Err(broken()),
         }
     }
 }
 
 #[async_trait]
-impl ObjectStore for FlakyStore {
+impl ObjectStore for FaultyStore {
     async fn put_opts(
         &self,
         location: &Path,
         payload: PutPayload,
-        options: PutOptions,
+        mut options: PutOptions,
     ) -> object_store::Result<PutResult> {
-        self.call()?;
-        self.inner.put_opts(location, payload, options).await
+        let is_conditional = options.mode != PutMode::Overwrite;
+        match self.conditions {
+            Conditions::Unsupported if is_conditional => {
+                return Err(object_store::Error::NotImplemented {
+                    operation: "a put on conditions".into(),
+                    implementer: self.to_string(),
+                });
+            }
+            Conditions::Ignored => options.mode = PutMode::Overwrite,
+            _ => (),
+        }
+        let put = self.inner.put_opts(location, payload, options);
+        self.call(Some(location), put).await
     }
 
     async fn put_multipart_opts(
@@ -67,8 +134,8 @@ impl ObjectStore for FlakyStore {
         location: &Path,
         options: PutMultipartOptions,
     ) -> object_store::Result<Box<dyn MultipartUpload>> {
-        self.call()?;
-        self.inner.put_multipart_opts(location, options).await
+        let put = self.inner.put_multipart_opts(location, options);
+        self.call(Some(location), put).await
     }
 
     async fn get_opts(
@@ -76,30 +143,40 @@ impl ObjectStore for FlakyStore {
         location: &Path,
         options: GetOptions,
     ) -> object_store::Result<GetResult> {
-        self.call()?;
-        self.inner.get_opts(location, options).await
+        let get = self.inner.get_opts(location, options);
+        self.call(Some(location), get).await
     }
 
     fn delete_stream(
         &self,
         locations: BoxStream<'static, object_store::Result<Path>>,
     ) -> BoxStream<'static, object_store::Result<Path>> {
-        match self.call() {
-            Ok(()) => self.inner.delete_stream(locations),
-            Err(e) => stream::once(async { Err(e) }).boxed(),
-        }
+        let store = self.clone();
+        let delete = async move {
+            let delete = async { Ok(store.inner.delete_stream(locations).collect().await) };
+            match store.call(None, delete).await {
+                Ok(deleted) => deleted,
+                Err(e) => vec![Err(e)],
+            }
+        };
+        delete.into_stream().flat_map(stream::iter).boxed()
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
-        match self.call() {
-            Ok(()) => self.inner.list(prefix),
-            Err(e) => stream::once(async { Err(e) }).boxed(),
-        }
+        let (store, prefix) = (self.clone(), prefix.cloned());
+        let list = async move {
+            let list = async { Ok(store.inner.list(prefix.as_ref()).collect().await) };
+            match store.call(None, list).await {
+                Ok(listed) => listed,
+                Err(e) => vec![Err(e)],
+            }
+        };
+        list.into_stream().flat_map(stream::iter).boxed()
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> object_store::Result<ListResult> {
-        self.call()?;
-        self.inner.list_with_delimiter(prefix).await
+        let list = self.inner.list_with_delimiter(prefix);
+        self.call(None, list).await
     }
 
     async fn copy_opts(
@@ -108,8 +185,8 @@ impl ObjectStore for FlakyStore {
         to: &Path,
         options: CopyOptions,
     ) -> object_store::Result<()> {
-        self.call()?;
-        self.inner.copy_opts(from, to, options).await
+        let copy = self.inner.copy_opts(from, to, options);
+        self.call(Some(to), copy).await
     }
 }
 
@@ -148,84 +225,281 @@ async fn run_into(lake: &Lake, store: Arc<dyn ObjectStore>, seed: u64) -> Result
     .map(|_| ())
 }
 
+/// The pointer of the output in a store.
+async fn pointer(store: &InMemory) -> Option<Current> {
+    let found = store.get(&Path::from("out/current.json")).await.ok()?;
+    let bytes = found.bytes().await.expect("its bytes");
+    Some(serde_json::from_slice(&bytes).expect("a pointer"))
+}
+
+/// The tables of the result in place.
 async fn tables(store: &InMemory) -> Vec<Vec<u8>> {
+    let folder = pointer(store).await.expect("a result").folder;
     let mut all = Vec::new();
     for table in TABLES {
-        let path = Path::from(format!("out/{table}/part-0.parquet"));
-        let bytes = store
-            .get(&path)
-            .await
-            .expect("a table")
-            .bytes()
-            .await
-            .expect("its bytes");
-        all.push(bytes.to_vec());
+        let path = Path::from(format!("out/{folder}/{table}/part-0.parquet"));
+        let found = store.get(&path).await.expect("a table");
+        all.push(found.bytes().await.expect("its bytes").to_vec());
     }
     all
 }
 
+/// The runs of which there are versions.
+async fn versions(store: &InMemory) -> BTreeSet<String> {
+    let folder = Path::from("out/versions");
+    let found: Vec<_> = store.list(Some(&folder)).collect().await;
+    let run = |meta: object_store::Result<ObjectMeta>| {
+        let path = meta.expect("an object").location;
+        let run = path.prefix_match(&folder).expect("below it").next();
+        run.expect("a run").as_ref().to_string()
+    };
+    found.into_iter().map(run).collect()
+}
+
+/// Cleans, and checks that nothing is there that the pointer does not name.
+async fn clean(store: &InMemory) {
+    let output = Output::in_store(Arc::new(store.clone()), Path::from("out"));
+    let asked = Cleaning {
+        keep: 2,
+        older_than: SignedDuration::ZERO,
+        dry_run: false,
+    };
+    output.clean(&asked).await.expect("a store that works");
+    let named = pointer(store).await.map(|p| {
+        let runs = p.earlier.into_iter().chain([p.run]);
+        runs.collect::<BTreeSet<_>>()
+    });
+    assert_eq!(versions(store).await, named.unwrap_or_default());
+}
+
+/// How calls fail from some call on.
+const FAULTS: [(&str, usize, bool); 3] = [
+    ("a call fails", 1, false),
+    ("the answer to a call is lost", 1, true),
+    ("the run dies", usize::MAX, false),
+];
+
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fault_at_any_call_leaves_one_whole_result_or_none() {
+async fn a_fault_at_any_call_leaves_one_whole_result() {
     let lake = Lake::new();
     small_pipeline(&lake);
     let old = InMemory::new();
-    run_into(&lake, Arc::new(old.fork()), 1)
+    run_into(&lake, Arc::new(old.clone()), 1)
         .await
         .expect("an empty store takes a run");
-    let old = {
-        let store = Arc::new(old);
-        run_into(&lake, store.clone(), 1)
-            .await
-            .expect("the old result");
-        store
-    };
-    let new = Arc::new(old.fork());
-    run_into(&lake, new.clone(), 2)
+    let new = old.fork();
+    run_into(&lake, Arc::new(new.clone()), 2)
         .await
         .expect("the new result");
     let (before, after) = (tables(&old).await, tables(&new).await);
     assert_ne!(before, after);
 
-    let mut faults = 0;
-    for fails in 0.. {
-        let inner = old.fork();
-        let calls = Arc::new(AtomicUsize::new(0));
-        let flaky = Arc::new(FlakyStore {
-            inner,
-            calls: calls.clone(),
-            fails,
-        });
-        let ended = run_into(&lake, flaky.clone(), 2).await;
-        if calls.load(Ordering::SeqCst) <= fails {
-            ended.expect("no call failed");
-            break;
+    for (what, many, is_lost) in FAULTS {
+        let mut faults = 0;
+        for first in 0.. {
+            let faulty = FaultyStore {
+                fails: first..first.saturating_add(many),
+                is_lost,
+                ..FaultyStore::around(old.fork())
+            };
+            let ended = run_into(&lake, Arc::new(faulty.clone()), 2).await;
+            if faulty.calls.load(Ordering::SeqCst) <= first {
+                ended.expect("no call failed");
+                break;
+            }
+            faults += 1;
+            let place = format!("{what} at {first}");
+            let store = faulty.inner;
+            // Never anything but a whole result, and after an error the old one, unless nobody could be asked which it is.
+            let left = tables(&store).await;
+            let output = Output::in_store(Arc::new(store.clone()), Path::from("out"));
+            let current = output.current().await.expect("a store that works again");
+            assert!(current.is_some(), "{place}");
+            match &ended {
+                Ok(()) => assert_eq!(left, after, "{place}"),
+                Err(e) => {
+                    let kind = e.kind();
+                    assert!(
+                        matches!(kind, Kind::Store | Kind::Check),
+                        "{place}: {}",
+                        e.full()
+                    );
+                    assert_eq!(left, before, "{place}");
+                }
+            }
+            clean(&store).await;
+            assert_eq!(tables(&store).await, left, "{place}");
+            // The next run puts everything right and leaves nothing behind.
+            run_into(&lake, Arc::new(store.clone()), 2)
+                .await
+                .expect("the next run");
+            assert_eq!(tables(&store).await, after, "{place}");
+            let current = pointer(&store).await.expect("a result");
+            assert_eq!(versions(&store).await.len(), 2, "{place}");
+            let record = Path::from(format!("out/runs/{}.json", current.run));
+            store.head(&record).await.expect("a record");
         }
-        faults += 1;
-        let left = tables(&flaky.inner).await;
-        let output = Output::in_store(Arc::new(flaky.inner.fork()), Path::from("out"));
-        let current = output.current().await.expect("a store that works again");
-        match &ended {
-            Ok(()) => assert_eq!(left, after, "call {fails}"),
-            Err(e) => assert!(
-                matches!(e.kind(), Kind::Store | Kind::Check),
-                "call {fails}: {}",
-                e.full()
-            ),
-        }
-        if current.is_some() {
-            assert!(
-                left == before || left == after,
-                "call {fails} left a mixture"
-            );
-        }
-        // The next run puts everything right and leaves nothing behind.
-        let store = Arc::new(flaky.inner.fork());
-        run_into(&lake, store.clone(), 2)
-            .await
-            .expect("the next run");
-        assert_eq!(tables(&store).await, after, "after call {fails}");
-        let staged = store.list(Some(&Path::from("out/.staging"))).count().await;
-        assert_eq!(staged, 0, "after call {fails}");
+        assert!(faults > 40, "only {faults} calls were made");
     }
-    assert!(faults > 40, "only {faults} calls were made");
+}
+
+/// The least that a run does to an output: its one table holds its id.
+async fn small_run(store: FaultyStore, plan: &str) -> Result<()> {
+    let output = Output::in_store(Arc::new(store), Path::from("out"));
+    let begun = output.begin(plan).await?;
+    let work = async {
+        output.claim_version(&begun).await?;
+        let (table, bytes) = (output.staged(&begun.run, "sources"), begun.run.clone());
+        output
+            .store
+            .put(&table, bytes.into())
+            .await
+            .expect("a store");
+        let promotion = Promotion {
+            plan,
+            complete: true,
+            tables: &BTreeMap::from([("sources", 1)]),
+            keep: 2,
+            record: &plan,
+        };
+        output.promote(&begun, &promotion).await
+    };
+    let ended = work.await;
+    if ended.is_err() {
+        output.abandon().await;
+    }
+    ended
+}
+
+/// The run whose result a reader finds; panics unless it is whole.
+fn reader_finds(store: &InMemory) -> String {
+    let read = async {
+        let current = pointer(store).await.expect("a result");
+        read_version(store, &current.run).await;
+        current.run
+    };
+    read.now_or_never().expect("memory does not wait")
+}
+
+async fn read_version(store: &InMemory, run: &str) {
+    let table = Path::from(format!("out/versions/{run}/sources/part-0.parquet"));
+    let found = store.get(&table).await.expect("the table of a result");
+    assert_eq!(found.bytes().await.expect("its bytes"), run.as_bytes());
+    let success = Path::from(format!("out/versions/{run}/sources/_SUCCESS"));
+    store.head(&success).await.expect("its _SUCCESS");
+}
+
+/// Lets two runs take turns at an output that holds a result: `turn` says whose it is while both have something left to do. A reader
+/// looks after every step. Returns whether there was a conflict.
+fn two_runs(old: &InMemory, pauses: Pauses, mut turn: impl FnMut() -> usize) -> bool {
+    let store = FaultyStore {
+        pauses,
+        ..FaultyStore::around(old.fork())
+    };
+    let plans = ["first-one", "the-other"];
+    let mut runs: Vec<BoxFuture<'_, Result<()>>> = Vec::new();
+    for plan in plans {
+        runs.push(small_run(store.clone(), plan).boxed());
+    }
+    let mut ends = [None, None];
+    let mut seen = BTreeSet::from([reader_finds(&store.inner)]);
+    while ends.iter().any(Option::is_none) {
+        let who = match &ends {
+            [None, None] => turn(),
+            [None, _] => 0,
+            _ => 1,
+        };
+        let mut context = Context::from_waker(noop_waker_ref());
+        if let Poll::Ready(end) = runs[who].poll_unpin(&mut context) {
+            ends[who] = Some(end);
+        }
+        seen.insert(reader_finds(&store.inner));
+    }
+    let check = async {
+        // Who has read the pointer at any moment can still read what it named.
+        for run in &seen {
+            read_version(&store.inner, run).await;
+        }
+        let last = pointer(&store.inner).await.expect("a result");
+        let named = last.earlier.iter().chain([&last.run]).cloned();
+        assert_eq!(versions(&store.inner).await, named.collect());
+        last
+    };
+    let last = check.now_or_never().expect("memory does not wait");
+    match ends.map(|end| end.expect("both have ended")) {
+        [Ok(()), Ok(())] => {
+            assert_eq!((seen.len(), last.earlier.len()), (3, 2));
+            false
+        }
+        [Ok(()), Err(e)] | [Err(e), Ok(())] => {
+            assert_eq!(e.kind(), Kind::Conflict, "{}", e.full());
+            assert_eq!((seen.len(), last.earlier.len()), (2, 1));
+            true
+        }
+        [Err(a), Err(b)] => panic!("both lost: {}; {}", a.full(), b.full()),
+    }
+}
+
+fn one_result() -> InMemory {
+    let store = InMemory::new();
+    let run = small_run(FaultyStore::around(store.clone()), "the-first");
+    let ended = run.now_or_never().expect("memory does not wait");
+    ended.expect("the first result");
+    store
+}
+
+#[test]
+fn two_runs_in_every_order_leave_one_winner() {
+    let old = one_result();
+    // The turns taken, each with whether the other choice is still to be tried.
+    let mut turns: Vec<(usize, bool)> = Vec::new();
+    let (mut orders, mut conflicts) = (0, 0);
+    loop {
+        let mut at = 0;
+        let is_conflict = two_runs(&old, Pauses::Shared, || {
+            if at == turns.len() {
+                turns.push((0, true));
+            }
+            at += 1;
+            turns[at - 1].0
+        });
+        orders += 1;
+        conflicts += usize::from(is_conflict);
+        while turns.pop_if(|(_, is_open)| !*is_open).is_some() {}
+        match turns.last_mut() {
+            Some(turn) => *turn = (1, false),
+            None => break,
+        }
+    }
+    println!("{orders} orders, {conflicts} conflicts");
+    assert!(orders > 5_000, "{orders}");
+    assert!(conflicts > 0 && conflicts < orders, "{conflicts}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn two_runs_may_change_places_at_any_call(turns in prop::collection::vec(0..2_usize, 100)) {
+        thread_local!(static OLD: InMemory = one_result());
+        let mut turns = turns.into_iter();
+        OLD.with(|old| two_runs(old, Pauses::Always, || turns.next().unwrap_or(0)));
+    }
+}
+
+/// Without conditions a store would let two runs overwrite each other.
+#[tokio::test]
+async fn a_store_without_conditional_puts_is_refused() {
+    for conditions in [Conditions::Ignored, Conditions::Unsupported] {
+        let store = FaultyStore {
+            conditions,
+            ..FaultyStore::around(InMemory::new())
+        };
+        let error = small_run(store.clone(), "some-plan").await;
+        let error = error.expect_err("a store to refuse");
+        assert_eq!(error.kind(), Kind::Spec, "{}", error.full());
+        let said = "the store of out cannot put an object on condition that it is unchanged";
+        assert!(error.full().contains(said), "{}", error.full());
+        assert_eq!(store.inner.list(None).count().await, 0);
+    }
 }

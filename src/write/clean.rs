@@ -1,0 +1,205 @@
+//! Removes versions that nobody needs: those beyond the ones to keep, and those that dead runs have left.
+//!
+//! What the pointer names is never touched, and a version that it does not name may be one that a run is writing. In a folder such a
+//! run holds a lock; elsewhere it has written something of late. A version is named before its run ends and never again once its name
+//! is gone, so what was found dead stays dead. Records of runs stay.
+
+use super::commit::Current;
+use super::folder::Unnamed;
+use super::output::{Output, VERSIONS};
+use crate::error::{Error, Kind, Result};
+use crate::summary::grouped;
+use jiff::{SignedDuration, Timestamp};
+use std::collections::BTreeMap;
+use std::fmt::{self, Display, Formatter};
+
+/// How old what a run has left must be, where nothing tells that the run is dead.
+pub const DAY: SignedDuration = SignedDuration::from_hours(24);
+
+/// What to clean.
+#[derive(Debug, Clone, Copy)]
+pub struct Cleaning {
+    /// How many earlier versions to keep.
+    pub keep: usize,
+    /// Versions without a name go if nothing in them is younger, where there are no locks.
+    pub older_than: SignedDuration,
+    /// Remove nothing.
+    pub dry_run: bool,
+}
+
+/// What was cleaned, and what was not.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Cleaned {
+    pub removed: Vec<Removed>,
+    /// Versions that a run may be writing.
+    pub left: Vec<String>,
+    keep: usize,
+    dry_run: bool,
+}
+
+/// A version that is no more.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Removed {
+    pub run: String,
+    pub bytes: u64,
+    /// It was a result once; else it is what a dead run has left.
+    pub was_kept: bool,
+}
+
+impl Output {
+    /// Removes versions that nobody needs.
+    pub async fn clean(&self, asked: &Cleaning) -> Result<Cleaned> {
+        if !asked.dry_run {
+            self.mend().await?;
+        }
+        // Listed before the pointer is read: what becomes the result in between is named.
+        let mut sizes: BTreeMap<String, (u64, Timestamp)> = BTreeMap::new();
+        let versions = self.at(&[VERSIONS]);
+        for meta in self.list(&versions).await? {
+            let mut inside = meta.location.prefix_match(&versions).into_iter().flatten();
+            let Some(run) = inside.next() else { continue };
+            let written = Timestamp::from_second(meta.last_modified.timestamp());
+            let written = written.unwrap_or(Timestamp::MAX);
+            let version = sizes.entry(run.as_ref().to_string());
+            let (bytes, newest) = version.or_insert((0, Timestamp::MIN));
+            *bytes += meta.size;
+            *newest = written.max(*newest);
+        }
+        let (pointer, unnamed) = match &self.folder {
+            Some(folder) => folder.unnamed()?,
+            None => {
+                let pointer = self.pointer().await?.map(|seen| seen.current);
+                let is_named = |run: &str| pointer.as_ref().is_some_and(|p| p.names(run));
+                let now = Timestamp::now();
+                let unnamed = sizes.iter().filter(|(run, _)| !is_named(run));
+                let unnamed = unnamed.map(|(run, (_, newest))| {
+                    let age = now.duration_since(*newest);
+                    Unnamed {
+                        run: run.clone(),
+                        is_alive: age < asked.older_than,
+                    }
+                });
+                let unnamed = unnamed.collect();
+                (pointer, unnamed)
+            }
+        };
+        let kept = pointer.as_ref().map_or(&[][..], |p| &p.earlier);
+        let dropped = kept.get(asked.keep..).unwrap_or_default().to_vec();
+        let (alive, dead): (Vec<_>, Vec<_>) =
+            unnamed.into_iter().partition(|version| version.is_alive);
+        if !asked.dry_run && !dropped.is_empty() {
+            // Nothing is removed while it has a name.
+            let seen = self.pointer().await?;
+            let shorter = |found: Option<&Current>| match found {
+                Some(found) => {
+                    let mut next = found.clone();
+                    next.earlier.retain(|run| !dropped.contains(run));
+                    Ok((next, ()))
+                }
+                None => Err(Error::new(
+                    Kind::Conflict,
+                    "the result was removed meanwhile",
+                )),
+            };
+            self.swap(seen, shorter).await?;
+        }
+        let dropped = dropped.into_iter().map(|run| (run, true));
+        let dead = dead.into_iter().map(|version| (version.run, false));
+        let mut removed = Vec::new();
+        for (run, was_kept) in dropped.chain(dead) {
+            if !asked.dry_run {
+                self.remove(&run).await?;
+            }
+            let bytes = sizes.get(&run).map_or(0, |(bytes, _)| *bytes);
+            removed.push(Removed {
+                run,
+                bytes,
+                was_kept,
+            });
+        }
+        if !asked.dry_run {
+            self.clean_objects(asked.older_than).await?;
+        }
+        Ok(Cleaned {
+            removed,
+            left: alive.into_iter().map(|version| version.run).collect(),
+            keep: asked.keep,
+            dry_run: asked.dry_run,
+        })
+    }
+}
+
+impl Display for Cleaned {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let verb = if self.dry_run {
+            "would remove"
+        } else {
+            "removed"
+        };
+        let mut lines = Vec::new();
+        for Removed {
+            run,
+            bytes,
+            was_kept,
+        } in &self.removed
+        {
+            let what = match was_kept {
+                true => format!("earlier than the {} to keep", self.keep),
+                false => "left by a run that did not end".to_string(),
+            };
+            lines.push(format!(
+                "{verb} {run}: {what}, {} bytes",
+                grouped(*bytes as f64)
+            ));
+        }
+        for run in &self.left {
+            lines.push(format!("left alone {run}: a run may be writing it"));
+        }
+        match self.removed.len() {
+            0 => lines.push("Nothing to clean.".to_string()),
+            n => {
+                let bytes: u64 = self.removed.iter().map(|removed| removed.bytes).sum();
+                let versions = if n == 1 { "version" } else { "versions" };
+                lines.push(format!(
+                    "{verb} {n} {versions}, {} bytes",
+                    grouped(bytes as f64)
+                ));
+            }
+        }
+        write!(f, "{}", lines.join("\n"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use object_store::ObjectStoreExt;
+    use object_store::memory::InMemory;
+    use std::sync::Arc;
+
+    /// A store has no locks: age alone tells.
+    #[tokio::test]
+    async fn what_may_be_alive_is_left_alone() {
+        let store = Arc::new(InMemory::new());
+        let output = Output::in_store(store.clone(), "out".into());
+        let table = output.staged("dead", "sources");
+        store.put(&table, "1234".into()).await.expect("a store");
+        let mut asked = Cleaning {
+            keep: 2,
+            older_than: DAY,
+            dry_run: false,
+        };
+        let cleaned = output.clean(&asked).await.expect("a store");
+        let said = "left alone dead: a run may be writing it\nNothing to clean.";
+        assert_eq!(cleaned.to_string(), said);
+        asked.older_than = SignedDuration::ZERO;
+        asked.dry_run = true;
+        let cleaned = output.clean(&asked).await.expect("a store");
+        let said = "would remove dead: left by a run that did not end, 4 bytes\nwould remove 1 version, 4 bytes";
+        assert_eq!(cleaned.to_string(), said);
+        store.head(&table).await.expect("it is still there");
+        asked.dry_run = false;
+        output.clean(&asked).await.expect("a store");
+        store.head(&table).await.expect_err("it is gone");
+    }
+}

@@ -1,0 +1,460 @@
+//! An output on a file system: the locks that a commit needs there, and links for readers of plain paths.
+//!
+//! ```text
+//! <output>/.lock                   held while the pointer is compared and replaced, which no file system does in one step
+//! <output>/versions/<run>/.lock    held by a run that is alive, from before its first file until it is the result
+//! <output>/current                 a link to versions/<run>, replaced by renaming another over it
+//! <output>/<table>                 a link to current/<table>: so all tables change at one instant
+//! ```
+//!
+//! The pointer decides and the links follow it. A process that dies between the two leaves readers of plain paths with the earlier
+//! result, whole, until the next run or `gyre clean` mends the links.
+
+use super::commit::Current;
+use super::output::{CURRENT, VERSIONS, json};
+use crate::error::{Error, Kind, Result};
+use std::ffi::OsStr;
+use std::fs::{self, File, TryLockError};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+const LOCK: &str = ".lock";
+/// The link to the version in place.
+const LINK: &str = "current";
+
+/// A version that the pointer does not name.
+pub struct Unnamed {
+    pub run: String,
+    /// Whether a run is or may be writing it.
+    pub is_alive: bool,
+}
+
+/// The folder of an output.
+#[derive(Debug, Clone)]
+pub struct Folder {
+    path: PathBuf,
+}
+
+impl Folder {
+    pub fn new(path: PathBuf) -> Folder {
+        Folder { path }
+    }
+
+    fn version(&self, run: &str) -> PathBuf {
+        self.path.join(VERSIONS).join(run)
+    }
+
+    fn failed(&self, what: &str, e: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+        let message = format!("{} cannot be {what}", self.path.display());
+        Error::with_source(Kind::Store, message, e)
+    }
+
+    /// Waits for the lock of the output; it is free again when the file is dropped.
+    fn lock(&self) -> io::Result<File> {
+        let path = self.path.join(LOCK);
+        loop {
+            fs::create_dir_all(&self.path)?;
+            let file = File::options()
+                .create(true)
+                .write(true)
+                .truncate(false)
+                .open(&path);
+            let file = match file {
+                // The folder was tidied away just now.
+                Err(e) if e.kind() == ErrorKind::NotFound => continue,
+                file => file?,
+            };
+            file.lock()?;
+            if is_at(&file, &path) {
+                return Ok(file);
+            }
+        }
+    }
+
+    /// What `current.json` says.
+    fn pointer(&self) -> Result<Option<Current>> {
+        let path = self.path.join(CURRENT);
+        match fs::read(&path) {
+            Ok(bytes) => Current::parse(&bytes, &path.display().to_string()).map(Some),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(self.failed("read", e)),
+        }
+    }
+
+    /// Makes the folder of a version, with a lock that says that its run is alive for as long as the file is open.
+    pub fn claim(&self, run: &str) -> Result<File> {
+        let claim = || {
+            // A version without a lock is dead; so nobody may look between the next two steps.
+            let _locked = self.lock()?;
+            fs::create_dir_all(self.version(run))?;
+            let file = File::create_new(self.version(run).join(LOCK))?;
+            file.lock()?;
+            Ok(file)
+        };
+        claim().map_err(|e: io::Error| self.failed("written to", e))
+    }
+
+    /// The pointer, and the versions that it does not name. Both are seen at one moment: no run becomes the result meanwhile, and none
+    /// begins to write.
+    pub fn unnamed(&self) -> Result<(Option<Current>, Vec<Unnamed>)> {
+        if !self.path.exists() {
+            return Ok((None, Vec::new()));
+        }
+        let _locked = self.lock().map_err(|e| self.failed("locked", e))?;
+        let pointer = self.pointer()?;
+        let mut unnamed = Vec::new();
+        for run in self.versions().map_err(|e| self.failed("listed", e))? {
+            if !pointer.as_ref().is_some_and(|p| p.names(&run)) {
+                let is_alive = self.is_alive(&run);
+                unnamed.push(Unnamed { run, is_alive });
+            }
+        }
+        Ok((pointer, unnamed))
+    }
+
+    fn versions(&self) -> io::Result<Vec<String>> {
+        let entries = match fs::read_dir(self.path.join(VERSIONS)) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            names.extend(entry?.file_name().into_string());
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    fn is_alive(&self, run: &str) -> bool {
+        match File::open(self.version(run).join(LOCK)) {
+            Ok(file) => match file.try_lock() {
+                Ok(()) => false,
+                Err(TryLockError::WouldBlock) => true,
+                // Who cannot be asked is let live.
+                Err(TryLockError::Error(_)) => true,
+            },
+            Err(e) => e.kind() != ErrorKind::NotFound,
+        }
+    }
+
+    /// Puts every file of a version on disk, so that the pointer does not get there before them.
+    pub fn sync(&self, run: &str) -> Result<()> {
+        fn sync(path: &Path) -> io::Result<()> {
+            for entry in fs::read_dir(path)? {
+                let entry = entry?;
+                if entry.file_type()?.is_dir() {
+                    sync(&entry.path())?;
+                } else {
+                    File::open(entry.path())?.sync_all()?;
+                }
+            }
+            sync_folder(path)
+        }
+        let synced = sync(&self.version(run));
+        let synced = synced.and_then(|()| sync_folder(&self.path.join(VERSIONS)));
+        synced.map_err(|e| self.failed("written to", e))
+    }
+
+    /// Replaces the pointer by what `next` makes of the one that is there, and lets the links follow. After an error it is as it was.
+    pub fn swap<T>(
+        &self,
+        next: impl FnOnce(Option<&Current>) -> Result<(Current, T)>,
+    ) -> Result<T> {
+        let _locked = self.lock().map_err(|e| self.failed("locked", e))?;
+        let earlier = self.pointer()?;
+        let (current, more) = next(earlier.as_ref())?;
+        if let Some(old) = earlier.filter(|old| old.folder.is_empty()) {
+            self.take_over(&old)?;
+        }
+        self.check_room(&current)?;
+        let bytes = json(&current)?;
+        let put = || {
+            let (draft, pointer) = (self.path.join(".current.json"), self.path.join(CURRENT));
+            fs::write(&draft, bytes)?;
+            File::open(&draft)?.sync_all()?;
+            fs::rename(draft, pointer)
+        };
+        put().map_err(|e: io::Error| self.failed("written to", e))?;
+        sync_folder(&self.path).ok();
+        self.link(&current);
+        Ok(more)
+    }
+
+    /// Lets the links go where the pointer goes, if they do not.
+    pub fn mend(&self) -> Result<()> {
+        let Some(current) = self.pointer()? else {
+            return Ok(());
+        };
+        let is_right = match current.folder.is_empty() {
+            true => !self.version(&current.run).exists(),
+            false => self.is_linked(&current),
+        };
+        if is_right {
+            return Ok(());
+        }
+        let _locked = self.lock().map_err(|e| self.failed("locked", e))?;
+        match self.pointer()? {
+            Some(old) if old.folder.is_empty() => self.take_over(&old)?,
+            Some(current) => self.link(&current),
+            None => (),
+        }
+        Ok(())
+    }
+
+    fn is_linked(&self, current: &Current) -> bool {
+        let goes = |name: &str, to: &Path| {
+            fs::read_link(self.path.join(name)).is_ok_and(|found| found == to)
+        };
+        let mut tables = current.tables.keys();
+        goes(LINK, Path::new(&current.folder))
+            && tables.all(|table| goes(table, &Path::new(LINK).join(table)))
+    }
+
+    /// Links what the pointer names. The pointer is in place already, so what fails here is told and mended later.
+    fn link(&self, current: &Current) {
+        let link = || {
+            for table in current.tables.keys() {
+                self.point(table, &Path::new(LINK).join(table))?;
+            }
+            self.point(LINK, Path::new(&current.folder))?;
+            for entry in fs::read_dir(&self.path)? {
+                let entry = entry?;
+                let is_ours = fs::read_link(entry.path())
+                    .is_ok_and(|to| to.parent() == Some(Path::new(LINK)));
+                let name = entry.file_name();
+                if is_ours && !current.tables.keys().any(|table| name == OsStr::new(table)) {
+                    fs::remove_file(entry.path())?;
+                }
+            }
+            Ok(())
+        };
+        if let Err::<(), io::Error>(e) = link() {
+            tracing::warn!(
+                "the links in {} cannot be made ({e}); the tables are in {}",
+                self.path.display(),
+                self.path.join(&current.folder).display()
+            );
+        }
+    }
+
+    /// Lets the link `name` go to a place in this folder, at one instant.
+    fn point(&self, name: &str, to: &Path) -> io::Result<()> {
+        let (link, draft) = (self.path.join(name), self.path.join(".link"));
+        if fs::read_link(&link).is_ok_and(|found| found == to) {
+            return Ok(());
+        }
+        fs::remove_file(&draft).ok();
+        symlink(to, &draft)?;
+        fs::rename(draft, link)
+    }
+
+    /// Before versions there were folders of tables right in the output. They become the version of the run that wrote them, linked
+    /// from where they were; what is cut short is ended by the next run.
+    fn take_over(&self, old: &Current) -> Result<()> {
+        let version = self.version(&old.run);
+        let take_over = || {
+            fs::create_dir_all(&version)?;
+            self.point(LINK, &Path::new(VERSIONS).join(&old.run))?;
+            for table in old.tables.keys() {
+                let folder = self.path.join(table);
+                if fs::symlink_metadata(&folder).is_ok_and(|found| found.is_dir()) {
+                    fs::rename(folder, version.join(table))?;
+                }
+                self.point(table, &Path::new(LINK).join(table))?;
+            }
+            fs::remove_dir_all(self.path.join(".staging")).ok();
+            Ok(())
+        };
+        take_over().map_err(|e: io::Error| self.failed("turned into versions", e))
+    }
+
+    /// An error if something else is where a link must go.
+    fn check_room(&self, current: &Current) -> Result<()> {
+        let names = current.tables.keys().map(String::as_str);
+        for name in names.chain([LINK]) {
+            let path = self.path.join(name);
+            let is_link = fs::symlink_metadata(&path).map(|found| found.is_symlink());
+            // An empty folder is in nobody's way.
+            if is_link.is_ok_and(|is_link| !is_link) && fs::remove_dir(&path).is_err() {
+                return Err(Error::spec(format!(
+                    "{} is where a link of gyre must go; move it away, or name another output",
+                    path.display()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a version.
+    pub fn remove(&self, run: &str) -> io::Result<()> {
+        match fs::remove_dir_all(self.version(run)) {
+            Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    /// Says that the run of a version that is in place need not be looked after any more.
+    pub fn release(&self, run: &str) {
+        fs::remove_file(self.version(run).join(LOCK)).ok();
+    }
+
+    /// Removes an output that came to nothing.
+    pub fn tidy(&self) {
+        let Ok(_locked) = self.lock() else { return };
+        if !self.path.join(CURRENT).exists() && fs::remove_dir(self.path.join(VERSIONS)).is_ok() {
+            if cfg!(unix) {
+                fs::remove_file(self.path.join(LOCK)).ok();
+            }
+            fs::remove_dir(&self.path).ok();
+        }
+    }
+}
+
+/// Puts the names in a folder on disk.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    match cfg!(unix) {
+        true => File::open(path)?.sync_all(),
+        false => Ok(()),
+    }
+}
+
+/// Whether an open file is the one at a path: whoever held its lock may have removed it.
+fn is_at(file: &File, path: &Path) -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        let place = |found: fs::Metadata| (found.dev(), found.ino());
+        let there = fs::metadata(path).map(place).ok();
+        there.is_some() && there == file.metadata().map(place).ok()
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = (file, path);
+        true
+    }
+}
+
+#[cfg(unix)]
+fn symlink(to: &Path, link: &Path) -> io::Result<()> {
+    std::os::unix::fs::symlink(to, link)
+}
+
+#[cfg(not(unix))]
+fn symlink(_: &Path, _: &Path) -> io::Result<()> {
+    Err(ErrorKind::Unsupported.into())
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use crate::write::{Begun, Cleaning, DAY, Output, Promotion};
+    use object_store::ObjectStoreExt;
+    use std::collections::BTreeMap;
+
+    fn open(folder: &Path) -> Output {
+        Output::open(&folder.display().to_string()).expect("an output")
+    }
+
+    async fn begin(output: &Output) -> Begun {
+        output.begin("a-plan-of-its-own").await.expect("a folder")
+    }
+
+    /// Writes one table, which holds the id of the run, and makes it the result.
+    async fn promote(output: &Output, begun: &Begun) -> Result<()> {
+        let table = output.staged(&begun.run, "sources");
+        let put = output.store.put(&table, begun.run.clone().into());
+        put.await.expect("a file");
+        let promotion = Promotion {
+            plan: "a-plan-of-its-own",
+            complete: true,
+            tables: &BTreeMap::from([("sources", 1)]),
+            keep: 1,
+            record: &begun.run,
+        };
+        output.promote(begun, &promotion).await
+    }
+
+    fn table(folder: &Path) -> String {
+        fs::read_to_string(folder.join("sources/part-0.parquet")).expect("a table")
+    }
+
+    #[tokio::test]
+    async fn of_two_runs_the_first_wins() {
+        let temporary = tempfile::tempdir().expect("a folder");
+        let folder = temporary.path().join("out");
+        // The other run hears of it when it wants to write, and when it has written.
+        for has_written in [false, true] {
+            let (one, other) = (open(&folder), open(&folder));
+            let (first, second) = (begin(&one).await, begin(&other).await);
+            assert_ne!(first.run, second.run);
+            if has_written {
+                other.claim_version(&second).await.expect("room");
+            }
+            one.claim_version(&first).await.expect("room");
+            promote(&one, &first).await.expect("the result");
+            let late = match has_written {
+                false => other.claim_version(&second).await,
+                true => promote(&other, &second).await,
+            };
+            let e = late.expect_err("it is late");
+            assert_eq!(e.kind(), Kind::Conflict, "{}", e.full());
+            other.abandon().await;
+            assert_eq!(table(&folder), first.run);
+            assert!(!folder.join("versions").join(&second.run).exists());
+            // After it, the same process is right.
+            let third = begin(&other).await;
+            assert_eq!(third.earlier().map(|c| &c.run), Some(&first.run));
+            other.claim_version(&third).await.expect("room");
+            promote(&other, &third).await.expect("the result");
+            assert_eq!(table(&folder), third.run);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_version_lives_as_long_as_its_run() {
+        let temporary = tempfile::tempdir().expect("a folder");
+        let folder = temporary.path().join("out");
+        let (one, other) = (open(&folder), open(&folder));
+        let begun = begin(&one).await;
+        one.claim_version(&begun).await.expect("room");
+        let asked = Cleaning {
+            keep: 1,
+            older_than: DAY,
+            dry_run: false,
+        };
+        let cleaned = other.clean(&asked).await.expect("a folder");
+        assert_eq!(
+            (cleaned.left, cleaned.removed),
+            (vec![begun.run.clone()], vec![])
+        );
+        // What ends without a word is dead, however young.
+        drop(one);
+        let cleaned = other.clean(&asked).await.expect("a folder");
+        assert_eq!(cleaned.removed.len(), 1);
+        assert_eq!(cleaned.removed[0].run, begun.run);
+        assert!(!folder.join("versions").join(&begun.run).exists());
+    }
+
+    #[test]
+    fn runs_that_come_to_nothing_leave_nothing() {
+        let temporary = tempfile::tempdir().expect("a folder");
+        let folder = temporary.path().join("out");
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..100 {
+                        let output = open(&folder);
+                        let run = async {
+                            let begun = begin(&output).await;
+                            output.claim_version(&begun).await.expect("room");
+                            output.abandon().await;
+                        };
+                        let runtime = tokio::runtime::Builder::new_current_thread().build();
+                        runtime.expect("a thread").block_on(run);
+                    }
+                });
+            }
+        });
+        assert!(!folder.exists());
+    }
+}

@@ -1,0 +1,211 @@
+//! Where the tables of a pipeline go: a store, a place in it, and the paths below.
+//!
+//! ```text
+//! <output>/current.json                                  the pointer: which version is the result
+//! <output>/versions/<run>/<table>/part-0.parquet         beside an empty _SUCCESS
+//! <output>/versions/<run>/run.json                       the record of the run, and other JSON beside the tables
+//! <output>/ledger/<kind>-<checksum>.parquet              what ledger.json beside the tables names, shared by versions
+//! <output>/runs/<run>.json                               the same record, which outlives its version
+//! ```
+//!
+//! How a version becomes the result is told in `commit`; what a file system has besides, in `folder`.
+
+use super::commit::{Claim, Current};
+use super::folder::Folder;
+use crate::error::{Error, Kind, Result};
+use futures::{StreamExt, TryStreamExt, stream};
+use object_store::path::Path;
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutPayload};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub(super) const CURRENT: &str = "current.json";
+pub(super) const VERSIONS: &str = "versions";
+pub(super) const RECORD: &str = "run.json";
+pub(super) const PART: &str = "part-0.parquet";
+pub(super) const SUCCESS: &str = "_SUCCESS";
+
+/// Where the tables of a pipeline go.
+pub struct Output {
+    pub store: Arc<dyn ObjectStore>,
+    root: Path,
+    shown: String,
+    /// The folder itself, where the output is one.
+    pub(super) folder: Option<Folder>,
+    /// The version that is being written through this value.
+    claim: Mutex<Option<Claim>>,
+}
+
+impl Output {
+    /// Opens a folder or URL. Nothing is created before something is written.
+    pub fn open(location: &str) -> Result<Output> {
+        let (store, root, folder) = place(location)?;
+        Ok(Output {
+            store,
+            root,
+            shown: location.to_string(),
+            folder,
+            claim: Mutex::default(),
+        })
+    }
+
+    /// An output in any store, for tests and embedders.
+    pub fn in_store(store: Arc<dyn ObjectStore>, root: Path) -> Output {
+        let shown = root.to_string();
+        Output {
+            store,
+            root,
+            shown,
+            folder: None,
+            claim: Mutex::default(),
+        }
+    }
+
+    pub(super) fn at(&self, parts: &[&str]) -> Path {
+        let parts = parts.iter().filter(|part| !part.is_empty());
+        parts.fold(self.root.clone(), |path, part| path.join(*part))
+    }
+
+    /// The folder of a version.
+    pub fn version(&self, run: &str) -> Path {
+        self.at(&[VERSIONS, run])
+    }
+
+    /// The file of a table that a run writes.
+    pub fn staged(&self, run: &str, table: &str) -> Path {
+        self.at(&[VERSIONS, run, table, PART])
+    }
+
+    /// A file of a version beside its tables: `name` is such as `ledger.json`.
+    pub fn beside(&self, run: &str, name: &str) -> Path {
+        self.at(&[VERSIONS, run, name])
+    }
+
+    /// The file of a table of a result.
+    pub fn table(&self, result: &Current, table: &str) -> Path {
+        let folder = result.folder.split('/');
+        let parts: Vec<&str> = folder.chain([table, PART]).collect();
+        self.at(&parts)
+    }
+
+    /// The output as the user wrote it.
+    pub fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    /// A path as the user would write it.
+    pub fn show(&self, path: &Path) -> String {
+        let inside = path
+            .as_ref()
+            .strip_prefix(self.root.as_ref())
+            .unwrap_or(path.as_ref());
+        format!(
+            "{}/{}",
+            self.shown.trim_end_matches('/'),
+            inside.trim_start_matches('/')
+        )
+    }
+
+    pub(super) fn failed(&self, path: &Path, what: &str, e: object_store::Error) -> Error {
+        Error::with_source(
+            Kind::Store,
+            format!("{} cannot be {what}", self.show(path)),
+            e,
+        )
+    }
+
+    /// Writes a JSON object, over any that is there.
+    pub async fn put_json(&self, path: &Path, value: &impl Serialize) -> Result<()> {
+        self.put(path, json(value)?).await
+    }
+
+    /// Reads a JSON object; nothing where there is none.
+    pub async fn get_json<T: DeserializeOwned>(&self, path: &Path) -> Result<Option<T>> {
+        let bytes = match self.store.get(path).await {
+            Ok(found) => found.bytes().await,
+            Err(e) => Err(e),
+        };
+        match bytes {
+            Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|e| {
+                let message = format!("{} cannot be understood", self.show(path));
+                Error::with_source(Kind::Input, message, e)
+            }),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(e) => Err(self.failed(path, "read", e)),
+        }
+    }
+
+    pub(super) async fn put(&self, path: &Path, bytes: Vec<u8>) -> Result<()> {
+        let put = self.store.put(path, PutPayload::from(bytes)).await;
+        put.map_err(|e| self.failed(path, "written", e)).map(|_| ())
+    }
+
+    /// All objects below a path.
+    pub(super) async fn list(&self, path: &Path) -> Result<Vec<ObjectMeta>> {
+        let listed = self.store.list(Some(path)).try_collect().await;
+        listed.map_err(|e| self.failed(path, "listed", e))
+    }
+
+    /// Removes a version and everything in it.
+    pub(super) async fn remove(&self, run: &str) -> Result<()> {
+        let path = self.version(run);
+        if let Some(folder) = &self.folder {
+            let removed = folder.remove(run);
+            return removed.map_err(|e| {
+                let message = format!("{} cannot be removed", self.show(&path));
+                Error::with_source(Kind::Store, message, e)
+            });
+        }
+        let found = self.list(&path).await?.into_iter();
+        let found = stream::iter(found.map(|meta| Ok(meta.location))).boxed();
+        let gone = self.store.delete_stream(found);
+        let gone = gone.filter(|one| {
+            let is_failure = !matches!(one, Ok(_) | Err(object_store::Error::NotFound { .. }));
+            std::future::ready(is_failure)
+        });
+        let failures: Vec<_> = gone.collect().await;
+        match failures.into_iter().next() {
+            Some(Err(e)) => Err(self.failed(&path, "removed", e)),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn claim(&self) -> MutexGuard<'_, Option<Claim>> {
+        self.claim.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The store of a location, the path of the output in it, and the folder where it is one.
+fn place(location: &str) -> Result<(Arc<dyn ObjectStore>, Path, Option<Folder>)> {
+    let wrong = |e: Box<dyn std::error::Error + Send + Sync>| {
+        let message = format!("output {location} is no folder or supported URL");
+        Error::with_source(Kind::Spec, message, e)
+    };
+    if let Some((scheme, _)) = location
+        .split_once("://")
+        .filter(|(scheme, _)| *scheme != "file")
+    {
+        let url = location
+            .parse()
+            .map_err(|e: url::ParseError| wrong(e.into()))?;
+        let (store, root) = object_store::parse_url(&url).map_err(|e| {
+            let message =
+                format!("output {location}: this build cannot write to `{scheme}` locations");
+            Error::with_source(Kind::Spec, message, e)
+        })?;
+        return Ok((store.into(), root, None));
+    }
+    let folder =
+        std::path::absolute(location.trim_start_matches("file://")).map_err(|e| wrong(e.into()))?;
+    let root = Path::from_absolute_path(&folder).map_err(|e| wrong(e.into()))?;
+    let store = object_store::local::LocalFileSystem::new();
+    Ok((Arc::new(store), root, Some(Folder::new(folder))))
+}
+
+pub(super) fn json(value: &impl Serialize) -> Result<Vec<u8>> {
+    let mut bytes = serde_json::to_vec_pretty(value)
+        .map_err(|e| Error::with_source(Kind::Bug, "a record cannot be written as JSON", e))?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}

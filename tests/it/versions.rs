@@ -1,0 +1,299 @@
+//! Results on disk are versions: runs at the same time, earlier results, what dead runs leave, and `gyre clean`.
+
+use crate::cli::small_pipeline;
+use crate::lake::{Lake, Ran, TABLES};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::symlink;
+use std::process::Stdio;
+
+fn pointer(lake: &Lake) -> Value {
+    let text = fs::read_to_string(lake.path("out/current.json")).expect("a pointer");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+fn current(lake: &Lake) -> String {
+    pointer(lake)["run"].as_str().expect("a run").to_string()
+}
+
+fn earlier(lake: &Lake) -> Vec<String> {
+    let pointer = pointer(lake);
+    let earlier = pointer["earlier"].as_array().expect("a list").iter();
+    earlier
+        .map(|run| run.as_str().expect("a run").to_string())
+        .collect()
+}
+
+fn names(lake: &Lake, folder: &str) -> BTreeSet<String> {
+    let entries = fs::read_dir(lake.path(folder)).expect("a folder");
+    let name = |entry: std::io::Result<fs::DirEntry>| entry.expect("an entry").file_name();
+    entries
+        .map(|entry| name(entry).into_string().expect("a name"))
+        .collect()
+}
+
+/// Checks that there is a version of every run that the pointer names and no other, and that the links go where the pointer goes.
+#[track_caller]
+fn check_tidy(lake: &Lake) {
+    let named = earlier(lake).into_iter().chain([current(lake)]);
+    assert_eq!(names(lake, "out/versions"), named.collect());
+    check_links(lake);
+}
+
+#[track_caller]
+fn check_links(lake: &Lake) {
+    let folder = format!("versions/{}", current(lake));
+    let link = fs::read_link(lake.path("out/current")).expect("a link");
+    assert_eq!(link.to_str(), Some(folder.as_str()));
+    for (table, bytes) in lake.tables() {
+        let file = lake.path(&format!("out/{folder}/{table}/part-0.parquet"));
+        assert!(fs::read(file).expect("a table") == bytes, "{table}");
+    }
+}
+
+fn run(lake: &Lake, seed: &str) -> String {
+    lake.gyre(&["run", "p.toml", "--seed", seed]).well();
+    current(lake)
+}
+
+#[test]
+fn of_two_processes_at_once_one_wins_and_the_other_says_so() {
+    let lake = Lake::new();
+    small_pipeline(&lake);
+    let first = run(&lake, "1");
+    // Nobody gets to write while this is held, but to begin.
+    let lock = File::open(lake.path("out/.lock")).expect("a lock");
+    lock.lock().expect("it is free");
+    let mut processes = Vec::new();
+    for seed in ["2", "3"] {
+        let arguments = [
+            "run",
+            "p.toml",
+            "-v",
+            "--log-format",
+            "json",
+            "--seed",
+            seed,
+        ];
+        let mut command = lake.command(&arguments);
+        let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = command.spawn().expect("the program starts");
+        let mut log = BufReader::new(process.stderr.take().expect("a log"));
+        let mut line = String::new();
+        while !line.contains(r#""stage":"fit""#) {
+            line.clear();
+            assert_ne!(log.read_line(&mut line).expect("a line"), 0, "{seed} ended");
+        }
+        processes.push((process, log));
+    }
+    lock.unlock().expect("it was locked");
+    let mut ends = Vec::new();
+    for (process, mut log) in processes {
+        let mut err = String::new();
+        let ended = process.wait_with_output().expect("an end");
+        log.read_to_string(&mut err).expect("the rest of the log");
+        let mut ran = Ran::of(ended);
+        ran.err = err;
+        ends.push(ran);
+    }
+    ends.sort_by_key(|ran| ran.code);
+    assert_eq!(ends[0].code, Some(0), "{}", ends[0].err);
+    let winner = current(&lake);
+    let said =
+        format!("another run ({winner}) has put its result in place at out since this one began");
+    ends[1].fails(75, &said);
+    assert_eq!(earlier(&lake), std::slice::from_ref(&first));
+    assert_eq!(
+        names(&lake, "out/runs"),
+        [first, winner].map(|run| format!("{run}.json")).into()
+    );
+    check_tidy(&lake);
+}
+
+/// What is printed, with names for the runs.
+fn printed(ran: Ran, runs: &[(&str, &str)]) -> String {
+    let mut text = ran.well().out;
+    for (run, name) in runs {
+        text = text.replace(run, name);
+    }
+    // Sizes depend on the version of gyre in the metadata.
+    let is_size = |word: &str| word.starts_with(|c: char| c.is_ascii_digit());
+    let lines = text.lines().map(|line| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let shown = words.iter().enumerate().map(|(at, word)| {
+            match words
+                .get(at + 1)
+                .is_some_and(|next| next.starts_with("bytes"))
+            {
+                true if is_size(word) => "N",
+                _ => word,
+            }
+        });
+        shown.collect::<Vec<_>>().join(" ")
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn earlier_results_are_kept_and_cleaned() {
+    let lake = Lake::new();
+    small_pipeline(&lake);
+    assert_eq!(
+        lake.gyre(&["clean", "p.toml"]).well().out,
+        "Nothing to clean.\n"
+    );
+    assert!(!lake.path("out").exists());
+    let runs: Vec<String> = ["1", "2", "3", "4"].map(|seed| run(&lake, seed)).into();
+    assert_eq!(runs.iter().collect::<BTreeSet<_>>().len(), 4);
+    assert_eq!(earlier(&lake), [runs[2].clone(), runs[1].clone()]);
+    check_tidy(&lake);
+    // Records stay.
+    assert_eq!(names(&lake, "out/runs").len(), 4);
+    assert_eq!(
+        lake.gyre(&["clean", "p.toml"]).well().out,
+        "Nothing to clean.\n"
+    );
+
+    // A run that was killed, and one that goes on.
+    for dead in ["dead", "alive"] {
+        let table = format!("out/versions/{dead}/sources");
+        fs::create_dir_all(lake.path(&table)).expect("a folder");
+        lake.file(&format!("{table}/part-0.parquet"), "half a table");
+        lake.file(&format!("out/versions/{dead}/.lock"), "");
+    }
+    let lock = File::open(lake.path("out/versions/alive/.lock")).expect("a lock");
+    lock.lock().expect("it is free");
+    let known = [
+        (runs[1].as_str(), "SECOND"),
+        (&runs[2], "THIRD"),
+        (&runs[3], "FOURTH"),
+    ];
+    let keep = ["clean", "p.toml", "--set", "job.keep=1"];
+    let before = lake.tables();
+    let mut text = String::new();
+    for arguments in [&[&keep[..], &["--dry-run"]].concat(), &keep[..], &keep[..]] {
+        let ran = lake.gyre(arguments);
+        text += &format!("$ gyre {}\n{}\n", arguments.join(" "), printed(ran, &known));
+    }
+    insta::assert_snapshot!("clean", text);
+    assert_eq!(earlier(&lake), [runs[2].clone()]);
+    drop(lock);
+    let text = printed(lake.gyre(&["clean", "p.toml"]), &known);
+    assert!(text.contains("removed alive: "), "{text}");
+    check_tidy(&lake);
+    assert!(lake.tables() == before);
+    // What is kept changes no result.
+    let same = ["run", "p.toml", "--seed", "4", "--set", "job.keep=0"];
+    assert_eq!(lake.gyre(&same).well().out, "Nothing to do.\n");
+    lake.gyre(&[&same[..], &["--force"]].concat()).well();
+    assert!(earlier(&lake).is_empty());
+    check_tidy(&lake);
+    assert!(lake.tables() == before);
+}
+
+/// Wherever a process dies after its pointer, readers of plain paths have one result, and the next call makes it the new one.
+#[test]
+fn links_follow_the_pointer() {
+    let lake = Lake::new();
+    small_pipeline(&lake);
+    let first = run(&lake, "1");
+    run(&lake, "2");
+    let new = lake.tables();
+    let mends = ["run p.toml --seed 2", "clean p.toml"];
+    for mend in mends {
+        fs::remove_file(lake.path("out/current")).expect("a link");
+        symlink(format!("versions/{first}"), lake.path("out/current")).expect("a link");
+        fs::remove_file(lake.path("out/fits")).expect("a link");
+        symlink("current/bootstrap", lake.path("out/bootstrap")).expect("a link");
+        fs::remove_file(lake.path(&format!("out/runs/{}.json", current(&lake)))).expect("a record");
+        let arguments: Vec<&str> = mend.split(' ').collect();
+        lake.gyre(&arguments).well();
+        check_tidy(&lake);
+        assert!(lake.tables() == new, "{mend}");
+        assert!(!names(&lake, "out").contains("bootstrap"), "{mend}");
+        assert_eq!(names(&lake, "out/runs").len(), 2, "{mend}");
+    }
+}
+
+/// An output as it was before versions: folders of tables, and a pointer that says nothing of where they are.
+fn as_before_versions(lake: &Lake) {
+    let run = current(lake);
+    let mut pointer = pointer(lake);
+    for table in TABLES {
+        fs::remove_file(lake.path(&format!("out/{table}"))).expect("a link");
+        let version = lake.path(&format!("out/versions/{run}/{table}"));
+        fs::rename(version, lake.path(&format!("out/{table}"))).expect("a table");
+    }
+    let keys = pointer.as_object_mut().expect("an object");
+    keys.retain(|key, _| key != "folder" && key != "earlier");
+    keys["schema"] = json!(1);
+    lake.file("out/current.json", &pointer.to_string());
+    fs::remove_file(lake.path("out/current")).expect("a link");
+    fs::remove_file(lake.path("out/.lock")).expect("a lock");
+    fs::remove_dir_all(lake.path("out/versions")).expect("a folder");
+}
+
+#[test]
+fn an_output_from_before_versions_is_taken_over() {
+    let lake = Lake::new();
+    small_pipeline(&lake);
+    let first = run(&lake, "1");
+    let old = lake.tables();
+    as_before_versions(&lake);
+    let same = ["run", "p.toml", "--seed", "1"];
+    assert_eq!(lake.gyre(&same).well().out, "Nothing to do.\n");
+    lake.gyre(&["compare", "out", "out"]).well();
+    // As if a run had died while it took the output over.
+    fs::create_dir_all(lake.path(&format!("out/versions/{first}"))).expect("a folder");
+    let moved = format!("out/versions/{first}/counts");
+    fs::rename(lake.path("out/counts"), lake.path(&moved)).expect("a table");
+    assert_eq!(lake.gyre(&same).well().out, "Nothing to do.\n");
+    assert!(lake.tables() == old);
+
+    run(&lake, "2");
+    check_tidy(&lake);
+    assert_eq!(earlier(&lake), std::slice::from_ref(&first));
+    for (table, bytes) in old {
+        let kept = lake.path(&format!("out/versions/{first}/{table}/part-0.parquet"));
+        assert!(fs::read(kept).expect("a table") == bytes, "{table}");
+    }
+    // Its sets were the earlier ones.
+    assert!(lake.read("sets").texts("event").iter().all(|e| e == "kept"));
+}
+
+#[test]
+fn what_is_in_the_way_is_left_alone() {
+    let lake = Lake::new();
+    small_pipeline(&lake);
+    fs::create_dir_all(lake.path("out/fits")).expect("a folder");
+    lake.file("out/fits/mine.txt", "not gyre's");
+    let refused = lake.gyre(&["run", "p.toml"]);
+    refused.fails(2, "out/fits is where a link of gyre must go; move it away");
+    let left = ["fits", ".lock", "versions"].map(str::to_string);
+    assert!(names(&lake, "out").is_subset(&left.into()));
+    assert_eq!(names(&lake, "out/fits").len(), 1);
+    fs::remove_dir_all(lake.path("out")).expect("a folder");
+
+    // A pointer that cannot be read names nobody knows what.
+    let first = run(&lake, "1");
+    let good = fs::read_to_string(lake.path("out/current.json")).expect("a pointer");
+    for (text, said) in [
+        ("{", "out/current.json does not name a result of gyre"),
+        (
+            &good.replace(r#""schema": 2"#, r#""schema": 9"#),
+            "was written by a newer gyre",
+        ),
+        (
+            &good.replace(&first, "../../x"),
+            "names the run \"../../x\"",
+        ),
+    ] {
+        lake.file("out/current.json", text);
+        for command in ["run", "clean"] {
+            lake.gyre(&[command, "p.toml"]).fails(1, said);
+        }
+        assert_eq!(names(&lake, "out/versions"), [first.clone()].into());
+    }
+}

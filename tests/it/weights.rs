@@ -1,0 +1,330 @@
+//! Trajectories whose rows weigh something, through the program: counts, resamples, connected states and assignments.
+
+use crate::cli::integers;
+use crate::lake::{Lake, Rows};
+use arrow::array::{ArrayRef, Float64Array};
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Group, trajectory, time, state and weight.
+type Row = (i64, i64, i64, i64, Option<f64>);
+
+/// Walks on two halves of eight states, which are changed with probability 0.1, with gaps in time. `weight` is drawn for each row.
+fn walks(trajectories: i64, steps: i64, weight: fn(&mut Pcg64) -> Option<f64>) -> Vec<Row> {
+    let mut random = Pcg64::seed_from_u64(3);
+    let mut rows = Vec::new();
+    for id in 0..trajectories {
+        let (mut state, mut t) = (random.random_range(0..8), id % 5);
+        for _ in 0..steps {
+            rows.push((id % 2, id, t, state, weight(&mut random)));
+            t += 1 + i64::from(random.random::<f64>() < 0.1);
+            let half = (state / 4 + i64::from(random.random::<f64>() < 0.1)) % 2;
+            state = 4 * half + random.random_range(0..4);
+        }
+    }
+    rows
+}
+
+/// Eighths, whose sums are exact in any order, and now and then nothing.
+fn eighths(random: &mut Pcg64) -> Option<f64> {
+    match random.random_range(0..10) {
+        0 => None,
+        1 => Some(0.0),
+        _ => Some(f64::from(random.random_range(1..80)) / 8.0),
+    }
+}
+
+fn any(random: &mut Pcg64) -> Option<f64> {
+    Some(random.random::<f64>().powi(3))
+}
+
+fn columns(rows: &[Row]) -> Vec<(&'static str, ArrayRef)> {
+    let weights: Float64Array = rows.iter().map(|r| r.4).collect();
+    vec![
+        ("g", integers(rows.iter().map(|r| r.0))),
+        ("id", integers(rows.iter().map(|r| r.1))),
+        ("t", integers(rows.iter().map(|r| r.2))),
+        ("s", integers(rows.iter().map(|r| r.3))),
+        ("w", Arc::new(weights)),
+    ]
+}
+
+/// Writes the rows to so many files.
+fn files(lake: &Lake, rows: &[Row], n: usize) {
+    let _ = std::fs::remove_dir_all(lake.path("rows"));
+    for (at, piece) in rows.chunks(rows.len().div_ceil(n)).enumerate() {
+        lake.table(&format!("rows/{at:03}.parquet"), columns(piece));
+    }
+}
+
+const KEYS: &str = "partition_by = \"g\"\nlag = [2, \"3 steps\"]\nweight = \"w\"";
+
+/// A pipeline with keys for its trajectories, and with other tables.
+fn pipeline(lake: &Lake, keys: &str, rest: &str) {
+    let fits =
+        ["dbmr", "svd"].map(|m| format!("[[fit]]\nname = \"{m}\"\nmethod = \"{m}\"\nrank = 2\n"));
+    let text = format!(
+        r#"
+[job]
+name = "weights"
+output = "out"
+[tables.rows]
+path = "rows/"
+[transitions]
+sql = "SELECT *, s / 4 AS half FROM rows"
+trajectory = "id"
+time = "t"
+state = "s"
+{keys}
+{rest}
+[names]
+from = "none"
+{}
+[[fit]]
+name = "halves"
+method = "given"
+affiliation = "half"
+"#,
+        fits.concat()
+    );
+    lake.file("p.toml", &text);
+}
+
+fn by_gyre(lake: &Lake) -> Vec<String> {
+    let counts = lake.read("counts").0;
+    (0..counts.num_rows())
+        .map(|at| gyre::count::describe(counts.columns(), at))
+        .collect()
+}
+
+/// (group, lag, source, target, weight) in order, from all pairs of rows of a trajectory that lie 2 apart in time or 3 rows.
+fn by_definition(rows: &[Row]) -> Vec<String> {
+    let mut sums: BTreeMap<(i64, &str, i64, i64), f64> = BTreeMap::new();
+    for of_id in rows.chunk_by(|a, b| a.1 == b.1) {
+        for (at, source) in of_id.iter().enumerate() {
+            let by_time = of_id.iter().find(|row| row.2 == source.2 + 2);
+            let ends = [("2", by_time), ("3 steps", of_id.get(at + 3))];
+            for (lag, target) in ends {
+                if let (Some(target), Some(w)) = (target, source.4.filter(|&w| w > 0.0)) {
+                    *sums.entry((source.0, lag, source.3, target.3)).or_default() += w;
+                }
+            }
+        }
+    }
+    sums.iter()
+        .map(|((g, lag, s, t), w)| format!("({g}, {lag}, {s}, {t}, {w:?})"))
+        .collect()
+}
+
+#[test]
+fn weights_add_up_by_definition_in_any_order_and_number_of_files() {
+    let rows = walks(40, 60, eighths);
+    let expected = by_definition(&rows);
+    assert!(expected.len() > 200, "{}", expected.len());
+    let mut ordered = rows.clone();
+    ordered.sort_by_key(|row| (row.0, row.1, row.2));
+    let mut shuffled = rows;
+    shuffled.shuffle(&mut Pcg64::seed_from_u64(9));
+    for (rows, n) in [(&ordered, 1), (&ordered, 7), (&shuffled, 3)] {
+        let lake = Lake::new();
+        files(&lake, rows, n);
+        pipeline(&lake, KEYS, "");
+        let ran = lake.gyre(&["run", "p.toml", "--threads", "2"]).well();
+        assert!(ran.out.contains("null weight"), "{}", ran.out);
+        assert!(ran.out.contains("weight of zero"), "{}", ran.out);
+        assert_eq!(by_gyre(&lake), expected);
+    }
+}
+
+/// Everything that weights go through, the same to the last bit: connected states, resamples, folds, a given partition, effective counts.
+#[test]
+fn bytes_do_not_depend_on_threads_files_or_order() {
+    let rows = walks(40, 60, any);
+    let mut ordered = rows.clone();
+    ordered.sort_by_key(|row| (row.0, row.1, row.2));
+    let mut shuffled = rows;
+    shuffled.shuffle(&mut Pcg64::seed_from_u64(9));
+    let lake = Lake::new();
+    let keys = "partition_by = \"g\"\nlag = [\"1 step\", \"3 steps\"]\nwindow = \"effective\"\nconnected = true\nweight = \"w\"";
+    pipeline(
+        &lake,
+        keys,
+        "[validation]\nbootstrap = 4\nfolds = 3\ngroups = 8",
+    );
+    let mut first = None;
+    for (rows, n, threads) in [
+        (&ordered, 1, "1"),
+        (&ordered, 5, "2"),
+        (&shuffled, 4, "1"),
+        (&shuffled, 4, "2"),
+    ] {
+        files(&lake, rows, n);
+        lake.gyre(&["run", "p.toml", "--force", "--threads", threads])
+            .well();
+        let mut tables = lake.tables();
+        for table in ["bootstrap", "ranks"] {
+            let path = lake.path(&format!("out/{table}/part-0.parquet"));
+            tables.push((table.to_string(), std::fs::read(path).expect("a table")));
+        }
+        let first = first.get_or_insert_with(|| tables.clone());
+        for (found, expected) in tables.iter().zip(first.iter()) {
+            let place = format!("{} with {threads} threads, {n} files", found.0);
+            assert!(found == expected, "bytes differ: {place}");
+        }
+    }
+}
+
+/// Where unordered rows are more than memory may hold, they are sorted instead of gathered.
+#[test]
+fn weights_beyond_memory_are_sorted() {
+    let mut rows = walks(400, 1000, eighths);
+    rows.shuffle(&mut Pcg64::seed_from_u64(9));
+    let lake = Lake::new();
+    files(&lake, &rows, 1);
+    pipeline(&lake, KEYS, "");
+    lake.gyre(&["run", "p.toml"]).well();
+    let gathered = by_gyre(&lake);
+    let memory = ["--threads", "1", "--memory", "30MB", "-v"];
+    let ran = lake.gyre(&[&["run", "p.toml", "--force"][..], &memory].concat());
+    assert!(ran.err.contains("sorting them"), "{}", ran.err);
+    ran.well();
+    assert_eq!(by_gyre(&lake), gathered);
+}
+
+/// The numbers of a table by column.
+fn numbers(table: &Rows) -> Vec<(String, Vec<f64>)> {
+    let schema = table.0.schema();
+    let fields = schema.fields().iter();
+    let numeric = fields.filter(|f| f.data_type().is_numeric());
+    numeric
+        .map(|f| (f.name().clone(), table.floats(f.name())))
+        .collect()
+}
+
+#[track_caller]
+fn alike(found: &Rows, expected: &Rows) {
+    let (found, expected) = (numbers(found), numbers(expected));
+    assert_eq!(found.len(), expected.len());
+    for ((name, found), (_, expected)) in found.iter().zip(&expected) {
+        assert_eq!(found.len(), expected.len(), "{name}");
+        for (a, b) in found.iter().zip(expected) {
+            let is_near = (a - b).abs() <= 1e-9 * b.abs().max(1.0);
+            assert!(is_near || a.is_nan() && b.is_nan(), "{name}: {a} {b}");
+        }
+    }
+}
+
+#[test]
+fn weights_of_one_give_the_numbers_of_counts_and_so_do_their_resamples() {
+    let rows = walks(40, 60, |_| Some(1.0));
+    let lake = Lake::new();
+    files(&lake, &rows, 2);
+    let validation = "[validation]\nbootstrap = 10\nfolds = 4";
+    let run = |weight: &str| {
+        pipeline(&lake, &format!("lag = [1, 2]\n{weight}"), validation);
+        lake.gyre(&["run", "p.toml"]).well();
+        ["counts", "fits", "sources", "bootstrap", "ranks"].map(|table| lake.read(table))
+    };
+    for (found, expected) in run("weight = \"w\"").iter().zip(&run("")) {
+        alike(found, expected);
+    }
+}
+
+/// Trajectories that weigh nothing are as good as away, for the whole and for every resample.
+#[test]
+fn resamples_weigh_whole_trajectories() {
+    let lake = Lake::new();
+    let all = walks(60, 50, |_| Some(0.5));
+    let mut some = all.clone();
+    let unwanted = some.iter_mut().filter(|row| row.1 % 3 == 0);
+    unwanted.for_each(|row| row.4 = Some(0.0));
+    let run = |rows: &[Row]| {
+        files(&lake, rows, 1);
+        let keys = "lag = 1\nweight = \"w\"";
+        pipeline(&lake, keys, "[validation]\nbootstrap = 20");
+        lake.gyre(&["run", "p.toml"]).well();
+        [lake.read("bootstrap"), lake.read("fits")]
+    };
+    let found = run(&some);
+    let kept: Vec<Row> = all.iter().filter(|row| row.1 % 3 > 0).copied().collect();
+    for (found, expected) in found.iter().zip(&run(&kept)) {
+        alike(found, expected);
+    }
+    let [low, high] = ["low", "high"].map(|name| found[0].floats(name));
+    assert!(low.iter().zip(&high).any(|(low, high)| low < high));
+}
+
+/// The rows of a model get back what it says, summed over states and over trajectories.
+#[test]
+fn assigned_trajectories_add_up_to_their_states() {
+    let lake = Lake::new();
+    let mut rows = walks(30, 60, eighths);
+    rows.shuffle(&mut Pcg64::seed_from_u64(9));
+    files(&lake, &rows, 3);
+    let table = |name: &str| Rows::open(&lake.path(&format!("new/{name}/part-0.parquet")));
+    let sum = |rows: &Rows, column: &str| rows.floats(column).iter().sum::<f64>();
+    let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-9 * b.abs(), "{a} {b}");
+    for window in ["sliding", "effective"] {
+        let keys = format!("lag = \"2 steps\"\nwindow = \"{window}\"\nweight = \"w\"");
+        pipeline(&lake, &keys, "");
+        lake.gyre(&["run", "p.toml"]).well();
+        let assign = ["assign", "p.toml", "--model", "out", "--output", "new"];
+        lake.gyre(&assign).well();
+        let (sources, trajectories) = (table("sources"), table("trajectories"));
+        let total = lake.read("fits").floats("transitions")[0];
+        close(sum(&sources, "count"), total);
+        close(sum(&trajectories, "transitions"), total);
+        let fits = lake.read("fits");
+        let names = fits.texts("fit");
+        for (fit, expected) in names.iter().zip(fits.floats("log_likelihood")) {
+            let column = format!("{fit}_log_likelihood");
+            close(sum(&sources, &column), expected);
+            close(sum(&trajectories, &column), expected);
+        }
+        let before = std::fs::read(lake.path("new/trajectories/part-0.parquet"));
+        lake.gyre(&[&assign[..], &["--force", "--threads", "1"]].concat())
+            .well();
+        let again = std::fs::read(lake.path("new/trajectories/part-0.parquet"));
+        assert!(again.expect("a table") == before.expect("a table"));
+    }
+}
+
+#[test]
+fn plans_show_weights_and_errors_name_the_state_and_the_column() {
+    let lake = Lake::new();
+    let mut rows = walks(4, 20, |_| Some(1.0));
+    files(&lake, &rows, 1);
+    pipeline(&lake, "lag = 1\nweight = \"w\"", "");
+    let plan = lake.gyre(&["plan", "p.toml"]).well().out;
+    assert!(
+        plan.contains("states s; lag 1 (sliding); weights in w"),
+        "{plan}"
+    );
+    let plan = lake.gyre(&["plan", "p.toml", "--json"]).well().out;
+    let plan: serde_json::Value = serde_json::from_str(&plan).expect("JSON");
+    assert_eq!(plan["count"]["measure"]["weight"], "w");
+    lake.gyre(&["check", "p.toml"]).well();
+    let explained = lake.gyre(&["explain", "p.toml"]).well().out;
+    assert!(explained.contains("rows.w"), "{explained}");
+
+    rows[3].4 = Some(-0.5);
+    files(&lake, &rows, 1);
+    let said = format!("`w` = -0.5 for state {} is no weight", rows[3].3);
+    lake.gyre(&["run", "p.toml"]).fails(1, &said);
+    let bad = |keys: &str, message: &str| {
+        pipeline(&lake, &format!("lag = 1\n{keys}"), "");
+        lake.gyre(&["check", "p.toml"]).fails(2, message);
+    };
+    bad(
+        "weight = \"v\"",
+        "`transitions.weight` names the column `v`, which the SQL does not give",
+    );
+    bad(
+        "weight = \"t\"",
+        "the column `t` cannot be both `transitions.time` and `transitions.weight`",
+    );
+    bad("count = \"w\"", "mixes keys of trajectories");
+}
