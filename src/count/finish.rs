@@ -186,6 +186,16 @@ pub fn add_up<P: Point>(
     })
 }
 
+/// The counts of all streams.
+#[cfg(test)]
+pub fn finish<P: Point>(
+    layout: &Layout,
+    mode: Mode,
+    workers: Vec<Worker<P>>,
+) -> Result<Counted, Stop> {
+    Ok(add_up(layout, mode, workers, Vec::new())?.counted(layout)?)
+}
+
 /// The counts of some streams by partition and lag.
 fn gather_slots<P: Point>(
     layout: &Layout,
@@ -235,7 +245,7 @@ fn gather_slots<P: Point>(
             slot.push(tally);
         }
         for (slot, entries) in all.weighted.iter_mut().zip(more.weights) {
-            slot.weighted.extend(entries);
+            slot.extend(entries);
         }
     }
     Ok(all)

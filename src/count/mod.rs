@@ -1,7 +1,7 @@
 //! Batches of rows → integer transition counts, one sparse matrix a partition and lag (coherence §3.1).
 //!
 //! In: batches with the columns of a `Layout` in its order. Out: `Counted`. Each stream of batches has a `Worker`; where one
-//! stream ends inside a trajectory and the next goes on with it, `finish` sews the two together, so that each pair is counted once.
+//! stream ends inside a trajectory and the next goes on with it, `add_up` sews the two together, so that each pair is counted once.
 //! Streams are first taken to be ordered by (partition, trajectory, time) as most files are; a row that breaks the order stops
 //! the count with `Stop::Unsorted`. The caller then counts again and lets the rows be gathered by trajectory in memory, or sorts them.
 
@@ -24,6 +24,8 @@ mod walk;
 mod worker;
 
 pub use connected::LeftOut;
+#[cfg(test)]
+use finish::finish;
 pub use finish::{Sums, add_up};
 pub use follow::{Followed, FollowedRow, Follower, Sink, StateNumbers, times};
 pub(crate) use keys::Keys;

@@ -248,7 +248,7 @@ fn untagged(rows: Rows, tag: Tag, number: &[u16]) -> (Rows, Split) {
 mod tests {
     use super::super::{
         Counted, Evidence, Grouping, Layout, Measure, Mode, Order, StateColumns, Step, Worker,
-        add_up,
+        finish,
     };
     use super::*;
     use arrow::array::{Float64Array, Int64Array, RecordBatch, StringArray};
@@ -328,8 +328,7 @@ mod tests {
             }
             worker
         });
-        let sums = add_up(&layout, mode, workers.collect(), Vec::new()).unwrap();
-        sums.counted(&layout).unwrap()
+        finish(&layout, mode, workers.collect()).unwrap()
     }
 
     const ASSUMED: Mode = Mode {
@@ -441,8 +440,10 @@ mod tests {
             worker
                 .push(&RecordBatch::try_from_iter(columns).unwrap())
                 .unwrap();
-            let sums = add_up(&layout, ASSUMED, vec![worker], Vec::new()).unwrap();
-            sums.counted(&layout).unwrap().counts.remove(0)
+            finish(&layout, ASSUMED, vec![worker])
+                .unwrap()
+                .counts
+                .remove(0)
         };
         let weight = |order| {
             let amounts = Arc::new(Float64Array::from(vec![0.5, 0.5, 2.0, 4.0]));

@@ -18,6 +18,7 @@ use crate::ranks;
 use crate::read::{Lake, Table};
 use crate::spec::{self, Lag, NamesFrom, Spec};
 use crate::write::{self, FitColumns, LagColumn, Names};
+use arrow::datatypes::Field;
 use datafusion::common::ScalarValue;
 use datafusion::dataframe::DataFrame;
 use evidence::{Columns, all_integers, check_square, evidence, grouping};
