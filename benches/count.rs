@@ -69,6 +69,7 @@ fn count(pipeline: &str, path: &str) -> u64 {
                 threads,
                 memory_bytes: None,
             },
+            &Default::default(),
         )
         .await
         .expect("a lake");

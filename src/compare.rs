@@ -7,6 +7,7 @@
 use crate::error::{Error, Result};
 use crate::lineage::{Ids, Lineage, ids, read, same_keys, shared};
 use crate::reduce::changes::compare as compare_partitions;
+use crate::stores::Stores;
 use crate::summary::changed;
 use crate::write::{Output, Table};
 use crate::written::{self, ModelKey, Written, WrittenFit};
@@ -66,7 +67,8 @@ struct Side<'a> {
 /// Compares the results at two outputs: the fits asked for, or all that both have by name; and one lag with another if `lags` says so,
 /// or each with the same.
 pub async fn compare(a: &str, b: &str, fits: &[Pair], lags: Option<&Pair>) -> Result<Report> {
-    let (output_a, output_b) = (Output::open(a)?, Output::open(b)?);
+    let stores = Stores::default();
+    let (output_a, output_b) = (Output::open(a, &stores)?, Output::open(b, &stores)?);
     let one = Side::open(&output_a, lags.map(|lags| lags.a.as_str())).await?;
     let other = Side::open(&output_b, lags.map(|lags| lags.b.as_str())).await?;
     let (w, v) = (&one.written, &other.written);

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! - [`spec`] holds what a pipeline file says, [`plan`] what that means for the tables that are there; [`run`] drives a plan.
-//! - [`read`] opens inputs and asks DataFusion; [`local_files`] reads their bytes; [`double_gyre`] is a table function. Nothing else reads
-//!   the lake.
+//! - [`stores`] makes stores of locations. [`read`] opens inputs and asks DataFusion; [`local_files`] reads the bytes of those on disk;
+//!   [`double_gyre`] is a table function. Nothing else reads the lake.
 //! - [`ledger`] knows which files have been counted, [`increment`] counts the others alone, by [`files`].
 //! - [`count`] pairs rows at a lag and counts exactly; [`shard`] cuts the counts into units of work, [`resample`] weighs them by
 //!   groups of trajectories.
@@ -55,6 +55,7 @@ pub mod run;
 pub mod runner;
 pub mod shard;
 pub mod spec;
+pub mod stores;
 pub mod summary;
 pub mod write;
 pub mod written;

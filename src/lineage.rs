@@ -266,7 +266,7 @@ pub async fn keep(
             found => found?,
         },
         NamesFrom::Output(location) => {
-            elsewhere = Output::open(location)?;
+            elsewhere = Output::open(location, &plan.stores)?;
             let there = elsewhere.current().await?;
             let found = open(&elsewhere, there, names)
                 .await

@@ -13,6 +13,7 @@ use gyre::plan::{Plan, assignment, plan};
 use gyre::read::{self, Lake, Resources};
 use gyre::run::{self, Options, Outcome};
 use gyre::spec::{self, Spec};
+use gyre::stores::Stores;
 use gyre::summary::Summary;
 use gyre::write::{Cleaning, Output};
 use std::path::Path;
@@ -50,7 +51,8 @@ fn start_logging(logging: &Logging) {
         (false, 0) => "warn",
         (false, 1) => "gyre=info,warn",
         (false, 2) => "gyre=debug,info",
-        (false, _) => "trace",
+        // What these trace holds the headers of requests, and so what signs them.
+        (false, _) => "trace,h2=info,hyper=info,hyper_util=info,reqwest=info,rustls=info",
     };
     let builder = tracing_subscriber::fmt()
         .with_env_filter(level)
@@ -82,7 +84,9 @@ fn execute(cli: Cli) -> Result<Done> {
             print(String::from_utf8_lossy(&page).trim_end())
         }
         Command::Compare(args) => {
-            let runtime = tokio::runtime::Builder::new_current_thread().build();
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
             let runtime = runtime
                 .map_err(|e| Error::with_source(Kind::Resources, "cannot start a thread", e))?;
             let report =
@@ -96,7 +100,7 @@ fn execute(cli: Cli) -> Result<Done> {
         }
         Command::Clean(args) => {
             let spec = parse(&args.path, &args.set)?;
-            let output = Output::open(&spec.job.output)?;
+            let output = Output::open(&spec.job.output, &Stores::from(&spec.store))?;
             let asked = Cleaning {
                 keep: spec.job.keep as usize,
                 older_than: args.older_than.0,
@@ -111,7 +115,7 @@ fn execute(cli: Cli) -> Result<Done> {
             print(&runtime.block_on(output.clean(&asked))?.to_string())
         }
         Command::Check(pipeline) => with_plan(&pipeline, async |_, plan, _, _| {
-            Output::open(&plan.output)?;
+            Output::open(&plan.output, &plan.stores)?;
             let (tables, fits) = (plan.tables.len(), plan.fits.len());
             print(&format!(
                 "{} is valid: {tables} tables, {fits} fits a model",
@@ -135,8 +139,9 @@ fn execute(cli: Cli) -> Result<Done> {
         Command::Assign(args) => with_lake(&args.pipeline, async |spec, sql, lake, threads| {
             let at = |e: Error| e.at(args.pipeline.path.display());
             let (plan, frame) = assignment(&spec, &sql, &lake).await.map_err(at)?;
-            let model = Output::open(&args.model)?;
-            let output = Output::open(args.output.as_ref().unwrap_or(&plan.output))?;
+            let model = Output::open(&args.model, &lake.stores)?;
+            let output = args.output.as_ref().unwrap_or(&plan.output);
+            let output = Output::open(output, &lake.stores)?;
             let bars = Arc::new(Bars::new(!logging.quiet));
             let options = assign::Options {
                 threads,
@@ -162,7 +167,7 @@ fn execute(cli: Cli) -> Result<Done> {
         Command::Run(args) => with_plan(&args.pipeline, async |lake, plan, frame, threads| {
             let bars = Arc::new(Bars::new(!logging.quiet));
             let plan = Arc::new(plan);
-            let output = Output::open(&plan.output)?;
+            let output = Output::open(&plan.output, &plan.stores)?;
             let options = Options {
                 threads,
                 force: args.force,
@@ -268,7 +273,7 @@ fn with_lake(
             threads,
             memory_bytes: pipeline.memory.map(|m| m.0 as usize),
         };
-        let lake = read::open(&sources, &resources).await?;
+        let lake = read::open(&sources, &resources, &Stores::from(&spec.store)).await?;
         let sql = read::query_text(&spec.transitions.query)?;
         then(spec, sql, lake, threads).await
     });

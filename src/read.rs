@@ -1,38 +1,37 @@
 //! Opens inputs: files → tables → SQL → batches. Nothing else in gyre reads the lake.
 //!
+//! `tables` finds the files of a table and what their columns are; `scanned` tells which of them a query reads.
+//!
 //! A `Lake` is a DataFusion session with the pipeline's tables and gyre's table functions. A query gives streams of batches, one a
 //! thread and in the order of the files, so that rows that lie in order need no sorting.
+
+mod scanned;
+mod tables;
+
+pub use tables::{InputFile, Table, TableSource};
 
 use crate::count::{
     self, Counted, Evidence, Followed, Follower, Layout, Mode, Order, Point, Sink, Spans, Stop,
     Sums, Tails, Weighed, Worker,
 };
 use crate::error::{Error, Kind, Result};
-use crate::files;
 use crate::local_files::LocalFiles;
 use crate::spec;
+use crate::stores::Stores;
 use crate::written::StoredFile;
 use arrow::array::RecordBatch;
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DataFusionError, ParamValues, ScalarValue};
 use datafusion::dataframe::DataFrame;
-use datafusion::datasource::file_format::FileFormat;
-use datafusion::datasource::file_format::arrow::ArrowFormat;
-use datafusion::datasource::file_format::csv::CsvFormat;
-use datafusion::datasource::file_format::json::JsonFormat;
-use datafusion::datasource::file_format::parquet::ParquetFormat;
-use datafusion::datasource::listing::{
-    ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl,
-};
+use datafusion::datasource::listing::ListingTableUrl;
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::logical_expr::{col, ident};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream_partitioned};
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
-use futures::{StreamExt, TryStreamExt};
-use object_store::{ObjectMeta, ObjectStore};
+use futures::StreamExt;
+use object_store::Error as StoreError;
 use parquet::arrow::async_reader::AsyncFileReader;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,50 +42,6 @@ pub struct Resources {
     pub threads: usize,
     /// Bytes that SQL may hold before it spills to disk; none is no bound.
     pub memory_bytes: Option<usize>,
-}
-
-/// One input file as it was listed: enough to see that it has changed.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct InputFile {
-    pub location: String,
-    pub size_bytes: u64,
-    pub modified: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub e_tag: Option<String>,
-}
-
-/// A table as it was found.
-#[derive(Debug, Clone)]
-pub struct Table {
-    pub name: String,
-    pub format: &'static str,
-    pub files: Vec<InputFile>,
-    pub schema: SchemaRef,
-    /// Hive partition columns, also in `schema`.
-    pub partition_columns: Vec<String>,
-}
-
-/// Where a table lies, as the pipeline says.
-pub struct TableSource<'a> {
-    pub name: &'a str,
-    pub paths: &'a [String],
-    pub format: Option<&'a str>,
-}
-
-impl<'a> TableSource<'a> {
-    pub fn new(name: &'a str, table: &'a spec::Table) -> Self {
-        let format = table.format.map(|format| match format {
-            spec::Format::Parquet => "parquet",
-            spec::Format::Csv => "csv",
-            spec::Format::Json => "json",
-            spec::Format::Arrow => "arrow",
-        });
-        TableSource {
-            name,
-            paths: &table.path,
-            format,
-        }
-    }
 }
 
 /// The text of a pipeline file.
@@ -113,12 +68,18 @@ pub fn query_text(query: &spec::Query) -> Result<String> {
 pub struct Lake {
     context: SessionContext,
     pub tables: Vec<Table>,
+    /// Where the tables came from, and where results go.
+    pub stores: Stores,
     /// Memory for the unordered rows of each stream.
     gathered_bytes: usize,
 }
 
 /// Opens a session in which the tables can be queried by name.
-pub async fn open(sources: &[TableSource<'_>], resources: &Resources) -> Result<Lake> {
+pub async fn open(
+    sources: &[TableSource<'_>],
+    resources: &Resources,
+    stores: &Stores,
+) -> Result<Lake> {
     let mut config = SessionConfig::new()
         .with_target_partitions(resources.threads)
         .with_batch_size(16_384)
@@ -134,7 +95,11 @@ pub async fn open(sources: &[TableSource<'_>], resources: &Resources) -> Result<
         .execution
         .parquet
         .schema_force_view_types = false;
+    // Footers would be kept by path, size and time alone: files of two buckets could be taken for each other.
     let mut runtime = RuntimeEnvBuilder::new();
+    if tables::remote_stores(sources) > 1 {
+        runtime = runtime.with_metadata_cache_limit(0);
+    }
     if let Some(bytes) = resources.memory_bytes {
         runtime = runtime.with_memory_pool(Arc::new(FairSpillPool::new(bytes)));
     }
@@ -147,240 +112,15 @@ pub async fn open(sources: &[TableSource<'_>], resources: &Resources) -> Result<
     crate::double_gyre::register(&context);
     let mut tables = Vec::new();
     for source in sources {
-        tables.push(register(&context, source).await?);
+        tables.push(tables::register(&context, source, stores).await?);
     }
     let room = |bytes: usize| bytes / 2 / resources.threads.max(1);
     Ok(Lake {
         context,
         tables,
+        stores: stores.clone(),
         gathered_bytes: resources.memory_bytes.map_or(usize::MAX, room),
     })
-}
-
-/// The format of a path by its ending; folders hold Parquet unless the pipeline says otherwise.
-fn format_name(path: &str) -> Option<&'static str> {
-    match path.rsplit('/').next()?.rsplit_once('.')?.1 {
-        "parquet" | "pq" => Some("parquet"),
-        "csv" | "tsv" => Some("csv"),
-        "json" | "ndjson" | "jsonl" => Some("json"),
-        "arrow" | "feather" | "ipc" => Some("arrow"),
-        _ => None,
-    }
-}
-
-async fn register(context: &SessionContext, source: &TableSource<'_>) -> Result<Table> {
-    let name = source.name;
-    let about = |what: &str| format!("table `{name}`: {what}");
-    let named = source
-        .format
-        .or_else(|| source.paths.first().and_then(|p| format_name(p)))
-        .unwrap_or("parquet");
-    let (format, named): (Arc<dyn FileFormat>, &'static str) = match named {
-        "csv" => {
-            let tabs = source.paths.iter().any(|p| p.ends_with(".tsv"));
-            (
-                Arc::new(
-                    CsvFormat::default()
-                        .with_has_header(true)
-                        .with_delimiter(if tabs { b'\t' } else { b',' }),
-                ),
-                "csv",
-            )
-        }
-        "json" => (Arc::new(JsonFormat::default()), "json"),
-        "arrow" => (Arc::new(ArrowFormat), "arrow"),
-        _ => (Arc::new(ParquetFormat::default()), "parquet"),
-    };
-    let state = context.state();
-    let mut urls = Vec::new();
-    let mut metas: Vec<(Arc<dyn ObjectStore>, String, ObjectMeta)> = Vec::new();
-    // In a folder only files of the format count; a file or a glob says itself what it means.
-    let mut extension = String::new();
-    for path in source.paths {
-        let is_url = path.contains("://");
-        let is_glob = path.contains(['*', '?', '[']);
-        if !is_url && !is_glob && !std::path::Path::new(path).exists() {
-            return Err(Error::input(about(&format!("no file or folder at {path}"))));
-        }
-        let url = ListingTableUrl::parse(path)
-            .map_err(|e| failed(&about(&format!("{path} is no path or URL")), e))?;
-        let scheme = url.scheme();
-        let store = context.runtime_env().object_store(&url).map_err(|e| {
-            let supported = "this build reads local files only";
-            Error::with_source(
-                Kind::Input,
-                about(&format!(
-                    "cannot open `{scheme}` locations ({supported}): {path}"
-                )),
-                e,
-            )
-        })?;
-        if url.is_folder() && !is_glob {
-            extension = format!(".{}", format.get_ext().trim_start_matches('.'));
-        }
-        let found: Vec<ObjectMeta> = url
-            .list_all_files(&state, store.as_ref(), &extension)
-            .await
-            .map_err(|e| failed(&about(&format!("cannot list {path}")), e))?
-            .try_collect()
-            .await
-            .map_err(|e| failed(&about(&format!("cannot list {path}")), e))?;
-        if found.is_empty() {
-            let what = if extension.is_empty() {
-                "file".to_string()
-            } else {
-                format!("{extension} file")
-            };
-            return Err(Error::input(about(&format!("no {what} at {path}"))));
-        }
-        let root = url
-            .object_store()
-            .as_str()
-            .trim_end_matches('/')
-            .to_string();
-        metas.extend(
-            found
-                .into_iter()
-                .map(|meta| (Arc::clone(&store), root.clone(), meta)),
-        );
-        urls.push(url);
-    }
-    let options = ListingOptions::new(Arc::clone(&format)).with_file_extension(extension);
-
-    // File by file, so that a file that cannot be read is named.
-    let mut schemas = Vec::new();
-    for (store, root, meta) in metas.iter().filter(|(_, _, meta)| meta.size > 0) {
-        let schema = format
-            .infer_schema(&state, store, std::slice::from_ref(meta))
-            .await;
-        let at = format!("{root}/{}", meta.location);
-        schemas.push(
-            schema.map_err(|e| failed(&about(&format!("{at} is no readable {named} file")), e))?,
-        );
-    }
-    let schema =
-        merge(&schemas).map_err(|e| failed(&about("its files do not agree on the columns"), e))?;
-    let partition_columns = hive_columns(&state, &options, &urls[0], &metas)
-        .await
-        .map_err(|e| failed(&about("its folders"), e))?;
-    let options = options.with_table_partition_cols(partition_columns.clone());
-    let config = ListingTableConfig::new_with_multi_paths(urls)
-        .with_listing_options(options)
-        .with_schema(Arc::new(schema));
-    let table =
-        ListingTable::try_new(config).map_err(|e| failed(&about("cannot be registered"), e))?;
-    let table = table.with_cache(
-        context
-            .runtime_env()
-            .cache_manager
-            .get_file_statistic_cache(),
-    );
-    let schema = datafusion::catalog::TableProvider::schema(&table);
-    context
-        .register_table(ident_reference(name), Arc::new(table))
-        .map_err(|e| failed(&about("cannot be registered"), e))?;
-    let mut files: Vec<InputFile> = metas
-        .into_iter()
-        .map(|(_, root, meta)| InputFile {
-            location: files::location(&root, &meta.location),
-            size_bytes: meta.size,
-            modified: meta.last_modified.to_rfc3339(),
-            e_tag: meta.e_tag,
-        })
-        .collect();
-    files.sort_by(|a, b| a.location.cmp(&b.location));
-    let partition_columns = partition_columns
-        .into_iter()
-        .map(|(name, _)| name)
-        .collect();
-    Ok(Table {
-        name: name.to_string(),
-        format: named,
-        files,
-        schema,
-        partition_columns,
-    })
-}
-
-/// A table name that keeps its case.
-fn ident_reference(name: &str) -> datafusion::common::TableReference {
-    datafusion::common::TableReference::bare(name.to_string())
-}
-
-/// One schema for all files: columns by name, null where a file lacks one, integers and floats widened where files differ.
-fn merge(schemas: &[SchemaRef]) -> Result<Schema, DataFusionError> {
-    let mut fields: Vec<Field> = Vec::new();
-    for schema in schemas {
-        for new in schema.fields() {
-            match fields.iter_mut().find(|f| f.name() == new.name()) {
-                None => fields.push(new.as_ref().clone()),
-                Some(old) => {
-                    let (a, b) = (old.data_type().clone(), new.data_type().clone());
-                    if a != b {
-                        let wide =
-                            datafusion::logical_expr::type_coercion::binary::type_union_resolution(
-                                &[a.clone(), b.clone()],
-                            );
-                        let numbers = a.is_numeric() == b.is_numeric();
-                        let wide = wide.filter(|_| numbers);
-                        *old = old.clone().with_data_type(wide.ok_or_else(|| {
-                            DataFusionError::Plan(format!(
-                                "column `{}` is {a} in one file and {b} in another",
-                                new.name()
-                            ))
-                        })?);
-                    }
-                    *old = old
-                        .clone()
-                        .with_nullable(old.is_nullable() || new.is_nullable());
-                }
-            }
-        }
-    }
-    // A column that some file lacks is null there.
-    let everywhere = |f: &Field| {
-        schemas
-            .iter()
-            .all(|s| s.column_with_name(f.name()).is_some())
-    };
-    let fields = fields.into_iter().map(|f| {
-        if everywhere(&f) {
-            f
-        } else {
-            f.with_nullable(true)
-        }
-    });
-    Ok(Schema::new(fields.collect::<Vec<_>>()))
-}
-
-/// Hive partition columns: integers where every value is one as it would be written, else strings.
-async fn hive_columns(
-    state: &datafusion::execution::SessionState,
-    options: &ListingOptions,
-    url: &ListingTableUrl,
-    metas: &[(Arc<dyn ObjectStore>, String, ObjectMeta)],
-) -> Result<Vec<(String, DataType)>, DataFusionError> {
-    let names = options.infer_partitions(state, url).await?;
-    let is_integer = |name: &String| {
-        metas.iter().all(|(_, _, meta)| {
-            let value = meta.location.parts().find_map(|p| {
-                p.as_ref()
-                    .strip_prefix(&format!("{name}="))
-                    .map(str::to_string)
-            });
-            value.is_some_and(|v| v.parse::<i64>().is_ok_and(|n| n.to_string() == v))
-        })
-    };
-    Ok(names
-        .into_iter()
-        .map(|n| {
-            if is_integer(&n) {
-                (n, DataType::Int64)
-            } else {
-                (n, DataType::Utf8)
-            }
-        })
-        .collect())
 }
 
 impl Lake {
@@ -431,18 +171,19 @@ impl Lake {
             .map_err(|e| failed("the columns of [transitions] cannot be selected", e))
     }
 
-    /// DataFusion's plan of the counting query, as text.
+    /// The files that the counting query reads of each table, and DataFusion's plan of it, as text.
     pub async fn explain(&self, frame: DataFrame) -> Result<String> {
         let logical = frame
             .clone()
             .into_optimized_plan()
             .map_err(|e| failed("the query cannot be optimised", e))?;
         let physical = self.physical(frame).await?;
+        let files = scanned::show(&self.tables, &physical);
         let physical = datafusion::physical_plan::displayable(physical.as_ref())
             .indent(false)
             .to_string();
         Ok(format!(
-            "Logical plan\n{}\n\nPhysical plan\n{physical}",
+            "Files\n{files}\nLogical plan\n{}\n\nPhysical plan\n{physical}",
             logical.display_indent()
         ))
     }
@@ -741,9 +482,13 @@ fn brief(e: &DataFusionError) -> String {
 fn failed(what: &str, e: DataFusionError) -> Error {
     let kind = match e.find_root() {
         DataFusionError::ResourcesExhausted(_) => Kind::Resources,
-        DataFusionError::ObjectStore(e) if !matches!(**e, object_store::Error::NotFound { .. }) => {
-            Kind::Store
-        }
+        DataFusionError::ObjectStore(e) => match **e {
+            // Asking again later would not help.
+            StoreError::NotFound { .. }
+            | StoreError::PermissionDenied { .. }
+            | StoreError::Unauthenticated { .. } => Kind::Input,
+            _ => Kind::Store,
+        },
         _ => Kind::Input,
     };
     Error::new(kind, format!("{what}: {}", brief(&e)))

@@ -681,7 +681,8 @@ rank = 2
             memory_bytes: None,
         };
         let sources = spec.tables.iter().map(|(n, t)| TableSource::new(n, t));
-        let lake = read::open(&sources.collect::<Vec<_>>(), &resources)
+        let sources: Vec<_> = sources.collect();
+        let lake = read::open(&sources, &resources, &Default::default())
             .await
             .expect("a lake");
         let (plan, frame) = plan(&spec, "SELECT * FROM rows", None, &lake)

@@ -17,6 +17,7 @@ use crate::ledger::Basis;
 use crate::ranks;
 use crate::read::{Lake, Table};
 use crate::spec::{self, Lag, NamesFrom, Spec};
+use crate::stores::Stores;
 use crate::write::{self, FitColumns, LagColumn, Names};
 use arrow::datatypes::Field;
 use datafusion::common::ScalarValue;
@@ -33,6 +34,8 @@ pub struct Plan {
     pub output: String,
     /// How many earlier results the output keeps.
     pub keep: usize,
+    /// Where outputs are found, those that others have written too.
+    pub stores: Stores,
     pub seed: u64,
     pub tables: Vec<Table>,
     pub sql: String,
@@ -167,6 +170,7 @@ pub async fn plan(
         name: spec.job.name.clone(),
         output: spec.job.output.clone(),
         keep: spec.job.keep as usize,
+        stores: lake.stores.clone(),
         seed,
         tables: lake.tables.clone(),
         sql,

@@ -1,12 +1,13 @@
 //! What goes with what in a pipeline file: file keys → [`Spec`], or the first key that does not fit.
 
 use super::bins::Binning;
-use super::document::Document;
+use super::document::{Document, nearest};
 use super::fit::{Fit, Method, Rule};
 use super::lag::Lag;
 use super::written::{File, Job, Table, TransitionsText, Validation, Window};
 use super::{Input, Measure, NamesFrom, Query, Spec, Transitions};
 use crate::error::Result;
+use crate::stores;
 use std::collections::BTreeMap;
 
 /// Columns that gyre itself writes beside the state columns.
@@ -17,11 +18,14 @@ const MOST_KEPT: u32 = 1000;
 
 pub fn spec(file: File, document: &Document<'_>) -> Result<Spec> {
     job(&file.job, document)?;
+    for key in file.store.options.keys() {
+        option(key, document)?;
+    }
     tables(&file.tables, document)?;
     fits(&file.fit, document)?;
     let transitions = transitions(file.transitions, document)?;
     if let NamesFrom::Output(location) = &file.names.from {
-        not_blank(location, &["names", "from"], document)?;
+        is_location(location, &["names", "from"], document)?;
     }
     key_columns(&transitions, &file.fit, document)?;
     if let Some(asked) = &file.validation {
@@ -39,6 +43,7 @@ pub fn spec(file: File, document: &Document<'_>) -> Result<Spec> {
     }
     Ok(Spec {
         job: file.job,
+        store: file.store,
         tables: file.tables,
         transitions,
         names: file.names,
@@ -60,7 +65,35 @@ fn job(job: &Job, document: &Document<'_>) -> Result<()> {
         let message = format!("`job.keep` must be {MOST_KEPT} at most, not {}", job.keep);
         return Err(document.error_at(&["job", "keep"], &message));
     }
-    not_blank(&job.output, &["job", "output"], document)
+    is_location(&job.output, &["job", "output"], document)?;
+    if job.output.starts_with("http") && job.output.contains("://") {
+        let message =
+            "`job.output` cannot be written: http:// and https:// locations are read alone";
+        return Err(document.error_at(&["job", "output"], message));
+    }
+    Ok(())
+}
+
+fn option(key: &str, document: &Document<'_>) -> Result<()> {
+    if stores::is_option(key) {
+        return Ok(());
+    }
+    let known: Vec<&str> = stores::OPTIONS.split_whitespace().collect();
+    let hint = match nearest(key, &known) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => "options are the environment variables of the clouds in lower case, such as `aws_region`".into(),
+    };
+    let message = format!("unknown key `store.options.{key}`; {hint}");
+    Err(document.error_at(&["store", "options", key], &message))
+}
+
+/// A path or a URL that can be made sense of. The message does not repeat it: it may hold a secret.
+fn is_location(location: &str, path: &[&str], document: &Document<'_>) -> Result<()> {
+    not_blank(location, path, document)?;
+    stores::check(location).map_err(|message| {
+        let message = format!("`{}`: {message}", path.join("."));
+        document.error_at(path, &message)
+    })
 }
 
 fn tables(tables: &BTreeMap<String, Table>, document: &Document<'_>) -> Result<()> {
@@ -69,7 +102,7 @@ fn tables(tables: &BTreeMap<String, Table>, document: &Document<'_>) -> Result<(
             return Err(document.error_at(&["tables", name], "a table needs a name"));
         }
         for path in &table.path {
-            not_blank(path, &["tables", name, "path"], document)?;
+            is_location(path, &["tables", name, "path"], document)?;
         }
     }
     Ok(())

@@ -4,6 +4,7 @@
 //! key and value has a [`Place`], so that any later complaint can name a line or a `--set`.
 
 use crate::error::{Error, Result};
+use crate::stores;
 use toml::de::{DeTable, DeValue};
 
 /// Where a key or value was written.
@@ -138,7 +139,17 @@ fn located(place: Place, origin: &str, sets: &[String], message: &str) -> Error 
     match place {
         Place::File => Error::spec(format!("{origin}: {message}")),
         Place::Line(n) => Error::spec(format!("{origin}:{n}: {message}")),
-        Place::Set(n) => Error::spec(format!("--set {}: {message}", sets[n])),
+        Place::Set(n) => Error::spec(format!("--set {}: {message}", shown(&sets[n]))),
+    }
+}
+
+/// An assignment as messages show it: without its value where that may be secret.
+fn shown(set: &str) -> String {
+    match set.split_once('=') {
+        Some((key, value)) if key.trim().starts_with("store") || stores::check(value).is_err() => {
+            format!("{key}=…")
+        }
+        _ => set.to_string(),
     }
 }
 
@@ -217,7 +228,7 @@ fn node(
 
 /// Carries out one `--set a.b=c`.
 fn assign(root: &mut Node, set: &str, place: Place) -> Result<()> {
-    let fail = |message: String| Error::spec(format!("--set {set}: {message}"));
+    let fail = |message: String| Error::spec(format!("--set {}: {message}", shown(set)));
     let Some((key, text)) = set.split_once('=') else {
         return Err(fail("an assignment has the form KEY=VALUE".into()));
     };

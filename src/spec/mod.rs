@@ -17,7 +17,7 @@ pub use bins::{Binning, Outside};
 pub use document::nearest;
 pub use fit::{Clusters, Cocluster, Dbmr, Fit, Given, Gpcca, Init, Metastable, Method, Rule, Svd};
 pub use lag::Lag;
-pub use written::{Format, Job, NamesFrom, Naming, Parameter, Table, Validation, Window};
+pub use written::{Format, Job, NamesFrom, Naming, Parameter, Store, Table, Validation, Window};
 
 use crate::error::Result;
 use document::{Document, Place};
@@ -32,6 +32,9 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Spec {
     pub job: Job,
+    /// Not written out with the rest: its values may be secret, and no result depends on them.
+    #[serde(skip)]
+    pub store: Store,
     pub tables: BTreeMap<String, Table>,
     pub transitions: Transitions,
     pub names: Naming,

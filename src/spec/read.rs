@@ -56,6 +56,16 @@ impl Fault {
         self
     }
 
+    /// The fault without what was found in the place of what is wanted, which may be secret.
+    pub fn unseen(mut self) -> Fault {
+        if let What::Wrong(message) = &mut self.what
+            && let Some(at) = message.find(", not ")
+        {
+            message.truncate(at);
+        }
+        self
+    }
+
     /// The fault, seen from the table or list that holds the value under `segment`.
     pub fn under(mut self, segment: impl Into<String>) -> Fault {
         self.path.insert(0, segment.into());

@@ -173,6 +173,41 @@ fn misspelt_keys_are_named_with_line_and_suggestion() {
     );
 }
 
+/// What a location or an option holds may be secret, and is in no message.
+#[test]
+fn stores_are_configured_without_being_shown() {
+    let store = "\n[store.options]\naws_region = 'eu'\nallow_http = true\naws_secret_access_key = 'hidden'\n";
+    let spec = parse(&format!("{OCEAN}{store}"), &[]).expect("a valid file");
+    assert_eq!(spec.store.options["allow_http"], Parameter::Boolean(true));
+    let shown = format!("{spec:?}{}", serde_json::to_string(&spec).expect("JSON"));
+    assert!(!shown.contains("hidden"), "{shown}");
+    check(
+        OCEAN,
+        r#"
+29 | affiliation = 'region'\n[store.options]\naws_regio = 'hidden' | 31: unknown key `store.options.aws_regio`; did you mean `aws_region`?
+29 | affiliation = 'region'\n[store.options]\nAWS_REGION = 'hidden' | 31: unknown key `store.options.AWS_REGION`; did you mean `aws_region`?
+29 | affiliation = 'region'\n[store.options]\ns3_key = 'hidden' | 31: unknown key `store.options.s3_key`; options are the environment variables of the clouds in lower case, such as `aws_region`
+29 | affiliation = 'region'\n[store.option]\naws_region = 'hidden' | 30: unknown key `store.option`; did you mean `options`?
+29 | affiliation = 'region'\n[store.options]\naws_region = ['hidden'] | 31: `store.options.aws_region` must be a string, a number or true or false
+6 | path = "s3://key:hidden@lake/tracks" | 6: `tables.tracks.path`: a s3:// URL must not hold credentials; give them by environment variables or `[store.options]`
+3 | output = "https://example.org/out" | 3: `job.output` cannot be written: http:// and https:// locations are read alone
+3 | output = "s4://hidden" | 3: `job.output`: `s4` locations are not known; write a path, or a URL that begins with file://, s3://, gs://, az://, http://, https://, memory://
+"#,
+    );
+    check_set(
+        "store.options.aws_secret=hidden",
+        "--set store.options.aws_secret=…: unknown key `store.options.aws_secret`; options are the environment variables of the clouds in lower case, such as `aws_region`",
+    );
+    check_set(
+        "store.options=hidden",
+        "--set store.options=…: `store.options` must be a table",
+    );
+    check_set(
+        "names.from=s3://key:hidden@lake/out",
+        "--set names.from=…: `names.from`: a s3:// URL must not hold credentials; give them by environment variables or `[store.options]`",
+    );
+}
+
 #[test]
 fn keys_of_another_method_are_no_misspelling() {
     check(

@@ -17,6 +17,9 @@ use std::{borrow::Cow, collections::BTreeMap, fmt};
 #[schemars(title = "gyre pipeline", deny_unknown_fields)]
 pub struct File {
     pub job: Job,
+    /// How clouds are reached.
+    #[schemars(default)]
+    pub store: Store,
     /// The input tables, by the names they have in the SQL.
     #[schemars(default)]
     pub tables: BTreeMap<String, Table>,
@@ -31,7 +34,15 @@ pub struct File {
     pub validation: Option<Validation>,
 }
 
-const FILE_KEYS: [&str; 6] = ["job", "tables", "transitions", "names", "fit", "validation"];
+const FILE_KEYS: [&str; 7] = [
+    "job",
+    "store",
+    "tables",
+    "transitions",
+    "names",
+    "fit",
+    "validation",
+];
 
 /// What this job is called and where its results go.
 #[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize, JsonSchema)]
@@ -40,7 +51,7 @@ pub struct Job {
     /// Letters, digits, `_` and `-`.
     #[schemars(regex(pattern = "^[A-Za-z0-9_-]+$"), example = &"ocean")]
     pub name: String,
-    /// The folder or URL under which the output tables are written.
+    /// The folder or URL (`file://`, `s3://`, `gs://`, `az://`) under which the output tables are written.
     #[schemars(length(min = 1), example = &"${OUT:-out}/ocean")]
     pub output: String,
     /// The seed of all random starts: the same seed gives the same bytes.
@@ -59,11 +70,31 @@ fn two() -> u32 {
     2
 }
 
+/// How the stores of URLs are reached, beside the environment variables of their clouds.
+#[derive(Clone, Default, PartialEq, serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Store {
+    /// Environment variables of the clouds in lower case, such as `aws_region`, `google_service_account` and
+    /// `azure_storage_account_name`, which go before those variables; `allow_http`, `timeout`, `connect_timeout` and `proxy_url` are for
+    /// all connections.
+    #[serde(default)]
+    #[schemars(example = &serde_json::json!({ "aws_region": "eu-central-1", "aws_endpoint_url": "https://minio.example.org" }))]
+    pub options: BTreeMap<String, Parameter>,
+}
+
+/// The values may be secret.
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.options.keys()).finish()
+    }
+}
+
 /// One input table.
 #[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Table {
-    /// A file, a folder or a glob pattern, or a list of these. Hive partition folders (`basin=north/`) become columns.
+    /// A file, a folder or a glob pattern, or a list of these; or their URLs (`file://`, `s3://`, `gs://`, `az://`, and `https://` for single
+    /// files). Hive partition folders (`basin=north/`) become columns.
     #[serde(deserialize_with = "one_or_many")]
     #[schemars(with = "OneOrMany<String>", example = &"lake/tracks/")]
     pub path: Vec<String>,
@@ -249,6 +280,10 @@ impl File {
         }
         Ok(File {
             job: required(root, "job")?,
+            store: match root.get("store") {
+                Some(node) => read(node).map_err(|fault| fault.unseen().under("store"))?,
+                None => Store::default(),
+            },
             tables: match root.get("tables") {
                 Some(node) => read(node).map_err(|fault| fault.under("tables"))?,
                 None => BTreeMap::new(),

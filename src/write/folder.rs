@@ -13,6 +13,7 @@
 use super::commit::Current;
 use super::output::{CURRENT, VERSIONS, json};
 use crate::error::{Error, Kind, Result};
+use rayon::prelude::*;
 use std::ffi::OsStr;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
@@ -139,19 +140,23 @@ impl Folder {
 
     /// Puts every file of a version on disk, so that the pointer does not get there before them.
     pub fn sync(&self, run: &str) -> Result<()> {
-        fn sync(path: &Path) -> io::Result<()> {
-            for entry in fs::read_dir(path)? {
+        fn collect(path: PathBuf, paths: &mut Vec<PathBuf>) -> io::Result<()> {
+            for entry in fs::read_dir(&path)? {
                 let entry = entry?;
-                if entry.file_type()?.is_dir() {
-                    sync(&entry.path())?;
-                } else {
-                    File::open(entry.path())?.sync_all()?;
+                match entry.metadata()? {
+                    found if found.is_dir() => collect(entry.path(), paths)?,
+                    // What is empty is in its folder alone.
+                    found if found.len() == 0 => (),
+                    _ => paths.push(entry.path()),
                 }
             }
-            sync_folder(path)
+            paths.push(path);
+            Ok(())
         }
-        let synced = sync(&self.version(run));
-        let synced = synced.and_then(|()| sync_folder(&self.path.join(VERSIONS)));
+        let mut paths = vec![self.path.join(VERSIONS)];
+        let synced = collect(self.version(run), &mut paths);
+        // At once, because the system writes them together.
+        let synced = synced.and_then(|()| paths.par_iter().try_for_each(|path| sync(path)));
         synced.map_err(|e| self.failed("written to", e))
     }
 
@@ -171,11 +176,11 @@ impl Folder {
         let put = || {
             let (draft, pointer) = (self.path.join(".current.json"), self.path.join(CURRENT));
             fs::write(&draft, bytes)?;
-            File::open(&draft)?.sync_all()?;
+            sync(&draft)?;
             fs::rename(draft, pointer)
         };
         put().map_err(|e: io::Error| self.failed("written to", e))?;
-        sync_folder(&self.path).ok();
+        sync(&self.path).ok();
         self.link(&current);
         Ok(more)
     }
@@ -310,8 +315,9 @@ impl Folder {
     }
 }
 
-/// Puts the names in a folder on disk.
-fn sync_folder(path: &Path) -> io::Result<()> {
+/// Puts a file, or the names in a folder, on disk.
+fn sync(path: &Path) -> io::Result<()> {
+    // Elsewhere neither can be opened for that by reading.
     match cfg!(unix) {
         true => File::open(path)?.sync_all(),
         false => Ok(()),
@@ -347,12 +353,13 @@ fn symlink(_: &Path, _: &Path) -> io::Result<()> {
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
+    use crate::stores::Stores;
     use crate::write::{Begun, Cleaning, DAY, Output, Promotion};
     use object_store::ObjectStoreExt;
     use std::collections::BTreeMap;
 
     fn open(folder: &Path) -> Output {
-        Output::open(&folder.display().to_string()).expect("an output")
+        Output::open(&folder.display().to_string(), &Stores::default()).expect("an output")
     }
 
     async fn begin(output: &Output) -> Begun {

@@ -13,6 +13,7 @@
 use super::commit::{Claim, Current};
 use super::folder::Folder;
 use crate::error::{Error, Kind, Result};
+use crate::stores::Stores;
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutPayload};
@@ -39,13 +40,13 @@ pub struct Output {
 
 impl Output {
     /// Opens a folder or URL. Nothing is created before something is written.
-    pub fn open(location: &str) -> Result<Output> {
-        let (store, root, folder) = place(location)?;
+    pub fn open(location: &str, stores: &Stores) -> Result<Output> {
+        let place = stores.open(location)?;
         Ok(Output {
-            store,
-            root,
+            store: place.store,
+            root: place.path,
             shown: location.to_string(),
-            folder,
+            folder: place.folder.map(Folder::new),
             claim: Mutex::default(),
         })
     }
@@ -177,32 +178,6 @@ impl Output {
 }
 
 /// The store of a location, the path of the output in it, and the folder where it is one.
-fn place(location: &str) -> Result<(Arc<dyn ObjectStore>, Path, Option<Folder>)> {
-    let wrong = |e: Box<dyn std::error::Error + Send + Sync>| {
-        let message = format!("output {location} is no folder or supported URL");
-        Error::with_source(Kind::Spec, message, e)
-    };
-    if let Some((scheme, _)) = location
-        .split_once("://")
-        .filter(|(scheme, _)| *scheme != "file")
-    {
-        let url = location
-            .parse()
-            .map_err(|e: url::ParseError| wrong(e.into()))?;
-        let (store, root) = object_store::parse_url(&url).map_err(|e| {
-            let message =
-                format!("output {location}: this build cannot write to `{scheme}` locations");
-            Error::with_source(Kind::Spec, message, e)
-        })?;
-        return Ok((store.into(), root, None));
-    }
-    let folder =
-        std::path::absolute(location.trim_start_matches("file://")).map_err(|e| wrong(e.into()))?;
-    let root = Path::from_absolute_path(&folder).map_err(|e| wrong(e.into()))?;
-    let store = object_store::local::LocalFileSystem::new();
-    Ok((Arc::new(store), root, Some(Folder::new(folder))))
-}
-
 pub(super) fn json(value: &impl Serialize) -> Result<Vec<u8>> {
     let mut bytes = serde_json::to_vec_pretty(value)
         .map_err(|e| Error::with_source(Kind::Bug, "a record cannot be written as JSON", e))?;

@@ -2,7 +2,9 @@
 //!
 //! - `assign`: new rows and the model of an earlier run
 //! - `cli`: the program's help, messages and exit codes
+//! - `clouds`: inputs and outputs in S3, Azure and the like, where servers of them are installed
 //! - `counting`: counts against independent SQL, in every order and split of the rows
+//! - `inputs`: files of every kind, layout and name
 //! - `names`: sets that keep their names between runs, and `gyre compare`
 //! - `markov`: connected chains, timescales and Chapman-Kolmogorov tests, effective counts
 //! - `papers`: figures of the papers, each with its citation
@@ -21,8 +23,10 @@
 
 mod assign;
 mod cli;
+mod clouds;
 mod counting;
 mod increments;
+mod inputs;
 mod lake;
 mod markov;
 mod names;

@@ -8,7 +8,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream, StreamExt};
 use futures::task::noop_waker_ref;
-use gyre::error::{Kind, Result};
+use gyre::error::{Error, Kind, Result};
 use gyre::read::{self, Resources, TableSource};
 use gyre::run::{Options, Silent, run};
 use gyre::spec::Spec;
@@ -204,7 +204,7 @@ async fn run_into(lake: &Lake, store: Arc<dyn ObjectStore>, seed: u64) -> Result
         threads: 1,
         memory_bytes: None,
     };
-    let opened = read::open(&sources, &resources).await?;
+    let opened = read::open(&sources, &resources, &Default::default()).await?;
     let sql = read::query_text(&spec.transitions.query)?;
     let (plan, frame) = gyre::plan::plan(&spec, &sql, Some(seed), &opened).await?;
     let output = Output::in_store(store, Path::from("out"));
@@ -350,11 +350,8 @@ async fn small_run(store: FaultyStore, plan: &str) -> Result<()> {
     let work = async {
         output.claim_version(&begun).await?;
         let (table, bytes) = (output.staged(&begun.run, "sources"), begun.run.clone());
-        output
-            .store
-            .put(&table, bytes.into())
-            .await
-            .expect("a store");
+        let put = output.store.put(&table, bytes.into()).await;
+        put.map_err(|e| Error::with_source(Kind::Store, "the table cannot be written", e))?;
         let promotion = Promotion {
             plan,
             complete: true,

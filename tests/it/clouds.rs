@@ -1,0 +1,519 @@
+//! Inputs and outputs at URLs: S3 as moto serves it, Azure as Azurite does, Google's protocol and plain HTTP as far as moto speaks
+//! them. A test says so and ends where its server is not installed: moto in the Python that GYRE_PYTHON names, Azurite as the program
+//! that GYRE_AZURITE names.
+
+use crate::cli::integers;
+use crate::lake::{Lake, Ran, TABLES};
+use futures::TryStreamExt;
+use gyre::stores::Stores;
+use object_store::{
+    Error, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion,
+};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// A server on a port of its own, for as long as a test runs.
+struct Server {
+    process: Child,
+    port: u16,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.process.kill().ok();
+        self.process.wait().ok();
+    }
+}
+
+impl Server {
+    /// Starts what is told the port as its last argument, and waits until it listens.
+    fn start(command: &mut Command) -> Server {
+        let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = free.local_addr().expect("an address").port();
+        drop(free);
+        let process = command
+            .arg(port.to_string())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the server starts");
+        let mut server = Server { process, port };
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            let ended = server.process.try_wait().expect("a process");
+            assert!(ended.is_none(), "the server ended: {ended:?}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        server
+    }
+
+    /// S3, with buckets.
+    fn moto(buckets: &[&str]) -> Option<Server> {
+        let python = std::env::var_os("GYRE_PYTHON");
+        let has_moto = |python: &_| {
+            let import = ["-c", "import moto.server, flask"];
+            let imported = Command::new(python)
+                .args(import)
+                .stderr(Stdio::null())
+                .status();
+            imported.is_ok_and(|status| status.success())
+        };
+        let Some(python) = python.filter(has_moto) else {
+            eprintln!("skipped: no moto server in the Python of GYRE_PYTHON");
+            return None;
+        };
+        let server = Server::start(Command::new(python).args([
+            "-m",
+            "moto.server",
+            "-H",
+            "127.0.0.1",
+            "-p",
+        ]));
+        for bucket in buckets {
+            server.put(bucket, b"");
+        }
+        Some(server)
+    }
+
+    fn azurite(folder: &Path) -> Option<Server> {
+        let program = std::env::var_os("GYRE_AZURITE");
+        let Some(program) = program.filter(|program| Path::new(program).exists()) else {
+            eprintln!("skipped: GYRE_AZURITE names no azurite-blob");
+            return None;
+        };
+        let mut command = Command::new(program);
+        command.args([
+            "--silent",
+            "--skipApiVersionCheck",
+            "--disableTelemetry",
+            "--location",
+        ]);
+        command.arg(folder);
+        Some(Server::start(command.args([
+            "--blobHost",
+            "127.0.0.1",
+            "--blobPort",
+        ])))
+    }
+
+    fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// Puts a bucket or an object that everybody may read.
+    fn put(&self, path: &str, body: &[u8]) {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("the server");
+        let head = format!(
+            "PUT /{path} HTTP/1.1\r\nHost: 127.0.0.1\r\nx-amz-acl: public-read\r\nContent-Type: application/octet-stream\r\n\
+             Content-Length: {}\r\nConnection: close\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).expect("a request");
+        stream.write_all(body).expect("a body");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+
+    /// S3's options for this server.
+    fn s3(&self) -> Vec<(String, String)> {
+        let url = self.url();
+        let options = [
+            ("aws_endpoint_url", url.as_str()),
+            ("aws_allow_http", "true"),
+            ("aws_region", "eu-central-1"),
+            ("aws_access_key_id", "AKIAGYRE"),
+            ("aws_secret_access_key", SECRET),
+            ("aws_session_token", TOKEN),
+        ];
+        options
+            .map(|(k, v)| (k.to_string(), v.to_string()))
+            .to_vec()
+    }
+}
+
+const SECRET: &str = "planted/secret+key0123456789";
+const TOKEN: &str = "planted-session-token-0123456789";
+
+/// Runs the program with these options as environment variables, and no others of clouds.
+fn gyre(lake: &Lake, options: &[(String, String)], arguments: &[&str]) -> Ran {
+    let mut command = lake.command(arguments);
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy().into_owned();
+        if ["AWS_", "AZURE_", "GOOGLE_"]
+            .iter()
+            .any(|cloud| name.starts_with(cloud))
+        {
+            command.env_remove(name);
+        }
+    }
+    command.envs(options.iter().map(|(k, v)| (k.to_uppercase(), v)));
+    Ran::of(command.output().expect("the program starts"))
+}
+
+/// The pipeline that the README shows.
+fn tracks_pipeline() -> &'static str {
+    let readme = include_str!("../../README.md");
+    let section = readme.split("### Stores\n").nth(1);
+    let example = section.and_then(|rest| rest.split("```toml\n").nth(1));
+    let example = example.and_then(|rest| rest.split("```").next());
+    example.expect("an example between fences")
+}
+
+/// Three years of tracks in Hive folders under `lake/`, and their paths.
+fn tracks(lake: &Lake) -> Vec<String> {
+    let state = |k: i64| 3 * (k / 23 % 2) + (k * k + k / 7) % 3;
+    let write = |year: i64| {
+        let file = format!("lake/tracks/year={year}/part 1.parquet");
+        lake.table(
+            &file,
+            vec![
+                ("id", integers((0..600).map(|k| k / 200))),
+                ("t", integers((0..600).map(|k| k % 200))),
+                ("state", integers((0..600).map(|k| state(k + year)))),
+            ],
+        );
+        file
+    };
+    (2023..=2025).map(write).collect()
+}
+
+fn pipeline(lake: &Lake, input: &str, output: &str, options: &[(String, String)]) {
+    let text = tracks_pipeline().replace("s3://lake/tracks", input);
+    let text = text.replace("s3://lake/out", output);
+    let region = "aws_region = \"eu-central-1\"\n";
+    assert!(text.contains(region));
+    let line = |(key, value): &(String, String)| format!("{key} = '{value}'\n");
+    let options: String = options.iter().map(line).collect();
+    lake.file("p.toml", &text.replace(region, &options));
+}
+
+/// What a run on local files writes.
+fn local(lake: &Lake) -> Vec<(String, Vec<u8>)> {
+    pipeline(lake, "lake/tracks/", "out", &[]);
+    lake.gyre(&["run", "p.toml"]).well();
+    lake.tables()
+}
+
+/// Copies files of the lake to a store, and the tables of an output from there.
+#[tokio::main(flavor = "current_thread")]
+async fn upload(stores: &Stores, bucket: &str, lake: &Lake, files: &[String]) {
+    for file in files {
+        let key = file.strip_prefix("lake/").expect("a file of the lake");
+        let to = stores.open(&format!("{bucket}/{key}")).expect("a place");
+        let bytes = std::fs::read(lake.path(file)).expect("a file");
+        to.store
+            .put(&to.path, bytes.into())
+            .await
+            .expect("it is put");
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn download(stores: &Stores, output: &str) -> Vec<(String, Vec<u8>)> {
+    let root = stores.open(output).expect("a place");
+    let listed = root.store.list(Some(&root.path)).try_collect::<Vec<_>>();
+    let listed = listed.await.expect("a list");
+    let mut all = Vec::new();
+    for table in TABLES {
+        let is_table =
+            |meta: &&ObjectMeta| meta.location.as_ref().contains(&format!("/{table}/part"));
+        let file = listed.iter().find(is_table).expect("a table");
+        let got = root.store.get(&file.location).await.expect("a table");
+        let bytes = got.bytes().await.expect("bytes").to_vec();
+        all.push((table.to_string(), bytes));
+    }
+    all
+}
+
+/// Runs the tracks of a store into it, twice, and looks at what came of it.
+fn runs_as_on_disk(lake: &Lake, options: &[(String, String)], bucket: &str) {
+    let expected = local(lake);
+    let output = format!("{bucket}/out put/ü");
+    pipeline(lake, &format!("{bucket}/tracks"), &output, &[]);
+    let explained = gyre(lake, options, &["explain", "p.toml"]).well().out;
+    let read = "tracks: 2 of 3 files, 0.0 of 0.0 MB; partitions year=2024, year=2025 only";
+    assert!(explained.contains(read), "{explained}");
+    let ran = gyre(lake, options, &["run", "p.toml"]).well();
+    assert!(
+        ran.out.contains("tracks: 1,194 transitions in 1,200 rows"),
+        "{}",
+        ran.out
+    );
+    let again = gyre(lake, options, &["run", "p.toml"]).well();
+    assert_eq!(again.out, "Nothing to do.\n");
+    let stores = Stores::new(options.iter().cloned().collect());
+    assert!(download(&stores, &output) == expected);
+}
+
+#[test]
+fn s3_is_read_pruned_and_written() {
+    let lake = Lake::new();
+    let Some(server) = Server::moto(&["lake"]) else {
+        return;
+    };
+    let stores = Stores::new(server.s3().into_iter().collect());
+    upload(&stores, "s3://lake", &lake, &tracks(&lake));
+    runs_as_on_disk(&lake, &server.s3(), "s3://lake");
+
+    // The tables of one place can be compared with those of another.
+    let output = "s3://lake/out put/ü";
+    let compared = gyre(&lake, &server.s3(), &["compare", output, "out"]).well();
+    assert!(compared.out.contains("2 kept"), "{}", compared.out);
+
+    // The same by options of the pipeline.
+    pipeline(&lake, "s3://lake/tracks", output, &server.s3());
+    let again = gyre(&lake, &[], &["run", "p.toml"]).well();
+    assert_eq!(again.out, "Nothing to do.\n");
+    pipeline(&lake, "s3://lake/tracks/*.parquet", output, &server.s3());
+    let ran = gyre(&lake, &[], &["run", "p.toml"]).well();
+    assert!(ran.out.contains("1,194 transitions"), "{}", ran.out);
+
+    // Without leave, nothing goes over a connection that hides nothing.
+    let refused = gyre(
+        &lake,
+        &[],
+        &[
+            "check",
+            "p.toml",
+            "--set",
+            "store.options.aws_allow_http=false",
+        ],
+    );
+    refused.fails(
+        2,
+        "the store s3://lake cannot be set up (its endpoint is http://",
+    );
+}
+
+#[test]
+fn secrets_are_shown_nowhere() {
+    let lake = Lake::new();
+    let Some(server) = Server::moto(&["lake"]) else {
+        return;
+    };
+    let stores = Stores::new(server.s3().into_iter().collect());
+    upload(&stores, "s3://lake", &lake, &tracks(&lake));
+    let mut shown = String::new();
+    for key in [SECRET, "${PLANTED}"] {
+        let mut options = server.s3();
+        options.retain(|(name, _)| name != "aws_secret_access_key");
+        options.push(("aws_secret_access_key".into(), key.into()));
+        pipeline(&lake, "s3://lake/tracks/", "out", &options);
+        let mut see = |arguments: &[&str], code: i32| {
+            let mut command = lake.command(arguments);
+            let ran = Ran::of(command.env("PLANTED", SECRET).output().expect("it starts"));
+            assert_eq!(
+                ran.code,
+                Some(code),
+                "{arguments:?}\n{}\n{}",
+                ran.out,
+                ran.err
+            );
+            shown += &(ran.out + &ran.err);
+        };
+        see(&["run", "p.toml", "--force", "-vv"], 0);
+        see(
+            &["run", "p.toml", "--force", "-vvv", "--log-format", "json"],
+            0,
+        );
+        see(&["plan", "p.toml", "--json", "-vv"], 0);
+        see(&["plan", "p.toml"], 0);
+        see(&["explain", "p.toml"], 0);
+        see(
+            &["run", "p.toml", "-vv", "--set", "job.output=s3://gone/out"],
+            75,
+        );
+        see(
+            &[
+                "run",
+                "p.toml",
+                "-vvv",
+                "--set",
+                "tables.tracks.path=s3://gone/",
+            ],
+            75,
+        );
+        see(
+            &[
+                "run",
+                "p.toml",
+                "--set",
+                &format!("store.options.aws_secret={SECRET}"),
+            ],
+            2,
+        );
+        see(&["run", "p.toml", "--set", &format!("store={SECRET}")], 2);
+        let with_key = format!("job.output=s3://AKIA:{SECRET}@lake/out");
+        see(&["run", "p.toml", "--set", &with_key], 2);
+        see(
+            &["compare", "out", &format!("s3://AKIA:{SECRET}@lake/out")],
+            2,
+        );
+    }
+    assert!(shown.contains("s3://lake"), "{shown}");
+    let mut files = vec![("stdout and stderr".to_string(), shown.into_bytes())];
+    let mut folders = vec![lake.path("out")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let bytes = std::fs::read(&path).expect("a file");
+                files.push((path.display().to_string(), bytes));
+            }
+        }
+    }
+    assert!(
+        files.iter().any(|(name, _)| name.contains("runs")),
+        "a record is looked at"
+    );
+    for (name, bytes) in files {
+        for secret in [SECRET, TOKEN] {
+            let found = bytes.windows(secret.len()).any(|w| w == secret.as_bytes());
+            assert!(!found, "{name} shows {secret}");
+        }
+    }
+}
+
+/// Two that want to replace the same object: the one who saw what is there now may, the other hears of it.
+async fn conditional_puts(stores: &Stores, location: &str) {
+    let at = stores.open(location).expect("a place");
+    let put = async |text: &'static str, mode| {
+        let payload = PutPayload::from_static(text.as_bytes());
+        at.store
+            .put_opts(&at.path, payload, PutMode::into(mode))
+            .await
+    };
+    let first = put("first", PutMode::Create)
+        .await
+        .expect("nothing is there");
+    let again = put("again", PutMode::Create)
+        .await
+        .expect_err("something is there");
+    assert!(matches!(again, Error::AlreadyExists { .. }), "{again}");
+    let seen = || PutMode::Update(UpdateVersion::from(first.clone()));
+    put("second", seen()).await.expect("it is as it was seen");
+    let stale = put("stale", seen()).await.expect_err("it has changed");
+    assert!(matches!(stale, Error::Precondition { .. }), "{stale}");
+    let got = at.store.get(&at.path).await.expect("an object");
+    assert_eq!(got.bytes().await.expect("bytes"), "second");
+}
+
+#[tokio::test]
+async fn s3_puts_under_a_condition() {
+    let Some(server) = Server::moto(&["lake"]) else {
+        return;
+    };
+    let stores = Stores::new(server.s3().into_iter().collect());
+    conditional_puts(&stores, "s3://lake/current.json").await;
+}
+
+#[test]
+fn azure_is_read_pruned_and_written() {
+    let lake = Lake::new();
+    let Some(server) = Server::azurite(&lake.path("azurite")) else {
+        return;
+    };
+    let made = Command::new(std::env::var_os("GYRE_PYTHON").unwrap_or("python3".into()))
+        .args(["-c", CONTAINER, &server.url()])
+        .output()
+        .expect("Python");
+    assert!(made.status.success(), "{made:?}");
+    let endpoint = format!("{}/devstoreaccount1", server.url());
+    let options = [
+        ("azure_storage_account_name", "devstoreaccount1"),
+        ("azure_storage_account_key", EMULATOR_KEY),
+        ("azure_storage_endpoint", &endpoint),
+        ("azure_allow_http", "true"),
+    ];
+    let options = options.map(|(k, v)| (k.to_string(), v.to_string()));
+    let stores = Stores::new(options.iter().cloned().collect());
+    upload(&stores, "az://lake", &lake, &tracks(&lake));
+    runs_as_on_disk(&lake, &options, "az://lake");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(conditional_puts(&stores, "az://lake/current.json"));
+}
+
+/// The key that every emulator has.
+const EMULATOR_KEY: &str =
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
+
+/// Makes the container `lake`, which takes a request that is signed.
+const CONTAINER: &str = r#"
+import base64, hashlib, hmac, sys, urllib.request
+from email.utils import formatdate
+date, account = formatdate(usegmt=True), "devstoreaccount1"
+key = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+headers = f"x-ms-date:{date}\nx-ms-version:2021-08-06\n"
+text = "PUT" + "\n" * 12 + headers + f"/{account}/{account}/lake\nrestype:container"
+signed = hmac.new(base64.b64decode(key), text.encode(), hashlib.sha256).digest()
+request = urllib.request.Request(f"{sys.argv[1]}/{account}/lake?restype=container", method="PUT", headers={
+    "x-ms-date": date, "x-ms-version": "2021-08-06",
+    "Authorization": f"SharedKey {account}:" + base64.b64encode(signed).decode()})
+urllib.request.urlopen(request)
+"#;
+
+/// moto knows nothing of Google, whose XML interface is like S3's as far as objects are listed, read and put.
+#[test]
+fn google_urls_take_the_same_way() {
+    let lake = Lake::new();
+    let Some(server) = Server::moto(&["lake"]) else {
+        return;
+    };
+    let account = format!(
+        r#"{{"gcs_base_url": "{}", "disable_oauth": true, "client_email": "", "private_key": "", "private_key_id": ""}}"#,
+        server.url()
+    );
+    let options = [
+        ("google_service_account_key".to_string(), account),
+        ("google_allow_http".to_string(), "true".to_string()),
+    ];
+    let stores = Stores::new(options.iter().cloned().collect());
+    upload(&stores, "gs://lake", &lake, &tracks(&lake));
+    runs_as_on_disk(&lake, &options, "gs://lake");
+}
+
+#[test]
+fn single_files_are_read_over_http() {
+    let lake = Lake::new();
+    let Some(server) = Server::moto(&["lake"]) else {
+        return;
+    };
+    let files = tracks(&lake);
+    let bytes = std::fs::read(lake.path(&files[0])).expect("a file");
+    server.put("lake/tracks%202023.parquet", &bytes);
+    let url = format!("{}/lake/tracks 2023.parquet", server.url());
+    let at = |input: &str| {
+        pipeline(&lake, input, "out", &[]);
+        let text = std::fs::read_to_string(lake.path("p.toml")).expect("the pipeline");
+        let sql = "SELECT year, id, t, state FROM tracks WHERE year >= 2024";
+        assert!(text.contains(sql));
+        lake.file(
+            "p.toml",
+            &text.replace(sql, "SELECT 0 AS year, * FROM tracks"),
+        )
+    };
+    at(&url).gyre(&["run", "p.toml"]).well();
+    let over_http = lake.tables();
+    at(&files[0]).gyre(&["run", "p.toml", "--force"]).well();
+    assert!(over_http == lake.tables());
+
+    let ran = at(&format!("{}/lake/", server.url())).gyre(&["check", "p.toml"]);
+    ran.fails(
+        1,
+        "is no single file, and web servers do not list what they have",
+    );
+    let ran = at(&format!("{}/lake/gone.parquet", server.url())).gyre(&["check", "p.toml"]);
+    ran.fails(1, "table `tracks`: no file at");
+    let written = format!("job.output={}/lake/out", server.url());
+    let ran = at(&files[0]).gyre(&["run", "p.toml", "--set", &written]);
+    ran.fails(
+        2,
+        "`job.output` cannot be written: http:// and https:// locations are read alone",
+    );
+}

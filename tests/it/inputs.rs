@@ -1,0 +1,255 @@
+//! Files of every kind, layout and name: folders, Hive folders, globs, lists of paths, columns that change from file to file.
+
+use crate::cli::integers;
+use crate::lake::Lake;
+use arrow::array::{ArrayRef, Int32Array, StringArray};
+use std::sync::Arc;
+
+const PIPELINE: &str = r#"
+[job]
+name = "rows"
+output = "out"
+
+[tables.rows]
+path = PATH
+
+[transitions]
+sql = "SELECT * FROM rows"
+source = "a"
+target = "b"
+count = "n"
+
+[[fit]]
+name = "one"
+method = "dbmr"
+rank = 1
+"#;
+
+fn pipeline<'a>(lake: &'a Lake, path: &str, sql: &str) -> &'a Lake {
+    lake.file(
+        "p.toml",
+        &PIPELINE
+            .replace("PATH", path)
+            .replace("SELECT * FROM rows", sql),
+    )
+}
+
+/// The counts (a, b, n) that a path and a query give.
+fn counts(lake: &Lake, path: &str, sql: &str) -> Vec<(String, String, i64)> {
+    pipeline(lake, path, sql)
+        .gyre(&["run", "p.toml", "--force"])
+        .well();
+    let rows = lake.read("counts");
+    let (a, b, n) = (rows.texts("a"), rows.texts("b"), rows.integers("count"));
+    a.into_iter()
+        .zip(b)
+        .zip(n)
+        .map(|((a, b), n)| (a, b, n))
+        .collect()
+}
+
+fn row(a: &str, b: &str, n: i64) -> (String, String, i64) {
+    (a.to_string(), b.to_string(), n)
+}
+
+/// A table with one row.
+fn one(lake: &Lake, name: &str, a: i64, b: i64, n: i64) {
+    lake.table(
+        name,
+        vec![
+            ("a", integers([a])),
+            ("b", integers([b])),
+            ("n", integers([n])),
+        ],
+    );
+}
+
+#[test]
+fn filters_on_hive_folders_leave_files_unread() {
+    let lake = Lake::new();
+    for (year, month) in [(2024, 11), (2024, 12), (2025, 1), (2025, 2)] {
+        let name = format!("lake/year={year}/month={month}/a.parquet");
+        one(&lake, &name, year, month, 1);
+        // What no query may decode: the rows, between the magic bytes and the footer.
+        if year == 2024 {
+            let mut bytes = std::fs::read(lake.path(&name)).expect("a file");
+            bytes[4..60].fill(0xff);
+            std::fs::write(lake.path(&name), bytes).expect("a broken file");
+        }
+    }
+    let of_2025 = "SELECT a, b, n FROM rows WHERE year = 2025";
+    let found = counts(&lake, "\"lake/\"", of_2025);
+    assert_eq!(found, [row("2025", "1", 1), row("2025", "2", 1)]);
+    let explained = lake.gyre(&["explain", "p.toml"]).well().out;
+    let files = "Files\n  rows: 2 of 4 files, 0.0 of 0.0 MB; partitions year=2025/month=1, year=2025/month=2 only\n";
+    assert!(explained.contains(files), "{explained}");
+    let none = pipeline(
+        &lake,
+        "\"lake/\"",
+        "SELECT a, b, n FROM rows WHERE year = 2026",
+    );
+    let explained = none.gyre(&["explain", "p.toml"]).well().out;
+    assert!(explained.contains("rows: 0 of 4 files"), "{explained}");
+    // The same rows count where nothing keeps them out.
+    let all = pipeline(&lake, "\"lake/\"", "SELECT a, b, n FROM rows")
+        .gyre(&["run", "p.toml", "--force"]);
+    all.fails(1, "");
+}
+
+#[test]
+fn globs_lists_and_names_of_any_letters() {
+    let lake = Lake::new();
+    one(&lake, "in/a b.parquet", 1, 1, 1);
+    one(&lake, "in/100%25.parquet", 2, 2, 2);
+    one(&lake, "in/ü#&+.parquet", 3, 3, 3);
+    one(&lake, "in/x=y é %41/z.parquet", 4, 4, 4);
+    let all = "SELECT a, b, n FROM rows";
+    let n = |path: &str| -> Vec<i64> {
+        let found = counts(&lake, path, all);
+        found.into_iter().map(|(_, _, n)| n).collect()
+    };
+    assert_eq!(n("\"in/a b.parquet\""), [1]);
+    assert_eq!(n("\"in/100%25.parquet\""), [2]);
+    assert_eq!(n("[\"in/ü#&+.parquet\", \"in/a b.parquet\"]"), [1, 3]);
+    assert_eq!(n("\"in/[a1]*.parquet\""), [1, 2]);
+    assert_eq!(n("[\"in/a*.parquet\", \"in/?#*.parquet\"]"), [1, 3]);
+    // The part of a URL before a glob is read as URLs are.
+    let folder = lake.folder.path().display();
+    assert_eq!(n(&format!("\"file://{folder}/in/a%20b.parquet\"")), [1]);
+    assert_eq!(n(&format!("\"file://{folder}/in/100%2525.parquet\"")), [2]);
+    assert_eq!(n(&format!("\"file://{folder}/in/[a1]*.parquet\"")), [1, 2]);
+    // A file that is named twice is one file.
+    assert_eq!(n("[\"in/a b.parquet\", \"in/a*\"]"), [1]);
+    let hive = counts(&lake, "\"in/x=y é %41/\"", all);
+    assert_eq!(hive, [row("4", "4", 4)]);
+}
+
+#[test]
+fn values_of_hive_folders_are_read_as_written_there() {
+    let lake = Lake::new();
+    one(&lake, "in/place=S%C3%A3o Paulo/x.parquet", 1, 1, 1);
+    one(&lake, "in/place=Köln/x.parquet", 2, 2, 2);
+    // The column of a folder goes before one of that name in the files.
+    lake.table(
+        "in/place=7/x.parquet",
+        vec![
+            ("place", integers([8])),
+            ("a", integers([3])),
+            ("b", integers([3])),
+            ("n", integers([3])),
+        ],
+    );
+    let found = counts(&lake, "\"in/\"", "SELECT place AS a, b, n FROM rows");
+    assert_eq!(
+        found,
+        [
+            row("7", "3", 3),
+            row("Köln", "2", 2),
+            row("São Paulo", "1", 1)
+        ]
+    );
+}
+
+#[test]
+fn columns_may_be_added_and_widened_from_file_to_file() {
+    let narrow = || -> ArrayRef { Arc::new(Int32Array::from(vec![7])) };
+    for names in [["1.parquet", "2.parquet"], ["2.parquet", "1.parquet"]] {
+        let lake = Lake::new();
+        let [old, new] = names.map(|name| format!("in/{name}"));
+        lake.table(&old, vec![("a", narrow()), ("n", narrow())]);
+        let wide = vec![
+            ("n", integers([1])),
+            ("b", integers([2])),
+            ("a", integers([1 << 40])),
+        ];
+        lake.table(&new, wide);
+        let sql = "SELECT a, coalesce(b, -1) AS b, n FROM rows";
+        let found = counts(&lake, "\"in/\"", sql);
+        assert_eq!(found, [row("7", "-1", 7), row("1099511627776", "2", 1)]);
+    }
+    let lake = Lake::new();
+    one(&lake, "in/1.parquet", 1, 1, 1);
+    let text = Arc::new(StringArray::from(vec!["x"])) as ArrayRef;
+    lake.table(
+        "in/2.parquet",
+        vec![("a", text), ("b", integers([1])), ("n", integers([1]))],
+    );
+    let ran = pipeline(&lake, "\"in/\"", "SELECT * FROM rows").gyre(&["check", "p.toml"]);
+    ran.fails(
+        1,
+        "table `rows`: its files do not agree on the columns: `a` is Int64 in ",
+    );
+    ran.fails(1, "in/1.parquet and Utf8 in ");
+    ran.fails(1, "in/2.parquet");
+}
+
+#[test]
+fn csv_json_and_arrow_are_read() {
+    let lake = Lake::new();
+    lake.file("rows.csv", "a,b,n\n1,2,3\n4,5,6\n");
+    lake.file("rows.tsv", "a\tb\tn\n1\t2\t3\n4\t5\t6\n");
+    let json = "{\"a\": 1, \"b\": 2, \"n\": 3}\n{\"a\": 4, \"b\": 5, \"n\": 6}\n";
+    lake.file("rows.json", json).file("rows.ndjson", json);
+    let rows = arrow::array::RecordBatch::try_from_iter([
+        ("a", integers([1, 4])),
+        ("b", integers([2, 5])),
+        ("n", integers([3, 6])),
+    ]);
+    let rows = rows.expect("columns of one length");
+    let file = std::fs::File::create(lake.path("rows.arrow")).expect("a file");
+    let mut writer =
+        arrow::ipc::writer::FileWriter::try_new(file, &rows.schema()).expect("a writer");
+    writer
+        .write(&rows)
+        .and_then(|()| writer.finish())
+        .expect("rows are written");
+    for ending in ["csv", "tsv", "json", "ndjson", "arrow"] {
+        let found = counts(&lake, &format!("\"rows.{ending}\""), "SELECT * FROM rows");
+        assert_eq!(found, [row("1", "2", 3), row("4", "5", 6)], "{ending}");
+    }
+}
+
+/// Whatever would be left out or read wrongly is refused.
+#[test]
+fn files_that_do_not_go_together_are_named() {
+    let lake = Lake::new();
+    one(&lake, "in/x=1/a.parquet", 1, 1, 1);
+    one(&lake, "in/b.parquet", 1, 1, 1);
+    one(&lake, "deep/sub/x=1/a.parquet", 1, 1, 1);
+    one(&lake, "delta/a.parquet", 1, 1, 1);
+    std::fs::create_dir_all(lake.path("delta/_delta_log")).expect("a folder");
+    lake.file("delta/_delta_log/00000000000000000000.json", "{}");
+    lake.file("rows.csv.gz", "packed");
+    std::fs::create_dir_all(lake.path("empty")).expect("a folder");
+    lake.file("empty/x.parquet", "");
+    let cases = [
+        (
+            "\"in/\"",
+            "table `rows`: its files lie in different Hive folders: ",
+        ),
+        (
+            "\"in/x=*/*.parquet\"",
+            "a glob does not see Hive folders such as year=2024/",
+        ),
+        (
+            "\"deep/\"",
+            "the Hive folder x=1/ lies below the folder sub/, which is none",
+        ),
+        ("\"delta/\"", "delta/ is a Delta table"),
+        ("\"rows.csv.gz\"", "rows.csv.gz is compressed as a whole"),
+        ("\"empty/\"", "no .parquet file at empty/"),
+        (
+            "[\"in/b.parquet\", \"memory:///b.parquet\"]",
+            "its paths lie in several stores (file:/// and memory://",
+        ),
+        ("\"memory:///gone/\"", "no .parquet file at memory:///gone/"),
+        (
+            "\"memory:///gone.parquet\"",
+            "no .parquet file at memory:///gone.parquet",
+        ),
+    ];
+    for (path, message) in cases {
+        let ran = pipeline(&lake, path, "SELECT * FROM rows").gyre(&["check", "p.toml"]);
+        ran.fails(1, message);
+    }
+}
