@@ -81,7 +81,7 @@ pub struct Logging {
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub quiet: bool,
 
-    /// Log more: -v adds each stage, -vv adds each pass.
+    /// Log more: -v adds each stage, which JSON lines always have, -vv adds each pass.
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
 
@@ -202,6 +202,14 @@ pub struct Run {
     /// The exit code when there is nothing to do, for schedulers that tell this from a run.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub skip_code: u8,
+
+    /// Write how the run ended, and its numbers, to a file in Prometheus' text format; replaced as a whole, also when the run fails.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub metrics: Option<PathBuf>,
+
+    /// Append OpenLineage events to a file, one JSON object a line: START, and COMPLETE, FAIL or ABORT.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub lineage: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -21,7 +21,10 @@
 //!   an earlier run has put there.
 //! - [`compare`] says how the sets of two outputs go together.
 //! - [`assign`] gives new rows to the sets of a written model.
-//! - [`manifest`] is the record of a run, [`summary`] its text; [`cli`] the types of the command line; [`error`] the one error.
+//! - [`checks`] asks the inputs and the staged tables what the pipeline wants to hold, before anything is promoted.
+//! - [`journal`] follows a run, [`manifest`] is its record, [`summary`] the text of that; [`metrics`] and [`openlineage`] are what
+//!   monitors and catalogues read of it.
+//! - [`cli`] has the types of the command line; [`error`] is the one error.
 //!
 //! What always holds:
 //!
@@ -32,6 +35,7 @@
 //! - Counts are conserved: their sum is the number of accepted pairs.
 
 pub mod assign;
+pub mod checks;
 pub mod cli;
 pub mod compare;
 pub mod count;
@@ -40,12 +44,15 @@ pub mod error;
 pub mod family;
 pub mod files;
 pub mod increment;
+pub mod journal;
 pub mod ledger;
 pub mod lineage;
 pub mod local_files;
 pub mod manifest;
 pub mod markov;
 pub mod math;
+pub mod metrics;
+pub mod openlineage;
 pub mod plan;
 pub mod ranks;
 pub mod read;

@@ -9,7 +9,7 @@
 //! An id outlives that: it goes with a set even where the rank shrinks below its number, and is never used again. It means the same set
 //! in all ranks and lags of a `[[fit]]` in a partition.
 
-use crate::count::{Keys, describe};
+use crate::count::{Keys, describe, key_text};
 use crate::error::{Error, Kind, Result};
 use crate::family;
 use crate::plan::Plan;
@@ -399,7 +399,7 @@ async fn past(
 
 /// The key of a model of this run, as `Written` has it.
 pub fn key(names: &Names, model: &Model) -> ModelKey {
-    let text = |column: &ArrayRef| describe(std::slice::from_ref(column), model.counts.partition);
+    let text = |column: &ArrayRef| key_text(std::slice::from_ref(column), model.counts.partition);
     ModelKey {
         partition: names.partitions.iter().map(text).collect(),
         lag: names.lag.text(model.counts.lag),

@@ -1,6 +1,7 @@
 //! The program: parses the command line, starts logging, runs one command, and maps its outcome to an exit code.
 
 mod terminal;
+mod watch;
 
 use clap::Parser;
 use datafusion::dataframe::DataFrame;
@@ -20,6 +21,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use terminal::{Bars, print};
+use watch::Watch;
 
 /// How a command that did not fail ended.
 enum Done {
@@ -48,6 +50,8 @@ fn main() -> ExitCode {
 fn start_logging(logging: &Logging) {
     let level = match (logging.quiet, logging.verbose) {
         (true, _) => "error",
+        // Machines hear of every stage; people see its bar.
+        (false, 0) if logging.log_format == LogFormat::Json => "gyre=info,warn",
         (false, 0) => "warn",
         (false, 1) => "gyre=info,warn",
         (false, 2) => "gyre=debug,info",
@@ -117,8 +121,13 @@ fn execute(cli: Cli) -> Result<Done> {
         Command::Check(pipeline) => with_plan(&pipeline, async |_, plan, _, _| {
             Output::open(&plan.output, &plan.stores)?;
             let (tables, fits) = (plan.tables.len(), plan.fits.len());
+            let checks = match plan.checks.len() {
+                0 => String::new(),
+                1 => ", 1 check".into(),
+                n => format!(", {n} checks"),
+            };
             print(&format!(
-                "{} is valid: {tables} tables, {fits} fits a model",
+                "{} is valid: {tables} tables, {fits} fits a model{checks}",
                 pipeline.path.display()
             ))
         }),
@@ -136,69 +145,87 @@ fn execute(cli: Cli) -> Result<Done> {
             }
             print(&lake.explain(frame).await?)
         }),
-        Command::Assign(args) => with_lake(&args.pipeline, async |spec, sql, lake, threads| {
-            let at = |e: Error| e.at(args.pipeline.path.display());
-            let (plan, frame) = assignment(&spec, &sql, &lake).await.map_err(at)?;
-            let model = Output::open(&args.model, &lake.stores)?;
-            let output = args.output.as_ref().unwrap_or(&plan.output);
-            let output = Output::open(output, &lake.stores)?;
-            let bars = Arc::new(Bars::new(!logging.quiet));
-            let options = assign::Options {
-                threads,
-                force: args.force,
-                smoothing: args.smoothing,
-            };
-            let plan = Arc::new(plan);
-            let assigning =
-                assign::assign(plan, &lake, frame, &model, &output, &options, bars.clone());
-            match until_stopped(assigning, &bars, &output).await? {
-                assign::Outcome::NothingToDo => print("Nothing to do."),
-                assign::Outcome::Done(record) => {
-                    let output = output.shown();
-                    let summary = assign::AssignSummary {
-                        record: &record,
-                        output,
-                    };
-                    print(&summary.to_string())?;
-                    Ok(done(&record.head.failures))
-                }
-            }
-        }),
-        Command::Run(args) => with_plan(&args.pipeline, async |lake, plan, frame, threads| {
-            let bars = Arc::new(Bars::new(!logging.quiet));
-            let plan = Arc::new(plan);
-            let output = Output::open(&plan.output, &plan.stores)?;
-            let options = Options {
-                threads,
-                force: args.force,
-                full_refresh: args.full_refresh,
-            };
-            let running = run::run(
-                Arc::clone(&plan),
-                &lake,
-                frame,
-                &output,
-                &options,
-                bars.clone(),
-            );
-            match until_stopped(running, &bars, &output).await? {
-                Outcome::NothingToDo => {
-                    print("Nothing to do.")?;
-                    Ok(Done::Skipped(args.skip_code))
-                }
-                Outcome::Done(record) => {
-                    print(
-                        &Summary {
+        Command::Assign(args) => {
+            let spec = parse(&args.pipeline.path, &args.pipeline.set)?;
+            with_lake(spec, &args.pipeline, async |spec, sql, lake, threads| {
+                let at = |e: Error| e.at(args.pipeline.path.display());
+                let (plan, frame) = assignment(&spec, &sql, &lake).await.map_err(at)?;
+                let model = Output::open(&args.model, &lake.stores)?;
+                let output = args.output.as_ref().unwrap_or(&plan.output);
+                let output = Output::open(output, &lake.stores)?;
+                let bars = Arc::new(Bars::new(!logging.quiet));
+                let options = assign::Options {
+                    threads,
+                    force: args.force,
+                    smoothing: args.smoothing,
+                };
+                let plan = Arc::new(plan);
+                let assigning =
+                    assign::assign(plan, &lake, frame, &model, &output, &options, bars.clone());
+                match until_stopped(assigning, &bars, &output).await? {
+                    assign::Outcome::NothingToDo => print("Nothing to do."),
+                    assign::Outcome::Done(record) => {
+                        let output = output.shown();
+                        let summary = assign::AssignSummary {
                             record: &record,
-                            output: &plan.output,
-                        }
-                        .to_string(),
-                    )?;
-                    Ok(done(&record.head.failures))
+                            output,
+                        };
+                        print(&summary.to_string())?;
+                        Ok(done(&record.head.failures))
+                    }
                 }
-            }
-        }),
+            })
+        }
+        Command::Run(args) => {
+            let watch = Arc::new(Watch::new(&args, !logging.quiet));
+            watch.check()?;
+            watch.end(run_pipeline(&args, &watch))
+        }
     }
+}
+
+fn run_pipeline(args: &cli::Run, watch: &Arc<Watch>) -> Result<Done> {
+    let spec = parse(&args.pipeline.path, &args.pipeline.set)?;
+    watch.named(&spec.job.name);
+    with_plan_of(spec, &args.pipeline, async |lake, plan, frame, threads| {
+        let plan = Arc::new(plan);
+        watch.planned(&plan);
+        let output = Output::open(&plan.output, &plan.stores)?;
+        let options = Options {
+            threads,
+            force: args.force,
+            full_refresh: args.full_refresh,
+        };
+        let running = run::run(
+            Arc::clone(&plan),
+            &lake,
+            frame,
+            &output,
+            &options,
+            watch.clone(),
+        );
+        match until_stopped(running, &watch.bars, &output).await? {
+            Outcome::NothingToDo => {
+                let in_place = match args.metrics {
+                    Some(_) => output.last_record().await?,
+                    None => None,
+                };
+                watch.nothing_to_do(in_place);
+                print("Nothing to do.")?;
+                Ok(Done::Skipped(args.skip_code))
+            }
+            Outcome::Done(record) => {
+                print(
+                    &Summary {
+                        record: &record,
+                        output: &plan.output,
+                    }
+                    .to_string(),
+                )?;
+                Ok(done(&record.head.failures))
+            }
+        }
+    })
 }
 
 /// Waits for what writes to an output, or for the signal that stops it.
@@ -231,19 +258,27 @@ fn with_plan(
     pipeline: &Pipeline,
     then: impl AsyncFnOnce(Lake, Plan, DataFrame, usize) -> Result<Done>,
 ) -> Result<Done> {
-    with_lake(pipeline, async |spec, sql, lake, threads| {
+    with_plan_of(parse(&pipeline.path, &pipeline.set)?, pipeline, then)
+}
+
+fn with_plan_of(
+    spec: Spec,
+    pipeline: &Pipeline,
+    then: impl AsyncFnOnce(Lake, Plan, DataFrame, usize) -> Result<Done>,
+) -> Result<Done> {
+    with_lake(spec, pipeline, async |spec, sql, lake, threads| {
         let at = |e: Error| e.at(pipeline.path.display());
         let (plan, frame) = plan(&spec, &sql, pipeline.seed, &lake).await.map_err(at)?;
         then(lake, plan, frame, threads).await
     })
 }
 
-/// Reads a pipeline and hands it to `then` with its SQL, the lake and the number of threads.
+/// Opens the lake of a pipeline and hands it to `then` with what the pipeline says, its SQL and the number of threads.
 fn with_lake(
+    spec: Spec,
     pipeline: &Pipeline,
     then: impl AsyncFnOnce(Spec, String, Lake, usize) -> Result<Done>,
 ) -> Result<Done> {
-    let spec = parse(&pipeline.path, &pipeline.set)?;
     let threads = match pipeline.threads {
         Some(n) => n.get(),
         None => std::thread::available_parallelism().map_or(1, |n| n.get()),

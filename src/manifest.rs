@@ -1,8 +1,10 @@
 //! The record of a run: what was read, counted, fitted and written, how long it took, and from what it was made.
 
 use crate::lineage::Lineage;
+use crate::plan::Plan;
 use crate::read::{InputFile, Table};
 use crate::reduce::bootstrap::Bootstrap;
+use crate::spec::On;
 use serde::Serialize;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,15 +17,20 @@ pub struct Head {
     pub schema: u32,
     pub id: String,
     pub gyre: &'static str,
+    /// Of the libraries that read and write.
+    pub versions: BTreeMap<&'static str, &'static str>,
     pub pipeline: String,
     pub plan: String,
     pub threads: usize,
     pub started: String,
+    /// When the last stage so far was done.
     pub finished: String,
     pub seconds: BTreeMap<&'static str, f64>,
     pub peak_memory_bytes: Option<u64>,
     /// Input files by table.
     pub inputs: BTreeMap<String, Vec<InputFile>>,
+    /// Of all input files, whether or not the query needs all of their columns.
+    pub input_bytes: u64,
     pub rows_read: u64,
     /// Rows that could not be an end of a transition, by reason.
     pub rows_dropped: BTreeMap<Cow<'static, str>, u64>,
@@ -38,19 +45,27 @@ pub struct Head {
 impl Head {
     /// Of the work `id` on `inputs`, which begins now; `plan` is the hash of what it will do.
     pub fn begin(id: &str, pipeline: &str, plan: &str, threads: usize, inputs: &[Table]) -> Head {
+        let files = inputs.iter().flat_map(|t| &t.files);
+        let input_bytes = files.map(|file| file.size_bytes).sum();
         let inputs = inputs.iter().map(|t| (t.name.clone(), t.files.clone()));
+        let now = jiff::Timestamp::now().to_string();
         Head {
             schema: 1,
             id: id.to_string(),
             gyre: env!("CARGO_PKG_VERSION"),
+            versions: BTreeMap::from([
+                ("arrow", arrow::ARROW_VERSION),
+                ("datafusion", datafusion::DATAFUSION_VERSION),
+            ]),
             pipeline: pipeline.to_string(),
             plan: plan.to_string(),
             threads,
-            started: jiff::Timestamp::now().to_string(),
-            finished: String::new(),
+            started: now.clone(),
+            finished: now,
             seconds: BTreeMap::new(),
-            peak_memory_bytes: None,
+            peak_memory_bytes: peak_memory_bytes(),
             inputs: inputs.collect(),
+            input_bytes,
             rows_read: 0,
             rows_dropped: BTreeMap::new(),
             failures: Vec::new(),
@@ -59,18 +74,23 @@ impl Head {
         }
     }
 
-    /// Ends a stage, where the next one begins.
-    pub fn lap(&mut self, stage: &'static str) {
+    /// A stage is done, and the next one begins: one event in the log. `rows` are those that it read, counted (non-zeros) or wrote, or the
+    /// checks it made.
+    pub fn done(&mut self, stage: &'static str, rows: u64, bytes: u64) {
         let seconds = self.clock.elapsed().as_secs_f64();
         self.seconds.insert(stage, seconds);
-        tracing::info!(stage, seconds, "stage done");
-        self.clock = Instant::now();
-    }
-
-    /// All is in place.
-    pub fn end(&mut self) {
-        self.finished = jiff::Timestamp::now().to_string();
         self.peak_memory_bytes = peak_memory_bytes();
+        self.finished = jiff::Timestamp::now().to_string();
+        tracing::info!(
+            run = self.id,
+            stage,
+            seconds,
+            rows,
+            bytes,
+            peak_memory_bytes = self.peak_memory_bytes,
+            "stage done"
+        );
+        self.clock = Instant::now();
     }
 }
 
@@ -79,6 +99,8 @@ impl Head {
 pub struct RunRecord {
     #[serde(flatten)]
     pub head: Head,
+    /// Of what the plan is made from: `pipeline`, `sql` and `inputs`.
+    pub hashes: BTreeMap<&'static str, String>,
     pub seed: u64,
     /// What of the input this run counted itself, where that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -89,6 +111,51 @@ pub struct RunRecord {
     pub models: Vec<ModelRecord>,
     /// Models of the earlier result that are no more.
     pub gone: Vec<String>,
+    /// In the order of the pipeline file.
+    pub checks: Vec<CheckRecord>,
+    /// Bytes of each table.
+    pub table_bytes: BTreeMap<&'static str, u64>,
+}
+
+impl RunRecord {
+    /// The record of a run that begins.
+    pub fn new(plan: &Plan, id: &str, threads: usize) -> RunRecord {
+        RunRecord {
+            head: Head::begin(id, &plan.name, &plan.hash, threads, &plan.tables),
+            hashes: plan.hashes.clone(),
+            seed: plan.seed,
+            increment: None,
+            transitions: 0.0,
+            labels: BTreeMap::new(),
+            models: Vec::new(),
+            gone: Vec::new(),
+            checks: Vec::new(),
+            table_bytes: BTreeMap::new(),
+        }
+    }
+
+    /// Rows and bytes of all tables.
+    pub fn written(&self) -> (u64, u64) {
+        let (rows, bytes) = (self.head.tables.values(), self.table_bytes.values());
+        (rows.sum(), bytes.sum())
+    }
+}
+
+/// What a check has found.
+#[derive(Debug, Clone, Serialize)]
+pub struct CheckRecord {
+    pub name: String,
+    /// `min_rows`, `max_dropped`, `partitions`, `max_drift` or `sql`.
+    pub kind: &'static str,
+    pub on: On,
+    pub passed: bool,
+    /// Rows read, share of rows dropped, partitions missing, relative change, rows of the query; null where there was nothing to
+    /// compare with.
+    pub value: Option<f64>,
+    pub limit: f64,
+    /// The first rows of the query, or missing partitions, in words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rows: Vec<String>,
 }
 
 /// What a run counted of its input; the rest it had from earlier runs.

@@ -20,13 +20,15 @@ use crate::spec;
 use crate::stores::Stores;
 use crate::written::StoredFile;
 use arrow::array::RecordBatch;
+use datafusion::catalog::MemoryCatalogProviderList;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{DataFusionError, ParamValues, ScalarValue};
+use datafusion::common::{DataFusionError, ParamValues, ScalarValue, TableReference};
 use datafusion::dataframe::DataFrame;
 use datafusion::datasource::listing::ListingTableUrl;
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::logical_expr::{col, ident};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream_partitioned};
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
@@ -130,32 +132,23 @@ impl Lake {
         sql: &str,
         parameters: &BTreeMap<String, ScalarValue>,
     ) -> Result<DataFrame> {
-        let options = SQLOptions::new()
-            .with_allow_ddl(false)
-            .with_allow_dml(false)
-            .with_allow_statements(false);
-        let plan = |e: DataFusionError| {
-            Error::new(
-                Kind::Spec,
-                format!("the SQL of [transitions] cannot be planned: {}", brief(&e)),
-            )
-        };
-        let frame = self
-            .context
-            .sql_with_options(sql, options)
-            .await
-            .map_err(plan)?;
-        let values = parameters
-            .iter()
-            .map(|(name, value)| (name.clone(), value.clone().into()))
-            .collect();
-        if parameters.is_empty() {
-            Ok(frame)
-        } else {
-            frame
-                .with_param_values(ParamValues::Map(values))
-                .map_err(plan)
+        self::sql(&self.context, "[transitions]", sql, parameters).await
+    }
+
+    /// A session of its own with the tables and functions of this one, in which more tables can be named.
+    pub async fn fork(&self) -> Result<SessionContext> {
+        let state = SessionStateBuilder::new_from_existing(self.context.state())
+            .with_catalog_list(Arc::new(MemoryCatalogProviderList::new()))
+            .with_config(self.context.copied_config())
+            .build();
+        let session = SessionContext::new_with_state(state);
+        for table in &self.tables {
+            let name = || ident_reference(&table.name);
+            let found = self.context.table_provider(name()).await;
+            let named = found.and_then(|table| session.register_table(name(), table));
+            named.map_err(|e| failed(&format!("table `{}` cannot be named", table.name), e))?;
         }
+        Ok(session)
     }
 
     /// The columns of a layout, in its order, from a query.
@@ -460,6 +453,37 @@ impl Lake {
     }
 }
 
+/// Plans a statement that reads and does nothing else; `of` says whose it is.
+pub(crate) async fn sql(
+    context: &SessionContext,
+    of: &str,
+    sql: &str,
+    parameters: &BTreeMap<String, ScalarValue>,
+) -> Result<DataFrame> {
+    let options = SQLOptions::new()
+        .with_allow_ddl(false)
+        .with_allow_dml(false)
+        .with_allow_statements(false);
+    let plan = |e: DataFusionError| {
+        let message = format!("the SQL of {of} cannot be planned: {}", brief(&e));
+        Error::new(Kind::Spec, message)
+    };
+    let frame = context.sql_with_options(sql, options).await.map_err(plan)?;
+    // Also where there are none: a `$name` without a value is found here.
+    let values = parameters
+        .iter()
+        .map(|(name, value)| (name.clone(), value.clone().into()))
+        .collect();
+    frame
+        .with_param_values(ParamValues::Map(values))
+        .map_err(plan)
+}
+
+/// A table name that keeps its case.
+pub(crate) fn ident_reference(name: &str) -> TableReference {
+    TableReference::bare(name.to_string())
+}
+
 /// Rows by (partition, trajectory, time).
 fn sorted(frame: DataFrame, layout: &Layout) -> Result<DataFrame> {
     let order = (0..layout.n_order())
@@ -479,7 +503,7 @@ fn brief(e: &DataFusionError) -> String {
     text.trim().trim_end_matches('.').to_string()
 }
 
-fn failed(what: &str, e: DataFusionError) -> Error {
+pub(crate) fn failed(what: &str, e: DataFusionError) -> Error {
     let kind = match e.find_root() {
         DataFusionError::ResourcesExhausted(_) => Kind::Resources,
         DataFusionError::ObjectStore(e) => match **e {

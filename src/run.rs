@@ -1,11 +1,13 @@
-//! Drives the stages: count → shard and fit → write, each partition and lag a model of its own.
+//! Drives the stages: count → shard and fit → write → check → promote, each partition and lag a model of its own.
 
-use crate::count::{Counted, Counts, Dropped, LARGEST_TOTAL, describe};
+use crate::checks;
+use crate::count::{Counted, Counts, LARGEST_TOTAL, describe, escaped, key_text};
 use crate::error::{Error, Kind, Result};
 use crate::increment::{self, Counting};
+use crate::journal::Journal;
 use crate::lineage::{self, Kept};
 use crate::manifest::{
-    BootstrapRecord, Deviation, DroppedStates, Failure, FitRecord, Head, ModelRecord, RunRecord,
+    BootstrapRecord, Deviation, DroppedStates, Failure, FitRecord, ModelRecord, RunRecord,
 };
 use crate::markov;
 use crate::plan::{Plan, PlannedMethod};
@@ -30,6 +32,8 @@ pub trait Progress: Send + Sync {
     fn stage(&self, _name: &'static str, _total: Option<u64>) {}
     /// Units of work of the present stage are done.
     fn advance(&self, _units: u64) {}
+    /// The record of the run so far: when it begins and after every stage.
+    fn recorded(&self, _record: &RunRecord) {}
     /// The result is being put in place: too late to stop.
     fn promoting(&self) {}
 }
@@ -87,12 +91,9 @@ async fn drive(
     if !options.force && !options.full_refresh && begun.earlier().is_some_and(is_done) {
         return Ok(Outcome::NothingToDo);
     }
-    let mut head = Head::begin(
-        &begun.run,
-        &plan.name,
-        &plan.hash,
-        options.threads,
-        &plan.tables,
+    let mut journal = Journal::new(
+        RunRecord::new(&plan, &begun.run, options.threads),
+        progress.as_ref(),
     );
 
     progress.stage("count", None);
@@ -110,9 +111,12 @@ async fn drive(
         Arc::new(move |rows| hear.advance(rows as u64)),
     )
     .await?;
+    journal.record.increment = increment;
+    journal.record.head.rows_read = counted.rows;
+    journal.record.head.rows_dropped = counted.dropped.0.clone();
+    journal.done("count", counted.rows, journal.record.head.input_bytes);
     check_not_empty(&counted)?;
     give_back_memory();
-    head.lap("count");
 
     let fitted = {
         let (plan, progress) = (Arc::clone(&plan), Arc::clone(&progress));
@@ -131,49 +135,54 @@ async fn drive(
         fitted = (tested.await).map_err(|e| Error::with_source(Kind::Bug, "a test died", e))?;
     }
     give_back_memory();
-    head.lap("fit");
+    let record = &mut journal.record;
+    record.transitions = fitted.models.iter().map(|m| m.total).sum();
+    record.labels = std::mem::take(&mut fitted.labels);
+    record.models = std::mem::take(&mut fitted.records);
+    record.gone = std::mem::take(&mut fitted.gone);
+    record.head.failures.clone_from(&fitted.failures);
+    let nonzeros = record.models.iter().map(|m| m.nonzeros as u64).sum();
+    journal.done("fit", nonzeros, 0);
 
-    let complete = fitted.failures.is_empty();
-    head.tables = stage(output, &begun, &fitted, progress.as_ref()).await?;
+    stage(output, &begun, &fitted, &mut journal).await?;
     if let Some(ledger) = &ledger {
         output.put_ledger(&begun.run, ledger).await?;
     }
-    head.lap("write");
-
-    (head.rows_read, head.rows_dropped) = (fitted.rows, fitted.dropped.0);
-    head.failures = fitted.failures;
-    head.end();
-    let record = RunRecord {
-        seed: plan.seed,
-        increment,
-        transitions: fitted.models.iter().map(|m| m.total).sum(),
-        labels: fitted.labels,
-        models: fitted.records,
-        gone: fitted.gone,
-        head,
-    };
+    if !plan.checks.is_empty() {
+        checks::gate(&plan, lake, output, &fitted.names, &mut journal).await?;
+    }
     let promotion = Promotion {
         plan: &plan.hash,
-        complete,
-        tables: &record.head.tables,
+        complete: fitted.failures.is_empty(),
+        tables: &journal.record.head.tables,
         keep: plan.keep,
-        record: &record,
+        record: &journal.record,
     };
     progress.promoting();
     output.promote(&begun, &promotion).await?;
-    Ok(Outcome::Done(Box::new(record)))
+    let (rows, bytes) = journal.record.written();
+    journal.done("promote", rows, bytes);
+    Ok(Outcome::Done(Box::new(journal.record)))
 }
 
-/// Checks the fits, writes the tables where nobody sees them yet, and checks those; returns their row counts.
+/// Checks the fits, writes the tables where nobody sees them yet, and checks those.
 async fn stage(
     output: &Output,
     begun: &Begun,
     fitted: &Fitted,
-    progress: &dyn Progress,
-) -> Result<BTreeMap<&'static str, u64>> {
-    progress.stage("write", None);
+    journal: &mut Journal<'_>,
+) -> Result<()> {
+    journal.progress.stage("write", None);
     check_certificates(fitted)?;
-    write::stage(output, begun, &fitted.names, &fitted.models, fitted.again).await
+    let written = write::stage(output, begun, &fitted.names, &fitted.models, fitted.again).await?;
+    for &table in written.keys() {
+        let bytes = output.staged_bytes(&begun.run, table).await?;
+        journal.record.table_bytes.insert(table, bytes);
+    }
+    journal.record.head.tables = written;
+    let (rows, bytes) = journal.record.written();
+    journal.done("write", rows, bytes);
+    Ok(())
 }
 
 /// A certificate that does not hold stops the run: some number of its fit is wrong.
@@ -236,8 +245,6 @@ struct Fitted {
     records: Vec<ModelRecord>,
     failures: Vec<Failure>,
     labels: BTreeMap<String, Vec<String>>,
-    rows: u64,
-    dropped: Dropped,
     /// The run that made the output is run again.
     again: bool,
     /// Models of the earlier result that are no more.
@@ -284,8 +291,6 @@ fn fit_all(plan: &Plan, counted: Counted, progress: &dyn Progress) -> Result<Fit
         targets,
         counts,
         labels,
-        rows,
-        dropped,
         ..
     } = counted;
     let label_counts: Vec<usize> = labels.iter().map(|l| l.len()).collect();
@@ -347,8 +352,6 @@ fn fit_all(plan: &Plan, counted: Counted, progress: &dyn Progress) -> Result<Fit
         models,
         records,
         failures,
-        rows,
-        dropped,
         again: false,
         gone: Vec::new(),
     })
@@ -375,7 +378,7 @@ fn test_markov(plan: &Plan, models: &mut [Model], records: &mut [ModelRecord]) {
 pub(crate) fn place(names: &Names, counts: &Counts) -> String {
     let mut parts: Vec<String> = partition_key(names, counts)
         .into_iter()
-        .map(|(name, value)| format!("{name}={value}"))
+        .map(|(name, value)| format!("{name}={}", escaped(&value)))
         .collect();
     if let Some(lag) = names.lag.text(counts.lag) {
         parts.push(format!("lag {lag}"));
@@ -389,7 +392,7 @@ pub(crate) fn partition_key(names: &Names, counts: &Counts) -> BTreeMap<String, 
         .map(|(f, c)| {
             (
                 f.name().clone(),
-                describe(std::slice::from_ref(c), counts.partition),
+                key_text(std::slice::from_ref(c), counts.partition),
             )
         })
         .collect()
@@ -694,13 +697,16 @@ rank = 2
         let store = Arc::new(object_store::memory::InMemory::new());
         let output = Output::in_store(store.clone(), "out".into());
         let begun = output.begin(&plan.hash).await.expect("a store");
-        let tables = stage(&output, &begun, &fitted, &Silent).await;
+        let journal = |begun: &Begun| Journal::new(RunRecord::new(&plan, &begun.run, 1), &Silent);
+        let mut first = journal(&begun);
+        let staged = stage(&output, &begun, &fitted, &mut first).await;
+        staged.expect("every certificate holds");
         let promotion = Promotion {
             plan: &plan.hash,
             complete: true,
-            tables: &tables.expect("every certificate holds"),
+            tables: &first.record.head.tables,
             keep: 2,
-            record: &"a record",
+            record: &first.record,
         };
         let promoted = output.promote(&begun, &promotion).await;
         promoted.expect("a store");
@@ -712,7 +718,7 @@ rank = 2
             .filter(|c| c.name == "pythagoras")
             .for_each(|c| c.holds = Some(false));
         let begun = output.begin(&plan.hash).await.expect("a store");
-        let error = stage(&output, &begun, &fitted, &Silent)
+        let error = stage(&output, &begun, &fitted, &mut journal(&begun))
             .await
             .expect_err("a certificate is broken");
         assert_eq!(error.kind(), Kind::Check);

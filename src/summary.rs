@@ -1,7 +1,9 @@
 //! A run record → the text a person reads after a run.
 
+use crate::checks::told;
+use crate::count::escaped;
 use crate::lineage::{Lineage, Reference, Set};
-use crate::manifest::{BootstrapRecord, FitRecord, Head, ModelRecord, RunRecord};
+use crate::manifest::{BootstrapRecord, CheckRecord, FitRecord, Head, ModelRecord, RunRecord};
 use crate::reduce::succession::Event;
 use std::fmt::{Display, Formatter, Result};
 
@@ -42,7 +44,8 @@ impl Display for Summary<'_> {
             }
             writeln!(f)?;
         }
-        let stages = ["count", "fit", "write"];
+        checks(f, &record.checks)?;
+        let stages = ["count", "fit", "write", "check"];
         end(f, &record.head, models.len(), &stages, output)
     }
 }
@@ -89,11 +92,29 @@ pub(crate) fn end(
     write!(f, "\nwritten: {output} ({})", tables.join(", "))
 }
 
+/// How many checks hold, and what the others have found: a result is in place in spite of these.
+fn checks(f: &mut Formatter<'_>, checks: &[CheckRecord]) -> Result {
+    if checks.is_empty() {
+        return Ok(());
+    }
+    let passed = checks.iter().filter(|check| check.passed).count();
+    write!(f, "\nchecks: {passed} passed")?;
+    if passed < checks.len() {
+        write!(f, ", {} warned", checks.len() - passed)?;
+    }
+    writeln!(f)?;
+    let broken = checks.iter().filter(|check| !check.passed);
+    for check in broken {
+        writeln!(f, "  {}", told(check).replace('\n', "\n  "))?;
+    }
+    Ok(())
+}
+
 fn model(f: &mut Formatter<'_>, model: &ModelRecord) -> Result {
     let mut parts: Vec<String> = model
         .partition
         .iter()
-        .map(|(name, value)| format!("{name} {value}"))
+        .map(|(name, value)| format!("{name} {}", escaped(value)))
         .collect();
     parts.extend(model.lag.iter().map(|lag| format!("lag {lag}")));
     if !parts.is_empty() {

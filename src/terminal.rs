@@ -33,7 +33,10 @@ pub fn report(e: &Error, format: LogFormat) {
     match format {
         // Where stderr is gone there is nobody to tell.
         LogFormat::Text => writeln!(std::io::stderr(), "error: {}", e.full()).unwrap_or_default(),
-        LogFormat::Json => tracing::error!(kind = ?e.kind(), "{}", e.full()),
+        LogFormat::Json => {
+            let kind = e.kind();
+            tracing::error!(?kind, exit_code = kind.exit_code(), "{}", e.full())
+        }
     }
 }
 

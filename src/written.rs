@@ -3,7 +3,7 @@
 //! In: an [`Output`]. Out: what its columns mean (partition keys, lag, states, fits), its models by their place among the rows of a
 //! table, and any columns as Arrow arrays. A result of another schema version is an error that says so.
 
-use crate::count::describe;
+use crate::count::{escaped, key_text};
 use crate::error::{Error, Kind, Result};
 use crate::write::{Current, Output, SCHEMA_VERSION, Table};
 use arrow::array::{Array, ArrayRef, AsArray};
@@ -66,7 +66,7 @@ pub struct ModelKey {
 impl ModelKey {
     /// Row `at` of the columns of partition and lag.
     pub fn at(partition: &[ArrayRef], lag: Option<&ArrayRef>, at: usize) -> ModelKey {
-        let text = |column: &ArrayRef| describe(std::slice::from_ref(column), at);
+        let text = |column: &ArrayRef| key_text(std::slice::from_ref(column), at);
         ModelKey {
             partition: partition.iter().map(text).collect(),
             lag: lag.map(text),
@@ -159,7 +159,9 @@ impl<'a> Written<'a> {
     /// A model in words: `airline=FR, lag 5d`; nothing where there is only one.
     pub fn place(&self, key: &ModelKey) -> String {
         let names = self.partition.iter().map(|f| f.name());
-        let partition = names.zip(&key.partition).map(|(n, v)| format!("{n}={v}"));
+        let partition = names
+            .zip(&key.partition)
+            .map(|(n, v)| format!("{n}={}", escaped(v)));
         let lag = key.lag.iter().map(|lag| format!("lag {lag}"));
         partition.chain(lag).collect::<Vec<_>>().join(", ")
     }

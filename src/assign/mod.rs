@@ -113,7 +113,7 @@ async fn drive(
     let known = model::read(&written, evidence, &mut numbers, options.smoothing)
         .await
         .map_err(|e| e.at(format!("model {at}")))?;
-    head.lap("read model");
+    head.done("read model", 0, 0);
 
     progress.stage("count", None);
     let hear = Arc::clone(&progress);
@@ -123,7 +123,7 @@ async fn drive(
         return Err(Error::input("the SQL of [transitions] gives no rows"));
     }
     give_back_memory();
-    head.lap("count");
+    head.done("count", counted.rows, head.input_bytes);
 
     progress.stage("assign", None);
     (head.rows_read, head.rows_dropped) = (counted.rows, std::mem::take(&mut counted.dropped.0));
@@ -136,7 +136,7 @@ async fn drive(
     };
     let assigning = assigning.await;
     let mut all = assigning.map_err(|e| Error::with_source(Kind::Bug, "assigning died", e))??;
-    head.lap("assign");
+    head.done("assign", 0, 0);
 
     if let Some(of) = &mut all.names.trajectories {
         progress.stage("score", None);
@@ -156,15 +156,15 @@ async fn drive(
             record.trajectories = Some(model.trajectories.ends.len());
         }
         (of.keys, of.states) = (followed.keys, followed.states);
-        head.lap("score");
+        head.done("score", 0, 0);
     }
 
     progress.stage("write", None);
     head.tables = write::stage_assigned(output, &begun, &all.names, &all.models).await?;
-    head.lap("write");
+    let rows = head.tables.values().sum();
+    head.done("write", rows, 0);
 
     head.failures = all.failures;
-    head.end();
     let record = AssignRecord {
         model: at.to_string(),
         model_run: written.current.run.clone(),

@@ -1,5 +1,6 @@
 //! The record of an assignment, and the text a person reads after it.
 
+use crate::count::escaped;
 use crate::manifest::Head;
 use crate::summary::{self, SHOWN, grouped};
 use serde::Serialize;
@@ -78,7 +79,9 @@ impl Display for AssignSummary<'_> {
 
 fn model(f: &mut Formatter<'_>, model: &AssignedRecord) -> Result {
     let partition = model.partition.iter();
-    let mut parts: Vec<String> = partition.map(|(k, v)| format!("{k} {v}")).collect();
+    let mut parts: Vec<String> = partition
+        .map(|(k, v)| format!("{k} {}", escaped(v)))
+        .collect();
     parts.extend(model.lag.iter().map(|lag| format!("lag {lag}")));
     if !parts.is_empty() {
         write!(f, "{}: ", parts.join(", "))?;

@@ -31,7 +31,7 @@ pub use follow::{Followed, FollowedRow, Follower, Sink, StateNumbers, times};
 pub(crate) use keys::Keys;
 pub use matrix::Counts;
 pub use point::{Point, Weighed};
-pub use states::{StateColumns, StateTable, describe};
+pub use states::{StateColumns, StateTable, describe, escaped, key_text};
 pub use tails::{Spans, Tails};
 pub use time::{is_time, show as show_time};
 pub use unit::restore;

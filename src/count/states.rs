@@ -389,8 +389,25 @@ impl StateTable {
     }
 }
 
-/// Row `at` of some columns in words: `AER`, or `(AER, 3)`.
+/// Row `at` of some columns in words: `AER`, or `(AER, 3)`. What would break a line or steer a terminal is escaped.
 pub fn describe(columns: &[ArrayRef], at: usize) -> String {
+    escaped(&key_text(columns, at))
+}
+
+/// Text with its control characters escaped.
+pub fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c.is_control() {
+            true => out.extend(c.escape_default()),
+            false => out.push(c),
+        }
+    }
+    out
+}
+
+/// Row `at` of some columns as it tells models apart: as `describe` has it, with nothing escaped.
+pub fn key_text(columns: &[ArrayRef], at: usize) -> String {
     let show = |c: &ArrayRef| {
         arrow::util::display::array_value_to_string(c, at).unwrap_or_else(|e| e.to_string())
     };

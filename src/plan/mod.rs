@@ -3,11 +3,13 @@
 //! A plan can be printed, compared by its hash, and run. Nothing is computed here.
 
 mod assignment;
+mod checks;
 mod evidence;
 mod fits;
 mod show;
 
 pub use assignment::{Assignment, assignment};
+pub use checks::{CheckRule, PlannedCheck};
 pub use fits::{PlannedFit, PlannedMethod, Ranks};
 
 use crate::count::{Evidence, Layout, StateTable};
@@ -19,7 +21,7 @@ use crate::read::{Lake, Table};
 use crate::spec::{self, Lag, NamesFrom, Spec};
 use crate::stores::Stores;
 use crate::write::{self, FitColumns, LagColumn, Names};
-use arrow::datatypes::Field;
+use arrow::datatypes::{Field, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::dataframe::DataFrame;
 use evidence::{Columns, all_integers, check_square, evidence, grouping};
@@ -50,6 +52,10 @@ pub struct Plan {
     /// Test whether the sets of the fits are Markov chains.
     pub markov: bool,
     pub increments: Increments,
+    /// What must hold before the tables are put in place.
+    pub checks: Vec<PlannedCheck>,
+    /// Of what goes into the plan: `pipeline`, `sql` and `inputs`, so that two runs can be told apart.
+    pub hashes: BTreeMap<&'static str, String>,
     /// Changes with the pipeline, its SQL, the input files and the version of gyre, and with nothing else.
     pub hash: String,
 }
@@ -160,13 +166,12 @@ pub async fn plan(
         confidence: asked.confidence,
     });
     let seed = seed.unwrap_or(spec.job.seed);
-    let hash = hash(&(spec, seed), &sql, &lake.tables)?;
     let increments = match spec.job.incremental {
         true => increments(&frame, &layout, lake, &sql, &parameters),
         false => Increments::Off,
     };
     let frame = lake.select(frame, &layout)?;
-    let plan = Plan {
+    let mut plan = Plan {
         name: spec.job.name.clone(),
         output: spec.job.output.clone(),
         keep: spec.job.keep as usize,
@@ -182,9 +187,15 @@ pub async fn plan(
         names: spec.names.from.clone(),
         markov,
         increments,
-        hash,
+        checks: Vec::new(),
+        hashes: BTreeMap::new(),
+        hash: String::new(),
     };
     check_names(&plan)?;
+    let tables = plan.schemas();
+    plan.checks = checks::planned(spec, &plan.layout.partition, lake, &tables).await?;
+    plan.hashes = hashes(spec, &plan)?;
+    plan.hash = hash(&(spec, seed), &all_sql(&plan), &lake.tables)?;
     Ok((plan, frame))
 }
 
@@ -238,22 +249,7 @@ fn scalar(parameter: &spec::Parameter) -> ScalarValue {
 
 /// Columns of the query stand beside gyre's own in the tables: no table may get two of one name.
 fn check_names(plan: &Plan) -> Result<()> {
-    let (sources, targets) = match &plan.layout.evidence {
-        Evidence::Trajectories { state, .. } => (state, state),
-        Evidence::Pairs { source, target, .. } => (source, target),
-    };
-    let names = Names {
-        partition: plan.layout.partition.clone(),
-        partitions: Vec::new(),
-        lag: plan.lag_column(),
-        sources: StateTable::empty(sources),
-        targets: StateTable::empty(targets),
-        is_weighted: plan.layout.is_weighted(),
-        fits: plan.fit_columns(&vec![1; plan.layout.given.len()]),
-        tables: plan.tables(),
-    };
-    for &table in &names.tables {
-        let (schema, _) = write::schema(table, &names);
+    for (table, schema) in plan.schemas() {
         for (at, field) in schema.fields().iter().enumerate() {
             if schema.fields()[..at]
                 .iter()
@@ -262,7 +258,7 @@ fn check_names(plan: &Plan) -> Result<()> {
                 return Err(Error::spec(format!(
                     "the column `{}` would stand twice in the table `{}`; rename the column of the SQL with AS",
                     field.name(),
-                    table.name()
+                    table
                 )));
             }
         }
@@ -288,7 +284,57 @@ fn lag_column(lags: &[Lag]) -> LagColumn {
     }
 }
 
+/// The text of every statement of a plan; of a pipeline without checks it is that of `[transitions]`.
+fn all_sql(plan: &Plan) -> String {
+    let mut all = plan.sql.clone();
+    for check in &plan.checks {
+        if let CheckRule::Sql { sql, .. } = &check.rule {
+            all += &format!("\0{sql}");
+        }
+    }
+    all
+}
+
+/// What the hash of a plan is made of, one by one.
+fn hashes(spec: &Spec, plan: &Plan) -> Result<BTreeMap<&'static str, String>> {
+    let files: Vec<_> = plan.tables.iter().map(|t| (&t.name, &t.files)).collect();
+    let json = |part: Result<Vec<u8>, serde_json::Error>| {
+        let bytes = part.map_err(|e| {
+            Error::with_source(crate::error::Kind::Bug, "a plan cannot be hashed", e)
+        })?;
+        Ok::<_, Error>(blake3::hash(&bytes).to_hex()[..32].to_string())
+    };
+    Ok(BTreeMap::from([
+        ("pipeline", json(serde_json::to_vec(spec))?),
+        ("sql", json(Ok(all_sql(plan).into_bytes()))?),
+        ("inputs", json(serde_json::to_vec(&files))?),
+    ]))
+}
+
 impl Plan {
+    /// The tables that the run will write and their columns, as far as they are known: the lists of a given partition have one entry
+    /// here.
+    pub fn schemas(&self) -> Vec<(&'static str, SchemaRef)> {
+        let (sources, targets) = match &self.layout.evidence {
+            Evidence::Trajectories { state, .. } => (state, state),
+            Evidence::Pairs { source, target, .. } => (source, target),
+        };
+        let names = Names {
+            partition: self.layout.partition.clone(),
+            partitions: Vec::new(),
+            lag: self.lag_column(),
+            sources: StateTable::empty(sources),
+            targets: StateTable::empty(targets),
+            is_weighted: self.layout.is_weighted(),
+            fits: self.fit_columns(&vec![1; self.layout.given.len()]),
+            tables: self.tables(),
+        };
+        let tables = names.tables.iter();
+        tables
+            .map(|&table| (table.name(), write::schema(table, &names).0))
+            .collect()
+    }
+
     pub fn lag_column(&self) -> LagColumn {
         lag_column(&self.lags)
     }

@@ -1,6 +1,6 @@
 //! A plan as text for people and as JSON for programs.
 
-use super::{Increments, Plan, PlannedFit, PlannedMethod, Ranks};
+use super::{CheckRule, Increments, Plan, PlannedFit, PlannedMethod, Ranks};
 use crate::count::{Evidence, Measure, StateColumns};
 use crate::read::Table;
 use crate::reduce::svd;
@@ -121,6 +121,15 @@ impl Plan {
                 "keep": self.keep,
                 "tables": self.tables().iter().map(|t| t.name()).collect::<Vec<_>>(),
             },
+            "checks": self.checks.iter().map(|check| {
+                let mut shown = json!({"name": check.name, "on": check.on});
+                match &check.rule {
+                    CheckRule::Partitions(keys) => shown["partitions"] = json!(keys),
+                    CheckRule::Sql { sql, .. } => shown["sql"] = json!(sql),
+                    rule => shown["limit"] = json!(rule.limit()),
+                }
+                shown
+            }).collect::<Vec<_>>(),
             "validation": self.validation.as_ref().zip(self.layout.grouping.as_ref()).map(|(v, g)| json!({
                 "bootstrap": v.bootstrap,
                 "folds": v.folds,
@@ -293,6 +302,9 @@ impl fmt::Display for Plan {
         }
         if self.markov {
             writeln!(f, "  test   the sets of every fit for a Markov chain")?;
+        }
+        for check in &self.checks {
+            writeln!(f, "  check  {check}")?;
         }
         match &self.names {
             NamesFrom::Previous => (),

@@ -10,7 +10,7 @@ use crate::spec;
 use crate::stores::{self, Stores};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::catalog::TableProvider;
-use datafusion::common::{DataFusionError, TableReference};
+use datafusion::common::DataFusionError;
 use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::file_format::arrow::ArrowFormat;
 use datafusion::datasource::file_format::csv::CsvFormat;
@@ -110,7 +110,7 @@ async fn register_files(
 ) -> Result<Table> {
     let (named, format) = format(source)?;
     // Caches are kept by this name and a path: one of the store alone could be that of another table in another store.
-    let reference = TableReference::bare(source.name.to_string());
+    let reference = super::ident_reference(source.name);
     let state = context.state();
     let mut urls: Vec<ListingTableUrl> = Vec::new();
     let mut files: Vec<Found> = Vec::new();

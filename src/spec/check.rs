@@ -1,6 +1,7 @@
 //! What goes with what in a pipeline file: file keys → [`Spec`], or the first key that does not fit.
 
 use super::bins::Binning;
+use super::checks;
 use super::document::{Document, nearest};
 use super::fit::{Fit, Method, Rule};
 use super::lag::Lag;
@@ -41,6 +42,7 @@ pub fn spec(file: File, document: &Document<'_>) -> Result<Spec> {
             return Err(document.error_at(&["fit", &n.to_string(), "rule"], &message));
         }
     }
+    let checks = checks::checks(file.checks, file.check, &transitions, document)?;
     Ok(Spec {
         job: file.job,
         store: file.store,
@@ -49,6 +51,7 @@ pub fn spec(file: File, document: &Document<'_>) -> Result<Spec> {
         names: file.names,
         fits: file.fit,
         validation: file.validation,
+        checks,
     })
 }
 

@@ -318,11 +318,19 @@ fn interpolate(
 ) -> Result<(), Complaint> {
     match &mut node.content {
         Content::String(text) => {
-            let is_sql = *path == ["transitions", "sql"];
+            let parameters = match &path[..] {
+                [first, last] if first == "transitions" && last == "sql" => {
+                    Some("[transitions.parameters]".to_string())
+                }
+                [first, name, last] if first == "check" && last == "sql" => {
+                    Some(format!("check.{name}.parameters"))
+                }
+                _ => None,
+            };
             *text = expand(text, |name| {
-                if is_sql {
+                if let Some(parameters) = &parameters {
                     return Err(format!(
-                        "`${{{name}}}` is not replaced in SQL; write a value into `[transitions.parameters]` and name it as `$name`"
+                        "`${{{name}}}` is not replaced in SQL; write a value into `{parameters}` and name it as `$name`"
                     ));
                 }
                 variable(name, environment)

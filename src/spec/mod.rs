@@ -2,10 +2,11 @@
 //!
 //! In: the text of the file, its name, the `--set` assignments and a lookup of environment variables; nothing here touches a
 //! disk or the environment. Out: a `Spec`, or the first error with its line and, for a misspelt key, a suggestion.
-//! `document` knows places, `read` turns them into types, `written` and `fit` list the keys, `check` says what goes with what.
+//! `document` knows places, `read` turns them into types, `written`, `fit` and `checks` list the keys, `check` says what goes with what.
 
 mod bins;
 mod check;
+mod checks;
 mod document;
 mod fit;
 mod lag;
@@ -14,6 +15,7 @@ mod shape;
 mod written;
 
 pub use bins::{Binning, Outside};
+pub use checks::{Checks, Limit, Limits, On, PartitionKey, QueryCheck};
 pub use document::nearest;
 pub use fit::{Clusters, Cocluster, Dbmr, Fit, Given, Gpcca, Init, Metastable, Method, Rule, Svd};
 pub use lag::Lag;
@@ -42,6 +44,8 @@ pub struct Spec {
     pub fits: Vec<Fit>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validation: Option<Validation>,
+    #[serde(skip_serializing_if = "Checks::is_empty")]
+    pub checks: Checks,
 }
 
 /// The query and what its columns mean.

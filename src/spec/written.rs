@@ -1,6 +1,7 @@
 //! The keys of a pipeline file, one to one. Comments here are the descriptions in the JSON Schema.
 
 use super::bins::BinText;
+use super::checks::{CheckText, Limits, queries};
 use super::document::Node;
 use super::fit::{Fit, fits};
 use super::lag::Lag;
@@ -32,9 +33,15 @@ pub struct File {
     pub fit: Vec<Fit>,
     /// How far to trust the models: what is resampled, and how often.
     pub validation: Option<Validation>,
+    /// Limits that a result must keep to be put in place.
+    #[schemars(default)]
+    pub checks: Limits,
+    /// SQL that must give no rows before a result is put in place.
+    #[schemars(default)]
+    pub check: Vec<CheckText>,
 }
 
-const FILE_KEYS: [&str; 7] = [
+const FILE_KEYS: [&str; 9] = [
     "job",
     "store",
     "tables",
@@ -42,6 +49,8 @@ const FILE_KEYS: [&str; 7] = [
     "names",
     "fit",
     "validation",
+    "checks",
+    "check",
 ];
 
 /// What this job is called and where its results go.
@@ -298,6 +307,11 @@ impl File {
                 Some(node) => read(node).map_err(|fault| fault.under("validation"))?,
                 None => None,
             },
+            checks: match root.get("checks") {
+                Some(node) => read(node).map_err(|fault| fault.under("checks"))?,
+                None => Limits::default(),
+            },
+            check: queries(root)?,
         })
     }
 }

@@ -131,6 +131,17 @@ impl Output {
         Ok(self.is_whole(&current).await?.then_some(current))
     }
 
+    /// The record of the run that made the result in place, as JSON, if both are there.
+    pub async fn last_record(&self) -> Result<Option<serde_json::Value>> {
+        match self.current().await? {
+            Some(current) => {
+                let record = format!("{}.json", current.run);
+                self.get_json(&self.at(&["runs", &record])).await
+            }
+            None => Ok(None),
+        }
+    }
+
     pub(super) async fn pointer(&self) -> Result<Option<Seen>> {
         let path = self.at(&[CURRENT]);
         let failed = |e| self.failed(&path, "read", e);

@@ -78,6 +78,13 @@ impl Output {
         self.at(&[VERSIONS, run, table, PART])
     }
 
+    /// Bytes of a table that a run has written.
+    pub async fn staged_bytes(&self, run: &str, table: &str) -> Result<u64> {
+        let path = self.staged(run, table);
+        let found = self.store.head(&path).await;
+        Ok(found.map_err(|e| self.failed(&path, "read back", e))?.size)
+    }
+
     /// A file of a version beside its tables: `name` is such as `ledger.json`.
     pub fn beside(&self, run: &str, name: &str) -> Path {
         self.at(&[VERSIONS, run, name])

@@ -252,7 +252,7 @@ fn logs_go_to_stderr_as_json_when_asked() {
         .filter(|event| event["message"] == "stage done")
         .map(|event| event["stage"].as_str().expect("a stage").to_string())
         .collect();
-    assert_eq!(stages, ["count", "fit", "write"]);
+    assert_eq!(stages, ["count", "fit", "write", "promote"]);
     let ran = lake.gyre(&["run", "gone.toml", "--log-format", "json"]);
     let event: serde_json::Value = serde_json::from_str(&ran.err).expect("one JSON line");
     assert_eq!((ran.code, &event["kind"]), (Some(2), &"Spec".into()));

@@ -1,12 +1,16 @@
 //! One binary for all tests that use gyre from outside.
 //!
 //! - `assign`: new rows and the model of an earlier run
+//! - `checks`: limits and SQL that a result must keep
 //! - `cli`: the program's help, messages and exit codes
 //! - `clouds`: inputs and outputs in S3, Azure and the like, where servers of them are installed
 //! - `counting`: counts against independent SQL, in every order and split of the rows
 //! - `inputs`: files of every kind, layout and name
 //! - `names`: sets that keep their names between runs, and `gyre compare`
+//! - `fuzz`: whatever is written in a pipeline file or on the command line, the answer is a value or an error
 //! - `markov`: connected chains, timescales and Chapman-Kolmogorov tests, effective counts
+//! - `nightly`: what starts gyre every night
+//! - `operations`: logs, metrics, lineage events and records, and values of data in all of them
 //! - `papers`: figures of the papers, each with its citation
 //! - `peers`: soft sets as other programs find them, where they can be imported
 //! - `pipelines`: the pipelines and commands that the README shows
@@ -22,14 +26,18 @@
 //! - `worlds`: small Markov worlds with known answers
 
 mod assign;
+mod checks;
 mod cli;
 mod clouds;
 mod counting;
+mod fuzz;
 mod increments;
 mod inputs;
 mod lake;
 mod markov;
 mod names;
+mod nightly;
+mod operations;
 mod papers;
 mod peers;
 mod pipelines;

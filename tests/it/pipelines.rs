@@ -323,8 +323,10 @@ fn every_pipeline_is_known() {
     assert_eq!(
         names,
         [
+            "deploy",
             "double_gyre.toml",
             "how_many_sets.toml",
+            "nightly.toml",
             "routes.toml",
             "sets.toml",
             "timescales.toml",

@@ -1,0 +1,6 @@
+-- Sets that hold less than $share of the counts.
+-- Needs: sets (of the run)
+SELECT fit, latent, n_sources, probability
+FROM sets
+WHERE latent IS NOT NULL AND probability < $share
+ORDER BY probability

@@ -1,0 +1,31 @@
+//! How a run goes on, stage by stage: its record as it grows, and whoever listens.
+
+use crate::manifest::RunRecord;
+use crate::run::Progress;
+
+/// The record of a run as it grows, and who hears of it.
+pub struct Journal<'a> {
+    pub record: RunRecord,
+    pub progress: &'a dyn Progress,
+}
+
+impl<'a> Journal<'a> {
+    pub fn new(record: RunRecord, progress: &'a dyn Progress) -> Journal<'a> {
+        let head = &record.head;
+        tracing::info!(
+            run = head.id,
+            pipeline = head.pipeline,
+            plan = head.plan,
+            gyre = head.gyre,
+            "run begins"
+        );
+        progress.recorded(&record);
+        Journal { record, progress }
+    }
+
+    /// A stage is done (`Head::done`).
+    pub fn done(&mut self, stage: &'static str, rows: u64, bytes: u64) {
+        self.record.head.done(stage, rows, bytes);
+        self.progress.recorded(&self.record);
+    }
+}

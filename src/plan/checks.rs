@@ -1,0 +1,193 @@
+//! What the pipeline file says of checks → checks whose SQL has been planned and whose partitions have the types of their columns.
+
+use super::scalar;
+use crate::checks::{self, percent};
+use crate::count::key_text;
+use crate::error::{Error, Result};
+use crate::read::{Lake, query_text};
+use crate::spec::{Limit, On, Parameter, PartitionKey, Query, Spec};
+use arrow::datatypes::{Field, SchemaRef};
+use datafusion::common::ScalarValue;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// One thing that must hold before a result is put in place.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlannedCheck {
+    pub name: String,
+    pub on: On,
+    pub rule: CheckRule,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum CheckRule {
+    /// The least number of rows read.
+    MinRows(u64),
+    /// The largest share of rows dropped.
+    MaxDropped(f64),
+    /// Partitions that have to be there at every lag, as the record of a run writes them.
+    Partitions(Vec<BTreeMap<String, String>>),
+    /// The largest relative change of the number of transitions.
+    MaxDrift(f64),
+    /// A query that gives no rows.
+    Sql {
+        sql: String,
+        parameters: BTreeMap<String, ScalarValue>,
+    },
+}
+
+impl CheckRule {
+    pub fn kind(&self) -> &'static str {
+        match self {
+            CheckRule::MinRows(_) => "min_rows",
+            CheckRule::MaxDropped(_) => "max_dropped",
+            CheckRule::Partitions(_) => "partitions",
+            CheckRule::MaxDrift(_) => "max_drift",
+            CheckRule::Sql { .. } => "sql",
+        }
+    }
+
+    /// What is compared with: the limit itself, or how many partitions may be missing or rows may come.
+    pub fn limit(&self) -> f64 {
+        match self {
+            CheckRule::MinRows(rows) => *rows as f64,
+            CheckRule::MaxDropped(limit) | CheckRule::MaxDrift(limit) => *limit,
+            CheckRule::Partitions(_) | CheckRule::Sql { .. } => 0.0,
+        }
+    }
+}
+
+impl fmt::Display for PlannedCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.rule {
+            CheckRule::MinRows(rows) => write!(f, "at least {rows} rows")?,
+            CheckRule::MaxDropped(share) => {
+                write!(f, "at most {} of the rows dropped", percent(*share))?
+            }
+            CheckRule::Partitions(keys) => write!(f, "{} partitions expected", keys.len())?,
+            CheckRule::MaxDrift(drift) => write!(
+                f,
+                "transitions within {} of the result in place",
+                percent(*drift)
+            )?,
+            CheckRule::Sql { .. } => write!(f, "no rows of `{}`", self.name)?,
+        }
+        match self.on {
+            On::Fail => Ok(()),
+            On::Warn => write!(f, " (warns)"),
+        }
+    }
+}
+
+/// The checks of a pipeline whose result will have these tables.
+pub(super) async fn planned(
+    spec: &Spec,
+    partition: &[Field],
+    lake: &Lake,
+    tables: &[(&'static str, SchemaRef)],
+) -> Result<Vec<PlannedCheck>> {
+    let limits = &spec.checks.limits;
+    let mut planned = Vec::new();
+    let mut add = |on: On, rule: CheckRule| {
+        planned.push(PlannedCheck {
+            name: rule.kind().to_string(),
+            on,
+            rule,
+        })
+    };
+    if let Some(Limit { value, on }) = limits.min_rows {
+        add(on, CheckRule::MinRows(value));
+    }
+    if let Some(Limit { value, on }) = limits.max_dropped {
+        add(on, CheckRule::MaxDropped(value));
+    }
+    if let Some(Limit { value, on }) = &limits.partitions {
+        let keys = value.iter().map(|key| partition_key(key, partition));
+        add(*on, CheckRule::Partitions(keys.collect::<Result<_>>()?));
+    }
+    if let Some(Limit { value, on }) = limits.max_drift {
+        add(on, CheckRule::MaxDrift(value));
+    }
+    if spec.checks.queries.is_empty() {
+        return Ok(planned);
+    }
+    let mut clash = lake.tables.iter().map(|table| table.name.as_str());
+    if let Some(name) = clash.find(|name| tables.iter().any(|table| table.0 == *name)) {
+        return Err(Error::spec(format!(
+            "the input table `{name}` has the name of an output table, and the SQL of a check could mean both; rename `tables.{name}`"
+        )));
+    }
+    let session = checks::planning(lake, tables).await?;
+    for check in &spec.checks.queries {
+        let sql = sql(&check.query)?;
+        let parameters = check.parameters.iter();
+        let parameters = parameters.map(|(k, v)| (k.clone(), scalar(v))).collect();
+        checks::query(&session, &check.name, &sql, &parameters).await?;
+        planned.push(PlannedCheck {
+            name: check.name.clone(),
+            on: check.on,
+            rule: CheckRule::Sql { sql, parameters },
+        });
+    }
+    Ok(planned)
+}
+
+fn sql(query: &Query) -> Result<String> {
+    Ok(query_text(query)?.trim().trim_end_matches(';').to_string())
+}
+
+/// A key as the record of a run will write it, from values of the types of the partition columns.
+fn partition_key(key: &PartitionKey, partition: &[Field]) -> Result<BTreeMap<String, String>> {
+    let columns = partition.iter().map(|field| {
+        let value = match key {
+            PartitionKey::One(value) => Some(value),
+            PartitionKey::Columns(columns) => columns.get(field.name()),
+        };
+        // The spec has made sure that it is there.
+        let value = value.ok_or_else(|| Error::bug("a partition key lacks a column"))?;
+        Ok((field.name().clone(), typed(value, field)?))
+    });
+    columns.collect()
+}
+
+fn typed(value: &Parameter, field: &Field) -> Result<String> {
+    let data_type = field.data_type();
+    let is_cut = matches!(value, Parameter::Float(x) if x.fract() != 0.0) && data_type.is_integer();
+    let array = scalar(value).cast_to(data_type).and_then(|v| v.to_array());
+    match array {
+        Ok(array) if !is_cut => Ok(key_text(&[array], 0)),
+        _ => Err(Error::spec(format!(
+            "`checks.partitions` has {} for the column `{}`, which is {data_type}",
+            serde_json::to_string(value).unwrap_or_default(),
+            field.name()
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::datatypes::DataType;
+
+    #[test]
+    fn partitions_have_the_types_of_their_columns() {
+        let check = |value: Parameter, data_type: DataType, expected: Result<&str, &str>| {
+            let found = typed(&value, &Field::new("part", data_type, true));
+            let found = found.map_err(|e| e.to_string());
+            assert_eq!(found.as_deref().map_err(String::as_str), expected);
+        };
+        let text = |text: &str| Parameter::String(text.into());
+        check(text("AA"), DataType::Utf8, Ok("AA"));
+        check(text("a\nb"), DataType::Utf8, Ok("a\nb"));
+        check(Parameter::Integer(7), DataType::Int32, Ok("7"));
+        check(Parameter::Integer(7), DataType::Utf8, Ok("7"));
+        check(text("2024-02-29"), DataType::Date32, Ok("2024-02-29"));
+        check(Parameter::Boolean(true), DataType::Boolean, Ok("true"));
+        let message = "`checks.partitions` has \"AA\" for the column `part`, which is Int64";
+        check(text("AA"), DataType::Int64, Err(message));
+        let message = "`checks.partitions` has 1.5 for the column `part`, which is Int64";
+        check(Parameter::Float(1.5), DataType::Int64, Err(message));
+        let message = "`checks.partitions` has 300 for the column `part`, which is UInt8";
+        check(Parameter::Integer(300), DataType::UInt8, Err(message));
+    }
+}

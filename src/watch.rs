@@ -1,0 +1,194 @@
+//! What a run tells others than the person who started it: progress, metrics for Prometheus, events for OpenLineage.
+
+use crate::Done;
+use crate::terminal::Bars;
+use gyre::cli;
+use gyre::error::{Error, Result};
+use gyre::manifest::RunRecord;
+use gyre::metrics::{self, Ended};
+use gyre::openlineage::{self, Event, EventType};
+use gyre::plan::Plan;
+use gyre::run::Progress;
+use jiff::Timestamp;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// Follows one run from the command line to its end.
+pub struct Watch {
+    pub bars: Bars,
+    metrics: Option<PathBuf>,
+    lineage: Option<PathBuf>,
+    began: Instant,
+    known: Mutex<Known>,
+}
+
+/// What is known of the run so far.
+#[derive(Default)]
+struct Known {
+    pipeline: String,
+    plan: Option<Arc<Plan>>,
+    record: Option<RunRecord>,
+    /// The record of the result in place, where there is nothing to do.
+    in_place: Option<Value>,
+    had_nothing_to_do: bool,
+    /// Why an event could not be written.
+    untold: Option<Error>,
+}
+
+impl Watch {
+    pub fn new(args: &cli::Run, is_shown: bool) -> Watch {
+        // Until the file is read, the pipeline is called as the file is.
+        let stem = args.pipeline.path.file_stem().unwrap_or_default();
+        let known = Known {
+            pipeline: stem.to_string_lossy().into_owned(),
+            ..Known::default()
+        };
+        Watch {
+            bars: Bars::new(is_shown),
+            metrics: args.metrics.clone(),
+            lineage: args.lineage.clone(),
+            began: Instant::now(),
+            known: Mutex::new(known),
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the files can be written, as far as that can be said before a run of hours.
+    pub fn check(&self) -> Result<()> {
+        for (option, path) in [("--metrics", &self.metrics), ("--lineage", &self.lineage)] {
+            let Some(path) = path else { continue };
+            let folder = path.parent().filter(|folder| *folder != Path::new(""));
+            if path.is_dir() || folder.is_some_and(|folder| !folder.is_dir()) {
+                let shown = path.display();
+                return Err(Error::spec(format!(
+                    "{option} {shown}: name a file in a folder that is there"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    pub fn named(&self, pipeline: &str) {
+        self.known().pipeline = pipeline.to_string();
+    }
+
+    pub fn planned(&self, plan: &Arc<Plan>) {
+        self.known().plan = Some(Arc::clone(plan));
+    }
+
+    /// There is nothing to do; `in_place` is the record of the result.
+    pub fn nothing_to_do(&self, in_place: Option<Value>) {
+        let mut known = self.known();
+        (known.had_nothing_to_do, known.in_place) = (true, in_place);
+    }
+
+    /// Tells how the run ended. Where that cannot be told, a run that ended well did not.
+    pub fn end(&self, ran: Result<Done>) -> Result<Done> {
+        let (exit_code, error) = match &ran {
+            Ok(Done::Well) => (0, None),
+            Ok(Done::Partly) => (1, None),
+            Ok(Done::Skipped(code)) => (*code, None),
+            Err(e) => (e.kind().exit_code(), Some(e.full())),
+        };
+        let told = self.tell(exit_code, error.as_deref());
+        match (ran, told) {
+            (Ok(_), Err(e)) => Err(e),
+            (ran, Err(e)) => {
+                tracing::error!("{}", e.full());
+                ran
+            }
+            (ran, Ok(())) => ran,
+        }
+    }
+
+    fn tell(&self, exit_code: u8, error: Option<&str>) -> Result<()> {
+        let mut known = self.known();
+        let now = Timestamp::now();
+        if error.is_none() {
+            let run = known.record.as_ref().map(|record| record.head.id.as_str());
+            tracing::info!(
+                run,
+                pipeline = known.pipeline,
+                exit_code,
+                seconds = self.began.elapsed().as_secs_f64(),
+                nothing_to_do = known.had_nothing_to_do,
+                "run ends"
+            );
+        }
+        let lineage = match (&self.lineage, known.untold.take()) {
+            (_, Some(e)) => Err(e),
+            (Some(path), None) if !known.had_nothing_to_do => {
+                let event = match (error, exit_code) {
+                    (None, _) => EventType::Complete,
+                    (Some(_), 130) => EventType::Abort,
+                    (Some(_), _) => EventType::Fail,
+                };
+                // Every run has a start, even one that failed before it.
+                let start = known.record.is_none().then_some(EventType::Start);
+                let events = start.into_iter().map(|start| (start, None));
+                events
+                    .chain([(event, error)])
+                    .try_for_each(|(event, error)| {
+                        openlineage::append(path, &known.event(event, now, error))
+                    })
+            }
+            _ => Ok(()),
+        };
+        if let Some(path) = &self.metrics {
+            let ended = Ended {
+                pipeline: &known.pipeline,
+                exit_code,
+                had_nothing_to_do: known.had_nothing_to_do,
+                finished_seconds: now.as_millisecond() as f64 / 1e3,
+                duration_seconds: self.began.elapsed().as_secs_f64(),
+            };
+            let record = known.record.as_ref().map(serde_json::to_value);
+            let record = record.and_then(|json| json.ok()).or(known.in_place.clone());
+            metrics::write(path, &metrics::text(&ended, record.as_ref()))?;
+        }
+        lineage
+    }
+}
+
+impl Known {
+    fn event(&self, event: EventType, time: Timestamp, error: Option<&str>) -> Value {
+        Event {
+            event,
+            time,
+            pipeline: &self.pipeline,
+            plan: self.plan.as_deref(),
+            record: self.record.as_ref(),
+            error,
+        }
+        .to_json()
+    }
+}
+
+impl Progress for Watch {
+    fn stage(&self, name: &'static str, total: Option<u64>) {
+        self.bars.stage(name, total);
+    }
+
+    fn advance(&self, units: u64) {
+        self.bars.advance(units);
+    }
+
+    fn recorded(&self, record: &RunRecord) {
+        let mut known = self.known();
+        let begins = known.record.is_none();
+        known.record = Some(record.clone());
+        if let Some(path) = self.lineage.as_ref().filter(|_| begins) {
+            let event = known.event(EventType::Start, Timestamp::now(), None);
+            known.untold = openlineage::append(path, &event).err();
+        }
+    }
+
+    fn promoting(&self) {
+        self.bars.promoting();
+    }
+}

@@ -1,0 +1,269 @@
+//! Limits and SQL that a result must keep to be put in place.
+
+use crate::cli::{integers, small_pipeline};
+use crate::lake::Lake;
+use serde_json::Value;
+
+/// The small pipeline of a lake with more at its end.
+fn with(lake: &Lake, more: &str) {
+    small_pipeline(lake);
+    let text = std::fs::read_to_string(lake.path("p.toml")).expect("the pipeline");
+    lake.file("p.toml", &format!("{text}\n{more}"));
+}
+
+/// The record of the run that made the result in place.
+pub fn record(lake: &Lake) -> Value {
+    let json = |name: &str| -> Value {
+        let text = std::fs::read_to_string(lake.path(name)).expect("a file");
+        serde_json::from_str(&text).expect("JSON")
+    };
+    let run = json("out/current.json")["run"]
+        .as_str()
+        .expect("a run")
+        .to_string();
+    json(&format!("out/runs/{run}.json"))
+}
+
+#[test]
+fn a_broken_check_leaves_the_old_result() {
+    let lake = Lake::new();
+    small_pipeline(&lake).gyre(&["run", "p.toml"]).well();
+    let before = (lake.tables(), record(&lake));
+    with(
+        &lake,
+        r#"
+[checks]
+min_rows = 1000
+[[check]]
+name = "pairs"
+sql = "SELECT s.state, r.n FROM sources s JOIN (SELECT state, count(*) AS n FROM rows GROUP BY state) r USING (state) WHERE r.n > $most ORDER BY s.state"
+parameters = { most = 20 }
+[[check]]
+name = "certain"
+sql = "SELECT * FROM certificates WHERE NOT holds"
+"#,
+    );
+    assert_eq!(
+        lake.gyre(&["check", "p.toml"]).well().out,
+        "p.toml is valid: 1 tables, 2 fits a model, 3 checks\n"
+    );
+    let ran = lake.gyre(&["run", "p.toml"]);
+    ran.fails(
+        3,
+        "error: 2 of 3 checks failed, and the output stays as it was
+  min_rows: 600 rows were read, fewer than 1,000
+  pairs: 6 rows where there should be none
+    state=0, n=",
+    );
+    assert!(ran.err.contains("    … and 1 more\n"), "{}", ran.err);
+    assert_eq!(ran.out, "");
+    assert!((lake.tables(), record(&lake)) == before);
+    assert!(!lake.path("out/.staging").exists());
+    // It was no success, so it is not up to date either.
+    assert_eq!(lake.gyre(&["run", "p.toml"]).code, Some(3));
+
+    // The same as warnings: the result is put in place, and everybody hears of it.
+    let warn = [
+        "--set",
+        "checks.min_rows={value=1000, on=\"warn\"}",
+        "--set",
+        "check.pairs.on=warn",
+    ];
+    let ran = lake.gyre(&[&["run", "p.toml"], &warn[..]].concat()).well();
+    let told = "checks: 1 passed, 2 warned\n  min_rows: 600 rows were read, fewer than 1,000\n  pairs: 6 rows";
+    assert!(ran.out.contains(told), "{}", ran.out);
+    assert!(ran.err.contains("pairs: 6 rows"), "{}", ran.err);
+    let record = record(&lake);
+    assert_ne!(record, before.1);
+    let of = |key: &str| -> Vec<Value> {
+        let checks = record["checks"].as_array().expect("checks").iter();
+        checks.map(|check| check[key].clone()).collect()
+    };
+    assert_eq!(of("name"), ["min_rows", "pairs", "certain"]);
+    assert_eq!(of("kind"), ["min_rows", "sql", "sql"]);
+    assert_eq!(of("on"), ["warn", "warn", "fail"]);
+    assert_eq!(of("passed"), [false, false, true]);
+    assert_eq!(of("value"), [600.0, 6.0, 0.0]);
+    assert_eq!(of("limit"), [1000.0, 0.0, 0.0]);
+    assert_eq!(of("rows")[1].as_array().map(Vec::len), Some(5));
+    assert_eq!(
+        lake.gyre(&[&["run", "p.toml"], &warn[..]].concat())
+            .well()
+            .out,
+        "Nothing to do.\n"
+    );
+}
+
+/// Every table of a result can be asked, with its own types.
+#[test]
+fn checks_see_every_table_of_the_result() {
+    let lake = Lake::new();
+    let all = crate::lake::TABLES.map(|table| {
+        format!("[[check]]\nname = \"of_{table}\"\nsql = \"SELECT * FROM {table} LIMIT 1\"\non = \"warn\"\n")
+    });
+    let sums = "[[check]]\nname = \"sums\"\nsql = \"SELECT n FROM (SELECT sum(count) AS n FROM counts) WHERE n <> (SELECT sum(count) FROM sources)\"";
+    with(&lake, &(all.concat() + sums));
+    lake.gyre(&["run", "p.toml"]).well();
+    let record = record(&lake);
+    let checks = record["checks"].as_array().expect("checks");
+    assert_eq!(checks.len(), crate::lake::TABLES.len() + 1);
+    for check in checks {
+        let expected = if check["name"] == "sums" { 0.0 } else { 1.0 };
+        assert_eq!(check["value"], expected, "{check}");
+    }
+}
+
+#[test]
+fn drift_is_measured_against_the_result_in_place() {
+    let lake = Lake::new();
+    with(&lake, "[checks]\nmax_drift = 0.2\n");
+    let ran = lake.gyre(&["run", "p.toml"]).well();
+    assert!(ran.out.contains("checks: 1 passed\n"), "{}", ran.out);
+    assert_eq!(record(&lake)["checks"][0]["value"], Value::Null);
+    // A third of the trajectories is missing: 398 transitions in place of 597.
+    let state = |k: i64| 3 * (k / 23 % 2) + (k * k + k / 7) % 3;
+    lake.table(
+        "rows.parquet",
+        vec![
+            ("id", integers((0..400).map(|k| k / 200))),
+            ("t", integers((0..400).map(|k| k % 200))),
+            ("state", integers((0..400).map(state))),
+        ],
+    );
+    let message = "max_drift: the number of transitions differs by 33.33 % from the result in place, more than 20 %";
+    lake.gyre(&["run", "p.toml"]).fails(3, message);
+    lake.gyre(&["run", "p.toml", "--set", "checks.max_drift=0.34"])
+        .well();
+    let drift = record(&lake)["checks"][0]["value"]
+        .as_f64()
+        .expect("a drift");
+    assert!((drift - 199.0 / 597.0).abs() < 1e-12, "{drift}");
+    lake.gyre(&["run", "p.toml"]).well();
+}
+
+#[test]
+fn partitions_and_dropped_rows_are_checked() {
+    let lake = Lake::new();
+    with(
+        &lake,
+        "[checks]\nmax_dropped = 0.1\npartitions = [0, 1, 2]\n",
+    );
+    let text = std::fs::read_to_string(lake.path("p.toml")).expect("the pipeline");
+    let text = text
+        .replace(
+            "SELECT *",
+            "SELECT id, t, CASE WHEN t % 8 > 0 THEN state END AS state, id AS part",
+        )
+        .replace("lag = 1", "lag = [1, 2]\npartition_by = \"part\"");
+    lake.file("p.toml", &text);
+    let ran = lake.gyre(&["run", "p.toml"]);
+    ran.fails(3, "1 of 2 checks failed");
+    ran.fails(
+        3,
+        "max_dropped: 12.50 % of the rows were dropped, more than 10 %",
+    );
+    lake.file(
+        "p.toml",
+        &text
+            .replace("[0, 1, 2]", "[1, 7, 8]")
+            .replace("0.1", "0.125"),
+    );
+    lake.gyre(&["run", "p.toml"]).fails(
+        3,
+        "partitions: 4 expected models are missing
+    part=7, lag 1
+    part=7, lag 2
+    part=8, lag 1
+    part=8, lag 2\n",
+    );
+    assert!(!lake.path("out").exists());
+    lake.file("p.toml", &text.replace("[0, 1, 2]", "[\"A\"]"));
+    lake.gyre(&["check", "p.toml"]).fails(
+        2,
+        "p.toml: `checks.partitions` has \"A\" for the column `part`, which is Int64",
+    );
+    lake.file("p.toml", &text.replace("0.1", "0.125"));
+    lake.gyre(&["run", "p.toml"]).well();
+}
+
+/// What is wrong with the SQL of a check is said before anything is read.
+#[test]
+fn the_sql_of_checks_is_planned_before_the_run() {
+    let lake = Lake::new();
+    let check = |sql: &str, message: &str| {
+        with(
+            &lake,
+            &format!("[[check]]\nname = \"mine\"\nsql = \"{sql}\"\n"),
+        );
+        for command in ["check", "plan", "run"] {
+            lake.gyre(&[command, "p.toml"]).fails(2, message);
+        }
+    };
+    check(
+        "SELECT * FROM ranks",
+        "p.toml: the SQL of check `mine` cannot be planned: table",
+    );
+    check(
+        "SELECT affiliation FROM sources",
+        "cannot be planned: Schema error: No field named affiliation",
+    );
+    check("SELECT * FROM sources WHERE count > $n", "check `mine`");
+    check(
+        "DROP TABLE sources",
+        "the SQL of check `mine` cannot be planned",
+    );
+    check(
+        "INSERT INTO rows SELECT 1, 2, 3",
+        "the SQL of check `mine` cannot be planned",
+    );
+    with(&lake, "[[check]]\nname = \"mine\"\nfile = \"gone.sql\"\n");
+    lake.gyre(&["check", "p.toml"])
+        .fails(2, "SQL file gone.sql cannot be read");
+    with(
+        &lake,
+        "[[check]]\nname = \"mine\"\nsql = \"SELECT 1 FROM counts WHERE false\"\n",
+    );
+    let text = std::fs::read_to_string(lake.path("p.toml")).expect("the pipeline");
+    lake.file(
+        "p.toml",
+        &text
+            .replace("tables.rows]", "tables.counts]")
+            .replace("FROM rows", "FROM counts"),
+    );
+    lake.gyre(&["check", "p.toml"]).fails(
+        2,
+        "the input table `counts` has the name of an output table",
+    );
+    let plan = "  check  no rows of `mine` (warns)\n";
+    lake.file("p.toml", &format!("{text}on = \"warn\"\n"));
+    let shown = lake.gyre(&["plan", "p.toml"]).well().out;
+    assert!(shown.contains(plan), "{shown}");
+    // Another statement in the same file is another plan.
+    lake.file("mine.sql", "SELECT 1 FROM counts WHERE false;\n");
+    with(&lake, "[[check]]\nname = \"mine\"\nfile = \"mine.sql\"\n");
+    lake.gyre(&["run", "p.toml"]).well();
+    assert_eq!(lake.gyre(&["run", "p.toml"]).well().out, "Nothing to do.\n");
+    lake.file("mine.sql", "SELECT 1 FROM counts");
+    lake.gyre(&["run", "p.toml"]).fails(3, "mine: ");
+    lake.file("mine.sql", "SELECT 1 / (count - count) FROM counts");
+    lake.gyre(&["run", "p.toml"])
+        .fails(1, "check `mine` cannot be made: ");
+    assert!(!lake.path("out/.staging").exists());
+}
+
+#[test]
+fn the_checks_of_the_readme_are_valid() {
+    let readme = include_str!("../../README.md");
+    let mut examples = readme
+        .split("```toml\n")
+        .skip(1)
+        .filter_map(|rest| rest.split("```").next());
+    let example = examples
+        .find(|text| text.starts_with("[checks]"))
+        .expect("an example");
+    let base = include_str!("../../pipelines/routes.toml");
+    let spec = gyre::spec::Spec::parse(&format!("{base}\n{example}"), "README.md", &[], &|_| None);
+    let checks = spec.unwrap_or_else(|e| panic!("{}", e.full())).checks;
+    assert_eq!(checks.queries.len(), 1);
+    assert!(checks.limits.partitions.is_some() && checks.limits.max_drift.is_some());
+}

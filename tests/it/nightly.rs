@@ -1,0 +1,324 @@
+//! The files under pipelines/deploy/ as whoever starts gyre every night reads them: what they start is run here.
+
+use crate::lake::{Lake, Ran};
+use arrow::array::{ArrayRef, StringArray};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+fn deploy(name: &str) -> String {
+    std::fs::read_to_string(Path::new(ROOT).join("pipelines/deploy").join(name)).expect("a file")
+}
+
+/// Routes of two airlines: every pair of airports in each of four clusters of 25, `times` times. A third airline has three routes.
+fn routes(lake: &Lake, times: usize) {
+    let (mut airline, mut source, mut target) = (Vec::new(), Vec::new(), Vec::new());
+    for carrier in ["AA", "UA"] {
+        let pairs = (0..100).flat_map(|s| (0..100).map(move |t| (s, t)));
+        for (s, t) in pairs.filter(|(s, t)| s != t && s / 25 == t / 25) {
+            for _ in 0..times {
+                airline.push(carrier);
+                source.push(format!("{carrier}{s}"));
+                target.push(format!("{carrier}{t}"));
+            }
+        }
+    }
+    for _ in 0..3 {
+        airline.push("XX");
+        source.push("P".into());
+        target.push("Q".into());
+    }
+    let strings = |v: Vec<String>| Arc::new(StringArray::from(v)) as ArrayRef;
+    let airline: ArrayRef = Arc::new(StringArray::from(airline));
+    lake.table(
+        "lake/routes.parquet",
+        vec![
+            ("airline", airline),
+            ("source", strings(source)),
+            ("target", strings(target)),
+        ],
+    );
+}
+
+/// A folder as the deployment has it, in the place of /srv/gyre.
+fn deployed() -> Lake {
+    let lake = Lake::new();
+    for folder in [
+        "pipelines",
+        "pipelines/deploy",
+        "sql",
+        "sql/checks",
+        "metrics",
+        "bin",
+    ] {
+        std::fs::create_dir_all(lake.path(folder)).expect("a folder");
+        if let Ok(files) = std::fs::read_dir(Path::new(ROOT).join(folder)) {
+            for file in files
+                .map(|f| f.expect("an entry").path())
+                .filter(|f| f.is_file())
+            {
+                let name = file.file_name().expect("a name");
+                std::fs::copy(&file, lake.path(folder).join(name)).expect("a copy");
+            }
+        }
+    }
+    std::os::unix::fs::symlink(assert_cmd::cargo::cargo_bin!("gyre"), lake.path("bin/gyre"))
+        .expect("a link");
+    routes(&lake, 1);
+    lake
+}
+
+/// A command line of a deployment, run by sh in the folder.
+fn sh(lake: &Lake, line: &str) -> Ran {
+    let line = line.replace("/srv/gyre", &lake.folder.path().display().to_string());
+    let path = format!(
+        "{}:{}",
+        lake.path("bin").display(),
+        std::env::var("PATH").unwrap_or_default()
+    );
+    let mut command = Command::new("sh");
+    command.args(["-c", &line]).current_dir(lake.folder.path());
+    command
+        .env("PATH", path)
+        .env("WAIT", "0")
+        .env_remove("OUT")
+        .env_remove("ROUTES");
+    Ran::of(command.output().expect("sh starts"))
+}
+
+#[test]
+fn the_nightly_pipeline_keeps_its_result_where_a_check_fails() {
+    let lake = deployed();
+    let ran = sh(&lake, "gyre run pipelines/nightly.toml").well();
+    assert!(ran.out.contains("\nchecks: 7 passed\n"), "{}", ran.out);
+    // Twice the routes: a drift of 100 %.
+    routes(&lake, 2);
+    let ran = sh(&lake, "gyre run pipelines/nightly.toml");
+    ran.fails(3, "max_drift: the number of transitions differs by 100 % from the result in place, more than 20 %");
+    let counts = crate::lake::Rows::open(&lake.path("out/nightly/counts/part-0.parquet"));
+    assert_eq!(
+        counts.integers("count").iter().sum::<i64>(),
+        2 * 4 * 25 * 24
+    );
+    // What the examples of checks find: an airline with three routes between two airports, and no set of nearly all states.
+    let set = |change: &str| {
+        sh(
+            &lake,
+            &format!("gyre run pipelines/nightly.toml --set checks.max_drift=2 --set '{change}'"),
+        )
+    };
+    set("transitions.parameters.airports=101").fails(1, "gives no rows");
+    let message = "no_model: 1 row where there should be none\n    airline=XX, n=3\n";
+    set("check.no_model.parameters.routes=3").fails(3, message);
+    let ran = set("check.small_sets.parameters.share=0.9").well();
+    assert!(
+        ran.out
+            .contains("checks: 6 passed, 1 warned\n  small_sets: 8 rows"),
+        "{}",
+        ran.out
+    );
+}
+
+#[test]
+fn cron_and_airflow_start_what_they_say() {
+    let lake = deployed();
+    let cron = deploy("gyre.cron");
+    let line = cron.lines().last().expect("a line");
+    let fields: Vec<&str> = line.splitn(7, ' ').collect();
+    assert_eq!(fields[..6], ["30", "2", "*", "*", "*", "gyre"]);
+    // cron takes a % for a newline.
+    assert!(!line.contains('%') && cron.contains("\nPATH=/usr/local/bin:"));
+    sh(&lake, fields[6]).well();
+    assert!(
+        lake.path("metrics/nightly.prom").exists()
+            && lake.path("out/nightly/current.json").exists()
+    );
+    let log = std::fs::read_to_string(lake.path("nightly.log")).expect("a log");
+    assert!(log.contains("\"run ends\""), "{log}");
+    assert_eq!(
+        sh(&lake, "OUT=/dev/null/x sh pipelines/deploy/nightly.sh").code,
+        Some(75)
+    );
+    let starts = std::fs::read_to_string(lake.path("lineage.jsonl")).expect("events");
+    assert!(starts.matches("\"FAIL\"").count() == 4, "{starts}");
+    assert_eq!(
+        sh(&lake, "ROUTES=gone sh pipelines/deploy/nightly.sh").code,
+        Some(1)
+    );
+
+    let Some(python) = python() else {
+        return;
+    };
+    // The DAG, with stand-ins for what it imports: its command is run as Airflow would.
+    let script = format!(
+        r#"
+import sys, types, subprocess
+calls = []
+class Context:
+    def __init__(self, **kw): calls.append(kw)
+    def __enter__(self): return self
+    def __exit__(self, *a): pass
+for name in ["pendulum", "airflow", "airflow.operators", "airflow.operators.bash"]:
+    sys.modules[name] = types.ModuleType(name)
+sys.modules["pendulum"].datetime = lambda *a, **k: a
+sys.modules["airflow"].DAG = Context
+sys.modules["airflow.operators.bash"].BashOperator = Context
+exec(compile(open("{ROOT}/pipelines/deploy/airflow_dag.py").read(), "dag", "exec"))
+dag, task = calls
+assert dag["schedule"] == "30 2 * * *" and task["cwd"] == "/srv/gyre" and task["retries"] == 0
+sys.exit(subprocess.run(["bash", "-c", task["bash_command"]]).returncode)
+"#
+    );
+    let folder = lake.path("dag.py");
+    std::fs::write(&folder, script).expect("a script");
+    sh(&lake, &format!("{python} dag.py")).well();
+}
+
+#[test]
+fn systemd_takes_the_units() {
+    let lake = deployed();
+    let service = deploy("gyre.service");
+    let start = service
+        .lines()
+        .find_map(|line| line.strip_prefix("ExecStart="));
+    let start = start
+        .and_then(|line| line.strip_prefix("/usr/local/bin/"))
+        .expect("a command");
+    sh(&lake, start).well();
+    let Ok(found) = Command::new("systemd-analyze").arg("--version").output() else {
+        eprintln!("left out: there is no systemd-analyze");
+        return;
+    };
+    assert!(found.status.success());
+    // Verified with a program that is there.
+    let program = lake.path("bin/gyre").display().to_string();
+    lake.file(
+        "gyre.service",
+        &service.replace("/usr/local/bin/gyre", &program),
+    );
+    lake.file("gyre.timer", &deploy("gyre.timer"));
+    let units = ["gyre.service", "gyre.timer"].map(|unit| lake.path(unit));
+    let verified = Command::new("systemd-analyze")
+        .arg("verify")
+        .args(units)
+        .output();
+    let ran = Ran::of(verified.expect("it starts"));
+    assert!(
+        ran.code == Some(0) && !ran.err.contains("gyre."),
+        "{}",
+        ran.err
+    );
+}
+
+#[test]
+fn the_cron_job_mounts_what_it_runs() {
+    let Some(python) = python() else {
+        return;
+    };
+    let script = r#"
+import sys
+try:
+    import yaml
+except ImportError:
+    print("no yaml"); sys.exit()
+job = yaml.safe_load(open(sys.argv[1]))
+assert job["apiVersion"] == "batch/v1" and job["kind"] == "CronJob"
+of_job = job["spec"]["jobTemplate"]["spec"]
+pod = of_job["template"]["spec"]
+assert pod["restartPolicy"] == "Never"  # what podFailurePolicy wants
+box = pod["containers"][0]
+mounts = {m["name"] for m in box["volumeMounts"]}
+assert mounts == {v["name"] for v in pod["volumes"]}
+rule = of_job["podFailurePolicy"]["rules"][0]["onExitCodes"]
+assert rule["containerName"] == box["name"] and rule["values"] == [1, 2, 3]
+print(" ".join(box["command"] + box["args"]))
+print(" ".join(f'{e["name"]}={e["value"]}' for e in box["env"]))
+for item in pod["volumes"][0]["configMap"]["items"]:
+    print(item["key"], item["path"])
+"#;
+    let lake = Lake::new();
+    lake.file("read.py", script);
+    let yaml = format!("{ROOT}/pipelines/deploy/cronjob.yaml");
+    let ran = Ran::of(
+        Command::new(python)
+            .arg(lake.path("read.py"))
+            .arg(yaml)
+            .output()
+            .expect("Python"),
+    )
+    .well();
+    if ran.out.starts_with("no yaml") {
+        eprintln!("left out: this Python has no yaml");
+        return;
+    }
+    let mut lines = ran.out.lines();
+    let (command, variables) = (
+        lines.next().expect("a command"),
+        lines.next().expect("variables"),
+    );
+    // The files of the ConfigMap and nothing else; /out is a volume.
+    let lake = Lake::new();
+    let whole = deployed();
+    std::fs::create_dir(lake.path("bin")).expect("a folder");
+    std::os::unix::fs::symlink(assert_cmd::cargo::cargo_bin!("gyre"), lake.path("bin/gyre"))
+        .expect("a link");
+    for line in lines {
+        let (key, path) = line.split_once(' ').expect("an item");
+        let to = lake.path(path);
+        assert_eq!(to.file_name().and_then(|n| n.to_str()), Some(key));
+        std::fs::create_dir_all(to.parent().expect("a folder")).expect("a folder");
+        std::fs::copy(whole.path(path), to).expect("a file of the repository");
+    }
+    let out = lake.path("out").display().to_string();
+    std::fs::create_dir_all(lake.path("out/lake")).expect("a folder");
+    std::fs::copy(
+        whole.path("lake/routes.parquet"),
+        lake.path("out/lake/routes.parquet"),
+    )
+    .expect("routes");
+    let line = format!("{variables} {command}").replace("/out", &out);
+    sh(&lake, &line).well();
+    assert!(
+        lake.path("out/nightly/current.json").exists() && lake.path("out/nightly.prom").exists()
+    );
+}
+
+/// Every file under deploy/ is tried here.
+#[test]
+fn every_deployment_is_known() {
+    let files = std::fs::read_dir(Path::new(ROOT).join("pipelines/deploy")).expect("a folder");
+    let names = files.map(|f| {
+        f.expect("an entry")
+            .file_name()
+            .to_string_lossy()
+            .into_owned()
+    });
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    let known = [
+        "airflow_dag.py",
+        "cronjob.yaml",
+        "gyre.cron",
+        "gyre.service",
+        "gyre.timer",
+        "nightly.sh",
+    ];
+    assert_eq!(names, known);
+    let readme = include_str!("../../README.md");
+    for name in known {
+        assert!(
+            readme.contains(&format!("pipelines/deploy/{name}")),
+            "{name}"
+        );
+    }
+}
+
+fn python() -> Option<String> {
+    let python = std::env::var("GYRE_PYTHON").ok();
+    if python.is_none() {
+        eprintln!("left out: set GYRE_PYTHON to a Python");
+    }
+    python
+}

@@ -1,0 +1,552 @@
+//! What a run tells machines: logs, metrics, lineage events, records; and the files that start it every night.
+
+use crate::checks::record;
+use crate::cli::{integers, small_pipeline};
+use crate::lake::{Lake, Ran, Rows, TABLES};
+use arrow::array::{ArrayRef, AsArray, StringArray};
+use gyre::metrics;
+use proptest::prelude::*;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+type Labels = BTreeMap<String, String>;
+
+/// A page of metrics, read as strictly as the format says: every family once, its help and type before its samples, no sample twice.
+fn samples(page: &str) -> Vec<(String, Labels, f64)> {
+    assert!(page.ends_with('\n'), "the last line has no end");
+    let is_name = |name: &str| {
+        let letter = |c: char| c.is_ascii_alphabetic() || c == '_';
+        name.starts_with(letter) && name.chars().all(|c| letter(c) || c.is_ascii_digit())
+    };
+    let (mut families, mut family, mut typed) = (BTreeSet::new(), String::new(), false);
+    let (mut seen, mut samples) = (BTreeSet::new(), Vec::new());
+    for line in page.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            let (name, help) = rest.split_once(' ').expect("a help text");
+            assert!(is_name(name) && !help.is_empty(), "{line}");
+            assert!(families.insert(name.to_string()), "{name} comes twice");
+            (family, typed) = (name.to_string(), false);
+            continue;
+        }
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            assert_eq!(rest, format!("{family} gauge"));
+            typed = true;
+            continue;
+        }
+        assert!(typed, "a sample before its type: {line}");
+        let (name, rest) = line.split_once('{').expect("labels");
+        assert_eq!(name, family);
+        let (mut labels, mut chars) = (Labels::new(), rest.chars());
+        loop {
+            let label: String = chars.by_ref().take_while(|c| *c != '=').collect();
+            assert!(is_name(&label), "{label:?} in {line}");
+            assert_eq!(chars.next(), Some('"'), "{line}");
+            let mut value = String::new();
+            loop {
+                match chars.next().expect("a closing quote") {
+                    '"' => break,
+                    '\\' => value.push(match chars.next() {
+                        Some('n') => '\n',
+                        Some(c @ ('\\' | '"')) => c,
+                        other => panic!("\\{other:?} in {line}"),
+                    }),
+                    c => value.push(c),
+                }
+            }
+            assert!(labels.insert(label, value).is_none(), "{line}");
+            match chars.next() {
+                Some(',') => (),
+                Some('}') => break,
+                other => panic!("{other:?} after a label in {line}"),
+            }
+        }
+        let value = chars.as_str().strip_prefix(' ').expect("a space");
+        let value: f64 = value
+            .parse()
+            .unwrap_or_else(|_| panic!("{value:?} in {line}"));
+        assert!(
+            seen.insert((name.to_string(), labels.clone())),
+            "twice: {line}"
+        );
+        samples.push((name.to_string(), labels, value));
+    }
+    samples
+}
+
+/// The samples of a page by family, each with the given label.
+fn by(page: &str, family: &str, label: &str) -> BTreeMap<String, f64> {
+    let all = samples(page).into_iter();
+    let own = all.filter(|(name, _, _)| name == family);
+    own.map(|(_, labels, value)| (labels.get(label).cloned().unwrap_or_default(), value))
+        .collect()
+}
+
+fn read(lake: &Lake, name: &str) -> String {
+    std::fs::read_to_string(lake.path(name)).expect("a file")
+}
+
+fn lines(text: &str) -> Vec<Value> {
+    let line = |line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
+    text.lines().map(line).collect()
+}
+
+const TOLD: [&str; 8] = [
+    "run",
+    "p.toml",
+    "--log-format",
+    "json",
+    "--metrics",
+    "gyre.prom",
+    "--lineage",
+    "lineage.jsonl",
+];
+
+#[test]
+fn a_run_tells_machines_what_it_did() {
+    let lake = Lake::new();
+    small_pipeline(&lake);
+    let text = read(&lake, "p.toml");
+    lake.file("p.toml", &format!("{text}\n[checks]\nmin_rows = 10\n"));
+    let ran = lake.gyre(&TOLD).well();
+    let record = record(&lake);
+
+    let events = lines(&ran.err);
+    let of = |key: &str| -> Vec<Value> { events.iter().map(|e| e[key].clone()).collect() };
+    let stages = ["count", "fit", "write", "check", "promote"];
+    assert_eq!(
+        of("message"),
+        [
+            "run begins",
+            "stage done",
+            "stage done",
+            "stage done",
+            "stage done",
+            "stage done",
+            "run ends"
+        ]
+    );
+    assert_eq!(of("stage")[1..6], stages);
+    assert!(
+        of("run").iter().all(|run| *run == record["id"]),
+        "{events:?}"
+    );
+    let bytes: u64 = TABLES
+        .iter()
+        .map(|t| record["table_bytes"][t].as_u64().expect("bytes"))
+        .sum();
+    assert_eq!(
+        (&events[1]["rows"], &events[1]["bytes"]),
+        (&600.into(), &record["input_bytes"])
+    );
+    assert_eq!(events[3]["bytes"], bytes);
+    assert_eq!(events[6]["exit_code"], 0);
+
+    for table in TABLES {
+        let size = std::fs::metadata(lake.path(&format!("out/{table}/part-0.parquet")))
+            .expect("a table")
+            .len();
+        assert_eq!(record["table_bytes"][table], size);
+        assert_eq!(record["tables"][table], lake.read(table).len() as u64);
+    }
+    let size = std::fs::metadata(lake.path("rows.parquet"))
+        .expect("rows")
+        .len();
+    assert_eq!(record["input_bytes"], size);
+    for key in ["pipeline", "sql", "inputs"] {
+        assert_eq!(
+            record["hashes"][key].as_str().map(str::len),
+            Some(32),
+            "{key}"
+        );
+    }
+    let lock = include_str!("../../Cargo.lock");
+    for library in ["arrow", "datafusion"] {
+        let version = record["versions"][library].as_str().expect("a version");
+        assert!(lock.contains(&format!("name = \"{library}\"\nversion = \"{version}\"")));
+    }
+
+    let page = read(&lake, "gyre.prom");
+    let one = |family: &str| by(&page, family, "")[""];
+    assert_eq!(
+        [
+            one("gyre_run_success"),
+            one("gyre_run_exit_code"),
+            one("gyre_run_nothing_to_do")
+        ],
+        [1.0, 0.0, 0.0]
+    );
+    assert_eq!(
+        [
+            one("gyre_rows_read"),
+            one("gyre_transitions"),
+            one("gyre_models")
+        ],
+        [600.0, 597.0, 1.0]
+    );
+    assert!(one("gyre_peak_memory_bytes") > 1e6 && one("gyre_run_duration_seconds") > 0.0);
+    assert!(
+        (one("gyre_run_finished_timestamp_seconds") - jiff::Timestamp::now().as_second() as f64)
+            .abs()
+            < 600.0
+    );
+    assert_eq!(
+        by(&page, "gyre_stage_seconds", "stage")
+            .into_keys()
+            .collect::<BTreeSet<_>>(),
+        BTreeSet::from(stages.map(String::from))
+    );
+    let fits = &record["models"][0]["fits"];
+    let likelihood = by(&page, "gyre_fit_log_likelihood", "fit");
+    for (at, fit) in ["dbmr", "svd"].into_iter().enumerate() {
+        assert_eq!(Some(likelihood[fit]), fits[at]["log_likelihood"].as_f64());
+    }
+    assert_eq!(
+        by(&page, "gyre_model_nonzeros", "lag")["1"],
+        record["models"][0]["nonzeros"].as_f64().expect("a number")
+    );
+    assert_eq!(by(&page, "gyre_check_passed", "check")["min_rows"], 1.0);
+    assert_eq!(
+        by(&page, "gyre_table_bytes", "table")["counts"],
+        record["table_bytes"]["counts"].as_f64().expect("a number")
+    );
+
+    // Nothing to do: the numbers are those of the result in place, and there is no event.
+    let again = lake.gyre(&TOLD).well();
+    assert_eq!(again.out, "Nothing to do.\n");
+    let ends = lines(&again.err);
+    assert_eq!((ends.len(), &ends[0]["nothing_to_do"]), (1, &true.into()));
+    let skipped = read(&lake, "gyre.prom");
+    assert_eq!(by(&skipped, "gyre_run_nothing_to_do", "")[""], 1.0);
+    assert_eq!(by(&skipped, "gyre_run_success", "")[""], 1.0);
+    assert_eq!(
+        by(&skipped, "gyre_table_rows", "table"),
+        by(&page, "gyre_table_rows", "table")
+    );
+
+    // A failed check: its outcome is told, and the record says how far the run came.
+    let ran = lake.gyre(&[&TOLD[..], &["--set", "checks.min_rows=601"]].concat());
+    assert_eq!(ran.code, Some(3));
+    let last = lines(&ran.err).pop().expect("an event");
+    assert_eq!(
+        (&last["kind"], &last["exit_code"]),
+        (&"Check".into(), &3.into())
+    );
+    let page = read(&lake, "gyre.prom");
+    assert_eq!(by(&page, "gyre_run_success", "")[""], 0.0);
+    assert_eq!(by(&page, "gyre_run_exit_code", "")[""], 3.0);
+    assert_eq!(by(&page, "gyre_check_passed", "check")["min_rows"], 0.0);
+    assert_eq!(by(&page, "gyre_check_limit", "check")["min_rows"], 601.0);
+    assert!(!by(&page, "gyre_stage_seconds", "stage").contains_key("promote"));
+
+    // So is a run that does not begin.
+    lake.gyre(&[&TOLD[..], &["--set", "tables.rows.path=gone.parquet"]].concat())
+        .fails(1, "gone.parquet");
+    let page = read(&lake, "gyre.prom");
+    let ended = samples(&page)
+        .into_iter()
+        .find(|s| s.0 == "gyre_run_exit_code")
+        .expect("a sample");
+    assert_eq!((ended.1["pipeline"].as_str(), ended.2), ("small", 1.0));
+    lake.gyre(&["run", "p.toml", "--metrics", "none/gyre.prom"])
+        .fails(
+            2,
+            "--metrics none/gyre.prom: name a file in a folder that is there",
+        );
+
+    let events = lines(&read(&lake, "lineage.jsonl"));
+    let kinds: Vec<&str> = events
+        .iter()
+        .map(|e| e["eventType"].as_str().expect("a type"))
+        .collect();
+    assert_eq!(
+        kinds,
+        ["START", "COMPLETE", "START", "FAIL", "START", "FAIL"]
+    );
+    let run = |at: usize| events[at]["run"]["runId"].as_str().expect("an id");
+    assert_eq!((run(0), run(2), run(4)), (run(1), run(3), run(5)));
+    assert_ne!(run(0), run(2));
+    for event in &events {
+        // What RunEvent of the specification requires, and the forms it gives.
+        for key in ["eventTime", "producer", "schemaURL"] {
+            assert!(event[key].is_string(), "{key} in {event}");
+        }
+        event["eventTime"]
+            .as_str()
+            .expect("a time")
+            .parse::<jiff::Timestamp>()
+            .expect("a time");
+        assert_eq!(
+            event["schemaURL"],
+            "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
+        );
+        let id = event["run"]["runId"].as_str().expect("an id");
+        let hex: Vec<&str> = id.split('-').collect();
+        assert!(
+            hex.iter().all(|h| h.chars().all(|c| c.is_ascii_hexdigit())),
+            "{id}"
+        );
+        assert_eq!(
+            hex.iter().map(|h| h.len()).collect::<Vec<_>>(),
+            [8, 4, 4, 4, 12]
+        );
+        assert_eq!(
+            (&event["job"]["namespace"], &event["job"]["name"]),
+            (&"gyre".into(), &"small".into())
+        );
+        let datasets = ["inputs", "outputs"].map(|key| event[key].as_array().expect("datasets"));
+        for dataset in datasets.into_iter().flatten() {
+            assert_eq!(dataset["namespace"], "file");
+            assert!(dataset["name"].as_str().expect("a name").starts_with('/'));
+            let fields = dataset["facets"]["schema"]["fields"]
+                .as_array()
+                .expect("fields");
+            assert!(
+                fields
+                    .iter()
+                    .all(|f| f["name"].is_string() && f["type"].is_string())
+            );
+        }
+        let facets = [&event["run"]["facets"], &event["job"]["facets"]];
+        for facet in facets
+            .into_iter()
+            .flat_map(|f| f.as_object().expect("facets").values())
+        {
+            assert!(
+                facet["_producer"].is_string() && facet["_schemaURL"].is_string(),
+                "{facet}"
+            );
+        }
+    }
+    let complete = &events[1];
+    let input = &complete["inputs"][0];
+    assert_eq!(
+        input["name"],
+        lake.path("rows.parquet")
+            .canonicalize()
+            .expect("a path")
+            .display()
+            .to_string()
+    );
+    assert_eq!(input["facets"]["schema"]["fields"][2]["name"], "state");
+    let outputs = complete["outputs"].as_array().expect("outputs");
+    assert_eq!(outputs.len(), TABLES.len());
+    for output in outputs {
+        let table = output["name"]
+            .as_str()
+            .and_then(|name| name.rsplit('/').next())
+            .expect("a name");
+        let statistics = &output["outputFacets"]["outputStatistics"];
+        assert_eq!(
+            (&statistics["rowCount"], &statistics["size"]),
+            (&record["tables"][table], &record["table_bytes"][table])
+        );
+    }
+    let message = &events[3]["run"]["facets"]["errorMessage"]["message"];
+    assert!(
+        message
+            .as_str()
+            .is_some_and(|m| m.contains("min_rows: 600 rows were read, fewer than 601")),
+        "{message}"
+    );
+}
+
+/// Values of data that would be paths, lines, labels or commands somewhere else.
+const HOSTILE: [&str; 9] = [
+    "../../x",
+    "a%2Fb",
+    "/etc/passwd",
+    "new\nline",
+    "say \"hi\"",
+    "",
+    "\u{1b}[31mred",
+    "日本–ü",
+    "a=1,b\\",
+];
+
+#[test]
+fn values_are_no_paths_lines_or_labels() {
+    let lake = Lake::new();
+    small_pipeline(&lake);
+    let n = 600 * HOSTILE.len() as i64;
+    let part: ArrayRef = Arc::new(StringArray::from_iter_values(
+        (0..n).map(|k| HOSTILE[k as usize / 600]),
+    ));
+    let state: ArrayRef =
+        Arc::new(StringArray::from_iter_values((0..n).map(|k| {
+            HOSTILE[(3 * (k / 23 % 2) + (k * k + k / 7) % 3) as usize]
+        })));
+    lake.table(
+        "rows.parquet",
+        vec![
+            ("part", part),
+            ("t", integers((0..n).map(|k| k % 600))),
+            ("state", state),
+        ],
+    );
+    let text = read(&lake, "p.toml").replace("trajectory = \"id\"\n", "partition_by = \"part\"\n");
+    let check = "[[check]]\nname = \"all\"\nsql = \"SELECT DISTINCT part FROM sources ORDER BY part\"\non = \"warn\"\n";
+    lake.file("p.toml", &format!("{text}\n{check}"));
+    let ran = lake.gyre(&TOLD).well();
+    let before: BTreeSet<PathBuf> = files(lake.folder.path());
+    let expected = TABLES
+        .iter()
+        .flat_map(|t| ["part-0.parquet", "_SUCCESS"].map(|f| format!("out/{t}/{f}")));
+    let run = record(&lake)["id"].as_str().expect("an id").to_string();
+    let beside = [
+        "p.toml",
+        "rows.parquet",
+        "gyre.prom",
+        "lineage.jsonl",
+        "out/current.json",
+    ]
+    .map(String::from);
+    let expected = expected
+        .chain(beside)
+        .chain([format!("out/runs/{run}.json")]);
+    assert_eq!(before, expected.map(PathBuf::from).collect());
+
+    let parts: BTreeSet<String> = values(&lake.read("fits"), "part").into_iter().collect();
+    assert_eq!(parts, HOSTILE.map(String::from).into());
+    let states: BTreeSet<String> = values(&lake.read("sources"), "state").into_iter().collect();
+    assert_eq!(states, HOSTILE[..6].iter().map(|s| s.to_string()).collect());
+    // A line of the summary or the log is a line, and no value speaks to the terminal.
+    assert!(ran.out.contains("part new\\nline, lag 1: "), "{}", ran.out);
+    assert!(
+        ran.out.contains("part \\u{1b}[31mred, lag 1: "),
+        "{}",
+        ran.out
+    );
+    for event in lines(&ran.err) {
+        let text = event["message"].as_str().expect("a message");
+        assert!(
+            !text.contains("new\nline") && !text.contains('\u{1b}'),
+            "{text}"
+        );
+    }
+    let label = |part: &str| format!("part={}", part.replace('\\', "\\\\").replace(',', "\\,"));
+    let told = by(
+        &read(&lake, "gyre.prom"),
+        "gyre_model_transitions",
+        "partition",
+    );
+    assert_eq!(
+        told.into_keys().collect::<BTreeSet<_>>(),
+        HOSTILE.map(label).into()
+    );
+    let record = record(&lake);
+    let models = record["models"].as_array().expect("models").iter();
+    let recorded: BTreeSet<&str> = models
+        .map(|m| m["partition"]["part"].as_str().expect("text"))
+        .collect();
+    assert_eq!(recorded, HOSTILE.into());
+    // The names of sets are found again under all of these keys.
+    lake.gyre(&["run", "p.toml", "--seed", "1"]).well();
+    let events: BTreeSet<String> = values(&lake.read("sets"), "event").into_iter().collect();
+    assert_eq!(events, ["kept".to_string()].into());
+
+    // A partition that fails is named in one line.
+    let small = "SELECT * FROM rows WHERE part <> 'new\nline' OR t < 2";
+    let ran = lake.gyre(&[
+        "run",
+        "p.toml",
+        "--set",
+        &format!("transitions.sql={small}"),
+    ]);
+    assert_eq!(ran.code, Some(1), "{}", ran.err);
+    assert!(
+        ran.out
+            .contains("1 of 9 models failed:\n  part=new\\nline, lag 1: "),
+        "{}",
+        ran.out
+    );
+}
+
+fn values(rows: &Rows, column: &str) -> Vec<String> {
+    let column = rows.column(column).as_string::<i32>();
+    column
+        .iter()
+        .map(|v| v.expect("no null").to_string())
+        .collect()
+}
+
+/// All files under a folder, by their paths in it.
+fn files(folder: &Path) -> BTreeSet<PathBuf> {
+    fn collect(folder: &Path, root: &Path, found: &mut BTreeSet<PathBuf>) {
+        for entry in std::fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            match path.is_dir() {
+                true => collect(&path, root, found),
+                false => drop(found.insert(path.strip_prefix(root).expect("inside").to_path_buf())),
+            }
+        }
+    }
+    let mut found = BTreeSet::new();
+    collect(folder, folder, &mut found);
+    found
+}
+
+/// A parameter from the environment is bound, and stands in nothing that a run leaves behind.
+#[test]
+fn parameters_stay_out_of_what_a_run_leaves() {
+    const SECRET: &str = "planted-4f1c9a";
+    let lake = Lake::new();
+    small_pipeline(&lake);
+    let text = read(&lake, "p.toml").replace(
+        "SELECT * FROM rows",
+        "SELECT * FROM rows WHERE $token <> ''",
+    );
+    let text = text.replace(
+        "[[fit]]\nname = \"dbmr\"",
+        "[transitions.parameters]\ntoken = \"${TOKEN}\"\n\n[[fit]]\nname = \"dbmr\"",
+    );
+    let check = "[[check]]\nname = \"mine\"\nsql = \"SELECT * FROM fits WHERE fit = $token\"\nparameters = { token = \"${TOKEN}\" }\n";
+    lake.file("p.toml", &format!("{text}\n{check}"));
+    let run = |more: &[&str], code: i32| {
+        let mut command = lake.command(&[&TOLD[..], &["-v"], more].concat());
+        let ran = Ran::of(
+            command
+                .env("TOKEN", SECRET)
+                .output()
+                .expect("the program starts"),
+        );
+        assert_eq!(ran.code, Some(code), "{}", ran.err);
+        assert!(
+            !ran.out.contains(SECRET) && !ran.err.contains(SECRET),
+            "{}{}",
+            ran.out,
+            ran.err
+        );
+    };
+    run(&[], 0);
+    run(&["--force", "--set", "checks.min_rows=1000"], 3);
+    run(
+        &[
+            "--set",
+            "check.mine.sql=SELECT 1 / (rank - rank) FROM fits WHERE $token <> ''",
+        ],
+        1,
+    );
+    run(
+        &[
+            "--set",
+            "check.mine.sql=SELECT nothing FROM fits WHERE $token <> ''",
+        ],
+        2,
+    );
+    for file in files(lake.folder.path()) {
+        let bytes = std::fs::read(lake.path(&file.display().to_string())).expect("a file");
+        let has = bytes.windows(SECRET.len()).any(|w| w == SECRET.as_bytes());
+        assert!(!has, "{} has the secret", file.display());
+    }
+}
+
+proptest! {
+    /// Whatever a label holds, a reader gets it back.
+    #[test]
+    fn labels_are_read_back(value in "\\PC*|[\\n\\\\\", =}a]*") {
+        let page = format!("# HELP g x\n# TYPE g gauge\ng{{a=\"{}\",b=\"\"}} 1\n", metrics::label(&value));
+        prop_assert_eq!(&samples(&page)[0].1["a"], &value);
+    }
+}
