@@ -195,6 +195,14 @@ pub struct Run {
     #[arg(long)]
     pub force: bool,
 
+    /// Count all rows anew, where `job.incremental` would count those of new files alone.
+    #[arg(long)]
+    pub full_refresh: bool,
+
+    /// The exit code when there is nothing to do, for schedulers that tell this from a run.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub skip_code: u8,
+
     /// Write how the run ended, and its numbers, to a file in Prometheus' text format; replaced as a whole, also when the run fails.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub metrics: Option<PathBuf>,

@@ -10,6 +10,7 @@
 //! - [`spec`] holds what a pipeline file says, [`plan`] what that means for the tables that are there; [`run`] drives a plan.
 //! - [`stores`] makes stores of locations. [`read`] opens inputs and asks DataFusion; [`local_files`] reads the bytes of those on disk;
 //!   [`double_gyre`] is a table function. Nothing else reads the lake.
+//! - [`ledger`] knows which files have been counted, [`increment`] counts the others alone, by [`files`].
 //! - [`count`] pairs rows at a lag and counts exactly; [`shard`] cuts the counts into units of work, [`resample`] weighs them by
 //!   groups of trajectories.
 //! - [`reduce`] has one file a method, on top of [`math`]; a [`runner`] says where their passes run.
@@ -41,7 +42,10 @@ pub mod count;
 pub mod double_gyre;
 pub mod error;
 pub mod family;
+pub mod files;
+pub mod increment;
 pub mod journal;
+pub mod ledger;
 pub mod lineage;
 pub mod local_files;
 pub mod manifest;

@@ -28,6 +28,8 @@ enum Done {
     Well,
     /// Some partitions failed and the others were written.
     Partly,
+    /// There was nothing to do, which ends with this exit code.
+    Skipped(u8),
 }
 
 fn main() -> ExitCode {
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
     match execute(cli) {
         Ok(Done::Well) => ExitCode::SUCCESS,
         Ok(Done::Partly) => ExitCode::from(1),
+        Ok(Done::Skipped(code)) => ExitCode::from(code),
         Err(e) => {
             terminal::report(&e, format);
             ExitCode::from(e.kind().exit_code())
@@ -191,6 +194,7 @@ fn run_pipeline(args: &cli::Run, watch: &Arc<Watch>) -> Result<Done> {
         let options = Options {
             threads,
             force: args.force,
+            full_refresh: args.full_refresh,
         };
         let running = run::run(
             Arc::clone(&plan),
@@ -207,7 +211,8 @@ fn run_pipeline(args: &cli::Run, watch: &Arc<Watch>) -> Result<Done> {
                     None => None,
                 };
                 watch.nothing_to_do(in_place);
-                print("Nothing to do.")
+                print("Nothing to do.")?;
+                Ok(Done::Skipped(args.skip_code))
             }
             Outcome::Done(record) => {
                 print(

@@ -6,6 +6,7 @@ use crate::read::{InputFile, Table};
 use crate::reduce::bootstrap::Bootstrap;
 use crate::spec::On;
 use serde::Serialize;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -32,7 +33,7 @@ pub struct Head {
     pub input_bytes: u64,
     pub rows_read: u64,
     /// Rows that could not be an end of a transition, by reason.
-    pub rows_dropped: BTreeMap<&'static str, u64>,
+    pub rows_dropped: BTreeMap<Cow<'static, str>, u64>,
     pub failures: Vec<Failure>,
     /// Rows of each table.
     pub tables: BTreeMap<&'static str, u64>,
@@ -101,6 +102,9 @@ pub struct RunRecord {
     /// Of what the plan is made from: `pipeline`, `sql` and `inputs`.
     pub hashes: BTreeMap<&'static str, String>,
     pub seed: u64,
+    /// What of the input this run counted itself, where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub increment: Option<IncrementRecord>,
     pub transitions: f64,
     /// The labels of given partitions: label k is set k.
     pub labels: BTreeMap<String, Vec<String>>,
@@ -120,6 +124,7 @@ impl RunRecord {
             head: Head::begin(id, &plan.name, &plan.hash, threads, &plan.tables),
             hashes: plan.hashes.clone(),
             seed: plan.seed,
+            increment: None,
             transitions: 0.0,
             labels: BTreeMap::new(),
             models: Vec::new(),
@@ -151,6 +156,18 @@ pub struct CheckRecord {
     /// The first rows of the query, or missing partitions, in words.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rows: Vec<String>,
+}
+
+/// What a run counted of its input; the rest it had from earlier runs.
+#[derive(Debug, Clone, Serialize)]
+pub struct IncrementRecord {
+    /// In words, and why.
+    pub what: String,
+    /// Files that were read, and the rows that the SQL gave of them.
+    pub files: usize,
+    pub rows: u64,
+    /// Units of the ledger now.
+    pub units: usize,
 }
 
 #[derive(Debug, Clone, Serialize)]

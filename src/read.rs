@@ -11,17 +11,20 @@ mod tables;
 pub use tables::{InputFile, Table, TableSource};
 
 use crate::count::{
-    self, Counted, Evidence, Followed, Follower, Layout, Mode, Order, Point, Sink, Stop, Weighed,
-    Worker,
+    self, Counted, Evidence, Followed, Follower, Layout, Mode, Order, Point, Sink, Spans, Stop,
+    Sums, Tails, Weighed, Worker,
 };
 use crate::error::{Error, Kind, Result};
 use crate::local_files::LocalFiles;
 use crate::spec;
 use crate::stores::Stores;
+use crate::written::StoredFile;
+use arrow::array::RecordBatch;
 use datafusion::catalog::MemoryCatalogProviderList;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DataFusionError, ParamValues, ScalarValue, TableReference};
 use datafusion::dataframe::DataFrame;
+use datafusion::datasource::listing::ListingTableUrl;
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
@@ -31,6 +34,7 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream_partitioned};
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
 use futures::StreamExt;
 use object_store::Error as StoreError;
+use parquet::arrow::async_reader::AsyncFileReader;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -201,28 +205,59 @@ impl Lake {
         layout: &Arc<Layout>,
         progress: Arc<dyn Fn(usize) + Send + Sync>,
     ) -> Result<Counted> {
-        let is_trajectories = matches!(layout.evidence, Evidence::Trajectories { .. });
-        match layout.evidence.weight() {
-            Some(_) if is_trajectories => {
-                self.count_points::<Weighed>(frame, layout, progress).await
-            }
-            _ => self.count_points::<u32>(frame, layout, progress).await,
-        }
+        let (sums, _) = self.sums(frame, layout, None, progress).await?;
+        let layout = Arc::clone(layout);
+        let counted = tokio::task::spawn_blocking(move || sums.counted(&layout)).await;
+        counted.map_err(|e| Error::with_source(Kind::Bug, "adding up the counts died", e))?
     }
 
-    async fn count_points<P: Point>(
+    /// The same, to be added to the counts of other rows. `carried`: rows of the same trajectories that come before those of the query, none
+    /// or more. What they make among themselves is not counted again; the ends of all trajectories are returned, to be carried on.
+    pub async fn sums(
         &self,
         frame: DataFrame,
         layout: &Arc<Layout>,
+        carried: Option<&RecordBatch>,
         progress: Arc<dyn Fn(usize) + Send + Sync>,
-    ) -> Result<Counted> {
+    ) -> Result<(Sums, Option<Tails>)> {
+        let is_trajectories = matches!(layout.evidence, Evidence::Trajectories { .. });
+        if layout.evidence.weight().is_some() && is_trajectories {
+            return self
+                .sums_of::<Weighed>(frame, layout, carried, progress)
+                .await;
+        }
+        self.sums_of::<u32>(frame, layout, carried, progress).await
+    }
+
+    async fn sums_of<P: Point>(
+        &self,
+        frame: DataFrame,
+        layout: &Arc<Layout>,
+        carried: Option<&RecordBatch>,
+        progress: Arc<dyn Fn(usize) + Send + Sync>,
+    ) -> Result<(Sums, Option<Tails>)> {
         let mut mode = Mode {
             order: Order::Assumed,
             direct: true,
         };
+        let mut frame = frame;
+        if let Some(rows) = carried.filter(|rows| rows.num_rows() > 0) {
+            let failed = |e| failed("rows cannot be put to those of an earlier run", e);
+            let fields = layout.fields();
+            let typed = fields.iter().enumerate().map(|(at, field)| {
+                let name = at.to_string();
+                datafusion::logical_expr::cast(ident(&name), field.data_type().clone()).alias(name)
+            });
+            let earlier = self.context.read_batch(rows.clone()).map_err(failed)?;
+            let typed = frame.select(typed.collect::<Vec<_>>()).map_err(failed)?;
+            frame = typed.union(earlier).map_err(failed)?;
+            mode.order = Order::Any {
+                bytes: self.gathered_bytes,
+            };
+        }
         loop {
             match self
-                .count_once::<P>(frame.clone(), layout, mode, &progress)
+                .count_once::<P>(frame.clone(), layout, mode, carried, &progress)
                 .await
             {
                 Ok(counted) => return Ok(counted),
@@ -299,40 +334,122 @@ impl Lake {
         frame: DataFrame,
         layout: &Arc<Layout>,
         mode: Mode,
+        carried: Option<&RecordBatch>,
         progress: &Arc<dyn Fn(usize) + Send + Sync>,
-    ) -> Result<Counted, Stop> {
+    ) -> Result<(Sums, Option<Tails>), Stop> {
         let frame = match mode.order {
             Order::Sorted => sorted(frame, layout)?,
             _ => frame,
         };
+        let (of_streams, progress) = (Arc::clone(layout), Arc::clone(progress));
+        let has_tails = carried.is_some();
+        let counted = self.each_stream(frame, move |at| {
+            let worker = Worker::<P>::new(&of_streams, mode, at == 0)?;
+            let tails = has_tails.then(|| Tails::new(&of_streams)).transpose()?;
+            let progress = Arc::clone(&progress);
+            let push =
+                move |batch: &RecordBatch, (worker, tails): &mut (Worker<P>, Option<Tails>)| {
+                    worker.push(batch)?;
+                    tails.as_mut().map_or(Ok(()), |tails| tails.push(batch))?;
+                    progress(batch.num_rows());
+                    Ok(())
+                };
+            Ok(((worker, tails), push))
+        });
+        let (workers, tails): (Vec<_>, Vec<_>) = counted.await?.into_iter().unzip();
+        let mut minus = Vec::new();
+        if let Some(rows) = carried.filter(|rows| rows.num_rows() > 0) {
+            let order = Order::Any { bytes: usize::MAX };
+            let mut worker = Worker::<P>::new(layout, Mode { order, ..mode }, true)?;
+            worker.push(rows)?;
+            minus.push(worker);
+        }
+        let layout = Arc::clone(layout);
+        let finished = tokio::task::spawn_blocking(move || {
+            let mut all: Option<Tails> = has_tails.then(|| Tails::new(&layout)).transpose()?;
+            if let Some(all) = &mut all {
+                let mut tails = tails.into_iter().flatten();
+                tails.try_for_each(|tails| all.absorb(tails))?;
+            }
+            Ok((count::add_up(&layout, mode, workers, minus)?, all))
+        });
+        let finished = finished.await;
+        finished.map_err(|e| Error::with_source(Kind::Bug, "adding up the counts died", e))?
+    }
+
+    /// When the trajectories in the rows of a query begin and end.
+    pub async fn spans(&self, frame: DataFrame, layout: &Arc<Layout>) -> Result<Spans> {
+        let columns: Vec<_> = (0..layout.n_order())
+            .map(|at| ident(at.to_string()))
+            .collect();
+        let frame = frame
+            .select(columns)
+            .map_err(|e| failed("the columns of trajectories cannot be selected", e))?;
+        let of_streams = Arc::clone(layout);
+        let each = self.each_stream(frame, move |_| {
+            let push = |batch: &RecordBatch, spans: &mut Spans| spans.push(batch);
+            Ok((Spans::new(&of_streams)?, push))
+        });
+        let each = each.await.map_err(|stop| match stop {
+            Stop::Failed(e) => e,
+            stop => Error::bug(format!("reading times stopped: {stop:?}")),
+        })?;
+        let mut all = Spans::new(layout)?;
+        for spans in each {
+            all.absorb(&spans)?;
+        }
+        Ok(all)
+    }
+
+    /// Runs a query: `start` makes of the number of a stream what hears its batches, which is returned by stream.
+    async fn each_stream<T: Send + 'static, P>(
+        &self,
+        frame: DataFrame,
+        start: impl Fn(usize) -> Result<(T, P), Stop> + Clone + Send + 'static,
+    ) -> Result<Vec<T>, Stop>
+    where
+        P: FnMut(&RecordBatch, &mut T) -> Result<(), Stop> + Send + 'static,
+    {
         let plan = self.physical(frame).await?;
         let streams = execute_stream_partitioned(plan, self.context.task_ctx())
             .map_err(|e| failed("the query cannot start", e))?;
         let mut tasks = tokio::task::JoinSet::new();
         for (at, mut stream) in streams.into_iter().enumerate() {
-            let (layout, progress) = (Arc::clone(layout), Arc::clone(progress));
+            let start = start.clone();
             tasks.spawn(async move {
-                let mut worker = Worker::<P>::new(&layout, mode, at == 0)?;
+                let (mut hearer, mut push) = start(at)?;
                 while let Some(batch) = stream.next().await {
                     let batch = batch.map_err(|e| failed("reading the input failed", e))?;
-                    worker.push(&batch)?;
-                    progress(batch.num_rows());
+                    push(&batch, &mut hearer)?;
                 }
-                Ok::<_, Stop>((at, worker))
+                Ok::<_, Stop>((at, hearer))
             });
         }
-        let mut workers = Vec::new();
+        let mut all = Vec::new();
         while let Some(done) = tasks.join_next().await {
             // The first failure drops the other tasks.
-            workers
-                .push(done.map_err(|e| Error::with_source(Kind::Bug, "a counting task died", e))??);
+            all.push(done.map_err(|e| Error::with_source(Kind::Bug, "a counting task died", e))??);
         }
-        workers.sort_by_key(|(at, _)| *at);
-        let workers = workers.into_iter().map(|(_, worker)| worker).collect();
-        let layout = Arc::clone(layout);
-        let finished =
-            tokio::task::spawn_blocking(move || count::finish(&layout, mode, workers)).await;
-        finished.map_err(|e| Error::with_source(Kind::Bug, "adding up the counts died", e))?
+        all.sort_by_key(|(at, _)| *at);
+        Ok(all.into_iter().map(|(_, hearer)| hearer).collect())
+    }
+
+    /// Rows of each file of Parquet, as its footer says; nothing where that is not known without reading the file.
+    pub async fn rows_of(&self, table: &str, locations: &[String]) -> Vec<Option<u64>> {
+        let is_parquet = |t: &Table| t.name == table && t.format == "parquet";
+        if !self.tables.iter().any(is_parquet) {
+            return vec![None; locations.len()];
+        }
+        let rows = async |location: &String| {
+            let url = ListingTableUrl::parse(location).ok()?;
+            let store = self.context.runtime_env().object_store(&url).ok()?;
+            let path = url.prefix().clone();
+            let mut file = StoredFile { store, path };
+            let footer = file.get_metadata(None).await.ok()?;
+            Some(footer.file_metadata().num_rows() as u64)
+        };
+        let rows = futures::stream::iter(locations).map(rows).buffered(16);
+        rows.collect().await
     }
 }
 

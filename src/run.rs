@@ -3,6 +3,7 @@
 use crate::checks;
 use crate::count::{Counted, Counts, LARGEST_TOTAL, describe, escaped, key_text};
 use crate::error::{Error, Kind, Result};
+use crate::increment::{self, Counting};
 use crate::journal::Journal;
 use crate::lineage::{self, Kept};
 use crate::manifest::{
@@ -57,6 +58,8 @@ pub struct Options {
     pub threads: usize,
     /// Run even if the output is up to date.
     pub force: bool,
+    /// Count all rows anew, whatever the ledger says, and run even if the output is up to date.
+    pub full_refresh: bool,
 }
 
 /// Runs a plan: `frame` is its query. A run that fails leaves the output as it was.
@@ -85,7 +88,7 @@ async fn drive(
 ) -> Result<Outcome> {
     let begun = output.begin(&plan.hash).await?;
     let is_done = |c: &Current| c.plan == plan.hash && c.complete;
-    if !options.force && begun.earlier().is_some_and(is_done) {
+    if !options.force && !options.full_refresh && begun.earlier().is_some_and(is_done) {
         return Ok(Outcome::NothingToDo);
     }
     let mut journal = Journal::new(
@@ -95,13 +98,20 @@ async fn drive(
 
     progress.stage("count", None);
     let hear = Arc::clone(&progress);
-    let counted = lake
-        .count(
-            frame,
-            &plan.layout,
-            Arc::new(move |rows| hear.advance(rows as u64)),
-        )
-        .await?;
+    let Counting {
+        counted,
+        ledger,
+        record: increment,
+    } = increment::count(
+        &plan,
+        lake,
+        frame,
+        output,
+        begun.earlier().filter(|_| !options.full_refresh),
+        Arc::new(move |rows| hear.advance(rows as u64)),
+    )
+    .await?;
+    journal.record.increment = increment;
     journal.record.head.rows_read = counted.rows;
     journal.record.head.rows_dropped = counted.dropped.0.clone();
     journal.done("count", counted.rows, journal.record.head.input_bytes);
@@ -135,6 +145,9 @@ async fn drive(
     journal.done("fit", nonzeros, 0);
 
     stage(output, &begun, &fitted, &mut journal).await?;
+    if let Some(ledger) = &ledger {
+        output.put_ledger(&begun.run, ledger).await?;
+    }
     if !plan.checks.is_empty() {
         checks::gate(&plan, lake, output, &fitted.names, &mut journal).await?;
     }

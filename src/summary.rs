@@ -21,6 +21,9 @@ impl Display for Summary<'_> {
         let Summary { record, output } = self;
         let models = &record.models;
         begin(f, &record.head, record.transitions, "")?;
+        if let Some(increment) = &record.increment {
+            writeln!(f, "  {}", increment.what)?;
+        }
         for model in models.iter().take(SHOWN) {
             writeln!(f)?;
             self::model(f, model)?;

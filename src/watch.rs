@@ -92,6 +92,7 @@ impl Watch {
         let (exit_code, error) = match &ran {
             Ok(Done::Well) => (0, None),
             Ok(Done::Partly) => (1, None),
+            Ok(Done::Skipped(code)) => (*code, None),
             Err(e) => (e.kind().exit_code(), Some(e.full())),
         };
         let told = self.tell(exit_code, error.as_deref());

@@ -291,9 +291,9 @@ pub fn embedding(column: &ArrayRef) -> Result<Option<Vec<f64>>> {
 }
 
 /// A file in a store, of which ranges are read.
-struct StoredFile {
-    store: Arc<dyn ObjectStore>,
-    path: Path,
+pub(crate) struct StoredFile {
+    pub store: Arc<dyn ObjectStore>,
+    pub path: Path,
 }
 
 impl AsyncFileReader for StoredFile {

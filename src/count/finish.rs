@@ -1,9 +1,9 @@
-//! Workers of all streams → counts: gives the states common numbers, sews trajectories together across streams, adds up.
+//! Workers of all streams → sums → counts: gives the states common numbers, sews trajectories together across streams, adds up.
 
 use super::gather;
 use super::groups::{Group, Tallies, disordered};
 use super::keys::{Keys, NONE};
-use super::matrix::Counts;
+use super::matrix::{Counts, Rows};
 use super::point::Point;
 use super::states::StateTable;
 use super::tags::{Tag, tag_weights, told_apart, too_many_states};
@@ -61,15 +61,39 @@ struct Numbering {
     maps: Vec<Renumbering>,
 }
 
-/// What one partition and lag has gathered: pairs that are counted, or pairs with weights.
-#[derive(Default)]
-struct Slot {
-    tallies: Vec<Tally>,
+/// What some streams have counted, by common numbers.
+struct Slots {
+    /// By `partition × n_lags + lag`.
+    tallies: Vec<Vec<Tally>>,
+    weighted: Vec<Vec<(u64, f64)>>,
+    rows: u64,
+    dropped: Dropped,
+    accepted: u128,
+}
+
+/// What was counted, added up. What a layout asks of whole matrices is still to be done, so that sums can be added to others.
+pub struct Sums {
+    pub(super) partitions: Vec<ArrayRef>,
+    pub(super) n_partitions: usize,
+    pub(super) sources: StateTable,
+    pub(super) targets: StateTable,
+    /// By `partition × n_lags + lag`.
+    pub(super) slots: Vec<Slot>,
+    /// For each given partition the label of a (partition, state) and the labels' names; a label is the rank of its name.
+    pub(super) given: Vec<(HashMap<u64, u32>, ArrayRef)>,
+    pub rows: u64,
+    pub dropped: Dropped,
+    accepted: u128,
+}
+
+/// What one partition and lag has: pairs that are counted, or pairs with weights. Targets carry their groups.
+pub(super) struct Slot {
+    pub pieces: Vec<Rows>,
     weighted: Vec<(u64, f64)>,
 }
 
 impl Slot {
-    /// Adds everything up, and tells it apart by group if that is asked for.
+    /// Tells everything apart by group, if that is asked for.
     fn counted(
         mut self,
         layout: &Layout,
@@ -80,7 +104,7 @@ impl Slot {
         let Some(grouping) = &layout.grouping else {
             let rows = match is_weighted {
                 true => sum_weights(self.weighted),
-                false => Tally::finish(self.tallies),
+                false => self.pieces,
             };
             return Ok(Counts::new(partition, lag, rows));
         };
@@ -99,7 +123,7 @@ impl Slot {
             }
             sum_weights(self.weighted)
         } else {
-            Tally::finish(self.tallies)
+            self.pieces
         };
         if tag == Tag::NONE {
             let mut counts = Counts::new(partition, lag, pieces);
@@ -124,22 +148,76 @@ impl Slot {
     }
 }
 
-/// Adds up the counts of all streams, which are given in their order.
+/// Adds up the counts of all streams, which are given in their order, less what the streams of `minus` count of the same rows.
+pub fn add_up<P: Point>(
+    layout: &Layout,
+    mode: Mode,
+    workers: Vec<Worker<P>>,
+    minus: Vec<Worker<P>>,
+) -> Result<Sums, Stop> {
+    let numbering = number(layout, mode, workers.iter().chain(&minus))?;
+    let given = labels(layout, &numbering, &workers)?;
+    let (maps, maps_of_minus) = numbering.maps.split_at(workers.len());
+    let all = gather_slots(layout, workers, maps, &numbering)?;
+    let minus = gather_slots(layout, minus, maps_of_minus, &numbering)?;
+    let mut dropped = all.dropped;
+    for (reason, rows) in &minus.dropped.0 {
+        dropped.subtract(reason, *rows);
+    }
+    let slots = all.tallies.into_par_iter().zip(minus.tallies);
+    let slots = slots.zip(all.weighted).map(|((all, minus), weighted)| {
+        let mut pieces = Tally::finish(all);
+        let minus = Tally::finish(minus);
+        if !minus.is_empty() {
+            pieces = less(pieces, &minus)?;
+        }
+        Ok(Slot { pieces, weighted })
+    });
+    Ok(Sums {
+        slots: slots.collect::<Result<_>>()?,
+        given,
+        rows: all.rows - minus.rows,
+        dropped,
+        accepted: all.accepted - minus.accepted,
+        partitions: numbering.partitions,
+        n_partitions: numbering.n_partitions,
+        sources: numbering.sources,
+        targets: numbering.targets,
+    })
+}
+
+/// The counts of all streams.
+#[cfg(test)]
 pub fn finish<P: Point>(
     layout: &Layout,
     mode: Mode,
-    mut workers: Vec<Worker<P>>,
+    workers: Vec<Worker<P>>,
 ) -> Result<Counted, Stop> {
-    let numbering = number(layout, mode, &workers)?;
-    let (maps, n_lags) = (&numbering.maps, layout.n_lags());
-    let mut slots: Vec<Slot> = Vec::new();
-    slots.resize_with(numbering.n_partitions * n_lags, Slot::default);
-    let (mut rows, mut accepted, mut dropped) = (0, 0, Dropped::default());
+    Ok(add_up(layout, mode, workers, Vec::new())?.counted(layout)?)
+}
+
+/// The counts of some streams by partition and lag.
+fn gather_slots<P: Point>(
+    layout: &Layout,
+    mut workers: Vec<Worker<P>>,
+    maps: &[Renumbering],
+    numbering: &Numbering,
+) -> Result<Slots, Stop> {
+    let n_lags = layout.n_lags();
+    let n = numbering.n_partitions * n_lags;
+    let mut all = Slots {
+        tallies: (0..n).map(|_| Vec::new()).collect(),
+        weighted: vec![Vec::new(); n],
+        rows: 0,
+        dropped: Dropped::default(),
+        accepted: 0,
+    };
     for (worker, map) in workers.iter_mut().zip(maps) {
-        rows += worker.rows;
-        let reasons = worker.dropped.0.iter();
-        reasons.for_each(|(reason, rows)| dropped.add(reason, *rows));
-        accepted += worker.tallies.accepted;
+        all.rows += worker.rows;
+        for (reason, rows) in &worker.dropped.0 {
+            all.dropped.add(reason.clone(), *rows);
+        }
+        all.accepted += worker.tallies.accepted;
         let tallies: Vec<Tally> = std::mem::take(&mut worker.tallies.by_slot)
             .into_par_iter()
             .map(|tally| match (&map.sources, &map.targets) {
@@ -150,7 +228,7 @@ pub fn finish<P: Point>(
         let slot_of =
             |at: usize| map.partition((at / n_lags) as u32) as usize * n_lags + at % n_lags;
         for (at, tally) in tallies.into_iter().enumerate() {
-            slots[slot_of(at)].tallies.push(tally);
+            all.tallies[slot_of(at)].push(tally);
         }
         let weights = std::mem::take(&mut worker.tallies.weights);
         for (at, entries) in weights.into_iter().enumerate() {
@@ -158,71 +236,103 @@ pub fn finish<P: Point>(
                 let (s, t) = unpack(pair);
                 (pack(map.source(s), map.target(t)), weight)
             });
-            slots[slot_of(at)].weighted.extend(entries);
+            all.weighted[slot_of(at)].extend(entries);
         }
     }
-    let given = labels(layout, &numbering, &workers)?;
     for more in across_streams(layout, workers, maps, &numbering.partitions)? {
-        accepted += more.accepted;
-        for (slot, tally) in slots.iter_mut().zip(more.by_slot) {
-            slot.tallies.push(tally);
+        all.accepted += more.accepted;
+        for (slot, tally) in all.tallies.iter_mut().zip(more.by_slot) {
+            slot.push(tally);
         }
-        for (slot, entries) in slots.iter_mut().zip(more.weights) {
-            slot.weighted.extend(entries);
+        for (slot, entries) in all.weighted.iter_mut().zip(more.weights) {
+            slot.extend(entries);
         }
     }
+    Ok(all)
+}
 
-    let is_weighted = layout.evidence.weight().is_some();
-    let mut counts: Vec<Counts> = slots
-        .into_par_iter()
-        .enumerate()
-        .map(|(at, slot)| {
-            let mut counts = slot.counted(layout, is_weighted, at / n_lags, at % n_lags)?;
-            if layout.connected {
-                counts.keep_connected();
+/// Counts less those of some of their rows.
+fn less(pieces: Vec<Rows>, minus: &[Rows]) -> Result<Vec<Rows>> {
+    let mut minus = minus.iter().flat_map(Rows::entries).peekable();
+    let mut left = Vec::with_capacity(pieces.len());
+    let mut counts = Vec::new();
+    for piece in &pieces {
+        let mut rows = Rows::default();
+        counts.clear();
+        for (source, target, count) in piece.entries() {
+            let own = minus.next_if(|&(s, t, _)| (s, t) == (source, target));
+            let count = count.checked_sub(own.map_or(0, |(_, _, count)| count));
+            match count {
+                Some(0) => (),
+                Some(count) => rows.add(source, target, count, &mut counts),
+                None => return Err(Error::bug("some rows have more pairs than all")),
             }
-            let partition = counts.partition as u32;
-            let label = |of: &HashMap<u64, u32>| {
-                let label = |&state: &u32| of.get(&pack(partition, state)).copied().ok_or(state);
-                counts.source_states.iter().map(label).collect()
-            };
-            counts.given = given.iter().map(|(of, _)| label(of)).collect();
-            Ok(counts)
+        }
+        left.push(rows.with_counts(&counts));
+    }
+    match minus.next() {
+        None => Ok(left),
+        Some(_) => Err(Error::bug("some rows have a pair that all have not")),
+    }
+}
+
+impl Sums {
+    /// The matrices that the layout asks for.
+    pub fn counted(self, layout: &Layout) -> Result<Counted> {
+        let n_lags = layout.n_lags();
+        let is_weighted = layout.evidence.weight().is_some();
+        let given = &self.given;
+        let mut counts: Vec<Counts> = self
+            .slots
+            .into_par_iter()
+            .enumerate()
+            .map(|(at, slot)| {
+                let mut counts = slot.counted(layout, is_weighted, at / n_lags, at % n_lags)?;
+                if layout.connected {
+                    counts.keep_connected();
+                }
+                let partition = counts.partition as u32;
+                let label = |of: &HashMap<u64, u32>| {
+                    let label =
+                        |&state: &u32| of.get(&pack(partition, state)).copied().ok_or(state);
+                    counts.source_states.iter().map(label).collect()
+                };
+                counts.given = given.iter().map(|(of, _)| label(of)).collect();
+                Ok(counts)
+            })
+            .collect::<Result<_>>()?;
+        let left_out = |c: &Counts| c.left_out.as_ref().map_or(0, |l| l.total);
+        let counted: u128 = counts.iter().map(|c| c.total + left_out(c)).sum();
+        let accepted = self.accepted;
+        if counted != accepted {
+            let what = format!("{accepted} transitions were accepted but {counted} counted");
+            return Err(Error::bug(what));
+        }
+        if let Evidence::Trajectories { overlap, .. } = &layout.evidence
+            && !overlap.is_empty()
+        {
+            let counts = counts.par_iter_mut();
+            counts.for_each(|counts| counts.divide(overlap[counts.lag]));
+        }
+        Ok(Counted {
+            partitions: self.partitions,
+            n_partitions: self.n_partitions,
+            sources: self.sources,
+            targets: self.targets,
+            counts,
+            labels: self.given.into_iter().map(|(_, names)| names).collect(),
+            rows: self.rows,
+            dropped: self.dropped,
         })
-        .collect::<Result<_>>()?;
-    let left_out = |c: &Counts| c.left_out.as_ref().map_or(0, |l| l.total);
-    let counted: u128 = counts.iter().map(|c| c.total + left_out(c)).sum();
-    if counted != accepted {
-        let what = format!("{accepted} transitions were accepted but {counted} counted");
-        return Err(Error::bug(what).into());
     }
-    if let Evidence::Trajectories { overlap, .. } = &layout.evidence
-        && !overlap.is_empty()
-    {
-        let counts = counts.par_iter_mut();
-        counts.for_each(|counts| counts.divide(overlap[counts.lag]));
-    }
-    let Numbering {
-        partitions,
-        n_partitions,
-        sources,
-        targets,
-        ..
-    } = numbering;
-    Ok(Counted {
-        partitions,
-        n_partitions,
-        sources,
-        targets,
-        counts,
-        labels: given.into_iter().map(|(_, names)| names).collect(),
-        rows,
-        dropped,
-    })
 }
 
 /// Ranks of the keys of all workers.
-fn number<P: Point>(layout: &Layout, mode: Mode, workers: &[Worker<P>]) -> Result<Numbering> {
+fn number<'a, P: Point>(
+    layout: &Layout,
+    mode: Mode,
+    workers: impl Iterator<Item = &'a Worker<P>>,
+) -> Result<Numbering> {
     let mut all = Worker::<P>::new(&std::sync::Arc::new(layout.clone()), mode, true)?;
     let mut maps = Vec::new();
     for worker in workers {

@@ -83,6 +83,26 @@ impl Keys {
         self.table.len()
     }
 
+    /// Keys of the same types, of which there are none yet.
+    pub fn empty(&self) -> Result<Keys> {
+        Keys::new(&self.types)
+    }
+
+    /// The place of each id among all keys in ascending order.
+    pub fn ranks(&self) -> Vec<u32> {
+        ranks(&self.order())
+    }
+
+    /// All ids in ascending order of their keys.
+    fn order(&self) -> Vec<u32> {
+        let mut order: Vec<u32> = (0..self.len() as u32).collect();
+        match &self.stored {
+            Stored::Integers(keys) => order.sort_unstable_by_key(|&id| keys[id as usize]),
+            Stored::Rows(_, keys) => order.sort_unstable_by(|&a, &b| keys.get(a).cmp(keys.get(b))),
+        }
+        order
+    }
+
     /// Appends the ids of the rows of `columns`; `NONE` where any column is null.
     pub fn intern(&mut self, columns: &[ArrayRef], ids: &mut Vec<u32>) -> Result<()> {
         let broken = |e| Error::with_source(Kind::Bug, "key columns changed their type", e);
@@ -139,16 +159,8 @@ impl Keys {
 
     /// The keys as columns in ascending order, and the rank of each id in that order.
     pub fn sorted(self) -> Result<(Vec<ArrayRef>, Vec<u32>)> {
-        let mut order: Vec<u32> = (0..self.len() as u32).collect();
-        match &self.stored {
-            Stored::Integers(keys) => order.sort_unstable_by_key(|&id| keys[id as usize]),
-            Stored::Rows(_, keys) => order.sort_unstable_by(|&a, &b| keys.get(a).cmp(keys.get(b))),
-        }
-        let mut rank = vec![0; order.len()];
-        for (at, &id) in order.iter().enumerate() {
-            rank[id as usize] = at as u32;
-        }
-        Ok((self.columns(&order)?, rank))
+        let order = self.order();
+        Ok((self.columns(&order)?, ranks(&order)))
     }
 
     /// The keys `ids` as columns.
@@ -166,6 +178,15 @@ impl Keys {
         }
         .map_err(|e| Error::with_source(Kind::Bug, "keys cannot be decoded", e))
     }
+}
+
+/// The place of each id in an order of all.
+fn ranks(order: &[u32]) -> Vec<u32> {
+    let mut rank = vec![0; order.len()];
+    for (at, &id) in order.iter().enumerate() {
+        rank[id as usize] = at as u32;
+    }
+    rank
 }
 
 #[inline]

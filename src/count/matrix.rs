@@ -26,6 +26,17 @@ impl Rows {
         self.sources.last().copied()
     }
 
+    /// (source, target, count) in order, of counts that are integers.
+    pub fn entries(&self) -> impl Iterator<Item = (u32, u32, u64)> {
+        self.sources
+            .iter()
+            .enumerate()
+            .flat_map(move |(at, &source)| {
+                let row = self.offsets[at]..self.offsets[at + 1];
+                row.map(move |at| (source, self.columns[at], self.values.get(at) as u64))
+            })
+    }
+
     /// Appends an entry, whose value goes to a list of the caller.
     #[inline(always)]
     pub fn begin(&mut self, source: u32, target: u32) {

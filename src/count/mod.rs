@@ -1,7 +1,7 @@
 //! Batches of rows → integer transition counts, one sparse matrix a partition and lag (coherence §3.1).
 //!
 //! In: batches with the columns of a `Layout` in its order. Out: `Counted`. Each stream of batches has a `Worker`; where one
-//! stream ends inside a trajectory and the next goes on with it, `finish` sews the two together, so that each pair is counted once.
+//! stream ends inside a trajectory and the next goes on with it, `add_up` sews the two together, so that each pair is counted once.
 //! Streams are first taken to be ordered by (partition, trajectory, time) as most files are; a row that breaks the order stops
 //! the count with `Stop::Unsorted`. The caller then counts again and lets the rows be gathered by trajectory in memory, or sorts them.
 
@@ -16,25 +16,32 @@ mod matrix;
 mod point;
 mod states;
 mod tags;
+mod tails;
 mod tally;
 mod time;
+mod unit;
 mod walk;
 mod worker;
 
 pub use connected::LeftOut;
-pub use finish::finish;
+#[cfg(test)]
+use finish::finish;
+pub use finish::{Sums, add_up};
 pub use follow::{Followed, FollowedRow, Follower, Sink, StateNumbers, times};
 pub(crate) use keys::Keys;
 pub use matrix::Counts;
 pub use point::{Point, Weighed};
 pub use states::{StateColumns, StateTable, describe, escaped, key_text};
-pub use time::is_time;
+pub use tails::{Spans, Tails};
+pub use time::{is_time, show as show_time};
+pub use unit::restore;
 pub use walk::Step;
 pub use worker::Worker;
 
 use crate::error::Error;
 use arrow::array::ArrayRef;
-use arrow::datatypes::{DataType, Field};
+use arrow::datatypes::{DataType, Field, SchemaRef};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use tags::Tag;
 
@@ -158,6 +165,11 @@ impl Layout {
         fields
     }
 
+    /// The columns as a query of them brings them: by number, because one may be asked for twice.
+    pub fn numbered(&self) -> SchemaRef {
+        tails::schema(&self.fields())
+    }
+
     /// How many leading columns order the rows: partition keys, trajectory keys and time.
     pub fn n_order(&self) -> usize {
         match &self.evidence {
@@ -192,13 +204,21 @@ impl Layout {
 
 /// Rows that could not be an end of a transition, or weigh nothing, by reason.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Dropped(pub BTreeMap<&'static str, u64>);
+pub struct Dropped(pub BTreeMap<Cow<'static, str>, u64>);
 
 impl Dropped {
-    fn add(&mut self, reason: &'static str, rows: u64) {
+    pub(crate) fn add(&mut self, reason: impl Into<Cow<'static, str>>, rows: u64) {
         if rows > 0 {
-            *self.0.entry(reason).or_default() += rows;
+            *self.0.entry(reason.into()).or_default() += rows;
         }
+    }
+
+    /// Takes back rows that were added for a reason.
+    fn subtract(&mut self, reason: &str, rows: u64) {
+        if let Some(all) = self.0.get_mut(reason) {
+            *all -= rows;
+        }
+        self.0.retain(|_, rows| *rows > 0);
     }
 }
 

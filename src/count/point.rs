@@ -238,7 +238,8 @@ mod tests {
 
     fn weights_of(layout: &Layout) -> Vec<(usize, u32, u32, f64)> {
         let counted = count::<Weighed>(layout, ASSUMED, &[&ROWS], 3).unwrap();
-        let reasons = ["NaN weight", "null weight", "weight of zero"].map(|reason| (reason, 1));
+        let reasons =
+            ["NaN weight", "null weight", "weight of zero"].map(|reason| (reason.into(), 1));
         assert_eq!(counted.dropped.0, reasons.into());
         let listed = listed(&counted).into_iter();
         listed

@@ -43,11 +43,11 @@ impl Tag {
         tagged >> self.bits
     }
 
-    fn group(self, tagged: u32) -> u32 {
+    pub fn group(self, tagged: u32) -> u32 {
         tagged & ((1 << self.bits) - 1)
     }
 
-    fn with(self, state: u32, group: u32) -> u32 {
+    pub fn with(self, state: u32, group: u32) -> u32 {
         state << self.bits | group
     }
 

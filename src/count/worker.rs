@@ -367,7 +367,7 @@ impl<P: Point> Worker<P> {
     }
 
     /// The partition of each range from the partition keys of its first row.
-    fn partition_ids(&mut self, starts: &[ArrayRef], n: usize) -> Result<Vec<u32>> {
+    pub(super) fn partition_ids(&mut self, starts: &[ArrayRef], n: usize) -> Result<Vec<u32>> {
         let mut ids = Vec::with_capacity(n);
         match &mut self.partitions {
             Some(keys) => keys.intern(starts, &mut ids)?,
@@ -376,7 +376,7 @@ impl<P: Point> Worker<P> {
         Ok(ids)
     }
 
-    fn give_labels(
+    pub(super) fn give_labels(
         &mut self,
         columns: &[ArrayRef],
         partition: impl Fn(usize) -> u32,
@@ -409,7 +409,7 @@ pub(super) fn ranges(columns: &[ArrayRef], rows: usize) -> Result<Vec<Range<usiz
 }
 
 /// The partition of every row, from that of each range.
-fn spread(ranges: &[Range<usize>], partitions: &[u32]) -> Vec<u32> {
+pub(super) fn spread(ranges: &[Range<usize>], partitions: &[u32]) -> Vec<u32> {
     let rows = ranges.iter().zip(partitions);
     rows.flat_map(|(range, &partition)| std::iter::repeat_n(partition, range.len()))
         .collect()

@@ -14,6 +14,8 @@ pub use fits::{PlannedFit, PlannedMethod, Ranks};
 
 use crate::count::{Evidence, Layout, StateTable};
 use crate::error::{Error, Result};
+use crate::files;
+use crate::ledger::Basis;
 use crate::ranks;
 use crate::read::{Lake, Table};
 use crate::spec::{self, Lag, NamesFrom, Spec};
@@ -49,12 +51,24 @@ pub struct Plan {
     pub names: NamesFrom,
     /// Test whether the sets of the fits are Markov chains.
     pub markov: bool,
+    pub increments: Increments,
     /// What must hold before the tables are put in place.
     pub checks: Vec<PlannedCheck>,
     /// Of what goes into the plan: `pipeline`, `sql` and `inputs`, so that two runs can be told apart.
     pub hashes: BTreeMap<&'static str, String>,
     /// Changes with the pipeline, its SQL, the input files and the version of gyre, and with nothing else.
     pub hash: String,
+}
+
+/// Whether a run may count the files alone that the last one did not have.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Increments {
+    /// It is not asked for.
+    Off,
+    /// It is asked for, and this is why the counts of files do not add up to those of all.
+    No(String),
+    /// The files of this table are counted by `basis`.
+    Of { table: String, basis: Basis },
 }
 
 /// How the fits are tried on resamples.
@@ -152,6 +166,10 @@ pub async fn plan(
         confidence: asked.confidence,
     });
     let seed = seed.unwrap_or(spec.job.seed);
+    let increments = match spec.job.incremental {
+        true => increments(&frame, &layout, lake, &sql, &parameters),
+        false => Increments::Off,
+    };
     let frame = lake.select(frame, &layout)?;
     let mut plan = Plan {
         name: spec.job.name.clone(),
@@ -168,6 +186,7 @@ pub async fn plan(
         validation,
         names: spec.names.from.clone(),
         markov,
+        increments,
         checks: Vec::new(),
         hashes: BTreeMap::new(),
         hash: String::new(),
@@ -178,6 +197,45 @@ pub async fn plan(
     plan.hashes = hashes(spec, &plan)?;
     plan.hash = hash(&(spec, seed), &all_sql(&plan), &lake.tables)?;
     Ok((plan, frame))
+}
+
+fn increments(
+    frame: &DataFrame,
+    layout: &Layout,
+    lake: &Lake,
+    sql: &str,
+    parameters: &BTreeMap<String, ScalarValue>,
+) -> Increments {
+    if layout.evidence.weight().is_some() {
+        return Increments::No("weights are no integers".into());
+    }
+    if let Evidence::Trajectories { strided: true, .. } = &layout.evidence {
+        let why = "strided pairs depend on the first row of a trajectory";
+        return Increments::No(why.into());
+    }
+    let table = match files::one_table(frame) {
+        Ok(name) => lake.tables.iter().find(|table| table.name == name),
+        Err(why) => return Increments::No(why),
+    };
+    let Some(table) = table else {
+        return Increments::No("the SQL reads no table of the pipeline".into());
+    };
+    let fields = table.schema.fields().iter();
+    let mut columns: Vec<_> = fields
+        .map(|field| format!("{} {}", field.name(), field.data_type()))
+        .collect();
+    columns.sort();
+    let hash = |text: String| blake3::hash(text.as_bytes()).to_hex()[..32].to_string();
+    Increments::Of {
+        table: table.name.clone(),
+        basis: Basis {
+            gyre: env!("CARGO_PKG_VERSION").into(),
+            sql: hash(sql.into()),
+            parameters: hash(format!("{parameters:?}")),
+            columns: hash(format!("{} {columns:?}", table.format)),
+            layout: hash(format!("{layout:?}")),
+        },
+    }
 }
 
 fn scalar(parameter: &spec::Parameter) -> ScalarValue {

@@ -1,6 +1,6 @@
 //! A plan as text for people and as JSON for programs.
 
-use super::{CheckRule, Plan, PlannedFit, PlannedMethod, Ranks};
+use super::{CheckRule, Increments, Plan, PlannedFit, PlannedMethod, Ranks};
 use crate::count::{Evidence, Measure, StateColumns};
 use crate::read::Table;
 use crate::reduce::svd;
@@ -111,6 +111,11 @@ impl Plan {
             "partition_by": names(&self.layout.partition),
             "fit": self.fits.iter().map(fit).collect::<Vec<_>>(),
             "names": self.names,
+            "increments": match &self.increments {
+                Increments::Off => Value::Null,
+                Increments::No(why) => json!({"no": why}),
+                Increments::Of { table, .. } => json!({"of": table}),
+            },
             "write": {
                 "output": self.output,
                 "keep": self.keep,
@@ -305,6 +310,11 @@ impl fmt::Display for Plan {
             NamesFrom::Previous => (),
             NamesFrom::None => writeln!(f, "  names  by decreasing weight")?,
             NamesFrom::Output(location) => writeln!(f, "  names  of the sets of {location}")?,
+        }
+        match &self.increments {
+            Increments::Off => (),
+            Increments::No(why) => writeln!(f, "  increments: no, because {why}")?,
+            Increments::Of { table, .. } => writeln!(f, "  increments: new files of {table}")?,
         }
         let tables: Vec<_> = self.tables().iter().map(|t| t.name()).collect();
         let tables = tables.join(", ");

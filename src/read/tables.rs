@@ -5,6 +5,7 @@
 
 use super::failed;
 use crate::error::{Error, Result};
+use crate::files::location;
 use crate::spec;
 use crate::stores::{self, Stores};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -30,12 +31,12 @@ use std::sync::Arc;
 const LOOKED_AT: usize = 32;
 
 /// One input file as it was listed: enough to see that it has changed.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct InputFile {
     pub location: String,
     pub size_bytes: u64,
     pub modified: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub e_tag: Option<String>,
 }
 
@@ -149,7 +150,7 @@ async fn register_files(
         let root = url.object_store();
         let root = root.as_str().trim_end_matches('/');
         for meta in listed {
-            let shown = format!("{root}/{}", meta.location);
+            let shown = location(root, &meta.location);
             let folders = hive_folders(&url, &meta.location)
                 .map_err(|message| Error::input(format!("{shown}: {message}")))?;
             files.push(Found {

@@ -66,6 +66,9 @@ pub struct Job {
     /// The seed of all random starts: the same seed gives the same bytes.
     #[serde(default)]
     pub seed: u64,
+    /// Keep counts beside the tables, so that the next run reads only the files that are new and adds theirs.
+    #[serde(default)]
+    pub incremental: bool,
     /// How many earlier results to keep beside the one in place, for those who still read them. It changes no table, so the hash of a plan leaves it out.
     #[serde(default = "two", skip_serializing)]
     #[schemars(range(max = 1000))]

@@ -117,6 +117,9 @@ impl Output {
                 was_kept,
             });
         }
+        if !asked.dry_run {
+            self.clean_objects(asked.older_than).await?;
+        }
         Ok(Cleaned {
             removed,
             left: alive.into_iter().map(|version| version.run).collect(),

@@ -8,6 +8,7 @@ mod certificates;
 mod clean;
 mod commit;
 mod folder;
+mod ledger;
 mod markov;
 mod output;
 mod parquet;

@@ -4,6 +4,7 @@
 //! <output>/current.json                                  the pointer: which version is the result
 //! <output>/versions/<run>/<table>/part-0.parquet         beside an empty _SUCCESS
 //! <output>/versions/<run>/run.json                       the record of the run, and other JSON beside the tables
+//! <output>/ledger/<kind>-<checksum>.parquet              what ledger.json beside the tables names, shared by versions
 //! <output>/runs/<run>.json                               the same record, which outlives its version
 //! ```
 //!

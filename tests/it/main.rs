@@ -19,6 +19,7 @@
 //! - `sets`: every way to make sets, on the worlds of the papers
 //! - `stores`: faults of the object store at every call, and two runs whose calls come in every order
 //! - `validation`: resamples of trajectories, pairs and counts
+//! - `increments`: runs that count new files alone, against runs that count everything
 //! - `versions`: runs at the same time, earlier results, what dead runs leave, and `gyre clean`
 //! - `weights`: trajectories whose rows weigh something
 //! - `lake`: makes small lakes and runs the program on them
@@ -30,6 +31,7 @@ mod cli;
 mod clouds;
 mod counting;
 mod fuzz;
+mod increments;
 mod inputs;
 mod lake;
 mod markov;

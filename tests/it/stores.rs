@@ -211,6 +211,7 @@ async fn run_into(lake: &Lake, store: Arc<dyn ObjectStore>, seed: u64) -> Result
     let options = Options {
         threads: 1,
         force: false,
+        full_refresh: false,
     };
     run(
         Arc::new(plan),

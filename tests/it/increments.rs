@@ -1,0 +1,606 @@
+//! Runs that count new files alone, against runs that count everything.
+
+use crate::cli::integers;
+use crate::lake::Lake;
+use arrow::array::{ArrayRef, Float64Array, Int64Array, StringArray};
+use proptest::prelude::*;
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// A row of trajectory `id` in group `g`; without a time it is dropped, without a state it ends no pair.
+#[derive(Debug, Clone, PartialEq)]
+struct Row {
+    g: i64,
+    id: i64,
+    t: Option<i64>,
+    state: Option<i64>,
+}
+
+fn columns(rows: &[Row]) -> Vec<(&'static str, ArrayRef)> {
+    let name = |r: &Row| r.state.map(|s| format!("s{s}"));
+    let x = |r: &Row| r.state.map(|s| s as f64 + 0.25);
+    vec![
+        ("g", integers(rows.iter().map(|r| r.g))),
+        ("id", integers(rows.iter().map(|r| r.id))),
+        (
+            "t",
+            Arc::new(rows.iter().map(|r| r.t).collect::<Int64Array>()),
+        ),
+        (
+            "state",
+            Arc::new(rows.iter().map(|r| r.state).collect::<Int64Array>()),
+        ),
+        (
+            "name",
+            Arc::new(rows.iter().map(name).collect::<StringArray>()),
+        ),
+        ("x", Arc::new(rows.iter().map(x).collect::<Float64Array>())),
+        (
+            "half",
+            Arc::new(
+                rows.iter()
+                    .map(|r| r.state.map(|s| s % 2))
+                    .collect::<Int64Array>(),
+            ),
+        ),
+        (
+            "to",
+            integers(rows.iter().map(|r| r.id * 3 + r.t.unwrap_or(0) % 3)),
+        ),
+        (
+            "n",
+            integers(rows.iter().map(|r| r.t.unwrap_or(0).rem_euclid(4))),
+        ),
+    ]
+}
+
+const TRAJECTORIES: &str = r#"
+[job]
+name = "increments"
+output = "out"
+incremental = true
+[names]
+from = "none"
+[tables.rows]
+path = "rows/"
+[transitions]
+sql = "SELECT * FROM rows WHERE id <> 3"
+trajectory = "id"
+time = "t"
+partition_by = "g"
+lag = [1, 3, "2 steps"]
+WORLD
+[[fit]]
+name = "one"
+method = "dbmr"
+rank = 1
+restarts = 1
+"#;
+
+const PAIRS: &str = r#"
+[job]
+name = "increments"
+output = "out"
+incremental = true
+[names]
+from = "none"
+[tables.rows]
+path = "rows/"
+[transitions]
+sql = "SELECT * FROM rows"
+source = ["name", "half"]
+target = "to"
+count = "n"
+[[fit]]
+name = "one"
+method = "dbmr"
+rank = 1
+restarts = 1
+"#;
+
+/// Everything that counts are made of, one after another.
+fn pipeline(world: usize) -> String {
+    let of = |text: &str| TRAJECTORIES.replace("WORLD", text);
+    match world {
+        0 => of("state = \"state\""),
+        1 => of("state = \"name\"").replace("lag = [1, 3, \"2 steps\"]", "lag = 2"),
+        2 => of("bins = { x = { step = 2.0 } }") + "[validation]\nbootstrap = 3\ngroups = 4\n",
+        3 => {
+            of("state = [\"name\", \"half\"]")
+                + "[[fit]]\nname = \"own\"\nmethod = \"given\"\naffiliation = \"half\"\n"
+        }
+        4 => of(
+            "bins = { x = { bounds = [1, 5], boxes = 4 } }\nwindow = \"effective\"\ninterval = 1",
+        ),
+        5 => of("state = \"name\"\nconnected = true").replace("trajectory = \"id\"\n", ""),
+        _ => PAIRS.to_string(),
+    }
+}
+
+/// Rows of a day, each of its trajectories with a gap now and then.
+fn day(random: &mut Pcg64, day: i64, one_a_group: bool) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for id in 0..5 {
+        if random.random_range(0..4) == 0 || (one_a_group && id > 1) {
+            continue;
+        }
+        for t in day * 10..day * 10 + random.random_range(1..10) {
+            if random.random_range(0..6) > 0 {
+                rows.push(Row {
+                    g: id % 2,
+                    id,
+                    t: (random.random_range(0..25) > 0).then_some(t),
+                    state: (random.random_range(0..10) > 0).then(|| random.random_range(0..6)),
+                });
+            }
+        }
+    }
+    rows
+}
+
+/// The files of a table, each with its rows.
+type Files = BTreeMap<String, Vec<Row>>;
+
+/// Deals rows to files of a day.
+fn deal(random: &mut Pcg64, day: i64, rows: Vec<Row>, files: &mut Files) {
+    let n = random.random_range(1..4);
+    let stamp: u32 = random.random();
+    for row in rows {
+        let file = format!(
+            "day={day}/{stamp:08x}-{}.parquet",
+            random.random_range(0..n)
+        );
+        files.entry(file).or_default().push(row);
+    }
+}
+
+/// Writes the files that changed and removes those that are gone.
+fn store(lake: &Lake, before: &Files, files: &Files, random: &mut Pcg64) {
+    for name in before.keys().filter(|name| !files.contains_key(*name)) {
+        fs::remove_file(lake.path("rows").join(name)).expect("the file was there");
+    }
+    for (name, rows) in files
+        .iter()
+        .filter(|(name, rows)| before.get(*name) != Some(rows))
+    {
+        let mut rows = rows.clone();
+        if random.random() {
+            rows.shuffle(random);
+        }
+        lake.table(&format!("rows/{name}"), columns(&rows));
+    }
+}
+
+/// All tables of an output as bytes.
+fn tables(lake: &Lake, output: &str) -> BTreeMap<String, Vec<u8>> {
+    let folders = fs::read_dir(lake.path(output)).expect("an output");
+    let names = folders.map(|entry| entry.expect("a folder").file_name().into_string().unwrap());
+    let table = |name: String| {
+        let path = lake.path(output).join(&name).join("part-0.parquet");
+        Some((name, fs::read(path).ok()?))
+    };
+    names.filter_map(table).collect()
+}
+
+/// A file beside the tables of the result in place.
+fn beside(lake: &Lake, name: &str) -> PathBuf {
+    let current = fs::read(lake.path("out/current.json")).expect("a result");
+    let current: Value = serde_json::from_slice(&current).expect("JSON");
+    let run = current["run"].as_str().expect("an id");
+    lake.path("out/versions").join(run).join(name)
+}
+
+fn json(path: PathBuf) -> Value {
+    serde_json::from_slice(&fs::read(path).expect("a file")).expect("JSON")
+}
+
+/// The record of the latest run.
+fn record(lake: &Lake) -> Value {
+    json(beside(lake, "run.json"))
+}
+
+/// Runs the pipeline on what is new, and on everything into another folder: both must end and write the same.
+fn agrees(lake: &Lake, sets: &[&str]) -> String {
+    let set: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
+    let some = lake.gyre(&[&["run", "p.toml"], &set[..]].concat());
+    fs::remove_dir_all(lake.path("fresh")).ok();
+    let fresh = [
+        "run",
+        "p.toml",
+        "--set",
+        "job.output=fresh",
+        "--set",
+        "job.incremental=false",
+    ];
+    let all = lake.gyre(&[&fresh, &set[..]].concat());
+    assert_eq!(
+        some.code, all.code,
+        "{}\n{}\n{}",
+        some.err, all.err, some.out
+    );
+    if all.code == Some(1) && !lake.path("fresh/current.json").exists() {
+        assert_eq!(some.err, all.err);
+        return some.err;
+    }
+    if some.out == "Nothing to do.\n" {
+        return some.out;
+    }
+    assert!(
+        tables(lake, "out") == tables(lake, "fresh"),
+        "other bytes after {}",
+        some.out
+    );
+    let what = record(lake)["increment"]["what"]
+        .as_str()
+        .expect("a sentence")
+        .to_string();
+    assert!(some.out.contains(&what), "{}", some.out);
+    let line = |text: &str| text.lines().next().map(str::to_string);
+    assert_eq!(line(&some.out), line(&all.out));
+    what
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, max_shrink_iters: 0, ..ProptestConfig::default() })]
+    /// Days that come one after another, rows that come late, files that are replaced and deleted.
+    #[test]
+    fn what_is_new_and_what_was_counted_make_a_count_of_all(seed: u64, world in 0usize..7) {
+        let random = &mut Pcg64::seed_from_u64(seed);
+        let lake = Lake::new();
+        lake.file("p.toml", &pipeline(world));
+        let (mut files, mut late) = (Files::new(), Vec::new());
+        for step in 0..7 {
+            let before = files.clone();
+            let names: Vec<String> = files.keys().cloned().collect();
+            let some = |random: &mut Pcg64| names[random.random_range(0..names.len())].clone();
+            match random.random_range(0..8) {
+                1 if !names.is_empty() => {
+                    let file = files.get_mut(&some(random)).unwrap();
+                    file.retain(|_| random.random_range(0..3) > 0);
+                    file.iter_mut().for_each(|row| row.state = row.state.map(|s| (s + 1) % 6));
+                }
+                2 if names.len() > 1 => {
+                    files.remove(&some(random));
+                }
+                3 if !late.is_empty() => deal(random, step, std::mem::take(&mut late), &mut files),
+                _ => {
+                    let mut rows = day(random, step, world == 5);
+                    let held = rows.len().min(random.random_range(0..3));
+                    if random.random_range(0..3) == 0 {
+                        rows.shuffle(random);
+                        late.extend(rows.drain(..held));
+                    }
+                    deal(random, step, rows, &mut files);
+                }
+            }
+            if files.is_empty() {
+                continue;
+            }
+            store(&lake, &before, &files, random);
+            agrees(&lake, &[]);
+        }
+    }
+}
+
+/// One trajectory, each day a file.
+fn days(lake: &Lake, days: std::ops::Range<i64>) {
+    for day in days {
+        let row = |t: i64| Row {
+            g: 0,
+            id: 7,
+            t: Some(t),
+            state: Some((t * t + t / 3) % 5),
+        };
+        let rows: Vec<Row> = (day * 10..day * 10 + 10).map(row).collect();
+        lake.table(&format!("rows/day={day}/a.parquet"), columns(&rows));
+    }
+}
+
+fn world() -> Lake {
+    let lake = Lake::new();
+    lake.file("p.toml", &pipeline(0));
+    days(&lake, 1..4);
+    assert_eq!(agrees(&lake, &[]), "all of 3 files counted");
+    lake
+}
+
+/// Damages the rows of a file, but neither its footer nor what the store says of it.
+fn damage_rows(lake: &Lake, name: &str) {
+    let path = lake.path(name);
+    let mut bytes = fs::read(&path).expect("a file");
+    let modified = fs::metadata(&path)
+        .and_then(|m| m.modified())
+        .expect("a time");
+    bytes[4..400].fill(0xff);
+    fs::write(&path, bytes).expect("a file");
+    let file = fs::File::options()
+        .append(true)
+        .open(&path)
+        .expect("a file");
+    file.set_modified(modified).expect("a time");
+}
+
+#[test]
+fn only_new_files_are_read() {
+    let lake = world();
+    days(&lake, 4..5);
+    for day in 1..4 {
+        damage_rows(&lake, &format!("rows/day={day}/a.parquet"));
+    }
+    let ran = lake.gyre(&["run", "p.toml"]).well();
+    assert!(ran.out.contains("\n  1 new file\n"), "{}", ran.out);
+    let record = record(&lake);
+    let increment = &record["increment"];
+    assert_eq!(increment["files"], 1);
+    assert_eq!(increment["rows"], 10);
+    assert_eq!(increment["units"], 2);
+    assert_eq!(record["rows_read"], 40);
+    // Another fit needs no row at all.
+    let ran = lake
+        .gyre(&["run", "p.toml", "--set", "fit.one.rank=2"])
+        .well();
+    assert!(ran.out.contains("\n  no new files\n"), "{}", ran.out);
+    // All of them need the rows that are damaged.
+    let ran = lake.gyre(&["run", "p.toml", "--full-refresh"]);
+    ran.fails(1, "reading the input failed");
+    days(&lake, 1..4);
+    assert_eq!(
+        agrees(&lake, &["fit.one.rank=2"]),
+        "no new files; recounting all of 4 files: day=1/a.parquet was replaced"
+    );
+}
+
+#[test]
+fn a_second_run_has_nothing_to_do() {
+    let lake = world();
+    let ran = lake.gyre(&["run", "p.toml"]).well();
+    assert_eq!(ran.out, "Nothing to do.\n");
+    let ran = lake.gyre(&["run", "p.toml", "--skip-code", "9"]);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(9), "Nothing to do.\n"));
+    let before = tables(&lake, "out");
+    let ran = lake.gyre(&["run", "p.toml", "--full-refresh"]).well();
+    assert!(
+        ran.out.contains("\n  all of 3 files counted\n"),
+        "{}",
+        ran.out
+    );
+    assert!(tables(&lake, "out") == before);
+}
+
+#[test]
+fn a_run_says_from_where_it_counts_again() {
+    let lake = world();
+    days(&lake, 4..6);
+    assert_eq!(agrees(&lake, &[]), "2 new files");
+    days(&lake, 5..7);
+    assert_eq!(
+        agrees(&lake, &[]),
+        "1 new file; recounting from 40: day=5/a.parquet was replaced"
+    );
+    fs::remove_file(lake.path("rows/day=6/a.parquet")).expect("a file");
+    assert_eq!(
+        agrees(&lake, &[]),
+        "no new files; recounting from 40: day=6/a.parquet was deleted"
+    );
+    days(&lake, 7..8);
+    assert_eq!(agrees(&lake, &[]), "1 new file");
+    days(&lake, 6..7);
+    assert_eq!(
+        agrees(&lake, &[]),
+        "1 new file; recounting from 70: rows came late"
+    );
+    let sql = "transitions.sql=SELECT * FROM rows WHERE state < 4";
+    assert_eq!(
+        agrees(&lake, &[sql]),
+        "no new files; recounting all of 7 files: the SQL changed"
+    );
+    let lag = "transitions.lag=2";
+    let why = "trajectories, states, lags or groups changed";
+    assert_eq!(
+        agrees(&lake, &[sql, lag]),
+        format!("no new files; recounting all of 7 files: {why}")
+    );
+    let mut more = columns(&[Row {
+        g: 0,
+        id: 7,
+        t: Some(99),
+        state: Some(1),
+    }]);
+    more.push(("more", integers([1])));
+    lake.table("rows/day=9/b.parquet", more);
+    let why = "the columns of the table changed";
+    assert_eq!(
+        agrees(&lake, &[sql, lag]),
+        format!("1 new file; recounting all of 8 files: {why}")
+    );
+}
+
+/// Files of the ledger that are gone or damaged.
+#[test]
+fn a_damaged_ledger_is_not_used() {
+    let lake = world();
+    days(&lake, 4..5);
+    assert_eq!(agrees(&lake, &[]), "1 new file");
+    let ledger = || json(beside(&lake, "ledger.json"));
+    let object = |unit: usize, what: &str| {
+        let name = ledger()["units"][unit][what]["name"]
+            .as_str()
+            .expect("a name")
+            .to_string();
+        lake.path("out/ledger").join(name)
+    };
+    let path = object(1, "counts");
+    let mut bytes = fs::read(&path).expect("an object");
+    bytes[10] ^= 1;
+    fs::write(&path, bytes).expect("an object");
+    days(&lake, 5..6);
+    let what = agrees(&lake, &[]);
+    assert!(
+        what.starts_with("1 new file; recounting from 40: ledger/counts-"),
+        "{what}"
+    );
+    assert!(what.ends_with(" is gone or damaged"), "{what}");
+    fs::remove_file(object(1, "carry")).expect("an object");
+    days(&lake, 6..7);
+    let what = agrees(&lake, &[]);
+    assert!(
+        what.starts_with("1 new file; recounting from 40: ledger/carry-"),
+        "{what}"
+    );
+    assert_eq!(ledger()["units"].as_array().expect("units").len(), 2);
+    assert_eq!(ledger()["units"][0]["files"][0]["rows"], 10);
+    fs::write(beside(&lake, "ledger.json"), "{").expect("a ledger");
+    days(&lake, 7..8);
+    assert_eq!(agrees(&lake, &[]), "all of 7 files counted");
+}
+
+/// Objects that no ledger names go when they are old; a run may be about to name young ones.
+#[test]
+fn objects_that_no_ledger_names_are_removed() {
+    let lake = world();
+    let other = lake.path("out/ledger/counts-of-nobody.parquet");
+    fs::write(&other, "").expect("an object");
+    lake.gyre(&["clean", "p.toml"]).well();
+    assert!(other.exists());
+    lake.gyre(&["clean", "p.toml", "--older-than", "0s"]).well();
+    assert!(!other.exists());
+    days(&lake, 4..5);
+    assert_eq!(agrees(&lake, &[]), "1 new file");
+}
+
+/// Far more runs than a ledger has units.
+#[test]
+fn old_units_are_put_together() {
+    let lake = world();
+    for day in 4..40 {
+        days(&lake, day..day + 1);
+        lake.gyre(&["run", "p.toml"]).well();
+    }
+    days(&lake, 40..41);
+    assert_eq!(agrees(&lake, &[]), "1 new file");
+    let units = record(&lake)["increment"]["units"]
+        .as_u64()
+        .expect("a number");
+    assert_eq!(units, 38 - 16);
+    days(&lake, 5..6);
+    assert_eq!(
+        agrees(&lake, &[]),
+        "no new files; recounting all of 40 files: day=5/a.parquet was replaced"
+    );
+}
+
+#[test]
+fn pipelines_that_cannot_be_added_up_say_why() {
+    let lake = world();
+    let why = |set: &str| {
+        let plan = lake.gyre(&["plan", "p.toml", "--set", set]).well();
+        let line = plan
+            .out
+            .lines()
+            .find_map(|line| line.trim().strip_prefix("increments: "));
+        line.expect("a line").to_string()
+    };
+    let of = |sql: &str| why(&format!("transitions.sql={sql}"));
+    assert_eq!(
+        of("SELECT g, id, t, state FROM rows WHERE g = 0 ORDER BY t"),
+        "new files of rows"
+    );
+    assert_eq!(
+        of("SELECT * FROM (SELECT *, 1 AS a FROM rows) AS r"),
+        "new files of rows"
+    );
+    let no = |what: &str| format!("no, because the SQL {what}");
+    assert_eq!(
+        of("SELECT a.* FROM rows a JOIN rows b ON a.t = b.t + 1"),
+        no("has a join")
+    );
+    assert_eq!(
+        of("SELECT g, id, t, max(state) AS state FROM rows GROUP BY g, id, t"),
+        no("has an aggregate")
+    );
+    assert_eq!(
+        of("SELECT DISTINCT g, id, t, state FROM rows"),
+        no("has DISTINCT")
+    );
+    assert_eq!(of("SELECT * FROM rows LIMIT 9"), no("has a limit"));
+    assert_eq!(
+        of("SELECT * FROM rows ORDER BY t LIMIT 9"),
+        no("has a limit")
+    );
+    assert_eq!(
+        of("SELECT * FROM rows UNION ALL SELECT * FROM rows"),
+        no("has a union")
+    );
+    assert_eq!(
+        of("SELECT * FROM rows WHERE random() < 0.5"),
+        no("calls random()")
+    );
+    assert_eq!(
+        of("SELECT * FROM rows WHERE t < (SELECT max(t) FROM rows)"),
+        no("has a subquery")
+    );
+    assert_eq!(
+        of("SELECT *, lag(t) OVER (ORDER BY t) AS before FROM rows"),
+        no("has a window function")
+    );
+    let strided = why("transitions.window=strided");
+    assert_eq!(
+        strided,
+        "no, because strided pairs depend on the first row of a trajectory"
+    );
+    assert!(why("job.incremental=true").starts_with("new files"));
+    let plan = lake
+        .gyre(&["plan", "p.toml", "--set", "job.incremental=false"])
+        .well();
+    assert!(!plan.out.contains("increments"), "{}", plan.out);
+    // Such a pipeline runs all the same, on everything.
+    let ran = lake
+        .gyre(&["run", "p.toml", "--set", "transitions.window=strided"])
+        .well();
+    assert!(
+        ran.out.contains("all files counted, because strided pairs"),
+        "{}",
+        ran.out
+    );
+}
+
+/// Where unordered rows are more than memory may hold, rows that are carried on are sorted with the new ones.
+#[test]
+fn carried_rows_are_sorted_with_new_ones() {
+    let lake = Lake::new();
+    lake.file("p.toml", &pipeline(1));
+    let random = &mut Pcg64::seed_from_u64(5);
+    for day in 0..2 {
+        let mut rows: Vec<Row> = (0..500_000)
+            .map(|at| Row {
+                g: at % 2,
+                id: at % 50,
+                t: Some(day * 10_000 + at / 50),
+                state: Some((at * at / 7 + day) % 11),
+            })
+            .collect();
+        rows.shuffle(random);
+        lake.table(&format!("rows/day={day}/a.parquet"), columns(&rows));
+        let memory = ["run", "p.toml", "-v", "--threads", "1", "--memory", "30MB"];
+        let ran = lake.gyre(&memory);
+        assert!(ran.err.contains("sorting them"), "{}", ran.err);
+        ran.well();
+    }
+    assert_eq!(record(&lake)["increment"]["what"], "1 new file");
+    let fresh = [
+        "run",
+        "p.toml",
+        "--set",
+        "job.output=fresh",
+        "--set",
+        "job.incremental=false",
+    ];
+    lake.gyre(&fresh).well();
+    assert!(tables(&lake, "out") == tables(&lake, "fresh"));
+}
