@@ -78,12 +78,13 @@ impl Output {
             return Ok(());
         }
         let mut named = BTreeSet::new();
-        let current = self.pointer().await?.map(|seen| seen.current);
-        for run in current
-            .iter()
-            .flat_map(|c| c.earlier.iter().chain([&c.run]))
-        {
-            let bytes = self.bytes(&self.beside(run, LEDGER)).await?;
+        let mut results = Vec::new();
+        if let Some(seen) = self.pointer().await? {
+            results = seen.current.earlier;
+            results.push(seen.current.run);
+        }
+        for run in results {
+            let bytes = self.bytes(&self.beside(&run, LEDGER)).await?;
             let ledger = bytes.and_then(|bytes| serde_json::from_slice::<Ledger>(&bytes).ok());
             named.extend(ledger.iter().flat_map(Ledger::objects).map(str::to_string));
         }
