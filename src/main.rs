@@ -167,6 +167,7 @@ fn execute(cli: Cli) -> Result<Done> {
             let options = Options {
                 threads,
                 force: args.force,
+                keep_every: run::KEEP_EVERY,
             };
             let running = run::run(
                 Arc::clone(&plan),

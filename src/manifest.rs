@@ -4,6 +4,7 @@ use crate::lineage::Lineage;
 use crate::read::InputFile;
 use crate::reduce::bootstrap::Bootstrap;
 use serde::Serialize;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// `runs/<id>.json`. Times and memory stand here and nowhere else, so that the tables do not depend on them.
@@ -24,7 +25,7 @@ pub struct RunRecord {
     pub inputs: BTreeMap<String, Vec<InputFile>>,
     pub rows_read: u64,
     /// Rows that could not be an end of a transition, by reason.
-    pub rows_dropped: BTreeMap<&'static str, u64>,
+    pub rows_dropped: BTreeMap<Cow<'static, str>, u64>,
     pub transitions: f64,
     /// The labels of given partitions: label k is set k.
     pub labels: BTreeMap<String, Vec<String>>,
@@ -32,8 +33,23 @@ pub struct RunRecord {
     /// Models of the earlier result that are no more.
     pub gone: Vec<String>,
     pub failures: Vec<Failure>,
+    /// What was taken from runs of the same plan that did not end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resumed: Option<Resumed>,
     /// Rows of each table.
     pub tables: BTreeMap<&'static str, u64>,
+}
+
+/// What a run did not have to do.
+#[derive(Debug, Clone, Serialize)]
+pub struct Resumed {
+    /// Nothing was read or counted.
+    pub counted: bool,
+    /// Of the fits below so many were finished.
+    pub fits: usize,
+    pub of: usize,
+    /// Pieces of work in all: the counts, fits, restarts of others, resamples, folds.
+    pub pieces: usize,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -97,6 +113,9 @@ pub struct FitRecord {
     pub timescales: Option<Vec<f64>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chapman_kolmogorov: Option<Deviation>,
+    /// Whether it was finished by an earlier run; then `seconds` is what reading it took.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub resumed: bool,
     pub seconds: f64,
     /// Of which each step took: DBMR and co-clustering `partition`, singular and Schur vectors `decompose` and `cluster`, all `score`.
     pub steps: BTreeMap<&'static str, f64>,

@@ -4,7 +4,7 @@ use crate::count::{Counted, Counts, LARGEST_TOTAL, describe};
 use crate::error::{Error, Kind, Result};
 use crate::lineage::{self, Kept};
 use crate::manifest::{
-    BootstrapRecord, Deviation, DroppedStates, Failure, FitRecord, ModelRecord, RunRecord,
+    BootstrapRecord, Deviation, DroppedStates, Failure, FitRecord, ModelRecord, Resumed, RunRecord,
     peak_memory_bytes,
 };
 use crate::markov;
@@ -13,14 +13,15 @@ use crate::ranks::{self, Ground, Tried};
 use crate::read::Lake;
 use crate::reduce::bootstrap;
 use crate::reduce::{self, Evidence, Fit, Method, certificates};
-use crate::runner::{Local, Timed};
+use crate::runner::{self, Kept as Keeping, Local, Runner, Timed};
 use crate::shard::Shards;
-use crate::write::{self, Begun, Current, Model, Names, Output, Promotion};
+use crate::write::{self, Begun, Current, Model, Names, Output, Promotion, Work};
 use datafusion::dataframe::DataFrame;
 use rayon::prelude::*;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Hears how a run goes on. All calls may come from any thread.
 pub trait Progress: Send + Sync {
@@ -45,13 +46,22 @@ pub enum Outcome {
     Done(Box<RunRecord>),
 }
 
+/// Finished work is written so often: a run that dies loses about so much, a run that takes less writes nothing, and no store is asked more
+/// than once in that time but for pieces that took as long.
+pub const KEEP_EVERY: Duration = Duration::from_secs(1);
+
+/// Counts are large beside what counting takes: they are worth keeping if it took so many times as long.
+const COUNTING: u32 = 5;
+
 /// What a run is told beside its plan.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
     /// For the record: results do not depend on it.
     pub threads: usize,
-    /// Run even if the output is up to date.
+    /// Run even if the output is up to date, and do all work anew.
     pub force: bool,
+    /// How often finished work is kept for the next run: [`KEEP_EVERY`], unless a test is in a hurry.
+    pub keep_every: Duration,
 }
 
 /// Runs a plan: `frame` is its query. A run that fails leaves the output as it was.
@@ -81,33 +91,46 @@ async fn drive(
     let begun = output.begin(&plan.hash).await?;
     let is_done = |c: &Current| c.plan == plan.hash && c.complete;
     if !options.force && begun.earlier().is_some_and(is_done) {
+        // A run that died after its result was in place has left it.
+        output.forget_work(&plan.hash).await;
         return Ok(Outcome::NothingToDo);
     }
     let started = jiff::Timestamp::now();
     let mut seconds = BTreeMap::new();
-    let mut clock = Instant::now();
+    let started_at = Instant::now();
+    let mut clock = started_at;
     let mut lap = |stage: &'static str| {
         seconds.insert(stage, clock.elapsed().as_secs_f64());
         tracing::info!(stage, seconds = clock.elapsed().as_secs_f64(), "stage done");
         clock = Instant::now();
     };
 
+    let work = output.work(&plan.hash, options.force, options.keep_every);
+    let work = Arc::new(work.await);
     progress.stage("count", None);
     let hear = Arc::clone(&progress);
-    let counted = lake
-        .count(
-            frame,
-            &plan.layout,
-            Arc::new(move |rows| hear.advance(rows as u64)),
-        )
-        .await?;
+    let (counted, is_counted) = match counted_before(&work).await? {
+        Some(counted) => (counted, true),
+        None => {
+            let hear = Arc::new(move |rows| hear.advance(rows as u64));
+            (lake.count(frame, &plan.layout, hear).await?, false)
+        }
+    };
     check_not_empty(&counted)?;
     give_back_memory();
     lap("count");
 
+    let counting = started_at.elapsed();
+    let is_worth_it = !is_counted && counting >= COUNTING * options.keep_every;
     let fitted = {
         let (plan, progress) = (Arc::clone(&plan), Arc::clone(&progress));
-        tokio::task::spawn_blocking(move || fit_all(&plan, counted, progress.as_ref()))
+        let work = Arc::clone(&work);
+        tokio::task::spawn_blocking(move || {
+            if is_worth_it {
+                runner::keep(work.as_ref(), COUNTED, counting, &counted);
+            }
+            fit_all(&plan, counted, &work, progress.as_ref())
+        })
     };
     let mut fitted = fitted
         .await
@@ -128,6 +151,13 @@ async fn drive(
     let tables = stage(&plan, output, &begun, &fitted, progress.as_ref()).await?;
     lap("write");
 
+    let fits = || fitted.records.iter().flat_map(|model| &model.fits);
+    let resumed = (work.taken() > 0).then(|| Resumed {
+        counted: is_counted,
+        fits: fits().filter(|fit| fit.resumed).count(),
+        of: fits().count(),
+        pieces: work.taken(),
+    });
     let record = RunRecord {
         schema: 1,
         id: begun.run.clone(),
@@ -152,6 +182,7 @@ async fn drive(
         models: fitted.records,
         gone: fitted.gone,
         failures: fitted.failures,
+        resumed,
         tables,
     };
     let promotion = Promotion {
@@ -163,7 +194,20 @@ async fn drive(
     };
     progress.promoting();
     output.promote(&begun, &promotion).await?;
+    output.forget_work(&plan.hash).await;
     Ok(Outcome::Done(Box::new(record)))
+}
+
+/// The name of the counts among the work of a plan.
+const COUNTED: &str = "counted";
+
+/// The counts that an earlier run has kept.
+async fn counted_before(work: &Arc<Work>) -> Result<Option<Counted>> {
+    let work = Arc::clone(work);
+    let found = tokio::task::spawn_blocking(move || runner::find(work.as_ref(), COUNTED));
+    found
+        .await
+        .map_err(|e| Error::with_source(Kind::Bug, "reading the counts died", e))
 }
 
 /// Checks the fits, writes the tables where nobody sees them yet, and checks those; returns their row counts.
@@ -240,7 +284,7 @@ struct Fitted {
     failures: Vec<Failure>,
     labels: BTreeMap<String, Vec<String>>,
     rows: u64,
-    dropped: BTreeMap<&'static str, u64>,
+    dropped: BTreeMap<Cow<'static, str>, u64>,
     /// The run that made the output is run again.
     again: bool,
     /// Models of the earlier result that are no more.
@@ -280,7 +324,7 @@ impl Fitted {
 }
 
 /// Fits every partition and lag. One that fails is told by its key and the others go on; if all fail, so does the run.
-fn fit_all(plan: &Plan, counted: Counted, progress: &dyn Progress) -> Result<Fitted> {
+fn fit_all(plan: &Plan, counted: Counted, work: &Work, progress: &dyn Progress) -> Result<Fitted> {
     let Counted {
         partitions,
         sources,
@@ -309,7 +353,7 @@ fn fit_all(plan: &Plan, counted: Counted, progress: &dyn Progress) -> Result<Fit
         .into_par_iter()
         .map(|counts| {
             let place = place(plan, &names, &counts);
-            fit_model(plan, &names, counts, progress).map_err(|e| (place, e))
+            fit_model(plan, &names, counts, work, progress).map_err(|e| (place, e))
         })
         .collect();
     let (mut models, mut records, mut failures) = (Vec::new(), Vec::new(), Vec::new());
@@ -416,6 +460,7 @@ fn fit_model(
     plan: &Plan,
     names: &Names,
     mut counts: Counts,
+    work: &Work,
     progress: &dyn Progress,
 ) -> Result<(Model, ModelRecord)> {
     if counts.nnz() == 0 {
@@ -429,6 +474,7 @@ fn fit_model(
     let start = Instant::now();
     let shards = shards(&mut counts)?;
     let shard_seconds = start.elapsed().as_secs_f64();
+    let whole = format!("{}-{}", counts.partition, counts.lag);
     let mut tried = Vec::new();
     let candidates = plan.candidates(shards.n_sources, shards.n_targets)?;
     for (n, (at, candidate)) in candidates.iter().enumerate() {
@@ -462,15 +508,21 @@ fn fit_model(
         };
         let (start, runner) = (Instant::now(), Timed::new(&Local));
         let seed = seed(plan.seed, &place, &candidate.name);
-        let fit = reduce::fit(&runner, &method, Evidence::Counts(&shards), seed)
+        let name = format!("fit-{n}");
+        let is_known = work.has(&format!("{whole}/{name}"));
+        let fit = Keeping::new(&runner, work, whole.clone())
+            .try_piece(&name, |runner| {
+                reduce::fit(runner, &method, Evidence::Counts(&shards), seed)
+            })
             .map_err(|e| e.at(format!("fit `{}`", candidate.name)))?;
-        let record = fit_record(
+        let mut record = fit_record(
             &planned.name,
             planned.method_name(),
             &fit,
             start.elapsed().as_secs_f64(),
             runner.seconds(),
         );
+        record.resumed = is_known;
         tried.push(Tried {
             planned: *at,
             method,
@@ -483,6 +535,7 @@ fn fit_model(
             progress.advance(1);
         }
     }
+    let runner = Keeping::new(&Local, work, whole);
     let (start, groups) = (Instant::now(), counts.groups.take());
     let bootstraps = match (&plan.validation, &groups) {
         (Some(validation), Some(groups)) if validation.bootstrap > 0 => {
@@ -495,7 +548,7 @@ fn fit_model(
             let fits: Vec<_> = tried.iter().map(|t| (&t.method, &t.fit)).collect();
             let seed = seed(plan.seed, &place, "bootstrap");
             let heard = || progress.advance(1);
-            bootstrap::bootstrap(&Local, groups, &shards, &fits, &params, seed, &heard)
+            bootstrap::bootstrap(&runner, groups, &shards, &fits, &params, seed, &heard)
         }
         _ => Vec::new(),
     };
@@ -510,7 +563,7 @@ fn fit_model(
         groups: groups.as_ref(),
         seed: seed(plan.seed, &place, "ranks"),
     };
-    let mut ranks = ranks::compare(&Local, plan, &ground, &tried)?;
+    let mut ranks = ranks::compare(&runner, plan, &ground, &tried)?;
     let ranks_seconds = (!ranks.is_empty()).then(|| start.elapsed().as_secs_f64());
     let (mut fits, mut records, mut bootstraps) = (Vec::new(), Vec::new(), Vec::new());
     for kept in ranks::pick(plan, tried, &mut ranks)? {
@@ -621,6 +674,7 @@ fn fit_record(
         source_sizes: fit.metrics.source_sizes.clone(),
         timescales: None,
         chapman_kolmogorov: None,
+        resumed: false,
         seconds,
         steps,
         bootstrap: None,
@@ -678,10 +732,12 @@ rank = 2
             .await
             .expect("a plan");
         let counted = lake.count(frame, &plan.layout, Arc::new(|_| ()));
-        let mut fitted = fit_all(&plan, counted.await.expect("counts"), &Silent).expect("fits");
-
         let store = Arc::new(object_store::memory::InMemory::new());
         let output = Output::in_store(store.clone(), "out".into());
+        let work = output.work(&plan.hash, false, KEEP_EVERY).await;
+        let counted = counted.await.expect("counts");
+        let mut fitted = fit_all(&plan, counted, &work, &Silent).expect("fits");
+
         let begun = output.begin(&plan.hash).await.expect("a store");
         let tables = stage(&plan, &output, &begun, &fitted, &Silent).await;
         let promotion = Promotion {

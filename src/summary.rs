@@ -76,6 +76,14 @@ impl Display for Summary<'_> {
         if let Some(bytes) = record.peak_memory_bytes {
             write!(f, "; peak memory {} MB", bytes / 1_000_000)?;
         }
+        if let Some(resumed) = &record.resumed {
+            let counts = if resumed.counted { "the counts, " } else { "" };
+            write!(
+                f,
+                "\ntaken from a run that did not end: {counts}{} of {} fits; {} pieces of work in all",
+                resumed.fits, resumed.of, resumed.pieces
+            )?;
+        }
         write!(
             f,
             "\nwritten: {output} ({})",

@@ -4,6 +4,7 @@ use crate::manifest::Failure;
 use crate::read::InputFile;
 use crate::summary::{SHOWN, grouped};
 use serde::Serialize;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter, Result};
 
@@ -28,7 +29,7 @@ pub struct AssignRecord {
     pub inputs: BTreeMap<String, Vec<InputFile>>,
     pub rows_read: u64,
     /// Rows that could not be an end of a transition, by reason.
-    pub rows_dropped: BTreeMap<&'static str, u64>,
+    pub rows_dropped: BTreeMap<Cow<'static, str>, u64>,
     pub models: Vec<AssignedRecord>,
     pub failures: Vec<Failure>,
     /// Rows of each table.

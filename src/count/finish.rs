@@ -133,7 +133,7 @@ pub fn finish(layout: &Layout, mode: Mode, mut workers: Vec<Worker>) -> Result<C
     for (worker, map) in workers.iter_mut().zip(maps) {
         rows += worker.rows;
         let reasons = worker.dropped.0.iter();
-        reasons.for_each(|(reason, rows)| dropped.add(reason, *rows));
+        reasons.for_each(|(reason, rows)| dropped.add(reason.clone(), *rows));
         accepted += worker.tallies.accepted;
         let tallies: Vec<Tally> = std::mem::take(&mut worker.tallies.by_slot)
             .into_par_iter()

@@ -11,6 +11,7 @@ mod finish;
 mod follow;
 mod gather;
 mod groups;
+mod ipc;
 mod keys;
 mod matrix;
 mod states;
@@ -33,6 +34,8 @@ pub use worker::Worker;
 use crate::error::Error;
 use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, Field};
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use tags::Tag;
 
@@ -156,13 +159,13 @@ impl Layout {
 }
 
 /// Rows that could not be an end of a transition, by reason.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Dropped(pub BTreeMap<&'static str, u64>);
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dropped(pub BTreeMap<Cow<'static, str>, u64>);
 
 impl Dropped {
-    fn add(&mut self, reason: &'static str, rows: u64) {
+    fn add(&mut self, reason: impl Into<Cow<'static, str>>, rows: u64) {
         if rows > 0 {
-            *self.0.entry(reason).or_default() += rows;
+            *self.0.entry(reason.into()).or_default() += rows;
         }
     }
 }
@@ -205,8 +208,10 @@ pub enum Order {
 }
 
 /// All transition counts of a run.
+#[derive(Serialize, Deserialize)]
 pub struct Counted {
     /// The partition keys of partition 0, 1, … as columns, ascending; no columns without `partition_by`, and then one partition.
+    #[serde(with = "ipc::arrays")]
     pub partitions: Vec<ArrayRef>,
     pub n_partitions: usize,
     pub sources: StateTable,
@@ -214,6 +219,7 @@ pub struct Counted {
     /// One matrix a partition and lag, ordered by partition, then lag; empty ones included.
     pub counts: Vec<Counts>,
     /// For each given partition, its labels in ascending order: label k is set k.
+    #[serde(with = "ipc::arrays")]
     pub labels: Vec<ArrayRef>,
     pub rows: u64,
     pub dropped: Dropped,
