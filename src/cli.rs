@@ -136,7 +136,8 @@ pub enum Command {
     /// Remove earlier results beyond those to keep, and what runs that died have left.
     ///
     /// Every run does so when its result is in place. The result in place is never touched, nor what a run is writing: in a folder such
-    /// a run holds a lock; elsewhere whatever has no file younger than --older-than is taken for dead.
+    /// a run holds a lock; elsewhere whatever has no file younger than --older-than is taken for dead, and so is the finished work of runs
+    /// that did not end, which the next run could go on from.
     #[command(after_help = CLEAN_EXAMPLES, after_long_help = long(CLEAN_EXAMPLES))]
     Clean(Clean),
 
@@ -191,7 +192,7 @@ pub struct Run {
     #[command(flatten)]
     pub pipeline: Pipeline,
 
-    /// Run even when nothing has changed since the last run.
+    /// Run even when nothing has changed since the last run, and do all work anew.
     #[arg(long)]
     pub force: bool,
 

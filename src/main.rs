@@ -195,6 +195,7 @@ fn run_pipeline(args: &cli::Run, watch: &Arc<Watch>) -> Result<Done> {
             threads,
             force: args.force,
             full_refresh: args.full_refresh,
+            keep_every: run::KEEP_EVERY,
         };
         let running = run::run(
             Arc::clone(&plan),

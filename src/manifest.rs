@@ -115,6 +115,9 @@ pub struct RunRecord {
     pub checks: Vec<CheckRecord>,
     /// Bytes of each table.
     pub table_bytes: BTreeMap<&'static str, u64>,
+    /// What was taken from runs of the same plan that did not end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resumed: Option<Resumed>,
 }
 
 impl RunRecord {
@@ -131,6 +134,7 @@ impl RunRecord {
             gone: Vec::new(),
             checks: Vec::new(),
             table_bytes: BTreeMap::new(),
+            resumed: None,
         }
     }
 
@@ -168,6 +172,18 @@ pub struct IncrementRecord {
     pub rows: u64,
     /// Units of the ledger now.
     pub units: usize,
+}
+
+/// What a run did not have to do.
+#[derive(Debug, Clone, Serialize)]
+pub struct Resumed {
+    /// Nothing was read or counted.
+    pub counted: bool,
+    /// Of the fits below so many were finished.
+    pub fits: usize,
+    pub of: usize,
+    /// Pieces of work in all: the counts, fits, restarts of others, resamples, folds.
+    pub pieces: usize,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -234,6 +250,9 @@ pub struct FitRecord {
     pub timescale_intervals: Option<Vec<[Option<f64>; 2]>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chapman_kolmogorov: Option<Deviation>,
+    /// Whether it was finished by an earlier run; then `seconds` is what reading it took.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub resumed: bool,
     pub seconds: f64,
     /// Of which each step took: DBMR and co-clustering `partition`, singular and Schur vectors `decompose` and `cluster`, all `score`.
     pub steps: BTreeMap<&'static str, f64>,

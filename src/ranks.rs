@@ -70,7 +70,9 @@ pub fn compare<R: Runner>(
             max_products: 100_000,
             seed: ground.seed,
         };
-        krylov::leading(runner, shards, &options).values
+        runner.piece("spectrum", |runner| {
+            krylov::leading(runner, shards, &options).values
+        })
     });
     let validations = match ground.groups {
         Some(groups) if plan.folds() > 0 => {

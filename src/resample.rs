@@ -10,9 +10,10 @@ use crate::shard::Shards;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 
 /// The counts of one partition and lag, told apart by group of trajectories.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Groups {
     /// G: those that have counts.
     pub n_groups: usize,
@@ -21,7 +22,7 @@ pub struct Groups {
 }
 
 /// Some rows of the counts, with an entry for every (target, group) instead of every target.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Part {
     /// The targets of a row ascend and repeat.
     pub counts: Csr,

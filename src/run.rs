@@ -7,24 +7,24 @@ use crate::increment::{self, Counting};
 use crate::journal::Journal;
 use crate::lineage::{self, Kept};
 use crate::manifest::{
-    BootstrapRecord, Deviation, DroppedStates, Failure, FitRecord, ModelRecord, RunRecord,
+    BootstrapRecord, Deviation, DroppedStates, Failure, FitRecord, ModelRecord, Resumed, RunRecord,
 };
 use crate::markov;
-use crate::plan::{Plan, PlannedMethod};
+use crate::plan::{Increments, Plan, PlannedMethod};
 use crate::ranks::{self, Ground, Tried};
 use crate::read::Lake;
 use crate::reduce::bootstrap;
 use crate::reduce::markov::Chain;
 use crate::reduce::{self, Evidence, Fit, Method, certificates};
-use crate::runner::{Local, Timed};
+use crate::runner::{self, Kept as Keeping, Local, Runner, Timed};
 use crate::shard::Shards;
 use crate::spec::Lag;
-use crate::write::{self, Begun, Current, Model, Names, Output, Promotion};
+use crate::write::{self, Begun, Current, Model, Names, Output, Promotion, Work};
 use datafusion::dataframe::DataFrame;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Hears how a run goes on. All calls may come from any thread.
 pub trait Progress: Send + Sync {
@@ -51,15 +51,24 @@ pub enum Outcome {
     Done(Box<RunRecord>),
 }
 
+/// Finished work is written so often: a run that dies loses about so much, a run that takes less writes nothing, and no store is asked more
+/// than once in that time but for pieces that took as long.
+pub const KEEP_EVERY: Duration = Duration::from_secs(1);
+
+/// Counts are large beside what counting takes: they are worth keeping if it took so many times as long.
+const COUNTING: u32 = 5;
+
 /// What a run is told beside its plan.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
     /// For the record: results do not depend on it.
     pub threads: usize,
-    /// Run even if the output is up to date.
+    /// Run even if the output is up to date, and do all work anew.
     pub force: bool,
     /// Count all rows anew, whatever the ledger says, and run even if the output is up to date.
     pub full_refresh: bool,
+    /// How often finished work is kept for the next run: [`KEEP_EVERY`], unless a test is in a hurry.
+    pub keep_every: Duration,
 }
 
 /// Runs a plan: `frame` is its query. A run that fails leaves the output as it was.
@@ -88,7 +97,10 @@ async fn drive(
 ) -> Result<Outcome> {
     let begun = output.begin(&plan.hash).await?;
     let is_done = |c: &Current| c.plan == plan.hash && c.complete;
-    if !options.force && !options.full_refresh && begun.earlier().is_some_and(is_done) {
+    let again = options.force || options.full_refresh;
+    if !again && begun.earlier().is_some_and(is_done) {
+        // A run that died after its result was in place has left it.
+        output.forget_work(&plan.hash).await;
         return Ok(Outcome::NothingToDo);
     }
     let mut journal = Journal::new(
@@ -96,21 +108,28 @@ async fn drive(
         progress.as_ref(),
     );
 
+    let work = output.work(&plan.hash, again, options.keep_every);
+    let work = Arc::new(work.await);
     progress.stage("count", None);
+    let start = Instant::now();
+    let kept = counted_before(&plan, &work).await?;
+    let is_counted = kept.is_some();
     let hear = Arc::clone(&progress);
     let Counting {
         counted,
         ledger,
         record: increment,
-    } = increment::count(
-        &plan,
-        lake,
-        frame,
-        output,
-        begun.earlier().filter(|_| !options.full_refresh),
-        Arc::new(move |rows| hear.advance(rows as u64)),
-    )
-    .await?;
+    } = match kept {
+        Some(counting) => counting,
+        None => {
+            let earlier = begun.earlier().filter(|_| !options.full_refresh);
+            let hear = Arc::new(move |rows| hear.advance(rows as u64));
+            increment::count(&plan, lake, frame, output, earlier, hear).await?
+        }
+    };
+    let counting = start.elapsed();
+    // Where files are counted one by one, what was counted is in the objects of the ledger.
+    let is_worth_it = !is_counted && ledger.is_none() && counting >= COUNTING * options.keep_every;
     journal.record.increment = increment;
     journal.record.head.rows_read = counted.rows;
     journal.record.head.rows_dropped = counted.dropped.0.clone();
@@ -120,7 +139,13 @@ async fn drive(
 
     let fitted = {
         let (plan, progress) = (Arc::clone(&plan), Arc::clone(&progress));
-        tokio::task::spawn_blocking(move || fit_all(&plan, counted, progress.as_ref()))
+        let work = Arc::clone(&work);
+        tokio::task::spawn_blocking(move || {
+            if is_worth_it {
+                runner::keep(work.as_ref(), COUNTED, counting, &counted);
+            }
+            fit_all(&plan, counted, &work, progress.as_ref())
+        })
     };
     let mut fitted = fitted
         .await
@@ -144,6 +169,14 @@ async fn drive(
     let nonzeros = record.models.iter().map(|m| m.nonzeros as u64).sum();
     journal.done("fit", nonzeros, 0);
 
+    let fits = || journal.record.models.iter().flat_map(|model| &model.fits);
+    let resumed = (work.taken() > 0).then(|| Resumed {
+        counted: is_counted,
+        fits: fits().filter(|fit| fit.resumed).count(),
+        of: fits().count(),
+        pieces: work.taken(),
+    });
+    journal.record.resumed = resumed;
     stage(output, &begun, &fitted, &mut journal).await?;
     if let Some(ledger) = &ledger {
         output.put_ledger(&begun.run, ledger).await?;
@@ -160,9 +193,30 @@ async fn drive(
     };
     progress.promoting();
     output.promote(&begun, &promotion).await?;
+    output.forget_work(&plan.hash).await;
     let (rows, bytes) = journal.record.written();
     journal.done("promote", rows, bytes);
     Ok(Outcome::Done(Box::new(journal.record)))
+}
+
+/// The name of the counts among the work of a plan.
+const COUNTED: &str = "counted";
+
+/// The counts that an earlier run has kept. Those of a plan that counts by files are in its ledger's objects.
+async fn counted_before(plan: &Plan, work: &Arc<Work>) -> Result<Option<Counting>> {
+    if matches!(plan.increments, Increments::Of { .. }) {
+        return Ok(None);
+    }
+    let work = Arc::clone(work);
+    let found = tokio::task::spawn_blocking(move || runner::find(work.as_ref(), COUNTED));
+    let found = found
+        .await
+        .map_err(|e| Error::with_source(Kind::Bug, "reading the counts died", e))?;
+    Ok(found.map(|counted| Counting {
+        counted,
+        ledger: None,
+        record: None,
+    }))
 }
 
 /// Checks the fits, writes the tables where nobody sees them yet, and checks those.
@@ -284,7 +338,7 @@ impl Fitted {
 }
 
 /// Fits every partition and lag. One that fails is told by its key and the others go on; if all fail, so does the run.
-fn fit_all(plan: &Plan, counted: Counted, progress: &dyn Progress) -> Result<Fitted> {
+fn fit_all(plan: &Plan, counted: Counted, work: &Work, progress: &dyn Progress) -> Result<Fitted> {
     let Counted {
         partitions,
         sources,
@@ -311,7 +365,7 @@ fn fit_all(plan: &Plan, counted: Counted, progress: &dyn Progress) -> Result<Fit
         .into_par_iter()
         .map(|counts| {
             let place = place(&names, &counts);
-            fit_model(plan, &names, counts, progress).map_err(|e| (place, e))
+            fit_model(plan, &names, counts, work, progress).map_err(|e| (place, e))
         })
         .collect();
     let (mut models, mut records, mut failures) = (Vec::new(), Vec::new(), Vec::new());
@@ -419,6 +473,7 @@ fn fit_model(
     plan: &Plan,
     names: &Names,
     mut counts: Counts,
+    work: &Work,
     progress: &dyn Progress,
 ) -> Result<(Model, ModelRecord)> {
     if counts.nnz() == 0 {
@@ -432,6 +487,7 @@ fn fit_model(
     let start = Instant::now();
     let shards = shards(&mut counts)?;
     let shard_seconds = start.elapsed().as_secs_f64();
+    let whole = format!("{}-{}", counts.partition, counts.lag);
     let mut tried = Vec::new();
     let candidates = plan.candidates(shards.n_sources, shards.n_targets)?;
     for (n, (at, candidate)) in candidates.iter().enumerate() {
@@ -461,15 +517,21 @@ fn fit_model(
         };
         let (start, runner) = (Instant::now(), Timed::new(&Local));
         let seed = seed(plan.seed, &place, &candidate.name);
-        let fit = reduce::fit(&runner, &method, Evidence::Counts(&shards), seed)
+        let name = format!("fit-{n}");
+        let is_known = work.has(&format!("{whole}/{name}"));
+        let fit = Keeping::new(&runner, work, whole.clone())
+            .try_piece(&name, |runner| {
+                reduce::fit(runner, &method, Evidence::Counts(&shards), seed)
+            })
             .map_err(|e| e.at(format!("fit `{}`", candidate.name)))?;
-        let record = fit_record(
+        let mut record = fit_record(
             &planned.name,
             planned.method_name(),
             &fit,
             start.elapsed().as_secs_f64(),
             runner.seconds(),
         );
+        record.resumed = is_known;
         tried.push(Tried {
             planned: *at,
             method,
@@ -482,6 +544,7 @@ fn fit_model(
             progress.advance(1);
         }
     }
+    let runner = Keeping::new(&Local, work, whole);
     let (start, groups) = (Instant::now(), counts.groups.take());
     let bootstraps = match (&plan.validation, &groups) {
         (Some(validation), Some(groups)) if validation.bootstrap > 0 => {
@@ -504,7 +567,7 @@ fn fit_model(
             let fits: Vec<_> = tried.iter().map(|t| (&t.method, &t.fit)).collect();
             let seed = seed(plan.seed, &place, "bootstrap");
             let heard = || progress.advance(1);
-            bootstrap::bootstrap(&Local, groups, &shards, &fits, &params, seed, &heard)
+            bootstrap::bootstrap(&runner, groups, &shards, &fits, &params, seed, &heard)
         }
         _ => Vec::new(),
     };
@@ -519,7 +582,7 @@ fn fit_model(
         groups: groups.as_ref(),
         seed: seed(plan.seed, &place, "ranks"),
     };
-    let mut ranks = ranks::compare(&Local, plan, &ground, &tried)?;
+    let mut ranks = ranks::compare(&runner, plan, &ground, &tried)?;
     let ranks_seconds = (!ranks.is_empty()).then(|| start.elapsed().as_secs_f64());
     let (mut fits, mut records, mut bootstraps) = (Vec::new(), Vec::new(), Vec::new());
     for kept in ranks::pick(plan, tried, &mut ranks)? {
@@ -634,6 +697,7 @@ fn fit_record(
         timescales: None,
         timescale_intervals: None,
         chapman_kolmogorov: None,
+        resumed: false,
         seconds,
         steps,
         bootstrap: None,
@@ -692,10 +756,12 @@ rank = 2
             .await
             .expect("a plan");
         let counted = lake.count(frame, &plan.layout, Arc::new(|_| ()));
-        let mut fitted = fit_all(&plan, counted.await.expect("counts"), &Silent).expect("fits");
-
         let store = Arc::new(object_store::memory::InMemory::new());
         let output = Output::in_store(store.clone(), "out".into());
+        let work = output.work(&plan.hash, false, KEEP_EVERY).await;
+        let counted = counted.await.expect("counts");
+        let mut fitted = fit_all(&plan, counted, &work, &Silent).expect("fits");
+
         let begun = output.begin(&plan.hash).await.expect("a store");
         let journal = |begun: &Begun| Journal::new(RunRecord::new(&plan, &begun.run, 1), &Silent);
         let mut first = journal(&begun);

@@ -44,6 +44,14 @@ impl Display for Summary<'_> {
             }
             writeln!(f)?;
         }
+        if let Some(resumed) = &record.resumed {
+            let counts = if resumed.counted { "the counts, " } else { "" };
+            writeln!(
+                f,
+                "\ntaken from a run that did not end: {counts}{} of {} fits; {} pieces of work in all",
+                resumed.fits, resumed.of, resumed.pieces
+            )?;
+        }
         checks(f, &record.checks)?;
         let stages = ["count", "fit", "write", "check"];
         end(f, &record.head, models.len(), &stages, output)

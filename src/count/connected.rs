@@ -6,9 +6,10 @@
 use super::matrix::Counts;
 use crate::math::components;
 use crate::math::csr::Csr;
+use serde::{Deserialize, Serialize};
 
 /// What was taken out of counts.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LeftOut {
     /// Strongly connected sets, that which was kept included.
     pub components: usize,

@@ -5,6 +5,7 @@ use crate::math::csr::{Csr, Values};
 use crate::resample::Groups;
 use hashbrown::HashMap;
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Some rows of a count matrix: ascending sources, each with its targets by state id.
@@ -89,7 +90,7 @@ impl Rows {
 
 /// The counts of one partition and lag over dense numbers of the states that have counts: sources and targets are numbered
 /// apart (coherence §3.1).
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Counts {
     pub partition: usize,
     pub lag: usize,

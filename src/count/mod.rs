@@ -11,6 +11,7 @@ mod finish;
 mod follow;
 mod gather;
 mod groups;
+mod ipc;
 mod keys;
 mod matrix;
 mod point;
@@ -41,6 +42,7 @@ pub use worker::Worker;
 use crate::error::Error;
 use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, Field, SchemaRef};
+use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use tags::Tag;
@@ -203,7 +205,7 @@ impl Layout {
 }
 
 /// Rows that could not be an end of a transition, or weigh nothing, by reason.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dropped(pub BTreeMap<Cow<'static, str>, u64>);
 
 impl Dropped {
@@ -260,8 +262,10 @@ pub enum Order {
 }
 
 /// All transition counts of a run.
+#[derive(Serialize, Deserialize)]
 pub struct Counted {
     /// The partition keys of partition 0, 1, … as columns, ascending; no columns without `partition_by`, and then one partition.
+    #[serde(with = "ipc::arrays")]
     pub partitions: Vec<ArrayRef>,
     pub n_partitions: usize,
     pub sources: StateTable,
@@ -269,6 +273,7 @@ pub struct Counted {
     /// One matrix a partition and lag, ordered by partition, then lag; empty ones included.
     pub counts: Vec<Counts>,
     /// For each given partition, its labels in ascending order: label k is set k.
+    #[serde(with = "ipc::arrays")]
     pub labels: Vec<ArrayRef>,
     pub rows: u64,
     pub dropped: Dropped,

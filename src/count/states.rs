@@ -1,7 +1,7 @@
 //! Columns → state ids, and back. Small integers and bounded boxes are their own ids, so most states are never looked up.
 
 use super::keys::{Keys, NONE};
-use super::{Dropped, Stop};
+use super::{Dropped, Stop, ipc};
 use crate::error::{Error, Kind, Result};
 use crate::spec::{Binning, Outside};
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Float64Array, Int64Array, UInt32Array};
@@ -10,11 +10,13 @@ use arrow::datatypes::{
     ArrowPrimitiveType, DataType, Field, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
     UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// What the columns of a state are: keys of any type first, then binned coordinates.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StateColumns {
+    #[serde(with = "ipc::fields")]
     pub keys: Vec<Field>,
     pub bins: Vec<(String, Binning)>,
 }
@@ -300,15 +302,15 @@ fn bug(e: arrow::error::ArrowError) -> Stop {
     ))
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 enum Coded {
     Direct,
     Boxes(Vec<u64>),
-    Listed(Vec<ArrayRef>),
+    Listed(#[serde(with = "ipc::arrays")] Vec<ArrayRef>),
 }
 
 /// All states of one side; ids ascend with the states.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct StateTable {
     columns: StateColumns,
     coded: Coded,

@@ -1,10 +1,11 @@
 //! Compressed sparse rows: one shard of a count matrix, seen from its rows, and its products with blocks of vectors.
 
 use multiversion::multiversion;
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 /// The values of a shard: exact counts in as few bytes as they need, because passes wait for memory; weights otherwise.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Values {
     /// Counts below 256.
     Small(Vec<u8>),
@@ -125,7 +126,7 @@ macro_rules! with_values {
 
 /// Rows `first_row ..` of a sparse matrix. Row `first_row + l` holds `columns[offsets[l]..offsets[l + 1]]`, ascending, with
 /// the values beside them; `offsets[0] = 0`. Every stored value is positive.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Csr {
     pub first_row: usize,
     pub offsets: Vec<usize>,

@@ -17,6 +17,7 @@ use crate::shard::Shards;
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Memory that the λ of restarts side by side may take, in bytes.
@@ -108,6 +109,7 @@ struct Slot {
 }
 
 /// A restart that ended. Only one that may be the best of all keeps its affiliation and trace.
+#[derive(Serialize, Deserialize)]
 struct Ended {
     index: usize,
     restart: Restart,
@@ -149,12 +151,15 @@ impl<R: Runner> Problem<'_, R> {
             if index >= self.params.restarts {
                 return ended;
             }
-            self.begin(&mut slot, index);
-            let mut converged = false;
-            while !converged && slot.trace.len() < self.params.max_iterations {
-                converged = self.iterate(&mut slot);
-            }
-            self.end(&slot, index, converged, &mut ended);
+            let end = self.runner.piece(&format!("restart-{index}"), |_| {
+                self.begin(&mut slot, index);
+                let mut converged = false;
+                while !converged && slot.trace.len() < self.params.max_iterations {
+                    converged = self.iterate(&mut slot);
+                }
+                self.end(&slot, index, converged)
+            });
+            add(&mut ended, end);
         }
     }
 
@@ -262,10 +267,10 @@ impl<R: Runner> Problem<'_, R> {
             .renew_totals(affiliation, &self.shards.source_total);
     }
 
-    /// Records a restart that stopped. Of those recorded, the best alone keeps its affiliation.
-    fn end(&self, slot: &Slot, index: usize, converged: bool, ended: &mut Vec<Ended>) {
+    /// Records a restart that stopped.
+    fn end(&self, slot: &Slot, index: usize, converged: bool) -> Ended {
         let totals = slot.lambda.totals();
-        let mut new = Ended {
+        Ended {
             index,
             restart: Restart {
                 seed: super::restart_seed(self.seed, index),
@@ -277,25 +282,22 @@ impl<R: Runner> Problem<'_, R> {
                 empty_states: totals.iter().filter(|&&c| c == 0.0).count(),
                 converged,
             },
-            affiliation: Vec::new(),
-            trace: Vec::new(),
-        };
-        let best = ended.iter_mut().find(|e| !e.affiliation.is_empty());
-        let is_better = best.as_ref().is_none_or(|best| {
-            let (a, b) = (slot.log_likelihood, best.restart.log_likelihood);
-            a > b || a == b && index < best.index
-        });
-        if is_better {
-            (new.affiliation, new.trace) = match best {
-                Some(old) => (
-                    std::mem::take(&mut old.affiliation),
-                    std::mem::take(&mut old.trace),
-                ),
-                None => Default::default(),
-            };
-            new.affiliation.clone_from(&slot.affiliation);
-            new.trace.clone_from(&slot.trace);
+            affiliation: slot.affiliation.clone(),
+            trace: slot.trace.clone(),
         }
-        ended.push(new);
     }
+}
+
+/// Adds a restart to those that ended, of which the best alone keeps its affiliation.
+fn add(ended: &mut Vec<Ended>, mut new: Ended) {
+    let forget = |end: &mut Ended| (end.affiliation, end.trace) = Default::default();
+    match ended.iter_mut().find(|e| !e.affiliation.is_empty()) {
+        None => (),
+        Some(best) => {
+            let (a, b) = (new.restart.log_likelihood, best.restart.log_likelihood);
+            let is_better = a > b || a == b && new.index < best.index;
+            forget(if is_better { best } else { &mut new });
+        }
+    }
+    ended.push(new);
 }

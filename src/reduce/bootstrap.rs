@@ -22,6 +22,7 @@ use crate::resample::{Groups, Resampled, draw};
 use crate::runner::Runner;
 use crate::shard::Shards;
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 
 /// Starts of DBMR beside the one from the partition of the whole; without `polish`, whose starts seldom meet, all but one of its own.
 const FRESH: usize = 3;
@@ -105,20 +106,27 @@ pub fn bootstrap<R: Runner>(
     for first in (0..resamples).step_by(rayon::current_num_threads()) {
         let side_by_side = first..resamples.min(first + rayon::current_num_threads());
         let refitted = side_by_side.into_par_iter().map(|b| {
-            let seed = super::restart_seed(seed, b);
-            let weights = draw(groups.n_groups, seed);
-            let resampled = groups.shards(&weights, params.shard_nnz);
-            let one = |&(method, fit)| refit(runner, &resampled, whole, method, fit, params, seed);
-            let fits = fits.iter().map(one).collect();
+            let refitted = runner.piece(&format!("resample-{b}"), |runner| {
+                let seed = super::restart_seed(seed, b);
+                let weights = draw(groups.n_groups, seed);
+                let resampled = groups.shards(&weights, params.shard_nnz);
+                let one = |(at, &(method, fit)): (usize, &(&Method, &Fit))| {
+                    runner.piece(&format!("fit-{at}"), |runner| {
+                        refit(runner, &resampled, whole, method, fit, params, seed)
+                    })
+                };
+                let fits = fits.iter().enumerate().map(one).collect();
+                let Resampled {
+                    sources, targets, ..
+                } = resampled;
+                Refitted {
+                    sources,
+                    targets,
+                    fits,
+                }
+            });
             heard();
-            let Resampled {
-                sources, targets, ..
-            } = resampled;
-            Refitted {
-                sources,
-                targets,
-                fits,
-            }
+            refitted
         });
         for next in refitted.collect::<Vec<_>>() {
             for (at, (sums, (_, fit))) in sums.iter_mut().zip(fits).enumerate() {
@@ -133,6 +141,7 @@ pub fn bootstrap<R: Runner>(
 }
 
 /// All fits of one resample.
+#[derive(Serialize, Deserialize)]
 struct Refitted {
     /// Its states by their places in the whole.
     sources: Vec<u32>,
@@ -142,6 +151,7 @@ struct Refitted {
 }
 
 /// One of them, in the names of the whole.
+#[derive(Serialize, Deserialize)]
 struct One {
     sources: Vec<i32>,
     targets: Vec<i32>,
@@ -220,7 +230,9 @@ fn fit<R: Runner>(
             let best =
                 |partition: &dbmr::Partition| partition.restarts[partition.best].log_likelihood;
             let mut partition = dbmr::fit(runner, shards, &fresh, seed);
-            let from_whole = dbmr::settle_from(runner, shards, params, &start, seed);
+            let from_whole = runner.piece("settle", |runner| {
+                dbmr::settle_from(runner, shards, params, &start, seed)
+            });
             if best(&from_whole) >= best(&partition) {
                 partition = from_whole;
             }

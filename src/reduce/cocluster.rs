@@ -28,6 +28,8 @@ use crate::shard::Shards;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// How many times more sets than wanted a random beginning has.
 const MORE: usize = 4;
@@ -67,11 +69,11 @@ impl Params {
 }
 
 /// How one restart went.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Restart {
     pub seed: u64,
     /// The method whose partition it began with, or `random`.
-    pub init: &'static str,
+    pub init: Cow<'static, str>,
     pub iterations: usize,
     /// I at the end, in nats.
     pub mutual_information: f64,
@@ -101,6 +103,7 @@ pub fn fit<R: Runner>(runner: &R, shards: &Shards, params: &Params, seed: u64) -
 }
 
 /// Where a restart ended.
+#[derive(Serialize, Deserialize)]
 pub(super) struct Climbed {
     pub sources: Vec<u32>,
     pub targets: Vec<u32>,
@@ -124,32 +127,34 @@ pub(super) fn search<R: Runner>(
     let ended: Vec<(Restart, Climbed)> = (0..params.restarts)
         .into_par_iter()
         .map(|t| {
-            let seed = restart_seed(seed, t);
-            let (init, start) = match (t, &cycle) {
-                (0, _) => {
-                    let params = dbmr::Params::new(rank);
-                    ("dbmr", dbmr::fit(runner, shards, &params, seed).affiliation)
-                }
-                (1, Some(cycle)) => ("gpcca", cycle.clone()),
-                _ => {
-                    let sets = if t % 2 == 1 { MORE * rank } else { rank };
-                    ("random", random_start(runner, shards, rank, sets, seed))
-                }
-            };
-            let end = climb(start);
-            let mut is_empty = vec![true; rank];
-            end.sources
-                .iter()
-                .for_each(|&k| is_empty[k as usize] = false);
-            let restart = Restart {
-                seed,
-                init,
-                iterations: end.trace.len(),
-                mutual_information: end.trace.last().copied().unwrap_or(0.0),
-                empty_sets: is_empty.into_iter().filter(|empty| *empty).count(),
-                converged: end.converged,
-            };
-            (restart, end)
+            runner.piece(&format!("restart-{t}"), |runner| {
+                let seed = restart_seed(seed, t);
+                let (init, start) = match (t, &cycle) {
+                    (0, _) => {
+                        let params = dbmr::Params::new(rank);
+                        ("dbmr", dbmr::fit(runner, shards, &params, seed).affiliation)
+                    }
+                    (1, Some(cycle)) => ("gpcca", cycle.clone()),
+                    _ => {
+                        let sets = if t % 2 == 1 { MORE * rank } else { rank };
+                        ("random", random_start(runner, shards, rank, sets, seed))
+                    }
+                };
+                let end = climb(start);
+                let mut is_empty = vec![true; rank];
+                end.sources
+                    .iter()
+                    .for_each(|&k| is_empty[k as usize] = false);
+                let restart = Restart {
+                    seed,
+                    init: init.into(),
+                    iterations: end.trace.len(),
+                    mutual_information: end.trace.last().copied().unwrap_or(0.0),
+                    empty_sets: is_empty.into_iter().filter(|empty| *empty).count(),
+                    converged: end.converged,
+                };
+                (restart, end)
+            })
         })
         .collect();
     let (restarts, mut ends): (Vec<Restart>, Vec<Climbed>) = ended.into_iter().unzip();
@@ -438,7 +443,7 @@ mod tests {
         let two = fit(&Local, &s, &params(2, 3), 1);
         let most = two.restarts[two.best].mutual_information;
         assert!((best.mutual_information - most).abs() < 1e-14);
-        let inits: Vec<&str> = three.restarts.iter().map(|r| r.init).collect();
+        let inits: Vec<&str> = three.restarts.iter().map(|r| &*r.init).collect();
         assert!(best.converged && inits == ["dbmr", "random", "random"]);
         let one = fit(&Local, &s, &params(1, 1), 1);
         assert_eq!(one.restarts[0].mutual_information, 0.0);

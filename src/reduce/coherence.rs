@@ -12,9 +12,10 @@ use crate::runner::Runner;
 use crate::shard::Shards;
 use crate::with_values;
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 
 /// What a model keeps of the full transition matrix. Logarithms are natural.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Metrics {
     /// ℓ̂(λ,Γ) = Σ_ij N_ij log Λ_ij (14).
     pub log_likelihood: f64,

@@ -22,6 +22,7 @@ use crate::math::{dense, sum};
 use crate::resample::{self, Groups, Resampled};
 use crate::runner::Runner;
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 
 /// A mean over folds and its standard error, the standard deviation between folds over the square root of their number.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -42,7 +43,7 @@ pub struct Validation {
 }
 
 /// What one fold says.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Fold {
     pub log_likelihood: f64,
     pub vamp_2: f64,
@@ -87,18 +88,18 @@ pub fn validate<R: Runner>(
         let (train, test) = resample::held_out(&fold_of, fold as u32);
         let train = groups.shards(&train, shard_nnz);
         let test = groups.shards(&test, shard_nnz);
-        for ((method, seed), folds) in candidates.iter().zip(&mut folds) {
+        for (at, ((method, seed), folds)) in candidates.iter().zip(&mut folds).enumerate() {
             // Far from the numbers of restarts, so that no fold repeats the draws of the fit to all counts.
             let seed = restart_seed(*seed, usize::MAX - fold);
             let evidence = Evidence::Counts(&train.shards);
-            let method = method.for_resample(&train);
-            folds.push(
+            folds.push(runner.try_piece(&format!("fold-{fold}-{at}"), |runner| {
+                let method = method.for_resample(&train);
                 match method.and_then(|m| super::fit(runner, &m, evidence, seed)) {
-                    Ok(fit) => score(runner, &train, &test, &fit),
-                    Err(e) if e.kind() == Kind::Input => None,
-                    Err(e) => return Err(e.at(format!("fold {fold}"))),
-                },
-            );
+                    Ok(fit) => Ok(score(runner, &train, &test, &fit)),
+                    Err(e) if e.kind() == Kind::Input => Ok(None),
+                    Err(e) => Err(e.at(format!("fold {fold}"))),
+                }
+            })?);
         }
     }
     Ok(folds.iter().map(|folds| Validation::of(folds)).collect())

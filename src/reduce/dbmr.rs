@@ -16,6 +16,7 @@ use crate::shard::Shards;
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 
 /// Attempts to regroup that fail in a row before a restart ends: on all sources, and on a sample, whose best partition is a beginning only.
 const PATIENCE: usize = 3;
@@ -33,7 +34,7 @@ const ENOUGH: usize = 2;
 const SAMPLE_TOLERANCE: f64 = 1e-3;
 
 /// How a restart begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Init {
     /// Independent uniform affiliations, as in the paper.
     Random,
@@ -95,7 +96,7 @@ impl Params {
 }
 
 /// How one restart went.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Restart {
     /// `fit` with this seed and a single restart repeats it.
     pub seed: u64,
@@ -114,7 +115,7 @@ pub struct Restart {
     pub converged: bool,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Partition {
     /// γ(j) of the best restart, n values.
     pub affiliation: Vec<u32>,
@@ -154,7 +155,7 @@ pub fn fit_from<R: Runner>(
         "a partition to begin with and nothing else to begin with"
     );
     if params.polish {
-        return polished(shards, params, start, seed);
+        return polished(runner, shards, params, start, seed);
     }
     alternate::fit(runner, shards, params, start, seed)
 }
@@ -170,7 +171,13 @@ pub(super) fn empty_search<'a>(
 
 /// The search with exact moves: all restarts on a sample of the sources, and the best of them goes on to all sources. Where the sources are few,
 /// or begin with a given partition, the sample is all of them.
-fn polished(shards: &Shards, params: &Params, start: Option<&[u32]>, seed: u64) -> Partition {
+fn polished<R: Runner>(
+    runner: &R,
+    shards: &Shards,
+    params: &Params,
+    start: Option<&[u32]>,
+    seed: u64,
+) -> Partition {
     let columns = Columns::new(shards);
     let sources = match start {
         None => seeding::sample(shards, params.rank),
@@ -181,7 +188,7 @@ fn polished(shards: &Shards, params: &Params, start: Option<&[u32]>, seed: u64) 
             tolerance: 0.0,
             ..params.clone()
         };
-        return searched(&columns, &to_rest, start, PATIENCE, seed);
+        return searched(runner, &columns, &to_rest, start, PATIENCE, seed);
     };
     let on_sample = Params {
         tolerance: params.tolerance.max(SAMPLE_TOLERANCE),
@@ -189,6 +196,7 @@ fn polished(shards: &Shards, params: &Params, start: Option<&[u32]>, seed: u64) 
     };
     let sample = seeding::restrict(&columns, &sources);
     let mut partition = searched(
+        runner,
         &Columns::new(&sample),
         &on_sample,
         None,
@@ -267,7 +275,8 @@ pub fn settle_from<R: Runner>(
 
 /// Restarts on all sources, side by side. One that settles where earlier ones did goes no further; those that begin alike differ from there only,
 /// and all go on.
-fn searched(
+fn searched<R: Runner>(
+    runner: &R,
     columns: &Columns,
     params: &Params,
     start: Option<&[u32]>,
@@ -308,21 +317,29 @@ fn searched(
     let mut seen: Vec<Vec<u32>> = Vec::new();
     for first in (0..params.restarts).step_by(SIDE_BY_SIDE) {
         let side_by_side = first..params.restarts.min(first + SIDE_BY_SIDE);
-        let settled: Vec<_> = side_by_side.into_par_iter().map(settle).collect();
-        let are_repeats: Vec<bool> = settled
-            .iter()
-            .map(|own| {
-                let states = &own.search.states;
-                let is_same = |other: &&Vec<u32>| regroup::is_same(states, other, params.rank);
-                let is_repeat = start.is_none() && seen.iter().filter(is_same).count() >= ENOUGH;
-                if !is_repeat {
-                    seen.push(states.clone());
-                }
-                is_repeat
-            })
-            .collect();
-        let with = settled.into_par_iter().zip(are_repeats);
-        let more: Vec<_> = with.map(|(own, is_repeat)| go_on(own, is_repeat)).collect();
+        let (new, more): (Vec<Vec<u32>>, Vec<_>) =
+            runner.piece(&format!("restarts-{first}"), |_| {
+                let settled: Vec<_> = side_by_side.into_par_iter().map(settle).collect();
+                let mut new: Vec<Vec<u32>> = Vec::new();
+                let are_repeats: Vec<bool> = settled
+                    .iter()
+                    .map(|own| {
+                        let states = &own.search.states;
+                        let is_same =
+                            |other: &&Vec<u32>| regroup::is_same(states, other, params.rank);
+                        let alike = seen.iter().chain(&new).filter(is_same).count();
+                        let is_repeat = start.is_none() && alike >= ENOUGH;
+                        if !is_repeat {
+                            new.push(states.clone());
+                        }
+                        is_repeat
+                    })
+                    .collect();
+                let with = settled.into_par_iter().zip(are_repeats);
+                let more = with.map(|(own, is_repeat)| go_on(own, is_repeat)).collect();
+                (new, more)
+            });
+        seen.extend(new);
         ended.extend(more);
         let log_likelihood = |(restart, ..): &(Restart, _, _)| restart.log_likelihood;
         for t in first..ended.len() {
@@ -369,7 +386,7 @@ fn record(
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::math::csr::Values;
     use crate::runner::Local;

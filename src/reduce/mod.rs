@@ -58,6 +58,8 @@ use crate::resample::Resampled;
 use crate::runner::Runner;
 use crate::shard::Shards;
 use model::{Model, Spectrum};
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// One arm a method, with its parameters.
 #[derive(Debug, Clone, PartialEq)]
@@ -139,7 +141,7 @@ pub enum Evidence<'a> {
 }
 
 /// A low-rank model of rank r over n sources and m targets, and how it was made.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Fit {
     /// r, empty latent states included.
     pub rank: usize,
@@ -172,7 +174,7 @@ pub struct Fit {
 }
 
 /// What a fit says about the states of one side.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Side {
     /// The set of every state, −1 for none.
     pub affiliation: Vec<i32>,
@@ -183,14 +185,14 @@ pub struct Side {
 }
 
 /// λ without its zeros: latent state k holds `targets[offsets[k]..offsets[k + 1]]`, ascending.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Latent {
     pub offsets: Vec<usize>,
     pub targets: Vec<u32>,
     pub probability: Vec<f64>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Singular {
     pub value: f64,
     /// max(‖P̃v − σu‖, ‖P̃ᵀu − σv‖) of the vectors of an SVD fit; how far T x leaves the span of the Schur vectors up to x.
@@ -200,11 +202,11 @@ pub struct Singular {
 }
 
 /// How one restart went, whatever it minimised or maximised.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Restart {
     pub seed: u64,
     /// How it began: an `Init` of DBMR, or for co-clustering `dbmr`, `gpcca` or `random`; none for k-means, which always begins with k-means++.
-    pub init: Option<&'static str>,
+    pub init: Option<Cow<'static, str>>,
     /// Sources that it went over: all, or the sample that many sources are first searched on.
     pub sources: usize,
     pub iterations: usize,
@@ -438,7 +440,7 @@ impl From<dbmr::Restart> for Restart {
     fn from(restart: dbmr::Restart) -> Self {
         Restart {
             seed: restart.seed,
-            init: Some(restart.init.name()),
+            init: Some(restart.init.name().into()),
             sources: restart.sources,
             iterations: restart.iterations,
             evaluations: Some(restart.evaluations),

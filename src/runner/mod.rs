@@ -1,13 +1,19 @@
-//! Says where a pass runs. A pass is a kernel, a plain function on slices, called once per shard with the output rows that
-//! the shard owns. No two shards share an output row, so nothing is merged and no sum depends on how many shards there are.
+//! Says where a pass runs, and whether a piece of work must be done at all. A pass is a kernel, a plain function on slices, called once
+//! per shard with the output rows that the shard owns. No two shards share an output row, so nothing is merged and no sum depends on how
+//! many shards there are. A piece is anything that can be done alone and is worth to be kept: a fit, a restart, a resample.
 
+mod kept;
 mod local;
 mod timed;
 
+pub use kept::{Kept, Memory, find, keep};
 pub use local::Local;
 pub use timed::Timed;
 
 use crate::math::csr::Csr;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::convert::Infallible;
 
 pub trait Runner: Sync {
     /// Hears that a step of a fit begins.
@@ -22,4 +28,24 @@ pub trait Runner: Sync {
         out: &mut [T],
         kernel: impl Fn(&Csr, &mut [T]) + Sync,
     );
+
+    /// What `work` comes to, unless it is known from a run before. It must depend on nothing but what all runs of a plan have in common,
+    /// and do nothing but return. Among the pieces of this runner none has the same name; `work` gets a runner for pieces of its own.
+    fn try_piece<T: Serialize + DeserializeOwned, E>(
+        &self,
+        _name: &str,
+        work: impl FnOnce(&Self) -> Result<T, E>,
+    ) -> Result<T, E> {
+        work(self)
+    }
+
+    /// The same for what cannot fail.
+    fn piece<T: Serialize + DeserializeOwned>(
+        &self,
+        name: &str,
+        work: impl FnOnce(&Self) -> T,
+    ) -> T {
+        let Ok(done) = self.try_piece(name, |runner| Ok::<_, Infallible>(work(runner)));
+        done
+    }
 }

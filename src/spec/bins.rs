@@ -41,7 +41,7 @@ pub enum Outside {
 }
 
 /// A checked way to number the boxes of one coordinate.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Binning {
     /// Box k is [origin + k·step, origin + (k + 1)·step), for every integer k.

@@ -7,10 +7,10 @@
 use super::commit::Current;
 use super::folder::Unnamed;
 use super::output::{Output, VERSIONS};
+use super::work::WORK;
 use crate::error::{Error, Kind, Result};
 use crate::summary::grouped;
 use jiff::{SignedDuration, Timestamp};
-use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 
 /// How old what a run has left must be, where nothing tells that the run is dead.
@@ -21,7 +21,7 @@ pub const DAY: SignedDuration = SignedDuration::from_hours(24);
 pub struct Cleaning {
     /// How many earlier versions to keep.
     pub keep: usize,
-    /// Versions without a name go if nothing in them is younger, where there are no locks.
+    /// Versions without a name go if nothing in them is younger, where there are no locks. So does the work of a plan, which has none.
     pub older_than: SignedDuration,
     /// Remove nothing.
     pub dry_run: bool,
@@ -31,6 +31,8 @@ pub struct Cleaning {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Cleaned {
     pub removed: Vec<Removed>,
+    /// Plans whose finished work is no more, and its bytes.
+    pub work: Vec<(String, u64)>,
     /// Versions that a run may be writing.
     pub left: Vec<String>,
     keep: usize,
@@ -47,24 +49,25 @@ pub struct Removed {
 }
 
 impl Output {
-    /// Removes versions that nobody needs.
+    /// Removes versions that nobody needs, and work that nobody goes on with.
     pub async fn clean(&self, asked: &Cleaning) -> Result<Cleaned> {
+        let mut cleaned = self.clean_versions(asked).await?;
+        for (plan, bytes) in self.stale_work(None, asked.older_than).await? {
+            if !asked.dry_run {
+                self.remove(WORK, &plan).await?;
+            }
+            cleaned.work.push((plan, bytes));
+        }
+        Ok(cleaned)
+    }
+
+    /// Removes versions that nobody needs.
+    pub(super) async fn clean_versions(&self, asked: &Cleaning) -> Result<Cleaned> {
         if !asked.dry_run {
             self.mend().await?;
         }
         // Listed before the pointer is read: what becomes the result in between is named.
-        let mut sizes: BTreeMap<String, (u64, Timestamp)> = BTreeMap::new();
-        let versions = self.at(&[VERSIONS]);
-        for meta in self.list(&versions).await? {
-            let mut inside = meta.location.prefix_match(&versions).into_iter().flatten();
-            let Some(run) = inside.next() else { continue };
-            let written = Timestamp::from_second(meta.last_modified.timestamp());
-            let written = written.unwrap_or(Timestamp::MAX);
-            let version = sizes.entry(run.as_ref().to_string());
-            let (bytes, newest) = version.or_insert((0, Timestamp::MIN));
-            *bytes += meta.size;
-            *newest = written.max(*newest);
-        }
+        let sizes = self.inside(VERSIONS).await?;
         let (pointer, unnamed) = match &self.folder {
             Some(folder) => folder.unnamed()?,
             None => {
@@ -72,8 +75,8 @@ impl Output {
                 let is_named = |run: &str| pointer.as_ref().is_some_and(|p| p.names(run));
                 let now = Timestamp::now();
                 let unnamed = sizes.iter().filter(|(run, _)| !is_named(run));
-                let unnamed = unnamed.map(|(run, (_, newest))| {
-                    let age = now.duration_since(*newest);
+                let unnamed = unnamed.map(|(run, found)| {
+                    let age = now.duration_since(found.newest);
                     Unnamed {
                         run: run.clone(),
                         is_alive: age < asked.older_than,
@@ -108,9 +111,9 @@ impl Output {
         let mut removed = Vec::new();
         for (run, was_kept) in dropped.chain(dead) {
             if !asked.dry_run {
-                self.remove(&run).await?;
+                self.remove(VERSIONS, &run).await?;
             }
-            let bytes = sizes.get(&run).map_or(0, |(bytes, _)| *bytes);
+            let bytes = sizes.get(&run).map_or(0, |found| found.bytes);
             removed.push(Removed {
                 run,
                 bytes,
@@ -122,6 +125,7 @@ impl Output {
         }
         Ok(Cleaned {
             removed,
+            work: Vec::new(),
             left: alive.into_iter().map(|version| version.run).collect(),
             keep: asked.keep,
             dry_run: asked.dry_run,
@@ -152,20 +156,32 @@ impl Display for Cleaned {
                 grouped(*bytes as f64)
             ));
         }
+        for (plan, bytes) in &self.work {
+            let bytes = grouped(*bytes as f64);
+            lines.push(format!(
+                "{verb} {WORK}/{plan}: what runs that did not end had finished, {bytes} bytes"
+            ));
+        }
         for run in &self.left {
             lines.push(format!("left alone {run}: a run may be writing it"));
         }
-        match self.removed.len() {
-            0 => lines.push("Nothing to clean.".to_string()),
-            n => {
-                let bytes: u64 = self.removed.iter().map(|removed| removed.bytes).sum();
-                let versions = if n == 1 { "version" } else { "versions" };
-                lines.push(format!(
-                    "{verb} {n} {versions}, {} bytes",
-                    grouped(bytes as f64)
-                ));
+        let count = |n: usize, one: &str| match n {
+            0 => None,
+            1 => Some(format!("1 {one}")),
+            n => Some(format!("{n} {one}s")),
+        };
+        let versions = count(self.removed.len(), "version");
+        let what = [versions, count(self.work.len(), "work folder")];
+        let what: Vec<String> = what.into_iter().flatten().collect();
+        let bytes = self.removed.iter().map(|removed| removed.bytes);
+        let bytes: u64 = bytes.chain(self.work.iter().map(|(_, bytes)| *bytes)).sum();
+        lines.push(match what.is_empty() {
+            true => "Nothing to clean.".to_string(),
+            false => {
+                let (what, bytes) = (what.join(" and "), grouped(bytes as f64));
+                format!("{verb} {what}, {bytes} bytes")
             }
-        }
+        });
         write!(f, "{}", lines.join("\n"))
     }
 }

@@ -345,14 +345,14 @@ impl Output {
     async fn finish(&self, run: &str, dropped: &[String], keep: usize) -> Result<()> {
         self.keep_record(run).await?;
         for run in dropped {
-            self.remove(run).await?;
+            self.remove(VERSIONS, run).await?;
         }
         let asked = Cleaning {
             keep,
             older_than: DAY,
             dry_run: false,
         };
-        self.clean(&asked).await.map(|_| ())
+        self.clean_versions(&asked).await.map(|_| ())
     }
 
     /// Puts the record of a version where it outlives the version.
@@ -414,7 +414,7 @@ impl Output {
             return;
         };
         // What cannot be written often cannot be removed either; the first error is the one to hear about.
-        if let Err(e) = self.remove(&claim.run).await {
+        if let Err(e) = self.remove(VERSIONS, &claim.run).await {
             tracing::warn!("{}; `gyre clean` will find it", e.full());
         }
         if let Some(folder) = &self.folder {

@@ -12,7 +12,9 @@
 
 use super::commit::Current;
 use super::output::{CURRENT, VERSIONS, json};
+use super::work::WORK;
 use crate::error::{Error, Kind, Result};
+use jiff::Timestamp;
 use rayon::prelude::*;
 use std::ffi::OsStr;
 use std::fs::{self, File, TryLockError};
@@ -45,7 +47,11 @@ impl Folder {
         self.path.join(VERSIONS).join(run)
     }
 
-    fn failed(&self, what: &str, e: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    pub fn failed(
+        &self,
+        what: &str,
+        e: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Error {
         let message = format!("{} cannot be {what}", self.path.display());
         Error::with_source(Kind::Store, message, e)
     }
@@ -114,14 +120,7 @@ impl Folder {
     }
 
     fn versions(&self) -> io::Result<Vec<String>> {
-        let entries = match fs::read_dir(self.path.join(VERSIONS)) {
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries?,
-        };
-        let mut names = Vec::new();
-        for entry in entries {
-            names.extend(entry?.file_name().into_string());
-        }
+        let mut names: Vec<String> = self.inside(VERSIONS)?.into_iter().map(|(n, _)| n).collect();
         names.sort();
         Ok(names)
     }
@@ -290,12 +289,34 @@ impl Folder {
         Ok(())
     }
 
-    /// Removes a version.
-    pub fn remove(&self, run: &str) -> io::Result<()> {
-        match fs::remove_dir_all(self.version(run)) {
-            Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
-            _ => Ok(()),
+    /// The folders in one such as `versions`, and when an entry of each last came or went.
+    pub fn inside(&self, place: &str) -> io::Result<Vec<(String, Timestamp)>> {
+        let entries = match fs::read_dir(self.path.join(place)) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut inside = Vec::new();
+        for entry in entries {
+            let entry = entry?;
+            // It may be gone again.
+            let changed = entry.metadata().and_then(|found| found.modified());
+            let changed = changed.ok().and_then(|at| Timestamp::try_from(at).ok());
+            let name = entry.file_name().into_string().ok();
+            inside.extend(name.zip(changed));
         }
+        Ok(inside)
+    }
+
+    /// Removes a folder in one such as `versions`.
+    pub fn remove(&self, place: &str, name: &str) -> io::Result<()> {
+        match fs::remove_dir_all(self.path.join(place).join(name)) {
+            Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
+            _ => (),
+        }
+        if place == WORK {
+            fs::remove_dir(self.path.join(place)).ok();
+        }
+        Ok(())
     }
 
     /// Says that the run of a version that is in place need not be looked after any more.

@@ -1,6 +1,7 @@
 //! Fits → lake: builds the output tables, stages them, checks what was staged, promotes it. Only this module writes under the output.
 //!
-//! `output` is where, `commit` how a version becomes the result, `folder` what a file system needs for that, `clean` what goes again.
+//! `output` is where, `commit` how a version becomes the result, `folder` what a file system needs for that, `clean` what goes again, `work` what a run keeps for
+//! the next one if it dies.
 
 mod assigned;
 mod bootstrap;
@@ -15,6 +16,7 @@ mod parquet;
 mod ranks;
 mod sets;
 mod tables;
+mod work;
 
 pub use assigned::{
     AssignedModel, AssignedNames, AssignedTable, TrajectoryFit, TrajectoryNames, TrajectoryRows,
@@ -25,6 +27,7 @@ pub use output::Output;
 pub use parquet::SCHEMA_VERSION;
 pub use ranks::RankRow;
 pub use tables::{FitColumns, LagColumn, METRICS, Model, Names, Table, schema};
+pub use work::Work;
 
 use crate::error::Result;
 use arrow::array::RecordBatch;

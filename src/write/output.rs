@@ -6,19 +6,22 @@
 //! <output>/versions/<run>/run.json                       the record of the run, and other JSON beside the tables
 //! <output>/ledger/<kind>-<checksum>.parquet              what ledger.json beside the tables names, shared by versions
 //! <output>/runs/<run>.json                               the same record, which outlives its version
+//! <output>/work/<plan>/                                  what a run has finished before its end
 //! ```
 //!
-//! How a version becomes the result is told in `commit`; what a file system has besides, in `folder`.
+//! How a version becomes the result is told in `commit`; what a file system has besides, in `folder`; how work is kept, in `work`.
 
 use super::commit::{Claim, Current};
 use super::folder::Folder;
 use crate::error::{Error, Kind, Result};
 use crate::stores::Stores;
 use futures::{StreamExt, TryStreamExt, stream};
+use jiff::Timestamp;
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutPayload};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub(super) const CURRENT: &str = "current.json";
@@ -26,6 +29,22 @@ pub(super) const VERSIONS: &str = "versions";
 pub(super) const RECORD: &str = "run.json";
 pub(super) const PART: &str = "part-0.parquet";
 pub(super) const SUCCESS: &str = "_SUCCESS";
+
+/// What is in a folder of an output.
+pub(super) struct Inside {
+    pub bytes: u64,
+    /// When something in it was last written.
+    pub newest: Timestamp,
+}
+
+impl Default for Inside {
+    fn default() -> Inside {
+        Inside {
+            bytes: 0,
+            newest: Timestamp::MIN,
+        }
+    }
+}
 
 /// Where the tables of a pipeline go.
 pub struct Output {
@@ -155,11 +174,34 @@ impl Output {
         listed.map_err(|e| self.failed(path, "listed", e))
     }
 
-    /// Removes a version and everything in it.
-    pub(super) async fn remove(&self, run: &str) -> Result<()> {
-        let path = self.version(run);
+    /// What folders there are in one such as `versions`.
+    pub(super) async fn inside(&self, place: &str) -> Result<BTreeMap<String, Inside>> {
+        let mut found: BTreeMap<String, Inside> = BTreeMap::new();
+        let path = self.at(&[place]);
+        for meta in self.list(&path).await? {
+            let mut inside = meta.location.prefix_match(&path).into_iter().flatten();
+            let Some(name) = inside.next() else { continue };
+            let written = Timestamp::from_second(meta.last_modified.timestamp());
+            let folder = found.entry(name.as_ref().to_string()).or_default();
+            folder.bytes += meta.size;
+            folder.newest = written.unwrap_or(Timestamp::MAX).max(folder.newest);
+        }
         if let Some(folder) = &self.folder {
-            let removed = folder.remove(run);
+            // Files that a dead process was writing are not listed.
+            let entries = folder.inside(place);
+            for (name, changed) in entries.map_err(|e| folder.failed("listed", e))? {
+                let folder = found.entry(name).or_default();
+                folder.newest = folder.newest.max(changed);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Removes a folder in one such as `versions`, and everything in it.
+    pub(super) async fn remove(&self, place: &str, name: &str) -> Result<()> {
+        let path = self.at(&[place, name]);
+        if let Some(folder) = &self.folder {
+            let removed = folder.remove(place, name);
             return removed.map_err(|e| {
                 let message = format!("{} cannot be removed", self.show(&path));
                 Error::with_source(Kind::Store, message, e)

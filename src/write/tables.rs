@@ -761,7 +761,11 @@ fn restarts(names: &Names, model: &Model) -> Vec<ArrayRef> {
             rows().map(|(_, _, at, _)| at as u32),
         )),
         Arc::new(UInt64Array::from_iter_values(rows().map(|(.., r)| r.seed))),
-        Arc::new(rows().map(|(.., r)| r.init).collect::<StringArray>()),
+        Arc::new(
+            rows()
+                .map(|(.., r)| r.init.as_deref())
+                .collect::<StringArray>(),
+        ),
         Arc::new(UInt64Array::from_iter_values(
             rows().map(|(.., r)| r.sources as u64),
         )),

@@ -16,6 +16,7 @@
 //! - `pipelines`: the pipelines and commands that the README shows
 //! - `ranks`: how many sets: the table that compares ranks, and the rules that pick one
 //! - `readers`: the tables as DuckDB, Polars and pandas read them
+//! - `resume`: runs that are killed, and runs that go on where they were
 //! - `sets`: every way to make sets, on the worlds of the papers
 //! - `stores`: faults of the object store at every call, and two runs whose calls come in every order
 //! - `validation`: resamples of trajectories, pairs and counts
@@ -43,6 +44,7 @@ mod peers;
 mod pipelines;
 mod ranks;
 mod readers;
+mod resume;
 mod sets;
 mod stores;
 mod validation;

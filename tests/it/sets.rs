@@ -103,7 +103,10 @@ fn polzin2024_example21_eps0_needs_the_cycle() {
     let one = fit(&world, &metastable(&world, 3));
     close(one.metrics.mutual_information, 3f64.ln(), 1e-12);
     assert_eq!(one.metrics.objective, 0.0);
-    assert_eq!(one.restarts[one.best_restart].init, Some("gpcca"));
+    assert_eq!(
+        one.restarts[one.best_restart].init.as_deref(),
+        Some("gpcca")
+    );
     let error = try_fit(&world, &gpcca(&world, 2)).expect_err("a parted pair");
     assert_eq!(
         error.to_string(),

@@ -10,7 +10,7 @@ use futures::stream::{self, BoxStream, StreamExt};
 use futures::task::noop_waker_ref;
 use gyre::error::{Error, Kind, Result};
 use gyre::read::{self, Resources, TableSource};
-use gyre::run::{Options, Silent, run};
+use gyre::run::{KEEP_EVERY, Options, Silent, run};
 use gyre::spec::Spec;
 use gyre::write::{Cleaning, Current, Output, Promotion};
 use jiff::SignedDuration;
@@ -212,6 +212,7 @@ async fn run_into(lake: &Lake, store: Arc<dyn ObjectStore>, seed: u64) -> Result
         threads: 1,
         force: false,
         full_refresh: false,
+        keep_every: KEEP_EVERY,
     };
     run(
         Arc::new(plan),

@@ -1,0 +1,116 @@
+//! Columns as bytes, for serde: each in an Arrow stream of its own, because they differ in length.
+
+use arrow::array::{ArrayRef, RecordBatch, new_empty_array};
+use arrow::datatypes::{Field, Schema};
+use arrow::error::ArrowError;
+use arrow::ipc::reader::StreamReader;
+use arrow::ipc::writer::StreamWriter;
+use serde::de::Error as _;
+use serde::ser::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::sync::Arc;
+
+fn write(field: Field, array: ArrayRef) -> Result<Vec<u8>, ArrowError> {
+    let schema = Arc::new(Schema::new(vec![field]));
+    let mut writer = StreamWriter::try_new(Vec::new(), &schema)?;
+    writer.write(&RecordBatch::try_new(schema, vec![array])?)?;
+    writer.into_inner()
+}
+
+fn read(bytes: &[u8]) -> Result<(Field, ArrayRef), ArrowError> {
+    let mut batches = StreamReader::try_new(bytes, None)?;
+    let none = || ArrowError::IpcError("no column".to_string());
+    let batch = batches.next().ok_or_else(none)??;
+    Ok((batch.schema_ref().field(0).clone(), batch.column(0).clone()))
+}
+
+/// For a list of columns.
+pub mod arrays {
+    use super::*;
+
+    pub fn serialize<S: Serializer>(arrays: &[ArrayRef], to: S) -> Result<S::Ok, S::Error> {
+        let column = |a: &ArrayRef| write(Field::new("", a.data_type().clone(), true), a.clone());
+        let columns: Result<Vec<_>, _> = arrays.iter().map(column).collect();
+        columns.map_err(S::Error::custom)?.serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<ArrayRef>, D::Error> {
+        let columns = Vec::<Vec<u8>>::deserialize(from)?;
+        let array = |bytes: &Vec<u8>| read(bytes).map(|(_, array)| array);
+        let arrays: Result<Vec<_>, _> = columns.iter().map(array).collect();
+        arrays.map_err(D::Error::custom)
+    }
+}
+
+/// For what columns are called, and their types.
+pub mod fields {
+    use super::*;
+
+    pub fn serialize<S: Serializer>(fields: &[Field], to: S) -> Result<S::Ok, S::Error> {
+        let column = |f: &Field| write(f.clone(), new_empty_array(f.data_type()));
+        let columns: Result<Vec<_>, _> = fields.iter().map(column).collect();
+        columns.map_err(S::Error::custom)?.serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Field>, D::Error> {
+        let columns = Vec::<Vec<u8>>::deserialize(from)?;
+        let field = |bytes: &Vec<u8>| read(bytes).map(|(field, _)| field);
+        let fields: Result<Vec<_>, _> = columns.iter().map(field).collect();
+        fields.map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::array::{
+        Decimal128Array, DictionaryArray, Float64Array, StringArray, StringViewArray,
+        TimestampMicrosecondArray,
+    };
+    use arrow::datatypes::{DataType, Int8Type};
+
+    #[derive(Serialize, Deserialize)]
+    struct Columns {
+        #[serde(with = "arrays")]
+        arrays: Vec<ArrayRef>,
+        #[serde(with = "fields")]
+        fields: Vec<Field>,
+    }
+
+    #[test]
+    fn columns_come_back_as_they_were() {
+        let decimals = Decimal128Array::from(vec![1, -2, 3]).with_precision_and_scale(9, 2);
+        let arrays: Vec<ArrayRef> = vec![
+            Arc::new(StringArray::from(vec![Some("a"), None])),
+            Arc::new(StringViewArray::from(vec![
+                "a text that is longer than a view",
+            ])),
+            Arc::new(DictionaryArray::<Int8Type>::from_iter(["x", "y", "x"])),
+            Arc::new(decimals.expect("a type")),
+            Arc::new(TimestampMicrosecondArray::from(vec![1, 2]).with_timezone("Europe/Paris")),
+            Arc::new(Float64Array::from(vec![
+                -0.0,
+                f64::from_bits(0x7ff8_0000_0000_beef),
+            ])),
+            new_empty_array(&DataType::Utf8),
+            Arc::new(StringArray::from(vec!["b", "c", "d"]).slice(1, 2)),
+        ];
+        let fields = arrays.iter().enumerate();
+        let fields =
+            fields.map(|(at, a)| Field::new(format!("f{at}"), a.data_type().clone(), at % 2 == 0));
+        let columns = Columns {
+            fields: fields.collect(),
+            arrays,
+        };
+        let bytes = postcard::to_stdvec(&columns).expect("bytes");
+        let back: Columns = postcard::from_bytes(&bytes).expect("columns");
+        assert_eq!(back.arrays, columns.arrays);
+        assert_eq!(back.fields, columns.fields);
+        let floats = back.arrays[5].to_data();
+        assert_eq!(
+            floats.buffers()[0],
+            columns.arrays[5].to_data().buffers()[0]
+        );
+        assert!(postcard::from_bytes::<Columns>(&bytes[..bytes.len() - 1]).is_err());
+    }
+}

@@ -1,0 +1,345 @@
+//! Runs that are killed, and what the next run of the plan takes over from them.
+//!
+//! A run keeps what took a second. So that tests need not be slow, most of the runs that are killed here are this very program, which
+//! keeps everything at once and does otherwise what `gyre run` does.
+
+use crate::cli::integers;
+use crate::lake::{Lake, Ran};
+use arrow::array::{ArrayRef, StringArray};
+use gyre::plan::plan;
+use gyre::read::{self, Resources, TableSource};
+use gyre::run::{Options, Outcome, Silent, run};
+use gyre::spec::Spec;
+use gyre::stores::Stores;
+use gyre::write::Output;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const PIPELINE: &str = r#"
+[job]
+name = "long"
+output = "out"
+
+[tables.rows]
+path = "rows.parquet"
+
+[transitions]
+sql = "SELECT *, substr(word, 1, 1) AS half FROM rows"
+trajectory = "id"
+time = "t"
+state = "word"
+lag = [1, 2]
+partition_by = ["sea"]
+
+[validation]
+bootstrap = 4
+folds = 3
+
+[[fit]]
+name = "dbmr"
+method = "dbmr"
+rank = [2, 3]
+
+[[fit]]
+name = "plain"
+method = "dbmr"
+rank = 3
+init = "random"
+polish = false
+restarts = RESTARTS
+
+[[fit]]
+name = "both"
+method = "cocluster"
+rank = 2
+restarts = 3
+
+[[fit]]
+name = "svd"
+method = "svd"
+rank = 2
+
+[[fit]]
+name = "halves"
+method = "given"
+affiliation = "half"
+"#;
+
+/// Fits of a model, and models.
+const FITS: u64 = 6;
+const MODELS: u64 = 6;
+
+/// Walks of three seas on words of two halves, and the pipeline.
+fn lake(restarts: usize) -> Lake {
+    let mut random = Pcg64::seed_from_u64(11);
+    let (mut seas, mut ids, mut times, mut words) = (vec![], vec![], vec![], vec![]);
+    for id in 0..24 {
+        let mut state = random.random_range(0..40);
+        for t in 0..60 {
+            seas.push(["black", "red", "white"][id as usize % 3]);
+            ids.push(id);
+            times.push(t);
+            words.push(format!("{}{state}", if state < 20 { "a" } else { "b" }));
+            let half = (state / 20 + i32::from(random.random::<f64>() < 0.1)) % 2;
+            state = 20 * half + random.random_range(0..20);
+        }
+    }
+    let lake = Lake::new();
+    let words: ArrayRef = Arc::new(StringArray::from(words));
+    let columns = vec![
+        ("sea", Arc::new(StringArray::from(seas)) as ArrayRef),
+        ("id", integers(ids.into_iter())),
+        ("t", integers(times.into_iter())),
+        ("word", words),
+    ];
+    lake.table("rows.parquet", columns);
+    lake.file(
+        "p.toml",
+        &PIPELINE.replace("RESTARTS", &restarts.to_string()),
+    );
+    lake
+}
+
+/// The tables of the result, by their paths in its version.
+fn tables(lake: &Lake) -> BTreeMap<PathBuf, Vec<u8>> {
+    fn add(folder: &Path, root: &Path, all: &mut BTreeMap<PathBuf, Vec<u8>>) {
+        for entry in fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                add(&path, root, all);
+            } else if path.extension().is_some_and(|e| e == "parquet") {
+                let bytes = fs::read(&path).expect("a table");
+                all.insert(path.strip_prefix(root).expect("inside").into(), bytes);
+            }
+        }
+    }
+    let root = fs::canonicalize(lake.path("out/current")).expect("a result");
+    let mut all = BTreeMap::new();
+    add(&root, &root, &mut all);
+    all
+}
+
+fn record(lake: &Lake) -> Value {
+    let text = fs::read_to_string(lake.path("out/current/run.json")).expect("a record");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+/// The objects of work that there are, with those that a dead process was writing.
+fn work(lake: &Lake) -> Vec<PathBuf> {
+    let plans = fs::read_dir(lake.path("out/work")).into_iter().flatten();
+    let plans = plans.map(|plan| plan.expect("a plan").path());
+    let objects = plans.flat_map(|plan| fs::read_dir(plan).expect("a folder"));
+    objects
+        .map(|object| object.expect("an object").path())
+        .collect()
+}
+
+const FOLDER: &str = "GYRE_TEST_FOLDER";
+
+/// What the others start and kill.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "no test of its own"]
+async fn a_run_that_keeps_everything() {
+    let Some(folder) = std::env::var_os(FOLDER) else {
+        return;
+    };
+    std::env::set_current_dir(folder).expect("the folder");
+    let text = fs::read_to_string("p.toml").expect("the pipeline");
+    let spec = Spec::parse(&text, "p.toml", &[], &|_| None).expect("a pipeline");
+    let paths = ["rows.parquet".to_string()];
+    let sources = [TableSource {
+        name: "rows",
+        paths: &paths,
+        format: None,
+    }];
+    let resources = Resources {
+        threads: 2,
+        memory_bytes: None,
+    };
+    let lake = read::open(&sources, &resources, &Stores::default())
+        .await
+        .expect("a lake");
+    let sql = read::query_text(&spec.transitions.query).expect("its SQL");
+    let (plan, frame) = plan(&spec, &sql, None, &lake).await.expect("a plan");
+    let output = Output::open("out", &Stores::default()).expect("an output");
+    let options = Options {
+        threads: 2,
+        full_refresh: false,
+        force: false,
+        keep_every: Duration::ZERO,
+    };
+    let progress = Arc::new(Silent);
+    let ended = run(Arc::new(plan), &lake, frame, &output, &options, progress).await;
+    match ended {
+        Ok(Outcome::Done(_) | Outcome::NothingToDo) => (),
+        Err(e) => panic!("{}", e.full()),
+    }
+}
+
+fn start(lake: &Lake) -> Child {
+    let program = std::env::current_exe().expect("this program");
+    let test = "resume::a_run_that_keeps_everything";
+    let mut command = Command::new(program);
+    command.args(["--ignored", "--exact", test]);
+    command.env(FOLDER, lake.folder.path());
+    let command = command.stdin(Stdio::null()).stdout(Stdio::piped());
+    command.stderr(Stdio::piped()).spawn().expect("it starts")
+}
+
+fn finish(child: Child) {
+    let ended = Ran::of(child.wait_with_output().expect("an end"));
+    assert!(
+        ended.out.contains("1 passed"),
+        "{}\n{}",
+        ended.out,
+        ended.err
+    );
+    ended.well();
+}
+
+/// Checks that nothing is left beside one result and its record.
+fn check_tidy(lake: &Lake, moment: Duration) {
+    lake.gyre(&["clean", "p.toml", "--older-than", "0s"]).well();
+    let names = |folder: &str| -> Vec<String> {
+        let entries = fs::read_dir(lake.path(folder)).expect("a folder");
+        let name = |e: std::io::Result<fs::DirEntry>| e.expect("an entry").file_name();
+        entries
+            .map(|e| name(e).into_string().expect("a name"))
+            .collect()
+    };
+    assert_eq!(names("out/versions").len(), 1, "killed at {moment:?}");
+    assert_eq!(work(lake), Vec::<PathBuf>::new(), "killed at {moment:?}");
+    assert!(!names("out").contains(&"work".to_string()));
+}
+
+fn forget(lake: &Lake) {
+    fs::remove_dir_all(lake.path("out")).expect("a folder");
+}
+
+#[test]
+fn a_run_that_is_killed_at_any_moment_is_gone_on_with() {
+    let lake = lake(8);
+    lake.gyre(&["run", "p.toml"]).well();
+    let expected = tables(&lake);
+    assert!(expected.len() > 12, "{:?}", expected.keys());
+    forget(&lake);
+    let begun = Instant::now();
+    finish(start(&lake));
+    let whole = begun.elapsed();
+    assert!(tables(&lake) == expected);
+    let kills = match std::env::var_os("GYRE_SLOW_TESTS") {
+        Some(_) => 200,
+        None => 20,
+    };
+    let mut random = Pcg64::seed_from_u64(u64::from(std::process::id()));
+    let (mut resumed, mut pieces) = (0, 0);
+    for _ in 0..kills {
+        forget(&lake);
+        let moment = whole.mul_f64(random.random_range(0.0..1.1));
+        let mut child = start(&lake);
+        std::thread::sleep(moment);
+        child.kill().expect("it is there or was");
+        child.wait().expect("an end");
+        finish(start(&lake));
+        assert!(tables(&lake) == expected, "killed at {moment:?}");
+        let taken = &record(&lake)["resumed"];
+        resumed += u32::from(!taken.is_null());
+        pieces += taken["pieces"].as_u64().unwrap_or(0);
+        check_tidy(&lake, moment);
+    }
+    println!("{resumed} of {kills} runs in {whole:?} were gone on with, {pieces} pieces of work");
+    assert!(resumed > kills / 5, "{resumed} of {kills}");
+}
+
+/// Kills a run as soon as it has kept some work, and returns the objects.
+fn killed_with(lake: &Lake, n: usize) -> Vec<PathBuf> {
+    let mut child = start(lake);
+    while work(lake).len() < n {
+        assert!(child.try_wait().expect("a process").is_none(), "it ended");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill().expect("it is there");
+    child.wait().expect("an end");
+    let mut objects = work(lake);
+    // One that was being written.
+    objects.retain(|path| !path.to_string_lossy().contains('#'));
+    objects.sort();
+    objects
+}
+
+#[test]
+fn finished_work_is_taken_and_damaged_work_is_not() {
+    let lake = lake(8);
+    killed_with(&lake, 30);
+    let forced = lake.gyre(&["run", "p.toml", "--force"]).well();
+    assert!(!forced.out.contains("taken from"), "{}", forced.out);
+    assert!(record(&lake)["resumed"].is_null());
+    assert!(work(&lake).is_empty());
+    let expected = tables(&lake);
+
+    forget(&lake);
+    let objects = killed_with(&lake, 60);
+    // One was cut short, and one has the name of another.
+    let bytes = fs::read(&objects[0]).expect("an object");
+    fs::write(&objects[0], &bytes[..bytes.len() / 2]).expect("an object");
+    fs::copy(&objects[1], &objects[2]).expect("an object");
+    // The program does not keep so much, but takes it all the same.
+    let ran = lake.gyre(&["run", "p.toml", "-v"]).well();
+    let ignored = ran.err.matches("is damaged and not used").count();
+    assert_eq!(ignored, 2, "{}", ran.err);
+    let record = record(&lake);
+    let resumed = &record["resumed"];
+    let number = |key: &str| resumed[key].as_u64().expect("a number");
+    assert_eq!(number("of"), MODELS * FITS);
+    assert!((1..MODELS * FITS).contains(&number("fits")), "{resumed}");
+    assert!(number("pieces") > number("fits"), "{resumed}");
+    let said = format!("{} of {} fits", number("fits"), number("of"));
+    assert!(ran.out.contains(&said), "{}", ran.out);
+    let models = record["models"].as_array().expect("models").iter();
+    let fits = models.flat_map(|model| model["fits"].as_array().expect("fits"));
+    let marked = fits.filter(|fit| fit["resumed"] == true).count() as u64;
+    assert_eq!(marked, number("fits"));
+    assert!(tables(&lake) == expected);
+}
+
+/// Starts the program, and kills it when its log says something.
+fn killed_when(lake: &Lake, arguments: &[&str], said: &str) {
+    let mut command = lake.command(arguments);
+    let command = command.stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut process = command.spawn().expect("the program starts");
+    let mut log = BufReader::new(process.stderr.take().expect("a log"));
+    let mut line = String::new();
+    while !line.contains(said) {
+        line.clear();
+        assert_ne!(log.read_line(&mut line).expect("a line"), 0, "it ended");
+    }
+    process.kill().expect("it is there");
+    process.wait().expect("an end");
+}
+
+/// Restarts for some seconds.
+#[test]
+fn the_program_keeps_what_took_long() {
+    let short = lake(8);
+    short.gyre(&["run", "p.toml"]).well();
+    assert!(record(&short)["resumed"].is_null());
+    let long = lake(60_000);
+    killed_when(&long, &["run", "p.toml", "-v"], "kept finished work");
+    assert!(!work(&long).is_empty());
+    let other_threads = ["run", "p.toml", "-v", "--threads", "1"];
+    killed_when(&long, &other_threads, "going on with the work");
+    let cleaned = long.gyre(&["clean", "p.toml"]).well().out;
+    assert_eq!(cleaned, "Nothing to clean.\n");
+    let clean = ["clean", "p.toml", "--older-than", "0s"];
+    let cleaned = long.gyre(&clean).well().out;
+    assert!(cleaned.contains("removed 1 work folder, "), "{cleaned}");
+    assert!(!long.path("out/work").exists());
+}
