@@ -96,7 +96,7 @@ impl Run<'_> {
         let mut ledger = earlier.unwrap_or_else(|| Ledger::new(self.basis));
         let mut kept = ledger.kept(self.basis, &self.present);
         let mut tables = self.tables(&ledger, &mut kept).await?;
-        let carried = self.carried(&ledger, &mut kept, &frame).await?;
+        let (carried, first) = self.carried(&ledger, &mut kept, &frame).await?;
         tables.truncate(kept.units);
         let what = self.what(&ledger, &kept, is_first);
         tracing::info!("{what}");
@@ -113,6 +113,7 @@ impl Run<'_> {
         };
         let mut alone = None;
         if !unread.is_empty() {
+            let carried = (carried, first);
             let (sums, unit, table) = self.unit(frame, unread, carried, what, hears).await?;
             record.rows = unit.rows;
             ledger.units.push(unit);
@@ -156,22 +157,26 @@ impl Run<'_> {
         Ok(tables)
     }
 
-    /// The rows that trajectories end in before those of files that are not kept, where all of these are later. Fewer units are kept
-    /// where they are not.
+    /// The rows that trajectories end in before those of files that are not kept, where all of these are later, and the first time of
+    /// these. Fewer units are kept where they are not.
     async fn carried(
         &self,
         ledger: &Ledger,
         kept: &mut Kept,
         frame: &DataFrame,
-    ) -> Result<Option<RecordBatch>> {
+    ) -> Result<(Option<RecordBatch>, Option<i64>)> {
         if let Evidence::Pairs { .. } = self.layout.evidence {
-            return Ok(None);
+            return Ok((None, None));
         }
+        let spans = async |files: Vec<&InputFile>| {
+            let locations = files.iter().map(|file| file.location.clone());
+            let rows = files::over(frame.clone(), locations.collect())?;
+            self.lake.spans(rows, self.layout).await
+        };
         let unread = ledger.unread(kept.units, &self.present);
         if kept.units > 0 && !unread.is_empty() {
-            let locations = unread.iter().map(|file| file.location.clone());
-            let unread = files::over(frame.clone(), locations.collect())?;
-            let spans = self.lake.spans(unread, self.layout).await?;
+            let spans_of_unread = spans(unread).await?;
+            let mut first = spans_of_unread.whole().map(|(first, _)| first);
             while kept.units > 0 {
                 let last = kept.units - 1;
                 let Some(object) = &ledger.units[last].carry else {
@@ -186,26 +191,29 @@ impl Run<'_> {
                 for rows in &rows {
                     earlier.push(rows).map_err(stopped)?;
                 }
-                if spans.are_after(&earlier)? {
+                if spans_of_unread.are_after(&earlier)? {
                     let schema = self.layout.numbered();
                     let rows = concat_batches(&schema, &rows);
                     let rows = rows.map_err(|e| {
                         Error::with_source(Kind::Bug, "carried rows are of several types", e)
                     });
-                    return rows.map(Some);
+                    return Ok((Some(rows?), first));
                 }
+                let late = ledger.units[last].files.iter().map(|file| &file.file);
+                let late = spans(late.collect()).await?.whole();
+                first = first.into_iter().chain(late.map(|(first, _)| first)).min();
                 kept.at_most(last, || "rows came late".into());
             }
         }
-        Ok(Some(RecordBatch::new_empty(self.layout.numbered())))
+        Ok((Some(RecordBatch::new_empty(self.layout.numbered())), None))
     }
 
-    /// Counts files as one unit, after the rows carried on to them.
+    /// Counts files as one unit, after the rows carried on to them; without any, the first time is found here.
     async fn unit(
         &self,
         frame: DataFrame,
         unread: Vec<InputFile>,
-        carried: Option<RecordBatch>,
+        (carried, first): (Option<RecordBatch>, Option<i64>),
         why: String,
         hears: Hears,
     ) -> Result<(Sums, Unit, Vec<RecordBatch>)> {
@@ -251,7 +259,7 @@ impl Run<'_> {
             dropped: dropped
                 .map(|(reason, rows)| (reason.to_string(), *rows))
                 .collect(),
-            first: span.and_then(|(first, _)| time(first)),
+            first: first.or(span.map(|(first, _)| first)).and_then(time),
             last: span.and_then(|(_, last)| time(last)),
             why,
             counts,

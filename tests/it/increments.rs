@@ -558,7 +558,7 @@ fn pipelines_that_cannot_be_added_up_say_why() {
     let plan = lake
         .gyre(&["plan", "p.toml", "--set", "job.incremental=false"])
         .well();
-    assert!(!plan.out.contains("increments"), "{}", plan.out);
+    assert!(!plan.out.contains("increments:"), "{}", plan.out);
     // Such a pipeline runs all the same, on everything.
     let ran = lake
         .gyre(&["run", "p.toml", "--set", "transitions.window=strided"])
