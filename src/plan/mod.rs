@@ -195,7 +195,12 @@ pub async fn plan(
     let tables = plan.schemas();
     plan.checks = checks::planned(spec, &plan.layout.partition, lake, &tables).await?;
     plan.hashes = hashes(spec, &plan)?;
-    plan.hash = hash(&(spec, seed), &all_sql(&plan), &lake.tables)?;
+    let mut asked = serde_json::to_value(spec).map_err(unhashed)?;
+    // What is kept of earlier results does not change this one.
+    if let Some(job) = asked["job"].as_object_mut() {
+        job.shift_remove("keep");
+    }
+    plan.hash = hash(&(asked, seed), &all_sql(&plan), &lake.tables)?;
     Ok((plan, frame))
 }
 
@@ -266,11 +271,15 @@ fn check_names(plan: &Plan) -> Result<()> {
     Ok(())
 }
 
+fn unhashed(e: serde_json::Error) -> Error {
+    Error::with_source(crate::error::Kind::Bug, "a plan cannot be hashed", e)
+}
+
 /// Of what was `asked`, the SQL, the input files and the version of gyre.
 fn hash(asked: &impl Serialize, sql: &str, tables: &[Table]) -> Result<String> {
     let files: Vec<_> = tables.iter().map(|t| (&t.name, &t.files)).collect();
-    let whole = serde_json::to_vec(&(env!("CARGO_PKG_VERSION"), asked, sql, files))
-        .map_err(|e| Error::with_source(crate::error::Kind::Bug, "a plan cannot be hashed", e))?;
+    let whole =
+        serde_json::to_vec(&(env!("CARGO_PKG_VERSION"), asked, sql, files)).map_err(unhashed)?;
     Ok(blake3::hash(&whole).to_hex()[..32].to_string())
 }
 
@@ -299,9 +308,7 @@ fn all_sql(plan: &Plan) -> String {
 fn hashes(spec: &Spec, plan: &Plan) -> Result<BTreeMap<&'static str, String>> {
     let files: Vec<_> = plan.tables.iter().map(|t| (&t.name, &t.files)).collect();
     let json = |part: Result<Vec<u8>, serde_json::Error>| {
-        let bytes = part.map_err(|e| {
-            Error::with_source(crate::error::Kind::Bug, "a plan cannot be hashed", e)
-        })?;
+        let bytes = part.map_err(unhashed)?;
         Ok::<_, Error>(blake3::hash(&bytes).to_hex()[..32].to_string())
     };
     Ok(BTreeMap::from([

@@ -496,7 +496,8 @@ mod tests {
                     .map(|i| {
                         let own = chi.iter().skip(i).step_by(rank).zip(&weights);
                         let (one, two) = own.fold((0.0, 0.0), |(one, two), (x, w)| (one + w * x, two + w * x * x));
-                        two / one
+                        // A set that has vanished adds nothing.
+                        if one > crispness::EMPTY { two / one } else { 0.0 }
                     })
                     .sum()
             };

@@ -69,8 +69,8 @@ pub struct Job {
     /// Keep counts beside the tables, so that the next run reads only the files that are new and adds theirs.
     #[serde(default)]
     pub incremental: bool,
-    /// How many earlier results to keep beside the one in place, for those who still read them. It changes no table, so the hash of a plan leaves it out.
-    #[serde(default = "two", skip_serializing)]
+    /// How many earlier results to keep beside the one in place, for those who still read them. It changes no table.
+    #[serde(default = "two")]
     #[schemars(range(max = 1000))]
     pub keep: u32,
 }
