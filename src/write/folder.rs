@@ -60,7 +60,16 @@ impl Folder {
     fn lock(&self) -> io::Result<File> {
         let path = self.path.join(LOCK);
         loop {
-            fs::create_dir_all(&self.path)?;
+            match fs::create_dir_all(&self.path) {
+                // Another run's folder was there, and was tidied away before it could be looked at.
+                Err(e)
+                    if e.kind() == ErrorKind::AlreadyExists
+                        && fs::metadata(&self.path).map_or(true, |found| found.is_dir()) =>
+                {
+                    continue;
+                }
+                made => made?,
+            }
             let file = File::options()
                 .create(true)
                 .write(true)
