@@ -51,6 +51,7 @@ pub mod local_files;
 pub mod manifest;
 pub mod markov;
 pub mod math;
+pub mod memory;
 pub mod metrics;
 pub mod openlineage;
 pub mod plan;

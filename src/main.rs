@@ -10,6 +10,7 @@ use gyre::cli::{self, Cli, Command, LogFormat, Logging, Pipeline};
 use gyre::compare::compare;
 use gyre::error::{Error, Kind, Result};
 use gyre::manifest::Failure;
+use gyre::memory;
 use gyre::plan::{Plan, assignment, plan};
 use gyre::read::{self, Lake, Resources};
 use gyre::run::{self, Options, Outcome};
@@ -22,6 +23,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use terminal::{Bars, print};
 use watch::Watch;
+
+#[global_allocator]
+static MEMORY: memory::Bounded = memory::Bounded;
 
 /// How a command that did not fail ended.
 enum Done {
@@ -242,6 +246,11 @@ async fn until_stopped<T>(
             output.abandon().await;
             return Err(Error::new(Kind::Cancelled, "stopped; the output is as it was before"));
         }
+        e = memory::exceeded() => {
+            bars.finish();
+            output.abandon().await;
+            return Err(e);
+        }
     };
     bars.finish();
     outcome
@@ -284,6 +293,10 @@ fn with_lake(
         Some(n) => n.get(),
         None => std::thread::available_parallelism().map_or(1, |n| n.get()),
     };
+    let memory_bytes = pipeline.memory.map(|m| m.0 as usize);
+    if let Some(bytes) = memory_bytes {
+        memory::bound(bytes, threads, &std::env::temp_dir())?;
+    }
     let no_threads = |e: &dyn std::error::Error| {
         Error::new(
             Kind::Resources,
@@ -307,7 +320,7 @@ fn with_lake(
             .collect();
         let resources = Resources {
             threads,
-            memory_bytes: pipeline.memory.map(|m| m.0 as usize),
+            memory_bytes,
         };
         let lake = read::open(&sources, &resources, &Stores::from(&spec.store)).await?;
         let sql = read::query_text(&spec.transitions.query)?;

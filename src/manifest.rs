@@ -1,6 +1,7 @@
 //! The record of a run: what was read, counted, fitted and written, how long it took, and from what it was made.
 
 use crate::lineage::Lineage;
+use crate::memory;
 use crate::plan::Plan;
 use crate::read::{InputFile, Table};
 use crate::reduce::bootstrap::Bootstrap;
@@ -27,6 +28,8 @@ pub struct Head {
     pub finished: String,
     pub seconds: BTreeMap<&'static str, f64>,
     pub peak_memory_bytes: Option<u64>,
+    /// Of the file that held what memory had no room for, where it is bounded.
+    pub scratch_bytes: Option<u64>,
     /// Input files by table.
     pub inputs: BTreeMap<String, Vec<InputFile>>,
     /// Of all input files, whether or not the query needs all of their columns.
@@ -64,6 +67,7 @@ impl Head {
             finished: now,
             seconds: BTreeMap::new(),
             peak_memory_bytes: peak_memory_bytes(),
+            scratch_bytes: memory::scratch_bytes(),
             inputs: inputs.collect(),
             input_bytes,
             rows_read: 0,
@@ -80,6 +84,7 @@ impl Head {
         let seconds = self.clock.elapsed().as_secs_f64();
         self.seconds.insert(stage, seconds);
         self.peak_memory_bytes = peak_memory_bytes();
+        self.scratch_bytes = memory::scratch_bytes();
         self.finished = jiff::Timestamp::now().to_string();
         tracing::info!(
             run = self.id,

@@ -13,11 +13,12 @@ use crate::count::{Counted, Counts, Evidence, Follower, StateTable};
 use crate::error::{Error, Kind, Result};
 use crate::manifest::{Failure, Head};
 use crate::math::csr::Csr;
+use crate::memory;
 use crate::plan::Assignment;
 use crate::read::Lake;
 use crate::reduce::Side;
 use crate::reduce::assign::{Assigned, assign as assign_states, unseen};
-use crate::run::{Progress, give_back_memory, partition_key, place};
+use crate::run::{Progress, partition_key, place};
 use crate::spec::Lag;
 use crate::write::{
     self, AssignedModel, AssignedNames, Current, Names, Output, Promotion, Table, TrajectoryNames,
@@ -122,7 +123,7 @@ async fn drive(
     if counted.rows == 0 {
         return Err(Error::input("the SQL of [transitions] gives no rows"));
     }
-    give_back_memory();
+    memory::give_back();
     head.done("count", counted.rows, head.input_bytes);
 
     progress.stage("assign", None);

@@ -1,0 +1,262 @@
+//! The allocator of a program that bounds its memory: the system's, and a scratch file for what is large and finds no room.
+
+#[cfg(target_os = "linux")]
+use super::{ranges, scratch::Scratch};
+#[cfg(target_os = "linux")]
+use crate::error::{Error, Kind, Result};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Bytes from which on an allocation is large.
+const LARGE: usize = 64 << 10;
+
+/// Bytes of large allocations in plain memory.
+static PLAIN: AtomicUsize = AtomicUsize::new(0);
+
+/// The most of them, as long as the scratch file has room.
+static MOST_PLAIN: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+#[cfg(target_os = "linux")]
+static SCRATCH: std::sync::OnceLock<Scratch> = std::sync::OnceLock::new();
+
+/// Makes the scratch file.
+#[cfg(target_os = "linux")]
+pub(super) fn start(folder: &std::path::Path) -> Result<()> {
+    let scratch = Scratch::new(folder).map_err(|e| {
+        let what = format!(
+            "{} cannot hold what --memory leaves no room for; set TMPDIR to a folder on a disk",
+            folder.display()
+        );
+        Error::with_source(Kind::Resources, what, e)
+    })?;
+    let twice = |_| Error::bug("memory was bounded twice");
+    SCRATCH.set(scratch).map_err(twice)
+}
+
+#[cfg(target_os = "linux")]
+pub(super) fn set_most_plain(bytes: usize) {
+    MOST_PLAIN.store(bytes, Ordering::Relaxed);
+}
+
+/// Lets all pages of the scratch file leave the process.
+#[cfg(target_os = "linux")]
+pub(super) fn release() {
+    if let Some(scratch) = SCRATCH.get() {
+        scratch.release();
+    }
+}
+
+pub(super) fn scratch_len() -> Option<usize> {
+    #[cfg(target_os = "linux")]
+    return SCRATCH.get().map(Scratch::len);
+    #[cfg(not(target_os = "linux"))]
+    None
+}
+
+/// Serves the program; see the module `memory`.
+pub struct Bounded;
+
+fn is_large(bytes: usize) -> bool {
+    bytes >= LARGE
+}
+
+/// Takes room for a large allocation in plain memory, if there is so much.
+fn takes_room(bytes: usize) -> bool {
+    let before = PLAIN.fetch_add(bytes, Ordering::Relaxed);
+    let has_room = before.saturating_add(bytes) <= MOST_PLAIN.load(Ordering::Relaxed);
+    if !has_room {
+        PLAIN.fetch_sub(bytes, Ordering::Relaxed);
+    }
+    has_room
+}
+
+/// A part of the scratch file.
+fn in_scratch(layout: Layout) -> Option<NonNull<u8>> {
+    #[cfg(target_os = "linux")]
+    if layout.align() <= ranges::PAGE {
+        return SCRATCH.get()?.take(layout.size());
+    }
+    let _ = layout;
+    None
+}
+
+/// A large allocation in the scratch file, if plain memory has no room for it; else it has taken its room there.
+fn beyond_bound(layout: Layout) -> Option<NonNull<u8>> {
+    if takes_room(layout.size()) {
+        return None;
+    }
+    let at = in_scratch(layout);
+    if at.is_none() {
+        // The disk is full: whether the system has memory is for it to say.
+        PLAIN.fetch_add(layout.size(), Ordering::Relaxed);
+    }
+    at
+}
+
+/// What holds the scratch file, if `at` is in it.
+#[cfg(target_os = "linux")]
+fn scratch_of(at: *const u8) -> Option<&'static Scratch> {
+    SCRATCH.get().filter(|scratch| scratch.holds(at))
+}
+
+// SAFETY: memory comes from the system's allocator or is a part of the scratch file that nobody else has, aligned to pages; where it came
+// from is told by its address, and so it goes back there.
+unsafe impl GlobalAlloc for Bounded {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if is_large(layout.size())
+            && let Some(at) = beyond_bound(layout)
+        {
+            return at.as_ptr();
+        }
+        // SAFETY: what the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if is_large(layout.size())
+            && let Some(at) = beyond_bound(layout)
+        {
+            // SAFETY: so many bytes were taken.
+            unsafe { at.as_ptr().write_bytes(0, layout.size()) };
+            return at.as_ptr();
+        }
+        // SAFETY: what the caller promises.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        if is_large(layout.size()) {
+            #[cfg(target_os = "linux")]
+            if let (Some(scratch), Some(at)) = (scratch_of(at), NonNull::new(at)) {
+                return scratch.give(at, layout.size());
+            }
+            PLAIN.fetch_sub(layout.size(), Ordering::Relaxed);
+        }
+        // SAFETY: what the caller promises; it did not come from the scratch file.
+        unsafe { System.dealloc(at, layout) }
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        let (was_large, is_large) = (is_large(layout.size()), is_large(size));
+        if !was_large && !is_large {
+            // SAFETY: what the caller promises; what is small is the system's.
+            return unsafe { System.realloc(at, layout, size) };
+        }
+        #[cfg(target_os = "linux")]
+        if was_large && let (Some(scratch), Some(own)) = (scratch_of(at), NonNull::new(at)) {
+            if is_large && scratch.resize(own, layout.size(), size) {
+                return at;
+            }
+            // SAFETY: what the caller promises.
+            return unsafe { self.moved(at, layout, size) };
+        }
+        if is_large {
+            let more = size.saturating_sub(if was_large { layout.size() } else { 0 });
+            if !takes_room(more) {
+                // SAFETY: what the caller promises.
+                return unsafe { self.moved(at, layout, size) };
+            }
+        }
+        // Room was taken for what it grows by; what it shrinks by is given back.
+        let less = match (was_large, is_large) {
+            (true, true) => layout.size().saturating_sub(size),
+            (true, false) => layout.size(),
+            _ => 0,
+        };
+        PLAIN.fetch_sub(less, Ordering::Relaxed);
+        // SAFETY: what the caller promises; it did not come from the scratch file.
+        unsafe { System.realloc(at, layout, size) }
+    }
+}
+
+impl Bounded {
+    /// Moves an allocation to wherever there is room.
+    ///
+    /// # Safety
+    /// As for `realloc`.
+    unsafe fn moved(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: the size is one that the caller of `realloc` may ask for; old and new do not overlap.
+        unsafe {
+            let new = self.alloc(Layout::from_size_align_unchecked(size, layout.align()));
+            if !new.is_null() {
+                new.copy_from_nonoverlapping(at, layout.size().min(size));
+                self.dealloc(at, layout);
+            }
+            new
+        }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Blocks that are made, grown, shrunk and freed keep their bytes, wherever they are, and what is plain is accounted for.
+    fn check(steps: &[(usize, usize, bool)]) -> Result<(), TestCaseError> {
+        let bytes =
+            |size: usize, align: usize| Layout::from_size_align(size, align).expect("sizes");
+        let mut blocks: Vec<(*mut u8, Layout, u8)> = Vec::new();
+        for (n, &(size, which, is_freed)) in steps.iter().enumerate() {
+            let mark = n as u8 | 1;
+            // SAFETY: every block is given back once, with its own layout, and used within it.
+            unsafe {
+                match blocks.len() {
+                    0..4 => {
+                        let layout = bytes(size, 8 << (which % 4));
+                        let at = match is_freed {
+                            true => Bounded.alloc_zeroed(layout),
+                            false => Bounded.alloc(layout),
+                        };
+                        let slice = std::slice::from_raw_parts_mut(at, size);
+                        prop_assert!(!is_freed || slice.iter().all(|&x| x == 0));
+                        prop_assert!(at.addr().is_multiple_of(layout.align()));
+                        slice.fill(mark);
+                        blocks.push((at, layout, mark));
+                    }
+                    len => {
+                        let (at, layout, mark) = blocks.swap_remove(which % len);
+                        let slice = std::slice::from_raw_parts(at, layout.size());
+                        prop_assert!(slice.iter().all(|&x| x == mark));
+                        if is_freed {
+                            Bounded.dealloc(at, layout);
+                            continue;
+                        }
+                        let at = Bounded.realloc(at, layout, size);
+                        let slice = std::slice::from_raw_parts_mut(at, size);
+                        prop_assert!(slice[..size.min(layout.size())].iter().all(|&x| x == mark));
+                        slice.fill(mark);
+                        blocks.push((at, bytes(size, layout.align()), mark));
+                    }
+                }
+            }
+            if n % 5 == 0 {
+                release();
+            }
+        }
+        for (at, layout, _) in blocks {
+            // SAFETY: as above.
+            unsafe { Bounded.dealloc(at, layout) };
+        }
+        Ok(())
+    }
+
+    /// The tests' own allocator is another one: nothing but the blocks of this test is counted.
+    #[test]
+    fn blocks_keep_their_bytes_in_memory_and_in_scratch() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let sizes = (1usize..6 * LARGE, 0usize..64, any::<bool>());
+        let steps = prop::collection::vec(sizes, 1..80);
+        let mut runner = proptest::test_runner::TestRunner::deterministic();
+        start(folder.path()).expect("scratch");
+        for most in [usize::MAX, 5 * LARGE, 0] {
+            set_most_plain(most);
+            let checked = runner.run(&steps, |steps| check(&steps));
+            checked.unwrap_or_else(|e| panic!("{e}"));
+            assert_eq!(PLAIN.load(Ordering::Relaxed), 0);
+        }
+        set_most_plain(usize::MAX);
+        assert!(scratch_len().is_some_and(|len| len > 0));
+    }
+}
