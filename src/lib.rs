@@ -24,7 +24,8 @@
 //! - [`checks`] asks the inputs and the staged tables what the pipeline wants to hold, before anything is promoted.
 //! - [`journal`] follows a run, [`manifest`] is its record, [`summary`] the text of that; [`metrics`] and [`openlineage`] are what
 //!   monitors and catalogues read of it.
-//! - [`cli`] has the types of the command line; [`error`] is the one error.
+//! - [`cli`] has the types of the command line, [`commands`] does what they say for a terminal that the program brings, and [`watch`] tells
+//!   others how a run goes; [`error`] is the one error.
 //!
 //! What always holds:
 //!
@@ -37,6 +38,7 @@
 pub mod assign;
 pub mod checks;
 pub mod cli;
+pub mod commands;
 pub mod compare;
 pub mod count;
 pub mod double_gyre;
@@ -65,5 +67,6 @@ pub mod shard;
 pub mod spec;
 pub mod stores;
 pub mod summary;
+pub mod watch;
 pub mod write;
 pub mod written;

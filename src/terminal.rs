@@ -1,7 +1,8 @@
 //! What a person sees: results on stdout, progress and errors on stderr, and the signals that stop a run.
 
-use crate::Done;
+use futures::future::BoxFuture;
 use gyre::cli::LogFormat;
+use gyre::commands::Terminal;
 use gyre::error::{Error, Kind, Result};
 use gyre::run::Progress;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -13,19 +14,6 @@ use std::time::Duration;
 /// Whether a person watches stderr.
 pub fn is_interactive() -> bool {
     std::io::stderr().is_terminal()
-}
-
-/// Writes a result. A reader that has seen enough, such as `head`, is no error.
-pub fn print(text: &str) -> Result<Done> {
-    let mut out = std::io::stdout().lock();
-    match writeln!(out, "{text}").and_then(|()| out.flush()) {
-        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(Error::with_source(
-            Kind::Resources,
-            "stdout cannot be written",
-            e,
-        )),
-        _ => Ok(Done::Well),
-    }
 }
 
 /// Says on stderr why the command failed: a sentence for people, or one more log line for machines.
@@ -61,8 +49,27 @@ impl Bars {
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
+}
 
-    pub fn finish(&self) {
+impl Terminal for Bars {
+    /// A reader that has seen enough, such as `head`, is no error.
+    fn print(&self, text: &str) -> Result<()> {
+        let mut out = std::io::stdout().lock();
+        match writeln!(out, "{text}").and_then(|()| out.flush()) {
+            Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(Error::with_source(
+                Kind::Resources,
+                "stdout cannot be written",
+                e,
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn stopped(&self) -> BoxFuture<'_, ()> {
+        Box::pin(stop_signal(self))
+    }
+
+    fn finish(&self) {
         self.bar().finish_and_clear();
     }
 }
@@ -106,7 +113,7 @@ impl Progress for Bars {
 }
 
 /// Waits for Ctrl-C or SIGTERM. Once results are being put in place the run is let finish.
-pub async fn stop_signal(bars: &Bars) {
+async fn stop_signal(bars: &Bars) {
     loop {
         let interrupt = tokio::signal::ctrl_c();
         #[cfg(unix)]

@@ -1,14 +1,13 @@
 //! What a run tells others than the person who started it: progress, metrics for Prometheus, events for OpenLineage.
 
-use crate::Done;
-use crate::terminal::Bars;
-use gyre::cli;
-use gyre::error::{Error, Result};
-use gyre::manifest::RunRecord;
-use gyre::metrics::{self, Ended};
-use gyre::openlineage::{self, Event, EventType};
-use gyre::plan::Plan;
-use gyre::run::Progress;
+use crate::cli;
+use crate::commands::{Done, Terminal};
+use crate::error::{Error, Result};
+use crate::manifest::RunRecord;
+use crate::metrics::{self, Ended};
+use crate::openlineage::{self, Event, EventType};
+use crate::plan::Plan;
+use crate::run::Progress;
 use jiff::Timestamp;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -17,7 +16,7 @@ use std::time::Instant;
 
 /// Follows one run from the command line to its end.
 pub struct Watch {
-    pub bars: Bars,
+    pub terminal: Arc<dyn Terminal>,
     metrics: Option<PathBuf>,
     lineage: Option<PathBuf>,
     began: Instant,
@@ -38,7 +37,7 @@ struct Known {
 }
 
 impl Watch {
-    pub fn new(args: &cli::Run, is_shown: bool) -> Watch {
+    pub fn new(args: &cli::Run, terminal: Arc<dyn Terminal>) -> Watch {
         // Until the file is read, the pipeline is called as the file is.
         let stem = args.pipeline.path.file_stem().unwrap_or_default();
         let known = Known {
@@ -46,7 +45,7 @@ impl Watch {
             ..Known::default()
         };
         Watch {
-            bars: Bars::new(is_shown),
+            terminal,
             metrics: args.metrics.clone(),
             lineage: args.lineage.clone(),
             began: Instant::now(),
@@ -90,9 +89,7 @@ impl Watch {
     /// Tells how the run ended. Where that cannot be told, a run that ended well did not.
     pub fn end(&self, ran: Result<Done>) -> Result<Done> {
         let (exit_code, error) = match &ran {
-            Ok(Done::Well) => (0, None),
-            Ok(Done::Partly) => (1, None),
-            Ok(Done::Skipped(code)) => (*code, None),
+            Ok(done) => (done.exit_code(), None),
             Err(e) => (e.kind().exit_code(), Some(e.full())),
         };
         let told = self.tell(exit_code, error.as_deref());
@@ -171,11 +168,11 @@ impl Known {
 
 impl Progress for Watch {
     fn stage(&self, name: &'static str, total: Option<u64>) {
-        self.bars.stage(name, total);
+        self.terminal.stage(name, total);
     }
 
     fn advance(&self, units: u64) {
-        self.bars.advance(units);
+        self.terminal.advance(units);
     }
 
     fn recorded(&self, record: &RunRecord) {
@@ -189,6 +186,6 @@ impl Progress for Watch {
     }
 
     fn promoting(&self) {
-        self.bars.promoting();
+        self.terminal.promoting();
     }
 }
