@@ -19,6 +19,7 @@ use crate::watch::Watch;
 use crate::write::{Cleaning, Output};
 use datafusion::dataframe::DataFrame;
 use futures::future::BoxFuture;
+use serde_json::json;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -115,11 +116,18 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
                 pipeline.path.display()
             ))
         }),
-        Command::Plan(args) => with_plan(&args.pipeline, async |_, plan, _, _| {
+        Command::Plan(args) => with_plan(&args.pipeline, async |lake, plan, frame, threads| {
+            let bounds = lake.bounds(frame, &plan.layout).await?;
+            let needs = plan.needs(bounds, threads);
             if args.json {
-                print(&format!("{:#}", plan.to_json()))
-            } else {
-                print(&plan.to_string())
+                let mut shown = plan.to_json();
+                shown["memory"] = json!(needs);
+                return print(&format!("{shown:#}"));
+            }
+            print(&plan.to_string())?;
+            match needs {
+                Some(needs) => print(&format!("  memory {needs}")),
+                None => print("  memory grows with rows, and nothing says how many there are"),
             }
         }),
         Command::Explain(pipeline) => with_plan(&pipeline, async |lake, plan, frame, _| {

@@ -27,9 +27,19 @@ const OWN: usize = 64 << 20;
 /// What each thread reads, decodes and writes at a time.
 const OF_A_THREAD: usize = 32 << 20;
 
+/// Pages of the scratch file that are in use want room too: half of what is left, and so much where there is more.
+const RESIDENT: usize = 128 << 20;
+
 /// The least bound that a program with so many threads can work in, in bytes.
 pub const fn least(threads: usize) -> usize {
     OWN + threads * OF_A_THREAD
+}
+
+static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+/// The bound that the process keeps within, in bytes, if there is one.
+pub fn limit() -> Option<usize> {
+    Some(LIMIT.load(Ordering::Relaxed)).filter(|&bytes| bytes < usize::MAX)
 }
 
 /// Keeps the process within `bytes` from now on. `folder` holds the scratch file.
@@ -48,10 +58,11 @@ pub fn bound(bytes: usize, threads: usize, folder: &Path) -> Result<()> {
     #[cfg(target_os = "linux")]
     {
         allocator::start(folder)?;
-        watch::start(bytes)?;
-        // Pages of the file want room too, where they are used again and again.
-        allocator::set_most_plain(bytes - least - (bytes - least) / 8);
+        let resident = ((bytes - least) / 2).min(RESIDENT);
+        watch::start(bytes, resident)?;
+        allocator::set_most_plain(bytes - least - resident);
     }
+    LIMIT.store(bytes, Ordering::Relaxed);
     #[cfg(not(target_os = "linux"))]
     let _ = folder;
     Ok(())
@@ -86,7 +97,8 @@ pub fn give_back() {
     }
 }
 
-fn shown(bytes: usize) -> String {
+/// Bytes as `--memory` takes them.
+pub fn shown(bytes: usize) -> String {
     format!("{}MB", bytes.div_ceil(1_000_000))
 }
 

@@ -5,6 +5,7 @@
 //! A `Lake` is a DataFusion session with the pipeline's tables and gyre's table functions. A query gives streams of batches, one a
 //! thread and in the order of the files, so that rows that lie in order need no sorting.
 
+mod bounds;
 mod scanned;
 mod tables;
 
@@ -181,7 +182,7 @@ impl Lake {
         ))
     }
 
-    async fn physical(&self, frame: DataFrame) -> Result<Arc<dyn ExecutionPlan>> {
+    pub(crate) async fn physical(&self, frame: DataFrame) -> Result<Arc<dyn ExecutionPlan>> {
         let plan = frame
             .create_physical_plan()
             .await

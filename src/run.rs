@@ -11,7 +11,7 @@ use crate::manifest::{
 };
 use crate::markov;
 use crate::memory;
-use crate::plan::{Increments, Plan, PlannedMethod};
+use crate::plan::{Increments, Plan, PlannedMethod, Size};
 use crate::ranks::{self, Ground, Tried};
 use crate::read::Lake;
 use crate::reduce::bootstrap;
@@ -475,6 +475,12 @@ fn fit_model(
         return Err(Error::input("it has no transition at this lag"));
     }
     let place = place(names, &counts);
+    let size = Size {
+        sources: counts.source_states.len() as u64,
+        targets: counts.target_states.len() as u64,
+        nonzeros: counts.nnz() as u64,
+    };
+    plan.check_memory(size, rayon::current_num_threads(), memory::limit())?;
     let start = Instant::now();
     let shards = shards(&mut counts)?;
     let shard_seconds = start.elapsed().as_secs_f64();

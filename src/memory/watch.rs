@@ -10,35 +10,33 @@ use std::time::{Duration, Instant};
 /// How often. Fresh memory is touched at some gigabytes a second: tens of megabytes in that time.
 const EVERY: Duration = Duration::from_millis(5);
 
-/// What may be touched until the next look.
-const BETWEEN: usize = 24 << 20;
-
 /// Looks in a row that find more than the bound before it is given up.
 const PATIENCE: u32 = 20;
 
-pub fn start(bytes: usize) -> Result<()> {
+/// `resident` is what pages of the scratch file should have of the bound: half of it may be touched until the next look.
+pub fn start(bytes: usize, resident: usize) -> Result<()> {
     let no_look =
         |e| Error::with_source(Kind::Resources, "the memory in use cannot be looked at", e);
-    let resident = File::open("/proc/self/statm").map_err(no_look)?;
+    let statm = File::open("/proc/self/statm").map_err(no_look)?;
     let watching = std::thread::Builder::new().name("memory".into());
-    let watching = watching.spawn(move || watch(&resident, bytes));
+    let watching = watching.spawn(move || watch(&statm, bytes, resident));
     watching.map_err(|e| Error::with_source(Kind::Resources, "cannot start a thread", e))?;
     Ok(())
 }
 
-fn watch(resident: &File, bytes: usize) {
+fn watch(statm: &File, bytes: usize, resident: usize) {
     let (mut too_many, mut given_back) = (0, Instant::now());
     loop {
         std::thread::sleep(EVERY);
-        let mut in_use = in_use(resident);
-        if in_use > bytes - BETWEEN {
-            allocator::release();
+        let mut in_use = in_use(statm);
+        if in_use > bytes - resident / 2 {
+            allocator::release(|| self::in_use(statm) < bytes - resident / 4 * 3);
             // It visits all that is free, which takes time.
             if given_back.elapsed() > 20 * EVERY {
                 give_back();
                 given_back = Instant::now();
             }
-            in_use = self::in_use(resident);
+            in_use = self::in_use(statm);
         }
         too_many = if in_use > bytes { too_many + 1 } else { 0 };
         if too_many == PATIENCE {
@@ -49,9 +47,9 @@ fn watch(resident: &File, bytes: usize) {
 }
 
 /// Bytes of memory that the process has, pages of files among them.
-fn in_use(resident: &File) -> usize {
+fn in_use(statm: &File) -> usize {
     let mut text = [0; 64];
-    let read = resident.read_at(&mut text, 0).unwrap_or(0);
+    let read = statm.read_at(&mut text, 0).unwrap_or(0);
     let text = std::str::from_utf8(&text[..read]).unwrap_or_default();
     let pages = text.split(' ').nth(1).and_then(|pages| pages.parse().ok());
     // SAFETY: asks for a number.
@@ -65,10 +63,10 @@ mod tests {
 
     #[test]
     fn the_memory_of_this_process_is_seen() {
-        let resident = File::open("/proc/self/statm").expect("a look");
-        let before = in_use(&resident);
+        let statm = File::open("/proc/self/statm").expect("a look");
+        let before = in_use(&statm);
         let touched = vec![1u8; 64 << 20];
-        let after = in_use(&resident);
+        let after = in_use(&statm);
         assert!(
             before > 1 << 20 && after > 60 << 20,
             "{before} {after} {}",

@@ -6,11 +6,13 @@ mod assignment;
 mod checks;
 mod evidence;
 mod fits;
+mod needs;
 mod show;
 
 pub use assignment::{Assignment, assignment};
 pub use checks::{CheckRule, PlannedCheck};
 pub use fits::{PlannedFit, PlannedMethod, Ranks};
+pub use needs::{Bounds, Needs, Size};
 
 use crate::count::{Evidence, Layout, StateTable};
 use crate::error::{Error, Result};

@@ -21,6 +21,7 @@
 //! - `stores`: faults of the object store at every call, and two runs whose calls come in every order
 //! - `validation`: resamples of trajectories, pairs and counts
 //! - `increments`: runs that count new files alone, against runs that count everything
+//! - `memory`: runs whose memory is bounded
 //! - `versions`: runs at the same time, earlier results, what dead runs leave, and `gyre clean`
 //! - `weights`: trajectories whose rows weigh something
 //! - `lake`: makes small lakes and runs the program on them
@@ -36,6 +37,7 @@ mod increments;
 mod inputs;
 mod lake;
 mod markov;
+mod memory;
 mod names;
 mod nightly;
 mod operations;

@@ -1,0 +1,104 @@
+//! Runs whose memory is bounded.
+
+use crate::lake::Lake;
+use serde_json::Value;
+use std::fs;
+
+/// Four million pairs, nearly all of them different, so that counts and shards are what takes memory; resamples take it several times.
+const PIPELINE: &str = r#"
+[job]
+name = "large"
+output = "out"
+
+[tables.rows]
+path = "rows.csv"
+
+[transitions]
+sql = "SELECT value % 5003 AS a, (value * 7919 + value / 5003 * 31) % 4999 AS b, value % 3 + 1 AS n FROM range(0, 4000000)"
+source = "a"
+target = "b"
+count = "n"
+
+[[fit]]
+name = "svd"
+method = "svd"
+rank = 3
+restarts = 1
+
+[[fit]]
+name = "dbmr"
+method = "dbmr"
+rank = 3
+restarts = 2
+
+[validation]
+bootstrap = 2
+"#;
+
+fn record(lake: &Lake) -> Value {
+    let folder = fs::read_dir(lake.path("out/runs")).expect("records");
+    let path = folder.last().expect("a record").expect("an entry").path();
+    serde_json::from_slice(&fs::read(path).expect("a record")).expect("JSON")
+}
+
+#[test]
+fn what_does_not_fit_waits_on_disk_and_changes_nothing() {
+    let lake = Lake::new();
+    lake.file("rows.csv", "unused\n1\n")
+        .file("p.toml", PIPELINE);
+    let mut seen = Vec::new();
+    for options in [
+        &["--threads", "2"][..],
+        &["--threads", "2", "--memory", "256MB"],
+    ] {
+        lake.gyre(&[&["run", "p.toml", "--force"], options].concat())
+            .well();
+        let record = record(&lake);
+        let bytes = |key: &str| record[key].as_u64();
+        let peak = bytes("peak_memory_bytes").expect("a peak");
+        seen.push((peak, bytes("scratch_bytes"), lake.tables()));
+        fs::remove_dir_all(lake.path("out")).expect("the output is removed");
+    }
+    let [(plain, None, expected), (bounded, Some(scratch), tables)] = &seen[..] else {
+        panic!("scratch where nothing is bounded, or none where it is");
+    };
+    assert_eq!(tables, expected, "the bytes of all tables");
+    if cfg!(target_os = "linux") {
+        // The process is looked at every few milliseconds, so a peak may be beyond the bound by what one thread touches until then.
+        assert!(
+            *plain > 400_000_000 && *bounded < 330_000_000,
+            "{plain} {bounded}"
+        );
+        assert!(*scratch > 64 << 20, "{scratch}");
+    }
+}
+
+#[test]
+fn a_bound_that_cannot_work_is_refused_with_the_least() {
+    let lake = Lake::new();
+    lake.file("rows.csv", "unused\n1\n")
+        .file("p.toml", PIPELINE);
+    let run =
+        |options: &[&str]| lake.gyre(&[&["run", "p.toml", "--threads", "2"], options].concat());
+    run(&["--memory", "100MB"]).fails(
+        2,
+        "--memory 100MB is too little: the program and 2 threads take 135MB",
+    );
+    let many = ["--memory", "280MB", "--set", "fit.dbmr.rank=2000"];
+    run(&many).fails(2, "fit `dbmr` uses 295MB all over at once, for 5003 sources, 4999 targets, rank 2000 and 2 threads; --memory is 280MB: give at least 295MB");
+    assert!(!lake.path("out/current.json").exists());
+}
+
+#[test]
+fn a_plan_says_what_memory_a_run_would_want() {
+    let lake = Lake::new();
+    lake.file("rows.csv", "unused\n1\n")
+        .file("p.toml", PIPELINE);
+    let shown = lake.gyre(&["plan", "p.toml", "--threads", "2"]).well().out;
+    let last = shown.lines().last();
+    assert_eq!(
+        last,
+        Some("  memory grows with rows, and nothing says how many there are"),
+        "{shown}"
+    );
+}
