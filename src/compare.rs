@@ -1,8 +1,8 @@
 //! Two outputs → how their sets go together: what `gyre compare` prints.
 //!
 //! In: two results with the same partition and state columns. Out: for every partition and lag that both have and every pair of fits,
-//! the numbers of `reduce::changes` and what became of each set. Numbers of sets are those of their own output; ids are those of A,
-//! and new ones for sets that A does not have.
+//! the numbers of `reduce::changes` and what became of each set. Numbers of sets are those of their own output; ids are those of A.
+//! A set that A does not have is called as in its own output where that is A itself, and else gets a new id.
 
 use crate::error::{Error, Result};
 use crate::lineage::{Ids, Lineage, ids, read, same_keys, shared};
@@ -96,6 +96,7 @@ pub async fn compare(a: &str, b: &str, fits: &[Pair], lags: Option<&Pair>) -> Re
         shared_rows.push(shared(&rows(&one), &rows(&other))?);
     }
     let known = ids(w).await?;
+    let is_one = output_a.shown() == output_b.shown();
     for (fit_a, fit_b) in pairs {
         let numbered = Ids::numbers(fit_a.rank);
         let (labels_a, labels_b) = (read(w, fit_a, true).await?, read(v, fit_b, true).await?);
@@ -106,17 +107,27 @@ pub async fn compare(a: &str, b: &str, fits: &[Pair], lags: Option<&Pair>) -> Re
                 shared,
             );
             let own: Vec<u32> = (0..fit_b.rank as u32).collect();
-            let lag = lags.map(|lags| lags.a.clone());
-            let in_a = ModelKey {
-                lag: lag.or_else(|| key.lag.clone()),
-                partition: key.partition.clone(),
+            let known = |lag: Option<&String>, fit: &WrittenFit| {
+                let lag = lag.or(key.lag.as_ref()).cloned();
+                let partition = key.partition.clone();
+                known.get(&(ModelKey { lag, partition }, fit.name.clone()))
             };
-            let ids = known.get(&(in_a, fit_a.name.clone()));
-            let ids = ids.unwrap_or(&numbered);
+            let ids = known(lags.map(|lags| &lags.a), fit_a).unwrap_or(&numbered);
+            let own_ids = known(lags.map(|lags| &lags.b), fit_b);
+            let own_ids = own_ids.filter(|_| is_one && fit_a.family() == fit_b.family());
+            let of_a: Vec<u32> = (0..fit_a.rank).map(|k| ids.of(k)).collect();
+            let named: Vec<Option<u32>> = own
+                .iter()
+                .map(|&l| {
+                    own_ids
+                        .map(|ids| ids.of(l as usize))
+                        .filter(|id| !of_a.contains(id))
+                })
+                .collect();
             reports.push(FitReport {
                 fit_a: fit_a.name.clone(),
                 fit_b: fit_b.name.clone(),
-                lineage: Lineage::following(&comparison, &own, ids, &[], &mut ids.next.clone()),
+                lineage: Lineage::following(&comparison, &own, ids, &named, &mut ids.next.clone()),
             });
         }
     }

@@ -31,12 +31,15 @@ use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::logical_expr::{col, ident};
-use datafusion::physical_plan::{ExecutionPlan, execute_stream_partitioned};
+use datafusion::physical_plan::{
+    ExecutionPlan, SendableRecordBatchStream, execute_stream_partitioned,
+};
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use object_store::Error as StoreError;
 use parquet::arrow::async_reader::AsyncFileReader;
 use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 /// What a run may use of the machine.
@@ -314,8 +317,7 @@ impl Lake {
         let mut task = tokio::task::JoinSet::new();
         task.spawn(async move {
             for mut stream in streams {
-                while let Some(batch) = stream.next().await {
-                    let batch = batch.map_err(|e| failed("reading the input failed", e))?;
+                while let Some(batch) = next(&mut stream).await? {
                     follower.push(&batch)?;
                 }
             }
@@ -419,8 +421,7 @@ impl Lake {
             let start = start.clone();
             tasks.spawn(async move {
                 let (mut hearer, mut push) = start(at)?;
-                while let Some(batch) = stream.next().await {
-                    let batch = batch.map_err(|e| failed("reading the input failed", e))?;
+                while let Some(batch) = next(&mut stream).await? {
                     push(&batch, &mut hearer)?;
                 }
                 Ok::<_, Stop>((at, hearer))
@@ -451,6 +452,18 @@ impl Lake {
         };
         let rows = futures::stream::iter(locations).map(rows).buffered(16);
         rows.collect().await
+    }
+}
+
+/// The next rows of a stream. Readers, that of Arrow files above all, panic on some damaged bytes.
+async fn next(stream: &mut SendableRecordBatchStream) -> Result<Option<RecordBatch>> {
+    match AssertUnwindSafe(stream.next()).catch_unwind().await {
+        Ok(batch) => batch
+            .transpose()
+            .map_err(|e| failed("reading the input failed", e)),
+        Err(_) => Err(Error::input(
+            "reading the input failed: a file is damaged, or the SQL hit a fault of the query engine; what it said is in the log",
+        )),
     }
 }
 
@@ -510,6 +523,7 @@ pub(crate) fn failed(what: &str, e: DataFusionError) -> Error {
         DataFusionError::ObjectStore(e) => match **e {
             // Asking again later would not help.
             StoreError::NotFound { .. }
+            | StoreError::InvalidPath { .. }
             | StoreError::PermissionDenied { .. }
             | StoreError::Unauthenticated { .. } => Kind::Input,
             _ => Kind::Store,

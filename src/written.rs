@@ -48,6 +48,14 @@ pub struct WrittenFit {
     pub is_soft: bool,
 }
 
+impl WrittenFit {
+    /// The name of the `[[fit]]`, which all of its ranks share.
+    pub fn family(&self) -> &str {
+        let rank = format!("_r{}", self.rank);
+        self.name.strip_suffix(&rank).unwrap_or(&self.name)
+    }
+}
+
 /// Where the rows of a partition and lag are in a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelRows {

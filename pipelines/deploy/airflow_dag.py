@@ -2,7 +2,11 @@
 
 import pendulum
 from airflow import DAG
-from airflow.operators.bash import BashOperator
+
+try:
+    from airflow.providers.standard.operators.bash import BashOperator
+except ImportError:  # before Airflow 3
+    from airflow.operators.bash import BashOperator
 
 with DAG(
     dag_id="gyre_nightly",

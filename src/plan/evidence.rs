@@ -59,10 +59,10 @@ impl Columns {
     /// A column whose values can tell things apart.
     pub(super) fn key(&self, name: &str, role: &str) -> Result<Field> {
         let field = self.get(name, role)?;
-        if !RowConverter::supports_fields(&[SortField::new(field.data_type().clone())]) {
+        let t = field.data_type();
+        if t.is_nested() || !RowConverter::supports_fields(&[SortField::new(t.clone())]) {
             return Err(Error::spec(format!(
-                "column `{name}` is {}, which cannot be a key; cast it in the SQL",
-                field.data_type()
+                "column `{name}` is {t}, which cannot be a key; cast it in the SQL, or select its parts"
             )));
         }
         Ok(field)

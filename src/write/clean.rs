@@ -6,7 +6,8 @@
 
 use super::commit::Current;
 use super::folder::Unnamed;
-use super::output::{Output, VERSIONS};
+use super::ledger;
+use super::output::{Output, RUNS, VERSIONS};
 use super::work::WORK;
 use crate::error::{Error, Kind, Result};
 use crate::summary::grouped;
@@ -33,6 +34,8 @@ pub struct Cleaned {
     pub removed: Vec<Removed>,
     /// Plans whose finished work is no more, and its bytes.
     pub work: Vec<(String, u64)>,
+    /// Files that are no more, and their bytes: counts that no result names, and drafts of a run that was killed while it wrote them.
+    pub files: Vec<(String, u64)>,
     /// Versions that a run may be writing.
     pub left: Vec<String>,
     keep: usize,
@@ -57,6 +60,11 @@ impl Output {
                 self.remove(WORK, &plan).await?;
             }
             cleaned.work.push((plan, bytes));
+        }
+        if let Some(folder) = &self.folder {
+            let drafts = folder.drafts(&[ledger::FOLDER, RUNS], asked);
+            let drafts = drafts.map_err(|e| folder.failed("cleaned", e))?;
+            cleaned.files.extend(drafts);
         }
         Ok(cleaned)
     }
@@ -106,10 +114,10 @@ impl Output {
             };
             self.swap(seen, shorter).await?;
         }
-        let dropped = dropped.into_iter().map(|run| (run, true));
+        let gone = dropped.iter().cloned().map(|run| (run, true));
         let dead = dead.into_iter().map(|version| (version.run, false));
         let mut removed = Vec::new();
-        for (run, was_kept) in dropped.chain(dead) {
+        for (run, was_kept) in gone.chain(dead) {
             if !asked.dry_run {
                 self.remove(VERSIONS, &run).await?;
             }
@@ -120,12 +128,10 @@ impl Output {
                 was_kept,
             });
         }
-        if !asked.dry_run {
-            self.clean_objects(asked.older_than).await?;
-        }
         Ok(Cleaned {
             removed,
             work: Vec::new(),
+            files: self.clean_objects(asked, &dropped).await?,
             left: alive.into_iter().map(|version| version.run).collect(),
             keep: asked.keep,
             dry_run: asked.dry_run,
@@ -162,6 +168,14 @@ impl Display for Cleaned {
                 "{verb} {WORK}/{plan}: what runs that did not end had finished, {bytes} bytes"
             ));
         }
+        for (file, bytes) in &self.files {
+            let what = match file.contains('#') {
+                true => "left by a run that was killed while it wrote it",
+                false => "no result needs it",
+            };
+            let bytes = grouped(*bytes as f64);
+            lines.push(format!("{verb} {file}: {what}, {bytes} bytes"));
+        }
         for run in &self.left {
             lines.push(format!("left alone {run}: a run may be writing it"));
         }
@@ -171,18 +185,30 @@ impl Display for Cleaned {
             n => Some(format!("{n} {one}s")),
         };
         let versions = count(self.removed.len(), "version");
-        let what = [versions, count(self.work.len(), "work folder")];
+        let work = count(self.work.len(), "work folder");
+        let what = [versions, work, count(self.files.len(), "file")];
         let what: Vec<String> = what.into_iter().flatten().collect();
         let bytes = self.removed.iter().map(|removed| removed.bytes);
-        let bytes: u64 = bytes.chain(self.work.iter().map(|(_, bytes)| *bytes)).sum();
+        let more = self.work.iter().chain(&self.files).map(|(_, bytes)| *bytes);
+        let bytes: u64 = bytes.chain(more).sum();
         lines.push(match what.is_empty() {
             true => "Nothing to clean.".to_string(),
             false => {
-                let (what, bytes) = (what.join(" and "), grouped(bytes as f64));
+                let (what, bytes) = (listed(&what), grouped(bytes as f64));
                 format!("{verb} {what}, {bytes} bytes")
             }
         });
         write!(f, "{}", lines.join("\n"))
+    }
+}
+
+/// `a`, `a and b`, `a, b and c`.
+fn listed(what: &[String]) -> String {
+    match what {
+        [first @ .., before, last] => [first, &[format!("{before} and {last}")]]
+            .concat()
+            .join(", "),
+        one => one.concat(),
     }
 }
 

@@ -11,7 +11,7 @@
 //! for ever.
 
 use super::clean::{Cleaning, DAY};
-use super::output::{CURRENT, Output, PART, RECORD, SUCCESS, VERSIONS, json};
+use super::output::{CURRENT, Output, PART, RECORD, RUNS, SUCCESS, VERSIONS, json};
 use crate::error::{Error, Kind, Result};
 use object_store::{ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
 use rand::TryRng;
@@ -136,7 +136,7 @@ impl Output {
         match self.current().await? {
             Some(current) => {
                 let record = format!("{}.json", current.run);
-                self.get_json(&self.at(&["runs", &record])).await
+                self.get_json(&self.at(&[RUNS, &record])).await
             }
             None => Ok(None),
         }
@@ -209,7 +209,7 @@ impl Output {
         }
         let seen = self.pointer().await?;
         if let Some(Seen { current, .. }) = &seen {
-            let record = self.at(&["runs", &format!("{}.json", current.run)]);
+            let record = self.at(&[RUNS, &format!("{}.json", current.run)]);
             match self.store.head(&record).await {
                 Err(object_store::Error::NotFound { .. }) => self.keep_record(&current.run).await?,
                 Err(e) => return Err(self.failed(&record, "read", e)),
@@ -247,6 +247,14 @@ impl Output {
             Ok(true) => Ok(()),
             Ok(false) => Err(Error::spec(unusable)),
             Err(e) if is_unsupported(&e) => Err(Error::with_source(Kind::Spec, unusable, e)),
+            // Whoever puts an object needs nothing to be there but the bucket.
+            Err(e @ object_store::Error::NotFound { .. }) => {
+                let message = format!(
+                    "there is no bucket for {}; make it, or name another output",
+                    self.shown()
+                );
+                Err(Error::with_source(Kind::Spec, message, e))
+            }
             Err(e) => Err(self.failed(&path, "written", e)),
         }
     }
@@ -357,7 +365,7 @@ impl Output {
 
     /// Puts the record of a version where it outlives the version.
     async fn keep_record(&self, run: &str) -> Result<()> {
-        let to = self.at(&["runs", &format!("{run}.json")]);
+        let to = self.at(&[RUNS, &format!("{run}.json")]);
         match self.store.copy(&self.beside(run, RECORD), &to).await {
             // Before versions there was one record.
             Err(object_store::Error::NotFound { .. }) | Ok(()) => Ok(()),

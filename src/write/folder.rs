@@ -10,6 +10,7 @@
 //! The pointer decides and the links follow it. A process that dies between the two leaves readers of plain paths with the earlier
 //! result, whole, until the next run or `gyre clean` mends the links.
 
+use super::clean::Cleaning;
 use super::commit::Current;
 use super::output::{CURRENT, VERSIONS, json};
 use super::work::WORK;
@@ -314,6 +315,47 @@ impl Folder {
             inside.extend(name.zip(changed));
         }
         Ok(inside)
+    }
+
+    /// Removes what a process that was killed was writing in some folders: drafts called `name#1`, of which the store shows nobody anything.
+    /// Returns them, and their bytes.
+    pub fn drafts(&self, places: &[&str], asked: &Cleaning) -> io::Result<Vec<(String, u64)>> {
+        let mut drafts = Vec::new();
+        for place in places {
+            let entries = match fs::read_dir(self.path.join(place)) {
+                Err(e) if e.kind() == ErrorKind::NotFound => continue,
+                entries => entries?,
+            };
+            for entry in entries {
+                let entry = entry?;
+                let name = entry.file_name().to_string_lossy().into_owned();
+                let number = name.rsplit_once('#').map_or("", |(_, number)| number);
+                if number.is_empty() || !number.bytes().all(|b| b.is_ascii_digit()) {
+                    continue;
+                }
+                // One that is gone again has become what it was to be.
+                let Ok(found) = entry.metadata() else {
+                    continue;
+                };
+                let changed = found
+                    .modified()
+                    .ok()
+                    .and_then(|at| Timestamp::try_from(at).ok());
+                let age = changed.map(|at| Timestamp::now().duration_since(at));
+                if !found.is_file() || age.is_none_or(|age| age < asked.older_than) {
+                    continue;
+                }
+                if !asked.dry_run {
+                    match fs::remove_file(entry.path()) {
+                        Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
+                        _ => (),
+                    }
+                }
+                drafts.push((format!("{place}/{name}"), found.len()));
+            }
+        }
+        drafts.sort();
+        Ok(drafts)
     }
 
     /// Removes a folder in one such as `versions`.

@@ -3,13 +3,13 @@
 //! An object is named after its checksum and never changed, so that the ledgers of several versions share what they have in common, and a
 //! run which dies leaves all of them as good as they were.
 
-use super::{Current, Output};
+use super::{Cleaning, Current, Output};
 use crate::error::{Error, Kind, Result};
 use crate::ledger::{Ledger, Object};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 use parquet::arrow::ArrowWriter;
@@ -19,7 +19,7 @@ use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use std::collections::BTreeSet;
 
-const FOLDER: &str = "ledger";
+pub(super) const FOLDER: &str = "ledger";
 const LEDGER: &str = "ledger.json";
 
 /// Rows that are decoded at a time.
@@ -71,11 +71,16 @@ impl Output {
     }
 
     /// Removes objects that the ledger of no result or earlier result names, unless a run may have written them to name them yet. Where one
-    /// is missed after all, the next run counts its files again.
-    pub(super) async fn clean_objects(&self, older_than: SignedDuration) -> Result<()> {
+    /// is missed after all, the next run counts its files again. Returns what goes, and its bytes; `dropped`: the results that go as well.
+    pub(super) async fn clean_objects(
+        &self,
+        asked: &Cleaning,
+        dropped: &[String],
+    ) -> Result<Vec<(String, u64)>> {
+        let mut removed = Vec::new();
         let found = self.list(&self.at(&[FOLDER])).await?;
         if found.is_empty() {
-            return Ok(());
+            return Ok(removed);
         }
         let mut named = BTreeSet::new();
         let mut results = Vec::new();
@@ -83,6 +88,7 @@ impl Output {
             results = seen.current.earlier;
             results.push(seen.current.run);
         }
+        results.retain(|run| !dropped.contains(run));
         for run in results {
             let bytes = self.bytes(&self.beside(&run, LEDGER)).await?;
             let ledger = bytes.and_then(|bytes| serde_json::from_slice::<Ledger>(&bytes).ok());
@@ -90,19 +96,22 @@ impl Output {
         }
         for meta in found {
             let written = Timestamp::from_second(meta.last_modified.timestamp());
-            let is_old = written.is_ok_and(|at| Timestamp::now().duration_since(at) >= older_than);
-            let is_named = meta
-                .location
-                .filename()
-                .is_some_and(|name| named.contains(name));
-            if is_old && !is_named {
-                match self.store.delete(&meta.location).await {
-                    Ok(()) | Err(object_store::Error::NotFound { .. }) => (),
-                    Err(e) => return Err(self.failed(&meta.location, "removed", e)),
-                }
+            let age = written.map(|at| Timestamp::now().duration_since(at));
+            let is_old = age.is_ok_and(|age| age >= asked.older_than);
+            let name = meta.location.filename().unwrap_or_default();
+            if !is_old || named.contains(name) {
+                continue;
+            }
+            removed.push((format!("{FOLDER}/{name}"), meta.size));
+            if asked.dry_run {
+                continue;
+            }
+            match self.store.delete(&meta.location).await {
+                Ok(()) | Err(object_store::Error::NotFound { .. }) => (),
+                Err(e) => return Err(self.failed(&meta.location, "removed", e)),
             }
         }
-        Ok(())
+        Ok(removed)
     }
 
     /// What a file holds, if there is one.

@@ -26,6 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub(super) const CURRENT: &str = "current.json";
 pub(super) const VERSIONS: &str = "versions";
+pub(super) const RUNS: &str = "runs";
 pub(super) const RECORD: &str = "run.json";
 pub(super) const PART: &str = "part-0.parquet";
 pub(super) const SUCCESS: &str = "_SUCCESS";

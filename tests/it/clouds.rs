@@ -272,6 +272,17 @@ fn s3_is_read_pruned_and_written() {
     let ran = gyre(&lake, &[], &["run", "p.toml"]).well();
     assert!(ran.out.contains("1,194 transitions"), "{}", ran.out);
 
+    // A bucket that is not there does not come by waiting.
+    let gone = ["run", "p.toml", "--set", "job.output=s3://gone/out"];
+    gyre(&lake, &[], &gone).fails(2, "there is no bucket for s3://gone/out; make it, or");
+    let gone = [
+        "run",
+        "p.toml",
+        "--set",
+        "tables.tracks.path=s3://gone/tracks/",
+    ];
+    gyre(&lake, &[], &gone).fails(1, "s3://gone/tracks/");
+
     // Without leave, nothing goes over a connection that hides nothing.
     let refused = gyre(
         &lake,

@@ -20,6 +20,7 @@
 //! - `sets`: every way to make sets, on the worlds of the papers
 //! - `stores`: faults of the object store at every call, and two runs whose calls come in every order
 //! - `validation`: resamples of trajectories, pairs and counts
+//! - `hostile`: damaged files, Hive folders of any name, keys and times of every type
 //! - `increments`: runs that count new files alone, against runs that count everything
 //! - `memory`: runs whose memory is bounded
 //! - `versions`: runs at the same time, earlier results, what dead runs leave, and `gyre clean`
@@ -33,6 +34,7 @@ mod cli;
 mod clouds;
 mod counting;
 mod fuzz;
+mod hostile;
 mod increments;
 mod inputs;
 mod lake;

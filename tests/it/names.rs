@@ -6,6 +6,7 @@ use arrow::array::{Array, ArrayRef, AsArray, Float64Array, StringArray};
 use arrow::datatypes::{Int32Type, UInt32Type, UInt64Type};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -386,6 +387,16 @@ fn two_outputs_are_compared() {
     );
     assert_eq!(fit["changes"]["shared_states"], 24);
     assert_eq!(fit["sets"].as_array().map(Vec::len), Some(3));
+    // Within one output a set is called what it is called there.
+    let sets = Rows::open(&lake.path("one/sets/part-0.parquet"));
+    let own = sets.texts("fit").into_iter().zip(sets.integers("set_id"));
+    let own: BTreeSet<i64> = own
+        .filter_map(|(fit, id)| (fit == "dbmr_r3").then_some(id))
+        .collect();
+    let named = fit["sets"].as_array().into_iter().flatten();
+    let named = named.filter(|set| !set["number"].is_null());
+    let named: BTreeSet<i64> = named.filter_map(|set| set["id"].as_i64()).collect();
+    assert_eq!(named, own);
     let same = lake.gyre(&["compare", "one", "one", "--fit", "svd"]).well();
     assert!(
         same.out.contains("sets 3 kept; 0 of 24 states changed set"),

@@ -160,11 +160,12 @@ class Context:
     def __init__(self, **kw): calls.append(kw)
     def __enter__(self): return self
     def __exit__(self, *a): pass
-for name in ["pendulum", "airflow", "airflow.operators", "airflow.operators.bash"]:
+bash = "airflow.providers.standard.operators.bash"
+for name in ["pendulum"] + [".".join(bash.split(".")[:n]) for n in range(1, 6)]:
     sys.modules[name] = types.ModuleType(name)
 sys.modules["pendulum"].datetime = lambda *a, **k: a
 sys.modules["airflow"].DAG = Context
-sys.modules["airflow.operators.bash"].BashOperator = Context
+sys.modules[bash].BashOperator = Context
 exec(compile(open("{ROOT}/pipelines/deploy/airflow_dag.py").read(), "dag", "exec"))
 dag, task = calls
 assert dag["schedule"] == "30 2 * * *" and task["cwd"] == "/srv/gyre" and task["retries"] == 0

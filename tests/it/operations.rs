@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 type Labels = BTreeMap<String, String>;
@@ -90,6 +91,76 @@ fn read(lake: &Lake, name: &str) -> String {
 fn lines(text: &str) -> Vec<Value> {
     let line = |line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
     text.lines().map(line).collect()
+}
+
+/// Metrics as Prometheus' own parser reads them, and events as OpenLineage's own client makes them: a field that it does not know, or lacks,
+/// is an error there.
+const CLIENTS: &str = r##"
+import json, inspect
+import openlineage.client.facet_v2 as modules
+from openlineage.client import event_v2
+from prometheus_client.parser import text_string_to_metric_families
+
+page = open("gyre.prom").read()
+families = {family.name: family for family in text_string_to_metric_families(page)}
+samples = [sample for family in families.values() for sample in family.samples]
+assert len(samples) == sum(not line.startswith("#") for line in page.splitlines()), page
+assert all(family.type == "gauge" and family.documentation for family in families.values())
+
+known = {name: cls for _, module in inspect.getmembers(modules, inspect.ismodule) for name, cls in inspect.getmembers(module, inspect.isclass)}
+
+def facets(of):
+    made = {}
+    for key, facet in (of or {}).items():
+        url = facet["_schemaURL"]
+        cls = known[url.rsplit("/", 1)[1]]
+        strip = lambda url: url.rsplit("/", 3)[-3:]
+        assert strip(url) == strip(cls._get_schema()), (url, cls._get_schema())
+        fields = {name: value for name, value in facet.items() if not name.startswith("_")}
+        if key == "schema":
+            fields["fields"] = [known["SchemaDatasetFacetFields"](**field) for field in fields["fields"]]
+        made[key] = cls(**fields, producer=facet["_producer"])
+    return made
+
+def dataset(cls, of):
+    more = {key: facets(of.pop(key)) for key in ("facets", "inputFacets", "outputFacets") if key in of}
+    return cls(**of, **more)
+
+for line in open("lineage.jsonl"):
+    event = json.loads(line)
+    assert event.pop("schemaURL") == event_v2.RunEvent._get_schema()
+    run, job = event.pop("run"), event.pop("job")
+    run["facets"], job["facets"] = facets(run.get("facets")), facets(job.get("facets"))
+    inputs = [dataset(event_v2.InputDataset, of) for of in event.pop("inputs")]
+    outputs = [dataset(event_v2.OutputDataset, of) for of in event.pop("outputs")]
+    event["eventType"] = event_v2.EventType[event["eventType"]]
+    made = event_v2.RunEvent(**event, run=event_v2.Run(**run), job=event_v2.Job(**job), inputs=inputs, outputs=outputs)
+    assert not outputs or len(outputs) > 5
+print("read", len(samples))
+"##;
+
+/// Whether the clients read what a run has told, where they are installed.
+#[track_caller]
+fn check_clients(lake: &Lake) {
+    let Some(python) = std::env::var_os("GYRE_PYTHON") else {
+        eprintln!(
+            "left out: set GYRE_PYTHON to a Python with openlineage-python and prometheus_client"
+        );
+        return;
+    };
+    let python = |code: &str| {
+        let mut command = Command::new(&python);
+        let ran = command.args(["-c", code]).current_dir(lake.folder.path());
+        Ran::of(ran.output().expect("Python starts"))
+    };
+    if python("import openlineage.client, prometheus_client").code != Some(0) {
+        eprintln!(
+            "left out: no openlineage-python and prometheus_client in the Python of GYRE_PYTHON"
+        );
+        return;
+    }
+    let read = python(CLIENTS).well().out;
+    assert!(read.starts_with("read "), "{read}");
 }
 
 const TOLD: [&str; 8] = [
@@ -255,6 +326,7 @@ fn a_run_tells_machines_what_it_did() {
             "--metrics none/gyre.prom: name a file in a folder that is there",
         );
 
+    check_clients(&lake);
     let events = lines(&read(&lake, "lineage.jsonl"));
     let kinds: Vec<&str> = events
         .iter()
@@ -410,6 +482,7 @@ fn values_are_no_paths_lines_or_labels() {
     let expected = expected.chain(beside).chain(records);
     assert_eq!(before, expected.map(PathBuf::from).collect());
 
+    check_clients(&lake);
     let parts: BTreeSet<String> = values(&lake.read("fits"), "part").into_iter().collect();
     assert_eq!(parts, HOSTILE.map(String::from).into());
     let states: BTreeSet<String> = values(&lake.read("sources"), "state").into_iter().collect();

@@ -193,6 +193,111 @@ fn earlier_results_are_kept_and_cleaned() {
     assert!(lake.tables() == before);
 }
 
+/// Counts that no result needs any more, and what a process was writing when it was killed.
+#[test]
+fn files_that_nobody_needs_are_shown_and_removed() {
+    let lake = Lake::new();
+    small_pipeline(&lake);
+    let run = |seed: &str| {
+        let keep = ["--set", "job.incremental=true", "--set", "job.keep=0"];
+        lake.gyre(&[&["run", "p.toml", "--seed", seed][..], &keep].concat())
+            .well();
+    };
+    run("1");
+    let kept = names(&lake, "out/ledger");
+    lake.file("out/ledger/0123-old", "12345");
+    for draft in ["ledger/0123#1", "runs/x.json#12"] {
+        lake.file(&format!("out/{draft}"), "123");
+    }
+    lake.file("out/runs/x#y", "no draft");
+    let clean = |more: &[&str]| {
+        let arguments = [&["clean", "p.toml", "--older-than", "0s"], more].concat();
+        lake.gyre(&arguments).well().out
+    };
+    assert_eq!(
+        lake.gyre(&["clean", "p.toml"]).well().out,
+        "Nothing to clean.\n"
+    );
+    let lines = |verb: &str| {
+        format!(
+            "{verb} ledger/0123-old: no result needs it, 5 bytes\n\
+             {verb} ledger/0123#1: left by a run that was killed while it wrote it, 3 bytes\n\
+             {verb} runs/x.json#12: left by a run that was killed while it wrote it, 3 bytes\n\
+             {verb} 3 files, 11 bytes\n"
+        )
+    };
+    assert_eq!(clean(&["--dry-run"]), lines("would remove"));
+    assert_eq!(clean(&[]), lines("removed"));
+    assert_eq!(clean(&[]), "Nothing to clean.\n");
+    assert_eq!(names(&lake, "out/ledger"), kept);
+    assert!(names(&lake, "out/runs").contains("x#y"));
+    // The ledger of a result that goes is shown to go with it.
+    run("2");
+    assert_eq!(names(&lake, "out/ledger"), kept);
+}
+
+/// Ctrl-C while the tables are written.
+#[test]
+fn a_run_that_is_stopped_while_it_writes_leaves_the_earlier_result() {
+    let lake = Lake::new();
+    // Some hundred thousand counts take longer to write than a signal to arrive.
+    let n = 400_000;
+    let columns = vec![
+        ("a", crate::cli::integers((0..n).map(|k| k % 100_000))),
+        ("b", crate::cli::integers((0..n).map(|k| k * 7 % 99_991))),
+    ];
+    lake.table("rows.parquet", columns);
+    lake.file(
+        "p.toml",
+        "[job]\nname = \"large\"\noutput = \"out\"\n[tables.rows]\npath = \"rows.parquet\"\n[transitions]\nsql = \"SELECT * FROM rows\"\n\
+         source = \"a\"\ntarget = \"b\"\n[[fit]]\nname = \"one\"\nmethod = \"dbmr\"\nrank = 1\n",
+    );
+    for earlier in [None, Some("1")] {
+        if let Some(seed) = earlier {
+            run(&lake, seed);
+        }
+        let before = earlier.map(|_| (pointer(&lake), lake.tables()));
+        let mut running = lake
+            .command(&["run", "p.toml", "--seed", "2", "--log-format", "json"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let mut lines = BufReader::new(running.stderr.take().expect("its log")).lines();
+        let is_fitted = |line: &Value| line["message"] == "stage done" && line["stage"] == "fit";
+        let log = lines.by_ref().map(|line| {
+            let line = line.expect("text");
+            serde_json::from_str::<Value>(&line).unwrap_or_else(|e| panic!("{line}: {e}"))
+        });
+        assert!(
+            log.into_iter().any(|line| is_fitted(&line)),
+            "it never came to writing"
+        );
+        let stopped = std::process::Command::new("kill")
+            .args(["-INT", &running.id().to_string()])
+            .status();
+        assert!(stopped.is_ok_and(|status| status.success()));
+        let rest: Vec<String> = lines.map(|line| line.expect("text")).collect();
+        assert_eq!(
+            running.wait().expect("an end").code(),
+            Some(130),
+            "{rest:?}"
+        );
+        assert!(
+            !rest.iter().any(|line| line.contains("\"write\"")),
+            "{rest:?}"
+        );
+        match before {
+            None => assert!(!lake.path("out").exists()),
+            Some(before) => {
+                assert!((pointer(&lake), lake.tables()) == before);
+                check_tidy(&lake);
+                assert_eq!(names(&lake, "out/runs").len(), 1);
+            }
+        }
+    }
+}
+
 /// Wherever a process dies after its pointer, readers of plain paths have one result, and the next call makes it the new one.
 #[test]
 fn links_follow_the_pointer() {
