@@ -11,10 +11,11 @@
 //! result, whole, until the next run or `gyre clean` mends the links.
 
 use super::commit::Current;
-use super::output::{CURRENT, VERSIONS, json};
+use super::ledger::LEDGER;
+use super::output::{CURRENT, RUNS, VERSIONS, sealed};
 use super::work::WORK;
-use crate::error::{Error, Kind, Result};
-use jiff::Timestamp;
+use crate::error::{Error, Result};
+use jiff::{SignedDuration, Timestamp};
 use rayon::prelude::*;
 use std::ffi::OsStr;
 use std::fs::{self, File, TryLockError};
@@ -24,6 +25,8 @@ use std::path::{Path, PathBuf};
 const LOCK: &str = ".lock";
 /// The link to the version in place.
 const LINK: &str = "current";
+const POINTER_DRAFT: &str = ".current.json";
+const LINK_DRAFT: &str = ".link";
 
 /// A version that the pointer does not name.
 pub struct Unnamed {
@@ -52,8 +55,7 @@ impl Folder {
         what: &str,
         e: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> Error {
-        let message = format!("{} cannot be {what}", self.path.display());
-        Error::with_source(Kind::Store, message, e)
+        Error::store(format!("{} cannot be {what}", self.path.display()), e)
     }
 
     /// Waits for the lock of the output; it is free again when the file is dropped.
@@ -180,9 +182,9 @@ impl Folder {
             self.take_over(&old)?;
         }
         self.check_room(&current)?;
-        let bytes = json(&current)?;
+        let bytes = sealed(&current)?;
         let put = || {
-            let (draft, pointer) = (self.path.join(".current.json"), self.path.join(CURRENT));
+            let (draft, pointer) = (self.path.join(POINTER_DRAFT), self.path.join(CURRENT));
             fs::write(&draft, bytes)?;
             sync(&draft)?;
             fs::rename(draft, pointer)
@@ -252,7 +254,7 @@ impl Folder {
 
     /// Lets the link `name` go to a place in this folder, at one instant.
     fn point(&self, name: &str, to: &Path) -> io::Result<()> {
-        let (link, draft) = (self.path.join(name), self.path.join(".link"));
+        let (link, draft) = (self.path.join(name), self.path.join(LINK_DRAFT));
         if fs::read_link(&link).is_ok_and(|found| found == to) {
             return Ok(());
         }
@@ -328,6 +330,28 @@ impl Folder {
         Ok(())
     }
 
+    /// Removes what dead processes were writing: drafts that only the lock lets be written, and old files that have no name of their own yet.
+    pub fn sweep(&self, older_than: SignedDuration) -> io::Result<()> {
+        if !self.path.exists() {
+            return Ok(());
+        }
+        let locked = self.lock()?;
+        for draft in [POINTER_DRAFT, LINK_DRAFT] {
+            fs::remove_file(self.path.join(draft)).ok();
+        }
+        drop(locked);
+        let now = Timestamp::now();
+        for place in [RUNS, LEDGER] {
+            for (name, changed) in self.inside(place)? {
+                // So the object store calls them.
+                if name.contains('#') && now.duration_since(changed) >= older_than {
+                    fs::remove_file(self.path.join(place).join(name)).ok();
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Says that the run of a version that is in place need not be looked after any more.
     pub fn release(&self, run: &str) {
         fs::remove_file(self.version(run).join(LOCK)).ok();
@@ -383,6 +407,7 @@ fn symlink(_: &Path, _: &Path) -> io::Result<()> {
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
+    use crate::error::Kind;
     use crate::stores::Stores;
     use crate::write::{Begun, Cleaning, DAY, Output, Promotion};
     use object_store::ObjectStoreExt;
