@@ -399,12 +399,7 @@ fn a_plain_run_meets_every_fault() {
 #[test]
 fn an_increment_meets_every_fault() {
     let case = runtime().block_on(Case::increment("previous"));
-    for fault in [
-        Fault::Fails,
-        Fault::IsForbidden,
-        Fault::IsLost,
-        Fault::CutShort,
-    ] {
+    for fault in [Fault::Fails, Fault::IsLost, Fault::CutShort] {
         let ends = case.exhaust(fault);
         assert!(ends.new > 0 && ends.old > 8, "{fault:?}: {}", ends.old);
     }
@@ -580,7 +575,8 @@ fn damaged_files_are_named_and_the_old_result_stays() {
     let good = fs::read(lake.path("in/b.parquet")).expect("a file");
     let half = good[..good.len() / 2].to_vec();
     let mut footer = good.clone();
-    footer[good.len() - 20] ^= 0xff;
+    // The length that it says it has.
+    footer[good.len() - 7] ^= 0xff;
     // All that stands before the footer.
     let mut page = good.clone();
     page[4..300].fill(0xff);
