@@ -15,7 +15,7 @@ pub enum Kind {
     Check,
     /// The object store refused or failed.
     Store,
-    /// Another run holds or has changed the output.
+    /// Another run holds or has changed the output, or somebody has changed the input while it was read.
     Conflict,
     /// Memory, disk or another resource ran out.
     Resources,
@@ -74,6 +74,19 @@ impl Error {
         }
     }
 
+    /// What a store or a file system has not done: [`Kind::Resources`] where it has no more room, else [`Kind::Store`].
+    pub fn store(
+        message: impl Into<String>,
+        source: impl Into<Box<dyn StdError + Send + Sync>>,
+    ) -> Self {
+        let source = source.into();
+        let kind = match is_full(source.as_ref()) {
+            true => Kind::Resources,
+            false => Kind::Store,
+        };
+        Self::with_source(kind, message, source)
+    }
+
     pub fn spec(message: impl Into<String>) -> Self {
         Self::new(Kind::Spec, message)
     }
@@ -109,4 +122,18 @@ impl Error {
         }
         text
     }
+}
+
+/// Whether the cause of an error is that a disk is full, or as full as a quota or limit lets it be.
+pub fn is_full(e: &(dyn StdError + 'static)) -> bool {
+    use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    let mut cause = Some(e);
+    while let Some(e) = cause {
+        let found = e.downcast_ref::<std::io::Error>();
+        if found.is_some_and(|e| matches!(e.kind(), StorageFull | QuotaExceeded | FileTooLarge)) {
+            return true;
+        }
+        cause = e.source();
+    }
+    false
 }

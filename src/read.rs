@@ -1,11 +1,14 @@
 //! Opens inputs: files → tables → SQL → batches. Nothing else in gyre reads the lake.
 //!
-//! `tables` finds the files of a table and what their columns are; `scanned` tells which of them a query reads.
+//! `tables` finds the files of a table and what their columns are; `scanned` tells which of them a query reads, `listed` sees to it that
+//! they are read as they were found, and `damaged` says which one cannot be.
 //!
 //! A `Lake` is a DataFusion session with the pipeline's tables and gyre's table functions. A query gives streams of batches, one a
 //! thread and in the order of the files, so that rows that lie in order need no sorting.
 
 mod bounds;
+mod damaged;
+mod listed;
 mod scanned;
 mod tables;
 
@@ -15,7 +18,7 @@ use crate::count::{
     self, Counted, Evidence, Followed, Follower, Layout, Mode, Order, Point, Sink, Spans, Stop,
     Sums, Tails, Weighed, Worker,
 };
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, is_full};
 use crate::local_files::LocalFiles;
 use crate::spec;
 use crate::stores::Stores;
@@ -36,6 +39,7 @@ use datafusion::physical_plan::{
 };
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
 use futures::{FutureExt, StreamExt};
+use listed::Listed;
 use object_store::Error as StoreError;
 use parquet::arrow::async_reader::AsyncFileReader;
 use std::collections::BTreeMap;
@@ -76,6 +80,7 @@ pub struct Lake {
     pub tables: Vec<Table>,
     /// Where the tables came from, and where results go.
     pub stores: Stores,
+    listed: Listed,
     /// Memory for the unordered rows of each stream.
     gathered_bytes: usize,
 }
@@ -113,18 +118,21 @@ pub async fn open(
         .build_arc()
         .map_err(|e| failed("the query engine cannot start", e))?;
     let local = ObjectStoreUrl::local_filesystem();
-    runtime.register_object_store(local.as_ref(), Arc::new(LocalFiles::default()));
+    let listed = Listed::default();
+    let files = listed.of(local.as_str(), Arc::new(LocalFiles::default()));
+    runtime.register_object_store(local.as_ref(), files);
     let context = SessionContext::new_with_config_rt(config, runtime);
     crate::double_gyre::register(&context);
     let mut tables = Vec::new();
     for source in sources {
-        tables.push(tables::register(&context, source, stores).await?);
+        tables.push(tables::register(&context, source, stores, &listed).await?);
     }
     let room = |bytes: usize| bytes / 2 / resources.threads.max(1);
     Ok(Lake {
         context,
         tables,
         stores: stores.clone(),
+        listed,
         gathered_bytes: resources.memory_bytes.map_or(usize::MAX, room),
     })
 }
@@ -324,6 +332,7 @@ impl Lake {
             Ok::<_, Stop>(follower.finish()?)
         });
         match task.join_next().await {
+            Some(Ok(Err(stop))) => Err(self.named(stop).await),
             Some(Ok(followed)) => followed,
             Some(Err(e)) => {
                 Err(Error::with_source(Kind::Bug, "following trajectories died", e).into())
@@ -430,10 +439,30 @@ impl Lake {
         let mut all = Vec::new();
         while let Some(done) = tasks.join_next().await {
             // The first failure drops the other tasks.
-            all.push(done.map_err(|e| Error::with_source(Kind::Bug, "a counting task died", e))??);
+            let done =
+                done.map_err(|e| Error::with_source(Kind::Bug, "a counting task died", e))?;
+            match done {
+                Ok(one) => all.push(one),
+                Err(stop) => {
+                    tasks.abort_all();
+                    return Err(self.named(stop).await);
+                }
+            }
         }
         all.sort_by_key(|(at, _)| *at);
         Ok(all.into_iter().map(|(_, hearer)| hearer).collect())
+    }
+
+    /// The same stop; where a file could not be read, with its name.
+    async fn named(&self, stop: Stop) -> Stop {
+        match stop {
+            Stop::Failed(e) if e.kind() == Kind::Input && e.to_string().starts_with(READING) => {
+                let damaged = damaged::find(&self.context, &self.listed).await;
+                let named = damaged.map(|what| Error::input(format!("{READING}: {what}")));
+                Stop::Failed(named.unwrap_or(e))
+            }
+            stop => stop,
+        }
     }
 
     /// Rows of each file of Parquet, as its footer says; nothing where that is not known without reading the file.
@@ -458,12 +487,10 @@ impl Lake {
 /// The next rows of a stream. Readers, that of Arrow files above all, panic on some damaged bytes.
 async fn next(stream: &mut SendableRecordBatchStream) -> Result<Option<RecordBatch>> {
     match AssertUnwindSafe(stream.next()).catch_unwind().await {
-        Ok(batch) => batch
-            .transpose()
-            .map_err(|e| failed("reading the input failed", e)),
-        Err(_) => Err(Error::input(
-            "reading the input failed: a file is damaged, or the SQL hit a fault of the query engine; what it said is in the log",
-        )),
+        Ok(batch) => batch.transpose().map_err(|e| failed(READING, e)),
+        Err(_) => Err(Error::input(format!(
+            "{READING}: a file is damaged, or the SQL hit a fault of the query engine; what it said is in the log"
+        ))),
     }
 }
 
@@ -517,18 +544,52 @@ fn brief(e: &DataFusionError) -> String {
     text.trim().trim_end_matches('.').to_string()
 }
 
+/// How errors begin that come while rows are read.
+const READING: &str = "reading the input failed";
+
 pub(crate) fn failed(what: &str, e: DataFusionError) -> Error {
-    let kind = match e.find_root() {
-        DataFusionError::ResourcesExhausted(_) => Kind::Resources,
-        DataFusionError::ObjectStore(e) => match **e {
-            // Asking again later would not help.
+    let (text, root) = (brief(&e), e.find_root());
+    if let DataFusionError::ResourcesExhausted(_) = root {
+        let do_what = "let SQL hold more with `--memory`, or run with fewer `--threads`";
+        return Error::new(Kind::Resources, format!("{what}: {text}; {do_what}"));
+    }
+    if is_full(&e) {
+        let folder = std::env::temp_dir();
+        let do_what = format!(
+            "{} has no room for rows that are sorted on disk; let TMPDIR name a larger folder, or SQL hold more with `--memory`",
+            folder.display()
+        );
+        return Error::new(Kind::Resources, format!("{what}: {text}; {do_what}"));
+    }
+    let kind = match store_error(&e) {
+        Some(StoreError::Precondition { path, source }) => {
+            return Error::new(
+                Kind::Conflict,
+                format!("{what}: {path} {source}; run again"),
+            );
+        }
+        // Asking again later would not help.
+        Some(
             StoreError::NotFound { .. }
             | StoreError::InvalidPath { .. }
             | StoreError::PermissionDenied { .. }
-            | StoreError::Unauthenticated { .. } => Kind::Input,
-            _ => Kind::Store,
-        },
-        _ => Kind::Input,
+            | StoreError::Unauthenticated { .. },
+        ) => Kind::Input,
+        Some(_) => Kind::Store,
+        None => Kind::Input,
     };
-    Error::new(kind, format!("{what}: {}", brief(&e)))
+    Error::new(kind, format!("{what}: {text}"))
+}
+
+/// The error of a store that an error of the engine comes from, through whatever read it.
+fn store_error(e: &DataFusionError) -> Option<&StoreError> {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(e);
+    while let Some(e) = cause {
+        let boxed = e.downcast_ref::<Box<StoreError>>().map(Box::as_ref);
+        if let Some(found) = e.downcast_ref().or(boxed) {
+            return Some(found);
+        }
+        cause = e.source();
+    }
+    None
 }

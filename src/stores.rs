@@ -159,7 +159,9 @@ fn is_http(scheme: &str) -> bool {
 
 /// Sends again what got lost or met a busy store, after waits that grow and are random, so that many runs do not come back at once.
 /// A minute in all outlasts a throttled bucket or a restart; whatever takes longer is for whoever started the run, who hears that it can
-/// be tried again later. Requests are signed once, for five minutes.
+/// be tried again later. Requests are signed once, for five minutes. A request that is not answered in 30 seconds (the option `timeout`)
+/// counts as lost, so that a store which never answers ends a run after a minute and a half. The clients send again only what may be
+/// done twice: not a put on a condition, of which a run that hears nothing asks what came of it.
 fn retry() -> RetryConfig {
     RetryConfig {
         backoff: BackoffConfig {
@@ -197,6 +199,14 @@ impl Stores {
             options,
             opened: Mutex::default(),
         }))
+    }
+
+    /// Lets a store be the one of a URL such as `memory:///`, behind the same guard as any other: for tests and embedders.
+    pub fn put(&self, url: &Url, store: Arc<dyn ObjectStore>) {
+        let guarded = Guard::new(store, Veil::new(Vec::new()), false);
+        let root = url[..Position::BeforePath].to_string();
+        let mut opened = self.0.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        opened.insert(root, Arc::new(guarded));
     }
 
     /// The place that a location names; a path may be relative to the folder that the program runs in.
@@ -432,6 +442,19 @@ mod tests {
             .expect("memory");
         let got = got.store.get(&got.path).await.expect("the value");
         assert_eq!(got.bytes().await.expect("bytes"), "1");
+    }
+
+    /// Without these a store that never answers would be waited for without end.
+    #[test]
+    fn requests_are_given_up() {
+        let client = ClientOptions::new();
+        let limit = |key: ClientConfigKey| client.get_config_value(&key);
+        assert_eq!(limit(ClientConfigKey::Timeout).as_deref(), Some("30s"));
+        assert_eq!(
+            limit(ClientConfigKey::ConnectTimeout).as_deref(),
+            Some("5s")
+        );
+        assert_eq!(retry().retry_timeout, Duration::from_secs(60));
     }
 
     #[tokio::test]

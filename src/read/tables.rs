@@ -4,6 +4,7 @@
 //! there are none of those, that the files go together, and that all of them lie in one store.
 
 use super::failed;
+use super::listed::Listed;
 use crate::error::{Error, Result};
 use crate::files::location;
 use crate::spec;
@@ -98,8 +99,9 @@ pub async fn register(
     context: &SessionContext,
     source: &TableSource<'_>,
     stores: &Stores,
+    noted: &Listed,
 ) -> Result<Table> {
-    let named = register_files(context, source, stores).await;
+    let named = register_files(context, source, stores, noted).await;
     named.map_err(|e| e.at(format!("table `{}`", source.name)))
 }
 
@@ -107,6 +109,7 @@ async fn register_files(
     context: &SessionContext,
     source: &TableSource<'_>,
     stores: &Stores,
+    noted: &Listed,
 ) -> Result<Table> {
     let (named, format) = format(source)?;
     // Caches are kept by this name and a path: one of the store alone could be that of another table in another store.
@@ -117,7 +120,7 @@ async fn register_files(
     // In a folder only files of the format count; a file or a glob says itself what it means.
     let mut extension = String::new();
     for path in source.paths {
-        let (url, store) = locate(context, stores, path).await?;
+        let (url, store) = locate(context, stores, noted, path).await?;
         let url = url.with_table_ref(reference.clone());
         if let Some(first) = urls.first().map(ListingTableUrl::object_store)
             && first != url.object_store()
@@ -143,14 +146,25 @@ async fn register_files(
                 "{path} is a Delta table, some of whose files may hold rows that are no longer in it; write it out as Parquet, or name the files"
             )));
         }
+        let is_binary = matches!(named, "parquet" | "arrow");
+        let is_cut = |meta: &&ObjectMeta| {
+            let ending = format!(".{named}");
+            is_binary && meta.size == 0 && meta.location.as_ref().ends_with(&ending)
+        };
+        if let Some(meta) = listed.iter().find(is_cut) {
+            let shown = location(url.object_store().as_str(), &meta.location);
+            return Err(Error::input(format!(
+                "{shown} is empty, which no {named} file is: whoever wrote it did not get to its end; restore it or remove it"
+            )));
+        }
         listed.retain(|meta| meta.size > 0 && meta.location.as_ref().ends_with(&extension));
         if listed.is_empty() {
             return Err(nothing_at(path, &url, &extension));
         }
         let root = url.object_store();
-        let root = root.as_str().trim_end_matches('/');
         for meta in listed {
-            let shown = location(root, &meta.location);
+            noted.note(root.as_str(), &meta);
+            let shown = location(root.as_str(), &meta.location);
             let folders = hive_folders(&url, &meta.location)
                 .map_err(|message| Error::input(format!("{shown}: {message}")))?;
             files.push(Found {
@@ -253,6 +267,7 @@ fn format(source: &TableSource<'_>) -> Result<(&'static str, Arc<dyn FileFormat>
 async fn locate(
     context: &SessionContext,
     stores: &Stores,
+    noted: &Listed,
     path: &str,
 ) -> Result<(ListingTableUrl, Arc<dyn ObjectStore>)> {
     stores::check(path).map_err(Error::input)?;
@@ -273,10 +288,11 @@ async fn locate(
     if url.path().is_empty() {
         url.set_path("/");
     }
-    if url.scheme() != "file" {
-        context.register_object_store(&url, stores.store(&url)?);
-    }
     let root = ListingTableUrl::try_new(url.clone(), None).map_err(wrong)?;
+    if url.scheme() != "file" {
+        let store = noted.of(root.object_store().as_str(), stores.store(&url)?);
+        context.register_object_store(&url, store);
+    }
     let store = context.runtime_env().object_store(&root).map_err(wrong)?;
     let is_http = url.scheme().starts_with("http");
     if is_http && (glob.is_some() || root.is_collection()) {

@@ -1,15 +1,18 @@
-//! What stands before every remote store: errors that show no secrets, and stores that are only read.
+//! What stands before every remote store: errors that show no secrets, answers that are as long as they should be, and stores that are
+//! only read.
+//!
+//! Here is no retry and no time limit, because the clients have both: they alone know which requests may be sent twice.
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::stream::{self, BoxStream, StreamExt};
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use futures::{FutureExt, TryFutureExt};
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
+    CopyOptions, Error, GetOptions, GetRange, GetResult, GetResultPayload, ListResult,
+    MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload,
+    PutResult, Result, UploadPart,
 };
-use std::ops::Range;
 use std::sync::Arc;
 
 /// Values that no message may show.
@@ -132,14 +135,26 @@ impl ObjectStore for Guard {
         Ok(Box::new(GuardedUpload { inner, veil }))
     }
 
+    /// Ranges come by this as well.
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        let got = self.inner.get_opts(location, options).await;
-        got.map_err(|e| self.veil.over(e))
-    }
-
-    async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        let got = self.inner.get_ranges(location, ranges).await;
-        got.map_err(|e| self.veil.over(e))
+        let wanted = match &options.range {
+            Some(GetRange::Bounded(range)) => Some(range.clone()),
+            _ => None,
+        };
+        let (is_head, got) = (options.head, self.inner.get_opts(location, options).await);
+        let mut got = got.map_err(|e| self.veil.over(e))?;
+        if wanted.is_some_and(|wanted| got.range != wanted) {
+            return Err(cut_short(location));
+        }
+        let len = got.range.end - got.range.start;
+        got.payload = match got.payload {
+            GetResultPayload::Stream(bytes) if !is_head => {
+                let bytes = whole(location.clone(), bytes, len);
+                GetResultPayload::Stream(self.veiled(bytes))
+            }
+            other => other,
+        };
+        Ok(got)
     }
 
     fn delete_stream(
@@ -173,6 +188,35 @@ impl ObjectStore for Guard {
         self.may_write()?;
         let copied = self.inner.copy_opts(from, to, options).await;
         copied.map_err(|e| self.veil.over(e))
+    }
+}
+
+/// The same bytes, and an error where there are not `len` of them: a part is never taken for the whole.
+fn whole(
+    location: Path,
+    bytes: BoxStream<'static, Result<Bytes>>,
+    len: u64,
+) -> BoxStream<'static, Result<Bytes>> {
+    let counted = stream::try_unfold((bytes, len), move |(mut bytes, left)| {
+        let location = location.clone();
+        async move {
+            match bytes.try_next().await? {
+                Some(some) => match left.checked_sub(some.len() as u64) {
+                    Some(left) => Ok(Some((some, (bytes, left)))),
+                    None => Err(cut_short(&location)),
+                },
+                None if left > 0 => Err(cut_short(&location)),
+                None => Ok(None),
+            }
+        }
+    });
+    counted.boxed()
+}
+
+fn cut_short(location: &Path) -> Error {
+    Error::Generic {
+        store: "remote",
+        source: format!("the answer for {location} is not as long as what was asked for").into(),
     }
 }
 

@@ -55,6 +55,10 @@ impl Output {
     /// Removes versions that nobody needs, and work that nobody goes on with.
     pub async fn clean(&self, asked: &Cleaning) -> Result<Cleaned> {
         let mut cleaned = self.clean_versions(asked).await?;
+        if let Some(folder) = self.folder.as_ref().filter(|_| !asked.dry_run) {
+            let swept = folder.sweep();
+            swept.map_err(|e| folder.failed("cleaned", e))?;
+        }
         for (plan, bytes) in self.stale_work(None, asked.older_than).await? {
             if !asked.dry_run {
                 self.remove(WORK, &plan).await?;
@@ -62,7 +66,7 @@ impl Output {
             cleaned.work.push((plan, bytes));
         }
         if let Some(folder) = &self.folder {
-            let drafts = folder.drafts(&[ledger::FOLDER, RUNS], asked);
+            let drafts = folder.drafts(&[ledger::LEDGER, RUNS], asked);
             let drafts = drafts.map_err(|e| folder.failed("cleaned", e))?;
             cleaned.files.extend(drafts);
         }
@@ -81,8 +85,11 @@ impl Output {
             None => {
                 let pointer = self.pointer().await?.map(|seen| seen.current);
                 let is_named = |run: &str| pointer.as_ref().is_some_and(|p| p.names(run));
-                let now = Timestamp::now();
                 let unnamed = sizes.iter().filter(|(run, _)| !is_named(run));
+                let now = match unnamed.clone().next() {
+                    Some(_) => self.now().await?,
+                    None => Timestamp::MIN,
+                };
                 let unnamed = unnamed.map(|(run, found)| {
                     let age = now.duration_since(found.newest);
                     Unnamed {

@@ -11,11 +11,11 @@
 //! for ever.
 
 use super::clean::{Cleaning, DAY};
-use super::output::{CURRENT, Output, PART, RECORD, RUNS, SUCCESS, VERSIONS, json};
+use super::output::{
+    CURRENT, Output, PART, RECORD, RUNS, SUCCESS, VERSIONS, sealed, unique, unsealed,
+};
 use crate::error::{Error, Kind, Result};
 use object_store::{ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
-use rand::TryRng;
-use rand::rngs::SysRng;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -45,17 +45,22 @@ pub struct Current {
 impl Current {
     /// Reads a pointer; `shown` says where it is.
     pub(super) fn parse(bytes: &[u8], shown: &str) -> Result<Current> {
-        let current: Current = serde_json::from_slice(bytes).map_err(|e| {
+        #[derive(Deserialize)]
+        struct Version {
+            schema: u32,
+        }
+        if let Ok(Version { schema }) = serde_json::from_slice(bytes)
+            && schema > SCHEMA
+        {
+            return Err(Error::input(format!(
+                "{shown} was written by a newer gyre (its schema is {schema}, this one knows {SCHEMA})"
+            )));
+        }
+        let current: Current = unsealed(bytes).map_err(|e| {
             let message =
                 format!("{shown} does not name a result of gyre; restore it or remove it");
             Error::with_source(Kind::Input, message, e)
         })?;
-        if current.schema > SCHEMA {
-            return Err(Error::input(format!(
-                "{shown} was written by a newer gyre (its schema is {}, this one knows {SCHEMA})",
-                current.schema
-            )));
-        }
         // What is removed goes by these names.
         let is_plain = |run: &str| {
             let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
@@ -183,15 +188,7 @@ impl Output {
             None => false,
         };
         let now = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
-        let mut unique = [0; 4];
-        SysRng.try_fill_bytes(&mut unique).map_err(|e| {
-            Error::with_source(Kind::Resources, "the system gives no random numbers", e)
-        })?;
-        let run = format!(
-            "{now}-{}-{:08x}",
-            plan.get(..8).unwrap_or(plan),
-            u32::from_be_bytes(unique)
-        );
+        let run = format!("{now}-{}-{}", plan.get(..8).unwrap_or(plan), unique()?);
         if seen.is_none() && self.folder.is_none() {
             self.probe(&run).await?;
         }
@@ -311,8 +308,8 @@ impl Output {
         // It may have been taken for dead.
         if !self.is_whole(&current).await? {
             let version = self.show(&self.version(&begun.run));
-            let what = format!("{version} has lost tables that were written");
-            return Err(Error::new(Kind::Check, what));
+            let what = format!("{version} has lost tables that were written; run again");
+            return Err(Error::new(Kind::Conflict, what));
         }
         if let Some(folder) = &self.folder {
             folder.sync(&begun.run)?;
@@ -390,7 +387,7 @@ impl Output {
                 None => PutMode::Create,
                 Some(seen) => PutMode::Update(seen.version.clone()),
             };
-            let payload = PutPayload::from(json(&current)?);
+            let payload = PutPayload::from(sealed(&current)?);
             let Err(e) = self.store.put_opts(&path, payload, mode.into()).await else {
                 return Ok(more);
             };

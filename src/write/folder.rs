@@ -12,9 +12,9 @@
 
 use super::clean::Cleaning;
 use super::commit::Current;
-use super::output::{CURRENT, VERSIONS, json};
+use super::output::{CURRENT, VERSIONS, sealed};
 use super::work::WORK;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use jiff::Timestamp;
 use rayon::prelude::*;
 use std::ffi::OsStr;
@@ -25,6 +25,8 @@ use std::path::{Path, PathBuf};
 const LOCK: &str = ".lock";
 /// The link to the version in place.
 const LINK: &str = "current";
+const POINTER_DRAFT: &str = ".current.json";
+const LINK_DRAFT: &str = ".link";
 
 /// A version that the pointer does not name.
 pub struct Unnamed {
@@ -53,8 +55,7 @@ impl Folder {
         what: &str,
         e: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> Error {
-        let message = format!("{} cannot be {what}", self.path.display());
-        Error::with_source(Kind::Store, message, e)
+        Error::store(format!("{} cannot be {what}", self.path.display()), e)
     }
 
     /// Waits for the lock of the output; it is free again when the file is dropped.
@@ -181,9 +182,9 @@ impl Folder {
             self.take_over(&old)?;
         }
         self.check_room(&current)?;
-        let bytes = json(&current)?;
+        let bytes = sealed(&current)?;
         let put = || {
-            let (draft, pointer) = (self.path.join(".current.json"), self.path.join(CURRENT));
+            let (draft, pointer) = (self.path.join(POINTER_DRAFT), self.path.join(CURRENT));
             fs::write(&draft, bytes)?;
             sync(&draft)?;
             fs::rename(draft, pointer)
@@ -253,7 +254,7 @@ impl Folder {
 
     /// Lets the link `name` go to a place in this folder, at one instant.
     fn point(&self, name: &str, to: &Path) -> io::Result<()> {
-        let (link, draft) = (self.path.join(name), self.path.join(".link"));
+        let (link, draft) = (self.path.join(name), self.path.join(LINK_DRAFT));
         if fs::read_link(&link).is_ok_and(|found| found == to) {
             return Ok(());
         }
@@ -370,6 +371,19 @@ impl Folder {
         Ok(())
     }
 
+    /// Removes what dead processes were writing where only who has the lock may write.
+    pub fn sweep(&self) -> io::Result<()> {
+        if !self.path.exists() {
+            return Ok(());
+        }
+        let locked = self.lock()?;
+        for draft in [POINTER_DRAFT, LINK_DRAFT] {
+            fs::remove_file(self.path.join(draft)).ok();
+        }
+        drop(locked);
+        Ok(())
+    }
+
     /// Says that the run of a version that is in place need not be looked after any more.
     pub fn release(&self, run: &str) {
         fs::remove_file(self.version(run).join(LOCK)).ok();
@@ -425,6 +439,7 @@ fn symlink(_: &Path, _: &Path) -> io::Result<()> {
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
+    use crate::error::Kind;
     use crate::stores::Stores;
     use crate::write::{Begun, Cleaning, DAY, Output, Promotion};
     use object_store::ObjectStoreExt;

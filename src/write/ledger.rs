@@ -3,6 +3,7 @@
 //! An object is named after its checksum and never changed, so that the ledgers of several versions share what they have in common, and a
 //! run which dies leaves all of them as good as they were.
 
+use super::output::{sealed, unsealed};
 use super::{Cleaning, Current, Output};
 use crate::error::{Error, Kind, Result};
 use crate::ledger::{Ledger, Object};
@@ -10,8 +11,8 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use jiff::Timestamp;
-use object_store::ObjectStoreExt;
 use object_store::path::Path;
+use object_store::{ObjectMeta, ObjectStoreExt};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::basic::{Compression, ZstdLevel};
@@ -19,8 +20,8 @@ use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use std::collections::BTreeSet;
 
-pub(super) const FOLDER: &str = "ledger";
-const LEDGER: &str = "ledger.json";
+pub(super) const LEDGER: &str = "ledger";
+const FILE: &str = "ledger.json";
 
 /// Rows that are decoded at a time.
 const BATCH: usize = 1 << 16;
@@ -28,13 +29,13 @@ const BATCH: usize = 1 << 16;
 impl Output {
     /// The ledger of a result, if there is one that can be read.
     pub async fn ledger(&self, result: &Current) -> Result<Option<Ledger>> {
-        let bytes = self.bytes(&self.beside(&result.run, LEDGER)).await?;
-        Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
+        let bytes = self.bytes(&self.beside(&result.run, FILE)).await?;
+        Ok(bytes.and_then(|bytes| unsealed(&bytes).ok()))
     }
 
     /// Writes the ledger of a run beside its tables.
     pub async fn put_ledger(&self, run: &str, ledger: &Ledger) -> Result<()> {
-        self.put_json(&self.beside(run, LEDGER), ledger).await
+        self.put(&self.beside(run, FILE), sealed(ledger)?).await
     }
 
     /// Stores rows as an object.
@@ -78,7 +79,7 @@ impl Output {
         dropped: &[String],
     ) -> Result<Vec<(String, u64)>> {
         let mut removed = Vec::new();
-        let found = self.list(&self.at(&[FOLDER])).await?;
+        let found = self.list(&self.at(&[LEDGER])).await?;
         if found.is_empty() {
             return Ok(removed);
         }
@@ -90,19 +91,30 @@ impl Output {
         }
         results.retain(|run| !dropped.contains(run));
         for run in results {
-            let bytes = self.bytes(&self.beside(&run, LEDGER)).await?;
-            let ledger = bytes.and_then(|bytes| serde_json::from_slice::<Ledger>(&bytes).ok());
-            named.extend(ledger.iter().flat_map(Ledger::objects).map(str::to_string));
+            let bytes = self.bytes(&self.beside(&run, FILE)).await?;
+            let Some(bytes) = bytes else { continue };
+            // Nobody knows what a damaged one names.
+            let Ok(ledger) = unsealed::<Ledger>(&bytes) else {
+                return Ok(removed);
+            };
+            named.extend(ledger.objects().map(str::to_string));
         }
+        let is_named = |meta: &ObjectMeta| {
+            let name = meta.location.filename();
+            name.is_some_and(|name| named.contains(name))
+        };
+        let found: Vec<ObjectMeta> = found.into_iter().filter(|meta| !is_named(meta)).collect();
+        if found.is_empty() {
+            return Ok(removed);
+        }
+        let now = self.now().await?;
         for meta in found {
             let written = Timestamp::from_second(meta.last_modified.timestamp());
-            let age = written.map(|at| Timestamp::now().duration_since(at));
-            let is_old = age.is_ok_and(|age| age >= asked.older_than);
-            let name = meta.location.filename().unwrap_or_default();
-            if !is_old || named.contains(name) {
+            if !written.is_ok_and(|at| now.duration_since(at) >= asked.older_than) {
                 continue;
             }
-            removed.push((format!("{FOLDER}/{name}"), meta.size));
+            let name = meta.location.filename().unwrap_or_default();
+            removed.push((format!("{LEDGER}/{name}"), meta.size));
             if asked.dry_run {
                 continue;
             }
@@ -128,7 +140,7 @@ impl Output {
     }
 
     fn object_path(&self, object: &Object) -> Path {
-        self.at(&[FOLDER, &object.name])
+        self.at(&[LEDGER, &object.name])
     }
 }
 

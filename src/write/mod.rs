@@ -53,8 +53,9 @@ pub async fn stage(
         let (schema, sorted_by) = schema(table, names);
         let path = output.staged(&begun.run, table.name());
         if let (Some(earlier), Table::Sets | Table::Changes) = (earlier, table) {
-            let rows = parquet::copy(output, &output.table(earlier, table.name()), &path).await?;
-            written.insert(table.name(), rows);
+            parquet::copy(output, &output.table(earlier, table.name()), &path).await?;
+            let rows = earlier.tables.get(table.name()).copied();
+            written.insert(table.name(), rows.unwrap_or(0));
             continue;
         }
         let file = parquet::File::create(output, path, schema, &sorted_by)?;

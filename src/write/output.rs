@@ -19,6 +19,8 @@ use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutPayload};
+use rand::TryRng;
+use rand::rngs::SysRng;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -136,11 +138,23 @@ impl Output {
     }
 
     pub(super) fn failed(&self, path: &Path, what: &str, e: object_store::Error) -> Error {
-        Error::with_source(
-            Kind::Store,
-            format!("{} cannot be {what}", self.show(path)),
-            e,
-        )
+        Error::store(format!("{} cannot be {what}", self.show(path)), e)
+    }
+
+    /// What time it is where the output is: the age of what is there is told by that clock, and the one of this machine may be another
+    /// or have jumped. A store says it of an object that was put just now.
+    pub(super) async fn now(&self) -> Result<Timestamp> {
+        if self.folder.is_some() {
+            return Ok(Timestamp::now());
+        }
+        // Where removing it fails, it is taken for a version that a dead run has left.
+        let path = self.beside(&format!("clock-{}", unique()?), "now");
+        self.put(&path, Vec::new()).await?;
+        let found = self.store.head(&path).await;
+        self.store.delete(&path).await.ok();
+        let found = found.map_err(|e| self.failed(&path, "read back", e))?;
+        let seconds = Timestamp::from_second(found.last_modified.timestamp());
+        Ok(seconds.unwrap_or(Timestamp::MIN))
     }
 
     /// Writes a JSON object, over any that is there.
@@ -203,10 +217,8 @@ impl Output {
         let path = self.at(&[place, name]);
         if let Some(folder) = &self.folder {
             let removed = folder.remove(place, name);
-            return removed.map_err(|e| {
-                let message = format!("{} cannot be removed", self.show(&path));
-                Error::with_source(Kind::Store, message, e)
-            });
+            return removed
+                .map_err(|e| Error::store(format!("{} cannot be removed", self.show(&path)), e));
         }
         let found = self.list(&path).await?.into_iter();
         let found = stream::iter(found.map(|meta| Ok(meta.location))).boxed();
@@ -227,7 +239,47 @@ impl Output {
     }
 }
 
-/// The store of a location, the path of the output in it, and the folder where it is one.
+/// Something that nobody else has.
+pub(super) fn unique() -> Result<String> {
+    let mut unique = [0; 4];
+    SysRng.try_fill_bytes(&mut unique).map_err(|e| {
+        Error::with_source(Kind::Resources, "the system gives no random numbers", e)
+    })?;
+    Ok(format!("{:08x}", u32::from_be_bytes(unique)))
+}
+
+/// The key of a checksum in a JSON object.
+const CHECKSUM: &str = "checksum";
+
+/// An object as JSON, with a checksum of what it says, because other things are removed or left uncounted by it.
+pub(super) fn sealed(value: &impl Serialize) -> Result<Vec<u8>> {
+    let bug = |e| Error::with_source(Kind::Bug, "a record cannot be written as JSON", e);
+    let mut value = serde_json::to_value(value).map_err(bug)?;
+    let checksum = checksum(&value);
+    if let Some(keys) = value.as_object_mut() {
+        keys.insert(CHECKSUM.into(), checksum.into());
+    }
+    json(&value)
+}
+
+/// Reads what [`sealed`] has written, or a version of gyre that knew no checksums.
+pub(super) fn unsealed<T: DeserializeOwned>(bytes: &[u8]) -> serde_json::Result<T> {
+    use serde::de::Error;
+    let mut value: serde_json::Value = serde_json::from_slice(bytes)?;
+    let found = value.as_object_mut().and_then(|keys| keys.remove(CHECKSUM));
+    if found.is_some_and(|found| found != checksum(&value)) {
+        let what = "it is damaged: the key `checksum` is not that of the others";
+        return Err(serde_json::Error::custom(what));
+    }
+    serde_json::from_value(value)
+}
+
+fn checksum(value: &serde_json::Value) -> String {
+    blake3::hash(value.to_string().as_bytes())
+        .to_hex()
+        .to_string()
+}
+
 pub(super) fn json(value: &impl Serialize) -> Result<Vec<u8>> {
     let mut bytes = serde_json::to_vec_pretty(value)
         .map_err(|e| Error::with_source(Kind::Bug, "a record cannot be written as JSON", e))?;

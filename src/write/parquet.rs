@@ -13,7 +13,7 @@ use parquet::arrow::arrow_writer::{
 };
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::errors::ParquetError;
-use parquet::file::metadata::{KeyValue, ParquetMetaDataReader, SortingColumn};
+use parquet::file::metadata::{KeyValue, SortingColumn};
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use rayon::prelude::*;
@@ -25,6 +25,9 @@ pub const SCHEMA_VERSION: &str = "1";
 
 /// Rows of a row group.
 pub const ROW_GROUP: usize = 1 << 20;
+
+/// Bytes of the end of a file that are read back: no footer needs more but those of the widest tables.
+const TAIL: usize = 1 << 16;
 
 /// Rows of a column that are encoded at a time.
 const PIECE: usize = 1 << 14;
@@ -38,6 +41,9 @@ pub struct File<'a> {
     buffer: Buffer,
     target: BufWriter,
     rows: u64,
+    sent: u64,
+    /// The last bytes sent.
+    tail: Vec<u8>,
 }
 
 /// What is encoded and not yet in the store.
@@ -102,6 +108,8 @@ impl<'a> File<'a> {
             buffer,
             target,
             rows: 0,
+            sent: 0,
+            tail: Vec::new(),
         })
     }
 
@@ -150,6 +158,11 @@ impl<'a> File<'a> {
     /// Gives what is encoded to the store.
     async fn send(&mut self) -> Result<()> {
         let bytes = std::mem::take(&mut *self.buffer.bytes());
+        self.sent += bytes.len() as u64;
+        self.tail
+            .extend_from_slice(&bytes[bytes.len().saturating_sub(TAIL)..]);
+        let more = self.tail.len().saturating_sub(TAIL);
+        self.tail.drain(..more);
         let sent = self.target.put(bytes.into()).await;
         sent.map_err(|e| unwritable(self.output, &self.path, e))
     }
@@ -161,24 +174,38 @@ impl<'a> File<'a> {
         self.send().await?;
         let closed = self.target.shutdown().await;
         closed.map_err(|e| unwritable(self.output, &self.path, e))?;
-        let found = stored_rows(self.output, &self.path).await?;
-        if found != self.rows {
-            let what = format!(
-                "{} holds {found} rows where {} were written",
-                self.output.show(&self.path),
-                self.rows
-            );
-            return Err(Error::new(Kind::Check, what));
-        }
+        check(self.output, &self.path, self.sent, &self.tail).await?;
         Ok(self.rows)
     }
 }
 
-/// Copies a file inside the store and returns its rows.
-pub async fn copy(output: &Output, from: &Path, to: &Path) -> Result<u64> {
+/// Copies a file inside the store.
+pub async fn copy(output: &Output, from: &Path, to: &Path) -> Result<()> {
     let copied = output.store.copy(from, to).await;
     copied.map_err(|e| unwritable(output, to, e))?;
-    stored_rows(output, to).await
+    let (size, tail) = end(output, from).await?;
+    check(output, to, size, &tail).await
+}
+
+/// Checks that the store has a file of that size, which ends in these bytes: those of its footer and, of a small file, all.
+async fn check(output: &Output, path: &Path, size: u64, tail: &[u8]) -> Result<()> {
+    if end(output, path).await? != (size, tail.to_vec()) {
+        let what = format!("{} is not what was written there", output.show(path));
+        return Err(Error::new(Kind::Store, what));
+    }
+    Ok(())
+}
+
+/// The size of a file and its last bytes.
+async fn end(output: &Output, path: &Path) -> Result<(u64, Vec<u8>)> {
+    let end = async {
+        let size = output.store.head(path).await?.size;
+        let tail = size.saturating_sub(TAIL as u64)..size;
+        let tail = output.store.get_range(path, tail).await?;
+        Ok((size, tail.to_vec()))
+    };
+    let end: object_store::Result<_> = end.await;
+    end.map_err(|e| output.failed(path, "read back", e))
 }
 
 /// Encodes a column, which is one leaf: no table has structs. Piece by piece, because the writer first lists all rows that are not null.
@@ -196,45 +223,6 @@ fn write_column(
     Ok(())
 }
 
-/// Rows of a file as its footer in the store says.
-async fn stored_rows(output: &Output, path: &Path) -> Result<u64> {
-    let unreadable = |e: ParquetError| {
-        Error::with_source(
-            Kind::Check,
-            format!("{} cannot be read back", output.show(path)),
-            e,
-        )
-    };
-    let size = output
-        .store
-        .head(path)
-        .await
-        .map_err(|e| unreadable(e.into()))?
-        .size;
-    let mut tail = size.min(1 << 16);
-    loop {
-        let bytes = output
-            .store
-            .get_range(path, size - tail..size)
-            .await
-            .map_err(|e| unreadable(e.into()))?;
-        let mut reader = ParquetMetaDataReader::new();
-        match reader.try_parse_sized(&bytes, size) {
-            Err(ParquetError::NeedMoreData(needed)) if needed as u64 > tail => {
-                tail = (needed as u64).min(size)
-            }
-            Err(e) => return Err(unreadable(e)),
-            Ok(()) => {
-                return Ok(reader
-                    .finish()
-                    .map_err(unreadable)?
-                    .file_metadata()
-                    .num_rows() as u64);
-            }
-        }
-    }
-}
-
 /// The place of a top-level column among the leaves of a Parquet schema, if it is a leaf and only leaves stand before it.
 fn leaf(schema: &SchemaRef, name: &str) -> Option<i32> {
     let at = schema.fields().iter().position(|f| f.name() == name)?;
@@ -249,9 +237,5 @@ fn unwritable(
     path: &Path,
     e: impl Into<Box<dyn std::error::Error + Send + Sync>>,
 ) -> Error {
-    Error::with_source(
-        Kind::Store,
-        format!("{} cannot be written", output.show(path)),
-        e,
-    )
+    Error::store(format!("{} cannot be written", output.show(path)), e)
 }

@@ -45,6 +45,7 @@ pub struct Work {
 struct Place {
     object: Path,
     bytes: Range<u64>,
+    checksum: blake3::Hash,
 }
 
 /// Pieces that are not written yet.
@@ -98,11 +99,15 @@ impl Output {
         done: Option<&str>,
         older_than: SignedDuration,
     ) -> Result<Vec<(String, u64)>> {
-        let now = Timestamp::now();
+        let all = self.inside(WORK).await?;
+        let now = match all.keys().all(|plan| done == Some(plan)) {
+            true => Timestamp::MIN,
+            false => self.now().await?,
+        };
         let is_stale = |plan: &str, newest: Timestamp| {
             done == Some(plan) || now.duration_since(newest) >= older_than
         };
-        let all = self.inside(WORK).await?.into_iter();
+        let all = all.into_iter();
         let stale = all.filter(|(plan, found)| is_stale(plan, found.newest));
         Ok(stale.map(|(plan, found)| (plan, found.bytes)).collect())
     }
@@ -158,10 +163,12 @@ impl Work {
         while !rest.is_empty() {
             let ((name, len), piece) = postcard::take_from_bytes::<(String, u64)>(rest).ok()?;
             let start = (bytes.len() - piece.len()) as u64;
-            rest = piece.get(usize::try_from(len).ok()?..)?;
+            let (piece, more) = piece.split_at_checked(usize::try_from(len).ok()?)?;
+            rest = more;
             let place = Place {
                 object: object.clone(),
                 bytes: start..start + len,
+                checksum: blake3::hash(piece),
             };
             pieces.push((name, place));
         }
@@ -212,9 +219,13 @@ impl Memory for Work {
         let range = place.bytes.clone();
         let read = self.store.get_range(&place.object, range);
         match self.runtime.block_on(read) {
-            Ok(bytes) => {
+            Ok(bytes) if blake3::hash(&bytes) == place.checksum => {
                 self.taken.fetch_add(1, Ordering::Relaxed);
                 Some(bytes)
+            }
+            Ok(_) => {
+                tracing::warn!(name, "is done again, because it is not what was kept");
+                None
             }
             Err(e) => {
                 tracing::warn!(name, "is done again, because it cannot be read: {e}");

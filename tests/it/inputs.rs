@@ -251,7 +251,10 @@ fn files_that_do_not_go_together_are_named() {
         ),
         ("\"delta/\"", "delta/ is a Delta table"),
         ("\"rows.csv.gz\"", "rows.csv.gz is compressed as a whole"),
-        ("\"empty/\"", "no .parquet file at empty/"),
+        (
+            "\"empty/\"",
+            "empty/x.parquet is empty, which no parquet file is",
+        ),
         (
             "[\"in/b.parquet\", \"memory:///b.parquet\"]",
             "its paths lie in several stores (file:/// and memory://",

@@ -5,6 +5,8 @@
 //! - `cli`: the program's help, messages and exit codes
 //! - `clouds`: inputs and outputs in S3, Azure and the like, where servers of them are installed
 //! - `counting`: counts against independent SQL, in every order and split of the rows
+//! - `faults`: what a run of every night meets: stores, files, clocks, disks and memory that fail it
+//! - `faulty`: a store whose calls go wrong
 //! - `inputs`: files of every kind, layout and name
 //! - `names`: sets that keep their names between runs, and `gyre compare`
 //! - `fuzz`: whatever is written in a pipeline file or on the command line, the answer is a value or an error
@@ -26,6 +28,7 @@
 //! - `versions`: runs at the same time, earlier results, what dead runs leave, and `gyre clean`
 //! - `weights`: trajectories whose rows weigh something
 //! - `lake`: makes small lakes and runs the program on them
+//! - `wire`: an S3 over HTTP, some of whose answers go wrong
 //! - `worlds`: small Markov worlds with known answers
 
 mod assign;
@@ -33,6 +36,8 @@ mod checks;
 mod cli;
 mod clouds;
 mod counting;
+mod faults;
+mod faulty;
 mod fuzz;
 mod hostile;
 mod increments;
@@ -54,4 +59,5 @@ mod stores;
 mod validation;
 mod versions;
 mod weights;
+mod wire;
 mod worlds;

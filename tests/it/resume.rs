@@ -1,10 +1,10 @@
-//! Runs that are killed, and what the next run of the plan takes over from them.
+//! Runs that are killed: what they leave, and what the next run of the plan takes over from them.
 //!
 //! A run keeps what took a second. So that tests need not be slow, most of the runs that are killed here are this very program, which
 //! keeps everything at once and does otherwise what `gyre run` does.
 
-use crate::cli::integers;
-use crate::lake::{Lake, Ran};
+use crate::cli::{integers, small_pipeline};
+use crate::lake::{Lake, Ran, TABLES};
 use arrow::array::{ArrayRef, StringArray};
 use gyre::plan::plan;
 use gyre::read::{self, Resources, TableSource};
@@ -220,6 +220,17 @@ fn check_tidy(lake: &Lake, moment: Duration) {
     assert!(!names("out").contains(&"work".to_string()));
 }
 
+/// How many runs to kill, and when: a seed that is printed.
+fn kills() -> (u32, Pcg64) {
+    let kills = match std::env::var_os("GYRE_SLOW_TESTS") {
+        Some(_) => 200,
+        None => 20,
+    };
+    let seed = u64::from(std::process::id());
+    println!("the moments come from the seed {seed}");
+    (kills, Pcg64::seed_from_u64(seed))
+}
+
 fn forget(lake: &Lake) {
     fs::remove_dir_all(lake.path("out")).expect("a folder");
 }
@@ -235,11 +246,7 @@ fn a_run_that_is_killed_at_any_moment_is_gone_on_with() {
     finish(start(&lake));
     let whole = begun.elapsed();
     assert!(tables(&lake) == expected);
-    let kills = match std::env::var_os("GYRE_SLOW_TESTS") {
-        Some(_) => 200,
-        None => 20,
-    };
-    let mut random = Pcg64::seed_from_u64(u64::from(std::process::id()));
+    let (kills, mut random) = kills();
     let (mut resumed, mut pieces) = (0, 0);
     for _ in 0..kills {
         forget(&lake);
@@ -257,6 +264,84 @@ fn a_run_that_is_killed_at_any_moment_is_gone_on_with() {
     }
     println!("{resumed} of {kills} runs in {whole:?} were gone on with, {pieces} pieces of work");
     assert!(resumed > kills / 5, "{resumed} of {kills}");
+}
+
+/// The program itself, over an earlier result: readers of plain paths have the old result or the new one, `gyre clean` leaves what these
+/// need and nothing else, and the next run ends well.
+#[test]
+fn the_program_that_is_killed_at_any_moment_leaves_one_result() {
+    let lake = Lake::new();
+    small_pipeline(&lake);
+    let arguments = |seed| ["run", "p.toml", "--set", "names.from=none", "--seed", seed];
+    let seeds = ["1", "2"];
+    let mut whole = Duration::ZERO;
+    let results = seeds.map(|seed| {
+        let begun = Instant::now();
+        lake.gyre(&arguments(seed)).well();
+        whole = whole.max(begun.elapsed());
+        lake.tables()
+    });
+    assert!(results[0] != results[1]);
+    let (kills, mut random) = kills();
+    // What is in place, and how the killed runs ended.
+    let (mut now, mut ends) = (1, BTreeMap::from([("old", 0), ("new", 0)]));
+    let mut left_over = 0;
+    for _ in 0..kills {
+        let next = 1 - now;
+        // Half of them at their ends, where the result is put in place.
+        let begin = if random.random() { 0.0 } else { 0.7 };
+        let moment = whole.mul_f64(random.random_range(begin..1.1));
+        let place = format!("killed at {moment:?} of {whole:?}");
+        let mut command = lake.command(&arguments(seeds[next]));
+        let command = command.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn().expect("the program starts");
+        std::thread::sleep(moment);
+        child.kill().expect("it is there or was");
+        child.wait().expect("an end");
+        let left = lake.tables();
+        let is_new = left == results[next];
+        assert!(is_new || left == results[now], "{place}");
+        *ends.entry(if is_new { "new" } else { "old" }).or_default() += 1;
+        let clean = ["clean", "p.toml", "--older-than", "0s"];
+        let cleaned = lake.gyre(&clean).well().out;
+        left_over += u32::from(cleaned.contains("left by a run"));
+        check_needed(&lake, &place);
+        assert!(lake.tables() == left, "{place}");
+        lake.gyre(&arguments(seeds[next])).well();
+        assert!(lake.tables() == results[next], "{place}");
+        check_needed(&lake, &place);
+        now = next;
+    }
+    println!("{kills} runs killed: {ends:?} results, {left_over} left a version to clean");
+    assert!(ends["old"] > 0, "{ends:?}");
+}
+
+/// Checks that an output has what its pointer names, and nothing else.
+fn check_needed(lake: &Lake, place: &str) {
+    let pointer = fs::read_to_string(lake.path("out/current.json")).expect("a pointer");
+    let pointer: Value = serde_json::from_str(&pointer).expect("JSON");
+    let earlier = pointer["earlier"].as_array().expect("a list").iter();
+    let named = earlier.chain([&pointer["run"]]);
+    let mut named: Vec<String> = named
+        .map(|run| run.as_str().expect("a run").into())
+        .collect();
+    let names = |folder: &str| {
+        let entries = fs::read_dir(lake.path(folder)).expect("a folder");
+        let name = |e: std::io::Result<fs::DirEntry>| e.expect("an entry").file_name();
+        let names = entries.map(|e| name(e).into_string().expect("a name"));
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        names
+    };
+    named.sort();
+    assert_eq!(names("out/versions"), named, "{place}");
+    let mut all: Vec<&str> = TABLES.to_vec();
+    all.extend([".lock", "current", "current.json", "runs", "versions"]);
+    all.sort();
+    assert_eq!(names("out"), all, "{place}");
+    for record in names("out/runs") {
+        assert!(record.ends_with(".json"), "{place}: {record}");
+    }
 }
 
 /// Kills a run as soon as it has kept some work, and returns the objects.

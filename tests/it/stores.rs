@@ -2,11 +2,11 @@
 //! result or the new one, whole.
 
 use crate::cli::small_pipeline;
+use crate::faulty::{Conditions, Fault, FaultyStore, Pauses};
 use crate::lake::{Lake, TABLES};
-use async_trait::async_trait;
 use futures::FutureExt;
+use futures::StreamExt;
 use futures::future::BoxFuture;
-use futures::stream::{self, BoxStream, StreamExt};
 use futures::task::noop_waker_ref;
 use gyre::error::{Error, Kind, Result};
 use gyre::read::{self, Resources, TableSource};
@@ -16,179 +16,12 @@ use gyre::write::{Cleaning, Current, Output, Promotion};
 use jiff::SignedDuration;
 use object_store::memory::InMemory;
 use object_store::path::Path;
-use object_store::{
-    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult,
-};
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
-
-/// A store in memory, some of whose calls go wrong.
-#[derive(Debug, Clone)]
-struct FaultyStore {
-    inner: InMemory,
-    calls: Arc<AtomicUsize>,
-    /// The numbers of the calls that fail.
-    fails: Range<usize>,
-    /// Whether a call that fails is done all the same, and its answer lost.
-    is_lost: bool,
-    conditions: Conditions,
-    /// Before which calls to let others go first.
-    pauses: Pauses,
-}
-
-/// What the store does with the conditions of a put.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Conditions {
-    Heeded,
-    Ignored,
-    Unsupported,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Pauses {
-    Never,
-    Always,
-    /// Where it matters to others: at the pointer, and before lists and removals. Everything else is an object of one run alone.
-    Shared,
-}
-
-impl std::fmt::Display for FaultyStore {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "FaultyStore({})", self.inner)
-    }
-}
-
-fn broken() -> object_store::Error {
-    object_store::Error::Generic {
-        store: "faulty",
-        source: "the network is down".into(),
-    }
-}
-
-impl FaultyStore {
-    fn around(inner: InMemory) -> FaultyStore {
-        FaultyStore {
-            inner,
-            calls: Arc::default(),
-            fails: 0..0,
-            is_lost: false,
-            conditions: Conditions::Heeded,
-            pauses: Pauses::Never,
-        }
-    }
-
-    /// Does a call, or not. `path` is what it is about, none for lists and removals.
-    async fn call<T>(
-        &self,
-        path: Option<&Path>,
-        call: impl Future<Output = object_store::Result<T>>,
-    ) -> object_store::Result<T> {
-        let is_shared = path.is_none_or(|path| path.filename() == Some("current.json"));
-        if self.pauses == Pauses::Always || self.pauses == Pauses::Shared && is_shared {
-            let paused = AtomicBool::new(false);
-            std::future::poll_fn(|_| match paused.swap(true, Ordering::SeqCst) {
-                true => Poll::Ready(()),
-                false => Poll::Pending,
-            })
-            .await;
-        }
-        let number = self.calls.fetch_add(1, Ordering::SeqCst);
-        match (self.fails.contains(&number), self.is_lost) {
-            (false, _) => call.await,
-            (true, true) => call.await.and(Err(broken())),
-            (true, false) => Err(broken()),
-        }
-    }
-}
-
-#[async_trait]
-impl ObjectStore for FaultyStore {
-    async fn put_opts(
-        &self,
-        location: &Path,
-        payload: PutPayload,
-        mut options: PutOptions,
-    ) -> object_store::Result<PutResult> {
-        let is_conditional = options.mode != PutMode::Overwrite;
-        match self.conditions {
-            Conditions::Unsupported if is_conditional => {
-                return Err(object_store::Error::NotImplemented {
-                    operation: "a put on conditions".into(),
-                    implementer: self.to_string(),
-                });
-            }
-            Conditions::Ignored => options.mode = PutMode::Overwrite,
-            _ => (),
-        }
-        let put = self.inner.put_opts(location, payload, options);
-        self.call(Some(location), put).await
-    }
-
-    async fn put_multipart_opts(
-        &self,
-        location: &Path,
-        options: PutMultipartOptions,
-    ) -> object_store::Result<Box<dyn MultipartUpload>> {
-        let put = self.inner.put_multipart_opts(location, options);
-        self.call(Some(location), put).await
-    }
-
-    async fn get_opts(
-        &self,
-        location: &Path,
-        options: GetOptions,
-    ) -> object_store::Result<GetResult> {
-        let get = self.inner.get_opts(location, options);
-        self.call(Some(location), get).await
-    }
-
-    fn delete_stream(
-        &self,
-        locations: BoxStream<'static, object_store::Result<Path>>,
-    ) -> BoxStream<'static, object_store::Result<Path>> {
-        let store = self.clone();
-        let delete = async move {
-            let delete = async { Ok(store.inner.delete_stream(locations).collect().await) };
-            match store.call(None, delete).await {
-                Ok(deleted) => deleted,
-                Err(e) => vec![Err(e)],
-            }
-        };
-        delete.into_stream().flat_map(stream::iter).boxed()
-    }
-
-    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
-        let (store, prefix) = (self.clone(), prefix.cloned());
-        let list = async move {
-            let list = async { Ok(store.inner.list(prefix.as_ref()).collect().await) };
-            match store.call(None, list).await {
-                Ok(listed) => listed,
-                Err(e) => vec![Err(e)],
-            }
-        };
-        list.into_stream().flat_map(stream::iter).boxed()
-    }
-
-    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> object_store::Result<ListResult> {
-        let list = self.inner.list_with_delimiter(prefix);
-        self.call(None, list).await
-    }
-
-    async fn copy_opts(
-        &self,
-        from: &Path,
-        to: &Path,
-        options: CopyOptions,
-    ) -> object_store::Result<()> {
-        let copy = self.inner.copy_opts(from, to, options);
-        self.call(Some(to), copy).await
-    }
-}
 
 /// Runs the small pipeline of a lake with a seed into a store.
 async fn run_into(lake: &Lake, store: Arc<dyn ObjectStore>, seed: u64) -> Result<()> {
@@ -274,10 +107,10 @@ async fn clean(store: &InMemory) {
 }
 
 /// How calls fail from some call on.
-const FAULTS: [(&str, usize, bool); 3] = [
-    ("a call fails", 1, false),
-    ("the answer to a call is lost", 1, true),
-    ("the run dies", usize::MAX, false),
+const FAULTS: [(&str, usize, Fault); 3] = [
+    ("a call fails", 1, Fault::Fails),
+    ("the answer to a call is lost", 1, Fault::IsLost),
+    ("the run dies", usize::MAX, Fault::Fails),
 ];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -295,12 +128,12 @@ async fn a_fault_at_any_call_leaves_one_whole_result() {
     let (before, after) = (tables(&old).await, tables(&new).await);
     assert_ne!(before, after);
 
-    for (what, many, is_lost) in FAULTS {
+    for (what, many, fault) in FAULTS {
         let mut faults = 0;
         for first in 0.. {
             let faulty = FaultyStore {
                 fails: first..first.saturating_add(many),
-                is_lost,
+                fault,
                 ..FaultyStore::around(old.fork())
             };
             let ended = run_into(&lake, Arc::new(faulty.clone()), 2).await;
@@ -321,7 +154,7 @@ async fn a_fault_at_any_call_leaves_one_whole_result() {
                 Err(e) => {
                     let kind = e.kind();
                     assert!(
-                        matches!(kind, Kind::Store | Kind::Check),
+                        matches!(kind, Kind::Store | Kind::Conflict),
                         "{place}: {}",
                         e.full()
                     );

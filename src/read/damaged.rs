@@ -1,0 +1,48 @@
+//! Which file is damaged, and in which column: what the error of a query over many files does not say.
+
+use super::listed::Listed;
+use crate::files::location;
+use crate::written::StoredFile;
+use datafusion::datasource::listing::ListingTableUrl;
+use datafusion::prelude::SessionContext;
+use futures::TryStreamExt;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::async_reader::{AsyncFileReader, ParquetRecordBatchStreamBuilder};
+use parquet::errors::ParquetError;
+
+/// Looks at the Parquet files that were read last, the latest first, and says what cannot be decoded in the first that is damaged.
+pub async fn find(context: &SessionContext, listed: &Listed) -> Option<String> {
+    for (root, path) in listed.latest() {
+        let url = ListingTableUrl::parse(&root).ok()?;
+        let store = context.runtime_env().object_store(&url).ok()?;
+        let file = || StoredFile {
+            store: store.clone(),
+            path: path.clone(),
+        };
+        let shown = location(&root, &path);
+        // What has no footer is of another format.
+        let Ok(footer) = file().get_metadata(None).await else {
+            continue;
+        };
+        let schema = footer.file_metadata().schema_descr();
+        for (at, column) in schema.root_schema().get_fields().iter().enumerate() {
+            let decoded = async {
+                let builder = ParquetRecordBatchStreamBuilder::new(file()).await?;
+                let mask = ProjectionMask::roots(builder.parquet_schema(), [at]);
+                let batches = builder.with_projection(mask).build()?;
+                batches.try_for_each(|_| async { Ok(()) }).await
+            };
+            let decoded: Result<(), ParquetError> = decoded.await;
+            // Bytes that do not come are for the store to say.
+            if let Err(e) = decoded
+                && !matches!(e, ParquetError::External(_))
+            {
+                let column = column.name();
+                return Some(format!(
+                    "column `{column}` of {shown} cannot be decoded ({e}); restore the file, or leave it out"
+                ));
+            }
+        }
+    }
+    None
+}

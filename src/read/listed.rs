@@ -1,0 +1,206 @@
+//! Stores of which a run lists what is data, and reads what it has listed: a file that was replaced or deleted since is an error, not other rows.
+//!
+//! The store compares, by the tag that it gave each file when it was listed. A store that gives none is trusted, and so are weak tags,
+//! which web servers do not compare. Files on disk are looked at after they were read, because ranges of them are read without asking.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::{BoxStream, StreamExt};
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload,
+    OBJECT_STORE_COALESCE_DEFAULT, ObjectMeta, ObjectStore, ObjectStoreExt, PutMultipartOptions,
+    PutOptions, PutPayload, PutResult, Result, coalesce_ranges,
+};
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+/// Files that are remembered to be looked at where one is damaged: some for each thread.
+const LATEST: usize = 64;
+
+/// The files of all tables.
+#[derive(Debug, Clone, Default)]
+pub struct Listed(Arc<Files>);
+
+#[derive(Debug, Default)]
+struct Files {
+    /// Tags by store and path.
+    tags: RwLock<HashMap<String, HashMap<Path, String>>>,
+    /// Store and path of the files that were read last.
+    latest: Mutex<VecDeque<(String, Path)>>,
+}
+
+impl Listed {
+    /// Notes a file as it was listed; `root` is the URL of its store.
+    pub fn note(&self, root: &str, meta: &ObjectMeta) {
+        let tag = meta.e_tag.iter().find(|tag| !tag.starts_with("W/"));
+        let Some(tag) = tag else { return };
+        let mut stores = self.0.tags.write().unwrap_or_else(PoisonError::into_inner);
+        let files = stores.entry(root.to_string()).or_default();
+        files.insert(meta.location.clone(), tag.clone());
+    }
+
+    fn tag(&self, root: &str, file: &Path) -> Option<String> {
+        let stores = self.0.tags.read().unwrap_or_else(PoisonError::into_inner);
+        stores.get(root)?.get(file).cloned()
+    }
+
+    fn is_read(&self, root: &str, file: &Path) {
+        let mut latest = self.0.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        latest.retain(|(store, path)| (store.as_str(), path) != (root, file));
+        latest.push_front((root.to_string(), file.clone()));
+        latest.truncate(LATEST);
+    }
+
+    /// The files of which ranges were read last, by store and path; the latest first.
+    pub fn latest(&self) -> Vec<(String, Path)> {
+        let latest = self.0.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        latest.iter().cloned().collect()
+    }
+
+    /// A store as a run reads it.
+    pub fn of(&self, root: &str, inner: Arc<dyn ObjectStore>) -> Arc<dyn ObjectStore> {
+        Arc::new(AsListed {
+            inner,
+            root: root.to_string(),
+            listed: self.clone(),
+        })
+    }
+}
+
+#[derive(Debug)]
+struct AsListed {
+    inner: Arc<dyn ObjectStore>,
+    root: String,
+    listed: Listed,
+}
+
+impl std::fmt::Display for AsListed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl AsListed {
+    /// What to say of a listed file that is not as it was.
+    fn changed(&self, file: &Path, e: Error) -> Error {
+        let what = match &e {
+            Error::Precondition { .. } => "replaced",
+            Error::NotFound { .. } => "deleted",
+            _ => return e,
+        };
+        Error::Precondition {
+            path: crate::files::location(self.root.trim_end_matches('/'), file),
+            source: format!("was {what} while the run was reading").into(),
+        }
+    }
+}
+
+fn seen(
+    prefix: Option<&Path>,
+    all: BoxStream<'static, Result<ObjectMeta>>,
+) -> BoxStream<'static, Result<ObjectMeta>> {
+    let prefix = prefix.cloned();
+    let is_seen = move |found: &Result<ObjectMeta>| {
+        let meta = found.as_ref().ok();
+        let is_hidden = meta.is_some_and(|meta| is_hidden(prefix.as_ref(), &meta.location));
+        std::future::ready(!is_hidden)
+    };
+    all.filter(is_seen).boxed()
+}
+
+/// Whether a file, or a folder that it is in, has the name of something that is not finished or no data: what begins with `_` or `.`,
+/// below the folder that is listed. So Spark and Hive have it. `_year=2024/` is a Hive folder; the log of a Delta table is refused later.
+fn is_hidden(folder: Option<&Path>, path: &Path) -> bool {
+    let parts = match folder {
+        Some(folder) => path.prefix_match(folder).map(Iterator::collect::<Vec<_>>),
+        None => Some(path.parts().collect()),
+    };
+    parts.unwrap_or_default().iter().any(|part| {
+        let part = part.as_ref();
+        let is_data = part == "_delta_log" || part.contains('=');
+        part.starts_with('.') || part.starts_with('_') && !is_data
+    })
+}
+
+#[async_trait]
+impl ObjectStore for AsListed {
+    async fn get_opts(&self, location: &Path, mut options: GetOptions) -> Result<GetResult> {
+        let Some(tag) = self.listed.tag(&self.root, location) else {
+            return self.inner.get_opts(location, options).await;
+        };
+        options.if_match.get_or_insert(tag);
+        let got = self.inner.get_opts(location, options).await;
+        got.map_err(|e| self.changed(location, e))
+    }
+
+    async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        self.listed.is_read(&self.root, location);
+        if !self.root.starts_with("file:") {
+            let get = |range| self.get_range(location, range);
+            return coalesce_ranges(ranges, get, OBJECT_STORE_COALESCE_DEFAULT).await;
+        }
+        let got = self.inner.get_ranges(location, ranges).await;
+        if let Some(tag) = self.listed.tag(&self.root, location) {
+            let now = self.inner.head(location).await;
+            let now = now.map_err(|e| self.changed(location, e))?;
+            if now.e_tag != Some(tag) {
+                let (path, source) = (location.to_string(), "".into());
+                return Err(self.changed(location, Error::Precondition { path, source }));
+            }
+        }
+        got
+    }
+
+    async fn put_opts(
+        &self,
+        location: &Path,
+        payload: PutPayload,
+        options: PutOptions,
+    ) -> Result<PutResult> {
+        self.inner.put_opts(location, payload, options).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        location: &Path,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.inner.put_multipart_opts(location, options).await
+    }
+
+    fn delete_stream(
+        &self,
+        locations: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        self.inner.delete_stream(locations)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        seen(prefix, self.inner.list(prefix))
+    }
+
+    fn list_with_offset(
+        &self,
+        prefix: Option<&Path>,
+        offset: &Path,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        seen(prefix, self.inner.list_with_offset(prefix, offset))
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        let mut found = self.inner.list_with_delimiter(prefix).await?;
+        found
+            .common_prefixes
+            .retain(|path| !is_hidden(prefix, path));
+        found
+            .objects
+            .retain(|meta| !is_hidden(prefix, &meta.location));
+        Ok(found)
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.inner.copy_opts(from, to, options).await
+    }
+}

@@ -1,0 +1,795 @@
+//! What a run of every night meets: a store that fails at any call, files that are damaged or change, clocks that jump, a disk that is
+//! full and too little memory. After each the output is the old result or the new one, whole; the error is one clear line with the right
+//! exit code; and `gyre clean` leaves nothing that nobody needs.
+
+use crate::cli::{integers, small_pipeline};
+use crate::faulty::{Fault, FaultyStore};
+use crate::lake::{Lake, Ran};
+use crate::wire::{S3, Trouble};
+use futures::StreamExt;
+use gyre::error::{Error, Kind, Result};
+use gyre::plan::{Plan, plan};
+use gyre::read::{self, Lake as Opened, Resources, TableSource};
+use gyre::run::{KEEP_EVERY, Options, Silent, run};
+use gyre::spec::Spec;
+use gyre::stores::Stores;
+use gyre::write::{Cleaning, DAY, Output};
+use jiff::SignedDuration;
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime};
+use tokio::runtime::Runtime;
+
+/// Input and output in one store, so that calls for both are counted together.
+const PIPELINE: &str = r#"
+[job]
+name = "nightly"
+output = "ROOT/out"
+incremental = INCREMENTAL
+
+[names]
+from = "NAMES"
+
+[tables.rows]
+path = "ROOT/in/"
+
+[transitions]
+sql = "SELECT * FROM rows"
+trajectory = "id"
+time = "t"
+state = "state"
+lag = 1
+
+[[fit]]
+name = "dbmr"
+method = "dbmr"
+rank = 2
+restarts = 2
+
+[[fit]]
+name = "svd"
+method = "svd"
+rank = 2
+"#;
+
+/// A pipeline at a moment of its life.
+struct Case {
+    name: &'static str,
+    text: String,
+    /// What the store holds before the run that meets a fault.
+    base: InMemory,
+    keep_every: Duration,
+}
+
+fn runtime() -> Runtime {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build();
+    runtime.expect("a runtime")
+}
+
+/// The bytes of a file of rows at times `t`.
+fn rows(t: std::ops::Range<i64>) -> Vec<u8> {
+    let lake = Lake::new();
+    let state = |k: i64| 3 * (k / 23 % 2) + (k * k + k / 7) % 3;
+    let all: Vec<(i64, i64)> = (0..3)
+        .flat_map(|id| t.clone().map(move |t| (id, t)))
+        .collect();
+    lake.table(
+        "rows.parquet",
+        vec![
+            ("id", integers(all.iter().map(|(id, _)| *id))),
+            ("t", integers(all.iter().map(|(_, t)| *t))),
+            (
+                "state",
+                integers(all.iter().map(|(id, t)| state(200 * id + t))),
+            ),
+        ],
+    );
+    fs::read(lake.path("rows.parquet")).expect("a file")
+}
+
+async fn put(store: &InMemory, path: &str, bytes: Vec<u8>) {
+    let path = Path::from(path);
+    let put = store.put(&path, bytes.into());
+    put.await.expect("memory takes it");
+}
+
+/// Stores of which `memory:///` is this one.
+fn stores(store: Arc<dyn ObjectStore>) -> Stores {
+    let stores = Stores::default();
+    stores.put(&"memory:///".parse().expect("a URL"), store);
+    stores
+}
+
+async fn planned(
+    text: &str,
+    stores: &Stores,
+    seed: u64,
+) -> Result<(Plan, Opened, datafusion::dataframe::DataFrame)> {
+    let spec = Spec::parse(text, "p.toml", &[], &|_| None)?;
+    let tables = spec.tables.iter();
+    let sources: Vec<_> = tables
+        .map(|(n, table)| TableSource::new(n, table))
+        .collect();
+    let resources = Resources {
+        threads: 1,
+        memory_bytes: None,
+    };
+    let lake = read::open(&sources, &resources, stores).await?;
+    let sql = read::query_text(&spec.transitions.query)?;
+    let (plan, frame) = plan(&spec, &sql, Some(seed), &lake).await?;
+    Ok((plan, lake, frame))
+}
+
+async fn run_at(text: &str, stores: Stores, seed: u64, keep_every: Duration) -> Result<()> {
+    let (plan, lake, frame) = planned(text, &stores, seed).await?;
+    let output = Output::open(&plan.output, &stores)?;
+    let options = Options {
+        threads: 1,
+        force: false,
+        full_refresh: false,
+        keep_every,
+    };
+    let progress = Arc::new(Silent);
+    let ended = run(Arc::new(plan), &lake, frame, &output, &options, progress).await;
+    ended.map(|_| ())
+}
+
+impl Case {
+    fn text(is_incremental: bool, names: &str) -> String {
+        let text = PIPELINE.replace("INCREMENTAL", &is_incremental.to_string());
+        text.replace("NAMES", names)
+    }
+
+    /// An output with an earlier result, of another seed.
+    async fn plain(names: &str) -> Case {
+        let (text, base) = (Case::text(false, names), InMemory::new());
+        put(&base, "in/a.parquet", rows(0..200)).await;
+        let at = text.replace("ROOT", "memory://");
+        let first = run_at(&at, stores(Arc::new(base.clone())), 1, KEEP_EVERY);
+        first.await.expect("the first result");
+        Case {
+            name: "plain",
+            text,
+            base,
+            keep_every: KEEP_EVERY,
+        }
+    }
+
+    /// New rows for an output that has a ledger.
+    async fn increment(names: &str) -> Case {
+        let (text, base) = (Case::text(true, names), InMemory::new());
+        put(&base, "in/a.parquet", rows(0..200)).await;
+        let at = text.replace("ROOT", "memory://");
+        let first = run_at(&at, stores(Arc::new(base.clone())), 2, KEEP_EVERY);
+        first.await.expect("the first result");
+        put(&base, "in/b.parquet", rows(200..260)).await;
+        Case {
+            name: "increment",
+            text,
+            base,
+            keep_every: KEEP_EVERY,
+        }
+    }
+
+    /// An output with an earlier result and the work of a run that died.
+    async fn resumed(names: &str) -> Case {
+        let case = Case::plain(names).await;
+        let keep_every = Duration::ZERO;
+        let dead = FaultyStore::around(case.base.fork());
+        let calls = Arc::clone(&dead.calls);
+        let text = case.text.replace("ROOT", "memory://");
+        let whole = run_at(&text, stores(Arc::new(dead)), 2, keep_every).await;
+        whole.expect("a run");
+        // It has died when a part of its calls was made.
+        let dead = FaultyStore {
+            fails: calls.load(Ordering::SeqCst) * 2 / 5..usize::MAX,
+            ..FaultyStore::around(case.base.fork())
+        };
+        let died = run_at(&text, stores(Arc::new(dead.clone())), 2, keep_every).await;
+        died.expect_err("a run that died");
+        assert!(!objects(&dead.inner, "out/work").await.is_empty());
+        Case {
+            name: "resumed",
+            base: dead.inner,
+            keep_every,
+            ..case
+        }
+    }
+}
+
+/// What there is below a path, by path.
+async fn objects(store: &InMemory, below: &str) -> BTreeMap<String, Vec<u8>> {
+    let listed: Vec<_> = store.list(Some(&Path::from(below))).collect().await;
+    let mut all = BTreeMap::new();
+    for meta in listed {
+        let path = meta.expect("an object").location;
+        let found = store.get(&path).await.expect("an object");
+        let bytes = found.bytes().await.expect("bytes").to_vec();
+        all.insert(path.to_string(), bytes);
+    }
+    all
+}
+
+async fn json(store: &InMemory, path: &str) -> Option<Value> {
+    let found = store.get(&Path::from(path)).await.ok()?;
+    let bytes = found.bytes().await.expect("bytes");
+    Some(serde_json::from_slice(&bytes).expect("JSON"))
+}
+
+/// The runs that the pointer names, the result first.
+async fn named(store: &InMemory) -> Vec<String> {
+    let pointer = json(store, "out/current.json").await.expect("a pointer");
+    let earlier = pointer["earlier"].as_array().expect("a list").iter();
+    let all = std::iter::once(&pointer["run"]).chain(earlier);
+    all.map(|run| run.as_str().expect("a run").to_string())
+        .collect()
+}
+
+/// The tables of the result in place; each has its _SUCCESS.
+async fn tables(store: &InMemory) -> BTreeMap<String, Vec<u8>> {
+    let folder = format!("out/versions/{}", named(store).await[0]);
+    let all = objects(store, &folder).await;
+    let is_table = |path: &str| path.ends_with(".parquet");
+    let tables = all.iter().filter(|(path, _)| is_table(path));
+    let tables: BTreeMap<String, Vec<u8>> = tables
+        .map(|(path, bytes)| (path[folder.len()..].to_string(), bytes.clone()))
+        .collect();
+    assert!(tables.len() >= 11, "{:?}", tables.keys());
+    for table in tables.keys() {
+        let success = table.replace("part-0.parquet", "_SUCCESS");
+        assert!(all.contains_key(&format!("{folder}{success}")), "{success}");
+    }
+    tables
+}
+
+/// Cleans, and checks that nothing is left that the pointer does not name, nor the ledgers of what it names.
+async fn clean(store: &InMemory, place: &str) {
+    let output = Output::in_store(Arc::new(store.clone()), Path::from("out"));
+    let asked = Cleaning {
+        keep: 2,
+        older_than: SignedDuration::ZERO,
+        dry_run: false,
+    };
+    output.clean(&asked).await.expect("a store that works");
+    let named = named(store).await;
+    let mut ledgers = String::new();
+    for run in &named {
+        let ledger = json(store, &format!("out/versions/{run}/ledger.json")).await;
+        ledgers += &ledger.map(|ledger| ledger.to_string()).unwrap_or_default();
+    }
+    for path in objects(store, "out").await.into_keys() {
+        let parts: Vec<&str> = path.split('/').collect();
+        let is_needed = match &parts[1..] {
+            ["current.json"] | ["runs", _] => true,
+            ["versions", run, ..] => named.iter().any(|name| name == run),
+            ["ledger", object] => ledgers.contains(object),
+            _ => false,
+        };
+        assert!(is_needed, "{place}: {path} is left");
+    }
+}
+
+/// What came of a run that met a fault.
+#[derive(Default)]
+struct Ends {
+    new: usize,
+    old: usize,
+}
+
+impl Case {
+    /// Runs where `n` calls and more go wrong, and looks at what came of it.
+    async fn check(
+        &self,
+        at: usize,
+        fault: Fault,
+        before: &BTreeMap<String, Vec<u8>>,
+        after: &BTreeMap<String, Vec<u8>>,
+    ) -> bool {
+        let place = format!("{}: {fault:?} at {at}", self.name);
+        let text = self.text.replace("ROOT", "memory://");
+        let last = if fault == Fault::IsForbidden {
+            usize::MAX
+        } else {
+            at + 1
+        };
+        let faulty = FaultyStore {
+            fails: at..last,
+            fault,
+            ..FaultyStore::around(self.base.fork())
+        };
+        let store = faulty.inner.clone();
+        let ended = run_at(&text, stores(Arc::new(faulty)), 2, self.keep_every).await;
+        let left = tables(&store).await;
+        match &ended {
+            Ok(()) => assert!(left == *after, "{place}"),
+            Err(e) => {
+                check_error(e, fault, &place);
+                assert!(left == *before, "{place}: {}", e.full());
+            }
+        }
+        clean(&store, &place).await;
+        assert!(tables(&store).await == left, "{place}");
+        if ended.is_err() {
+            let next = run_at(&text, stores(Arc::new(store.clone())), 2, KEEP_EVERY).await;
+            next.expect("the next run");
+            assert!(tables(&store).await == *after, "{place}");
+            clean(&store, &place).await;
+            assert_eq!(named(&store).await.len(), 2, "{place}");
+        }
+        ended.is_ok()
+    }
+
+    /// Every call of a run goes wrong, one after the other.
+    fn exhaust(&self, fault: Fault) -> Ends {
+        let (before, after, calls) = runtime().block_on(async {
+            let whole = FaultyStore::around(self.base.fork());
+            let text = self.text.replace("ROOT", "memory://");
+            let run = run_at(&text, stores(Arc::new(whole.clone())), 2, self.keep_every);
+            run.await.expect("an undisturbed run");
+            let calls = whole.calls.load(Ordering::SeqCst);
+            (tables(&self.base).await, tables(&whole.inner).await, calls)
+        });
+        assert!(before != after, "{}", self.name);
+        let (next, new) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let runtime = runtime();
+                    loop {
+                        let at = next.fetch_add(1, Ordering::SeqCst);
+                        if at >= calls {
+                            break;
+                        }
+                        let is_new = runtime.block_on(self.check(at, fault, &before, &after));
+                        new.fetch_add(usize::from(is_new), Ordering::SeqCst);
+                    }
+                });
+            }
+        });
+        let new = new.into_inner();
+        println!("{}, {fault:?}: {calls} calls, {new} new results", self.name);
+        Ends {
+            new,
+            old: calls - new,
+        }
+    }
+}
+
+#[track_caller]
+fn check_error(e: &Error, fault: Fault, place: &str) {
+    let text = e.full();
+    let is_right = match (fault, e.kind()) {
+        // What is wrong in the store stays wrong.
+        (Fault::IsForbidden | Fault::Flipped, Kind::Input) => true,
+        (_, kind) => kind.exit_code() == 75,
+    };
+    assert!(is_right, "{place}: {:?}: {text}", e.kind());
+    assert!(!text.contains('\n'), "{place}: {text}");
+    let names = ["out", "`rows`", "reading the input", "memory:///in"];
+    assert!(
+        names.iter().any(|name| text.contains(name)),
+        "{place}: {text}"
+    );
+}
+
+#[test]
+fn a_plain_run_meets_every_fault() {
+    let case = runtime().block_on(Case::plain("previous"));
+    for fault in [
+        Fault::Fails,
+        Fault::IsForbidden,
+        Fault::IsLost,
+        Fault::CutShort,
+    ] {
+        let ends = case.exhaust(fault);
+        assert!(ends.new > 0 && ends.old > 8, "{fault:?}: {}", ends.old);
+    }
+}
+
+#[test]
+fn an_increment_meets_every_fault() {
+    let case = runtime().block_on(Case::increment("previous"));
+    for fault in [Fault::Fails, Fault::IsLost, Fault::CutShort] {
+        let ends = case.exhaust(fault);
+        assert!(ends.new > 0 && ends.old > 8, "{fault:?}: {}", ends.old);
+    }
+}
+
+#[test]
+fn a_resumed_run_meets_every_fault() {
+    let case = runtime().block_on(Case::resumed("previous"));
+    for fault in [Fault::Fails, Fault::IsLost, Fault::CutShort] {
+        let ends = case.exhaust(fault);
+        assert!(ends.new > 10, "{fault:?}: {}", ends.new);
+    }
+}
+
+/// A byte of the output that comes as another one: checksums and lengths tell.
+#[test]
+fn no_run_believes_a_byte_that_was_flipped() {
+    for case in [
+        runtime().block_on(Case::plain("none")),
+        runtime().block_on(Case::increment("none")),
+        runtime().block_on(Case::resumed("none")),
+    ] {
+        let ends = case.exhaust(Fault::Flipped);
+        assert!(ends.old > 5, "{}: {}", case.name, ends.old);
+    }
+}
+
+/// The same run over HTTP, where one request meets trouble: what passes is waited for, and the rest is one error.
+#[test]
+fn what_passes_over_the_wire_is_tried_again() {
+    let case = runtime().block_on(Case::plain("previous"));
+    let text = case.text.replace("ROOT", "s3://lake");
+    let run = |trouble: Option<(usize, Trouble)>| {
+        let server = S3::start(case.base.fork(), trouble);
+        let stores = Stores::new(server.options());
+        let runtime = runtime();
+        let ended = runtime.block_on(run_at(&text, stores, 2, KEEP_EVERY));
+        (server, ended, runtime)
+    };
+    let (server, ended, runtime) = run(None);
+    ended.expect("an undisturbed run");
+    let requests = server.requests.load(Ordering::SeqCst);
+    let before = runtime.block_on(tables(&case.base));
+    let after = runtime.block_on(tables(&server.store));
+    for trouble in [
+        Trouble::Busy,
+        Trouble::Silence,
+        Trouble::CutOff,
+        Trouble::Lost,
+    ] {
+        let (next, old) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..12 {
+                scope.spawn(|| {
+                    loop {
+                        let at = next.fetch_add(1, Ordering::SeqCst);
+                        if at >= requests {
+                            break;
+                        }
+                        let place = format!("{trouble:?} at {at}");
+                        let (server, ended, runtime) = run(Some((at, trouble)));
+                        let left = runtime.block_on(tables(&server.store));
+                        match ended {
+                            Ok(()) => assert!(left == after, "{place}"),
+                            Err(e) => {
+                                assert_eq!(e.kind(), Kind::Store, "{place}: {}", e.full());
+                                assert!(e.full().contains("lake/"), "{place}: {}", e.full());
+                                assert!(left == before, "{place}: {}", e.full());
+                                old.fetch_add(1, Ordering::SeqCst);
+                            }
+                        }
+                        runtime.block_on(clean(&server.store, &place));
+                    }
+                });
+            }
+        });
+        let old = old.into_inner();
+        println!("{trouble:?} at each of {requests} requests: {old} runs ended with an error");
+        match trouble {
+            Trouble::Busy => assert_eq!(old, 0),
+            // Lists and puts on a condition are not sent twice.
+            _ => assert!(old < requests / 2, "{trouble:?}: {old} of {requests}"),
+        }
+    }
+}
+
+/// The clock of the store is a year behind, or ours has jumped: the version of a run that is alive is young all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_jumps_makes_no_version_old() {
+    let case = Case::plain("previous").await;
+    let store = FaultyStore {
+        behind: Duration::from_secs(400 * 86_400),
+        ..FaultyStore::around(case.base.fork())
+    };
+    let open = || Output::open("memory:///out", &stores(Arc::new(store.clone())));
+    let alive = open().expect("an output");
+    let begun = alive.begin("a-plan-of-its-own").await.expect("a store");
+    alive.claim_version(&begun).await.expect("room");
+    let table = alive.staged(&begun.run, "sources");
+    alive.store.put(&table, "1".into()).await.expect("a store");
+    let object = Path::from("out/ledger/counts-to-be-named.parquet");
+    alive.store.put(&object, "1".into()).await.expect("a store");
+    let work = Path::from("out/work/0123456789abcdef/piece");
+    alive.store.put(&work, "1".into()).await.expect("a store");
+    // A run that ends beside it cleans, and so does the user.
+    let text = case.text.replace("ROOT", "memory://");
+    let other = run_at(&text, stores(Arc::new(store.clone())), 2, KEEP_EVERY);
+    other.await.expect("the other run");
+    let asked = Cleaning {
+        keep: 2,
+        older_than: DAY,
+        dry_run: false,
+    };
+    let cleaned = open().expect("an output").clean(&asked).await;
+    let cleaned = cleaned.expect("a store");
+    assert_eq!(cleaned.left, std::slice::from_ref(&begun.run));
+    assert!(
+        cleaned.removed.is_empty() && cleaned.work.is_empty(),
+        "{cleaned}"
+    );
+    for path in [table, object, work] {
+        store.inner.head(&path).await.expect("it is still there");
+    }
+    alive.abandon().await;
+    clean(&store.inner, "after the jump").await;
+}
+
+/// In a folder a lock says who is alive, whatever the times of files say, and the order of results is that in which they were promoted.
+#[tokio::test]
+async fn files_of_any_time_are_told_apart_by_locks() {
+    let lake = Lake::new();
+    small_pipeline(&lake);
+    lake.gyre(&["run", "p.toml", "--seed", "1"]).well();
+    let shown = lake.path("out").display().to_string();
+    let alive = Output::open(&shown, &Stores::default()).expect("an output");
+    let begun = alive.begin("a-plan-of-its-own").await.expect("a folder");
+    alive.claim_version(&begun).await.expect("room");
+    let year = Duration::from_secs(365 * 86_400);
+    let now = SystemTime::now();
+    for at in [now - year, now + year] {
+        let result = fs::canonicalize(lake.path("out/current")).expect("a result");
+        for folder in [result, lake.path("out/versions").join(&begun.run)] {
+            let folder = fs::File::open(folder).expect("a folder");
+            folder.set_modified(at).expect("a time");
+        }
+        let cleaned = lake.gyre(&["clean", "p.toml", "--older-than", "0s"]).well();
+        let said = format!("left alone {}", begun.run);
+        assert!(cleaned.out.contains(&said), "{}", cleaned.out);
+        assert!(!cleaned.out.contains("removed"), "{}", cleaned.out);
+    }
+    alive.abandon().await;
+    lake.gyre(&["run", "p.toml", "--seed", "2"]).well();
+}
+
+/// A folder of three files, and its result.
+fn folder() -> Lake {
+    let lake = Lake::new();
+    fs::create_dir(lake.path("in")).expect("a folder");
+    for (at, name) in ["a", "b", "c"].iter().enumerate() {
+        let t = 100 * at as i64..100 * (at as i64 + 1);
+        fs::write(lake.path(&format!("in/{name}.parquet")), rows(t)).expect("a file");
+    }
+    let text = Case::text(false, "none").replace("ROOT/", "");
+    lake.file("p.toml", &text);
+    lake.gyre(&["run", "p.toml"]).well();
+    lake
+}
+
+#[test]
+fn damaged_files_are_named_and_the_old_result_stays() {
+    let lake = folder();
+    let before = lake.tables();
+    let good = fs::read(lake.path("in/b.parquet")).expect("a file");
+    let half = good[..good.len() / 2].to_vec();
+    let mut footer = good.clone();
+    // The length that it says it has.
+    footer[good.len() - 7] ^= 0xff;
+    // All that stands before the footer.
+    let mut page = good.clone();
+    page[4..300].fill(0xff);
+    let unreadable = "in/b.parquet is no readable parquet file";
+    for (bytes, said) in [
+        (half, unreadable),
+        (footer, unreadable),
+        (good[4..].to_vec(), "in/b.parquet"),
+        (b"PAR1".to_vec(), unreadable),
+        (
+            Vec::new(),
+            "in/b.parquet is empty, which no parquet file is",
+        ),
+        (page, "in/b.parquet cannot be decoded"),
+    ] {
+        fs::write(lake.path("in/b.parquet"), bytes).expect("a file");
+        let ran = lake.gyre(&["run", "p.toml"]);
+        ran.fails(1, said);
+        assert_eq!(ran.err.trim().lines().count(), 1, "{}", ran.err);
+        assert!(lake.tables() == before);
+        assert_eq!(
+            fs::read_dir(lake.path("out/versions"))
+                .expect("a folder")
+                .count(),
+            1
+        );
+    }
+    let ran = lake.gyre(&["run", "p.toml"]);
+    ran.fails(1, "reading the input failed: column `");
+    ran.fails(1, "restore the file, or leave it out");
+    // What its writer puts in place at its end.
+    for name in ["_temporary/0/x.parquet", ".hidden.parquet", "_d.parquet"] {
+        let path = lake.path(&format!("in/{name}"));
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        fs::write(path, rows(300..400)).expect("a file");
+    }
+    fs::write(lake.path("in/_SUCCESS"), "").expect("a file");
+    fs::write(lake.path("in/b.parquet"), good).expect("a file");
+    lake.gyre(&["run", "p.toml", "--force"]).well();
+    assert!(lake.tables() == before);
+}
+
+/// Between the plan and the rows somebody replaces a file, or deletes it.
+#[tokio::test(flavor = "multi_thread")]
+async fn files_that_change_under_a_run_are_named() {
+    for (is_local, is_csv) in [(true, false), (false, false), (true, true), (false, true)] {
+        for is_deleted in [true, false] {
+            let (lake, store) = (Lake::new(), InMemory::new());
+            fs::create_dir(lake.path("in")).expect("a folder");
+            let bytes = |sign: i64| match is_csv {
+                true => {
+                    let row = |k: i64| format!("{},{},{}\n", k % 3, k / 3, 5 + sign * (k % 4));
+                    let rows: String = (0..300).map(row).collect();
+                    ("id,t,state\n".to_string() + &rows).into_bytes()
+                }
+                false => rows(if sign > 0 { 0..200 } else { 100..300 }),
+            };
+            let name = if is_csv { "in/a.csv" } else { "in/a.parquet" };
+            let write = async |bytes: Vec<u8>| match is_local {
+                true => fs::write(lake.path(name), bytes).expect("a file"),
+                false => put(&store, name, bytes).await,
+            };
+            write(bytes(1)).await;
+            let root = match is_local {
+                true => lake.folder.path().display().to_string(),
+                false => "memory://".into(),
+            };
+            let text = Case::text(false, "none").replace("ROOT/in/", &format!("ROOT/{name}"));
+            let text = text.replace("ROOT", &root);
+            let stores = stores(Arc::new(store.clone()));
+            let (plan, opened, frame) = planned(&text, &stores, 1).await.expect("a plan");
+            match (is_deleted, is_local) {
+                (false, _) => {
+                    // Times of files are no finer than that.
+                    std::thread::sleep(Duration::from_millis(10));
+                    write(bytes(-1)).await;
+                }
+                (true, true) => fs::remove_file(lake.path(name)).expect("a file"),
+                (true, false) => store.delete(&Path::from(name)).await.expect("an object"),
+            }
+            let output = Output::open(&plan.output, &stores).expect("an output");
+            let options = Options {
+                threads: 1,
+                force: false,
+                full_refresh: false,
+                keep_every: KEEP_EVERY,
+            };
+            let progress = Arc::new(Silent);
+            let ended = run(Arc::new(plan), &opened, frame, &output, &options, progress).await;
+            let e = ended.err().expect("rows that nobody planned with");
+            let what = if is_deleted { "deleted" } else { "replaced" };
+            let said = format!("{name} was {what} while the run was reading; run again");
+            assert!(
+                e.full().contains(&said),
+                "{is_local} {is_csv}: {}",
+                e.full()
+            );
+            assert_eq!(e.kind(), Kind::Conflict);
+            assert!(output.current().await.expect("a store").is_none());
+        }
+    }
+}
+
+/// Runs a script in a lake, which finds the program as `$GYRE`.
+fn shell(lake: &Lake, before: &[&str], script: &str) -> Ran {
+    let program = lake.command(&[]).get_program().to_owned();
+    let shell = ["sh", "-c", script];
+    let mut words = before.iter().chain(&shell);
+    let mut command = Command::new(words.next().expect("a word"));
+    let command = command.args(words).current_dir(lake.folder.path());
+    Ran::of(command.env("GYRE", program).output().expect("a shell"))
+}
+
+/// As full as a limit lets a disk be: a file may have a kilobyte, and who writes more hears of it.
+#[test]
+fn a_full_disk_is_one_error() {
+    let lake = Lake::new();
+    small_pipeline(&lake);
+    lake.gyre(&["run", "p.toml", "--seed", "1"]).well();
+    let before = lake.tables();
+    let ran = shell(
+        &lake,
+        &[],
+        "trap '' XFSZ; ulimit -f 2; exec \"$GYRE\" run p.toml --seed 2",
+    );
+    ran.fails(75, "error: out/versions/");
+    ran.fails(75, "cannot be written (");
+    ran.fails(75, "File too large");
+    assert_eq!(ran.err.trim().lines().count(), 1, "{}", ran.err);
+    assert!(lake.tables() == before);
+    lake.gyre(&["clean", "p.toml", "--older-than", "0s"]).well();
+    assert_eq!(
+        fs::read_dir(lake.path("out/versions"))
+            .expect("a folder")
+            .count(),
+        1
+    );
+    lake.gyre(&["run", "p.toml", "--seed", "2"]).well();
+}
+
+/// The same on a small file system of its own, where one may be mounted.
+#[test]
+fn a_full_file_system_is_one_error() {
+    let lake = Lake::new();
+    small_pipeline(&lake);
+    fs::create_dir(lake.path("disk")).expect("a folder");
+    let mount = "mount -t tmpfs -o size=400k none disk";
+    let unshare = ["unshare", "-rm"];
+    if !Command::new("unshare")
+        .arg("-rm")
+        .arg("true")
+        .status()
+        .is_ok_and(|s| s.success())
+        || shell(&lake, &unshare, mount).code != Some(0)
+    {
+        eprintln!(
+            "skipped: nothing may be mounted here; `a_full_disk_is_one_error` goes the same way"
+        );
+        return;
+    }
+    let script = format!(
+        "set -e; {mount}; export OUT=disk/out
+        \"$GYRE\" run p.toml --seed 1 > /dev/null
+        head -c 1000000 /dev/zero > disk/filler 2> /dev/null || true
+        (cd disk/out/current && cat */part-0.parquet) > before
+        set +e; \"$GYRE\" run p.toml --seed 2; echo code $?; set -e
+        (cd disk/out/current && cat */part-0.parquet) > after
+        cmp before after
+        ls disk/out/versions | wc -l
+        rm disk/filler
+        \"$GYRE\" clean p.toml --older-than 0s
+        ls disk/out/versions | wc -l
+        \"$GYRE\" run p.toml --seed 2 > /dev/null"
+    );
+    let ran = shell(&lake, &unshare, &script);
+    ran.fails(0, "No space left on device");
+    ran.fails(0, "error: disk/out");
+    assert_eq!(ran.err.trim().lines().count(), 1, "{}", ran.err);
+    assert_eq!(ran.out, "code 75\n1\nNothing to clean.\n1\n");
+}
+
+/// More rows than SQL may hold: they are sorted on disk, and where that cannot be either, the error says what to set.
+#[test]
+fn too_little_memory_is_one_error() {
+    let lake = Lake::new();
+    let n = 1_500_000;
+    lake.table(
+        "rows.parquet",
+        vec![
+            ("id", integers((0..n).map(|k| (k * 7_919) % n / 300_000))),
+            ("t", integers((0..n).map(|k| (k * 7_919) % n))),
+            ("state", integers((0..n).map(|k| k % 5))),
+        ],
+    );
+    let text = Case::text(false, "none").replace("ROOT/in/", "rows.parquet");
+    lake.file("p.toml", &text.replace("ROOT/", ""));
+    let sql = "transitions.sql=SELECT * FROM rows ORDER BY id, t";
+    let few = format!("\"$GYRE\" run p.toml --threads 1 --set '{sql}' --memory");
+    let none = shell(&lake, &[], &format!("exec {few} 1MB"));
+    none.fails(75, "Resources exhausted");
+    none.fails(75, "let SQL hold more with `--memory`");
+    let full = shell(
+        &lake,
+        &[],
+        &format!("trap '' XFSZ; ulimit -f 2; exec {few} 30MB"),
+    );
+    full.fails(
+        75,
+        "has no room for rows that are sorted on disk; let TMPDIR name a larger folder",
+    );
+    for ran in [none, full] {
+        assert_eq!(ran.err.trim().lines().count(), 1, "{}", ran.err);
+    }
+    assert!(!lake.path("out/current.json").exists());
+    shell(&lake, &[], &format!("exec {few} 30MB")).well();
+}
