@@ -55,6 +55,7 @@ pub mod markov;
 pub mod math;
 pub mod memory;
 pub mod metrics;
+pub mod model;
 pub mod openlineage;
 pub mod plan;
 pub mod ranks;

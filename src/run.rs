@@ -1,25 +1,19 @@
 //! Drives the stages: count → shard and fit → write → check → promote, each partition and lag a model of its own.
 
 use crate::checks;
-use crate::count::{Counted, Counts, LARGEST_TOTAL, describe, escaped, key_text};
+use crate::count::{Counted, Counts, describe, escaped, key_text};
 use crate::error::{Error, Kind, Result};
 use crate::increment::{self, Counting};
 use crate::journal::Journal;
 use crate::lineage::{self, Kept};
-use crate::manifest::{
-    BootstrapRecord, Deviation, DroppedStates, Failure, FitRecord, ModelRecord, Resumed, RunRecord,
-};
+use crate::manifest::{BootstrapRecord, Deviation, Failure, ModelRecord, Resumed, RunRecord};
 use crate::markov;
 use crate::memory;
-use crate::plan::{Increments, Plan, PlannedMethod, Size};
-use crate::ranks::{self, Ground, Tried};
+use crate::model::{fit_model, nothing_connected};
+use crate::plan::{Increments, Plan};
 use crate::read::Lake;
-use crate::reduce::bootstrap;
-use crate::reduce::markov::Chain;
-use crate::reduce::{self, Evidence, Fit, Method, certificates};
-use crate::runner::{self, Kept as Keeping, Local, Runner, Timed};
-use crate::shard::Shards;
-use crate::spec::Lag;
+use crate::reduce::certificates;
+use crate::runner;
 use crate::write::{self, Begun, Current, Model, Names, Output, Promotion, Work};
 use datafusion::dataframe::DataFrame;
 use rayon::prelude::*;
@@ -278,12 +272,6 @@ fn check_not_empty(counted: &Counted) -> Result<()> {
     Ok(())
 }
 
-fn nothing_connected() -> Error {
-    Error::input(
-        "no state can be reached from where it leads to, so `connected = true` leaves nothing; longer trajectories, or boxes or states that are visited more than once, would",
-    )
-}
-
 struct Fitted {
     names: Names,
     models: Vec<Model>,
@@ -441,266 +429,6 @@ pub(crate) fn partition_key(names: &Names, counts: &Counts) -> BTreeMap<String, 
             )
         })
         .collect()
-}
-
-/// Non-zeros of a shard: small enough that two threads share a model evenly, large enough that a pass is not all overhead.
-fn shard_nnz(nnz: usize) -> usize {
-    (nnz / (8 * rayon::current_num_threads())).clamp(1 << 14, 1 << 20)
-}
-
-/// Takes the matrix out of the counts for the time of the fits.
-fn shards(counts: &mut Counts) -> Result<Shards> {
-    if counts.total > u128::from(LARGEST_TOTAL) {
-        return Err(Error::input(format!(
-            "the counts add up to more than {LARGEST_TOTAL}, the largest total that stays exact; scale them down"
-        )));
-    }
-    let (nnz, by_source) = (counts.nnz(), std::mem::take(&mut counts.by_source));
-    let n_targets = counts.target_states.len();
-    Ok(Shards::from_sources(n_targets, by_source, shard_nnz(nnz)))
-}
-
-fn fit_model(
-    plan: &Plan,
-    names: &Names,
-    mut counts: Counts,
-    work: &Work,
-    progress: &dyn Progress,
-) -> Result<(Model, ModelRecord)> {
-    if counts.nnz() == 0 {
-        let left_out = counts.left_out.as_ref();
-        if left_out.is_some_and(|l| l.transitions > 0.0) {
-            return Err(nothing_connected());
-        }
-        return Err(Error::input("it has no transition at this lag"));
-    }
-    let place = place(names, &counts);
-    let size = Size {
-        sources: counts.source_states.len() as u64,
-        targets: counts.target_states.len() as u64,
-        nonzeros: counts.nnz() as u64,
-    };
-    plan.check_memory(size, rayon::current_num_threads(), memory::limit())?;
-    let start = Instant::now();
-    let shards = shards(&mut counts)?;
-    let shard_seconds = start.elapsed().as_secs_f64();
-    let whole = format!("{}-{}", counts.partition, counts.lag);
-    let mut tried = Vec::new();
-    let candidates = plan.candidates(shards.n_sources, shards.n_targets)?;
-    for (n, (at, candidate)) in candidates.iter().enumerate() {
-        let (planned, columns) = (&plan.fits[*at], &names.fits[*at]);
-        let method = match &candidate.method {
-            PlannedMethod::Dbmr(params) => Method::Dbmr(params.clone()),
-            PlannedMethod::Svd(params) => Method::Svd(params.clone()),
-            PlannedMethod::Cocluster(params) => Method::Cocluster(params.clone()),
-            PlannedMethod::Metastable(params) => Method::Metastable {
-                params: params.clone(),
-                target_of_source: places(&counts.source_states, &counts.target_states).collect(),
-            },
-            PlannedMethod::Gpcca(params) => Method::Gpcca {
-                params: params.clone(),
-                source_of_target: source_of_target(names, &counts)?,
-            },
-            PlannedMethod::Given(at) => {
-                let affiliation = counts.given[*at].clone().map_err(|state| {
-                    let (column, state) = (plan.layout.given[*at].name(), names.sources.describe(state));
-                    Error::input(format!("the given partition `{column}` has no set for state {state}; give every source state one"))
-                })?;
-                Method::Given {
-                    affiliation,
-                    rank: columns.rank,
-                }
-            }
-        };
-        let (start, runner) = (Instant::now(), Timed::new(&Local));
-        let seed = seed(plan.seed, &place, &candidate.name);
-        let name = format!("fit-{n}");
-        let is_known = work.has(&format!("{whole}/{name}"));
-        let fit = Keeping::new(&runner, work, whole.clone())
-            .try_piece(&name, |runner| {
-                reduce::fit(runner, &method, Evidence::Counts(&shards), seed)
-            })
-            .map_err(|e| e.at(format!("fit `{}`", candidate.name)))?;
-        let mut record = fit_record(
-            &planned.name,
-            planned.method_name(),
-            &fit,
-            start.elapsed().as_secs_f64(),
-            runner.seconds(),
-        );
-        record.resumed = is_known;
-        tried.push(Tried {
-            planned: *at,
-            method,
-            seed,
-            fit,
-            record,
-            bootstrap: None,
-        });
-        if candidates.get(n + 1).is_none_or(|next| next.0 != *at) {
-            progress.advance(1);
-        }
-    }
-    let runner = Keeping::new(&Local, work, whole);
-    let (start, groups) = (Instant::now(), counts.groups.take());
-    let bootstraps = match (&plan.validation, &groups) {
-        (Some(validation), Some(groups)) if validation.bootstrap > 0 => {
-            let lag = plan.lags.get(counts.lag).map_or(1.0, Lag::number);
-            let source_of_target = match plan.markov {
-                true => places(&counts.target_states, &counts.source_states).collect(),
-                false => Vec::new(),
-            };
-            let chain = Chain {
-                source_of_target: &source_of_target,
-                lag,
-            };
-            let params = bootstrap::Params {
-                resamples: validation.bootstrap,
-                confidence: validation.confidence,
-                metrics: &write::METRICS,
-                chain: plan.markov.then_some(chain),
-                shard_nnz: shard_nnz(shards.nnz()),
-            };
-            let fits: Vec<_> = tried.iter().map(|t| (&t.method, &t.fit)).collect();
-            let seed = seed(plan.seed, &place, "bootstrap");
-            let heard = || progress.advance(1);
-            bootstrap::bootstrap(&runner, groups, &shards, &fits, &params, seed, &heard)
-        }
-        _ => Vec::new(),
-    };
-    let bootstrap_seconds = (!bootstraps.is_empty()).then(|| start.elapsed().as_secs_f64());
-    for (tried, bootstrap) in tried.iter_mut().zip(bootstraps) {
-        tried.bootstrap = Some(bootstrap);
-    }
-    let start = Instant::now();
-    let ground = Ground {
-        shards: &shards,
-        shard_nnz: shard_nnz(shards.nnz()),
-        groups: groups.as_ref(),
-        seed: seed(plan.seed, &place, "ranks"),
-    };
-    let mut ranks = ranks::compare(&runner, plan, &ground, &tried)?;
-    let ranks_seconds = (!ranks.is_empty()).then(|| start.elapsed().as_secs_f64());
-    let (mut fits, mut records, mut bootstraps) = (Vec::new(), Vec::new(), Vec::new());
-    for kept in ranks::pick(plan, tried, &mut ranks)? {
-        fits.push(kept.fit);
-        records.push(kept.record);
-        bootstraps.extend(kept.bootstrap);
-    }
-    let start = Instant::now();
-    let certificates = certificates::of(&shards, &fits);
-    tracing::debug!(seconds = start.elapsed().as_secs_f64(), "certificates");
-    for (record, certificates) in records.iter_mut().zip(&certificates) {
-        record.certified = certificates::certified(certificates);
-    }
-    let record = ModelRecord {
-        partition: partition_key(names, &counts),
-        lag: names.lag.text(counts.lag),
-        sources: shards.n_sources,
-        targets: shards.n_targets,
-        nonzeros: shards.nnz(),
-        transitions: shards.total,
-        dropped: counts.left_out.as_ref().map(|left_out| DroppedStates {
-            components: left_out.components,
-            states: left_out.states,
-            transitions: left_out.transitions,
-        }),
-        shard_seconds,
-        bootstrap_seconds,
-        ranks_seconds,
-        fits: records,
-    };
-    let Shards {
-        by_source,
-        source_total,
-        target_total,
-        total,
-        ..
-    } = shards;
-    counts.by_source = by_source;
-    Ok((
-        Model {
-            counts,
-            fits,
-            certificates,
-            bootstraps,
-            ranks,
-            lineage: Vec::new(),
-            markov: Vec::new(),
-            source_total,
-            target_total,
-            total,
-        },
-        record,
-    ))
-}
-
-/// The source that every target is, for methods that follow a state further.
-fn source_of_target(names: &Names, counts: &Counts) -> Result<Vec<u32>> {
-    let targets = &counts.target_states;
-    let known = targets.iter().zip(places(targets, &counts.source_states)).map(|(&state, place)| {
-        place.ok_or_else(|| {
-            Error::input(format!(
-                "method \"gpcca\" wants to know where every target state goes, but no transition starts in state {}; leave out what ends there in the SQL, or take method \"metastable\", \"cocluster\" or \"svd\"",
-                names.targets.describe(state)
-            ))
-        })
-    });
-    known.collect()
-}
-
-/// The place of each state of one side among those of the other, where both have one label set; both ascend.
-fn places(own: &[u32], others: &[u32]) -> impl Iterator<Item = Option<u32>> {
-    let place = |id| others.binary_search(id).ok().map(|at| at as u32);
-    own.iter().map(place)
-}
-
-/// The seed of a fit: it depends on the partition's key and the fit's name, not on what else is fitted.
-fn seed(seed: u64, place: &str, fit: &str) -> u64 {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(&seed.to_le_bytes());
-    hasher.update(&(place.len() as u64).to_le_bytes());
-    hasher.update(place.as_bytes());
-    hasher.update(fit.as_bytes());
-    let mut bytes = [0; 8];
-    hasher.finalize_xof().fill(&mut bytes);
-    u64::from_le_bytes(bytes)
-}
-
-fn fit_record(
-    name: &str,
-    method: &'static str,
-    fit: &Fit,
-    seconds: f64,
-    steps: BTreeMap<&'static str, f64>,
-) -> FitRecord {
-    FitRecord {
-        name: name.to_string(),
-        method,
-        rank: fit.rank,
-        seed: fit.seed,
-        converged: fit.converged,
-        // Known once all fits of the model are.
-        certified: false,
-        iterations: fit.iterations,
-        restarts: fit.restarts.len(),
-        empty_states: fit.metrics.empty_states,
-        log_likelihood: fit.metrics.log_likelihood,
-        reference_log_likelihood: fit.metrics.reference_log_likelihood,
-        coherence: fit.metrics.coherence,
-        objective: fit.metrics.objective,
-        singular_values: fit.spectrum.iter().map(|s| s.value).collect(),
-        source_sizes: fit.metrics.source_sizes.clone(),
-        timescales: None,
-        timescale_intervals: None,
-        chapman_kolmogorov: None,
-        resumed: false,
-        seconds,
-        steps,
-        bootstrap: None,
-        choice: None,
-        lineage: None,
-    }
 }
 
 #[cfg(test)]

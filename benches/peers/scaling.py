@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from make import planted, rows, walks, write
+from make import DATA, planted, rows, walks, write
 
 ROOT = Path(__file__).resolve().parents[2]
 PAIRS = "SELECT j AS source, i AS target, n FROM rows", 'source = "source"\ntarget = "target"\ncount = "n"'
@@ -34,6 +34,7 @@ def run(args, data, query, fits, *options):
             subprocess.run([args.gyre, "run", file, *options], stdout=subprocess.DEVNULL, check=True)
             record = json.loads(next((Path(out) / "runs").glob("*.json")).read_text())
             line = record["seconds"] | {"whole": time.monotonic() - start, "MB": record["peak_memory_bytes"] / 1e6}
+            line["scratch"] = (record["scratch_bytes"] or 0) / 1e6
             for model in record["models"]:
                 for one in model["fits"]:
                     line[one["name"]] = line.get(one["name"], 0) + one["seconds"]
@@ -76,7 +77,7 @@ def chain(args, parts, total=10_000_000):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    tables = ["non-zeros", "rank", "threads", "partitions", "resamples"]
+    tables = ["non-zeros", "rank", "threads", "partitions", "resamples", "memory"]
     parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"{', '.join(tables)}; all unless given")
     parser.add_argument("--reps", type=int, default=3, help="repetitions (%(default)s)")
     parser.add_argument("--gyre", default=ROOT / "target/release/gyre", help="the program (%(default)s)")
@@ -118,6 +119,15 @@ def main():
         asked = ((n, f"{TRAJECTORIES[1]}\n[validation]\nbootstrap = {n}\n") for n in [0, 10, 50])
         drawn = ((str(n), run(args, chain(args, 1), (TRAJECTORIES[0], keys), fits)) for n, keys in asked)
         table("Resamples, 10 M rows, both fits of rank 8", ["resamples", *stages], (stage(*one) for one in drawn))
+    if "memory" in wanted:
+        path = Path(args.data) / "chain50m.parquet"
+        if not path.exists():
+            DATA[path.name](path, 1)
+        query = "SELECT traj_id, t, state FROM rows", TRAJECTORIES[1].replace("lag = 1", "lag = 10")
+        bounds = [("none", []), *((bound, ["--memory", bound]) for bound in ["1.5GiB", "500MB", "300MB"])]
+        bounded = ((name, run(args, path, query, fits, *options)) for name, options in bounds)
+        head = ["`--memory`", "count s", "fit s", "write s", "peak MB", "on disk MB"]
+        table("Memory, 50 M rows, 36.7 M non-zeros, both fits of rank 8", head, ([*stage(*one), one[1]["scratch"]] for one in bounded))
 
 
 if __name__ == "__main__":
