@@ -575,8 +575,9 @@ fn damaged_files_are_named_and_the_old_result_stays() {
     let good = fs::read(lake.path("in/b.parquet")).expect("a file");
     let half = good[..good.len() / 2].to_vec();
     let mut footer = good.clone();
-    // The length that it says it has.
-    footer[good.len() - 7] ^= 0xff;
+    let end = good.len() - 8;
+    let length = good[end..end + 4].try_into().map(u32::from_le_bytes);
+    footer[end - length.expect("four bytes") as usize] ^= 0xff;
     // All that stands before the footer.
     let mut page = good.clone();
     page[4..300].fill(0xff);

@@ -306,7 +306,9 @@ fn the_program_that_is_killed_at_any_moment_leaves_one_result() {
         let cleaned = lake.gyre(&clean).well().out;
         left_over += u32::from(cleaned.contains("left by a run"));
         check_needed(&lake, &place);
-        assert!(lake.tables() == left, "{place}");
+        // Where the pointer is the new one, the links follow it.
+        let mended = lake.tables();
+        assert!(mended == left || mended == results[next], "{place}");
         lake.gyre(&arguments(seeds[next])).well();
         assert!(lake.tables() == results[next], "{place}");
         check_needed(&lake, &place);
