@@ -22,10 +22,11 @@ use datafusion::datasource::listing::{
 };
 use datafusion::logical_expr::type_coercion::binary::type_union_resolution;
 use datafusion::prelude::SessionContext;
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::{Error as StoreError, ObjectMeta, ObjectStore, ObjectStoreExt};
 use std::collections::BTreeSet;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 /// Files whose columns are looked at at a time: a request to a distant store takes much longer than it keeps anybody busy.
@@ -192,8 +193,12 @@ async fn register_files(
         let objects = std::slice::from_ref(&file.meta);
         let schema = format.infer_schema(&state, &store, objects);
         async move {
-            let broken = |e| failed(&format!("{} is no readable {named} file", file.shown), e);
-            let schema = schema.await.map_err(broken)?;
+            let what = || format!("{} is no readable {named} file", file.shown);
+            // A footer may say that it is longer than its file, and not every reader asks.
+            let schema = AssertUnwindSafe(schema).catch_unwind().await;
+            let schema =
+                schema.map_err(|_| Error::input(format!("{}: its end is damaged", what())))?;
+            let schema = schema.map_err(|e| failed(&what(), e))?;
             Ok::<_, Error>((schema, file.shown.as_str()))
         }
     });

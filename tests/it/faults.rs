@@ -608,6 +608,15 @@ fn damaged_files_are_named_and_the_old_result_stays() {
     let ran = lake.gyre(&["run", "p.toml"]);
     ran.fails(1, "reading the input failed: column `");
     ran.fails(1, "restore the file, or leave it out");
+    // A footer that says that it is longer than its file.
+    let mut longer = good.clone();
+    longer[end + 1] ^= 0xff;
+    fs::write(lake.path("in/b.parquet"), longer).expect("a file");
+    let ran = lake.gyre(&["run", "p.toml"]);
+    ran.fails(
+        1,
+        "in/b.parquet is no readable parquet file: its end is damaged",
+    );
     // What its writer puts in place at its end.
     for name in ["_temporary/0/x.parquet", ".hidden.parquet", "_d.parquet"] {
         let path = lake.path(&format!("in/{name}"));
