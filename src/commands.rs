@@ -278,8 +278,8 @@ fn with_lake(
         Some(n) => n.get(),
         None => std::thread::available_parallelism().map_or(1, |n| n.get()),
     };
-    let memory_bytes = pipeline.memory.map(|m| m.0 as usize);
-    if let Some(bytes) = memory_bytes {
+    let bound = pipeline.memory.map(|m| m.0 as usize);
+    if let Some(bytes) = bound {
         memory::bound(bytes, threads, &std::env::temp_dir())?;
     }
     let no_threads = |e: &dyn std::error::Error| {
@@ -305,7 +305,8 @@ fn with_lake(
             .collect();
         let resources = Resources {
             threads,
-            memory_bytes,
+            // The rest of the bound is the program's.
+            memory_bytes: bound.map(|bytes| bytes - memory::least(threads)),
         };
         let lake = read::open(&sources, &resources, &Stores::from(&spec.store)).await?;
         let sql = read::query_text(&spec.transitions.query)?;

@@ -7,7 +7,8 @@
 //! lake ─ read ─▶ tables ─ SQL ─▶ rows ─ count ─▶ counts ─ shard ─▶ shards ─ reduce ─▶ fits ─ write ─▶ lake
 //! ```
 //!
-//! - [`spec`] holds what a pipeline file says, [`plan`] what that means for the tables that are there; [`run`] drives a plan.
+//! - [`spec`] holds what a pipeline file says, [`plan`] what that means for the tables that are there; [`run`] drives a plan,
+//!   and [`model`] fits the counts of one partition and lag.
 //! - [`stores`] makes stores of locations. [`read`] opens inputs and asks DataFusion; [`local_files`] reads the bytes of those on disk;
 //!   [`double_gyre`] is a table function. Nothing else reads the lake.
 //! - [`ledger`] knows which files have been counted, [`increment`] counts the others alone, by [`files`].
@@ -26,6 +27,8 @@
 //!   monitors and catalogues read of it.
 //! - [`cli`] has the types of the command line, [`commands`] does what they say for a terminal that the program brings, and [`watch`] tells
 //!   others how a run goes; [`error`] is the one error.
+//!
+//! [`memory`] keeps the whole process within a bound, and nothing else knows of that.
 //!
 //! What always holds:
 //!

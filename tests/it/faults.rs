@@ -785,13 +785,13 @@ fn too_little_memory_is_one_error() {
     lake.file("p.toml", &text.replace("ROOT/", ""));
     let sql = "transitions.sql=SELECT * FROM rows ORDER BY id, t";
     let few = format!("\"$GYRE\" run p.toml --threads 1 --set '{sql}' --memory");
-    let none = shell(&lake, &[], &format!("exec {few} 1MB"));
+    let none = shell(&lake, &[], &format!("exec {few} 102MB"));
     none.fails(75, "Resources exhausted");
     none.fails(75, "let SQL hold more with `--memory`");
     let full = shell(
         &lake,
         &[],
-        &format!("trap '' XFSZ; ulimit -f 2; exec {few} 30MB"),
+        &format!("trap '' XFSZ; ulimit -f 2; exec {few} 131MB"),
     );
     full.fails(
         75,
@@ -801,5 +801,5 @@ fn too_little_memory_is_one_error() {
         assert_eq!(ran.err.trim().lines().count(), 1, "{}", ran.err);
     }
     assert!(!lake.path("out/current.json").exists());
-    shell(&lake, &[], &format!("exec {few} 30MB")).well();
+    shell(&lake, &[], &format!("exec {few} 131MB")).well();
 }
