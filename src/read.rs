@@ -525,6 +525,14 @@ pub(crate) fn failed(what: &str, e: DataFusionError) -> Error {
             | StoreError::InvalidPath { .. }
             | StoreError::PermissionDenied { .. }
             | StoreError::Unauthenticated { .. } => Kind::Input,
+            // A list of what is in no bucket fails without a kind of its own: only the code in the answer tells.
+            StoreError::Generic { .. }
+                if ["NoSuchBucket", "ContainerNotFound"]
+                    .iter()
+                    .any(|code| e.to_string().contains(code)) =>
+            {
+                Kind::Input
+            }
             _ => Kind::Store,
         },
         _ => Kind::Input,
