@@ -575,10 +575,19 @@ pub(crate) fn failed(what: &str, e: DataFusionError) -> Error {
             | StoreError::PermissionDenied { .. }
             | StoreError::Unauthenticated { .. },
         ) => Kind::Input,
+        // A list of what is in no bucket fails without a kind of its own: only the code in the answer tells.
+        Some(e @ StoreError::Generic { .. }) if is_no_bucket(e) => Kind::Input,
         Some(_) => Kind::Store,
         None => Kind::Input,
     };
     Error::new(kind, format!("{what}: {text}"))
+}
+
+fn is_no_bucket(e: &StoreError) -> bool {
+    let text = e.to_string();
+    ["NoSuchBucket", "ContainerNotFound"]
+        .iter()
+        .any(|code| text.contains(code))
 }
 
 /// The error of a store that an error of the engine comes from, through whatever read it.

@@ -60,7 +60,10 @@ impl Columns {
     pub(super) fn key(&self, name: &str, role: &str) -> Result<Field> {
         let field = self.get(name, role)?;
         let t = field.data_type();
-        if t.is_nested() || !RowConverter::supports_fields(&[SortField::new(t.clone())]) {
+        if t.is_null()
+            || t.is_nested()
+            || !RowConverter::supports_fields(&[SortField::new(t.clone())])
+        {
             return Err(Error::spec(format!(
                 "column `{name}` is {t}, which cannot be a key; cast it in the SQL, or select its parts"
             )));

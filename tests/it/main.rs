@@ -22,7 +22,8 @@
 //! - `sets`: every way to make sets, on the worlds of the papers
 //! - `stores`: faults of the object store at every call, and two runs whose calls come in every order
 //! - `validation`: resamples of trajectories, pairs and counts
-//! - `hostile`: damaged files, Hive folders of any name, keys and times of every type
+//! - `hostile`: damaged files, Hive folders of any name
+//! - `types`: keys and times of every type, against a count by hand
 //! - `increments`: runs that count new files alone, against runs that count everything
 //! - `memory`: runs whose memory is bounded
 //! - `versions`: runs at the same time, earlier results, what dead runs leave, and `gyre clean`
@@ -56,6 +57,7 @@ mod readers;
 mod resume;
 mod sets;
 mod stores;
+mod types;
 mod validation;
 mod versions;
 mod weights;

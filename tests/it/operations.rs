@@ -99,6 +99,7 @@ const CLIENTS: &str = r##"
 import json, inspect
 import openlineage.client.facet_v2 as modules
 from openlineage.client import event_v2
+from openlineage.client.generated.base import EventType
 from prometheus_client.parser import text_string_to_metric_families
 
 page = open("gyre.prom").read()
@@ -133,7 +134,7 @@ for line in open("lineage.jsonl"):
     run["facets"], job["facets"] = facets(run.get("facets")), facets(job.get("facets"))
     inputs = [dataset(event_v2.InputDataset, of) for of in event.pop("inputs")]
     outputs = [dataset(event_v2.OutputDataset, of) for of in event.pop("outputs")]
-    event["eventType"] = event_v2.EventType[event["eventType"]]
+    event["eventType"] = EventType[event["eventType"]]
     made = event_v2.RunEvent(**event, run=event_v2.Run(**run), job=event_v2.Job(**job), inputs=inputs, outputs=outputs)
     assert not outputs or len(outputs) > 5
 print("read", len(samples))
