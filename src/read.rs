@@ -38,6 +38,7 @@ use datafusion::physical_plan::{
     ExecutionPlan, SendableRecordBatchStream, execute_stream_partitioned,
 };
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
+use futures::future::LocalBoxFuture;
 use futures::{FutureExt, StreamExt};
 use listed::Listed;
 use object_store::Error as StoreError;
@@ -86,7 +87,15 @@ pub struct Lake {
 }
 
 /// Opens a session in which the tables can be queried by name.
-pub async fn open(
+pub fn open<'a>(
+    sources: &'a [TableSource<'_>],
+    resources: &'a Resources,
+    stores: &'a Stores,
+) -> LocalBoxFuture<'a, Result<Lake>> {
+    Box::pin(opened(sources, resources, stores))
+}
+
+async fn opened(
     sources: &[TableSource<'_>],
     resources: &Resources,
     stores: &Stores,

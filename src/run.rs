@@ -16,6 +16,7 @@ use crate::reduce::certificates;
 use crate::runner;
 use crate::write::{self, Begun, Current, Model, Names, Output, Promotion, Work};
 use datafusion::dataframe::DataFrame;
+use futures::future::BoxFuture;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -67,19 +68,22 @@ pub struct Options {
 }
 
 /// Runs a plan: `frame` is its query. A run that fails leaves the output as it was.
-pub async fn run(
+pub fn run<'a>(
     plan: Arc<Plan>,
-    lake: &Lake,
+    lake: &'a Lake,
     frame: DataFrame,
-    output: &Output,
-    options: &Options,
+    output: &'a Output,
+    options: &'a Options,
     progress: Arc<dyn Progress>,
-) -> Result<Outcome> {
-    let outcome = drive(plan, lake, frame, output, options, progress).await;
-    if outcome.is_err() {
-        output.abandon().await;
-    }
-    outcome
+) -> BoxFuture<'a, Result<Outcome>> {
+    // Boxed, as are the futures of `plan` and `open`: one that is not is compiled again in every program that polls it.
+    Box::pin(async move {
+        let outcome = drive(plan, lake, frame, output, options, progress).await;
+        if outcome.is_err() {
+            output.abandon().await;
+        }
+        outcome
+    })
 }
 
 async fn drive(

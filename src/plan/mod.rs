@@ -28,6 +28,7 @@ use datafusion::common::ScalarValue;
 use datafusion::dataframe::DataFrame;
 use evidence::{Columns, all_integers, check_square, evidence, grouping};
 use fits::fits;
+use futures::future::BoxFuture;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -117,7 +118,16 @@ async fn rows(spec: &Spec, sql: &str, lake: &Lake) -> Result<Rows> {
 }
 
 /// Resolves a pipeline whose query text is `sql` against the tables of a lake. Also returns the query, ready to run.
-pub async fn plan(
+pub fn plan<'a>(
+    spec: &'a Spec,
+    sql: &'a str,
+    seed: Option<u64>,
+    lake: &'a Lake,
+) -> BoxFuture<'a, Result<(Plan, DataFrame)>> {
+    Box::pin(resolved(spec, sql, seed, lake))
+}
+
+async fn resolved(
     spec: &Spec,
     sql: &str,
     seed: Option<u64>,
