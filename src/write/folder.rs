@@ -381,6 +381,8 @@ impl Folder {
             fs::remove_file(self.path.join(draft)).ok();
         }
         drop(locked);
+        // One with work in it stays.
+        fs::remove_dir(self.path.join(WORK)).ok();
         Ok(())
     }
 
