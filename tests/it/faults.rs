@@ -482,7 +482,7 @@ fn what_passes_over_the_wire_is_tried_again() {
             }
         });
         let old = old.into_inner();
-        println!("{trouble:?} at each of {requests} requests: {old} runs ended with an error");
+        println!("{trouble:?} at each {step}. of {requests} requests: {old} runs ended with an error");
         match trouble {
             Trouble::Busy => assert_eq!(old, 0),
             // Lists and puts on a condition are not sent twice.
