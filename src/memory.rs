@@ -59,7 +59,8 @@ pub fn bound(bytes: usize, threads: usize, folder: &Path) -> Result<()> {
     {
         allocator::start(folder)?;
         let resident = ((bytes - least) / 2).min(RESIDENT);
-        watch::start(bytes, resident)?;
+        // What is touched between two looks comes on top.
+        watch::start(bytes - bytes / 32, resident)?;
         allocator::set_most_plain(bytes - least - resident);
     }
     LIMIT.store(bytes, Ordering::Relaxed);

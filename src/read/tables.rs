@@ -264,16 +264,7 @@ fn format(source: &TableSource<'_>) -> Result<(&'static str, Arc<dyn FileFormat>
         }
         Some("json" | "ndjson" | "jsonl") => ("json", Arc::new(JsonFormat::default())),
         Some("arrow" | "feather" | "ipc") => ("arrow", Arc::new(ArrowFormat)),
-        _ => {
-            let format = ParquetFormat::default();
-            // A second look at the end of a file costs something where it is a request, and only a reader that takes it
-            // compares the length of a footer with that of its file.
-            let hint = match remote_stores(std::slice::from_ref(source)) {
-                0 => None,
-                _ => format.metadata_size_hint(),
-            };
-            ("parquet", Arc::new(format.with_metadata_size_hint(hint)))
-        }
+        _ => ("parquet", Arc::new(ParquetFormat::default())),
     })
 }
 
