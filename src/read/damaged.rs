@@ -5,10 +5,11 @@ use crate::files::location;
 use crate::written::StoredFile;
 use datafusion::datasource::listing::ListingTableUrl;
 use datafusion::prelude::SessionContext;
-use futures::TryStreamExt;
+use futures::{FutureExt, TryStreamExt};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::async_reader::{AsyncFileReader, ParquetRecordBatchStreamBuilder};
 use parquet::errors::ParquetError;
+use std::panic::AssertUnwindSafe;
 
 /// Looks at the Parquet files that were read last, the latest first, and says what cannot be decoded in the first that is damaged.
 pub async fn find(context: &SessionContext, listed: &Listed) -> Option<String> {
@@ -32,16 +33,17 @@ pub async fn find(context: &SessionContext, listed: &Listed) -> Option<String> {
                 let batches = builder.with_projection(mask).build()?;
                 batches.try_for_each(|_| async { Ok(()) }).await
             };
-            let decoded: Result<(), ParquetError> = decoded.await;
-            // Bytes that do not come are for the store to say.
-            if let Err(e) = decoded
-                && !matches!(e, ParquetError::External(_))
-            {
-                let column = column.name();
-                return Some(format!(
-                    "column `{column}` of {shown} cannot be decoded ({e}); restore the file, or leave it out"
-                ));
-            }
+            // The reader panics on some footers.
+            let why = match AssertUnwindSafe(decoded).catch_unwind().await {
+                // Bytes that do not come are for the store to say.
+                Ok(Ok(()) | Err(ParquetError::External(_))) => continue,
+                Ok(Err(e)) => format!(" ({e})"),
+                Err(_) => String::new(),
+            };
+            let column = column.name();
+            return Some(format!(
+                "column `{column}` of {shown} cannot be decoded{why}; restore the file, or leave it out"
+            ));
         }
     }
     None
