@@ -31,12 +31,13 @@ fn watch(statm: &File, bytes: usize, resident: usize) {
         let mut in_use = in_use(statm);
         if in_use > bytes - resident / 2 {
             allocator::release(|| self::in_use(statm) < bytes - resident / 4 * 3);
-            // It visits all that is free, which takes time.
-            if given_back.elapsed() > 20 * EVERY {
+            in_use = self::in_use(statm);
+            // That visits all that is free, and nobody looks meanwhile.
+            if in_use > bytes - resident / 2 && given_back.elapsed() > 20 * EVERY {
                 give_back();
                 given_back = Instant::now();
+                in_use = self::in_use(statm);
             }
-            in_use = self::in_use(statm);
         }
         too_many = if in_use > bytes { too_many + 1 } else { 0 };
         if too_many == PATIENCE {
