@@ -28,6 +28,8 @@
 //! - [`cli`] has the types of the command line, [`commands`] does what they say for a terminal that the program brings, and [`watch`] tells
 //!   others how a run goes; [`error`] is the one error.
 //!
+//! [`nodes`] says what other machines can do for a run.
+//!
 //! [`memory`] keeps the whole process within a bound, and nothing else knows of that.
 //!
 //! What always holds:
@@ -59,6 +61,7 @@ pub mod math;
 pub mod memory;
 pub mod metrics;
 pub mod model;
+pub mod nodes;
 pub mod openlineage;
 pub mod plan;
 pub mod ranks;
