@@ -30,6 +30,9 @@ const OF_A_THREAD: usize = 32 << 20;
 /// Pages of the scratch file that are in use want room too: half of what is left, and so much where there is more.
 const RESIDENT: usize = 128 << 20;
 
+/// What each thread may touch before somebody looks: on a machine that many want, the watching thread waits its turn like all others.
+const TOUCHED_UNSEEN: usize = 32 << 20;
+
 /// The least bound that a program with so many threads can work in, in bytes.
 pub const fn least(threads: usize) -> usize {
     OWN + threads * OF_A_THREAD
@@ -59,8 +62,8 @@ pub fn bound(bytes: usize, threads: usize, folder: &Path) -> Result<()> {
     {
         allocator::start(folder)?;
         let resident = ((bytes - least) / 2).min(RESIDENT);
-        // What is touched between two looks comes on top.
-        watch::start(bytes - bytes / 32, resident)?;
+        let unseen = (threads * TOUCHED_UNSEEN).min(bytes / 4);
+        watch::start(bytes, unseen.max(resident / 2))?;
         allocator::set_most_plain(bytes - least - resident);
     }
     LIMIT.store(bytes, Ordering::Relaxed);

@@ -3,46 +3,100 @@
 use super::{EXCEEDED, allocator, give_back};
 use crate::error::{Error, Kind, Result};
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// How often. Fresh memory is touched at some gigabytes a second: tens of megabytes in that time.
-const EVERY: Duration = Duration::from_millis(5);
+/// A look costs some microseconds: the less room there is, the sooner the next one.
+const SOONEST: Duration = Duration::from_micros(250);
+const LATEST: Duration = Duration::from_millis(5);
 
-/// Looks in a row that find more than the bound before it is given up.
-const PATIENCE: u32 = 20;
+/// Memory is touched at some gigabytes a second by each thread: so many bytes in a microsecond by all of them.
+const TOUCHED: usize = 16 << 10;
 
-/// `resident` is what pages of the scratch file should have of the bound: half of it may be touched until the next look.
-pub fn start(bytes: usize, resident: usize) -> Result<()> {
+/// How long more than the bound is found before it is given up.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// What allocations are freed for good so often at most: that visits all that is free.
+const TRIMMED: Duration = Duration::from_millis(100);
+
+static WATCH: OnceLock<Watch> = OnceLock::new();
+
+struct Watch {
+    statm: File,
+    bound: usize,
+    /// More than that is near the bound.
+    near: usize,
+    /// Pages leave until there is so little.
+    enough: usize,
+}
+
+/// `slack` may be touched until the next look.
+pub fn start(bound: usize, slack: usize) -> Result<()> {
     let no_look =
         |e| Error::with_source(Kind::Resources, "the memory in use cannot be looked at", e);
     let statm = File::open("/proc/self/statm").map_err(no_look)?;
-    let watching = std::thread::Builder::new().name("memory".into());
-    let watching = watching.spawn(move || watch(&statm, bytes, resident));
-    watching.map_err(|e| Error::with_source(Kind::Resources, "cannot start a thread", e))?;
+    let watch = Watch {
+        statm,
+        bound,
+        near: bound - slack,
+        enough: bound - slack - slack / 4,
+    };
+    let watch = WATCH.get_or_init(|| watch);
+    let cannot = |e: io::Error| Error::with_source(Kind::Resources, "cannot start a thread", e);
+    let named = |name: &str| thread::Builder::new().name(name.into());
+    // On a thread of its own, because nobody would look meanwhile.
+    let trims = named("trim").spawn(|| {
+        loop {
+            thread::park();
+            give_back();
+            thread::sleep(TRIMMED);
+        }
+    });
+    let trims = trims.map_err(cannot)?.thread().clone();
+    let watching = named("memory").spawn(move || watch.go_on(&trims));
+    watching.map_err(cannot)?;
     Ok(())
 }
 
-fn watch(statm: &File, bytes: usize, resident: usize) {
-    let (mut too_many, mut given_back) = (0, Instant::now());
-    loop {
-        std::thread::sleep(EVERY);
-        let mut in_use = in_use(statm);
-        if in_use > bytes - resident / 2 {
-            allocator::release(|| self::in_use(statm) < bytes - resident / 4 * 3);
-            in_use = self::in_use(statm);
-            // That visits all that is free, and nobody looks meanwhile.
-            if in_use > bytes - resident / 2 && given_back.elapsed() > 20 * EVERY {
-                give_back();
-                given_back = Instant::now();
-                in_use = self::in_use(statm);
-            }
+/// Looks now, on the thread that is about to touch more of the scratch file.
+pub fn look() {
+    if let Some(watch) = WATCH.get() {
+        watch.look();
+    }
+}
+
+impl Watch {
+    /// Keeps the process within its bound. Bytes in use after that.
+    fn look(&self) -> usize {
+        let found = in_use(&self.statm);
+        if found <= self.near {
+            return found;
         }
-        too_many = if in_use > bytes { too_many + 1 } else { 0 };
-        if too_many == PATIENCE {
-            EXCEEDED.0.store(in_use, Ordering::Relaxed);
-            EXCEEDED.1.notify_one();
+        allocator::release(|| in_use(&self.statm) < self.enough);
+        in_use(&self.statm)
+    }
+
+    fn go_on(&self, trims: &Thread) {
+        let mut exceeded: Option<Instant> = None;
+        loop {
+            let in_use = self.look();
+            if in_use > self.near {
+                trims.unpark();
+            }
+            match exceeded {
+                Some(since) if in_use > self.bound && since.elapsed() > PATIENCE => {
+                    EXCEEDED.0.store(in_use, Ordering::Relaxed);
+                    EXCEEDED.1.notify_one();
+                }
+                _ if in_use <= self.bound => exceeded = None,
+                _ => exceeded = exceeded.or_else(|| Some(Instant::now())),
+            }
+            let room = self.near.saturating_sub(in_use) / TOUCHED;
+            thread::sleep(Duration::from_micros(room as u64).clamp(SOONEST, LATEST));
         }
     }
 }
