@@ -16,6 +16,7 @@ static MEMORY: Bounded = Bounded;
 fn main() -> ExitCode {
     let Cli { logging, command } = Cli::parse();
     start_logging(&logging);
+    terminal::tell_panics();
     let terminal: Arc<dyn Terminal> = Arc::new(Bars::new(!logging.quiet));
     match execute(command, &terminal) {
         Ok(done) => ExitCode::from(done.exit_code()),

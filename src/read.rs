@@ -1,17 +1,19 @@
 //! Opens inputs: files → tables → SQL → batches. Nothing else in gyre reads the lake.
 //!
 //! `tables` finds the files of a table and what their columns are; `scanned` tells which of them a query reads, `listed` sees to it that
-//! they are read as they were found, and `damaged` says which one cannot be.
+//! they are read as they were found, and `damaged` says which one cannot be; `caught` are panics of their readers.
 //!
 //! A `Lake` is a DataFusion session with the pipeline's tables and gyre's table functions. A query gives streams of batches, one a
 //! thread and in the order of the files, so that rows that lie in order need no sorting.
 
 mod bounds;
+mod caught;
 mod damaged;
 mod listed;
 mod scanned;
 mod tables;
 
+pub use caught::panics_are_caught;
 pub use tables::{InputFile, Table, TableSource};
 
 use crate::count::{
@@ -24,6 +26,7 @@ use crate::spec;
 use crate::stores::Stores;
 use crate::written::StoredFile;
 use arrow::array::RecordBatch;
+use caught::{Reading, caught};
 use datafusion::catalog::MemoryCatalogProviderList;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DataFusionError, ParamValues, ScalarValue, TableReference};
@@ -38,13 +41,12 @@ use datafusion::physical_plan::{
     ExecutionPlan, SendableRecordBatchStream, execute_stream_partitioned,
 };
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
+use futures::StreamExt;
 use futures::future::LocalBoxFuture;
-use futures::{FutureExt, StreamExt};
 use listed::Listed;
 use object_store::Error as StoreError;
 use parquet::arrow::async_reader::AsyncFileReader;
 use std::collections::BTreeMap;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 /// What a run may use of the machine.
@@ -327,6 +329,7 @@ impl Lake {
         frame: DataFrame,
         mut follower: Follower<S>,
     ) -> Result<Followed<S>, Stop> {
+        let _reading = Reading::new();
         let plan = self.physical(frame).await?;
         let streams = execute_stream_partitioned(plan, self.context.task_ctx())
             .map_err(|e| failed("the query cannot start", e))?;
@@ -431,6 +434,7 @@ impl Lake {
     where
         P: FnMut(&RecordBatch, &mut T) -> Result<(), Stop> + Send + 'static,
     {
+        let _reading = Reading::new();
         let plan = self.physical(frame).await?;
         let streams = execute_stream_partitioned(plan, self.context.task_ctx())
             .map_err(|e| failed("the query cannot start", e))?;
@@ -495,10 +499,10 @@ impl Lake {
 
 /// The next rows of a stream. Readers, that of Arrow files above all, panic on some damaged bytes.
 async fn next(stream: &mut SendableRecordBatchStream) -> Result<Option<RecordBatch>> {
-    match AssertUnwindSafe(stream.next()).catch_unwind().await {
-        Ok(batch) => batch.transpose().map_err(|e| failed(READING, e)),
-        Err(_) => Err(Error::input(format!(
-            "{READING}: a file is damaged, or the SQL hit a fault of the query engine; what it said is in the log"
+    match caught(stream.next()).await {
+        Some(batch) => batch.transpose().map_err(|e| failed(READING, e)),
+        None => Err(Error::input(format!(
+            "{READING}: a file is damaged, or the SQL hit a fault of the query engine; run with -v to see what it said"
         ))),
     }
 }

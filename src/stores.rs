@@ -203,7 +203,7 @@ impl Stores {
 
     /// Lets a store be the one of a URL such as `memory:///`, behind the same guard as any other: for tests and embedders.
     pub fn put(&self, url: &Url, store: Arc<dyn ObjectStore>) {
-        let guarded = Guard::new(store, Veil::new(Vec::new()), false);
+        let guarded = Guard::new(store, Veil::new(Vec::new()), url.scheme());
         let root = url[..Position::BeforePath].to_string();
         let mut opened = self.0.opened.lock().unwrap_or_else(PoisonError::into_inner);
         opened.insert(root, Arc::new(guarded));
@@ -323,7 +323,7 @@ impl Stores {
         };
         let veil = Veil::new(secrets);
         match made {
-            Ok(inner) => Ok(Arc::new(Guard::new(inner, veil, is_http(scheme)))),
+            Ok(inner) => Ok(Arc::new(Guard::new(inner, veil, scheme))),
             Err(e) => Err(veil.over(e).into()),
         }
     }

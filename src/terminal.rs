@@ -28,6 +28,17 @@ pub fn report(e: &Error, format: LogFormat) {
     }
 }
 
+/// Leaves to the log what a reader says when it panics on damaged bytes: an error names the file. Any other panic is a bug to hear of.
+pub fn tell_panics() {
+    let tell = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        match gyre::read::panics_are_caught() {
+            true => tracing::info!("a reader {panic}"),
+            false => tell(panic),
+        }
+    }));
+}
+
 /// Progress bars on a terminal, nothing elsewhere.
 pub struct Bars {
     shown: bool,

@@ -1,15 +1,15 @@
 //! Which file is damaged, and in which column: what the error of a query over many files does not say.
 
+use super::caught::caught;
 use super::listed::Listed;
 use crate::files::location;
 use crate::written::StoredFile;
 use datafusion::datasource::listing::ListingTableUrl;
 use datafusion::prelude::SessionContext;
-use futures::{FutureExt, TryStreamExt};
+use futures::TryStreamExt;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::async_reader::{AsyncFileReader, ParquetRecordBatchStreamBuilder};
 use parquet::errors::ParquetError;
-use std::panic::AssertUnwindSafe;
 
 /// Looks at the Parquet files that were read last, the latest first, and says what cannot be decoded in the first that is damaged.
 pub async fn find(context: &SessionContext, listed: &Listed) -> Option<String> {
@@ -34,11 +34,11 @@ pub async fn find(context: &SessionContext, listed: &Listed) -> Option<String> {
                 batches.try_for_each(|_| async { Ok(()) }).await
             };
             // The reader panics on some footers.
-            let why = match AssertUnwindSafe(decoded).catch_unwind().await {
+            let why = match caught(decoded).await {
                 // Bytes that do not come are for the store to say.
-                Ok(Ok(()) | Err(ParquetError::External(_))) => continue,
-                Ok(Err(e)) => format!(" ({e})"),
-                Err(_) => String::new(),
+                Some(Ok(()) | Err(ParquetError::External(_))) => continue,
+                Some(Err(e)) => format!(" ({e})"),
+                None => String::new(),
             };
             let column = column.name();
             return Some(format!(

@@ -3,6 +3,7 @@
 //! DataFusion leaves out, without a word, files that do not lie in the Hive folders of the others. What is checked here is that
 //! there are none of those, that the files go together, and that all of them lie in one store.
 
+use super::caught::caught;
 use super::failed;
 use super::listed::Listed;
 use crate::error::{Error, Result};
@@ -22,11 +23,10 @@ use datafusion::datasource::listing::{
 };
 use datafusion::logical_expr::type_coercion::binary::type_union_resolution;
 use datafusion::prelude::SessionContext;
-use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::{Error as StoreError, ObjectMeta, ObjectStore, ObjectStoreExt};
 use std::collections::BTreeSet;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 /// Files whose columns are looked at at a time: a request to a distant store takes much longer than it keeps anybody busy.
@@ -195,9 +195,9 @@ async fn register_files(
         async move {
             let what = || format!("{} is no readable {named} file", file.shown);
             // A footer may say that it is longer than its file, and not every reader asks.
-            let schema = AssertUnwindSafe(schema).catch_unwind().await;
+            let schema = caught(schema).await;
             let schema =
-                schema.map_err(|_| Error::input(format!("{}: its end is damaged", what())))?;
+                schema.ok_or_else(|| Error::input(format!("{}: its end is damaged", what())))?;
             let schema = schema.map_err(|e| failed(&what(), e))?;
             Ok::<_, Error>((schema, file.shown.as_str()))
         }

@@ -190,7 +190,14 @@ impl Output {
         let now = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
         let run = format!("{now}-{}-{}", plan.get(..8).unwrap_or(plan), unique()?);
         if seen.is_none() && self.folder.is_none() {
-            self.probe(&run).await?;
+            // Who is stopped meanwhile takes the probe away.
+            *self.claim() = Some(Claim {
+                run: run.clone(),
+                _lock: None,
+            });
+            let probed = self.probe(&run).await;
+            *self.claim() = None;
+            probed?;
         }
         Ok(Begun {
             run,
@@ -374,12 +381,28 @@ impl Output {
     /// decides again.
     pub(super) async fn swap<T>(
         &self,
-        mut seen: Option<Seen>,
-        mut next: impl FnMut(Option<&Current>) -> Result<(Current, T)>,
+        seen: Option<Seen>,
+        next: impl FnMut(Option<&Current>) -> Result<(Current, T)>,
     ) -> Result<T> {
         if let Some(folder) = &self.folder {
             return folder.swap(next);
         }
+        // As long as nobody knows what comes of the put, what it names must not be removed: not by who stops here either.
+        let claim = self.claim().take();
+        let swapped = self.swap_object(seen, next).await;
+        swapped.map_err(|failure| {
+            if !failure.may_be_done {
+                *self.claim() = claim;
+            }
+            failure.error
+        })
+    }
+
+    async fn swap_object<T>(
+        &self,
+        mut seen: Option<Seen>,
+        mut next: impl FnMut(Option<&Current>) -> Result<(Current, T)>,
+    ) -> Result<T, NotSwapped> {
         let path = self.at(&[CURRENT]);
         loop {
             let (current, more) = next(seen.as_ref().map(|seen| &seen.current))?;
@@ -393,7 +416,7 @@ impl Output {
             };
             let is_refused = is_refused(&e);
             let known = is_refused || is_unsupported(&e);
-            let failure = self.failed(&path, "replaced", e);
+            let error = self.failed(&path, "replaced", e);
             let is_new = seen
                 .as_ref()
                 .is_none_or(|seen| !seen.current.names(&current.run));
@@ -403,11 +426,9 @@ impl Output {
                 // The put was done and its answer lost.
                 Ok(Some(now)) if is_done(&now) => return Ok(more),
                 Ok(now) if is_refused && now != seen => seen = now,
-                Ok(_) if known => return Err(failure),
-                // The put may still be done: what it names must not be removed.
-                _ => {
-                    *self.claim() = None;
-                    return Err(failure);
+                now => {
+                    let may_be_done = now.is_err() || !known;
+                    return Err(NotSwapped { error, may_be_done });
                 }
             }
         }
@@ -415,6 +436,8 @@ impl Output {
 
     /// Removes what was claimed and has not become the result: the run has failed, or was stopped.
     pub async fn abandon(&self) {
+        // A write that is under way would make again what is removed here.
+        let _none = self.writes.none().await;
         let Some(claim) = self.claim().take() else {
             return;
         };
@@ -424,6 +447,22 @@ impl Output {
         }
         if let Some(folder) = &self.folder {
             folder.tidy();
+        }
+    }
+}
+
+/// Why the pointer was not replaced, as far as is known.
+struct NotSwapped {
+    error: Error,
+    /// The put may be done all the same, or be done yet.
+    may_be_done: bool,
+}
+
+impl From<Error> for NotSwapped {
+    fn from(error: Error) -> NotSwapped {
+        NotSwapped {
+            error,
+            may_be_done: false,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Fits → lake: builds the output tables, stages them, checks what was staged, promotes it. Only this module writes under the output.
 //!
 //! `output` is where, `commit` how a version becomes the result, `folder` what a file system needs for that, `clean` what goes again, `work` what a run keeps for
-//! the next one if it dies.
+//! the next one if it dies, `writes` what is being written when it is stopped.
 
 mod assigned;
 mod bootstrap;
@@ -17,6 +17,7 @@ mod ranks;
 mod sets;
 mod tables;
 mod work;
+mod writes;
 
 pub use assigned::{
     AssignedModel, AssignedNames, AssignedTable, TrajectoryFit, TrajectoryNames, TrajectoryRows,

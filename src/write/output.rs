@@ -13,6 +13,7 @@
 
 use super::commit::{Claim, Current};
 use super::folder::Folder;
+use super::writes::Writes;
 use crate::error::{Error, Kind, Result};
 use crate::stores::Stores;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -58,22 +59,24 @@ pub struct Output {
     pub(super) folder: Option<Folder>,
     /// The version that is being written through this value.
     claim: Mutex<Option<Claim>>,
+    pub(super) writes: Writes,
 }
 
 impl Output {
     /// Opens a folder or URL. Nothing is created before something is written.
     pub fn open(location: &str, stores: &Stores) -> Result<Output> {
-        let place = stores.open(location)?;
+        let (place, writes) = (stores.open(location)?, Writes::default());
         Ok(Output {
-            store: place.store,
+            store: writes.of(place.store),
             root: place.path,
             shown: location.to_string(),
             folder: place.folder.map(Folder::new),
             claim: Mutex::default(),
+            writes,
         })
     }
 
-    /// An output in any store, for tests and embedders.
+    /// An output in any store, for tests and embedders. Who drops a write to it has to see to it that it ends.
     pub fn in_store(store: Arc<dyn ObjectStore>, root: Path) -> Output {
         let shown = root.to_string();
         Output {
@@ -82,6 +85,7 @@ impl Output {
             shown,
             folder: None,
             claim: Mutex::default(),
+            writes: Writes::default(),
         }
     }
 

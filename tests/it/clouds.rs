@@ -4,11 +4,9 @@
 
 use crate::cli::integers;
 use crate::lake::{Lake, Ran, TABLES};
-use futures::TryStreamExt;
 use gyre::stores::Stores;
-use object_store::{
-    Error, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion,
-};
+use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
+use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -139,7 +137,12 @@ const SECRET: &str = "planted/secret+key0123456789";
 const TOKEN: &str = "planted-session-token-0123456789";
 
 /// Runs the program with these options as environment variables, and no others of clouds.
-fn gyre(lake: &Lake, options: &[(String, String)], arguments: &[&str]) -> Ran {
+pub fn gyre(lake: &Lake, options: &[(String, String)], arguments: &[&str]) -> Ran {
+    let ran = command(lake, options, arguments).output();
+    Ran::of(ran.expect("the program starts"))
+}
+
+pub fn command(lake: &Lake, options: &[(String, String)], arguments: &[&str]) -> Command {
     let mut command = lake.command(arguments);
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy().into_owned();
@@ -151,7 +154,7 @@ fn gyre(lake: &Lake, options: &[(String, String)], arguments: &[&str]) -> Ran {
         }
     }
     command.envs(options.iter().map(|(k, v)| (k.to_uppercase(), v)));
-    Ran::of(command.output().expect("the program starts"))
+    command
 }
 
 /// The pipeline that the README shows.
@@ -164,7 +167,7 @@ fn tracks_pipeline() -> &'static str {
 }
 
 /// Three years of tracks in Hive folders under `lake/`, and their paths.
-fn tracks(lake: &Lake) -> Vec<String> {
+pub fn tracks(lake: &Lake) -> Vec<String> {
     let state = |k: i64| 3 * (k / 23 % 2) + (k * k + k / 7) % 3;
     let write = |year: i64| {
         let file = format!("lake/tracks/year={year}/part 1.parquet");
@@ -181,7 +184,7 @@ fn tracks(lake: &Lake) -> Vec<String> {
     (2023..=2025).map(write).collect()
 }
 
-fn pipeline(lake: &Lake, input: &str, output: &str, options: &[(String, String)]) {
+pub fn pipeline(lake: &Lake, input: &str, output: &str, options: &[(String, String)]) {
     let text = tracks_pipeline().replace("s3://lake/tracks", input);
     let text = text.replace("s3://lake/out", output);
     let region = "aws_region = \"eu-central-1\"\n";
@@ -198,9 +201,9 @@ fn local(lake: &Lake) -> Vec<(String, Vec<u8>)> {
     lake.tables()
 }
 
-/// Copies files of the lake to a store, and the tables of an output from there.
+/// Copies files of the lake to a store.
 #[tokio::main(flavor = "current_thread")]
-async fn upload(stores: &Stores, bucket: &str, lake: &Lake, files: &[String]) {
+pub async fn upload(stores: &Stores, bucket: &str, lake: &Lake, files: &[String]) {
     for file in files {
         let key = file.strip_prefix("lake/").expect("a file of the lake");
         let to = stores.open(&format!("{bucket}/{key}")).expect("a place");
@@ -212,25 +215,29 @@ async fn upload(stores: &Stores, bucket: &str, lake: &Lake, files: &[String]) {
     }
 }
 
+/// The tables of the result in place.
 #[tokio::main(flavor = "current_thread")]
-async fn download(stores: &Stores, output: &str) -> Vec<(String, Vec<u8>)> {
+pub async fn download(stores: &Stores, output: &str) -> Vec<(String, Vec<u8>)> {
     let root = stores.open(output).expect("a place");
-    let listed = root.store.list(Some(&root.path)).try_collect::<Vec<_>>();
-    let listed = listed.await.expect("a list");
+    let get = async |name: &str| {
+        let path = name
+            .split('/')
+            .fold(root.path.clone(), |path, part| path.join(part));
+        let got = root.store.get(&path).await.expect("an object");
+        got.bytes().await.expect("bytes").to_vec()
+    };
+    let pointer: Value = serde_json::from_slice(&get("current.json").await).expect("JSON");
+    let folder = pointer["folder"].as_str().expect("a folder");
     let mut all = Vec::new();
     for table in TABLES {
-        let is_table =
-            |meta: &&ObjectMeta| meta.location.as_ref().contains(&format!("/{table}/part"));
-        let file = listed.iter().find(is_table).expect("a table");
-        let got = root.store.get(&file.location).await.expect("a table");
-        let bytes = got.bytes().await.expect("bytes").to_vec();
+        let bytes = get(&format!("{folder}/{table}/part-0.parquet")).await;
         all.push((table.to_string(), bytes));
     }
     all
 }
 
 /// Runs the tracks of a store into it, twice, and looks at what came of it.
-fn runs_as_on_disk(lake: &Lake, options: &[(String, String)], bucket: &str) {
+pub fn runs_as_on_disk(lake: &Lake, options: &[(String, String)], bucket: &str) {
     let expected = local(lake);
     let output = format!("{bucket}/out put/ü");
     pipeline(lake, &format!("{bucket}/tracks"), &output, &[]);
@@ -392,7 +399,7 @@ fn secrets_are_shown_nowhere() {
 }
 
 /// Two that want to replace the same object: the one who saw what is there now may, the other hears of it.
-async fn conditional_puts(stores: &Stores, location: &str) {
+pub async fn conditional_puts(stores: &Stores, location: &str) {
     let at = stores.open(location).expect("a place");
     let put = async |text: &'static str, mode| {
         let payload = PutPayload::from_static(text.as_bytes());

@@ -40,7 +40,7 @@ pub struct FaultyStore {
     pub fails: Range<usize>,
     pub fault: Fault,
     pub conditions: Conditions,
-    /// Before which calls to let others go first.
+    /// At which calls to let others go first.
     pub pauses: Pauses,
     /// How far its clock is behind ours.
     pub behind: Duration,
@@ -88,6 +88,16 @@ impl FaultyStore {
         }
     }
 
+    /// Lets others go first.
+    async fn pause(&self) {
+        let paused = AtomicBool::new(false);
+        std::future::poll_fn(|_| match paused.swap(true, Ordering::SeqCst) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        })
+        .await;
+    }
+
     /// Does a call, or not. `path` is what it is about, none for lists and removals.
     async fn call<T>(
         &self,
@@ -96,13 +106,20 @@ impl FaultyStore {
     ) -> object_store::Result<T> {
         let is_shared = path.is_none_or(|path| path.filename() == Some("current.json"));
         if self.pauses == Pauses::Always || self.pauses == Pauses::Shared && is_shared {
-            let paused = AtomicBool::new(false);
-            std::future::poll_fn(|_| match paused.swap(true, Ordering::SeqCst) {
-                true => Poll::Ready(()),
-                false => Poll::Pending,
-            })
-            .await;
+            self.pause().await;
         }
+        let done = self.called(path, call).await;
+        if self.pauses == Pauses::Always {
+            self.pause().await;
+        }
+        done
+    }
+
+    async fn called<T>(
+        &self,
+        path: Option<&Path>,
+        call: impl Future<Output = object_store::Result<T>>,
+    ) -> object_store::Result<T> {
         let number = self.calls.fetch_add(1, Ordering::SeqCst);
         match self.fails.contains(&number).then_some(self.fault) {
             Some(Fault::Fails) => Err(broken()),

@@ -1,6 +1,7 @@
 //! One binary for all tests that use gyre from outside.
 //!
 //! - `assign`: new rows and the model of an earlier run
+//! - `buckets`: outputs in S3 and Google's store, as servers in the tests speak for them
 //! - `checks`: limits and SQL that a result must keep
 //! - `cli`: the program's help, messages and exit codes
 //! - `clouds`: inputs and outputs in S3, Azure and the like, where servers of them are installed
@@ -29,10 +30,11 @@
 //! - `versions`: runs at the same time, earlier results, what dead runs leave, and `gyre clean`
 //! - `weights`: trajectories whose rows weigh something
 //! - `lake`: makes small lakes and runs the program on them
-//! - `wire`: an S3 over HTTP, some of whose answers go wrong
+//! - `wire`: S3 and Google's store over HTTP, some of whose answers go wrong
 //! - `worlds`: small Markov worlds with known answers
 
 mod assign;
+mod buckets;
 mod checks;
 mod cli;
 mod clouds;

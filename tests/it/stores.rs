@@ -180,26 +180,27 @@ async fn a_fault_at_any_call_leaves_one_whole_result() {
 /// The least that a run does to an output: its one table holds its id.
 async fn small_run(store: FaultyStore, plan: &str) -> Result<()> {
     let output = Output::in_store(Arc::new(store), Path::from("out"));
-    let begun = output.begin(plan).await?;
-    let work = async {
-        output.claim_version(&begun).await?;
-        let (table, bytes) = (output.staged(&begun.run, "sources"), begun.run.clone());
-        let put = output.store.put(&table, bytes.into()).await;
-        put.map_err(|e| Error::with_source(Kind::Store, "the table cannot be written", e))?;
-        let promotion = Promotion {
-            plan,
-            complete: true,
-            tables: &BTreeMap::from([("sources", 1)]),
-            keep: 2,
-            record: &plan,
-        };
-        output.promote(&begun, &promotion).await
-    };
-    let ended = work.await;
+    let ended = small_run_at(&output, plan).await;
     if ended.is_err() {
         output.abandon().await;
     }
     ended
+}
+
+async fn small_run_at(output: &Output, plan: &str) -> Result<()> {
+    let begun = output.begin(plan).await?;
+    output.claim_version(&begun).await?;
+    let (table, bytes) = (output.staged(&begun.run, "sources"), begun.run.clone());
+    let put = output.store.put(&table, bytes.into()).await;
+    put.map_err(|e| Error::with_source(Kind::Store, "the table cannot be written", e))?;
+    let promotion = Promotion {
+        plan,
+        complete: true,
+        tables: &BTreeMap::from([("sources", 1)]),
+        keep: 2,
+        record: &plan,
+    };
+    output.promote(&begun, &promotion).await
 }
 
 /// The run whose result a reader finds; panics unless it is whole.
@@ -315,6 +316,58 @@ proptest! {
         thread_local!(static OLD: InMemory = one_result());
         let mut turns = turns.into_iter();
         OLD.with(|old| two_runs(old, Pauses::Always, || turns.next().unwrap_or(0)));
+    }
+}
+
+/// A run that is dropped wherever it waits, before a call or after it, and abandoned: what is in place is whole, and of a run that was not
+/// in place yet nothing is left.
+#[test]
+fn a_run_that_is_dropped_anywhere_leaves_one_whole_result() {
+    for old in [InMemory::new(), one_result()] {
+        let before = pointer(&old).now_or_never().expect("memory does not wait");
+        let (mut is_done, mut alone, mut left, mut replaced) = (false, 0, 0, 0);
+        for steps in 0.. {
+            let store = FaultyStore {
+                pauses: Pauses::Always,
+                ..FaultyStore::around(old.fork())
+            };
+            let output = Output::in_store(Arc::new(store.clone()), Path::from("out"));
+            let mut context = Context::from_waker(noop_waker_ref());
+            let mut run = small_run_at(&output, "some-plan").boxed();
+            let mut step = || run.poll_unpin(&mut context);
+            is_done |= (0..=steps).any(|_| step().is_ready());
+            drop(run);
+            let mut abandon = output.abandon().boxed();
+            while abandon.poll_unpin(&mut context).is_pending() {}
+            let check = async {
+                let now = pointer(&store.inner).await;
+                for run in now
+                    .iter()
+                    .flat_map(|now| now.earlier.iter().chain([&now.run]))
+                {
+                    read_version(&store.inner, run).await;
+                }
+                if now == before {
+                    let named = before.iter().map(|before| before.run.clone());
+                    match versions(&store.inner).await == named.collect() {
+                        true => alone += 1,
+                        false => left += 1,
+                    }
+                } else {
+                    replaced += 1;
+                }
+                clean(&store.inner).await;
+            };
+            check.now_or_never().expect("memory does not wait");
+            if is_done {
+                break;
+            }
+        }
+        // Where the pointer is just being put, nobody knows what comes of it, and the version stays for `clean`.
+        assert!(
+            alone > 10 && left == 1 && replaced > 1,
+            "{alone} {left} {replaced}"
+        );
     }
 }
 

@@ -8,6 +8,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::symlink;
 use std::process::Stdio;
+use std::time::Duration;
 
 fn pointer(lake: &Lake) -> Value {
     let text = fs::read_to_string(lake.path("out/current.json")).expect("a pointer");
@@ -236,7 +237,7 @@ fn files_that_nobody_needs_are_shown_and_removed() {
     assert_eq!(names(&lake, "out/ledger"), kept);
 }
 
-/// Ctrl-C while the tables are written.
+/// Ctrl-C while models are fitted or tables written: a write that is under way does not come back.
 #[test]
 fn a_run_that_is_stopped_while_it_writes_leaves_the_earlier_result() {
     let lake = Lake::new();
@@ -252,56 +253,71 @@ fn a_run_that_is_stopped_while_it_writes_leaves_the_earlier_result() {
         "[job]\nname = \"large\"\noutput = \"out\"\n[tables.rows]\npath = \"rows.parquet\"\n[transitions]\nsql = \"SELECT * FROM rows\"\n\
          source = \"a\"\ntarget = \"b\"\n[[fit]]\nname = \"one\"\nmethod = \"dbmr\"\nrank = 1\n",
     );
+    // The stage that is over, and how many milliseconds the next one has.
+    let moments = [
+        ("count", 0),
+        ("fit", 0),
+        ("fit", 3),
+        ("fit", 10),
+        ("fit", 40),
+    ];
     for earlier in [None, Some("1")] {
         if let Some(seed) = earlier {
             run(&lake, seed);
         }
         let before = earlier.map(|_| (pointer(&lake), lake.tables()));
-        let mut running = lake
-            .command(&["run", "p.toml", "--seed", "2", "--log-format", "json"])
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the program starts");
-        let mut lines = BufReader::new(running.stderr.take().expect("its log")).lines();
-        let is_fitted = |line: &Value| line["message"] == "stage done" && line["stage"] == "fit";
-        let log = lines.by_ref().map(|line| {
-            let line = line.expect("text");
-            serde_json::from_str::<Value>(&line).unwrap_or_else(|e| panic!("{line}: {e}"))
-        });
-        assert!(
-            log.into_iter().any(|line| is_fitted(&line)),
-            "it never came to writing"
-        );
-        let stopped = std::process::Command::new("kill")
-            .args(["-INT", &running.id().to_string()])
-            .status();
-        assert!(stopped.is_ok_and(|status| status.success()));
-        let rest: Vec<String> = lines.map(|line| line.expect("text")).collect();
-        assert_eq!(
-            running.wait().expect("an end").code(),
-            Some(130),
-            "{rest:?}"
-        );
-        assert!(
-            !rest.iter().any(|line| line.contains("\"write\"")),
-            "{rest:?}"
-        );
-        // What was being put on disk at that moment may still get there, without a name and a lock: nobody sees it, and it is dead.
-        lake.gyre(&["clean", "p.toml"]).well();
-        match before {
-            None => {
-                assert!(!lake.path("out/current.json").exists());
-                let versions = lake.path("out/versions");
-                assert!(!versions.exists() || names(&lake, "out/versions").is_empty());
+        for (stage, wait) in moments {
+            let rest = stop(&lake, stage, Duration::from_millis(wait));
+            if wait == 0 {
+                assert!(
+                    !rest.iter().any(|line| line.contains("\"write\"")),
+                    "{rest:?}"
+                );
             }
-            Some(before) => {
-                assert!((pointer(&lake), lake.tables()) == before);
-                check_tidy(&lake);
-                assert_eq!(names(&lake, "out/runs").len(), 1);
+            match &before {
+                // Finished work may stay for the next run, and nothing else.
+                None if !lake.path("out").exists() => (),
+                None => assert_eq!(names(&lake, "out"), ["work".to_string()].into()),
+                Some(before) => {
+                    assert!((pointer(&lake), lake.tables()) == *before);
+                    check_tidy(&lake);
+                    assert_eq!(names(&lake, "out/runs").len(), 1);
+                }
             }
         }
     }
+}
+
+/// Starts a run, stops it a while after the end of a stage, and returns what it has logged since.
+fn stop(lake: &Lake, stage: &str, after: Duration) -> Vec<String> {
+    let mut running = lake
+        .command(&["run", "p.toml", "--seed", "2", "--log-format", "json"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut lines = BufReader::new(running.stderr.take().expect("its log")).lines();
+    let is_over = |line: &Value| line["message"] == "stage done" && line["stage"] == stage;
+    let log = lines.by_ref().map(|line| {
+        let line = line.expect("text");
+        serde_json::from_str::<Value>(&line).unwrap_or_else(|e| panic!("{line}: {e}"))
+    });
+    assert!(
+        log.into_iter().any(|line| is_over(&line)),
+        "it never came to the end of {stage}"
+    );
+    std::thread::sleep(after);
+    let stopped = std::process::Command::new("kill")
+        .args(["-INT", &running.id().to_string()])
+        .status();
+    assert!(stopped.is_ok_and(|status| status.success()));
+    let rest: Vec<String> = lines.map(|line| line.expect("text")).collect();
+    assert_eq!(
+        running.wait().expect("an end").code(),
+        Some(130),
+        "{rest:?}"
+    );
+    rest
 }
 
 /// Wherever a process dies after its pointer, readers of plain paths have one result, and the next call makes it the new one.

@@ -1,4 +1,8 @@
-//! A server that speaks S3 for a store in memory, as far as gyre asks, and does something wrong at one of the requests.
+//! A server that speaks S3, or Google's XML, for a store in memory, as far as gyre asks, and does something wrong at one of the requests.
+//!
+//! The two are nearly one language. What Google has of its own is here as its documentation of the XML API tells it: each object has a
+//! generation, of which a put and a copy can be on condition (0: nothing is there), conditions on tags are for reading alone, many objects
+//! are deleted one by one, and no object is written more than once in a second.
 
 use futures::{FutureExt, StreamExt};
 use object_store::memory::InMemory;
@@ -10,10 +14,17 @@ use object_store::{
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 use url::Url;
+
+/// Whose words are spoken.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Speech {
+    S3,
+    Google,
+}
 
 /// What becomes of a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -32,11 +43,36 @@ pub enum Trouble {
 const SILENCE: Duration = Duration::from_millis(1500);
 pub const PATIENCE: &str = "500ms";
 
+/// Google writes an object no more often.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The generation of the first object: no tag is taken for a generation.
+const FIRST: u64 = 1_700_000_000_000_000;
+
 /// The bucket `lake`.
-pub struct S3 {
-    pub store: InMemory,
-    pub requests: Arc<AtomicUsize>,
+pub struct Server {
+    bucket: Arc<Bucket>,
     port: u16,
+}
+
+pub struct Bucket {
+    pub store: InMemory,
+    pub requests: AtomicUsize,
+    speech: Speech,
+    trouble: Option<(usize, Trouble)>,
+    /// Parts of objects, by upload and number.
+    uploads: Mutex<BTreeMap<String, BTreeMap<usize, Vec<u8>>>>,
+    written: Mutex<BTreeMap<Path, Instant>>,
+    /// How many more have to come to put a pointer before any may.
+    awaited: AtomicUsize,
+}
+
+impl std::ops::Deref for Server {
+    type Target = Bucket;
+
+    fn deref(&self) -> &Bucket {
+        &self.bucket
+    }
 }
 
 struct Request {
@@ -60,60 +96,156 @@ fn answer(status: u16, headers: &str, body: impl Into<Vec<u8>>) -> Answer {
     }
 }
 
-impl S3 {
+impl Server {
     /// Serves a store; `trouble` comes at the request of that number.
-    pub fn start(store: InMemory, trouble: Option<(usize, Trouble)>) -> S3 {
+    pub fn start(store: InMemory, speech: Speech, trouble: Option<(usize, Trouble)>) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = listener.local_addr().expect("an address").port();
-        let requests = Arc::<AtomicUsize>::default();
-        let (served, count) = (store.clone(), Arc::clone(&requests));
+        let bucket = Arc::new(Bucket {
+            store,
+            requests: AtomicUsize::new(0),
+            speech,
+            trouble,
+            uploads: Mutex::default(),
+            written: Mutex::default(),
+            awaited: AtomicUsize::new(0),
+        });
+        let served = Arc::clone(&bucket);
         std::thread::spawn(move || {
             for stream in listener.incoming() {
-                let (store, count) = (served.clone(), Arc::clone(&count));
+                let bucket = Arc::clone(&served);
                 // A client that goes away is its own affair.
-                std::thread::spawn(move || serve(stream?, &store, &count, trouble));
+                std::thread::spawn(move || serve(stream?, &bucket));
             }
         });
-        S3 {
-            store,
-            requests,
-            port,
+        Server { bucket, port }
+    }
+
+    /// The scheme of its URLs.
+    pub fn scheme(&self) -> &'static str {
+        match self.speech {
+            Speech::S3 => "s3",
+            Speech::Google => "gs",
         }
     }
 
     pub fn options(&self) -> BTreeMap<String, String> {
         let url = format!("http://127.0.0.1:{}", self.port);
-        let options = [
+        let s3 = [
             ("aws_endpoint_url", url.as_str()),
             ("aws_allow_http", "true"),
             ("aws_region", "eu-central-1"),
             ("aws_access_key_id", "AKIAGYRE"),
             ("aws_secret_access_key", "secret-of-a-test"),
-            ("timeout", PATIENCE),
         ];
-        let options = options.map(|(k, v)| (k.to_string(), v.to_string()));
-        options.into()
+        let google = [
+            ("google_base_url", url.as_str()),
+            ("google_allow_http", "true"),
+            ("google_service_account_key", GOOGLE_KEY),
+        ];
+        let options = match self.speech {
+            Speech::S3 => &s3[..],
+            Speech::Google => &google,
+        };
+        let options = options.iter();
+        options
+            .map(|(k, v)| (k.to_string(), v.to_string()))
+            .collect()
+    }
+
+    /// Lets the next `many` who put a pointer wait for one another.
+    pub fn awaits(&self, many: usize) {
+        self.awaited.store(many, Ordering::SeqCst);
+    }
+
+    /// How many objects have parts and are not whole.
+    pub fn uploads(&self) -> usize {
+        self.uploads.lock().expect("uploads").len()
     }
 }
 
-fn serve(
-    mut stream: TcpStream,
-    store: &InMemory,
-    count: &AtomicUsize,
-    trouble: Option<(usize, Trouble)>,
-) -> std::io::Result<()> {
+/// A key that signs nothing, as emulators take it.
+const GOOGLE_KEY: &str = r#"{"private_key": "none", "private_key_id": "none", "client_email": "gyre@example.org", "disable_oauth": true}"#;
+
+impl Bucket {
+    /// Waits until all that were awaited are here.
+    fn meet(&self, request: &Request) {
+        let is_pointer = request.url.path().ends_with("current%2Ejson")
+            || request.url.path().ends_with("current.json");
+        if request.method != "PUT" || !is_pointer {
+            return;
+        }
+        let come = |n: usize| n.checked_sub(1);
+        let (set, get) = (Ordering::SeqCst, Ordering::SeqCst);
+        if self.awaited.fetch_update(set, get, come).is_ok() {
+            let start = Instant::now();
+            while self.awaited.load(Ordering::SeqCst) > 0 && start.elapsed().as_secs() < 20 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+
+    /// Whether an object would be written too soon after it was.
+    fn is_too_soon(&self, to: &Path) -> bool {
+        let written = self.written.lock().expect("times");
+        let at = written.get(to).filter(|_| self.speech == Speech::Google);
+        at.is_some_and(|at| at.elapsed() < PAUSE)
+    }
+
+    fn is_written(&self, to: Path) {
+        let mut written = self.written.lock().expect("times");
+        written.insert(to, Instant::now());
+    }
+
+    /// On what condition a request puts an object.
+    fn mode(&self, request: &Request) -> PutMode {
+        let update = |tag: String| {
+            PutMode::Update(UpdateVersion {
+                e_tag: Some(tag),
+                version: None,
+            })
+        };
+        let header = |name: &str| request.headers.get(name).map(String::as_str);
+        match self.speech {
+            Speech::S3 => match header("if-match") {
+                Some(tag) => update(tag.to_string()),
+                None if header("if-none-match").is_some() => PutMode::Create,
+                None => PutMode::Overwrite,
+            },
+            Speech::Google => match header("x-goog-if-generation-match") {
+                None => PutMode::Overwrite,
+                Some("0") => PutMode::Create,
+                Some(generation) => {
+                    let generation: u64 = generation.parse().expect("a generation");
+                    update(generation.wrapping_sub(FIRST).to_string())
+                }
+            },
+        }
+    }
+
+    /// The headers that name what is there.
+    fn names(&self, tag: &str) -> String {
+        let generation = || FIRST + tag.parse::<u64>().expect("a number");
+        match self.speech {
+            Speech::S3 => format!("ETag: {tag}\r\n"),
+            Speech::Google => format!("ETag: {tag}\r\nx-goog-generation: {}\r\n", generation()),
+        }
+    }
+}
+
+fn serve(mut stream: TcpStream, bucket: &Bucket) -> std::io::Result<()> {
     let request = read(&mut BufReader::new(stream.try_clone()?))?;
-    let number = count.fetch_add(1, Ordering::SeqCst);
-    let trouble = trouble
-        .filter(|(at, _)| *at == number)
-        .map(|(_, what)| what);
+    let number = bucket.requests.fetch_add(1, Ordering::SeqCst);
+    let trouble = bucket.trouble.filter(|(at, _)| *at == number);
+    let trouble = trouble.map(|(_, what)| what);
+    bucket.meet(&request);
     let answer = match trouble {
         Some(Trouble::Busy) => answer(503, "", "<Error><Code>SlowDown</Code></Error>"),
         Some(Trouble::Silence) => {
             std::thread::sleep(SILENCE);
             return Ok(());
         }
-        _ => handle(&request, store)
+        _ => handle(&request, bucket)
             .now_or_never()
             .expect("memory does not wait"),
     };
@@ -168,13 +300,49 @@ fn read(stream: &mut impl BufRead) -> std::io::Result<Request> {
     })
 }
 
-async fn handle(request: &Request, store: &InMemory) -> Answer {
-    let done = match request.method.as_str() {
-        "GET" if request.url.query().is_some() => Ok(list(request, store).await),
-        "GET" | "HEAD" => get(request, store).await,
-        "PUT" => put(request, store).await,
-        "POST" => Ok(delete(request, store).await),
-        other => panic!("{other} is not asked for"),
+async fn handle(request: &Request, bucket: &Bucket) -> Answer {
+    let store = &bucket.store;
+    let query: BTreeMap<String, String> = request.url.query_pairs().into_owned().collect();
+    let upload = query.get("uploadId");
+    let done = match (request.method.as_str(), upload) {
+        ("GET", _) if !query.is_empty() => Ok(list(request, store).await),
+        ("GET" | "HEAD", _) => get(request, bucket).await,
+        ("PUT", Some(upload)) => {
+            let number = query["partNumber"].parse().expect("a number");
+            let mut uploads = bucket.uploads.lock().expect("uploads");
+            Ok(match uploads.get_mut(upload) {
+                Some(parts) => {
+                    parts.insert(number, request.body.clone());
+                    answer(200, &format!("ETag: part-{number}\r\n"), "")
+                }
+                None => no_upload(),
+            })
+        }
+        ("PUT", None) => put(request, bucket).await,
+        ("POST", Some(upload)) => complete(request, bucket, upload).await,
+        ("POST", None) if query.contains_key("uploads") => {
+            let mut uploads = bucket.uploads.lock().expect("uploads");
+            let id = format!("upload-{}", bucket.requests.load(Ordering::SeqCst));
+            uploads.insert(id.clone(), BTreeMap::new());
+            let id = format!("<UploadId>{id}</UploadId>");
+            let xml =
+                format!("<InitiateMultipartUploadResult>{id}</InitiateMultipartUploadResult>");
+            Ok(answer(200, "", xml))
+        }
+        ("POST", None) => Ok(delete(request, store).await),
+        ("DELETE", Some(upload)) => {
+            bucket.uploads.lock().expect("uploads").remove(upload);
+            Ok(answer(204, "", ""))
+        }
+        ("DELETE", None) => {
+            let path = key(request.url.path());
+            let deleted = async {
+                store.head(&path).await?;
+                store.delete(&path).await
+            };
+            deleted.await.map(|()| answer(204, "", ""))
+        }
+        (other, _) => panic!("{other} is not asked for"),
     };
     done.unwrap_or_else(|e| match e {
         Error::NotFound { .. } => answer(404, "", "<Error><Code>NoSuchKey</Code></Error>"),
@@ -183,12 +351,16 @@ async fn handle(request: &Request, store: &InMemory) -> Answer {
     })
 }
 
+fn no_upload() -> Answer {
+    answer(404, "", "<Error><Code>NoSuchUpload</Code></Error>")
+}
+
 fn key(path: &str) -> Path {
     let key = path.trim_start_matches('/').strip_prefix("lake/");
     Path::from_url_path(key.expect("a key of the bucket")).expect("a path")
 }
 
-async fn get(request: &Request, store: &InMemory) -> object_store::Result<Answer> {
+async fn get(request: &Request, bucket: &Bucket) -> object_store::Result<Answer> {
     let range = request.headers.get("range").map(|range| {
         let range = range.strip_prefix("bytes=").expect("bytes");
         let (first, last) = range.split_once('-').expect("a range");
@@ -200,12 +372,15 @@ async fn get(request: &Request, store: &InMemory) -> object_store::Result<Answer
         range: range.clone().map(GetRange::Bounded),
         ..GetOptions::default()
     };
-    let got = store.get_opts(&key(request.url.path()), options).await?;
+    let got = bucket
+        .store
+        .get_opts(&key(request.url.path()), options)
+        .await?;
     let (meta, found) = (got.meta.clone(), got.range.clone());
     let bytes = got.bytes().await?;
     let tag = meta.e_tag.expect("a tag");
     let date = meta.last_modified.to_rfc2822().replace("+0000", "GMT");
-    let mut headers = format!("ETag: {tag}\r\nLast-Modified: {date}\r\n");
+    let mut headers = bucket.names(&tag) + &format!("Last-Modified: {date}\r\n");
     if request.method == "HEAD" {
         headers += &format!("Content-Length: {}\r\n", meta.size);
     }
@@ -220,24 +395,50 @@ async fn get(request: &Request, store: &InMemory) -> object_store::Result<Answer
     Ok(answer(status, &headers, bytes))
 }
 
-async fn put(request: &Request, store: &InMemory) -> object_store::Result<Answer> {
-    let to = key(request.url.path());
-    if let Some(from) = request.headers.get("x-amz-copy-source") {
-        store.copy(&key(from), &to).await?;
+async fn put(request: &Request, bucket: &Bucket) -> object_store::Result<Answer> {
+    let (to, store) = (key(request.url.path()), &bucket.store);
+    if bucket.is_too_soon(&to) {
+        return Ok(answer(429, "", "<Error><Code>SlowDown</Code></Error>"));
+    }
+    let mode = bucket.mode(request);
+    let from = ["x-amz-copy-source", "x-goog-copy-source"].iter();
+    if let Some(from) = from.filter_map(|name| request.headers.get(*name)).next() {
+        match mode {
+            PutMode::Overwrite => store.copy(&key(from), &to).await?,
+            _ => store.copy_if_not_exists(&key(from), &to).await?,
+        }
+        bucket.is_written(to);
         let xml = "<CopyObjectResult><ETag>0</ETag></CopyObjectResult>";
         return Ok(answer(200, "", xml));
     }
-    let mode = match request.headers.get("if-match") {
-        Some(tag) => PutMode::Update(UpdateVersion {
-            e_tag: Some(tag.clone()),
-            version: None,
-        }),
-        None if request.headers.contains_key("if-none-match") => PutMode::Create,
-        None => PutMode::Overwrite,
-    };
     let put = store.put_opts(&to, request.body.clone().into(), PutOptions::from(mode));
     let tag = put.await?.e_tag.expect("a tag");
-    Ok(answer(200, &format!("ETag: {tag}\r\n"), ""))
+    bucket.is_written(to);
+    Ok(answer(200, &bucket.names(&tag), ""))
+}
+
+/// Puts the parts of an upload together.
+async fn complete(
+    request: &Request,
+    bucket: &Bucket,
+    upload: &str,
+) -> object_store::Result<Answer> {
+    let parts = bucket.uploads.lock().expect("uploads").remove(upload);
+    let Some(parts) = parts else {
+        return Ok(no_upload());
+    };
+    let whole: Vec<u8> = parts.into_values().flatten().collect();
+    let to = key(request.url.path());
+    let tag = bucket
+        .store
+        .put(&to, whole.into())
+        .await?
+        .e_tag
+        .expect("a tag");
+    let xml = format!(
+        "<CompleteMultipartUploadResult><ETag>{tag}</ETag></CompleteMultipartUploadResult>"
+    );
+    Ok(answer(200, &bucket.names(&tag), xml))
 }
 
 async fn delete(request: &Request, store: &InMemory) -> Answer {
@@ -245,7 +446,8 @@ async fn delete(request: &Request, store: &InMemory) -> Answer {
     let mut done = String::new();
     for rest in body.split("<Key>").skip(1) {
         let name = rest.split("</Key>").next().expect("an end");
-        store.delete(&Path::from(name)).await.ok();
+        let path = Path::parse(name).expect("a path");
+        store.delete(&path).await.ok();
         done += &format!("<Deleted><Key>{name}</Key></Deleted>");
     }
     answer(200, "", format!("<DeleteResult>{done}</DeleteResult>"))
@@ -253,7 +455,8 @@ async fn delete(request: &Request, store: &InMemory) -> Answer {
 
 async fn list(request: &Request, store: &InMemory) -> Answer {
     let query: BTreeMap<_, _> = request.url.query_pairs().collect();
-    let prefix = Path::from(query.get("prefix").map_or("", |prefix| prefix.as_ref()));
+    let prefix = query.get("prefix").map_or("", |prefix| prefix.as_ref());
+    let prefix = Path::parse(prefix).expect("a path");
     let mut xml = String::new();
     let mut objects: Vec<ObjectMeta> = Vec::new();
     if query.contains_key("delimiter") {
