@@ -3,6 +3,7 @@
 use crate::compare::Pair;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use jiff::{SignedDuration, Span, SpanRelativeTo};
+use std::fmt::{self, Display, Formatter};
 use std::{num::NonZeroUsize, path::PathBuf, str::FromStr};
 
 const EXIT_CODES: &str = "\
@@ -51,6 +52,21 @@ const CLEAN_EXAMPLES: &str = "\
 Examples:
   gyre clean ocean.toml --dry-run
   gyre clean ocean.toml --set job.keep=0 --older-than 12h";
+
+#[cfg(feature = "cluster")]
+const SCHEDULER_EXAMPLE: &str = "\
+Example:
+  gyre scheduler --listen 10.0.0.5:50050";
+
+#[cfg(feature = "cluster")]
+const EXECUTOR_EXAMPLE: &str = "\
+Example:
+  gyre executor --scheduler df://10.0.0.5:50050 --memory 12GB";
+
+#[cfg(feature = "cluster")]
+const UP_EXAMPLE: &str = "\
+Example:
+  gyre cluster up --executors 4 & gyre run ocean.toml --cluster df://127.0.0.1:50050";
 
 /// The end of a long help text.
 fn long(examples: &str) -> String {
@@ -141,6 +157,27 @@ pub enum Command {
     #[command(after_help = CLEAN_EXAMPLES, after_long_help = long(CLEAN_EXAMPLES))]
     Clean(Clean),
 
+    /// Hand out tasks to the executors of a cluster.
+    ///
+    /// It keeps nothing: one that starts again is found by executors and runs, which ask anew for what was under way. What it is sent is
+    /// neither encrypted nor signed, and whoever reaches its address can have executors do tasks: keep it inside a network that you trust.
+    #[cfg(feature = "cluster")]
+    #[command(after_help = SCHEDULER_EXAMPLE)]
+    Scheduler(Scheduler),
+
+    /// Do tasks for runs with `--cluster`, until stopped.
+    ///
+    /// An executor asks the scheduler for tasks and listens nowhere. It reads inputs and writes below outputs itself, with the credentials
+    /// of its own environment. One that is stopped ends what it does for 20 seconds; what it leaves undone others do.
+    #[cfg(feature = "cluster")]
+    #[command(after_help = EXECUTOR_EXAMPLE)]
+    Executor(Executor),
+
+    /// Start a whole cluster on this machine.
+    #[cfg(feature = "cluster")]
+    #[command(subcommand)]
+    Cluster(Cluster),
+
     /// Print the JSON Schema of pipeline files, for editors.
     #[command(after_help = "Example:\n  gyre schema > gyre.schema.json")]
     Schema,
@@ -199,6 +236,12 @@ pub struct Run {
     /// Count all rows anew, where `job.incremental` would count those of new files alone.
     #[arg(long)]
     pub full_refresh: bool,
+
+    /// Count and fit on the executors of a cluster, such as df://host:50050. The tables are the same to the byte.
+    ///
+    /// Every executor must see the inputs and the output: a folder must be the same one on all machines.
+    #[arg(long, value_name = "df://HOST:PORT")]
+    pub cluster: Option<Address>,
 
     /// The exit code when there is nothing to do, for schedulers that tell this from a run.
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -295,6 +338,107 @@ pub struct Clean {
     /// Show what would be removed, and remove nothing.
     #[arg(long)]
     pub dry_run: bool,
+}
+
+/// Where a scheduler is: df://host:port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address {
+    pub host: String,
+    pub port: u16,
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Address, String> {
+        if cfg!(not(feature = "cluster")) {
+            return Err("this gyre knows no clusters: build it with `--features cluster`".into());
+        }
+        let host_and_port = text.strip_prefix("df://").and_then(|t| t.rsplit_once(':'));
+        let port = host_and_port.and_then(|(_, port)| port.parse().ok());
+        let host = host_and_port
+            .map(|(host, _)| host)
+            .filter(|h| !h.is_empty());
+        match (host, port) {
+            (Some(host), Some(port)) if !host.contains(['/', '@']) => Ok(Address {
+                host: host.into(),
+                port,
+            }),
+            _ => Err("write the address of a scheduler, such as df://host:50050".into()),
+        }
+    }
+}
+
+impl Display for Address {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        write!(f, "df://{}:{}", self.host, self.port)
+    }
+}
+
+#[cfg(feature = "cluster")]
+#[derive(Debug, Args)]
+pub struct Scheduler {
+    /// Where to listen; port 0 is any that is free. Other machines reach 0.0.0.0:50050, and so does whoever else can.
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:50050")]
+    pub listen: String,
+
+    /// End when standard input is closed: with the program that has started this one, however that ends.
+    #[arg(long, hide = true)]
+    pub with_parent: bool,
+}
+
+#[cfg(feature = "cluster")]
+#[derive(Debug, Args)]
+pub struct Executor {
+    /// The scheduler that hands out tasks.
+    #[arg(long, value_name = "df://HOST:PORT")]
+    pub scheduler: Address,
+
+    /// How many tasks to do at once, each of which may use so many threads; all cores unless given.
+    #[arg(long, value_name = "N")]
+    pub vcores: Option<NonZeroUsize>,
+
+    /// The memory to stay within, such as 8GB or 512MiB.
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<Bytes>,
+
+    /// The folder for temporary files, which end with the executor; TMPDIR unless given.
+    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    pub work_dir: Option<PathBuf>,
+
+    /// End when standard input is closed: with the program that has started this one, however that ends.
+    #[arg(long, hide = true)]
+    pub with_parent: bool,
+}
+
+#[cfg(feature = "cluster")]
+#[derive(Debug, Subcommand)]
+pub enum Cluster {
+    /// Start a scheduler and executors on this machine, and stop them at the end.
+    ///
+    /// Prints the address for `gyre run --cluster` when all are ready.
+    #[command(after_help = UP_EXAMPLE)]
+    Up(Up),
+}
+
+#[cfg(feature = "cluster")]
+#[derive(Debug, Args)]
+pub struct Up {
+    /// How many executors to start.
+    #[arg(long, value_name = "N", default_value = "2")]
+    pub executors: NonZeroUsize,
+
+    /// The port of the scheduler on 127.0.0.1; 0 is any that is free.
+    #[arg(long, value_name = "PORT", default_value_t = 50050)]
+    pub port: u16,
+
+    /// How many tasks each executor does at once; unless given, all of them together as many as there are cores.
+    #[arg(long, value_name = "N")]
+    pub vcores: Option<NonZeroUsize>,
+
+    /// The memory that each executor stays within, such as 8GB or 512MiB.
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<Bytes>,
 }
 
 /// A duration of zero or more.
@@ -441,6 +585,30 @@ mod tests {
         check_error("gyre assign a.toml", "--model");
         check_error("gyre clean a.toml --older-than soon", "such as 1d");
         check_error("gyre assign a.toml --model m --smoothing=-1", "0 or more");
+    }
+
+    #[test]
+    fn a_scheduler_has_a_host_and_a_port() {
+        let read = |text: &str| text.parse::<Address>().map(|a| (a.host, a.port));
+        if cfg!(not(feature = "cluster")) {
+            let told = read("df://host:50050").expect_err("no clusters");
+            assert!(told.contains("--features cluster"), "{told}");
+            return;
+        }
+        assert_eq!(read("df://host:50050"), Ok(("host".into(), 50050)));
+        assert_eq!(read("df://[::1]:1"), Ok(("[::1]".into(), 1)));
+        for wrong in [
+            "",
+            "host:1",
+            "df://host",
+            "df://:1",
+            "df://host:x",
+            "df://me:secret@host:1",
+            "df://host/a:1",
+        ] {
+            let told = read(wrong).expect_err(wrong);
+            assert!(told.contains("df://host:50050") && !told.contains("secret"));
+        }
     }
 
     #[test]

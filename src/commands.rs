@@ -5,6 +5,8 @@
 
 use crate::assign;
 use crate::cli::{self, Command, Pipeline};
+#[cfg(feature = "cluster")]
+use crate::cluster::Cluster;
 use crate::compare::compare;
 use crate::error::{Error, Kind, Result};
 use crate::manifest::Failure;
@@ -22,6 +24,7 @@ use futures::future::BoxFuture;
 use serde_json::json;
 use std::path::Path;
 use std::sync::Arc;
+use tokio::runtime::Runtime;
 
 /// Who has typed the command: reads its results, watches it and may stop it.
 pub trait Terminal: Progress {
@@ -103,6 +106,14 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
                 .map_err(|e| Error::with_source(Kind::Resources, "cannot start a thread", e))?;
             print(&runtime.block_on(output.clean(&asked))?.to_string())
         }
+        #[cfg(feature = "cluster")]
+        Command::Scheduler(args) => crate::cluster::commands::scheduler(&args, terminal.as_ref()),
+        #[cfg(feature = "cluster")]
+        Command::Executor(args) => crate::cluster::commands::executor(&args, terminal.as_ref()),
+        #[cfg(feature = "cluster")]
+        Command::Cluster(cli::Cluster::Up(args)) => {
+            crate::cluster::commands::up(&args, terminal.as_ref())
+        }
         Command::Check(pipeline) => with_plan(&pipeline, async |_, plan, _, _| {
             Output::open(&plan.output, &plan.stores)?;
             let (tables, fits) = (plan.tables.len(), plan.fits.len());
@@ -183,6 +194,14 @@ fn run_pipeline(args: &cli::Run, watch: &Arc<Watch>) -> Result<Done> {
         let plan = Arc::new(plan);
         watch.planned(&plan);
         let output = Output::open(&plan.output, &plan.stores)?;
+        #[cfg(feature = "cluster")]
+        let cluster = match &args.cluster {
+            Some(address) => {
+                let stores = &plan.stores;
+                Some(Cluster::connect(address, &plan.output, &plan.hash, stores).await?)
+            }
+            None => None,
+        };
         let options = Options {
             threads,
             force: args.force,
@@ -197,7 +216,12 @@ fn run_pipeline(args: &cli::Run, watch: &Arc<Watch>) -> Result<Done> {
             &options,
             watch.clone(),
         );
-        match until_stopped(running, watch.terminal.as_ref(), &output).await? {
+        let ended = until_stopped(running, watch.terminal.as_ref(), &output).await;
+        #[cfg(feature = "cluster")]
+        if let Some(cluster) = cluster {
+            cluster.leave().await;
+        }
+        match ended? {
             Outcome::NothingToDo => {
                 let in_place = match args.metrics {
                     Some(_) => output.last_record().await?,
@@ -279,24 +303,7 @@ fn with_lake(
         None => std::thread::available_parallelism().map_or(1, |n| n.get()),
     };
     let bound = pipeline.memory.map(|m| m.0 as usize);
-    if let Some(bytes) = bound {
-        memory::bound(bytes, threads, &std::env::temp_dir())?;
-    }
-    let no_threads = |e: &dyn std::error::Error| {
-        Error::new(
-            Kind::Resources,
-            format!("cannot start {threads} threads: {e}"),
-        )
-    };
-    rayon::ThreadPoolBuilder::new()
-        .num_threads(threads)
-        .build_global()
-        .map_err(|e| no_threads(&e))?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(threads)
-        .enable_all()
-        .build()
-        .map_err(|e| no_threads(&e))?;
+    let runtime = start(threads, bound, &std::env::temp_dir())?;
     let done = runtime.block_on(async {
         let sources: Vec<read::TableSource> = spec
             .tables
@@ -315,6 +322,28 @@ fn with_lake(
     // A stopped run leaves its threads behind; they end with the process.
     runtime.shutdown_background();
     done
+}
+
+/// Starts the threads of a process that computes, and keeps it within its bound.
+pub(crate) fn start(threads: usize, bound: Option<usize>, folder: &Path) -> Result<Runtime> {
+    if let Some(bytes) = bound {
+        memory::bound(bytes, threads, folder)?;
+    }
+    let no_threads = |e: &dyn std::error::Error| {
+        Error::new(
+            Kind::Resources,
+            format!("cannot start {threads} threads: {e}"),
+        )
+    };
+    rayon::ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .build_global()
+        .map_err(|e| no_threads(&e))?;
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .enable_all()
+        .build()
+        .map_err(|e| no_threads(&e))
 }
 
 fn parse(path: &Path, set: &[String]) -> Result<Spec> {

@@ -28,7 +28,7 @@
 //! - [`cli`] has the types of the command line, [`commands`] does what they say for a terminal that the program brings, and [`watch`] tells
 //!   others how a run goes; [`error`] is the one error.
 //!
-//! [`nodes`] says what other machines can do for a run.
+//! [`nodes`] says what other machines can do for a run, and [`task`] what they do; with the feature `cluster`, [`cluster`] is other machines.
 //!
 //! [`memory`] keeps the whole process within a bound, and nothing else knows of that.
 //!
@@ -43,6 +43,8 @@
 pub mod assign;
 pub mod checks;
 pub mod cli;
+#[cfg(feature = "cluster")]
+pub mod cluster;
 pub mod commands;
 pub mod compare;
 pub mod count;
@@ -74,6 +76,7 @@ pub mod shard;
 pub mod spec;
 pub mod stores;
 pub mod summary;
+pub mod task;
 pub mod watch;
 pub mod write;
 pub mod written;

@@ -55,10 +55,15 @@ struct Waiting {
 }
 
 impl Output {
+    /// Where the work of a plan is.
+    pub fn work_folder(&self, plan: &str) -> Path {
+        self.at(&[WORK, plan])
+    }
+
     /// The work of a plan, with what earlier runs of it have kept unless the run is to start `afresh`. Pieces that took `every` are written
     /// at once; smaller ones wait until so long has passed since the last were written.
     pub async fn work(&self, plan: &str, afresh: bool, every: Duration) -> Work {
-        let folder = self.at(&[WORK, plan]);
+        let folder = self.work_folder(plan);
         let mut work = Work {
             store: Arc::clone(&self.store),
             shown: self.show(&folder),
@@ -128,6 +133,10 @@ impl Work {
     async fn look(&mut self, output: &Output) -> Result<()> {
         for meta in output.list(&self.folder).await? {
             let object = meta.location;
+            // Below it are parts, which tasks know by their names.
+            if object.parts().count() != self.folder.parts().count() + 1 {
+                continue;
+            }
             let read = async { self.store.get(&object).await?.bytes().await };
             match read.await {
                 Ok(bytes) => match self.pieces(&object, &bytes) {

@@ -64,8 +64,17 @@ fn changed(lake: &Lake, changes: &[(&str, &str)]) {
 fn help_and_schema_are_a_contract() {
     let lake = Lake::new();
     let mut text = String::new();
-    for command in [
-        &["--help"][..],
+    // The feature `cluster` has commands of its own, which are in the first of these too.
+    let of_cluster: &[&[&str]] = match cfg!(feature = "cluster") {
+        true => &[
+            &["scheduler", "--help"],
+            &["executor", "--help"],
+            &["cluster", "up", "--help"],
+        ],
+        false => &[],
+    };
+    let common: &[&[&str]] = &[
+        &["--help"],
         &["run", "--help"],
         &["assign", "--help"],
         &["check", "--help"],
@@ -73,14 +82,19 @@ fn help_and_schema_are_a_contract() {
         &["explain", "--help"],
         &["compare", "--help"],
         &["clean", "--help"],
-    ] {
+    ];
+    for command in common.iter().chain(of_cluster) {
         text += &format!(
             "$ gyre {}\n{}\n",
             command.join(" "),
             lake.gyre(command).well().out
         );
     }
-    insta::assert_snapshot!("help", text);
+    let name = match cfg!(feature = "cluster") {
+        true => "help_with_cluster",
+        false => "help",
+    };
+    insta::assert_snapshot!(name, text);
     insta::assert_snapshot!("schema", lake.gyre(&["schema"]).well().out);
     assert!(
         lake.gyre(&["completions", "bash"])

@@ -5,6 +5,7 @@
 //! - `checks`: limits and SQL that a result must keep
 //! - `cli`: the program's help, messages and exit codes
 //! - `clouds`: inputs and outputs in S3, Azure and the like, where servers of them are installed
+//! - `cluster`: tasks on machines that die, stop and come back, with the feature of that name
 //! - `counting`: counts against independent SQL, in every order and split of the rows
 //! - `faults`: what a run of every night meets: stores, files, clocks, disks and memory that fail it
 //! - `faulty`: a store whose calls go wrong
@@ -38,6 +39,8 @@ mod buckets;
 mod checks;
 mod cli;
 mod clouds;
+#[cfg(feature = "cluster")]
+mod cluster;
 mod counting;
 mod faults;
 mod faulty;

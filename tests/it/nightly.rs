@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
-fn deploy(name: &str) -> String {
+pub fn deploy(name: &str) -> String {
     std::fs::read_to_string(Path::new(ROOT).join("pipelines/deploy").join(name)).expect("a file")
 }
 
@@ -286,7 +286,7 @@ for item in pod["volumes"][0]["configMap"]["items"]:
     );
 }
 
-/// Every file under deploy/ is tried here.
+/// Every file under deploy/ is tried here, or those of a cluster in `cluster`.
 #[test]
 fn every_deployment_is_known() {
     let files = std::fs::read_dir(Path::new(ROOT).join("pipelines/deploy")).expect("a folder");
@@ -299,8 +299,12 @@ fn every_deployment_is_known() {
     let mut names: Vec<String> = names.collect();
     names.sort();
     let known = [
+        "Containerfile",
         "airflow_dag.py",
+        "cluster.yaml",
         "cronjob.yaml",
+        "gyre-executor.service",
+        "gyre-scheduler.service",
         "gyre.cron",
         "gyre.service",
         "gyre.timer",
@@ -316,7 +320,7 @@ fn every_deployment_is_known() {
     }
 }
 
-fn python() -> Option<String> {
+pub fn python() -> Option<String> {
     let python = std::env::var("GYRE_PYTHON").ok();
     if python.is_none() {
         eprintln!("left out: set GYRE_PYTHON to a Python");

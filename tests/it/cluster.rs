@@ -1,0 +1,522 @@
+//! Tasks on a real cluster of this machine: every scheduler and executor is a process that may be killed, stopped and started again.
+
+use crate::cli::small_pipeline;
+use crate::lake::{Lake, Ran};
+use crate::nightly::{deploy, python};
+use gyre::cli::Address;
+use gyre::cluster::Cluster;
+use gyre::error::{Error, Kind};
+use gyre::nodes::{Nodes, Task};
+use gyre::stores::Stores;
+use gyre::task::{Looked, Work};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// A process of the program, which is killed when it is not needed any more, and the first line that it has printed.
+struct Process {
+    child: Child,
+    line: String,
+}
+
+impl Process {
+    fn start(lake: &Lake, arguments: &[&str]) -> Process {
+        let mut command = lake.command(arguments);
+        let command = command.stdout(Stdio::piped());
+        let mut child = command.spawn().expect("the program starts");
+        let out = child.stdout.take().expect("its output");
+        let mut line = String::new();
+        BufReader::new(out).read_line(&mut line).expect("a line");
+        let line = line.trim().to_string();
+        Process { child, line }
+    }
+
+    fn signal(&self, signal: &str) {
+        let id = self.child.id().to_string();
+        let sent = Command::new("kill").args([signal, &id]).status();
+        assert!(sent.expect("kill").success());
+    }
+
+    /// What the process is called in answers.
+    fn name(&self) -> String {
+        let (name, _) = self.line.split_once(" asks ").expect("an executor");
+        name.to_string()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.child.kill().expect("it is there or was");
+        self.child.wait().expect("it has ended");
+    }
+}
+
+/// A scheduler and its executors, each with two tasks at once.
+struct Machines {
+    lake: Lake,
+    scheduler: Process,
+    executors: Vec<Process>,
+}
+
+impl Machines {
+    fn start(executors: usize) -> Machines {
+        let lake = Lake::new();
+        let scheduler = Process::start(&lake, &["scheduler", "--listen", "127.0.0.1:0"]);
+        let mut machines = Machines {
+            lake,
+            scheduler,
+            executors: Vec::new(),
+        };
+        for _ in 0..executors {
+            machines.executors.push(machines.executor());
+        }
+        machines
+    }
+
+    fn executor(&self) -> Process {
+        let to = &self.scheduler.line;
+        Process::start(
+            &self.lake,
+            &["executor", "--scheduler", to, "--vcores", "2"],
+        )
+    }
+
+    fn address(&self) -> Address {
+        self.scheduler.line.parse().expect("an address")
+    }
+
+    async fn connect(&self) -> Result<Cluster, Error> {
+        let output = self.lake.path("out").display().to_string();
+        Cluster::connect(&self.address(), &output, "plan", &Stores::default()).await
+    }
+
+    fn names(&self) -> BTreeSet<String> {
+        self.executors.iter().map(Process::name).collect()
+    }
+}
+
+fn tasks(n: u32, wait_millis: u32) -> Vec<Task> {
+    let look = |number| Work::Look {
+        nonce: "test".into(),
+        number,
+        wait_millis,
+    };
+    (0..n)
+        .map(|number| look(number).task().expect("a task"))
+        .collect()
+}
+
+/// The answers to such tasks: who did each. They must be in their order.
+fn doers(answers: Vec<Result<Vec<u8>, Error>>) -> Vec<String> {
+    let looked = answers.into_iter().map(|answer| {
+        let bytes = answer.expect("an answer");
+        postcard::from_bytes::<Looked>(&bytes).expect("what a look comes to")
+    });
+    let numbered = looked.enumerate().map(|(at, looked)| {
+        assert_eq!(looked.number as usize, at);
+        looked.name
+    });
+    numbered.collect()
+}
+
+async fn all(cluster: &Cluster, tasks: Vec<Task>) -> Vec<String> {
+    let answers = cluster.run("test", tasks, &|_| ()).await;
+    doers(answers.expect("the cluster answers"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_come_back_in_their_order_and_are_not_done_twice() {
+    let machines = Machines::start(2);
+    let cluster = machines.connect().await.expect("a cluster");
+    let known = cluster.executors().iter().map(|e| e.name.clone());
+    assert_eq!(known.collect::<BTreeSet<_>>(), machines.names());
+    assert_eq!(cluster.slots(), 4);
+
+    let mut asked = tasks(60, 20);
+    let wrong = Task { bytes: vec![255] };
+    asked.insert(30, wrong.clone());
+    asked.push(asked[3].clone());
+    let heard = AtomicUsize::new(0);
+    let hear = |n| {
+        heard.fetch_add(n, Ordering::Relaxed);
+    };
+    let answers = cluster.run("test", asked, &hear).await;
+    let mut answers = answers.expect("the cluster answers");
+    assert_eq!(heard.load(Ordering::Relaxed), 61);
+    // An error of a task is its own.
+    let error = answers.remove(30).expect_err("no task");
+    assert!(error.full().contains("a task cannot be read"), "{error}");
+    assert_eq!(error.kind(), Kind::Bug);
+    let last = answers.pop().expect("an answer").expect("no error");
+    assert_eq!(answers[3].as_ref().expect("no error"), &last);
+    assert_eq!(
+        doers(answers).into_iter().collect::<BTreeSet<_>>(),
+        machines.names()
+    );
+
+    // With nobody there to do anything, what is done is done.
+    drop(machines.executors);
+    drop(machines.scheduler);
+    let answers = cluster.run("test", tasks(60, 20), &hear).await;
+    doers(answers.expect("all answers are there"));
+    assert_eq!(heard.load(Ordering::Relaxed), 121);
+    cluster.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_small_job_takes_no_time() {
+    let machines = Machines::start(2);
+    let cluster = machines.connect().await.expect("a cluster");
+    let mut seconds = Vec::new();
+    for round in 0..5 {
+        let start = Instant::now();
+        let look = Work::Look {
+            nonce: format!("round {round}"),
+            number: 0,
+            wait_millis: 0,
+        };
+        all(&cluster, vec![look.task().expect("a task")]).await;
+        seconds.push(start.elapsed().as_secs_f64());
+    }
+    println!("one task: {seconds:.3?} seconds");
+    seconds.sort_by(f64::total_cmp);
+    assert!(seconds[2] < 1.0, "{seconds:?}");
+    cluster.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_executor_that_is_killed_costs_its_tasks_and_no_more() {
+    let mut machines = Machines::start(3);
+    let cluster = machines.connect().await.expect("a cluster");
+    let doing = all(&cluster, tasks(24, 500));
+    let killing = async {
+        tokio::time::sleep(Duration::from_millis(900)).await;
+        drop(machines.executors.pop());
+    };
+    let (doers, ()) = tokio::join!(doing, killing);
+    assert!(doers.iter().any(|name| machines.names().contains(name)));
+    cluster.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_executor_that_stands_still_is_left_behind_and_taken_back() {
+    let machines = Machines::start(2);
+    let cluster = machines.connect().await.expect("a cluster");
+    let still = &machines.executors[0];
+    let doing = all(&cluster, tasks(12, 500));
+    let stopping = async {
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        still.signal("-STOP");
+    };
+    tokio::join!(doing, stopping);
+    cluster.leave().await;
+    still.signal("-CONT");
+    let start = Instant::now();
+    loop {
+        let again = machines.connect().await.expect("a cluster");
+        let known = again.executors().iter().map(|e| e.name.clone());
+        let known: BTreeSet<_> = known.collect();
+        again.leave().await;
+        if known == machines.names() {
+            break;
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "{known:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scheduler_that_starts_again_is_asked_anew() {
+    let mut machines = Machines::start(2);
+    let cluster = machines.connect().await.expect("a cluster");
+    let doing = all(&cluster, tasks(24, 400));
+    let (lake, scheduler) = (&machines.lake, &mut machines.scheduler);
+    let restarting = async {
+        tokio::time::sleep(Duration::from_millis(900)).await;
+        let place = scheduler.line.trim_start_matches("df://").to_string();
+        scheduler.signal("-KILL");
+        scheduler.child.wait().expect("it has ended");
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        *scheduler = Process::start(lake, &["scheduler", "--listen", &place]);
+        assert!(scheduler.line.ends_with(&place), "{}", scheduler.line);
+    };
+    tokio::join!(doing, restarting);
+    cluster.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_executor_that_is_stopped_ends_what_it_does() {
+    let mut machines = Machines::start(1);
+    let cluster = machines.connect().await.expect("a cluster");
+    let doing = all(&cluster, tasks(8, 1500));
+    let mut first = machines.executors.remove(0);
+    let name = first.name();
+    let changing = async {
+        tokio::time::sleep(Duration::from_millis(2000)).await;
+        first.signal("-TERM");
+        let start = Instant::now();
+        let status = loop {
+            match first.child.try_wait().expect("it is there or was") {
+                Some(status) => break status,
+                None => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        };
+        assert_eq!(status.code(), Some(0));
+        assert!(start.elapsed() < Duration::from_secs(10));
+        machines.executors.push(machines.executor());
+    };
+    let (doers, ()) = tokio::join!(doing, changing);
+    // It did the two that it had begun when the signal came, beside the two before.
+    assert_eq!(doers.iter().filter(|doer| **doer == name).count(), 4);
+    cluster.leave().await;
+}
+
+/// What keeps one task from being answered is told, and the others are done.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_fails_is_an_error_after_some_tries() {
+    let machines = Machines::start(1);
+    let cluster = machines.connect().await.expect("a cluster");
+    let asked = tasks(4, 0);
+    // A folder in the place of an answer.
+    let folder = format!("out/work/plan/done/{}/in", asked[2].id());
+    std::fs::create_dir_all(machines.lake.path(&folder)).expect("a folder");
+    let heard = AtomicUsize::new(0);
+    let hear = |n| {
+        heard.fetch_add(n, Ordering::Relaxed);
+    };
+    let failed = cluster.run("test", asked, &hear).await.map(drop);
+    let e = failed.expect_err("one answer cannot be written");
+    assert_eq!(e.kind(), Kind::Store, "{}", e.full());
+    for part in [
+        ", with 1 executor, left 1 of 4 tasks of the stage test undone, in 3 tries: ",
+        &machines.executors[0].name(),
+        "out/work/plan",
+    ] {
+        assert!(e.full().contains(part), "{part:?} in {}", e.full());
+    }
+    assert_eq!(heard.load(Ordering::Relaxed), 3);
+    cluster.leave().await;
+}
+
+/// Executors are killed at random moments, and others come.
+#[tokio::test(flavor = "multi_thread")]
+async fn executors_that_come_and_go_do_all_tasks() {
+    let kills = match std::env::var_os("GYRE_SLOW_TESTS") {
+        Some(_) => 100,
+        None => 10,
+    };
+    let seed = rand::random();
+    println!("seed {seed}");
+    let mut random = Pcg64::seed_from_u64(seed);
+    let mut machines = Machines::start(3);
+    let cluster = machines.connect().await.expect("a cluster");
+    let n = 24 * kills;
+    let heard = AtomicUsize::new(0);
+    let hear = |n| {
+        heard.fetch_add(n, Ordering::Relaxed);
+    };
+    let doing = cluster.run("test", tasks(n, 200), &hear);
+    let killing = async {
+        for _ in 0..kills {
+            let wait = random.random_range(100..1200);
+            tokio::time::sleep(Duration::from_millis(wait)).await;
+            let at = random.random_range(0..machines.executors.len());
+            drop(machines.executors.remove(at));
+            machines.executors.push(machines.executor());
+        }
+        heard.load(Ordering::Relaxed)
+    };
+    let (answers, before) = tokio::join!(doing, killing);
+    doers(answers.expect("the cluster answers"));
+    println!("{kills} executors killed while {before} of {n} tasks were done");
+    assert!(before > 0);
+    assert_eq!(heard.load(Ordering::Relaxed), n as usize);
+    cluster.leave().await;
+}
+
+#[test]
+fn a_run_says_what_is_wrong_with_a_cluster() {
+    let lake = Lake::new();
+    small_pipeline(&lake);
+    let run = |cluster: &str, more: &[&str]| {
+        let arguments = [&["run", "p.toml", "--cluster", cluster], more].concat();
+        let start = Instant::now();
+        let ran = lake.gyre(&arguments);
+        (ran, start.elapsed())
+    };
+    let (ran, _) = run("host:50050", &[]);
+    ran.fails(2, "such as df://host:50050");
+    // Nobody is at port 1.
+    let (ran, took) = run("df://127.0.0.1:1", &[]);
+    ran.fails(75, "no scheduler answers at df://127.0.0.1:1");
+    assert!(took < Duration::from_secs(8), "{took:?}");
+    let (ran, took) = {
+        let start = Instant::now();
+        let ran = lake.gyre(&["executor", "--scheduler", "df://127.0.0.1:1"]);
+        (ran, start.elapsed())
+    };
+    ran.fails(75, "no scheduler answers at df://127.0.0.1:1");
+    assert!(took < Duration::from_secs(8), "{took:?}");
+
+    let mut machines = Machines::start(0);
+    let address = machines.scheduler.line.clone();
+    let (ran, took) = run(&address, &[]);
+    ran.fails(75, "has no executors, and none came in 20 seconds");
+    assert!(took < Duration::from_secs(30), "{took:?}");
+
+    // No process sees the memory of another.
+    machines.executors.push(machines.executor());
+    let (ran, took) = run(&address, &["--set", "job.output=memory:///out"]);
+    ran.fails(2, &machines.executors[0].name());
+    ran.fails(2, "does not see memory:///out as the client does");
+    assert!(took < Duration::from_secs(8), "{took:?}");
+    run(&address, &[]).0.well();
+
+    let place = address.trim_start_matches("df://");
+    let second = lake.gyre(&["scheduler", "--listen", place]);
+    second.fails(75, &format!("nobody can listen at {place}"));
+}
+
+/// Whether a process is there.
+fn is_alive(id: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat"));
+    stat.is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+/// The processes that another has started.
+fn children(process: &Process) -> Vec<String> {
+    let id = process.child.id();
+    let listed = std::fs::read_dir(format!("/proc/{id}/task")).expect("its threads");
+    let of_thread = listed.map(|thread| {
+        let path = thread.expect("a thread").path().join("children");
+        std::fs::read_to_string(path).unwrap_or_default()
+    });
+    let all: String = of_thread.collect();
+    all.split_whitespace().map(String::from).collect()
+}
+
+#[test]
+fn a_cluster_on_one_machine_comes_and_goes_as_one() {
+    let lake = Lake::new();
+    small_pipeline(&lake);
+    for signal in ["-INT", "-TERM", "-KILL"] {
+        let up = ["cluster", "up", "--executors", "2", "--port", "0"];
+        let mut up = Process::start(&lake, &up);
+        let started = children(&up);
+        assert_eq!(started.len(), 3, "{}", up.line);
+        let ran = lake.gyre(&["run", "p.toml", "--force", "--cluster", &up.line]);
+        ran.well();
+        up.signal(signal);
+        let status = up.child.wait().expect("it has ended");
+        if signal != "-KILL" {
+            assert_eq!(status.code(), Some(0), "{signal}");
+        }
+        let start = Instant::now();
+        while started.iter().any(|id| is_alive(id)) {
+            assert!(start.elapsed() < Duration::from_secs(10), "{signal}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// What the units and the pods start is started here, at a free port.
+#[test]
+fn deployments_start_what_they_say() {
+    let mut commands = Vec::new();
+    for unit in ["gyre-scheduler.service", "gyre-executor.service"] {
+        let text = deploy(unit);
+        let start = |line: &str| {
+            Some(
+                line.strip_prefix("ExecStart=/usr/local/bin/gyre ")?
+                    .to_string(),
+            )
+        };
+        let mut command = text.lines().find_map(start).expect("a command");
+        let set = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("Environment="));
+        for (name, value) in set
+            .flat_map(str::split_whitespace)
+            .filter_map(|s| s.split_once('='))
+        {
+            command = command.replace(&format!("${{{name}}}"), value);
+        }
+        commands.push(command);
+    }
+    let script = r#"
+import sys
+try:
+    import yaml
+except ImportError:
+    sys.exit()
+parts = {(p["kind"], p["metadata"]["name"]): p["spec"] for p in yaml.safe_load_all(open(sys.argv[1]))}
+for name in ["scheduler", "executor"]:
+    of = parts["Deployment", "gyre-" + name]
+    assert of["selector"]["matchLabels"] == of["template"]["metadata"]["labels"]
+    print(" ".join(of["template"]["spec"]["containers"][0]["args"]))
+scheduler = parts["Deployment", "gyre-scheduler"]["template"]
+assert parts["Service", "gyre-scheduler"]["selector"] == scheduler["metadata"]["labels"]
+job = parts["Job", "gyre-run"]["template"]["spec"]["containers"][0]
+assert job["args"][:2] == ["run", "pipelines/nightly.toml"]
+assert job["args"][2:4] == ["--cluster", "df://gyre-scheduler:50050"]
+"#;
+    let lake = Lake::new();
+    lake.file("read.py", script);
+    if let Some(python) = python() {
+        let yaml = concat!(env!("CARGO_MANIFEST_DIR"), "/pipelines/deploy/cluster.yaml");
+        let read = Command::new(python)
+            .arg(lake.path("read.py"))
+            .arg(yaml)
+            .output();
+        let ran = Ran::of(read.expect("Python")).well();
+        commands.extend(ran.out.lines().map(String::from));
+    }
+    for pair in commands.chunks(2) {
+        let [scheduler, executor] = pair else {
+            panic!("a scheduler and an executor: {pair:?}");
+        };
+        let scheduler = scheduler.replace(":50050", ":0");
+        let arguments: Vec<&str> = scheduler.split_whitespace().collect();
+        let mut scheduler = Process::start(&lake, &arguments);
+        let (_, port) = scheduler.line.rsplit_once(':').expect("an address");
+        let here = format!("df://127.0.0.1:{port}");
+        let named = |word: &str| match word.starts_with("df://") {
+            true => here.clone(),
+            false => word.to_string(),
+        };
+        let arguments: Vec<String> = executor.split_whitespace().map(named).collect();
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let mut executor = Process::start(&lake, &arguments);
+        assert!(
+            executor.line.contains("asks df://127.0.0.1:"),
+            "{}",
+            executor.line
+        );
+        for process in [&mut executor, &mut scheduler] {
+            process.signal("-TERM");
+            let status = process.child.wait().expect("it has ended");
+            assert_eq!(status.code(), Some(0));
+        }
+    }
+    let program = assert_cmd::cargo::cargo_bin!("gyre").display().to_string();
+    for unit in ["gyre-scheduler.service", "gyre-executor.service"] {
+        lake.file(unit, &deploy(unit).replace("/usr/local/bin/gyre", &program));
+        let verify = Command::new("systemd-analyze")
+            .arg("verify")
+            .arg(lake.path(unit))
+            .output();
+        let Ok(verified) = verify else {
+            eprintln!("left out: there is no systemd-analyze");
+            return;
+        };
+        let ran = Ran::of(verified);
+        assert!(
+            ran.code == Some(0) && !ran.err.contains("gyre-"),
+            "{}",
+            ran.err
+        );
+    }
+}
