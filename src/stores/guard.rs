@@ -1,5 +1,5 @@
-//! What stands before every remote store: errors that show no secrets, answers that are as long as they should be, and stores that are
-//! only read.
+//! What stands before every remote store: errors that show no secrets, answers that are as long as they should be, copies over what is
+//! there only where that is meant, and stores that are only read.
 //!
 //! Here is no retry and no time limit, because the clients have both: they alone know which requests may be sent twice.
 
