@@ -108,7 +108,7 @@ pub async fn run(
 fn executor(host: &str, vcores: usize, work: &Path) -> Arc<Executor> {
     let specification = ExecutorSpecification::default().with_vcores(vcores as u32);
     let registration = ExecutorRegistration {
-        id: new_instance_id(),
+        id: format!("{host}-{}-{}", std::process::id(), new_instance_id()),
         host: Some(host.to_string()),
         port: 0,
         grpc_port: 0,

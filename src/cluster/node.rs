@@ -1,12 +1,11 @@
 //! The process that does tasks: finds the output, does what a task says, and writes the answer there.
 
 use super::Site;
-use super::answers::Answers;
 use crate::error::{Error, Kind, Result};
 use crate::nodes::Task;
 use crate::stores::Stores;
 use crate::task::{Env, perform};
-use crate::write::Output;
+use crate::write::{Answers, Output};
 use ballista_core::ids::new_instance_id;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Debug, Formatter};
@@ -58,7 +57,7 @@ impl Node {
 
     async fn try_answer(&self, site: &Site, task: Task) -> Result<()> {
         let stores = self.stores(site);
-        let answers = Answers::new(&Output::open(&site.output, &stores)?, &site.plan);
+        let answers = Output::open(&site.output, &stores)?.answers(&site.plan);
         self.check_sees(site, &answers).await?;
         let id = task.id();
         if answers.read(&id).await?.is_some() {
@@ -161,7 +160,7 @@ mod tests {
         let node = Node::new("here".into(), 2);
         let seen = site(folder.path(), "mark");
         let output = Output::open(&seen.output, &Stores::default()).expect("an output");
-        let answers = Answers::new(&output, "plan");
+        let answers = output.answers("plan");
         let unseen = node.answer(&seen, look(0)).await.expect_err("no mark");
         let told = "here: does not see ";
         assert!(unseen.full().starts_with(told), "{}", unseen.full());
@@ -183,7 +182,7 @@ mod tests {
     #[tokio::test]
     async fn a_long_task_says_that_it_goes_on() {
         let store = std::sync::Arc::new(object_store::memory::InMemory::new());
-        let answers = Answers::new(&Output::in_store(store, "out".into()), "plan");
+        let answers = Output::in_store(store, "out".into()).answers("plan");
         let doing = async {
             // It goes on until somebody has heard of it.
             while answers.running().await.expect("a store").is_empty() {

@@ -297,7 +297,7 @@ mod tests {
         let site = site(folder.path());
         let output = crate::write::Output::open(&site.output, &crate::stores::Stores::default());
         let output = output.expect("an output");
-        let answers = crate::cluster::answers::Answers::new(&output, "plan");
+        let answers = output.answers("plan");
         answers.put_mark("mark").await.expect("a store");
         let tasks = [b"a", b"b", b"c"].map(|bytes| Task {
             bytes: bytes.to_vec(),

@@ -3,6 +3,8 @@
 //! `output` is where, `commit` how a version becomes the result, `folder` what a file system needs for that, `clean` what goes again, `work` what a run keeps for
 //! the next one if it dies.
 
+#[cfg(feature = "cluster")]
+mod answers;
 mod assigned;
 mod bootstrap;
 mod certificates;
@@ -18,6 +20,8 @@ mod sets;
 mod tables;
 mod work;
 
+#[cfg(feature = "cluster")]
+pub use answers::{Answers, Running};
 pub use assigned::{
     AssignedModel, AssignedNames, AssignedTable, TrajectoryFit, TrajectoryNames, TrajectoryRows,
 };

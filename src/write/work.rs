@@ -55,15 +55,10 @@ struct Waiting {
 }
 
 impl Output {
-    /// Where the work of a plan is.
-    pub fn work_folder(&self, plan: &str) -> Path {
-        self.at(&[WORK, plan])
-    }
-
     /// The work of a plan, with what earlier runs of it have kept unless the run is to start `afresh`. Pieces that took `every` are written
     /// at once; smaller ones wait until so long has passed since the last were written.
     pub async fn work(&self, plan: &str, afresh: bool, every: Duration) -> Work {
-        let folder = self.work_folder(plan);
+        let folder = self.at(&[WORK, plan]);
         let mut work = Work {
             store: Arc::clone(&self.store),
             shown: self.show(&folder),

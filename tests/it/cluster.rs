@@ -182,7 +182,12 @@ async fn a_small_job_takes_no_time() {
         all(&cluster, vec![look.task().expect("a task")]).await;
         seconds.push(start.elapsed().as_secs_f64());
     }
-    println!("one task: {seconds:.3?} seconds");
+    let start = Instant::now();
+    all(&cluster, tasks(1000, 0)).await;
+    println!(
+        "one task: {seconds:.3?} seconds, 1000: {:?}",
+        start.elapsed()
+    );
     seconds.sort_by(f64::total_cmp);
     assert!(seconds[2] < 1.0, "{seconds:?}");
     cluster.leave().await;
@@ -301,13 +306,91 @@ async fn a_store_that_fails_is_an_error_after_some_tries() {
     cluster.leave().await;
 }
 
+/// A task that was begun again and again is given up, so that it does not take every executor with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_that_never_ends_is_given_up() {
+    let machines = Machines::start(1);
+    let cluster = machines.connect().await.expect("a cluster");
+    let asked = tasks(2, 3000);
+    let running = format!("out/work/plan/running/{}", asked[1].id());
+    std::fs::create_dir_all(machines.lake.path(&running)).expect("a folder");
+    for attempt in 0..6 {
+        // What an executor leaves that died.
+        machines.lake.file(&format!("{running}/{attempt}"), "");
+    }
+    let failed = cluster.run("test", asked.clone(), &|_| ()).await.map(drop);
+    let e = failed.expect_err("it is given up");
+    assert_eq!(e.kind(), Kind::Resources);
+    let told = "a task of the stage test was begun 6 times and never came to an end";
+    assert!(e.full().contains(told), "{}", e.full());
+    assert!(e.full().contains(&asked[1].id()), "{}", e.full());
+    cluster.leave().await;
+}
+
+/// Whether tests that wait for minutes are wanted.
+fn is_slow() -> bool {
+    let is_wanted = std::env::var_os("GYRE_SLOW_TESTS").is_some();
+    if !is_wanted {
+        eprintln!("left out: GYRE_SLOW_TESTS is not set");
+    }
+    is_wanted
+}
+
+async fn fails_after(cluster: &Cluster, n: u32, seconds: std::ops::Range<u64>) -> Error {
+    let start = Instant::now();
+    let failed = cluster.run("test", tasks(n, 300), &|_| ()).await.map(drop);
+    let took = start.elapsed();
+    let e = failed.expect_err("nobody does it");
+    println!("{took:?}: {}", e.full());
+    assert!(seconds.contains(&took.as_secs()), "{took:?}");
+    e
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_without_executors_is_an_error_in_the_end() {
+    if !is_slow() {
+        return;
+    }
+    let mut machines = Machines::start(2);
+    let cluster = machines.connect().await.expect("a cluster");
+    let failing = fails_after(&cluster, 1000, 40..300);
+    let killing = async {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        machines.executors.clear();
+    };
+    let (e, ()) = tokio::join!(failing, killing);
+    assert_eq!(e.kind().exit_code(), 75);
+    assert!(e.full().contains("with 0 executors, left "), "{}", e.full());
+    cluster.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scheduler_that_does_not_come_back_is_an_error_after_a_minute() {
+    if !is_slow() {
+        return;
+    }
+    let machines = Machines::start(1);
+    let cluster = machines.connect().await.expect("a cluster");
+    let Machines {
+        lake: _lake,
+        scheduler,
+        executors: _executors,
+    } = machines;
+    let failing = fails_after(&cluster, 1000, 60..90);
+    let killing = async {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        drop(scheduler);
+    };
+    let (e, ()) = tokio::join!(failing, killing);
+    assert_eq!(e.kind().exit_code(), 75);
+    assert!(e.full().contains("cannot be reached"), "{}", e.full());
+    cluster.leave().await;
+}
+
 /// Executors are killed at random moments, and others come.
 #[tokio::test(flavor = "multi_thread")]
 async fn executors_that_come_and_go_do_all_tasks() {
-    let kills = match std::env::var_os("GYRE_SLOW_TESTS") {
-        Some(_) => 100,
-        None => 10,
-    };
+    let kills = if is_slow() { 100 } else { 10 };
     let seed = rand::random();
     println!("seed {seed}");
     let mut random = Pcg64::seed_from_u64(seed);
