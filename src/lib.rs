@@ -28,7 +28,7 @@
 //! - [`cli`] has the types of the command line, [`commands`] does what they say for a terminal that the program brings, and [`watch`] tells
 //!   others how a run goes; [`error`] is the one error.
 //!
-//! [`nodes`] says what other machines can do for a run, and [`task`] what they do; with the feature `cluster`, [`cluster`] is other machines.
+//! [`nodes`] says what other machines can do for a run, and [`task`] what they do; with the feature of that name, `cluster` is other machines.
 //!
 //! [`memory`] keeps the whole process within a bound, and nothing else knows of that.
 //!

@@ -29,6 +29,7 @@
 //! - `memory`: runs whose memory is bounded
 //! - `versions`: runs at the same time, earlier results, what dead runs leave, and `gyre clean`
 //! - `weights`: trajectories whose rows weigh something
+//! - `machines`: starts and kills processes of a cluster
 //! - `lake`: makes small lakes and runs the program on them
 //! - `wire`: an S3 over HTTP, some of whose answers go wrong
 //! - `worlds`: small Markov worlds with known answers
@@ -47,6 +48,8 @@ mod hostile;
 mod increments;
 mod inputs;
 mod lake;
+#[cfg(feature = "cluster")]
+mod machines;
 mod markov;
 mod memory;
 mod names;
