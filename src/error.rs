@@ -1,11 +1,12 @@
 //! One error for the whole crate: a kind that a caller can act on, a sentence that names the culprit, and the cause.
 
+use serde::{Deserialize, Serialize};
 use std::error::Error as StdError;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong, as far as the caller's next step differs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
     /// The pipeline file or the command line is wrong.
     Spec,
