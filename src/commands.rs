@@ -208,6 +208,7 @@ fn run_pipeline(args: &cli::Run, watch: &Arc<Watch>) -> Result<Done> {
             force: args.force,
             full_refresh: args.full_refresh,
             keep_every: run::KEEP_EVERY,
+            nodes: None,
         };
         let running = run::run(
             Arc::clone(&plan),

@@ -5,13 +5,13 @@
 //! more. Three jobs in a row that bring nothing are an error, and so is a scheduler that is away for a minute.
 
 use super::dispatch::{Dispatch, State};
+use super::look::{Look, Looked};
 use super::operator::{plan, unwrapped};
 use super::{MESSAGE_BYTES, PATIENCE, Site};
 use crate::cli::Address;
 use crate::error::{Error, Kind, Result};
 use crate::nodes::{Nodes, Task};
 use crate::stores::Stores;
-use crate::task::{Looked, Work};
 use crate::write::{Answers, Output, Running};
 use ballista_core::ids::new_instance_id;
 use futures::future::BoxFuture;
@@ -152,7 +152,7 @@ impl Cluster {
             }
         };
         let nonce = new_instance_id();
-        let look = |number: usize| Work::Look {
+        let look = |number: usize| Look {
             nonce: nonce.clone(),
             number: number as u32,
             wait_millis: 200,
@@ -166,15 +166,14 @@ impl Cluster {
         let start = Instant::now();
         let last = PATIENCE.min(NO_EXECUTORS);
         while seen.len() < expected && (seen.is_empty() || start.elapsed() < LOOK) {
-            sleep(POLL[0]).await;
+            sleep(3 * POLL[0]).await;
             let state = self.dispatch.state(&job).await?;
             let done = self.answers.done().await?;
             for id in done.into_iter().filter(|id| ids.contains(id)) {
                 if !known.contains(&id)
                     && let Some(answer) = self.answers.read(&id).await?
                 {
-                    let looked: Looked = postcard::from_bytes(&answer?)
-                        .map_err(|e| Error::bug(format!("an answer cannot be read: {e}")))?;
+                    let looked = Looked::read(&answer?)?;
                     seen.insert(looked.name.clone(), looked);
                     known.insert(id);
                 }

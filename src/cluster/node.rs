@@ -1,10 +1,12 @@
 //! The process that does tasks: finds the output, does what a task says, and writes the answer there.
 
 use super::Site;
+use super::look::Look;
 use crate::error::{Error, Kind, Result};
 use crate::nodes::Task;
+use crate::read::Resources;
 use crate::stores::Stores;
-use crate::task::{Env, perform};
+use crate::task::perform;
 use crate::write::{Answers, Output};
 use ballista_core::ids::new_instance_id;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +22,8 @@ const BEAT: Duration = Duration::from_secs(5);
 pub struct Node {
     /// What errors call the process.
     name: String,
-    threads: usize,
+    /// What a task may use of the machine.
+    resources: Resources,
     /// The stores for each set of options: their connections are for all tasks.
     stores: Mutex<BTreeMap<BTreeMap<String, String>, Stores>>,
     /// The sites that this process is known to see.
@@ -35,10 +38,10 @@ impl Debug for Node {
 }
 
 impl Node {
-    pub fn new(name: String, threads: usize) -> Node {
+    pub fn new(name: String, resources: Resources) -> Node {
         Node {
             name,
-            threads,
+            resources,
             stores: Mutex::default(),
             seen: Mutex::default(),
         }
@@ -63,18 +66,24 @@ impl Node {
         if answers.read(&id).await?.is_some() {
             return Ok(());
         }
-        let env = Env {
-            name: self.name.clone(),
-            stores,
-            threads: self.threads,
-        };
         tracing::debug!(task = id, "begins");
-        // A thread of its own: a task may compute for hours without a pause, in which others must be able to say that they go on.
-        let doing = tokio::task::spawn_blocking(move || {
-            Handle::current().block_on(perform(&task.bytes, env))
-        });
-        let done = with_beats(doing, &answers, &id, BEAT).await;
-        let answer = done.unwrap_or_else(|e| Err(Error::bug(format!("a task died: {e}"))));
+        let answer = match Look::of(&task) {
+            Some(look) => {
+                let look = look?;
+                let wait = Duration::from_millis(look.wait_millis.into());
+                with_beats(tokio::time::sleep(wait), &answers, &id, BEAT).await;
+                look.answer(&self.name, self.resources.threads)
+            }
+            None => {
+                let resources = self.resources;
+                // A thread of its own: a task may compute for hours without a pause, in which others must be able to say that they go on.
+                let doing = tokio::task::spawn_blocking(move || {
+                    Handle::current().block_on(perform(&task.bytes, &resources))
+                });
+                let done = with_beats(doing, &answers, &id, BEAT).await;
+                done.unwrap_or_else(|e| Err(Error::bug(format!("a task died: {e}"))))
+            }
+        };
         tracing::debug!(task = id, is_error = answer.is_err(), "ends");
         match answer {
             Err(e) if e.kind().is_retryable() => Err(e),
@@ -134,7 +143,7 @@ async fn with_beats<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::task::{Looked, Work};
+    use crate::cluster::look::Looked;
 
     fn site(folder: &std::path::Path, mark: &str) -> Site {
         Site {
@@ -146,7 +155,7 @@ mod tests {
     }
 
     fn look(wait_millis: u32) -> Task {
-        let look = Work::Look {
+        let look = Look {
             nonce: "n".into(),
             number: 0,
             wait_millis,
@@ -157,7 +166,11 @@ mod tests {
     #[tokio::test]
     async fn a_task_is_answered_below_the_output_that_the_client_sees() {
         let folder = tempfile::tempdir().expect("a folder");
-        let node = Node::new("here".into(), 2);
+        let resources = Resources {
+            threads: 2,
+            memory_bytes: None,
+        };
+        let node = Node::new("here".into(), resources);
         let seen = site(folder.path(), "mark");
         let output = Output::open(&seen.output, &Stores::default()).expect("an output");
         let answers = output.answers("plan");
@@ -169,8 +182,8 @@ mod tests {
         node.answer(&seen, look(0)).await.expect("an answer");
         let answer = answers.read(&look(0).id()).await.expect("a store");
         let answer = answer.expect("an answer").expect("no error");
-        let looked: Looked = postcard::from_bytes(&answer).expect("what a look comes to");
-        assert_eq!(looked.name, "here");
+        let looked = Looked::read(&answer).expect("what a look comes to");
+        assert_eq!((looked.name.as_str(), looked.threads), ("here", 2));
         assert!(answers.running().await.expect("a store").is_empty());
         // What no retry can mend is an answer.
         let wrong = Task { bytes: vec![255] };

@@ -119,10 +119,6 @@ impl Work {
         self.taken.load(Ordering::Relaxed)
     }
 
-    pub fn has(&self, name: &str) -> bool {
-        self.known.contains_key(name)
-    }
-
     /// Finds out what there is. Everything is read once, one object at a time, and read again where it is wanted: it may be more than memory
     /// holds.
     async fn look(&mut self, output: &Output) -> Result<()> {
@@ -218,6 +214,10 @@ fn is_part(name: &str, whole: &str) -> bool {
 }
 
 impl Memory for Work {
+    fn has(&self, name: &str) -> bool {
+        self.known.contains_key(name)
+    }
+
     fn find(&self, name: &str) -> Option<Bytes> {
         let place = self.known.get(name)?;
         let range = place.bytes.clone();

@@ -24,6 +24,7 @@
 //! - `stores`: faults of the object store at every call, and two runs whose calls come in every order
 //! - `validation`: resamples of trajectories, pairs and counts
 //! - `hostile`: damaged files, Hive folders of any name
+//! - `tasks`: runs in tasks as other machines do them, against runs of one process
 //! - `types`: keys and times of every type, against a count by hand
 //! - `increments`: runs that count new files alone, against runs that count everything
 //! - `memory`: runs whose memory is bounded
@@ -63,6 +64,7 @@ mod readers;
 mod resume;
 mod sets;
 mod stores;
+mod tasks;
 mod types;
 mod validation;
 mod versions;
