@@ -198,7 +198,8 @@ fn run_pipeline(args: &cli::Run, watch: &Arc<Watch>) -> Result<Done> {
         let cluster = match &args.cluster {
             Some(address) => {
                 let stores = &plan.stores;
-                Some(Cluster::connect(address, &plan.output, &plan.hash, stores).await?)
+                let connecting = Cluster::connect(address, &plan.output, &plan.hash, stores);
+                Some(until_stopped(connecting, watch.terminal.as_ref(), &output).await?)
             }
             None => None,
         };
@@ -207,6 +208,7 @@ fn run_pipeline(args: &cli::Run, watch: &Arc<Watch>) -> Result<Done> {
             force: args.force,
             full_refresh: args.full_refresh,
             keep_every: run::KEEP_EVERY,
+            nodes: None,
         };
         let running = run::run(
             Arc::clone(&plan),

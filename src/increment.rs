@@ -272,7 +272,7 @@ impl Run<'_> {
     async fn restored(&self, ledger: &Ledger, tables: &[Vec<RecordBatch>]) -> Result<Sums> {
         let (rows, dropped) = ledger.rows(tables.len());
         let (layout, tables) = (Arc::clone(self.layout), tables.to_vec());
-        blocking(move || restore(&layout, &tables, rows, dropped)).await
+        blocking(move || restore(&layout, &tables, true, rows, dropped)).await
     }
 
     /// What is counted and why, in words.

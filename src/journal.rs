@@ -1,6 +1,7 @@
 //! How a run goes on, stage by stage: its record as it grows, and whoever listens.
 
-use crate::manifest::RunRecord;
+use crate::count::Counted;
+use crate::manifest::{IncrementRecord, RunRecord};
 use crate::run::Progress;
 
 /// The record of a run as it grows, and who hears of it.
@@ -21,6 +22,14 @@ impl<'a> Journal<'a> {
         );
         progress.recorded(&record);
         Journal { record, progress }
+    }
+
+    /// Rows are counted.
+    pub fn counted(&mut self, counted: &Counted, increment: Option<IncrementRecord>) {
+        self.record.increment = increment;
+        self.record.head.rows_read = counted.rows;
+        self.record.head.rows_dropped = counted.dropped.0.clone();
+        self.done("count", counted.rows, self.record.head.input_bytes);
     }
 
     /// A stage is done (`Head::done`).

@@ -28,7 +28,9 @@
 //! - [`cli`] has the types of the command line, [`commands`] does what they say for a terminal that the program brings, and [`watch`] tells
 //!   others how a run goes; [`error`] is the one error.
 //!
-//! [`nodes`] says what other machines can do for a run, and [`task`] what they do; with the feature `cluster`, [`cluster`] is other machines.
+//! [`nodes`] says what other machines can do for a run: a [`task`] is what one of them does, and [`rounds`] of tasks count and fit. With the
+//! feature of that name, `cluster` is such machines.
+//! [`words`] lets names that the program has come back from bytes.
 //!
 //! [`memory`] keeps the whole process within a bound, and nothing else knows of that.
 //!
@@ -70,6 +72,7 @@ pub mod ranks;
 pub mod read;
 pub mod reduce;
 pub mod resample;
+pub mod rounds;
 pub mod run;
 pub mod runner;
 pub mod shard;
@@ -78,5 +81,6 @@ pub mod stores;
 pub mod summary;
 pub mod task;
 pub mod watch;
+pub mod words;
 pub mod write;
 pub mod written;

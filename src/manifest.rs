@@ -6,7 +6,7 @@ use crate::plan::Plan;
 use crate::read::{InputFile, Table};
 use crate::reduce::bootstrap::Bootstrap;
 use crate::spec::On;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -214,6 +214,25 @@ pub struct ModelRecord {
     pub fits: Vec<FitRecord>,
 }
 
+/// What is told of how a model was fitted and is not in the model itself.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Told {
+    pub shard_seconds: f64,
+    pub bootstrap_seconds: Option<f64>,
+    pub ranks_seconds: Option<f64>,
+    /// Beside the fits of the model.
+    pub fits: Vec<FitTold>,
+}
+
+/// The same of one fit.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct FitTold {
+    pub resumed: bool,
+    pub seconds: f64,
+    pub steps: BTreeMap<Cow<'static, str>, f64>,
+    pub choice: Option<ChoiceRecord>,
+}
+
 #[derive(Debug, Clone, Serialize)]
 pub struct DroppedStates {
     /// Strongly connected sets, that which was kept included.
@@ -260,7 +279,7 @@ pub struct FitRecord {
     pub resumed: bool,
     pub seconds: f64,
     /// Of which each step took: DBMR and co-clustering `partition`, singular and Schur vectors `decompose` and `cluster`, all `score`.
-    pub steps: BTreeMap<&'static str, f64>,
+    pub steps: BTreeMap<Cow<'static, str>, f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bootstrap: Option<BootstrapRecord>,
     /// Where the rank was picked.
@@ -309,9 +328,9 @@ impl BootstrapRecord {
 }
 
 /// How the rank of a fit was picked.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ChoiceRecord {
-    pub rule: &'static str,
+    pub rule: Cow<'static, str>,
     /// The candidates that were fitted.
     pub ranks: Vec<usize>,
     pub reason: String,

@@ -1,19 +1,18 @@
 //! The counts of one partition and lag → a model: all of its fits, resamples, ranks and certificates.
 
-use crate::count::{Counts, LARGEST_TOTAL};
+use crate::count::{Counted, Counts, LARGEST_TOTAL, escaped, key_text};
 use crate::error::{Error, Result};
-use crate::manifest::{DroppedStates, FitRecord, ModelRecord};
-use crate::memory;
-use crate::plan::{Plan, PlannedMethod, Size};
+use crate::manifest::{DroppedStates, FitRecord, FitTold, ModelRecord, Told};
+use crate::plan::{Plan, PlannedFit, PlannedMethod, Size};
 use crate::ranks::{self, Ground, Tried};
 use crate::reduce::bootstrap;
 use crate::reduce::markov::Chain;
 use crate::reduce::{self, Evidence, Fit, Method, certificates};
-use crate::run::{Progress, partition_key, place};
-use crate::runner::{Kept as Keeping, Local, Runner, Timed};
+use crate::run::Progress;
+use crate::runner::{Kept as Keeping, Local, Memory, Runner, Timed};
 use crate::shard::Shards;
 use crate::spec::Lag;
-use crate::write::{self, Model, Names, Work};
+use crate::write::{self, Model, Names};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -34,14 +33,14 @@ fn shards(counts: &mut Counts) -> Result<Shards> {
     Ok(Shards::from_sources(n_targets, by_source, shard_nnz(nnz)))
 }
 
-/// Fits a model to the counts of one partition and lag, and says how it went.
+/// Fits a model to the counts of one partition and lag, and says how it went. `memory` may know pieces of it.
 pub fn fit_model(
     plan: &Plan,
     names: &Names,
     mut counts: Counts,
-    work: &Work,
+    memory: &dyn Memory,
     progress: &dyn Progress,
-) -> Result<(Model, ModelRecord)> {
+) -> Result<(Model, Told)> {
     if counts.nnz() == 0 {
         let left_out = counts.left_out.as_ref();
         if left_out.is_some_and(|l| l.transitions > 0.0) {
@@ -55,7 +54,7 @@ pub fn fit_model(
         targets: counts.target_states.len() as u64,
         nonzeros: counts.nnz() as u64,
     };
-    plan.check_memory(size, rayon::current_num_threads(), memory::limit())?;
+    plan.check_memory(size, rayon::current_num_threads(), crate::memory::limit())?;
     let start = Instant::now();
     let shards = shards(&mut counts)?;
     let shard_seconds = start.elapsed().as_secs_f64();
@@ -63,7 +62,7 @@ pub fn fit_model(
     let mut tried = Vec::new();
     let candidates = plan.candidates(shards.n_sources, shards.n_targets)?;
     for (n, (at, candidate)) in candidates.iter().enumerate() {
-        let (planned, columns) = (&plan.fits[*at], &names.fits[*at]);
+        let columns = &names.fits[*at];
         let method = match &candidate.method {
             PlannedMethod::Dbmr(params) => Method::Dbmr(params.clone()),
             PlannedMethod::Svd(params) => Method::Svd(params.clone()),
@@ -90,33 +89,33 @@ pub fn fit_model(
         let (start, runner) = (Instant::now(), Timed::new(&Local));
         let seed = seed(plan.seed, &place, &candidate.name);
         let name = format!("fit-{n}");
-        let is_known = work.has(&format!("{whole}/{name}"));
-        let fit = Keeping::new(&runner, work, whole.clone())
+        let is_known = memory.has(&format!("{whole}/{name}"));
+        let fit = Keeping::new(&runner, memory, whole.clone())
             .try_piece(&name, |runner| {
                 reduce::fit(runner, &method, Evidence::Counts(&shards), seed)
             })
             .map_err(|e| e.at(format!("fit `{}`", candidate.name)))?;
-        let mut record = fit_record(
-            &planned.name,
-            planned.method_name(),
-            &fit,
-            start.elapsed().as_secs_f64(),
-            runner.seconds(),
-        );
-        record.resumed = is_known;
+        let seconds = start.elapsed().as_secs_f64();
+        let steps = runner.seconds().into_iter();
+        let told = FitTold {
+            resumed: is_known,
+            seconds,
+            steps: steps.map(|(step, s)| (step.into(), s)).collect(),
+            choice: None,
+        };
         tried.push(Tried {
             planned: *at,
             method,
             seed,
             fit,
-            record,
+            told,
             bootstrap: None,
         });
         if candidates.get(n + 1).is_none_or(|next| next.0 != *at) {
             progress.advance(1);
         }
     }
-    let runner = Keeping::new(&Local, work, whole);
+    let runner = Keeping::new(&Local, memory, whole);
     let (start, groups) = (Instant::now(), counts.groups.take());
     let bootstraps = match (&plan.validation, &groups) {
         (Some(validation), Some(groups)) if validation.bootstrap > 0 => {
@@ -156,35 +155,22 @@ pub fn fit_model(
     };
     let mut ranks = ranks::compare(&runner, plan, &ground, &tried)?;
     let ranks_seconds = (!ranks.is_empty()).then(|| start.elapsed().as_secs_f64());
-    let (mut fits, mut records, mut bootstraps) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut fits, mut told, mut bootstraps) = (Vec::new(), Vec::new(), Vec::new());
     for kept in ranks::pick(plan, tried, &mut ranks)? {
         fits.push(kept.fit);
-        records.push(kept.record);
+        told.push(kept.told);
         bootstraps.extend(kept.bootstrap);
     }
     let start = Instant::now();
     let certificates = certificates::of(&shards, &fits);
     tracing::debug!(seconds = start.elapsed().as_secs_f64(), "certificates");
-    for (record, certificates) in records.iter_mut().zip(&certificates) {
-        record.certified = certificates::certified(certificates);
-    }
-    let record = ModelRecord {
-        partition: partition_key(names, &counts),
-        lag: names.lag.text(counts.lag),
-        sources: shards.n_sources,
-        targets: shards.n_targets,
-        nonzeros: shards.nnz(),
-        transitions: shards.total,
-        dropped: counts.left_out.as_ref().map(|left_out| DroppedStates {
-            components: left_out.components,
-            states: left_out.states,
-            transitions: left_out.transitions,
-        }),
+    let told = Told {
         shard_seconds,
         bootstrap_seconds,
         ranks_seconds,
-        fits: records,
+        fits: told,
     };
+    let nonzeros = shards.nnz();
     let Shards {
         by_source,
         source_total,
@@ -196,6 +182,7 @@ pub fn fit_model(
     Ok((
         Model {
             counts,
+            nonzeros,
             fits,
             certificates,
             bootstraps,
@@ -206,8 +193,48 @@ pub fn fit_model(
             target_total,
             total,
         },
-        record,
+        told,
     ))
+}
+
+/// Everything that the columns of the tables are made from. `labels`: how many each given partition has.
+pub(crate) fn names(plan: &Plan, counted: &Counted, labels: &[usize]) -> Names {
+    Names {
+        partition: plan.layout.partition.clone(),
+        partitions: counted.partitions.clone(),
+        lag: plan.lag_column(),
+        sources: counted.sources.clone(),
+        targets: counted.targets.clone(),
+        is_weighted: plan.layout.is_weighted(),
+        fits: plan.fit_columns(labels),
+        tables: plan.tables(),
+    }
+}
+
+/// A partition and lag in words: `airline=FR, lag 5d`.
+pub(crate) fn place(names: &Names, counts: &Counts) -> String {
+    place_of(names, counts.partition, counts.lag)
+}
+
+/// The same by number.
+pub(crate) fn place_of(names: &Names, partition: usize, lag: usize) -> String {
+    let mut parts: Vec<String> = partition_key(names, partition)
+        .into_iter()
+        .map(|(name, value)| format!("{name}={}", escaped(&value)))
+        .collect();
+    if let Some(lag) = names.lag.text(lag) {
+        parts.push(format!("lag {lag}"));
+    }
+    parts.join(", ")
+}
+
+pub(crate) fn partition_key(names: &Names, partition: usize) -> BTreeMap<String, String> {
+    let columns = names.partition.iter().zip(&names.partitions);
+    let key = columns.map(|(field, column)| {
+        let value = key_text(std::slice::from_ref(column), partition);
+        (field.name().clone(), value)
+    });
+    key.collect()
 }
 
 /// The source that every target is, for methods that follow a state further.
@@ -242,21 +269,43 @@ fn seed(seed: u64, place: &str, fit: &str) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-fn fit_record(
-    name: &str,
-    method: &'static str,
-    fit: &Fit,
-    seconds: f64,
-    steps: BTreeMap<&'static str, f64>,
-) -> FitRecord {
+/// The record of a model.
+pub fn record(plan: &Plan, names: &Names, model: &Model, told: Told) -> ModelRecord {
+    let counts = &model.counts;
+    let fits = plan.fits.iter().zip(&model.fits).zip(&model.certificates);
+    let fits = fits.zip(told.fits);
+    let of_fit =
+        |(((planned, fit), certificates), told): (((&PlannedFit, &Fit), &Vec<_>), FitTold)| {
+            let certified = certificates::certified(certificates);
+            fit_record(planned, fit, certified, told)
+        };
+    ModelRecord {
+        partition: partition_key(names, counts.partition),
+        lag: names.lag.text(counts.lag),
+        sources: counts.source_states.len(),
+        targets: counts.target_states.len(),
+        nonzeros: model.nonzeros,
+        transitions: model.total,
+        dropped: counts.left_out.as_ref().map(|left_out| DroppedStates {
+            components: left_out.components,
+            states: left_out.states,
+            transitions: left_out.transitions,
+        }),
+        shard_seconds: told.shard_seconds,
+        bootstrap_seconds: told.bootstrap_seconds,
+        ranks_seconds: told.ranks_seconds,
+        fits: fits.map(of_fit).collect(),
+    }
+}
+
+fn fit_record(planned: &PlannedFit, fit: &Fit, certified: bool, told: FitTold) -> FitRecord {
     FitRecord {
-        name: name.to_string(),
-        method,
+        name: planned.name.clone(),
+        method: planned.method_name(),
         rank: fit.rank,
         seed: fit.seed,
         converged: fit.converged,
-        // Known once all fits of the model are.
-        certified: false,
+        certified,
         iterations: fit.iterations,
         restarts: fit.restarts.len(),
         empty_states: fit.metrics.empty_states,
@@ -269,11 +318,11 @@ fn fit_record(
         timescales: None,
         timescale_intervals: None,
         chapman_kolmogorov: None,
-        resumed: false,
-        seconds,
-        steps,
+        resumed: told.resumed,
+        seconds: told.seconds,
+        steps: told.steps,
         bootstrap: None,
-        choice: None,
+        choice: told.choice,
         lineage: None,
     }
 }

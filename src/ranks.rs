@@ -4,7 +4,7 @@
 //! whose counts are weighted sums of what was counted once.
 
 use crate::error::{Error, Result};
-use crate::manifest::{ChoiceRecord, FitRecord};
+use crate::manifest::{ChoiceRecord, FitTold};
 use crate::math::krylov;
 use crate::plan::{Plan, PlannedFit, Ranks};
 use crate::reduce::bootstrap::Bootstrap;
@@ -26,7 +26,7 @@ pub struct Tried {
     pub method: Method,
     pub seed: u64,
     pub fit: Fit,
-    pub record: FitRecord,
+    pub told: FitTold,
     /// Where resamples are asked for.
     pub bootstrap: Option<Bootstrap>,
 }
@@ -131,8 +131,8 @@ pub fn pick(plan: &Plan, tried: Vec<Tried>, rows: &mut [RankRow]) -> Result<Vec<
                     .at(format!("fit `{name}`")));
                 };
                 rows[from + place].reason = Some(reason.clone());
-                own[place].record.choice = Some(ChoiceRecord {
-                    rule: rule.name(),
+                own[place].told.choice = Some(ChoiceRecord {
+                    rule: rule.name().into(),
                     ranks: criteria.iter().map(|c| c.rank).collect(),
                     reason,
                 });

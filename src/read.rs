@@ -1,11 +1,13 @@
 //! Opens inputs: files → tables → SQL → batches. Nothing else in gyre reads the lake.
 //!
 //! `tables` finds the files of a table and what their columns are; `scanned` tells which of them a query reads, `listed` sees to it that
-//! they are read as they were found, and `damaged` says which one cannot be; `caught` are panics of their readers.
+//! they are read as they were found, and `damaged` says which one cannot be; `caught` are panics of their readers. `again` is for other
+//! machines, which are told what was found.
 //!
 //! A `Lake` is a DataFusion session with the pipeline's tables and gyre's table functions. A query gives streams of batches, one a
 //! thread and in the order of the files, so that rows that lie in order need no sorting.
 
+mod again;
 mod bounds;
 mod caught;
 mod damaged;
@@ -13,6 +15,7 @@ mod listed;
 mod scanned;
 mod tables;
 
+pub use again::reopen;
 pub use caught::panics_are_caught;
 pub use tables::{InputFile, Table, TableSource};
 
@@ -102,6 +105,18 @@ async fn opened(
     resources: &Resources,
     stores: &Stores,
 ) -> Result<Lake> {
+    let paths = sources.iter().flat_map(|source| source.paths);
+    let remote_stores = tables::remote_stores(paths.map(String::as_str));
+    let mut lake = empty(resources, stores, remote_stores)?;
+    for source in sources {
+        let table = tables::register(&lake.context, source, stores, &lake.listed).await?;
+        lake.tables.push(table);
+    }
+    Ok(lake)
+}
+
+/// A session without tables, which will have those of so many remote stores.
+fn empty(resources: &Resources, stores: &Stores, remote_stores: usize) -> Result<Lake> {
     let mut config = SessionConfig::new()
         .with_target_partitions(resources.threads)
         .with_batch_size(16_384)
@@ -119,7 +134,7 @@ async fn opened(
         .schema_force_view_types = false;
     // Footers would be kept by path, size and time alone: files of two buckets could be taken for each other.
     let mut runtime = RuntimeEnvBuilder::new();
-    if tables::remote_stores(sources) > 1 {
+    if remote_stores > 1 {
         runtime = runtime.with_metadata_cache_limit(0);
     }
     if let Some(bytes) = resources.memory_bytes {
@@ -134,14 +149,10 @@ async fn opened(
     runtime.register_object_store(local.as_ref(), files);
     let context = SessionContext::new_with_config_rt(config, runtime);
     crate::double_gyre::register(&context);
-    let mut tables = Vec::new();
-    for source in sources {
-        tables.push(tables::register(&context, source, stores, &listed).await?);
-    }
     let room = |bytes: usize| bytes / 2 / resources.threads.max(1);
     Ok(Lake {
         context,
-        tables,
+        tables: Vec::new(),
         stores: stores.clone(),
         listed,
         gathered_bytes: resources.memory_bytes.map_or(usize::MAX, room),

@@ -1,20 +1,24 @@
 //! Drives the stages: count → shard and fit → write → check → promote, each partition and lag a model of its own.
 
 use crate::checks;
-use crate::count::{Counted, Counts, describe, escaped, key_text};
+use crate::count::{Counted, Counts, describe};
 use crate::error::{Error, Kind, Result};
 use crate::increment::{self, Counting};
 use crate::journal::Journal;
+use crate::ledger::Ledger;
 use crate::lineage::{self, Kept};
 use crate::manifest::{BootstrapRecord, Deviation, Failure, ModelRecord, Resumed, RunRecord};
 use crate::markov;
 use crate::memory;
-use crate::model::{fit_model, nothing_connected};
+use crate::model::{self, fit_model, names, nothing_connected, place};
+use crate::nodes::Nodes;
 use crate::plan::{Increments, Plan};
 use crate::read::Lake;
 use crate::reduce::certificates;
+use crate::rounds::{Rounds, Stored};
 use crate::runner;
-use crate::write::{self, Begun, Current, Model, Names, Output, Promotion, Work};
+use crate::write::{self, Begun, Current, Fetch, Model, Names, Output, Promotion, Work};
+use arrow::array::ArrayRef;
 use datafusion::dataframe::DataFrame;
 use futures::future::BoxFuture;
 use rayon::prelude::*;
@@ -55,7 +59,7 @@ pub const KEEP_EVERY: Duration = Duration::from_secs(1);
 const COUNTING: u32 = 5;
 
 /// What a run is told beside its plan.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone)]
 pub struct Options {
     /// For the record: results do not depend on it.
     pub threads: usize,
@@ -65,6 +69,8 @@ pub struct Options {
     pub full_refresh: bool,
     /// How often finished work is kept for the next run: [`KEEP_EVERY`], unless a test is in a hurry.
     pub keep_every: Duration,
+    /// Who counts and fits; this process alone without.
+    pub nodes: Option<Arc<dyn Nodes>>,
 }
 
 /// Runs a plan: `frame` is its query. A run that fails leaves the output as it was.
@@ -110,45 +116,21 @@ async fn drive(
     let work = output.work(&plan.hash, again, options.keep_every);
     let work = Arc::new(work.await);
     progress.stage("count", None);
-    let start = Instant::now();
-    let kept = counted_before(&plan, &work).await?;
-    let is_counted = kept.is_some();
-    let hear = Arc::clone(&progress);
-    let Counting {
-        counted,
-        ledger,
-        record: increment,
-    } = match kept {
-        Some(counting) => counting,
+    let (mut fitted, ledger, afar) = match &options.nodes {
+        Some(nodes) => {
+            let nodes = Arc::clone(nodes);
+            let rounds = Rounds::begin(&plan, output, nodes, progress.as_ref()).await?;
+            let (fitted, matrices) = afar(&plan, &rounds, &frame, &mut journal).await?;
+            (fitted, None, Some(matrices))
+        }
         None => {
             let earlier = begun.earlier().filter(|_| !options.full_refresh);
-            let hear = Arc::new(move |rows| hear.advance(rows as u64));
-            increment::count(&plan, lake, frame, output, earlier, hear).await?
+            let from = (lake, frame, earlier);
+            let here = here(&plan, from, output, &work, options, &mut journal, &progress);
+            let (fitted, ledger) = here.await?;
+            (fitted, ledger, None)
         }
     };
-    let counting = start.elapsed();
-    // Where files are counted one by one, what was counted is in the objects of the ledger.
-    let is_worth_it = !is_counted && ledger.is_none() && counting >= COUNTING * options.keep_every;
-    journal.record.increment = increment;
-    journal.record.head.rows_read = counted.rows;
-    journal.record.head.rows_dropped = counted.dropped.0.clone();
-    journal.done("count", counted.rows, journal.record.head.input_bytes);
-    check_not_empty(&counted)?;
-    memory::give_back();
-
-    let fitted = {
-        let (plan, progress) = (Arc::clone(&plan), Arc::clone(&progress));
-        let work = Arc::clone(&work);
-        tokio::task::spawn_blocking(move || {
-            if is_worth_it {
-                runner::keep(work.as_ref(), COUNTED, counting, &counted);
-            }
-            fit_all(&plan, counted, &work, progress.as_ref())
-        })
-    };
-    let mut fitted = fitted
-        .await
-        .map_err(|e| Error::with_source(Kind::Bug, "fitting died", e))??;
     fitted.keep_names(&plan, output, begun.earlier()).await?;
     if plan.markov {
         let plan = Arc::clone(&plan);
@@ -170,13 +152,14 @@ async fn drive(
 
     let fits = || journal.record.models.iter().flat_map(|model| &model.fits);
     let resumed = (work.taken() > 0).then(|| Resumed {
-        counted: is_counted,
+        counted: fitted.is_counted,
         fits: fits().filter(|fit| fit.resumed).count(),
         of: fits().count(),
         pieces: work.taken(),
     });
     journal.record.resumed = resumed;
-    stage(output, &begun, &fitted, &mut journal).await?;
+    let afar = afar.as_ref().map(|afar| afar as &dyn Fetch);
+    stage(output, &begun, &fitted, afar, &mut journal).await?;
     if let Some(ledger) = &ledger {
         output.put_ledger(&begun.run, ledger).await?;
     }
@@ -196,6 +179,87 @@ async fn drive(
     let (rows, bytes) = journal.record.written();
     journal.done("promote", rows, bytes);
     Ok(Outcome::Done(Box::new(journal.record)))
+}
+
+/// Counts and fits in this process.
+async fn here(
+    plan: &Arc<Plan>,
+    (lake, frame, earlier): (&Lake, DataFrame, Option<&Current>),
+    output: &Output,
+    work: &Arc<Work>,
+    options: &Options,
+    journal: &mut Journal<'_>,
+    progress: &Arc<dyn Progress>,
+) -> Result<(Fitted, Option<Ledger>)> {
+    let start = Instant::now();
+    let kept = counted_before(plan, work).await?;
+    let is_counted = kept.is_some();
+    let Counting {
+        counted,
+        ledger,
+        record: increment,
+    } = match kept {
+        Some(counting) => counting,
+        None => {
+            let hear = Arc::clone(progress);
+            let hear = Arc::new(move |rows| hear.advance(rows as u64));
+            increment::count(plan, lake, frame, output, earlier, hear).await?
+        }
+    };
+    let counting = start.elapsed();
+    // Where files are counted one by one, what was counted is in the objects of the ledger.
+    let is_worth_it = !is_counted && ledger.is_none() && counting >= COUNTING * options.keep_every;
+    let of = |counts: &Counts| {
+        let left_out = counts.left_out.as_ref();
+        (counts.nnz() as u64, left_out.map_or(0.0, |l| l.transitions))
+    };
+    let matrices = counted.counts.iter().map(of).collect();
+    journal.counted(&counted, increment);
+    check_not_empty(&counted, matrices)?;
+    memory::give_back();
+    let (plan, work, progress) = (Arc::clone(plan), Arc::clone(work), Arc::clone(progress));
+    let fitted = tokio::task::spawn_blocking(move || {
+        if is_worth_it {
+            runner::keep(work.as_ref(), COUNTED, counting, &counted);
+        }
+        fit_all(&plan, counted, &work, progress.as_ref())
+    });
+    let fitted = fitted.await;
+    let mut fitted = fitted.map_err(|e| Error::with_source(Kind::Bug, "fitting died", e))??;
+    fitted.is_counted = is_counted;
+    Ok((fitted, ledger))
+}
+
+/// Counts and fits on other machines.
+async fn afar<'a>(
+    plan: &Plan,
+    rounds: &Rounds<'a>,
+    frame: &DataFrame,
+    journal: &mut Journal<'_>,
+) -> Result<(Fitted, Stored<'a>)> {
+    if let Increments::Of { .. } = plan.increments {
+        let what = "`job.incremental` counts new files on one machine; set it to false to count all of them on several";
+        return Err(Error::spec(what));
+    }
+    let mut gathered = rounds.count(frame).await?;
+    journal.counted(&gathered.counted, gathered.record.take());
+    let matrices = gathered.units.iter().map(|unit| &unit.matrix);
+    let matrices = matrices.map(|m| (m.nonzeros, m.left_out)).collect();
+    check_not_empty(&gathered.counted, matrices)?;
+    let counted = &gathered.counted;
+    let labels: Vec<usize> = counted.labels.iter().map(|l| l.len()).collect();
+    let names = names(plan, counted, &labels);
+    let results = rounds.fit(&gathered, &names).await?;
+    let labels = std::mem::take(&mut gathered.counted.labels);
+    let matrices = rounds.matrices(gathered, &results);
+    let mut fitted = Fitted::of(plan, names, &labels, results)?;
+    if plan.markov {
+        // The sets of a model are tested on the counts of others.
+        for (at, model) in fitted.models.iter_mut().enumerate() {
+            model.counts.by_source = matrices.counts(at).await?.by_source;
+        }
+    }
+    Ok((fitted, matrices))
 }
 
 /// The name of the counts among the work of a plan.
@@ -223,11 +287,13 @@ async fn stage(
     output: &Output,
     begun: &Begun,
     fitted: &Fitted,
+    afar: Option<&dyn Fetch>,
     journal: &mut Journal<'_>,
 ) -> Result<()> {
     journal.progress.stage("write", None);
     check_certificates(fitted)?;
-    let written = write::stage(output, begun, &fitted.names, &fitted.models, fitted.again).await?;
+    let (names, models) = (&fitted.names, &fitted.models);
+    let written = write::stage(output, begun, names, models, afar, fitted.again).await?;
     for &table in written.keys() {
         let bytes = output.staged_bytes(&begun.run, table).await?;
         journal.record.table_bytes.insert(table, bytes);
@@ -253,13 +319,13 @@ fn check_certificates(fitted: &Fitted) -> Result<()> {
     Ok(())
 }
 
-fn check_not_empty(counted: &Counted) -> Result<()> {
+/// `matrices`: of each its non-zeros, and the transitions that were left out of it.
+fn check_not_empty(counted: &Counted, matrices: Vec<(u64, f64)>) -> Result<()> {
     if counted.rows == 0 {
         return Err(Error::input("the SQL of [transitions] gives no rows"));
     }
-    if counted.counts.iter().all(|c| c.nnz() == 0) {
-        let left_out = |c: &Counts| c.left_out.as_ref().is_some_and(|l| l.transitions > 0.0);
-        if counted.counts.iter().any(left_out) {
+    if matrices.iter().all(|(nonzeros, _)| *nonzeros == 0) {
+        if matrices.iter().any(|(_, left_out)| *left_out > 0.0) {
             return Err(nothing_connected());
         }
         let reasons = counted
@@ -286,7 +352,12 @@ struct Fitted {
     again: bool,
     /// Models of the earlier result that are no more.
     gone: Vec<String>,
+    /// The counts were those that an earlier run has kept.
+    is_counted: bool,
 }
+
+/// A model, or its place and why there is none.
+pub(crate) type Ended = Result<(Model, ModelRecord), (String, Error)>;
 
 impl Fitted {
     /// Gives the sets the names that they have in the earlier result.
@@ -320,78 +391,71 @@ impl Fitted {
     }
 }
 
-/// Fits every partition and lag. One that fails is told by its key and the others go on; if all fail, so does the run.
-fn fit_all(plan: &Plan, counted: Counted, work: &Work, progress: &dyn Progress) -> Result<Fitted> {
-    let Counted {
-        partitions,
-        sources,
-        targets,
-        counts,
-        labels,
-        ..
-    } = counted;
-    let label_counts: Vec<usize> = labels.iter().map(|l| l.len()).collect();
-    let names = Names {
-        partition: plan.layout.partition.clone(),
-        partitions,
-        lag: plan.lag_column(),
-        sources,
-        targets,
-        is_weighted: plan.layout.is_weighted(),
-        fits: plan.fit_columns(&label_counts),
-        tables: plan.tables(),
-    };
+/// Fits every partition and lag.
+fn fit_all(
+    plan: &Plan,
+    mut counted: Counted,
+    work: &Work,
+    progress: &dyn Progress,
+) -> Result<Fitted> {
+    let labels: Vec<usize> = counted.labels.iter().map(|l| l.len()).collect();
+    let names = names(plan, &counted, &labels);
+    let counts = std::mem::take(&mut counted.counts);
     let units = counts.len() * (plan.fits.len() + plan.resamples());
     progress.stage("fit", Some(units as u64));
-    let several = counts.len() > 1;
-    let results: Vec<_> = counts
-        .into_par_iter()
-        .map(|counts| {
-            let place = place(&names, &counts);
-            fit_model(plan, &names, counts, work, progress).map_err(|e| (place, e))
-        })
-        .collect();
-    let (mut models, mut records, mut failures) = (Vec::new(), Vec::new(), Vec::new());
-    let mut first = None;
-    for result in results {
-        match result {
-            Ok((model, record)) => {
-                models.push(model);
-                records.push(record);
-            }
-            Err((place, e)) => {
-                tracing::error!(partition = place, "{}", e.full());
-                failures.push(Failure {
-                    partition: place.clone(),
-                    message: e.full(),
-                });
-                first.get_or_insert(if several { e.at(place) } else { e });
+    let results = counts.into_par_iter().map(|counts| {
+        let place = place(&names, &counts);
+        let fitted = fit_model(plan, &names, counts, work, progress);
+        let (model, told) = fitted.map_err(|e| (place, e))?;
+        let record = model::record(plan, &names, &model, told);
+        Ok((model, record))
+    });
+    let results = results.collect();
+    Fitted::of(plan, names, &counted.labels, results)
+}
+
+impl Fitted {
+    /// Of every partition and lag. One that failed is told by its key and the others go on; if all did, so does the run.
+    fn of(plan: &Plan, names: Names, labels: &[ArrayRef], results: Vec<Ended>) -> Result<Fitted> {
+        let several = results.len() > 1;
+        let (mut models, mut records, mut failures) = (Vec::new(), Vec::new(), Vec::new());
+        let mut first = None;
+        for result in results {
+            match result {
+                Ok((model, record)) => {
+                    models.push(model);
+                    records.push(record);
+                }
+                Err((place, e)) => {
+                    tracing::error!(partition = place, "{}", e.full());
+                    failures.push(Failure {
+                        partition: place.clone(),
+                        message: e.full(),
+                    });
+                    first.get_or_insert(if several { e.at(place) } else { e });
+                }
             }
         }
-    }
-    if models.is_empty() {
-        return Err(first.unwrap_or_else(|| Error::bug("there was nothing to fit")));
-    }
-    let labels = plan
-        .layout
-        .given
-        .iter()
-        .zip(&labels)
-        .map(|(field, labels)| {
+        if models.is_empty() {
+            return Err(first.unwrap_or_else(|| Error::bug("there was nothing to fit")));
+        }
+        let labels = plan.layout.given.iter().zip(labels).map(|(field, labels)| {
             let labels = (0..labels.len())
                 .map(|at| describe(std::slice::from_ref(labels), at))
                 .collect();
             (field.name().clone(), labels)
         });
-    Ok(Fitted {
-        labels: labels.collect(),
-        names,
-        models,
-        records,
-        failures,
-        again: false,
-        gone: Vec::new(),
-    })
+        Ok(Fitted {
+            labels: labels.collect(),
+            names,
+            models,
+            records,
+            failures,
+            again: false,
+            gone: Vec::new(),
+            is_counted: false,
+        })
+    }
 }
 
 /// Tests the sets of all fits, for the tables and the records.
@@ -409,30 +473,6 @@ fn test_markov(plan: &Plan, models: &mut [Model], records: &mut [ModelRecord]) {
                 deviation.map(|(steps, largest)| Deviation { steps, largest });
         }
     }
-}
-
-/// A partition and lag in words: `airline=FR, lag 5d`.
-pub(crate) fn place(names: &Names, counts: &Counts) -> String {
-    let mut parts: Vec<String> = partition_key(names, counts)
-        .into_iter()
-        .map(|(name, value)| format!("{name}={}", escaped(&value)))
-        .collect();
-    if let Some(lag) = names.lag.text(counts.lag) {
-        parts.push(format!("lag {lag}"));
-    }
-    parts.join(", ")
-}
-
-pub(crate) fn partition_key(names: &Names, counts: &Counts) -> BTreeMap<String, String> {
-    let columns = names.partition.iter().zip(&names.partitions);
-    columns
-        .map(|(f, c)| {
-            (
-                f.name().clone(),
-                key_text(std::slice::from_ref(c), counts.partition),
-            )
-        })
-        .collect()
 }
 
 #[cfg(test)]
@@ -494,7 +534,7 @@ rank = 2
         let begun = output.begin(&plan.hash).await.expect("a store");
         let journal = |begun: &Begun| Journal::new(RunRecord::new(&plan, &begun.run, 1), &Silent);
         let mut first = journal(&begun);
-        let staged = stage(&output, &begun, &fitted, &mut first).await;
+        let staged = stage(&output, &begun, &fitted, None, &mut first).await;
         staged.expect("every certificate holds");
         let promotion = Promotion {
             plan: &plan.hash,
@@ -513,7 +553,7 @@ rank = 2
             .filter(|c| c.name == "pythagoras")
             .for_each(|c| c.holds = Some(false));
         let begun = output.begin(&plan.hash).await.expect("a store");
-        let error = stage(&output, &begun, &fitted, &mut journal(&begun))
+        let error = stage(&output, &begun, &fitted, None, &mut journal(&begun))
             .await
             .expect_err("a certificate is broken");
         assert_eq!(error.kind(), Kind::Check);

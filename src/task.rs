@@ -1,109 +1,186 @@
-//! What a task is for whoever does it: bytes in, bytes out, alone.
+//! What another machine does for a run, alone: a task's bytes → the bytes of its answer.
+//!
+//! A task names its output, where the plan and what other tasks of it left lie as parts; what it makes itself and is large, it leaves
+//! there too, and answers where that is. Stores are told by the options of the pipeline and, for whoever asks, by the environment of the
+//! process that does the task. A task depends on the plan and on what it names, never on the clock, on threads or on who asks: done again, it
+//! comes to the same bytes but for the times that records tell.
+//!
+//! `counting` and `fitting` do the work; `rounds` says which tasks there are.
 
-use crate::error::{Error, Result};
+mod counting;
+mod fitting;
+
+pub use counting::{Matrices, Matrix, Rows, Slice, Summed};
+pub use fitting::{Fitted, Group};
+
+use crate::error::{Error, Kind, Result};
 use crate::nodes::Task;
+use crate::plan::Plan;
+use crate::read::Resources;
 use crate::stores::Stores;
-use futures::FutureExt;
+use crate::write::{Output, Piece};
+use bytes::Bytes;
 use futures::future::BoxFuture;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
 
-/// One thing that any process of this version of gyre can do.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// What the bytes of a task begin with: the version that wrote the rest.
+const FORMAT: &[u8] = concat!("gyre task ", env!("CARGO_PKG_VERSION"), "\n").as_bytes();
+
+/// Where a task finds what it works on.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Site {
+    /// The location of the output.
+    output: String,
+    options: BTreeMap<String, String>,
+    /// The hash of the plan, and its bytes.
+    plan: String,
+    bytes: Piece,
+}
+
+/// What there is to do.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Work {
-    /// Says who does tasks. Whoever is asked several times at once waits before the answer, so that others take the rest.
-    Look {
-        /// No two questions have the same: an answer of an earlier day says nothing.
-        nonce: String,
-        number: u32,
-        wait_millis: u32,
+    /// Rows of some files → so many lots of whole trajectories: a piece each.
+    Deal { files: Slice, lots: usize },
+    /// Rows → their sums, in so many lots of partitions (or of sources, where there are none): [`Summed`].
+    Sum { rows: Rows, lots: usize },
+    /// Sums → the sum of them: a piece. `direct`: integer states are their own ids in all of them.
+    Add { sums: Vec<Piece>, direct: bool },
+    /// Sums → the counts of their partitions: [`Matrices`].
+    Count { sums: Vec<Piece>, direct: bool },
+    /// All rows → the counts of all partitions: [`Matrices`].
+    CountAll,
+    /// Counts → models: of each its [`Fitted`], or why there is none. `labels`: how many sets each given partition has.
+    Fit {
+        groups: Vec<Group>,
+        labels: Vec<usize>,
     },
 }
 
-/// The answer to [`Work::Look`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Looked {
-    pub number: u32,
-    pub name: String,
-    pub version: String,
-    pub threads: usize,
-}
-
-/// The process that does a task.
-#[derive(Clone)]
-pub struct Env {
-    /// What errors call the process.
-    pub name: String,
-    pub stores: Stores,
-    pub threads: usize,
-}
-
 impl Work {
-    /// The task that asks for it.
-    ///
-    /// # Errors
-    /// If it cannot be written as bytes.
-    pub fn task(&self) -> Result<Task> {
-        let bytes = postcard::to_stdvec(self);
-        bytes
-            .map(|bytes| Task { bytes })
-            .map_err(|e| Error::bug(format!("a task has no bytes: {e}")))
-    }
-}
-
-/// Does one task.
-pub fn perform(task: &[u8], env: Env) -> BoxFuture<'static, Result<Vec<u8>>> {
-    let work = postcard::from_bytes::<Work>(task);
-    async move {
-        match work {
-            Ok(Work::Look {
-                number,
-                wait_millis,
-                ..
-            }) => {
-                tokio::time::sleep(Duration::from_millis(wait_millis.into())).await;
-                let looked = Looked {
-                    number,
-                    name: env.name,
-                    version: env!("CARGO_PKG_VERSION").into(),
-                    threads: env.threads,
-                };
-                postcard::to_stdvec(&looked)
-                    .map_err(|e| Error::bug(format!("an answer has no bytes: {e}")))
-            }
-            Err(e) => Err(Error::bug(format!("a task cannot be read: {e}"))),
+    fn name(&self) -> &'static str {
+        match self {
+            Work::Deal { .. } => "deal",
+            Work::Sum { .. } => "sum",
+            Work::Add { .. } => "add",
+            Work::Count { .. } | Work::CountAll => "count",
+            Work::Fit { .. } => "fit",
         }
     }
-    .boxed()
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_look_tells_who_does_tasks() {
-        let env = Env {
-            name: "here".into(),
-            stores: Stores::default(),
-            threads: 3,
+impl Site {
+    /// That of a run: its plan becomes a part of its work.
+    pub async fn of(plan: &Plan, output: &Output) -> Result<Site> {
+        let bytes = output.put_part(&plan.hash, vec![pack(plan)?]).await?;
+        let location = output.shown();
+        let location = match location.contains("://") {
+            true => location.to_string(),
+            false => {
+                let path = std::path::absolute(location).map_err(|e| {
+                    let what = format!("{location} has no absolute path");
+                    Error::with_source(Kind::Spec, what, e)
+                })?;
+                path.to_string_lossy().into_owned()
+            }
         };
-        let look = Work::Look {
-            nonce: "a".into(),
-            number: 7,
-            wait_millis: 0,
-        };
-        let task = look.task().expect("a task");
-        let answer = perform(&task.bytes, env.clone()).await.expect("an answer");
-        let looked: Looked = postcard::from_bytes(&answer).expect("what a look comes to");
-        let Looked {
-            number,
-            name,
-            threads,
-            ..
-        } = looked;
-        assert_eq!((number, name.as_str(), threads), (7, "here", 3));
-        let wrong = perform(&[255; 3], env).await.expect_err("no task");
-        assert!(wrong.full().contains("cannot be read"), "{}", wrong.full());
+        Ok(Site {
+            output: location,
+            options: plan.stores.options(),
+            plan: plan.hash.clone(),
+            bytes: bytes
+                .into_iter()
+                .next()
+                .ok_or_else(|| Error::bug("a plan has no bytes"))?,
+        })
     }
+
+    /// A task of the run.
+    pub fn task(&self, work: &Work) -> Result<Task> {
+        let mut bytes = FORMAT.to_vec();
+        bytes.extend(pack(&(self, work))?);
+        Ok(Task { bytes })
+    }
+}
+
+/// Does a task with what this process may use.
+pub fn perform(task: &[u8], resources: &Resources) -> BoxFuture<'static, Result<Vec<u8>>> {
+    let told = read(task);
+    let resources = *resources;
+    Box::pin(async move {
+        let (site, work) = told?;
+        let stores = Stores::new(site.options);
+        let output = Output::open(&site.output, &stores)?;
+        let plan: Plan = unpack(&output.piece(&site.plan, &site.bytes).await?)?;
+        let bench = Bench {
+            plan: Arc::new(plan),
+            output,
+            stores,
+            resources,
+        };
+        let (start, name) = (Instant::now(), work.name());
+        let answer = match work {
+            Work::Deal { files, lots } => pack(&bench.deal(files, lots).await?),
+            Work::Sum { rows, lots } => pack(&bench.sum(rows, lots).await?),
+            Work::Add { sums, direct } => pack(&bench.add(&sums, direct).await?),
+            Work::Count { sums, direct } => pack(&bench.count(&sums, direct).await?),
+            Work::CountAll => pack(&bench.count_all().await?),
+            Work::Fit { groups, labels } => pack(&bench.fit(groups, labels).await?),
+        };
+        let seconds = start.elapsed().as_secs_f64();
+        tracing::info!(work = name, plan = bench.plan.hash, seconds, "task done");
+        answer
+    })
+}
+
+fn read(task: &[u8]) -> Result<(Site, Work)> {
+    let Some(rest) = task.strip_prefix(FORMAT) else {
+        let own = env!("CARGO_PKG_VERSION");
+        let what = format!("a task is not one of gyre {own}; run one version on all machines");
+        return Err(Error::spec(what));
+    };
+    unpack(rest)
+}
+
+/// Whoever does a task, and what it does it with.
+struct Bench {
+    plan: Arc<Plan>,
+    output: Output,
+    stores: Stores,
+    resources: Resources,
+}
+
+impl Bench {
+    /// The bytes of some pieces, in their order.
+    async fn pieces(&self, pieces: &[Piece]) -> Result<Vec<Bytes>> {
+        self.output.pieces(&self.plan.hash, pieces).await
+    }
+
+    async fn put(&self, pieces: Vec<Vec<u8>>) -> Result<Vec<Piece>> {
+        self.output.put_part(&self.plan.hash, pieces).await
+    }
+}
+
+/// Does what takes a processor for a while.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|e| Error::with_source(Kind::Bug, "a task died", e))?
+}
+
+/// Anything as bytes.
+pub fn pack(value: &impl Serialize) -> Result<Vec<u8>> {
+    let bytes = postcard::to_stdvec(value);
+    bytes.map_err(|e| Error::with_source(Kind::Bug, "a part of a task cannot be written", e))
+}
+
+/// What [`pack`] has written.
+pub fn unpack<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
+    let value = postcard::from_bytes(bytes);
+    value.map_err(|e| Error::with_source(Kind::Bug, "a part of a task cannot be understood", e))
 }

@@ -14,11 +14,12 @@ use crate::error::{Error, Kind, Result};
 use crate::manifest::{Failure, Head};
 use crate::math::csr::Csr;
 use crate::memory;
+use crate::model::{partition_key, place};
 use crate::plan::Assignment;
 use crate::read::Lake;
 use crate::reduce::Side;
 use crate::reduce::assign::{Assigned, assign as assign_states, unseen};
-use crate::run::{Progress, partition_key, place};
+use crate::run::Progress;
 use crate::spec::Lag;
 use crate::write::{
     self, AssignedModel, AssignedNames, Current, Names, Output, Promotion, Table, TrajectoryNames,
@@ -433,7 +434,7 @@ fn record(names: &AssignedNames, model: &AssignedModel) -> AssignedRecord {
         of_fit
     });
     AssignedRecord {
-        partition: partition_key(&names.names, &model.counts),
+        partition: partition_key(&names.names, model.counts.partition),
         lag: names.names.lag.text(model.counts.lag),
         sources: model.new_sources.len(),
         new_sources: count(&model.new_sources),

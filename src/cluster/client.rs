@@ -4,16 +4,15 @@
 //! task, a failure, a scheduler that started again, or a minute in which nothing was heard of any task, what is missing goes there once
 //! more. Three jobs in a row that bring nothing are an error, and so is a scheduler that is away for a minute.
 
-use super::answers::{Answers, Running};
 use super::dispatch::{Dispatch, State};
+use super::look::{Look, Looked};
 use super::operator::{plan, unwrapped};
 use super::{MESSAGE_BYTES, PATIENCE, Site};
 use crate::cli::Address;
 use crate::error::{Error, Kind, Result};
 use crate::nodes::{Nodes, Task};
 use crate::stores::Stores;
-use crate::task::{Looked, Work};
-use crate::write::Output;
+use crate::write::{Answers, Output, Running};
 use ballista_core::ids::new_instance_id;
 use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -70,7 +69,7 @@ impl Cluster {
     ) -> Result<Cluster> {
         let dispatch = Dispatch::connect(address).await?;
         let place = stores.open(output)?;
-        let answers = Answers::new(&Output::open(output, stores)?, plan);
+        let answers = Output::open(output, stores)?.answers(plan);
         let mark = new_instance_id();
         answers.put_mark(&mark).await?;
         let mut cluster = Cluster {
@@ -153,7 +152,7 @@ impl Cluster {
             }
         };
         let nonce = new_instance_id();
-        let look = |number: usize| Work::Look {
+        let look = |number: usize| Look {
             nonce: nonce.clone(),
             number: number as u32,
             wait_millis: 200,
@@ -167,15 +166,14 @@ impl Cluster {
         let start = Instant::now();
         let last = PATIENCE.min(NO_EXECUTORS);
         while seen.len() < expected && (seen.is_empty() || start.elapsed() < LOOK) {
-            sleep(POLL[0]).await;
+            sleep(3 * POLL[0]).await;
             let state = self.dispatch.state(&job).await?;
             let done = self.answers.done().await?;
             for id in done.into_iter().filter(|id| ids.contains(id)) {
                 if !known.contains(&id)
                     && let Some(answer) = self.answers.read(&id).await?
                 {
-                    let looked: Looked = postcard::from_bytes(&answer?)
-                        .map_err(|e| Error::bug(format!("an answer cannot be read: {e}")))?;
+                    let looked = Looked::read(&answer?)?;
                     seen.insert(looked.name.clone(), looked);
                     known.insert(id);
                 }
@@ -463,6 +461,17 @@ impl<'a> Round<'a> {
         let is_answered = |id: &String| self.answers.contains_key(id);
         if job.tasks.iter().all(is_answered) {
             return Ok(());
+        }
+        let is_gone = why.kind() == Kind::Spec
+            && !self
+                .cluster
+                .answers
+                .has_mark(&self.cluster.site.mark)
+                .await?;
+        if is_gone {
+            let folder = self.cluster.answers.shown();
+            let message = format!("{folder} was removed, by another run of the plan perhaps");
+            return Err(Error::new(Kind::Conflict, message));
         }
         // Other executors may have done the rest, but some of them would always meet this.
         if matches!(why.kind(), Kind::Spec | Kind::Conflict | Kind::Bug) {

@@ -6,6 +6,7 @@ use super::operator::TasksCodec;
 use crate::cli::Address;
 use crate::error::{Error, Kind, Result};
 use crate::memory;
+use crate::read::Resources;
 use ballista_core::BALLISTA_PROTOCOL_VERSION;
 use ballista_core::ids::new_instance_id;
 use ballista_core::registry::BallistaFunctionRegistry;
@@ -34,13 +35,15 @@ const END: Duration = Duration::from_secs(20);
 /// How long to try to say good-bye.
 const LEAVE: Duration = Duration::from_secs(2);
 
-/// Does tasks until `stopped`, so many at once; `folder` holds temporary files, `ready` hears what the executor is called.
+/// Does tasks until `stopped`, `vcores` at once, each with these resources; `folder` holds temporary files, `ready` hears what the executor
+/// is called.
 ///
 /// # Errors
 /// If the scheduler is not there, or a task needs more memory than there is.
 pub async fn run(
     scheduler: &Address,
     vcores: usize,
+    resources: Resources,
     folder: &Path,
     ready: impl FnOnce(&str) -> Result<()>,
     stopped: impl Future<Output = ()>,
@@ -56,7 +59,7 @@ pub async fn run(
     let work = work.map_err(unusable)?;
     let host = host();
     let name = format!("executor on {host} (process {})", std::process::id());
-    let node = Arc::new(Node::new(name, vcores));
+    let node = Arc::new(Node::new(name, resources));
     let executor = executor(&host, vcores, work.path());
     let id = executor.metadata.id.clone();
     let codec = BallistaCodec::<LogicalPlanNode, PhysicalPlanNode>::new(
@@ -108,7 +111,7 @@ pub async fn run(
 fn executor(host: &str, vcores: usize, work: &Path) -> Arc<Executor> {
     let specification = ExecutorSpecification::default().with_vcores(vcores as u32);
     let registration = ExecutorRegistration {
-        id: new_instance_id(),
+        id: format!("{host}-{}-{}", std::process::id(), new_instance_id()),
         host: Some(host.to_string()),
         port: 0,
         grpc_port: 0,

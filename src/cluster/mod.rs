@@ -13,16 +13,16 @@
 //!
 //! Executors ask the scheduler for tasks and listen nowhere. Credentials are in no plan: every executor signs in by its own environment.
 //!
-//! - [`client`] asks for tasks, by [`dispatch`], until it has all [`answers`].
-//! - [`operator`] is a task as a plan that travels; [`node`] is the process that does it.
+//! - [`client`] asks for tasks, by [`dispatch`], until it has all answers ([`crate::write::Answers`]).
+//! - [`operator`] is a task as a plan that travels; [`node`] is the process that does it, and [`look`] asks who that is.
 //! - [`scheduler`] and [`executor`] are the two kinds of processes of a cluster, [`up`] starts them all on this machine; [`commands`] are these
 //!   three as they are typed.
 
-pub mod answers;
 pub mod client;
 pub mod commands;
 pub mod dispatch;
 pub mod executor;
+pub mod look;
 pub mod node;
 pub mod operator;
 pub mod scheduler;

@@ -1,12 +1,13 @@
 //! The process that does tasks: finds the output, does what a task says, and writes the answer there.
 
 use super::Site;
-use super::answers::Answers;
+use super::look::Look;
 use crate::error::{Error, Kind, Result};
 use crate::nodes::Task;
+use crate::read::Resources;
 use crate::stores::Stores;
-use crate::task::{Env, perform};
-use crate::write::Output;
+use crate::task::perform;
+use crate::write::{Answers, Output};
 use ballista_core::ids::new_instance_id;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Debug, Formatter};
@@ -21,7 +22,8 @@ const BEAT: Duration = Duration::from_secs(5);
 pub struct Node {
     /// What errors call the process.
     name: String,
-    threads: usize,
+    /// What a task may use of the machine.
+    resources: Resources,
     /// The stores for each set of options: their connections are for all tasks.
     stores: Mutex<BTreeMap<BTreeMap<String, String>, Stores>>,
     /// The sites that this process is known to see.
@@ -36,10 +38,10 @@ impl Debug for Node {
 }
 
 impl Node {
-    pub fn new(name: String, threads: usize) -> Node {
+    pub fn new(name: String, resources: Resources) -> Node {
         Node {
             name,
-            threads,
+            resources,
             stores: Mutex::default(),
             seen: Mutex::default(),
         }
@@ -58,24 +60,30 @@ impl Node {
 
     async fn try_answer(&self, site: &Site, task: Task) -> Result<()> {
         let stores = self.stores(site);
-        let answers = Answers::new(&Output::open(&site.output, &stores)?, &site.plan);
+        let answers = Output::open(&site.output, &stores)?.answers(&site.plan);
         self.check_sees(site, &answers).await?;
         let id = task.id();
         if answers.read(&id).await?.is_some() {
             return Ok(());
         }
-        let env = Env {
-            name: self.name.clone(),
-            stores,
-            threads: self.threads,
-        };
         tracing::debug!(task = id, "begins");
-        // A thread of its own: a task may compute for hours without a pause, in which others must be able to say that they go on.
-        let doing = tokio::task::spawn_blocking(move || {
-            Handle::current().block_on(perform(&task.bytes, env))
-        });
-        let done = with_beats(doing, &answers, &id).await;
-        let answer = done.unwrap_or_else(|e| Err(Error::bug(format!("a task died: {e}"))));
+        let answer = match Look::of(&task) {
+            Some(look) => {
+                let look = look?;
+                let wait = Duration::from_millis(look.wait_millis.into());
+                with_beats(tokio::time::sleep(wait), &answers, &id, BEAT).await;
+                look.answer(&self.name, self.resources.threads)
+            }
+            None => {
+                let resources = self.resources;
+                // A thread of its own: a task may compute for hours without a pause, in which others must be able to say that they go on.
+                let doing = tokio::task::spawn_blocking(move || {
+                    Handle::current().block_on(perform(&task.bytes, &resources))
+                });
+                let done = with_beats(doing, &answers, &id, BEAT).await;
+                done.unwrap_or_else(|e| Err(Error::bug(format!("a task died: {e}"))))
+            }
+        };
         tracing::debug!(task = id, is_error = answer.is_err(), "ends");
         match answer {
             Err(e) if e.kind().is_retryable() => Err(e),
@@ -108,12 +116,17 @@ impl Node {
 }
 
 /// Waits for a task, and says meanwhile that it goes on. Where that cannot be said, the task goes on all the same.
-async fn with_beats<T>(doing: impl Future<Output = T>, answers: &Answers, task: &str) -> T {
+async fn with_beats<T>(
+    doing: impl Future<Output = T>,
+    answers: &Answers,
+    task: &str,
+    every: Duration,
+) -> T {
     let attempt = new_instance_id();
     let mut doing = std::pin::pin!(doing);
     let mut has_beaten = false;
     let done = loop {
-        match tokio::time::timeout(BEAT, &mut doing).await {
+        match tokio::time::timeout(every, &mut doing).await {
             Ok(done) => break done,
             Err(_) => has_beaten = true,
         }
@@ -130,7 +143,7 @@ async fn with_beats<T>(doing: impl Future<Output = T>, answers: &Answers, task: 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::task::{Looked, Work};
+    use crate::cluster::look::Looked;
 
     fn site(folder: &std::path::Path, mark: &str) -> Site {
         Site {
@@ -142,7 +155,7 @@ mod tests {
     }
 
     fn look(wait_millis: u32) -> Task {
-        let look = Work::Look {
+        let look = Look {
             nonce: "n".into(),
             number: 0,
             wait_millis,
@@ -153,10 +166,14 @@ mod tests {
     #[tokio::test]
     async fn a_task_is_answered_below_the_output_that_the_client_sees() {
         let folder = tempfile::tempdir().expect("a folder");
-        let node = Node::new("here".into(), 2);
+        let resources = Resources {
+            threads: 2,
+            memory_bytes: None,
+        };
+        let node = Node::new("here".into(), resources);
         let seen = site(folder.path(), "mark");
         let output = Output::open(&seen.output, &Stores::default()).expect("an output");
-        let answers = Answers::new(&output, "plan");
+        let answers = output.answers("plan");
         let unseen = node.answer(&seen, look(0)).await.expect_err("no mark");
         let told = "here: does not see ";
         assert!(unseen.full().starts_with(told), "{}", unseen.full());
@@ -165,8 +182,8 @@ mod tests {
         node.answer(&seen, look(0)).await.expect("an answer");
         let answer = answers.read(&look(0).id()).await.expect("a store");
         let answer = answer.expect("an answer").expect("no error");
-        let looked: Looked = postcard::from_bytes(&answer).expect("what a look comes to");
-        assert_eq!(looked.name, "here");
+        let looked = Looked::read(&answer).expect("what a look comes to");
+        assert_eq!((looked.name.as_str(), looked.threads), ("here", 2));
         assert!(answers.running().await.expect("a store").is_empty());
         // What no retry can mend is an answer.
         let wrong = Task { bytes: vec![255] };
@@ -175,17 +192,17 @@ mod tests {
         answer.expect("an answer").expect_err("no task");
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_long_task_says_that_it_goes_on() {
         let store = std::sync::Arc::new(object_store::memory::InMemory::new());
-        let answers = Answers::new(&Output::in_store(store, "out".into()), "plan");
-        let watching = async {
-            tokio::time::sleep(BEAT * 5 / 2).await;
-            answers.running().await.expect("a store").len()
+        let answers = Output::in_store(store, "out".into()).answers("plan");
+        let doing = async {
+            // It goes on until somebody has heard of it.
+            while answers.running().await.expect("a store").is_empty() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
         };
-        let doing = async { tokio::time::sleep(BEAT * 3).await };
-        let ((), running) = tokio::join!(with_beats(doing, &answers, "task"), watching);
-        assert_eq!(running, 1);
+        with_beats(doing, &answers, "task", Duration::from_millis(5)).await;
         assert!(answers.running().await.expect("a store").is_empty());
     }
 }

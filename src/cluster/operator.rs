@@ -272,10 +272,16 @@ fn written(version: &str, site: &Site) -> postcard::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::read::Resources;
     use datafusion::physical_plan::empty::EmptyExec;
     use datafusion::prelude::SessionContext;
     use datafusion_proto::physical_plan::DefaultPhysicalProtoConverter;
     use std::collections::BTreeMap;
+
+    const ONE: Resources = Resources {
+        threads: 1,
+        memory_bytes: None,
+    };
 
     fn site(folder: &std::path::Path) -> Site {
         Site {
@@ -297,13 +303,13 @@ mod tests {
         let site = site(folder.path());
         let output = crate::write::Output::open(&site.output, &crate::stores::Stores::default());
         let output = output.expect("an output");
-        let answers = crate::cluster::answers::Answers::new(&output, "plan");
+        let answers = output.answers("plan");
         answers.put_mark("mark").await.expect("a store");
         let tasks = [b"a", b"b", b"c"].map(|bytes| Task {
             bytes: bytes.to_vec(),
         });
         let bytes = plan(&site, &tasks).expect("a plan");
-        let node = Arc::new(Node::new("here".into(), 1));
+        let node = Arc::new(Node::new("here".into(), ONE));
         let there = read(&bytes, &TasksCodec::of(node)).expect("the plan");
         assert_eq!(there.output_partitioning().partition_count(), 3);
         let context = SessionContext::new().task_ctx();
@@ -320,7 +326,7 @@ mod tests {
         let site = site(folder.path());
         let input: Arc<dyn ExecutionPlan> = Arc::new(EmptyExec::new(Arc::new(Schema::empty())));
         let context = SessionContext::new().task_ctx();
-        let node = Arc::new(Node::new("host-7".into(), 1));
+        let node = Arc::new(Node::new("host-7".into(), ONE));
         for (codec, who) in [
             (TasksCodec::default(), "the scheduler"),
             (TasksCodec::of(node), "the executor host-7"),

@@ -5,12 +5,13 @@ use super::{LOST_AFTER, MESSAGE_BYTES};
 use crate::cli::Address;
 use crate::error::{Error, Kind, Result};
 use ballista_core::config::TaskSchedulingPolicy;
-use ballista_scheduler::cluster::BallistaCluster;
+use ballista_scheduler::cluster::{BallistaCluster, ClusterStateEvent};
 use ballista_scheduler::config::{SchedulerConfig, TaskDistributionPolicy};
 use ballista_scheduler::scheduler_process::{create_scheduler, start_grpc_service_with_listener};
 use datafusion::execution::SessionStateBuilder;
 use datafusion::prelude::SessionConfig;
 use datafusion_proto::protobuf::{LogicalPlanNode, PhysicalPlanNode};
+use futures::StreamExt;
 use std::sync::Arc;
 use tokio::net::{TcpListener, TcpSocket, lookup_host};
 
@@ -31,13 +32,27 @@ pub async fn serve(
         .map_err(failed)?;
     let scheduler = create_scheduler::<LogicalPlanNode, PhysicalPlanNode>(cluster, config);
     let scheduler = scheduler.await.map_err(failed)?;
+    let events = scheduler.cluster_state_events().await.map_err(failed)?;
     ready(&address)?;
     tokio::select! {
+        () = events.for_each(tell) => Err(Error::bug("the scheduler hears of executors no more")),
         served = start_grpc_service_with_listener(listener, scheduler) => {
             let ended = |e| Error::with_source(Kind::Resources, "the scheduler cannot listen any more", e);
             served.map_err(ended)
         }
         () = stopped => Ok(()),
+    }
+}
+
+/// Says who comes and goes.
+async fn tell(event: ClusterStateEvent) {
+    match event {
+        ClusterStateEvent::RegisteredExecutor { executor_id } => {
+            tracing::info!(executor_id, "an executor has come")
+        }
+        ClusterStateEvent::RemovedExecutor { executor_id } => {
+            tracing::info!(executor_id, "an executor has gone")
+        }
     }
 }
 

@@ -83,7 +83,10 @@ pub struct Sums {
     pub(super) given: Vec<(HashMap<u64, u32>, ArrayRef)>,
     pub rows: u64,
     pub dropped: Dropped,
-    accepted: u128,
+    /// Transitions that were counted; 0 for weights.
+    pub accepted: u128,
+    /// Whether integer states are their own ids.
+    pub direct: bool,
 }
 
 /// What one partition and lag has: pairs that are counted, or pairs with weights. Targets carry their groups.
@@ -179,6 +182,7 @@ pub fn add_up<P: Point>(
         rows: all.rows - minus.rows,
         dropped,
         accepted: all.accepted - minus.accepted,
+        direct: mode.direct,
         partitions: numbering.partitions,
         n_partitions: numbering.n_partitions,
         sources: numbering.sources,

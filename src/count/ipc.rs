@@ -1,7 +1,7 @@
-//! Columns as bytes, for serde: each in an Arrow stream of its own, because they differ in length.
+//! Columns as bytes, for serde: each in an Arrow stream of its own, because they differ in length. And rows.
 
 use arrow::array::{ArrayRef, RecordBatch, new_empty_array};
-use arrow::datatypes::{Field, Schema};
+use arrow::datatypes::{Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
@@ -57,6 +57,53 @@ pub mod fields {
         let field = |bytes: &Vec<u8>| read(bytes).map(|(field, _)| field);
         let fields: Result<Vec<_>, _> = columns.iter().map(field).collect();
         fields.map_err(D::Error::custom)
+    }
+}
+
+/// For the name and type of one column.
+pub mod field {
+    use super::*;
+
+    pub fn serialize<S: Serializer>(field: &Field, to: S) -> Result<S::Ok, S::Error> {
+        fields::serialize(std::slice::from_ref(field), to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Field, D::Error> {
+        let none = || D::Error::custom("no column");
+        maybe_field::deserialize(from)?.ok_or_else(none)
+    }
+}
+
+/// For those of a column that may be missing.
+pub mod maybe_field {
+    use super::*;
+
+    pub fn serialize<S: Serializer>(field: &Option<Field>, to: S) -> Result<S::Ok, S::Error> {
+        fields::serialize(field.as_slice(), to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Field>, D::Error> {
+        Ok(fields::deserialize(from)?.pop())
+    }
+}
+
+/// Rows of the columns of `schema` as one Arrow stream; nothing for no rows.
+pub fn write_rows(schema: &SchemaRef, rows: &[RecordBatch]) -> Result<Vec<u8>, ArrowError> {
+    if rows.iter().all(|batch| batch.num_rows() == 0) {
+        return Ok(Vec::new());
+    }
+    let mut writer = StreamWriter::try_new(Vec::new(), schema)?;
+    for batch in rows {
+        writer.write(batch)?;
+    }
+    writer.into_inner()
+}
+
+/// Reads what [`write_rows`] has written.
+pub fn read_rows(bytes: &[u8]) -> Result<Vec<RecordBatch>, ArrowError> {
+    match bytes {
+        [] => Ok(Vec::new()),
+        bytes => StreamReader::try_new(bytes, None)?.collect(),
     }
 }
 

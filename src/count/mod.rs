@@ -7,11 +7,12 @@
 
 mod amounts;
 mod connected;
+mod deal;
 mod finish;
 mod follow;
 mod gather;
 mod groups;
-mod ipc;
+pub(crate) mod ipc;
 mod keys;
 mod matrix;
 mod point;
@@ -21,10 +22,12 @@ mod tails;
 mod tally;
 mod time;
 mod unit;
+mod unite;
 mod walk;
 mod worker;
 
 pub use connected::LeftOut;
+pub use deal::Dealer;
 #[cfg(test)]
 use finish::finish;
 pub use finish::{Sums, add_up};
@@ -35,7 +38,8 @@ pub use point::{Point, Weighed};
 pub use states::{StateColumns, StateTable, describe, escaped, key_text};
 pub use tails::{Spans, Tails};
 pub use time::{is_time, show as show_time};
-pub use unit::restore;
+pub use unit::{restore, sums_schema};
+pub use unite::{Renamed, unite};
 pub use walk::Step;
 pub use worker::Worker;
 
@@ -52,11 +56,13 @@ pub const LARGEST_TOTAL: u64 = 1 << 53;
 
 /// The columns that counting reads, in the order in which batches must bring them: partition keys, then those of the evidence,
 /// then the given partitions, then those that tell groups.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Layout {
+    #[serde(with = "ipc::fields")]
     pub partition: Vec<Field>,
     pub evidence: Evidence,
     /// Columns that name the set of a row's (source) state.
+    #[serde(with = "ipc::fields")]
     pub given: Vec<Field>,
     /// Whether counts are to be told apart by group.
     pub grouping: Option<Grouping>,
@@ -68,21 +74,25 @@ pub struct Layout {
 }
 
 /// What is resampled: rows that are equal in these columns stay together, and so does what falls into one of at most so many groups.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Grouping {
     pub most: usize,
     /// None for pairs of which every single transition stands for itself.
+    #[serde(with = "ipc::fields")]
     pub by: Vec<Field>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Evidence {
     /// Columns: trajectory keys, time, state, weight (unless each pair weighs one).
     Trajectories {
+        #[serde(with = "ipc::fields")]
         trajectory: Vec<Field>,
+        #[serde(with = "ipc::field")]
         time: Field,
         state: StateColumns,
         /// What the pairs that a row starts weigh.
+        #[serde(with = "ipc::maybe_field")]
         weight: Option<Field>,
         lags: Vec<Step>,
         strided: bool,
@@ -98,11 +108,11 @@ pub enum Evidence {
 }
 
 /// What a row of pairs weighs.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Measure {
     One,
-    Count(Field),
-    Weight(Field),
+    Count(#[serde(with = "ipc::field")] Field),
+    Weight(#[serde(with = "ipc::field")] Field),
 }
 
 impl Evidence {

@@ -1,6 +1,7 @@
 //! Columns → state ids, and back. Small integers and bounded boxes are their own ids, so most states are never looked up.
 
 use super::keys::{Keys, NONE};
+use super::unite::union;
 use super::{Dropped, Stop, ipc};
 use crate::error::{Error, Kind, Result};
 use crate::spec::{Binning, Outside};
@@ -324,6 +325,29 @@ impl StateTable {
             columns: columns.clone(),
             coded,
         }
+    }
+
+    /// One table of the states of all, and the id there of each id of each; nothing where ids stay.
+    pub(super) fn unite(tables: &[&StateTable]) -> Result<(StateTable, Vec<Option<Vec<u32>>>)> {
+        let listed = |table: &&StateTable| match &table.coded {
+            Coded::Listed(arrays) => Some(arrays.clone()),
+            Coded::Direct | Coded::Boxes(_) => None,
+        };
+        let lists: Vec<Vec<ArrayRef>> = tables.iter().filter_map(listed).collect();
+        if lists.is_empty() || tables.len() == 1 {
+            return Ok((tables[0].clone(), vec![None; tables.len()]));
+        }
+        if lists.len() < tables.len() {
+            let what = "some states are numbers and others are listed";
+            return Err(Error::bug(what));
+        }
+        let lists: Vec<&[ArrayRef]> = lists.iter().map(|list| &list[..]).collect();
+        let (arrays, numbers) = union(&lists)?;
+        let all = StateTable {
+            columns: tables[0].columns.clone(),
+            coded: Coded::Listed(arrays),
+        };
+        Ok((all, numbers.into_iter().map(Some).collect()))
     }
 
     /// The same states under other names of columns of the same types.

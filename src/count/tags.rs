@@ -123,7 +123,7 @@ impl Tagger {
 }
 
 /// A hash that is the same on every machine and in every run.
-fn hash(key: &[u8]) -> u64 {
+pub(super) fn hash(key: &[u8]) -> u64 {
     key.chunks(8).fold(key.len() as u64, |hash, chunk| {
         let mut word = [0; 8];
         word[..chunk.len()].copy_from_slice(chunk);

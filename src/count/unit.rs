@@ -16,8 +16,9 @@ use arrow::array::{
     Array, ArrayRef, AsArray, RecordBatch, UInt32Array, UInt64Array, new_null_array,
 };
 use arrow::compute::{concat, take};
-use arrow::datatypes::{DataType, Field, UInt32Type, UInt64Type};
+use arrow::datatypes::{DataType, Field, SchemaRef, UInt32Type, UInt64Type};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The columns of source and target.
@@ -28,7 +29,7 @@ fn states(layout: &Layout) -> (&StateColumns, &StateColumns) {
     }
 }
 
-fn fields(layout: &Layout) -> Vec<Field> {
+pub(super) fn fields(layout: &Layout) -> Vec<Field> {
     let (source, target) = states(layout);
     let mut fields = layout.partition.clone();
     fields.push(Field::new("lag", DataType::UInt32, true));
@@ -40,6 +41,19 @@ fn fields(layout: &Layout) -> Vec<Field> {
     fields.push(Field::new("count", DataType::UInt64, true));
     fields.extend(layout.given.iter().cloned());
     fields
+}
+
+/// The columns by which tables of sums are dealt: those of partitions, or of sources where there are none.
+pub(super) fn keys(layout: &Layout) -> Range<usize> {
+    match layout.partition.len() {
+        0 => 1..1 + states(layout).0.len(),
+        n => 0..n,
+    }
+}
+
+/// The columns of a table of sums.
+pub fn sums_schema(layout: &Layout) -> SchemaRef {
+    schema(&fields(layout))
 }
 
 impl Sums {
@@ -141,10 +155,11 @@ fn after_nulls(n: usize, column: &ArrayRef) -> Result<ArrayRef> {
     concat(&[&nulls, column]).map_err(|e| failed(bug(e)))
 }
 
-/// Adds up tables of sums. `rows` and `dropped` are those that all of them stand for.
+/// Adds up tables of sums. `rows` and `dropped` are those that all of them stand for; `direct`: integer states may be ids.
 pub fn restore(
     layout: &Arc<Layout>,
     tables: &[Vec<RecordBatch>],
+    direct: bool,
     rows: u64,
     dropped: Dropped,
 ) -> Result<Sums> {
@@ -161,8 +176,8 @@ pub fn restore(
         }
         add_up(layout, mode, workers, Vec::new())
     };
-    let sums = match once(true) {
-        Err(Stop::WideStates) => once(false),
+    let sums = match once(direct) {
+        Err(Stop::WideStates) if direct => once(false),
         sums => sums,
     };
     let mut sums = sums.map_err(failed)?;
@@ -355,10 +370,10 @@ mod tests {
             let second = sums(&layout, &more, &[carried]);
             assert_eq!((first.rows, second.rows), (13, 14));
             let tables = [&first, &second].map(|sums| sums.table(&layout).unwrap());
-            let restored = restore(&layout, &tables, 27, Dropped::default()).unwrap();
+            let restored = restore(&layout, &tables, true, 27, Dropped::default()).unwrap();
             // A table of sums that were restored is the table that they were restored from.
             let again = restored.table(&layout).unwrap();
-            let again = restore(&layout, &[again], 27, Dropped::default()).unwrap();
+            let again = restore(&layout, &[again], true, 27, Dropped::default()).unwrap();
             check_same(&restored.counted(&layout).unwrap(), &whole);
             check_same(&again.counted(&layout).unwrap(), &whole);
         }
@@ -385,7 +400,7 @@ mod tests {
             RecordBatch::try_new(batch.schema(), columns).unwrap()
         });
         let other: Vec<_> = other.collect();
-        let both = restore(&layout, &[table, other], 40, Dropped::default()).unwrap();
+        let both = restore(&layout, &[table, other], true, 40, Dropped::default()).unwrap();
         let counted = both.counted(&layout).unwrap();
         let alone = counted.counts[0].source_states.len();
         assert_eq!(alone % 2, 0);

@@ -1,7 +1,9 @@
 //! Points of one trajectory in time order → lagged pairs (coherence §3.1). Pure: slices in, pairs out.
 
+use serde::{Deserialize, Serialize};
+
 /// A lag in the terms of the time column.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Step {
     /// The two times differ by exactly so many units of the time column.
     Ticks(i64),

@@ -3,9 +3,10 @@
 use crate::reduce::criteria::Rule;
 use crate::reduce::{cocluster, dbmr, schur, svd};
 use crate::spec::{self, Spec};
+use serde::{Deserialize, Serialize};
 
 /// One fit of every partition and lag, ranks apart.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PlannedFit {
     /// First part of its column names: `<name>_r<rank>` where the pipeline asks for several ranks.
     pub name: String,
@@ -15,7 +16,7 @@ pub struct PlannedFit {
 }
 
 /// How the rank of a fit came to be.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Ranks {
     /// It is the only one, or it has none.
     One,
@@ -25,7 +26,7 @@ pub enum Ranks {
     Auto { rule: Rule, candidates: Vec<usize> },
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum PlannedMethod {
     Dbmr(dbmr::Params),
     Svd(svd::Params),

@@ -8,6 +8,7 @@ mod evidence;
 mod fits;
 mod needs;
 mod show;
+mod travel;
 
 pub use assignment::{Assignment, assignment};
 pub use checks::{CheckRule, PlannedCheck};
@@ -29,44 +30,55 @@ use datafusion::dataframe::DataFrame;
 use evidence::{Columns, all_integers, check_square, evidence, grouping};
 use fits::fits;
 use futures::future::BoxFuture;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What a run will do.
+/// What a run will do. As bytes it is what other machines need of it to count and to fit, which nothing that is skipped does.
+#[derive(Serialize, Deserialize)]
 pub struct Plan {
     pub name: String,
+    #[serde(skip)]
     pub output: String,
     /// How many earlier results the output keeps.
+    #[serde(skip)]
     pub keep: usize,
     /// Where outputs are found, those that others have written too.
+    #[serde(skip)]
     pub stores: Stores,
     pub seed: u64,
     pub tables: Vec<Table>,
     pub sql: String,
+    #[serde(with = "travel::values")]
     pub parameters: BTreeMap<String, ScalarValue>,
+    #[serde(with = "travel::shared")]
     pub layout: Arc<Layout>,
     /// The lags as written, in the order of the matrices.
     pub lags: Vec<Lag>,
     pub fits: Vec<PlannedFit>,
     /// Resamples of the groups of `Layout::grouping`.
     pub validation: Option<Validation>,
+    #[serde(skip)]
     pub names: NamesFrom,
     /// Test whether the sets of the fits are Markov chains.
     pub markov: bool,
+    #[serde(skip)]
     pub increments: Increments,
     /// What must hold before the tables are put in place.
+    #[serde(skip)]
     pub checks: Vec<PlannedCheck>,
     /// Of what goes into the plan: `pipeline`, `sql` and `inputs`, so that two runs can be told apart.
+    #[serde(skip)]
     pub hashes: BTreeMap<&'static str, String>,
     /// Changes with the pipeline, its SQL, the input files and the version of gyre, and with nothing else.
     pub hash: String,
 }
 
 /// Whether a run may count the files alone that the last one did not have.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub enum Increments {
     /// It is not asked for.
+    #[default]
     Off,
     /// It is asked for, and this is why the counts of files do not add up to those of all.
     No(String),
@@ -75,7 +87,7 @@ pub enum Increments {
 }
 
 /// How the fits are tried on resamples.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Validation {
     /// Bootstrap resamples; 0: none.
     pub bootstrap: usize,

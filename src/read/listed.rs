@@ -27,6 +27,8 @@ pub struct Listed(Arc<Files>);
 struct Files {
     /// Tags by store and path.
     tags: RwLock<HashMap<String, HashMap<Path, String>>>,
+    /// By store, the files that there are, where somebody else has listed them.
+    only: RwLock<HashMap<String, Vec<ObjectMeta>>>,
     /// Store and path of the files that were read last.
     latest: Mutex<VecDeque<(String, Path)>>,
 }
@@ -39,6 +41,20 @@ impl Listed {
         let mut stores = self.0.tags.write().unwrap_or_else(PoisonError::into_inner);
         let files = stores.entry(root.to_string()).or_default();
         files.insert(meta.location.clone(), tag.clone());
+    }
+
+    /// Lets a store list these files, beside those of other tables, and nothing else.
+    pub fn list_only(&self, root: &str, metas: Vec<ObjectMeta>) {
+        metas.iter().for_each(|meta| self.note(root, meta));
+        let mut only = self.0.only.write().unwrap_or_else(PoisonError::into_inner);
+        only.entry(root.to_string()).or_default().extend(metas);
+    }
+
+    /// The files below a folder, where somebody else has listed them.
+    fn known(&self, root: &str, folder: Option<&Path>) -> Option<Vec<ObjectMeta>> {
+        let only = self.0.only.read().unwrap_or_else(PoisonError::into_inner);
+        let is_in = |meta: &&ObjectMeta| folder.is_none_or(|f| meta.location.prefix_matches(f));
+        Some(only.get(root)?.iter().filter(is_in).cloned().collect())
     }
 
     fn tag(&self, root: &str, file: &Path) -> Option<String> {
@@ -178,7 +194,10 @@ impl ObjectStore for AsListed {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        seen(prefix, self.inner.list(prefix))
+        match self.listed.known(&self.root, prefix) {
+            Some(known) => futures::stream::iter(known.into_iter().map(Ok)).boxed(),
+            None => seen(prefix, self.inner.list(prefix)),
+        }
     }
 
     fn list_with_offset(

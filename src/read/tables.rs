@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::files::location;
 use crate::spec;
 use crate::stores::{self, Stores};
+use crate::words::Word;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::catalog::TableProvider;
 use datafusion::common::DataFusionError;
@@ -26,6 +27,7 @@ use datafusion::prelude::SessionContext;
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::{Error as StoreError, ObjectMeta, ObjectStore, ObjectStoreExt};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -33,7 +35,7 @@ use std::sync::Arc;
 const LOOKED_AT: usize = 32;
 
 /// One input file as it was listed: enough to see that it has changed.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InputFile {
     pub location: String,
     pub size_bytes: u64,
@@ -43,14 +45,31 @@ pub struct InputFile {
 }
 
 /// A table as it was found.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(from = "super::again::Packed", into = "super::again::Packed")]
 pub struct Table {
     pub name: String,
-    pub format: &'static str,
+    pub format: Word,
+    /// Where its files were looked for.
+    pub paths: Vec<Listing>,
     pub files: Vec<InputFile>,
     pub schema: SchemaRef,
     /// Hive partition columns, also in `schema`.
     pub partition_columns: Vec<String>,
+}
+
+/// A file or folder as a URL, and the glob below it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Listing {
+    pub(super) url: String,
+    pub(super) glob: Option<String>,
+}
+
+impl Table {
+    /// Where its files were looked for.
+    pub fn urls(&self) -> impl Iterator<Item = &str> {
+        self.paths.iter().map(|listing| listing.url.as_str())
+    }
 }
 
 /// Where a table lies, as the pipeline says.
@@ -76,10 +95,9 @@ impl<'a> TableSource<'a> {
     }
 }
 
-/// How many remote stores some tables lie in.
-pub fn remote_stores(sources: &[TableSource<'_>]) -> usize {
-    let urls = sources.iter().flat_map(|source| source.paths);
-    let roots = urls.filter_map(|path| {
+/// How many remote stores some paths lie in.
+pub fn remote_stores<'a>(paths: impl Iterator<Item = &'a str>) -> usize {
+    let roots = paths.filter_map(|path| {
         let (scheme, rest) = path.split_once("://")?;
         (scheme != "file").then_some((scheme, rest.split('/').next()))
     });
@@ -132,7 +150,7 @@ async fn register_files(
                 url.object_store().as_str()
             )));
         }
-        if url.is_collection() && url.get_glob().is_none() {
+        if is_folder(&url) {
             extension = format!(".{}", format.get_ext().trim_start_matches('.'));
         }
         let unlisted = |e| failed(&format!("cannot list {path}"), e);
@@ -209,20 +227,15 @@ async fn register_files(
     let fields = schema.fields().iter().filter(|f| !is_folder(f)).cloned();
     schema = Schema::new(fields.collect::<Vec<_>>());
 
+    let listing = |url: &ListingTableUrl| Listing {
+        url: url.get_url().to_string(),
+        glob: url.get_glob().as_ref().map(|glob| glob.to_string()),
+    };
+    let paths = urls.iter().map(listing).collect();
     let options = ListingOptions::new(format)
         .with_file_extension(extension)
         .with_table_partition_cols(partition_columns.clone());
-    let config = ListingTableConfig::new_with_multi_paths(urls)
-        .with_listing_options(options)
-        .with_schema(Arc::new(schema));
-    let unregistered = |e: DataFusionError| failed("cannot be registered", e);
-    let table = ListingTable::try_new(config).map_err(unregistered)?;
-    let statistics = &context.runtime_env().cache_manager;
-    let table = table.with_cache(statistics.get_file_statistic_cache());
-    let schema = table.schema();
-    context
-        .register_table(reference, Arc::new(table))
-        .map_err(unregistered)?;
+    let schema = name_files(context, source.name, urls, options, schema)?;
     let listed = files.into_iter().map(|file| InputFile {
         location: file.shown,
         size_bytes: file.meta.size,
@@ -232,6 +245,7 @@ async fn register_files(
     Ok(Table {
         name: source.name.to_string(),
         format: named,
+        paths,
         files: listed.collect(),
         schema,
         partition_columns: partition_columns
@@ -241,8 +255,35 @@ async fn register_files(
     })
 }
 
+/// Lets a session know files by the name of a table; returns all columns of them.
+pub(super) fn name_files(
+    context: &SessionContext,
+    name: &str,
+    urls: Vec<ListingTableUrl>,
+    options: ListingOptions,
+    schema: Schema,
+) -> Result<SchemaRef> {
+    let config = ListingTableConfig::new_with_multi_paths(urls)
+        .with_listing_options(options)
+        .with_schema(Arc::new(schema));
+    let unregistered = |e: DataFusionError| failed("cannot be registered", e);
+    let table = ListingTable::try_new(config).map_err(unregistered)?;
+    let statistics = &context.runtime_env().cache_manager;
+    let table = table.with_cache(statistics.get_file_statistic_cache());
+    let schema = table.schema();
+    context
+        .register_table(super::ident_reference(name), Arc::new(table))
+        .map_err(unregistered)?;
+    Ok(schema)
+}
+
+/// Whether a path is that of a folder: only files of the format count in it.
+pub(super) fn is_folder(url: &ListingTableUrl) -> bool {
+    url.is_collection() && url.get_glob().is_none()
+}
+
 /// The format of a table: what the pipeline says, else the ending of its first path; folders hold Parquet.
-fn format(source: &TableSource<'_>) -> Result<(&'static str, Arc<dyn FileFormat>)> {
+pub(super) fn format(source: &TableSource<'_>) -> Result<(&'static str, Arc<dyn FileFormat>)> {
     let ending = |path: &'_ String| {
         let name = path.rsplit('/').next()?;
         Some(name.rsplit_once('.')?.1.to_string())

@@ -21,6 +21,7 @@ use crate::math::matching;
 use crate::resample::{Groups, Resampled, draw};
 use crate::runner::Runner;
 use crate::shard::Shards;
+use crate::words::{self, Word};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -47,7 +48,7 @@ pub struct Params<'a> {
 const WEIGHT: &str = "weight";
 
 /// What resamples say about one fit.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Bootstrap {
     /// Resamples that could be fitted: with at least as many states as the rank.
     pub resamples: usize,
@@ -75,9 +76,10 @@ impl Bootstrap {
 }
 
 /// A number over the resamples.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Number {
-    pub metric: &'static str,
+    #[serde(deserialize_with = "words::read")]
+    pub metric: Word,
     /// Of a singular value or a set.
     pub index: Option<usize>,
     /// Of the whole; none where only resamples have it.

@@ -12,11 +12,14 @@ use super::{Fit, Singular};
 use crate::error::{Error, Kind, Result};
 use crate::math::sum;
 use crate::shard::Shards;
+use crate::words::{self, Word};
+use serde::{Deserialize, Serialize};
 
 /// One claim: `left` is equal to `right`, or at most `right`, but for `tolerance`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Certificate {
-    pub name: &'static str,
+    #[serde(deserialize_with = "words::read")]
+    pub name: Word,
     pub relation: Relation,
     pub left: f64,
     pub right: f64,
@@ -26,7 +29,7 @@ pub struct Certificate {
     pub holds: Option<bool>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Relation {
     Equal,
     AtMost,

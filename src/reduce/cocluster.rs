@@ -48,7 +48,7 @@ const ROUGH: Effort = Effort {
     rounds: 2,
 };
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Params {
     /// Sets r on either side.
     pub rank: usize,

@@ -15,9 +15,10 @@
 
 use super::{Fit, crossval};
 use crate::shard::Shards;
+use serde::{Deserialize, Serialize};
 
 /// What a rule can pick a rank by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Rule {
     /// The largest σ_r(P̃) − σ_{r+1}(P̃).
     Gap,
@@ -32,7 +33,7 @@ pub enum Rule {
 }
 
 /// What is known of one rank.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Criteria {
     pub rank: usize,
     /// σ_r(P̃) and σ_{r+1}(P̃), 0 beyond the number of states; nothing where they were not computed.

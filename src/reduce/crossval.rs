@@ -25,14 +25,14 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 /// A mean over folds and its standard error, the standard deviation between folds over the square root of their number.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Score {
     pub mean: f64,
     pub error: f64,
 }
 
 /// What the folds say together.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Validation {
     pub folds: usize,
     /// Nats a transition.

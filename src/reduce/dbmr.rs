@@ -55,7 +55,7 @@ impl Init {
     }
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Params {
     /// Latent states r.
     pub rank: usize,

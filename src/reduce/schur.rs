@@ -15,6 +15,7 @@ use crate::shard::Shards;
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 
 /// States up to which a panel has four columns, and two above, as for singular vectors.
 const NARROW: usize = 1 << 19;
@@ -22,7 +23,7 @@ const NARROW: usize = 1 << 19;
 /// Imaginary parts up to this are what rounding makes of two equal real values, which no plane holds together.
 const EQUAL: f64 = 1e-8;
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Params {
     /// Schur vectors r, the constant one among them.
     pub rank: usize,

@@ -1,7 +1,9 @@
 //! A number over the resamples → how it varies: mean, standard error and percentile interval (Efron and Tibshirani, *An Introduction to the
 //! Bootstrap*, 1993, §6 and §13.3).
 
-#[derive(Debug, Clone, Copy, PartialEq)]
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     pub mean: f64,
     /// Standard deviation over the resamples.

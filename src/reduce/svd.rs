@@ -17,9 +17,10 @@ use crate::math::matching;
 use crate::runner::Runner;
 use crate::shard::Shards;
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 
 /// What makes sets of the embeddings.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Clusters {
     /// `kmeans`, on either side, and a matching of the two.
     #[default]
@@ -41,7 +42,7 @@ impl Clusters {
     }
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Params {
     /// Latent states r, and singular triplets.
     pub rank: usize,

@@ -11,11 +11,28 @@ use std::time::{Duration, Instant};
 
 /// What remembers pieces from one run to the next. Names are paths: `a/b` is a piece of `a`.
 pub trait Memory: Sync {
+    /// Whether a run before this one has kept it.
+    fn has(&self, name: &str) -> bool;
     /// What a run before this one has kept.
     fn find(&self, name: &str) -> Option<Bytes>;
     /// Hears what a piece came to and how long it took; whether it is kept is not for the piece to know. With a piece those that it was
     /// made of are done with.
     fn keep(&self, name: &str, took: Duration, piece: Vec<u8>);
+}
+
+/// Remembers nothing.
+pub struct Forgetful;
+
+impl Memory for Forgetful {
+    fn has(&self, _: &str) -> bool {
+        false
+    }
+
+    fn find(&self, _: &str) -> Option<Bytes> {
+        None
+    }
+
+    fn keep(&self, _: &str, _: Duration, _: Vec<u8>) {}
 }
 
 /// Runs passes as `inner` does.
@@ -104,6 +121,10 @@ mod tests {
     struct Everything(Mutex<BTreeMap<String, Bytes>>);
 
     impl Memory for Everything {
+        fn has(&self, name: &str) -> bool {
+            self.0.lock().unwrap().contains_key(name)
+        }
+
         fn find(&self, name: &str) -> Option<Bytes> {
             self.0.lock().unwrap().get(name).cloned()
         }

@@ -6,7 +6,7 @@ mod kept;
 mod local;
 mod timed;
 
-pub use kept::{Kept, Memory, find, keep};
+pub use kept::{Forgetful, Kept, Memory, find, keep};
 pub use local::Local;
 pub use timed::Timed;
 

@@ -108,7 +108,7 @@ impl fmt::Display for Lag {
 impl Serialize for Lag {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            Lag::Ticks(n) => serializer.serialize_i64(*n),
+            Lag::Ticks(n) if serializer.is_human_readable() => serializer.serialize_i64(*n),
             _ => serializer.collect_str(self),
         }
     }
@@ -116,6 +116,12 @@ impl Serialize for Lag {
 
 impl<'de> Deserialize<'de> for Lag {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        if !deserializer.is_human_readable() {
+            // Such bytes do not say of what type they are: all lags are texts.
+            let text = String::deserialize(deserializer)?;
+            let lag = text.parse().map_or_else(|_| Lag::parse(&text), Lag::ticks);
+            return lag.map_err(de::Error::custom);
+        }
         struct LagVisitor;
         impl Visitor<'_> for LagVisitor {
             type Value = Lag;

@@ -1,8 +1,10 @@
 //! Fits → lake: builds the output tables, stages them, checks what was staged, promotes it. Only this module writes under the output.
 //!
 //! `output` is where, `commit` how a version becomes the result, `folder` what a file system needs for that, `clean` what goes again, `work` what a run keeps for
-//! the next one if it dies, `writes` what is being written when it is stopped.
+//! the next one if it dies, `parts` what its tasks leave for each other, `writes` what is being written when it is stopped.
 
+#[cfg(feature = "cluster")]
+mod answers;
 mod assigned;
 mod bootstrap;
 mod certificates;
@@ -13,12 +15,15 @@ mod ledger;
 mod markov;
 mod output;
 mod parquet;
+mod parts;
 mod ranks;
 mod sets;
 mod tables;
 mod work;
 mod writes;
 
+#[cfg(feature = "cluster")]
+pub use answers::{Answers, Running};
 pub use assigned::{
     AssignedModel, AssignedNames, AssignedTable, TrajectoryFit, TrajectoryNames, TrajectoryRows,
 };
@@ -26,25 +31,41 @@ pub use clean::{Cleaned, Cleaning, DAY, Removed};
 pub use commit::{Begun, Current, Promotion};
 pub use output::Output;
 pub use parquet::SCHEMA_VERSION;
+pub use parts::Piece;
 pub use ranks::RankRow;
 pub use tables::{FitColumns, LagColumn, METRICS, Model, Names, Table, schema};
 pub use work::Work;
 
+use crate::count::Counts;
 use crate::error::Result;
 use arrow::array::RecordBatch;
+use futures::future::BoxFuture;
+use futures::{Stream, StreamExt, TryStreamExt, stream};
 use parquet::ROW_GROUP;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::ops::{Deref, Range};
+use std::pin::pin;
+use std::sync::Arc;
 use tables::{len, rows};
 
+/// Fetches the matrices of models that have none.
+pub trait Fetch: Sync {
+    /// The counts of the model at a place, with their matrix.
+    fn counts(&self, model: usize) -> BoxFuture<'_, Result<Counts>>;
+    /// How many to fetch at a time.
+    fn at_once(&self) -> usize;
+}
+
 /// Writes every table of the models (ordered by partition and lag) to the version of a run and returns their row counts. `again`: what
-/// the earlier result has of sets and changes holds for these models too, and stays.
+/// the earlier result has of sets and changes holds for these models too, and stays. `afar`: fetches
+/// the matrices of the models, where they have none.
 pub async fn stage(
     output: &Output,
     begun: &Begun,
     names: &Names,
     models: &[Model],
+    afar: Option<&dyn Fetch>,
     again: bool,
 ) -> Result<BTreeMap<&'static str, u64>> {
     output.claim_version(begun).await?;
@@ -60,8 +81,17 @@ pub async fn stage(
             continue;
         }
         let file = parquet::File::create(output, path, schema, &sorted_by)?;
+        let len = |model: &Model| len(table, model);
         let rows = |model: &Model, piece| rows(table, names, model, piece);
-        let n = write_rows(file, models, |model| len(table, model), rows).await?;
+        let n = match afar.filter(|_| table == Table::Counts) {
+            None => write_rows(file, here(models), len, rows).await?,
+            Some(afar) => {
+                let counts: Vec<_> = (0..models.len()).map(|at| afar.counts(at)).collect();
+                let counts = stream::iter(counts).buffered(afar.at_once());
+                let bare = counts.map_ok(|counts| Arc::new(Model::bare(counts)));
+                write_rows(file, bare, len, rows).await?
+            }
+        };
         written.insert(table.name(), n);
     }
     Ok(written)
@@ -81,31 +111,40 @@ pub async fn stage_assigned(
         let path = output.staged(&begun.run, table.name());
         let file = parquet::File::create(output, path, schema, &sorted_by)?;
         let rows = |model: &AssignedModel, piece| assigned::rows(table, names, model, piece);
-        let n = write_rows(file, models, |model| assigned::len(table, model), rows).await?;
+        let len = |model: &AssignedModel| assigned::len(table, model);
+        let n = write_rows(file, here(models), len, rows).await?;
         written.insert(table.name(), n);
     }
     Ok(written)
 }
 
+/// Models that are at hand, one after another.
+fn here<M>(models: &[M]) -> impl Stream<Item = Result<&M>> {
+    let models: Vec<Result<&M>> = models.iter().map(Ok).collect();
+    stream::iter(models)
+}
+
 /// Writes a file of `len` rows for every model, which `rows` makes, and closes it.
-async fn write_rows<M: Sync>(
+async fn write_rows<M: Sync, D: Deref<Target = M> + Clone + Send + Sync>(
     mut file: parquet::File<'_>,
-    models: &[M],
+    models: impl Stream<Item = Result<D>>,
     len: impl Fn(&M) -> usize,
     rows: impl Fn(&M, Range<usize>) -> Result<RecordBatch> + Sync,
 ) -> Result<u64> {
-    let batches = |group: Vec<(&M, Range<usize>)>| {
+    let batches = |group: Vec<(D, Range<usize>)>| {
         let pieces = group.into_par_iter();
-        let batches = pieces.map(|(model, piece)| rows(model, piece));
+        let batches = pieces.map(|(model, piece)| rows(&model, piece));
         batches.collect::<Result<Vec<_>>>()
     };
     // Row groups are cut by rows alone; so many are made at once as there are threads.
     let (mut groups, mut group, mut room) = (Vec::new(), Vec::new(), ROW_GROUP);
-    for model in models {
-        let (mut first, end) = (0, len(model));
+    let mut models = pin!(models);
+    while let Some(model) = models.next().await {
+        let model = model?;
+        let (mut first, end) = (0, len(&model));
         while first < end {
             let n = (end - first).min(room);
-            group.push((model, first..first + n));
+            group.push((model.clone(), first..first + n));
             (first, room) = (first + n, room - n);
             if room == 0 {
                 groups.push(std::mem::take(&mut group));

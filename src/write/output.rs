@@ -6,7 +6,7 @@
 //! <output>/versions/<run>/run.json                       the record of the run, and other JSON beside the tables
 //! <output>/ledger/<kind>-<checksum>.parquet              what ledger.json beside the tables names, shared by versions
 //! <output>/runs/<run>.json                               the same record, which outlives its version
-//! <output>/work/<plan>/                                  what a run has finished before its end
+//! <output>/work/<plan>/                                  what a run has finished before its end, and its executors
 //! ```
 //!
 //! How a version becomes the result is told in `commit`; what a file system has besides, in `folder`; how work is kept, in `work`.

@@ -6,9 +6,11 @@ use crate::reduce::criteria::Criteria;
 use crate::reduce::crossval::Validation;
 use arrow::array::{ArrayRef, BooleanArray, Float64Array, StringArray, UInt32Array, UInt64Array};
 use arrow::datatypes::{DataType, Field};
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// One rank of several that were tried.
+#[derive(Serialize, Deserialize)]
 pub struct RankRow {
     /// The name that the pipeline file has.
     pub fit: String,

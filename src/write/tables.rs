@@ -16,6 +16,7 @@ use arrow::array::{
 use arrow::buffer::OffsetBuffer;
 use arrow::compute::take;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -64,9 +65,12 @@ pub struct Names {
     pub tables: Vec<Table>,
 }
 
-/// The fits of one partition and lag.
+/// The fits of one partition and lag. As bytes they have no lineage and no test, which come of what other models say.
+#[derive(Serialize, Deserialize)]
 pub struct Model {
+    /// Without its matrix, where that is to be fetched.
     pub counts: Counts,
+    pub nonzeros: usize,
     /// Beside `Names::fits`.
     pub fits: Vec<Fit>,
     /// Of each fit, by name.
@@ -76,13 +80,34 @@ pub struct Model {
     /// By fit and rank.
     pub ranks: Vec<RankRow>,
     /// Beside `fits`.
+    #[serde(skip)]
     pub lineage: Vec<Lineage>,
     /// Beside the fits, where that is asked for.
+    #[serde(skip)]
     pub markov: Vec<Markov>,
     /// N_·j, N_i· and S (coherence §3.1).
     pub source_total: Vec<f64>,
     pub target_total: Vec<f64>,
     pub total: f64,
+}
+
+impl Model {
+    /// Counts alone.
+    pub(super) fn bare(counts: Counts) -> Model {
+        Model {
+            nonzeros: counts.nnz(),
+            counts,
+            fits: Vec::new(),
+            certificates: Vec::new(),
+            bootstraps: Vec::new(),
+            ranks: Vec::new(),
+            lineage: Vec::new(),
+            markov: Vec::new(),
+            source_total: Vec::new(),
+            target_total: Vec::new(),
+            total: 0.0,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -420,7 +445,7 @@ pub fn len(table: Table, model: &Model) -> usize {
             let comparisons = model.markov.iter().flat_map(|m| &m.comparisons);
             comparisons.map(|c| c.predicted.len()).sum()
         }
-        Table::Counts => model.counts.nnz(),
+        Table::Counts => model.nonzeros,
     }
 }
 
@@ -677,7 +702,7 @@ fn fits(names: &Names, model: &Model) -> Vec<ArrayRef> {
         u32s(&|f| f.rank),
         u64s(&|f| f.sources.affiliation.len() as u64),
         u64s(&|f| f.targets.affiliation.len() as u64),
-        Arc::new(UInt64Array::from(vec![model.counts.nnz() as u64; n])),
+        Arc::new(UInt64Array::from(vec![model.nonzeros as u64; n])),
         amounts(names, std::iter::repeat_n(model.total, n)),
         match &model.counts.left_out {
             Some(left_out) => Arc::new(UInt64Array::from(vec![left_out.states as u64; n])),

@@ -55,15 +55,10 @@ struct Waiting {
 }
 
 impl Output {
-    /// Where the work of a plan is.
-    pub fn work_folder(&self, plan: &str) -> Path {
-        self.at(&[WORK, plan])
-    }
-
     /// The work of a plan, with what earlier runs of it have kept unless the run is to start `afresh`. Pieces that took `every` are written
     /// at once; smaller ones wait until so long has passed since the last were written.
     pub async fn work(&self, plan: &str, afresh: bool, every: Duration) -> Work {
-        let folder = self.work_folder(plan);
+        let folder = self.at(&[WORK, plan]);
         let mut work = Work {
             store: Arc::clone(&self.store),
             shown: self.show(&folder),
@@ -122,10 +117,6 @@ impl Work {
     /// How many pieces were taken from earlier runs.
     pub fn taken(&self) -> usize {
         self.taken.load(Ordering::Relaxed)
-    }
-
-    pub fn has(&self, name: &str) -> bool {
-        self.known.contains_key(name)
     }
 
     /// Finds out what there is. Everything is read once, one object at a time, and read again where it is wanted: it may be more than memory
@@ -223,6 +214,10 @@ fn is_part(name: &str, whole: &str) -> bool {
 }
 
 impl Memory for Work {
+    fn has(&self, name: &str) -> bool {
+        self.known.contains_key(name)
+    }
+
     fn find(&self, name: &str) -> Option<Bytes> {
         let place = self.known.get(name)?;
         let range = place.bytes.clone();

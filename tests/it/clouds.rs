@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// A server on a port of its own, for as long as a test runs.
-struct Server {
+pub struct Server {
     process: Child,
     port: u16,
 }
@@ -49,7 +49,7 @@ impl Server {
     }
 
     /// S3, with buckets.
-    fn moto(buckets: &[&str]) -> Option<Server> {
+    pub fn moto(buckets: &[&str]) -> Option<Server> {
         let python = std::env::var_os("GYRE_PYTHON");
         let has_moto = |python: &_| {
             let import = ["-c", "import moto.server, flask"];
@@ -117,7 +117,7 @@ impl Server {
     }
 
     /// S3's options for this server.
-    fn s3(&self) -> Vec<(String, String)> {
+    pub fn s3(&self) -> Vec<(String, String)> {
         let url = self.url();
         let options = [
             ("aws_endpoint_url", url.as_str()),

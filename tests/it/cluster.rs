@@ -1,9 +1,9 @@
 //! Tasks on a real cluster of this machine: every scheduler and executor is a process that may be killed, stopped and started again.
 
 use crate::cli::small_pipeline;
-use crate::lake::{Lake, Ran};
-use crate::nightly::{deploy, python};
-use gyre::cli::Address;
+use crate::clouds::Server;
+use crate::lake::Lake;
+use crate::machines::{Machines, Process};
 use gyre::cluster::Cluster;
 use gyre::error::{Error, Kind};
 use gyre::nodes::{Nodes, Task};
@@ -11,93 +11,9 @@ use gyre::stores::Stores;
 use gyre::task::{Looked, Work};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-
-/// A process of the program, which is killed when it is not needed any more, and the first line that it has printed.
-struct Process {
-    child: Child,
-    line: String,
-}
-
-impl Process {
-    fn start(lake: &Lake, arguments: &[&str]) -> Process {
-        let mut command = lake.command(arguments);
-        let command = command.stdout(Stdio::piped());
-        let mut child = command.spawn().expect("the program starts");
-        let out = child.stdout.take().expect("its output");
-        let mut line = String::new();
-        BufReader::new(out).read_line(&mut line).expect("a line");
-        let line = line.trim().to_string();
-        Process { child, line }
-    }
-
-    fn signal(&self, signal: &str) {
-        let id = self.child.id().to_string();
-        let sent = Command::new("kill").args([signal, &id]).status();
-        assert!(sent.expect("kill").success());
-    }
-
-    /// What the process is called in answers.
-    fn name(&self) -> String {
-        let (name, _) = self.line.split_once(" asks ").expect("an executor");
-        name.to_string()
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.child.kill().expect("it is there or was");
-        self.child.wait().expect("it has ended");
-    }
-}
-
-/// A scheduler and its executors, each with two tasks at once.
-struct Machines {
-    lake: Lake,
-    scheduler: Process,
-    executors: Vec<Process>,
-}
-
-impl Machines {
-    fn start(executors: usize) -> Machines {
-        let lake = Lake::new();
-        let scheduler = Process::start(&lake, &["scheduler", "--listen", "127.0.0.1:0"]);
-        let mut machines = Machines {
-            lake,
-            scheduler,
-            executors: Vec::new(),
-        };
-        for _ in 0..executors {
-            machines.executors.push(machines.executor());
-        }
-        machines
-    }
-
-    fn executor(&self) -> Process {
-        let to = &self.scheduler.line;
-        Process::start(
-            &self.lake,
-            &["executor", "--scheduler", to, "--vcores", "2"],
-        )
-    }
-
-    fn address(&self) -> Address {
-        self.scheduler.line.parse().expect("an address")
-    }
-
-    async fn connect(&self) -> Result<Cluster, Error> {
-        let output = self.lake.path("out").display().to_string();
-        Cluster::connect(&self.address(), &output, "plan", &Stores::default()).await
-    }
-
-    fn names(&self) -> BTreeSet<String> {
-        self.executors.iter().map(Process::name).collect()
-    }
-}
 
 fn tasks(n: u32, wait_millis: u32) -> Vec<Task> {
     let look = |number| Work::Look {
@@ -182,7 +98,12 @@ async fn a_small_job_takes_no_time() {
         all(&cluster, vec![look.task().expect("a task")]).await;
         seconds.push(start.elapsed().as_secs_f64());
     }
-    println!("one task: {seconds:.3?} seconds");
+    let start = Instant::now();
+    all(&cluster, tasks(1000, 0)).await;
+    println!(
+        "one task: {seconds:.3?} seconds, 1000: {:?}",
+        start.elapsed()
+    );
     seconds.sort_by(f64::total_cmp);
     assert!(seconds[2] < 1.0, "{seconds:?}");
     cluster.leave().await;
@@ -274,6 +195,78 @@ async fn an_executor_that_is_stopped_ends_what_it_does() {
     cluster.leave().await;
 }
 
+/// What is not begun when a client leaves stays so; the next goes on from what is done.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_leaves_is_gone_on_with() {
+    let machines = Machines::start(2);
+    let cluster = machines.connect().await.expect("a cluster");
+    let asked = tasks(12, 1000);
+    let done = || {
+        let folder = machines.lake.path("out/work/plan/done");
+        let names = std::fs::read_dir(folder).expect("answers");
+        let names = names.map(|entry| entry.expect("a file").file_name());
+        let is_asked = |name: &std::ffi::OsString| asked.iter().any(|t| *t.id() == **name);
+        names.filter(is_asked).count()
+    };
+    let stopped = async {
+        tokio::select! {
+            _ = cluster.run("test", asked.clone(), &|_| ()) => panic!("too quick"),
+            () = tokio::time::sleep(Duration::from_millis(1500)) => (),
+        }
+    };
+    stopped.await;
+    cluster.leave().await;
+    // Those that were being done are.
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    let before = done();
+    assert!((2..=8).contains(&before), "{before}");
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    assert_eq!(done(), before);
+
+    let again = machines.connect().await.expect("a cluster");
+    let first = std::sync::Mutex::new(None);
+    let hear = |n| {
+        first.lock().unwrap().get_or_insert(n);
+    };
+    let answers = again.run("test", asked.clone(), &hear).await;
+    assert_eq!(doers(answers.expect("all answers")).len(), 12);
+    assert_eq!(*first.lock().unwrap(), Some(before));
+    again.leave().await;
+    let marks = std::fs::read_dir(machines.lake.path("out/work/plan/marks"));
+    assert_eq!(marks.expect("a folder").count(), 0);
+}
+
+/// Executors sign in by their own environment: what the client signs in with stays with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_come_by_way_of_a_bucket() {
+    let Some(server) = Server::moto(&["lake"]) else {
+        return;
+    };
+    let mut machines = Machines::start(0);
+    let signed = [
+        ("AWS_ACCESS_KEY_ID", "THEIRS"),
+        ("AWS_SECRET_ACCESS_KEY", "their-own"),
+    ];
+    for _ in 0..2 {
+        let to = &machines.scheduler.line;
+        let arguments = ["executor", "--scheduler", to, "--vcores", "2"];
+        let mut command = machines.lake.command(&arguments);
+        machines.executors.push(Process::of(command.envs(signed)));
+    }
+    let options = BTreeMap::from_iter(server.s3());
+    let stores = Stores::new(options);
+    let (address, output) = (machines.address(), "s3://lake/some/out");
+    let cluster = Cluster::connect(&address, output, "plan", &stores).await;
+    let cluster = cluster.expect("a cluster");
+    assert_eq!(cluster.executors().len(), 2);
+    all(&cluster, tasks(40, 10)).await;
+    cluster.leave().await;
+    // A bucket that is not there is an error of the client, before any task.
+    let gone = Cluster::connect(&address, "s3://gone/out", "plan", &stores).await;
+    let e = gone.map(drop).expect_err("no bucket");
+    assert!(e.full().contains("s3://gone/out"), "{}", e.full());
+}
+
 /// What keeps one task from being answered is told, and the others are done.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_fails_is_an_error_after_some_tries() {
@@ -301,13 +294,91 @@ async fn a_store_that_fails_is_an_error_after_some_tries() {
     cluster.leave().await;
 }
 
+/// A task that was begun again and again is given up, so that it does not take every executor with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_that_never_ends_is_given_up() {
+    let machines = Machines::start(1);
+    let cluster = machines.connect().await.expect("a cluster");
+    let asked = tasks(2, 3000);
+    let running = format!("out/work/plan/running/{}", asked[1].id());
+    std::fs::create_dir_all(machines.lake.path(&running)).expect("a folder");
+    for attempt in 0..6 {
+        // What an executor leaves that died.
+        machines.lake.file(&format!("{running}/{attempt}"), "");
+    }
+    let failed = cluster.run("test", asked.clone(), &|_| ()).await.map(drop);
+    let e = failed.expect_err("it is given up");
+    assert_eq!(e.kind(), Kind::Resources);
+    let told = "a task of the stage test was begun 6 times and never came to an end";
+    assert!(e.full().contains(told), "{}", e.full());
+    assert!(e.full().contains(&asked[1].id()), "{}", e.full());
+    cluster.leave().await;
+}
+
+/// Whether tests that wait for minutes are wanted.
+fn is_slow() -> bool {
+    let is_wanted = std::env::var_os("GYRE_SLOW_TESTS").is_some();
+    if !is_wanted {
+        eprintln!("left out: GYRE_SLOW_TESTS is not set");
+    }
+    is_wanted
+}
+
+async fn fails_after(cluster: &Cluster, n: u32, seconds: std::ops::Range<u64>) -> Error {
+    let start = Instant::now();
+    let failed = cluster.run("test", tasks(n, 300), &|_| ()).await.map(drop);
+    let took = start.elapsed();
+    let e = failed.expect_err("nobody does it");
+    println!("{took:?}: {}", e.full());
+    assert!(seconds.contains(&took.as_secs()), "{took:?}");
+    e
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_without_executors_is_an_error_in_the_end() {
+    if !is_slow() {
+        return;
+    }
+    let mut machines = Machines::start(2);
+    let cluster = machines.connect().await.expect("a cluster");
+    let failing = fails_after(&cluster, 1000, 40..300);
+    let killing = async {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        machines.executors.clear();
+    };
+    let (e, ()) = tokio::join!(failing, killing);
+    assert_eq!(e.kind().exit_code(), 75);
+    assert!(e.full().contains("with 0 executors, left "), "{}", e.full());
+    cluster.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scheduler_that_does_not_come_back_is_an_error_after_a_minute() {
+    if !is_slow() {
+        return;
+    }
+    let machines = Machines::start(1);
+    let cluster = machines.connect().await.expect("a cluster");
+    let Machines {
+        lake: _lake,
+        scheduler,
+        executors: _executors,
+    } = machines;
+    let failing = fails_after(&cluster, 1000, 60..90);
+    let killing = async {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        drop(scheduler);
+    };
+    let (e, ()) = tokio::join!(failing, killing);
+    assert_eq!(e.kind().exit_code(), 75);
+    assert!(e.full().contains("cannot be reached"), "{}", e.full());
+    cluster.leave().await;
+}
+
 /// Executors are killed at random moments, and others come.
 #[tokio::test(flavor = "multi_thread")]
 async fn executors_that_come_and_go_do_all_tasks() {
-    let kills = match std::env::var_os("GYRE_SLOW_TESTS") {
-        Some(_) => 100,
-        None => 10,
-    };
+    let kills = if is_slow() { 100 } else { 10 };
     let seed = rand::random();
     println!("seed {seed}");
     let mut random = Pcg64::seed_from_u64(seed);
@@ -419,104 +490,5 @@ fn a_cluster_on_one_machine_comes_and_goes_as_one() {
             assert!(start.elapsed() < Duration::from_secs(10), "{signal}");
             std::thread::sleep(Duration::from_millis(20));
         }
-    }
-}
-
-/// What the units and the pods start is started here, at a free port.
-#[test]
-fn deployments_start_what_they_say() {
-    let mut commands = Vec::new();
-    for unit in ["gyre-scheduler.service", "gyre-executor.service"] {
-        let text = deploy(unit);
-        let start = |line: &str| {
-            Some(
-                line.strip_prefix("ExecStart=/usr/local/bin/gyre ")?
-                    .to_string(),
-            )
-        };
-        let mut command = text.lines().find_map(start).expect("a command");
-        let set = text
-            .lines()
-            .filter_map(|line| line.strip_prefix("Environment="));
-        for (name, value) in set
-            .flat_map(str::split_whitespace)
-            .filter_map(|s| s.split_once('='))
-        {
-            command = command.replace(&format!("${{{name}}}"), value);
-        }
-        commands.push(command);
-    }
-    let script = r#"
-import sys
-try:
-    import yaml
-except ImportError:
-    sys.exit()
-parts = {(p["kind"], p["metadata"]["name"]): p["spec"] for p in yaml.safe_load_all(open(sys.argv[1]))}
-for name in ["scheduler", "executor"]:
-    of = parts["Deployment", "gyre-" + name]
-    assert of["selector"]["matchLabels"] == of["template"]["metadata"]["labels"]
-    print(" ".join(of["template"]["spec"]["containers"][0]["args"]))
-scheduler = parts["Deployment", "gyre-scheduler"]["template"]
-assert parts["Service", "gyre-scheduler"]["selector"] == scheduler["metadata"]["labels"]
-job = parts["Job", "gyre-run"]["template"]["spec"]["containers"][0]
-assert job["args"][:2] == ["run", "pipelines/nightly.toml"]
-assert job["args"][2:4] == ["--cluster", "df://gyre-scheduler:50050"]
-"#;
-    let lake = Lake::new();
-    lake.file("read.py", script);
-    if let Some(python) = python() {
-        let yaml = concat!(env!("CARGO_MANIFEST_DIR"), "/pipelines/deploy/cluster.yaml");
-        let read = Command::new(python)
-            .arg(lake.path("read.py"))
-            .arg(yaml)
-            .output();
-        let ran = Ran::of(read.expect("Python")).well();
-        commands.extend(ran.out.lines().map(String::from));
-    }
-    for pair in commands.chunks(2) {
-        let [scheduler, executor] = pair else {
-            panic!("a scheduler and an executor: {pair:?}");
-        };
-        let scheduler = scheduler.replace(":50050", ":0");
-        let arguments: Vec<&str> = scheduler.split_whitespace().collect();
-        let mut scheduler = Process::start(&lake, &arguments);
-        let (_, port) = scheduler.line.rsplit_once(':').expect("an address");
-        let here = format!("df://127.0.0.1:{port}");
-        let named = |word: &str| match word.starts_with("df://") {
-            true => here.clone(),
-            false => word.to_string(),
-        };
-        let arguments: Vec<String> = executor.split_whitespace().map(named).collect();
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let mut executor = Process::start(&lake, &arguments);
-        assert!(
-            executor.line.contains("asks df://127.0.0.1:"),
-            "{}",
-            executor.line
-        );
-        for process in [&mut executor, &mut scheduler] {
-            process.signal("-TERM");
-            let status = process.child.wait().expect("it has ended");
-            assert_eq!(status.code(), Some(0));
-        }
-    }
-    let program = assert_cmd::cargo::cargo_bin!("gyre").display().to_string();
-    for unit in ["gyre-scheduler.service", "gyre-executor.service"] {
-        lake.file(unit, &deploy(unit).replace("/usr/local/bin/gyre", &program));
-        let verify = Command::new("systemd-analyze")
-            .arg("verify")
-            .arg(lake.path(unit))
-            .output();
-        let Ok(verified) = verify else {
-            eprintln!("left out: there is no systemd-analyze");
-            return;
-        };
-        let ran = Ran::of(verified);
-        assert!(
-            ran.code == Some(0) && !ran.err.contains("gyre-"),
-            "{}",
-            ran.err
-        );
     }
 }

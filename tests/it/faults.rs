@@ -138,6 +138,7 @@ async fn run_at(text: &str, stores: Stores, seed: u64, keep_every: Duration) -> 
         force: false,
         full_refresh: false,
         keep_every,
+        nodes: None,
     };
     let progress = Arc::new(Silent);
     let ended = run(Arc::new(plan), &lake, frame, &output, &options, progress).await;
@@ -714,6 +715,7 @@ async fn files_that_change_under_a_run_are_named() {
                 force: false,
                 full_refresh: false,
                 keep_every: KEEP_EVERY,
+                nodes: None,
             };
             let progress = Arc::new(Silent);
             let ended = run(Arc::new(plan), &opened, frame, &output, &options, progress).await;

@@ -78,6 +78,7 @@ pub fn run_into(
             force: false,
             full_refresh: false,
             keep_every: KEEP_EVERY,
+            nodes: None,
         };
         let plan = Arc::new(plan);
         run(plan, &lake, frame, &output, &options, Arc::new(Silent)).await

@@ -6,6 +6,7 @@
 //! - `cli`: the program's help, messages and exit codes
 //! - `clouds`: inputs and outputs in S3, Azure and the like, where servers of them are installed
 //! - `cluster`: tasks on machines that die, stop and come back, with the feature of that name
+//! - `cluster_runs`: whole runs there, against runs of one process
 //! - `counting`: counts against independent SQL, in every order and split of the rows
 //! - `faults`: what a run of every night meets: stores, files, clocks, disks and memory that fail it
 //! - `faulty`: a store whose calls go wrong
@@ -25,11 +26,13 @@
 //! - `stores`: faults of the object store at every call, and two runs whose calls come in every order
 //! - `validation`: resamples of trajectories, pairs and counts
 //! - `hostile`: damaged files, Hive folders of any name
+//! - `tasks`: runs in tasks as other machines do them, against runs of one process
 //! - `types`: keys and times of every type, against a count by hand
 //! - `increments`: runs that count new files alone, against runs that count everything
 //! - `memory`: runs whose memory is bounded
 //! - `versions`: runs at the same time, earlier results, what dead runs leave, and `gyre clean`
 //! - `weights`: trajectories whose rows weigh something
+//! - `machines`: starts and kills processes of a cluster
 //! - `lake`: makes small lakes and runs the program on them
 //! - `wire`: S3 and Google's store over HTTP, some of whose answers go wrong
 //! - `worlds`: small Markov worlds with known answers
@@ -41,6 +44,8 @@ mod cli;
 mod clouds;
 #[cfg(feature = "cluster")]
 mod cluster;
+#[cfg(feature = "cluster")]
+mod cluster_runs;
 mod counting;
 mod faults;
 mod faulty;
@@ -49,6 +54,8 @@ mod hostile;
 mod increments;
 mod inputs;
 mod lake;
+#[cfg(feature = "cluster")]
+mod machines;
 mod markov;
 mod memory;
 mod names;
@@ -62,6 +69,7 @@ mod readers;
 mod resume;
 mod sets;
 mod stores;
+mod tasks;
 mod types;
 mod validation;
 mod versions;

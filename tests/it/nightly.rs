@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
-pub fn deploy(name: &str) -> String {
+fn deploy(name: &str) -> String {
     std::fs::read_to_string(Path::new(ROOT).join("pipelines/deploy").join(name)).expect("a file")
 }
 
@@ -286,7 +286,7 @@ for item in pod["volumes"][0]["configMap"]["items"]:
     );
 }
 
-/// Every file under deploy/ is tried here, or those of a cluster in `cluster`.
+/// Every file under deploy/ is tried here.
 #[test]
 fn every_deployment_is_known() {
     let files = std::fs::read_dir(Path::new(ROOT).join("pipelines/deploy")).expect("a folder");
@@ -320,10 +320,111 @@ fn every_deployment_is_known() {
     }
 }
 
-pub fn python() -> Option<String> {
+fn python() -> Option<String> {
     let python = std::env::var("GYRE_PYTHON").ok();
     if python.is_none() {
         eprintln!("left out: set GYRE_PYTHON to a Python");
     }
     python
+}
+
+/// What the units and the pods start is started here, at a free port.
+#[cfg(feature = "cluster")]
+#[test]
+fn a_cluster_is_deployed_as_it_is_started() {
+    use crate::machines::Process;
+    let mut commands = Vec::new();
+    for unit in ["gyre-scheduler.service", "gyre-executor.service"] {
+        let text = deploy(unit);
+        let start = |line: &str| {
+            Some(
+                line.strip_prefix("ExecStart=/usr/local/bin/gyre ")?
+                    .to_string(),
+            )
+        };
+        let mut command = text.lines().find_map(start).expect("a command");
+        let set = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("Environment="));
+        for (name, value) in set
+            .flat_map(str::split_whitespace)
+            .filter_map(|s| s.split_once('='))
+        {
+            command = command.replace(&format!("${{{name}}}"), value);
+        }
+        commands.push(command);
+    }
+    let script = r#"
+import sys
+try:
+    import yaml
+except ImportError:
+    sys.exit()
+parts = {(p["kind"], p["metadata"]["name"]): p["spec"] for p in yaml.safe_load_all(open(sys.argv[1]))}
+for name in ["scheduler", "executor"]:
+    of = parts["Deployment", "gyre-" + name]
+    assert of["selector"]["matchLabels"] == of["template"]["metadata"]["labels"]
+    print(" ".join(of["template"]["spec"]["containers"][0]["args"]))
+scheduler = parts["Deployment", "gyre-scheduler"]["template"]
+assert parts["Service", "gyre-scheduler"]["selector"] == scheduler["metadata"]["labels"]
+job = parts["Job", "gyre-run"]["template"]["spec"]["containers"][0]
+assert job["args"][:2] == ["run", "pipelines/nightly.toml"]
+assert job["args"][2:4] == ["--cluster", "df://gyre-scheduler:50050"]
+"#;
+    let lake = Lake::new();
+    lake.file("read.py", script);
+    if let Some(python) = python() {
+        let yaml = concat!(env!("CARGO_MANIFEST_DIR"), "/pipelines/deploy/cluster.yaml");
+        let read = Command::new(python)
+            .arg(lake.path("read.py"))
+            .arg(yaml)
+            .output();
+        let ran = Ran::of(read.expect("Python")).well();
+        commands.extend(ran.out.lines().map(String::from));
+    }
+    for pair in commands.chunks(2) {
+        let [scheduler, executor] = pair else {
+            panic!("a scheduler and an executor: {pair:?}");
+        };
+        let scheduler = scheduler.replace(":50050", ":0");
+        let arguments: Vec<&str> = scheduler.split_whitespace().collect();
+        let mut scheduler = Process::start(&lake, &arguments);
+        let (_, port) = scheduler.line.rsplit_once(':').expect("an address");
+        let here = format!("df://127.0.0.1:{port}");
+        let named = |word: &str| match word.starts_with("df://") {
+            true => here.clone(),
+            false => word.to_string(),
+        };
+        let arguments: Vec<String> = executor.split_whitespace().map(named).collect();
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let mut executor = Process::start(&lake, &arguments);
+        assert!(
+            executor.line.contains("asks df://127.0.0.1:"),
+            "{}",
+            executor.line
+        );
+        for process in [&mut executor, &mut scheduler] {
+            process.signal("-TERM");
+            let status = process.child.wait().expect("it has ended");
+            assert_eq!(status.code(), Some(0));
+        }
+    }
+    let program = assert_cmd::cargo::cargo_bin!("gyre").display().to_string();
+    for unit in ["gyre-scheduler.service", "gyre-executor.service"] {
+        lake.file(unit, &deploy(unit).replace("/usr/local/bin/gyre", &program));
+        let verify = Command::new("systemd-analyze")
+            .arg("verify")
+            .arg(lake.path(unit))
+            .output();
+        let Ok(verified) = verify else {
+            eprintln!("left out: there is no systemd-analyze");
+            return;
+        };
+        let ran = Ran::of(verified);
+        assert!(
+            ran.code == Some(0) && !ran.err.contains("gyre-"),
+            "{}",
+            ran.err
+        );
+    }
 }

@@ -175,6 +175,7 @@ async fn a_run_that_keeps_everything() {
         full_refresh: false,
         force: false,
         keep_every: Duration::ZERO,
+        nodes: None,
     };
     let progress = Arc::new(Silent);
     let ended = run(Arc::new(plan), &lake, frame, &output, &options, progress).await;

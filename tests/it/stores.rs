@@ -46,6 +46,7 @@ async fn run_into(lake: &Lake, store: Arc<dyn ObjectStore>, seed: u64) -> Result
         force: false,
         full_refresh: false,
         keep_every: KEEP_EVERY,
+        nodes: None,
     };
     run(
         Arc::new(plan),

@@ -1,4 +1,4 @@
-//! Where tasks and those who ask for them meet: objects below the output.
+//! Where executors and those who ask them for tasks meet: objects below the output.
 //!
 //! ```text
 //! <output>/work/<plan>/done/<task>                what a task has come to
@@ -9,8 +9,9 @@
 //! An answer is one put of bytes that hold their checksum; whoever does a task again writes the same. An attempt that ends, well or with an
 //! error, removes its object under `running`: what stays there is of a process that died.
 
+use super::Output;
+use super::work::WORK;
 use crate::error::{Error, Kind, Result};
-use crate::write::Output;
 use futures::TryStreamExt;
 use jiff::Timestamp;
 use object_store::path::Path;
@@ -44,16 +45,19 @@ struct Failed {
 /// The attempts of tasks that take long: when each was last heard of.
 pub type Running = BTreeMap<(String, String), Timestamp>;
 
-impl Answers {
-    pub fn new(output: &Output, plan: &str) -> Answers {
-        let folder = output.work_folder(plan);
+impl Output {
+    /// The answers to the tasks of a plan.
+    pub fn answers(&self, plan: &str) -> Answers {
+        let folder = self.at(&[WORK, plan]);
         Answers {
-            store: Arc::clone(&output.store),
-            shown: output.show(&folder),
+            store: Arc::clone(&self.store),
+            shown: self.show(&folder),
             folder,
         }
     }
+}
 
+impl Answers {
     /// The folder as the user would write it.
     pub fn shown(&self) -> &str {
         &self.shown
@@ -179,7 +183,7 @@ mod tests {
     fn answers() -> (InMemory, Answers) {
         let store = InMemory::new();
         let output = Output::in_store(Arc::new(store.clone()), "out".into());
-        (store, Answers::new(&output, "plan"))
+        (store, output.answers("plan"))
     }
 
     #[tokio::test]

@@ -1,0 +1,65 @@
+//! Parts of a plan ↔ bytes, for serde.
+
+use crate::count::ipc;
+use arrow::array::ArrayRef;
+use datafusion::common::ScalarValue;
+use serde::de::Error as _;
+use serde::ser::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Parameters of SQL: each is a column of one row.
+pub mod values {
+    use super::*;
+
+    #[derive(Serialize, Deserialize)]
+    struct Values {
+        names: Vec<String>,
+        #[serde(with = "ipc::arrays")]
+        columns: Vec<ArrayRef>,
+    }
+
+    pub fn serialize<S: Serializer>(
+        values: &BTreeMap<String, ScalarValue>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        let columns = values.values().map(ScalarValue::to_array);
+        let columns = columns.collect::<Result<_, _>>();
+        let values = Values {
+            names: values.keys().cloned().collect(),
+            columns: columns.map_err(S::Error::custom)?,
+        };
+        values.serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<BTreeMap<String, ScalarValue>, D::Error> {
+        let Values { names, columns } = Values::deserialize(from)?;
+        let values = names.into_iter().zip(&columns);
+        let value = |(name, column): (String, &ArrayRef)| {
+            let value = ScalarValue::try_from_array(column, 0);
+            Ok((name, value.map_err(D::Error::custom)?))
+        };
+        values.map(value).collect()
+    }
+}
+
+/// What several share.
+pub mod shared {
+    use super::*;
+
+    pub fn serialize<T: Serialize, S: Serializer>(
+        shared: &Arc<T>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        shared.as_ref().serialize(to)
+    }
+
+    pub fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Arc<T>, D::Error> {
+        T::deserialize(from).map(Arc::new)
+    }
+}

@@ -1,0 +1,83 @@
+//! Counts of several partitions and lags → their models.
+
+use super::counting::read_counts;
+use super::{Bench, blocking, pack, unpack};
+use crate::count::{Counted, Counts};
+use crate::error::{Error, Kind, Result};
+use crate::manifest::Told;
+use crate::model::{fit_model, names};
+use crate::run::Silent;
+use crate::runner::Forgetful;
+use crate::write::{Names, Piece};
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// Counts of one numbering.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Group {
+    /// What is beside the counts.
+    pub head: Piece,
+    /// What the labels of each given partition are called in all of the run.
+    pub labels: Vec<Vec<u32>>,
+    /// Counts and their groups.
+    pub counts: Vec<[Piece; 2]>,
+}
+
+/// A model.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Fitted {
+    /// A `Model` whose counts have no matrix: that is where it was.
+    pub model: Piece,
+    pub told: Told,
+}
+
+impl Bench {
+    pub async fn fit(
+        &self,
+        groups: Vec<Group>,
+        labels: Vec<usize>,
+    ) -> Result<Vec<Result<Fitted, (Kind, String)>>> {
+        let mut units: Vec<(Arc<Names>, Counts)> = Vec::new();
+        for group in groups {
+            let head = self.output.piece(&self.plan.hash, &group.head).await?;
+            let head: Counted = unpack(&head)?;
+            let names = Arc::new(names(&self.plan, &head, &labels));
+            for pieces in &group.counts {
+                let pieces = self.pieces(pieces).await?;
+                let mut counts = read_counts(&pieces[0], &pieces[1])?;
+                counts.relabel(&group.labels);
+                units.push((Arc::clone(&names), counts));
+            }
+        }
+        let plan = Arc::clone(&self.plan);
+        let fitted = blocking(move || {
+            let fit = |(names, counts): (Arc<Names>, Counts)| {
+                let (mut model, told) = fit_model(&plan, &names, counts, &Forgetful, &Silent)?;
+                model.counts.by_source.clear();
+                Ok::<_, Error>((pack(&model)?, told))
+            };
+            Ok(units.into_par_iter().map(fit).collect::<Vec<_>>())
+        });
+        let (mut models, mut answers) = (Vec::new(), Vec::new());
+        for one in fitted.await? {
+            answers.push(match one {
+                Ok((model, told)) => {
+                    models.push(model);
+                    Ok(told)
+                }
+                Err(e) => Err((e.kind(), e.full())),
+            });
+        }
+        let mut models = self.put(models).await?.into_iter();
+        let answers = answers.into_iter().map(|answer| match answer {
+            Ok(told) => {
+                let model = models.next();
+                let model = model.ok_or_else(|| Error::bug("a model is not there"))?;
+                Ok(Ok(Fitted { model, told }))
+            }
+            Err(e) => Ok(Err(e)),
+        });
+        answers.collect()
+    }
+}

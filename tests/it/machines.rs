@@ -1,0 +1,95 @@
+//! Processes of a cluster on this machine.
+
+use crate::lake::Lake;
+use gyre::cli::Address;
+use gyre::cluster::Cluster;
+use gyre::error::Error;
+use gyre::stores::Stores;
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+/// A process of the program, which is killed when it is not needed any more, and the first line that it has printed.
+pub struct Process {
+    pub child: Child,
+    pub line: String,
+}
+
+impl Process {
+    pub fn start(lake: &Lake, arguments: &[&str]) -> Process {
+        Process::of(&mut lake.command(arguments))
+    }
+
+    pub fn of(command: &mut Command) -> Process {
+        let command = command.stdout(Stdio::piped());
+        let mut child = command.spawn().expect("the program starts");
+        let out = child.stdout.take().expect("its output");
+        let mut line = String::new();
+        BufReader::new(out).read_line(&mut line).expect("a line");
+        let line = line.trim().to_string();
+        Process { child, line }
+    }
+
+    pub fn signal(&self, signal: &str) {
+        let id = self.child.id().to_string();
+        let sent = Command::new("kill").args([signal, &id]).status();
+        assert!(sent.expect("kill").success());
+    }
+
+    /// What the process is called in answers.
+    pub fn name(&self) -> String {
+        let (name, _) = self.line.split_once(" asks ").expect("an executor");
+        name.to_string()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.child.kill().expect("it is there or was");
+        self.child.wait().expect("it has ended");
+    }
+}
+
+/// A scheduler and its executors, each with two tasks at once.
+pub struct Machines {
+    pub lake: Lake,
+    pub scheduler: Process,
+    pub executors: Vec<Process>,
+}
+
+impl Machines {
+    pub fn start(executors: usize) -> Machines {
+        let lake = Lake::new();
+        let scheduler = Process::start(&lake, &["scheduler", "--listen", "127.0.0.1:0"]);
+        let mut machines = Machines {
+            lake,
+            scheduler,
+            executors: Vec::new(),
+        };
+        for _ in 0..executors {
+            machines.executors.push(machines.executor());
+        }
+        machines
+    }
+
+    pub fn executor(&self) -> Process {
+        let to = &self.scheduler.line;
+        Process::start(
+            &self.lake,
+            &["executor", "--scheduler", to, "--vcores", "2"],
+        )
+    }
+
+    pub fn address(&self) -> Address {
+        self.scheduler.line.parse().expect("an address")
+    }
+
+    pub async fn connect(&self) -> Result<Cluster, Error> {
+        let output = self.lake.path("out").display().to_string();
+        Cluster::connect(&self.address(), &output, "plan", &Stores::default()).await
+    }
+
+    pub fn names(&self) -> BTreeSet<String> {
+        self.executors.iter().map(Process::name).collect()
+    }
+}

@@ -1,0 +1,724 @@
+//! Runs whose counts and fits are tasks, done in every order and more than once, against runs of one process.
+
+use crate::cli::integers;
+use crate::lake::Lake;
+use arrow::array::{ArrayRef, Float64Array, Int64Array, StringArray};
+use futures::future::BoxFuture;
+use futures::{StreamExt, TryStreamExt, stream};
+use gyre::error::{Error, Kind, Result};
+use gyre::nodes::{Nodes, Task};
+use gyre::plan::plan;
+use gyre::read::{self, Resources, TableSource};
+use gyre::run::{KEEP_EVERY, Options, Outcome, Silent, run};
+use gyre::spec::Spec;
+use gyre::stores::Stores;
+use gyre::task::perform;
+use gyre::write::Output;
+use object_store::ObjectStoreExt;
+use object_store::path::Path;
+use proptest::prelude::*;
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+const RESOURCES: Resources = Resources {
+    threads: 2,
+    memory_bytes: None,
+};
+
+/// How tasks are done.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Way {
+    InOrder,
+    /// Several at once, in an order of this seed.
+    Shuffled(u64),
+    /// Each again, after all others.
+    Twice,
+    /// The first answers get lost, and so do those of a process that dies with half of its tasks.
+    Lost,
+}
+
+/// Does tasks in this process.
+struct Inside {
+    way: Way,
+    /// The names of all rounds, and of their tasks.
+    asked: Mutex<Vec<(&'static str, Vec<String>)>>,
+    /// Called before each round.
+    before: Box<dyn Fn(&'static str) + Send + Sync>,
+}
+
+impl Inside {
+    fn new(way: Way) -> Arc<Inside> {
+        Inside::before(way, |_| ())
+    }
+
+    fn before(way: Way, before: impl Fn(&'static str) + Send + Sync + 'static) -> Arc<Inside> {
+        Arc::new(Inside {
+            way,
+            asked: Mutex::default(),
+            before: Box::new(before),
+        })
+    }
+
+    fn rounds(&self) -> Vec<&'static str> {
+        let asked = self.asked.lock().expect("a list");
+        asked.iter().map(|(stage, _)| *stage).collect()
+    }
+
+    async fn each(&self, tasks: &[Task], at_once: usize) -> Vec<Result<Vec<u8>>> {
+        let mut order: Vec<usize> = (0..tasks.len()).collect();
+        if let Way::Shuffled(seed) = self.way {
+            order.shuffle(&mut Pcg64::seed_from_u64(seed));
+        }
+        let one = |at: usize| {
+            let done = tokio::spawn(perform(&tasks[at].bytes, &RESOURCES));
+            async move { (at, done.await.expect("a task lives")) }
+        };
+        let done = stream::iter(order).map(one).buffer_unordered(at_once);
+        let mut done: Vec<_> = done.collect().await;
+        done.sort_by_key(|(at, _)| *at);
+        done.into_iter().map(|(_, answer)| answer).collect()
+    }
+}
+
+impl Nodes for Inside {
+    fn slots(&self) -> usize {
+        2
+    }
+
+    fn run<'a>(
+        &'a self,
+        stage: &'static str,
+        tasks: Vec<Task>,
+        heard: &'a (dyn Fn(usize) + Sync),
+    ) -> BoxFuture<'a, Result<Vec<Result<Vec<u8>>>>> {
+        Box::pin(async move {
+            (self.before)(stage);
+            let names = tasks.iter().map(Task::id).collect();
+            self.asked.lock().expect("a list").push((stage, names));
+            let answers = match self.way {
+                Way::InOrder => self.each(&tasks, 1).await,
+                Way::Shuffled(_) => self.each(&tasks, 4).await,
+                Way::Twice => {
+                    let first = self.each(&tasks, 2).await;
+                    let again = self.each(&tasks, 2).await;
+                    // Models tell how long they took.
+                    if stage != "fit" {
+                        for (one, other) in first.iter().zip(&again) {
+                            let (Ok(one), Ok(other)) = (one, other) else {
+                                continue;
+                            };
+                            assert!(one == other, "{stage}");
+                        }
+                    }
+                    again
+                }
+                Way::Lost => {
+                    let half = &tasks[..tasks.len().div_ceil(2)];
+                    drop(self.each(half, 2).await);
+                    self.each(&tasks, 2).await
+                }
+            };
+            heard(answers.len());
+            Ok(answers)
+        })
+    }
+}
+
+/// A row of trajectory `id` in group `g`; without a time it is dropped, without a state it ends no pair.
+#[derive(Debug, Clone, PartialEq)]
+struct Row {
+    g: i64,
+    id: i64,
+    t: Option<i64>,
+    state: Option<i64>,
+}
+
+/// Walks on two halves of `states`, with gaps: `groups` groups of `each` trajectories.
+fn walks(seed: u64, groups: i64, each: i64, steps: i64, states: i64) -> Vec<Row> {
+    let mut random = Pcg64::seed_from_u64(seed);
+    let mut rows = Vec::new();
+    for id in 0..groups * each {
+        let mut state = random.random_range(0..states);
+        for t in 0..steps {
+            let half = 2 * state / states;
+            let half = (half + i64::from(random.random_range(0..8) == 0)) % 2;
+            state = half * states / 2 + random.random_range(0..states / 2);
+            if random.random_range(0..12) > 0 {
+                rows.push(Row {
+                    g: id % groups,
+                    id,
+                    t: (random.random_range(0..40) > 0).then_some(t),
+                    state: (random.random_range(0..30) > 0).then_some(state),
+                });
+            }
+        }
+    }
+    rows
+}
+
+fn columns(rows: &[Row]) -> Vec<(&'static str, ArrayRef)> {
+    let text = |of: &dyn Fn(&Row) -> Option<String>| -> ArrayRef {
+        Arc::new(rows.iter().map(of).collect::<StringArray>())
+    };
+    let optional = |of: &dyn Fn(&Row) -> Option<i64>| -> ArrayRef {
+        Arc::new(rows.iter().map(of).collect::<Int64Array>())
+    };
+    let float = |of: &dyn Fn(&Row) -> Option<f64>| -> ArrayRef {
+        Arc::new(rows.iter().map(of).collect::<Float64Array>())
+    };
+    vec![
+        ("g", integers(rows.iter().map(|r| r.g))),
+        ("sea", text(&|r| Some(format!("sea {}", r.g)))),
+        ("id", integers(rows.iter().map(|r| r.id))),
+        ("t", optional(&|r| r.t)),
+        ("state", optional(&|r| r.state)),
+        ("name", text(&|r| r.state.map(|s| format!("s{s}")))),
+        ("x", float(&|r| r.state.map(|s| s as f64 + 0.25))),
+        ("half", optional(&|r| r.state.map(|s| i64::from(s > 3)))),
+        (
+            "to",
+            integers(rows.iter().map(|r| r.id % 3 + r.t.unwrap_or(0) % 4)),
+        ),
+        (
+            "n",
+            integers(rows.iter().map(|r| r.t.unwrap_or(0).rem_euclid(4))),
+        ),
+        ("w", float(&|r| r.t.map(|t| 1.0 / (t as f64 + 3.0)))),
+    ]
+}
+
+/// Writes rows as so many files, in their order.
+fn files(lake: &Lake, rows: &[Row], n: usize) {
+    for (at, rows) in rows.chunks(rows.len().div_ceil(n)).enumerate() {
+        lake.table(&format!("rows/{at:03}.parquet"), columns(rows));
+    }
+}
+
+/// Deals rows to so many files at random.
+fn scatter(lake: &Lake, rows: &[Row], n: usize, random: &mut Pcg64) {
+    let mut of_files = vec![Vec::new(); n];
+    for row in rows {
+        of_files[random.random_range(0..n)].push(row.clone());
+    }
+    for (at, mut rows) in of_files.into_iter().enumerate() {
+        rows.shuffle(random);
+        lake.table(&format!("rows/{at:03}.parquet"), columns(&rows));
+    }
+}
+
+const TWO_FITS: &str = r#"
+[[fit]]
+name = "dbmr"
+method = "dbmr"
+rank = 2
+restarts = 3
+[[fit]]
+name = "svd"
+method = "svd"
+rank = [1, 2]
+restarts = 3
+"#;
+
+const TRAJECTORIES: &str = r#"
+sql = "SELECT * FROM rows"
+trajectory = "id"
+time = "t"
+"#;
+
+/// A pipeline of the files in `rows/`: keys of its transitions, and other tables.
+fn pipeline(keys: &str, rest: &str) -> String {
+    format!(
+        "[job]\nname = \"tasks\"\noutput = \"FOLDER/out\"\n[names]\nfrom = \"none\"\n[tables.rows]\npath = \"FOLDER/rows/\"\n\
+         [transitions]\n{keys}\n{rest}"
+    )
+}
+
+/// What a run came to, but for its times.
+#[derive(Debug, PartialEq)]
+struct Ended {
+    tables: BTreeMap<String, Vec<u8>>,
+    record: Value,
+    /// Why one task has counted all rows.
+    alone: Option<String>,
+}
+
+async fn run_in(lake: &Lake, text: &str, nodes: Option<Arc<dyn Nodes>>) -> Result<Ended> {
+    let text = text.replace("FOLDER", &lake.folder.path().display().to_string());
+    let spec = Spec::parse(&text, "p.toml", &[], &|_| None)?;
+    let sources = spec.tables.iter();
+    let sources: Vec<TableSource> = sources.map(|(name, t)| TableSource::new(name, t)).collect();
+    let opened = read::open(&sources, &RESOURCES, &Stores::default()).await?;
+    let sql = read::query_text(&spec.transitions.query)?;
+    let (plan, frame) = plan(&spec, &sql, None, &opened).await?;
+    let output = Output::open(&plan.output, &Stores::default())?;
+    let options = Options {
+        threads: 2,
+        force: false,
+        full_refresh: false,
+        keep_every: KEEP_EVERY,
+        nodes,
+    };
+    let progress = Arc::new(Silent);
+    let record = match run(Arc::new(plan), &opened, frame, &output, &options, progress).await? {
+        Outcome::Done(record) => record,
+        Outcome::NothingToDo => return Err(Error::bug("there was a result")),
+    };
+    let current = output.current().await?.expect("a result");
+    let mut tables = BTreeMap::new();
+    for name in record.head.tables.keys() {
+        let table = output.store.get(&output.table(&current, name)).await;
+        let bytes = table.expect("a table").bytes().await.expect("bytes");
+        tables.insert(name.to_string(), bytes.to_vec());
+    }
+    let place = Stores::default().open(output.shown())?;
+    let left = place
+        .store
+        .list(Some(&place.path))
+        .map_ok(|meta| meta.location);
+    let left: Vec<Path> = left.try_collect().await.expect("a list");
+    let work = left.iter().find(|path| path.as_ref().contains("/work/"));
+    assert_eq!(work, None);
+    match place.folder {
+        Some(folder) => fs::remove_dir_all(folder).expect("an output"),
+        None => {
+            for path in &left {
+                place.store.delete(path).await.expect("it is there");
+            }
+        }
+    }
+    let alone = record.increment.as_ref().map(|i| i.what.clone());
+    let record = json!({
+        "rows": record.head.rows_read,
+        "dropped": record.head.rows_dropped,
+        "failures": record.head.failures,
+        "tables": record.head.tables,
+        "transitions": record.transitions,
+        "labels": record.labels,
+        "models": record.models,
+    });
+    Ok(Ended {
+        tables,
+        record: without_times(record),
+        alone,
+    })
+}
+
+fn without_times(value: Value) -> Value {
+    match value {
+        Value::Object(keys) => {
+            let kept = keys.into_iter();
+            let kept = kept.filter(|(key, _)| !key.ends_with("seconds") && key != "steps");
+            Value::Object(
+                kept.map(|(key, value)| (key, without_times(value)))
+                    .collect(),
+            )
+        }
+        Value::Array(values) => Value::Array(values.into_iter().map(without_times).collect()),
+        other => other,
+    }
+}
+
+#[track_caller]
+fn same(one: &Ended, other: &Ended, what: &dyn std::fmt::Debug) {
+    assert_eq!(one.record, other.record, "{what:?}");
+    let names = |ended: &Ended| ended.tables.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(one), names(other), "{what:?}");
+    for (name, bytes) in &one.tables {
+        assert!(*bytes == other.tables[name], "{name} differs: {what:?}");
+    }
+}
+
+const WAYS: [Way; 4] = [Way::InOrder, Way::Shuffled(5), Way::Twice, Way::Lost];
+
+/// Runs a pipeline in this process, and in tasks in each of some ways; returns the first, and the rounds of the last.
+async fn check_ways(lake: &Lake, text: &str, ways: &[Way]) -> (Ended, Vec<&'static str>) {
+    let expected = run_in(lake, text, None).await.map_err(|e| e.full());
+    let expected = expected.expect("a run of one process");
+    assert!(expected.tables.len() > 10);
+    let (mut rounds, mut alone) = (Vec::new(), None);
+    for way in ways {
+        let nodes = Inside::new(*way);
+        let ended = run_in(lake, text, Some(nodes.clone())).await;
+        let ended = ended.map_err(|e| e.full()).expect("a run of tasks");
+        same(&expected, &ended, way);
+        (rounds, alone) = (nodes.rounds(), ended.alone);
+    }
+    let tables = expected.tables;
+    let record = expected.record;
+    (
+        Ended {
+            tables,
+            record,
+            alone,
+        },
+        rounds,
+    )
+}
+
+/// The same for rows whose tasks count apart: dealt and added up as the rounds say.
+async fn check(lake: &Lake, text: &str, rounds: &[&str]) {
+    let (ended, found) = check_ways(lake, text, &[Way::Shuffled(3)]).await;
+    assert_eq!(found, rounds);
+    assert_eq!(ended.alone, None);
+}
+
+/// The same for rows that one task counts.
+async fn check_alone(lake: &Lake, text: &str, because: &str) {
+    let (ended, found) = check_ways(lake, text, &[Way::Shuffled(3)]).await;
+    assert_eq!(found, ["count", "fit"]);
+    let alone = ended.alone.expect("a reason");
+    let what = "all files counted by one task, because ";
+    assert_eq!(alone.strip_prefix(what), Some(because));
+}
+
+const OF_ROWS: [&str; 4] = ["deal", "sum", "count", "fit"];
+const OF_ONE_MATRIX: [&str; 5] = ["deal", "sum", "add", "count", "fit"];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn partitions_and_lags_are_those_of_one_process_in_whatever_order_tasks_are_done() {
+    let lake = Lake::new();
+    files(&lake, &walks(1, 3, 8, 40, 8), 5);
+    let keys = "state = \"state\"\npartition_by = [\"sea\"]\nlag = [1, 3, \"2 steps\"]";
+    let text = pipeline(&(TRAJECTORIES.to_string() + keys), TWO_FITS);
+    let (_, rounds) = check_ways(&lake, &text, &WAYS).await;
+    assert_eq!(rounds, OF_ROWS);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_matrix_is_added_up_by_its_sources() {
+    let lake = Lake::new();
+    scatter(
+        &lake,
+        &walks(2, 1, 20, 40, 10),
+        7,
+        &mut Pcg64::seed_from_u64(1),
+    );
+    for state in [
+        "state = \"state\"\nlag = 2",
+        "state = [\"name\", \"half\"]\nlag = [1, \"1 step\"]",
+        "bins = { x = { step = 2.0 } }\nlag = 1",
+        "bins = { x = { bounds = [1, 7], boxes = 5 } }\nlag = 1\nwindow = \"strided\"",
+        "state = \"name\"\nlag = [1, 2, 4]\nwindow = \"effective\"\ninterval = 1",
+    ] {
+        let text = pipeline(&(TRAJECTORIES.to_string() + state), TWO_FITS);
+        check(&lake, &text, &OF_ONE_MATRIX).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pairs_and_counts_need_no_dealing() {
+    let lake = Lake::new();
+    files(&lake, &walks(3, 2, 10, 30, 8), 4);
+    let keys = [
+        (
+            "sql = \"SELECT * FROM rows\"\nsource = \"name\"\ntarget = \"to\"",
+            &["sum", "add", "count", "fit"][..],
+        ),
+        (
+            "sql = \"SELECT * FROM rows WHERE id <> 3\"\nsource = [\"name\", \"half\"]\ntarget = \"to\"\ncount = \"n\"\npartition_by = \"g\"",
+            &["sum", "count", "fit"],
+        ),
+    ];
+    for (keys, rounds) in keys {
+        check(&lake, &pipeline(keys, TWO_FITS), rounds).await;
+    }
+    let validation = "[validation]\nbootstrap = 3\nfolds = 2\ngroups = 6\n";
+    let text = pipeline(keys[0].0, &(validation.to_string() + TWO_FITS));
+    check(&lake, &text, keys[0].1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn resamples_ranks_tests_and_given_sets_are_the_same() {
+    let lake = Lake::new();
+    files(&lake, &walks(4, 2, 12, 50, 8), 6);
+    let keys = "state = \"name\"\npartition_by = \"g\"\nlag = [1, 2]\nconnected = true";
+    let rest = r#"
+[validation]
+bootstrap = 3
+folds = 2
+groups = 5
+markov = true
+[[fit]]
+name = "auto"
+method = "dbmr"
+rank = "auto"
+rule = "bic"
+ranks = [1, 2, 3]
+restarts = 2
+[[fit]]
+name = "own"
+method = "given"
+affiliation = "half"
+[[fit]]
+name = "soft"
+method = "svd"
+clusters = "pcca"
+rank = 2
+"#;
+    let text = pipeline(&(TRAJECTORIES.to_string() + keys), rest);
+    check(&lake, &text, &OF_ROWS).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_does_not_add_up_is_counted_by_one_task() {
+    let lake = Lake::new();
+    files(&lake, &walks(5, 2, 8, 30, 8), 3);
+    let keys = "state = \"state\"\nlag = 1\npartition_by = \"g\"\n";
+    let rows = TRAJECTORIES.to_string() + keys;
+    let text = pipeline(&(rows.clone() + "weight = \"w\""), TWO_FITS);
+    check_alone(&lake, &text, "weights are no integers").await;
+    let rows = rows.replace("* FROM rows", "DISTINCT g, id, t, state FROM rows");
+    let text = pipeline(&rows, TWO_FITS);
+    check_alone(&lake, &text, "the SQL has DISTINCT").await;
+    let gyre = r#"
+sql = "SELECT trajectory, time, x, y FROM double_gyre(12, 6, 40)"
+trajectory = "trajectory"
+time = "time"
+lag = 40
+bins = { x = { bounds = [0, 2], boxes = 12 }, y = { bounds = [0, 1], boxes = 6 } }
+"#;
+    let text = pipeline(gyre, TWO_FITS).replace("[tables.rows]\npath = \"FOLDER/rows/\"\n", "");
+    check_alone(&lake, &text, "`double_gyre()` is no table of files").await;
+}
+
+/// Hive folders, a glob and a file by its name, several tables, and parameters of the SQL.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tasks_read_the_tables_as_they_were_found() {
+    let lake = Lake::new();
+    for (at, rows) in walks(6, 2, 8, 40, 8).chunks(100).enumerate() {
+        lake.table(
+            &format!("rows/day={}/of a%20 b/{at}.parquet", at % 3),
+            columns(rows),
+        );
+        lake.table(&format!("more/{at}.parquet"), columns(rows));
+    }
+    let one = "state = \"name\"\nlag = 1\npartition_by = [\"day\"]\n";
+    let sql = "sql = \"SELECT *, day + $shift AS other FROM rows WHERE id < $most\"";
+    let keys = TRAJECTORIES.replace("sql = \"SELECT * FROM rows\"", sql) + one;
+    let rest = "[transitions.parameters]\nshift = 3\nmost = 14.5\n".to_string() + TWO_FITS;
+    let tables =
+        "[tables.other]\npath = [\"FOLDER/more/2.parquet\", \"FOLDER/more/[13].parquet\"]\n";
+    let text = pipeline(&keys, &(rest.clone() + tables));
+    check(&lake, &text, &OF_ROWS).await;
+    let text = text
+        .replace("FROM rows", "FROM other")
+        .replace("day + $shift AS other", "g + $shift AS day");
+    check(&lake, &text, &OF_ROWS).await;
+    // A file that none of the tasks was told of.
+    let text = pipeline(&keys, &rest);
+    let expected = run_in(&lake, &text, None).await.expect("a run");
+    let path: PathBuf = lake.path("rows/day=0/of a%20 b/late.parquet");
+    let (from, to) = (lake.path("rows/day=0/of a%20 b/0.parquet"), path.clone());
+    let nodes = Inside::before(Way::InOrder, move |_| {
+        fs::copy(&from, &to).expect("a file");
+    });
+    let ended = run_in(&lake, &text, Some(nodes))
+        .await
+        .expect("a run of tasks");
+    same(&expected, &ended, &"late");
+    fs::remove_file(path).expect("it was there");
+    // One that was replaced since.
+    let to = lake.path("rows/day=1/of a%20 b/1.parquet");
+    let from = lake.path("rows/day=0/of a%20 b/0.parquet");
+    let nodes = Inside::before(Way::InOrder, move |stage| {
+        if stage == "deal" {
+            fs::copy(&from, &to).expect("a file");
+        }
+    });
+    let failed = run_in(&lake, &text, Some(nodes))
+        .await
+        .expect_err("another file");
+    assert_eq!(failed.kind(), Kind::Conflict, "{}", failed.full());
+    assert!(failed.full().contains("was replaced"), "{}", failed.full());
+}
+
+/// Inputs and output in a store that is no folder.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tasks_find_stores_by_their_urls() {
+    let lake = Lake::new();
+    let place = Stores::default().open("memory:///tasks").expect("memory");
+    for (at, rows) in walks(11, 2, 8, 30, 8).chunks(150).enumerate() {
+        lake.table("file.parquet", columns(rows));
+        let bytes = fs::read(lake.path("file.parquet")).expect("a file");
+        let path = place
+            .path
+            .clone()
+            .join("rows")
+            .join(format!("{at}.parquet"));
+        place.store.put(&path, bytes.into()).await.expect("a store");
+    }
+    let keys = format!("{TRAJECTORIES}state = \"name\"\nlag = 1\npartition_by = \"g\"");
+    let rest = TWO_FITS.to_string() + "[store.options]\ntimeout = \"5s\"\n";
+    let text = pipeline(&keys, &rest).replace("FOLDER", "memory:///tasks");
+    check(&lake, &text, &OF_ROWS).await;
+}
+
+/// Small integers are states as they are; one that is none changes how all tasks take them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn states_that_are_no_small_integers_in_some_files_are_the_same_in_all() {
+    let lake = Lake::new();
+    let mut rows = walks(7, 2, 8, 30, 8);
+    let last = rows
+        .iter()
+        .rev()
+        .position(|row| row.state.is_some())
+        .expect("a state");
+    let last = rows.len() - 1 - last;
+    rows[last].state = Some(-5);
+    files(&lake, &rows, 4);
+    for partition in ["", "partition_by = \"g\""] {
+        let keys = format!("{TRAJECTORIES}state = \"state\"\nlag = 1\n{partition}");
+        let rounds = if partition.is_empty() {
+            &OF_ONE_MATRIX[..]
+        } else {
+            &OF_ROWS
+        };
+        check(&lake, &pipeline(&keys, TWO_FITS), rounds).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_partition_that_cannot_be_fitted_does_not_stop_the_others() {
+    let lake = Lake::new();
+    let mut rows = walks(8, 3, 6, 30, 8);
+    rows.iter_mut()
+        .filter(|row| row.g == 1)
+        .for_each(|row| row.state = Some(4));
+    files(&lake, &rows, 4);
+    let keys = format!("{TRAJECTORIES}state = \"state\"\nlag = [1, 2]\npartition_by = \"sea\"");
+    let text = pipeline(&keys, TWO_FITS);
+    let (ended, _) = check_ways(&lake, &text, &[Way::Shuffled(1), Way::Twice]).await;
+    let failures = ended.record["failures"].as_array().expect("a list");
+    let of = failures
+        .iter()
+        .map(|failure| failure["partition"].as_str().expect("a name"));
+    assert_eq!(
+        of.collect::<Vec<_>>(),
+        ["sea=sea 1, lag 1", "sea=sea 1, lag 2"]
+    );
+    // All of them.
+    let text = text.replace("SELECT * FROM rows", "SELECT * FROM rows WHERE g = 1");
+    let here = run_in(&lake, &text, None).await.expect_err("no model");
+    let there = run_in(&lake, &text, Some(Inside::new(Way::InOrder))).await;
+    let there = there.expect_err("no model");
+    assert_eq!((here.kind(), here.full()), (there.kind(), there.full()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_counted_is_told_as_in_one_process() {
+    let lake = Lake::new();
+    files(&lake, &walks(9, 2, 6, 20, 8), 3);
+    let keys = format!("{TRAJECTORIES}state = \"state\"\nlag = 1\npartition_by = \"g\"");
+    let text = pipeline(&keys, TWO_FITS);
+    for (from, to) in [
+        ("FROM rows", "FROM rows WHERE id > 100"),
+        ("lag = 1", "lag = 100"),
+        ("time = \"t\"", "time = \"n\""),
+    ] {
+        let text = text.replace(from, to);
+        let here = run_in(&lake, &text, None).await.expect_err(to);
+        let there = run_in(&lake, &text, Some(Inside::new(Way::InOrder))).await;
+        let there = there.expect_err(to);
+        assert_eq!(here.kind(), there.kind(), "{}", there.full());
+        let (here, there) = (here.to_string(), there.to_string());
+        // Which trajectory is met first is not the same.
+        let begin = |text: &str| text.split(" has two rows").next().map(str::len);
+        match here.contains("has two rows") {
+            true => assert!(there.contains("has two rows") && begin(&here).is_some()),
+            false => assert_eq!(here, there),
+        }
+    }
+    let text = text.replace("[names]", "incremental = true\n[names]");
+    let refused = run_in(&lake, &text, Some(Inside::new(Way::InOrder))).await;
+    let refused = refused.expect_err("increments");
+    assert_eq!(refused.kind(), Kind::Spec);
+    assert!(
+        refused.to_string().contains("`job.incremental`"),
+        "{refused}"
+    );
+}
+
+/// Asked again, a run asks for the same tasks, and a part that is not what it was is no answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tasks_depend_on_plan_and_input_alone() {
+    let lake = Lake::new();
+    files(&lake, &walks(10, 2, 8, 30, 8), 4);
+    let keys = format!("{TRAJECTORIES}state = \"name\"\nlag = 1\npartition_by = \"g\"");
+    let text = pipeline(&keys, TWO_FITS);
+    let ways = [Way::InOrder, Way::Shuffled(2)];
+    let [one, other] = ways.map(Inside::new);
+    for nodes in [&one, &other] {
+        run_in(&lake, &text, Some(nodes.clone()))
+            .await
+            .expect("a run");
+    }
+    let asked = |nodes: &Inside| nodes.asked.lock().expect("a list").clone();
+    assert_eq!(asked(&one), asked(&other));
+
+    let work = lake.path("out/work");
+    let nodes = Inside::before(Way::InOrder, move |stage| {
+        if stage == "count" {
+            damage(&work);
+        }
+    });
+    let failed = run_in(&lake, &text, Some(nodes)).await.expect_err("damage");
+    assert_eq!(failed.kind(), Kind::Store, "{}", failed.full());
+    assert!(!lake.path("out/current").exists());
+
+    let strange = perform(b"gyre task 0.0.0\n", &RESOURCES).await;
+    let strange = strange.expect_err("another version");
+    assert_eq!(strange.kind(), Kind::Spec);
+    assert!(strange.to_string().contains("run one version"), "{strange}");
+    let task = Task {
+        bytes: b"gyre task 0.1.0\n\xff\xff".to_vec(),
+    };
+    perform(&task.bytes, &RESOURCES).await.expect_err("no task");
+}
+
+/// Flips a bit of every file that holds rows.
+fn damage(work: &std::path::Path) {
+    for plan in fs::read_dir(work).expect("work") {
+        let parts = plan.expect("a plan").path().join("parts");
+        for part in fs::read_dir(parts).expect("parts") {
+            let path = part.expect("a part").path();
+            let mut bytes = fs::read(&path).expect("bytes");
+            // What a task reads first is the plan, which is left.
+            if bytes.starts_with(&[0xff, 0xff, 0xff, 0xff]) {
+                *bytes.last_mut().expect("a byte") ^= 1;
+                fs::write(&path, bytes).expect("a file");
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(6))]
+
+    #[test]
+    fn however_rows_lie_in_files_the_tables_are_the_same(seed in any::<u64>(), way in 0usize..4, world in 0usize..4) {
+        let mut random = Pcg64::seed_from_u64(seed);
+        let rows = walks(seed, random.random_range(1..4), random.random_range(2..9), 25, 6);
+        let lake = Lake::new();
+        let n = random.random_range(1..9);
+        match random.random() {
+            true => scatter(&lake, &rows, n, &mut random),
+            false => files(&lake, &rows, n),
+        }
+        let keys = match world {
+            0 => "state = \"state\"\nlag = [1, 2]\npartition_by = \"sea\"",
+            1 => "state = [\"name\", \"half\"]\nlag = \"1 step\"",
+            2 => "bins = { x = { step = 1.0 } }\nlag = 1\npartition_by = [\"g\", \"half\"]",
+            _ => "state = \"name\"\nlag = 3\nwindow = \"strided\"\npartition_by = \"g\"",
+        };
+        let one = "[[fit]]\nname = \"one\"\nmethod = \"dbmr\"\nrank = 1\nrestarts = 1\n";
+        let text = pipeline(&(TRAJECTORIES.to_string() + keys), one);
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        runtime.expect("a runtime").block_on(check_ways(&lake, &text, &[WAYS[way]]));
+    }
+}
