@@ -23,6 +23,7 @@ use futures::future::BoxFuture;
 use serde::de::DeserializeOwned;
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Slices of the input, unless one would be larger than [`SLICE_BYTES`].
 const SLICES: u64 = 64;
@@ -325,7 +326,10 @@ impl<'a> Rounds<'a> {
         tracing::info!(stage, tasks = n, "a round begins");
         self.progress.stage(stage, Some(n as u64));
         let heard = |n: usize| self.progress.advance(n as u64);
+        let start = Instant::now();
         let answers = self.nodes.run(stage, tasks, &heard).await?;
+        let seconds = start.elapsed().as_secs_f64();
+        tracing::info!(stage, tasks = n, seconds, "a round ends");
         if answers.len() != n {
             let what = format!("{n} tasks have {} answers", answers.len());
             return Err(Error::bug(what));

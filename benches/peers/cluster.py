@@ -119,7 +119,7 @@ def run(args, data, query, *options):
         seconds = time.monotonic() - start
         record = json.loads(next((Path(out) / "out/runs").glob("*.json")).read_text())
         events = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
-        rounds = [event["fields"] for event in events if event["fields"].get("message") == "a round ends"]
+        rounds = [event for event in events if event["message"] == "a round ends"]
     return seconds, record["seconds"], rounds
 
 

@@ -165,9 +165,8 @@ impl Watched {
             }
             let line = &self.told[start..];
             let event: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
-            let fields = &event["fields"];
-            if fields["message"] == "tasks handed in" && fields["stage"] != "look" {
-                return fields["stage"].as_str().map(String::from);
+            if event["message"] == "tasks handed in" && event["stage"] != "look" {
+                return event["stage"].as_str().map(String::from);
             }
         }
     }
