@@ -1,8 +1,8 @@
 //! Opens inputs: files → tables → SQL → batches. Nothing else in gyre reads the lake.
 //!
 //! `tables` finds the files of a table and what their columns are; `scanned` tells which of them a query reads, `listed` sees to it that
-//! they are read as they were found, and `damaged` says which one cannot be; `caught` are panics of their readers. `again` is for other
-//! machines, which are told what was found.
+//! they are read as they were found, and `damaged` says which one cannot be; `caught` are panics of their readers, `spilled` rows that are
+//! sorted on disk. `again` is for other machines, which are told what was found.
 //!
 //! A `Lake` is a DataFusion session with the pipeline's tables and gyre's table functions. A query gives streams of batches, one a
 //! thread and in the order of the files, so that rows that lie in order need no sorting.
@@ -13,6 +13,7 @@ mod caught;
 mod damaged;
 mod listed;
 mod scanned;
+mod spilled;
 mod tables;
 
 pub use again::reopen;
@@ -35,7 +36,6 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DataFusionError, ParamValues, ScalarValue, TableReference};
 use datafusion::dataframe::DataFrame;
 use datafusion::datasource::listing::ListingTableUrl;
-use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::SessionStateBuilder;
@@ -51,6 +51,7 @@ use object_store::Error as StoreError;
 use parquet::arrow::async_reader::AsyncFileReader;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tempfile::TempDir;
 
 /// What a run may use of the machine.
 #[derive(Debug, Clone, Copy)]
@@ -89,6 +90,7 @@ pub struct Lake {
     listed: Listed,
     /// Memory for the unordered rows of each stream.
     gathered_bytes: usize,
+    _spilled: Option<TempDir>,
 }
 
 /// Opens a session in which the tables can be queried by name.
@@ -137,8 +139,10 @@ fn empty(resources: &Resources, stores: &Stores, remote_stores: usize) -> Result
     if remote_stores > 1 {
         runtime = runtime.with_metadata_cache_limit(0);
     }
+    let mut folder = None;
     if let Some(bytes) = resources.memory_bytes {
-        runtime = runtime.with_memory_pool(Arc::new(FairSpillPool::new(bytes)));
+        let (bounded, made) = spilled::bound(runtime, bytes)?;
+        (runtime, folder) = (bounded, Some(made));
     }
     let runtime = runtime
         .build_arc()
@@ -156,6 +160,7 @@ fn empty(resources: &Resources, stores: &Stores, remote_stores: usize) -> Result
         stores: stores.clone(),
         listed,
         gathered_bytes: resources.memory_bytes.map_or(usize::MAX, room),
+        _spilled: folder,
     })
 }
 

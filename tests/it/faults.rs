@@ -21,7 +21,7 @@ use object_store::{ObjectStore, ObjectStoreExt};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -845,4 +845,48 @@ fn too_little_memory_is_one_error() {
     }
     assert!(!lake.path("out/current.json").exists());
     shell(&lake, &[], &format!("exec {few} 131MB")).well();
+}
+
+/// Ctrl-C while rows are sorted on disk: nothing of them stays there.
+#[test]
+fn rows_on_disk_go_with_a_run_that_is_stopped() {
+    let lake = Lake::new();
+    let sql = "SELECT value % 100 AS id, value * 7919 % 20000000 AS t, value % 5 AS state FROM range(0, 20000000) ORDER BY id, t";
+    let text = Case::text(false, "none").replace("ROOT/in/", "rows.csv");
+    lake.file("p.toml", &text.replace("ROOT/", ""))
+        .file("rows.csv", "unused\n1\n");
+    fs::create_dir(lake.path("tmp")).expect("a folder");
+    let sql = format!("transitions.sql={sql}");
+    let bound = ["--threads", "1", "--memory", "131MB", "--set", &sql];
+    let mut command = lake.command(&[&["run", "p.toml"], &bound[..]].concat());
+    let command = command.env("TMPDIR", lake.path("tmp"));
+    let command = command.stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut running = command.spawn().expect("the program starts");
+    let has_rows = || {
+        let mut folders = vec![lake.path("tmp")];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+                match entry.metadata() {
+                    Ok(found) if found.is_dir() => folders.push(entry.path()),
+                    Ok(found) if found.len() > 0 => return true,
+                    _ => (),
+                }
+            }
+        }
+        false
+    };
+    while !has_rows() {
+        let ended = running.try_wait().expect("a process");
+        assert!(ended.is_none(), "it never sorted on disk: {ended:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let stopped = Command::new("kill")
+        .args(["-INT", &running.id().to_string()])
+        .status();
+    assert!(stopped.is_ok_and(|status| status.success()));
+    let ran = Ran::of(running.wait_with_output().expect("an end"));
+    ran.fails(130, "error: stopped; the output is as it was before");
+    let left = fs::read_dir(lake.path("tmp")).expect("a folder").count();
+    assert_eq!(left, 0);
+    assert!(!lake.path("out").exists());
 }
