@@ -11,6 +11,8 @@ use crate::compare::compare;
 use crate::error::{Error, Kind, Result};
 use crate::manifest::Failure;
 use crate::memory;
+#[cfg(feature = "cluster")]
+use crate::nodes::Nodes;
 use crate::plan::{Plan, assignment, plan};
 use crate::read::{self, Lake, Resources};
 use crate::run::{self, Options, Outcome, Progress};
@@ -199,16 +201,21 @@ fn run_pipeline(args: &cli::Run, watch: &Arc<Watch>) -> Result<Done> {
             Some(address) => {
                 let stores = &plan.stores;
                 let connecting = Cluster::connect(address, &plan.output, &plan.hash, stores);
-                Some(until_stopped(connecting, watch.terminal.as_ref(), &output).await?)
+                let connected = until_stopped(connecting, watch.terminal.as_ref(), &output);
+                Some(Arc::new(connected.await?))
             }
             None => None,
         };
+        #[cfg(feature = "cluster")]
+        let nodes = cluster.clone().map(|cluster| cluster as Arc<dyn Nodes>);
+        #[cfg(not(feature = "cluster"))]
+        let nodes = None;
         let options = Options {
             threads,
             force: args.force,
             full_refresh: args.full_refresh,
             keep_every: run::KEEP_EVERY,
-            nodes: None,
+            nodes,
         };
         let running = run::run(
             Arc::clone(&plan),

@@ -4,6 +4,8 @@ use super::{executor as process, scheduler as server, up as together};
 use crate::cli::{Executor, Scheduler, Up};
 use crate::commands::{Done, Terminal, start};
 use crate::error::{Error, Kind, Result};
+use crate::memory;
+use crate::read::Resources;
 use std::io::Read;
 use std::num::NonZeroUsize;
 use tokio::sync::oneshot;
@@ -28,11 +30,17 @@ pub fn executor(args: &Executor, terminal: &dyn Terminal) -> Result<Done> {
     let folder = args.work_dir.clone().unwrap_or_else(std::env::temp_dir);
     let bound = args.memory.map(|memory| memory.0 as usize);
     let runtime = start(vcores, bound, &folder)?;
+    let resources = Resources {
+        threads: vcores,
+        // The rest of the bound is the program's, and other tasks have as much at once.
+        memory_bytes: bound.map(|bytes| (bytes - memory::least(vcores)) / vcores),
+    };
     let ready = |name: &str| terminal.print(&format!("{name} asks {} for tasks", args.scheduler));
     let stopped = stopped(terminal, args.with_parent);
     let ended = runtime.block_on(process::run(
         &args.scheduler,
         vcores,
+        resources,
         &folder,
         ready,
         stopped,
