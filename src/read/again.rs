@@ -225,13 +225,15 @@ mod tests {
     use arrow::datatypes::Int64Type;
     use parquet::arrow::ArrowWriter;
     use parquet::file::properties::WriterProperties;
+    use std::collections::BTreeMap;
 
     /// The values of a table of the numbers below 1000 in ten row groups, in parts.
     async fn in_parts(lake: &Lake, of: u64) -> Vec<Vec<i64>> {
         let mut parts = Vec::new();
         for at in 0..of {
-            let frame = lake.query("SELECT v FROM t WHERE v <> 7", &Default::default());
-            let frame = over_part(frame.await.unwrap(), Part { at, of }).unwrap();
+            let sql = "SELECT v FROM t WHERE v <> 7";
+            let frame = lake.query(sql, &BTreeMap::new()).await.unwrap();
+            let frame = over_part(frame, Part { at, of }).unwrap();
             let mut values = Vec::new();
             for batch in frame.collect().await.unwrap() {
                 values.extend_from_slice(batch.column(0).as_primitive::<Int64Type>().values());
@@ -264,11 +266,12 @@ mod tests {
             paths: &paths,
             format: None,
         }];
-        let lake = read::open(&sources, &resources, &Stores::default());
-        let found = lake.await.unwrap().tables;
+        let stores = Stores::default();
+        let lake = read::open(&sources, &resources, &stores).await.unwrap();
+        let found = lake.tables;
         let bytes = postcard::to_stdvec(&found).unwrap();
         let found: Vec<Table> = postcard::from_bytes(&bytes).unwrap();
-        let lake = reopen(found, &resources, &Stores::default()).unwrap();
+        let lake = reopen(found, &resources, &stores).unwrap();
         let all: Vec<i64> = (0..1000).filter(|v| *v != 7).collect();
         for of in [1, 2, 3, 7, 40] {
             let parts = in_parts(&lake, of).await;
