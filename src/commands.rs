@@ -202,7 +202,11 @@ fn run_pipeline(args: &cli::Run, watch: &Arc<Watch>) -> Result<Done> {
                 let stores = &plan.stores;
                 let connecting = Cluster::connect(address, &plan.output, &plan.hash, stores);
                 let connected = until_stopped(connecting, watch.terminal.as_ref(), &output);
-                Some(Arc::new(connected.await?))
+                let cluster = connected.await?;
+                if args.force || args.full_refresh {
+                    cluster.forget().await?;
+                }
+                Some(Arc::new(cluster))
             }
             None => None,
         };

@@ -104,6 +104,14 @@ impl Cluster {
         &self.executors
     }
 
+    /// Lets everything be done again that was done for earlier runs of the plan.
+    ///
+    /// # Errors
+    /// If the store does not.
+    pub async fn forget(&self) -> Result<()> {
+        self.answers.forget().await
+    }
+
     /// Lets the cluster begin nothing more for this client, and takes away what was put there for it. What is being done now goes on to its
     /// end, and the next run finds it done.
     pub async fn leave(&self) {

@@ -12,7 +12,7 @@
 use super::Output;
 use super::work::WORK;
 use crate::error::{Error, Kind, Result};
-use futures::TryStreamExt;
+use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
@@ -115,6 +115,14 @@ impl Answers {
         put.map(drop).map_err(|e| self.failed("written", e))
     }
 
+    /// Removes all answers, so that everything is done again.
+    pub async fn forget(&self) -> Result<()> {
+        let all = self.store.list(Some(&self.at(&[DONE])));
+        let all = all.map_ok(|meta| meta.location).boxed();
+        let gone = self.store.delete_stream(all).try_for_each(async |_| Ok(()));
+        gone.await.map_err(|e| self.failed("cleaned", e))
+    }
+
     /// Says that an attempt goes on.
     pub async fn beat(&self, task: &str, attempt: &str) -> Result<()> {
         let path = self.at(&[RUNNING, task, attempt]);
@@ -200,11 +208,13 @@ mod tests {
         let done = answers.done().await.expect("a store");
         assert_eq!(done.into_iter().collect::<Vec<_>>(), ["a", "b"]);
         let read = async |task| answers.read(task).await.expect("a store");
+        assert!(read("c").await.is_none());
         let a = read("a").await.expect("an answer").expect("no error");
         assert_eq!(a, [1, 2, 3]);
         let b = read("b").await.expect("an answer").expect_err("an error");
         assert_eq!((b.kind(), b.full().as_str()), (Kind::Input, "no rows"));
-        assert!(read("c").await.is_none());
+        answers.forget().await.expect("a store");
+        assert!(read("a").await.is_none() && read("b").await.is_none());
     }
 
     #[tokio::test]
