@@ -20,6 +20,8 @@ use crate::spec::{self, Spec};
 use crate::stores::Stores;
 use crate::summary::Summary;
 use crate::watch::Watch;
+#[cfg(feature = "cluster")]
+use crate::write::Current;
 use crate::write::{Cleaning, Output};
 use datafusion::dataframe::DataFrame;
 use futures::future::BoxFuture;
@@ -197,19 +199,7 @@ fn run_pipeline(args: &cli::Run, watch: &Arc<Watch>) -> Result<Done> {
         watch.planned(&plan);
         let output = Output::open(&plan.output, &plan.stores)?;
         #[cfg(feature = "cluster")]
-        let cluster = match &args.cluster {
-            Some(address) => {
-                let stores = &plan.stores;
-                let connecting = Cluster::connect(address, &plan.output, &plan.hash, stores);
-                let connected = until_stopped(connecting, watch.terminal.as_ref(), &output);
-                let cluster = connected.await?;
-                if args.force || args.full_refresh {
-                    cluster.forget().await?;
-                }
-                Some(Arc::new(cluster))
-            }
-            None => None,
-        };
+        let cluster = cluster(args, &plan, &output, watch.terminal.as_ref()).await?;
         #[cfg(feature = "cluster")]
         let nodes = cluster.clone().map(|cluster| cluster as Arc<dyn Nodes>);
         #[cfg(not(feature = "cluster"))]
@@ -253,6 +243,30 @@ fn run_pipeline(args: &cli::Run, watch: &Arc<Watch>) -> Result<Done> {
             }
         }
     })
+}
+
+/// The cluster that a run asks for, unless there is nothing to do.
+#[cfg(feature = "cluster")]
+async fn cluster(
+    args: &cli::Run,
+    plan: &Plan,
+    output: &Output,
+    terminal: &dyn Terminal,
+) -> Result<Option<Arc<Cluster>>> {
+    let Some(address) = &args.cluster else {
+        return Ok(None);
+    };
+    let is_done = |c: Current| c.plan == plan.hash && c.complete;
+    let again = args.force || args.full_refresh;
+    if !again && output.current().await?.is_some_and(is_done) {
+        return Ok(None);
+    }
+    let connecting = Cluster::connect(address, &plan.output, &plan.hash, &plan.stores);
+    let cluster = until_stopped(connecting, terminal, output).await?;
+    if again {
+        cluster.forget().await?;
+    }
+    Ok(Some(Arc::new(cluster)))
 }
 
 /// Waits for what writes to an output, or for the signal that stops it.

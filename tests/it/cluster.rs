@@ -486,6 +486,10 @@ fn a_run_on_a_cluster_writes_the_same_bytes() {
         assert_eq!(child.wait().expect("it has ended").code(), Some(0));
         assert!(lake.tables() == here);
     }
+    // What is done needs nobody.
+    drop(machines);
+    let again = lake.gyre(&["run", "p.toml", "--cluster", &address]).well();
+    assert_eq!(again.out, "Nothing to do.\n");
 }
 
 /// Whether a process is there.
