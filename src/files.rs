@@ -1,7 +1,7 @@
 //! A query over some of the files of its table.
 //!
 //! In: a planned query. Out: whether its rows are those of one table, each by itself, so that the rows of some files are a part of the
-//! rows of all; and the same query over some of the files, with the columns and types that all of them have together.
+//! rows of all; and the same query over some of the files, or parts of them, with the columns and types that all of them have together.
 
 use crate::error::{Error, Kind, Result};
 use arrow::datatypes::SchemaRef;
@@ -10,14 +10,16 @@ use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::DataFusionError;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::dataframe::DataFrame;
-use datafusion::datasource::listing::ListingTable;
+use datafusion::datasource::listing::{ListingTable, PartitionedFile};
 use datafusion::datasource::physical_plan::{FileGroup, FileScanConfig, FileScanConfigBuilder};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::{TableType, provider_as_source, source_as_provider};
 use datafusion::logical_expr::{Expr, LogicalPlan, TableProviderFilterPushDown, Volatility};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
+use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The table whose rows a query takes one by one, or why there is none.
@@ -104,8 +106,34 @@ fn step(node: &LogicalPlan) -> &'static str {
     }
 }
 
+/// One of `of` parts of a file by its bytes: the row groups that begin there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    pub at: u64,
+    pub of: u64,
+}
+
+impl Part {
+    pub const WHOLE: Part = Part { at: 0, of: 1 };
+
+    /// Of a file of so many bytes.
+    fn bytes(self, size: u64) -> Range<i64> {
+        let begin = |at: u64| (u128::from(size) * u128::from(at) / u128::from(self.of)) as i64;
+        begin(self.at)..begin(self.at + 1)
+    }
+}
+
 /// The query over the files at `locations` alone, as listed in [`crate::read::InputFile`].
 pub fn over(frame: DataFrame, locations: HashSet<String>) -> Result<DataFrame> {
+    narrowed(frame, Wanted::Files(locations))
+}
+
+/// The query over a part of each file, which must be Parquet.
+pub fn over_part(frame: DataFrame, part: Part) -> Result<DataFrame> {
+    narrowed(frame, Wanted::Part(part))
+}
+
+fn narrowed(frame: DataFrame, wanted: Wanted) -> Result<DataFrame> {
     let failed = |e: DataFusionError| {
         let what = "the query cannot be planned over some of its files";
         Error::with_source(Kind::Bug, what, e)
@@ -122,8 +150,8 @@ pub fn over(frame: DataFrame, locations: HashSet<String>) -> Result<DataFrame> {
             return Ok(Transformed::no(node));
         };
         let table = source_as_provider(&scan.source)?;
-        let locations = locations.clone();
-        scan.source = provider_as_source(Arc::new(SomeFiles { table, locations }));
+        let wanted = wanted.clone();
+        scan.source = provider_as_source(Arc::new(SomeFiles { table, wanted }));
         Ok(Transformed::yes(LogicalPlan::TableScan(scan)))
     });
     Ok(DataFrame::new(state, plan.map_err(failed)?.data))
@@ -138,7 +166,32 @@ pub fn location(store: &str, path: &object_store::path::Path) -> String {
 #[derive(Debug)]
 struct SomeFiles {
     table: Arc<dyn TableProvider>,
-    locations: HashSet<String>,
+    wanted: Wanted,
+}
+
+#[derive(Debug, Clone)]
+enum Wanted {
+    /// By location.
+    Files(HashSet<String>),
+    /// Of each file.
+    Part(Part),
+}
+
+impl Wanted {
+    /// A file of a store, as far as it is wanted.
+    fn of(&self, file: &PartitionedFile, store: &str) -> Option<PartitionedFile> {
+        let meta = &file.object_meta;
+        match self {
+            Wanted::Files(locations) => {
+                let is_one = locations.contains(&location(store, &meta.location));
+                is_one.then(|| file.clone())
+            }
+            Wanted::Part(part) => {
+                let bytes = part.bytes(meta.size);
+                Some(file.clone().with_range(bytes.start, bytes.end))
+            }
+        }
+    }
 }
 
 #[async_trait]
@@ -169,9 +222,8 @@ impl TableProvider for SomeFiles {
         };
         let store = config.object_store_url.as_str().to_string();
         let files = config.file_groups.iter().flat_map(|group| group.iter());
-        let wanted = |path| self.locations.contains(&location(&store, path));
-        let files = files.filter(|file| wanted(&file.object_meta.location));
-        let files: Vec<_> = files.cloned().collect();
+        let files = files.filter_map(|file| self.wanted.of(file, &store));
+        let files: Vec<_> = files.collect();
         if files.is_empty() {
             return Ok(Arc::new(EmptyExec::new(plan.schema())));
         }

@@ -10,7 +10,7 @@
 
 use crate::count::{Counted, Counts, Dropped, Evidence, Renamed, unite};
 use crate::error::{Error, Kind, Result};
-use crate::files;
+use crate::files::{self, Part};
 use crate::manifest::IncrementRecord;
 use crate::model::{self, place_of};
 use crate::nodes::Nodes;
@@ -21,15 +21,19 @@ use crate::write::{Fetch, Model, Names, Output, Piece};
 use datafusion::dataframe::DataFrame;
 use futures::future::BoxFuture;
 use serde::de::DeserializeOwned;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
 /// Slices of the input, unless one would be larger than [`SLICE_BYTES`].
 const SLICES: u64 = 64;
 const SLICE_BYTES: u64 = 128 << 20;
 
+/// A file is cut in parts of so many bytes at least: row groups are seldom smaller.
+const PART_BYTES: u64 = 32 << 20;
+
 /// Lots that rows and sums are dealt in: one for so many bytes of input, but some for every input and not too many for any.
 const LOT_BYTES: u64 = 128 << 20;
-const LOTS: std::ops::RangeInclusive<u64> = 16..=1024;
+const LOTS: RangeInclusive<u64> = 16..=1024;
 
 /// Tasks that fits are packed into, unless a model is larger than such a share of all non-zeros.
 const FITS: u64 = 128;
@@ -144,22 +148,19 @@ impl<'a> Rounds<'a> {
         let name = files::one_table(frame)?;
         let table = plan.tables.iter().position(|table| table.name == name);
         let table = table.ok_or("the SQL reads no table of the pipeline")?;
+        let can_be_cut = plan.tables[table].format == "parquet";
         let sizes = plan.tables[table].files.iter().map(|file| file.size_bytes);
-        let total: u64 = sizes.clone().sum();
-        let slices = packed(sizes, total.div_ceil(SLICES).min(SLICE_BYTES));
-        Ok(slices
-            .into_iter()
-            .map(|files| Slice { table, files })
-            .collect())
+        let slices = cut(&sizes.collect::<Vec<_>>(), can_be_cut).into_iter();
+        let slice = |(files, part)| Slice { table, files, part };
+        Ok(slices.map(slice).collect())
     }
 
     /// Counts slices by themselves; returns what they come to together, and the rows of all and those that were dropped.
     async fn count_slices(&self, slices: Vec<Slice>) -> Result<(Vec<Matrices>, (u64, Dropped))> {
         let layout = &self.plan.layout;
-        let sizes = slices
-            .iter()
-            .flat_map(|s| &self.plan.tables[s.table].files[s.files.clone()]);
-        let bytes: u64 = sizes.map(|file| file.size_bytes).sum();
+        let table = slices.first().map(|slice| &self.plan.tables[slice.table]);
+        let files = table.into_iter().flat_map(|table| &table.files);
+        let bytes: u64 = files.map(|file| file.size_bytes).sum();
         let lots = bytes.div_ceil(LOT_BYTES).clamp(*LOTS.start(), *LOTS.end()) as usize;
         let rows: Vec<Rows> = match &layout.evidence {
             Evidence::Pairs { .. } => slices.into_iter().map(Rows::Files).collect(),
@@ -366,9 +367,24 @@ fn by_lot(of_tasks: Vec<Vec<Piece>>) -> Vec<Vec<Piece>> {
     lots
 }
 
+/// Files of these sizes, neighbours together; a large one by itself, in parts where it can be cut.
+fn cut(sizes: &[u64], can_be_cut: bool) -> Vec<(Range<usize>, Part)> {
+    let most = sizes.iter().sum::<u64>().div_ceil(SLICES).min(SLICE_BYTES);
+    let slices = packed(sizes.iter().copied(), most).into_iter();
+    let in_parts = |files: Range<usize>| {
+        let is_cut = can_be_cut && files.len() == 1;
+        let of = match is_cut {
+            true => sizes[files.start].div_ceil(most.max(PART_BYTES)).max(1),
+            false => 1,
+        };
+        (0..of).map(move |at| (files.clone(), Part { at, of }))
+    };
+    slices.flat_map(in_parts).collect()
+}
+
 /// Neighbours together until they are so large: what is larger is alone.
-fn packed(sizes: impl Iterator<Item = u64>, most: u64) -> Vec<std::ops::Range<usize>> {
-    let mut bins: Vec<std::ops::Range<usize>> = Vec::new();
+fn packed(sizes: impl Iterator<Item = u64>, most: u64) -> Vec<Range<usize>> {
+    let mut bins: Vec<Range<usize>> = Vec::new();
     let mut room = 0;
     for (at, size) in sizes.enumerate() {
         match bins.last_mut().filter(|_| size <= room) {
@@ -388,7 +404,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(sizes: &[u64], most: u64, bins: &[std::ops::Range<usize>]) {
+    fn check(sizes: &[u64], most: u64, bins: &[Range<usize>]) {
         assert_eq!(packed(sizes.iter().copied(), most), bins);
     }
 
@@ -398,5 +414,20 @@ mod tests {
         check(&[1, 2, 2, 1, 9, 1, 0, 0], 5, &[0..3, 3..4, 4..5, 5..8]);
         check(&[3, 3, 3], 1, &[0..1, 1..2, 2..3]);
         check(&[0, 0], 0, &[0..2]);
+    }
+
+    #[test]
+    fn large_files_are_cut_where_that_can_be_done() {
+        let whole = |files| (files, Part::WHOLE);
+        let parts = |at: usize, of: u64| (0..of).map(move |k| (at..at + 1, Part { at: k, of }));
+        assert_eq!(cut(&[3, 2], true), [whole(0..1), whole(1..2)]);
+        let large = 200 << 20;
+        let sizes = [large, 1, 1, 10 << 30];
+        let cut_up = parts(0, 2).chain([whole(1..3)]).chain(parts(3, 80));
+        assert_eq!(cut(&sizes, true), cut_up.collect::<Vec<_>>());
+        let left = [whole(0..1), whole(1..3), whole(3..4)];
+        assert_eq!(cut(&sizes, false), left);
+        let several = parts(0, 7).collect::<Vec<_>>();
+        assert_eq!(cut(&[large], true), several);
     }
 }

@@ -215,3 +215,72 @@ impl From<Packed> for Table {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::{Part, over_part};
+    use crate::read;
+    use arrow::array::{ArrayRef, AsArray, Int64Array};
+    use arrow::datatypes::Int64Type;
+    use parquet::arrow::ArrowWriter;
+    use parquet::file::properties::WriterProperties;
+    use std::collections::BTreeMap;
+
+    /// The values of a table of the numbers below 1000 in ten row groups, in parts.
+    async fn in_parts(lake: &Lake, of: u64) -> Vec<Vec<i64>> {
+        let mut parts = Vec::new();
+        for at in 0..of {
+            let sql = "SELECT v FROM t WHERE v <> 7";
+            let frame = lake.query(sql, &BTreeMap::new()).await.unwrap();
+            let frame = over_part(frame, Part { at, of }).unwrap();
+            let mut values = Vec::new();
+            for batch in frame.collect().await.unwrap() {
+                values.extend_from_slice(batch.column(0).as_primitive::<Int64Type>().values());
+            }
+            values.sort_unstable();
+            parts.push(values);
+        }
+        parts
+    }
+
+    #[tokio::test]
+    async fn a_table_that_is_opened_again_is_read_whole_and_in_parts() {
+        let folder = tempfile::tempdir().unwrap();
+        let column: ArrayRef = Arc::new((0..1000).collect::<Int64Array>());
+        let rows = RecordBatch::try_from_iter([("v", column)]).unwrap();
+        let properties = WriterProperties::builder().set_max_row_group_row_count(Some(100));
+        let file = std::fs::File::create(folder.path().join("a.parquet")).unwrap();
+        let properties = Some(properties.build());
+        let mut writer = ArrowWriter::try_new(file, rows.schema(), properties).unwrap();
+        writer.write(&rows).unwrap();
+        writer.close().unwrap();
+
+        let resources = Resources {
+            threads: 2,
+            memory_bytes: None,
+        };
+        let paths = [folder.path().display().to_string()];
+        let sources = [TableSource {
+            name: "t",
+            paths: &paths,
+            format: None,
+        }];
+        let stores = Stores::default();
+        let lake = read::open(&sources, &resources, &stores).await.unwrap();
+        let found = lake.tables;
+        let bytes = postcard::to_stdvec(&found).unwrap();
+        let found: Vec<Table> = postcard::from_bytes(&bytes).unwrap();
+        let lake = reopen(found, &resources, &stores).unwrap();
+        let all: Vec<i64> = (0..1000).filter(|v| *v != 7).collect();
+        for of in [1, 2, 3, 7, 40] {
+            let parts = in_parts(&lake, of).await;
+            // The end of the file, which has no rows, may be a part of its own.
+            let with_rows = parts.iter().filter(|part| !part.is_empty());
+            assert!(with_rows.count() > 1 || of < 40, "{of}");
+            let mut together = parts.concat();
+            together.sort_unstable();
+            assert_eq!(together, all, "{of}");
+        }
+    }
+}

@@ -3,6 +3,7 @@
 use super::{Bench, blocking, pack, unpack};
 use crate::count::{Counted, Counts, Dealer, Dropped, Sums, ipc, restore, sums_schema};
 use crate::error::{Error, Kind, Result};
+use crate::files::{Part, over_part};
 use crate::read::{Lake, Table, reopen};
 use crate::resample::Groups;
 use crate::write::Piece;
@@ -20,6 +21,8 @@ pub struct Slice {
     /// Its place among the tables of the plan.
     pub table: usize,
     pub files: Range<usize>,
+    /// Of each of them.
+    pub part: Part,
 }
 
 /// Rows to count.
@@ -132,24 +135,28 @@ impl Bench {
     /// The query of the plan over all files, or over some of those of its only table.
     async fn query(&self, slice: Option<Slice>) -> Result<(Lake, DataFrame)> {
         let plan = &self.plan;
+        let part = slice.as_ref().map_or(Part::WHOLE, |slice| slice.part);
         let tables = match slice {
             None => plan.tables.clone(),
-            Some(Slice { table, files }) => {
-                let part = |table: &Table| {
+            Some(Slice { table, files, .. }) => {
+                let own = |table: &Table| {
                     let files = table.files.get(files)?.to_vec();
                     Some(Table {
                         files,
                         ..table.clone()
                     })
                 };
-                let table = plan.tables.get(table).and_then(part);
+                let table = plan.tables.get(table).and_then(own);
                 let none = || Error::bug("a task names files that its plan has not");
                 vec![table.ok_or_else(none)?]
             }
         };
         let lake = reopen(tables, &self.resources, &self.stores)?;
         let frame = lake.query(&plan.sql, &plan.parameters).await?;
-        let frame = lake.select(frame, &plan.layout)?;
+        let mut frame = lake.select(frame, &plan.layout)?;
+        if part != Part::WHOLE {
+            frame = over_part(frame, part)?;
+        }
         Ok((lake, frame))
     }
 

@@ -41,7 +41,9 @@ impl Output {
     /// Writes pieces as a part of the work of a plan.
     pub async fn put_part(&self, plan: &str, pieces: Vec<Vec<u8>>) -> Result<Vec<Piece>> {
         let mut hasher = blake3::Hasher::new();
-        pieces.iter().for_each(|piece| _ = hasher.update(piece));
+        for piece in &pieces {
+            hasher.update(piece);
+        }
         let part = hasher.finalize().into();
         let mut end = 0;
         let named = pieces.iter().map(|piece| {
