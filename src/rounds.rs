@@ -434,19 +434,4 @@ mod tests {
         let several = parts(0, 7).collect::<Vec<_>>();
         assert_eq!(cut(&[large], true), several);
     }
-
-    #[test]
-    fn large_files_are_cut_where_that_can_be_done() {
-        let whole = |files| (files, Part::WHOLE);
-        let parts = |at: usize, of: u64| (0..of).map(move |k| (at..at + 1, Part { at: k, of }));
-        assert_eq!(cut(&[3, 2], true), [whole(0..1), whole(1..2)]);
-        let large = 200 << 20;
-        let sizes = [large, 1, 1, 10 << 30];
-        let cut_up = parts(0, 2).chain([whole(1..3)]).chain(parts(3, 80));
-        assert_eq!(cut(&sizes, true), cut_up.collect::<Vec<_>>());
-        let left = [whole(0..1), whole(1..3), whole(3..4)];
-        assert_eq!(cut(&sizes, false), left);
-        let several = parts(0, 7).collect::<Vec<_>>();
-        assert_eq!(cut(&[large], true), several);
-    }
 }

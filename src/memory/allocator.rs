@@ -39,11 +39,11 @@ pub(super) fn set_most_plain(bytes: usize) {
     MOST_PLAIN.store(bytes, Ordering::Relaxed);
 }
 
-/// Lets pages of the scratch file leave the process until it is `enough`.
+/// Lets the pages of the scratch file leave the process.
 #[cfg(target_os = "linux")]
-pub(super) fn release(enough: impl FnMut() -> bool) {
+pub(super) fn release() {
     if let Some(scratch) = SCRATCH.get() {
-        scratch.release(enough);
+        scratch.release();
     }
 }
 
@@ -234,7 +234,7 @@ mod tests {
                 }
             }
             if n % 5 == 0 {
-                release(|| n % 2 == 0);
+                release();
             }
         }
         for (at, layout, _) in blocks {

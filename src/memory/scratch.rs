@@ -6,14 +6,10 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::ptr::{NonNull, null_mut};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// The file grows by so much at once.
 const STEP: usize = 64 << 20;
-
-/// So much leaves at once.
-const PIECE: usize = 4 << 20;
 
 /// A file without a name in a folder for scratch, mapped into memory. The system removes it with the process, however that ends.
 pub struct Scratch {
@@ -22,8 +18,6 @@ pub struct Scratch {
     /// Bytes that the file could have: as many as were free on its disk.
     most: usize,
     used: Mutex<Used>,
-    /// Where the next pages are to leave.
-    next: AtomicUsize,
 }
 
 // SAFETY: the mapping lives as long as the process, and each part of it belongs to who has taken it.
@@ -71,7 +65,6 @@ impl Scratch {
                 free: Ranges::new(),
                 len: 0,
             }),
-            next: AtomicUsize::new(0),
         };
         scratch.grow(&mut scratch.used(), PAGE)?;
         Ok(scratch)
@@ -145,26 +138,12 @@ impl Scratch {
         self.used().len
     }
 
-    /// Lets pages leave the process, piece after piece, until it is `enough` or none is left. They stay with the system, which writes them
-    /// to disk when it wants their memory. The next time begins where this one ended: what is used all the time is not sent away each
-    /// time, and of data that passes go through again and again a part stays.
-    pub fn release(&self, mut enough: impl FnMut() -> bool) {
-        let len = self.len();
-        for _ in 0..len.div_ceil(PIECE) {
-            let at = self.next.fetch_add(PIECE, Ordering::Relaxed) % len.next_multiple_of(PIECE);
-            let piece = PIECE.min(len.saturating_sub(at));
-            // SAFETY: it is within the file, and pages of a shared mapping of a file come back with what was written to them.
-            unsafe {
-                libc::madvise(
-                    self.first.add(at).as_ptr().cast(),
-                    piece,
-                    libc::MADV_DONTNEED,
-                )
-            };
-            if enough() {
-                return;
-            }
-        }
+    /// Lets all pages leave the process. They stay with the system, which writes them to disk when it wants their memory; those that are used
+    /// come back at once. In one call, because others go on touching pages, and many calls for a part of them each would take longer.
+    pub fn release(&self) {
+        let (first, len) = (self.first.as_ptr().cast(), self.len());
+        // SAFETY: it is within the file, and pages of a shared mapping of a file come back with what was written to them.
+        unsafe { libc::madvise(first, len, libc::MADV_DONTNEED) };
     }
 }
 
@@ -190,7 +169,7 @@ mod tests {
             unsafe { at.as_ptr().write_bytes(x, len) };
             at
         });
-        scratch.release(|| false);
+        scratch.release();
         // SAFETY: both are taken and written.
         unsafe {
             assert!(

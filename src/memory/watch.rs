@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,9 @@ const LATEST: Duration = Duration::from_millis(5);
 
 /// Memory is touched at some gigabytes a second by each thread: so many bytes in a microsecond by all of them.
 const TOUCHED: usize = 16 << 10;
+
+/// So much of the scratch file may be in use at any time.
+const AT_ONCE: usize = 16 << 20;
 
 /// How long more than the bound is found before it is given up.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -30,8 +33,8 @@ struct Watch {
     bound: usize,
     /// More than that is near the bound.
     near: usize,
-    /// Pages leave until there is so little.
-    enough: usize,
+    /// What was left when all pages had gone.
+    least: AtomicUsize,
 }
 
 /// `slack` may be touched until the next look.
@@ -43,7 +46,7 @@ pub fn start(bound: usize, slack: usize) -> Result<()> {
         statm,
         bound,
         near: bound - slack,
-        enough: bound - slack - slack / 4,
+        least: AtomicUsize::new(0),
     };
     let watch = WATCH.get_or_init(|| watch);
     let cannot = |e: io::Error| Error::with_source(Kind::Resources, "cannot start a thread", e);
@@ -73,11 +76,15 @@ impl Watch {
     /// Keeps the process within its bound. Bytes in use after that.
     fn look(&self) -> usize {
         let found = in_use(&self.statm);
-        if found <= self.near {
+        // Where little is left for pages, those that have come back are used before they go again.
+        let some = self.least.load(Ordering::Relaxed) + AT_ONCE;
+        if found <= some.min(self.bound).max(self.near) {
             return found;
         }
-        allocator::release(|| in_use(&self.statm) < self.enough);
-        in_use(&self.statm)
+        allocator::release();
+        let left = in_use(&self.statm);
+        self.least.store(left, Ordering::Relaxed);
+        left
     }
 
     fn go_on(&self, trims: &Thread) {

@@ -255,6 +255,7 @@ async fn answers_come_by_way_of_a_bucket() {
         let to = &machines.scheduler.line;
         let arguments = ["executor", "--scheduler", to, "--vcores", "2"];
         let mut command = machines.lake.command(&arguments);
+        let command = command.env("TMPDIR", machines.lake.folder.path());
         machines.executors.push(Process::of(command.envs(signed)));
     }
     let options = BTreeMap::from_iter(server.s3());

@@ -17,7 +17,8 @@ pub struct Process {
 
 impl Process {
     pub fn start(lake: &Lake, arguments: &[&str]) -> Process {
-        Process::of(&mut lake.command(arguments))
+        // What a killed process leaves goes with the lake.
+        Process::of(lake.command(arguments).env("TMPDIR", lake.folder.path()))
     }
 
     pub fn of(command: &mut Command) -> Process {
