@@ -132,6 +132,7 @@ def table(title, head, lines):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("jobs", nargs="*", metavar="JOB", help="small, count, fit; all unless given")
     parser.add_argument("--reps", type=int, default=3, help="repetitions (%(default)s)")
     parser.add_argument("--gyre", default=ROOT / "target/release/gyre", help="the program, with the feature cluster (%(default)s)")
     folder = os.environ.get("GYRE_BENCH_DATA", ROOT / "target/bench-data")
@@ -139,13 +140,21 @@ def main():
     args = parser.parse_args()
     folder = Path(args.data)
     folder.mkdir(parents=True, exist_ok=True)
-    large = split(folder / "chain50m_64", 64)
-    parts = folder / "partitions1000"
-    if not parts.exists():
-        DATA["partitions1000"](parts, 1)
-    small = folder / "small.csv"
-    small.write_text("t,s\n" + "".join(f"{t},{t // 7 % 2 * 2 + t * t % 3 % 2}\n" for t in range(600)))
-    jobs = [("50 M rows counted", large, COUNT), ("1,000 partitions fitted", parts, PARTS)]
+    wanted = args.jobs or ["small", "count", "fit"]
+    if unknown := set(wanted) - {"small", "count", "fit"}:
+        parser.error(f"no such job: {', '.join(unknown)}")
+    jobs = []
+    if "small" in wanted:
+        small = folder / "small.csv"
+        small.write_text("t,s\n" + "".join(f"{t},{t // 7 % 2 * 2 + t * t % 3 % 2}\n" for t in range(600)))
+        jobs.append(("600 rows", small, SMALL))
+    if "count" in wanted:
+        jobs.append(("50 M rows counted", split(folder / "chain50m_64", 64), COUNT))
+    if "fit" in wanted:
+        parts = folder / "partitions1000"
+        if not parts.exists():
+            DATA[parts.name](parts, 1)
+        jobs.append(("1,000 partitions fitted", parts, PARTS))
 
     def lines():
         for name, data, query in jobs:
@@ -155,7 +164,7 @@ def main():
         for executors in [1, 2, 3]:
             with Cluster(args.gyre, executors) as cluster:
                 ran = {}
-                for name, data, query in [("small", small, SMALL), *jobs]:
+                for name, data, query in jobs:
                     on = "--cluster", cluster.address
                     ran[name] = [run(args, data, query, *on) for _ in range(args.reps)]
                 for name, found in ran.items():
