@@ -39,11 +39,11 @@ pub(super) fn set_most_plain(bytes: usize) {
     MOST_PLAIN.store(bytes, Ordering::Relaxed);
 }
 
-/// Lets the pages of the scratch file leave the process.
+/// Lets pages of the scratch file leave the process until it is `enough`.
 #[cfg(target_os = "linux")]
-pub(super) fn release() {
+pub(super) fn release(enough: impl FnMut() -> bool) {
     if let Some(scratch) = SCRATCH.get() {
-        scratch.release();
+        scratch.release(enough);
     }
 }
 
@@ -234,7 +234,7 @@ mod tests {
                 }
             }
             if n % 5 == 0 {
-                release();
+                release(|| n % 2 == 0);
             }
         }
         for (at, layout, _) in blocks {

@@ -6,10 +6,14 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// The file grows by so much at once.
 const STEP: usize = 64 << 20;
+
+/// The file leaves in so many parts.
+const PARTS: usize = 8;
 
 /// A file without a name in a folder for scratch, mapped into memory. The system removes it with the process, however that ends.
 pub struct Scratch {
@@ -18,6 +22,8 @@ pub struct Scratch {
     /// Bytes that the file could have: as many as were free on its disk.
     most: usize,
     used: Mutex<Used>,
+    /// The part that leaves next.
+    next: AtomicUsize,
 }
 
 // SAFETY: the mapping lives as long as the process, and each part of it belongs to who has taken it.
@@ -65,6 +71,7 @@ impl Scratch {
                 free: Ranges::new(),
                 len: 0,
             }),
+            next: AtomicUsize::new(0),
         };
         scratch.grow(&mut scratch.used(), PAGE)?;
         Ok(scratch)
@@ -138,12 +145,27 @@ impl Scratch {
         self.used().len
     }
 
-    /// Lets all pages leave the process. They stay with the system, which writes them to disk when it wants their memory; those that are used
-    /// come back at once. In one call, because others go on touching pages, and many calls for a part of them each would take longer.
-    pub fn release(&self) {
-        let (first, len) = (self.first.as_ptr().cast(), self.len());
-        // SAFETY: it is within the file, and pages of a shared mapping of a file come back with what was written to them.
-        unsafe { libc::madvise(first, len, libc::MADV_DONTNEED) };
+    /// Lets pages leave the process, part after part, until it is `enough` or none is left. They stay with the system, which writes them to
+    /// disk when it wants their memory; those that are used come back at once. The next time begins where this one ended, so that of data
+    /// that passes go through again and again a part stays. Parts are few, because others go on touching pages meanwhile.
+    pub fn release(&self, mut enough: impl FnMut() -> bool) {
+        let len = self.len();
+        let part = (len / PARTS).next_multiple_of(PAGE).max(PAGE);
+        for _ in 0..PARTS {
+            let at = self.next.fetch_add(1, Ordering::Relaxed) % PARTS * part;
+            let part = part.min(len.saturating_sub(at));
+            // SAFETY: it is within the file, and pages of a shared mapping of a file come back with what was written to them.
+            unsafe {
+                libc::madvise(
+                    self.first.add(at).as_ptr().cast(),
+                    part,
+                    libc::MADV_DONTNEED,
+                )
+            };
+            if enough() {
+                return;
+            }
+        }
     }
 }
 
@@ -169,7 +191,7 @@ mod tests {
             unsafe { at.as_ptr().write_bytes(x, len) };
             at
         });
-        scratch.release();
+        scratch.release(|| false);
         // SAFETY: both are taken and written.
         unsafe {
             assert!(

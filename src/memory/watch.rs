@@ -33,7 +33,7 @@ struct Watch {
     bound: usize,
     /// More than that is near the bound.
     near: usize,
-    /// What was left when all pages had gone.
+    /// What was left when pages had gone and that was not little enough.
     least: AtomicUsize,
 }
 
@@ -76,12 +76,17 @@ impl Watch {
     /// Keeps the process within its bound. Bytes in use after that.
     fn look(&self) -> usize {
         let found = in_use(&self.statm);
-        // Where little is left for pages, those that have come back are used before they go again.
-        let some = self.least.load(Ordering::Relaxed) + AT_ONCE;
-        if found <= some.min(self.bound).max(self.near) {
+        if found <= self.near {
+            self.least.store(0, Ordering::Relaxed);
             return found;
         }
-        allocator::release();
+        // Where little is left for pages, those that have come back are used before they go again.
+        let some = self.least.load(Ordering::Relaxed) + AT_ONCE;
+        if found <= some.min(self.bound) {
+            return found;
+        }
+        let enough = self.near.max(some) - AT_ONCE;
+        allocator::release(|| in_use(&self.statm) < enough);
         let left = in_use(&self.statm);
         self.least.store(left, Ordering::Relaxed);
         left

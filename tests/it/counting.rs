@@ -182,7 +182,7 @@ fn rows_beyond_memory_are_sorted() {
         "--threads",
         "1",
         "--memory",
-        "131MB",
+        "165MB",
     ]);
     assert!(ran.err.contains("sorting them"), "{}", ran.err);
     ran.well();

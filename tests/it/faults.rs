@@ -828,13 +828,13 @@ fn too_little_memory_is_one_error() {
     lake.file("p.toml", &text.replace("ROOT/", ""));
     let sql = "transitions.sql=SELECT * FROM rows ORDER BY id, t";
     let few = format!("\"$GYRE\" run p.toml --threads 1 --set '{sql}' --memory");
-    let none = shell(&lake, &[], &format!("exec {few} 102MB"));
+    let none = shell(&lake, &[], &format!("exec {few} 135MB"));
     none.fails(75, "Resources exhausted");
     none.fails(75, "let SQL hold more with `--memory`");
     let full = shell(
         &lake,
         &[],
-        &format!("trap '' XFSZ; ulimit -f 16; exec {few} 131MB"),
+        &format!("trap '' XFSZ; ulimit -f 16; exec {few} 165MB"),
     );
     full.fails(
         75,
@@ -844,7 +844,7 @@ fn too_little_memory_is_one_error() {
         assert_eq!(ran.err.trim().lines().count(), 1, "{}", ran.err);
     }
     assert!(!lake.path("out/current.json").exists());
-    shell(&lake, &[], &format!("exec {few} 131MB")).well();
+    shell(&lake, &[], &format!("exec {few} 165MB")).well();
 }
 
 /// Ctrl-C while rows are sorted on disk: nothing of them stays there.
@@ -857,7 +857,7 @@ fn rows_on_disk_go_with_a_run_that_is_stopped() {
         .file("rows.csv", "unused\n1\n");
     fs::create_dir(lake.path("tmp")).expect("a folder");
     let sql = format!("transitions.sql={sql}");
-    let bound = ["--threads", "1", "--memory", "131MB", "--set", &sql];
+    let bound = ["--threads", "1", "--memory", "165MB", "--set", &sql];
     let mut command = lake.command(&[&["run", "p.toml"], &bound[..]].concat());
     let command = command.env("TMPDIR", lake.path("tmp"));
     let command = command.stdout(Stdio::null()).stderr(Stdio::piped());

@@ -587,7 +587,7 @@ fn carried_rows_are_sorted_with_new_ones() {
             .collect();
         rows.shuffle(random);
         lake.table(&format!("rows/day={day}/a.parquet"), columns(&rows));
-        let memory = ["run", "p.toml", "-v", "--threads", "1", "--memory", "131MB"];
+        let memory = ["run", "p.toml", "-v", "--threads", "1", "--memory", "165MB"];
         let ran = lake.gyre(&memory);
         assert!(ran.err.contains("sorting them"), "{}", ran.err);
         ran.well();

@@ -82,10 +82,10 @@ fn a_bound_that_cannot_work_is_refused_with_the_least() {
         |options: &[&str]| lake.gyre(&[&["run", "p.toml", "--threads", "2"], options].concat());
     run(&["--memory", "100MB"]).fails(
         2,
-        "--memory 100MB is too little: the program and 2 threads take 135MB",
+        "--memory 100MB is too little: the program and 2 threads take 168MB",
     );
     let many = ["--memory", "280MB", "--set", "fit.dbmr.rank=2000"];
-    run(&many).fails(2, "fit `dbmr` uses 295MB all over at once, for 5003 sources, 4999 targets, rank 2000 and 2 threads; --memory is 280MB: give at least 295MB");
+    run(&many).fails(2, "fit `dbmr` uses 328MB all over at once, for 5003 sources, 4999 targets, rank 2000 and 2 threads; --memory is 280MB: give at least 328MB");
     assert!(!lake.path("out/current.json").exists());
 }
 
@@ -119,8 +119,8 @@ fn what_cannot_wait_on_disk_stops_the_run_and_changes_nothing() {
         .file("p.toml", &MANY.replace("MODELS", "2"));
     lake.gyre(&["run", "p.toml"]).well();
     let before = lake.tables();
-    lake.file("p.toml", &MANY.replace("MODELS", "3000"));
-    let stopped = lake.gyre(&["run", "p.toml", "--threads", "2", "--memory", "140MB"]);
+    lake.file("p.toml", &MANY.replace("MODELS", "5000"));
+    let stopped = lake.gyre(&["run", "p.toml", "--threads", "2", "--memory", "175MB"]);
     stopped.fails(75, "");
     let megabytes = |text: Option<&str>| text.and_then(|text| text.parse::<usize>().ok());
     let said = stopped.err.strip_prefix("error: --memory is too little: ");
@@ -132,8 +132,8 @@ fn what_cannot_wait_on_disk_stops_the_run_and_changes_nothing() {
     let (Some(in_use), Some(enough)) = numbers else {
         panic!("{}", stopped.err);
     };
-    // A little below the bound it is given up, and a quarter more is the least to try.
-    assert!(in_use >= 135 && enough > in_use, "{}", stopped.err);
+    // Above the bound it is given up, and a quarter more is the least to try.
+    assert!(in_use >= 175 && enough > in_use, "{}", stopped.err);
     assert!(lake.tables() == before);
     lake.gyre(&["clean", "p.toml", "--older-than", "0s"]).well();
     let entries = |folder: &str| fs::read_dir(lake.path(folder)).expect("a folder").count();

@@ -187,7 +187,7 @@ fn weights_beyond_memory_are_sorted() {
     pipeline(&lake, KEYS, "");
     lake.gyre(&["run", "p.toml"]).well();
     let gathered = by_gyre(&lake);
-    let memory = ["--threads", "1", "--memory", "131MB", "-v"];
+    let memory = ["--threads", "1", "--memory", "165MB", "-v"];
     let ran = lake.gyre(&[&["run", "p.toml", "--force"][..], &memory].concat());
     assert!(ran.err.contains("sorting them"), "{}", ran.err);
     ran.well();
