@@ -22,6 +22,8 @@ pub struct Scratch {
     /// Bytes that the file could have: as many as were free on its disk.
     most: usize,
     used: Mutex<Used>,
+    /// What `used.len` is, for those who must not wait while the file grows.
+    len: AtomicUsize,
     /// The part that leaves next.
     next: AtomicUsize,
 }
@@ -71,6 +73,7 @@ impl Scratch {
                 free: Ranges::new(),
                 len: 0,
             }),
+            len: AtomicUsize::new(0),
             next: AtomicUsize::new(0),
         };
         scratch.grow(&mut scratch.used(), PAGE)?;
@@ -98,6 +101,7 @@ impl Scratch {
         let more = add(len.max(STEP)).or_else(|_| add(len))?;
         used.free.give(used.len, more);
         used.len += more;
+        self.len.store(used.len, Ordering::Relaxed);
         Ok(())
     }
 
@@ -142,7 +146,7 @@ impl Scratch {
 
     /// Bytes on disk.
     pub fn len(&self) -> usize {
-        self.used().len
+        self.len.load(Ordering::Relaxed)
     }
 
     /// Lets pages leave the process, part after part, until it is `enough` or none is left. They stay with the system, which writes them to
