@@ -31,7 +31,7 @@ const OF_A_THREAD: usize = 32 << 20;
 const RESIDENT: usize = 128 << 20;
 
 /// What each thread may touch before somebody looks: on a machine that many want, the watching thread waits its turn like all others.
-const TOUCHED_UNSEEN: usize = 20 << 20;
+const TOUCHED_UNSEEN: usize = 28 << 20;
 
 /// The least bound that a program with so many threads can work in, in bytes.
 pub const fn least(threads: usize) -> usize {
