@@ -243,6 +243,11 @@ pub struct Run {
     #[arg(long, value_name = "df://HOST:PORT")]
     pub cluster: Option<Address>,
 
+    /// Spread the passes of a model with more non-zeros than N over all executors; other models are fitted by one executor each. 2²⁸, unless
+    /// given.
+    #[arg(long, value_name = "N", requires = "cluster")]
+    pub split: Option<u64>,
+
     /// The exit code when there is nothing to do, for schedulers that tell this from a run.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub skip_code: u8,

@@ -210,6 +210,7 @@ fn run_pipeline(args: &cli::Run, watch: &Arc<Watch>) -> Result<Done> {
             full_refresh: args.full_refresh,
             keep_every: run::KEEP_EVERY,
             nodes,
+            split: args.split.unwrap_or(run::SPLIT),
         };
         let running = run::run(
             Arc::clone(&plan),

@@ -38,11 +38,33 @@ pub const fn least(threads: usize) -> usize {
     OWN + threads * OF_A_THREAD
 }
 
+/// The memory of a machine that does not tell it.
+const UNKNOWN: usize = 4 << 30;
+
 static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 /// The bound that the process keeps within, in bytes, if there is one.
 pub fn limit() -> Option<usize> {
     Some(LIMIT.load(Ordering::Relaxed)).filter(|&bytes| bytes < usize::MAX)
+}
+
+/// The bound of this process, or else all memory that it could have: that of the machine, or of the container that it is in.
+pub fn limit_or_all() -> usize {
+    limit().unwrap_or_else(|| {
+        let read = |path: &str| std::fs::read_to_string(path).ok();
+        let kilobytes = read("/proc/meminfo").and_then(|text| {
+            let total = text
+                .lines()
+                .find_map(|line| line.strip_prefix("MemTotal:"))?;
+            total.trim().strip_suffix(" kB")?.parse::<usize>().ok()
+        });
+        let of_container = ["memory.max", "memory/memory.limit_in_bytes"];
+        let of_container = of_container.map(|file| read(&format!("/sys/fs/cgroup/{file}")));
+        let of_container = of_container.into_iter().flatten();
+        let of_container = of_container.filter_map(|text| text.trim().parse::<usize>().ok());
+        let all = kilobytes.map_or(UNKNOWN, |kilobytes| kilobytes << 10);
+        of_container.fold(all, usize::min)
+    })
 }
 
 /// Keeps the process within `bytes` from now on. `folder` holds the scratch file.

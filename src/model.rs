@@ -22,7 +22,7 @@ fn shard_nnz(nnz: usize) -> usize {
 }
 
 /// Takes the matrix out of the counts for the time of the fits.
-fn shards(counts: &mut Counts) -> Result<Shards> {
+pub(crate) fn shards(counts: &mut Counts) -> Result<Shards> {
     if counts.total > u128::from(LARGEST_TOTAL) {
         return Err(Error::input(format!(
             "the counts add up to more than {LARGEST_TOTAL}, the largest total that stays exact; scale them down"
@@ -48,7 +48,6 @@ pub fn fit_model(
         }
         return Err(Error::input("it has no transition at this lag"));
     }
-    let place = place(names, &counts);
     let size = Size {
         sources: counts.source_states.len() as u64,
         targets: counts.target_states.len() as u64,
@@ -58,6 +57,26 @@ pub fn fit_model(
     let start = Instant::now();
     let shards = shards(&mut counts)?;
     let shard_seconds = start.elapsed().as_secs_f64();
+    let from = (counts, &shards);
+    let (model, told) = fit_shards(&Local, plan, names, from, memory, progress)?;
+    let told = Told {
+        shard_seconds,
+        ..told
+    };
+    Ok((model.with(shards), told))
+}
+
+/// The same with the matrix in shards, which may be an outline for a runner that has the passes done elsewhere. The model is without them:
+/// [`Model::with`].
+pub(crate) fn fit_shards<R: Runner>(
+    passes: &R,
+    plan: &Plan,
+    names: &Names,
+    (mut counts, shards): (Counts, &Shards),
+    memory: &dyn Memory,
+    progress: &dyn Progress,
+) -> Result<(Model, Told)> {
+    let place = place(names, &counts);
     let whole = format!("{}-{}", counts.partition, counts.lag);
     let mut tried = Vec::new();
     let candidates = plan.candidates(shards.n_sources, shards.n_targets)?;
@@ -86,13 +105,13 @@ pub fn fit_model(
                 }
             }
         };
-        let (start, runner) = (Instant::now(), Timed::new(&Local));
+        let (start, runner) = (Instant::now(), Timed::new(passes));
         let seed = seed(plan.seed, &place, &candidate.name);
         let name = format!("fit-{n}");
         let is_known = memory.has(&format!("{whole}/{name}"));
         let fit = Keeping::new(&runner, memory, whole.clone())
             .try_piece(&name, |runner| {
-                reduce::fit(runner, &method, Evidence::Counts(&shards), seed)
+                reduce::fit(runner, &method, Evidence::Counts(shards), seed)
             })
             .map_err(|e| e.at(format!("fit `{}`", candidate.name)))?;
         let seconds = start.elapsed().as_secs_f64();
@@ -115,7 +134,7 @@ pub fn fit_model(
             progress.advance(1);
         }
     }
-    let runner = Keeping::new(&Local, memory, whole);
+    let runner = Keeping::new(passes, memory, whole);
     let (start, groups) = (Instant::now(), counts.groups.take());
     let bootstraps = match (&plan.validation, &groups) {
         (Some(validation), Some(groups)) if validation.bootstrap > 0 => {
@@ -138,7 +157,7 @@ pub fn fit_model(
             let fits: Vec<_> = tried.iter().map(|t| (&t.method, &t.fit)).collect();
             let seed = seed(plan.seed, &place, "bootstrap");
             let heard = || progress.advance(1);
-            bootstrap::bootstrap(&runner, groups, &shards, &fits, &params, seed, &heard)
+            bootstrap::bootstrap(&runner, groups, shards, &fits, &params, seed, &heard)
         }
         _ => Vec::new(),
     };
@@ -148,7 +167,7 @@ pub fn fit_model(
     }
     let start = Instant::now();
     let ground = Ground {
-        shards: &shards,
+        shards,
         shard_nnz: shard_nnz(shards.nnz()),
         groups: groups.as_ref(),
         seed: seed(plan.seed, &place, "ranks"),
@@ -162,39 +181,40 @@ pub fn fit_model(
         bootstraps.extend(kept.bootstrap);
     }
     let start = Instant::now();
-    let certificates = certificates::of(&shards, &fits);
+    let certificates = certificates::of(shards, &fits);
     tracing::debug!(seconds = start.elapsed().as_secs_f64(), "certificates");
     let told = Told {
-        shard_seconds,
+        shard_seconds: 0.0,
         bootstrap_seconds,
         ranks_seconds,
         fits: told,
     };
-    let nonzeros = shards.nnz();
-    let Shards {
-        by_source,
-        source_total,
-        target_total,
-        total,
-        ..
-    } = shards;
-    counts.by_source = by_source;
-    Ok((
-        Model {
-            counts,
-            nonzeros,
-            fits,
-            certificates,
-            bootstraps,
-            ranks,
-            lineage: Vec::new(),
-            markov: Vec::new(),
-            source_total,
-            target_total,
-            total,
-        },
-        told,
-    ))
+    let model = Model {
+        counts,
+        nonzeros: 0,
+        fits,
+        certificates,
+        bootstraps,
+        ranks,
+        lineage: Vec::new(),
+        markov: Vec::new(),
+        source_total: Vec::new(),
+        target_total: Vec::new(),
+        total: 0.0,
+    };
+    Ok((model, told))
+}
+
+impl Model {
+    /// The model with the matrix that it was fitted to.
+    pub(crate) fn with(mut self, shards: Shards) -> Model {
+        self.nonzeros = shards.nnz();
+        self.counts.by_source = shards.by_source;
+        self.source_total = shards.source_total;
+        self.target_total = shards.target_total;
+        self.total = shards.total;
+        self
+    }
 }
 
 /// Everything that the columns of the tables are made from. `labels`: how many each given partition has.

@@ -35,4 +35,12 @@ pub trait Nodes: Send + Sync {
         tasks: Vec<Task>,
         heard: &'a (dyn Fn(usize) + Sync),
     ) -> BoxFuture<'a, Result<Vec<Result<Vec<u8>>>>>;
+
+    /// Hears that the answers to some tasks are used up: they may go, and a task of the same bytes is done again.
+    ///
+    /// # Errors
+    /// If they cannot be removed.
+    fn forget<'a>(&'a self, _tasks: &'a [Task]) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
 }

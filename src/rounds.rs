@@ -8,6 +8,8 @@
 //! integers, so that it does not matter how the rows were cut: the tables are those of a run on one machine, to the last byte. How many
 //! tasks there are depends on the input alone, so that a run that is started again asks for the same ones.
 
+mod passes;
+
 use crate::count::{Counted, Counts, Dropped, Evidence, Renamed, unite};
 use crate::error::{Error, Kind, Result};
 use crate::files::{self, Part};
@@ -16,6 +18,7 @@ use crate::model::{self, place_of};
 use crate::nodes::Nodes;
 use crate::plan::Plan;
 use crate::run::{Ended, Progress};
+use crate::runner::Memory;
 use crate::task::{Fitted, Group, Matrices, Matrix, Rows, Site, Slice, Summed, Work, unpack};
 use crate::write::{Fetch, Model, Names, Output, Piece};
 use datafusion::dataframe::DataFrame;
@@ -44,11 +47,15 @@ const HELD: u64 = 1 << 22;
 
 /// Asks for the tasks of a run.
 pub struct Rounds<'a> {
-    plan: &'a Plan,
+    plan: Arc<Plan>,
     output: &'a Output,
     nodes: Arc<dyn Nodes>,
     progress: &'a dyn Progress,
     site: Site,
+    /// What was kept of fits that run here.
+    memory: Arc<dyn Memory + Send>,
+    /// Models with more non-zeros than that are fitted pass by pass.
+    split: u64,
 }
 
 /// What was counted, where its matrices are elsewhere.
@@ -98,17 +105,20 @@ impl Fetch for Stored<'_> {
 
 impl<'a> Rounds<'a> {
     pub async fn begin(
-        plan: &'a Plan,
+        plan: &Arc<Plan>,
         output: &'a Output,
-        nodes: Arc<dyn Nodes>,
+        (nodes, split): (Arc<dyn Nodes>, u64),
+        memory: Arc<dyn Memory + Send>,
         progress: &'a dyn Progress,
     ) -> Result<Rounds<'a>> {
         Ok(Rounds {
-            plan,
+            site: Site::of(plan, output).await?,
+            plan: Arc::clone(plan),
             output,
             nodes,
             progress,
-            site: Site::of(plan, output).await?,
+            memory,
+            split,
         })
     }
 
@@ -142,7 +152,7 @@ impl<'a> Rounds<'a> {
 
     /// Cuts the files of the plan's only table, or says why what they count would not add up.
     fn slices(&self, frame: &DataFrame) -> Result<Vec<Slice>, String> {
-        let plan = self.plan;
+        let plan = &self.plan;
         if plan.layout.evidence.weight().is_some() {
             return Err("weights are no integers".into());
         }
@@ -234,7 +244,35 @@ impl<'a> Rounds<'a> {
     /// Fits all counts: a model of each unit, or what went wrong there.
     pub async fn fit(&self, gathered: &Gathered, names: &Names) -> Result<Vec<Ended>> {
         let labels: Vec<usize> = gathered.counted.labels.iter().map(|l| l.len()).collect();
+        let mut models: Vec<Option<Ended>> = Vec::new();
+        models.resize_with(gathered.units.len(), || None);
+        let large = self.large(gathered);
+        let cuts = match large.is_empty() {
+            true => Vec::new(),
+            false => self.cut(gathered, &large).await?,
+        };
+        for (&at, cut) in large.iter().zip(cuts) {
+            let (unit, start) = (&gathered.units[at], Instant::now());
+            let (head, renamed) = &gathered.heads[unit.head];
+            let fitted = match cut {
+                Ok(cut) => self.fit_by_passes(head, &labels, cut).await,
+                Err(e) => Err(e),
+            };
+            models[at] = Some(match fitted {
+                Ok((mut model, told)) => {
+                    model.counts.rename(renamed);
+                    let seconds = start.elapsed().as_secs_f64();
+                    let nonzeros = model.nonzeros;
+                    tracing::info!(nonzeros, seconds, "a model fitted by passes");
+                    let record = model::record(&self.plan, names, &model, told);
+                    Ok((model, record))
+                }
+                Err(e) if e.kind().is_retryable() || e.kind() == Kind::Check => return Err(e),
+                Err(e) => Err((self.place(names, unit), e)),
+            });
+        }
         let mut order: Vec<usize> = (0..gathered.units.len()).collect();
+        order.retain(|at| !large.contains(at));
         // Those of one numbering side by side.
         order.sort_by_key(|&at| gathered.units[at].head);
         let sizes = order.iter().map(|&at| gathered.units[at].matrix.nonzeros);
@@ -244,9 +282,10 @@ impl<'a> Rounds<'a> {
             groups: groups(gathered, &order[bin.clone()]),
             labels: labels.clone(),
         });
-        let answers = self.round("fit", work.collect()).await?;
-        let mut models: Vec<Option<Ended>> = Vec::new();
-        models.resize_with(order.len(), || None);
+        let answers = match bins.is_empty() {
+            true => Vec::new(),
+            false => self.round("fit", work.collect()).await?,
+        };
         for (bin, answer) in bins.into_iter().zip(answers) {
             let own = &order[bin];
             let answer: Vec<Result<Fitted, (Kind, String)>> = match answer {
@@ -273,17 +312,39 @@ impl<'a> Rounds<'a> {
                     Ok(Fitted { told, .. }) => {
                         let mut model: Model = unpack(&bytes.next().unwrap_or_default())?;
                         model.counts.rename(&gathered.heads[unit.head].1);
-                        let record = model::record(self.plan, names, &model, told);
+                        let record = model::record(&self.plan, names, &model, told);
                         Ok((model, record))
                     }
-                    Err((kind, message)) => Err((
-                        place_of(names, unit.partition, unit.matrix.lag as usize),
-                        Error::new(kind, message),
-                    )),
+                    Err((kind, message)) => {
+                        Err((self.place(names, unit), Error::new(kind, message)))
+                    }
                 });
             }
         }
         Ok(models.into_iter().flatten().collect())
+    }
+
+    /// The units whose models are fitted pass by pass.
+    fn large(&self, gathered: &Gathered) -> Vec<usize> {
+        let units = gathered.units.iter().enumerate();
+        let large = units.filter(|(_, unit)| unit.matrix.nonzeros > self.split);
+        let large: Vec<usize> = large.map(|(at, _)| at).collect();
+        match self.plan.by_passes() {
+            Err(why) if !large.is_empty() => {
+                let models = large.len();
+                tracing::warn!(
+                    models,
+                    "{} non-zeros are passed, but one executor fits each model whole, because {why}",
+                    self.split
+                );
+                Vec::new()
+            }
+            _ => large,
+        }
+    }
+
+    fn place(&self, names: &Names, unit: &Unit) -> String {
+        place_of(names, unit.partition, unit.matrix.lag as usize)
     }
 
     /// Where the matrices of the models are.

@@ -58,6 +58,9 @@ pub const KEEP_EVERY: Duration = Duration::from_secs(1);
 /// Counts are large beside what counting takes: they are worth keeping if it took so many times as long.
 const COUNTING: u32 = 5;
 
+/// A fit of so many non-zeros takes a machine some ten seconds, and the memory of a small one.
+pub const SPLIT: u64 = 1 << 28;
+
 /// What a run is told beside its plan.
 #[derive(Clone)]
 pub struct Options {
@@ -71,6 +74,8 @@ pub struct Options {
     pub keep_every: Duration,
     /// Who counts and fits; this process alone without.
     pub nodes: Option<Arc<dyn Nodes>>,
+    /// A model with more non-zeros than that has its passes done by all of them: [`SPLIT`], unless there is a reason.
+    pub split: u64,
 }
 
 /// Runs a plan: `frame` is its query. A run that fails leaves the output as it was.
@@ -119,7 +124,8 @@ async fn drive(
     let (mut fitted, ledger, afar) = match &options.nodes {
         Some(nodes) => {
             let nodes = Arc::clone(nodes);
-            let rounds = Rounds::begin(&plan, output, nodes, progress.as_ref()).await?;
+            let (nodes, work) = ((nodes, options.split), Arc::clone(&work));
+            let rounds = Rounds::begin(&plan, output, nodes, work, progress.as_ref()).await?;
             let (fitted, matrices) = afar(&plan, &rounds, &frame, &mut journal).await?;
             (fitted, None, Some(matrices))
         }

@@ -5,10 +5,11 @@
 
 use crate::math::csr::{Csr, Value, Values};
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 /// The counts N of one partition and lag (m targets × n sources), ready for passes.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Shards {
     pub n_sources: usize,
     pub n_targets: usize,
@@ -22,6 +23,8 @@ pub struct Shards {
     pub target_total: Vec<f64>,
     /// S = Σ N_ij.
     pub total: f64,
+    /// A bound that no N_ij is below: 1 for integers.
+    pub smallest: f64,
 }
 
 impl Shards {
@@ -58,6 +61,11 @@ impl Shards {
         let source_total = row_totals(&by_source, n_sources);
         let target_total = row_totals(&by_target, n_targets);
         let total = crate::math::sum::terms(n_sources, |j| source_total[j]);
+        let smallest = by_source.par_iter().map(|shard| match &shard.values {
+            Values::Real(values) => values.iter().copied().fold(f64::INFINITY, f64::min),
+            _ => 1.0,
+        });
+        let smallest = smallest.reduce(|| f64::INFINITY, f64::min);
         Shards {
             n_sources,
             n_targets,
@@ -66,7 +74,40 @@ impl Shards {
             source_total,
             target_total,
             total,
+            smallest,
         }
+    }
+
+    /// The same in shards of at most about so many non-zeros.
+    pub fn split(mut self, shard_nnz: usize) -> Shards {
+        for side in [&mut self.by_source, &mut self.by_target] {
+            let split = |shard: Csr| match shard.nnz() <= shard_nnz {
+                true => vec![shard],
+                false => {
+                    let (first, offsets) = (shard.first_row, &shard.offsets);
+                    cut(first, offsets, &shard.columns, &shard.values, shard_nnz)
+                }
+            };
+            *side = std::mem::take(side).into_iter().flat_map(split).collect();
+        }
+        self
+    }
+
+    /// The same without entries, which are in so many shards of each side elsewhere: all that can be known without a pass over them.
+    pub fn outline(&self) -> Shards {
+        let outline = |shards: &[Csr]| shards.iter().map(Csr::outline).collect();
+        Shards {
+            by_source: outline(&self.by_source),
+            by_target: outline(&self.by_target),
+            source_total: self.source_total.clone(),
+            target_total: self.target_total.clone(),
+            ..*self
+        }
+    }
+
+    /// Whether entries are elsewhere.
+    pub fn is_outline(&self) -> bool {
+        self.by_source.iter().any(Csr::is_outline)
     }
 
     pub fn nnz(&self) -> usize {
@@ -249,6 +290,27 @@ mod tests {
         let s = small(2);
         let rows: Vec<_> = s.by_source.iter().map(Csr::rows).collect();
         assert_eq!(rows, [0..1, 1..3]);
+        let split = small(100).split(2);
+        assert_eq!(split.by_source, s.by_source);
+        assert_eq!(split.by_target, s.by_target);
         assert_eq!((s.source_total, s.total), (small(100).source_total, 11.0));
+    }
+
+    #[test]
+    fn an_outline_knows_all_but_the_entries() {
+        let s = small(2);
+        let outline = s.outline();
+        assert!(outline.is_outline() && !s.is_outline());
+        assert_eq!((outline.nnz(), outline.smallest), (4, 1.0));
+        assert_eq!(outline.by_target[0].offsets, s.by_target[0].offsets);
+        assert!(
+            outline
+                .by_target
+                .iter()
+                .all(|shard| shard.columns.is_empty())
+        );
+        let tenths = Values::Real(vec![0.2, 0.3, 0.5, 0.1]);
+        let real = Shards::new(3, 2, &[0, 0, 1, 2], &[0, 1, 1, 0], tenths, 2).outline();
+        assert_eq!((real.is_integral(), real.smallest), (false, 0.1));
     }
 }

@@ -5,13 +5,16 @@
 //! process that does the task. A task depends on the plan and on what it names, never on the clock, on threads or on who asks: done again, it
 //! comes to the same bytes but for the times that records tell.
 //!
-//! `counting` and `fitting` do the work; `rounds` says which tasks there are.
+//! `counting`, `fitting` and `passing` do the work; `rounds` says which tasks there are.
 
+mod cache;
 mod counting;
 mod fitting;
+mod passing;
 
 pub use counting::{Matrices, Matrix, Rows, Slice, Summed};
 pub use fitting::{Fitted, Group};
+pub use passing::{Cut, Pass, Unit, outline};
 
 use crate::error::{Error, Kind, Result};
 use crate::nodes::Task;
@@ -59,6 +62,10 @@ pub enum Work {
         groups: Vec<Group>,
         labels: Vec<usize>,
     },
+    /// Counts → the same in units: [`Cut`].
+    Cut(Group),
+    /// One unit of a pass → its rows.
+    Pass(Pass),
 }
 
 impl Work {
@@ -69,6 +76,8 @@ impl Work {
             Work::Add { .. } => "add",
             Work::Count { .. } | Work::CountAll => "count",
             Work::Fit { .. } => "fit",
+            Work::Cut(_) => "cut",
+            Work::Pass(_) => "pass",
         }
     }
 }
@@ -130,6 +139,8 @@ pub fn perform(task: &[u8], resources: &Resources) -> BoxFuture<'static, Result<
             Work::Count { sums, direct } => pack(&bench.count(&sums, direct).await?),
             Work::CountAll => pack(&bench.count_all().await?),
             Work::Fit { groups, labels } => pack(&bench.fit(groups, labels).await?),
+            Work::Cut(group) => pack(&bench.cut(group).await?),
+            Work::Pass(pass) => bench.pass(pass).await,
         };
         let seconds = start.elapsed().as_secs_f64();
         tracing::info!(work = name, plan = bench.plan.hash, seconds, "task done");

@@ -240,6 +240,10 @@ impl Nodes for Cluster {
         let round = Round::new(self, stage, tasks);
         Box::pin(round.run(heard))
     }
+
+    fn forget<'a>(&'a self, tasks: &'a [Task]) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.answers.remove_all(tasks.iter().map(Task::id)))
+    }
 }
 
 /// Tasks that are asked for until all are answered.

@@ -1,7 +1,9 @@
 //! Compressed sparse rows: one shard of a count matrix, seen from its rows, and its products with blocks of vectors.
 
+use crate::runner::{Conserved, Kernel, Totals};
 use multiversion::multiversion;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::ops::Range;
 
 /// The values of a shard: exact counts in as few bytes as they need, because passes wait for memory; weights otherwise.
@@ -145,7 +147,26 @@ impl Csr {
     }
 
     pub fn nnz(&self) -> usize {
-        self.columns.len()
+        self.offsets.last().copied().unwrap_or(0)
+    }
+
+    /// The same rows without their entries, which are elsewhere: how many each has, and of what kind.
+    pub fn outline(&self) -> Csr {
+        Csr {
+            first_row: self.first_row,
+            offsets: self.offsets.clone(),
+            columns: Vec::new(),
+            values: match self.values {
+                Values::Small(_) => Values::Small(Vec::new()),
+                Values::Count(_) => Values::Count(Vec::new()),
+                Values::Real(_) => Values::Real(Vec::new()),
+            },
+        }
+    }
+
+    /// Whether entries are elsewhere.
+    pub fn is_outline(&self) -> bool {
+        self.columns.len() < self.nnz()
     }
 
     /// Positions of local row `l` in `columns` and `values`.
@@ -187,6 +208,56 @@ impl Csr {
     pub fn multiply(&self, x: &[f64], width: usize, out: &mut [f64]) {
         assert_eq!(out.len(), self.n_rows() * width, "one output row a row");
         with_values!(self, values => multiply(self, values, x, width, out));
+    }
+}
+
+/// The pass diag(scale) · N · x, by [`Csr::multiply`].
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Multiply<'a> {
+    /// Columns of the matrix × `width`, row-major.
+    pub x: Cow<'a, [f64]>,
+    pub width: usize,
+    /// One number a row; none: N · x.
+    pub scale: Cow<'a, [f64]>,
+}
+
+impl Kernel for Multiply<'_> {
+    type Cell = f64;
+
+    const NAME: &'static str = "multiply";
+
+    fn width(&self) -> usize {
+        self.width
+    }
+
+    fn apply(&self, shard: &Csr, rows: &mut [f64]) {
+        shard.multiply(&self.x, self.width, rows);
+        if self.scale.is_empty() {
+            return;
+        }
+        for (row, out) in shard.rows().zip(rows.chunks_exact_mut(self.width)) {
+            let scale = self.scale[row];
+            for out in out {
+                *out *= scale;
+            }
+        }
+    }
+
+    /// 1ᵀNx is the column sums times x.
+    fn conserved(&self, totals: &Totals, rows: &[f64]) -> Conserved {
+        let scale = |row: usize| self.scale.get(row).copied().unwrap_or(1.0);
+        for k in 0..self.width {
+            let found = rows.chunks_exact(self.width).enumerate();
+            let found = found.map(|(row, out)| out[k] / scale(row)).sum();
+            let terms = || {
+                let x = self.x.chunks_exact(self.width).zip(totals.columns);
+                x.map(|(x, total)| x[k] * total)
+            };
+            let magnitude = terms().map(f64::abs).sum();
+            let what = format_args!("the sum of column {k}");
+            totals.agree(found, terms().sum(), magnitude, what)?;
+        }
+        Ok(())
     }
 }
 
@@ -316,6 +387,41 @@ fn prefetch<T>(at: *const T) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // [ 2 0 1 ]   [ 1 ]   [ 5 ]             [ 10 ]
+    // [ 3 5 0 ] · [ 2 ] = [ 13 ], scaled by [  2 ]: [ 50 ], [ 26 ].
+    //             [ 3 ]
+    #[test]
+    fn a_product_that_lost_an_entry_is_not_conserved() {
+        let csr = Csr {
+            first_row: 0,
+            offsets: vec![0, 2, 4],
+            columns: vec![0, 2, 0, 1],
+            values: Values::Small(vec![2, 1, 3, 5]),
+        };
+        let kernel = Multiply {
+            x: Cow::from(vec![1.0, 2.0, 3.0]),
+            width: 1,
+            scale: Cow::from(vec![10.0, 2.0]),
+        };
+        let totals = Totals {
+            rows: &[3.0, 8.0],
+            columns: &[5.0, 5.0, 1.0],
+            are_exact: true,
+        };
+        let mut out = [f64::NAN; 2];
+        kernel.apply(&csr, &mut out);
+        assert_eq!(out, [50.0, 26.0]);
+        assert_eq!(kernel.conserved(&totals, &out), Ok(()));
+        let told = kernel.conserved(&totals, &[50.0, 20.0]);
+        assert_eq!(
+            told.expect_err("five are lost"),
+            "the sum of column 0 is 15.0 in place of 18.0"
+        );
+        let outline = csr.outline();
+        assert!(outline.is_outline() && !csr.is_outline());
+        assert_eq!((outline.nnz(), outline.rows()), (4, 0..2));
+    }
 
     // [ 2 0 1 ]   [ 1  10 ]   [  5  50 ]
     // [ 3 5 0 ] · [ 2  20 ] = [ 13 130 ], with further columns 100, 1000, … of x alike.

@@ -9,8 +9,11 @@
 
 use super::csr::{Csr, Value, Values};
 use super::sum;
+use crate::runner::{Conserved, Kernel, Totals, each};
 use multiversion::multiversion;
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// Latent states that one step of the filter adds up side by side; rows are padded to a multiple of it.
 const LANES: usize = 8;
@@ -94,8 +97,8 @@ impl Logarithm {
     }
 }
 
-/// λ of one affiliation, kept as cluster sums.
-#[derive(Debug)]
+/// λ of one affiliation, kept as cluster sums. What travels is what columns are assigned by.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Lambda {
     rank: usize,
     /// C_ik, m × r.
@@ -106,24 +109,30 @@ pub struct Lambda {
     /// not matter for the best k, the latter are one subtraction at the end, so a row changes only when its sums do.
     shares: Vec<i16>,
     /// The shares before the last refresh, where `drifted`.
+    #[serde(skip)]
     before: Vec<i16>,
     /// Rows whose shares the last refresh changed, m values.
+    #[serde(skip)]
     drifted: Vec<bool>,
     /// log C_·k in steps, padded; +∞ for an empty latent state, which so never wins.
     log_totals: Vec<f64>,
     /// Σ_k C_ik log C_ik, m values.
+    #[serde(skip)]
     terms: Vec<f64>,
     /// Rows whose sums changed since `shares` and `terms` were made.
+    #[serde(skip)]
     stale: Vec<bool>,
     /// Steps per nat.
     steps: f64,
 }
 
 /// What is known about one column.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Column {
     /// The present latent state.
     pub state: u32,
+    /// Whether the last pass had to add up scores of the column.
+    pub is_looked_at: bool,
     /// How far the filter's scores of other states may still gain on that of `state` before one of them can win, in steps; −∞ or NaN: not
     /// known.
     pub reserve: f64,
@@ -295,7 +304,7 @@ fn gains(rises: &mut [f64]) {
 }
 
 /// Sums C_ik = Σ_{γ(j)=k} N_ij of the targets in `csr` (rows of targets), in ascending order of j; `sums` is its rows × rank.
-pub fn gather(csr: &Csr, affiliation: &[u32], rank: usize, sums: &mut [f64]) {
+fn gather(csr: &Csr, affiliation: &[u32], rank: usize, sums: &mut [f64]) {
     /// `C` sums take the counts of a state in turn, because an addition to a sum in memory waits for the one before. Weights need order.
     fn rows<V: Value, const C: usize>(
         csr: &Csr,
@@ -330,6 +339,32 @@ pub fn gather(csr: &Csr, affiliation: &[u32], rank: usize, sums: &mut [f64]) {
     }
 }
 
+/// The update of λ (15): C_ik, one row a target.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Gather<'a> {
+    /// γ(j), n values.
+    pub affiliation: Cow<'a, [u32]>,
+    pub rank: usize,
+}
+
+impl Kernel for Gather<'_> {
+    type Cell = f64;
+
+    const NAME: &'static str = "gather";
+
+    fn width(&self) -> usize {
+        self.rank
+    }
+
+    fn apply(&self, shard: &Csr, rows: &mut [f64]) {
+        gather(shard, &self.affiliation, self.rank, rows);
+    }
+
+    fn conserved(&self, totals: &Totals, rows: &[f64]) -> Conserved {
+        totals.are_sums(rows, self.rank)
+    }
+}
+
 /// Non-zeros of `csr` (rows of targets) that [`spread`] has to go through.
 pub fn reach(csr: &Csr, lambda: &Lambda) -> usize {
     let drifted = &lambda.drifted[csr.rows()];
@@ -341,25 +376,36 @@ pub fn reach(csr: &Csr, lambda: &Lambda) -> usize {
         .sum()
 }
 
+impl Lambda {
+    /// How much the scores of others gained on those of each state at the last refresh, per count of target `i`, r values; nothing where its
+    /// shares stayed.
+    fn drift<'a>(&self, i: usize, drift: &'a mut [f64]) -> Option<&'a [f64]> {
+        if !self.drifted[i] {
+            return None;
+        }
+        let width = self.log_totals.len();
+        let old = &self.before[i * width..][..width];
+        let new = &self.shares[i * width..][..width];
+        for (rise, (&old, &new)) in drift.iter_mut().zip(old.iter().zip(new)) {
+            *rise = match (old, new) {
+                (_, NEVER) => f64::NEG_INFINITY,
+                (NEVER, _) => f64::INFINITY,
+                _ => f64::from(new) - f64::from(old),
+            };
+        }
+        gains(drift);
+        Some(drift)
+    }
+}
+
 /// Takes the drift of λ at the last refresh off the reserves of the columns that it reaches, through the targets in `csr` (rows of targets).
 pub fn spread(csr: &Csr, lambda: &Lambda, columns: &mut [Column]) {
     fn rows<V: Value>(csr: &Csr, values: &[V], lambda: &Lambda, columns: &mut [Column]) {
-        let width = lambda.log_totals.len();
         let mut drift = vec![0.0; lambda.rank];
         for (l, i) in csr.rows().enumerate() {
-            if !lambda.drifted[i] {
+            let Some(drift) = lambda.drift(i, &mut drift) else {
                 continue;
-            }
-            let old = &lambda.before[i * width..][..width];
-            let new = &lambda.shares[i * width..][..width];
-            for (rise, (&old, &new)) in drift.iter_mut().zip(old.iter().zip(new)) {
-                *rise = match (old, new) {
-                    (_, NEVER) => f64::NEG_INFINITY,
-                    (NEVER, _) => f64::INFINITY,
-                    _ => f64::from(new) - f64::from(old),
-                };
-            }
-            gains(&mut drift);
+            };
             let span = csr.span(l);
             for (&j, &v) in csr.columns[span.clone()].iter().zip(&values[span]) {
                 let column = &mut columns[j as usize];
@@ -370,17 +416,98 @@ pub fn spread(csr: &Csr, lambda: &Lambda, columns: &mut [Column]) {
     crate::with_values!(csr, values => rows(csr, values, lambda, columns));
 }
 
+/// [`spread`] as a pass over the rows of sources: the terms of a column are the same, in the same order.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Spread {
+    rank: usize,
+    /// The place of every target among those that drifted, m values.
+    places: Vec<u32>,
+    /// Drifted targets × r.
+    drift: Vec<f64>,
+}
+
+impl Spread {
+    pub fn new(lambda: &Lambda) -> Spread {
+        let mut row = vec![0.0; lambda.rank];
+        let mut places = Vec::with_capacity(lambda.drifted.len());
+        let mut drift = Vec::new();
+        for i in 0..lambda.drifted.len() {
+            let found = lambda.drift(i, &mut row);
+            places.push(found.map_or(u32::MAX, |_| (drift.len() / lambda.rank) as u32));
+            drift.extend_from_slice(found.unwrap_or_default());
+        }
+        Spread {
+            rank: lambda.rank,
+            places,
+            drift,
+        }
+    }
+}
+
+impl Kernel for Spread {
+    type Cell = Column;
+
+    const NAME: &'static str = "spread";
+    const IN_PLACE: bool = true;
+
+    fn width(&self) -> usize {
+        1
+    }
+
+    fn apply(&self, shard: &Csr, rows: &mut [Column]) {
+        crate::with_values!(shard, values => {
+            for (l, column) in rows.iter_mut().enumerate() {
+                let span = shard.span(l);
+                for (&i, &v) in shard.columns[span.clone()].iter().zip(&values[span]) {
+                    let place = self.places[i as usize];
+                    if place != u32::MAX {
+                        let drift = self.drift[place as usize * self.rank + column.state as usize];
+                        column.reserve -= v.f64() * drift;
+                    }
+                }
+            }
+        });
+    }
+
+    fn conserved(&self, _: &Totals, rows: &[Column]) -> Conserved {
+        each(rows, |column| (column.state as usize) < self.rank)
+    }
+}
+
+/// The update of γ (16), of the columns whose reserve is used up.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Assign<'a> {
+    /// N_·j, n values.
+    pub source_total: Cow<'a, [f64]>,
+    pub lambda: Cow<'a, Lambda>,
+    /// What the reserves of the columns of each state have lost per count by the change of log C_·k since they were last all renewed.
+    pub drift: Cow<'a, [f64]>,
+}
+
+impl Kernel for Assign<'_> {
+    type Cell = Column;
+
+    const NAME: &'static str = "assign";
+    const IN_PLACE: bool = true;
+
+    fn width(&self) -> usize {
+        1
+    }
+
+    fn apply(&self, shard: &Csr, rows: &mut [Column]) {
+        assign(shard, &self.source_total, &self.lambda, &self.drift, rows);
+    }
+
+    fn conserved(&self, _: &Totals, rows: &[Column]) -> Conserved {
+        each(rows, |column| (column.state as usize) < self.lambda.rank)
+    }
+}
+
 /// Finds the best latent states of the columns of `csr` (rows of sources) whose reserve is used up; `columns` is its own rows. `source_total`
 /// is N_·j, n values, and `drift` what the reserves of the columns of each state have lost per count by the change of log C_·k since they
-/// were last all renewed. Returns how many columns it looked at.
+/// were last all renewed.
 #[multiversion(targets("x86_64+avx512f+avx512vl+avx512bw+avx512dq", "x86_64+avx2"))]
-pub fn assign(
-    csr: &Csr,
-    source_total: &[f64],
-    lambda: &Lambda,
-    drift: &[f64],
-    columns: &mut [Column],
-) -> usize {
+fn assign(csr: &Csr, source_total: &[f64], lambda: &Lambda, drift: &[f64], columns: &mut [Column]) {
     match &csr.values {
         Values::Small(values) => rows(csr, values, source_total, lambda, drift, columns),
         Values::Count(values) => rows(csr, values, source_total, lambda, drift, columns),
@@ -396,21 +523,19 @@ fn rows<V: Weight>(
     lambda: &Lambda,
     drift: &[f64],
     columns: &mut [Column],
-) -> usize {
+) {
     assert_eq!(columns.len(), csr.n_rows());
-    let mut looked_at = 0;
     let mut scores = vec![0.0; lambda.log_totals.len()];
     for (l, column) in columns.iter_mut().enumerate() {
         let (span, total) = (csr.span(l), source_total[csr.first_row + l]);
         if column.reserve > drift[column.state as usize] * total {
+            column.is_looked_at = false;
             continue;
         }
-        looked_at += 1;
         let (targets, values) = (&csr.columns[span.clone()], &values[span]);
         *column = best(lambda, targets, values, total, column.state, &mut scores);
         column.reserve += drift[column.state as usize] * total;
     }
-    looked_at
 }
 
 /// The best latent state of one column: by the filter, or exactly where that is in doubt. `total` is N_·j.
@@ -443,6 +568,7 @@ fn best<V: Weight>(
     if gap > margin {
         return Column {
             state: present,
+            is_looked_at: true,
             reserve: gap - margin,
         };
     }
@@ -456,12 +582,14 @@ fn best<V: Weight>(
     if gap > margin {
         Column {
             state: winner.0,
+            is_looked_at: true,
             reserve: gap - margin,
         }
     } else {
         let is_open = |k: usize| scores[k] >= winner.1 - margin;
         Column {
             state: lambda.exact(targets, values, present, is_open),
+            is_looked_at: true,
             reserve: f64::NEG_INFINITY,
         }
     }

@@ -19,13 +19,14 @@
 //! *Small values.* Below about 1e-7 the vectors are only as good as the rounding of σ² lets them be, and a value that should be
 //! zero can come out as large as 1e-8 if it has neighbours in between; exact zeros among large values are zero to rounding.
 
-use crate::math::csr::Csr;
+use crate::math::csr::{Csr, Multiply};
 use crate::math::{dense, lanczos};
 use crate::runner::Runner;
 use crate::shard::Shards;
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
 use rayon::prelude::*;
+use std::borrow::Cow;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
@@ -118,6 +119,7 @@ pub fn leading<R: Runner>(runner: &R, shards: &Shards, options: &Options) -> Tri
         forward,
         backward,
         domain_scale,
+        image_squares: image_scale.iter().map(|s| s * s).collect(),
         image_scale,
         scaled: Buffer::default(),
         middle: Buffer::default(),
@@ -163,23 +165,24 @@ struct Operator<'a, R> {
     domain_scale: Vec<f64>,
     /// 1/√ of the totals of the image.
     image_scale: Vec<f64>,
+    /// Their squares.
+    image_squares: Vec<f64>,
     scaled: Buffer,
     middle: Buffer,
     products: usize,
 }
 
 impl<R: Runner> Operator<'_, R> {
-    /// P̃, row-major.
+    /// P̃, row-major: N times the identity, scaled.
     fn entries(&self) -> Vec<f64> {
         let n = self.domain_scale.len();
+        let mut identity = vec![0.0; n * n];
+        identity.iter_mut().step_by(n + 1).for_each(|x| *x = 1.0);
         let mut entries = vec![0.0; self.image_scale.len() * n];
-        for shard in self.forward {
-            for (l, i) in shard.rows().enumerate() {
-                for e in shard.span(l) {
-                    let j = shard.columns[e] as usize;
-                    entries[i * n + j] =
-                        shard.values.get(e) * self.image_scale[i] * self.domain_scale[j];
-                }
+        gather(self.runner, self.forward, &identity, n, &mut entries, &[]);
+        for (row, scale) in entries.chunks_exact_mut(n).zip(&self.image_scale) {
+            for (x, domain_scale) in row.iter_mut().zip(&self.domain_scale) {
+                *x = *x * scale * domain_scale;
             }
         }
         entries
@@ -190,9 +193,8 @@ impl<R: Runner> Operator<'_, R> {
         let mut out = vec![0.0; self.image_scale.len() * width];
         let scaled = self.scaled.of(x.len());
         scale(x, &self.domain_scale, width, scaled);
-        gather(self.runner, self.forward, scaled, width, &mut out, |i| {
-            self.image_scale[i]
-        });
+        let scale = &self.image_scale;
+        gather(self.runner, self.forward, scaled, width, &mut out, scale);
         self.products += width;
         out
     }
@@ -202,9 +204,8 @@ impl<R: Runner> Operator<'_, R> {
         let mut out = vec![0.0; self.domain_scale.len() * width];
         let scaled = self.scaled.of(y.len());
         scale(y, &self.image_scale, width, scaled);
-        gather(self.runner, self.backward, scaled, width, &mut out, |j| {
-            self.domain_scale[j]
-        });
+        let scale = &self.domain_scale;
+        gather(self.runner, self.backward, scaled, width, &mut out, scale);
         self.products += width;
         out
     }
@@ -214,12 +215,9 @@ impl<R: Runner> Operator<'_, R> {
         let scaled = self.scaled.of(x.len());
         let middle = self.middle.of(self.image_scale.len() * width);
         scale(x, &self.domain_scale, width, scaled);
-        gather(self.runner, self.forward, scaled, width, middle, |i| {
-            self.image_scale[i] * self.image_scale[i]
-        });
-        gather(self.runner, self.backward, middle, width, out, |j| {
-            self.domain_scale[j]
-        });
+        let (squares, roots) = (&self.image_squares, &self.domain_scale);
+        gather(self.runner, self.forward, scaled, width, middle, squares);
+        gather(self.runner, self.backward, middle, width, out, roots);
         self.products += 2 * width;
     }
 }
@@ -265,17 +263,14 @@ fn gather<R: Runner>(
     x: &[f64],
     width: usize,
     out: &mut [f64],
-    scale: impl Fn(usize) -> f64 + Sync,
+    scale: &[f64],
 ) {
-    runner.rows(shards, width, out, |shard, out| {
-        shard.multiply(x, width, out);
-        for (row, out) in shard.rows().zip(out.chunks_exact_mut(width)) {
-            let scale = scale(row);
-            for out in out {
-                *out *= scale;
-            }
-        }
-    });
+    let kernel = Multiply {
+        x: Cow::from(x),
+        width,
+        scale: Cow::from(scale),
+    };
+    runner.rows(shards, &kernel, out);
 }
 
 /// Orthonormal panels of the domain whose leading columns span the wanted right vectors, and how they were found.

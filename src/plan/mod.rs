@@ -21,6 +21,7 @@ use crate::files;
 use crate::ledger::Basis;
 use crate::ranks;
 use crate::read::{Lake, Table};
+use crate::reduce::dbmr::Init;
 use crate::spec::{self, Lag, NamesFrom, Spec};
 use crate::stores::Stores;
 use crate::write::{self, FitColumns, LagColumn, Names};
@@ -401,6 +402,32 @@ impl Plan {
             }
         }
         Ok(all)
+    }
+
+    /// Whether all fits go over their matrix in passes alone, so that it may be elsewhere.
+    ///
+    /// # Errors
+    /// What does not.
+    pub fn by_passes(&self) -> Result<(), String> {
+        if self.validation.is_some() || self.markov {
+            return Err("[validation] makes matrices of its own".into());
+        }
+        let whole = |fit: &PlannedFit| {
+            let why = match &fit.method {
+                PlannedMethod::Dbmr(params) if params.polish => {
+                    "`polish = true` moves single states"
+                }
+                PlannedMethod::Dbmr(params) if params.init == Init::Kl => {
+                    "`init = \"kl\"` compares single states"
+                }
+                PlannedMethod::Cocluster(_) | PlannedMethod::Metastable(_) => {
+                    "its method moves single states"
+                }
+                _ => return None,
+            };
+            Some(format!("fit `{}` is no passes alone: {why}", fit.name))
+        };
+        self.fits.iter().find_map(whole).map_or(Ok(()), Err)
     }
 
     /// Folds of a cross-validation; 0: none.

@@ -9,15 +9,14 @@
 
 use super::dbmr::{Init, Params, Partition, Restart, empty_search};
 use super::seeding;
-use crate::math::csr::{Csr, Values};
-use crate::math::kl::{self, Column, Lambda, Logarithm};
+use crate::math::kl::{self, Assign, Column, Gather, Lambda, Logarithm, Spread};
 use crate::math::moves::Columns;
 use crate::runner::Runner;
 use crate::shard::Shards;
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
-use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Memory that the λ of restarts side by side may take, in bytes.
@@ -37,22 +36,19 @@ pub fn fit<R: Runner>(
     let problem = Problem {
         runner,
         shards,
-        columns: Columns::new(shards),
+        columns: (start.is_none() && params.init == Init::Kl).then(|| Columns::new(shards)),
         start,
         params,
         seed,
-        log: Logarithm::new(&shards.target_total, smallest(shards), shards.is_integral()),
+        log: Logarithm::new(&shards.target_total, shards.smallest, shards.is_integral()),
         nnz: shards.nnz(),
         next: AtomicUsize::new(0),
     };
 
     let side_by_side = (LAMBDA_BYTES / Lambda::bytes(shards.n_targets, params.rank))
-        .min(rayon::current_num_threads())
+        .min(runner.side_by_side())
         .clamp(1, params.restarts);
-    let ended: Vec<Vec<Ended>> = (0..side_by_side)
-        .into_par_iter()
-        .map(|_| problem.run())
-        .collect();
+    let ended: Vec<Vec<Ended>> = runner.times(side_by_side, || problem.run());
 
     let mut ended: Vec<Ended> = ended.into_iter().flatten().collect();
     ended.sort_by_key(|e| e.index);
@@ -74,7 +70,8 @@ pub fn fit<R: Runner>(
 struct Problem<'a, R> {
     runner: &'a R,
     shards: &'a Shards,
-    columns: Columns<'a>,
+    /// Where restarts begin by them.
+    columns: Option<Columns<'a>>,
     start: Option<&'a [u32]>,
     params: &'a Params,
     seed: u64,
@@ -82,16 +79,6 @@ struct Problem<'a, R> {
     nnz: usize,
     /// The restart to begin next.
     next: AtomicUsize,
-}
-
-/// A bound that no count is below.
-fn smallest(shards: &Shards) -> f64 {
-    let of_shard = |csr: &Csr| match &csr.values {
-        Values::Real(values) => values.iter().fold(f64::INFINITY, |a, &b| a.min(b)),
-        _ => 1.0,
-    };
-    let all = shards.by_source.iter().map(of_shard);
-    all.fold(f64::INFINITY, f64::min)
 }
 
 /// A restart under way. Its memory serves the restarts after it.
@@ -133,6 +120,7 @@ impl<R: Runner> Problem<'_, R> {
         let n = self.shards.n_sources;
         let unknown = Column {
             state: 0,
+            is_looked_at: false,
             reserve: f64::NEG_INFINITY,
         };
         let mut slot = Slot {
@@ -167,16 +155,16 @@ impl<R: Runner> Problem<'_, R> {
     fn begin(&self, slot: &mut Slot, index: usize) {
         let mut rng = Pcg64::seed_from_u64(super::restart_seed(self.seed, index));
         let mut scores = 0;
-        slot.affiliation = match (self.params.init, self.start) {
+        slot.affiliation = match (&self.columns, self.start) {
             (_, Some(start)) => start.to_vec(),
-            (Init::Kl, None) => {
+            (Some(columns), None) => {
                 let members: Vec<u32> = (0..self.shards.n_sources as u32).collect();
-                let mut search = empty_search(&self.columns, &members, self.params.rank);
+                let mut search = empty_search(columns, &members, self.params.rank);
                 search.grow_apart(&mut rng);
                 scores = search.scores;
                 search.states
             }
-            _ => seeding::random(self.shards.n_sources, self.params.rank, &mut rng),
+            (None, None) => seeding::random(self.shards.n_sources, self.params.rank, &mut rng),
         };
         slot.evaluations = scores.div_ceil(self.params.rank as u64);
         for (&k, column) in slot.affiliation.iter().zip(&mut slot.columns) {
@@ -190,20 +178,16 @@ impl<R: Runner> Problem<'_, R> {
 
     /// One update of γ (16) and of λ (15). Returns whether the restart has converged.
     fn iterate(&self, slot: &mut Slot) -> bool {
-        let (lambda, drift) = (&slot.lambda, &slot.drift);
-        let looked_at = AtomicUsize::new(0);
-        self.runner.rows(
-            &self.shards.by_source,
-            1,
-            &mut slot.columns,
-            |csr, columns| {
-                let n = kl::assign(csr, &self.shards.source_total, lambda, drift, columns);
-                looked_at.fetch_add(n, Ordering::Relaxed);
-            },
-        );
-        slot.evaluations += looked_at.into_inner() as u64;
+        let kernel = Assign {
+            source_total: Cow::from(&self.shards.source_total),
+            lambda: Cow::Borrowed(&slot.lambda),
+            drift: Cow::from(&slot.drift),
+        };
+        let by_source = &self.shards.by_source;
+        self.runner.rows(by_source, &kernel, &mut slot.columns);
         slot.moved.clear();
         for (j, (k, column)) in slot.affiliation.iter_mut().zip(&slot.columns).enumerate() {
+            slot.evaluations += u64::from(column.is_looked_at);
             if *k != column.state {
                 slot.moved.push((j as u32, *k));
                 *k = column.state;
@@ -211,7 +195,8 @@ impl<R: Runner> Problem<'_, R> {
         }
 
         // A move touches two sums a non-zero, at random: beyond a share of the columns, adding up anew is quicker.
-        if self.shards.is_integral() && slot.moved.len() < self.shards.n_sources / 8 {
+        let are_few = slot.moved.len() < self.shards.n_sources / 8;
+        if self.shards.is_integral() && are_few && !self.shards.is_outline() {
             self.shift(slot);
         } else {
             self.gather(slot);
@@ -230,8 +215,14 @@ impl<R: Runner> Problem<'_, R> {
         let by_target = &self.shards.by_target;
         let reach = by_target.iter().map(|csr| kl::reach(csr, &slot.lambda));
         if self.shards.is_integral() && FEW * reach.sum::<usize>() < self.nnz {
-            for csr in by_target {
-                kl::spread(csr, &slot.lambda, &mut slot.columns);
+            if self.shards.is_outline() {
+                let kernel = Spread::new(&slot.lambda);
+                let by_source = &self.shards.by_source;
+                self.runner.rows(by_source, &kernel, &mut slot.columns);
+            } else {
+                for csr in by_target {
+                    kl::spread(csr, &slot.lambda, &mut slot.columns);
+                }
             }
             for (all, drift) in slot.drift.iter_mut().zip(&drift) {
                 *all += drift;
@@ -257,12 +248,12 @@ impl<R: Runner> Problem<'_, R> {
     /// Adds up all of C anew, in ascending order of the sources.
     fn gather(&self, slot: &mut Slot) {
         let (affiliation, rank) = (&slot.affiliation, self.params.rank);
-        self.runner.rows(
-            &self.shards.by_target,
+        let kernel = Gather {
+            affiliation: Cow::from(affiliation),
             rank,
-            slot.lambda.renew(),
-            |csr, sums| kl::gather(csr, affiliation, rank, sums),
-        );
+        };
+        let by_target = &self.shards.by_target;
+        self.runner.rows(by_target, &kernel, slot.lambda.renew());
         slot.lambda
             .renew_totals(affiliation, &self.shards.source_total);
     }

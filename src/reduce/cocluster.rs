@@ -22,7 +22,7 @@
 use super::joint::{Table, merge, x_log_x};
 use super::{dbmr, model, restart_seed};
 use crate::math::csr::Csr;
-use crate::math::kl;
+use crate::math::kl::Gather;
 use crate::runner::Runner;
 use crate::shard::Shards;
 use rand::{RngExt, SeedableRng};
@@ -270,9 +270,8 @@ fn gather<R: Runner>(
     n_rows: usize,
 ) -> Vec<f64> {
     let mut rows = vec![0.0; n_rows * rank];
-    runner.rows(shards, rank, &mut rows, |shard, rows| {
-        kl::gather(shard, labels, rank, rows);
-    });
+    let affiliation = Cow::from(labels);
+    runner.rows(shards, &Gather { affiliation, rank }, &mut rows);
     rows
 }
 

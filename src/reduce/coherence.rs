@@ -8,11 +8,12 @@ use super::joint::{self, x_log_x};
 use super::model::Model;
 use crate::math::csr::{Csr, Value};
 use crate::math::sum;
-use crate::runner::Runner;
+use crate::runner::{Conserved, Kernel, Runner, Totals, each};
 use crate::shard::Shards;
 use crate::with_values;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// What a model keeps of the full transition matrix. Logarithms are natural.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -82,9 +83,13 @@ pub fn metrics<R: Runner>(
     let min = |part: fn(&Column) -> f64| columns.iter().map(part).fold(f64::INFINITY, f64::min);
 
     let mut missed = vec![0.0; shards.n_targets];
-    runner.rows(&shards.by_target, 1, &mut missed, |shard, rows| {
-        missed_error(shard, shards, model, rows)
-    });
+    let kernel = Missed {
+        model: Cow::Borrowed(model),
+        source_total: Cow::from(&shards.source_total),
+        target_total: Cow::from(&shards.target_total),
+        allowance: allowance(shards),
+    };
+    runner.rows(&shards.by_target, &kernel, &mut missed);
     let frobenius_lambda = sum::terms(shards.n_targets, |i| {
         let row = &model.counts[i * rank..][..rank];
         let terms = row.iter().zip(&model.totals).filter(|(c, _)| **c > 0.0);
@@ -168,24 +173,46 @@ fn allowance(shards: &Shards) -> f64 {
 
 /// The share of ‖P̃ − Λ̃‖²_F where N_ij = 0, for every target: Σ_k λ_ik²/q_i · Pr[X ∈ E_k, N_iX = 0]. The probability is a
 /// difference of sums of counts, exact for integers, so it vanishes exactly when every source of a latent state hits the target.
-fn missed_error(shard: &Csr, shards: &Shards, model: &Model, rows: &mut [f64]) {
-    let allowance = allowance(shards);
-    let mut missing = vec![0.0; model.rank];
-    for (l, row) in rows.iter_mut().enumerate() {
-        let i = shard.first_row + l;
-        missing.copy_from_slice(&model.totals);
-        for e in shard.span(l) {
-            let j = shard.columns[e] as usize;
-            missing[model.affiliation[j] as usize] -= shards.source_total[j];
-        }
-        let mut error = 0.0;
-        for (k, &missing) in missing.iter().enumerate() {
-            if missing > allowance * model.totals[k] {
-                let probability = model.probability(i, k);
-                error += probability * probability * missing;
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Missed<'a> {
+    model: Cow<'a, Model>,
+    source_total: Cow<'a, [f64]>,
+    target_total: Cow<'a, [f64]>,
+    allowance: f64,
+}
+
+impl Kernel for Missed<'_> {
+    type Cell = f64;
+
+    const NAME: &'static str = "missed";
+
+    fn width(&self) -> usize {
+        1
+    }
+
+    fn apply(&self, shard: &Csr, rows: &mut [f64]) {
+        let model = self.model.as_ref();
+        let mut missing = vec![0.0; model.rank];
+        for (l, row) in rows.iter_mut().enumerate() {
+            let i = shard.first_row + l;
+            missing.copy_from_slice(&model.totals);
+            for e in shard.span(l) {
+                let j = shard.columns[e] as usize;
+                missing[model.affiliation[j] as usize] -= self.source_total[j];
             }
+            let mut error = 0.0;
+            for (k, &missing) in missing.iter().enumerate() {
+                if missing > self.allowance * model.totals[k] {
+                    let probability = model.probability(i, k);
+                    error += probability * probability * missing;
+                }
+            }
+            *row = error / self.target_total[i];
         }
-        *row = error / shards.target_total[i];
+    }
+
+    fn conserved(&self, _: &Totals, rows: &[f64]) -> Conserved {
+        each(rows, |&error| error >= 0.0)
     }
 }
 
@@ -194,8 +221,8 @@ fn missed_error(shard: &Csr, shards: &Shards, model: &Model, rows: &mut [f64]) {
 const NEAR: usize = 64;
 
 /// What one column j adds to the metrics.
-#[derive(Debug, Clone, Copy, Default)]
-struct Column {
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub struct Column {
     /// Σ_i N_ij log Λ_ij.
     log_likelihood: f64,
     /// Σ_i N_ij log P_ij.
@@ -213,9 +240,12 @@ struct Column {
 }
 
 /// What the columns of a model are scored with.
-struct Scoring<'a> {
-    shards: &'a Shards,
-    model: &'a Model,
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Scoring<'a> {
+    model: Cow<'a, Model>,
+    source_total: Cow<'a, [f64]>,
+    target_total: Cow<'a, [f64]>,
+    total: f64,
     ranked: Vec<Vec<u32>>,
     allowance: f64,
     /// 1 / N_i·, m values.
@@ -224,21 +254,39 @@ struct Scoring<'a> {
 
 fn columns<R: Runner>(runner: &R, shards: &Shards, model: &Model) -> Vec<Column> {
     let scoring = Scoring {
-        shards,
-        model,
+        model: Cow::Borrowed(model),
+        source_total: Cow::from(&shards.source_total),
+        target_total: Cow::from(&shards.target_total),
+        total: shards.total,
         ranked: ranked(shards, model),
         allowance: allowance(shards),
         per_target: shards.target_total.iter().map(|t| 1.0 / t).collect(),
     };
     let mut columns = vec![Column::default(); shards.n_sources];
-    runner.rows(&shards.by_source, 1, &mut columns, |shard, rows| {
+    runner.rows(&shards.by_source, &scoring, &mut columns);
+    columns
+}
+
+impl Kernel for Scoring<'_> {
+    type Cell = Column;
+
+    const NAME: &'static str = "score";
+
+    fn width(&self) -> usize {
+        1
+    }
+
+    fn apply(&self, shard: &Csr, rows: &mut [Column]) {
         with_values!(shard, values => {
             for (l, row) in rows.iter_mut().enumerate() {
-                *row = scoring.column(shard, values, l);
+                *row = self.column(shard, values, l);
             }
         });
-    });
-    columns
+    }
+
+    fn conserved(&self, _: &Totals, rows: &[Column]) -> Conserved {
+        each(rows, |c| c.kullback_leibler >= 0.0 && c.frobenius_p > 0.0)
+    }
 }
 
 /// For every latent state its targets, λ_ik/q_i descending: the first one that column j misses has the largest λ_ik/q_i beside its
@@ -271,10 +319,10 @@ fn larger(a: f64, b: f64) -> f64 {
 
 impl Scoring<'_> {
     fn column<V: Value>(&self, shard: &Csr, values: &[V], l: usize) -> Column {
-        let (shards, model) = (self.shards, self.model);
+        let model = self.model.as_ref();
         let j = shard.first_row + l;
         let k = model.affiliation[j] as usize;
-        let (total, latent_total) = (shards.source_total[j], model.totals[k]);
+        let (total, latent_total) = (self.source_total[j], model.totals[k]);
         let mut c = Column::default();
         // ‖P_j − Λ_j‖₁, max_i |P_ij − Λ_ij|/N_i·, max_i P_ij/N_i·, max_i |P_ij − Λ_ij|/P_ij, and Σ C_ik over the support of P_j.
         let (mut distance, mut steepest, mut densest, mut relative) = (0.0, 0.0f64, 0.0f64, 0.0f64);
@@ -326,17 +374,17 @@ impl Scoring<'_> {
             let i = i as usize;
             let count = model.counts[i * model.rank + k];
             distance += (latent_total - covered).max(count) / latent_total;
-            steepest = steepest.max(count / latent_total / shards.target_total[i]);
+            steepest = steepest.max(count / latent_total / self.target_total[i]);
             // |P_ij − Λ_ij| / P_ij with P_ij = 0 < Λ_ij.
             relative = f64::INFINITY;
         }
         // B_q(x) = ‖x‖₁ / max_i(|x_i|/q_i) with 1/q_i = S/N_i·, and B_q(0) = 1 (Definition 15); ‖P_j‖₁ = 1.
         c.balance_of_difference = if steepest > 0.0 {
-            distance / (steepest * shards.total)
+            distance / (steepest * self.total)
         } else {
             1.0
         };
-        c.balance = (1.0 - 2.0 / 3.0 * relative) / (densest * shards.total);
+        c.balance = (1.0 - 2.0 / 3.0 * relative) / (densest * self.total);
         c
     }
 }

@@ -18,11 +18,13 @@
 
 use super::{Evidence, Fit, Method, model, restart_seed};
 use crate::error::{Kind, Result};
+use crate::math::csr::Multiply;
 use crate::math::{dense, sum};
 use crate::resample::{self, Groups, Resampled};
 use crate::runner::Runner;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// A mean over folds and its standard error, the standard deviation between folds over the square root of their number.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -210,10 +212,13 @@ fn vamp_2<R: Runner>(
         values
     };
     let mut image = vec![0.0; psi.len()];
-    runner.rows(&shards.by_source, rank, &mut image, |shard, rows| {
-        shard.multiply(&phi, rank, rows);
-        rows.iter_mut().for_each(|x| *x /= shards.total);
-    });
+    let kernel = Multiply {
+        x: Cow::from(&phi),
+        width: rank,
+        scale: Cow::default(),
+    };
+    runner.rows(&shards.by_source, &kernel, &mut image);
+    image.par_iter_mut().for_each(|x| *x /= shards.total);
     let c00 = gram(&psi, &weighted(&psi, &shards.source_total), rank);
     let c11 = gram(&phi, &weighted(&phi, &shards.target_total), rank);
     let c01 = gram(&psi, &image, rank);

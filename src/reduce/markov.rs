@@ -8,8 +8,10 @@
 use crate::math::csr::Csr;
 use crate::math::dense;
 use crate::resample::Resampled;
-use crate::runner::Runner;
+use crate::runner::{Conserved, Kernel, Runner, Totals, each};
 use crate::with_values;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// One eigenvalue μ of T.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -56,6 +58,44 @@ impl Comparison {
     }
 }
 
+/// Sums of the counts of every source over the sets of targets; what has the set −1 counts nowhere.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct OfSets<'a> {
+    target_sets: Cow<'a, [i32]>,
+    rank: usize,
+}
+
+impl Kernel for OfSets<'_> {
+    type Cell = f64;
+
+    const NAME: &'static str = "of sets";
+
+    fn width(&self) -> usize {
+        self.rank
+    }
+
+    fn apply(&self, shard: &Csr, rows: &mut [f64]) {
+        rows.fill(0.0);
+        with_values!(shard, values => {
+            for (l, row) in rows.chunks_exact_mut(self.rank).enumerate() {
+                let span = shard.span(l);
+                for (&i, &n) in shard.columns[span.clone()].iter().zip(&values[span]) {
+                    if let Ok(set) = usize::try_from(self.target_sets[i as usize]) {
+                        row[set] += crate::math::csr::Value::f64(n);
+                    }
+                }
+            }
+        });
+    }
+
+    fn conserved(&self, totals: &Totals, rows: &[f64]) -> Conserved {
+        match self.target_sets.iter().all(|&set| set >= 0) {
+            true => totals.are_sums(rows, self.rank),
+            false => each(rows, |&sum| sum >= 0.0),
+        }
+    }
+}
+
 /// C, r × r row-major, from the sets of sources (rows of `by_source`) and of targets (its columns); what has the set −1 counts nowhere.
 pub fn coarse_counts<R: Runner>(
     runner: &R,
@@ -65,18 +105,9 @@ pub fn coarse_counts<R: Runner>(
     rank: usize,
 ) -> Vec<f64> {
     let mut of_source = vec![0.0; source_sets.len() * rank];
-    runner.rows(by_source, rank, &mut of_source, |shard, rows| {
-        with_values!(shard, values => {
-            for (l, row) in rows.chunks_exact_mut(rank).enumerate() {
-                let span = shard.span(l);
-                for (&i, &n) in shard.columns[span.clone()].iter().zip(&values[span]) {
-                    if let Ok(set) = usize::try_from(target_sets[i as usize]) {
-                        row[set] += crate::math::csr::Value::f64(n);
-                    }
-                }
-            }
-        });
-    });
+    let target_sets = Cow::from(target_sets);
+    let kernel = OfSets { target_sets, rank };
+    runner.rows(by_source, &kernel, &mut of_source);
     // Sources add up in their order, whatever shards they are in.
     let mut coarse = vec![0.0; rank * rank];
     for (row, &set) in of_source.chunks_exact(rank).zip(source_sets) {

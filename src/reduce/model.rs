@@ -6,11 +6,14 @@
 //! (5), (11), (15), Theorem 10.
 
 use super::Latent;
-use crate::math::{dense, kl};
+use crate::math::dense;
+use crate::math::kl::Gather;
 use crate::runner::Runner;
 use crate::shard::Shards;
 use faer::Mat;
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// Rows of the tall factor of Λ̃ that one QR decomposition reduces: fixed, because it decides the rounding.
 const BLOCK: usize = 4096;
@@ -19,7 +22,7 @@ const BLOCK: usize = 4096;
 const NEGLIGIBLE: f64 = 1e-13;
 
 /// The model Λ = λΓ, kept as sums of counts: they are exact when the counts are integers.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Model {
     /// r, empty latent states included.
     pub rank: usize,
@@ -59,9 +62,11 @@ pub fn of_partition<R: Runner>(
         totals[k as usize] += total;
     }
     let mut counts = vec![0.0; shards.n_targets * rank];
-    runner.rows(&shards.by_target, rank, &mut counts, |shard, rows| {
-        kl::gather(shard, &affiliation, rank, rows)
-    });
+    let kernel = Gather {
+        affiliation: Cow::from(&affiliation),
+        rank,
+    };
+    runner.rows(&shards.by_target, &kernel, &mut counts);
     Model {
         rank,
         affiliation,

@@ -10,12 +10,14 @@
 
 use crate::error::{Error, Result};
 use crate::math::arnoldi;
+use crate::math::csr::Multiply;
 use crate::runner::Runner;
 use crate::shard::Shards;
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// States up to which a panel has four columns, and two above, as for singular vectors.
 const NARROW: usize = 1 << 19;
@@ -80,6 +82,8 @@ pub fn leading<R: Runner>(
     let roots: Vec<f64> = weights.iter().map(|w| (w / total).sqrt()).collect();
     // The eigenvalue after the last one as well, so that a parted pair shows.
     let wanted = rank.min(n - 1);
+    let totals = roots.iter().zip(&shards.source_total);
+    let scale: Vec<f64> = totals.map(|(root, total)| root / total).collect();
     let mut scaled = vec![0.0; shards.n_targets * width];
     let apply = |x: &[f64], out: &mut [f64]| {
         scaled
@@ -92,13 +96,12 @@ pub fn leading<R: Runner>(
                     .zip(x)
                     .for_each(|(row, x)| *row = x / roots[s]);
             });
-        runner.rows(&shards.by_source, width, out, |shard, out| {
-            shard.multiply(&scaled, width, out);
-            for (j, row) in shard.rows().zip(out.chunks_exact_mut(width)) {
-                let scale = roots[j] / shards.source_total[j];
-                row.iter_mut().for_each(|x| *x *= scale);
-            }
-        });
+        let kernel = Multiply {
+            x: Cow::from(&scaled),
+            width,
+            scale: Cow::from(&scale),
+        };
+        runner.rows(&shards.by_source, &kernel, out);
     };
     let options = arnoldi::Options {
         wanted,

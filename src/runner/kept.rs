@@ -1,6 +1,6 @@
 //! A runner that keeps what pieces of work came to, so that a run can go on where one before it died.
 
-use super::Runner;
+use super::{Kernel, Runner};
 use crate::math::csr::Csr;
 use bytes::Bytes;
 use serde::Serialize;
@@ -77,14 +77,16 @@ impl<R: Runner> Runner for Kept<'_, R> {
         self.inner.step(name);
     }
 
-    fn rows<T: Send>(
-        &self,
-        shards: &[Csr],
-        width: usize,
-        out: &mut [T],
-        kernel: impl Fn(&Csr, &mut [T]) + Sync,
-    ) {
-        self.inner.rows(shards, width, out, kernel);
+    fn rows<K: Kernel>(&self, shards: &[Csr], kernel: &K, out: &mut [K::Cell]) {
+        self.inner.rows(shards, kernel, out);
+    }
+
+    fn side_by_side(&self) -> usize {
+        self.inner.side_by_side()
+    }
+
+    fn times<T: Send>(&self, times: usize, work: impl Fn() -> T + Sync) -> Vec<T> {
+        self.inner.times(times, work)
     }
 
     fn try_piece<T: Serialize + DeserializeOwned, E>(

@@ -1,6 +1,6 @@
 //! Passes on the threads of this process.
 
-use super::Runner;
+use super::{Kernel, Runner};
 use crate::math::csr::Csr;
 use rayon::prelude::*;
 
@@ -9,13 +9,8 @@ use rayon::prelude::*;
 pub struct Local;
 
 impl Runner for Local {
-    fn rows<T: Send>(
-        &self,
-        shards: &[Csr],
-        width: usize,
-        out: &mut [T],
-        kernel: impl Fn(&Csr, &mut [T]) + Sync,
-    ) {
+    fn rows<K: Kernel>(&self, shards: &[Csr], kernel: &K, out: &mut [K::Cell]) {
+        let width = kernel.width();
         let mut rest = out;
         let mut work = Vec::with_capacity(shards.len());
         for shard in shards {
@@ -25,6 +20,6 @@ impl Runner for Local {
         }
         assert!(rest.is_empty(), "the shards must cover every output row");
         work.into_par_iter()
-            .for_each(|(shard, own)| kernel(shard, own));
+            .for_each(|(shard, own)| kernel.apply(shard, own));
     }
 }

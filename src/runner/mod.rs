@@ -1,16 +1,19 @@
-//! Says where a pass runs, and whether a piece of work must be done at all. A pass is a kernel, a plain function on slices, called once
+//! Says where a pass runs, and whether a piece of work must be done at all. A pass is a [`Kernel`], a plain function on slices, called once
 //! per shard with the output rows that the shard owns. No two shards share an output row, so nothing is merged and no sum depends on how
 //! many shards there are. A piece is anything that can be done alone and is worth to be kept: a fit, a restart, a resample.
 
 mod kept;
+mod kernel;
 mod local;
 mod timed;
 
 pub use kept::{Forgetful, Kept, Memory, find, keep};
+pub use kernel::{Conserved, Kernel, Totals, each};
 pub use local::Local;
 pub use timed::Timed;
 
 use crate::math::csr::Csr;
+use rayon::prelude::*;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::convert::Infallible;
@@ -19,15 +22,19 @@ pub trait Runner: Sync {
     /// Hears that a step of a fit begins.
     fn step(&self, _name: &'static str) {}
 
-    /// Calls `kernel(shard, rows)` for every shard, where `rows` are the shard's own rows of `out` (`n × width`, row-major).
+    /// Applies a kernel to every shard with the shard's own rows of `out` (`n × width`, row-major).
     /// The shards cover all rows of `out` in ascending order.
-    fn rows<T: Send>(
-        &self,
-        shards: &[Csr],
-        width: usize,
-        out: &mut [T],
-        kernel: impl Fn(&Csr, &mut [T]) + Sync,
-    );
+    fn rows<K: Kernel>(&self, shards: &[Csr], kernel: &K, out: &mut [K::Cell]);
+
+    /// How many pieces it pays to do side by side.
+    fn side_by_side(&self) -> usize {
+        rayon::current_num_threads()
+    }
+
+    /// Does `work` so many times, side by side. Each of them may have passes.
+    fn times<T: Send>(&self, times: usize, work: impl Fn() -> T + Sync) -> Vec<T> {
+        (0..times).into_par_iter().map(|_| work()).collect()
+    }
 
     /// What `work` comes to, unless it is known from a run before. It must depend on nothing but what all runs of a plan have in common,
     /// and do nothing but return. Among the pieces of this runner none has the same name; `work` gets a runner for pieces of its own.

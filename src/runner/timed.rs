@@ -1,6 +1,6 @@
 //! A runner that takes the time of the steps of a fit, because a fit itself knows no clock.
 
-use super::Runner;
+use super::{Kernel, Runner};
 use crate::math::csr::Csr;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -42,14 +42,16 @@ impl<R: Runner> Runner for Timed<'_, R> {
         begun.push((name, Instant::now()));
     }
 
-    fn rows<T: Send>(
-        &self,
-        shards: &[Csr],
-        width: usize,
-        out: &mut [T],
-        kernel: impl Fn(&Csr, &mut [T]) + Sync,
-    ) {
-        self.inner.rows(shards, width, out, kernel);
+    fn rows<K: Kernel>(&self, shards: &[Csr], kernel: &K, out: &mut [K::Cell]) {
+        self.inner.rows(shards, kernel, out);
+    }
+
+    fn side_by_side(&self) -> usize {
+        self.inner.side_by_side()
+    }
+
+    fn times<T: Send>(&self, times: usize, work: impl Fn() -> T + Sync) -> Vec<T> {
+        self.inner.times(times, work)
     }
 }
 

@@ -12,7 +12,7 @@
 use super::Output;
 use super::work::WORK;
 use crate::error::{Error, Kind, Result};
-use futures::{StreamExt, TryStreamExt};
+use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
@@ -113,6 +113,17 @@ impl Answers {
         let bytes = framed(answer)?;
         let put = self.store.put(&self.at(&[DONE, task]), bytes.into()).await;
         put.map(drop).map_err(|e| self.failed("written", e))
+    }
+
+    /// Removes the answers to some tasks.
+    pub async fn remove_all(&self, tasks: impl Iterator<Item = String>) -> Result<()> {
+        let paths: Vec<_> = tasks.map(|task| Ok(self.at(&[DONE, &task]))).collect();
+        let gone = self.store.delete_stream(stream::iter(paths).boxed());
+        let gone = gone.try_for_each(async |_| Ok(()));
+        match gone.await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(e) => Err(self.failed("cleaned", e)),
+        }
     }
 
     /// Removes all answers, so that everything is done again.

@@ -35,6 +35,16 @@ impl Piece {
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
+
+    /// How many bytes.
+    pub fn len(&self) -> u64 {
+        self.bytes.end - self.bytes.start
+    }
+
+    /// The hash of the bytes.
+    pub fn checksum(&self) -> [u8; 32] {
+        self.checksum
+    }
 }
 
 impl Output {
@@ -103,6 +113,15 @@ impl Output {
                 .ok_or_else(|| Error::new(Kind::Store, what()))
         });
         bytes.collect()
+    }
+
+    /// Removes the part that a piece is in: nobody will ask for it.
+    pub async fn remove_part(&self, plan: &str, piece: &Piece) -> Result<()> {
+        let path = self.part(plan, piece.part);
+        match self.store.delete(&path).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(e) => Err(self.failed(&path, "cleaned", e)),
+        }
     }
 
     fn part(&self, plan: &str, part: [u8; 32]) -> Path {

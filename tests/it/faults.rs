@@ -10,7 +10,7 @@ use futures::StreamExt;
 use gyre::error::{Error, Kind, Result};
 use gyre::plan::{Plan, plan};
 use gyre::read::{self, Lake as Opened, Resources, TableSource};
-use gyre::run::{KEEP_EVERY, Options, Silent, run};
+use gyre::run::{KEEP_EVERY, Options, SPLIT, Silent, run};
 use gyre::spec::Spec;
 use gyre::stores::Stores;
 use gyre::write::{Cleaning, DAY, Output};
@@ -139,6 +139,7 @@ async fn run_at(text: &str, stores: Stores, seed: u64, keep_every: Duration) -> 
         full_refresh: false,
         keep_every,
         nodes: None,
+        split: SPLIT,
     };
     let progress = Arc::new(Silent);
     let ended = run(Arc::new(plan), &lake, frame, &output, &options, progress).await;
@@ -716,6 +717,7 @@ async fn files_that_change_under_a_run_are_named() {
                 full_refresh: false,
                 keep_every: KEEP_EVERY,
                 nodes: None,
+                split: SPLIT,
             };
             let progress = Arc::new(Silent);
             let ended = run(Arc::new(plan), &opened, frame, &output, &options, progress).await;

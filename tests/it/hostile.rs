@@ -9,7 +9,7 @@ use futures::TryStreamExt;
 use gyre::count::key_text;
 use gyre::error::{Kind, Result};
 use gyre::read::{self, Resources, TableSource};
-use gyre::run::{KEEP_EVERY, Options, Outcome, Silent, run};
+use gyre::run::{KEEP_EVERY, Options, Outcome, SPLIT, Silent, run};
 use gyre::spec::Spec;
 use gyre::write::Output;
 use object_store::memory::InMemory;
@@ -79,6 +79,7 @@ pub fn run_into(
             full_refresh: false,
             keep_every: KEEP_EVERY,
             nodes: None,
+            split: SPLIT,
         };
         let plan = Arc::new(plan);
         run(plan, &lake, frame, &output, &options, Arc::new(Silent)).await

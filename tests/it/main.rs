@@ -33,6 +33,7 @@
 //! - `versions`: runs at the same time, earlier results, what dead runs leave, and `gyre clean`
 //! - `weights`: trajectories whose rows weigh something
 //! - `machines`: starts and kills processes of a cluster
+//! - `inside`: runs a pipeline in this process, and its tasks in any order
 //! - `lake`: makes small lakes and runs the program on them
 //! - `wire`: S3 and Google's store over HTTP, some of whose answers go wrong
 //! - `worlds`: small Markov worlds with known answers
@@ -53,6 +54,7 @@ mod fuzz;
 mod hostile;
 mod increments;
 mod inputs;
+mod inside;
 mod lake;
 #[cfg(feature = "cluster")]
 mod machines;
@@ -62,6 +64,7 @@ mod names;
 mod nightly;
 mod operations;
 mod papers;
+mod passes;
 mod peers;
 mod pipelines;
 mod ranks;

@@ -8,7 +8,7 @@ use crate::lake::{Lake, Ran, TABLES};
 use arrow::array::{ArrayRef, StringArray};
 use gyre::plan::plan;
 use gyre::read::{self, Resources, TableSource};
-use gyre::run::{Options, Outcome, Silent, run};
+use gyre::run::{Options, Outcome, SPLIT, Silent, run};
 use gyre::spec::Spec;
 use gyre::stores::Stores;
 use gyre::write::Output;
@@ -176,6 +176,7 @@ async fn a_run_that_keeps_everything() {
         force: false,
         keep_every: Duration::ZERO,
         nodes: None,
+        split: SPLIT,
     };
     let progress = Arc::new(Silent);
     let ended = run(Arc::new(plan), &lake, frame, &output, &options, progress).await;

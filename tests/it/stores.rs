@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use futures::task::noop_waker_ref;
 use gyre::error::{Error, Kind, Result};
 use gyre::read::{self, Resources, TableSource};
-use gyre::run::{KEEP_EVERY, Options, Silent, run};
+use gyre::run::{KEEP_EVERY, Options, SPLIT, Silent, run};
 use gyre::spec::Spec;
 use gyre::write::{Cleaning, Current, Output, Promotion};
 use jiff::SignedDuration;
@@ -47,6 +47,7 @@ async fn run_into(lake: &Lake, store: Arc<dyn ObjectStore>, seed: u64) -> Result
         full_refresh: false,
         keep_every: KEEP_EVERY,
         nodes: None,
+        split: SPLIT,
     };
     run(
         Arc::new(plan),

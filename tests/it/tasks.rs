@@ -1,134 +1,21 @@
 //! Runs whose counts and fits are tasks, done in every order and more than once, against runs of one process.
 
 use crate::cli::integers;
+use crate::inside::{Ended, Inside, RESOURCES, Way, run_in, same};
 use crate::lake::Lake;
 use arrow::array::{ArrayRef, Float64Array, Int64Array, StringArray};
-use futures::future::BoxFuture;
-use futures::{StreamExt, TryStreamExt, stream};
-use gyre::error::{Error, Kind, Result};
-use gyre::nodes::{Nodes, Task};
-use gyre::plan::plan;
-use gyre::read::{self, Resources, TableSource};
-use gyre::run::{KEEP_EVERY, Options, Outcome, Silent, run};
-use gyre::spec::Spec;
+use gyre::error::Kind;
+use gyre::nodes::Task;
 use gyre::stores::Stores;
 use gyre::task::perform;
-use gyre::write::Output;
 use object_store::ObjectStoreExt;
-use object_store::path::Path;
 use proptest::prelude::*;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
-
-const RESOURCES: Resources = Resources {
-    threads: 2,
-    memory_bytes: None,
-};
-
-/// How tasks are done.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Way {
-    InOrder,
-    /// Several at once, in an order of this seed.
-    Shuffled(u64),
-    /// Each again, after all others.
-    Twice,
-    /// The first answers get lost, and so do those of a process that dies with half of its tasks.
-    Lost,
-}
-
-/// Does tasks in this process.
-struct Inside {
-    way: Way,
-    /// The names of all rounds, and of their tasks.
-    asked: Mutex<Vec<(&'static str, Vec<String>)>>,
-    /// Called before each round.
-    before: Box<dyn Fn(&'static str) + Send + Sync>,
-}
-
-impl Inside {
-    fn new(way: Way) -> Arc<Inside> {
-        Inside::before(way, |_| ())
-    }
-
-    fn before(way: Way, before: impl Fn(&'static str) + Send + Sync + 'static) -> Arc<Inside> {
-        Arc::new(Inside {
-            way,
-            asked: Mutex::default(),
-            before: Box::new(before),
-        })
-    }
-
-    fn rounds(&self) -> Vec<&'static str> {
-        let asked = self.asked.lock().expect("a list");
-        asked.iter().map(|(stage, _)| *stage).collect()
-    }
-
-    async fn each(&self, tasks: &[Task], at_once: usize) -> Vec<Result<Vec<u8>>> {
-        let mut order: Vec<usize> = (0..tasks.len()).collect();
-        if let Way::Shuffled(seed) = self.way {
-            order.shuffle(&mut Pcg64::seed_from_u64(seed));
-        }
-        let one = |at: usize| {
-            let done = tokio::spawn(perform(&tasks[at].bytes, &RESOURCES));
-            async move { (at, done.await.expect("a task lives")) }
-        };
-        let done = stream::iter(order).map(one).buffer_unordered(at_once);
-        let mut done: Vec<_> = done.collect().await;
-        done.sort_by_key(|(at, _)| *at);
-        done.into_iter().map(|(_, answer)| answer).collect()
-    }
-}
-
-impl Nodes for Inside {
-    fn slots(&self) -> usize {
-        2
-    }
-
-    fn run<'a>(
-        &'a self,
-        stage: &'static str,
-        tasks: Vec<Task>,
-        heard: &'a (dyn Fn(usize) + Sync),
-    ) -> BoxFuture<'a, Result<Vec<Result<Vec<u8>>>>> {
-        Box::pin(async move {
-            (self.before)(stage);
-            let names = tasks.iter().map(Task::id).collect();
-            self.asked.lock().expect("a list").push((stage, names));
-            let answers = match self.way {
-                Way::InOrder => self.each(&tasks, 1).await,
-                Way::Shuffled(_) => self.each(&tasks, 4).await,
-                Way::Twice => {
-                    let first = self.each(&tasks, 2).await;
-                    let again = self.each(&tasks, 2).await;
-                    // Models tell how long they took.
-                    if stage != "fit" {
-                        for (one, other) in first.iter().zip(&again) {
-                            let (Ok(one), Ok(other)) = (one, other) else {
-                                continue;
-                            };
-                            assert!(one == other, "{stage}");
-                        }
-                    }
-                    again
-                }
-                Way::Lost => {
-                    let half = &tasks[..tasks.len().div_ceil(2)];
-                    drop(self.each(half, 2).await);
-                    self.each(&tasks, 2).await
-                }
-            };
-            heard(answers.len());
-            Ok(answers)
-        })
-    }
-}
+use std::sync::Arc;
 
 /// A row of trajectory `id` in group `g`; without a time it is dropped, without a state it ends no pair.
 #[derive(Debug, Clone, PartialEq)]
@@ -237,101 +124,6 @@ fn pipeline(keys: &str, rest: &str) -> String {
         "[job]\nname = \"tasks\"\noutput = \"FOLDER/out\"\n[names]\nfrom = \"none\"\n[tables.rows]\npath = \"FOLDER/rows/\"\n\
          [transitions]\n{keys}\n{rest}"
     )
-}
-
-/// What a run came to, but for its times.
-#[derive(Debug, PartialEq)]
-struct Ended {
-    tables: BTreeMap<String, Vec<u8>>,
-    record: Value,
-    /// Why one task has counted all rows.
-    alone: Option<String>,
-}
-
-async fn run_in(lake: &Lake, text: &str, nodes: Option<Arc<dyn Nodes>>) -> Result<Ended> {
-    let text = text.replace("FOLDER", &lake.folder.path().display().to_string());
-    let spec = Spec::parse(&text, "p.toml", &[], &|_| None)?;
-    let sources = spec.tables.iter();
-    let sources: Vec<TableSource> = sources.map(|(name, t)| TableSource::new(name, t)).collect();
-    let opened = read::open(&sources, &RESOURCES, &Stores::default()).await?;
-    let sql = read::query_text(&spec.transitions.query)?;
-    let (plan, frame) = plan(&spec, &sql, None, &opened).await?;
-    let output = Output::open(&plan.output, &Stores::default())?;
-    let options = Options {
-        threads: 2,
-        force: false,
-        full_refresh: false,
-        keep_every: KEEP_EVERY,
-        nodes,
-    };
-    let progress = Arc::new(Silent);
-    let record = match run(Arc::new(plan), &opened, frame, &output, &options, progress).await? {
-        Outcome::Done(record) => record,
-        Outcome::NothingToDo => return Err(Error::bug("there was a result")),
-    };
-    let current = output.current().await?.expect("a result");
-    let mut tables = BTreeMap::new();
-    for name in record.head.tables.keys() {
-        let table = output.store.get(&output.table(&current, name)).await;
-        let bytes = table.expect("a table").bytes().await.expect("bytes");
-        tables.insert(name.to_string(), bytes.to_vec());
-    }
-    let place = Stores::default().open(output.shown())?;
-    let left = place
-        .store
-        .list(Some(&place.path))
-        .map_ok(|meta| meta.location);
-    let left: Vec<Path> = left.try_collect().await.expect("a list");
-    let work = left.iter().find(|path| path.as_ref().contains("/work/"));
-    assert_eq!(work, None);
-    match place.folder {
-        Some(folder) => fs::remove_dir_all(folder).expect("an output"),
-        None => {
-            for path in &left {
-                place.store.delete(path).await.expect("it is there");
-            }
-        }
-    }
-    let alone = record.increment.as_ref().map(|i| i.what.clone());
-    let record = json!({
-        "rows": record.head.rows_read,
-        "dropped": record.head.rows_dropped,
-        "failures": record.head.failures,
-        "tables": record.head.tables,
-        "transitions": record.transitions,
-        "labels": record.labels,
-        "models": record.models,
-    });
-    Ok(Ended {
-        tables,
-        record: without_times(record),
-        alone,
-    })
-}
-
-fn without_times(value: Value) -> Value {
-    match value {
-        Value::Object(keys) => {
-            let kept = keys.into_iter();
-            let kept = kept.filter(|(key, _)| !key.ends_with("seconds") && key != "steps");
-            Value::Object(
-                kept.map(|(key, value)| (key, without_times(value)))
-                    .collect(),
-            )
-        }
-        Value::Array(values) => Value::Array(values.into_iter().map(without_times).collect()),
-        other => other,
-    }
-}
-
-#[track_caller]
-fn same(one: &Ended, other: &Ended, what: &dyn std::fmt::Debug) {
-    assert_eq!(one.record, other.record, "{what:?}");
-    let names = |ended: &Ended| ended.tables.keys().cloned().collect::<Vec<_>>();
-    assert_eq!(names(one), names(other), "{what:?}");
-    for (name, bytes) in &one.tables {
-        assert!(*bytes == other.tables[name], "{name} differs: {what:?}");
-    }
 }
 
 const WAYS: [Way; 4] = [Way::InOrder, Way::Shuffled(5), Way::Twice, Way::Lost];

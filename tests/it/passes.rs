@@ -1,0 +1,278 @@
+//! Models whose passes are tasks, each over a unit of the matrix, against models that are fitted by one process: the same to the last byte.
+
+use crate::cli::integers;
+use crate::inside::{Ended, Inside, Way, run_in, run_split, same};
+use crate::lake::Lake;
+use crate::worlds::{World, example20, example21};
+use arrow::array::Float64Array;
+use futures::future::BoxFuture;
+use gyre::error::{Kind, Result};
+use gyre::nodes::{Nodes, Task};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Every method whose fits are passes alone.
+const FITS: &str = r#"
+[[fit]]
+name = "plain"
+method = "dbmr"
+rank = 3
+restarts = 4
+init = "random"
+polish = false
+[[fit]]
+name = "begun"
+method = "dbmr"
+rank = [2, 3]
+restarts = 1
+init = "svd"
+polish = false
+[[fit]]
+name = "svd"
+method = "svd"
+rank = 3
+restarts = 3
+[[fit]]
+name = "soft"
+method = "svd"
+rank = 2
+clusters = "seba"
+"#;
+
+const GPCCA: &str = "[[fit]]\nname = \"gpcca\"\nmethod = \"gpcca\"\nrank = 3\n";
+
+const OWN: &str = "[[fit]]\nname = \"own\"\nmethod = \"given\"\naffiliation = \"own\"\n";
+
+const PAIRS: &str = "sql = \"SELECT * FROM rows\"\nsource = \"j\"\ntarget = \"i\"\n";
+
+fn pipeline(transitions: &str, fits: &str) -> String {
+    format!(
+        "[job]\nname = \"passes\"\noutput = \"FOLDER/out\"\n[names]\nfrom = \"none\"\n[tables.rows]\npath = \"FOLDER/rows/\"\n\
+         [transitions]\n{transitions}\n{fits}"
+    )
+}
+
+fn write(lake: &Lake, world: &World) {
+    let of = |part: fn(&(u32, u32, u32)) -> u32| {
+        integers(world.counts.iter().map(|c| i64::from(part(c))))
+    };
+    let own = world.counts.iter();
+    let own = own.map(|c| i64::from(world.partition[c.0 as usize]));
+    let columns = vec![
+        ("j", of(|c| c.0)),
+        ("i", of(|c| c.1)),
+        ("n", of(|c| c.2)),
+        ("own", integers(own)),
+    ];
+    lake.table("rows/0.parquet", columns);
+}
+
+/// Runs a pipeline in this process, and with the passes of models of more than `split` non-zeros in tasks; the rounds of each kind.
+async fn check(lake: &Lake, text: &str, way: Way, split: u64) -> BTreeMap<&'static str, usize> {
+    let expected = run_in(lake, text, None).await.map_err(|e| e.full());
+    let expected = expected.expect("a run of one process");
+    let nodes = Inside::new(way);
+    let ended = passed(lake, text, nodes.clone(), split).await;
+    same(&expected, &ended, &way);
+    let mut rounds = BTreeMap::new();
+    for stage in nodes.rounds() {
+        *rounds.entry(stage).or_default() += 1;
+    }
+    rounds
+}
+
+async fn passed(lake: &Lake, text: &str, nodes: Arc<dyn Nodes>, split: u64) -> Ended {
+    let ended = run_split(lake, text, Some(nodes), split).await;
+    ended.map_err(|e| e.full()).expect("a run of tasks")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn examples_20_and_21_are_those_of_one_process() {
+    let worlds = [
+        (example20(0, 1), Way::InOrder),
+        (example20(2, 3), Way::Twice),
+        (example21(0, 1), Way::Lost),
+        (example21(4, 2), Way::Shuffled(7)),
+    ];
+    for (world, way) in worlds {
+        let lake = Lake::new();
+        write(&lake, &world);
+        let counts = PAIRS.to_string() + "count = \"n\"";
+        let text = pipeline(&counts, &(FITS.to_string() + OWN));
+        let rounds = check(&lake, &text, way, 100).await;
+        assert!(rounds["pass"] > 20 && rounds["cut"] == 1, "{rounds:?}");
+        assert!(!rounds.contains_key("fit"));
+    }
+}
+
+/// The double gyre, coarser than in the paper, with a cyclic method beside the others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn example_23_is_that_of_one_process() {
+    let lake = Lake::new();
+    let gyre = r#"
+sql = "SELECT trajectory, time, x, y FROM double_gyre(32, 16, 40)"
+trajectory = "trajectory"
+time = "time"
+lag = 40
+bins = { x = { bounds = [0, 2], boxes = 32 }, y = { bounds = [0, 1], boxes = 16 } }
+connected = true
+"#;
+    let text = pipeline(gyre, &(FITS.to_string() + GPCCA));
+    let text = text.replace("[tables.rows]\npath = \"FOLDER/rows/\"\n", "");
+    let rounds = check(&lake, &text, Way::Shuffled(3), 100).await;
+    assert!(rounds["pass"] > 20, "{rounds:?}");
+}
+
+/// Pairs of two blocks of states: so many, with weights.
+fn blocks(lake: &Lake, pairs: usize, states: i64) {
+    let mut random = Pcg64::seed_from_u64(5);
+    let mut rows = Vec::with_capacity(pairs);
+    for at in 0..pairs {
+        let j = random.random_range(0..states);
+        let is_other = random.random_range(0..10) == 0;
+        let half = (2 * j / states + i64::from(is_other)) % 2;
+        let i = half * states / 2 + random.random_range(0..states / 2);
+        rows.push((j, i, at % 7));
+    }
+    let weights: Float64Array = rows.iter().map(|row| 1.0 / (row.2 as f64 + 3.0)).collect();
+    let columns = vec![
+        ("j", integers(rows.iter().map(|row| row.0))),
+        ("i", integers(rows.iter().map(|row| row.1))),
+        ("w", Arc::new(weights) as _),
+        ("g", integers(rows.iter().map(|row| (row.2 == 0).into()))),
+    ];
+    lake.table("rows/0.parquet", columns);
+}
+
+const FEWER: &str = r#"
+[[fit]]
+name = "plain"
+method = "dbmr"
+rank = 4
+restarts = 2
+init = "random"
+polish = false
+max_iterations = 6
+[[fit]]
+name = "svd"
+method = "svd"
+rank = 2
+restarts = 2
+tolerance = 1e-4
+"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn units_of_one_matrix_make_what_all_of_it_makes() {
+    let lake = Lake::new();
+    blocks(&lake, 300_000, 3000);
+    for weight in ["", "weight = \"w\"\n"] {
+        let text = pipeline(&(PAIRS.to_string() + weight), FEWER);
+        let expected = run_in(&lake, &text, None).await.expect("a run");
+        let nodes = Inside::new(Way::Shuffled(2));
+        let ended = passed(&lake, &text, nodes.clone(), 1000).await;
+        same(&expected, &ended, &weight);
+        let most = nodes.most("pass");
+        // Both restarts in one round, each over some units.
+        assert!(most >= 8 && most % 2 == 0, "{most} tasks");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_partitions_are_split_and_small_ones_are_not() {
+    let lake = Lake::new();
+    blocks(&lake, 20_000, 400);
+    let keys = PAIRS.to_string() + "partition_by = \"g\"";
+    let rounds = check(&lake, &pipeline(&keys, FEWER), Way::InOrder, 10_000).await;
+    assert!(rounds["pass"] > 10 && rounds["fit"] == 1, "{rounds:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_no_passes_alone_is_fitted_whole() {
+    let lake = Lake::new();
+    write(&lake, &example20(0, 1));
+    let counts = PAIRS.to_string() + "count = \"n\"";
+    for fits in [
+        "[[fit]]\nname = \"dbmr\"\nmethod = \"dbmr\"\nrank = 2\nrestarts = 2\n",
+        "[[fit]]\nname = \"both\"\nmethod = \"cocluster\"\nrank = 2\nrestarts = 2\n",
+        "[validation]\nbootstrap = 2\n[[fit]]\nname = \"svd\"\nmethod = \"svd\"\nrank = 2\n",
+    ] {
+        let rounds = check(&lake, &pipeline(&counts, fits), Way::InOrder, 100).await;
+        assert_eq!(rounds.get("pass"), None);
+        assert_eq!(rounds["fit"], 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_model_that_cannot_be_fitted_is_told_as_in_one_process() {
+    let lake = Lake::new();
+    write(&lake, &example20(0, 1));
+    let counts = PAIRS.to_string() + "count = \"n\"";
+    let fits = "[[fit]]\nname = \"svd\"\nmethod = \"svd\"\nrank = 101\n";
+    let text = pipeline(&counts, fits);
+    let here = run_in(&lake, &text, None).await.expect_err("no model");
+    let nodes = Inside::new(Way::InOrder);
+    let there = run_split(&lake, &text, Some(nodes), 100).await;
+    let there = there.expect_err("no model");
+    assert_eq!((here.kind(), here.full()), (there.kind(), there.full()));
+}
+
+/// Does tasks, but flips a bit of the answers of some passes.
+struct Wrong {
+    inside: Arc<Inside>,
+    /// So many times.
+    left: AtomicUsize,
+}
+
+impl Nodes for Wrong {
+    fn slots(&self) -> usize {
+        self.inside.slots()
+    }
+
+    fn run<'a>(
+        &'a self,
+        stage: &'static str,
+        tasks: Vec<Task>,
+        heard: &'a (dyn Fn(usize) + Sync),
+    ) -> BoxFuture<'a, Result<Vec<Result<Vec<u8>>>>> {
+        Box::pin(async move {
+            let mut answers = self.inside.run(stage, tasks, heard).await?;
+            let less = |left: usize| left.checked_sub(1);
+            let relaxed = Ordering::Relaxed;
+            if stage == "pass" && self.left.fetch_update(relaxed, relaxed, less).is_ok() {
+                let answer = answers[0].as_mut().expect("an answer");
+                // The exponent of the last number.
+                *answer.last_mut().expect("a byte") ^= 0x40;
+            }
+            Ok(answers)
+        })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pass_that_is_not_conserved_is_made_again_and_then_told() {
+    let lake = Lake::new();
+    write(&lake, &example20(0, 1));
+    let counts = PAIRS.to_string() + "count = \"n\"";
+    let text = pipeline(&counts, FEWER);
+    let wrong = |times: usize| {
+        Arc::new(Wrong {
+            inside: Inside::new(Way::InOrder),
+            left: AtomicUsize::new(times),
+        })
+    };
+    let expected = run_in(&lake, &text, None).await.expect("a run");
+    let ended = passed(&lake, &text, wrong(1), 100).await;
+    same(&expected, &ended, &"wrong once");
+    let failed = run_split(&lake, &text, Some(wrong(1000)), 100).await;
+    let failed = failed.expect_err("wrong sums");
+    assert_eq!(failed.kind(), Kind::Check, "{}", failed.full());
+    let told = failed.to_string();
+    assert!(
+        told.contains("came back wrong 2 times (the sum of"),
+        "{told}"
+    );
+    assert!(!lake.path("out/current").exists());
+}
