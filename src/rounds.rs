@@ -4,6 +4,8 @@
 //! files ─ deal ─▶ lots of whole trajectories ─ sum ─▶ sums by partition (or by source) ─ add ─▶ ─ count ─▶ matrices ─ fit ─▶ models
 //! ```
 //!
+//! A model that is too large for one machine is fitted here, pass by pass (`passes`): cut ─▶ pass ─▶ pass ─▶ …
+//!
 //! What is large goes from task to task through the store of the output. Here are its names, totals, and the labels of the states. Sums are of
 //! integers, so that it does not matter how the rows were cut: the tables are those of a run on one machine, to the last byte. How many
 //! tasks there are depends on the input alone, so that a run that is started again asks for the same ones.

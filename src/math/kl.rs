@@ -679,8 +679,8 @@ mod tests {
 
     fn looked_at(lambda: &Lambda, shards: &Shards) -> Vec<Column> {
         let unknown = Column {
-            state: 0,
             reserve: f64::NEG_INFINITY,
+            ..Column::default()
         };
         let mut columns = vec![unknown; shards.n_sources];
         let csr = &shards.by_source[0];
@@ -743,7 +743,12 @@ mod tests {
         let before = columns.clone();
         l.shift(&s.by_source[0], 0, 0, 1);
         refresh(&mut l, &s);
+        let mut by_source = columns.clone();
+        Spread::new(&l).apply(&s.by_source[0], &mut by_source);
         spread(&s.by_target[0], &l, &mut columns);
+        for (one, other) in columns.iter().zip(&by_source) {
+            assert_eq!(one.reserve.to_bits(), other.reserve.to_bits());
+        }
         assert!(columns[0].reserve.is_nan() || columns[0].reserve == f64::NEG_INFINITY);
         assert_eq!(columns[1], before[1]);
         assert_eq!(columns[2].reserve, f64::INFINITY);

@@ -307,7 +307,7 @@ impl Rounds<'_> {
         }
         let bytes: usize = answers.iter().flatten().map(Vec::len).sum();
         let names: Vec<&str> = asks.iter().map(|ask| ask.name).collect();
-        tracing::debug!(
+        tracing::info!(
             passes = names.join(" "),
             tasks = tasks.len(),
             bytes,

@@ -137,6 +137,33 @@ fn a_run_on_a_cluster_writes_the_same_bytes() {
     }
 }
 
+/// The same pairs, fitted by passes alone.
+fn by_passes() -> String {
+    let plain = "restarts = 2\ninit = \"random\"\npolish = false\nmax_iterations = 8";
+    PAIRS.replace("restarts = 2", plain)
+}
+
+#[test]
+fn passes_are_spread_over_executors_that_die() {
+    let mut machines = Machines::start(3);
+    let expected = alone(&machines.lake, &by_passes());
+    let mut run = Watched::start_with(&machines, &["--split", "1000000"]);
+    let (mut passes, mut killed) = (0, Vec::new());
+    while let Some(stage) = run.next() {
+        passes += usize::from(stage == "pass");
+        if stage == "cut" || (stage == "pass" && [5, 20].contains(&passes)) {
+            drop(machines.executors.remove(0));
+            machines.executors.push(machines.executor());
+            killed.push(stage);
+        }
+    }
+    run.end().well();
+    assert!(machines.lake.tables() == expected);
+    check_tidy(&machines.lake);
+    println!("{passes} passes, executors killed in {killed:?}");
+    assert_eq!(killed, ["cut", "pass", "pass"]);
+}
+
 /// A run on a cluster that tells of each round of tasks when they are handed in.
 struct Watched {
     process: std::process::Child,
@@ -146,8 +173,12 @@ struct Watched {
 
 impl Watched {
     fn start(machines: &Machines) -> Watched {
+        Watched::start_with(machines, &[])
+    }
+
+    fn start_with(machines: &Machines, more: &[&str]) -> Watched {
         let to = ["run", "p.toml", "--cluster", &machines.scheduler.line];
-        let arguments = [&to[..], &["-v", "--log-format", "json"]].concat();
+        let arguments = [&to[..], &["-v", "--log-format", "json"], more].concat();
         let mut command = machines.lake.command(&arguments);
         let command = command.stdout(Stdio::null()).stderr(Stdio::piped());
         let mut process = command.spawn().expect("the program starts");
