@@ -255,14 +255,12 @@ impl<'a> Rounds<'a> {
         };
         for (&at, cut) in large.iter().zip(cuts) {
             let (unit, start) = (&gathered.units[at], Instant::now());
-            let (head, renamed) = &gathered.heads[unit.head];
             let fitted = match cut {
-                Ok(cut) => self.fit_by_passes(head, &labels, cut).await,
+                Ok(cut) => self.fit_by_passes(gathered, at, &labels, cut).await,
                 Err(e) => Err(e),
             };
             models[at] = Some(match fitted {
-                Ok((mut model, told)) => {
-                    model.counts.rename(renamed);
+                Ok((model, told)) => {
                     let seconds = start.elapsed().as_secs_f64();
                     let nonzeros = model.nonzeros;
                     tracing::info!(nonzeros, seconds, "a model fitted by passes");

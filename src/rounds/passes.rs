@@ -17,7 +17,7 @@ use crate::run::Silent;
 use crate::runner::{Kernel, Runner, Totals};
 use crate::shard::Shards;
 use crate::task::{Cut, Group, Pass, Unit, Work, outline, pack, unpack};
-use crate::write::{Model, Piece};
+use crate::write::Model;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -208,17 +208,18 @@ impl Rounds<'_> {
             .await
     }
 
-    /// Fits one model. `labels`: how many sets each given partition has.
+    /// Fits one model, under its own names in all of the run. `labels`: how many sets each given partition has.
     pub(super) async fn fit_by_passes(
         &self,
-        head: &Piece,
+        gathered: &Gathered,
+        at: usize,
         labels: &[usize],
         cut: Cut,
     ) -> Result<(Model, Told)> {
-        let pieces = [head.clone(), cut.outline.clone()];
-        let bytes = self.output.pieces(&self.plan.hash, &pieces).await?;
-        let (counts, shards) = outline(&bytes[1])?;
-        let names = names(&self.plan, &unpack(&bytes[0])?, labels);
+        let bytes = self.output.piece(&self.plan.hash, &cut.outline).await?;
+        let (mut counts, shards) = outline(&bytes)?;
+        counts.rename(&gathered.heads[gathered.units[at].head].1);
+        let names = names(&self.plan, &gathered.counted, labels);
         let size = Size {
             sources: shards.n_sources as u64,
             targets: shards.n_targets as u64,

@@ -187,6 +187,9 @@ async fn large_partitions_are_split_and_small_ones_are_not() {
     let keys = PAIRS.to_string() + "partition_by = \"g\"";
     let rounds = check(&lake, &pipeline(&keys, FEWER), Way::InOrder, 10_000).await;
     assert!(rounds["pass"] > 10 && rounds["fit"] == 1, "{rounds:?}");
+    // Those of several tasks, each with a numbering of its own.
+    let rounds = check(&lake, &pipeline(&keys, FEWER), Way::InOrder, 100).await;
+    assert!(rounds["pass"] > 20 && !rounds.contains_key("fit"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
