@@ -146,6 +146,7 @@ fn by_passes() -> String {
 #[test]
 fn passes_are_spread_over_executors_that_die() {
     let mut machines = Machines::start(3);
+    walks(&machines.lake);
     let expected = alone(&machines.lake, &by_passes());
     let mut run = Watched::start_with(&machines, &["--split", "1000000"]);
     let (mut passes, mut killed) = (0, Vec::new());
