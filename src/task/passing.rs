@@ -197,7 +197,7 @@ mod tests {
         let sizes = [2, 3, 9, 1, 1, 4];
         let shards: Vec<Csr> = sizes.into_iter().map(shard).collect();
         assert_eq!(units(&shards, 5), [0..2, 2..3, 3..5, 5..6]);
-        assert_eq!(units(&shards, 100), [0..6]);
+        assert_eq!(units(&shards, 100), vec![Range { start: 0, end: 6 }]);
         assert_eq!(units(&[], 5), Vec::<Range<usize>>::new());
         assert_eq!(
             (most(10), most(16 << 20), most(1 << 40)),
