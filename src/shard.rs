@@ -4,6 +4,7 @@
 //! owns an output row and adds its terms in ascending order, which makes every result independent of the number of shards.
 
 use crate::math::csr::{Csr, Value, Values};
+use crate::memory;
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -89,8 +90,11 @@ const SMALLEST_RANGE: usize = 1 << 14;
 fn transposed(n_targets: usize, by_source: &[Csr], shard_nnz: usize) -> Vec<Csr> {
     let count = |shards: &[Csr]| {
         let mut counts = vec![0u32; n_targets];
-        for &i in shards.iter().flat_map(|shard| &shard.columns) {
-            counts[i as usize] += 1;
+        for shard in shards {
+            memory::look();
+            for &i in &shard.columns {
+                counts[i as usize] += 1;
+            }
         }
         counts
     };
@@ -151,6 +155,7 @@ fn fill<V: Value + Default>(
     let mut next = offsets.to_vec();
     let mut out = vec![V::default(); columns.len()];
     for shard in by_source {
+        memory::look();
         crate::with_values!(shard, values => {
             for (l, j) in shard.rows().enumerate() {
                 let span = shard.span(l);
@@ -187,6 +192,7 @@ fn cut(
             end_row += 1;
         }
         let end = offsets[end_row];
+        memory::look();
         shards.push(Csr {
             first_row: first + first_row,
             offsets: offsets[first_row..=end_row]
@@ -211,6 +217,7 @@ fn cut(
 fn row_totals(shards: &[Csr], n: usize) -> Vec<f64> {
     let totals: Vec<f64> = shards
         .par_iter()
+        .inspect(|_| memory::look())
         .flat_map_iter(|s| (0..s.n_rows()).map(|l| s.span(l).map(|e| s.values.get(e)).sum::<f64>()))
         .collect();
     assert_eq!(totals.len(), n);
