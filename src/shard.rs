@@ -85,6 +85,12 @@ impl Shards {
 /// Non-zeros that are worth a range of their own.
 const SMALLEST_RANGE: usize = 1 << 14;
 
+/// The most of a range where memory is bounded, because a range is written all over at once.
+const LARGEST_BOUNDED: usize = 2 << 20;
+
+/// Non-zeros that are put in their places between two looks at memory, each maybe in a page of its own.
+const UNSEEN: usize = 1 << 11;
+
 /// The rows of targets, from those of sources. Ranges of targets are built side by side, each by a counting sort that goes through
 /// the sources in ascending order.
 fn transposed(n_targets: usize, by_source: &[Csr], shard_nnz: usize) -> Vec<Csr> {
@@ -108,7 +114,8 @@ fn transposed(n_targets: usize, by_source: &[Csr], shard_nnz: usize) -> Vec<Csr>
         })
         .unwrap_or_default();
     let nnz: usize = by_source.iter().map(Csr::nnz).sum();
-    let enough = nnz.div_ceil(2 * threads).max(SMALLEST_RANGE);
+    let most = memory::limit().map_or(usize::MAX, |_| LARGEST_BOUNDED);
+    let enough = nnz.div_ceil(2 * threads).clamp(SMALLEST_RANGE, most);
     let (mut ranges, mut first, mut size) = (Vec::new(), 0, 0);
     for (i, &n) in counts.iter().enumerate() {
         assert!(n > 0, "target {i} has no counts");
@@ -156,13 +163,19 @@ fn fill<V: Value + Default>(
     let mut out = vec![V::default(); columns.len()];
     for shard in by_source {
         memory::look();
+        let mut unseen = 0;
         crate::with_values!(shard, values => {
             for (l, j) in shard.rows().enumerate() {
                 let span = shard.span(l);
+                if unseen >= UNSEEN {
+                    memory::look();
+                    unseen = 0;
+                }
                 let row = &shard.columns[span.clone()];
                 let low = row.partition_point(|&i| (i as usize) < range.start);
                 let own = row[low..].iter().zip(&values[span.start + low..]);
                 for (&i, &v) in own.take_while(|(i, _)| (**i as usize) < range.end) {
+                    unseen += 1;
                     let at = &mut next[i as usize - range.start];
                     columns[*at] = j as u32;
                     out[*at] = V::from_f64(v.f64());

@@ -38,6 +38,8 @@ struct Watch {
     /// Held while pages leave: those who look meanwhile wait, so that nobody touches memory faster than it goes. Looks are taken in the
     /// allocator too, so nothing is allocated by who holds it.
     leaving: Mutex<()>,
+    /// Lets code leave and trims allocations: on a thread of its own, because nobody who waits for room needs that to end.
+    trims: Thread,
 }
 
 /// Bytes of memory that the process has.
@@ -53,17 +55,9 @@ pub fn start(bound: usize, slack: usize) -> Result<()> {
     let no_look =
         |e| Error::with_source(Kind::Resources, "the memory in use cannot be looked at", e);
     let statm = File::open("/proc/self/statm").map_err(no_look)?;
-    let watch = Watch {
-        statm,
-        bound,
-        near: bound - slack,
-        leaving: Mutex::new(()),
-    };
-    let watch = WATCH.get_or_init(|| watch);
     let cannot = |e: io::Error| Error::with_source(Kind::Resources, "cannot start a thread", e);
     let named = |name: &str| thread::Builder::new().name(name.into());
     let code = Code::of_program();
-    // On a thread of its own, because nobody would look meanwhile.
     let trims = named("trim").spawn(move || {
         loop {
             thread::park();
@@ -72,8 +66,15 @@ pub fn start(bound: usize, slack: usize) -> Result<()> {
             thread::sleep(TRIMMED);
         }
     });
-    let trims = trims.map_err(cannot)?.thread().clone();
-    let watching = named("memory").spawn(move || watch.go_on(&trims));
+    let watch = Watch {
+        statm,
+        bound,
+        near: bound - slack,
+        leaving: Mutex::new(()),
+        trims: trims.map_err(cannot)?.thread().clone(),
+    };
+    let watch = WATCH.get_or_init(|| watch);
+    let watching = named("memory").spawn(|| watch.go_on());
     watching.map_err(cannot)?;
     Ok(())
 }
@@ -96,6 +97,7 @@ impl Watch {
         let found = in_use(&self.statm);
         let most = self.most(found);
         if found.all > most {
+            self.trims.unpark();
             allocator::release(|| in_use(&self.statm).all < most - AT_ONCE);
         }
         in_use(&self.statm)
@@ -106,13 +108,10 @@ impl Watch {
         (found.plain + 2 * AT_ONCE).clamp(self.near, self.bound)
     }
 
-    fn go_on(&self, trims: &Thread) {
+    fn go_on(&self) {
         let mut exceeded: Option<Instant> = None;
         loop {
             let in_use = self.look().all;
-            if in_use > self.near {
-                trims.unpark();
-            }
             match exceeded {
                 Some(since) if in_use > self.bound && since.elapsed() > PATIENCE => {
                     EXCEEDED.0.store(in_use, Ordering::Relaxed);
