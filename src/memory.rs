@@ -8,6 +8,8 @@
 //! On Linux alone: elsewhere pages of a mapped file do not leave a process on demand.
 
 mod allocator;
+#[cfg(target_os = "linux")]
+mod code;
 mod ranges;
 #[cfg(target_os = "linux")]
 mod scratch;
@@ -92,6 +94,20 @@ pub fn bound(bytes: usize, threads: usize, folder: &Path) -> Result<()> {
     #[cfg(not(target_os = "linux"))]
     let _ = folder;
     Ok(())
+}
+
+/// Looks at the process now, on a thread that is about to touch much memory: near the bound it waits until other pages have left. A few
+/// microseconds, and nothing where memory is not bounded.
+pub fn look() {
+    #[cfg(target_os = "linux")]
+    watch::look();
+}
+
+/// Bytes of a page.
+#[cfg(target_os = "linux")]
+fn page() -> usize {
+    // SAFETY: asks for a number.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
 }
 
 /// Bytes that the process had when it could not be kept within its bound, and the news of it.

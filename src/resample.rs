@@ -5,6 +5,7 @@
 //! because the pairs of one trajectory depend on each other.
 
 use crate::math::csr::{Csr, Value, Values};
+use crate::memory;
 use crate::reduce::restart_seed;
 use crate::shard::Shards;
 use rand::{RngExt, SeedableRng};
@@ -70,6 +71,7 @@ impl Groups {
             let mut offsets = vec![0];
             let (mut columns, mut group, mut counts) = (Vec::new(), Vec::new(), Vec::new());
             let mut shares = vec![0; usize::from(n_groups)];
+            memory::look();
             for l in 0..whole.n_rows() {
                 let seed = restart_seed(0, whole.first_row + l);
                 let mut random = Pcg64::seed_from_u64(seed);
@@ -188,6 +190,7 @@ fn rows(shards: &[Csr]) -> impl Iterator<Item = (&Csr, usize)> {
 impl Part {
     /// Σ_g weights[g]·N_g over these rows, without the pairs that get nothing; groups are added as they ascend.
     fn sum<V: Value>(&self, values: &[V], weights: &[u32]) -> Csr {
+        memory::look();
         let counts = &self.counts;
         let mut offsets = Vec::with_capacity(counts.offsets.len());
         let (mut columns, mut sums) = (Vec::new(), Vec::new());

@@ -4,6 +4,7 @@
 //! owns an output row and adds its terms in ascending order, which makes every result independent of the number of shards.
 
 use crate::math::csr::{Csr, Value, Values};
+use crate::memory;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -125,13 +126,22 @@ impl Shards {
 /// Non-zeros that are worth a range of their own.
 const SMALLEST_RANGE: usize = 1 << 14;
 
+/// The most of a range where memory is bounded, because a range is written all over at once.
+const LARGEST_BOUNDED: usize = 2 << 20;
+
+/// Non-zeros that are put in their places between two looks at memory, each maybe in a page of its own.
+const UNSEEN: usize = 1 << 11;
+
 /// The rows of targets, from those of sources. Ranges of targets are built side by side, each by a counting sort that goes through
 /// the sources in ascending order.
 fn transposed(n_targets: usize, by_source: &[Csr], shard_nnz: usize) -> Vec<Csr> {
     let count = |shards: &[Csr]| {
         let mut counts = vec![0u32; n_targets];
-        for &i in shards.iter().flat_map(|shard| &shard.columns) {
-            counts[i as usize] += 1;
+        for shard in shards {
+            memory::look();
+            for &i in &shard.columns {
+                counts[i as usize] += 1;
+            }
         }
         counts
     };
@@ -145,7 +155,8 @@ fn transposed(n_targets: usize, by_source: &[Csr], shard_nnz: usize) -> Vec<Csr>
         })
         .unwrap_or_default();
     let nnz: usize = by_source.iter().map(Csr::nnz).sum();
-    let enough = nnz.div_ceil(2 * threads).max(SMALLEST_RANGE);
+    let most = memory::limit().map_or(usize::MAX, |_| LARGEST_BOUNDED);
+    let enough = nnz.div_ceil(2 * threads).clamp(SMALLEST_RANGE, most);
     let (mut ranges, mut first, mut size) = (Vec::new(), 0, 0);
     for (i, &n) in counts.iter().enumerate() {
         assert!(n > 0, "target {i} has no counts");
@@ -192,13 +203,20 @@ fn fill<V: Value + Default>(
     let mut next = offsets.to_vec();
     let mut out = vec![V::default(); columns.len()];
     for shard in by_source {
+        memory::look();
+        let mut unseen = 0;
         crate::with_values!(shard, values => {
             for (l, j) in shard.rows().enumerate() {
                 let span = shard.span(l);
+                if unseen >= UNSEEN {
+                    memory::look();
+                    unseen = 0;
+                }
                 let row = &shard.columns[span.clone()];
                 let low = row.partition_point(|&i| (i as usize) < range.start);
                 let own = row[low..].iter().zip(&values[span.start + low..]);
                 for (&i, &v) in own.take_while(|(i, _)| (**i as usize) < range.end) {
+                    unseen += 1;
                     let at = &mut next[i as usize - range.start];
                     columns[*at] = j as u32;
                     out[*at] = V::from_f64(v.f64());
@@ -228,6 +246,7 @@ fn cut(
             end_row += 1;
         }
         let end = offsets[end_row];
+        memory::look();
         shards.push(Csr {
             first_row: first + first_row,
             offsets: offsets[first_row..=end_row]
@@ -252,6 +271,7 @@ fn cut(
 fn row_totals(shards: &[Csr], n: usize) -> Vec<f64> {
     let totals: Vec<f64> = shards
         .par_iter()
+        .inspect(|_| memory::look())
         .flat_map_iter(|s| (0..s.n_rows()).map(|l| s.span(l).map(|e| s.values.get(e)).sum::<f64>()))
         .collect();
     assert_eq!(totals.len(), n);

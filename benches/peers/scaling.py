@@ -124,7 +124,7 @@ def main():
         if not path.exists():
             DATA[path.name](path, 1)
         query = "SELECT traj_id, t, state FROM rows", TRAJECTORIES[1].replace("lag = 1", "lag = 10")
-        bounds = [("none", []), *((bound, ["--memory", bound]) for bound in ["1.5GiB", "500MB", "300MB"])]
+        bounds = [("none", []), *((bound, ["--memory", bound]) for bound in ["1.5GiB", "500MB", "300MB", "200MB"])]
         bounded = ((name, run(args, path, query, fits, *options)) for name, options in bounds)
         head = ["`--memory`", "count s", "fit s", "write s", "peak MB", "on disk MB"]
         table("Memory, 50 M rows, 36.7 M non-zeros, both fits of rank 8", head, ([*stage(*one), one[1]["scratch"]] for one in bounded))

@@ -6,6 +6,7 @@
 use super::matrix::Counts;
 use crate::math::components;
 use crate::math::csr::Csr;
+use crate::memory;
 use serde::{Deserialize, Serialize};
 
 /// What was taken out of counts.
@@ -35,6 +36,7 @@ impl Counts {
             row_of[state as usize] = row as u32;
         }
         for shard in &mut self.by_source {
+            memory::look();
             let columns = shard.columns.iter_mut();
             columns.for_each(|column| *column = state_of_target[*column as usize]);
         }
@@ -90,6 +92,7 @@ impl Counts {
         for shard in &self.by_source {
             let is_kept = |l: usize| number[state_of_source[shard.first_row + l] as usize] != NONE;
             let column = |state: u32| Some(number[state as usize]).filter(|&at| at != NONE);
+            memory::look();
             let (rows, _) = shard.part(first_row, is_kept, column);
             first_row += rows.n_rows();
             by_source.extend((rows.n_rows() > 0).then_some(rows));

@@ -2,6 +2,7 @@
 
 use super::LeftOut;
 use crate::math::csr::{Csr, Values};
+use crate::memory;
 use crate::resample::Groups;
 use hashbrown::HashMap;
 use rayon::prelude::*;
@@ -127,9 +128,10 @@ impl Counts {
             source_states.extend_from_slice(&rows.sources);
         }
         if !matches!(places, Places::Same) {
-            by_source
-                .par_iter_mut()
-                .for_each(|shard| shard.columns.iter_mut().for_each(|id| *id = places.of(*id)));
+            by_source.par_iter_mut().for_each(|shard| {
+                memory::look();
+                shard.columns.iter_mut().for_each(|id| *id = places.of(*id));
+            });
         }
         Counts {
             partition,
@@ -148,6 +150,7 @@ impl Counts {
     pub fn divide(&mut self, by: u64) {
         let by = by as f64;
         for shard in &mut self.by_source {
+            memory::look();
             shard.values = shard.values.divided(by);
         }
         if let Some(groups) = &mut self.groups {
@@ -186,12 +189,16 @@ impl Places {
 /// The distinct ids in ascending order, and the place of each among them.
 fn dense(ids: &[&[u32]]) -> (Vec<u32>, Places) {
     let n: usize = ids.iter().map(|ids| ids.len()).sum();
-    let top = ids.par_iter().flat_map_iter(|ids| ids.iter()).max();
-    let top = top.map_or(0, |&top| top as usize);
+    let top = ids.par_iter().filter_map(|ids| {
+        memory::look();
+        ids.iter().max()
+    });
+    let top = top.max().map_or(0, |&top| top as usize);
     if top <= 4 * n + 1024 {
         // A table of all ids is small beside the pairs.
         let occurs: Vec<AtomicBool> = (0..=top).map(|_| AtomicBool::new(false)).collect();
         ids.par_iter().for_each(|ids| {
+            memory::look();
             for &id in *ids {
                 // Most ids have been seen, and reading shares the cache line where writing would not.
                 if !occurs[id as usize].load(Ordering::Relaxed) {

@@ -13,6 +13,7 @@ use super::worker::{bug, first_rows, ranges};
 use super::{Layout, Stop};
 use crate::error::{Error, Kind, Result};
 use crate::math::csr::{Csr, Values};
+use crate::memory;
 use crate::reduce::restart_seed;
 use crate::resample::Part;
 use arrow::array::ArrayRef;
@@ -201,6 +202,7 @@ impl Split {
 }
 
 fn untagged(rows: Rows, tag: Tag, number: &[u16]) -> (Rows, Split) {
+    memory::look();
     let is_weighted = matches!(rows.values, Values::Real(_)) && rows.total == 0;
     let mut whole = Rows {
         total: rows.total,

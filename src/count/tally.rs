@@ -5,6 +5,7 @@
 //! the result depends neither on how rows came nor on how many tallies shared them.
 
 use super::matrix::Rows;
+use crate::memory;
 use rayon::prelude::*;
 
 /// Parts of a tally, as a power of two: so many that a part of some ten million pairs fits the cache, so few that the ends of all
@@ -193,6 +194,7 @@ impl<E: Entry> Parts<E> {
 
     fn settle(&mut self) {
         for entries in &mut self.parts {
+            memory::look();
             settle(entries, &mut self.spare);
             entries.shrink_to_fit();
         }
@@ -203,6 +205,7 @@ impl<E: Entry> Parts<E> {
     fn held(&self) -> (u64, u64) {
         let mut held = (0, 0);
         for (part, entries) in self.parts.iter().enumerate().filter(|(_, e)| !e.is_empty()) {
+            memory::look();
             held.0 |= (part as u64) << self.shape.source_bits;
             for entry in entries {
                 let (source, target) = E::states(entry.key(), self.shape.target_bits);
@@ -215,6 +218,7 @@ impl<E: Entry> Parts<E> {
     /// Calls `each` with every pair and its count.
     fn drain(self, mut each: impl FnMut(u64, u32)) {
         for (part, entries) in self.parts.into_iter().enumerate() {
+            memory::look();
             let first = (part as u64) << self.shape.source_bits;
             for entry in entries {
                 let (source, target) = E::states(entry.key(), self.shape.target_bits);
@@ -390,6 +394,7 @@ fn pieces<E: Entry>(shape: Shape, tallies: Vec<Parts<E>>) -> Vec<Rows> {
                 rows.columns
                     .reserve_exact(piece.iter().map(|part| entries(part)).sum());
                 for (part, entries) in piece.into_iter().enumerate() {
+                    memory::look();
                     let mut entries = entries.into_iter();
                     let mut all = entries.next().unwrap_or_default();
                     entries.for_each(|more| all.extend_from_slice(&more));

@@ -76,11 +76,22 @@ fn in_scratch(layout: Layout) -> Option<NonNull<u8>> {
     #[cfg(target_os = "linux")]
     if layout.align() <= ranges::PAGE {
         let at = SCRATCH.get()?.take(layout.size());
-        super::watch::look();
+        super::look();
         return at;
     }
     let _ = layout;
     None
+}
+
+/// What is written between two looks.
+const PIECE: usize = 4 << 20;
+
+/// Writes `bytes` bytes piece by piece: calls `write` with where a piece begins and how long it is.
+fn in_pieces(bytes: usize, write: impl Fn(usize, usize)) {
+    for start in (0..bytes).step_by(PIECE) {
+        super::look();
+        write(start, PIECE.min(bytes - start));
+    }
 }
 
 /// A large allocation in the scratch file, if plain memory has no room for it; else it has taken its room there.
@@ -119,8 +130,10 @@ unsafe impl GlobalAlloc for Bounded {
         if is_large(layout.size())
             && let Some(at) = beyond_bound(layout)
         {
-            // SAFETY: so many bytes were taken.
-            unsafe { at.as_ptr().write_bytes(0, layout.size()) };
+            in_pieces(layout.size(), |start, len| {
+                // SAFETY: so many bytes were taken.
+                unsafe { at.as_ptr().add(start).write_bytes(0, len) }
+            });
             return at.as_ptr();
         }
         // SAFETY: what the caller promises.
@@ -182,7 +195,9 @@ impl Bounded {
         unsafe {
             let new = self.alloc(Layout::from_size_align_unchecked(size, layout.align()));
             if !new.is_null() {
-                new.copy_from_nonoverlapping(at, layout.size().min(size));
+                in_pieces(layout.size().min(size), |start, len| {
+                    new.add(start).copy_from_nonoverlapping(at.add(start), len);
+                });
                 self.dealloc(at, layout);
             }
             new

@@ -1,12 +1,14 @@
-//! Looks at the process all the time, and lets pages of the scratch file leave it when it comes near its bound.
+//! Looks at the process, and lets pages of the scratch file and of the program leave it when it comes near its bound. Whoever is about to touch
+//! much looks, and waits while pages leave; a thread of its own looks all the time for those who do not.
 
+use super::code::Code;
 use super::{EXCEEDED, allocator, give_back};
 use crate::error::{Error, Kind, Result};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
@@ -17,7 +19,7 @@ const LATEST: Duration = Duration::from_millis(5);
 /// Memory is touched at some gigabytes a second by each thread: so many bytes in a microsecond by all of them.
 const TOUCHED: usize = 16 << 10;
 
-/// So much of the scratch file may be in use at any time.
+/// So much leaves at once.
 const AT_ONCE: usize = 16 << 20;
 
 /// How long more than the bound is found before it is given up.
@@ -33,8 +35,19 @@ struct Watch {
     bound: usize,
     /// More than that is near the bound.
     near: usize,
-    /// What was left when pages had gone and that was not little enough.
-    least: AtomicUsize,
+    /// Held while pages leave: those who look meanwhile wait, so that nobody touches memory faster than it goes. Looks are taken in the
+    /// allocator too, so nothing is allocated by who holds it.
+    leaving: Mutex<()>,
+    /// Lets code leave and trims allocations: on a thread of its own, because nobody who waits for room needs that to end.
+    trims: Thread,
+}
+
+/// Bytes of memory that the process has.
+#[derive(Debug, Clone, Copy)]
+struct InUse {
+    all: usize,
+    /// Those that are no pages of files, and so cannot leave.
+    plain: usize,
 }
 
 /// `slack` may be touched until the next look.
@@ -42,30 +55,31 @@ pub fn start(bound: usize, slack: usize) -> Result<()> {
     let no_look =
         |e| Error::with_source(Kind::Resources, "the memory in use cannot be looked at", e);
     let statm = File::open("/proc/self/statm").map_err(no_look)?;
-    let watch = Watch {
-        statm,
-        bound,
-        near: bound - slack,
-        least: AtomicUsize::new(0),
-    };
-    let watch = WATCH.get_or_init(|| watch);
     let cannot = |e: io::Error| Error::with_source(Kind::Resources, "cannot start a thread", e);
     let named = |name: &str| thread::Builder::new().name(name.into());
-    // On a thread of its own, because nobody would look meanwhile.
-    let trims = named("trim").spawn(|| {
+    let code = Code::of_program();
+    let trims = named("trim").spawn(move || {
         loop {
             thread::park();
+            code.release();
             give_back();
             thread::sleep(TRIMMED);
         }
     });
-    let trims = trims.map_err(cannot)?.thread().clone();
-    let watching = named("memory").spawn(move || watch.go_on(&trims));
+    let watch = Watch {
+        statm,
+        bound,
+        near: bound - slack,
+        leaving: Mutex::new(()),
+        trims: trims.map_err(cannot)?.thread().clone(),
+    };
+    let watch = WATCH.get_or_init(|| watch);
+    let watching = named("memory").spawn(|| watch.go_on());
     watching.map_err(cannot)?;
     Ok(())
 }
 
-/// Looks now, on the thread that is about to touch more of the scratch file.
+/// Looks now, on the thread that is about to touch more.
 pub fn look() {
     if let Some(watch) = WATCH.get() {
         watch.look();
@@ -73,32 +87,31 @@ pub fn look() {
 }
 
 impl Watch {
-    /// Keeps the process within its bound. Bytes in use after that.
-    fn look(&self) -> usize {
+    /// Keeps the process within its bound. What is in use after that.
+    fn look(&self) -> InUse {
         let found = in_use(&self.statm);
-        if found <= self.near {
-            self.least.store(0, Ordering::Relaxed);
+        if found.all <= self.most(found) {
             return found;
         }
-        // Where little is left for pages, those that have come back are used before they go again.
-        let some = self.least.load(Ordering::Relaxed) + AT_ONCE;
-        if found <= some.min(self.bound) {
-            return found;
+        let _leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = in_use(&self.statm);
+        let most = self.most(found);
+        if found.all > most {
+            self.trims.unpark();
+            allocator::release(|| in_use(&self.statm).all < most - AT_ONCE);
         }
-        let enough = self.near.max(some) - AT_ONCE;
-        allocator::release(|| in_use(&self.statm) < enough);
-        let left = in_use(&self.statm);
-        self.least.store(left, Ordering::Relaxed);
-        left
+        in_use(&self.statm)
     }
 
-    fn go_on(&self, trims: &Thread) {
+    /// What may be in use before pages leave: where plain memory leaves little for them, those that have come back are used before they go again.
+    fn most(&self, found: InUse) -> usize {
+        (found.plain + 2 * AT_ONCE).clamp(self.near, self.bound)
+    }
+
+    fn go_on(&self) {
         let mut exceeded: Option<Instant> = None;
         loop {
-            let in_use = self.look();
-            if in_use > self.near {
-                trims.unpark();
-            }
+            let in_use = self.look().all;
             match exceeded {
                 Some(since) if in_use > self.bound && since.elapsed() > PATIENCE => {
                     EXCEEDED.0.store(in_use, Ordering::Relaxed);
@@ -113,15 +126,16 @@ impl Watch {
     }
 }
 
-/// Bytes of memory that the process has, pages of files among them.
-fn in_use(statm: &File) -> usize {
-    let mut text = [0; 64];
+fn in_use(statm: &File) -> InUse {
+    let mut text = [0; 96];
     let read = statm.read_at(&mut text, 0).unwrap_or(0);
     let text = std::str::from_utf8(&text[..read]).unwrap_or_default();
-    let pages = text.split(' ').nth(1).and_then(|pages| pages.parse().ok());
-    // SAFETY: asks for a number.
-    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    pages.unwrap_or(0) * page as usize
+    let mut pages = text.split(' ').map(|pages| pages.parse().unwrap_or(0));
+    let (all, of_files) = (pages.nth(1).unwrap_or(0), pages.next().unwrap_or(0));
+    InUse {
+        all: all * super::page(),
+        plain: all.saturating_sub(of_files) * super::page(),
+    }
 }
 
 #[cfg(test)]
@@ -135,9 +149,9 @@ mod tests {
         let touched = std::hint::black_box(vec![1u8; 64 << 20]);
         let after = in_use(&statm);
         assert!(
-            before > 1 << 20 && after > 60 << 20,
-            "{before} {after} {}",
-            touched.len()
+            before.plain > 0 && before.all > before.plain + (1 << 20),
+            "{before:?}"
         );
+        assert!(after.plain > 60 << 20, "{after:?} {}", touched.len());
     }
 }

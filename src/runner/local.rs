@@ -2,6 +2,7 @@
 
 use super::{Kernel, Runner};
 use crate::math::csr::Csr;
+use crate::memory;
 use rayon::prelude::*;
 
 /// Runs every pass on rayon's current pool.
@@ -19,7 +20,9 @@ impl Runner for Local {
             rest = later;
         }
         assert!(rest.is_empty(), "the shards must cover every output row");
-        work.into_par_iter()
-            .for_each(|(shard, own)| kernel.apply(shard, own));
+        work.into_par_iter().for_each(|(shard, own)| {
+            memory::look();
+            kernel.apply(shard, own);
+        });
     }
 }

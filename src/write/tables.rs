@@ -6,6 +6,7 @@ use crate::count::{Counts, StateTable};
 use crate::error::{Error, Kind, Result};
 use crate::lineage::Lineage;
 use crate::markov::Markov;
+use crate::memory;
 use crate::reduce::bootstrap::{Bootstrap, Metric};
 use crate::reduce::certificates::{Certificate, certified};
 use crate::reduce::{Fit, Side};
@@ -860,6 +861,7 @@ fn counts(names: &Names, model: &Model, rows: Range<usize>) -> Result<Vec<ArrayR
         if own.is_empty() {
             continue;
         }
+        memory::look();
         // The row of the first entry, and those after it.
         let row = shard.offsets.partition_point(|&end| end <= own.start) - 1;
         for l in row..shard.n_rows() {
