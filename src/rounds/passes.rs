@@ -4,7 +4,7 @@
 //! fit (a thread) ─ kernel ─▶ here ─ a task a unit ─▶ rows of the units ─▶ fit
 //! ```
 //!
-//! Restarts have threads of their own, and the passes that wait at a time go as one round. What a pass has left in the store is removed when
+//! Restarts have threads of their own, and the passes of all of them go as one round. What a pass has left in the store is removed when
 //! it is used: a run that is started again goes on from the pieces of the fit that were kept.
 
 use super::{Gathered, Rounds, groups};
@@ -19,13 +19,15 @@ use crate::shard::Shards;
 use crate::task::{Cut, Group, Pass, Unit, Work, outline, pack, unpack};
 use crate::write::Model;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
 
-/// Passes that are asked for within so long go together.
-const TOGETHER: Duration = Duration::from_millis(10);
+/// Who waits for others of a fit looks so often whether they have ended.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// A pass that is not conserved is made once more: a machine may compute wrongly, seldom.
 const TRIES: usize = 2;
@@ -54,6 +56,8 @@ struct Afar<'a> {
     shards: &'a Shards,
     cut: &'a Cut,
     asks: mpsc::UnboundedSender<Ask>,
+    /// The threads of the fit that may ask for a pass.
+    working: &'a AtomicUsize,
     /// Why the fit was stopped here.
     error: Mutex<Option<Error>>,
 }
@@ -184,13 +188,22 @@ impl Runner for Afar<'_> {
     }
 
     fn times<T: Send>(&self, times: usize, work: impl Fn() -> T + Sync) -> Vec<T> {
-        thread::scope(|scope| {
+        let work = || {
+            let done = work();
+            self.working.fetch_sub(1, Ordering::Relaxed);
+            done
+        };
+        // They work in place of this thread.
+        self.working.fetch_add(times - 1, Ordering::Relaxed);
+        let done = thread::scope(|scope| {
             let threads: Vec<_> = (0..times).map(|_| scope.spawn(&work)).collect();
             let ended = threads.into_iter().map(thread::ScopedJoinHandle::join);
             ended
                 .map(|end| end.unwrap_or_else(|panic| resume_unwind(panic)))
                 .collect()
-        })
+        });
+        self.working.fetch_add(1, Ordering::Relaxed);
+        done
     }
 }
 
@@ -231,11 +244,14 @@ impl Rounds<'_> {
         let (asks, mut asked) = mpsc::unbounded_channel();
         let (plan, memory, cut) = (Arc::clone(&self.plan), self.memory.clone(), Arc::new(cut));
         let of_thread = Arc::clone(&cut);
+        let working = Arc::new(AtomicUsize::new(1));
+        let working_there = Arc::clone(&working);
         let fitting = tokio::task::spawn_blocking(move || {
             let afar = Afar {
                 shards: &shards,
                 cut: &of_thread,
                 asks,
+                working: &working_there,
                 error: Mutex::default(),
             };
             let from = (counts, &shards);
@@ -257,7 +273,7 @@ impl Rounds<'_> {
                 Err(panic) => resume_unwind(panic),
             }
         });
-        let passed = self.pass_all(&cut, &mut asked).await;
+        let passed = self.pass_all(&cut, &working, &mut asked).await;
         asked.close();
         drop(asked);
         let fitted = fitting.await;
@@ -267,11 +283,21 @@ impl Rounds<'_> {
     }
 
     /// Makes the passes that a fit asks for until it asks no more.
-    async fn pass_all(&self, cut: &Cut, asked: &mut mpsc::UnboundedReceiver<Ask>) -> Result<()> {
+    async fn pass_all(
+        &self,
+        cut: &Cut,
+        working: &AtomicUsize,
+        asked: &mut mpsc::UnboundedReceiver<Ask>,
+    ) -> Result<()> {
         while let Some(first) = asked.recv().await {
             let mut asks = vec![first];
-            while let Ok(Some(more)) = tokio::time::timeout(TOGETHER, asked.recv()).await {
-                asks.push(more);
+            // All that work ask in the end, or are done.
+            while asks.len() < working.load(Ordering::Relaxed) {
+                match timeout(LOOK, asked.recv()).await {
+                    Ok(Some(more)) => asks.push(more),
+                    Ok(None) => break,
+                    Err(_) => (),
+                }
             }
             self.pass(cut, asks).await?;
         }

@@ -3,8 +3,8 @@
 use crate::error::{Error, Result};
 use crate::memory;
 use std::any::Any;
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio::sync::OnceCell;
 
 /// The checksum of the bytes that something was read from, and what it was read as: equal bytes may mean several things.
@@ -12,15 +12,17 @@ pub type Name = (&'static str, [u8; 32]);
 
 type Thing = Arc<dyn Any + Send + Sync>;
 
+/// Bytes of kernels.
+const KERNELS: u64 = 256 << 20;
+
 /// Holds what was used last, up to so many bytes.
 pub struct Cache {
     most: u64,
     held: Mutex<Held>,
 }
 
-#[derive(Default)]
 struct Held {
-    things: HashMap<Name, Entry>,
+    things: BTreeMap<Name, Entry>,
     bytes: u64,
     uses: u64,
 }
@@ -31,17 +33,28 @@ struct Entry {
     last_used: u64,
 }
 
-/// That of this process: half of the memory that there is, the other half is for what tasks do.
-pub fn of_process() -> &'static Cache {
-    static CACHE: std::sync::OnceLock<Cache> = std::sync::OnceLock::new();
+/// Units, in half of the memory that there is: the other half is for what tasks do.
+pub fn of_units() -> &'static Cache {
+    static CACHE: OnceLock<Cache> = OnceLock::new();
     CACHE.get_or_init(|| Cache::new(memory::limit_or_all() as u64 / 2))
 }
 
+/// Kernels: those of one round together, which are small or one. Those of earlier rounds are of no use any more.
+pub fn of_kernels() -> &'static Cache {
+    static CACHE: Cache = Cache::new(KERNELS);
+    &CACHE
+}
+
 impl Cache {
-    fn new(most: u64) -> Cache {
+    const fn new(most: u64) -> Cache {
+        let held = Held {
+            things: BTreeMap::new(),
+            bytes: 0,
+            uses: 0,
+        };
         Cache {
             most,
-            held: Mutex::default(),
+            held: Mutex::new(held),
         }
     }
 

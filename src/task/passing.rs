@@ -119,7 +119,6 @@ impl Bench {
     }
 
     async fn apply<K: Kernel + Send + 'static>(&self, pass: &Pass) -> Result<Vec<u8>> {
-        let cache = cache::of_process();
         let name = |of: &'static str, piece: &Piece| -> Name { (of, piece.checksum()) };
         let read = async |piece: &Piece| self.output.piece(&self.plan.hash, piece).await;
         let unit = async {
@@ -131,9 +130,11 @@ impl Bench {
             blocking(move || unpack::<K>(&bytes)).await
         };
         // Column indices take somewhat less in bytes than in memory.
-        let unit = cache.get(name("unit", &pass.unit), 2 * pass.unit.len(), unit);
+        let units = cache::of_units();
+        let unit = units.get(name("unit", &pass.unit), 2 * pass.unit.len(), unit);
         let unit: Arc<Vec<Csr>> = unit.await?;
-        let kernel = cache.get(name(K::NAME, &pass.kernel), pass.kernel.len(), kernel);
+        let kernels = cache::of_kernels();
+        let kernel = kernels.get(name(K::NAME, &pass.kernel), pass.kernel.len(), kernel);
         let kernel: Arc<K> = kernel.await?;
         let rows = read(&pass.rows).await?;
         blocking(move || {
