@@ -188,10 +188,16 @@ impl Runner for Afar<'_> {
     }
 
     fn times<T: Send>(&self, times: usize, work: impl Fn() -> T + Sync) -> Vec<T> {
+        /// Works no more, however it ends.
+        struct Ends<'a>(&'a AtomicUsize);
+        impl Drop for Ends<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
         let work = || {
-            let done = work();
-            self.working.fetch_sub(1, Ordering::Relaxed);
-            done
+            let _ends = Ends(self.working);
+            work()
         };
         // They work in place of this thread.
         self.working.fetch_add(times - 1, Ordering::Relaxed);
