@@ -4,10 +4,12 @@
 //! to sign in by its own environment variables and by `[store.options]`, which has the same names in lower case and goes first. What
 //! they hold is in no message: a location that holds credentials is refused unseen, and every remote store stands behind a guard.
 
+mod forward;
 mod guard;
 
 use crate::error::{Error, Kind, Result};
 use crate::spec::{self, Parameter};
+pub(crate) use forward::forward;
 use guard::{Guard, Veil};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
