@@ -107,10 +107,10 @@ impl Drop for Namespace {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Cut {
-    FromScheduler,
-    FromStore,
+    Scheduler,
+    Store,
     /// For so long.
-    FromBoth(Duration),
+    Both(Duration),
 }
 
 /// Runs on three executors, one of which is cut off in each of these stages, against a run of one process.
@@ -157,9 +157,9 @@ fn check(cut: Cut, stages: &[&str], at_most: Duration) {
     };
     let (scheduler, store) = (machines.address().port, server.port());
     let ports = match cut {
-        Cut::FromScheduler => vec![scheduler],
-        Cut::FromStore => vec![store],
-        Cut::FromBoth(_) => vec![scheduler, store],
+        Cut::Scheduler => vec![scheduler],
+        Cut::Store => vec![store],
+        Cut::Both(_) => vec![scheduler, store],
     };
     for stage in stages {
         let mut watched = Watched::of(&mut run(&["--force", "-v", "--log-format", "json"]));
@@ -173,7 +173,7 @@ fn check(cut: Cut, stages: &[&str], at_most: Duration) {
         let told = fs::read_to_string(lake.path("own.log")).expect("a log");
         let count = |what: &str| told.lines().filter(|line| line.contains(what)).count();
         let held = count(" begins ") as i64 - count(" ends ") as i64;
-        if let Cut::FromBoth(time) = cut {
+        if let Cut::Both(time) = cut {
             std::thread::sleep(time);
             ports.iter().for_each(|port| space.set(*port, true));
         }
@@ -182,7 +182,7 @@ fn check(cut: Cut, stages: &[&str], at_most: Duration) {
         println!("{cut:?} in {stage}, with {held} tasks at hand: {took:.1?} to the end");
         assert!(took < at_most, "{took:?}");
         right("after the run");
-        if !matches!(cut, Cut::FromBoth(_)) {
+        if !matches!(cut, Cut::Both(_)) {
             ports.iter().for_each(|port| space.set(*port, true));
         }
         // What the one that was cut off does late harms nothing, and it takes part again.
@@ -208,7 +208,7 @@ fn an_executor_is_cut_off_from_the_scheduler() {
     } else {
         &["sum"]
     };
-    check(Cut::FromScheduler, stages, Duration::from_secs(60));
+    check(Cut::Scheduler, stages, Duration::from_secs(60));
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn an_executor_is_cut_off_from_the_store() {
     } else {
         &["fit"]
     };
-    check(Cut::FromStore, stages, Duration::from_secs(150));
+    check(Cut::Store, stages, Duration::from_secs(150));
 }
 
 #[test]
@@ -229,14 +229,14 @@ fn an_executor_is_cut_off_and_comes_back() {
         &["deal"]
     };
     check(
-        Cut::FromBoth(Duration::from_secs(8)),
+        Cut::Both(Duration::from_secs(8)),
         stages,
         Duration::from_secs(90),
     );
     if is_slow() {
         // Longer than it takes to be given up.
         check(
-            Cut::FromBoth(Duration::from_secs(40)),
+            Cut::Both(Duration::from_secs(40)),
             stages,
             Duration::from_secs(150),
         );
