@@ -4,10 +4,13 @@
 //! to sign in by its own environment variables and by `[store.options]`, which has the same names in lower case and goes first. What
 //! they hold is in no message: a location that holds credentials is refused unseen, and every remote store stands behind a guard.
 
+mod forward;
 mod guard;
+mod told;
 
 use crate::error::{Error, Kind, Result};
 use crate::spec::{self, Parameter};
+pub(crate) use forward::forward;
 use guard::{Guard, Veil};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
@@ -23,6 +26,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
+pub use told::Told;
 use url::{Position, Url};
 
 /// What a URL may begin with.
@@ -148,39 +152,6 @@ pub fn is_option(key: &str) -> bool {
     }
 }
 
-/// What identifies whoever asks, by the names that the clients have for it; a proxy's URL may hold a password.
-const SIGN_IN: [&str; 12] = [
-    "aws_access_key_id",
-    "aws_secret_access_key",
-    "aws_session_token",
-    "aws_sse_customer_key_base64",
-    "google_service_account_key",
-    "azure_storage_account_key",
-    "azure_storage_client_id",
-    "azure_storage_client_secret",
-    "azure_storage_sas_key",
-    "azure_storage_token",
-    "azure_fabric_session_token",
-    "proxy_url",
-];
-
-/// Whether an option is one of [`SIGN_IN`], whatever name it goes by.
-fn signs_in(key: &str) -> bool {
-    let aws = key.parse::<AmazonS3ConfigKey>().ok();
-    let google = key.parse::<GoogleConfigKey>().ok();
-    let azure = key.parse::<AzureConfigKey>().ok();
-    let names = [
-        Some(key),
-        aws.as_ref().map(AsRef::as_ref),
-        google.as_ref().map(AsRef::as_ref),
-        azure.as_ref().map(AsRef::as_ref),
-    ];
-    names
-        .into_iter()
-        .flatten()
-        .any(|name| SIGN_IN.contains(&name))
-}
-
 /// Whether an option is for the connections to any store.
 fn of_client(key: &str) -> bool {
     key.parse::<ClientConfigKey>().is_ok()
@@ -218,7 +189,12 @@ macro_rules! cloud {
         let told = |key: &str| builder.get_config_value(&key.parse().ok()?);
         let is_plain = |key: &&str| told(key).is_some_and(|url| url.starts_with("http://"));
         if $endpoint.iter().any(is_plain) && told("allow_http").as_deref() != Some("true") {
-            return Err("its endpoint is http://, which hides nothing on the way; `allow_http = true` in `[store.options]` allows it".into());
+            let cloud = $endpoint[0].split('_').next().unwrap_or_default();
+            return Err(format!(
+                "its endpoint is http://, which hides nothing on the way; `allow_http = true` in `[store.options]` allows it, and for executors of a cluster {}_ALLOW_HTTP=true in their environment",
+                cloud.to_uppercase()
+            )
+            .into());
         }
         let secrets = $secret.into_iter().filter_map(told).collect();
         (builder.with_url($root).with_retry(retry()), secrets)
@@ -232,14 +208,6 @@ impl Stores {
             options,
             opened: Mutex::default(),
         }))
-    }
-
-    /// The options that other machines may be told: all but those that say who asks, for which they have an environment of their own.
-    pub fn options(&self) -> BTreeMap<String, String> {
-        let options = self.0.options.iter();
-        let told = options.filter(|(key, _)| !signs_in(key));
-        told.map(|(key, value)| (key.clone(), value.clone()))
-            .collect()
     }
 
     /// Lets a store be the one of a URL such as `memory:///`, behind the same guard as any other: for tests and embedders.
@@ -407,27 +375,6 @@ mod tests {
             "aws_conditional_put",
         ] {
             assert!(!is_option(none), "{none}");
-        }
-    }
-
-    #[test]
-    fn others_are_not_told_who_asks() {
-        let told = stores(&[
-            ("aws_access_key_id", "id"),
-            ("aws_secret_access_key", "hidden"),
-            ("aws_token", "hidden"),
-            ("aws_region", "eu-west-1"),
-            ("aws_sse_kms_key_id", "arn"),
-            ("azure_storage_access_key", "hidden"),
-            ("proxy_url", "http://me:hidden@proxy"),
-            ("timeout", "5s"),
-        ]);
-        let told = told.options();
-        let keys: Vec<&str> = told.keys().map(String::as_str).collect();
-        assert_eq!(keys, ["aws_region", "aws_sse_kms_key_id", "timeout"]);
-        // Each is a name that some client knows.
-        for key in SIGN_IN {
-            assert!(is_option(key), "{key}");
         }
     }
 

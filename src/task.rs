@@ -1,8 +1,8 @@
 //! What another machine does for a run, alone: a task's bytes → the bytes of its answer.
 //!
 //! A task names its output, where the plan and what other tasks of it left lie as parts; what it makes itself and is large, it leaves
-//! there too, and answers where that is. Stores are told by the options of the pipeline and, for whoever asks, by the environment of the
-//! process that does the task. A task depends on the plan and on what it names, never on the clock, on threads or on who asks: done again, it
+//! there too, and answers where that is. The options of the pipeline say how to ask stores; where they are, and who asks, the environment of
+//! the process that does the task. A task depends on the plan and on what it names, never on the clock, on threads or on who asks: done again, it
 //! comes to the same bytes but for the times that records tell.
 //!
 //! `counting`, `fitting` and `passing` do the work; `rounds` says which tasks there are.
@@ -21,13 +21,12 @@ use crate::memory;
 use crate::nodes::Task;
 use crate::plan::Plan;
 use crate::read::Resources;
-use crate::stores::Stores;
+use crate::stores::{Stores, Told};
 use crate::write::{Output, Piece};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -39,7 +38,7 @@ const FORMAT: &[u8] = concat!("gyre task ", env!("CARGO_PKG_VERSION"), "\n").as_
 pub struct Site {
     /// The location of the output.
     output: String,
-    options: BTreeMap<String, String>,
+    options: Told,
     /// The hash of the plan, and its bytes.
     plan: String,
     bytes: Piece,
@@ -100,7 +99,7 @@ impl Site {
         };
         Ok(Site {
             output: location,
-            options: plan.stores.options(),
+            options: plan.stores.told(),
             plan: plan.hash.clone(),
             bytes: bytes
                 .into_iter()
@@ -123,7 +122,7 @@ pub fn perform(task: &[u8], resources: &Resources) -> BoxFuture<'static, Result<
     let resources = *resources;
     Box::pin(async move {
         let (site, work) = told?;
-        let stores = Stores::new(site.options);
+        let stores = site.options.stores()?;
         let output = Output::open(&site.output, &stores)?;
         let plan: Plan = unpack(&output.piece(&site.plan, &site.bytes).await?)?;
         let bench = Bench {

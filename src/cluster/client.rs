@@ -2,20 +2,22 @@
 //!
 //! What is answered already is not asked for. The rest goes to the scheduler as a job. Whatever ends that job without an answer to every
 //! task, a failure, a scheduler that started again, or a minute in which nothing was heard of any task, what is missing goes there once
-//! more. Three jobs in a row that bring nothing are an error, and so is a scheduler that is away for a minute.
+//! more. Three jobs in a row that bring nothing while nobody does anything are an error, and so is a scheduler that is away for a minute.
 
 use super::dispatch::{Dispatch, State};
 use super::look::{Look, Looked};
+use super::node::BEAT;
 use super::operator::{plan, unwrapped};
 use super::{MESSAGE_BYTES, PATIENCE, Site};
 use crate::cli::Address;
 use crate::error::{Error, Kind, Result};
 use crate::nodes::{Nodes, Task};
 use crate::stores::Stores;
-use crate::write::{Answers, Output, Running};
+use crate::write::{Answers, Attempt, Output};
 use ballista_core::ids::new_instance_id;
 use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt, stream};
+use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -79,7 +81,7 @@ impl Cluster {
                     None => output.to_string(),
                 },
                 plan: plan.to_string(),
-                options: stores.options(),
+                options: stores.told(),
                 mark,
             },
             dispatch,
@@ -255,7 +257,8 @@ struct Round<'a> {
     order: Vec<String>,
     answers: BTreeMap<String, Result<Vec<u8>>>,
     job: Option<Job>,
-    running: Running,
+    /// What was said of each attempt that takes long, and when that was heard.
+    running: BTreeMap<Attempt, (Timestamp, Instant)>,
     /// When something was last heard of any task.
     heard: Instant,
     /// When the scheduler last answered.
@@ -283,7 +286,7 @@ impl<'a> Round<'a> {
             order,
             answers: BTreeMap::new(),
             job: None,
-            running: Running::new(),
+            running: BTreeMap::new(),
             heard: now,
             reached: now,
             listed: None,
@@ -368,11 +371,15 @@ impl<'a> Round<'a> {
 
     async fn hand_in(&mut self) -> Result<()> {
         let mut bytes = 0;
-        let missing = self
-            .tasks
-            .iter()
-            .filter(|(id, _)| !self.answers.contains_key(*id));
-        let some = missing.take(JOB_TASKS).take_while(|(_, task)| {
+        let missing = self.tasks.iter().filter(|(id, _)| self.is_missing(id));
+        let mut missing: Vec<_> = missing.collect();
+        if self.fruitless % 2 == 1 {
+            // One that fails whoever does it is not to keep all others from their turn.
+            missing.reverse();
+        }
+        // What is being done, for whatever job, comes last.
+        missing.sort_by_key(|(id, _)| self.is_done_now(id));
+        let some = missing.into_iter().take(JOB_TASKS).take_while(|(_, task)| {
             // One alone goes however long it is.
             let is_first = bytes == 0;
             bytes += task.bytes.len() + 500;
@@ -420,23 +427,30 @@ impl<'a> Round<'a> {
             }
         }
         let running = answers.running().await?;
-        if n_new > 0 || running != self.running {
-            self.heard = Instant::now();
+        let now = Instant::now();
+        let before = std::mem::take(&mut self.running);
+        let beats = running.into_iter().map(|(attempt, said)| {
+            let same = before.get(&attempt).filter(|(before, _)| *before == said);
+            let heard = same.map_or(now, |(_, heard)| *heard);
+            (attempt, (said, heard))
+        });
+        self.running = beats.collect();
+        if n_new > 0 || self.running != before {
+            self.heard = now;
         }
         if let Some(job) = self.job.as_mut() {
             job.has_brought |= n_new > 0;
         }
-        self.check_attempts(&running)?;
-        self.running = running;
+        self.check_attempts()?;
         self.listed = Some(Instant::now());
         Ok(n_new)
     }
 
     /// A task that ends every process that does it must not end the whole cluster.
-    fn check_attempts(&self, running: &Running) -> Result<()> {
+    fn check_attempts(&self) -> Result<()> {
         let mut attempts: BTreeMap<&str, usize> = BTreeMap::new();
-        for (task, _) in running.keys() {
-            if self.tasks.contains_key(task) && !self.answers.contains_key(task) {
+        for (task, _) in self.running.keys() {
+            if self.is_missing(task) {
                 *attempts.entry(task).or_default() += 1;
             }
         }
@@ -451,6 +465,18 @@ impl<'a> Round<'a> {
                 Err(Error::new(Kind::Resources, message))
             }
         }
+    }
+
+    fn is_missing(&self, task: &str) -> bool {
+        self.tasks.contains_key(task) && !self.answers.contains_key(task)
+    }
+
+    /// Whether somebody has said of late that a task goes on.
+    fn is_done_now(&self, task: &str) -> bool {
+        let first = (task.to_string(), String::new());
+        let attempts = self.running.range(first..);
+        let mut own = attempts.take_while(|((of, _), _)| of == task);
+        own.any(|(_, (_, heard))| heard.elapsed() < 3 * BEAT)
     }
 
     /// Whether nothing was heard for too long.
@@ -491,7 +517,9 @@ impl<'a> Round<'a> {
         }
         let missing = self.tasks.len() - self.answers.len();
         tracing::warn!(job = job.id, missing, "asks again, because {}", why.full());
-        self.fruitless = match job.has_brought {
+        let mut left = self.tasks.keys().filter(|id| self.is_missing(id));
+        let goes_on = left.any(|id| self.is_done_now(id));
+        self.fruitless = match job.has_brought || goes_on {
             true => 0,
             false => self.fruitless + 1,
         };

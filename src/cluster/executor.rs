@@ -26,7 +26,6 @@ use datafusion_proto::protobuf::{LogicalPlanNode, PhysicalPlanNode};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
 /// An executor that is stopped ends what it does for so long.
@@ -66,24 +65,20 @@ pub async fn run(
         Arc::new(BallistaLogicalExtensionCodec::default()),
         Arc::new(TasksCodec::of(Arc::clone(&node))),
     );
-    let (free, health) = (Arc::new(Semaphore::new(vcores)), ExecutorHealth::new());
+    let health = ExecutorHealth::new();
     let polling = poll_loop(
         dispatch.client(),
         executor,
         codec,
         None,
-        Some(Arc::clone(&free)),
+        Some(Arc::clone(node.slots())),
         health.clone(),
     );
     tracing::info!(id, vcores, "asks {scheduler} for tasks");
     let ending = async {
         stopped.await;
         tracing::info!("ends what it does");
-        // Whoever holds all of them keeps new tasks away, and has them when the last has ended.
-        if timeout(END, free.acquire_many(vcores as u32))
-            .await
-            .is_err()
-        {
+        if timeout(END, node.end()).await.is_err() {
             tracing::warn!("leaves tasks undone after {} seconds", END.as_secs());
         }
     };

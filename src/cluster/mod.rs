@@ -11,7 +11,8 @@
 //! what another has left on a machine that may be gone. Whatever gets lost, with an executor, the scheduler or a client, costs the tasks that
 //! were under way: they are asked for again, by Ballista or by the client, and come to the same bytes.
 //!
-//! Executors ask the scheduler for tasks and listen nowhere. Credentials are in no plan: every executor signs in by its own environment.
+//! Executors ask the scheduler for tasks and listen nowhere. What they sign in with, and to whom they show it, is in no plan: each has
+//! its own environment for that ([`Told`]).
 //!
 //! - [`client`] asks for tasks, by [`dispatch`], until it has all answers ([`crate::write::Answers`]).
 //! - [`operator`] is a task as a plan that travels; [`node`] is the process that does it, and [`look`] asks who that is.
@@ -30,8 +31,8 @@ pub mod up;
 
 pub use client::Cluster;
 
+use crate::stores::Told;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The version that all machines of a cluster must have.
@@ -52,8 +53,7 @@ pub struct Site {
     /// The output, not relative to any folder.
     pub output: String,
     pub plan: String,
-    /// Options of stores, without those that are secret.
-    pub options: BTreeMap<String, String>,
+    pub options: Told,
     /// What the client has put there: an executor that does not find it sees another place.
     pub mark: String,
 }

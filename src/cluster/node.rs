@@ -5,18 +5,27 @@ use super::look::Look;
 use crate::error::{Error, Kind, Result};
 use crate::nodes::Task;
 use crate::read::Resources;
-use crate::stores::Stores;
+use crate::stores::{Stores, Told};
 use crate::task::perform;
 use crate::write::{Answers, Output};
 use ballista_core::ids::new_instance_id;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Debug, Formatter};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Handle;
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::{sleep, timeout};
 
 /// A task that takes longer than this says every so often that it is being done.
-const BEAT: Duration = Duration::from_secs(5);
+pub(super) const BEAT: Duration = Duration::from_secs(5);
+
+/// Whose tasks have failed looks for so long whether the output is there, before it begins another.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// How long a slot takes no task after one has failed for a reason of this machine, and at most after many in a row.
+const REST: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(2)];
 
 /// A process that does tasks.
 pub struct Node {
@@ -24,8 +33,13 @@ pub struct Node {
     name: String,
     /// What a task may use of the machine.
     resources: Resources,
+    /// One for each task that may be done at once.
+    slots: Arc<Semaphore>,
+    /// How many tasks in a row have failed for reasons that other machines may not have: no way to the store, a full disk.
+    failures: AtomicU32,
+    stopped: Notify,
     /// The stores for each set of options: their connections are for all tasks.
-    stores: Mutex<BTreeMap<BTreeMap<String, String>, Stores>>,
+    stores: Mutex<BTreeMap<Told, Stores>>,
     /// The sites that this process is known to see.
     seen: Mutex<BTreeSet<Site>>,
 }
@@ -41,7 +55,10 @@ impl Node {
     pub fn new(name: String, resources: Resources) -> Node {
         Node {
             name,
+            slots: Arc::new(Semaphore::new(resources.threads)),
             resources,
+            failures: AtomicU32::new(0),
+            stopped: Notify::new(),
             stores: Mutex::default(),
             seen: Mutex::default(),
         }
@@ -53,14 +70,53 @@ impl Node {
 
     /// Does a task and writes the answer, unless it is there. An error that another attempt may not meet is returned; any other is the
     /// answer.
-    pub async fn answer(&self, site: &Site, task: Task) -> Result<()> {
-        let told = |e: Error| e.at(&self.name);
-        self.try_answer(site, task).await.map_err(told)
+    pub async fn answer(self: &Arc<Self>, site: &Site, task: Task) -> Result<()> {
+        let answered = self.try_answer(site, task).await;
+        match &answered {
+            Ok(()) => self.failures.store(0, Ordering::Relaxed),
+            Err(e) if matches!(e.kind(), Kind::Store | Kind::Resources) => self.rest(),
+            Err(_) => (),
+        }
+        answered.map_err(|e| e.at(&self.name))
+    }
+
+    /// A permit for each task that may be done at once.
+    pub fn slots(&self) -> &Arc<Semaphore> {
+        &self.slots
+    }
+
+    /// Waits until all tasks have ended; none is begun any more.
+    pub async fn end(&self) {
+        self.stopped.notify_waiters();
+        // Whoever holds all of them keeps new tasks away.
+        if let Ok(all) = self.slots.acquire_many(self.resources.threads as u32).await {
+            all.forget();
+        }
+    }
+
+    /// Keeps the slot of a task that has failed, longer after each: a machine that fails every task at once would have them all.
+    fn rest(self: &Arc<Self>) {
+        let before = self.failures.fetch_add(1, Ordering::Relaxed);
+        let rest = REST[1].min(REST[0].saturating_mul(1 << before.min(16)));
+        let node = Arc::clone(self);
+        tokio::spawn(async move {
+            // It waits before whoever asks for tasks does.
+            let slot = node.slots.acquire().await;
+            let stopped = node.stopped.notified();
+            timeout(rest, stopped).await.unwrap_or_default();
+            drop(slot);
+        });
     }
 
     async fn try_answer(&self, site: &Site, task: Task) -> Result<()> {
-        let stores = self.stores(site);
+        let stores = self.stores(site)?;
         let answers = Output::open(&site.output, &stores)?.answers(&site.plan);
+        if self.failures.load(Ordering::Relaxed) > 0 {
+            // What it costs to find out is the time of a task that others could do.
+            let late = |_| Error::new(Kind::Store, format!("does not reach {}", site.output));
+            let has_mark = timeout(LOOK, answers.has_mark(&site.mark)).await;
+            has_mark.map_err(late)??;
+        }
         self.check_sees(site, &answers).await?;
         let id = task.id();
         if answers.read(&id).await?.is_some() {
@@ -71,7 +127,7 @@ impl Node {
             Some(look) => {
                 let look = look?;
                 let wait = Duration::from_millis(look.wait_millis.into());
-                with_beats(tokio::time::sleep(wait), &answers, &id, BEAT).await;
+                with_beats(sleep(wait), &answers, &id, BEAT).await;
                 look.answer(&self.name, self.resources.threads)
             }
             None => {
@@ -91,11 +147,14 @@ impl Node {
         }
     }
 
-    fn stores(&self, site: &Site) -> Stores {
+    fn stores(&self, site: &Site) -> Result<Stores> {
         let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
-        let options = &site.options;
-        let made = stores.entry(options.clone());
-        made.or_insert_with(|| Stores::new(options.clone())).clone()
+        if let Some(made) = stores.get(&site.options) {
+            return Ok(made.clone());
+        }
+        let made = site.options.stores()?;
+        stores.insert(site.options.clone(), made.clone());
+        Ok(made)
     }
 
     async fn check_sees(&self, site: &Site, answers: &Answers) -> Result<()> {
@@ -123,18 +182,22 @@ async fn with_beats<T>(
     every: Duration,
 ) -> T {
     let attempt = new_instance_id();
-    let mut doing = std::pin::pin!(doing);
     let mut has_beaten = false;
-    let done = loop {
-        match tokio::time::timeout(every, &mut doing).await {
-            Ok(done) => break done,
-            Err(_) => has_beaten = true,
-        }
-        if let Err(e) = answers.beat(task, &attempt).await {
-            tracing::warn!(task, "{}", e.full());
+    let beats = async {
+        loop {
+            sleep(every).await;
+            has_beaten = true;
+            if let Err(e) = answers.beat(task, &attempt).await {
+                tracing::warn!(task, "{}", e.full());
+            }
         }
     };
-    if has_beaten && let Err(e) = answers.end(task, &attempt).await {
+    // What is done waits for no beat: a store that does not answer takes a minute.
+    let done = tokio::select! {
+        done = doing => done,
+        () = beats => unreachable!("beats do not end by themselves"),
+    };
+    if has_beaten && let Ok(Err(e)) = timeout(LOOK, answers.end(task, &attempt)).await {
         tracing::warn!(task, "{}", e.full());
     }
     done
@@ -149,7 +212,7 @@ mod tests {
         Site {
             output: folder.display().to_string(),
             plan: "plan".into(),
-            options: BTreeMap::new(),
+            options: Told::default(),
             mark: mark.into(),
         }
     }
@@ -170,7 +233,7 @@ mod tests {
             threads: 2,
             memory_bytes: None,
         };
-        let node = Node::new("here".into(), resources);
+        let node = Arc::new(Node::new("here".into(), resources));
         let seen = site(folder.path(), "mark");
         let output = Output::open(&seen.output, &Stores::default()).expect("an output");
         let answers = output.answers("plan");

@@ -273,10 +273,10 @@ fn written(version: &str, site: &Site) -> postcard::Result<Vec<u8>> {
 mod tests {
     use super::*;
     use crate::read::Resources;
+    use crate::stores::Stores;
     use datafusion::physical_plan::empty::EmptyExec;
     use datafusion::prelude::SessionContext;
     use datafusion_proto::physical_plan::DefaultPhysicalProtoConverter;
-    use std::collections::BTreeMap;
 
     const ONE: Resources = Resources {
         threads: 1,
@@ -287,7 +287,7 @@ mod tests {
         Site {
             output: folder.display().to_string(),
             plan: "plan".into(),
-            options: BTreeMap::from([("aws_region".to_string(), "eu".to_string())]),
+            options: Stores::new([("aws_region".into(), "eu".into())].into()).told(),
             mark: "mark".into(),
         }
     }
@@ -301,7 +301,7 @@ mod tests {
     async fn a_plan_travels_and_each_partition_does_its_task() {
         let folder = tempfile::tempdir().expect("a folder");
         let site = site(folder.path());
-        let output = crate::write::Output::open(&site.output, &crate::stores::Stores::default());
+        let output = crate::write::Output::open(&site.output, &Stores::default());
         let output = output.expect("an output");
         let answers = output.answers("plan");
         answers.put_mark("mark").await.expect("a store");

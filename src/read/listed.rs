@@ -3,14 +3,14 @@
 //! The store compares, by the tag that it gave each file when it was listed. A store that gives none is trusted, and so are weak tags,
 //! which web servers do not compare. Files on disk are looked at after they were read, because ranges of them are read without asking.
 
+use crate::stores::forward;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt};
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload,
-    OBJECT_STORE_COALESCE_DEFAULT, ObjectMeta, ObjectStore, ObjectStoreExt, PutMultipartOptions,
-    PutOptions, PutPayload, PutResult, Result, coalesce_ranges,
+    Error, GetOptions, GetResult, ListResult, OBJECT_STORE_COALESCE_DEFAULT, ObjectMeta,
+    ObjectStore, ObjectStoreExt, Result, coalesce_ranges,
 };
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -169,29 +169,7 @@ impl ObjectStore for AsListed {
         got
     }
 
-    async fn put_opts(
-        &self,
-        location: &Path,
-        payload: PutPayload,
-        options: PutOptions,
-    ) -> Result<PutResult> {
-        self.inner.put_opts(location, payload, options).await
-    }
-
-    async fn put_multipart_opts(
-        &self,
-        location: &Path,
-        options: PutMultipartOptions,
-    ) -> Result<Box<dyn MultipartUpload>> {
-        self.inner.put_multipart_opts(location, options).await
-    }
-
-    fn delete_stream(
-        &self,
-        locations: BoxStream<'static, Result<Path>>,
-    ) -> BoxStream<'static, Result<Path>> {
-        self.inner.delete_stream(locations)
-    }
+    forward!(inner: put_opts, put_multipart_opts, delete_stream, copy_opts);
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         match self.listed.known(&self.root, prefix) {
@@ -217,9 +195,5 @@ impl ObjectStore for AsListed {
             .objects
             .retain(|meta| !is_hidden(prefix, &meta.location));
         Ok(found)
-    }
-
-    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        self.inner.copy_opts(from, to, options).await
     }
 }

@@ -5,7 +5,9 @@ use super::{Bench, blocking, pack, unpack};
 use crate::count::{Counted, Counts};
 use crate::error::{Error, Kind, Result};
 use crate::manifest::Told;
+use crate::memory;
 use crate::model::{fit_model, names};
+use crate::plan::Size;
 use crate::run::Silent;
 use crate::runner::Forgetful;
 use crate::write::{Names, Piece};
@@ -47,6 +49,7 @@ impl Bench {
                 let pieces = self.pieces(pieces).await?;
                 let mut counts = read_counts(&pieces[0], &pieces[1])?;
                 counts.relabel(&group.labels);
+                self.check_memory(&counts)?;
                 units.push((Arc::clone(&names), counts));
             }
         }
@@ -79,5 +82,17 @@ impl Bench {
             Err(e) => Ok(Err(e)),
         });
         answers.collect()
+    }
+
+    /// What this machine has no memory for, another may have.
+    fn check_memory(&self, counts: &Counts) -> Result<()> {
+        let size = Size {
+            sources: counts.source_states.len() as u64,
+            targets: counts.target_states.len() as u64,
+            nonzeros: counts.nnz() as u64,
+        };
+        let threads = rayon::current_num_threads();
+        let checked = self.plan.check_memory(size, threads, memory::limit());
+        checked.map_err(|e| Error::new(Kind::Resources, e.full()))
     }
 }

@@ -42,8 +42,11 @@ struct Failed {
     message: String,
 }
 
+/// A task and the name of an attempt at it.
+pub type Attempt = (String, String);
+
 /// The attempts of tasks that take long: when each was last heard of.
-pub type Running = BTreeMap<(String, String), Timestamp>;
+pub type Running = BTreeMap<Attempt, Timestamp>;
 
 impl Output {
     /// The answers to the tasks of a plan.

@@ -23,7 +23,7 @@ mod work;
 mod writes;
 
 #[cfg(feature = "cluster")]
-pub use answers::{Answers, Running};
+pub use answers::{Answers, Attempt};
 pub use assigned::{
     AssignedModel, AssignedNames, AssignedTable, TrajectoryFit, TrajectoryNames, TrajectoryRows,
 };

@@ -3,16 +3,14 @@
 //! Who drops the future of a write does not end the write: a thread goes on putting the file on disk, a server the object in place, and
 //! what was removed meanwhile is there again. So each write is a task of its own, and who removes waits until none is under way.
 
+use crate::stores::forward;
 use async_trait::async_trait;
-use bytes::Bytes;
 use futures::FutureExt;
-use futures::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
+    CopyOptions, Error, MultipartUpload, ObjectStore, PutMultipartOptions, PutOptions, PutPayload,
+    PutResult, Result, UploadPart,
 };
-use std::ops::Range;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedRwLockWriteGuard, RwLock};
@@ -89,36 +87,7 @@ impl ObjectStore for Written {
         Ok(Box::new(self.writes.done(begin).await??))
     }
 
-    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        self.inner.get_opts(location, options).await
-    }
-
-    async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        self.inner.get_ranges(location, ranges).await
-    }
-
-    fn delete_stream(
-        &self,
-        locations: BoxStream<'static, Result<Path>>,
-    ) -> BoxStream<'static, Result<Path>> {
-        self.inner.delete_stream(locations)
-    }
-
-    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.inner.list(prefix)
-    }
-
-    fn list_with_offset(
-        &self,
-        prefix: Option<&Path>,
-        offset: &Path,
-    ) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.inner.list_with_offset(prefix, offset)
-    }
-
-    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.inner.list_with_delimiter(prefix).await
-    }
+    forward!(inner: get_opts, get_ranges, delete_stream, list, list_with_offset, list_with_delimiter);
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
         let (inner, from, to) = (Arc::clone(&self.inner), from.clone(), to.clone());

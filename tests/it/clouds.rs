@@ -16,6 +16,7 @@ use std::time::Duration;
 /// A server on a port of its own, for as long as a test runs.
 pub struct Server {
     process: Child,
+    host: String,
     port: u16,
 }
 
@@ -28,8 +29,8 @@ impl Drop for Server {
 
 impl Server {
     /// Starts what is told the port as its last argument, and waits until it listens.
-    fn start(command: &mut Command) -> Server {
-        let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    fn start(command: &mut Command, host: &str) -> Server {
+        let free = TcpListener::bind((host, 0)).expect("a free port");
         let port = free.local_addr().expect("an address").port();
         drop(free);
         let process = command
@@ -39,8 +40,13 @@ impl Server {
             .stderr(Stdio::null())
             .spawn()
             .expect("the server starts");
-        let mut server = Server { process, port };
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        let host = host.to_string();
+        let mut server = Server {
+            process,
+            host,
+            port,
+        };
+        while TcpStream::connect((&*server.host, port)).is_err() {
             let ended = server.process.try_wait().expect("a process");
             assert!(ended.is_none(), "the server ended: {ended:?}");
             std::thread::sleep(Duration::from_millis(50));
@@ -50,6 +56,11 @@ impl Server {
 
     /// S3, with buckets.
     pub fn moto(buckets: &[&str]) -> Option<Server> {
+        Server::moto_at("127.0.0.1", buckets)
+    }
+
+    /// The same at an address of this machine.
+    pub fn moto_at(host: &str, buckets: &[&str]) -> Option<Server> {
         let python = std::env::var_os("GYRE_PYTHON");
         let has_moto = |python: &_| {
             let import = ["-c", "import moto.server, flask"];
@@ -63,13 +74,8 @@ impl Server {
             eprintln!("skipped: no moto server in the Python of GYRE_PYTHON");
             return None;
         };
-        let server = Server::start(Command::new(python).args([
-            "-m",
-            "moto.server",
-            "-H",
-            "127.0.0.1",
-            "-p",
-        ]));
+        let mut moto = Command::new(python);
+        let server = Server::start(moto.args(["-m", "moto.server", "-H", host, "-p"]), host);
         for bucket in buckets {
             server.put(bucket, b"");
         }
@@ -90,20 +96,23 @@ impl Server {
             "--location",
         ]);
         command.arg(folder);
-        Some(Server::start(command.args([
-            "--blobHost",
-            "127.0.0.1",
-            "--blobPort",
-        ])))
+        let host = "127.0.0.1";
+        command.args(["--blobHost", host, "--blobPort"]);
+        Some(Server::start(&mut command, host))
     }
 
-    fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
+    pub fn url(&self) -> String {
+        format!("http://{}:{}", self.host, self.port)
+    }
+
+    #[cfg(feature = "cluster")]
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     /// Puts a bucket or an object that everybody may read.
     fn put(&self, path: &str, body: &[u8]) {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("the server");
+        let mut stream = TcpStream::connect((&*self.host, self.port)).expect("the server");
         let head = format!(
             "PUT /{path} HTTP/1.1\r\nHost: 127.0.0.1\r\nx-amz-acl: public-read\r\nContent-Type: application/octet-stream\r\n\
              Content-Length: {}\r\nConnection: close\r\n\r\n",

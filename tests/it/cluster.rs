@@ -1,7 +1,7 @@
 //! Tasks on a real cluster of this machine: every scheduler and executor is a process that may be killed, stopped and started again.
 
 use crate::cli::small_pipeline;
-use crate::clouds::Server;
+use crate::clouds::{Server, command};
 use crate::lake::Lake;
 use crate::machines::{Machines, Process};
 use gyre::cluster::Cluster;
@@ -9,6 +9,8 @@ use gyre::cluster::look::{Look, Looked};
 use gyre::error::{Error, Kind};
 use gyre::nodes::{Nodes, Task};
 use gyre::stores::Stores;
+use gyre::write::{Cleaning, Output};
+use jiff::SignedDuration;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use std::collections::{BTreeMap, BTreeSet};
@@ -139,7 +141,29 @@ async fn an_executor_that_stands_still_is_left_behind_and_taken_back() {
     };
     tokio::join!(doing, stopping);
     cluster.leave().await;
+
+    // What it has begun it ends, when nobody wants it any more and the run has taken everything away.
+    let output = machines.lake.path("out").display().to_string();
+    let output = Output::open(&output, &Stores::default()).expect("an output");
+    output.forget_work("plan").await;
+    let work = machines.lake.path("out/work/plan");
+    assert!(!work.exists());
     still.signal("-CONT");
+    let start = Instant::now();
+    while !work.join("done").exists() {
+        assert!(start.elapsed() < Duration::from_secs(20), "it does nothing");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let cleaning = Cleaning {
+        keep: 0,
+        older_than: SignedDuration::ZERO,
+        dry_run: false,
+    };
+    let cleaned = output.clean(&cleaning).await.expect("a folder");
+    let removed: Vec<&str> = cleaned.work.iter().map(|(plan, _)| plan.as_str()).collect();
+    assert_eq!(removed, ["plan"]);
+    assert!(!work.exists());
     let start = Instant::now();
     loop {
         let again = machines.connect().await.expect("a cluster");
@@ -240,27 +264,46 @@ async fn a_client_that_leaves_is_gone_on_with() {
     assert_eq!(marks.expect("a folder").count(), 0);
 }
 
-/// Executors sign in by their own environment: what the client signs in with stays with it.
+/// Executors sign in by their own environment, and ask whom that says: what the client signs in with stays with it, and so does the host that
+/// it asks.
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_come_by_way_of_a_bucket() {
     let Some(server) = Server::moto(&["lake"]) else {
         return;
     };
     let mut machines = Machines::start(0);
+    let start = |machines: &Machines, own: &[(&str, &str)]| {
+        let to = &machines.scheduler.line;
+        let arguments = ["executor", "--scheduler", to, "--vcores", "2"];
+        let mut command = command(&machines.lake, &[], &arguments);
+        command.env("TMPDIR", machines.lake.folder.path());
+        Process::of(command.envs(own.iter().copied()))
+    };
+    let url = server.url();
     let signed = [
         ("AWS_ACCESS_KEY_ID", "THEIRS"),
         ("AWS_SECRET_ACCESS_KEY", "their-own"),
+        ("AWS_ENDPOINT_URL", &url),
+        ("AWS_ALLOW_HTTP", "true"),
     ];
-    for _ in 0..2 {
-        let to = &machines.scheduler.line;
-        let arguments = ["executor", "--scheduler", to, "--vcores", "2"];
-        let mut command = machines.lake.command(&arguments);
-        let command = command.env("TMPDIR", machines.lake.folder.path());
-        machines.executors.push(Process::of(command.envs(signed)));
-    }
+    machines.executors.push(start(&machines, &signed[..2]));
     let options = BTreeMap::from_iter(server.s3());
     let stores = Stores::new(options);
     let (address, output) = (machines.address(), "s3://lake/some/out");
+    let cluster = Cluster::connect(&address, output, "plan", &stores).await;
+    let e = cluster.map(drop).expect_err("it knows no endpoint");
+    assert_eq!(e.kind(), Kind::Spec, "{}", e.full());
+    for part in [
+        &machines.executors[0].name(),
+        "`aws_endpoint_url` of `[store.options]` says who is shown tokens",
+        "AWS_ENDPOINT_URL in its environment",
+    ] {
+        assert!(e.full().contains(part), "{part:?} in {}", e.full());
+    }
+    machines.executors.clear();
+    for _ in 0..2 {
+        machines.executors.push(start(&machines, &signed));
+    }
     let cluster = Cluster::connect(&address, output, "plan", &stores).await;
     let cluster = cluster.expect("a cluster");
     assert_eq!(cluster.executors().len(), 2);
@@ -321,7 +364,7 @@ async fn a_task_that_never_ends_is_given_up() {
 }
 
 /// Whether tests that wait for minutes are wanted.
-fn is_slow() -> bool {
+pub fn is_slow() -> bool {
     let is_wanted = std::env::var_os("GYRE_SLOW_TESTS").is_some();
     if !is_wanted {
         eprintln!("left out: GYRE_SLOW_TESTS is not set");

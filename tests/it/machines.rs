@@ -60,17 +60,22 @@ pub struct Machines {
 
 impl Machines {
     pub fn start(executors: usize) -> Machines {
-        let lake = Lake::new();
-        let scheduler = Process::start(&lake, &["scheduler", "--listen", "127.0.0.1:0"]);
-        let mut machines = Machines {
-            lake,
-            scheduler,
-            executors: Vec::new(),
-        };
+        let mut machines = Machines::at("127.0.0.1:0");
         for _ in 0..executors {
             machines.executors.push(machines.executor());
         }
         machines
+    }
+
+    /// A scheduler that listens there.
+    pub fn at(listen: &str) -> Machines {
+        let lake = Lake::new();
+        let scheduler = Process::start(&lake, &["scheduler", "--listen", listen]);
+        Machines {
+            lake,
+            scheduler,
+            executors: Vec::new(),
+        }
     }
 
     pub fn executor(&self) -> Process {

@@ -7,6 +7,7 @@
 //! - `clouds`: inputs and outputs in S3, Azure and the like, where servers of them are installed
 //! - `cluster`: tasks on machines that die, stop and come back, with the feature of that name
 //! - `cluster_runs`: whole runs there, against runs of one process
+//! - `cut_off`: one of their executors loses its network
 //! - `counting`: counts against independent SQL, in every order and split of the rows
 //! - `faults`: what a run of every night meets: stores, files, clocks, disks and memory that fail it
 //! - `faulty`: a store whose calls go wrong
@@ -48,6 +49,8 @@ mod cluster;
 #[cfg(feature = "cluster")]
 mod cluster_runs;
 mod counting;
+#[cfg(feature = "cluster")]
+mod cut_off;
 mod faults;
 mod faulty;
 mod fuzz;

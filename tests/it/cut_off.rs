@@ -1,0 +1,244 @@
+//! An executor that loses its network while a run goes on: it is in a network namespace of its own, whose ways to the scheduler and to the
+//! store of the output are closed and opened again. Answers do not come and nobody says so, as when a cable is pulled.
+//!
+//! A test says so and ends where such a namespace cannot be made: that takes root, `ip` and `iptables`.
+
+use crate::clouds::{Server, command, download};
+use crate::cluster::is_slow;
+use crate::cluster_runs::{Watched, alone, partitioned, walks};
+use crate::lake::{Lake, Ran};
+use crate::machines::{Machines, Process};
+use gyre::stores::Stores;
+use std::fs::{self, File};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// A network namespace, for as long as a test runs.
+struct Namespace {
+    name: String,
+    /// What this machine is called in there.
+    here: String,
+}
+
+fn does(program: &str, arguments: &str) -> bool {
+    let mut command = Command::new(program);
+    let command = command.args(arguments.split(' ')).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+impl Namespace {
+    fn new() -> Option<Namespace> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        Namespace::sweep();
+        let (process, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let name = format!("gyre-{process}-{number}");
+        let net = format!("10.213.{}", (process + number * 61) % 256);
+        let space = Namespace {
+            here: format!("{net}.1"),
+            name: name.clone(),
+        };
+        let (ours, theirs) = (format!("gy{process}-{number}"), "eth0");
+        let made = does("iptables", "--version")
+            && does("ip", &format!("netns add {name}"))
+            && does(
+                "ip",
+                &format!("link add {ours} type veth peer name {theirs} netns {name}"),
+            )
+            && does("ip", &format!("addr add {net}.1/30 dev {ours}"))
+            && does("ip", &format!("link set {ours} up"))
+            && does("ip", &format!("-n {name} addr add {net}.2/30 dev {theirs}"))
+            && does("ip", &format!("-n {name} link set {theirs} up"));
+        if !made {
+            eprintln!("skipped: no network namespace; that takes root, `ip` and `iptables`");
+        }
+        made.then_some(space)
+    }
+
+    /// Removes what a test has left that was killed.
+    fn sweep() {
+        let listed = Command::new("ip").args(["netns", "list"]).output();
+        let listed = listed.map_or(Vec::new(), |listed| listed.stdout);
+        for line in String::from_utf8_lossy(&listed).lines() {
+            let name = line.split(' ').next().unwrap_or_default();
+            let process = name
+                .strip_prefix("gyre-")
+                .and_then(|rest| rest.split('-').next());
+            if process.is_some_and(|id| !fs::exists(format!("/proc/{id}")).unwrap_or(true)) {
+                does("ip", &format!("netns del {name}"));
+            }
+        }
+    }
+
+    /// The same command in there.
+    fn command(&self, command: &Command) -> Command {
+        let mut inside = Command::new("ip");
+        inside.args(["netns", "exec", &self.name]);
+        inside.arg(command.get_program()).args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => inside.env(name, value),
+                None => inside.env_remove(name),
+            };
+        }
+        inside.current_dir(command.get_current_dir().expect("a folder"));
+        inside
+    }
+
+    /// Closes or opens the way to a port of this machine.
+    fn set(&self, port: u16, is_open: bool) {
+        let verb = if is_open { "-D" } else { "-I" };
+        for rule in [
+            format!("OUTPUT -p tcp --dport {port}"),
+            format!("INPUT -p tcp --sport {port}"),
+        ] {
+            let rule = format!("netns exec {} iptables -w {verb} {rule} -j DROP", self.name);
+            assert!(does("ip", &rule), "{rule}");
+        }
+    }
+}
+
+/// Its end of the wire goes with it, and with that ours.
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        does("ip", &format!("netns del {}", self.name));
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Cut {
+    Scheduler,
+    Store,
+    /// For so long.
+    Both(Duration),
+}
+
+/// Runs on three executors, one of which is cut off in each of these stages, against a run of one process.
+fn check(cut: Cut, stages: &[&str], at_most: Duration) {
+    let Some(space) = Namespace::new() else {
+        return;
+    };
+    let Some(server) = Server::moto_at(&space.here, &["lake"]) else {
+        return;
+    };
+    let mut machines = Machines::at(&format!("{}:0", space.here));
+    walks(&machines.lake, 4000);
+    let expected = alone(&machines.lake, &partitioned());
+    let (output, options) = ("s3://lake/out", server.s3());
+    let to = machines.scheduler.line.clone();
+    let executor = |lake: &Lake| {
+        let arguments = ["executor", "--scheduler", &to, "--vcores", "2", "-vv"];
+        let mut command = command(lake, &options, &arguments);
+        command.env("TMPDIR", lake.folder.path());
+        command
+    };
+    let log = |lake: &Lake, name: &str| File::create(lake.path(name)).expect("a log");
+    for name in ["one.log", "other.log"] {
+        let mut command = executor(&machines.lake);
+        let command = command.stderr(log(&machines.lake, name));
+        machines.executors.push(Process::of(command));
+    }
+    let mut inside = space.command(&executor(&machines.lake));
+    let own = Process::of(inside.stderr(log(&machines.lake, "own.log")));
+    let lake = &machines.lake;
+    lake.file(
+        "p.toml",
+        &partitioned().replace("\"out\"", &format!("\"{output}\"")),
+    );
+    let run = |more: &[&str]| {
+        let arguments = [&["run", "p.toml", "--cluster", &to], more].concat();
+        command(lake, &options, &arguments)
+    };
+    let gyre = |more: &[&str]| Ran::of(run(more).output().expect("the program starts"));
+    let stores = Stores::new(options.iter().cloned().collect());
+    let right = |when: &str| {
+        let tables = download(&stores, output);
+        assert!(tables == expected, "{when}");
+    };
+    let (scheduler, store) = (machines.address().port, server.port());
+    let ports = match cut {
+        Cut::Scheduler => vec![scheduler],
+        Cut::Store => vec![store],
+        Cut::Both(_) => vec![scheduler, store],
+    };
+    for stage in stages {
+        let mut watched = Watched::of(&mut run(&["--force", "-v", "--log-format", "json"]));
+        while watched.next().as_deref().expect("the stage") != *stage {}
+        // So that there is something for it to do when its network goes.
+        machines.executors.iter().for_each(|e| e.signal("-STOP"));
+        std::thread::sleep(Duration::from_millis(120));
+        ports.iter().for_each(|port| space.set(*port, false));
+        machines.executors.iter().for_each(|e| e.signal("-CONT"));
+        let start = Instant::now();
+        let told = fs::read_to_string(lake.path("own.log")).expect("a log");
+        let count = |what: &str| told.lines().filter(|line| line.contains(what)).count();
+        let held = count(" begins ") as i64 - count(" ends ") as i64;
+        if let Cut::Both(time) = cut {
+            std::thread::sleep(time);
+            ports.iter().for_each(|port| space.set(*port, true));
+        }
+        watched.end().well();
+        let took = start.elapsed();
+        println!("{cut:?} in {stage}, with {held} tasks at hand: {took:.1?} to the end");
+        assert!(took < at_most, "{took:?}");
+        right("after the run");
+        if !matches!(cut, Cut::Both(_)) {
+            ports.iter().for_each(|port| space.set(*port, true));
+        }
+        // What the one that was cut off does late harms nothing, and it takes part again.
+        assert_eq!(gyre(&[]).well().out, "Nothing to do.\n");
+        gyre(&["--force"]).well();
+        right("after another run");
+        let clean = ["clean", "p.toml", "--older-than", "0s"];
+        let mut clean = command(lake, &options, &clean);
+        Ran::of(clean.output().expect("the program starts")).well();
+        right("after all is cleaned");
+    }
+    let told = fs::read_to_string(lake.path("own.log")).expect("a log");
+    assert!(!told.contains("panicked"), "{told}");
+    drop(own);
+}
+
+const COUNTING_AND_FITTING: [&str; 3] = ["deal", "sum", "fit"];
+
+#[test]
+fn an_executor_is_cut_off_from_the_scheduler() {
+    let stages = if is_slow() {
+        &COUNTING_AND_FITTING[..]
+    } else {
+        &["sum"]
+    };
+    check(Cut::Scheduler, stages, Duration::from_secs(60));
+}
+
+#[test]
+fn an_executor_is_cut_off_from_the_store() {
+    let stages = if is_slow() {
+        &COUNTING_AND_FITTING[..]
+    } else {
+        &["fit"]
+    };
+    check(Cut::Store, stages, Duration::from_secs(150));
+}
+
+#[test]
+fn an_executor_is_cut_off_and_comes_back() {
+    let stages = if is_slow() {
+        &COUNTING_AND_FITTING[..]
+    } else {
+        &["deal"]
+    };
+    check(
+        Cut::Both(Duration::from_secs(8)),
+        stages,
+        Duration::from_secs(90),
+    );
+    if is_slow() {
+        // Longer than it takes to be given up.
+        check(
+            Cut::Both(Duration::from_secs(40)),
+            stages,
+            Duration::from_secs(150),
+        );
+    }
+}
