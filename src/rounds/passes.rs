@@ -202,7 +202,7 @@ impl Runner for Afar<'_> {
         // They work in place of this thread.
         self.working.fetch_add(times - 1, Ordering::Relaxed);
         let done = thread::scope(|scope| {
-            let threads: Vec<_> = (0..times).map(|_| scope.spawn(&work)).collect();
+            let threads: Vec<_> = (0..times).map(|_| scope.spawn(work)).collect();
             let ended = threads.into_iter().map(thread::ScopedJoinHandle::join);
             ended
                 .map(|end| end.unwrap_or_else(|panic| resume_unwind(panic)))
