@@ -36,7 +36,8 @@
 //!
 //! What always holds:
 //!
-//! - `reduce` and `math` do no I/O and know no async, clock, environment, DataFusion or Arrow. The library never touches the terminal.
+//! - `reduce` and `math` do no I/O and know no async, clock, environment, DataFusion or Arrow. In long sweeps they wait for memory, as allocations
+//!   do: nothing depends on it. The library never touches the terminal.
 //! - A stage takes a checked `Plan` (or `Assignment`), never a `Spec`.
 //! - Nothing dense of size targets × sources, ever; nothing is allocated for each row or non-zero in a loop.
 //! - The bytes of the tables do not depend on threads, shards, the order of files or the clock.

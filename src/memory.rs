@@ -96,8 +96,8 @@ pub fn bound(bytes: usize, threads: usize, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Looks at the process now, on a thread that is about to touch much memory: near the bound it waits until other pages have left. A few
-/// microseconds, and nothing where memory is not bounded.
+/// Looks at the process now, on a thread that is about to touch much memory: near the bound it waits until other pages have left. That takes a
+/// microsecond or two, and nothing where memory is not bounded. As with allocations, which look too, no result depends on it.
 pub fn look() {
     #[cfg(target_os = "linux")]
     watch::look();

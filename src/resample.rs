@@ -44,8 +44,11 @@ impl Groups {
     /// From the rows of all sources in order. Groups that occur are numbered 0, 1, … as they ascend.
     pub fn new(n_targets: usize, mut parts: Vec<Part>) -> Groups {
         let mut number = vec![u16::MAX; 1 << 16];
-        for &group in parts.iter().flat_map(|part| &part.group) {
-            number[group as usize] = 0;
+        for part in &parts {
+            memory::look();
+            for &group in &part.group {
+                number[group as usize] = 0;
+            }
         }
         let mut n_groups = 0;
         for number in number.iter_mut().filter(|number| **number == 0) {
@@ -53,6 +56,7 @@ impl Groups {
             n_groups += 1;
         }
         parts.par_iter_mut().for_each(|part| {
+            memory::look();
             assert_eq!(part.group.len(), part.counts.nnz(), "one group an entry");
             part.group.iter_mut().for_each(|g| *g = number[*g as usize]);
         });
@@ -106,8 +110,11 @@ impl Groups {
             .collect();
 
         let mut occurs = vec![false; self.n_targets];
-        for &target in by_source.iter().flat_map(|rows| &rows.columns) {
-            occurs[target as usize] = true;
+        for rows in &by_source {
+            memory::look();
+            for &target in &rows.columns {
+                occurs[target as usize] = true;
+            }
         }
         let mut place = vec![u32::MAX; self.n_targets];
         let mut targets = Vec::new();
@@ -124,6 +131,7 @@ impl Groups {
         }
         by_source.retain(|rows| rows.n_rows() > 0);
         by_source.par_iter_mut().for_each(|rows| {
+            memory::look();
             let columns = rows.columns.iter_mut();
             columns.for_each(|target| *target = place[*target as usize]);
         });

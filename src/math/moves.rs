@@ -11,6 +11,7 @@
 
 use super::csr::{Csr, Value};
 use super::sum;
+use crate::memory;
 use crate::shard::Shards;
 use multiversion::multiversion;
 use rayon::prelude::*;
@@ -94,6 +95,9 @@ impl Entropy {
     }
 }
 
+/// Columns between two looks at memory.
+const UNSEEN: usize = 256;
+
 /// One column of N.
 #[derive(Debug, Clone, Copy)]
 pub struct Column<'a> {
@@ -144,6 +148,10 @@ impl<'a> Columns<'a> {
     pub fn get(&self, j: usize) -> Column<'a> {
         let csr = &self.shards.by_source[self.shard[j] as usize];
         let span = csr.span(j - csr.first_row);
+        // Searches go from column to column, most of them in order.
+        if span.start == 0 || j.is_multiple_of(UNSEEN) {
+            memory::look();
+        }
         Column {
             csr,
             start: span.start,
@@ -475,6 +483,7 @@ fn add_rows<T: Send>(
         rest = more;
     }
     parts.into_par_iter().for_each(|(csr, rows)| {
+        memory::look();
         let mut sums = vec![0.0; stride];
         for (l, row) in rows.chunks_exact_mut(width).enumerate() {
             sums.fill(0.0);

@@ -16,6 +16,7 @@ use super::cocluster::{self, Climbed, Params, Partitions};
 use super::joint::{Table, x_log_x};
 use super::{pcca, schur};
 use crate::math::csr::Csr;
+use crate::memory;
 use crate::runner::Runner;
 use crate::shard::Shards;
 
@@ -145,6 +146,7 @@ impl<'a> Problem<'a> {
         let rank = self.params.rank;
         let mut counts = vec![0.0; rank * rank];
         for shard in &self.shards.by_source {
+            memory::look();
             for (l, j) in shard.rows().enumerate() {
                 let k = sides.sources[j] as usize;
                 for e in shard.span(l) {

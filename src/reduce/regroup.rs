@@ -10,6 +10,7 @@ use super::polish::Search;
 use super::seeding;
 use crate::math::csr::Csr;
 use crate::math::moves::{Clusters, Columns};
+use crate::memory;
 use rand_pcg::Pcg64;
 
 /// Pieces of a state.
@@ -162,6 +163,7 @@ fn rows(by_target: &[Csr], pieces: &[u32], n: usize) -> Rows {
     let mut sums = vec![0.0; n];
     let mut seen = Vec::new();
     for csr in by_target {
+        memory::look();
         for l in 0..csr.n_rows() {
             for e in csr.span(l) {
                 let piece = pieces[csr.columns[e] as usize];
