@@ -11,6 +11,7 @@ use super::dbmr::{Init, Params, Partition, Restart, empty_search};
 use super::seeding;
 use crate::math::kl::{self, Assign, Column, Gather, Lambda, Logarithm, Spread};
 use crate::math::moves::Columns;
+use crate::memory;
 use crate::runner::Runner;
 use crate::shard::Shards;
 use rand::SeedableRng;
@@ -221,6 +222,7 @@ impl<R: Runner> Problem<'_, R> {
                 self.runner.rows(by_source, &kernel, &mut slot.columns);
             } else {
                 for csr in by_target {
+                    memory::look();
                     kl::spread(csr, &slot.lambda, &mut slot.columns);
                 }
             }
