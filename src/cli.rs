@@ -30,9 +30,10 @@ const CHECK_EXAMPLE: &str = "\
 Example:
   gyre check ocean.toml --set tables.tracks.path=sample/";
 
-const PLAN_EXAMPLE: &str = "\
-Example:
-  gyre plan ocean.toml --json > plan.json";
+const PLAN_EXAMPLES: &str = "\
+Examples:
+  gyre plan ocean.toml --json > plan.json
+  gyre plan ocean.toml --cluster df://host:50050";
 
 const COMPARE_EXAMPLES: &str = "\
 Examples:
@@ -135,7 +136,7 @@ pub enum Command {
     Check(Pipeline),
 
     /// Show what a run would read, compute and write, without doing it.
-    #[command(after_help = PLAN_EXAMPLE, after_long_help = long(PLAN_EXAMPLE))]
+    #[command(after_help = PLAN_EXAMPLES, after_long_help = long(PLAN_EXAMPLES))]
     Plan(Plan),
 
     /// Show how the SQL of a pipeline would be executed.
@@ -301,6 +302,12 @@ pub struct Plan {
     /// Print the plan as JSON.
     #[arg(long)]
     pub json: bool,
+
+    /// Ask a cluster who is there, such as df://host:50050, and say what the run would take on it and here, and which is faster.
+    ///
+    /// An estimate, by the statistics of the files and rates that were measured elsewhere: it may be off by a factor of two.
+    #[arg(long, value_name = "df://HOST:PORT")]
+    pub cluster: Option<Address>,
 }
 
 #[derive(Debug, Args)]

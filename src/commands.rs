@@ -6,7 +6,7 @@
 use crate::assign;
 use crate::cli::{self, Command, Pipeline};
 #[cfg(feature = "cluster")]
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, quote::quote};
 use crate::compare::compare;
 use crate::error::{Error, Kind, Result};
 use crate::manifest::Failure;
@@ -132,18 +132,32 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
             ))
         }),
         Command::Plan(args) => with_plan(&args.pipeline, async |lake, plan, frame, threads| {
-            let bounds = lake.bounds(frame, &plan.layout).await?;
+            let bounds = lake.bounds(frame.clone(), &plan.layout).await?;
             let needs = plan.needs(bounds, threads);
+            #[cfg(feature = "cluster")]
+            let quote = match &args.cluster {
+                Some(address) => Some(quote(address, &plan, &frame, bounds, threads).await?),
+                None => None,
+            };
             if args.json {
                 let mut shown = plan.to_json();
                 shown["memory"] = json!(needs);
+                #[cfg(feature = "cluster")]
+                if let Some(quote) = &quote {
+                    shown["cluster"] = json!(quote);
+                }
                 return print(&format!("{shown:#}"));
             }
             print(&plan.to_string())?;
-            match needs {
-                Some(needs) => print(&format!("  memory {needs}")),
-                None => print("  memory grows with rows, and nothing says how many there are"),
+            print(&match needs {
+                Some(needs) => format!("  memory {needs}"),
+                None => "  memory grows with rows, and nothing says how many there are".into(),
+            })?;
+            #[cfg(feature = "cluster")]
+            if let Some(quote) = quote {
+                print(&quote.to_string())?;
             }
+            Ok(Done::Well)
         }),
         Command::Explain(pipeline) => with_plan(&pipeline, async |lake, plan, frame, _| {
             print(&format!("SQL\n{}\n", plan.sql))?;

@@ -10,6 +10,7 @@
 mod allocator;
 #[cfg(target_os = "linux")]
 mod code;
+mod machine;
 mod ranges;
 #[cfg(target_os = "linux")]
 mod scratch;
@@ -17,6 +18,7 @@ mod scratch;
 mod watch;
 
 pub use allocator::Bounded;
+pub use machine::all;
 
 use crate::error::{Error, Kind, Result};
 use std::path::Path;
@@ -52,21 +54,7 @@ pub fn limit() -> Option<usize> {
 
 /// The bound of this process, or else all memory that it could have: that of the machine, or of the container that it is in.
 pub fn limit_or_all() -> usize {
-    limit().unwrap_or_else(|| {
-        let read = |path: &str| std::fs::read_to_string(path).ok();
-        let kilobytes = read("/proc/meminfo").and_then(|text| {
-            let total = text
-                .lines()
-                .find_map(|line| line.strip_prefix("MemTotal:"))?;
-            total.trim().strip_suffix(" kB")?.parse::<usize>().ok()
-        });
-        let of_container = ["memory.max", "memory/memory.limit_in_bytes"];
-        let of_container = of_container.map(|file| read(&format!("/sys/fs/cgroup/{file}")));
-        let of_container = of_container.into_iter().flatten();
-        let of_container = of_container.filter_map(|text| text.trim().parse::<usize>().ok());
-        let all = kilobytes.map_or(UNKNOWN, |kilobytes| kilobytes << 10);
-        of_container.fold(all, usize::min)
-    })
+    limit().unwrap_or_else(|| all().map_or(UNKNOWN, |bytes| bytes as usize))
 }
 
 /// Keeps the process within `bytes` from now on. `folder` holds the scratch file.

@@ -18,7 +18,7 @@ use crate::files::{self, Part};
 use crate::manifest::IncrementRecord;
 use crate::model::{self, place_of};
 use crate::nodes::Nodes;
-use crate::plan::Plan;
+use crate::plan::{FITS, Increments, Plan, Width};
 use crate::run::{Ended, Progress};
 use crate::runner::Memory;
 use crate::task::{Fitted, Group, Matrices, Matrix, Rows, Site, Slice, Summed, Work, unpack};
@@ -40,9 +40,6 @@ const PART_BYTES: u64 = 32 << 20;
 /// Lots that rows and sums are dealt in: one for so many bytes of input, but some for every input and not too many for any.
 const LOT_BYTES: u64 = 128 << 20;
 const LOTS: RangeInclusive<u64> = 16..=1024;
-
-/// Tasks that fits are packed into, unless a model is larger than such a share of all non-zeros.
-const FITS: u64 = 128;
 
 /// Non-zeros of the matrices that are held here to be written.
 const HELD: u64 = 1 << 22;
@@ -126,7 +123,7 @@ impl<'a> Rounds<'a> {
 
     /// Counts the rows of the plan's query, which is `frame`.
     pub async fn count(&self, frame: &DataFrame) -> Result<Gathered> {
-        let (found, totals, record) = match self.slices(frame) {
+        let (found, totals, record) = match slices(&self.plan, frame) {
             Ok(slices) => {
                 let (found, totals) = self.count_slices(slices).await?;
                 (found, Some(totals), None)
@@ -152,29 +149,10 @@ impl<'a> Rounds<'a> {
         Ok(gathered)
     }
 
-    /// Cuts the files of the plan's only table, or says why what they count would not add up.
-    fn slices(&self, frame: &DataFrame) -> Result<Vec<Slice>, String> {
-        let plan = &self.plan;
-        if plan.layout.evidence.weight().is_some() {
-            return Err("weights are no integers".into());
-        }
-        let name = files::one_table(frame)?;
-        let table = plan.tables.iter().position(|table| table.name == name);
-        let table = table.ok_or("the SQL reads no table of the pipeline")?;
-        let can_be_cut = plan.tables[table].format == "parquet";
-        let sizes = plan.tables[table].files.iter().map(|file| file.size_bytes);
-        let slices = cut(&sizes.collect::<Vec<_>>(), can_be_cut).into_iter();
-        let slice = |(files, part)| Slice { table, files, part };
-        Ok(slices.map(slice).collect())
-    }
-
     /// Counts slices by themselves; returns what they come to together, and the rows of all and those that were dropped.
     async fn count_slices(&self, slices: Vec<Slice>) -> Result<(Vec<Matrices>, (u64, Dropped))> {
         let layout = &self.plan.layout;
-        let table = slices.first().map(|slice| &self.plan.tables[slice.table]);
-        let files = table.into_iter().flat_map(|table| &table.files);
-        let bytes: u64 = files.map(|file| file.size_bytes).sum();
-        let lots = bytes.div_ceil(LOT_BYTES).clamp(*LOTS.start(), *LOTS.end()) as usize;
+        let lots = lots(&self.plan, &slices);
         let rows: Vec<Rows> = match &layout.evidence {
             Evidence::Pairs { .. } => slices.into_iter().map(Rows::Files).collect(),
             Evidence::Trajectories { .. } => {
@@ -384,7 +362,9 @@ impl<'a> Rounds<'a> {
         let tasks = work.iter().map(|work| self.site.task(work));
         let tasks = tasks.collect::<Result<Vec<_>>>()?;
         let n = tasks.len();
-        tracing::info!(stage, tasks = n, "a round begins");
+        // They name what they work on and carry none of it, so that the largest is small however large a model is.
+        let task_bytes = tasks.iter().map(|task| task.bytes.len()).max();
+        tracing::info!(stage, tasks = n, task_bytes, "a round begins");
         self.progress.stage(stage, Some(n as u64));
         let heard = |n: usize| self.progress.advance(n as u64);
         let start = Instant::now();
@@ -398,6 +378,47 @@ impl<'a> Rounds<'a> {
         let answers = answers.into_iter();
         Ok(answers.map(|answer| unpack(&answer?)).collect())
     }
+}
+
+/// Cuts the files of the plan's only table, or says why what they count would not add up.
+fn slices(plan: &Plan, frame: &DataFrame) -> Result<Vec<Slice>, String> {
+    if plan.layout.evidence.weight().is_some() {
+        return Err("weights are no integers".into());
+    }
+    let name = files::one_table(frame)?;
+    let table = plan.tables.iter().position(|table| table.name == name);
+    let table = table.ok_or("the SQL reads no table of the pipeline")?;
+    let can_be_cut = plan.tables[table].format == "parquet";
+    let sizes = plan.tables[table].files.iter().map(|file| file.size_bytes);
+    let slices = cut(&sizes.collect::<Vec<_>>(), can_be_cut).into_iter();
+    let slice = |(files, part)| Slice { table, files, part };
+    Ok(slices.map(slice).collect())
+}
+
+/// In how many lots the rows and the sums of slices are dealt.
+fn lots(plan: &Plan, slices: &[Slice]) -> usize {
+    let table = slices.first().map(|slice| &plan.tables[slice.table]);
+    let files = table.into_iter().flat_map(|table| &table.files);
+    let bytes: u64 = files.map(|file| file.size_bytes).sum();
+    bytes.div_ceil(LOT_BYTES).clamp(*LOTS.start(), *LOTS.end()) as usize
+}
+
+/// Refuses a plan that other machines cannot do.
+pub fn check(plan: &Plan) -> Result<()> {
+    if let Increments::Of { .. } = plan.increments {
+        let what = "`job.incremental` counts new files on one machine; set it to false to count all of them on several";
+        return Err(Error::spec(what));
+    }
+    Ok(())
+}
+
+/// The tasks that read the files of a plan, and the lots that they deal rows and sums in; or why one task reads all of them.
+pub fn width(plan: &Plan, frame: &DataFrame) -> Result<Width, String> {
+    let slices = slices(plan, frame)?;
+    Ok(Width {
+        slices: slices.len() as u64,
+        lots: lots(plan, &slices) as u64,
+    })
 }
 
 /// Units of several numberings, apart.

@@ -15,7 +15,7 @@ use crate::nodes::Nodes;
 use crate::plan::{Increments, Plan};
 use crate::read::Lake;
 use crate::reduce::certificates;
-use crate::rounds::{Rounds, Stored};
+use crate::rounds::{self, Rounds, Stored};
 use crate::runner;
 use crate::write::{self, Begun, Current, Fetch, Model, Names, Output, Promotion, Work};
 use arrow::array::ArrayRef;
@@ -243,10 +243,7 @@ async fn afar<'a>(
     frame: &DataFrame,
     journal: &mut Journal<'_>,
 ) -> Result<(Fitted, Stored<'a>)> {
-    if let Increments::Of { .. } = plan.increments {
-        let what = "`job.incremental` counts new files on one machine; set it to false to count all of them on several";
-        return Err(Error::spec(what));
-    }
+    rounds::check(plan)?;
     let mut gathered = rounds.count(frame).await?;
     journal.counted(&gathered.counted, gathered.record.take());
     let matrices = gathered.units.iter().map(|unit| &unit.matrix);

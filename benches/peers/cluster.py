@@ -1,6 +1,7 @@
-"""What a cluster costs on this machine, beside a run without one on as many threads, as Markdown tables."""
+"""What a cluster costs on this machine, beside runs without one, as Markdown tables; `src/plan/costs.rs` has its rates from the second."""
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -8,13 +9,12 @@ import signal
 import statistics
 import subprocess
 import tempfile
-import threading
 import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from make import DATA
+from make import DATA, planted
 
 ROOT = Path(__file__).resolve().parents[2]
 COUNT = """
@@ -43,6 +43,21 @@ name = "dbmr"
 method = "dbmr"
 rank = 3
 restarts = 10
+"""
+MODEL = """
+[transitions]
+sql = "SELECT j AS source, i AS target, n FROM rows"
+source = "source"
+target = "target"
+count = "n"
+[[fit]]
+name = "dbmr"
+method = "dbmr"
+rank = 8
+[[fit]]
+name = "svd"
+method = "svd"
+rank = 8
 """
 SMALL = """
 [transitions]
@@ -75,73 +90,106 @@ def split(folder, files):
 
 
 class Cluster:
-    """A scheduler and executors with one vcore each, and the most memory that each process has had."""
+    """A scheduler and executors with one vcore each."""
 
     def __init__(self, gyre, executors):
         command = [gyre, "cluster", "up", "--executors", str(executors), "--vcores", "1", "--port", "0"]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self.address = self.process.stdout.readline().strip()
-        self.peaks, self.ended = {}, threading.Event()
-        threading.Thread(target=self.watch, daemon=True).start()
+        children = (file.read_text().split() for file in Path(f"/proc/{self.process.pid}/task").glob("*/children"))
+        self.pids = {"scheduler": [], "executor": []}
+        for pid in (pid for some in children for pid in some):
+            self.pids[Path(f"/proc/{pid}/cmdline").read_text().split("\0")[1]].append(pid)
 
-    def watch(self):
-        while not self.ended.wait(0.2):
-            for child in Path(f"/proc/{self.process.pid}/task").glob("*/children"):
-                for pid in child.read_text().split():
-                    try:
-                        name = Path(f"/proc/{pid}/cmdline").read_text().split("\0")[1]
-                        peak = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
-                    except OSError:
-                        continue
-                    if peak:
-                        self.peaks[pid] = name, int(peak[1]) * 1024 / 1e6
+    def forget_peaks(self):
+        for pid in (pid for pids in self.pids.values() for pid in pids):
+            Path(f"/proc/{pid}/clear_refs").write_text("5")
 
-    def peak(self, name):
-        return max(peak for of, peak in self.peaks.values() if of == name)
+    def peaks(self):
+        """The most memory, in MB, that the scheduler and an executor have had since that was last forgotten."""
+        peak = lambda pid: int(re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1])
+        return [max(map(peak, pids)) * 1024 / 1e6 for pids in self.pids.values()]
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        self.ended.set()
         self.process.send_signal(signal.SIGTERM)
         self.process.wait()
 
 
-def run(args, data, query, *options):
-    """Seconds of the whole run, its record, and the seconds of each round of tasks."""
-    with tempfile.TemporaryDirectory(dir=args.data) as out:
-        file = Path(out) / "cluster.toml"
-        file.write_text(f'[job]\nname = "cluster"\noutput = "{out}/out"\n[tables.rows]\npath = "{data}"\n{query}')
-        start = time.monotonic()
+def cpu(pids):
+    """Seconds of a processor that these processes have had."""
+    ticks = 0
+    for pid in pids:
+        # The name of a process may have spaces; it ends with the last bracket.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def stored(folder):
+    """Bytes that tasks have left for others."""
+    return sum(file.stat().st_size for file in folder.glob("work/*/parts/*"))
+
+
+def run(args, data, query, cluster=None, *options):
+    """Seconds of the whole run, its record, and what each step of it took: rounds of tasks, and stages of this process."""
+    with tempfile.TemporaryDirectory(dir=args.data) as folder:
+        out = Path(folder) / "out"
+        file = Path(folder) / "cluster.toml"
+        file.write_text(f'[job]\nname = "cluster"\noutput = "{out}"\n[tables.rows]\npath = "{data}"\n{query}')
         command = [args.gyre, "run", file, "-v", "--log-format", "json", *options]
-        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=True, text=True)
+        if cluster:
+            command += ["--cluster", cluster.address]
+            cluster.forget_peaks()
+        start = time.monotonic()
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        everyone = [process.pid, *(cluster.pids["executor"] if cluster else [])]
+        steps, before, tasks = [], cpu(everyone), {}
+        for line in process.stderr:
+            event = json.loads(line) if line.startswith("{") else {}
+            if event.get("message") == "a round begins":
+                tasks = event
+            if event.get("message") not in ["a round ends", "stage done"]:
+                continue
+            now = cpu(everyone)
+            name = "of this process" if event["message"] == "stage done" else "round"
+            steps.append({"name": f"{event['stage']} ({name})", "cpu": now - before, "stored": stored(out), "event": event, "tasks": tasks})
+            before, tasks = now, {}
+        if process.wait() != 0:
+            raise SystemExit(f"{file.read_text()}\nended with {process.returncode}")
         seconds = time.monotonic() - start
-        record = json.loads(next((Path(out) / "out/runs").glob("*.json")).read_text())
-        events = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
-        rounds = [event for event in events if event["message"] == "a round ends"]
-    return seconds, record["seconds"], rounds
+        record = json.loads(next((out / "runs").glob("*.json")).read_text())
+    for step, last in zip(steps, [{"stored": 0}, *steps]):
+        step["new"] = max(0, step["stored"] - last["stored"])
+    return seconds, record, steps, cluster.peaks() if cluster else []
+
+
+def show(x):
+    return x if isinstance(x, str) else f"{x:,.0f}" if x >= 100 else f"{x:.3g}"
 
 
 def table(title, head, lines):
     print(f"\n{title}\n\n| {' | '.join(head)} |\n|{'---|' * len(head)}")
     for line in lines:
-        show = (x if isinstance(x, str) else f"{x:,.0f}" if x >= 100 else f"{x:.3g}" for x in line)
-        print("|", " | ".join(show), "|", flush=True)
+        print("|", " | ".join(map(show, line)), "|", flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("jobs", nargs="*", metavar="JOB", help="small, count, fit; all unless given")
+    names = ["small", "count", "fit", "model"]
+    parser.add_argument("jobs", nargs="*", metavar="JOB", help=f"{', '.join(names)}; all unless given")
     parser.add_argument("--reps", type=int, default=3, help="repetitions (%(default)s)")
+    parser.add_argument("--executors", type=int, nargs="*", default=[1, 2, 3], help="clusters of so many (%(default)s)")
     parser.add_argument("--gyre", default=ROOT / "target/release/gyre", help="the program, with the feature cluster (%(default)s)")
     folder = os.environ.get("GYRE_BENCH_DATA", ROOT / "target/bench-data")
     parser.add_argument("--data", default=folder, help="a folder for data ($GYRE_BENCH_DATA, or %(default)s)")
     args = parser.parse_args()
     folder = Path(args.data)
     folder.mkdir(parents=True, exist_ok=True)
-    wanted = args.jobs or ["small", "count", "fit"]
-    if unknown := set(wanted) - {"small", "count", "fit"}:
+    wanted = args.jobs or names
+    if unknown := set(wanted) - set(names):
         parser.error(f"no such job: {', '.join(unknown)}")
     jobs = []
     if "small" in wanted:
@@ -155,29 +203,49 @@ def main():
         if not parts.exists():
             DATA[parts.name](parts, 1)
         jobs.append(("1,000 partitions fitted", parts, PARTS))
+    if "model" in wanted:
+        counts = folder / "planted-10m-nnz.parquet"
+        if not counts.exists():
+            planted(counts, 1, states=205_000, draws=50)
+        jobs.append(("one model of 10 M non-zeros", counts, MODEL))
+    found, load = {}, [os.getloadavg()[0]]
+    with contextlib.ExitStack() as stack:
+        # All of them at once: those that have nothing to do take no time, and the places take turns.
+        clusters = {n: stack.enter_context(Cluster(args.gyre, n)) for n in args.executors}
+        for _ in range(args.reps):
+            for job, data, query in jobs:
+                for threads in [1, 2]:
+                    ran = run(args, data, query, None, "--threads", str(threads))
+                    found.setdefault((job, f"local, {threads} threads"), []).append(ran)
+                for n, cluster in clusters.items():
+                    ran = run(args, data, query, cluster)
+                    found.setdefault((job, f"{n} executors"), []).append(ran)
+                load.append(os.getloadavg()[0])
 
-    def lines():
-        for name, data, query in jobs:
-            for threads in [1, 2]:
-                found = [run(args, data, query, "--threads", str(threads)) for _ in range(args.reps)]
-                yield line(name, f"local, {threads} threads", found, "", "")
-        for executors in [1, 2, 3]:
-            with Cluster(args.gyre, executors) as cluster:
-                ran = {}
-                for name, data, query in jobs:
-                    on = "--cluster", cluster.address
-                    ran[name] = [run(args, data, query, *on) for _ in range(args.reps)]
-                for name, found in ran.items():
-                    yield line(name, f"{executors} executors", found, cluster.peak("scheduler"), cluster.peak("executor"))
-
-    def line(name, where, found, scheduler, executor):
-        seconds = (statistics.median(run[key] for _, run, _ in found) for key in ["count", "fit", "write"])
-        rounds = [round["seconds"] for *_, rounds in found for round in rounds]
+    def line(job, where, runs):
+        seconds = (statistics.median(record["seconds"][stage] for _, record, *_ in runs) for stage in ["count", "fit", "write"])
+        rounds = [step["event"]["seconds"] for *_, steps, _ in runs for step in steps if step["tasks"]]
         latency = statistics.median(rounds) if rounds else ""
-        return [name, where, statistics.median(whole for whole, *_ in found), *seconds, latency, scheduler, executor]
+        peaks = [max(peaks) for peaks in zip(*(peaks for *_, peaks in runs))] or ["", ""]
+        return [job, where, statistics.median(whole for whole, *_ in runs), *seconds, latency, *peaks]
 
+    def of_steps(job, where, runs):
+        for at, first in enumerate(runs[0][2]):
+            same = [steps[at] for *_, steps, _ in runs]
+            seconds, had = (statistics.median(values) for values in zip(*((s["event"]["seconds"], s["cpu"]) for s in same)))
+            tasks = [first["tasks"].get(key, "") for key in ["tasks", "task_bytes"]]
+            yield [job, where, first["name"], seconds, had, *tasks, first["new"] / 1e6 if first["tasks"] else ""]
+
+    title = f"Medians of {args.reps}, each executor with one vcore; load {min(load):.1f} to {max(load):.1f}"
     head = ["job", "where", "whole s", "count s", "fit s", "write s", "a round s (p50)", "scheduler MB", "executor MB"]
-    table("A cluster on one machine, each executor with one vcore", head, lines())
+    table(f"A cluster on one machine. {title}", head, (line(*of, runs) for of, runs in found.items()))
+    head = ["job", "where", "step", "seconds", "CPU s", "tasks", "largest task, bytes", "left in the store MB"]
+    table(f"Steps. {title}", head, (one for (job, where), runs in found.items() for one in of_steps(job, where, runs)))
+    head = ["job", "where", "fit", "iterations", "seconds"]
+    fits = ((job, where, record) for (job, where), [(_, record, *_), *_] in found.items())
+    largest = ((job, where, max(record["models"], key=lambda m: m["nonzeros"])) for job, where, record in fits)
+    shown = ([job, where, f["name"], f["iterations"], f["seconds"]] for job, where, model in largest for f in model["fits"])
+    table("Fits of the largest model, the iterations of the best restart", head, shown)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@
 //! its own environment for that ([`Told`]).
 //!
 //! - [`client`] asks for tasks, by [`dispatch`], until it has all answers ([`crate::write::Answers`]).
+//! - [`quote`] says what a run would take there, and whether it is quicker on this machine.
 //! - [`operator`] is a task as a plan that travels; [`node`] is the process that does it, and [`look`] asks who that is.
 //! - [`scheduler`] and [`executor`] are the two kinds of processes of a cluster, [`up`] starts them all on this machine; [`commands`] are these
 //!   three as they are typed.
@@ -26,6 +27,7 @@ pub mod executor;
 pub mod look;
 pub mod node;
 pub mod operator;
+pub mod quote;
 pub mod scheduler;
 pub mod up;
 

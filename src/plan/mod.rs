@@ -4,6 +4,7 @@
 
 mod assignment;
 mod checks;
+mod costs;
 mod evidence;
 mod fits;
 mod needs;
@@ -12,6 +13,8 @@ mod travel;
 
 pub use assignment::{Assignment, assignment};
 pub use checks::{CheckRule, PlannedCheck};
+pub(crate) use costs::FITS;
+pub use costs::{Job, Machines, Pass, Step, Width};
 pub use fits::{PlannedFit, PlannedMethod, Ranks};
 pub use needs::{Bounds, Needs, Size};
 

@@ -13,6 +13,8 @@ pub struct Bounds {
     pub rows: Option<u64>,
     /// Of integer states: as many as lie between the smallest and the largest.
     pub states: Option<u64>,
+    /// Values of the partition: those that folders have in their names, or as many integers as lie between the smallest and the largest.
+    pub partitions: Option<u64>,
 }
 
 /// States and non-zeros of one model, counted or at most.

@@ -1,6 +1,6 @@
 //! What is known of the rows of a query before they are read.
 
-use super::{Lake, failed};
+use super::{Lake, Table, failed};
 use crate::count::{Evidence, Layout};
 use crate::error::Result;
 use crate::plan::Bounds;
@@ -9,6 +9,7 @@ use datafusion::common::stats::Precision;
 use datafusion::common::{ColumnStatistics, ScalarValue};
 use datafusion::dataframe::DataFrame;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
+use std::collections::BTreeSet;
 
 impl Lake {
     /// What the statistics of files say of the rows of a query that has the columns of `layout`.
@@ -34,10 +35,27 @@ impl Lake {
                 _ => None,
             };
         }
+        let mut partitions = layout.partition.iter().enumerate().map(|(at, field)| {
+            let in_folders = self.folders(field.name());
+            in_folders.or_else(|| integers(known.column_statistics.get(at)?))
+        });
         Ok(Bounds {
             rows: known.num_rows.get_value().map(|&rows| rows as u64),
             states,
+            partitions: partitions.try_fold(1u64, |all, n| Some(all.saturating_mul(n?))),
         })
+    }
+
+    /// How many values a column has in the names of folders, if it is there.
+    fn folders(&self, column: &str) -> Option<u64> {
+        let has = |table: &&Table| table.partition_columns.iter().any(|name| name == column);
+        let table = self.tables.iter().find(has)?;
+        let start = format!("{column}=");
+        let values = table.files.iter().filter_map(|file| {
+            let mut folders = file.location.split('/');
+            folders.find_map(|folder| folder.strip_prefix(&start))
+        });
+        Some(values.collect::<BTreeSet<_>>().len() as u64)
     }
 }
 

@@ -1,12 +1,13 @@
 //! Whole runs on a real cluster of this machine, against runs of one process: the same tables to the byte, whoever dies and whenever.
 
+use crate::checks::record;
 use crate::cli::integers;
 use crate::cluster::is_slow;
 use crate::lake::{Lake, Ran};
 use crate::machines::{Machines, Process};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -435,4 +436,72 @@ fn an_executor_keeps_within_its_memory() {
     failed.fails(75, &executor.name());
     failed.fails(75, "fit `dbmr` uses ");
     failed.fails(75, "--memory is 150MB: give at least ");
+}
+
+/// So many models, each with two halves of three states; one partition never moves, so that no fit of two sets can be made of it.
+#[test]
+fn a_thousand_models_and_one_that_cannot_be() {
+    const STILL: i64 = 577;
+    let machines = Machines::start(3);
+    let lake = &machines.lake;
+    let mut random = Pcg64::seed_from_u64(1000);
+    let parts: Vec<i64> = (0..1000).collect();
+    for (file, parts) in parts.chunks(90).enumerate() {
+        let mut rows: Vec<[i64; 3]> = Vec::new();
+        for &part in parts {
+            let mut state = 0;
+            for t in 0..240 {
+                rows.push([part, t, state]);
+                let half = (state / 3 + i64::from(random.random_bool(0.05))) % 2;
+                state = half * 3 + random.random_range(0..3);
+                if part == STILL {
+                    state = 0;
+                }
+            }
+        }
+        let column = |at: usize| integers(rows.iter().map(|row| row[at]));
+        let columns = vec![("part", column(0)), ("t", column(1)), ("s", column(2))];
+        lake.table(&format!("rows/{file}.parquet"), columns);
+    }
+    let pipeline = WALKS
+        .replace("trajectory = \"walk\"", "partition_by = \"part\"")
+        .replace("lag = [1, 3]", "lag = 1")
+        .replace("rank = 3", "rank = 2");
+    lake.file("p.toml", &pipeline);
+    let told = format!("part={STILL}, lag 1");
+    let here = lake.gyre(&["run", "p.toml"]);
+    here.fails(1, &told);
+    let expected = lake.tables();
+    fs::remove_dir_all(lake.path("out")).expect("the output is removed");
+
+    let to = ["run", "p.toml", "--cluster", &machines.scheduler.line];
+    let there = lake.gyre(&to);
+    there.fails(1, &told);
+    assert!(lake.tables() == expected);
+    check_tidy(lake);
+    // What was wrong is told of the one alone, in the same words.
+    let failed = |ran: &Ran| -> Vec<String> {
+        let lines = ran.err.lines().filter(|line| line.contains("ERROR"));
+        let untimed = |line: &str| line.split_once("ERROR").map(|(_, text)| text.to_string());
+        lines.filter_map(untimed).collect()
+    };
+    assert_eq!(failed(&there).len(), 1, "{}", there.err);
+    assert_eq!(failed(&there), failed(&here));
+    let failures = &record(lake)["failures"];
+    assert_eq!(failures.as_array().map(Vec::len), Some(1));
+    assert_eq!(failures[0]["partition"], told);
+
+    // The halves of all others.
+    let sources = lake.read("sources");
+    let (parts, states) = (sources.integers("part"), sources.integers("s"));
+    let sets = sources.integers("dbmr_affiliation");
+    let mut of_halves: BTreeMap<(i64, i64), BTreeSet<i64>> = BTreeMap::new();
+    for ((part, state), set) in parts.into_iter().zip(states).zip(sets) {
+        of_halves.entry((part, state / 3)).or_default().insert(set);
+    }
+    assert_eq!(of_halves.len(), 2 * 999);
+    for part in (0..1000).filter(|&part| part != STILL) {
+        let [one, other] = [0, 1].map(|half| of_halves[&(part, half)].clone());
+        assert!(one.len() == 1 && other.len() == 1 && one != other, "{part}");
+    }
 }

@@ -1,0 +1,77 @@
+//! The memory that a process can have at all: that of the machine, or what the control groups above it leave.
+
+use std::fs;
+use std::path::Path;
+
+/// Bytes, where the system tells.
+pub fn all() -> Option<u64> {
+    below(Path::new("/"))
+}
+
+/// The same of a system whose files are below `root`.
+fn below(root: &Path) -> Option<u64> {
+    let read = |path: &Path| fs::read_to_string(path).ok();
+    let meminfo = read(&root.join("proc/meminfo"))?;
+    let total = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kilobytes: u64 = total.trim().strip_suffix(" kB")?.parse().ok()?;
+    // A line a hierarchy, as `0::/app` of version 2 or `4:memory:/app` of version 1. A group has what all above it leave.
+    let groups = read(&root.join("proc/self/cgroup")).unwrap_or_default();
+    let limits = groups.lines().flat_map(|line| {
+        let mut parts = line.splitn(3, ':');
+        let (number, controllers) = (parts.next(), parts.next().unwrap_or_default());
+        let (mount, file) = match controllers.split(',').any(|name| name == "memory") {
+            true => ("sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+            false if number == Some("0") => ("sys/fs/cgroup", "memory.max"),
+            false => return Vec::new(),
+        };
+        let group = Path::new(parts.next().unwrap_or_default());
+        let above = group.ancestors().map(|group| {
+            let group = group.strip_prefix("/").unwrap_or(group);
+            read(&root.join(mount).join(group).join(file))
+        });
+        above.flatten().collect()
+    });
+    // Where there is no limit it says `max`, or a number beyond all memory.
+    let limits = limits.filter_map(|limit| limit.trim().parse().ok());
+    Some(limits.fold(kilobytes << 10, u64::min))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(groups: &str, limits: &[(&str, &str)], bytes: u64) {
+        let root = tempfile::tempdir().expect("a folder");
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+            fs::write(path, text).expect("a file");
+        };
+        write("proc/meminfo", "MemTotal:  4096 kB\nMemFree: 1 kB\n");
+        write("proc/self/cgroup", groups);
+        for (path, text) in limits {
+            write(&format!("sys/fs/cgroup/{path}"), text);
+        }
+        assert_eq!(below(root.path()), Some(bytes));
+    }
+
+    #[test]
+    fn a_process_has_what_machine_and_groups_leave() {
+        let machine = 4096 << 10;
+        check("", &[], machine);
+        check("0::/\n", &[("memory.max", "max\n")], machine);
+        check("0::/\n", &[("memory.max", "1000000\n")], 1_000_000);
+        let nested = [("a/memory.max", "70000"), ("a/b/memory.max", "max")];
+        check("0::/a/b\n", &nested, 70_000);
+        let old = [
+            ("memory/memory.limit_in_bytes", "9223372036854771712\n"),
+            ("memory/a/memory.limit_in_bytes", "50000\n"),
+        ];
+        check("5:cpu:/a\n4:memory:/a\n0::/\n", &old, 50_000);
+        check("5:cpu:/a\n4:cpuset,memory:/\n0::/\n", &old, machine);
+        assert_eq!(below(Path::new("/nowhere")), None);
+    }
+}

@@ -1,0 +1,555 @@
+//! What a job takes: rows, non-zeros, states and models → seconds of its stages on one machine, and of its rounds on a cluster.
+//!
+//! Every rate is seconds of one core, as `python benches/peers/cluster.py` has measured it in the job that is named beside it, on two cores
+//! of an AMD EPYC (Zen 5) and in a folder. Work is shared out evenly, a round begins when the one before it has ended, and what is not known
+//! before rows are read is taken for the most that it can be. So an estimate says which of two ways is faster, and how large a job is, and
+//! may be off by a factor of two.
+
+use super::{Bounds, Plan, PlannedFit, PlannedMethod, Ranks};
+use crate::count::Evidence;
+use serde::Serialize;
+
+/// Tasks that read the files of a plan, and the lots that they deal rows and sums in.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Width {
+    pub slices: u64,
+    pub lots: u64,
+}
+
+/// What there is to do.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Job {
+    /// Of the files.
+    pub bytes: u64,
+    pub rows: u64,
+    /// Of rows, at all lags.
+    pub pairs: u64,
+    /// Of all models together.
+    pub nonzeros: u64,
+    /// Of one model.
+    pub states: u64,
+    pub models: u64,
+    /// Whether rows are of trajectories, so that they are dealt before they are counted.
+    pub is_dealt: bool,
+    /// Whether there is one matrix a lag, which lots have parts of.
+    pub is_whole: bool,
+    /// Nothing where one task counts all rows.
+    pub width: Option<Width>,
+    pub fits: u64,
+    /// What all fits take of a core for each non-zero.
+    pub fit_seconds: f64,
+    /// What they leave for each state.
+    pub state_bytes: u64,
+}
+
+/// A cluster and the store of its output.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Machines {
+    pub executors: u64,
+    /// Tasks that all of them do at once.
+    pub slots: u64,
+    /// Bytes that each machine gets from the store or gives to it in a second. Nothing for a folder, whose seconds are in the rates.
+    pub store: Option<f64>,
+}
+
+/// A stage, or a round of tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Step {
+    pub name: &'static str,
+    pub tasks: u64,
+    pub seconds: f64,
+    /// To the store and from it.
+    pub bytes: u64,
+}
+
+/// A product of one matrix with a factor of states × rank, spread over executors: all of them read the factor, and each makes the rows of its
+/// own units.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Pass {
+    pub nonzeros: u64,
+    pub states: u64,
+    pub rank: u64,
+    /// What a pass takes that has nothing to do: a round, unless it was measured.
+    pub fixed_seconds: f64,
+}
+
+/// What a run on a cluster takes before its first round, and each round, and each task of the slot that does it: 600 rows, and rounds of 64 to
+/// 143 tasks.
+const START: f64 = 0.45;
+const ROUND: f64 = 0.08;
+const TASK: f64 = 0.015;
+
+/// A pair that is counted by one process: 50 M rows.
+const COUNT: f64 = 28e-9;
+/// A row that is dealt, and a pair that is summed: 50 M rows.
+const DEAL: f64 = 35e-9;
+const SUM: f64 = 55e-9;
+/// A sum that is added to others, and a non-zero that is made of one: 50 M rows.
+const ADD: f64 = 40e-9;
+const FINISH: f64 = 70e-9;
+
+/// A non-zero in one restart of DBMR: so much, and so much for each latent state. One model of 10 M non-zeros, and ranks 2 to 32.
+const RESTART: f64 = 10e-9;
+const RESTART_OF_RANK: f64 = 3e-9;
+/// Where both sides have sets, in restarts of DBMR: `pipelines/sets.toml`.
+const BOTH_SIDES: f64 = 10.0;
+/// A non-zero in one product with a vector, and how many of these a decomposition takes: one model of 10 M non-zeros, and ranks 2 to 8.
+const PRODUCT: f64 = 1.8e-9;
+const PRODUCTS: f64 = 80.0;
+const PRODUCTS_OF_RANK: f64 = 4.0;
+/// A resample takes such a share of the fits themselves: 50 of them.
+const RESAMPLE: f64 = 0.6;
+/// A fit of a model, however small that is: 1,000 partitions.
+const FIT: f64 = 2e-3;
+
+/// A non-zero that is written, and a model: one model of 10 M non-zeros, 1,000 partitions.
+const WRITE: f64 = 110e-9;
+const WRITE_MODEL: f64 = 0.4e-3;
+
+/// Bytes in the store of a row that was dealt, a sum, a non-zero of a matrix, and a state of a fit, for each latent state more.
+const OF_A_ROW: u64 = 24;
+const OF_A_SUM: u64 = 20;
+const OF_A_NONZERO: u64 = 5;
+const OF_A_STATE: [u64; 2] = [30, 20];
+
+/// Tasks that fits are packed into, unless a model is larger than such a share of all non-zeros.
+pub(crate) const FITS: u64 = 128;
+
+impl Plan {
+    /// The job of a plan, at most; nothing where nothing bounds its rows.
+    pub fn job(&self, bounds: Bounds, width: Option<Width>) -> Option<Job> {
+        let rows = bounds.rows?;
+        let is_dealt = matches!(self.layout.evidence, Evidence::Trajectories { .. });
+        let lags = self.lags.len().max(1) as u64;
+        let pairs = rows.saturating_mul(lags);
+        let models = bounds.partitions.unwrap_or(1).saturating_mul(lags);
+        let states = bounds.states.unwrap_or(u64::MAX).min(rows);
+        let squares = states.saturating_mul(states).saturating_mul(models);
+        let resamples = RESAMPLE * self.resamples() as f64 + self.folds() as f64;
+        let each = self.fits.iter().map(PlannedFit::seconds);
+        let state_bytes = self.fits.iter().map(PlannedFit::state_bytes);
+        let files = self.tables.iter().flat_map(|table| &table.files);
+        Some(Job {
+            bytes: files.map(|file| file.size_bytes).sum(),
+            rows,
+            pairs,
+            nonzeros: pairs.min(squares),
+            states,
+            models,
+            is_dealt,
+            is_whole: self.layout.partition.is_empty(),
+            width,
+            fits: self.fits.len() as u64,
+            fit_seconds: each.sum::<f64>() * (1.0 + resamples),
+            state_bytes: state_bytes.sum(),
+        })
+    }
+}
+
+impl PlannedFit {
+    /// Of one core, for each non-zero.
+    fn seconds(&self) -> f64 {
+        match &self.ranks {
+            Ranks::Auto { candidates, .. } => {
+                let of = |&rank: &usize| self.method.with_rank(rank).seconds();
+                candidates.iter().map(of).sum()
+            }
+            _ => self.method.seconds(),
+        }
+    }
+
+    fn state_bytes(&self) -> u64 {
+        OF_A_STATE[0] + OF_A_STATE[1] * self.rank().unwrap_or(1) as u64
+    }
+}
+
+impl PlannedMethod {
+    fn seconds(&self) -> f64 {
+        let restart = |rank: usize| RESTART + RESTART_OF_RANK * rank as f64;
+        let products = |rank: usize| (PRODUCTS + PRODUCTS_OF_RANK * rank as f64) * PRODUCT;
+        match self {
+            PlannedMethod::Dbmr(p) => p.restarts as f64 * restart(p.rank),
+            PlannedMethod::Cocluster(p) | PlannedMethod::Metastable(p) => {
+                BOTH_SIDES * p.restarts as f64 * restart(p.rank)
+            }
+            PlannedMethod::Svd(p) => products(p.rank),
+            PlannedMethod::Gpcca(p) => products(p.rank),
+            PlannedMethod::Given(_) => restart(1),
+        }
+    }
+}
+
+impl Job {
+    /// Stages on one machine of so many threads, where everything fits its memory.
+    pub fn here(&self, threads: u64, store: Option<f64>) -> Vec<Step> {
+        let (threads, out) = (threads as f64, self.nonzeros.saturating_mul(OF_A_NONZERO));
+        let step = |name, seconds: f64, bytes: u64| Step {
+            name,
+            tasks: 1,
+            seconds: seconds / threads + store.map_or(0.0, |store| bytes as f64 / store),
+            bytes,
+        };
+        vec![
+            step("count", COUNT * self.pairs as f64, self.bytes),
+            step("fit", self.fit(), 0),
+            step("write", self.write(), out),
+        ]
+    }
+
+    fn fit(&self) -> f64 {
+        let fits = self.fits.saturating_mul(self.models);
+        self.fit_seconds * self.nonzeros as f64 + FIT * fits as f64
+    }
+
+    fn write(&self) -> f64 {
+        WRITE * self.nonzeros as f64 + WRITE_MODEL * self.models as f64
+    }
+
+    /// Rounds on a cluster, and the tables, which this machine writes with so many threads.
+    pub fn there(&self, machines: &Machines, threads: u64) -> Vec<Step> {
+        let vcores = (machines.slots / machines.executors.max(1)).max(1);
+        let (rows, pairs, nonzeros) = (self.rows as f64, self.pairs as f64, self.nonzeros);
+        let dealt = self.rows.saturating_mul(OF_A_ROW);
+        let of_sums = |sums: u64| sums.saturating_mul(OF_A_SUM);
+        let matrices = nonzeros.saturating_mul(OF_A_NONZERO);
+        let of_states = self.states.saturating_mul(self.state_bytes);
+        let models = self.models.saturating_mul(of_states);
+        let mut steps = vec![Step {
+            name: "start",
+            tasks: 0,
+            seconds: START,
+            bytes: 0,
+        }];
+        let mut round = |name, tasks, cores_of_a_task, seconds, bytes: &[u64]| {
+            let bytes = bytes
+                .iter()
+                .fold(0, |all: u64, &some| all.saturating_add(some));
+            steps.push(machines.round(name, tasks, cores_of_a_task, seconds, bytes));
+        };
+        match self.width {
+            None => round("count", 1, vcores, COUNT * pairs, &[self.bytes, matrices]),
+            Some(Width { slices, lots }) => {
+                let (readers, read) = match self.is_dealt {
+                    true => {
+                        round("deal", slices, 1, DEAL * rows, &[self.bytes, dealt]);
+                        (lots, dealt)
+                    }
+                    false => (slices, self.bytes),
+                };
+                // At worst each of those who sum has all pairs.
+                let sums = self.pairs.min(nonzeros.saturating_mul(readers));
+                round("sum", readers, 1, SUM * pairs, &[read, of_sums(sums)]);
+                let (add, finish) = (ADD * sums as f64, FINISH * nonzeros as f64);
+                match self.is_whole {
+                    true => {
+                        let both = [of_sums(sums), of_sums(nonzeros)];
+                        if readers > 1 {
+                            round("add", lots, 1, add, &both);
+                        }
+                        round("count", 1, 1, finish, &[both[1], matrices]);
+                    }
+                    false => {
+                        round("count", lots, 1, add + finish, &[of_sums(sums), matrices]);
+                    }
+                }
+            }
+        }
+        let tasks = self.models.min(FITS);
+        round("fit", tasks, vcores, self.fit(), &[matrices, models]);
+        let bytes = matrices.saturating_add(models).saturating_add(matrices);
+        let store = machines.store.map_or(0.0, |store| bytes as f64 / store);
+        steps.push(Step {
+            name: "write",
+            tasks: 1,
+            seconds: self.write() / threads as f64 + store,
+            bytes,
+        });
+        steps
+    }
+}
+
+impl Machines {
+    /// So many tasks that take so many seconds of a core together, each of which can use so many.
+    fn round(
+        &self,
+        name: &'static str,
+        tasks: u64,
+        cores_of_a_task: u64,
+        seconds: f64,
+        bytes: u64,
+    ) -> Step {
+        let cores = tasks.saturating_mul(cores_of_a_task);
+        let cores = cores.min(self.slots).max(1) as f64;
+        let at_once = tasks.min(self.executors).max(1) as f64;
+        let store = self
+            .store
+            .map_or(0.0, |store| bytes as f64 / store / at_once);
+        let turns = tasks.div_ceil(self.slots.max(1)) as f64;
+        Step {
+            name,
+            tasks,
+            seconds: ROUND + turns * TASK + seconds / cores + store,
+            bytes,
+        }
+    }
+}
+
+impl Pass {
+    /// The factor, in bytes.
+    pub fn factor(&self) -> u64 {
+        self.states.saturating_mul(8 * self.rank)
+    }
+
+    /// The products, in seconds of a core.
+    pub fn products(&self) -> f64 {
+        PRODUCT * (self.rank * self.nonzeros) as f64
+    }
+
+    /// Whoever asks puts the factor there, all executors get it, each puts its rows of the result there, and whoever asks gets them all.
+    pub fn spread(&self, machines: &Machines) -> Step {
+        let (factor, executors) = (self.factor() as f64, machines.executors as f64);
+        let of_one = (3.0 + 1.0 / executors) * factor;
+        Step {
+            name: "pass",
+            tasks: machines.executors,
+            seconds: self.fixed_seconds
+                + self.products() / machines.slots as f64
+                + machines.store.map_or(0.0, |store| of_one / store),
+            bytes: (3 + machines.executors).saturating_mul(self.factor()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reduce::{dbmr, svd};
+    use crate::summary::grouped;
+
+    /// 10⁹ rows of trajectories, and one model.
+    fn job() -> Job {
+        Job {
+            bytes: 4_000_000_000,
+            rows: 1_000_000_000,
+            pairs: 1_000_000_000,
+            nonzeros: 100_000_000,
+            states: 1_000_000,
+            models: 1,
+            is_dealt: true,
+            is_whole: true,
+            width: Some(Width {
+                slices: 40,
+                lots: 20,
+            }),
+            fits: 1,
+            fit_seconds: 100e-9,
+            state_bytes: 50,
+        }
+    }
+
+    /// Names, seconds and megabytes of steps.
+    #[track_caller]
+    fn check(steps: &[Step], expected: &[(&str, f64, u64)]) {
+        let names: Vec<&str> = steps.iter().map(|step| step.name).collect();
+        let wanted: Vec<&str> = expected.iter().map(|(name, ..)| *name).collect();
+        assert_eq!(names, wanted);
+        for (step, (name, seconds, megabytes)) in steps.iter().zip(expected) {
+            let off = (step.seconds - seconds).abs();
+            assert!(off < 1e-6, "{name}: {}, not {seconds}", step.seconds);
+            assert_eq!(step.bytes, megabytes * 1_000_000, "{name}");
+        }
+    }
+
+    // Ten slots: 40 tasks that deal take four turns of 0.015 s, and 10⁹ rows of 35 ns a tenth of 35 s. 20 lots have at most all 10⁹ pairs as sums
+    // of 20 bytes. One task makes 10⁸ non-zeros of 70 ns, and one executor with two vcores fits them in 10.002 s / 2.
+    #[test]
+    fn rounds_share_work_among_slots_and_one_model_has_one_executor() {
+        let machines = |store| Machines {
+            executors: 5,
+            slots: 10,
+            store,
+        };
+        let expected = [
+            ("start", 0.45, 0),
+            ("deal", 0.08 + 4.0 * 0.015 + 3.5, 4_000 + 24_000),
+            ("sum", 0.08 + 2.0 * 0.015 + 5.5, 24_000 + 20_000),
+            ("add", 0.08 + 2.0 * 0.015 + 4.0, 20_000 + 2_000),
+            ("count", 0.08 + 0.015 + 7.0, 2_000 + 500),
+            ("fit", 0.08 + 0.015 + 5.001, 500 + 50),
+            ("write", 11.0004 / 4.0, 500 + 50 + 500),
+        ];
+        check(&job().there(&machines(None), 4), &expected);
+        let through = job().there(&machines(Some(1e8)), 4);
+        // Five executors deal, one counts, and this machine writes.
+        let slower = [0.0, 56.0, 88.0, 44.0, 25.0, 5.5, 10.5];
+        let expected = expected.iter().zip(slower);
+        let expected: Vec<_> = expected
+            .map(|(&(name, seconds, bytes), more)| (name, seconds + more, bytes))
+            .collect();
+        check(&through, &expected);
+        let here = [
+            ("count", 7.0 + 40.0, 4_000),
+            ("fit", 10.002 / 4.0, 0),
+            ("write", 11.0004 / 4.0 + 5.0, 500),
+        ];
+        check(&job().here(4, Some(1e8)), &here);
+    }
+
+    // 128 tasks have all slots busy: 1,000 models of 2 ms and 10⁸ non-zeros of 100 ns. 40 tasks sum what they read, and 20 lots of partitions add that
+    // up and make non-zeros of it.
+    #[test]
+    fn many_models_have_all_executors_and_pairs_are_not_dealt() {
+        let machines = Machines {
+            executors: 5,
+            slots: 10,
+            store: None,
+        };
+        let many = Job {
+            is_dealt: false,
+            is_whole: false,
+            models: 1000,
+            states: 1000,
+            ..job()
+        };
+        let expected = [
+            ("start", 0.45, 0),
+            ("sum", 0.08 + 4.0 * 0.015 + 5.5, 4_000 + 20_000),
+            ("count", 0.08 + 2.0 * 0.015 + 4.7, 20_000 + 500),
+            ("fit", 0.08 + 13.0 * 0.015 + 1.2, 500 + 50),
+            ("write", 11.4 / 4.0, 500 + 50 + 500),
+        ];
+        check(&many.there(&machines, 4), &expected);
+        let alone = Job {
+            width: None,
+            ..job()
+        };
+        let steps = alone.there(&machines, 4);
+        check(&steps[1..2], &[("count", 0.08 + 0.015 + 14.0, 4_500)]);
+    }
+
+    #[test]
+    fn fits_take_restarts_and_products() {
+        let of = |method: PlannedMethod, nanoseconds: f64| {
+            let off = method.seconds() * 1e9 - nanoseconds;
+            assert!(off.abs() < 1e-6, "{method:?}: {off}");
+        };
+        let restarts = |restarts| dbmr::Params {
+            restarts,
+            ..dbmr::Params::new(8)
+        };
+        of(PlannedMethod::Dbmr(restarts(10)), 10.0 * (10.0 + 3.0 * 8.0));
+        of(PlannedMethod::Dbmr(restarts(1)), 34.0);
+        // 80 + 4 · 8 products.
+        of(PlannedMethod::Svd(svd::Params::new(8)), 112.0 * 1.8);
+        let one_of = PlannedFit {
+            name: "svd".into(),
+            method: PlannedMethod::Svd(svd::Params::new(3)),
+            ranks: Ranks::Auto {
+                rule: crate::reduce::criteria::Rule::Bic,
+                candidates: vec![2, 3],
+            },
+        };
+        let seconds = one_of.seconds() * 1e9;
+        assert!((seconds - (88.0 + 92.0) * 1.8).abs() < 1e-6, "{seconds}");
+        assert_eq!(one_of.state_bytes(), 90);
+    }
+
+    /// The job and the cluster of the README, and of a model that is spread over it a product with eight vectors.
+    #[test]
+    fn the_readme_shows_the_estimate_of_a_large_job() {
+        let machines = Machines {
+            executors: 100,
+            slots: 400,
+            store: Some(100e6),
+        };
+        let one = Job {
+            bytes: 37_000_000_000,
+            rows: 10_000_000_000,
+            pairs: 10_000_000_000,
+            nonzeros: 1_000_000_000,
+            states: 100_000_000,
+            width: Some(Width {
+                slices: 276,
+                lots: 276,
+            }),
+            fits: 2,
+            fit_seconds: PlannedMethod::Dbmr(dbmr::Params::new(8)).seconds()
+                + PlannedMethod::Svd(svd::Params::new(8)).seconds(),
+            state_bytes: 2 * (OF_A_STATE[0] + OF_A_STATE[1] * 8),
+            ..job()
+        };
+        let many = Job {
+            models: 1000,
+            states: one.states / 1000,
+            is_whole: false,
+            ..one.clone()
+        };
+        let seconds = |steps: &[Step]| steps.iter().map(|step| step.seconds).sum::<f64>();
+        let nano = |seconds: f64| (seconds * 1e9).round();
+        let work = |step: &Step| match step.name {
+            "deal" => format!("10¹⁰ rows × {} ns", nano(DEAL)),
+            "sum" => format!("10¹⁰ pairs × {} ns", nano(SUM)),
+            "add" => format!("10¹⁰ sums × {} ns", nano(ADD)),
+            "count" => format!("10⁹ non-zeros × {} ns", nano(FINISH)),
+            "fit" => format!("10⁹ non-zeros × {} ns", nano(one.fit_seconds)),
+            "write" => format!("10⁹ non-zeros × {} ns", nano(WRITE)),
+            _ => String::new(),
+        };
+        let (of_one, of_many) = (one.there(&machines, 4), many.there(&machines, 4));
+        let line = |step: &Step| {
+            let same = of_many.iter().find(|other| other.name == step.name);
+            let same = same.map_or(String::new(), |same| grouped(same.seconds.round()));
+            format!(
+                "| {} | {} | {} | {} | {} | {} |",
+                step.name,
+                work(step),
+                step.tasks,
+                grouped((step.bytes as f64 / 1e9).round()),
+                grouped(step.seconds.round()),
+                same
+            )
+        };
+        let mut lines: Vec<String> = of_one.iter().map(line).collect();
+        lines.push(format!(
+            "| all | | | {} | {} | {} |",
+            grouped((of_one.iter().map(|step| step.bytes).sum::<u64>() as f64 / 1e9).round()),
+            grouped(seconds(&of_one).round()),
+            grouped(seconds(&of_many).round())
+        ));
+        let here = one.here(4, machines.store);
+        let [count, fit, write] = [0, 1, 2].map(|at: usize| grouped(here[at].seconds.round()));
+        lines.push(format!(
+            "count {count} s, fit {fit} s, write {write} s, {} s in all",
+            grouped(seconds(&here).round())
+        ));
+        let pass = Pass {
+            nonzeros: one.nonzeros,
+            states: one.states,
+            rank: 8,
+            fixed_seconds: ROUND,
+        };
+        let spread = pass.spread(&machines);
+        let quick = Machines {
+            store: Some(1e9),
+            ..machines
+        };
+        lines.push(format!(
+            "{ROUND} s + {:.1} s / 400 + 3.01 × {:.1} GB / 100 MB/s = {:.0} s",
+            pass.products(),
+            pass.factor() as f64 / 1e9,
+            spread.seconds
+        ));
+        lines.push(format!(
+            "{:.1} s / 4 = {:.1} s on one executor; with 1 GB/s it is {:.0} s",
+            pass.products(),
+            pass.products() / 4.0,
+            pass.spread(&quick).seconds
+        ));
+        let readme = include_str!("../../README.md");
+        let missing: Vec<_> = lines
+            .iter()
+            .filter(|line| !readme.contains(*line))
+            .collect();
+        assert!(missing.is_empty(), "the README lacks:\n{missing:#?}");
+    }
+}
