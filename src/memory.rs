@@ -43,7 +43,7 @@ pub const fn least(threads: usize) -> usize {
 }
 
 /// The memory of a machine that does not tell it.
-const UNKNOWN: usize = 4 << 30;
+const UNKNOWN: u64 = 4 << 30;
 
 static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
 
@@ -52,9 +52,9 @@ pub fn limit() -> Option<usize> {
     Some(LIMIT.load(Ordering::Relaxed)).filter(|&bytes| bytes < usize::MAX)
 }
 
-/// The bound of this process, or else all memory that it could have: that of the machine, or of the container that it is in.
+/// The bound of this process in bytes, or else all memory that it could have.
 pub fn limit_or_all() -> usize {
-    limit().unwrap_or_else(|| all().map_or(UNKNOWN, |bytes| bytes as usize))
+    limit().unwrap_or_else(|| all().unwrap_or(UNKNOWN) as usize)
 }
 
 /// Keeps the process within `bytes` from now on. `folder` holds the scratch file.

@@ -59,6 +59,7 @@ name = "svd"
 method = "svd"
 rank = 8
 """
+PASSES = MODEL.replace("rank = 8", 'rank = 8\nrestarts = 4\ninit = "random"\npolish = false\nmax_iterations = 20', 1)
 SMALL = """
 [transitions]
 sql = "SELECT * FROM rows"
@@ -134,7 +135,7 @@ def stored(folder):
 
 
 def run(args, data, query, cluster=None, *options):
-    """Seconds of the whole run, its record, and what each step of it took: rounds of tasks, and stages of this process."""
+    """Seconds of the whole run, its record, and what each step of it took: rounds of tasks, and stages of this process; rounds of passes."""
     with tempfile.TemporaryDirectory(dir=args.data) as folder:
         out = Path(folder) / "out"
         file = Path(folder) / "cluster.toml"
@@ -146,11 +147,13 @@ def run(args, data, query, cluster=None, *options):
         start = time.monotonic()
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         everyone = [process.pid, *(cluster.pids["executor"] if cluster else [])]
-        steps, before, tasks = [], cpu(everyone), {}
+        steps, before, tasks, passes = [], cpu(everyone), {}, []
         for line in process.stderr:
             event = json.loads(line) if line.startswith("{") else {}
             if event.get("message") == "a round begins":
                 tasks = event
+            if event.get("message") == "passes made":
+                passes.append(event)
             if event.get("message") not in ["a round ends", "stage done"]:
                 continue
             now = cpu(everyone)
@@ -163,7 +166,7 @@ def run(args, data, query, cluster=None, *options):
         record = json.loads(next((out / "runs").glob("*.json")).read_text())
     for step, last in zip(steps, [{"stored": 0}, *steps]):
         step["new"] = max(0, step["stored"] - last["stored"])
-    return seconds, record, steps, cluster.peaks() if cluster else []
+    return seconds, record, steps, passes, cluster.peaks() if cluster else []
 
 
 def show(x):
@@ -178,7 +181,7 @@ def table(title, head, lines):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    names = ["small", "count", "fit", "model"]
+    names = ["small", "count", "fit", "model", "passes"]
     parser.add_argument("jobs", nargs="*", metavar="JOB", help=f"{', '.join(names)}; all unless given")
     parser.add_argument("--reps", type=int, default=3, help="repetitions (%(default)s)")
     parser.add_argument("--executors", type=int, nargs="*", default=[1, 2, 3], help="clusters of so many (%(default)s)")
@@ -203,11 +206,13 @@ def main():
         if not parts.exists():
             DATA[parts.name](parts, 1)
         jobs.append(("1,000 partitions fitted", parts, PARTS))
-    if "model" in wanted:
+    if {"model", "passes"} & set(wanted):
         counts = folder / "planted-10m-nnz.parquet"
         if not counts.exists():
             planted(counts, 1, states=205_000, draws=50)
-        jobs.append(("one model of 10 M non-zeros", counts, MODEL))
+        for name, title, query in [("model", "one model of 10 M non-zeros", MODEL), ("passes", "the same by passes", PASSES)]:
+            if name in wanted:
+                jobs.append((title, counts, query))
     found, load = {}, [os.getloadavg()[0]]
     with contextlib.ExitStack() as stack:
         # All of them at once: those that have nothing to do take no time, and the places take turns.
@@ -218,20 +223,21 @@ def main():
                     ran = run(args, data, query, None, "--threads", str(threads))
                     found.setdefault((job, f"local, {threads} threads"), []).append(ran)
                 for n, cluster in clusters.items():
-                    ran = run(args, data, query, cluster)
+                    split = ["--split", "1000000"] if query is PASSES else []
+                    ran = run(args, data, query, cluster, *split)
                     found.setdefault((job, f"{n} executors"), []).append(ran)
                 load.append(os.getloadavg()[0])
 
     def line(job, where, runs):
         seconds = (statistics.median(record["seconds"][stage] for _, record, *_ in runs) for stage in ["count", "fit", "write"])
-        rounds = [step["event"]["seconds"] for *_, steps, _ in runs for step in steps if step["tasks"]]
+        rounds = [step["event"]["seconds"] for _, _, steps, *_ in runs for step in steps if step["tasks"]]
         latency = statistics.median(rounds) if rounds else ""
         peaks = [max(peaks) for peaks in zip(*(peaks for *_, peaks in runs))] or ["", ""]
         return [job, where, statistics.median(whole for whole, *_ in runs), *seconds, latency, *peaks]
 
     def of_steps(job, where, runs):
         for at, first in enumerate(runs[0][2]):
-            same = [steps[at] for *_, steps, _ in runs]
+            same = [steps[at] for _, _, steps, *_ in runs]
             seconds, had = (statistics.median(values) for values in zip(*((s["event"]["seconds"], s["cpu"]) for s in same)))
             tasks = [first["tasks"].get(key, "") for key in ["tasks", "task_bytes"]]
             yield [job, where, first["name"], seconds, had, *tasks, first["new"] / 1e6 if first["tasks"] else ""]
@@ -241,6 +247,20 @@ def main():
     table(f"A cluster on one machine. {title}", head, (line(*of, runs) for of, runs in found.items()))
     head = ["job", "where", "step", "seconds", "CPU s", "tasks", "largest task, bytes", "left in the store MB"]
     table(f"Steps. {title}", head, (one for (job, where), runs in found.items() for one in of_steps(job, where, runs)))
+    def of_passes(job, where, runs):
+        """Rounds of one pass by its kernel, and those of several restarts at once."""
+        kinds = {}
+        for event in (event for *_, passes, _ in runs for event in passes):
+            kernels = event["passes"].split()
+            name = kernels[0] if len(kernels) == 1 else f"{len(kernels)} at once"
+            kinds.setdefault(name, []).append(event)
+        for name, events in kinds.items():
+            middle = (statistics.median(event[key] for event in events) for key in ["seconds", "tasks", "bytes"])
+            seconds, tasks, size = middle
+            yield [job, where, name, len(events) / len(runs), seconds, tasks, size / 1e6]
+
+    head = ["job", "where", "passes", "rounds", "seconds (p50)", "tasks", "rows that come back, MB"]
+    table(f"Rounds of passes. {title}", head, (one for (job, where), runs in found.items() for one in of_passes(job, where, runs)))
     head = ["job", "where", "fit", "iterations", "seconds"]
     fits = ((job, where, record) for (job, where), [(_, record, *_), *_] in found.items())
     largest = ((job, where, max(record["models"], key=lambda m: m["nonzeros"])) for job, where, record in fits)
