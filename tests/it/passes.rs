@@ -273,6 +273,6 @@ async fn a_pass_that_is_not_conserved_is_made_again_and_then_told() {
     let failed = failed.expect_err("wrong sums");
     assert_eq!(failed.kind(), Kind::Check, "{}", failed.full());
     let told = failed.to_string();
-    assert!(told.contains("came back wrong 2 times (cell "), "{told}");
+    assert!(told.contains("came back wrong 2 times ("), "{told}");
     assert!(!lake.path("out/current").exists());
 }
