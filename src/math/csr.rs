@@ -175,6 +175,17 @@ impl Csr {
         self.offsets[l]..self.offsets[l + 1]
     }
 
+    /// A local row as the only one of a matrix.
+    pub fn row(&self, l: usize) -> Csr {
+        let span = self.span(l);
+        Csr {
+            first_row: 0,
+            offsets: vec![0, span.len()],
+            columns: self.columns[span.clone()].to_vec(),
+            values: self.values.at(&span.collect::<Vec<_>>()),
+        }
+    }
+
     /// The local rows that are kept, as rows from `first_row` on, without the columns that have no new number; new numbers ascend as the
     /// old ones do. Beside them the places of the entries that are left.
     pub fn part(

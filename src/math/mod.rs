@@ -9,6 +9,7 @@ pub mod flow;
 pub mod kl;
 pub mod krylov;
 pub mod lanczos;
+pub mod look;
 pub mod matching;
 pub mod moves;
 pub mod schur;

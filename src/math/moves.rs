@@ -9,13 +9,17 @@
 //! In: columns of N, m targets × n sources. C is m × r, f64, exact for integer counts. Most counts are 1, and f(c + 1) − f(c) is kept for
 //! every sum, so that a score adds up one row of numbers a non-zero.
 
-use super::csr::{Csr, Value};
+use super::csr::{Csr, Value, Values};
 use super::sum;
 use crate::memory;
 use crate::shard::Shards;
 use multiversion::multiversion;
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 use std::sync::LazyLock;
+
+/// The state of a column that is not in yet.
+pub const NONE: u32 = u32::MAX;
 
 /// Scores added up side by side; rows are padded to a multiple of it.
 const LANES: usize = 4;
@@ -36,7 +40,8 @@ static ENTROPIES: LazyLock<[Vec<f64>; 2]> = LazyLock::new(|| {
 });
 
 /// x log x, of small integers from a table.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(from = "Sums", into = "Sums")]
 pub struct Entropy {
     /// f(c) of c = 0, 1, …; of 0 alone where counts are not integers.
     table: &'static [f64],
@@ -46,16 +51,43 @@ pub struct Entropy {
     is_near: bool,
 }
 
-impl Entropy {
-    /// `integral` says whether all counts are integers, and no sum is above `largest`.
-    pub fn new(integral: bool, largest: f64) -> Entropy {
+/// What sums entropies are of.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct Sums {
+    are_integral: bool,
+    are_near: bool,
+}
+
+impl From<Sums> for Entropy {
+    fn from(sums: Sums) -> Entropy {
         let [table, steps] = &*ENTROPIES;
-        let n = if integral { KEPT } else { 1 };
+        let n = if sums.are_integral { KEPT } else { 1 };
         Entropy {
             table: &table[..n],
             steps: &steps[..n],
-            is_near: integral && largest < 1.0 / f64::from(f32::EPSILON),
+            is_near: sums.are_near,
         }
+    }
+}
+
+impl From<Entropy> for Sums {
+    fn from(entropy: Entropy) -> Sums {
+        Sums {
+            are_integral: entropy.is_integral(),
+            are_near: entropy.is_near,
+        }
+    }
+}
+
+impl Entropy {
+    /// Of sums of the counts of some columns.
+    pub fn new(shards: &Shards) -> Entropy {
+        let largest = shards.target_total.iter().fold(0.0, |a: f64, &b| a.max(b));
+        let are_integral = shards.is_integral();
+        Entropy::from(Sums {
+            are_integral,
+            are_near: are_integral && largest < 1.0 / f64::from(f32::EPSILON),
+        })
     }
 
     fn is_integral(&self) -> bool {
@@ -109,6 +141,24 @@ pub struct Column<'a> {
 }
 
 impl<'a> Column<'a> {
+    /// Local row `l` of `csr`, a source.
+    #[inline(always)]
+    pub fn of(csr: &'a Csr, l: usize) -> Column<'a> {
+        let span = csr.span(l);
+        let total = match &csr.values {
+            // Sums of integers are exact, and quicker without an order.
+            Values::Small(v) => v[span.clone()].iter().map(|&v| u64::from(v)).sum::<u64>() as f64,
+            Values::Count(v) => v[span.clone()].iter().map(|&v| u64::from(v)).sum::<u64>() as f64,
+            Values::Real(v) => v[span.clone()].iter().sum(),
+        };
+        Column {
+            csr,
+            start: span.start,
+            end: span.end,
+            total,
+        }
+    }
+
     pub fn targets(&self) -> &'a [u32] {
         &self.csr.columns[self.start..self.end]
     }
@@ -136,10 +186,7 @@ impl<'a> Columns<'a> {
             shard: numbered
                 .flat_map(|(s, csr)| std::iter::repeat_n(s as u32, csr.n_rows()))
                 .collect(),
-            entropy: Entropy::new(
-                shards.is_integral(),
-                shards.target_total.iter().fold(0.0, |a, &b| a.max(b)),
-            ),
+            entropy: Entropy::new(shards),
             shards,
         }
     }
@@ -162,7 +209,7 @@ impl<'a> Columns<'a> {
 }
 
 /// The best state of a column.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Best {
     /// The lowest on ties, but the present one as long as no other gains more than rounding may.
     pub state: u32,
@@ -171,7 +218,7 @@ pub struct Best {
 }
 
 /// Cluster sums of some columns.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Clusters {
     rank: usize,
     /// r padded.
@@ -282,29 +329,37 @@ impl Clusters {
         self.log_totals = self.totals.iter().map(|t| t.max(1e-300).ln()).collect();
     }
 
-    /// The columns of all sources of `shards`, each with its state, in place of those that were in.
-    pub fn fill_all(&mut self, entropy: &Entropy, shards: &Shards, states: &[u32]) {
-        let stride = self.stride;
-        if self.near.is_empty() {
-            let write = |sums: &[f64], row: &mut [f64]| row.copy_from_slice(sums);
-            add_rows(&mut self.wide, stride, stride, shards, states, write);
-        } else {
-            let write = |sums: &[f64], row: &mut [f32]| {
+    /// The columns of all sources that have a state: `sums` is C_ik, m × `width`, of which the first r of a row are taken, and N_·j is `source_total`.
+    pub fn of_sums(
+        entropy: &Entropy,
+        rank: usize,
+        (sums, width): (&[f64], usize),
+        states: &[u32],
+        source_total: &[f64],
+    ) -> Clusters {
+        let mut clusters = Clusters::new(sums.len() / width, rank, entropy);
+        let stride = clusters.stride;
+        let sums = sums.par_chunks_exact(width).map(|sums| &sums[..rank]);
+        if entropy.is_near {
+            let rows = clusters.near.par_chunks_exact_mut(2 * stride);
+            rows.zip(sums).for_each(|(row, sums)| {
                 for (k, &sum) in sums.iter().enumerate() {
                     row[k] = entropy.step(sum) as f32;
                     row[stride + k] = sum as f32;
                 }
-            };
-            add_rows(&mut self.near, 2 * stride, stride, shards, states, write);
+            });
+        } else {
+            let rows = clusters.wide.par_chunks_exact_mut(stride);
+            rows.zip(sums)
+                .for_each(|(row, sums)| row[..rank].copy_from_slice(sums));
         }
-        self.totals.fill(0.0);
-        self.sizes.fill(0);
-        for (&k, total) in states.iter().zip(&shards.source_total) {
-            self.totals[k as usize] += total;
-            self.sizes[k as usize] += 1;
+        for (&k, total) in states.iter().zip(source_total).filter(|(k, _)| **k != NONE) {
+            clusters.totals[k as usize] += total;
+            clusters.sizes[k as usize] += 1;
         }
-        self.log_totals = self.totals.iter().map(|t| t.max(1e-300).ln()).collect();
-        self.value = self.entropies(entropy);
+        clusters.log_totals = clusters.totals.iter().map(|t| t.max(1e-300).ln()).collect();
+        clusters.value = clusters.entropies(entropy);
+        clusters
     }
 
     /// Puts in one column.
@@ -465,36 +520,6 @@ fn log_1p(u: f64) -> f64 {
     2.0 * z * (1.0 + w * (1.0 / 3.0 + w * (0.2 + w * (1.0 / 7.0 + w * (1.0 / 9.0)))))
 }
 
-/// Adds up C_i· for every target, `stride` sums, and has them written to its row of `width` numbers. Each row belongs to one shard, which adds its
-/// counts in the order of the sources.
-fn add_rows<T: Send>(
-    rows: &mut [T],
-    width: usize,
-    stride: usize,
-    shards: &Shards,
-    states: &[u32],
-    write: impl Fn(&[f64], &mut [T]) + Sync,
-) {
-    let mut rest = rows;
-    let mut parts = Vec::with_capacity(shards.by_target.len());
-    for csr in &shards.by_target {
-        let (own, more) = rest.split_at_mut(csr.n_rows() * width);
-        parts.push((csr, own));
-        rest = more;
-    }
-    parts.into_par_iter().for_each(|(csr, rows)| {
-        memory::look();
-        let mut sums = vec![0.0; stride];
-        for (l, row) in rows.chunks_exact_mut(width).enumerate() {
-            sums.fill(0.0);
-            crate::with_values!(csr, values => for e in csr.span(l) {
-                sums[states[csr.columns[e] as usize] as usize] += values[e].f64();
-            });
-            write(&sums, row);
-        }
-    });
-}
-
 /// A count whose rise may be among those kept.
 trait Amount: Value {
     fn is_one(self) -> bool;
@@ -615,6 +640,9 @@ fn strip<V: Amount, const W: usize>(
 mod tests {
     use super::*;
     use crate::math::csr::Values;
+    use crate::math::kl::Gather;
+    use crate::runner::{Local, Runner};
+    use std::borrow::Cow;
 
     /// n = m = 6, counts by a hash with ones and larger ones among them; `scale` makes weights of them if it is not an integer.
     fn shards(scale: f64) -> Shards {
@@ -662,7 +690,15 @@ mod tests {
                 let filled = states.iter().enumerate();
                 clusters.fill(entropy, filled.map(|(j, &k)| (columns.get(j), k)));
                 let one_by_one = clusters.running_log_likelihood(entropy);
-                clusters.fill_all(entropy, &shards, &states);
+                let mut sums = vec![0.0; 6 * (rank + 1)];
+                let gather = Gather {
+                    affiliation: Cow::from(&states),
+                    rank: rank + 1,
+                };
+                Local.rows(&shards.by_target, &gather, &mut sums);
+                let sums = (&sums[..], rank + 1);
+                let mut clusters =
+                    Clusters::of_sums(entropy, rank, sums, &states, &shards.source_total);
                 let at_once = clusters.running_log_likelihood(entropy);
                 assert!((at_once - one_by_one).abs() < 1e-12 * shards.total * 20.0);
                 for step in 0..20u32 {

@@ -417,11 +417,8 @@ impl Plan {
         }
         let whole = |fit: &PlannedFit| {
             let why = match &fit.method {
-                PlannedMethod::Dbmr(params) if params.polish => {
-                    "`polish = true` moves single states"
-                }
-                PlannedMethod::Dbmr(params) if params.init == Init::Kl => {
-                    "`init = \"kl\"` compares single states"
+                PlannedMethod::Dbmr(params) if params.init == Init::Kl && !params.polish => {
+                    "`init = \"kl\"` without `polish` compares all of its states"
                 }
                 PlannedMethod::Cocluster(_) | PlannedMethod::Metastable(_) => {
                     "its method moves single states"

@@ -8,15 +8,17 @@
 //! sources take its place, and states are split and merged anew (`polish`, `regroup`), from beginnings that are far apart (`seeding`):
 //! better optima from fewer restarts. Restarts on a sample of many sources are enough then, and the best goes on to all.
 
-use super::polish::{self, Search};
+use super::polish::{Search, Sweeps};
+use super::settle::Settling;
 use super::{alternate, regroup, seeding, svd};
-use crate::math::moves::{Clusters, Columns};
+use crate::math::moves::{Clusters, Columns, NONE};
 use crate::runner::Runner;
 use crate::shard::Shards;
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// Attempts to regroup that fail in a row before a restart ends: on all sources, and on a sample, whose best partition is a beginning only.
 const PATIENCE: usize = 3;
@@ -32,6 +34,9 @@ const ENOUGH: usize = 2;
 
 /// The tolerance on a sample.
 const SAMPLE_TOLERANCE: f64 = 1e-3;
+
+/// Non-zeros from which on sources settle by passes. Fewer are quick to go through one by one, which ends a little better.
+const MANY: usize = 1 << 22;
 
 /// How a restart begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -169,8 +174,9 @@ pub(super) fn empty_search<'a>(
     Search::new(columns, members, clusters)
 }
 
-/// The search with exact moves: all restarts on a sample of the sources, and the best of them goes on to all sources. Where the sources are few,
-/// or begin with a given partition, the sample is all of them.
+/// The search with exact moves: all restarts on a sample of the sources, and the best of them goes on to all sources. Where the sources are few
+/// the sample is all of them. What is searched is here: a sample has about one non-zero a target, where all are the sample there are fewer than two or few
+/// sources, and the sums of the targets must be here anyway.
 fn polished<R: Runner>(
     runner: &R,
     shards: &Shards,
@@ -178,55 +184,88 @@ fn polished<R: Runner>(
     start: Option<&[u32]>,
     seed: u64,
 ) -> Partition {
-    let columns = Columns::new(shards);
     let sources = match start {
-        None => seeding::sample(shards, params.rank),
-        Some(_) => None,
+        Some(_) if shards.nnz() < MANY => None,
+        _ => seeding::sample(shards, params.rank),
     };
     let Some(sources) = sources else {
         let to_rest = Params {
             tolerance: 0.0,
             ..params.clone()
         };
+        let shards = here(runner, shards);
+        let columns = Columns::new(&shards);
         return searched(runner, &columns, &to_rest, start, PATIENCE, seed);
     };
     let on_sample = Params {
         tolerance: params.tolerance.max(SAMPLE_TOLERANCE),
         ..params.clone()
     };
-    let sample = seeding::restrict(&columns, &sources);
+    let sample = seeding::restrict(runner, shards, &sources);
+    let start: Option<Vec<u32>> =
+        start.map(|states| sources.iter().map(|&j| states[j as usize]).collect());
     let mut partition = searched(
         runner,
         &Columns::new(&sample),
         &on_sample,
-        None,
+        start.as_deref(),
         SAMPLE_PATIENCE,
         seed,
     );
-
-    let members: Vec<u32> = (0..shards.n_sources as u32).collect();
-    let mut search = empty_search(&columns, &members, params.rank);
-    let mut states = vec![polish::NONE; shards.n_sources];
+    let mut states = vec![NONE; shards.n_sources];
     for (&j, &k) in sources.iter().zip(&partition.affiliation) {
         states[j as usize] = k;
     }
-    search.fill(states);
-    search.extend();
-    partition.trace.clear();
-    let trace = &mut partition.trace;
-    let converged = search.settle(params.max_iterations, params.tolerance, trace);
-    let restart = &mut partition.restarts[partition.best];
-    let evaluations = restart.evaluations;
-    *restart = record(
-        &search,
-        params,
-        restart.seed,
-        &mut partition.trace,
-        converged,
-    );
-    restart.evaluations += evaluations;
-    partition.affiliation = search.states;
+    let best = &mut partition.restarts[partition.best];
+    let all;
+    (all, partition.affiliation, partition.trace) =
+        settled(runner, shards, params, params.tolerance, states, best.seed);
+    let evaluations = best.evaluations + all.evaluations;
+    *best = Restart { evaluations, ..all };
     partition
+}
+
+/// A matrix whose columns are within reach.
+fn here<'a, R: Runner>(runner: &R, shards: &'a Shards) -> Cow<'a, Shards> {
+    if !shards.is_outline() {
+        return Cow::Borrowed(shards);
+    }
+    let all: Vec<u32> = (0..shards.n_sources as u32).collect();
+    Cow::Owned(seeding::restrict(runner, shards, &all))
+}
+
+/// Where states of some or all sources settle: column by column, or by passes where there are many counts.
+fn settled<R: Runner>(
+    runner: &R,
+    shards: &Shards,
+    params: &Params,
+    tolerance: f64,
+    states: Vec<u32>,
+    seed: u64,
+) -> (Restart, Vec<u32>, Vec<f64>) {
+    let mut trace = Vec::new();
+    if shards.nnz() >= MANY {
+        let mut settling = Settling::new(runner, shards, params.rank, states);
+        let converged = settling.settle(params.max_iterations, tolerance, &mut trace);
+        let end = End {
+            clusters: &settling.clusters,
+            sources: shards.n_sources,
+            scores: settling.scores,
+            log_likelihood: settling.log_likelihood(),
+            converged,
+        };
+        let restart = record(end, params, seed, &mut trace);
+        return (restart, settling.states, trace);
+    }
+    let shards = here(runner, shards);
+    let columns = Columns::new(&shards);
+    let members: Vec<u32> = (0..shards.n_sources as u32).collect();
+    let mut search = empty_search(&columns, &members, params.rank);
+    search.fill(states);
+    search.insert();
+    let converged = search.settle(params.max_iterations, tolerance, &mut trace);
+    let restart = record(End::of(&search, converged), params, seed, &mut trace);
+    (restart, search.states, trace)
 }
 
 /// A restart at rest, before its states are regrouped.
@@ -254,19 +293,14 @@ pub fn settle_from<R: Runner>(
     if !params.polish {
         return alternate::fit(runner, shards, &params, Some(start), seed);
     }
-    let columns = Columns::new(shards);
-    let members: Vec<u32> = (0..shards.n_sources as u32).collect();
-    let mut search = empty_search(&columns, &members, params.rank);
-    search.fill(start.to_vec());
     let tolerance = match seeding::sample(shards, params.rank) {
         Some(_) => params.tolerance,
         None => 0.0,
     };
-    let mut trace = Vec::new();
-    let converged = search.settle(params.max_iterations, tolerance, &mut trace);
-    let restart = record(&search, &params, seed, &mut trace, converged);
+    let (restart, affiliation, trace) =
+        settled(runner, shards, &params, tolerance, start.to_vec(), seed);
     Partition {
-        affiliation: search.states,
+        affiliation,
         restarts: vec![restart],
         best: 0,
         trace,
@@ -309,7 +343,8 @@ fn searched<R: Runner>(
         if settled.converged && !is_repeat {
             settled.converged = regroup::regroup(search, params, patience, &mut settled.rng, trace);
         }
-        let restart = record(search, params, settled.seed, trace, settled.converged);
+        let end = End::of(search, settled.converged);
+        let restart = record(end, params, settled.seed, trace);
         (restart, settled.search.states, settled.trace)
     };
     let (mut ended, mut best) = (Vec::with_capacity(params.restarts), 0);
@@ -362,26 +397,42 @@ fn searched<R: Runner>(
     }
 }
 
-fn record(
-    search: &Search,
-    params: &Params,
-    seed: u64,
-    trace: &mut [f64],
+/// A restart that ended.
+struct End<'a> {
+    clusters: &'a Clusters,
+    sources: usize,
+    /// Scores of one state for one column that were added up.
+    scores: u64,
+    /// Added up anew.
+    log_likelihood: f64,
     converged: bool,
-) -> Restart {
-    let log_likelihood = search.log_likelihood();
+}
+
+impl<'a> End<'a> {
+    fn of(search: &'a Search, converged: bool) -> End<'a> {
+        End {
+            clusters: &search.clusters,
+            sources: search.members.len(),
+            scores: search.scores,
+            log_likelihood: search.log_likelihood(),
+            converged,
+        }
+    }
+}
+
+fn record(end: End, params: &Params, seed: u64, trace: &mut [f64]) -> Restart {
     if let Some(last) = trace.last_mut() {
-        *last = log_likelihood;
+        *last = end.log_likelihood;
     }
     Restart {
         seed,
         init: params.init,
-        sources: search.members.len(),
+        sources: end.sources,
         iterations: trace.len(),
-        evaluations: search.scores.div_ceil(params.rank as u64),
-        log_likelihood,
-        empty_states: search.clusters.empty(),
-        converged,
+        evaluations: end.scores.div_ceil(params.rank as u64),
+        log_likelihood: end.log_likelihood,
+        empty_states: end.clusters.empty(),
+        converged: end.converged,
     }
 }
 

@@ -47,6 +47,7 @@ pub mod renumber;
 pub mod schur;
 pub mod seba;
 pub mod seeding;
+pub mod settle;
 pub mod soft;
 mod spectral;
 pub mod spread;

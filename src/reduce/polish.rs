@@ -9,12 +9,12 @@
 //! that had the least reserve are swept, until they are at rest.
 
 use super::seeding;
-use crate::math::moves::{Best, Clusters, Columns, ROUNDING};
+use crate::math::moves::{Best, Clusters, Columns, NONE, ROUNDING};
 use rand_pcg::Pcg64;
 use rayon::prelude::*;
 
 /// One in so many columns is looked at again between two sweeps over all.
-const ACTIVE: usize = 8;
+pub const ACTIVE: usize = 8;
 
 /// Sweeps over these columns before all are looked at.
 const ACTIVE_SWEEPS: usize = 10;
@@ -28,8 +28,52 @@ const BLOCKS: usize = 32;
 /// Columns in one unit of parallel work.
 const UNIT: usize = 16;
 
-/// The state of a column that is not in yet.
-pub const NONE: u32 = u32::MAX;
+/// Columns with states that can be moved one by one.
+pub trait Sweeps {
+    /// Looks at columns (ascending positions) once and moves those that gain. Returns how many did.
+    fn sweep(&mut self, positions: &[u32]) -> usize;
+
+    /// What each column would lose elsewhere, in nats a count, when it was last looked at. One number a column.
+    fn reserves(&self) -> &[f64];
+
+    /// ℓ̂ as the moves changed it.
+    fn running_log_likelihood(&self) -> f64;
+
+    /// Makes moves until none gains, or ℓ̂ grows by no more than `tolerance` |ℓ̂|, or `max_iterations` sweeps over all columns were made. Adds ℓ̂
+    /// after each of them to `trace`. Returns whether it stopped by itself.
+    fn settle(&mut self, max_iterations: usize, tolerance: f64, trace: &mut Vec<f64>) -> bool {
+        let all: Vec<u32> = (0..self.reserves().len() as u32).collect();
+        let mut before = self.running_log_likelihood();
+        for _ in 0..max_iterations {
+            let is_settled = self.sweep(&all) == 0;
+            if !is_settled {
+                let active = active(self.reserves());
+                let mut sweeps = 0;
+                while sweeps < ACTIVE_SWEEPS && self.sweep(&active) > 0 {
+                    sweeps += 1;
+                }
+            }
+            let now = self.running_log_likelihood();
+            trace.push(now);
+            if is_settled || now - before <= tolerance * before.abs() {
+                return true;
+            }
+            before = now;
+        }
+        false
+    }
+}
+
+/// The columns with the least reserves.
+fn active(reserves: &[f64]) -> Vec<u32> {
+    let mut least = reserves.to_vec();
+    let at = least.len() / ACTIVE;
+    let (_, &mut limit, _) = least.select_nth_unstable_by(at, f64::total_cmp);
+    let positions = 0..reserves.len() as u32;
+    positions
+        .filter(|&p| reserves[p as usize] <= limit)
+        .collect()
+}
 
 /// Some columns on their way to states.
 #[derive(Debug)]
@@ -113,81 +157,38 @@ impl<'a> Search<'a> {
         self.sweep(&positions);
     }
 
-    /// The same, and where members are many all at once, each by the sums of those that are in: quicker, and a beginning nearly as good. For members
-    /// that are all sources.
-    pub fn extend(&mut self) {
-        assert_eq!(self.members.len(), self.columns.shards.n_sources);
-        if self.block == 1 {
-            return self.insert();
-        }
-        let found: Vec<Option<Best>> = (0..self.members.len())
-            .into_par_iter()
-            .with_min_len(UNIT)
-            .map_init(Vec::new, |scores, p| {
-                (self.states[p] == NONE).then(|| self.look(p, scores))
-            })
-            .collect();
-        for (p, best) in found.into_iter().enumerate() {
-            let Some(best) = best else { continue };
-            let column = self.columns.get(self.members[p] as usize);
-            self.states[p] = best.state;
-            self.reserves[p] = best.reserve / column.total;
-            self.scores += self.clusters.rank() as u64;
-        }
-        let Columns {
-            shards, entropy, ..
-        } = self.columns;
-        self.clusters.fill_all(entropy, shards, &self.states);
-    }
-
-    /// Makes moves until none gains, or ℓ̂ grows by no more than `tolerance` |ℓ̂|, or `max_iterations` sweeps over all columns were made. Adds ℓ̂
-    /// after each of them to `trace`. Returns whether it stopped by itself.
-    pub fn settle(&mut self, max_iterations: usize, tolerance: f64, trace: &mut Vec<f64>) -> bool {
-        let all: Vec<u32> = (0..self.members.len() as u32).collect();
-        let mut before = self.running_log_likelihood();
-        for _ in 0..max_iterations {
-            let is_settled = self.sweep(&all) == 0;
-            if !is_settled {
-                let active = self.active();
-                let mut sweeps = 0;
-                while sweeps < ACTIVE_SWEEPS && self.sweep(&active) > 0 {
-                    sweeps += 1;
-                }
-            }
-            let now = self.running_log_likelihood();
-            trace.push(now);
-            if is_settled || now - before <= tolerance * before.abs() {
-                return true;
-            }
-            before = now;
-        }
-        false
-    }
-
-    /// ℓ̂ as the moves changed it.
-    pub fn running_log_likelihood(&self) -> f64 {
-        let clusters = &self.clusters;
-        clusters.running_log_likelihood(&self.columns.entropy)
-    }
-
     /// ℓ̂, added up anew.
     pub fn log_likelihood(&self) -> f64 {
         self.clusters.log_likelihood(&self.columns.entropy)
     }
 
-    /// The members with the least reserves.
-    fn active(&self) -> Vec<u32> {
-        let mut reserves = self.reserves.clone();
-        let at = reserves.len() / ACTIVE;
-        let (_, &mut limit, _) = reserves.select_nth_unstable_by(at, f64::total_cmp);
-        let positions = 0..self.members.len() as u32;
-        positions
-            .filter(|&p| self.reserves[p as usize] <= limit)
-            .collect()
+    fn look(&self, p: usize, scores: &mut Vec<f64>) -> Best {
+        let column = self.columns.get(self.members[p] as usize);
+        let own = (self.states[p] != NONE).then_some(self.states[p]);
+        self.clusters
+            .best(&self.columns.entropy, column, own, scores)
     }
 
-    /// Looks at members (ascending positions) once and moves those that gain. Returns how many did.
-    pub fn sweep(&mut self, positions: &[u32]) -> usize {
+    /// Takes a member to the state that was found best. Returns whether that is a move.
+    fn place(&mut self, p: usize, best: Best) -> bool {
+        let entropy = &self.columns.entropy;
+        let column = self.columns.get(self.members[p] as usize);
+        let own = std::mem::replace(&mut self.states[p], best.state);
+        self.reserves[p] = best.reserve / column.total;
+        if own == best.state {
+            return false;
+        }
+        if own == NONE {
+            self.clusters.add(entropy, column, best.state);
+        } else {
+            self.clusters.shift(entropy, column, own, best.state);
+        }
+        true
+    }
+}
+
+impl Sweeps for Search<'_> {
+    fn sweep(&mut self, positions: &[u32]) -> usize {
         self.scores += (positions.len() * self.clusters.rank()) as u64;
         let mut moves = 0;
         if self.block == 1 {
@@ -223,28 +224,13 @@ impl<'a> Search<'a> {
         moves
     }
 
-    fn look(&self, p: usize, scores: &mut Vec<f64>) -> Best {
-        let column = self.columns.get(self.members[p] as usize);
-        let own = (self.states[p] != NONE).then_some(self.states[p]);
-        self.clusters
-            .best(&self.columns.entropy, column, own, scores)
+    fn reserves(&self) -> &[f64] {
+        &self.reserves
     }
 
-    /// Takes a member to the state that was found best. Returns whether that is a move.
-    fn place(&mut self, p: usize, best: Best) -> bool {
-        let entropy = &self.columns.entropy;
-        let column = self.columns.get(self.members[p] as usize);
-        let own = std::mem::replace(&mut self.states[p], best.state);
-        self.reserves[p] = best.reserve / column.total;
-        if own == best.state {
-            return false;
-        }
-        if own == NONE {
-            self.clusters.add(entropy, column, best.state);
-        } else {
-            self.clusters.shift(entropy, column, own, best.state);
-        }
-        true
+    fn running_log_likelihood(&self) -> f64 {
+        let clusters = &self.clusters;
+        clusters.running_log_likelihood(&self.columns.entropy)
     }
 }
 

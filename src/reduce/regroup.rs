@@ -6,7 +6,7 @@
 //! is the special case in which all other pieces find their old partners again.
 
 use super::dbmr::Params;
-use super::polish::Search;
+use super::polish::{Search, Sweeps};
 use super::seeding;
 use crate::math::csr::Csr;
 use crate::math::moves::{Clusters, Columns};

@@ -6,11 +6,14 @@
 //! is mostly infinite. What ℓ̂ loses if column j and seed c share one state is finite, is the divergence of both from their mixture, and is
 //! what the partition will pay: Σ_i [f(N_ij) + f(N_ic) − f(N_ij + N_ic)] + f(N_·j + N_·c) − f(N_·j) − f(N_·c), f(x) = x log x.
 
-use crate::math::csr::Values;
-use crate::math::moves::Columns;
+use crate::math::csr::{Csr, Values};
+use crate::math::look::{Pick, Subset};
+use crate::math::moves::{Column, Columns};
+use crate::runner::Runner;
 use crate::shard::Shards;
 use rand::RngExt;
 use rand_pcg::Pcg64;
+use std::borrow::Cow;
 
 /// Columns a state in the smallest sample, and columns of the smallest sample in all.
 const COLUMNS_A_STATE: usize = 16;
@@ -108,15 +111,20 @@ pub fn sample(shards: &Shards, rank: usize) -> Option<Vec<u32>> {
     Some(sources)
 }
 
-/// The counts of some sources alone, without targets that they do not reach; sources and targets are renumbered in their order.
-pub fn restrict(columns: &Columns, sources: &[u32]) -> Shards {
+/// The counts of some sources alone, ascending, without targets that they do not reach; sources and targets are renumbered in their order.
+pub fn restrict<R: Runner>(runner: &R, shards: &Shards, sources: &[u32]) -> Shards {
+    let subset = Subset::of(shards.n_sources, sources.iter().copied());
+    let pick = Pick {
+        sources: Cow::Owned(subset),
+    };
+    let mut rows = vec![None; shards.n_sources];
+    runner.rows(&shards.by_source, &pick, &mut rows);
+    let rows: Vec<Box<Csr>> = rows.into_iter().flatten().collect();
+
     const NONE: u32 = u32::MAX;
-    let mut name = vec![NONE; columns.shards.n_targets];
-    let all = || sources.iter().map(|&j| columns.get(j as usize));
-    for column in all() {
-        for &i in column.targets() {
-            name[i as usize] = 0;
-        }
+    let mut name = vec![NONE; shards.n_targets];
+    for &i in rows.iter().flat_map(|row| &row.columns) {
+        name[i as usize] = 0;
     }
     let mut n_targets = 0;
     for name in name.iter_mut().filter(|name| **name != NONE) {
@@ -124,14 +132,14 @@ pub fn restrict(columns: &Columns, sources: &[u32]) -> Shards {
         n_targets += 1;
     }
     let (mut owners, mut targets, mut counts) = (Vec::new(), Vec::new(), Vec::new());
-    for (own, column) in all().enumerate() {
-        for (i, v) in column.entries() {
+    for (own, row) in rows.iter().enumerate() {
+        for (i, v) in Column::of(row, 0).entries() {
             owners.push(own as u32);
             targets.push(name[i]);
             counts.push(v);
         }
     }
-    let values = if columns.shards.is_integral() {
+    let values = if shards.is_integral() {
         Values::Count(counts.into_iter().map(|v| v as u32).collect())
     } else {
         Values::Real(counts)
@@ -149,6 +157,7 @@ pub fn restrict(columns: &Columns, sources: &[u32]) -> Shards {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runner::Local;
     use rand::SeedableRng;
 
     // N (targets × sources) = [ 1 2 0 0 5 ]
@@ -175,10 +184,10 @@ mod tests {
     #[test]
     fn a_restriction_renumbers() {
         let shards = small();
-        let part = restrict(&Columns::new(&shards), &[1, 4]);
+        let part = restrict(&Local, &shards, &[1, 4]);
         assert_eq!((part.n_sources, part.n_targets, part.total), (2, 2, 14.0));
         assert_eq!(part.by_source[0].columns, [0, 1, 0, 1]);
-        let part = restrict(&Columns::new(&shards), &[0, 3]);
+        let part = restrict(&Local, &shards, &[0, 3]);
         assert_eq!(part.by_source[0].columns, [0, 1, 2]);
         assert_eq!(part.source_total, [2.0, 4.0]);
     }

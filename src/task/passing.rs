@@ -11,6 +11,7 @@ use crate::count::Counts;
 use crate::error::{Error, Result};
 use crate::math::csr::{Csr, Multiply};
 use crate::math::kl::{Assign, Gather, Spread};
+use crate::math::look::{Look, Pick};
 use crate::model;
 use crate::reduce::coherence::{Missed, Scoring};
 use crate::reduce::markov::OfSets;
@@ -111,6 +112,8 @@ impl Bench {
             Gather::NAME => self.apply::<Gather>(&pass).await,
             Assign::NAME => self.apply::<Assign>(&pass).await,
             Spread::NAME => self.apply::<Spread>(&pass).await,
+            Look::NAME => self.apply::<Look>(&pass).await,
+            Pick::NAME => self.apply::<Pick>(&pass).await,
             Missed::NAME => self.apply::<Missed>(&pass).await,
             Scoring::NAME => self.apply::<Scoring>(&pass).await,
             OfSets::NAME => self.apply::<OfSets>(&pass).await,

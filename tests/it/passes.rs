@@ -24,6 +24,16 @@ restarts = 4
 init = "random"
 polish = false
 [[fit]]
+name = "moves"
+method = "dbmr"
+rank = [2, 3]
+[[fit]]
+name = "nearly"
+method = "dbmr"
+rank = 3
+restarts = 2
+init = "svd"
+[[fit]]
 name = "begun"
 method = "dbmr"
 rank = [2, 3]
@@ -180,6 +190,20 @@ async fn units_of_one_matrix_make_what_all_of_it_makes() {
     }
 }
 
+/// Of more non-zeros than are searched column by column: what the default search moves, it moves by passes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn single_states_are_moved_by_passes() {
+    let lake = Lake::new();
+    let rows = "sql = \"SELECT value % 30011 AS j, value * 7919 % 40009 % 20011 + value % 30011 % 2 * 19998 AS i FROM range(0, 5000000)\"\n\
+                source = \"j\"\ntarget = \"i\"\n";
+    let fits =
+        "[[fit]]\nname = \"moves\"\nmethod = \"dbmr\"\nrank = 3\nrestarts = 3\ntolerance = 1e-5\n";
+    blocks(&lake, 10, 10);
+    let text = pipeline(rows, fits);
+    let rounds = check(&lake, &text, Way::Shuffled(4), 1_000_000).await;
+    assert!(rounds["pass"] > 20 && rounds["cut"] == 1, "{rounds:?}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_partitions_are_split_and_small_ones_are_not() {
     let lake = Lake::new();
@@ -198,7 +222,7 @@ async fn what_is_no_passes_alone_is_fitted_whole() {
     write(&lake, &example20(0, 1));
     let counts = PAIRS.to_string() + "count = \"n\"";
     for fits in [
-        "[[fit]]\nname = \"dbmr\"\nmethod = \"dbmr\"\nrank = 2\nrestarts = 2\n",
+        "[[fit]]\nname = \"dbmr\"\nmethod = \"dbmr\"\nrank = 2\npolish = false\n",
         "[[fit]]\nname = \"both\"\nmethod = \"cocluster\"\nrank = 2\nrestarts = 2\n",
         "[validation]\nbootstrap = 2\n[[fit]]\nname = \"svd\"\nmethod = \"svd\"\nrank = 2\n",
     ] {
