@@ -86,6 +86,21 @@ impl Machines {
         )
     }
 
+    /// Sends a signal to every executor.
+    pub fn signal(&self, signal: &str) {
+        for executor in &self.executors {
+            executor.signal(signal);
+        }
+    }
+
+    /// Kills the scheduler; another takes its place and knows nothing.
+    pub fn restart_scheduler(&mut self) {
+        let place = self.scheduler.line.trim_start_matches("df://").to_string();
+        self.scheduler.child.kill().expect("it is there");
+        self.scheduler.child.wait().expect("it has ended");
+        self.scheduler = Process::start(&self.lake, &["scheduler", "--listen", &place]);
+    }
+
     pub fn address(&self) -> Address {
         self.scheduler.line.parse().expect("an address")
     }
