@@ -3,7 +3,7 @@
 use crate::cli::small_pipeline;
 use crate::clouds::{Server, command};
 use crate::lake::Lake;
-use crate::machines::{Machines, Process};
+use crate::machines::{Machines, Process, at_hand};
 use gyre::cluster::Cluster;
 use gyre::cluster::look::{Look, Looked};
 use gyre::error::{Error, Kind};
@@ -14,9 +14,11 @@ use jiff::SignedDuration;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use tokio::sync::Notify;
 
 fn tasks(n: u32, wait_millis: u32) -> Vec<Task> {
     let look = |number| Look {
@@ -115,31 +117,50 @@ async fn a_small_job_takes_no_time() {
     cluster.leave().await;
 }
 
+/// Waits until an executor has so many of these tasks at hand, as its log says.
+async fn at_work(log: &Path, asked: &[Task], n: usize) {
+    let ids: BTreeSet<String> = asked.iter().map(Task::id).collect();
+    let start = Instant::now();
+    while at_hand(log).intersection(&ids).count() < n {
+        assert!(start.elapsed() < Duration::from_secs(60), "it does nothing");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_executor_that_is_killed_costs_its_tasks_and_no_more() {
-    let mut machines = Machines::start(3);
+    let machines = Machines::start(2);
+    let (log, killed) = (machines.lake.path("log"), machines.logging("log"));
     let cluster = machines.connect().await.expect("a cluster");
-    let doing = all(&cluster, tasks(24, 500));
+    let (asked, name) = (tasks(24, 1000), killed.name());
+    let doing = all(&cluster, asked.clone());
     let killing = async {
-        tokio::time::sleep(Duration::from_millis(900)).await;
-        drop(machines.executors.pop());
+        at_work(&log, &asked, 2).await;
+        drop(killed);
     };
     let (doers, ()) = tokio::join!(doing, killing);
-    assert!(doers.iter().any(|name| machines.names().contains(name)));
+    let lost = at_hand(&log);
+    assert!(!lost.is_empty());
+    for (task, doer) in asked.iter().zip(doers) {
+        assert!(doer != name || !lost.contains(&task.id()));
+    }
     cluster.leave().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_executor_that_stands_still_is_left_behind_and_taken_back() {
-    let machines = Machines::start(2);
+    let mut machines = Machines::start(1);
+    machines.executors.push(machines.logging("log"));
+    let (log, still) = (machines.lake.path("log"), &machines.executors[1]);
     let cluster = machines.connect().await.expect("a cluster");
-    let still = &machines.executors[0];
-    let doing = all(&cluster, tasks(12, 500));
+    let asked = tasks(12, 1500);
+    let doing = all(&cluster, asked.clone());
     let stopping = async {
-        tokio::time::sleep(Duration::from_millis(700)).await;
+        at_work(&log, &asked, 1).await;
         still.signal("-STOP");
     };
     tokio::join!(doing, stopping);
+    assert!(!at_hand(&log).is_empty());
     cluster.leave().await;
 
     // What it has begun it ends, when nobody wants it any more and the run has taken everything away.
@@ -179,12 +200,14 @@ async fn an_executor_that_stands_still_is_left_behind_and_taken_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_scheduler_that_starts_again_is_asked_anew() {
-    let mut machines = Machines::start(2);
+    let mut machines = Machines::start(1);
+    machines.executors.push(machines.logging("log"));
     let cluster = machines.connect().await.expect("a cluster");
-    let doing = all(&cluster, tasks(24, 400));
+    let asked = tasks(24, 400);
+    let doing = all(&cluster, asked.clone());
     let (lake, scheduler) = (&machines.lake, &mut machines.scheduler);
     let restarting = async {
-        tokio::time::sleep(Duration::from_millis(900)).await;
+        at_work(&lake.path("log"), &asked, 1).await;
         let place = scheduler.line.trim_start_matches("df://").to_string();
         scheduler.signal("-KILL");
         scheduler.child.wait().expect("it has ended");
@@ -198,13 +221,13 @@ async fn a_scheduler_that_starts_again_is_asked_anew() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_executor_that_is_stopped_ends_what_it_does() {
-    let mut machines = Machines::start(1);
+    let mut machines = Machines::start(0);
+    let mut first = machines.logging("log");
     let cluster = machines.connect().await.expect("a cluster");
-    let doing = all(&cluster, tasks(8, 3000));
-    let mut first = machines.executors.remove(0);
-    let name = first.name();
+    let (asked, name) = (tasks(8, 3000), first.name());
+    let doing = all(&cluster, asked.clone());
     let changing = async {
-        tokio::time::sleep(Duration::from_millis(1500)).await;
+        at_work(&machines.lake.path("log"), &asked, 2).await;
         first.signal("-TERM");
         let start = Instant::now();
         let status = loop {
@@ -226,9 +249,11 @@ async fn an_executor_that_is_stopped_ends_what_it_does() {
 /// What is not begun when a client leaves stays so; the next goes on from what is done.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_leaves_is_gone_on_with() {
-    let machines = Machines::start(2);
+    let machines = Machines::start(0);
+    let _executors = ["one", "other"].map(|log| machines.logging(log));
+    let logs = ["one", "other"].map(|log| machines.lake.path(log));
     let cluster = machines.connect().await.expect("a cluster");
-    let asked = tasks(12, 1000);
+    let asked = tasks(24, 1000);
     let done = || {
         let folder = machines.lake.path("out/work/plan/done");
         let names = std::fs::read_dir(folder).expect("answers");
@@ -236,18 +261,24 @@ async fn a_client_that_leaves_is_gone_on_with() {
         let is_asked = |name: &std::ffi::OsString| asked.iter().any(|t| *t.id() == **name);
         names.filter(is_asked).count()
     };
+    let some = Notify::new();
+    let hear = |_| some.notify_one();
     let stopped = async {
         tokio::select! {
-            _ = cluster.run("test", asked.clone(), &|_| ()) => panic!("too quick"),
-            () = tokio::time::sleep(Duration::from_millis(1500)) => (),
+            _ = cluster.run("test", asked.clone(), &hear) => panic!("too quick"),
+            () = some.notified() => (),
         }
     };
     stopped.await;
     cluster.leave().await;
     // Those that were being done are.
-    tokio::time::sleep(Duration::from_millis(1500)).await;
+    let mut is_idle = false;
+    while !is_idle {
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        is_idle = logs.iter().all(|log| at_hand(log).is_empty());
+    }
     let before = done();
-    assert!((2..=8).contains(&before), "{before}");
+    assert!((1..24).contains(&before), "{before}");
     tokio::time::sleep(Duration::from_millis(1500)).await;
     assert_eq!(done(), before);
 
@@ -257,7 +288,7 @@ async fn a_client_that_leaves_is_gone_on_with() {
         first.lock().unwrap().get_or_insert(n);
     };
     let answers = again.run("test", asked.clone(), &hear).await;
-    assert_eq!(doers(answers.expect("all answers")).len(), 12);
+    assert_eq!(doers(answers.expect("all answers")).len(), 24);
     assert_eq!(*first.lock().unwrap(), Some(before));
     again.leave().await;
     let marks = std::fs::read_dir(machines.lake.path("out/work/plan/marks"));

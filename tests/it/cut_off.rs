@@ -7,7 +7,7 @@ use crate::clouds::{Server, command, download};
 use crate::cluster::is_slow;
 use crate::cluster_runs::{Watched, alone, partitioned, walks};
 use crate::lake::{Lake, Ran};
-use crate::machines::{Machines, Process};
+use crate::machines::{Machines, Process, at_hand};
 use gyre::stores::Stores;
 use std::fs::{self, File};
 use std::process::{Command, Stdio};
@@ -162,17 +162,30 @@ fn check(cut: Cut, stages: &[&str], at_most: Duration) {
         Cut::Both(_) => vec![scheduler, store],
     };
     for stage in stages {
-        let mut watched = Watched::of(&mut run(&["--force", "-v", "--log-format", "json"]));
-        while watched.next().as_deref().expect("the stage") != *stage {}
-        // So that there is something for it to do when its network goes.
-        machines.executors.iter().for_each(|e| e.signal("-STOP"));
-        std::thread::sleep(Duration::from_millis(120));
+        let (watched, held) = loop {
+            let mut watched = Watched::of(&mut run(&["--force", "-v", "--log-format", "json"]));
+            watched.until(stage);
+            // It has something to do when its network goes: whoever else could do it stands still.
+            machines.signal("-STOP");
+            let (start, mut held) = (Instant::now(), 0);
+            while held == 0 && start.elapsed() < Duration::from_secs(5) {
+                own.signal("-CONT");
+                std::thread::sleep(Duration::from_millis(50));
+                own.signal("-STOP");
+                held = at_hand(&lake.path("own.log")).len();
+            }
+            if held > 0 {
+                break (watched, held);
+            }
+            // The stage was over before.
+            own.signal("-CONT");
+            machines.signal("-CONT");
+            watched.end().well();
+        };
         ports.iter().for_each(|port| space.set(*port, false));
-        machines.executors.iter().for_each(|e| e.signal("-CONT"));
+        own.signal("-CONT");
+        machines.signal("-CONT");
         let start = Instant::now();
-        let told = fs::read_to_string(lake.path("own.log")).expect("a log");
-        let count = |what: &str| told.lines().filter(|line| line.contains(what)).count();
-        let held = count(" begins ") as i64 - count(" ends ") as i64;
         if let Cut::Both(time) = cut {
             std::thread::sleep(time);
             ports.iter().for_each(|port| space.set(*port, true));

@@ -6,7 +6,9 @@ use gyre::cluster::Cluster;
 use gyre::error::Error;
 use gyre::stores::Stores;
 use std::collections::BTreeSet;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 /// A process of the program, which is killed when it is not needed any more, and the first line that it has printed.
@@ -51,6 +53,24 @@ impl Drop for Process {
     }
 }
 
+/// The tasks that an executor has at hand, as its log says, where it tells all (`-vv`). An answer is written after the task has ended.
+pub fn at_hand(log: &Path) -> BTreeSet<String> {
+    let told = fs::read_to_string(log).expect("a log");
+    let mut tasks = BTreeSet::new();
+    for line in told.lines() {
+        let id = line.split("task=\"").nth(1);
+        let Some(id) = id.and_then(|rest| rest.split('"').next()) else {
+            continue;
+        };
+        if line.contains(" begins ") {
+            tasks.insert(id.to_string());
+        } else if line.contains(" ends ") {
+            tasks.remove(id);
+        }
+    }
+    tasks
+}
+
 /// A scheduler and its executors, each with two tasks at once.
 pub struct Machines {
     pub lake: Lake,
@@ -84,6 +104,15 @@ impl Machines {
             &self.lake,
             &["executor", "--scheduler", to, "--vcores", "2"],
         )
+    }
+
+    /// An executor whose log, of all it does, is such a file.
+    pub fn logging(&self, log: &str) -> Process {
+        let to = &self.scheduler.line;
+        let arguments = ["executor", "--scheduler", to, "--vcores", "2", "-vv"];
+        let mut command = self.lake.command(&arguments);
+        command.env("TMPDIR", self.lake.folder.path());
+        Process::of(command.stderr(File::create(self.lake.path(log)).expect("a log")))
     }
 
     /// Sends a signal to every executor.
