@@ -348,7 +348,7 @@ mod tests {
     use super::*;
     use object_store::{ObjectStoreExt, PutMode, PutPayload};
 
-    fn stores(options: &[(&str, &str)]) -> Stores {
+    pub(super) fn stores(options: &[(&str, &str)]) -> Stores {
         let options = options.iter();
         Stores::new(
             options

@@ -159,16 +159,8 @@ fn canonical(key: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stores::tests::stores;
     use crate::stores::{OPTIONS, is_option};
-
-    fn stores(options: &[(&str, &str)]) -> Stores {
-        let options = options.iter();
-        Stores::new(
-            options
-                .map(|(k, v)| (k.to_string(), v.to_string()))
-                .collect(),
-        )
-    }
 
     #[test]
     fn others_are_told_how_to_ask_and_nothing_else() {
