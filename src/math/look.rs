@@ -28,32 +28,15 @@ impl Subset {
 }
 
 /// What was found of a source.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Found {
-    /// None where nobody looked: `state` is [`NONE`].
-    best: Best,
+    /// Nothing where nobody looked.
+    pub best: Option<Best>,
     /// The column of a source that is to move, the only row of this, where that is asked for.
     column: Option<Box<Csr>>,
 }
 
-impl Default for Found {
-    fn default() -> Found {
-        Found {
-            best: Best {
-                state: NONE,
-                reserve: 0.0,
-            },
-            column: None,
-        }
-    }
-}
-
 impl Found {
-    /// The best state; nothing where nobody looked.
-    pub fn best(&self) -> Option<Best> {
-        (self.best.state != NONE).then_some(self.best)
-    }
-
     /// The column, where it came along.
     pub fn column(&self) -> Option<Column<'_>> {
         self.column.as_deref().map(|csr| Column::of(csr, 0))
@@ -90,24 +73,26 @@ impl Kernel for Look<'_> {
             }
             let (own, column) = (self.states[j], Column::of(shard, l));
             let present = (own != NONE).then_some(own);
-            found.best = self
+            let best = self
                 .clusters
                 .best(&self.entropy, column, present, &mut scores);
-            if self.with_columns && found.best.state != own {
+            if self.with_columns && best.state != own {
                 found.column = Some(Box::new(shard.row(l)));
             }
+            found.best = Some(best);
         }
     }
 
     fn conserved(&self, totals: &Totals, rows: &[Found]) -> Conserved {
         for (j, found) in rows.iter().enumerate() {
-            let Best { state, reserve } = found.best;
-            let is_one = match self.sources.has(j) {
-                true => (state as usize) < self.clusters.rank() && reserve >= 0.0,
-                false => state == NONE,
+            let is_one =
+                |best: Best| (best.state as usize) < self.clusters.rank() && best.reserve >= 0.0;
+            let moves = |best: Best| self.with_columns && best.state != self.states[j];
+            let is_result = match found.best {
+                Some(best) => is_one(best) && moves(best) == found.column.is_some(),
+                None => found.column.is_none(),
             };
-            let is_sent = self.sources.has(j) && self.with_columns && state != self.states[j];
-            if !is_one || is_sent != found.column.is_some() {
+            if !is_result || found.best.is_some() != self.sources.has(j) {
                 return Err(format!("cell {j} is no result"));
             }
             if let Some(column) = &found.column {
@@ -207,7 +192,7 @@ mod tests {
         };
         let mut rows = vec![Found::default(); 4];
         Local.rows(&shards.by_source, &look, &mut rows);
-        let found: Vec<Option<u32>> = rows.iter().map(|r| Some(r.best()?.state)).collect();
+        let found: Vec<Option<u32>> = rows.iter().map(|r| Some(r.best?.state)).collect();
         assert_eq!(found, [None, Some(0), None, Some(1)]);
         let sent: Vec<bool> = rows.iter().map(|r| r.column().is_some()).collect();
         assert_eq!(sent, [false, false, false, true]);

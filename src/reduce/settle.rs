@@ -59,7 +59,7 @@ impl<'a, R: Runner> Settling<'a, R> {
         if !without.is_empty() {
             settling.look(&without, false);
             for (j, found) in settling.found.iter().enumerate() {
-                if let Some(best) = found.best() {
+                if let Some(best) = found.best {
                     settling.states[j] = best.state;
                 }
             }
@@ -121,7 +121,7 @@ impl<R: Runner> Sweeps for Settling<'_, R> {
             self.look(&own, shards.is_outline());
             for &j in &own {
                 let (j, found) = (j as usize, &self.found[j as usize]);
-                let Some(best) = found.best() else { continue };
+                let Some(best) = found.best else { continue };
                 let state = &mut self.states[j];
                 let total = shards.source_total[j];
                 self.reserves[j] = best.reserve / total;
