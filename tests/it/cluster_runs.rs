@@ -244,78 +244,99 @@ enum Fate {
 /// Executors die or stand still while tasks of each stage are under way, and while the run writes.
 #[test]
 fn executors_die_in_every_stage_of_a_run() {
-    // A stop costs half a minute.
-    let (wanted, one_stops_in) = if is_slow() { (120, 6) } else { (11, 11) };
+    let pipelines = [
+        (partitioned(), &[][..]),
+        (WALKS.to_string(), &[]),
+        // Both models are larger.
+        (WALKS.replace("restarts = 4", PLAIN), &["--split", "100"]),
+    ];
+    // So many in the stages of each. A stop costs half a minute.
+    let (wanted, one_stops_in) = match is_slow() {
+        true => ([60, 60, 54], 6),
+        false => ([5, 6, 0], 11),
+    };
     let seed = rand::random();
     println!("seed {seed}");
     let mut random = Pcg64::seed_from_u64(seed);
     let mut machines = Machines::start(3);
     walks(&machines.lake, 400);
-    let pipelines = [partitioned(), WALKS.to_string()];
-    let pipelines = pipelines.map(|text| (alone(&machines.lake, &text), text));
     let mut came_to: BTreeMap<(String, Fate, &str), usize> = BTreeMap::new();
-    let (mut runs, mut done) = (0, 0);
-    for (expected, pipeline) in pipelines.iter().cycle() {
-        if done >= wanted {
-            break;
+    let (mut runs, mut done, start) = (0, 0, Instant::now());
+    for ((pipeline, more), wanted) in pipelines.iter().zip(wanted) {
+        let until = done + wanted;
+        if done == until {
+            continue;
         }
-        machines.lake.file("p.toml", pipeline);
-        let mut run = Watched::start(&machines);
-        let (mut met, mut still) = (Vec::new(), Vec::new());
-        while let Some(stage) = run.next() {
-            std::thread::sleep(Duration::from_millis(random.random_range(0..60)));
-            let at = random.random_range(0..machines.executors.len());
-            let unlucky = machines.executors.remove(at);
-            let fate = match done % one_stops_in == one_stops_in / 2 {
-                true => Fate::Stopped,
-                false => Fate::Killed,
-            };
-            if fate == Fate::Stopped {
-                unlucky.signal("-STOP");
-                still.push(unlucky);
-            } else {
-                // Dropping a process kills it.
-                drop(unlucky);
+        let expected = alone(&machines.lake, pipeline);
+        while done < until {
+            let mut run = Watched::start_with(&machines, more);
+            let (mut met, mut still) = (Vec::new(), Vec::new());
+            while let Some(stage) = run.next() {
+                let is_met = match stage.as_str() {
+                    // They are many.
+                    "pass" => random.random_bool(0.1),
+                    "cut" => true,
+                    _ => more.is_empty(),
+                };
+                if !is_met {
+                    continue;
+                }
+                std::thread::sleep(Duration::from_millis(random.random_range(0..60)));
+                let at = random.random_range(0..machines.executors.len());
+                let unlucky = machines.executors.remove(at);
+                let fate = match done % one_stops_in == one_stops_in / 2 {
+                    true => Fate::Stopped,
+                    false => Fate::Killed,
+                };
+                if fate == Fate::Stopped {
+                    unlucky.signal("-STOP");
+                    still.push(unlucky);
+                } else {
+                    // Dropping a process kills it.
+                    drop(unlucky);
+                }
+                machines.executors.push(machines.executor());
+                met.push((stage, fate));
+                done += 1;
             }
-            machines.executors.push(machines.executor());
-            met.push((stage, fate));
-            done += 1;
-        }
-        runs += 1;
-        let ran = run.end();
-        let outcome = match ran.code {
-            Some(0) if machines.lake.tables() == *expected => "the right bytes",
-            Some(0) => "other bytes",
-            Some(75) => "try again later",
-            _ => "an error",
-        };
-        if outcome != "the right bytes" {
-            println!("{met:?}: {outcome}\n{}", ran.err);
-        }
-        for (stage, fate) in met {
-            *came_to.entry((stage, fate, outcome)).or_default() += 1;
-        }
-        check_tidy(&machines.lake);
-        // One that comes back ends what it has begun.
-        let came_back = !still.is_empty();
-        still.iter().for_each(|executor| executor.signal("-CONT"));
-        std::thread::sleep(Duration::from_secs(came_back.into()));
-        drop(still);
-        if came_back {
-            let clean = ["clean", "p.toml", "--older-than", "0s"];
-            machines.lake.gyre(&clean).well();
-            assert!(machines.lake.tables() == *expected);
+            runs += 1;
+            let ran = run.end();
+            let outcome = match ran.code {
+                Some(0) if machines.lake.tables() == expected => "the right bytes",
+                Some(0) => "other bytes",
+                Some(75) => "try again later",
+                _ => "an error",
+            };
+            if outcome != "the right bytes" {
+                println!("{met:?}: {outcome}\n{}", ran.err);
+            }
+            for (stage, fate) in met {
+                *came_to.entry((stage, fate, outcome)).or_default() += 1;
+            }
             check_tidy(&machines.lake);
+            // One that comes back ends what it has begun.
+            let came_back = !still.is_empty();
+            still.iter().for_each(|executor| executor.signal("-CONT"));
+            std::thread::sleep(Duration::from_secs(came_back.into()));
+            drop(still);
+            if came_back {
+                let clean = ["clean", "p.toml", "--older-than", "0s"];
+                machines.lake.gyre(&clean).well();
+                assert!(machines.lake.tables() == expected);
+                check_tidy(&machines.lake);
+            }
+            fs::remove_dir_all(machines.lake.path("out")).expect("the output is removed");
         }
-        fs::remove_dir_all(machines.lake.path("out")).expect("the output is removed");
     }
-    println!("{done} executors in {runs} runs");
+    println!("{done} executors in {runs} runs, {:.0?}", start.elapsed());
     for ((stage, fate, outcome), n) in &came_to {
         println!("{stage:>8} {fate:?}: {n} runs with {outcome}");
     }
     let mut all = came_to.keys();
     assert!(all.all(|(_, _, outcome)| *outcome == "the right bytes"));
-    for stage in ["deal", "sum", "add", "count", "fit", "write"] {
+    let mut stages = vec!["deal", "sum", "add", "count", "fit", "write"];
+    stages.extend(is_slow().then_some(["cut", "pass"]).into_iter().flatten());
+    for stage in stages {
         let mut met = came_to.keys().map(|(stage, ..)| stage);
         assert!(met.any(|met| met == stage), "nobody died in {stage}");
     }
