@@ -308,6 +308,10 @@ pub struct Plan {
     /// An estimate, by the statistics of the files and rates that were measured elsewhere: it may be off by a factor of two.
     #[arg(long, value_name = "df://HOST:PORT")]
     pub cluster: Option<Address>,
+
+    /// As `gyre run --split`: spread the passes of a model with more non-zeros than N over all executors. 2²⁸, unless given.
+    #[arg(long, value_name = "N", requires = "cluster")]
+    pub split: Option<u64>,
 }
 
 #[derive(Debug, Args)]

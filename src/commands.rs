@@ -136,7 +136,10 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
             let needs = plan.needs(bounds, threads);
             #[cfg(feature = "cluster")]
             let quote = match &args.cluster {
-                Some(address) => Some(quote(address, &plan, &frame, bounds, threads).await?),
+                Some(address) => {
+                    let split = args.split.unwrap_or(run::SPLIT);
+                    Some(quote(address, &plan, &frame, bounds, threads, split).await?)
+                }
                 None => None,
             };
             if args.json {

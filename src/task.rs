@@ -14,7 +14,7 @@ mod passing;
 
 pub use counting::{Matrices, Matrix, Rows, Slice, Summed};
 pub use fitting::{Fitted, Group};
-pub use passing::{Cut, Pass, Unit, outline};
+pub use passing::{Cut, Pass, Unit, n_units, outline};
 
 use crate::error::{Error, Kind, Result};
 use crate::memory;

@@ -60,6 +60,7 @@ method = "svd"
 rank = 8
 """
 PASSES = MODEL.replace("rank = 8", 'rank = 8\nrestarts = 4\ninit = "random"\npolish = false\nmax_iterations = 20', 1)
+WIDE = PASSES.replace("restarts = 4", "restarts = 1").replace("= 20", "= 3")
 SMALL = """
 [transitions]
 sql = "SELECT * FROM rows"
@@ -181,7 +182,7 @@ def table(title, head, lines):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    names = ["small", "count", "fit", "model", "passes"]
+    names = ["small", "count", "fit", "model", "passes", "wide"]
     parser.add_argument("jobs", nargs="*", metavar="JOB", help=f"{', '.join(names)}; all unless given")
     parser.add_argument("--reps", type=int, default=3, help="repetitions (%(default)s)")
     parser.add_argument("--executors", type=int, nargs="*", default=[1, 2, 3], help="clusters of so many (%(default)s)")
@@ -213,6 +214,11 @@ def main():
         for name, title, query in [("model", "one model of 10 M non-zeros", MODEL), ("passes", "the same by passes", PASSES)]:
             if name in wanted:
                 jobs.append((title, counts, query))
+    if "wide" in wanted:
+        counts = folder / "planted-2m-states.parquet"
+        if not counts.exists():
+            planted(counts, 1, states=2_000_000, draws=3)
+        jobs.append(("6 M non-zeros of 2 M states, by passes", counts, WIDE))
     found, load = {}, [os.getloadavg()[0]]
     with contextlib.ExitStack() as stack:
         # All of them at once: those that have nothing to do take no time, and the places take turns.
@@ -223,7 +229,7 @@ def main():
                     ran = run(args, data, query, None, "--threads", str(threads))
                     found.setdefault((job, f"local, {threads} threads"), []).append(ran)
                 for n, cluster in clusters.items():
-                    split = ["--split", "1000000"] if query is PASSES else []
+                    split = ["--split", "1000000"] if query in [PASSES, WIDE] else []
                     ran = run(args, data, query, cluster, *split)
                     found.setdefault((job, f"{n} executors"), []).append(ran)
                 load.append(os.getloadavg()[0])
@@ -255,11 +261,11 @@ def main():
             name = kernels[0] if len(kernels) == 1 else f"{len(kernels)} at once"
             kinds.setdefault(name, []).append(event)
         for name, events in kinds.items():
-            middle = (statistics.median(event[key] for event in events) for key in ["seconds", "tasks", "bytes"])
-            seconds, tasks, size = middle
-            yield [job, where, name, len(events) / len(runs), seconds, tasks, size / 1e6]
+            middle = (statistics.median(event[key] for event in events) for key in ["seconds", "tasks", "task_bytes", "bytes"])
+            seconds, tasks, largest, size = middle
+            yield [job, where, name, len(events) / len(runs), seconds, tasks, largest, size / 1e6]
 
-    head = ["job", "where", "passes", "rounds", "seconds (p50)", "tasks", "rows that come back, MB"]
+    head = ["job", "where", "passes", "rounds", "seconds (p50)", "tasks", "largest task, bytes", "rows that come back, MB"]
     table(f"Rounds of passes. {title}", head, (one for (job, where), runs in found.items() for one in of_passes(job, where, runs)))
     head = ["job", "where", "fit", "iterations", "seconds"]
     fits = ((job, where, record) for (job, where), [(_, record, *_), *_] in found.items())

@@ -29,6 +29,10 @@ pub struct Quote {
     needs: Option<Needs>,
     /// Why one task counts all rows, if it does.
     alone: Option<String>,
+    /// Models with more non-zeros are split,
+    split: u64,
+    /// unless something hinders that.
+    hindered: Option<String>,
     #[serde(flatten)]
     estimate: Option<Estimate>,
 }
@@ -40,9 +44,12 @@ struct Estimate {
     there: Vec<Step>,
     here_seconds: f64,
     there_seconds: f64,
+    /// There, if no model were split.
+    whole_seconds: f64,
 }
 
-/// Asks a cluster who is there, and estimates the run of a plan on it and on this machine with so many threads.
+/// Asks a cluster who is there, and estimates the run of a plan on it and on this machine with so many threads. There, models with more
+/// non-zeros than `split` are split.
 ///
 /// # Errors
 /// As [`Cluster::connect`], and if a cluster does not take such a plan.
@@ -52,6 +59,7 @@ pub async fn quote(
     frame: &DataFrame,
     bounds: Bounds,
     threads: usize,
+    split: u64,
 ) -> Result<Quote> {
     rounds::check(plan)?;
     // Its executors look at the output in a place of its own: what a run has left there of its work stays.
@@ -75,7 +83,9 @@ pub async fn quote(
         output.forget_work(&own).await;
     }
     let width = rounds::width(plan, frame);
-    let job = plan.job(bounds, width.as_ref().ok().copied());
+    let width = (width.as_ref().ok().copied(), width.err());
+    let job = plan.job(bounds, width.0, split);
+    let whole = plan.job(bounds, width.0, u64::MAX);
     let threads_here = threads as u64;
     Ok(Quote {
         address: address.to_string(),
@@ -83,8 +93,10 @@ pub async fn quote(
         threads: threads_here,
         memory_bytes: memory::all(),
         needs: plan.needs(bounds, threads),
-        alone: width.err(),
-        estimate: job.map(|job| {
+        alone: width.1,
+        split,
+        hindered: plan.by_passes().err(),
+        estimate: job.zip(whole).map(|(job, whole)| {
             let (here, there) = (
                 job.here(threads_here, None),
                 job.there(&machines, threads_here),
@@ -92,6 +104,7 @@ pub async fn quote(
             Estimate {
                 here_seconds: seconds(&here),
                 there_seconds: seconds(&there),
+                whole_seconds: seconds(&whole.there(&machines, threads_here)),
                 here,
                 there,
                 job,
@@ -123,6 +136,7 @@ impl fmt::Display for Quote {
             there,
             here_seconds,
             there_seconds,
+            whole_seconds,
         }) = &self.estimate
         else {
             return write!(
@@ -151,6 +165,24 @@ impl fmt::Display for Quote {
         let bytes = memory::shown(bytes as usize);
         let total = shown(*there_seconds);
         writeln!(f, "    there {total}: {}", list(there))?;
+        let is_large = job.nonzeros.div_ceil(job.models.max(1)) > self.split;
+        let large = || {
+            let split = grouped(self.split as f64);
+            format!("{models} of more than {split} non-zeros")
+        };
+        let pass = there.iter().find(|step| step.name == "pass");
+        if let Some(pass) = pass {
+            let rounds: u64 = job.passes.iter().map(|passes| passes.rounds).sum();
+            let rounds = plural(rounds, "round");
+            let (seconds, whole) = (shown(pass.seconds), shown(*whole_seconds));
+            writeln!(
+                f,
+                "    split: {}, about {rounds} of passes a model, {seconds} in all; {whole} there if one executor fits a model whole",
+                large()
+            )?;
+        } else if let (true, Some(why)) = (is_large, &self.hindered) {
+            writeln!(f, "    not split: {}, because {why}", large())?;
+        }
         writeln!(
             f,
             "    to the store and from it {bytes}, which take longer where that is no folder"
@@ -174,11 +206,34 @@ impl fmt::Display for Quote {
                 )?;
             }
         }
-        let (one, other) = (shown(*here_seconds), shown(*there_seconds));
-        match here_seconds <= there_seconds {
-            true => write!(f, "    local is faster: {one}, and {other} on the cluster"),
-            false => write!(f, "    the cluster is faster: {other}, and {one} here"),
+        let by_passes = match pass {
+            Some(_) => "passes on the cluster are",
+            None => "the cluster is",
+        };
+        let mut ways = vec![
+            (*here_seconds, "local is", "here"),
+            (*there_seconds, by_passes, "on the cluster"),
+        ];
+        if pass.is_some() {
+            ways[1].2 = "by passes on the cluster";
+            ways.push((
+                *whole_seconds,
+                "one executor a model is",
+                "by one executor a model",
+            ));
         }
+        ways.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let others: Vec<_> = ways[1..]
+            .iter()
+            .map(|(seconds, _, other)| format!("{} {other}", shown(*seconds)))
+            .collect();
+        write!(
+            f,
+            "    {} faster: {}, and {}",
+            ways[0].1,
+            shown(ways[0].0),
+            others.join(", ")
+        )
     }
 }
 
@@ -193,13 +248,24 @@ fn shown(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Passes;
 
     const GB: u64 = 1_000_000_000;
 
     /// What is said of 10⁹ rows, where the run takes so many seconds here and there.
     fn told(here: f64, there: f64, partitions: Option<u64>, resident_bytes: u64) -> String {
-        let step = |seconds| Step {
-            name: "count",
+        said("count", [here, there, there], partitions, resident_bytes)
+    }
+
+    /// The same with a step there, and if one executor fits a model whole.
+    fn said(
+        name: &'static str,
+        [here, there, whole]: [f64; 3],
+        partitions: Option<u64>,
+        resident_bytes: u64,
+    ) -> String {
+        let step = |name, seconds| Step {
+            name,
             tasks: 1,
             seconds,
             bytes: 3 * GB,
@@ -225,6 +291,8 @@ mod tests {
                 resident_bytes,
             }),
             alone: None,
+            split: GB,
+            hindered: None,
             estimate: Some(Estimate {
                 job: Job {
                     bytes: GB,
@@ -239,11 +307,17 @@ mod tests {
                     fits: 1,
                     fit_seconds: 1e-9,
                     state_bytes: 50,
+                    passes: vec![Passes {
+                        rounds: 1234,
+                        at_once: 1,
+                        columns: 4,
+                    }],
                 },
-                here: vec![step(here)],
-                there: vec![step(there)],
+                here: vec![step("count", here)],
+                there: vec![step(name, there)],
                 here_seconds: here,
                 there_seconds: there,
+                whole_seconds: whole,
             }),
         };
         quote.to_string()
@@ -277,5 +351,25 @@ mod tests {
             factors[5],
             "local is faster: 1.0 s, and 1.0 s on the cluster"
         );
+    }
+
+    #[test]
+    fn passes_are_weighed_against_one_executor_a_model() {
+        let text = said("pass", [99.0, 50.0, 20.0], Some(1), 0);
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        assert_eq!(
+            lines[4],
+            "split: 1 model of more than 1,000,000,000 non-zeros, about 1,234 rounds of passes a model, 50 s in all; 20 s there if one executor fits a model whole"
+        );
+        assert_eq!(
+            lines.last(),
+            Some(
+                &"one executor a model is faster: 20 s, and 50 s by passes on the cluster, 99 s here"
+            )
+        );
+        let text = said("pass", [99.0, 20.0, 50.0], Some(1), 0);
+        assert!(text.ends_with(
+            "passes on the cluster are faster: 20 s, and 50 s by one executor a model, 99 s here"
+        ));
     }
 }

@@ -65,10 +65,15 @@ fn is_whole(dimensions: usize, rank: usize, width: usize) -> bool {
 /// P̃ itself is decomposed, without the detour over G, if it has no more entries than this.
 const TINY: usize = 1 << 18;
 
-/// States of the larger side up to which a panel has four columns, and two above. Products with four vectors at once cost about
+/// States of the larger side up to which a panel has four columns, and two above ([`width`]). Products with four vectors at once cost about
 /// half as much again as with one, and wider panels gain less than their Krylov spaces lose; but a panel that is gathered from
 /// outside the cache loses more: half a million rows of four are 16 MB, about what cores share.
 const NARROW: usize = 1 << 19;
+
+/// Columns of a panel, for so many states on the larger side.
+pub fn width(states: usize) -> usize {
+    if states <= NARROW { 4 } else { 2 }
+}
 
 /// Numbers in the basis of the Krylov space, about 340 MB: 85 vectors of half a million states, 40 of a million.
 const ROOM: usize = 85 << 19;
@@ -127,7 +132,7 @@ pub fn leading<R: Runner>(runner: &R, shards: &Shards, options: &Options) -> Tri
     };
     let mut random = Pcg64::seed_from_u64(options.seed);
     let dimensions = operator.domain_scale.len();
-    let width = if m.max(n) <= NARROW { 4 } else { 2 };
+    let width = width(m.max(n));
     let space = if is_whole(dimensions, rank, width) {
         whole_space(&mut operator, rank)
     } else {

@@ -5,6 +5,7 @@
 //! before rows are read is taken for the most that it can be. So an estimate says which of two ways is faster, and how large a job is, and
 //! may be off by a factor of two.
 
+use super::passes::Passes;
 use super::{Bounds, Plan, PlannedFit, PlannedMethod, Ranks};
 use crate::count::Evidence;
 use serde::Serialize;
@@ -40,6 +41,8 @@ pub struct Job {
     pub fit_seconds: f64,
     /// What they leave for each state.
     pub state_bytes: u64,
+    /// Of the fits of each model, where these are split; else one executor fits a model.
+    pub passes: Vec<Passes>,
 }
 
 /// A cluster and the store of its output.
@@ -62,17 +65,6 @@ pub struct Step {
     pub bytes: u64,
 }
 
-/// A product of one matrix with a factor of states × rank, spread over executors: all of them read the factor, and each makes the rows of its
-/// own units.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Pass {
-    pub nonzeros: u64,
-    pub states: u64,
-    pub rank: u64,
-    /// What a pass takes that has nothing to do: a round, unless it was measured.
-    pub fixed_seconds: f64,
-}
-
 /// What a run on a cluster takes before its first round, and each round, and each task of the slot that does it: 600 rows, and rounds of 64 to
 /// 143 tasks.
 const START: f64 = 0.45;
@@ -87,6 +79,11 @@ const SUM: f64 = 55e-9;
 /// A sum that is added to others, and a non-zero that is made of one: 50 M rows.
 const ADD: f64 = 40e-9;
 const FINISH: f64 = 70e-9;
+
+/// A non-zero of a matrix that is cut into units: one model of 10 M non-zeros.
+const CUT: f64 = 90e-9;
+/// A byte of a factor that one process packs and hashes, or reads and unpacks: DBMR of 6 M non-zeros of 2 M states, by passes.
+pub(super) const FACTOR: f64 = 3e-9;
 
 /// A non-zero in one restart of DBMR: so much, and so much for each latent state. One model of 10 M non-zeros, and ranks 2 to 32.
 const RESTART: f64 = 10e-9;
@@ -116,8 +113,8 @@ const OF_A_STATE: [u64; 2] = [30, 20];
 pub(crate) const FITS: u64 = 128;
 
 impl Plan {
-    /// The job of a plan, at most; nothing where nothing bounds its rows.
-    pub fn job(&self, bounds: Bounds, width: Option<Width>) -> Option<Job> {
+    /// The job of a plan, at most; nothing where nothing bounds its rows. Models with more non-zeros than `split` are split.
+    pub fn job(&self, bounds: Bounds, width: Option<Width>, split: u64) -> Option<Job> {
         let rows = bounds.rows?;
         let is_dealt = matches!(self.layout.evidence, Evidence::Trajectories { .. });
         let lags = self.lags.len().max(1) as u64;
@@ -125,6 +122,8 @@ impl Plan {
         let models = bounds.partitions.unwrap_or(1).saturating_mul(lags);
         let states = bounds.states.unwrap_or(u64::MAX).min(rows);
         let squares = states.saturating_mul(states).saturating_mul(models);
+        let nonzeros = pairs.min(squares);
+        let is_split = nonzeros.div_ceil(models.max(1)) > split && self.by_passes().is_ok();
         let resamples = RESAMPLE * self.resamples() as f64 + self.folds() as f64;
         let each = self.fits.iter().map(PlannedFit::seconds);
         let state_bytes = self.fits.iter().map(PlannedFit::state_bytes);
@@ -133,7 +132,7 @@ impl Plan {
             bytes: files.map(|file| file.size_bytes).sum(),
             rows,
             pairs,
-            nonzeros: pairs.min(squares),
+            nonzeros,
             states,
             models,
             is_dealt,
@@ -142,20 +141,29 @@ impl Plan {
             fits: self.fits.len() as u64,
             fit_seconds: each.sum::<f64>() * (1.0 + resamples),
             state_bytes: state_bytes.sum(),
+            passes: match is_split {
+                true => self.passes(states),
+                false => Vec::new(),
+            },
         })
     }
 }
 
 impl PlannedFit {
-    /// Of one core, for each non-zero.
-    fn seconds(&self) -> f64 {
+    /// At each of its ranks.
+    pub(super) fn methods(&self) -> Vec<PlannedMethod> {
         match &self.ranks {
             Ranks::Auto { candidates, .. } => {
-                let of = |&rank: &usize| self.method.with_rank(rank).seconds();
-                candidates.iter().map(of).sum()
+                let of = |&rank: &usize| self.method.with_rank(rank);
+                candidates.iter().map(of).collect()
             }
-            _ => self.method.seconds(),
+            _ => vec![self.method.clone()],
         }
+    }
+
+    /// Of one core, for each non-zero.
+    fn seconds(&self) -> f64 {
+        self.methods().iter().map(PlannedMethod::seconds).sum()
     }
 
     fn state_bytes(&self) -> u64 {
@@ -166,17 +174,21 @@ impl PlannedFit {
 impl PlannedMethod {
     fn seconds(&self) -> f64 {
         let restart = |rank: usize| RESTART + RESTART_OF_RANK * rank as f64;
-        let products = |rank: usize| (PRODUCTS + PRODUCTS_OF_RANK * rank as f64) * PRODUCT;
         match self {
             PlannedMethod::Dbmr(p) => p.restarts as f64 * restart(p.rank),
             PlannedMethod::Cocluster(p) | PlannedMethod::Metastable(p) => {
                 BOTH_SIDES * p.restarts as f64 * restart(p.rank)
             }
-            PlannedMethod::Svd(p) => products(p.rank),
-            PlannedMethod::Gpcca(p) => products(p.rank),
+            PlannedMethod::Svd(p) => products(p.rank) * PRODUCT,
+            PlannedMethod::Gpcca(p) => products(p.rank) * PRODUCT,
             PlannedMethod::Given(_) => restart(1),
         }
     }
+}
+
+/// Products with one vector that a decomposition takes.
+pub(super) fn products(rank: usize) -> f64 {
+    PRODUCTS + PRODUCTS_OF_RANK * rank as f64
 }
 
 impl Job {
@@ -254,8 +266,15 @@ impl Job {
                 }
             }
         }
-        let tasks = self.models.min(FITS);
-        round("fit", tasks, vcores, self.fit(), &[matrices, models]);
+        if self.passes.is_empty() {
+            let tasks = self.models.min(FITS);
+            round("fit", tasks, vcores, self.fit(), &[matrices, models]);
+        } else {
+            // By source and by target.
+            let cut = CUT * nonzeros as f64;
+            round("cut", self.models, 1, cut, &[matrices, matrices, matrices]);
+            steps.push(self.passed(machines));
+        }
         let bytes = matrices.saturating_add(models).saturating_add(matrices);
         let store = machines.store.map_or(0.0, |store| bytes as f64 / store);
         steps.push(Step {
@@ -270,7 +289,7 @@ impl Job {
 
 impl Machines {
     /// So many tasks that take so many seconds of a core together, each of which can use so many.
-    fn round(
+    pub(super) fn round(
         &self,
         name: &'static str,
         tasks: u64,
@@ -294,40 +313,14 @@ impl Machines {
     }
 }
 
-impl Pass {
-    /// The factor, in bytes.
-    pub fn factor(&self) -> u64 {
-        self.states.saturating_mul(8 * self.rank)
-    }
-
-    /// The products, in seconds of a core.
-    pub fn products(&self) -> f64 {
-        PRODUCT * (self.rank * self.nonzeros) as f64
-    }
-
-    /// Whoever asks puts the factor there, all executors get it, each puts its rows of the result there, and whoever asks gets them all.
-    pub fn spread(&self, machines: &Machines) -> Step {
-        let (factor, executors) = (self.factor() as f64, machines.executors as f64);
-        let of_one = (3.0 + 1.0 / executors) * factor;
-        Step {
-            name: "pass",
-            tasks: machines.executors,
-            seconds: self.fixed_seconds
-                + self.products() / machines.slots as f64
-                + machines.store.map_or(0.0, |store| of_one / store),
-            bytes: (3 + machines.executors).saturating_mul(self.factor()),
-        }
-    }
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::reduce::{dbmr, svd};
     use crate::summary::grouped;
 
     /// 10⁹ rows of trajectories, and one model.
-    fn job() -> Job {
+    pub fn job() -> Job {
         Job {
             bytes: 4_000_000_000,
             rows: 1_000_000_000,
@@ -344,12 +337,13 @@ mod tests {
             fits: 1,
             fit_seconds: 100e-9,
             state_bytes: 50,
+            passes: Vec::new(),
         }
     }
 
     /// Names, seconds and megabytes of steps.
     #[track_caller]
-    fn check(steps: &[Step], expected: &[(&str, f64, u64)]) {
+    pub fn check(steps: &[Step], expected: &[(&str, f64, u64)]) {
         let names: Vec<&str> = steps.iter().map(|step| step.name).collect();
         let wanted: Vec<&str> = expected.iter().map(|(name, ..)| *name).collect();
         assert_eq!(names, wanted);
@@ -522,28 +516,46 @@ mod tests {
             "count {count} s, fit {fit} s, write {write} s, {} s in all",
             grouped(seconds(&here).round())
         ));
-        let pass = Pass {
-            nonzeros: one.nonzeros,
-            states: one.states,
-            rank: 8,
-            fixed_seconds: ROUND,
+        let product = Job {
+            fit_seconds: 8.0 * PRODUCT,
+            passes: vec![Passes {
+                rounds: 1,
+                at_once: 1,
+                columns: 8,
+            }],
+            ..one.clone()
         };
-        let spread = pass.spread(&machines);
+        let (pass, products) = (product.passed(&machines), 8.0 * PRODUCT * 1e9);
+        lines.push(format!(
+            "{} s + {products:.1} s / {} + 3.01 × 6.4 GB × ({} + 10) ns = {:.0} s",
+            ROUND + TASK,
+            pass.tasks,
+            nano(FACTOR),
+            pass.seconds
+        ));
         let quick = Machines {
             store: Some(1e9),
             ..machines
         };
         lines.push(format!(
-            "{ROUND} s + {:.1} s / 400 + 3.01 × {:.1} GB / 100 MB/s = {:.0} s",
-            pass.products(),
-            pass.factor() as f64 / 1e9,
-            spread.seconds
+            "{products:.1} s / 4 = {:.1} s on one executor; with 1 GB/s it is {:.0} s",
+            products / 4.0,
+            product.passed(&quick).seconds
         ));
+        let dbmr = PlannedMethod::Dbmr(dbmr::Params::new(8));
+        let svd = PlannedMethod::Svd(svd::Params::new(8));
+        let by_passes = Job {
+            passes: [dbmr, svd]
+                .iter()
+                .flat_map(|fit| fit.passes(one.states))
+                .collect(),
+            ..one.clone()
+        };
+        let rounds: u64 = by_passes.passes.iter().map(|passes| passes.rounds).sum();
         lines.push(format!(
-            "{:.1} s / 4 = {:.1} s on one executor; with 1 GB/s it is {:.0} s",
-            pass.products(),
-            pass.products() / 4.0,
-            pass.spread(&quick).seconds
+            "{rounds} rounds and {} s, or {} s with 1 GB/s",
+            grouped(by_passes.passed(&machines).seconds.round()),
+            grouped(by_passes.passed(&quick).seconds.round())
         ));
         let readme = include_str!("../../README.md");
         let missing: Vec<_> = lines

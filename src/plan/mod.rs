@@ -8,15 +8,17 @@ mod costs;
 mod evidence;
 mod fits;
 mod needs;
+mod passes;
 mod show;
 mod travel;
 
 pub use assignment::{Assignment, assignment};
 pub use checks::{CheckRule, PlannedCheck};
 pub(crate) use costs::FITS;
-pub use costs::{Job, Machines, Pass, Step, Width};
+pub use costs::{Job, Machines, Step, Width};
 pub use fits::{PlannedFit, PlannedMethod, Ranks};
 pub use needs::{Bounds, Needs, Size};
+pub use passes::Passes;
 
 use crate::count::{Evidence, Layout, StateTable};
 use crate::error::{Error, Result};

@@ -26,6 +26,13 @@ const LAMBDA_BYTES: usize = 256 << 20;
 /// It pays to follow what a change of λ does to the reserves of the columns while it reaches fewer than one in so many non-zeros.
 const FEW: usize = 2;
 
+/// Restarts that go on side by side, where as many as `most` may.
+pub fn side_by_side(n_targets: usize, params: &Params, most: usize) -> usize {
+    (LAMBDA_BYTES / Lambda::bytes(n_targets, params.rank))
+        .min(most)
+        .clamp(1, params.restarts)
+}
+
 /// Runs `params.restarts` restarts, from `start` where there is one.
 pub fn fit<R: Runner>(
     runner: &R,
@@ -46,9 +53,7 @@ pub fn fit<R: Runner>(
         next: AtomicUsize::new(0),
     };
 
-    let side_by_side = (LAMBDA_BYTES / Lambda::bytes(shards.n_targets, params.rank))
-        .min(runner.side_by_side())
-        .clamp(1, params.restarts);
+    let side_by_side = side_by_side(shards.n_targets, params, runner.side_by_side());
     let ended: Vec<Vec<Ended>> = runner.times(side_by_side, || problem.run());
 
     let mut ended: Vec<Ended> = ended.into_iter().flatten().collect();

@@ -9,8 +9,8 @@
 //! A complex pair of eigenvalues spans one plane, so a rank that parts it is refused. T is never stored.
 
 use crate::error::{Error, Result};
-use crate::math::arnoldi;
 use crate::math::csr::Multiply;
+use crate::math::{arnoldi, krylov};
 use crate::runner::Runner;
 use crate::shard::Shards;
 use rand::SeedableRng;
@@ -18,9 +18,6 @@ use rand_pcg::Pcg64;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
-
-/// States up to which a panel has four columns, and two above, as for singular vectors.
-const NARROW: usize = 1 << 19;
 
 /// Imaginary parts up to this are what rounding makes of two equal real values, which no plane holds together.
 const EQUAL: f64 = 1e-8;
@@ -77,7 +74,7 @@ pub fn leading<R: Runner>(
     );
     assert_eq!(weights.len(), n, "one weight a source");
     assert!(0 < rank && rank <= n, "the rank is between 1 and n");
-    let width = if n <= NARROW { 4 } else { 2 };
+    let width = krylov::width(n);
     let total = crate::math::sum::terms(n, |j| weights[j]);
     let roots: Vec<f64> = weights.iter().map(|w| (w / total).sqrt()).collect();
     // The eigenvalue after the last one as well, so that a parted pair shows.

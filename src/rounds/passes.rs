@@ -329,6 +329,7 @@ impl Rounds<'_> {
         }
         let tasks = work.iter().map(|work| self.site.task(work));
         let tasks = tasks.collect::<Result<Vec<_>>>()?;
+        let task_bytes = tasks.iter().map(|task| task.bytes.len()).max();
         let answers = self.nodes.run("pass", tasks.clone(), &|_| ()).await?;
         if answers.len() != tasks.len() {
             let what = format!("{} tasks have {} answers", tasks.len(), answers.len());
@@ -343,6 +344,7 @@ impl Rounds<'_> {
         tracing::info!(
             passes = names.join(" "),
             tasks = tasks.len(),
+            task_bytes,
             bytes,
             seconds = start.elapsed().as_secs_f64(),
             "passes made"

@@ -158,6 +158,11 @@ impl Bench {
     }
 }
 
+/// Units that a side of a matrix is cut into, or a few more, since no row is cut.
+pub fn n_units(nonzeros: u64) -> u64 {
+    nonzeros.div_ceil(most(nonzeros as usize) as u64)
+}
+
 /// Non-zeros of a unit.
 fn most(nnz: usize) -> usize {
     nnz.div_ceil(UNITS).clamp(SMALLEST, LARGEST)

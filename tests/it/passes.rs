@@ -56,9 +56,9 @@ const GPCCA: &str = "[[fit]]\nname = \"gpcca\"\nmethod = \"gpcca\"\nrank = 3\n";
 
 const OWN: &str = "[[fit]]\nname = \"own\"\nmethod = \"given\"\naffiliation = \"own\"\n";
 
-const PAIRS: &str = "sql = \"SELECT * FROM rows\"\nsource = \"j\"\ntarget = \"i\"\n";
+pub const PAIRS: &str = "sql = \"SELECT * FROM rows\"\nsource = \"j\"\ntarget = \"i\"\n";
 
-fn pipeline(transitions: &str, fits: &str) -> String {
+pub fn pipeline(transitions: &str, fits: &str) -> String {
     format!(
         "[job]\nname = \"passes\"\noutput = \"FOLDER/out\"\n[names]\nfrom = \"none\"\n[tables.rows]\npath = \"FOLDER/rows/\"\n\
          [transitions]\n{transitions}\n{fits}"
@@ -137,7 +137,7 @@ connected = true
 }
 
 /// Pairs of two blocks of states: so many, with weights.
-fn blocks(lake: &Lake, pairs: usize, states: i64) {
+pub fn blocks(lake: &Lake, pairs: usize, states: i64) {
     let mut random = Pcg64::seed_from_u64(5);
     let mut rows = Vec::with_capacity(pairs);
     for at in 0..pairs {
