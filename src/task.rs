@@ -63,7 +63,11 @@ pub enum Work {
         labels: Vec<usize>,
     },
     /// Counts → the same in units: [`Cut`].
-    Cut(Group),
+    Cut {
+        group: Group,
+        /// Tasks that there can be at once.
+        slots: u64,
+    },
     /// One unit of a pass → its rows.
     Pass(Pass),
 }
@@ -76,7 +80,7 @@ impl Work {
             Work::Add { .. } => "add",
             Work::Count { .. } | Work::CountAll => "count",
             Work::Fit { .. } => "fit",
-            Work::Cut(_) => "cut",
+            Work::Cut { .. } => "cut",
             Work::Pass(_) => "pass",
         }
     }
@@ -139,7 +143,7 @@ pub fn perform(task: &[u8], resources: &Resources) -> BoxFuture<'static, Result<
             Work::Count { sums, direct } => pack(&bench.count(&sums, direct).await?),
             Work::CountAll => pack(&bench.count_all().await?),
             Work::Fit { groups, labels } => pack(&bench.fit(groups, labels).await?),
-            Work::Cut(group) => pack(&bench.cut(group).await?),
+            Work::Cut { group, slots } => pack(&bench.cut(group, slots).await?),
             Work::Pass(pass) => bench.pass(pass).await,
         };
         // A pass takes little, and comes again at once.

@@ -95,7 +95,7 @@ impl Job {
     /// The fits of all models by passes, one model after the other. Whoever asks puts a factor there, all executors get it, each puts its rows
     /// of the result there, and whoever asks gets them all.
     pub fn passed(&self, machines: &Machines) -> Step {
-        let units = n_units(self.nonzeros.div_ceil(self.models.max(1))).max(1);
+        let units = n_units(self.nonzeros.div_ceil(self.models.max(1)), machines.slots);
         let executors = machines.executors.max(1);
         let mut all = Step {
             name: "pass",
@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(svd.passes(1_000_000), [passes(56, 1, 2), scores]);
     }
 
-    // 2²⁰ non-zeros are 16 units of 2¹⁶ a side: 32 tasks of two restarts take four slots eight turns, and 10⁶ states have 8 bytes in three
+    // 2²⁰ non-zeros are a unit a side for each of four slots: 8 tasks of two restarts take them two turns, and 10⁶ states have 8 bytes in three
     // columns of both. Whoever asks puts and gets these, an executor gets all and puts half.
     #[test]
     fn a_round_of_passes_takes_its_tasks_and_its_factors() {
@@ -167,7 +167,7 @@ mod tests {
             slots: 4,
             store: None,
         };
-        let round = 0.08 + 8.0 * 0.015 + 3.5 * 48e6 * 3e-9;
+        let round = 0.08 + 2.0 * 0.015 + 3.5 * 48e6 * 3e-9;
         let cores = 100e-9 * (1 << 20) as f64 / 4.0;
         let expected = [("pass", 10.0 * round + cores, 10 * 5 * 48)];
         check(&[split.passed(&machines)], &expected);

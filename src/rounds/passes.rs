@@ -223,7 +223,9 @@ impl Rounds<'_> {
         let group = |&at: &usize| groups(gathered, &[at]).into_iter().next();
         let groups: Option<Vec<Group>> = units.iter().map(group).collect();
         let groups = groups.ok_or_else(|| Error::bug("a unit has no counts"))?;
-        self.round("cut", groups.into_iter().map(Work::Cut).collect())
+        let slots = self.nodes.slots() as u64;
+        let cut = |group| Work::Cut { group, slots };
+        self.round("cut", groups.into_iter().map(cut).collect())
             .await
     }
 

@@ -22,10 +22,12 @@ use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Units that each side of a matrix is cut into, unless they would be too small to be worth a task, or too large for one.
-const UNITS: usize = 16;
-const SMALLEST: usize = 1 << 16;
-const LARGEST: usize = 1 << 24;
+/// Non-zeros of a unit: not too few to be worth a task, and not too many for one.
+const SMALLEST: u64 = 1 << 16;
+const LARGEST: u64 = 1 << 24;
+
+/// Shards of a unit, so that units are of about one size.
+const SHARDS: u64 = 8;
 
 /// A matrix in units.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -57,8 +59,8 @@ pub struct Pass {
 }
 
 impl Bench {
-    /// Cuts the only matrix of a group.
-    pub async fn cut(&self, group: Group) -> Result<Cut> {
+    /// Cuts the only matrix of a group into units for so many tasks at once.
+    pub async fn cut(&self, group: Group, slots: u64) -> Result<Cut> {
         let pieces = group.counts.first();
         let pieces = pieces.ok_or_else(|| Error::bug("there is nothing to cut"))?;
         let bytes = self.pieces(pieces).await?;
@@ -66,10 +68,12 @@ impl Bench {
             let mut counts: Counts = read_counts(&bytes[0], &bytes[1])?;
             drop(bytes);
             counts.relabel(&group.labels);
-            let shards = model::shards(&mut counts)?.split(most(counts.nnz()));
+            let n = n_units(counts.nnz() as u64, slots);
+            let most = (counts.nnz() as u64).div_ceil(n * SHARDS);
+            let shards = model::shards(&mut counts)?.split(most as usize);
             counts.by_source = Vec::new();
             let sides = [&shards.by_source, &shards.by_target];
-            let units = sides.map(|side| units(side, most(shards.nnz())));
+            let units = sides.map(|side| units(side, n));
             let mut pieces = vec![vec![pack(&(&counts, shards.outline()))?]];
             for (side, units) in sides.iter().zip(&units) {
                 for unit in units {
@@ -158,29 +162,26 @@ impl Bench {
     }
 }
 
-/// Units that a side of a matrix is cut into, or a few more, since no row is cut.
-pub fn n_units(nonzeros: u64) -> u64 {
-    nonzeros.div_ceil(most(nonzeros as usize) as u64)
+/// Units of each side of a matrix: one for each task that there can be at once, unless they were too small or too large.
+pub fn n_units(nonzeros: u64, slots: u64) -> u64 {
+    let worth = slots.min(nonzeros.div_ceil(SMALLEST));
+    worth.max(nonzeros.div_ceil(LARGEST)).max(1)
 }
 
-/// Non-zeros of a unit.
-fn most(nnz: usize) -> usize {
-    nnz.div_ceil(UNITS).clamp(SMALLEST, LARGEST)
-}
-
-/// Neighbours together, until they have so many non-zeros.
-fn units(shards: &[Csr], most: usize) -> Vec<Range<usize>> {
+/// Neighbours together, in at most `n` units of about as many non-zeros.
+fn units(shards: &[Csr], n: u64) -> Vec<Range<usize>> {
+    let all: usize = shards.iter().map(Csr::nnz).sum();
     let mut units: Vec<Range<usize>> = Vec::new();
-    let mut size = 0;
+    let (mut before, mut last) = (0, None);
     for (at, shard) in shards.iter().enumerate() {
-        match units.last_mut().filter(|_| size + shard.nnz() <= most) {
-            Some(unit) => unit.end = at + 1,
-            None => {
-                units.push(at..at + 1);
-                size = 0;
-            }
+        // A shard is where its middle is.
+        let middle = 2 * before + shard.nnz();
+        let unit = middle as u64 * n / (2 * all as u64).max(1);
+        match units.last_mut() {
+            Some(own) if last == Some(unit) => own.end = at + 1,
+            _ => units.push(at..at + 1),
         }
-        size += shard.nnz();
+        (before, last) = (before + shard.nnz(), Some(unit));
     }
     units
 }
@@ -196,7 +197,7 @@ mod tests {
     use crate::math::csr::Values;
 
     #[test]
-    fn neighbours_are_one_unit_up_to_a_size() {
+    fn neighbours_are_units_of_about_one_size() {
         let shard = |nnz: usize| Csr {
             first_row: 0,
             offsets: vec![0, nnz],
@@ -205,12 +206,18 @@ mod tests {
         };
         let sizes = [2, 3, 9, 1, 1, 4];
         let shards: Vec<Csr> = sizes.into_iter().map(shard).collect();
-        assert_eq!(units(&shards, 5), [0..2, 2..3, 3..5, 5..6]);
-        assert_eq!(units(&shards, 100), vec![Range { start: 0, end: 6 }]);
+        // The middles of 20: 1, 3.5, 9.5, 14.5, 15.5, 18.
+        assert_eq!(units(&shards, 2), [0..3, 3..6]);
+        assert_eq!(units(&shards, 4), [0..2, 2..3, 3..4, 4..6]);
+        assert_eq!(units(&shards, 1), vec![Range { start: 0, end: 6 }]);
         assert_eq!(units(&[], 5), Vec::<Range<usize>>::new());
-        assert_eq!(
-            (most(10), most(16 << 20), most(1 << 40)),
-            (SMALLEST, 1 << 20, LARGEST)
-        );
+    }
+
+    #[test]
+    fn there_is_a_unit_for_each_slot_unless_it_is_too_small_or_too_large() {
+        assert_eq!(n_units(10 << 20, 3), 3);
+        assert_eq!(n_units(10 << 20, 1000), 160);
+        assert_eq!(n_units(1 << 30, 3), 64);
+        assert_eq!((n_units(10, 3), n_units(0, 3)), (1, 1));
     }
 }

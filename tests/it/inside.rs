@@ -91,7 +91,7 @@ impl Inside {
 
 impl Nodes for Inside {
     fn slots(&self) -> usize {
-        2
+        4
     }
 
     fn run<'a>(
