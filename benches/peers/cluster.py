@@ -60,6 +60,7 @@ method = "svd"
 rank = 8
 """
 PASSES = MODEL.replace("rank = 8", 'rank = 8\nrestarts = 4\ninit = "random"\npolish = false\nmax_iterations = 20', 1)
+MOVES = MODEL[: MODEL.rindex("[[fit]]")]
 WIDE = PASSES.replace("restarts = 4", "restarts = 1").replace("= 20", "= 3")
 SMALL = """
 [transitions]
@@ -182,7 +183,7 @@ def table(title, head, lines):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    names = ["small", "count", "fit", "model", "passes", "wide"]
+    names = ["small", "count", "fit", "model", "passes", "moves", "wide"]
     parser.add_argument("jobs", nargs="*", metavar="JOB", help=f"{', '.join(names)}; all unless given")
     parser.add_argument("--reps", type=int, default=3, help="repetitions (%(default)s)")
     parser.add_argument("--executors", type=int, nargs="*", default=[1, 2, 3], help="clusters of so many (%(default)s)")
@@ -207,11 +208,16 @@ def main():
         if not parts.exists():
             DATA[parts.name](parts, 1)
         jobs.append(("1,000 partitions fitted", parts, PARTS))
-    if {"model", "passes"} & set(wanted):
+    if {"model", "passes", "moves"} & set(wanted):
         counts = folder / "planted-10m-nnz.parquet"
         if not counts.exists():
             planted(counts, 1, states=205_000, draws=50)
-        for name, title, query in [("model", "one model of 10 M non-zeros", MODEL), ("passes", "the same by passes", PASSES)]:
+        models = [
+            ("model", "one model of 10 M non-zeros", MODEL),
+            ("passes", "the same, plain, by passes", PASSES),
+            ("moves", "the same, DBMR alone, by passes", MOVES),
+        ]
+        for name, title, query in models:
             if name in wanted:
                 jobs.append((title, counts, query))
     if "wide" in wanted:
@@ -229,7 +235,7 @@ def main():
                     ran = run(args, data, query, None, "--threads", str(threads))
                     found.setdefault((job, f"local, {threads} threads"), []).append(ran)
                 for n, cluster in clusters.items():
-                    split = ["--split", "1000000"] if query in [PASSES, WIDE] else []
+                    split = ["--split", "1000000"] if query in [PASSES, MOVES, WIDE] else []
                     ran = run(args, data, query, cluster, *split)
                     found.setdefault((job, f"{n} executors"), []).append(ran)
                 load.append(os.getloadavg()[0])
