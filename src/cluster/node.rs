@@ -27,6 +27,10 @@ const LOOK: Duration = Duration::from_secs(5);
 /// How long a slot takes no task after one has failed for a reason of this machine, and at most after many in a row.
 const REST: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(2)];
 
+/// At most that long where the store does not answer: a round whose task finds that out again is late by [`LOOK`], and a model that is fitted
+/// by passes has many rounds.
+const AWAY: Duration = Duration::from_secs(20);
+
 /// A process that does tasks.
 pub struct Node {
     /// What errors call the process.
@@ -71,10 +75,13 @@ impl Node {
     /// Does a task and writes the answer, unless it is there. An error that another attempt may not meet is returned; any other is the
     /// answer.
     pub async fn answer(self: &Arc<Self>, site: &Site, task: Task) -> Result<()> {
-        let answered = self.try_answer(site, task).await;
+        let (answered, longest) = match self.look(site).await {
+            Ok(()) => (self.try_answer(site, task).await, REST[1]),
+            Err(e) => (Err(e), AWAY),
+        };
         match &answered {
             Ok(()) => self.failures.store(0, Ordering::Relaxed),
-            Err(e) if matches!(e.kind(), Kind::Store | Kind::Resources) => self.rest(),
+            Err(e) if matches!(e.kind(), Kind::Store | Kind::Resources) => self.rest(longest),
             Err(_) => (),
         }
         answered.map_err(|e| e.at(&self.name))
@@ -95,9 +102,9 @@ impl Node {
     }
 
     /// Keeps the slot of a task that has failed, longer after each: a machine that fails every task at once would have them all.
-    fn rest(self: &Arc<Self>) {
+    fn rest(self: &Arc<Self>, longest: Duration) {
         let before = self.failures.fetch_add(1, Ordering::Relaxed);
-        let rest = REST[1].min(REST[0].saturating_mul(1 << before.min(16)));
+        let rest = longest.min(REST[0].saturating_mul(1 << before.min(16)));
         let node = Arc::clone(self);
         tokio::spawn(async move {
             // It waits before whoever asks for tasks does.
@@ -108,15 +115,24 @@ impl Node {
         });
     }
 
-    async fn try_answer(&self, site: &Site, task: Task) -> Result<()> {
-        let stores = self.stores(site)?;
-        let answers = Output::open(&site.output, &stores)?.answers(&site.plan);
-        if self.failures.load(Ordering::Relaxed) > 0 {
-            // What it costs to find out is the time of a task that others could do.
-            let late = |_| Error::new(Kind::Store, format!("does not reach {}", site.output));
-            let has_mark = timeout(LOOK, answers.has_mark(&site.mark)).await;
-            has_mark.map_err(late)??;
+    /// Looks whether the store of the output answers, if the last task has failed: what it costs to find out is the time of a task that others
+    /// could do.
+    async fn look(&self, site: &Site) -> Result<()> {
+        if self.failures.load(Ordering::Relaxed) == 0 {
+            return Ok(());
         }
+        let answers = self.answers(site)?;
+        let late = |_| Error::new(Kind::Store, format!("does not reach {}", site.output));
+        let answered = timeout(LOOK, answers.has_mark(&site.mark)).await;
+        answered.map(drop).map_err(late)
+    }
+
+    fn answers(&self, site: &Site) -> Result<Answers> {
+        Ok(Output::open(&site.output, &self.stores(site)?)?.answers(&site.plan))
+    }
+
+    async fn try_answer(&self, site: &Site, task: Task) -> Result<()> {
+        let answers = self.answers(site)?;
         self.check_sees(site, &answers).await?;
         let id = task.id();
         if answers.read(&id).await?.is_some() {
@@ -207,6 +223,8 @@ async fn with_beats<T>(
 mod tests {
     use super::*;
     use crate::cluster::look::Looked;
+    use object_store::memory::InMemory;
+    use object_store::throttle::{ThrottleConfig, ThrottledStore};
 
     fn site(folder: &std::path::Path, mark: &str) -> Site {
         Site {
@@ -256,8 +274,37 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn who_does_not_reach_the_output_rests_for_longer() {
+        let throttle = ThrottleConfig {
+            wait_get_per_call: Duration::from_secs(3600),
+            ..ThrottleConfig::default()
+        };
+        let far = ThrottledStore::new(InMemory::new(), throttle);
+        let stores = Stores::default();
+        let url = "memory:///".parse().expect("a URL");
+        stores.put(&url, Arc::new(far));
+        let node = Arc::new(Node::new(
+            "here".into(),
+            Resources {
+                threads: 1,
+                memory_bytes: None,
+            },
+        ));
+        node.stores
+            .lock()
+            .expect("a lock")
+            .insert(Told::default(), stores);
+        node.failures.store(9, Ordering::Relaxed);
+        let site = site(std::path::Path::new("memory:///out"), "mark");
+        let e = node.answer(&site, look(0)).await.expect_err("far away");
+        assert_eq!(e.full(), "here: does not reach memory:///out");
+        sleep(2 * REST[1]).await;
+        assert_eq!(node.slots().available_permits(), 0);
+    }
+
+    #[tokio::test]
     async fn a_long_task_says_that_it_goes_on() {
-        let store = std::sync::Arc::new(object_store::memory::InMemory::new());
+        let store = Arc::new(InMemory::new());
         let answers = Output::in_store(store, "out".into()).answers("plan");
         let doing = async {
             // It goes on until somebody has heard of it.
