@@ -75,6 +75,11 @@ pub fn partitioned() -> String {
     WALKS.replace("lag = [1, 3]", "lag = [1, 3]\npartition_by = \"part\"")
 }
 
+/// Two models that are larger than they may be for one executor, and the option that says so.
+pub fn by_small_passes() -> (String, Vec<&'static str>) {
+    (WALKS.replace("restarts = 4", PLAIN), vec!["--split", "100"])
+}
+
 /// Walks of so many steps, in eight files.
 pub fn walks(lake: &Lake, steps: i64) {
     let mut random = Pcg64::seed_from_u64(7);
@@ -245,10 +250,9 @@ enum Fate {
 #[test]
 fn executors_die_in_every_stage_of_a_run() {
     let pipelines = [
-        (partitioned(), &[][..]),
-        (WALKS.to_string(), &[]),
-        // Both models are larger.
-        (WALKS.replace("restarts = 4", PLAIN), &["--split", "100"]),
+        (partitioned(), Vec::new()),
+        (WALKS.to_string(), Vec::new()),
+        by_small_passes(),
     ];
     // So many in the stages of each. A stop costs half a minute.
     let (wanted, one_stops_in) = match is_slow() {

@@ -5,7 +5,7 @@
 
 use crate::clouds::{Server, command, download};
 use crate::cluster::is_slow;
-use crate::cluster_runs::{Watched, alone, partitioned, walks};
+use crate::cluster_runs::{Watched, alone, by_small_passes, partitioned, walks};
 use crate::lake::{Lake, Ran};
 use crate::machines::{Machines, Process, at_hand};
 use gyre::stores::Stores;
@@ -115,6 +115,11 @@ enum Cut {
 
 /// Runs on three executors, one of which is cut off in each of these stages, against a run of one process.
 fn check(cut: Cut, stages: &[&str], at_most: Duration) {
+    check_run(&partitioned(), &[], cut, stages, at_most);
+}
+
+/// The same of a pipeline and the options of its runs.
+fn check_run(pipeline: &str, more: &[&str], cut: Cut, stages: &[&str], at_most: Duration) {
     let Some(space) = Namespace::new() else {
         return;
     };
@@ -123,7 +128,7 @@ fn check(cut: Cut, stages: &[&str], at_most: Duration) {
     };
     let mut machines = Machines::at(&format!("{}:0", space.here));
     walks(&machines.lake, 4000);
-    let expected = alone(&machines.lake, &partitioned());
+    let expected = alone(&machines.lake, pipeline);
     let (output, options) = ("s3://lake/out", server.s3());
     let to = machines.scheduler.line.clone();
     let executor = |lake: &Lake| {
@@ -143,13 +148,13 @@ fn check(cut: Cut, stages: &[&str], at_most: Duration) {
     let lake = &machines.lake;
     lake.file(
         "p.toml",
-        &partitioned().replace("\"out\"", &format!("\"{output}\"")),
+        &pipeline.replace("\"out\"", &format!("\"{output}\"")),
     );
-    let run = |more: &[&str]| {
-        let arguments = [&["run", "p.toml", "--cluster", &to], more].concat();
+    let run = |again: &[&str]| {
+        let arguments = [&["run", "p.toml", "--cluster", &to], more, again].concat();
         command(lake, &options, &arguments)
     };
-    let gyre = |more: &[&str]| Ran::of(run(more).output().expect("the program starts"));
+    let gyre = |again: &[&str]| Ran::of(run(again).output().expect("the program starts"));
     let stores = Stores::new(options.iter().cloned().collect());
     let right = |when: &str| {
         let tables = download(&stores, output);
@@ -232,6 +237,12 @@ fn an_executor_is_cut_off_from_the_store() {
         &["fit"]
     };
     check(Cut::Store, stages, Duration::from_secs(150));
+    if is_slow() {
+        // What it takes of the many rounds that follow is seldom.
+        let (pipeline, split) = by_small_passes();
+        let at_most = Duration::from_secs(400);
+        check_run(&pipeline, &split, Cut::Store, &["pass"], at_most);
+    }
 }
 
 #[test]
