@@ -36,7 +36,7 @@ const NO_EXECUTORS: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_secs(3);
 
 /// The state of a job is asked for so often, and less often the longer nothing changes.
-const POLL: [Duration; 2] = [Duration::from_millis(30), Duration::from_millis(500)];
+const POLL: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(500)];
 
 /// Answers are listed no more often than this.
 const LIST: Duration = Duration::from_secs(1);
@@ -176,7 +176,7 @@ impl Cluster {
         let start = Instant::now();
         let last = PATIENCE.min(NO_EXECUTORS);
         while seen.len() < expected && (seen.is_empty() || start.elapsed() < LOOK) {
-            sleep(3 * POLL[0]).await;
+            sleep(POLL[1] / 5).await;
             let state = self.dispatch.state(&job).await?;
             let done = self.answers.done().await?;
             for id in done.into_iter().filter(|id| ids.contains(id)) {
@@ -297,6 +297,7 @@ impl<'a> Round<'a> {
     async fn run(mut self, heard: &(dyn Fn(usize) + Sync)) -> Result<Vec<Result<Vec<u8>>>> {
         let mut wait = POLL[0];
         loop {
+            let is_first = self.listed.is_none();
             // What a job has answered is there before the job is done.
             let over = self.ask().await?;
             let new = self.collect(over.is_some()).await?;
@@ -310,8 +311,12 @@ impl<'a> Round<'a> {
             if let Some(why) = over.or_else(|| self.silence()) {
                 self.give_up(why).await?;
             }
+            if is_first {
+                // What is not answered is handed in at once.
+                continue;
+            }
             sleep(wait).await;
-            wait = (wait * 3 / 2).min(POLL[1]);
+            wait = (wait * 5 / 4).min(POLL[1]);
         }
         if let Some(job) = self.job.take() {
             self.cluster.end(&job.id).await;
