@@ -15,8 +15,8 @@ use crate::runner::Runner;
 use crate::shard::Shards;
 use std::borrow::Cow;
 
-/// Blocks of a sweep over all sources: one over the active ones is one block. With 8, partitions were as good as with many small blocks of neighbours
-/// (r = 4 to 20, 6.7 M non-zeros of a map with islands), with fewer they were worse.
+/// Blocks of a sweep over all sources; one over the active ones is about one block. Each is a pass, and the fewer there are, the more of what a block
+/// finds is no gain any more when its turn comes.
 const BLOCKS: usize = ACTIVE;
 
 /// Sources that are looked at together.
