@@ -54,6 +54,11 @@ Examples:
   gyre clean ocean.toml --dry-run
   gyre clean ocean.toml --set job.keep=0 --older-than 12h";
 
+const MAN_EXAMPLES: &str = "\
+Examples:
+  gyre man run | man -l -
+  gyre man --out ~/.local/share/man/man1";
+
 #[cfg(feature = "cluster")]
 const SCHEDULER_EXAMPLE: &str = "\
 Example:
@@ -94,7 +99,7 @@ pub struct Cli {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Messages")]
 pub struct Logging {
-    /// Print nothing but errors and results.
+    /// Print errors, and results that were asked for (plan, explain, compare, schema and the like); not how a command went.
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub quiet: bool,
 
@@ -193,9 +198,20 @@ pub enum Command {
         shell: clap_complete::Shell,
     },
 
-    /// Print the manual page.
-    #[command(after_help = "Example:\n  gyre man > gyre.1")]
-    Man,
+    /// Print a manual page, or write all of them.
+    #[command(after_help = MAN_EXAMPLES)]
+    Man(Man),
+}
+
+#[derive(Debug, Args)]
+pub struct Man {
+    /// The command whose page to print, such as run; gyre itself unless given.
+    #[arg(value_name = "COMMAND")]
+    pub command: Vec<String>,
+
+    /// Write the pages of all commands to this folder, instead of printing one.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "command")]
+    pub out: Option<PathBuf>,
 }
 
 /// A pipeline file and what this call changes about it.
@@ -213,7 +229,7 @@ pub struct Pipeline {
     pub set: Vec<String>,
 
     /// The number of threads; all cores unless given. Results do not depend on it.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = threads)]
     pub threads: Option<NonZeroUsize>,
 
     /// The memory to stay within, such as 8GB or 512MiB.
@@ -249,15 +265,20 @@ pub struct Run {
     #[arg(long, value_name = "N", requires = "cluster")]
     pub split: Option<u64>,
 
+    /// How long to wait for another process that holds the lock of the output folder, such as 10s; then the exit code is 75.
+    #[arg(long, value_name = "TIME", default_value = "60s")]
+    pub lock_timeout: Age,
+
     /// The exit code when there is nothing to do, for schedulers that tell this from a run.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub skip_code: u8,
 
     /// Write how the run ended, and its numbers, to a file in Prometheus' text format; replaced as a whole, also when the run fails.
+    /// Devices and pipes such as /dev/stdout are written through.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub metrics: Option<PathBuf>,
 
-    /// Append OpenLineage events to a file, one JSON object a line: START, and COMPLETE, FAIL or ABORT.
+    /// Append OpenLineage events to a file, a device or a pipe, one JSON object a line: START, and COMPLETE, FAIL or ABORT.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub lineage: Option<PathBuf>,
 }
@@ -285,6 +306,19 @@ pub struct Assign {
     /// Assign even when nothing has changed since the last time.
     #[arg(long)]
     pub force: bool,
+
+    /// How long to wait for another process that holds the lock of the output folder, such as 10s; then the exit code is 75.
+    #[arg(long, value_name = "TIME", default_value = "60s")]
+    pub lock_timeout: Age,
+}
+
+/// More threads than any machine has for one process would only be waited for.
+const MOST_THREADS: usize = 1024;
+
+fn threads(text: &str) -> Result<NonZeroUsize, String> {
+    let number = text.parse().ok();
+    let number = number.filter(|n: &NonZeroUsize| n.get() <= MOST_THREADS);
+    number.ok_or_else(|| format!("write a whole number from 1 to {MOST_THREADS}"))
 }
 
 /// A finite number, 0 or more.
@@ -354,6 +388,10 @@ pub struct Clean {
     /// Show what would be removed, and remove nothing.
     #[arg(long)]
     pub dry_run: bool,
+
+    /// How long to wait for another process that holds the lock of the output folder, such as 10s; then the exit code is 75.
+    #[arg(long, value_name = "TIME", default_value = "60s")]
+    pub lock_timeout: Age,
 }
 
 /// Where a scheduler is: df://host:port.
@@ -411,7 +449,7 @@ pub struct Executor {
     pub scheduler: Address,
 
     /// How many tasks to do at once, each of which may use so many threads; all cores unless given.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = threads)]
     pub vcores: Option<NonZeroUsize>,
 
     /// The memory to stay within, such as 8GB or 512MiB.
@@ -441,7 +479,7 @@ pub enum Cluster {
 #[derive(Debug, Args)]
 pub struct Up {
     /// How many executors to start.
-    #[arg(long, value_name = "N", default_value = "2")]
+    #[arg(long, value_name = "N", default_value = "2", value_parser = threads)]
     pub executors: NonZeroUsize,
 
     /// The port of the scheduler on 127.0.0.1; 0 is any that is free.
@@ -449,7 +487,7 @@ pub struct Up {
     pub port: u16,
 
     /// How many tasks each executor does at once; unless given, all of them together as many as there are cores.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = threads)]
     pub vcores: Option<NonZeroUsize>,
 
     /// The memory that each executor stays within, such as 8GB or 512MiB.
@@ -488,7 +526,7 @@ impl FromStr for Pair {
     }
 }
 
-/// A size in bytes, above zero; written with B, kB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024).
+/// A size in bytes, above zero; a million or more, or written with B, kB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bytes(pub u64);
 
@@ -528,6 +566,10 @@ impl FromStr for Bytes {
         };
         match bytes {
             Some(0) => Err("the size must be above zero".into()),
+            // Who writes no unit means megabytes: no program runs in so few bytes.
+            Some(bytes) if unit.is_empty() && bytes < 1_000_000 => Err(format!(
+                "{bytes} bytes is too little; name a unit, as in {bytes}MB"
+            )),
             Some(bytes) => Ok(Bytes(bytes)),
             None => Err("write a size such as 8GB or 512MiB".into()),
         }
@@ -594,6 +636,11 @@ mod tests {
         check_error("gyre run", "PIPELINE");
         check_error("gyre run a.toml --threads 0", "--threads");
         check_error("gyre run a.toml --memory 8G", "8GB or 8GiB");
+        check_error("gyre run a.toml --memory 200", "name a unit, as in 200MB");
+        check_error("gyre run a.toml --threads 1025", "from 1 to 1024");
+        check_error("gyre run a.toml --threads 100000", "--threads");
+        check_error("gyre run a.toml --lock-timeout soon", "such as 1d");
+        check_error("gyre man run --out x", "cannot be used with");
         check_error("gyre check a.toml --force", "--force");
         check_error("gyre run a.toml -q -v", "cannot be used with");
         check_error("gyre compare a", "<B>");
@@ -631,6 +678,7 @@ mod tests {
     fn sizes_know_their_units() {
         let bytes = |t: &str| t.parse::<Bytes>().map(|b| b.0);
         assert_eq!(bytes("1000000"), Ok(1_000_000));
+        assert_eq!(bytes("200 B"), Ok(200));
         assert_eq!(bytes("512MiB"), Ok(512 << 20));
         assert_eq!(bytes("1.5 kb"), Ok(1500));
         assert_eq!(bytes("2tib"), Ok(2 << 40));

@@ -32,8 +32,10 @@ use tokio::runtime::Runtime;
 
 /// Who has typed the command: reads its results, watches it and may stop it.
 pub trait Terminal: Progress {
-    /// Writes a result.
+    /// Writes a result that was asked for.
     fn print(&self, text: &str) -> Result<()>;
+    /// Says how a command ended that has done what it was asked for: that this cannot be read makes nothing undone.
+    fn say(&self, text: &str);
     /// Waits for the signal that stops a command, as long as it can be stopped.
     fn stopped(&self) -> BoxFuture<'_, ()>;
     /// No more progress comes: there may be text next.
@@ -62,6 +64,12 @@ impl Done {
 /// Runs one command to its end.
 pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
     let print = |text: &str| terminal.print(text).map(|()| Done::Well);
+    if !matches!(
+        command,
+        Command::Schema | Command::Completions { .. } | Command::Man(_)
+    ) {
+        check_files()?;
+    }
     match command {
         Command::Schema => {
             let text = serde_json::to_string_pretty(&spec::json_schema());
@@ -72,13 +80,17 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
             clap_complete::generate(shell, &mut cli::command(), "gyre", &mut script);
             print(String::from_utf8_lossy(&script).trim_end())
         }
-        Command::Man => {
-            let mut page = Vec::new();
-            let rendered = clap_mangen::Man::new(cli::command()).render(&mut page);
-            rendered
-                .map_err(|e| Error::with_source(Kind::Bug, "the manual page cannot be made", e))?;
-            print(String::from_utf8_lossy(&page).trim_end())
-        }
+        Command::Man(args) => match &args.out {
+            Some(folder) => {
+                clap_mangen::generate_to(cli::command(), folder).map_err(|e| {
+                    let what = format!("manual pages cannot be written to {}", folder.display());
+                    Error::with_source(Kind::Resources, what, e)
+                })?;
+                terminal.say(&format!("wrote the manual pages to {}", folder.display()));
+                Ok(Done::Well)
+            }
+            None => print(manual(&args.command)?.trim_end()),
+        },
         Command::Compare(args) => {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -96,7 +108,8 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
         }
         Command::Clean(args) => {
             let spec = parse(&args.path, &args.set)?;
-            let output = Output::open(&spec.job.output, &Stores::from(&spec.store))?;
+            let mut output = Output::open(&spec.job.output, &Stores::from(&spec.store))?;
+            output.set_lock_timeout(args.lock_timeout.0.unsigned_abs());
             let asked = Cleaning {
                 keep: spec.job.keep as usize,
                 older_than: args.older_than.0,
@@ -108,7 +121,15 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
                 .build();
             let runtime = runtime
                 .map_err(|e| Error::with_source(Kind::Resources, "cannot start a thread", e))?;
-            print(&runtime.block_on(output.clean(&asked))?.to_string())
+            let mut cleaned = runtime.block_on(output.clean(&asked))?;
+            cleaned.spilled = read::sweep(&std::env::temp_dir(), args.dry_run);
+            match args.dry_run {
+                true => print(&cleaned.to_string()),
+                false => {
+                    terminal.say(&cleaned.to_string());
+                    Ok(Done::Well)
+                }
+            }
         }
         #[cfg(feature = "cluster")]
         Command::Scheduler(args) => crate::cluster::commands::scheduler(&args, terminal.as_ref()),
@@ -118,7 +139,7 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
         Command::Cluster(cli::Cluster::Up(args)) => {
             crate::cluster::commands::up(&args, terminal.as_ref())
         }
-        Command::Check(pipeline) => with_plan(&pipeline, async |_, plan, _, _| {
+        Command::Check(pipeline) => with_plan(&pipeline, terminal, async |_, plan, _, _| {
             Output::open(&plan.output, &plan.stores)?;
             let (tables, fits) = (plan.tables.len(), plan.fits.len());
             let checks = match plan.checks.len() {
@@ -126,83 +147,99 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
                 1 => ", 1 check".into(),
                 n => format!(", {n} checks"),
             };
-            print(&format!(
+            terminal.say(&format!(
                 "{} is valid: {tables} tables, {fits} fits a model{checks}",
                 pipeline.path.display()
-            ))
-        }),
-        Command::Plan(args) => with_plan(&args.pipeline, async |lake, plan, frame, threads| {
-            let bounds = lake.bounds(frame.clone(), &plan.layout).await?;
-            let needs = plan.needs(bounds, threads);
-            #[cfg(feature = "cluster")]
-            let quote = match &args.cluster {
-                Some(address) => {
-                    let split = args.split.unwrap_or(run::SPLIT);
-                    Some(quote(address, &plan, &frame, bounds, threads, split).await?)
-                }
-                None => None,
-            };
-            if args.json {
-                let mut shown = plan.to_json();
-                shown["memory"] = json!(needs);
-                #[cfg(feature = "cluster")]
-                if let Some(quote) = &quote {
-                    shown["cluster"] = json!(quote);
-                }
-                return print(&format!("{shown:#}"));
-            }
-            print(&plan.to_string())?;
-            print(&match needs {
-                Some(needs) => format!("  memory {needs}"),
-                None => "  memory grows with rows, and nothing says how many there are".into(),
-            })?;
-            #[cfg(feature = "cluster")]
-            if let Some(quote) = quote {
-                print(&quote.to_string())?;
-            }
+            ));
             Ok(Done::Well)
         }),
-        Command::Explain(pipeline) => with_plan(&pipeline, async |lake, plan, frame, _| {
-            print(&format!("SQL\n{}\n", plan.sql))?;
-            for (name, value) in &plan.parameters {
-                print(&format!("${name} = {value}"))?;
-            }
-            print(&lake.explain(frame).await?)
-        }),
-        Command::Assign(args) => {
-            let spec = parse(&args.pipeline.path, &args.pipeline.set)?;
-            with_lake(spec, &args.pipeline, async |spec, sql, lake, threads| {
-                let at = |e: Error| e.at(args.pipeline.path.display());
-                let (plan, frame) = assignment(&spec, &sql, &lake).await.map_err(at)?;
-                let model = Output::open(&args.model, &lake.stores)?;
-                let output = args.output.as_ref().unwrap_or(&plan.output);
-                let output = Output::open(output, &lake.stores)?;
-                let options = assign::Options {
-                    threads,
-                    force: args.force,
-                    smoothing: args.smoothing,
-                };
-                let plan = Arc::new(plan);
-                let progress = Arc::clone(terminal) as Arc<dyn Progress>;
-                let assigning =
-                    assign::assign(plan, &lake, frame, &model, &output, &options, progress);
-                match until_stopped(assigning, terminal.as_ref(), &output).await? {
-                    assign::Outcome::NothingToDo => print("Nothing to do."),
-                    assign::Outcome::Done(record) => {
-                        let output = output.shown();
-                        let summary = assign::AssignSummary {
-                            record: &record,
-                            output,
-                        };
-                        print(&summary.to_string())?;
-                        Ok(done(&record.head.failures))
+        Command::Plan(args) => with_plan(
+            &args.pipeline,
+            terminal,
+            async |lake, plan, frame, threads| {
+                let bounds = lake.bounds(frame.clone(), &plan.layout).await?;
+                let needs = plan.needs(bounds, threads);
+                #[cfg(feature = "cluster")]
+                let quote = match &args.cluster {
+                    Some(address) => {
+                        let split = args.split.unwrap_or(run::SPLIT);
+                        Some(quote(address, &plan, &frame, bounds, threads, split).await?)
                     }
+                    None => None,
+                };
+                if args.json {
+                    let mut shown = plan.to_json();
+                    shown["memory"] = json!(needs);
+                    #[cfg(feature = "cluster")]
+                    if let Some(quote) = &quote {
+                        shown["cluster"] = json!(quote);
+                    }
+                    return print(&format!("{shown:#}"));
                 }
+                print(&plan.to_string())?;
+                print(&match needs {
+                    Some(needs) => format!("  memory {needs}"),
+                    None => "  memory grows with rows, and nothing says how many there are".into(),
+                })?;
+                #[cfg(feature = "cluster")]
+                if let Some(quote) = quote {
+                    print(&quote.to_string())?;
+                }
+                Ok(Done::Well)
+            },
+        ),
+        Command::Explain(pipeline) => {
+            with_plan(&pipeline, terminal, async |lake, plan, frame, _| {
+                print(&format!("SQL\n{}\n", plan.sql))?;
+                for (name, value) in &plan.parameters {
+                    print(&format!("${name} = {value}"))?;
+                }
+                print(&lake.explain(frame).await?)
             })
         }
+        Command::Assign(args) => {
+            let spec = parse(&args.pipeline.path, &args.pipeline.set)?;
+            with_lake(
+                spec,
+                &args.pipeline,
+                terminal,
+                async |spec, sql, lake, threads| {
+                    let at = |e: Error| e.at(args.pipeline.path.display());
+                    let planning = assignment(&spec, &sql, &lake);
+                    let (plan, frame) = stoppable(planning, terminal.as_ref()).await.map_err(at)?;
+                    let model = Output::open(&args.model, &lake.stores)?;
+                    let output = args.output.as_ref().unwrap_or(&plan.output);
+                    let mut output = Output::open(output, &lake.stores)?;
+                    output.set_lock_timeout(args.lock_timeout.0.unsigned_abs());
+                    let options = assign::Options {
+                        threads,
+                        force: args.force,
+                        smoothing: args.smoothing,
+                    };
+                    let plan = Arc::new(plan);
+                    let progress = Arc::clone(terminal) as Arc<dyn Progress>;
+                    let assigning =
+                        assign::assign(plan, &lake, frame, &model, &output, &options, progress);
+                    match until_stopped(assigning, terminal.as_ref(), &output).await? {
+                        assign::Outcome::NothingToDo => {
+                            terminal.say("Nothing to do.");
+                            Ok(Done::Well)
+                        }
+                        assign::Outcome::Done(record) => {
+                            let output = output.shown();
+                            let summary = assign::AssignSummary {
+                                record: &record,
+                                output,
+                            };
+                            terminal.say(&summary.to_string());
+                            Ok(done(&record.head.failures))
+                        }
+                    }
+                },
+            )
+        }
         Command::Run(args) => {
-            let watch = Arc::new(Watch::new(&args, Arc::clone(terminal)));
-            watch.check()?;
+            let watch = Arc::new(Watch::new(&args, Arc::clone(terminal))?);
             watch.end(run_pipeline(&args, &watch))
         }
     }
@@ -211,56 +248,62 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
 fn run_pipeline(args: &cli::Run, watch: &Arc<Watch>) -> Result<Done> {
     let spec = parse(&args.pipeline.path, &args.pipeline.set)?;
     watch.named(&spec.job.name);
-    with_plan_of(spec, &args.pipeline, async |lake, plan, frame, threads| {
-        let plan = Arc::new(plan);
-        watch.planned(&plan);
-        let output = Output::open(&plan.output, &plan.stores)?;
-        #[cfg(feature = "cluster")]
-        let cluster = cluster(args, &plan, &output, watch.terminal.as_ref()).await?;
-        #[cfg(feature = "cluster")]
-        let nodes = cluster.clone().map(|cluster| cluster as Arc<dyn Nodes>);
-        #[cfg(not(feature = "cluster"))]
-        let nodes = None;
-        let options = Options {
-            threads,
-            force: args.force,
-            full_refresh: args.full_refresh,
-            keep_every: run::KEEP_EVERY,
-            nodes,
-            split: args.split.unwrap_or(run::SPLIT),
-        };
-        let running = run::run(
-            Arc::clone(&plan),
-            &lake,
-            frame,
-            &output,
-            &options,
-            watch.clone(),
-        );
-        let ended = until_stopped(running, watch.terminal.as_ref(), &output).await;
-        #[cfg(feature = "cluster")]
-        if let Some(cluster) = cluster {
-            cluster.leave().await;
-        }
-        match ended? {
-            Outcome::NothingToDo => {
-                let in_place = match args.metrics {
-                    Some(_) => output.last_record().await?,
-                    None => None,
-                };
-                watch.nothing_to_do(in_place);
-                watch.terminal.print("Nothing to do.")?;
-                Ok(Done::Skipped(args.skip_code))
+    with_plan_of(
+        spec,
+        &args.pipeline,
+        &watch.terminal,
+        async |lake, plan, frame, threads| {
+            let plan = Arc::new(plan);
+            watch.planned(&plan);
+            let mut output = Output::open(&plan.output, &plan.stores)?;
+            output.set_lock_timeout(args.lock_timeout.0.unsigned_abs());
+            #[cfg(feature = "cluster")]
+            let cluster = cluster(args, &plan, &output, watch.terminal.as_ref()).await?;
+            #[cfg(feature = "cluster")]
+            let nodes = cluster.clone().map(|cluster| cluster as Arc<dyn Nodes>);
+            #[cfg(not(feature = "cluster"))]
+            let nodes = None;
+            let options = Options {
+                threads,
+                force: args.force,
+                full_refresh: args.full_refresh,
+                keep_every: run::KEEP_EVERY,
+                nodes,
+                split: args.split.unwrap_or(run::SPLIT),
+            };
+            let running = run::run(
+                Arc::clone(&plan),
+                &lake,
+                frame,
+                &output,
+                &options,
+                watch.clone(),
+            );
+            let ended = until_stopped(running, watch.terminal.as_ref(), &output).await;
+            #[cfg(feature = "cluster")]
+            if let Some(cluster) = cluster {
+                cluster.leave().await;
             }
-            Outcome::Done(record) => {
-                let output = &plan.output;
-                let record = &record;
-                let summary = Summary { record, output };
-                watch.terminal.print(&summary.to_string())?;
-                Ok(done(&record.head.failures))
+            match ended? {
+                Outcome::NothingToDo => {
+                    let in_place = match args.metrics {
+                        Some(_) => output.last_record().await?,
+                        None => None,
+                    };
+                    watch.nothing_to_do(in_place);
+                    watch.terminal.say("Nothing to do.");
+                    Ok(Done::Skipped(args.skip_code))
+                }
+                Outcome::Done(record) => {
+                    let output = &plan.output;
+                    let record = &record;
+                    let summary = Summary { record, output };
+                    watch.terminal.say(&summary.to_string());
+                    Ok(done(&record.head.failures))
+                }
             }
-        }
-    })
+        },
+    )
 }
 
 /// The cluster that a run asks for, unless there is nothing to do.
@@ -294,7 +337,8 @@ async fn until_stopped<T>(
     output: &Output,
 ) -> Result<T> {
     let outcome = tokio::select! {
-        outcome = running => outcome,
+        // Heard before the first step, which may be a long one.
+        biased;
         () = terminal.stopped() => {
             terminal.finish();
             output.abandon().await;
@@ -305,9 +349,24 @@ async fn until_stopped<T>(
             output.abandon().await;
             return Err(e);
         }
+        outcome = running => outcome,
     };
     terminal.finish();
     outcome
+}
+
+/// Waits for what writes nothing, or for the signal that stops it.
+async fn stoppable<T>(
+    reading: impl Future<Output = Result<T>>,
+    terminal: &dyn Terminal,
+) -> Result<T> {
+    tokio::select! {
+        // Heard before the first step, which may be a long one.
+        biased;
+        () = terminal.stopped() => Err(Error::new(Kind::Cancelled, "stopped")),
+        e = memory::exceeded() => Err(e),
+        outcome = reading => outcome,
+    }
 }
 
 fn done(failures: &[Failure]) -> Done {
@@ -320,27 +379,38 @@ fn done(failures: &[Failure]) -> Done {
 /// Plans a run and hands it to `then` with the lake, the query and the number of threads.
 fn with_plan(
     pipeline: &Pipeline,
+    terminal: &Arc<dyn Terminal>,
     then: impl AsyncFnOnce(Lake, Plan, DataFrame, usize) -> Result<Done>,
 ) -> Result<Done> {
-    with_plan_of(parse(&pipeline.path, &pipeline.set)?, pipeline, then)
+    let spec = parse(&pipeline.path, &pipeline.set)?;
+    with_plan_of(spec, pipeline, terminal, then)
 }
 
 fn with_plan_of(
     spec: Spec,
     pipeline: &Pipeline,
+    terminal: &Arc<dyn Terminal>,
     then: impl AsyncFnOnce(Lake, Plan, DataFrame, usize) -> Result<Done>,
 ) -> Result<Done> {
-    with_lake(spec, pipeline, async |spec, sql, lake, threads| {
-        let at = |e: Error| e.at(pipeline.path.display());
-        let (plan, frame) = plan(&spec, &sql, pipeline.seed, &lake).await.map_err(at)?;
-        then(lake, plan, frame, threads).await
-    })
+    with_lake(
+        spec,
+        pipeline,
+        terminal,
+        async |spec, sql, lake, threads| {
+            let at = |e: Error| e.at(pipeline.path.display());
+            let planning = plan(&spec, &sql, pipeline.seed, &lake);
+            let planned = stoppable(planning, terminal.as_ref()).await;
+            let (plan, frame) = planned.map_err(at)?;
+            then(lake, plan, frame, threads).await
+        },
+    )
 }
 
 /// Opens the lake of a pipeline and hands it to `then` with what the pipeline says, its SQL and the number of threads.
 fn with_lake(
     spec: Spec,
     pipeline: &Pipeline,
+    terminal: &Arc<dyn Terminal>,
     then: impl AsyncFnOnce(Spec, String, Lake, usize) -> Result<Done>,
 ) -> Result<Done> {
     let threads = match pipeline.threads {
@@ -360,7 +430,9 @@ fn with_lake(
             // The rest of the bound is the program's.
             memory_bytes: bound.map(|bytes| bytes - memory::least(threads)),
         };
-        let lake = read::open(&sources, &resources, &Stores::from(&spec.store)).await?;
+        let stores = Stores::from(&spec.store);
+        let opening = read::open(&sources, &resources, &stores);
+        let lake = stoppable(opening, terminal.as_ref()).await?;
         let sql = read::query_text(&spec.transitions.query)?;
         then(spec, sql, lake, threads).await
     });
@@ -374,21 +446,72 @@ pub(crate) fn start(threads: usize, bound: Option<usize>, folder: &Path) -> Resu
     if let Some(bytes) = bound {
         memory::bound(bytes, threads, folder)?;
     }
-    let no_threads = |e: &dyn std::error::Error| {
+    let no_threads = |e: &dyn std::fmt::Display| {
         Error::new(
             Kind::Resources,
-            format!("cannot start {threads} threads: {e}"),
+            format!("cannot start {threads} threads: {e}; take fewer --threads"),
         )
     };
     rayon::ThreadPoolBuilder::new()
         .num_threads(threads)
         .build_global()
         .map_err(|e| no_threads(&e))?;
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(threads)
-        .enable_all()
-        .build()
-        .map_err(|e| no_threads(&e))
+    let build = || {
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        runtime.worker_threads(threads).enable_all().build()
+    };
+    // It panics where the system has no thread for it.
+    let _caught = read::Reading::new();
+    match std::panic::catch_unwind(build) {
+        Ok(built) => built.map_err(|e| no_threads(&e)),
+        Err(_) => Err(no_threads(&"the system has no room for them")),
+    }
+}
+
+/// The fewest files that a command may have open at once.
+const FILES: u64 = 64;
+
+/// An error where so few files may be open that no runtime can start, which would panic.
+fn check_files() -> Result<()> {
+    #[cfg(unix)]
+    {
+        let mut files = libc::rlimit {
+            rlim_cur: 0,
+            rlim_max: 0,
+        };
+        // SAFETY: the call fills the structure, which holds nothing but numbers.
+        let is_known = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut files) } == 0;
+        if is_known && files.rlim_cur < FILES {
+            let what = format!(
+                "only {} files may be open at once, and {FILES} are wanted; raise the limit (`ulimit -n {FILES}`)",
+                files.rlim_cur
+            );
+            return Err(Error::new(Kind::Resources, what));
+        }
+    }
+    Ok(())
+}
+
+/// The manual page of a command, by the words that it is called by.
+fn manual(words: &[String]) -> Result<String> {
+    let mut command = cli::command().disable_help_subcommand(true);
+    command.build();
+    let mut of = &command;
+    for word in words {
+        let commands = || of.get_subcommands().filter(|c| !c.is_hide_set());
+        let names: Vec<&str> = commands().map(|c| c.get_name()).collect();
+        let known = names.join(", ");
+        of = commands().find(|c| c.get_name() == word).ok_or_else(|| {
+            let known = if known.is_empty() { "none" } else { &known };
+            Error::spec(format!(
+                "no command `{word}` has a page here; there are: {known}"
+            ))
+        })?;
+    }
+    let mut page = Vec::new();
+    let rendered = clap_mangen::Man::new(of.clone()).render(&mut page);
+    rendered.map_err(|e| Error::with_source(Kind::Bug, "the manual page cannot be made", e))?;
+    Ok(String::from_utf8_lossy(&page).into_owned())
 }
 
 fn parse(path: &Path, set: &[String]) -> Result<Spec> {

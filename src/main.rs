@@ -6,6 +6,7 @@ use clap::Parser;
 use gyre::cli::{Cli, LogFormat, Logging};
 use gyre::commands::{Terminal, execute};
 use gyre::memory::Bounded;
+use gyre::secrets;
 use std::process::ExitCode;
 use std::sync::Arc;
 use terminal::Bars;
@@ -14,14 +15,22 @@ use terminal::Bars;
 static MEMORY: Bounded = Bounded;
 
 fn main() -> ExitCode {
-    let Cli { logging, command } = Cli::parse();
+    secrets::learn_environment();
+    let Cli { logging, command } = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) => return terminal::usage(&e),
+    };
     start_logging(&logging);
     terminal::tell_panics();
-    let terminal: Arc<dyn Terminal> = Arc::new(Bars::new(!logging.quiet));
+    if let Err(e) = terminal::hear_signals() {
+        terminal::report(&e);
+        return ExitCode::from(e.kind().exit_code());
+    }
+    let terminal: Arc<dyn Terminal> = Arc::new(Bars::new(logging.quiet));
     match execute(command, &terminal) {
         Ok(done) => ExitCode::from(done.exit_code()),
         Err(e) => {
-            terminal::report(&e, logging.log_format);
+            terminal::report(&e);
             ExitCode::from(e.kind().exit_code())
         }
     }
@@ -40,8 +49,11 @@ fn start_logging(logging: &Logging) {
     };
     let builder = tracing_subscriber::fmt()
         .with_env_filter(level)
-        .with_writer(std::io::stderr)
+        .with_writer(|| terminal::Log)
+        // It would tell on stderr that stderr cannot be written, which panics.
+        .log_internal_errors(false)
         .with_target(false);
+    terminal::set_format(logging.log_format);
     match logging.log_format {
         LogFormat::Text => builder.with_ansi(terminal::is_interactive()).init(),
         LogFormat::Json => builder.json().flatten_event(true).init(),

@@ -22,7 +22,9 @@ pub use machine::all;
 
 use crate::error::{Error, Kind, Result};
 use std::path::Path;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 use tokio::sync::Notify;
 
 /// What the program takes for itself: its code, its threads, and all that is small.
@@ -101,9 +103,55 @@ fn page() -> usize {
 /// Bytes that the process had when it could not be kept within its bound, and the news of it.
 static EXCEEDED: (AtomicUsize, Notify) = (AtomicUsize::new(0), Notify::const_new());
 
-/// Ends when the process cannot be kept within its bound, which may never be.
+/// Bytes that the system has refused, if it has.
+static REFUSED: AtomicUsize = AtomicUsize::new(0);
+
+/// How many wait to hear that memory has run out.
+static HEARING: AtomicUsize = AtomicUsize::new(0);
+
+/// Ends the process, without taking memory, where the system refuses so many bytes.
+static END: OnceLock<fn(usize) -> !> = OnceLock::new();
+
+/// How long a run has to stop in order when memory is refused.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Says what ends the process where the system refuses memory: it is told the bytes, and must take none. Without it the process aborts.
+pub fn when_refused(end: fn(usize) -> !) {
+    END.set(end).ok();
+}
+
+/// The system has refused memory to the calling thread, which does not come back where [`when_refused`] was said.
+fn refused(bytes: usize) {
+    let Some(end) = END.get() else { return };
+    REFUSED.store(bytes.max(1), Ordering::Relaxed);
+    // Small allocations may still find room: the run is stopped as by a signal, unless it is this thread that would do so.
+    if HEARING.load(Ordering::Relaxed) > 0 {
+        EXCEEDED.1.notify_one();
+        std::thread::sleep(LAST_WORDS);
+    }
+    end(bytes)
+}
+
+/// Ends when the process cannot be kept within its bound, or the system refuses it memory, which may never be.
 pub async fn exceeded() -> Error {
+    struct Hearing;
+    impl Drop for Hearing {
+        fn drop(&mut self) {
+            HEARING.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+    HEARING.fetch_add(1, Ordering::Relaxed);
+    let hearing = Hearing;
     EXCEEDED.1.notified().await;
+    drop(hearing);
+    let refused = REFUSED.load(Ordering::Relaxed);
+    if refused > 0 {
+        let what = format!(
+            "the system refuses {} of memory more; let --memory keep the run within what there is, or give it more",
+            shown(refused)
+        );
+        return Error::new(Kind::Resources, what);
+    }
     let in_use = EXCEEDED.0.load(Ordering::Relaxed);
     let (in_use, enough) = (shown(in_use), shown(in_use + in_use / 4));
     let what = format!(

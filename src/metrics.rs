@@ -1,12 +1,11 @@
 //! The record of a run → Prometheus' text format, for the textfile collector of the node exporter.
 //!
 //! In: how the program ended, and the record of the run as JSON, as far as it got; where there was nothing to do, that of the result
-//! in place. Out: gauges, each with the pipeline as a label, and a file that is replaced as a whole.
+//! in place. Out: gauges, each with the pipeline as a label.
 
-use crate::error::{Error, Kind, Result};
+use crate::secrets::hide;
 use serde_json::Value;
 use std::fmt::Write;
-use std::path::Path;
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy)]
@@ -263,9 +262,9 @@ fn place(model: &Value) -> Vec<(&'static str, String)> {
     partition.into_iter().chain(lag).collect()
 }
 
-/// The text of a label: backslash, quote and newline are escaped, and nothing else is.
+/// The text of a label: backslash, quote and newline are escaped, and nothing else is. Secrets are hidden here, where they are no numbers.
 pub fn label(value: &str) -> String {
-    value
+    hide(value)
         .replace('\\', "\\\\")
         .replace('"', "\\\"")
         .replace('\n', "\\n")
@@ -278,22 +277,6 @@ fn number(value: f64) -> String {
         f64::NEG_INFINITY => "-Inf".into(),
         v => v.to_string(),
     }
-}
-
-/// Puts a page in the place of an older one. A reader sees either of them whole.
-pub fn write(path: &Path, text: &str) -> Result<()> {
-    let failed = |e: std::io::Error| {
-        let what = format!("the metrics file {} cannot be written", path.display());
-        Error::with_source(Kind::Resources, what, e)
-    };
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let new = path.with_file_name(format!(".{name}.{}", std::process::id()));
-    std::fs::write(&new, text)
-        .and_then(|()| std::fs::rename(&new, path))
-        .map_err(|e| {
-            std::fs::remove_file(&new).ok();
-            failed(e)
-        })
 }
 
 #[cfg(test)]
@@ -344,20 +327,5 @@ mod tests {
                 r#"gyre_model_nonzeros{pipeline="ocean",partition="a=x\"\n\\\\,b=",lag="5d"} 7"#,
             ]
         );
-    }
-
-    #[test]
-    fn a_page_is_replaced_as_a_whole() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("gyre.prom");
-        write(&path, "old\n").expect("a page");
-        write(&path, "new\n").expect("a page");
-        assert_eq!(std::fs::read_to_string(&path).expect("a page"), "new\n");
-        assert_eq!(
-            std::fs::read_dir(folder.path()).expect("a folder").count(),
-            1
-        );
-        let error = write(&folder.path().join("none/gyre.prom"), "").expect_err("no folder");
-        assert_eq!(error.kind(), Kind::Resources);
     }
 }

@@ -3,15 +3,12 @@
 //! Datasets are named as the spec's naming page says: `file` and an absolute path, or `s3://bucket` and a key. An input is the file
 //! of a table or the folder that all its files lie under, an output is the folder of a table.
 
-use crate::error::{Error, Kind, Result};
 use crate::manifest::RunRecord;
 use crate::plan::Plan;
 use crate::read::Table;
 use arrow::datatypes::SchemaRef;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
-use std::io::Write;
-use std::path::Path;
 
 const PRODUCER: &str = concat!("urn:gyre:", env!("CARGO_PKG_VERSION"));
 const SCHEMA: &str = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent";
@@ -201,20 +198,6 @@ fn absolute(location: &str) -> String {
     }
     let path = std::path::absolute(location);
     path.map_or_else(|_| location.to_string(), |path| path.display().to_string())
-}
-
-/// Adds a line to a file, in one write, so that runs that share it do not mix their lines.
-pub fn append(path: &Path, event: &Value) -> Result<()> {
-    let file = std::fs::OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(path);
-    let line = format!("{event}\n");
-    file.and_then(|mut file| file.write_all(line.as_bytes()))
-        .map_err(|e| {
-            let what = format!("the lineage file {} cannot be written", path.display());
-            Error::with_source(Kind::Resources, what, e)
-        })
 }
 
 #[cfg(test)]

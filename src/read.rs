@@ -17,7 +17,9 @@ mod spilled;
 mod tables;
 
 pub use again::reopen;
+pub(crate) use caught::Reading;
 pub use caught::panics_are_caught;
+pub use spilled::sweep;
 pub use tables::{InputFile, Table, TableSource};
 
 use crate::count::{
@@ -30,7 +32,7 @@ use crate::spec;
 use crate::stores::Stores;
 use crate::written::StoredFile;
 use arrow::array::RecordBatch;
-use caught::{Reading, caught};
+use caught::caught;
 use datafusion::catalog::MemoryCatalogProviderList;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DataFusionError, ParamValues, ScalarValue, TableReference};
@@ -49,9 +51,9 @@ use futures::future::LocalBoxFuture;
 use listed::Listed;
 use object_store::Error as StoreError;
 use parquet::arrow::async_reader::AsyncFileReader;
+use spilled::Spilled;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tempfile::TempDir;
 
 /// What a run may use of the machine.
 #[derive(Debug, Clone, Copy)]
@@ -90,7 +92,7 @@ pub struct Lake {
     listed: Listed,
     /// Memory for the unordered rows of each stream.
     gathered_bytes: usize,
-    _spilled: Option<TempDir>,
+    _spilled: Option<Spilled>,
 }
 
 /// Opens a session in which the tables can be queried by name.

@@ -178,8 +178,8 @@ async fn drive(
         tables: &journal.record.head.tables,
         keep: plan.keep,
         record: &journal.record,
+        begins: &|| progress.promoting(),
     };
-    progress.promoting();
     output.promote(&begun, &promotion).await?;
     output.forget_work(&plan.hash).await;
     let (rows, bytes) = journal.record.written();
@@ -545,6 +545,7 @@ rank = 2
             tables: &first.record.head.tables,
             keep: 2,
             record: &first.record,
+            begins: &|| (),
         };
         let promoted = output.promote(&begun, &promotion).await;
         promoted.expect("a store");

@@ -2,16 +2,18 @@
 //!
 //! In: a path, or a URL of one of [`SCHEMES`], and the options of the pipeline. Out: a store and the place in it. A cloud is told how
 //! to sign in by its own environment variables and by `[store.options]`, which has the same names in lower case and goes first. What
-//! they hold is in no message: a location that holds credentials is refused unseen, and every remote store stands behind a guard.
+//! they hold is in no message: a location that holds credentials is refused unseen, values are checked before a client is made of them,
+//! and every remote store stands behind a guard.
 
 mod forward;
 mod guard;
 mod told;
 
 use crate::error::{Error, Kind, Result};
+use crate::secrets;
 use crate::spec::{self, Parameter};
 pub(crate) use forward::forward;
-use guard::{Guard, Veil};
+use guard::{Guard, veiled};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
@@ -89,7 +91,16 @@ pub struct Place {
 /// Whether gyre can make sense of a location. The message does not repeat it: it may hold a secret.
 pub fn check(location: &str) -> Result<(), String> {
     let Some((scheme, rest)) = location.split_once("://") else {
-        return Ok(());
+        let scheme = location.split(':').next().unwrap_or_default();
+        let is_url = SCHEMES
+            .iter()
+            .any(|known| scheme.len() < location.len() && known.eq_ignore_ascii_case(scheme));
+        return match is_url {
+            false => Ok(()),
+            true => Err(format!(
+                "two slashes follow the colon of a URL, as in {scheme}://; write `./` before the name of a file"
+            )),
+        };
     };
     if !SCHEMES.contains(&scheme) {
         let is_word = !scheme.is_empty() && scheme.bytes().all(|b| b.is_ascii_alphanumeric());
@@ -108,8 +119,15 @@ pub fn check(location: &str) -> Result<(), String> {
             "a {scheme}:// URL must not hold credentials; give them by environment variables or `[store.options]`"
         ));
     }
-    if is_http && rest.contains(['?', '#']) {
-        return Err(format!("a {scheme}:// URL cannot have a query"));
+    let is_query = match is_http {
+        true => rest.contains(['?', '#']),
+        // Elsewhere `?` and `#` are letters of a name, and `?` is one of a glob.
+        false => has_query(rest),
+    };
+    if is_query {
+        return Err(format!(
+            "a {scheme}:// URL cannot have a query; what signs in goes into environment variables or `[store.options]`"
+        ));
     }
     match (scheme, authority.is_empty()) {
         ("file" | "memory", false) => Err(format!(
@@ -121,6 +139,15 @@ pub fn check(location: &str) -> Result<(), String> {
             if is_http { "a host" } else { "a bucket" }
         )),
     }
+}
+
+/// Whether `?name=` follows a name, as in the query of a URL that is signed.
+fn has_query(rest: &str) -> bool {
+    rest.match_indices('?').any(|(at, _)| {
+        let query = rest[at + 1..].split_once('=');
+        let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.~%".contains(c);
+        query.is_some_and(|(name, _)| !name.is_empty() && name.chars().all(is_name))
+    })
 }
 
 /// A location that [`check`] accepts as a URL; none for a path. `?` and `#` are letters of a name like any other.
@@ -178,10 +205,9 @@ fn retry() -> RetryConfig {
     }
 }
 
-/// A builder of a cloud's store, told by the environment and then by the options, and the values among what it was told that are
-/// `$secret`. An `$endpoint` without encryption has to be allowed.
+/// A builder of a cloud's store, told by the environment and then by the options. An `$endpoint` without encryption has to be allowed.
 macro_rules! cloud {
-    ($builder:ty, $options:expr, $root:expr, $endpoint:expr, $secret:expr) => {{
+    ($builder:ty, $options:expr, $root:expr, $endpoint:expr) => {{
         let mut builder = <$builder>::from_env();
         for (key, value) in $options {
             builder = builder.with_config(key.parse()?, value);
@@ -196,14 +222,16 @@ macro_rules! cloud {
             )
             .into());
         }
-        let secrets = $secret.into_iter().filter_map(told).collect();
-        (builder.with_url($root).with_retry(retry()), secrets)
+        builder.with_url($root).with_retry(retry())
     }};
 }
 
 impl Stores {
     /// Stores with such options, by [`is_option`].
     pub fn new(options: BTreeMap<String, String>) -> Stores {
+        for (key, value) in &options {
+            secrets::learn(key, value);
+        }
         Stores(Arc::new(Inner {
             options,
             opened: Mutex::default(),
@@ -212,7 +240,7 @@ impl Stores {
 
     /// Lets a store be the one of a URL such as `memory:///`, behind the same guard as any other: for tests and embedders.
     pub fn put(&self, url: &Url, store: Arc<dyn ObjectStore>) {
-        let guarded = Guard::new(store, Veil::new(Vec::new()), url.scheme());
+        let guarded = Guard::new(store, url.scheme());
         let root = url[..Position::BeforePath].to_string();
         let mut opened = self.0.opened.lock().unwrap_or_else(PoisonError::into_inner);
         opened.insert(root, Arc::new(guarded));
@@ -269,73 +297,117 @@ impl Stores {
             let options = self.0.options.iter();
             options.filter(move |(key, _)| key.starts_with(cloud) || of_client(key))
         };
+        secrets::learn_environment();
+        match scheme {
+            "s3" => self.check_values("aws_")?,
+            "gs" => self.check_values("google_")?,
+            "az" => self.check_values("azure_")?,
+            _ => (),
+        }
+        self.check_values("")?;
         type Made = Result<Arc<dyn ObjectStore>, StoreError>;
-        let (made, secrets): (Made, Vec<String>) = match scheme {
+        let made: Made = match scheme {
             "memory" => return Ok(MEMORY.clone()),
             "s3" => {
-                let (builder, secrets) = cloud!(
-                    AmazonS3Builder,
-                    options("aws_"),
-                    root,
-                    ["aws_endpoint_url", "aws_endpoint_url_s3"],
-                    [
-                        "aws_secret_access_key",
-                        "aws_session_token",
-                        "aws_sse_customer_key_base64",
-                        "proxy_url",
-                    ]
-                );
+                let endpoints = ["aws_endpoint_url", "aws_endpoint_url_s3"];
+                let builder = cloud!(AmazonS3Builder, options("aws_"), root, endpoints);
                 // What decides between two runs that end at the same time.
                 let builder = builder.with_conditional_put(S3ConditionalPut::ETagMatch);
-                (builder.build().map(|s| Arc::new(s) as _), secrets)
+                builder.build().map(|s| Arc::new(s) as _)
             }
             "gs" => {
-                let (builder, secrets) = cloud!(
+                let endpoints = ["google_base_url"];
+                let builder = cloud!(
                     GoogleCloudStorageBuilder,
                     options("google_"),
                     root,
-                    ["google_base_url"],
-                    ["google_service_account_key", "proxy_url"]
+                    endpoints
                 );
-                (builder.build().map(|s| Arc::new(s) as _), secrets)
+                builder.build().map(|s| Arc::new(s) as _)
             }
             "az" => {
-                let (builder, secrets) = cloud!(
-                    MicrosoftAzureBuilder,
-                    options("azure_"),
-                    root,
-                    ["azure_storage_endpoint"],
-                    [
-                        "azure_storage_account_key",
-                        "azure_storage_client_secret",
-                        "azure_storage_sas_key",
-                        "azure_storage_token",
-                        "azure_fabric_session_token",
-                        "proxy_url",
-                    ]
-                );
-                (builder.build().map(|s| Arc::new(s) as _), secrets)
+                let endpoints = ["azure_storage_endpoint"];
+                let builder = cloud!(MicrosoftAzureBuilder, options("azure_"), root, endpoints);
+                builder.build().map(|s| Arc::new(s) as _)
             }
             _ => {
                 let mut client = ClientOptions::new().with_allow_http(scheme == "http");
                 for (key, value) in self.0.options.iter().filter(|(key, _)| of_client(key)) {
                     client = client.with_config(key.parse()?, value);
                 }
-                let secrets = client.get_config_value(&ClientConfigKey::ProxyUrl);
                 let builder = HttpBuilder::new().with_url(root).with_retry(retry());
                 let built = builder.with_client_options(client).build();
-                (
-                    built.map(|s| Arc::new(s) as _),
-                    secrets.into_iter().collect(),
-                )
+                built.map(|s| Arc::new(s) as _)
             }
         };
-        let veil = Veil::new(secrets);
         match made {
-            Ok(inner) => Ok(Arc::new(Guard::new(inner, veil, scheme))),
-            Err(e) => Err(veil.over(e).into()),
+            Ok(inner) => Ok(Arc::new(Guard::new(inner, scheme))),
+            Err(e) => Err(veiled(e).into()),
         }
     }
+
+    /// Looks at the values of a cloud, or of all connections: the clients take what they are told for what can be sent, and panic else.
+    /// What the environment says is not looked at where an option says it too.
+    fn check_values(&self, cloud: &str) -> Result<(), String> {
+        let is_own = |key: &str| match cloud.is_empty() {
+            true => of_client(key),
+            false => key.starts_with(cloud) && told::canonical(key).is_some(),
+        };
+        let options = || self.0.options.iter().filter(|(key, _)| is_own(key));
+        for (key, value) in options() {
+            check_value(key, value)
+                .map_err(|what| format!("`{key}` of `[store.options]` {what}"))?;
+        }
+        if cloud.is_empty() {
+            return Ok(());
+        }
+        for (name, value) in std::env::vars_os() {
+            let Some(name) = name.to_str() else { continue };
+            let key = name.to_ascii_lowercase();
+            let is_told = || options().any(|(k, _)| told::canonical(k) == told::canonical(&key));
+            if !is_own(&key) || is_told() {
+                continue;
+            }
+            let checked = match value.to_str() {
+                Some(value) => check_value(&key, value),
+                None => Err("is no text".into()),
+            };
+            checked.map_err(|what| format!("the environment variable {name} {what}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a value can be sent, and is a URL where it must be one. The message does not repeat it.
+fn check_value(key: &str, value: &str) -> Result<(), String> {
+    let name = told::canonical(key).unwrap_or_default();
+    let is_whole_text = ["google_service_account_key", "proxy_ca_certificate"];
+    if is_whole_text.contains(&name.as_str()) {
+        return Ok(());
+    }
+    if value.contains(char::is_control) {
+        return Err("holds a line break or another control character; take it out".into());
+    }
+    let is_place = ["_file", "_path", "service_account", "_credentials"];
+    if !value.is_ascii() && !is_place.iter().any(|end| name.ends_with(end)) {
+        return Err("holds letters that no request can; only ASCII is sent".into());
+    }
+    let is_url = [
+        "endpoint",
+        "endpoint_url",
+        "endpoint_url_s3",
+        "endpoint_url_sts",
+        "base_url",
+    ];
+    let is_url = is_url.iter().any(|end| name.ends_with(end)) && !name.starts_with("azure_use");
+    if is_url {
+        let url = Url::parse(value).ok();
+        let is_fine = url.is_some_and(|url| is_http(url.scheme()) && url.host().is_some());
+        if !is_fine || !value.contains("://") {
+            return Err("is no URL; write one such as https://host:9000".into());
+        }
+    }
+    Ok(())
 }
 
 /// The path of a `file://` URL, with `%20` and the like read as what they stand for.
@@ -388,6 +460,8 @@ mod tests {
             "file:///a/b",
             "s3://lake",
             "s3://lake/a@b:c?d*",
+            "s3://lake/part-?/year=2024/*.parquet",
+            "./s3:a",
             "gs://a/b/",
             "az://c/d",
             "https://h:8080/f.csv",
@@ -403,6 +477,16 @@ mod tests {
             ("https://me:hidden@host/a", "must not hold credentials"),
             ("https://host:hidden/a", "must not hold credentials"),
             ("https://host/a?sig=hidden", "cannot have a query"),
+            ("s3://lake/a?sig=hidden", "cannot have a query"),
+            (
+                "gs://lake/a/?X-Goog-Signature=hidden",
+                "cannot have a query",
+            ),
+            ("az://lake/a?sv=2024&sig=hidden", "cannot have a query"),
+            ("file:///a?token=hidden", "cannot have a query"),
+            ("https:me:hidden@host/a", "two slashes"),
+            ("S3:me:hidden@host/a", "two slashes"),
+            ("http:/me:hidden@host/a", "two slashes"),
             ("ftp://host/hidden", "`ftp` locations are not known"),
             ("hid:den://x", "`these` locations are not known"),
             ("s3:///hidden", "needs the name of a bucket"),
@@ -464,6 +548,60 @@ mod tests {
             Some("5s")
         );
         assert_eq!(retry().retry_timeout, Duration::from_secs(60));
+    }
+
+    /// The clients panic on these.
+    #[test]
+    fn values_that_cannot_be_sent_are_named_and_not_repeated() {
+        let keys = [
+            ("aws_access_key_id", "an-id"),
+            ("aws_secret_access_key", "a-key"),
+        ];
+        let of_s3 = [
+            "aws_access_key_id",
+            "aws_secret_access_key",
+            "aws_session_token",
+            "aws_region",
+            "aws_endpoint_url",
+            "aws_role_session_name",
+            "user_agent",
+        ];
+        for key in of_s3 {
+            for value in ["hid\nden", "hidden\r", "hid\u{7f}den", "hiddén"] {
+                let options = keys.iter().filter(|(k, _)| *k != key).copied();
+                let options: Vec<_> = options.chain([(key, value)]).collect();
+                let opened = stores(&options).open("s3://lake/a");
+                let e = opened.err().unwrap_or_else(|| panic!("{key} = {value:?}"));
+                let told = e.full();
+                assert_eq!(e.kind(), Kind::Spec, "{told}");
+                assert!(told.contains(&format!("`{key}`")), "{told}");
+                assert!(!told.contains("hid"), "{told}");
+            }
+        }
+        for (cloud, key) in [
+            ("s3", "aws_endpoint_url"),
+            ("s3", "aws_endpoint"),
+            ("gs", "google_base_url"),
+            ("az", "azure_storage_endpoint"),
+        ] {
+            for value in [
+                "hidden:9000",
+                "hidden",
+                "//hidden",
+                "ftp://hidden",
+                "http:hidden",
+                "",
+            ] {
+                let opened = stores(&[(key, value)]).open(&format!("{cloud}://lake/a"));
+                let told = opened.err().expect(key).full();
+                assert!(
+                    told.contains("is no URL; write one such as"),
+                    "{value}: {told}"
+                );
+                assert!(told.contains(&format!("`{key}`")), "{told}");
+                assert!(!told.contains("hidden"), "{told}");
+            }
+        }
     }
 
     #[tokio::test]

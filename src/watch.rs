@@ -2,23 +2,25 @@
 
 use crate::cli;
 use crate::commands::{Done, Terminal};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::manifest::RunRecord;
 use crate::metrics::{self, Ended};
-use crate::openlineage::{self, Event, EventType};
+use crate::openlineage::{Event, EventType};
 use crate::plan::Plan;
 use crate::run::Progress;
+use crate::secrets::hide;
+use crate::sink::Sink;
 use jiff::Timestamp;
 use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// Follows one run from the command line to its end.
 pub struct Watch {
     pub terminal: Arc<dyn Terminal>,
-    metrics: Option<PathBuf>,
-    lineage: Option<PathBuf>,
+    metrics: Option<Sink>,
+    lineage: Option<Sink>,
     began: Instant,
     known: Mutex<Known>,
 }
@@ -37,39 +39,30 @@ struct Known {
 }
 
 impl Watch {
-    pub fn new(args: &cli::Run, terminal: Arc<dyn Terminal>) -> Watch {
+    /// # Errors
+    /// If what is told of the run cannot be written, as far as that can be said before it.
+    pub fn new(args: &cli::Run, terminal: Arc<dyn Terminal>) -> Result<Watch> {
+        let open = |option: &str, path: &Option<PathBuf>| {
+            let path = path.as_ref();
+            path.map(|path| Sink::open(option, path)).transpose()
+        };
         // Until the file is read, the pipeline is called as the file is.
         let stem = args.pipeline.path.file_stem().unwrap_or_default();
         let known = Known {
             pipeline: stem.to_string_lossy().into_owned(),
             ..Known::default()
         };
-        Watch {
+        Ok(Watch {
             terminal,
-            metrics: args.metrics.clone(),
-            lineage: args.lineage.clone(),
+            metrics: open("--metrics", &args.metrics)?,
+            lineage: open("--lineage", &args.lineage)?,
             began: Instant::now(),
             known: Mutex::new(known),
-        }
+        })
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether the files can be written, as far as that can be said before a run of hours.
-    pub fn check(&self) -> Result<()> {
-        for (option, path) in [("--metrics", &self.metrics), ("--lineage", &self.lineage)] {
-            let Some(path) = path else { continue };
-            let folder = path.parent().filter(|folder| *folder != Path::new(""));
-            if path.is_dir() || folder.is_some_and(|folder| !folder.is_dir()) {
-                let shown = path.display();
-                return Err(Error::spec(format!(
-                    "{option} {shown}: name a file in a folder that is there"
-                )));
-            }
-        }
-        Ok(())
     }
 
     pub fn named(&self, pipeline: &str) {
@@ -119,7 +112,7 @@ impl Watch {
         }
         let lineage = match (&self.lineage, known.untold.take()) {
             (_, Some(e)) => Err(e),
-            (Some(path), None) if !known.had_nothing_to_do => {
+            (Some(sink), None) if !known.had_nothing_to_do => {
                 let event = match (error, exit_code) {
                     (None, _) => EventType::Complete,
                     (Some(_), 130) => EventType::Abort,
@@ -130,13 +123,11 @@ impl Watch {
                 let events = start.into_iter().map(|start| (start, None));
                 events
                     .chain([(event, error)])
-                    .try_for_each(|(event, error)| {
-                        openlineage::append(path, &known.event(event, now, error))
-                    })
+                    .try_for_each(|(event, error)| append(sink, &known.event(event, now, error)))
             }
             _ => Ok(()),
         };
-        if let Some(path) = &self.metrics {
+        if let Some(sink) = &self.metrics {
             let ended = Ended {
                 pipeline: &known.pipeline,
                 exit_code,
@@ -146,10 +137,22 @@ impl Watch {
             };
             let record = known.record.as_ref().map(serde_json::to_value);
             let record = record.and_then(|json| json.ok()).or(known.in_place.clone());
-            metrics::write(path, &metrics::text(&ended, record.as_ref()))?;
+            let page = metrics::text(&ended, record.as_ref());
+            sink.replace(&page).map_err(|e| unwritten("metrics", e))?;
         }
         lineage
     }
+}
+
+/// Adds an event as a line.
+fn append(sink: &Sink, event: &Value) -> Result<()> {
+    let line = format!("{}\n", hide(&event.to_string()));
+    sink.append(&line).map_err(|e| unwritten("lineage", e))
+}
+
+fn unwritten(what: &str, e: std::io::Error) -> Error {
+    let message = format!("the file of --{what} cannot be written");
+    Error::with_source(Kind::Resources, message, e)
 }
 
 impl Known {
@@ -179,9 +182,9 @@ impl Progress for Watch {
         let mut known = self.known();
         let begins = known.record.is_none();
         known.record = Some(record.clone());
-        if let Some(path) = self.lineage.as_ref().filter(|_| begins) {
+        if let Some(sink) = self.lineage.as_ref().filter(|_| begins) {
             let event = known.event(EventType::Start, Timestamp::now(), None);
-            known.untold = openlineage::append(path, &event).err();
+            known.untold = append(sink, &event).err();
         }
     }
 

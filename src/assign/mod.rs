@@ -180,8 +180,8 @@ async fn drive(
         tables: &record.head.tables,
         keep: plan.keep,
         record: &record,
+        begins: &|| progress.promoting(),
     };
-    progress.promoting();
     output.promote(&begun, &promotion).await?;
     Ok(Outcome::Done(Box::new(record)))
 }

@@ -113,6 +113,14 @@ fn scratch_of(at: *const u8) -> Option<&'static Scratch> {
     SCRATCH.get().filter(|scratch| scratch.holds(at))
 }
 
+/// What the system gave; where it gave nothing, the process ends unless it is embedded.
+fn given(at: *mut u8, bytes: usize) -> *mut u8 {
+    if at.is_null() {
+        super::refused(bytes);
+    }
+    at
+}
+
 // SAFETY: memory comes from the system's allocator or is a part of the scratch file that nobody else has, aligned to pages; where it came
 // from is told by its address, and so it goes back there.
 unsafe impl GlobalAlloc for Bounded {
@@ -123,7 +131,7 @@ unsafe impl GlobalAlloc for Bounded {
             return at.as_ptr();
         }
         // SAFETY: what the caller promises.
-        unsafe { System.alloc(layout) }
+        given(unsafe { System.alloc(layout) }, layout.size())
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
@@ -137,7 +145,7 @@ unsafe impl GlobalAlloc for Bounded {
             return at.as_ptr();
         }
         // SAFETY: what the caller promises.
-        unsafe { System.alloc_zeroed(layout) }
+        given(unsafe { System.alloc_zeroed(layout) }, layout.size())
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
@@ -156,7 +164,7 @@ unsafe impl GlobalAlloc for Bounded {
         let (was_large, is_large) = (is_large(layout.size()), is_large(size));
         if !was_large && !is_large {
             // SAFETY: what the caller promises; what is small is the system's.
-            return unsafe { System.realloc(at, layout, size) };
+            return given(unsafe { System.realloc(at, layout, size) }, size);
         }
         #[cfg(target_os = "linux")]
         if was_large && let (Some(scratch), Some(own)) = (scratch_of(at), NonNull::new(at)) {
@@ -181,7 +189,7 @@ unsafe impl GlobalAlloc for Bounded {
         };
         PLAIN.fetch_sub(less, Ordering::Relaxed);
         // SAFETY: what the caller promises; it did not come from the scratch file.
-        unsafe { System.realloc(at, layout, size) }
+        given(unsafe { System.realloc(at, layout, size) }, size)
     }
 }
 

@@ -13,7 +13,7 @@ pub fn panics_are_caught() -> bool {
 }
 
 /// Says for as long as it lives that something is being read, also by tasks that the engine starts.
-pub(super) struct Reading(());
+pub(crate) struct Reading(());
 
 impl Reading {
     pub fn new() -> Reading {

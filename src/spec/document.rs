@@ -4,7 +4,6 @@
 //! key and value has a [`Place`], so that any later complaint can name a line or a `--set`.
 
 use crate::error::{Error, Result};
-use crate::stores;
 use toml::de::{DeTable, DeValue};
 
 /// Where a key or value was written.
@@ -143,13 +142,25 @@ fn located(place: Place, origin: &str, sets: &[String], message: &str) -> Error 
     }
 }
 
-/// An assignment as messages show it: without its value where that may be secret.
-fn shown(set: &str) -> String {
+/// The key of an assignment: the value is in no message, because it may be secret whatever its key is. What has no `=` is shown where it
+/// begins as a key does.
+fn shown(set: &str) -> &str {
+    const TABLES: [&str; 9] = [
+        "job",
+        "store",
+        "tables",
+        "transitions",
+        "names",
+        "fit",
+        "validation",
+        "checks",
+        "check",
+    ];
+    let first = set.split('.').next().unwrap_or_default();
     match set.split_once('=') {
-        Some((key, value)) if key.trim().starts_with("store") || stores::check(value).is_err() => {
-            format!("{key}=…")
-        }
-        _ => set.to_string(),
+        Some((key, _)) => key,
+        None if TABLES.contains(&first) => set,
+        None => "…",
     }
 }
 

@@ -196,15 +196,15 @@ fn stores_are_configured_without_being_shown() {
     );
     check_set(
         "store.options.aws_secret=hidden",
-        "--set store.options.aws_secret=…: unknown key `store.options.aws_secret`; options are the environment variables of the clouds in lower case, such as `aws_region`",
+        "--set store.options.aws_secret: unknown key `store.options.aws_secret`; options are the environment variables of the clouds in lower case, such as `aws_region`",
     );
     check_set(
         "store.options=hidden",
-        "--set store.options=…: `store.options` must be a table",
+        "--set store.options: `store.options` must be a table",
     );
     check_set(
         "names.from=s3://key:hidden@lake/out",
-        "--set names.from=…: `names.from`: a s3:// URL must not hold credentials; give them by environment variables or `[store.options]`",
+        "--set names.from: `names.from`: a s3:// URL must not hold credentials; give them by environment variables or `[store.options]`",
     );
 }
 
@@ -237,7 +237,7 @@ fn keys_of_kmeans_go_with_kmeans() {
     let sets = ["fit.svd.clusters=pcca", "fit.svd.restarts=3"];
     let error = parse(PAIRS, &sets).expect_err("an error").to_string();
     assert!(
-        error.starts_with("--set fit.svd.restarts=3: `fit.svd.restarts` goes with"),
+        error.starts_with("--set fit.svd.restarts: `fit.svd.restarts` goes with"),
         "{error}"
     );
 }
@@ -510,50 +510,50 @@ fn wrong_assignments_are_named() {
         "fit.dbmr.rank",
         "--set fit.dbmr.rank: an assignment has the form KEY=VALUE",
     );
-    check_set("=3", "--set =3: `` is not a key such as `fit.dbmr.rank`");
+    check_set("=3", "--set : `` is not a key such as `fit.dbmr.rank`");
     check_set(
         "fit..rank=3",
-        "--set fit..rank=3: `fit..rank` is not a key such as `fit.dbmr.rank`",
+        "--set fit..rank: `fit..rank` is not a key such as `fit.dbmr.rank`",
     );
     check_set(
         "fit.dbrm.rank=3",
-        "--set fit.dbrm.rank=3: `fit` has no entry `dbrm`; did you mean `dbmr`?",
+        "--set fit.dbrm.rank: `fit` has no entry `dbrm`; did you mean `dbmr`?",
     );
     check_set(
         "fit.2.rank=3",
-        "--set fit.2.rank=3: `fit` has no entry `2`; there are `dbmr`, `regions`",
+        "--set fit.2.rank: `fit` has no entry `2`; there are `dbmr`, `regions`",
     );
     check_set(
         "job.name.x=3",
-        "--set job.name.x=3: `job.name` is not a table",
+        "--set job.name.x: `job.name` is not a table",
     );
     check_set(
         "fit.dbmr.rank=0",
-        "--set fit.dbmr.rank=0: `fit.dbmr.rank` must be at least 1, not 0",
+        "--set fit.dbmr.rank: `fit.dbmr.rank` must be at least 1, not 0",
     );
     check_set(
         "fit.dbmr.rnk=2",
-        "--set fit.dbmr.rnk=2: unknown key `fit.dbmr.rnk`; did you mean `rank`?",
+        "--set fit.dbmr.rnk: unknown key `fit.dbmr.rnk`; did you mean `rank`?",
     );
     check_set(
         "job.name=42",
-        "--set job.name=42: `job.name` must be a string, not 42",
+        "--set job.name: `job.name` must be a string, not 42",
     );
     check_set(
         "names.from=\" \"",
-        "--set names.from=\" \": `names.from` must not be empty",
+        "--set names.from: `names.from` must not be empty",
     );
     check_set(
         "names.form=none",
-        "--set names.form=none: unknown key `names.form`; did you mean `from`?",
+        "--set names.form: unknown key `names.form`; did you mean `from`?",
     );
     check_set(
         "tables.more.format=csv",
-        "--set tables.more.format=csv: the table `tables.more` needs the key `path`",
+        "--set tables.more.format: the table `tables.more` needs the key `path`",
     );
     check_set(
         "job.seed=99999999999999999999",
-        "--set job.seed=99999999999999999999: the integer 99999999999999999999 does not fit 64 bits with a sign",
+        "--set job.seed: the integer 99999999999999999999 does not fit 64 bits with a sign",
     );
 }
 

@@ -3,6 +3,7 @@
 //!
 //! Here is no retry and no time limit, because the clients have both: they alone know which requests may be sent twice.
 
+use crate::secrets::hide;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
@@ -13,71 +14,53 @@ use object_store::{
     MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload,
     PutResult, Result, UploadPart,
 };
+use std::borrow::Cow;
 use std::sync::Arc;
 
-/// Values that no message may show.
-#[derive(Clone)]
-pub struct Veil(Arc<Vec<String>>);
-
-impl Veil {
-    /// Nothing of less than eight bytes is a secret, and hiding it would hide words.
-    pub fn new(mut secrets: Vec<String>) -> Veil {
-        secrets.retain(|secret| secret.len() >= 8);
-        Veil(Arc::new(secrets))
+/// The same error without secrets. Servers may send them back, as S3 does a session token that has expired.
+pub fn veiled(e: Error) -> Error {
+    use Error::*;
+    let mut causes = vec![e.to_string()];
+    let mut cause = std::error::Error::source(&e);
+    while let Some(e) = cause {
+        causes.push(e.to_string());
+        cause = e.source();
     }
-
-    /// The same error without the values. Servers may send them back, as S3 does a session token that has expired.
-    pub fn over(&self, e: Error) -> Error {
-        use Error::*;
-        let mut causes = vec![e.to_string()];
-        let mut cause = std::error::Error::source(&e);
-        while let Some(e) = cause {
-            causes.push(e.to_string());
-            cause = e.source();
-        }
-        let shows = |secret: &&String| causes.iter().any(|text| text.contains(*secret));
-        let shown: Vec<&String> = self.0.iter().filter(shows).collect();
-        if shown.is_empty() {
-            return e;
-        }
-        // The message of an error has that of its cause in it.
-        let mut text = causes.swap_remove(if causes.len() > 1 { 1 } else { 0 });
-        for secret in shown {
-            text = text.replace(secret, "***");
-        }
-        let source = text.into();
-        match e {
-            NotFound { path, .. } => NotFound { path, source },
-            AlreadyExists { path, .. } => AlreadyExists { path, source },
-            Precondition { path, .. } => Precondition { path, source },
-            NotModified { path, .. } => NotModified { path, source },
-            PermissionDenied { path, .. } => PermissionDenied { path, source },
-            Unauthenticated { path, .. } => Unauthenticated { path, source },
-            Generic { store, .. } => Generic { store, source },
-            _ => Generic {
-                store: "remote",
-                source,
-            },
-        }
+    if causes
+        .iter()
+        .all(|text| matches!(hide(text), Cow::Borrowed(_)))
+    {
+        return e;
+    }
+    // The message of an error has that of its cause in it.
+    let text = &causes[if causes.len() > 1 { 1 } else { 0 }];
+    let source = hide(text).into_owned().into();
+    match e {
+        NotFound { path, .. } => NotFound { path, source },
+        AlreadyExists { path, .. } => AlreadyExists { path, source },
+        Precondition { path, .. } => Precondition { path, source },
+        NotModified { path, .. } => NotModified { path, source },
+        PermissionDenied { path, .. } => PermissionDenied { path, source },
+        Unauthenticated { path, .. } => Unauthenticated { path, source },
+        Generic { store, .. } => Generic { store, source },
+        _ => Generic {
+            store: "remote",
+            source,
+        },
     }
 }
 
-/// A remote store behind a veil.
+/// A remote store whose errors show no secrets.
 pub struct Guard {
     inner: Arc<dyn ObjectStore>,
-    veil: Veil,
     scheme: Box<str>,
 }
 
 impl Guard {
     /// `scheme` is that of its URLs.
-    pub fn new(inner: Arc<dyn ObjectStore>, veil: Veil, scheme: &str) -> Guard {
+    pub fn new(inner: Arc<dyn ObjectStore>, scheme: &str) -> Guard {
         let scheme = scheme.into();
-        Guard {
-            inner,
-            veil,
-            scheme,
-        }
+        Guard { inner, scheme }
     }
 
     fn may_write(&self) -> Result<()> {
@@ -87,16 +70,12 @@ impl Guard {
         let source = "http:// and https:// locations can be read and not written".into();
         Err(Error::NotSupported { source })
     }
+}
 
-    fn veiled<T: Send + 'static>(
-        &self,
-        stream: BoxStream<'static, Result<T>>,
-    ) -> BoxStream<'static, Result<T>> {
-        let veil = self.veil.clone();
-        stream
-            .map(move |item| item.map_err(|e| veil.over(e)))
-            .boxed()
-    }
+fn veiled_stream<T: Send + 'static>(
+    stream: BoxStream<'static, Result<T>>,
+) -> BoxStream<'static, Result<T>> {
+    stream.map(|item| item.map_err(veiled)).boxed()
 }
 
 /// The name of the store: how it is configured is nobody's business.
@@ -122,7 +101,7 @@ impl ObjectStore for Guard {
     ) -> Result<PutResult> {
         self.may_write()?;
         let put = self.inner.put_opts(location, payload, options);
-        put.await.map_err(|e| self.veil.over(e))
+        put.await.map_err(veiled)
     }
 
     async fn put_multipart_opts(
@@ -132,9 +111,8 @@ impl ObjectStore for Guard {
     ) -> Result<Box<dyn MultipartUpload>> {
         self.may_write()?;
         let upload = self.inner.put_multipart_opts(location, options).await;
-        let inner = upload.map_err(|e| self.veil.over(e))?;
-        let veil = self.veil.clone();
-        Ok(Box::new(GuardedUpload { inner, veil }))
+        let inner = upload.map_err(veiled)?;
+        Ok(Box::new(GuardedUpload { inner }))
     }
 
     /// Ranges come by this as well.
@@ -144,7 +122,7 @@ impl ObjectStore for Guard {
             _ => None,
         };
         let (is_head, got) = (options.head, self.inner.get_opts(location, options).await);
-        let mut got = got.map_err(|e| self.veil.over(e))?;
+        let mut got = got.map_err(veiled)?;
         if wanted.is_some_and(|wanted| got.range != wanted) {
             return Err(cut_short(location));
         }
@@ -152,7 +130,7 @@ impl ObjectStore for Guard {
         got.payload = match got.payload {
             GetResultPayload::Stream(bytes) if !is_head => {
                 let bytes = whole(location.clone(), bytes, len);
-                GetResultPayload::Stream(self.veiled(bytes))
+                GetResultPayload::Stream(veiled_stream(bytes))
             }
             other => other,
         };
@@ -164,13 +142,13 @@ impl ObjectStore for Guard {
         locations: BoxStream<'static, Result<Path>>,
     ) -> BoxStream<'static, Result<Path>> {
         match self.may_write() {
-            Ok(()) => self.veiled(self.inner.delete_stream(locations)),
+            Ok(()) => veiled_stream(self.inner.delete_stream(locations)),
             Err(e) => stream::once(async { Err(e) }).boxed(),
         }
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.veiled(self.inner.list(prefix))
+        veiled_stream(self.inner.list(prefix))
     }
 
     fn list_with_offset(
@@ -178,12 +156,12 @@ impl ObjectStore for Guard {
         prefix: Option<&Path>,
         offset: &Path,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.veiled(self.inner.list_with_offset(prefix, offset))
+        veiled_stream(self.inner.list_with_offset(prefix, offset))
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
         let listed = self.inner.list_with_delimiter(prefix).await;
-        listed.map_err(|e| self.veil.over(e))
+        listed.map_err(veiled)
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, mut options: CopyOptions) -> Result<()> {
@@ -196,7 +174,7 @@ impl ObjectStore for Guard {
             };
         }
         let copied = self.inner.copy_opts(from, to, options).await;
-        copied.map_err(|e| self.veil.over(e))
+        copied.map_err(veiled)
     }
 }
 
@@ -232,31 +210,22 @@ fn cut_short(location: &Path) -> Error {
 #[derive(Debug)]
 struct GuardedUpload {
     inner: Box<dyn MultipartUpload>,
-    veil: Veil,
-}
-
-impl std::fmt::Debug for Veil {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Veil({})", self.0.len())
-    }
 }
 
 #[async_trait]
 impl MultipartUpload for GuardedUpload {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
-        let veil = self.veil.clone();
-        let part = self.inner.put_part(data);
-        part.map_err(move |e| veil.over(e)).boxed()
+        self.inner.put_part(data).map_err(veiled).boxed()
     }
 
     async fn complete(&mut self) -> Result<PutResult> {
         let done = self.inner.complete().await;
-        done.map_err(|e| self.veil.over(e))
+        done.map_err(veiled)
     }
 
     async fn abort(&mut self) -> Result<()> {
         let done = self.inner.abort().await;
-        done.map_err(|e| self.veil.over(e))
+        done.map_err(veiled)
     }
 }
 
@@ -265,13 +234,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_veil_hides_what_servers_send_back_and_keeps_what_an_error_is() {
-        let veil = Veil::new(vec!["token-of-a-session".into(), "short".into()]);
+    fn what_servers_send_back_is_hidden_and_an_error_stays_what_it_is() {
+        crate::secrets::learn("aws_session_token", "token-of-a-session");
+        crate::secrets::learn("aws_session_token", "short");
         let precondition = |body: &str| Error::Precondition {
             path: "current.json".into(),
             source: body.into(),
         };
-        let hidden = veil.over(precondition("<Token-0>token-of-a-session</Token-0>, short"));
+        let hidden = veiled(precondition("<Token-0>token-of-a-session</Token-0>, short"));
         assert!(matches!(&hidden, Error::Precondition { path, .. } if path == "current.json"));
         let text = hidden.to_string();
         assert!(text.contains("<Token-0>***</Token-0>, short"), "{text}");
@@ -284,10 +254,9 @@ mod tests {
                 "token-of-a-session",
             )),
         };
-        let text =
-            crate::error::Error::with_source(crate::error::Kind::Store, "x", veil.over(deep));
+        let text = crate::error::Error::with_source(crate::error::Kind::Store, "x", veiled(deep));
         assert_eq!(text.full(), "x (Generic S3 error: the request failed)");
-        let open = veil.over(precondition("the ETag does not match"));
+        let open = veiled(precondition("the ETag does not match"));
         assert!(open.to_string().ends_with("the ETag does not match"));
     }
 }

@@ -146,7 +146,7 @@ impl Class {
 }
 
 /// The name that the clients have for an option, which has others too.
-fn canonical(key: &str) -> Option<String> {
+pub(super) fn canonical(key: &str) -> Option<String> {
     let name = match key.split('_').next()? {
         "aws" => key.parse::<AmazonS3ConfigKey>().ok()?.as_ref().to_string(),
         "google" => key.parse::<GoogleConfigKey>().ok()?.as_ref().to_string(),

@@ -2,10 +2,11 @@
 //!
 //! What the pointer names is never touched, and a version that it does not name may be one that a run is writing. In a folder such a
 //! run holds a lock; elsewhere it has written something of late. A version is named before its run ends and never again once its name
-//! is gone, so what was found dead stays dead. Records of runs stay.
+//! is gone, so what was found dead stays dead. What no run has made is left alone, by its name and, in a folder, by what it holds; nothing
+//! is removed through a link. Records of runs stay.
 
 use super::commit::Current;
-use super::folder::Unnamed;
+use super::folder::{State, Unnamed, is_own, is_run};
 use super::ledger;
 use super::output::{Output, RUNS, VERSIONS};
 use super::work::WORK;
@@ -36,8 +37,12 @@ pub struct Cleaned {
     pub work: Vec<(String, u64)>,
     /// Files that are no more, and their bytes: counts that no result names, and drafts of a run that was killed while it wrote them.
     pub files: Vec<(String, u64)>,
+    /// Folders of rows that SQL of dead processes was sorting on this machine, and their bytes.
+    pub spilled: Vec<(String, u64)>,
     /// Versions that a run may be writing.
     pub left: Vec<String>,
+    /// What is among the versions and was made by no run.
+    pub foreign: Vec<String>,
     keep: usize,
     dry_run: bool,
 }
@@ -56,8 +61,7 @@ impl Output {
     pub async fn clean(&self, asked: &Cleaning) -> Result<Cleaned> {
         let mut cleaned = self.clean_versions(asked).await?;
         if let Some(folder) = self.folder.as_ref().filter(|_| !asked.dry_run) {
-            let swept = folder.sweep();
-            swept.map_err(|e| folder.failed("cleaned", e))?;
+            folder.sweep().await?;
         }
         for (plan, bytes) in self.stale_work(None, asked.older_than).await? {
             if !asked.dry_run {
@@ -75,13 +79,16 @@ impl Output {
 
     /// Removes versions that nobody needs.
     pub(super) async fn clean_versions(&self, asked: &Cleaning) -> Result<Cleaned> {
+        if let Some(folder) = &self.folder {
+            folder.check_no_links(&[VERSIONS, WORK, ledger::LEDGER, RUNS])?;
+        }
         if !asked.dry_run {
             self.mend().await?;
         }
         // Listed before the pointer is read: what becomes the result in between is named.
         let sizes = self.inside(VERSIONS).await?;
         let (pointer, unnamed) = match &self.folder {
-            Some(folder) => folder.unnamed()?,
+            Some(folder) => folder.unnamed().await?,
             None => {
                 let pointer = self.pointer().await?.map(|seen| seen.current);
                 let is_named = |run: &str| pointer.as_ref().is_some_and(|p| p.names(run));
@@ -92,10 +99,15 @@ impl Output {
                 };
                 let unnamed = unnamed.map(|(run, found)| {
                     let age = now.duration_since(found.newest);
-                    Unnamed {
-                        run: run.clone(),
-                        is_alive: age < asked.older_than,
-                    }
+                    // Who asks for the time puts an object here too.
+                    let is_ours = is_run(run) || run.strip_prefix("clock-").is_some_and(is_own);
+                    let state = match is_ours {
+                        false => State::Foreign,
+                        true if age < asked.older_than => State::Alive,
+                        true => State::Dead,
+                    };
+                    let run = run.clone();
+                    Unnamed { run, state }
                 });
                 let unnamed = unnamed.collect();
                 (pointer, unnamed)
@@ -103,8 +115,10 @@ impl Output {
         };
         let kept = pointer.as_ref().map_or(&[][..], |p| &p.earlier);
         let dropped = kept.get(asked.keep..).unwrap_or_default().to_vec();
-        let (alive, dead): (Vec<_>, Vec<_>) =
-            unnamed.into_iter().partition(|version| version.is_alive);
+        let of = |state: State| {
+            let found = unnamed.iter().filter(move |version| version.state == state);
+            found.map(|version| version.run.clone())
+        };
         if !asked.dry_run && !dropped.is_empty() {
             // Nothing is removed while it has a name.
             let seen = self.pointer().await?;
@@ -119,10 +133,10 @@ impl Output {
                     "the result was removed meanwhile",
                 )),
             };
-            self.swap(seen, shorter).await?;
+            self.swap(seen, &|| (), shorter).await?;
         }
         let gone = dropped.iter().cloned().map(|run| (run, true));
-        let dead = dead.into_iter().map(|version| (version.run, false));
+        let dead = of(State::Dead).map(|run| (run, false));
         let mut removed = Vec::new();
         for (run, was_kept) in gone.chain(dead) {
             if !asked.dry_run {
@@ -139,7 +153,9 @@ impl Output {
             removed,
             work: Vec::new(),
             files: self.clean_objects(asked, &dropped).await?,
-            left: alive.into_iter().map(|version| version.run).collect(),
+            spilled: Vec::new(),
+            left: of(State::Alive).collect(),
+            foreign: of(State::Foreign).collect(),
             keep: asked.keep,
             dry_run: asked.dry_run,
         })
@@ -183,6 +199,15 @@ impl Display for Cleaned {
             let bytes = grouped(*bytes as f64);
             lines.push(format!("{verb} {file}: {what}, {bytes} bytes"));
         }
+        for (folder, bytes) in &self.spilled {
+            let bytes = grouped(*bytes as f64);
+            lines.push(format!(
+                "{verb} {folder}: rows that a process which is dead was sorting, {bytes} bytes"
+            ));
+        }
+        for name in &self.foreign {
+            lines.push(format!("left alone {name}: no run has made it"));
+        }
         for run in &self.left {
             lines.push(format!("left alone {run}: a run may be writing it"));
         }
@@ -193,10 +218,12 @@ impl Display for Cleaned {
         };
         let versions = count(self.removed.len(), "version");
         let work = count(self.work.len(), "work folder");
-        let what = [versions, work, count(self.files.len(), "file")];
+        let spilled = count(self.spilled.len(), "temporary folder");
+        let what = [versions, work, count(self.files.len(), "file"), spilled];
         let what: Vec<String> = what.into_iter().flatten().collect();
         let bytes = self.removed.iter().map(|removed| removed.bytes);
-        let more = self.work.iter().chain(&self.files).map(|(_, bytes)| *bytes);
+        let more = self.work.iter().chain(&self.files).chain(&self.spilled);
+        let more = more.map(|(_, bytes)| *bytes);
         let bytes: u64 = bytes.chain(more).sum();
         lines.push(match what.is_empty() {
             true => "Nothing to clean.".to_string(),
@@ -231,7 +258,10 @@ mod tests {
     async fn what_may_be_alive_is_left_alone() {
         let store = Arc::new(InMemory::new());
         let output = Output::in_store(store.clone(), "out".into());
-        let table = output.staged("dead", "sources");
+        let run = "20260301T020000Z-0123abcd-00000001";
+        let table = output.staged(run, "sources");
+        let foreign = output.staged("mine", "sources");
+        store.put(&foreign, "12".into()).await.expect("a store");
         store.put(&table, "1234".into()).await.expect("a store");
         let mut asked = Cleaning {
             keep: 2,
@@ -239,16 +269,20 @@ mod tests {
             dry_run: false,
         };
         let cleaned = output.clean(&asked).await.expect("a store");
-        let said = "left alone dead: a run may be writing it\nNothing to clean.";
+        let mine = "left alone mine: no run has made it\n";
+        let said = format!("{mine}left alone {run}: a run may be writing it\nNothing to clean.");
         assert_eq!(cleaned.to_string(), said);
         asked.older_than = SignedDuration::ZERO;
         asked.dry_run = true;
         let cleaned = output.clean(&asked).await.expect("a store");
-        let said = "would remove dead: left by a run that did not end, 4 bytes\nwould remove 1 version, 4 bytes";
+        let said = format!(
+            "would remove {run}: left by a run that did not end, 4 bytes\n{mine}would remove 1 version, 4 bytes"
+        );
         assert_eq!(cleaned.to_string(), said);
         store.head(&table).await.expect("it is still there");
         asked.dry_run = false;
         output.clean(&asked).await.expect("a store");
         store.head(&table).await.expect_err("it is gone");
+        store.head(&foreign).await.expect("it is still there");
     }
 }

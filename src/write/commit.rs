@@ -113,6 +113,8 @@ pub struct Promotion<'a, R> {
     pub keep: usize,
     /// The record of the run.
     pub record: &'a R,
+    /// Called when the result begins to be put in place: from there on it is too late to stop.
+    pub begins: &'a (dyn Fn() + Sync),
 }
 
 impl Begun {
@@ -209,7 +211,7 @@ impl Output {
     /// Does what a run that died between its pointer and its end has left to do, links and the record; returns the pointer.
     pub(super) async fn mend(&self) -> Result<Option<Seen>> {
         if let Some(folder) = &self.folder {
-            folder.mend()?;
+            folder.mend().await?;
         }
         let seen = self.pointer().await?;
         if let Some(Seen { current, .. }) = &seen {
@@ -269,8 +271,10 @@ impl Output {
         if now.as_deref() != begun.seen() {
             return Err(self.overtaken(now.as_deref()));
         }
-        let folder = self.folder.as_ref();
-        let lock = folder.map(|folder| folder.claim(&begun.run)).transpose()?;
+        let lock = match &self.folder {
+            Some(folder) => Some(folder.claim(&begun.run).await?),
+            None => None,
+        };
         *self.claim() = Some(Claim {
             run: begun.run.clone(),
             _lock: lock,
@@ -310,7 +314,7 @@ impl Output {
             let success = self.at(&[VERSIONS, &begun.run, table, SUCCESS]);
             self.put(&success, Vec::new()).await?;
         }
-        self.put_json(&self.beside(&begun.run, RECORD), promotion.record)
+        self.put_record(&self.beside(&begun.run, RECORD), promotion.record)
             .await?;
         // It may have been taken for dead.
         if !self.is_whole(&current).await? {
@@ -341,7 +345,9 @@ impl Output {
             dropped.extend(next.earlier.drain(promotion.keep.min(next.earlier.len())..));
             Ok((next, dropped))
         };
-        let dropped = self.swap(begun.seen.clone(), next).await?;
+        let dropped = self
+            .swap(begun.seen.clone(), promotion.begins, next)
+            .await?;
         // The result is in place; what goes wrong from here on is made good by the next run.
         if let Some(folder) = &self.folder {
             folder.release(&begun.run);
@@ -382,11 +388,13 @@ impl Output {
     pub(super) async fn swap<T>(
         &self,
         seen: Option<Seen>,
+        begins: &(dyn Fn() + Sync),
         next: impl FnMut(Option<&Current>) -> Result<(Current, T)>,
     ) -> Result<T> {
         if let Some(folder) = &self.folder {
-            return folder.swap(next);
+            return folder.swap(begins, next).await;
         }
+        begins();
         // As long as nobody knows what comes of the put, what it names must not be removed: not by who stops here either.
         let claim = self.claim().take();
         let swapped = self.swap_object(seen, next).await;
@@ -446,7 +454,7 @@ impl Output {
             tracing::warn!("{}; `gyre clean` will find it", e.full());
         }
         if let Some(folder) = &self.folder {
-            folder.tidy();
+            folder.tidy().await;
         }
     }
 }

@@ -12,15 +12,17 @@
 
 use super::clean::Cleaning;
 use super::commit::Current;
+use super::output::RECORD;
 use super::output::{CURRENT, VERSIONS, sealed};
 use super::work::WORK;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use jiff::Timestamp;
 use rayon::prelude::*;
 use std::ffi::OsStr;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 const LOCK: &str = ".lock";
 /// The link to the version in place.
@@ -28,22 +30,48 @@ const LINK: &str = "current";
 const POINTER_DRAFT: &str = ".current.json";
 const LINK_DRAFT: &str = ".link";
 
+/// How long a run waits for the lock of its output, which others hold for moments.
+pub const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How long it waits before it says so.
+const SAID: Duration = Duration::from_secs(1);
+
+/// How long it waits to tidy up.
+const TIDYING: Duration = Duration::from_secs(1);
+
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
+
 /// A version that the pointer does not name.
 pub struct Unnamed {
     pub run: String,
-    /// Whether a run is or may be writing it.
-    pub is_alive: bool,
+    pub state: State,
+}
+
+/// What is known of a version that the pointer does not name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// A run is or may be writing it.
+    Alive,
+    /// The run has ended.
+    Dead,
+    /// No run has made it.
+    Foreign,
 }
 
 /// The folder of an output.
 #[derive(Debug, Clone)]
 pub struct Folder {
     path: PathBuf,
+    /// How long to wait for its lock.
+    pub patience: Duration,
 }
 
 impl Folder {
     pub fn new(path: PathBuf) -> Folder {
-        Folder { path }
+        Folder {
+            path,
+            patience: LOCK_TIMEOUT,
+        }
     }
 
     fn version(&self, run: &str) -> PathBuf {
@@ -59,7 +87,40 @@ impl Folder {
     }
 
     /// Waits for the lock of the output; it is free again when the file is dropped.
-    fn lock(&self) -> io::Result<File> {
+    async fn lock(&self) -> Result<File> {
+        let begun = Instant::now();
+        let mut is_said = false;
+        loop {
+            match self.try_lock() {
+                Ok(Some(file)) => return Ok(file),
+                Ok(None) => (),
+                Err(e) => return Err(self.failed("locked", e)),
+            }
+            let (waited, path) = (begun.elapsed(), self.path.join(LOCK));
+            if waited >= self.patience {
+                return Err(Error::new(
+                    Kind::Conflict,
+                    format!(
+                        "another process has held the lock {} for {:?}; run again when it has ended, or wait longer with --lock-timeout",
+                        path.display(),
+                        self.patience
+                    ),
+                ));
+            }
+            if !is_said && waited >= SAID {
+                is_said = true;
+                tracing::warn!(
+                    "waiting for {}, whose lock another process holds, for {:?} at most",
+                    path.display(),
+                    self.patience
+                );
+            }
+            tokio::time::sleep(LOCK_PAUSE.min(self.patience - waited)).await;
+        }
+    }
+
+    /// The lock of the output, if it is free.
+    fn try_lock(&self) -> io::Result<Option<File>> {
         let path = self.path.join(LOCK);
         loop {
             match fs::create_dir_all(&self.path) {
@@ -82,9 +143,11 @@ impl Folder {
                 Err(e) if e.kind() == ErrorKind::NotFound => continue,
                 file => file?,
             };
-            file.lock()?;
-            if is_at(&file, &path) {
-                return Ok(file);
+            match file.try_lock() {
+                Ok(()) if is_at(&file, &path) => return Ok(Some(file)),
+                Ok(()) => continue,
+                Err(TryLockError::WouldBlock) => return Ok(None),
+                Err(TryLockError::Error(e)) => return Err(e),
             }
         }
     }
@@ -100,10 +163,10 @@ impl Folder {
     }
 
     /// Makes the folder of a version, with a lock that says that its run is alive for as long as the file is open.
-    pub fn claim(&self, run: &str) -> Result<File> {
+    pub async fn claim(&self, run: &str) -> Result<File> {
+        // A version without a lock is dead; so nobody may look between the next two steps.
+        let _locked = self.lock().await?;
         let claim = || {
-            // A version without a lock is dead; so nobody may look between the next two steps.
-            let _locked = self.lock()?;
             fs::create_dir_all(self.version(run))?;
             let file = File::create_new(self.version(run).join(LOCK))?;
             file.lock()?;
@@ -114,17 +177,17 @@ impl Folder {
 
     /// The pointer, and the versions that it does not name. Both are seen at one moment: no run becomes the result meanwhile, and none
     /// begins to write.
-    pub fn unnamed(&self) -> Result<(Option<Current>, Vec<Unnamed>)> {
+    pub async fn unnamed(&self) -> Result<(Option<Current>, Vec<Unnamed>)> {
         if !self.path.exists() {
             return Ok((None, Vec::new()));
         }
-        let _locked = self.lock().map_err(|e| self.failed("locked", e))?;
+        let _locked = self.lock().await?;
         let pointer = self.pointer()?;
         let mut unnamed = Vec::new();
         for run in self.versions().map_err(|e| self.failed("listed", e))? {
             if !pointer.as_ref().is_some_and(|p| p.names(&run)) {
-                let is_alive = self.is_alive(&run);
-                unnamed.push(Unnamed { run, is_alive });
+                let state = self.state(&run);
+                unnamed.push(Unnamed { run, state });
             }
         }
         Ok((pointer, unnamed))
@@ -136,16 +199,43 @@ impl Folder {
         Ok(names)
     }
 
-    fn is_alive(&self, run: &str) -> bool {
-        match File::open(self.version(run).join(LOCK)) {
-            Ok(file) => match file.try_lock() {
-                Ok(()) => false,
-                Err(TryLockError::WouldBlock) => true,
-                // Who cannot be asked is let live.
-                Err(TryLockError::Error(_)) => true,
-            },
-            Err(e) => e.kind() != ErrorKind::NotFound,
+    /// A run makes a folder that has its name, and in it a lock or, when all is written, its record.
+    fn state(&self, run: &str) -> State {
+        let folder = self.version(run);
+        let is_folder = fs::symlink_metadata(&folder).is_ok_and(|found| found.is_dir());
+        if !is_folder || !is_run(run) {
+            return State::Foreign;
         }
+        match File::open(folder.join(LOCK)) {
+            Ok(file) => match file.try_lock() {
+                Ok(()) => State::Dead,
+                // Who cannot be asked is let live.
+                Err(TryLockError::WouldBlock | TryLockError::Error(_)) => State::Alive,
+            },
+            Err(e) if e.kind() == ErrorKind::NotFound => {
+                let is_empty =
+                    || fs::read_dir(&folder).is_ok_and(|mut found| found.next().is_none());
+                match folder.join(RECORD).is_file() || is_empty() {
+                    true => State::Dead,
+                    false => State::Foreign,
+                }
+            }
+            Err(_) => State::Alive,
+        }
+    }
+
+    /// An error if one of the folders in which things are removed is a link: what it leads to is not this output's.
+    pub fn check_no_links(&self, places: &[&str]) -> Result<()> {
+        for place in places {
+            let path = self.path.join(place);
+            if path.is_symlink() {
+                return Err(Error::spec(format!(
+                    "{} is a link, and nothing is removed through links; put the folder itself there",
+                    path.display()
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Puts every file of a version on disk, so that the pointer does not get there before them.
@@ -171,11 +261,14 @@ impl Folder {
     }
 
     /// Replaces the pointer by what `next` makes of the one that is there, and lets the links follow. After an error it is as it was.
-    pub fn swap<T>(
+    /// `begins` is called when the lock is there.
+    pub async fn swap<T>(
         &self,
+        begins: &(dyn Fn() + Sync),
         next: impl FnOnce(Option<&Current>) -> Result<(Current, T)>,
     ) -> Result<T> {
-        let _locked = self.lock().map_err(|e| self.failed("locked", e))?;
+        let _locked = self.lock().await?;
+        begins();
         let earlier = self.pointer()?;
         let (current, more) = next(earlier.as_ref())?;
         if let Some(old) = earlier.filter(|old| old.folder.is_empty()) {
@@ -196,7 +289,7 @@ impl Folder {
     }
 
     /// Lets the links go where the pointer goes, if they do not.
-    pub fn mend(&self) -> Result<()> {
+    pub async fn mend(&self) -> Result<()> {
         let Some(current) = self.pointer()? else {
             return Ok(());
         };
@@ -207,7 +300,7 @@ impl Folder {
         if is_right {
             return Ok(());
         }
-        let _locked = self.lock().map_err(|e| self.failed("locked", e))?;
+        let _locked = self.lock().await?;
         match self.pointer()? {
             Some(old) if old.folder.is_empty() => self.take_over(&old)?,
             Some(current) => self.link(&current),
@@ -360,7 +453,16 @@ impl Folder {
     }
 
     /// Removes a folder in one such as `versions`.
-    pub fn remove(&self, place: &str, name: &str) -> io::Result<()> {
+    pub fn remove(&self, place: &str, name: &str) -> Result<()> {
+        self.check_no_links(&[place])?;
+        let removed = self.remove_all(place, name);
+        removed.map_err(|e| {
+            let path = self.path.join(place).join(name);
+            Error::store(format!("{} cannot be removed", path.display()), e)
+        })
+    }
+
+    fn remove_all(&self, place: &str, name: &str) -> io::Result<()> {
         match fs::remove_dir_all(self.path.join(place).join(name)) {
             Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
             _ => (),
@@ -372,11 +474,11 @@ impl Folder {
     }
 
     /// Removes what dead processes were writing where only who has the lock may write.
-    pub fn sweep(&self) -> io::Result<()> {
+    pub async fn sweep(&self) -> Result<()> {
         if !self.path.exists() {
             return Ok(());
         }
-        let locked = self.lock()?;
+        let locked = self.lock().await?;
         for draft in [POINTER_DRAFT, LINK_DRAFT] {
             fs::remove_file(self.path.join(draft)).ok();
         }
@@ -391,9 +493,15 @@ impl Folder {
         fs::remove_file(self.version(run).join(LOCK)).ok();
     }
 
-    /// Removes an output that came to nothing.
-    pub fn tidy(&self) {
-        let Ok(_locked) = self.lock() else { return };
+    /// Removes an output that came to nothing. What another process has locked is in use.
+    pub async fn tidy(&self) {
+        let hurried = Folder {
+            patience: TIDYING.min(self.patience),
+            ..self.clone()
+        };
+        let Ok(_locked) = hurried.lock().await else {
+            return;
+        };
         if !self.path.join(CURRENT).exists() && fs::remove_dir(self.path.join(VERSIONS)).is_ok() {
             if cfg!(unix) {
                 fs::remove_file(self.path.join(LOCK)).ok();
@@ -401,6 +509,29 @@ impl Folder {
             fs::remove_dir(&self.path).ok();
         }
     }
+}
+
+/// Whether a name is one that `begin` gives to a run: when it began, the plan, and something of its own.
+pub fn is_run(name: &str) -> bool {
+    let parts = || {
+        let (time, rest) = name.split_once('-')?;
+        let (plan, own) = rest.rsplit_once('-')?;
+        Some((time, plan, own))
+    };
+    parts().is_some_and(|(time, plan, own)| {
+        let is_time = time.len() == 16
+            && time.bytes().enumerate().all(|(at, b)| match at {
+                8 => b == b'T',
+                15 => b == b'Z',
+                _ => b.is_ascii_digit(),
+            });
+        is_time && !plan.is_empty() && is_own(own)
+    })
+}
+
+/// Whether a name ends in what `unique` gives.
+pub fn is_own(own: &str) -> bool {
+    own.len() == 8 && own.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
 /// Puts a file, or the names in a folder, on disk.
@@ -466,6 +597,7 @@ mod tests {
             tables: &BTreeMap::from([("sources", 1)]),
             keep: 1,
             record: &begun.run,
+            begins: &|| (),
         };
         output.promote(begun, &promotion).await
     }
@@ -531,6 +663,101 @@ mod tests {
         assert!(!folder.join("versions").join(&begun.run).exists());
     }
 
+    #[tokio::test]
+    async fn a_lock_is_waited_for_and_given_up() {
+        let temporary = tempfile::tempdir().expect("a folder");
+        let folder = temporary.path().join("out");
+        let mut output = open(&folder);
+        let begun = begin(&output).await;
+        fs::create_dir(&folder).expect("a folder");
+        let held = File::create(folder.join(LOCK)).expect("a lock");
+        held.lock().expect("it is free");
+        output.set_lock_timeout(Duration::ZERO);
+        let e = output.claim_version(&begun).await.expect_err("it is held");
+        assert_eq!(e.kind(), Kind::Conflict, "{}", e.full());
+        assert!(
+            e.full()
+                .contains("out/.lock for 0ns; run again when it has ended")
+        );
+        let asked = Cleaning {
+            keep: 1,
+            older_than: DAY,
+            dry_run: true,
+        };
+        output.clean(&asked).await.expect_err("it is held");
+        // A wait that is dropped leaves no version, and others may wait meanwhile.
+        output.set_lock_timeout(LOCK_TIMEOUT);
+        let waiting = output.claim_version(&begun);
+        let stopped = tokio::time::timeout(3 * LOCK_PAUSE, waiting).await;
+        assert!(stopped.is_err() && !folder.join(VERSIONS).exists());
+        let (waiting, _) = tokio::join!(output.claim_version(&begun), async {
+            tokio::task::yield_now().await;
+            drop(held);
+        });
+        waiting.expect("it is free");
+    }
+
+    #[tokio::test]
+    async fn what_no_run_has_made_is_left_alone() {
+        let temporary = tempfile::tempdir().expect("a folder");
+        let folder = temporary.path().join("out");
+        let output = open(&folder);
+        let run = |n: u32| format!("20260301T020000Z-0123abcd-{n:08x}");
+        let versions = folder.join(VERSIONS);
+        // By name and seal: what a run has made.
+        let (dead, sealed, empty) = (run(1), run(2), run(3));
+        // A folder of any name, one without a seal, a link, and a file.
+        let (mine, unsealed, link, file) = ("mine".to_string(), run(4), run(5), run(6));
+        for name in [&dead, &sealed, &empty, &mine, &unsealed] {
+            fs::create_dir_all(versions.join(name)).expect("a folder");
+        }
+        for (name, seal) in [
+            (&dead, LOCK),
+            (&sealed, RECORD),
+            (&mine, LOCK),
+            (&unsealed, "x"),
+        ] {
+            fs::write(versions.join(name).join(seal), "").expect("a file");
+        }
+        let outside = temporary.path().join("outside");
+        fs::create_dir(&outside).expect("a folder");
+        fs::write(outside.join(LOCK), "").expect("a file");
+        symlink(&outside, &versions.join(&link)).expect("a link");
+        fs::write(versions.join(&file), "").expect("a file");
+        let asked = Cleaning {
+            keep: 0,
+            older_than: jiff::SignedDuration::ZERO,
+            dry_run: false,
+        };
+        let cleaned = output.clean(&asked).await.expect("a folder");
+        let removed: Vec<&String> = cleaned.removed.iter().map(|gone| &gone.run).collect();
+        assert_eq!(removed, [&dead, &sealed, &empty]);
+        assert_eq!(cleaned.foreign, [unsealed, link, file, mine.clone()]);
+        let text = cleaned.to_string();
+        assert!(
+            text.contains("left alone mine: no run has made it"),
+            "{text}"
+        );
+        for left in &cleaned.foreign {
+            assert!(versions.join(left).exists(), "{left}");
+        }
+        assert!(outside.join(LOCK).exists());
+
+        // Through a link nothing is removed at all.
+        let moved = temporary.path().join("moved");
+        fs::create_dir_all(versions.join(&dead)).expect("a folder");
+        fs::rename(&versions, &moved).expect("a folder");
+        symlink(&moved, &versions).expect("a link");
+        let e = output.clean(&asked).await.expect_err("a link");
+        assert_eq!(e.kind(), Kind::Spec);
+        assert!(
+            e.full().contains("nothing is removed through links"),
+            "{}",
+            e.full()
+        );
+        assert!(moved.join(&dead).exists());
+    }
+
     #[test]
     fn runs_that_come_to_nothing_leave_nothing() {
         let temporary = tempfile::tempdir().expect("a folder");
@@ -545,7 +772,9 @@ mod tests {
                             output.claim_version(&begun).await.expect("room");
                             output.abandon().await;
                         };
-                        let runtime = tokio::runtime::Builder::new_current_thread().build();
+                        let runtime = tokio::runtime::Builder::new_current_thread()
+                            .enable_all()
+                            .build();
                         runtime.expect("a thread").block_on(run);
                     }
                 });

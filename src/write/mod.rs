@@ -29,6 +29,7 @@ pub use assigned::{
 };
 pub use clean::{Cleaned, Cleaning, DAY, Removed};
 pub use commit::{Begun, Current, Promotion};
+pub use folder::LOCK_TIMEOUT;
 pub use output::Output;
 pub use parquet::SCHEMA_VERSION;
 pub use parts::Piece;

@@ -15,6 +15,7 @@ use super::commit::{Claim, Current};
 use super::folder::Folder;
 use super::writes::Writes;
 use crate::error::{Error, Kind, Result};
+use crate::secrets::hide;
 use crate::stores::Stores;
 use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
@@ -26,6 +27,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 pub(super) const CURRENT: &str = "current.json";
 pub(super) const VERSIONS: &str = "versions";
@@ -74,6 +76,13 @@ impl Output {
             claim: Mutex::default(),
             writes,
         })
+    }
+
+    /// How long to wait for another process that holds the lock of a folder: [`LOCK_TIMEOUT`](super::LOCK_TIMEOUT) unless it is said.
+    pub fn set_lock_timeout(&mut self, timeout: Duration) {
+        if let Some(folder) = &mut self.folder {
+            folder.patience = timeout;
+        }
     }
 
     /// An output in any store, for tests and embedders. Who drops a write to it has to see to it that it ends.
@@ -166,6 +175,13 @@ impl Output {
         self.put(path, json(value)?).await
     }
 
+    /// Writes the record of a run, which people read and nothing goes on from: without secrets.
+    pub async fn put_record(&self, path: &Path, record: &impl Serialize) -> Result<()> {
+        let record = json(record)?;
+        let record = hide(&String::from_utf8_lossy(&record)).into_owned();
+        self.put(path, record.into_bytes()).await
+    }
+
     /// Reads a JSON object; nothing where there is none.
     pub async fn get_json<T: DeserializeOwned>(&self, path: &Path) -> Result<Option<T>> {
         let bytes = match self.store.get(path).await {
@@ -220,9 +236,7 @@ impl Output {
     pub(super) async fn remove(&self, place: &str, name: &str) -> Result<()> {
         let path = self.at(&[place, name]);
         if let Some(folder) = &self.folder {
-            let removed = folder.remove(place, name);
-            return removed
-                .map_err(|e| Error::store(format!("{} cannot be removed", self.show(&path)), e));
+            return folder.remove(place, name);
         }
         let found = self.list(&path).await?.into_iter();
         let found = stream::iter(found.map(|meta| Ok(meta.location))).boxed();

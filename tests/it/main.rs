@@ -12,6 +12,7 @@
 //! - `counting`: counts against independent SQL, in every order and split of the rows
 //! - `faults`: what a run of every night meets: stores, files, clocks, disks and memory that fail it
 //! - `faulty`: a store whose calls go wrong
+//! - `leaving`: what leaves the process, without secrets, and whether or not it can be read
 //! - `inputs`: files of every kind, layout and name
 //! - `names`: sets that keep their names between runs, and `gyre compare`
 //! - `fuzz`: whatever is written in a pipeline file or on the command line, the answer is a value or an error
@@ -25,6 +26,7 @@
 //! - `readers`: the tables as DuckDB, Polars and pandas read them
 //! - `resume`: runs that are killed, and runs that go on where they were
 //! - `sets`: every way to make sets, on the worlds of the papers
+//! - `stops`: runs that are stopped by signals, locks of others and limits of the system
 //! - `stores`: faults of the object store at every call, and two runs whose calls come in every order
 //! - `validation`: resamples of trajectories, pairs and counts
 //! - `hostile`: damaged files, Hive folders of any name
@@ -62,6 +64,7 @@ mod increments;
 mod inputs;
 mod inside;
 mod lake;
+mod leaving;
 #[cfg(feature = "cluster")]
 mod machines;
 mod markov;
@@ -77,6 +80,7 @@ mod ranks;
 mod readers;
 mod resume;
 mod sets;
+mod stops;
 mod stores;
 mod tasks;
 mod types;

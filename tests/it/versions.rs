@@ -158,18 +158,21 @@ fn earlier_results_are_kept_and_cleaned() {
     );
 
     // A run that was killed, and one that goes on.
-    for dead in ["dead", "alive"] {
+    let [dead, alive] = ["0", "1"].map(|n| format!("20260301T020000Z-0123abcd-0000000{n}"));
+    for dead in [&dead, &alive] {
         let table = format!("out/versions/{dead}/sources");
         fs::create_dir_all(lake.path(&table)).expect("a folder");
         lake.file(&format!("{table}/part-0.parquet"), "half a table");
         lake.file(&format!("out/versions/{dead}/.lock"), "");
     }
-    let lock = File::open(lake.path("out/versions/alive/.lock")).expect("a lock");
+    let lock = File::open(lake.path(&format!("out/versions/{alive}/.lock"))).expect("a lock");
     lock.lock().expect("it is free");
     let known = [
         (runs[1].as_str(), "SECOND"),
         (&runs[2], "THIRD"),
         (&runs[3], "FOURTH"),
+        (&dead, "dead"),
+        (&alive, "alive"),
     ];
     let keep = ["clean", "p.toml", "--set", "job.keep=1"];
     let before = lake.tables();

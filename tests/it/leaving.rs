@@ -1,0 +1,629 @@
+//! What leaves the process: secrets in nothing of it, whatever is planted where, and ends that are told whether or not they can be read.
+
+use crate::cli::small_pipeline;
+use crate::lake::{Lake, Ran};
+use crate::wire::{Server, Speech};
+use object_store::memory::InMemory;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// In no message, file or name that gyre makes of itself.
+const PLANTED: &str = "pL4nt3d9Secret";
+
+/// A server that refuses everything and sends back what it was told, as an adversary would.
+fn echo() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = listener.local_addr().expect("an address").port();
+    let answer = |mut stream: TcpStream| -> std::io::Result<()> {
+        let mut asked = String::new();
+        let mut lines = BufReader::new(stream.try_clone()?).lines();
+        while let Some(line) = lines.next().transpose()?.filter(|line| !line.is_empty()) {
+            asked += &format!("{line}\n");
+        }
+        let body = format!("<Error><Code>AccessDenied</Code><Message>{asked}</Message></Error>");
+        let len = body.len();
+        write!(
+            stream,
+            "HTTP/1.1 403 Forbidden\r\nContent-Length: {len}\r\nConnection: close\r\n\r\n{body}"
+        )
+    };
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            std::thread::spawn(move || answer(stream));
+        }
+    });
+    port
+}
+
+/// Whether any file below a folder, or the name of one, has the secret.
+fn leaks(folder: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let name = path.display().to_string();
+        if path.is_symlink() {
+            continue;
+        }
+        if path.is_dir() {
+            found.extend(leaks(&path));
+        } else if let Ok(bytes) = fs::read(&path)
+            && has(&bytes)
+        {
+            found.push(name.clone());
+        }
+        if name.contains(PLANTED) {
+            found.push(name);
+        }
+    }
+    found
+}
+
+fn has(bytes: &[u8]) -> bool {
+    bytes
+        .windows(PLANTED.len())
+        .any(|w| w == PLANTED.as_bytes())
+}
+
+/// Where a secret is planted: environment, and assignments that say where the rows are and what else.
+struct Plant {
+    what: &'static str,
+    environment: Vec<(&'static str, String)>,
+    sets: Vec<String>,
+}
+
+/// Every place for a secret that a store knows, for rows at a server that tells all.
+fn plants(port: u16) -> Vec<Plant> {
+    let url = format!("http://127.0.0.1:{port}");
+    let with_user = format!("http://{PLANTED}-user:{PLANTED}-pass@127.0.0.1:{port}");
+    let signed = format!("{url}/?sig={PLANTED}");
+    let s3 = [
+        ("AWS_ACCESS_KEY_ID", "AKIAPUBLIC".to_string()),
+        ("AWS_SECRET_ACCESS_KEY", "another-key".to_string()),
+        ("AWS_REGION", "eu-central-1".to_string()),
+        ("AWS_ALLOW_HTTP", "true".to_string()),
+        ("AWS_ENDPOINT_URL", url.clone()),
+    ];
+    let azure = [
+        ("AZURE_STORAGE_ACCOUNT_NAME", "account".to_string()),
+        ("AZURE_ALLOW_HTTP", "true".to_string()),
+        ("AZURE_STORAGE_ENDPOINT", url.clone()),
+    ];
+    let google = [
+        ("GOOGLE_ALLOW_HTTP", "true".to_string()),
+        ("GOOGLE_BASE_URL", url.clone()),
+    ];
+    let mut plants = Vec::new();
+    let clouds = [("s3", &s3[..]), ("az", &azure[..]), ("gs", &google[..])];
+    let key = format!(
+        r#"{{"private_key": "{PLANTED}", "private_key_id": "{PLANTED}", "client_email": "a@b.example", "disable_oauth": true}}"#
+    );
+    let values: [(&str, &'static str, String); 13] = [
+        ("s3", "AWS_ACCESS_KEY_ID", PLANTED.into()),
+        ("s3", "AWS_SECRET_ACCESS_KEY", PLANTED.into()),
+        ("s3", "AWS_SESSION_TOKEN", format!("{PLANTED}/+=")),
+        ("s3", "AWS_ENDPOINT_URL", with_user.clone()),
+        ("s3", "AWS_ENDPOINT_URL", signed.clone()),
+        ("s3", "AWS_ENDPOINT_URL", format!("{PLANTED}:9000")),
+        ("s3", "AWS_REGION", format!("{PLANTED}\n")),
+        ("s3", "AWS_SESSION_TOKEN", format!("{PLANTED}\nx")),
+        ("az", "AZURE_STORAGE_ACCOUNT_KEY", PLANTED.into()),
+        (
+            "az",
+            "AZURE_STORAGE_SAS_KEY",
+            format!("sv=2024-01-01&sig={PLANTED}%3D"),
+        ),
+        ("az", "AZURE_STORAGE_ENDPOINT", with_user.clone()),
+        ("gs", "GOOGLE_SERVICE_ACCOUNT_KEY", key),
+        ("gs", "GOOGLE_BASE_URL", with_user.clone()),
+    ];
+    for (scheme, name, value) in values {
+        let (_, others) = clouds
+            .iter()
+            .find(|(cloud, _)| *cloud == scheme)
+            .expect("a cloud");
+        let others = others.iter().filter(|(other, _)| *other != name).cloned();
+        let others: Vec<_> = others.collect();
+        let path = format!("tables.rows.path={scheme}://lake/rows.parquet");
+        plants.push(Plant {
+            what: name,
+            environment: others
+                .iter()
+                .cloned()
+                .chain([(name, value.clone())])
+                .collect(),
+            sets: vec![path.clone()],
+        });
+        let option = format!("store.options.{}={value}", name.to_ascii_lowercase());
+        plants.push(Plant {
+            what: name,
+            environment: others,
+            sets: vec![path, option],
+        });
+    }
+    for name in ["HTTP_PROXY", "http_proxy"] {
+        plants.push(Plant {
+            what: name,
+            environment: vec![(name, with_user.clone())],
+            sets: vec!["tables.rows.path=http://example.invalid/rows.parquet".into()],
+        });
+    }
+    plants.push(Plant {
+        what: "proxy_url",
+        environment: Vec::new(),
+        sets: vec![
+            "tables.rows.path=http://example.invalid/rows.parquet".into(),
+            format!("store.options.proxy_url={with_user}"),
+        ],
+    });
+    for location in [
+        format!("s3://lake/rows.parquet?sig={PLANTED}"),
+        format!("az://lake/rows?sv=2024&sig={PLANTED}"),
+        format!("gs://lake/rows?X-Goog-Signature={PLANTED}"),
+        format!("https://host/rows?{PLANTED}"),
+        format!("https://me:{PLANTED}@host/rows"),
+        format!("s3://AKIA:{PLANTED}@lake/rows"),
+        format!("https:me:{PLANTED}@host/rows"),
+        format!("S3:me:{PLANTED}@host/rows"),
+        format!("file:///rows?token={PLANTED}"),
+        format!("{PLANTED}://x"),
+    ] {
+        for key in ["tables.rows.path", "job.output", "names.from"] {
+            plants.push(Plant {
+                what: key,
+                environment: Vec::new(),
+                sets: vec![format!("{key}={location}")],
+            });
+        }
+    }
+    for set in [
+        format!("nosuch.key={PLANTED}"),
+        format!("job.nosuch={PLANTED}"),
+        format!("store.options.nosuch={PLANTED}"),
+        format!("store.options.aws_region=[\"{PLANTED}\"]"),
+        format!("store={PLANTED}"),
+    ] {
+        plants.push(Plant {
+            what: "--set",
+            environment: Vec::new(),
+            sets: vec![set],
+        });
+    }
+    plants
+}
+
+fn check_quiet(lake: &Lake, what: &str, arguments: &[&str], environment: &[(&str, String)]) -> Ran {
+    let mut command = lake.command(arguments);
+    for (name, _) in std::env::vars() {
+        let clouds = ["AWS_", "AZURE_", "GOOGLE_"];
+        if clouds.iter().any(|cloud| name.starts_with(cloud)) {
+            command.env_remove(name);
+        }
+    }
+    let environment = environment.iter().map(|(name, value)| (name, value));
+    let output = command.envs(environment).output().expect("it starts");
+    let place = format!("{what}: gyre {}", arguments.join(" "));
+    for (stream, bytes) in [("stdout", &output.stdout), ("stderr", &output.stderr)] {
+        assert!(
+            !has(bytes),
+            "{place}: {stream}: {}",
+            String::from_utf8_lossy(bytes)
+        );
+    }
+    assert_eq!(leaks(lake.folder.path()), Vec::<String>::new(), "{place}");
+    assert_ne!(output.status.code(), Some(101), "{place}");
+    Ran::of(output)
+}
+
+const TOLD: [&str; 4] = ["--metrics", "gyre.prom", "--lineage", "lineage.jsonl"];
+
+/// Secrets × places × commands × exits: in no byte of what fails.
+#[test]
+fn no_command_shows_a_secret_wherever_it_is_planted() {
+    let lake = Lake::new();
+    small_pipeline(&lake);
+    let logged: [&[&str]; 3] = [&[], &["-vvv"], &["-v", "--log-format", "json"]];
+    for (at, plant) in plants(echo()).iter().enumerate() {
+        let sets = plant.sets.iter().flat_map(|set| ["--set", set]);
+        let sets: Vec<&str> = sets.collect();
+        let commands: [&[&str]; 6] = [
+            &["run", "p.toml"],
+            &["check", "p.toml"],
+            &["plan", "p.toml", "--json"],
+            &["explain", "p.toml"],
+            &["assign", "p.toml", "--model", "out"],
+            &["clean", "p.toml", "--dry-run"],
+        ];
+        for (n, command) in commands.iter().enumerate() {
+            let told: &[&str] = if command[0] == "run" { &TOLD } else { &[] };
+            // All ways to log with `run`, and one with each of the others.
+            let logged = match command[0] {
+                "run" => &logged[..],
+                _ => &logged[(at + n) % 3..][..1],
+            };
+            for logged in logged {
+                let arguments = [command, &sets[..], told, logged].concat();
+                let ran = check_quiet(&lake, plant.what, &arguments, &plant.environment);
+                if command[0] != "clean" {
+                    assert_ne!(ran.code, Some(0), "{}: {arguments:?}", plant.what);
+                }
+            }
+        }
+    }
+    for arguments in [
+        &["compare", "s3://lake/a?sig=PLANTED", "out"][..],
+        &["compare", "out", "https:me:PLANTED@host"],
+        &["assign", "p.toml", "--model", "s3://me:PLANTED@lake"],
+        &[
+            "assign",
+            "p.toml",
+            "--model",
+            "out",
+            "--output",
+            "az://c/t?sig=PLANTED",
+        ],
+        &["run", "https://me:PLANTED@host/p.toml"],
+        &["run", "https:me:PLANTED@host/p.toml"],
+        &["run", "p.toml", "--cluster", "df://me:PLANTED@host:50050"],
+        &["run", "p.toml", "--metrics", "http://me:PLANTED@host/x"],
+        &["run", "p.toml", "--set", "PLANTED"],
+    ] {
+        let arguments: Vec<String> = arguments
+            .iter()
+            .map(|a| a.replace("PLANTED", PLANTED))
+            .collect();
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let ran = check_quiet(&lake, "argument", &arguments, &[]);
+        assert_ne!(ran.code, Some(0), "{arguments:?}");
+    }
+}
+
+/// A run that ends well, of a pipeline that is named after the secret in every place that is not data: what every exit would show.
+#[test]
+fn what_is_known_as_a_secret_is_hidden_in_all_that_a_run_leaves() {
+    let lake = Lake::new();
+    small_pipeline(&lake);
+    let text = fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
+    let text = text.replace("name = \"small\"", &format!("name = \"{PLANTED}\""));
+    let sql = format!("SELECT * FROM rows WHERE $of <> '' -- {PLANTED}");
+    let text = text.replace("SELECT * FROM rows", &sql);
+    let text = text.replace(
+        "[[fit]]\nname = \"dbmr\"",
+        &format!("[transitions.parameters]\nof = \"{PLANTED}\"\n\n[[fit]]\nname = \"dbmr\""),
+    );
+    let check = format!(
+        "[[check]]\nname = \"{PLANTED}\"\nsql = \"SELECT '{PLANTED}' AS x FROM fits\"\non = \"warn\"\n"
+    );
+    // Not where leaks are looked for.
+    let elsewhere = tempfile::tempdir().expect("a folder");
+    let pipeline = elsewhere.path().join("p.toml");
+    let pipeline = pipeline.to_str().expect("a path");
+    fs::write(pipeline, format!("{text}\n{check}")).expect("a pipeline");
+    let key = [("AWS_SECRET_ACCESS_KEY", PLANTED.to_string())];
+    let run = |more: &[&str]| {
+        let arguments = [&["run", pipeline][..], &TOLD, more].concat();
+        check_quiet(&lake, "named", &arguments, &key)
+    };
+    let ran = run(&["-vvv"]).well();
+    assert!(ran.out.contains("***: 597 transitions"), "{}", ran.out);
+    let ran = run(&["--log-format", "json", "--force"]).well();
+    for line in ran.err.lines() {
+        serde_json::from_str::<serde_json::Value>(line).expect("a JSON line");
+    }
+    assert_eq!(run(&["--set", "checks.min_rows=1000"]).code, Some(3));
+    for line in fs::read_to_string(lake.path("lineage.jsonl"))
+        .expect("events")
+        .lines()
+    {
+        serde_json::from_str::<serde_json::Value>(line).expect("a JSON line");
+    }
+    for command in [&["plan", "--json"][..], &["plan"], &["explain"], &["check"]] {
+        let arguments = [command, &[pipeline]].concat();
+        check_quiet(&lake, "named", &arguments, &key).well();
+    }
+    let plan = check_quiet(&lake, "named", &["plan", "--json", pipeline], &key);
+    serde_json::from_str::<serde_json::Value>(&plan.out).expect("JSON");
+}
+
+/// Into a bucket, with credentials in the environment.
+#[test]
+fn a_run_into_a_bucket_leaves_no_credentials() {
+    let lake = Lake::new();
+    small_pipeline(&lake);
+    let server = Server::start(InMemory::new(), Speech::S3, None);
+    let own = |key: &str, value: String| match key {
+        "aws_endpoint_url" => value.replace("http://", &format!("http://me:{PLANTED}@")),
+        "aws_access_key_id" | "aws_secret_access_key" => PLANTED.into(),
+        _ => value,
+    };
+    let environment: Vec<(String, String)> = server
+        .options()
+        .into_iter()
+        .map(|(key, value)| (key.to_ascii_uppercase(), own(&key, value)))
+        .collect();
+    let environment: Vec<(&str, String)> = environment
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.clone()))
+        .collect();
+    let output = ["--set", "job.output=s3://lake/out"];
+    for more in [&["-vvv"][..], &["--log-format", "json", "--force"]] {
+        let arguments = [&["run", "p.toml"][..], &TOLD, &output, more].concat();
+        check_quiet(&lake, "bucket", &arguments, &environment).well();
+    }
+    check_quiet(
+        &lake,
+        "bucket",
+        &["compare", "s3://lake/out", "s3://lake/out"],
+        &environment,
+    )
+    .well();
+    check_quiet(
+        &lake,
+        "bucket",
+        &[&["clean", "p.toml"][..], &output].concat(),
+        &environment,
+    )
+    .well();
+    let stored = leaks_in(&server.store);
+    assert_eq!(stored, Vec::<String>::new());
+}
+
+fn leaks_in(store: &InMemory) -> Vec<String> {
+    use futures::{FutureExt, StreamExt};
+    use object_store::{ObjectStore, ObjectStoreExt};
+    let all = async {
+        let listed: Vec<_> = store.list(None).collect().await;
+        let mut found = Vec::new();
+        for meta in listed {
+            let at = meta.expect("an object").location;
+            let bytes = store.get(&at).await.expect("an object").bytes().await;
+            if has(&bytes.expect("bytes")) || at.as_ref().contains(PLANTED) {
+                found.push(at.to_string());
+            }
+        }
+        found
+    };
+    all.now_or_never().expect("memory does not wait")
+}
+
+/// Where stderr and stdout go in a test.
+#[derive(Debug, Clone, Copy)]
+enum Gone {
+    Full,
+    Closed,
+}
+
+impl Gone {
+    fn stream(self) -> Stdio {
+        match self {
+            Gone::Full => File::options()
+                .write(true)
+                .open("/dev/full")
+                .expect("a device")
+                .into(),
+            // A pipe whose reader has gone away.
+            Gone::Closed => {
+                let (reader, writer) = std::io::pipe().expect("a pipe");
+                drop(reader);
+                writer.into()
+            }
+        }
+    }
+}
+
+/// Logs and summaries that cannot be written × what is asked of a run: the result is in place and the exit code is that of the run.
+#[test]
+fn a_run_does_not_fail_by_what_it_says() {
+    let lake = Lake::new();
+    small_pipeline(&lake);
+    let mut runs = 0;
+    for gone in [Gone::Full, Gone::Closed] {
+        for logged in [&["-v"][..], &["-vv"], &["--log-format", "json"], &["-q"]] {
+            for (of_out, of_err) in [(false, true), (true, false), (true, true)] {
+                let arguments = [&["run", "p.toml", "--force"], logged].concat();
+                let mut command = lake.command(&arguments);
+                if of_out {
+                    command.stdout(gone.stream());
+                } else {
+                    command.stdout(Stdio::piped());
+                }
+                if of_err {
+                    command.stderr(gone.stream());
+                } else {
+                    command.stderr(Stdio::piped());
+                }
+                let ran = Ran::of(command.output().expect("it starts"));
+                assert_eq!(ran.code, Some(0), "{gone:?} {arguments:?}: {}", ran.err);
+                runs += 1;
+                let records = fs::read_dir(lake.path("out/runs")).expect("records");
+                assert_eq!(records.count(), runs);
+                if of_out && !of_err && matches!(gone, Gone::Full) && logged[0] != "-q" {
+                    let said = "all is done, but stdout cannot be written";
+                    assert!(ran.err.contains(said), "{}", ran.err);
+                }
+            }
+        }
+        // An error that cannot be told is still the exit code, and so is a result that was asked for.
+        for (arguments, of_out, code) in [
+            (&["run", "gone.toml"][..], false, 2),
+            (&["run", "gone.toml", "--log-format", "json"], false, 2),
+            (&["run"], false, 2),
+            (
+                &["run", "p.toml", "--set", "tables.rows.path=gone"],
+                false,
+                1,
+            ),
+            (&["--help"], true, 0),
+        ] {
+            let mut command = lake.command(arguments);
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+            if of_out {
+                command.stdout(gone.stream());
+            } else {
+                command.stderr(gone.stream());
+            }
+            let ended = command.output().expect("it starts");
+            assert_eq!(ended.status.code(), Some(code), "{gone:?} {arguments:?}");
+        }
+    }
+    let mut plan = lake.command(&["plan", "p.toml", "--json"]);
+    let ran = Ran::of(
+        plan.stdout(Gone::Full.stream())
+            .output()
+            .expect("it starts"),
+    );
+    ran.fails(75, "stdout cannot be written");
+}
+
+#[test]
+fn quiet_commands_print_errors_and_what_was_asked_for() {
+    let lake = Lake::new();
+    small_pipeline(&lake);
+    for silent in [
+        &["check", "p.toml"][..],
+        &["run", "p.toml"],
+        &["run", "p.toml"],
+        &["assign", "p.toml", "--model", "out", "--output", "new"],
+        &["assign", "p.toml", "--model", "out", "--output", "new"],
+        &["clean", "p.toml"],
+        &["man", "--out", "."],
+    ] {
+        let ran = lake.gyre(&[silent, &["-q"]].concat()).well();
+        assert_eq!((ran.out.as_str(), ran.err.as_str()), ("", ""), "{silent:?}");
+    }
+    for asked in [
+        &["plan", "p.toml"][..],
+        &["plan", "p.toml", "--json"],
+        &["explain", "p.toml"],
+        &["compare", "out", "out"],
+        &["clean", "p.toml", "--dry-run"],
+        &["schema"],
+        &["man"],
+    ] {
+        let quiet = lake.gyre(&[asked, &["-q"]].concat()).well();
+        assert_eq!(quiet.out, lake.gyre(asked).well().out, "{asked:?}");
+        assert!(!quiet.out.is_empty(), "{asked:?}");
+    }
+    lake.gyre(&["run", "gone.toml", "-q"]).fails(2, "gone.toml");
+}
+
+/// Every page that the main one names is there, by either way to get it.
+#[test]
+fn manual_pages_are_whole() {
+    let lake = Lake::new();
+    fs::create_dir(lake.path("man1")).expect("a folder");
+    let said = lake.gyre(&["man", "--out", "man1"]).well().out;
+    assert_eq!(said, "wrote the manual pages to man1\n");
+    let read = |name: &str| fs::read_to_string(lake.path(&format!("man1/{name}.1")));
+    let mut pages = vec!["gyre".to_string()];
+    let mut seen = 0;
+    while let Some(page) = pages.pop() {
+        let text = read(&page)
+            .unwrap_or_else(|e| panic!("{page}: {e}"))
+            .replace("\\-", "-");
+        seen += 1;
+        for line in text.lines() {
+            let Some(named) = line
+                .strip_suffix("(1)")
+                .or_else(|| line.strip_suffix("\\fR(1)"))
+            else {
+                continue;
+            };
+            let named = named.trim_start_matches("\\fB").trim_end_matches("\\fR");
+            let words: Vec<&str> = named.split('-').skip(1).collect();
+            let printed = lake.gyre(&[&["man"], &words[..]].concat()).well().out;
+            assert_eq!(printed.trim_end(), read(named).expect("a page").trim_end());
+            pages.push(named.to_string());
+        }
+    }
+    let written = fs::read_dir(lake.path("man1")).expect("a folder").count();
+    assert_eq!(seen, written);
+    assert!(seen > 10, "{seen}");
+    lake.gyre(&["man", "rum"])
+        .fails(2, "no command `rum` has a page here; there are: run, ");
+    lake.gyre(&["man", "--out", "none"])
+        .fails(75, "cannot be written to none");
+}
+
+/// What is no regular file is written through, and stays what it is.
+#[test]
+fn metrics_and_events_go_through_devices_and_pipes() {
+    let lake = Lake::new();
+    small_pipeline(&lake);
+    // The one line that a shell can give a program: its own stdout.
+    let told = lake
+        .gyre(&["run", "p.toml", "-q", "--metrics", "/dev/stdout"])
+        .well();
+    assert!(
+        told.out.contains("gyre_run_success{pipeline=\"small\"} 1"),
+        "{}",
+        told.out
+    );
+    let told = lake
+        .gyre(&["run", "p.toml", "-q", "--force", "--lineage", "/dev/stderr"])
+        .well();
+    assert_eq!(told.err.matches("\"eventType\"").count(), 2, "{}", told.err);
+    assert!(
+        fs::symlink_metadata("/dev/stdout")
+            .expect("a link")
+            .is_symlink()
+    );
+    // A file that is stdout too is added to.
+    let log = File::create(lake.path("log")).expect("a file");
+    let arguments = [
+        "run",
+        "p.toml",
+        "--force",
+        "--metrics",
+        "log",
+        "--lineage",
+        "/dev/stdout",
+    ];
+    let ran = lake.command(&arguments).stdout(log).status();
+    assert!(ran.expect("it starts").success());
+    let log = fs::read_to_string(lake.path("log")).expect("a log");
+    for part in [
+        "\"START\"",
+        "small: 597 transitions",
+        "\"COMPLETE\"",
+        "gyre_run_success",
+    ] {
+        assert_eq!(log.matches(part).count().min(1), 1, "{part}: {log}");
+    }
+    // A device that is full takes nothing, is told of, and stays.
+    lake.gyre(&["run", "p.toml", "--force", "--metrics", "/dev/full"])
+        .fails(75, "the file of --metrics cannot be written");
+    let device = fs::metadata("/dev/full").expect("it is there");
+    assert!(device.file_type().is_char_device());
+    // A pipe has a reader before the run.
+    let made = Command::new("mkfifo").arg(lake.path("pipe")).status();
+    assert!(made.is_ok_and(|status| status.success()));
+    for option in ["--metrics", "--lineage"] {
+        lake.gyre(&["run", "p.toml", option, "pipe"])
+            .fails(2, "no program reads this pipe");
+    }
+    let pipe = lake.path("pipe");
+    let reader = std::thread::spawn(move || {
+        let mut text = String::new();
+        let mut pipe = File::open(pipe).expect("a pipe");
+        pipe.read_to_string(&mut text).expect("text");
+        text
+    });
+    // Until the reader is there.
+    while lake
+        .gyre(&["run", "p.toml", "--force", "--lineage", "pipe"])
+        .code
+        == Some(2)
+    {}
+    let events = reader.join().expect("text");
+    assert_eq!(events.lines().count(), 2, "{events}");
+    assert!(
+        fs::metadata(lake.path("pipe"))
+            .expect("it is there")
+            .file_type()
+            .is_fifo()
+    );
+}

@@ -1,0 +1,374 @@
+//! Runs that are stopped: by signals at every stage, by locks that others hold, and by limits of the system.
+
+use crate::cli::{integers, small_pipeline};
+use crate::lake::{Lake, Ran};
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+const SIGNALS: [&str; 3] = ["-INT", "-TERM", "-HUP"];
+
+fn signal(process: &Child, signal: &str) {
+    let sent = Command::new("kill")
+        .args([signal, &process.id().to_string()])
+        .status();
+    assert!(sent.is_ok_and(|status| status.success()), "{signal}");
+}
+
+/// Starts the program with a folder of its own for what is temporary.
+fn start(lake: &Lake, arguments: &[&str]) -> (Child, BufReader<std::process::ChildStderr>) {
+    fs::create_dir_all(lake.path("tmp")).expect("a folder");
+    let mut process = lake
+        .command(arguments)
+        .env("TMPDIR", lake.path("tmp"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let log = BufReader::new(process.stderr.take().expect("a log"));
+    (process, log)
+}
+
+/// Reads the log until it says something.
+fn wait_for(log: &mut impl BufRead, said: &str) {
+    let mut all = String::new();
+    while !all.lines().last().is_some_and(|line| line.contains(said)) {
+        assert_ne!(
+            log.read_line(&mut all).expect("a line"),
+            0,
+            "never {said:?} in\n{all}"
+        );
+    }
+}
+
+fn end(mut process: Child, mut log: impl Read) -> (Option<i32>, String) {
+    let mut rest = String::new();
+    log.read_to_string(&mut rest).expect("the rest of the log");
+    (process.wait().expect("an end").code(), rest)
+}
+
+fn entries(lake: &Lake, folder: &str) -> Vec<String> {
+    let entries = fs::read_dir(lake.path(folder)).into_iter().flatten();
+    let name = |e: std::io::Result<fs::DirEntry>| e.expect("an entry").file_name();
+    let names = entries.map(|e| name(e).into_string().expect("a name"));
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    names
+}
+
+/// A pipeline whose stages each take longer than a signal.
+fn large(lake: &Lake) {
+    let n = 400_000;
+    let columns = vec![
+        ("a", integers((0..n).map(|k| k % 100_000))),
+        ("b", integers((0..n).map(|k| k * 7 % 99_991))),
+    ];
+    lake.table("rows.parquet", columns);
+    lake.file(
+        "p.toml",
+        "[job]\nname = \"large\"\noutput = \"out\"\n[tables.rows]\npath = \"rows.parquet\"\n[transitions]\nsql = \"SELECT * FROM rows\"\n\
+         source = \"a\"\ntarget = \"b\"\n[[fit]]\nname = \"one\"\nmethod = \"dbmr\"\nrank = 1\n[checks]\nmin_rows = 10\n",
+    );
+}
+
+/// Signals × stages: the earlier result stays, or the new one is whole; the exit code says which, and nothing else is left.
+#[test]
+fn a_signal_at_any_stage_leaves_one_result() {
+    let lake = Lake::new();
+    large(&lake);
+    lake.gyre(&["run", "p.toml"]).well();
+    // What is logged when the stage before is over, and the stage that the signal comes in.
+    let stages = [
+        ("\"run begins\"", "count"),
+        ("\"stage\":\"count\"", "fit"),
+        ("\"stage\":\"fit\"", "write"),
+        ("\"stage\":\"write\"", "check"),
+        ("\"stage\":\"check\"", "promote"),
+    ];
+    let mut seed = 1;
+    for name in SIGNALS {
+        let mut stopped = 0;
+        for (said, stage) in stages {
+            let (pointer, before) = (fs::read(lake.path("out/current.json")), lake.tables());
+            seed += 1;
+            let seeded = seed.to_string();
+            let arguments = [
+                "run",
+                "p.toml",
+                "--seed",
+                &seeded,
+                "--log-format",
+                "json",
+                "--memory",
+                "400MB",
+            ];
+            let (process, mut log) = start(&lake, &arguments);
+            wait_for(&mut log, said);
+            signal(&process, name);
+            let (code, rest) = end(process, log);
+            let place = format!("{name} at {stage}: {rest}");
+            let is_new = fs::read(lake.path("out/current.json")).ok() != pointer.ok();
+            match code {
+                Some(130) => {
+                    assert!(!is_new && lake.tables() == before, "{place}");
+                    assert!(
+                        rest.contains("stopped; the output is as it was before"),
+                        "{place}"
+                    );
+                    stopped += 1;
+                }
+                Some(0) => assert!(
+                    is_new && ["check", "promote", "write"].contains(&stage),
+                    "{place}"
+                ),
+                other => panic!("{other:?}: {place}"),
+            }
+            assert_eq!(entries(&lake, "tmp"), Vec::<String>::new(), "{place}");
+            let kept = fs::read_to_string(lake.path("out/current.json")).expect("a pointer");
+            let versions = entries(&lake, "out/versions");
+            assert!(
+                versions.iter().all(|run| kept.contains(run.as_str())),
+                "{place}"
+            );
+        }
+        assert!(stopped >= 2, "{name}: {stopped}");
+    }
+    // The same over nothing: no output is left.
+    for name in SIGNALS {
+        fs::remove_dir_all(lake.path("out")).ok();
+        let (process, mut log) = start(&lake, &["run", "p.toml", "-v", "--log-format", "json"]);
+        wait_for(&mut log, "\"stage\":\"count\"");
+        signal(&process, name);
+        assert_eq!(end(process, log).0, Some(130), "{name}");
+        let left = entries(&lake, "out");
+        assert!(left.is_empty() || left == ["work"], "{left:?}");
+    }
+}
+
+/// One call of SQL that takes minutes, where rows are counted and where the plan is made: two signals end the process.
+#[test]
+fn a_call_that_does_not_end_is_stopped_by_a_second_signal() {
+    let lake = Lake::new();
+    small_pipeline(&lake);
+    lake.gyre(&["run", "p.toml"]).well();
+    let before = (fs::read(lake.path("out/current.json")).ok(), lake.tables());
+    let call = |n: &str| format!("levenshtein(repeat('a', 900000{n}), repeat('b', 900000{n}))");
+    for n in [" + id", ""] {
+        let sql = format!(
+            "transitions.sql=SELECT *, {} AS x FROM rows WHERE id < 1",
+            call(n)
+        );
+        let sql = sql.replace("AS x FROM rows WHERE", "AS x FROM rows WHERE t >= 0 AND");
+        let more = format!("transitions.partition_by=[\"x\"]");
+        for threads in ["1", "2"] {
+            for name in SIGNALS {
+                let arguments = [
+                    "run",
+                    "p.toml",
+                    "-v",
+                    "--threads",
+                    threads,
+                    "--set",
+                    &sql,
+                    "--set",
+                    &more,
+                    "--memory",
+                    "300MB",
+                ];
+                let (mut process, log) = start(&lake, &arguments);
+                // It computes for longer than it takes to start.
+                while cpu_ticks(process.id()) < 30 {
+                    let ended = process.try_wait().expect("a process");
+                    assert!(ended.is_none(), "{ended:?}");
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                signal(&process, name);
+                for _ in 0..40 {
+                    if process.try_wait().expect("a process").is_some() {
+                        break;
+                    }
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                if process.try_wait().expect("a process").is_none() {
+                    signal(&process, name);
+                }
+                let (code, rest) = end(process, log);
+                assert_eq!(code, Some(130), "{name}: {rest}");
+                assert!(rest.contains("stopped"), "{rest}");
+                assert!((fs::read(lake.path("out/current.json")).ok(), lake.tables()) == before);
+                let free = File::open(lake.path("out/.lock")).expect("a lock");
+                free.try_lock().expect("no lock is left");
+            }
+        }
+    }
+    lake.gyre(&["clean", "p.toml"]).well();
+}
+
+/// Processor time of a process, in hundredths of a second.
+fn cpu_ticks(process: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let fields = stat.rsplit(')').next().unwrap_or_default();
+    let fields: Vec<u64> = fields.split(' ').map(|f| f.parse().unwrap_or(0)).collect();
+    fields.get(12).copied().unwrap_or(0) + fields.get(13).copied().unwrap_or(0)
+}
+
+/// Another process holds the lock of the output: whoever waits says so, stops on a signal, and gives up with the code for later.
+#[test]
+fn a_lock_that_is_held_is_told_stopped_and_given_up() {
+    let lake = Lake::new();
+    small_pipeline(&lake);
+    lake.gyre(&["run", "p.toml"]).well();
+    lake.gyre(&["assign", "p.toml", "--model", "out", "--output", "new"])
+        .well();
+    let before = lake.tables();
+    let commands: [(&str, &[&str]); 3] = [
+        ("out", &["run", "p.toml", "--force"]),
+        ("out", &["clean", "p.toml"]),
+        (
+            "new",
+            &[
+                "assign", "p.toml", "--model", "out", "--output", "new", "--force",
+            ],
+        ),
+    ];
+    for (folder, command) in commands {
+        let lock = File::open(lake.path(&format!("{folder}/.lock"))).expect("a lock");
+        lock.lock().expect("it is free");
+        let ran = lake.gyre(&[command, &["--lock-timeout", "0s"]].concat());
+        ran.fails(75, &format!("{folder}/.lock for 0ns; run again when it has ended, or wait longer with --lock-timeout"));
+        assert_eq!(ran.err.trim().lines().count(), 1, "{}", ran.err);
+        for name in SIGNALS {
+            let (process, mut log) = start(&lake, command);
+            wait_for(
+                &mut log,
+                "whose lock another process holds, for 60s at most",
+            );
+            signal(&process, name);
+            let (code, rest) = end(process, log);
+            assert_eq!(code, Some(130), "{command:?}: {rest}");
+        }
+        let versions = entries(&lake, &format!("{folder}/versions"));
+        assert!(!versions.is_empty() && versions.len() <= 2, "{versions:?}");
+        drop(lock);
+        lake.gyre(command).well();
+    }
+    assert!(lake.tables() == before);
+}
+
+/// A shell with limits, and the program as `$GYRE` in it.
+fn limited(lake: &Lake, script: &str) -> Ran {
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).current_dir(lake.folder.path());
+    command
+        .env("GYRE", lake.command(&[]).get_program())
+        .env_remove("OUT");
+    let ended = command.output().expect("a shell");
+    assert_eq!(ended.status.signal(), None, "{script}");
+    Ran::of(ended)
+}
+
+/// Limits of the system × commands: one error, and the code for later.
+#[test]
+fn what_the_system_refuses_is_one_error() {
+    let lake = Lake::new();
+    small_pipeline(&lake);
+    lake.gyre(&["run", "p.toml"]).well();
+    let before = lake.tables();
+    let run = "exec \"$GYRE\" run p.toml --force";
+    for (limit, more, said) in [
+        (
+            "ulimit -n 6",
+            "",
+            "only 6 files may be open at once, and 64 are wanted",
+        ),
+        ("ulimit -f 2", "", "cannot be written"),
+        ("ulimit -v 700000", "--threads 300", "300 threads"),
+        (
+            "ulimit -v 900000",
+            "--threads 1 --set 'transitions.sql=SELECT id, t, length(repeat(CAST(state AS VARCHAR), 1900000000)) AS state FROM rows WHERE id = 0'",
+            "of memory more",
+        ),
+    ] {
+        let ran = limited(&lake, &format!("{limit}; {run} {more}"));
+        ran.fails(75, said);
+        assert!(!ran.err.contains("aborted"), "{}", ran.err);
+        assert_eq!(ran.err.matches("error:").count(), 1, "{}", ran.err);
+        assert!(lake.tables() == before, "{limit}");
+    }
+    let json = limited(
+        &lake,
+        &format!(
+            "ulimit -v 900000; {run} --threads 1 --log-format json --set 'transitions.sql=SELECT id, t, length(repeat(CAST(state AS VARCHAR), 1900000000)) AS state FROM rows WHERE id = 0'"
+        ),
+    );
+    assert_eq!(json.code, Some(75));
+    for line in json.err.lines() {
+        serde_json::from_str::<serde_json::Value>(line).expect("a JSON line");
+    }
+    lake.gyre(&["run", "p.toml", "--threads", "100000"])
+        .fails(2, "write a whole number from 1 to 1024");
+    lake.gyre(&["run", "p.toml", "--memory", "200"])
+        .fails(2, "200 bytes is too little; name a unit, as in 200MB");
+}
+
+/// kill -9 while rows are sorted on disk: the next run, or `gyre clean`, removes them.
+#[test]
+fn rows_of_a_killed_process_are_removed_by_the_next() {
+    let lake = Lake::new();
+    small_pipeline(&lake);
+    let sql = "transitions.sql=SELECT value % 100 AS id, value * 7919 % 20000000 AS t, value % 5 AS state FROM range(0, 20000000) ORDER BY id, t";
+    let bound = ["--threads", "1", "--memory", "165MB"];
+    let sorting = [&["run", "p.toml", "--set", sql][..], &bound].concat();
+    for by_clean in [true, false] {
+        let (mut process, _log) = start(&lake, &sorting);
+        let rows = || {
+            let folders = entries(&lake, "tmp").into_iter();
+            let folders = folders.flat_map(|folder| {
+                let inner = entries(&lake, &format!("tmp/{folder}")).into_iter();
+                inner.map(move |inner| format!("tmp/{folder}/{inner}"))
+            });
+            let files = folders.flat_map(|f| {
+                entries(&lake, &f)
+                    .into_iter()
+                    .map(move |n| format!("{f}/{n}"))
+            });
+            files
+                .filter_map(|f| fs::metadata(lake.path(&f)).ok())
+                .map(|m| m.len())
+                .sum::<u64>()
+        };
+        while rows() == 0 {
+            let ended = process.try_wait().expect("a process");
+            assert!(ended.is_none(), "it never sorted on disk: {ended:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let clean = |more: &[&str]| {
+            let arguments = [&["clean", "p.toml"][..], more].concat();
+            let mut command = lake.command(&arguments);
+            Ran::of(
+                command
+                    .env("TMPDIR", lake.path("tmp"))
+                    .output()
+                    .expect("it starts"),
+            )
+            .well()
+            .out
+        };
+        // Not while it is alive.
+        assert!(!clean(&[]).contains("temporary folder"));
+        process.kill().expect("it is there");
+        process.wait().expect("an end");
+        assert_eq!(entries(&lake, "tmp").len(), 1);
+        if by_clean {
+            assert!(clean(&["--dry-run"]).contains("would remove 1 temporary folder, "));
+            assert!(clean(&[]).contains("rows that a process which is dead was sorting"));
+        } else {
+            let mut next = lake.command(&[&["run", "p.toml"][..], &bound].concat());
+            let ran = next.env("TMPDIR", lake.path("tmp")).output();
+            Ran::of(ran.expect("it starts")).well();
+        }
+        assert_eq!(entries(&lake, "tmp"), Vec::<String>::new());
+    }
+}
