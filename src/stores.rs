@@ -103,7 +103,8 @@ pub fn check(location: &str) -> Result<(), String> {
         };
     };
     if !SCHEMES.contains(&scheme) {
-        let is_word = !scheme.is_empty() && scheme.bytes().all(|b| b.is_ascii_alphanumeric());
+        let is_word =
+            (1..10).contains(&scheme.len()) && scheme.bytes().all(|b| b.is_ascii_alphanumeric());
         let unknown = if is_word { scheme } else { "these" };
         let known = SCHEMES.map(|scheme| format!("{scheme}://")).join(", ");
         return Err(format!(
@@ -577,6 +578,14 @@ mod tests {
                 assert!(told.contains(&format!("`{key}`")), "{told}");
                 assert!(!told.contains("hid"), "{told}");
             }
+        }
+        for value in ["hidden/", "hid den", "%hidden", "[hidden", "hidden@x", ""] {
+            let opened = stores(&[("aws_region", value)]).open("s3://lake/a");
+            let told = opened.err().expect(value).full();
+            assert!(
+                told.contains("`aws_region`") && !told.contains("hid"),
+                "{told}"
+            );
         }
         for (cloud, key) in [
             ("s3", "aws_endpoint_url"),

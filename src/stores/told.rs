@@ -99,14 +99,9 @@ impl Told {
 
     fn check(&self, is_set: impl Fn(&str) -> bool) -> Result<()> {
         for (key, value) in &self.how {
-            let is_word = || {
-                value
-                    .bytes()
-                    .all(|b| b.is_ascii_alphanumeric() || b == b'-')
-            };
             let may_be_told = match Class::of(key) {
                 Class::How => true,
-                Class::Which => is_word(),
+                Class::Which => is_word(value),
                 Class::Where | Class::Own => false,
             };
             if !may_be_told {
@@ -143,6 +138,17 @@ impl Class {
             () => Class::Own,
         }
     }
+}
+
+/// Whether an option says which of a cloud's own hosts to ask.
+pub(super) fn is_which(name: &str) -> bool {
+    WHICH.contains(&name)
+}
+
+/// Whether a value can be a part of the name of a host.
+pub(super) fn is_word(value: &str) -> bool {
+    let letter = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
+    !value.is_empty() && value.bytes().all(letter)
 }
 
 /// The name that the clients have for an option, which has others too.

@@ -161,7 +161,7 @@ fn a_call_that_does_not_end_is_stopped_by_a_second_signal() {
             call(n)
         );
         let sql = sql.replace("AS x FROM rows WHERE", "AS x FROM rows WHERE t >= 0 AND");
-        let more = format!("transitions.partition_by=[\"x\"]");
+        let more = "transitions.partition_by=[\"x\"]";
         for threads in ["1", "2"] {
             for name in SIGNALS {
                 let arguments = [
