@@ -393,6 +393,9 @@ fn check_value(key: &str, value: &str) -> Result<(), String> {
     if !value.is_ascii() && !is_place.iter().any(|end| name.ends_with(end)) {
         return Err("holds letters that no request can; only ASCII is sent".into());
     }
+    if told::is_which(&name) && !told::is_word(value) {
+        return Err("becomes a part of the name of a host: letters, digits and `-`".into());
+    }
     let is_url = [
         "endpoint",
         "endpoint_url",
