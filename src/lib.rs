@@ -30,7 +30,7 @@
 //!
 //! [`nodes`] says what other machines can do for a run: a [`task`] is what one of them does, and [`rounds`] of tasks count and fit. With the
 //! feature of that name, `cluster` is such machines.
-//! [`secrets`] is what leaves the process on no way, [`sink`] a file that is told of a run.
+//! [`secrets`] hides what must not leave the process; a [`sink`] is a file, a device or a pipe that is told of a run.
 //! [`words`] lets names that the program has come back from bytes.
 //!
 //! [`memory`] keeps the whole process within a bound, and nothing else knows of that.
