@@ -136,13 +136,14 @@ fn spellings(secret: &str) -> [String; 6] {
         .collect::<Vec<_>>()
         .join("&");
     let json = Value::from(secret).to_string();
+    let debug = format!("{secret:?}");
     [
         secret.to_string(),
         encoded(secret),
         form_urlencoded::byte_serialize(secret.as_bytes()).collect(),
         decoded,
         json[1..json.len() - 1].to_string(),
-        secret.escape_debug().to_string(),
+        debug[1..debug.len() - 1].to_string(),
     ]
 }
 

@@ -173,7 +173,7 @@ fn a_call_that_does_not_end_is_stopped_by_a_second_signal() {
                     "--set",
                     &sql,
                     "--set",
-                    &more,
+                    more,
                     "--memory",
                     "300MB",
                 ];
