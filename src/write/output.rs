@@ -25,6 +25,7 @@ use rand::rngs::SysRng;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub(super) const CURRENT: &str = "current.json";
@@ -59,6 +60,8 @@ pub struct Output {
     pub(super) folder: Option<Folder>,
     /// The version that is being written through this value.
     claim: Mutex<Option<Claim>>,
+    /// The run that began last may be the result, or its failure has a record.
+    pub(super) is_recorded: AtomicBool,
     pub(super) writes: Writes,
 }
 
@@ -72,6 +75,7 @@ impl Output {
             shown: location.to_string(),
             folder: place.folder.map(Folder::new),
             claim: Mutex::default(),
+            is_recorded: AtomicBool::default(),
             writes,
         })
     }
@@ -85,6 +89,7 @@ impl Output {
             shown,
             folder: None,
             claim: Mutex::default(),
+            is_recorded: AtomicBool::default(),
             writes: Writes::default(),
         }
     }
@@ -121,6 +126,13 @@ impl Output {
         let folder = result.folder.split('/');
         let parts: Vec<&str> = folder.chain([table, PART]).collect();
         self.at(&parts)
+    }
+
+    /// An error where these tables could never be put in place here, as far as that shows without writing.
+    pub fn check(&self, tables: &[&str]) -> Result<()> {
+        self.folder
+            .as_ref()
+            .map_or(Ok(()), |folder| folder.check(tables))
     }
 
     /// The output as the user wrote it.
