@@ -114,8 +114,10 @@ pub async fn gate(
     journal: &mut Journal<'_>,
 ) -> Result<()> {
     journal.progress.stage("check", None);
-    let outcomes = outcomes(plan, lake, output, &journal.record, names).await?;
-    journal.record.checks = outcomes;
+    let mut found = Vec::with_capacity(plan.checks.len());
+    let tried = outcomes(plan, lake, output, &journal.record, names, &mut found).await;
+    journal.record.checks = found;
+    tried?;
     journal.done("check", plan.checks.len() as u64, 0);
     verdict(&journal.record.checks)
 }
@@ -127,9 +129,9 @@ async fn outcomes(
     output: &Output,
     record: &RunRecord,
     names: &Names,
-) -> Result<Vec<CheckRecord>> {
+    outcomes: &mut Vec<CheckRecord>,
+) -> Result<()> {
     let mut session = None;
-    let mut outcomes = Vec::with_capacity(plan.checks.len());
     for check in &plan.checks {
         let limit = check.rule.limit();
         let (passed, value, rows) = match &check.rule {
@@ -178,7 +180,7 @@ async fn outcomes(
         }
         outcomes.push(outcome);
     }
-    Ok(outcomes)
+    Ok(())
 }
 
 /// The expected partitions, each at every lag, that have no model.

@@ -140,7 +140,8 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
             crate::cluster::commands::up(&args, terminal.as_ref())
         }
         Command::Check(pipeline) => with_plan(&pipeline, terminal, async |_, plan, _, _| {
-            Output::open(&plan.output, &plan.stores)?;
+            let output = Output::open(&plan.output, &plan.stores)?;
+            run::check_places(&plan, &output).await?;
             let (tables, fits) = (plan.tables.len(), plan.fits.len());
             let checks = match plan.checks.len() {
                 0 => String::new(),
@@ -157,6 +158,8 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
             &args.pipeline,
             terminal,
             async |lake, plan, frame, threads| {
+                let output = Output::open(&plan.output, &plan.stores)?;
+                run::check_places(&plan, &output).await?;
                 let bounds = lake.bounds(frame.clone(), &plan.layout).await?;
                 let needs = plan.needs(bounds, threads);
                 #[cfg(feature = "cluster")]
@@ -280,6 +283,11 @@ fn run_pipeline(args: &cli::Run, watch: &Arc<Watch>) -> Result<Done> {
                 watch.clone(),
             );
             let ended = until_stopped(running, watch.terminal.as_ref(), &output).await;
+            // One that was stopped could not do that itself.
+            if let (Err(e), Some(mut record)) = (&ended, watch.record()) {
+                record.head.failed(e);
+                output.keep_failed(&record.head.id, &record).await;
+            }
             #[cfg(feature = "cluster")]
             if let Some(cluster) = cluster {
                 cluster.leave().await;

@@ -230,7 +230,7 @@ impl<'a> Side<'a> {
         let Some(written) = Written::open(output).await? else {
             let shown = output.shown();
             return Err(Error::input(format!(
-                "there is no result of gyre at {shown}: give the output of a run"
+                "there is no output of gyre at {shown}: give the output of a run"
             )));
         };
         let mut models = written.models(Table::Sources).await?;

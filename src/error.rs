@@ -27,6 +27,20 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// As records of runs have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Spec => "spec",
+            Kind::Input => "input",
+            Kind::Check => "check",
+            Kind::Store => "store",
+            Kind::Conflict => "conflict",
+            Kind::Resources => "resources",
+            Kind::Cancelled => "cancelled",
+            Kind::Bug => "bug",
+        }
+    }
+
     /// The process exit code (0 is success): one door out, see `main.rs`.
     pub fn exit_code(self) -> u8 {
         match self {
@@ -94,6 +108,22 @@ impl Error {
 
     pub fn input(message: impl Into<String>) -> Self {
         Self::new(Kind::Input, message)
+    }
+
+    /// Several errors of a pipeline file as one, each on a line of its own; none where there are none.
+    pub fn all(mut errors: Vec<Error>) -> Option<Self> {
+        let mut lines: Vec<String> = Vec::new();
+        for e in &errors {
+            let line = e.full();
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
+        }
+        match lines.len() {
+            0 => None,
+            1 => Some(errors.swap_remove(0)),
+            n => Some(Error::spec(format!("{n} errors\n  {}", lines.join("\n  ")))),
+        }
     }
 
     pub fn bug(message: impl Into<String>) -> Self {

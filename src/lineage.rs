@@ -271,12 +271,7 @@ pub async fn keep(
             let found = open(&elsewhere, there, names)
                 .await
                 .map_err(|e| e.at("`names.from`"))?;
-            let none = || {
-                Error::input(format!(
-                    "`names.from`: there is no result of gyre at {location}"
-                ))
-            };
-            Some(found.ok_or_else(none)?)
+            Some(found.ok_or_else(|| no_output(location))?)
         }
     };
     let Some(earlier) = earlier else {
@@ -292,6 +287,13 @@ pub async fn keep(
     let (past, gone) = past(&earlier, names, models, again).await?;
     family::name(plan, names, models, past);
     Ok(Kept { again, gone })
+}
+
+/// The error of `names.from` where no run has put a result in place.
+pub fn no_output(location: &str) -> Error {
+    Error::spec(format!(
+        "`names.from`: there is no output of gyre at {location}; name the output of a run"
+    ))
 }
 
 /// A result of an output, if there is one and its partitions and states are of the kind of this run.

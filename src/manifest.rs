@@ -1,11 +1,13 @@
 //! The record of a run: what was read, counted, fitted and written, how long it took, and from what it was made.
 
+use crate::error::{Error, Kind};
 use crate::lineage::Lineage;
 use crate::memory;
 use crate::plan::Plan;
 use crate::read::{InputFile, Table};
 use crate::reduce::bootstrap::Bootstrap;
 use crate::spec::On;
+use crate::written::ModelKey;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -38,6 +40,10 @@ pub struct Head {
     /// Rows that could not be an end of a transition, by reason.
     pub rows_dropped: BTreeMap<Cow<'static, str>, u64>,
     pub failures: Vec<Failure>,
+    pub outcome: Ended,
+    /// Why there is no result.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<ErrorRecord>,
     /// Rows of each table.
     pub tables: BTreeMap<&'static str, u64>,
     /// When the stage began.
@@ -73,9 +79,27 @@ impl Head {
             rows_read: 0,
             rows_dropped: BTreeMap::new(),
             failures: Vec::new(),
+            outcome: Ended::Running,
+            error: None,
             tables: BTreeMap::new(),
             clock: Instant::now(),
         }
+    }
+
+    /// The work ends here, and what it has made is no result.
+    pub fn failed(&mut self, e: &Error) {
+        self.outcome = match e.kind() {
+            Kind::Cancelled => Ended::Stopped,
+            _ => Ended::Failed,
+        };
+        self.error = Some(ErrorRecord {
+            kind: e.kind().name(),
+            exit_code: e.kind().exit_code(),
+            message: e.full(),
+        });
+        self.finished = jiff::Timestamp::now().to_string();
+        self.peak_memory_bytes = peak_memory_bytes();
+        self.scratch_bytes = memory::scratch_bytes();
     }
 
     /// A stage is done, and the next one begins: one event in the log. `rows` are those that it read, counted (non-zeros) or wrote, or the
@@ -99,6 +123,26 @@ impl Head {
     }
 }
 
+/// How a run has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ended {
+    /// It has not.
+    Running,
+    /// Its result is in place; some models may have failed.
+    Done,
+    Failed,
+    Stopped,
+}
+
+/// The error that a run has ended with.
+#[derive(Debug, Clone, Serialize)]
+pub struct ErrorRecord {
+    pub kind: &'static str,
+    pub exit_code: u8,
+    pub message: String,
+}
+
 /// `runs/<id>.json` of a run.
 #[derive(Debug, Clone, Serialize)]
 pub struct RunRecord {
@@ -116,6 +160,9 @@ pub struct RunRecord {
     pub models: Vec<ModelRecord>,
     /// Models of the earlier result that are no more.
     pub gone: Vec<String>,
+    /// Partitions (and lags) without a transition, which have no model.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub empty: Vec<EmptyRecord>,
     /// In the order of the pipeline file.
     pub checks: Vec<CheckRecord>,
     /// Bytes of each table.
@@ -137,6 +184,7 @@ impl RunRecord {
             labels: BTreeMap::new(),
             models: Vec::new(),
             gone: Vec::new(),
+            empty: Vec::new(),
             checks: Vec::new(),
             table_bytes: BTreeMap::new(),
             resumed: None,
@@ -341,6 +389,16 @@ pub struct ChoiceRecord {
 pub struct Failure {
     pub partition: String,
     pub message: String,
+}
+
+/// A partition (and lag) without a transition.
+#[derive(Debug, Clone, Serialize)]
+pub struct EmptyRecord {
+    pub partition: String,
+    /// Whether the result that this run replaced has a model of it.
+    pub had_model: bool,
+    #[serde(skip)]
+    pub key: ModelKey,
 }
 
 /// The largest resident set of this process so far, where the system tells.

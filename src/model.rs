@@ -1,8 +1,10 @@
 //! The counts of one partition and lag → a model: all of its fits, resamples, ranks and certificates.
 
-use crate::count::{Counted, Counts, LARGEST_TOTAL, escaped, key_text};
+use crate::count::{Counted, Counts, LARGEST_TOTAL, Layout, escaped, key_text};
 use crate::error::{Error, Result};
 use crate::manifest::{DroppedStates, FitRecord, FitTold, ModelRecord, Told};
+use crate::math::csr::Csr;
+use crate::math::scale::{exponent, times_power};
 use crate::plan::{Plan, PlannedFit, PlannedMethod, Size};
 use crate::ranks::{self, Ground, Tried};
 use crate::reduce::bootstrap;
@@ -16,21 +18,78 @@ use crate::write::{self, Model, Names};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+/// A model, or its place and why there is none.
+pub(crate) type Ended = Result<(Model, ModelRecord), (String, Error)>;
+
 /// Non-zeros of a shard: small enough that two threads share a model evenly, large enough that a pass is not all overhead.
 fn shard_nnz(nnz: usize) -> usize {
     (nnz / (8 * rayon::current_num_threads())).clamp(1 << 14, 1 << 20)
 }
 
-/// Takes the matrix out of the counts for the time of the fits.
-pub(crate) fn shards(counts: &mut Counts) -> Result<Shards> {
+/// Totals of weights are below 2 to this: log-likelihoods are up to a thousand times as large, and f64 ends at 2^1024.
+const LARGEST_SUM: i32 = 1010;
+
+/// Weights of one model have a sum of at most 2 to this times the smallest: products of shares of it stay above what f64 rounds to 0.
+const WIDEST: i32 = 256;
+
+/// An error where the weights of a model add up to more than f64 holds.
+pub(crate) fn check_sum(layout: &Layout, counts: &Counts) -> Result<()> {
+    let Some(weight) = layout.evidence.weight() else {
+        return Ok(());
+    };
+    let sum: f64 = counts.values().sum();
+    if sum < times_power(1.0, LARGEST_SUM) {
+        return Ok(());
+    }
+    let name = weight.name();
+    Err(Error::input(format!(
+        "the weights `{name}` add up to more than 2^{LARGEST_SUM}, and f64 has no room for their log-likelihood; scale them down in the SQL, for example `{name} / 1e100`, which changes no set and no probability"
+    )))
+}
+
+/// An error where weights of a model are too far apart to be fitted.
+fn check_range(layout: &Layout, counts: &Counts) -> Result<()> {
+    let Some(weight) = layout.evidence.weight() else {
+        return Ok(());
+    };
+    let sum: f64 = counts.values().sum();
+    let least = counts.values().fold(f64::INFINITY, f64::min);
+    if exponent(sum) - exponent(least) <= WIDEST {
+        return Ok(());
+    }
+    let name = weight.name();
+    Err(Error::input(format!(
+        "the weights `{name}` of one pair add up to {least:e}, those of all to {sum:e}: more than 2^{WIDEST} times as much, which is too far apart to be fitted; leave out in the SQL what weighs next to nothing"
+    )))
+}
+
+/// Takes the matrix out of the counts for the time of the fits, weights in their unit.
+pub(crate) fn shards(layout: &Layout, counts: &mut Counts) -> Result<Shards> {
     if counts.total > u128::from(LARGEST_TOTAL) {
         return Err(Error::input(format!(
             "the counts add up to more than {LARGEST_TOTAL}, the largest total that stays exact; scale them down"
         )));
     }
-    let (nnz, by_source) = (counts.nnz(), std::mem::take(&mut counts.by_source));
+    check_sum(layout, counts)?;
+    check_range(layout, counts)?;
+    let (nnz, mut by_source) = (counts.nnz(), std::mem::take(&mut counts.by_source));
+    let exponent = counts.exponent;
+    if exponent != 0 {
+        scale_rows(&mut by_source, -exponent);
+        if let Some(groups) = &mut counts.groups {
+            groups.scale(-exponent);
+        }
+    }
     let n_targets = counts.target_states.len();
-    Ok(Shards::from_sources(n_targets, by_source, shard_nnz(nnz)))
+    let shards = Shards::from_sources(n_targets, by_source, shard_nnz(nnz));
+    Ok(Shards { exponent, ..shards })
+}
+
+fn scale_rows(shards: &mut [Csr], n: i32) {
+    for shard in shards {
+        crate::memory::look();
+        shard.values = shard.values.scaled(n);
+    }
 }
 
 /// Fits a model to the counts of one partition and lag, and says how it went. `memory` may know pieces of it.
@@ -55,7 +114,7 @@ pub fn fit_model(
     };
     plan.check_memory(size, rayon::current_num_threads(), crate::memory::limit())?;
     let start = Instant::now();
-    let shards = shards(&mut counts)?;
+    let shards = shards(&plan.layout, &mut counts)?;
     let shard_seconds = start.elapsed().as_secs_f64();
     let from = (counts, &shards);
     let (model, told) = fit_shards(&Local, plan, names, from, memory, progress)?;
@@ -175,13 +234,30 @@ pub(crate) fn fit_shards<R: Runner>(
     let mut ranks = ranks::compare(&runner, plan, &ground, &tried)?;
     let ranks_seconds = (!ranks.is_empty()).then(|| start.elapsed().as_secs_f64());
     let (mut fits, mut told, mut bootstraps) = (Vec::new(), Vec::new(), Vec::new());
+    let mut methods = Vec::new();
     for kept in ranks::pick(plan, tried, &mut ranks)? {
+        methods.push(kept.method);
         fits.push(kept.fit);
         told.push(kept.told);
         bootstraps.extend(kept.bootstrap);
     }
     let start = Instant::now();
-    let certificates = certificates::of(shards, &fits);
+    let mut certificates = certificates::of(shards, &fits);
+    if shards.exponent != 0 {
+        let scale = |x: &mut f64| *x = times_power(*x, shards.exponent);
+        for (fit, method) in fits.iter_mut().zip(&methods) {
+            scale::fit(fit, method, scale);
+        }
+        certificates
+            .iter_mut()
+            .for_each(|of_fit| scale::certificates(of_fit, scale));
+        bootstraps
+            .iter_mut()
+            .for_each(|bootstrap| scale::bootstrap(bootstrap, scale));
+        for row in &mut ranks {
+            scale(&mut row.criteria.log_likelihood);
+        }
+    }
     tracing::debug!(seconds = start.elapsed().as_secs_f64(), "certificates");
     let told = Told {
         shard_seconds: 0.0,
@@ -213,7 +289,61 @@ impl Model {
         self.source_total = shards.source_total;
         self.target_total = shards.target_total;
         self.total = shards.total;
+        if shards.exponent != 0 {
+            scale_rows(&mut self.counts.by_source, shards.exponent);
+            let totals = self.source_total.iter_mut().chain(&mut self.target_total);
+            for total in totals.chain([&mut self.total]) {
+                *total = times_power(*total, shards.exponent);
+            }
+        }
         self
+    }
+}
+
+/// What of a model is proportional to its counts, to be brought back from the unit of the weights to what was given.
+mod scale {
+    use crate::reduce::bootstrap::Bootstrap;
+    use crate::reduce::certificates::Certificate;
+    use crate::reduce::{Fit, Method};
+
+    pub fn fit(fit: &mut Fit, method: &Method, mut scale: impl FnMut(&mut f64)) {
+        fit.coarse_counts.iter_mut().for_each(&mut scale);
+        let metrics = &mut fit.metrics;
+        scale(&mut metrics.log_likelihood);
+        scale(&mut metrics.reference_log_likelihood);
+        scale(&mut metrics.latent_log_likelihood);
+        // What other methods maximise or minimise is of probabilities.
+        if matches!(method, Method::Dbmr(_)) {
+            let objectives = fit
+                .restarts
+                .iter_mut()
+                .map(|restart| &mut restart.objective);
+            objectives.chain(&mut fit.trace).for_each(scale);
+        }
+    }
+
+    pub fn certificates(certificates: &mut [Certificate], mut scale: impl FnMut(&mut f64)) {
+        let of_counts = |c: &&mut Certificate| matches!(c.name, "likelihood" | "reference");
+        for certificate in certificates.iter_mut().filter(of_counts) {
+            scale(&mut certificate.left);
+            scale(&mut certificate.right);
+            scale(&mut certificate.tolerance);
+        }
+    }
+
+    pub fn bootstrap(bootstrap: &mut Bootstrap, mut scale: impl FnMut(&mut f64)) {
+        for number in &mut bootstrap.numbers {
+            if !number.metric.ends_with("log_likelihood") {
+                continue;
+            }
+            number.value.iter_mut().for_each(&mut scale);
+            if let Some(spread) = &mut number.spread {
+                scale(&mut spread.mean);
+                scale(&mut spread.standard_error);
+                scale(&mut spread.low);
+                scale(&mut spread.high);
+            }
+        }
     }
 }
 

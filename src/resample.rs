@@ -167,6 +167,14 @@ impl Groups {
         }
     }
 
+    /// Multiplies every weight by 2^`n`.
+    pub fn scale(&mut self, n: i32) {
+        for part in &mut self.parts {
+            memory::look();
+            part.counts.values = part.counts.values.scaled(n);
+        }
+    }
+
     /// Whether Σ_g N_g is the whole, however either is cut: exactly for counts, up to rounding for weights.
     pub fn add_up_to(&self, by_source: &[Csr]) -> bool {
         let ones = vec![1; self.n_groups];
@@ -180,7 +188,7 @@ impl Groups {
             let is_near = |(a_at, b_at)| {
                 let (x, y) = (a.values.get(a_at), b.values.get(b_at));
                 match b.values {
-                    Values::Real(_) => (x - y).abs() <= 1e-12 * y,
+                    Values::Real(_) => x == y || (x - y).abs() <= 1e-12 * y,
                     _ => x == y,
                 }
             };

@@ -7,22 +7,26 @@ use crate::increment::{self, Counting};
 use crate::journal::Journal;
 use crate::ledger::Ledger;
 use crate::lineage::{self, Kept};
-use crate::manifest::{BootstrapRecord, Deviation, Failure, ModelRecord, Resumed, RunRecord};
+use crate::manifest::{
+    BootstrapRecord, Deviation, EmptyRecord, Ended, Failure, ModelRecord, Resumed, RunRecord,
+};
 use crate::markov;
 use crate::memory;
-use crate::model::{self, fit_model, names, nothing_connected, place};
+use crate::model::{self, fit_model, names, nothing_connected, place, place_of};
 use crate::nodes::Nodes;
 use crate::plan::{Increments, Plan};
 use crate::read::Lake;
 use crate::reduce::certificates;
 use crate::rounds::{self, Rounds, Stored};
 use crate::runner;
-use crate::write::{self, Begun, Current, Fetch, Model, Names, Output, Promotion, Work};
+use crate::spec::{Empty, NamesFrom};
+use crate::write::{self, Begun, Current, Fetch, Model, Names, Output, Promotion, Table, Work};
+use crate::written::{ModelKey, Written};
 use arrow::array::ArrayRef;
 use datafusion::dataframe::DataFrame;
 use futures::future::BoxFuture;
 use rayon::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -78,6 +82,21 @@ pub struct Options {
     pub split: u64,
 }
 
+/// An error where the result of a plan could never be put in place, or its sets have their names from what is no output. Nothing is
+/// written.
+pub async fn check_places(plan: &Plan, output: &Output) -> Result<()> {
+    let tables: Vec<&str> = plan.tables().into_iter().map(Table::name).collect();
+    output.check(&tables)?;
+    if let NamesFrom::Output(location) = &plan.names {
+        let from = Output::open(location, &plan.stores)?;
+        let found = from.current().await.map_err(|e| e.at("`names.from`"))?;
+        if !found.is_some_and(|found| found.tables.contains_key(Table::Fits.name())) {
+            return Err(lineage::no_output(location));
+        }
+    }
+    Ok(())
+}
+
 /// Runs a plan: `frame` is its query. A run that fails leaves the output as it was.
 pub fn run<'a>(
     plan: Arc<Plan>,
@@ -89,11 +108,27 @@ pub fn run<'a>(
 ) -> BoxFuture<'a, Result<Outcome>> {
     // Boxed, as are the futures of `plan` and `open`: one that is not is compiled again in every program that polls it.
     Box::pin(async move {
-        let outcome = drive(plan, lake, frame, output, options, progress).await;
-        if outcome.is_err() {
-            output.abandon().await;
+        check_places(&plan, output).await?;
+        let begun = output.begin(&plan.hash).await?;
+        let is_done = |c: &Current| c.plan == plan.hash && c.complete;
+        let again = options.force || options.full_refresh;
+        if !again && begun.earlier().is_some_and(is_done) {
+            // A run that died after its result was in place has left it.
+            output.forget_work(&plan.hash).await;
+            return Ok(Outcome::NothingToDo);
         }
-        outcome
+        let record = RunRecord::new(&plan, &begun.run, options.threads);
+        let mut journal = Journal::new(record, progress.as_ref());
+        let to = (output, &begun);
+        match drive(plan, lake, frame, to, options, &progress, &mut journal).await {
+            Ok(()) => Ok(Outcome::Done(Box::new(journal.record))),
+            Err(e) => {
+                output.abandon().await;
+                journal.record.head.failed(&e);
+                output.keep_failed(&begun.run, &journal.record).await;
+                Err(e)
+            }
+        }
     })
 }
 
@@ -101,23 +136,12 @@ async fn drive(
     plan: Arc<Plan>,
     lake: &Lake,
     frame: DataFrame,
-    output: &Output,
+    (output, begun): (&Output, &Begun),
     options: &Options,
-    progress: Arc<dyn Progress>,
-) -> Result<Outcome> {
-    let begun = output.begin(&plan.hash).await?;
-    let is_done = |c: &Current| c.plan == plan.hash && c.complete;
+    progress: &Arc<dyn Progress>,
+    journal: &mut Journal<'_>,
+) -> Result<()> {
     let again = options.force || options.full_refresh;
-    if !again && begun.earlier().is_some_and(is_done) {
-        // A run that died after its result was in place has left it.
-        output.forget_work(&plan.hash).await;
-        return Ok(Outcome::NothingToDo);
-    }
-    let mut journal = Journal::new(
-        RunRecord::new(&plan, &begun.run, options.threads),
-        progress.as_ref(),
-    );
-
     let work = output.work(&plan.hash, again, options.keep_every);
     let work = Arc::new(work.await);
     progress.stage("count", None);
@@ -126,18 +150,19 @@ async fn drive(
             let nodes = Arc::clone(nodes);
             let (nodes, work) = ((nodes, options.split), Arc::clone(&work));
             let rounds = Rounds::begin(&plan, output, nodes, work, progress.as_ref()).await?;
-            let (fitted, matrices) = afar(&plan, &rounds, &frame, &mut journal).await?;
+            let (fitted, matrices) = afar(&plan, &rounds, &frame, journal).await?;
             (fitted, None, Some(matrices))
         }
         None => {
             let earlier = begun.earlier().filter(|_| !options.full_refresh);
             let from = (lake, frame, earlier);
-            let here = here(&plan, from, output, &work, options, &mut journal, &progress);
+            let here = here(&plan, from, output, &work, options, journal, progress);
             let (fitted, ledger) = here.await?;
             (fitted, ledger, None)
         }
     };
     fitted.keep_names(&plan, output, begun.earlier()).await?;
+    fitted.tell_empty(output, begun.earlier()).await?;
     if plan.markov {
         let plan = Arc::clone(&plan);
         let tested = tokio::task::spawn_blocking(move || {
@@ -152,7 +177,7 @@ async fn drive(
     record.labels = std::mem::take(&mut fitted.labels);
     record.models = std::mem::take(&mut fitted.records);
     record.gone = std::mem::take(&mut fitted.gone);
-    record.head.failures.clone_from(&fitted.failures);
+    record.empty = std::mem::take(&mut fitted.empty);
     let nonzeros = record.models.iter().map(|m| m.nonzeros as u64).sum();
     journal.done("fit", nonzeros, 0);
 
@@ -165,13 +190,14 @@ async fn drive(
     });
     journal.record.resumed = resumed;
     let afar = afar.as_ref().map(|afar| afar as &dyn Fetch);
-    stage(output, &begun, &fitted, afar, &mut journal).await?;
+    stage(output, begun, &fitted, afar, journal).await?;
     if let Some(ledger) = &ledger {
         output.put_ledger(&begun.run, ledger).await?;
     }
     if !plan.checks.is_empty() {
-        checks::gate(&plan, lake, output, &fitted.names, &mut journal).await?;
+        checks::gate(&plan, lake, output, &fitted.names, journal).await?;
     }
+    journal.record.head.outcome = Ended::Done;
     let promotion = Promotion {
         plan: &plan.hash,
         complete: fitted.failures.is_empty(),
@@ -180,11 +206,11 @@ async fn drive(
         record: &journal.record,
         begins: &|| progress.promoting(),
     };
-    output.promote(&begun, &promotion).await?;
+    output.promote(begun, &promotion).await?;
     output.forget_work(&plan.hash).await;
     let (rows, bytes) = journal.record.written();
     journal.done("promote", rows, bytes);
-    Ok(Outcome::Done(Box::new(journal.record)))
+    Ok(())
 }
 
 /// Counts and fits in this process.
@@ -228,10 +254,15 @@ async fn here(
         if is_worth_it {
             runner::keep(work.as_ref(), COUNTED, counting, &counted);
         }
-        fit_all(&plan, counted, &work, progress.as_ref())
+        let mut failures = Vec::new();
+        let fitted = fit_all(&plan, counted, &work, progress.as_ref(), &mut failures);
+        (fitted, failures)
     });
     let fitted = fitted.await;
-    let mut fitted = fitted.map_err(|e| Error::with_source(Kind::Bug, "fitting died", e))??;
+    let (fitted, failures) =
+        fitted.map_err(|e| Error::with_source(Kind::Bug, "fitting died", e))?;
+    journal.record.head.failures = failures;
+    let mut fitted = fitted?;
     fitted.is_counted = is_counted;
     Ok((fitted, ledger))
 }
@@ -249,13 +280,23 @@ async fn afar<'a>(
     let matrices = gathered.units.iter().map(|unit| &unit.matrix);
     let matrices = matrices.map(|m| (m.nonzeros, m.left_out)).collect();
     check_not_empty(&gathered.counted, matrices)?;
+    let mut empty = Vec::new();
+    if plan.empty == Empty::Skip {
+        gathered.units.retain(|unit| {
+            let (partition, lag) = (unit.partition, unit.matrix.lag as usize);
+            let is_empty = unit.matrix.nonzeros == 0;
+            empty.extend(is_empty.then_some((partition, lag)));
+            !is_empty
+        });
+    }
     let counted = &gathered.counted;
     let labels: Vec<usize> = counted.labels.iter().map(|l| l.len()).collect();
     let names = names(plan, counted, &labels);
     let results = rounds.fit(&gathered, &names).await?;
     let labels = std::mem::take(&mut gathered.counted.labels);
     let matrices = rounds.matrices(gathered, &results);
-    let mut fitted = Fitted::of(plan, names, &labels, results)?;
+    let failures = &mut journal.record.head.failures;
+    let mut fitted = Fitted::of(plan, names, &labels, results, empty, failures)?;
     if plan.markov {
         // The sets of a model are tested on the counts of others.
         for (at, model) in fitted.models.iter_mut().enumerate() {
@@ -355,12 +396,11 @@ struct Fitted {
     again: bool,
     /// Models of the earlier result that are no more.
     gone: Vec<String>,
+    /// Those without a transition.
+    empty: Vec<EmptyRecord>,
     /// The counts were those that an earlier run has kept.
     is_counted: bool,
 }
-
-/// A model, or its place and why there is none.
-pub(crate) type Ended = Result<(Model, ModelRecord), (String, Error)>;
 
 impl Fitted {
     /// Gives the sets the names that they have in the earlier result.
@@ -374,9 +414,15 @@ impl Fitted {
         let (names, models) = (&self.names, &mut self.models);
         let Kept { again, gone } =
             lineage::keep(plan, output, replaced, names, models, is_whole).await?;
-        // A model that failed is told of already.
-        let failed = |place: &String| self.failures.iter().any(|f| f.partition == *place);
-        self.gone = gone.into_iter().filter(|place| !failed(place)).collect();
+        // A model that failed, or has no transition, is told of by itself.
+        let failed = self.failures.iter().map(|failure| &failure.partition);
+        let told: BTreeSet<&String> = failed
+            .chain(self.empty.iter().map(|e| &e.partition))
+            .collect();
+        self.gone = gone
+            .into_iter()
+            .filter(|place| !told.contains(place))
+            .collect();
         self.again = again;
         let confidence = plan.validation.as_ref().map_or(0.0, |v| v.confidence);
         for (record, model) in self.records.iter_mut().zip(&self.models) {
@@ -394,16 +440,57 @@ impl Fitted {
     }
 }
 
+impl Fitted {
+    /// Warns of partitions without a transition that have a model in the result in place.
+    async fn tell_empty(&mut self, output: &Output, replaced: Option<&Current>) -> Result<()> {
+        let Some(current) = replaced.filter(|_| !self.empty.is_empty()) else {
+            return Ok(());
+        };
+        let models = async {
+            let written = Written::of(output, current.clone()).await?;
+            written.models(Table::Sources).await
+        };
+        let models = match models.await {
+            Ok(models) => models,
+            // Such as a result of a newer version, of which names have told already.
+            Err(e) if e.kind() == Kind::Input => return Ok(()),
+            Err(e) => return Err(e),
+        };
+        let earlier: BTreeSet<ModelKey> = models.into_iter().map(|model| model.key).collect();
+        for empty in self
+            .empty
+            .iter_mut()
+            .filter(|empty| earlier.contains(&empty.key))
+        {
+            empty.had_model = true;
+            tracing::warn!(
+                partition = empty.partition,
+                "it has no transition, and has a model in the result in place"
+            );
+        }
+        Ok(())
+    }
+}
+
 /// Fits every partition and lag.
 fn fit_all(
     plan: &Plan,
     mut counted: Counted,
     work: &Work,
     progress: &dyn Progress,
+    failures: &mut Vec<Failure>,
 ) -> Result<Fitted> {
     let labels: Vec<usize> = counted.labels.iter().map(|l| l.len()).collect();
     let names = names(plan, &counted, &labels);
-    let counts = std::mem::take(&mut counted.counts);
+    let mut counts = std::mem::take(&mut counted.counts);
+    let mut empty = Vec::new();
+    if plan.empty == Empty::Skip {
+        counts.retain(|counts| {
+            let is_empty = counts.nnz() == 0;
+            empty.extend(is_empty.then_some((counts.partition, counts.lag)));
+            !is_empty
+        });
+    }
     let units = counts.len() * (plan.fits.len() + plan.resamples());
     progress.stage("fit", Some(units as u64));
     let results = counts.into_par_iter().map(|counts| {
@@ -414,14 +501,22 @@ fn fit_all(
         Ok((model, record))
     });
     let results = results.collect();
-    Fitted::of(plan, names, &counted.labels, results)
+    Fitted::of(plan, names, &counted.labels, results, empty, failures)
 }
 
 impl Fitted {
-    /// Of every partition and lag. One that failed is told by its key and the others go on; if all did, so does the run.
-    fn of(plan: &Plan, names: Names, labels: &[ArrayRef], results: Vec<Ended>) -> Result<Fitted> {
-        let several = results.len() > 1;
-        let (mut models, mut records, mut failures) = (Vec::new(), Vec::new(), Vec::new());
+    /// Of every partition and lag. One that failed is told by its key and the others go on; if all did, so does the run. `empty`: the
+    /// partitions and lags without a transition.
+    fn of(
+        plan: &Plan,
+        names: Names,
+        labels: &[ArrayRef],
+        results: Vec<model::Ended>,
+        empty: Vec<(usize, usize)>,
+        failures: &mut Vec<Failure>,
+    ) -> Result<Fitted> {
+        let several = results.len() + empty.len() > 1;
+        let (mut models, mut records) = (Vec::new(), Vec::new());
         let mut first = None;
         for result in results {
             match result {
@@ -430,7 +525,6 @@ impl Fitted {
                     records.push(record);
                 }
                 Err((place, e)) => {
-                    tracing::error!(partition = place, "{}", e.full());
                     failures.push(Failure {
                         partition: place.clone(),
                         message: e.full(),
@@ -439,9 +533,22 @@ impl Fitted {
                 }
             }
         }
+        // Where no model is left, the error of the run is that of the first.
+        let told = usize::from(models.is_empty());
+        for failure in failures.iter().skip(told) {
+            tracing::error!(partition = failure.partition, "{}", failure.message);
+        }
         if models.is_empty() {
             return Err(first.unwrap_or_else(|| Error::bug("there was nothing to fit")));
         }
+        let empty = empty.into_iter().map(|(partition, lag)| EmptyRecord {
+            partition: place_of(&names, partition, lag),
+            had_model: false,
+            key: ModelKey {
+                lag: names.lag.text(lag),
+                ..ModelKey::at(&names.partitions, None, partition)
+            },
+        });
         let labels = plan.layout.given.iter().zip(labels).map(|(field, labels)| {
             let labels = (0..labels.len())
                 .map(|at| describe(std::slice::from_ref(labels), at))
@@ -450,10 +557,11 @@ impl Fitted {
         });
         Ok(Fitted {
             labels: labels.collect(),
+            empty: empty.collect(),
             names,
             models,
             records,
-            failures,
+            failures: failures.clone(),
             again: false,
             gone: Vec::new(),
             is_counted: false,
@@ -532,7 +640,7 @@ rank = 2
         let output = Output::in_store(store.clone(), "out".into());
         let work = output.work(&plan.hash, false, KEEP_EVERY).await;
         let counted = counted.await.expect("counts");
-        let mut fitted = fit_all(&plan, counted, &work, &Silent).expect("fits");
+        let mut fitted = fit_all(&plan, counted, &work, &Silent, &mut Vec::new()).expect("fits");
 
         let begun = output.begin(&plan.hash).await.expect("a store");
         let journal = |begun: &Begun| Journal::new(RunRecord::new(&plan, &begun.run, 1), &Silent);

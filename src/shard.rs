@@ -26,6 +26,8 @@ pub struct Shards {
     pub total: f64,
     /// A bound that no N_ij is below: 1 for integers.
     pub smallest: f64,
+    /// What is counted is 2 to this times these counts.
+    pub exponent: i32,
 }
 
 impl Shards {
@@ -76,6 +78,7 @@ impl Shards {
             target_total,
             total,
             smallest,
+            exponent: 0,
         }
     }
 

@@ -1,6 +1,5 @@
 //! A run record → the text a person reads after a run.
 
-use crate::checks::told;
 use crate::count::escaped;
 use crate::lineage::{Lineage, Reference, Set};
 use crate::manifest::{BootstrapRecord, CheckRecord, FitRecord, Head, ModelRecord, RunRecord};
@@ -44,6 +43,20 @@ impl Display for Summary<'_> {
             }
             writeln!(f)?;
         }
+        if !record.empty.is_empty() {
+            let (n, shown) = (record.empty.len(), record.empty.iter().take(SHOWN));
+            let places: Vec<&str> = shown.map(|empty| empty.partition.as_str()).collect();
+            let verb = if n == 1 { "model" } else { "models" };
+            write!(
+                f,
+                "\n{n} {verb} without a transition left out: {}",
+                places.join("; ")
+            )?;
+            if n > SHOWN {
+                write!(f, "; and {} more", n - SHOWN)?;
+            }
+            writeln!(f)?;
+        }
         if let Some(resumed) = &record.resumed {
             let counts = if resumed.counted { "the counts, " } else { "" };
             writeln!(
@@ -79,14 +92,22 @@ pub(crate) fn end(
 ) -> Result {
     let n = head.failures.len();
     if n > 0 {
-        writeln!(f, "\n{n} of {} models failed:", n + models)?;
-        for failure in head.failures.iter().take(SHOWN) {
-            writeln!(f, "  {}: {}", failure.partition, failure.message)?;
+        // Why, the log has told.
+        let failed = head
+            .failures
+            .iter()
+            .map(|failure| failure.partition.as_str());
+        let failed: Vec<&str> = failed.take(SHOWN).collect();
+        write!(
+            f,
+            "\n{n} of {} models failed: {}",
+            n + models,
+            failed.join("; ")
+        )?;
+        if n > SHOWN {
+            write!(f, "; and {} more", n - SHOWN)?;
         }
-    }
-    if n > SHOWN {
-        let (more, id) = (n - SHOWN, &head.id);
-        writeln!(f, "  … and {more} more, see {output}/runs/{id}.json")?;
+        writeln!(f, "; see {output}/runs/{}.json", head.id)?;
     }
     let stages = stages.iter().filter_map(|stage| {
         let seconds = head.seconds.get(stage)?;
@@ -100,7 +121,7 @@ pub(crate) fn end(
     write!(f, "\nwritten: {output} ({})", tables.join(", "))
 }
 
-/// How many checks hold, and what the others have found: a result is in place in spite of these.
+/// How many checks hold, and which do not: a result is in place in spite of these.
 fn checks(f: &mut Formatter<'_>, checks: &[CheckRecord]) -> Result {
     if checks.is_empty() {
         return Ok(());
@@ -110,12 +131,13 @@ fn checks(f: &mut Formatter<'_>, checks: &[CheckRecord]) -> Result {
     if passed < checks.len() {
         write!(f, ", {} warned", checks.len() - passed)?;
     }
-    writeln!(f)?;
+    // What they have found, the log has told.
     let broken = checks.iter().filter(|check| !check.passed);
-    for check in broken {
-        writeln!(f, "  {}", told(check).replace('\n', "\n  "))?;
+    let broken: Vec<&str> = broken.map(|check| check.name.as_str()).collect();
+    match broken.is_empty() {
+        true => writeln!(f),
+        false => writeln!(f, ": {}", broken.join(", ")),
     }
-    Ok(())
 }
 
 fn model(f: &mut Formatter<'_>, model: &ModelRecord) -> Result {
@@ -186,7 +208,7 @@ fn model(f: &mut Formatter<'_>, model: &ModelRecord) -> Result {
     }
     for fit in &model.fits {
         if let Some(bootstrap) = &fit.bootstrap {
-            self::bootstrap(f, &fit.name, bootstrap)?;
+            self::bootstrap(f, fit, bootstrap)?;
         }
     }
     for (fit, choice) in model
@@ -328,8 +350,8 @@ fn states(n: u64) -> String {
     format!("{} state{plural}", grouped(n as f64))
 }
 
-fn bootstrap(f: &mut Formatter<'_>, fit: &str, bootstrap: &BootstrapRecord) -> Result {
-    let (resamples, groups) = (bootstrap.resamples, bootstrap.groups);
+fn bootstrap(f: &mut Formatter<'_>, of: &FitRecord, bootstrap: &BootstrapRecord) -> Result {
+    let (fit, resamples, groups) = (&of.name, bootstrap.resamples, bootstrap.groups);
     let Some(agreement) = bootstrap.adjusted_rand else {
         return writeln!(
             f,
@@ -337,13 +359,26 @@ fn bootstrap(f: &mut Formatter<'_>, fit: &str, bootstrap: &BootstrapRecord) -> R
         );
     };
     let shown = [
-        ("coherence", "coherence"),
-        ("objective", "objective"),
-        ("singular_value 1", "second singular value"),
+        ("coherence", "coherence", Some(of.coherence)),
+        ("objective", "objective", Some(of.objective)),
+        (
+            "singular_value 1",
+            "second singular value",
+            of.singular_values.get(1).copied(),
+        ),
     ];
-    let intervals = shown.iter().filter_map(|(metric, name)| {
+    let intervals = shown.iter().filter_map(|(metric, name, value)| {
         let [low, high] = bootstrap.intervals.get(*metric)?;
-        Some(format!("{name} {low:.4} to {high:.4}"))
+        let why = match value {
+            Some(value) if value < low => format!(
+                " (the fit has {value:.4}, which is less: a resample has some trajectories more than once, and repeated ones look more coherent)"
+            ),
+            Some(value) if value > high => format!(
+                " (the fit has {value:.4}, which is more: a resample lacks some trajectories, or its search ended at other sets)"
+            ),
+            _ => String::new(),
+        };
+        Some(format!("{name} {low:.4} to {high:.4}{why}"))
     });
     writeln!(
         f,

@@ -69,6 +69,11 @@ impl Watch {
         self.known().pipeline = pipeline.to_string();
     }
 
+    /// The record of the run as far as it has come, if it began.
+    pub fn record(&self) -> Option<RunRecord> {
+        self.known().record.clone()
+    }
+
     pub fn planned(&self, plan: &Arc<Plan>) {
         self.known().plan = Some(Arc::clone(plan));
     }

@@ -9,12 +9,12 @@ mod score;
 
 pub use record::{AssignRecord, AssignSummary, AssignedFitRecord, AssignedRecord};
 
-use crate::count::{Counted, Counts, Evidence, Follower, StateTable};
+use crate::count::{Counted, Counts, Evidence, Follower, Layout, StateTable};
 use crate::error::{Error, Kind, Result};
-use crate::manifest::{Failure, Head};
+use crate::manifest::{Ended, Failure, Head};
 use crate::math::csr::Csr;
 use crate::memory;
-use crate::model::{partition_key, place};
+use crate::model::{check_sum, partition_key, place};
 use crate::plan::Assignment;
 use crate::read::Lake;
 use crate::reduce::Side;
@@ -22,8 +22,8 @@ use crate::reduce::assign::{Assigned, assign as assign_states, unseen};
 use crate::run::Progress;
 use crate::spec::Lag;
 use crate::write::{
-    self, AssignedModel, AssignedNames, Current, Names, Output, Promotion, Table, TrajectoryNames,
-    TrajectoryRows,
+    self, AssignedModel, AssignedNames, Begun, Current, Names, Output, Promotion, Table,
+    TrajectoryNames, TrajectoryRows,
 };
 use crate::written::{ModelKey, Written};
 use arrow::datatypes::Field;
@@ -63,11 +63,7 @@ pub async fn assign(
     options: &Options,
     progress: Arc<dyn Progress>,
 ) -> Result<Outcome> {
-    let outcome = drive(plan, lake, frame, model, output, options, progress).await;
-    if outcome.is_err() {
-        output.abandon().await;
-    }
-    outcome
+    drive(plan, lake, frame, model, output, options, progress).await
 }
 
 async fn drive(
@@ -89,13 +85,14 @@ async fn drive(
     }
     check_columns(&plan, &written, at)?;
     check_lags(&plan, &written, at).await?;
-    let mut names = names(&plan, &written);
+    let names = names(&plan, &written);
     if let Some((column, table)) = names.repeated() {
         return Err(Error::spec(format!(
             "the column `{column}` would stand twice in the table `{table}`; rename the column of the SQL with AS"
         )));
     }
     let hash = hash(&plan, &written, options);
+    output.check(&[])?;
     let begun = output.begin(&hash).await?;
     let current = begun.earlier();
     if current.is_some_and(|c| c.tables.contains_key(Table::Fits.name())) {
@@ -108,17 +105,54 @@ async fn drive(
         return Ok(Outcome::NothingToDo);
     }
     let mut head = Head::begin(&begun.run, &plan.name, &hash, options.threads, &plan.tables);
+    let from = (lake, frame, (at, &written));
+    let done = put(
+        &plan,
+        from,
+        (output, &begun),
+        names,
+        options,
+        &progress,
+        &mut head,
+    )
+    .await;
+    let e = match done {
+        Ok(record) => return Ok(Outcome::Done(Box::new(record))),
+        Err(e) => e,
+    };
+    output.abandon().await;
+    head.failed(&e);
+    let record = AssignRecord {
+        model: at.to_string(),
+        model_run: written.current.run.clone(),
+        smoothing: options.smoothing,
+        models: Vec::new(),
+        head,
+    };
+    output.keep_failed(&begun.run, &record).await;
+    Err(e)
+}
 
+/// Counts the rows, assigns them and puts the tables in place.
+async fn put(
+    plan: &Arc<Assignment>,
+    (lake, frame, (at, written)): (&Lake, DataFrame, (&str, &Written<'_>)),
+    (output, begun): (&Output, &Begun),
+    mut names: AssignedNames,
+    options: &Options,
+    progress: &Arc<dyn Progress>,
+    head: &mut Head,
+) -> Result<AssignRecord> {
     progress.stage("read model", None);
     let evidence = &plan.layout.evidence;
     let mut numbers = Numbers::new(evidence)?;
-    let known = model::read(&written, evidence, &mut numbers, options.smoothing)
+    let known = model::read(written, evidence, &mut numbers, options.smoothing)
         .await
         .map_err(|e| e.at(format!("model {at}")))?;
     head.done("read model", 0, 0);
 
     progress.stage("count", None);
-    let hear = Arc::clone(&progress);
+    let hear = Arc::clone(progress);
     let advance = Arc::new(move |rows: usize| hear.advance(rows as u64));
     let mut counted = lake.count(frame.clone(), &plan.layout, advance).await?;
     if counted.rows == 0 {
@@ -134,7 +168,10 @@ async fn drive(
     names.names.targets = counted.targets.clone();
     let assigning = {
         let at = at.to_string();
-        tokio::task::spawn_blocking(move || assign_all(&at, names, known, numbers, counted))
+        let plan = Arc::clone(plan);
+        tokio::task::spawn_blocking(move || {
+            assign_all(&at, &plan.layout, names, known, numbers, counted)
+        })
     };
     let assigning = assigning.await;
     let mut all = assigning.map_err(|e| Error::with_source(Kind::Bug, "assigning died", e))??;
@@ -162,28 +199,29 @@ async fn drive(
     }
 
     progress.stage("write", None);
-    head.tables = write::stage_assigned(output, &begun, &all.names, &all.models).await?;
+    head.tables = write::stage_assigned(output, begun, &all.names, &all.models).await?;
     let rows = head.tables.values().sum();
     head.done("write", rows, 0);
 
     head.failures = all.failures;
+    head.outcome = Ended::Done;
     let record = AssignRecord {
         model: at.to_string(),
         model_run: written.current.run.clone(),
         smoothing: options.smoothing,
         models: all.records,
-        head,
+        head: head.clone(),
     };
     let promotion = Promotion {
-        plan: &hash,
+        plan: &head.plan,
         complete: record.head.failures.is_empty(),
         tables: &record.head.tables,
         keep: plan.keep,
         record: &record,
         begins: &|| progress.promoting(),
     };
-    output.promote(&begun, &promotion).await?;
-    Ok(Outcome::Done(Box::new(record)))
+    output.promote(begun, &promotion).await?;
+    Ok(record)
 }
 
 /// Changes with the plan, the run that made the model, the smoothing and the version of gyre, and with nothing else.
@@ -299,6 +337,7 @@ struct All {
 /// is an error.
 fn assign_all(
     at: &str,
+    layout: &Layout,
     names: AssignedNames,
     mut known: BTreeMap<ModelKey, KnownModel>,
     mut numbers: Numbers,
@@ -320,6 +359,10 @@ fn assign_all(
         };
         let sources = numbers.sources(&counted.sources.columns(&counts.source_states)?)?;
         let targets = numbers.targets(&counted.targets.columns(&counts.target_states)?)?;
+        check_sum(layout, &counts).map_err(|e| match place(&names.names, &counts) {
+            place if place.is_empty() => e,
+            place => e.at(place),
+        })?;
         let model = assign_model(&known, counts, &sources, &targets);
         records.push(record(&names, &model));
         lookups.push(Some(Lookup::new(known, &sources, &model.fits)));

@@ -66,7 +66,8 @@ impl Counts {
                 transitions += value;
                 if component[shard.columns[e] as usize] as usize == own {
                     size[own].1 += value;
-                    exact[own] += value as u128;
+                    // Weights may be beyond any integer, and their sum is not asked for.
+                    exact[own] = exact[own].saturating_add(value as u128);
                 }
             }
         }

@@ -12,6 +12,7 @@ use super::walk::Walker;
 use super::worker::{Labels, Way, Worker};
 use super::{Counted, Dropped, Evidence, Layout, Mode, Order, Stop, describe};
 use crate::error::{Error, Result};
+use crate::math::scale;
 use crate::resample::Groups;
 use arrow::array::ArrayRef;
 use hashbrown::{HashMap, HashSet};
@@ -96,8 +97,25 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// Tells everything apart by group, if that is asked for.
+    /// The matrix, and of weights the unit that it is fitted in: the power of two next to the mean weight of a transition.
     fn counted(
+        self,
+        layout: &Layout,
+        is_weighted: bool,
+        partition: usize,
+        lag: usize,
+    ) -> Result<Counts> {
+        let n = self.weighted.len() as u64;
+        let mut counts = self.grouped(layout, is_weighted, partition, lag)?;
+        // Sums that f64 does not hold are refused where the matrix is fitted.
+        if is_weighted && counts.values().all(f64::is_finite) {
+            counts.exponent = scale::nearest_to_mean(counts.values(), n);
+        }
+        Ok(counts)
+    }
+
+    /// Tells everything apart by group, if that is asked for.
+    fn grouped(
         mut self,
         layout: &Layout,
         is_weighted: bool,

@@ -102,6 +102,8 @@ pub struct Counts {
     pub by_source: Vec<Csr>,
     /// Σ of the counts; 0 where they are weights.
     pub total: u128,
+    /// What a transition weighs, as a power of two: weights are fitted in this unit, so that their scale changes no result. 0 for counts.
+    pub exponent: i32,
     /// For each given partition, the label of each source; `None` where some source has no label, named by its state id.
     pub given: Vec<Result<Vec<u32>, u32>>,
     /// The same counts told apart by group, where that is asked for.
@@ -140,6 +142,7 @@ impl Counts {
             target_states,
             by_source,
             total,
+            exponent: 0,
             given: Vec::new(),
             groups: None,
             left_out: None,
@@ -165,6 +168,12 @@ impl Counts {
 
     pub fn nnz(&self) -> usize {
         self.by_source.iter().map(Csr::nnz).sum()
+    }
+
+    /// Every count or weight, in the order of sources and targets.
+    pub fn values(&self) -> impl Iterator<Item = f64> + Clone {
+        let shards = self.by_source.iter();
+        shards.flat_map(|shard| (0..shard.nnz()).map(move |e| shard.values.get(e)))
     }
 }
 

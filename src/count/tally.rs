@@ -501,7 +501,8 @@ fn compensated(terms: impl Iterator<Item = f64>) -> f64 {
         };
         sum = next;
     }
-    sum + lost
+    // Beyond what f64 holds the compensation is no number.
+    if sum.is_finite() { sum + lost } else { sum }
 }
 
 #[cfg(test)]

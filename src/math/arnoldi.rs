@@ -2,7 +2,7 @@
 //!
 //! In: B as a function on *panels* (`n × width`, row-major, see `dense`), a unit eigenvector, how many vectors more and how exact.
 //! Out: orthonormal vectors, orthogonal to the given one, which with it span invariant subspaces of B for the eigenvalues of largest
-//! magnitude, and these eigenvalues.
+//! magnitude or real part, and these eigenvalues.
 //!
 //! Block Krylov–Schur (Stewart, SIAM J. Matrix Anal. Appl. 23, 2002): B V = V H + F C, with an orthonormal basis V and one panel F to
 //! which B was not yet applied. A restart replaces V by its leading Schur vectors and keeps F. Everything is orthogonal to the given
@@ -12,6 +12,7 @@
 //! *Multiplicity.* From blocks of b random vectors a Krylov space sees min(b, geometric multiplicity) copies of an eigenvalue, so of
 //! more copies than `width` some may be missing.
 
+use crate::math::schur::By;
 use crate::math::{dense, schur};
 use rand::RngExt;
 use rand_pcg::Pcg64;
@@ -26,13 +27,15 @@ pub struct Options {
     pub residual: f64,
     /// Products of B with one vector after which to stop, converged or not.
     pub max_products: usize,
+    /// Which eigenvalues lead.
+    pub by: By,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Leading {
     /// n × wanted row-major.
     pub vectors: Vec<f64>,
-    /// Real and imaginary parts, by descending magnitude, pairs together, the positive imaginary part first. If the last one has a
+    /// Real and imaginary parts, the leading first, pairs together, the positive imaginary part first. If the last one has a
     /// positive imaginary part, then its partner was not wanted.
     pub values: Vec<[f64; 2]>,
     /// How far B q leaves the span of the given vector and those up to q.
@@ -98,7 +101,7 @@ pub fn leading(
         let h: Vec<f64> = (0..k * k)
             .map(|at| columns[at % k].get(at / k).copied().unwrap_or(0.0))
             .collect();
-        let schur = schur::leading(&h, k, kept);
+        let schur = schur::leading(&h, k, kept, options.by);
         let coupling = coupling(&columns, &schur.vectors, width, kept);
         let residuals: Vec<f64> = (0..wanted)
             .map(|i| {
@@ -202,7 +205,7 @@ fn whole(mut apply: impl FnMut(&[f64], &mut [f64]), known: &[f64], options: &Opt
         1
     };
     let count = (wanted + more).min(n - 1);
-    let schur = schur::leading(&rest, n - 1, count);
+    let schur = schur::leading(&rest, n - 1, count, options.by);
     let mut vectors = vec![0.0; n * wanted];
     for k in 0..wanted {
         let q = schur.vectors.iter().skip(k).step_by(count).copied();
@@ -248,6 +251,7 @@ mod tests {
             width,
             residual: 1e-10,
             max_products: 20_000,
+            by: By::Magnitude,
         };
         let mut random = Pcg64::seed_from_u64(3);
         let found = leading(|x, out| apply(x, out, width), known, &options, &mut random);
@@ -401,6 +405,7 @@ mod tests {
             width: 4,
             residual: 1e-12,
             max_products: 60,
+            by: By::Magnitude,
         };
         let apply = |x: &[f64], out: &mut [f64]| {
             out.fill(0.0);

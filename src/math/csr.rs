@@ -1,5 +1,6 @@
 //! Compressed sparse rows: one shard of a count matrix, seen from its rows, and its products with blocks of vectors.
 
+use crate::math::scale::times_power;
 use crate::runner::{Conserved, Kernel, Totals};
 use multiversion::multiversion;
 use serde::{Deserialize, Serialize};
@@ -102,6 +103,12 @@ impl Values {
     /// Every value divided by the same number.
     pub fn divided(&self, by: f64) -> Values {
         Values::Real((0..self.len()).map(|e| self.get(e) / by).collect())
+    }
+
+    /// Every value multiplied by 2^`n`.
+    pub fn scaled(&self, n: i32) -> Values {
+        let values = (0..self.len()).map(|e| times_power(self.get(e), n));
+        Values::Real(values.collect())
     }
 
     /// Those at some places, in their order.

@@ -12,5 +12,6 @@ pub mod lanczos;
 pub mod look;
 pub mod matching;
 pub mod moves;
+pub mod scale;
 pub mod schur;
 pub mod sum;

@@ -1,7 +1,7 @@
-//! Leading part of the real Schur decomposition of a small dense matrix, A Q = Q T, with eigenvalues in descending order of magnitude.
+//! Leading part of the real Schur decomposition of a small dense matrix, A Q = Q T, with the eigenvalues of largest magnitude or real part first.
 //!
 //! In: A, n × n row-major, and a number of vectors. Out: the first columns of the orthogonal Q, the leading block of T, and the
-//! eigenvalues. The first k columns of Q span the invariant subspace of the k largest eigenvalues wherever k does not part a complex
+//! eigenvalues. The first k columns of Q span the invariant subspace of the k leading eigenvalues wherever k does not part a complex
 //! pair, whatever multiplicities and Jordan blocks there are.
 //!
 //! Eigenvectors are taken from an eigenvalue decomposition, in order, as long as each stands well apart from the span of those
@@ -12,6 +12,7 @@ use super::dense;
 use faer::dyn_stack::{MemBuffer, MemStack};
 use faer::linalg::evd;
 use faer::{Col, Mat, Par};
+use serde::{Deserialize, Serialize};
 
 /// The least share of an eigenvector that is new beside those before it: what is lost in accuracy is its inverse.
 const APART: f64 = 1e-2;
@@ -19,8 +20,25 @@ const APART: f64 = 1e-2;
 /// The largest share of the norm of A by which A may take an eigenvector off its place.
 const INVARIANT: f64 = 1e-12;
 
-/// Magnitudes that differ by no more than this share are equal, and the larger real part is first.
+/// Magnitudes, or real parts, that differ by no more than this share are equal. Of equal magnitudes the larger real part is first, of equal
+/// real parts the larger magnitude.
 const EQUAL: f64 = 1e-9;
+
+/// Which eigenvalues lead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum By {
+    Magnitude,
+    Real,
+}
+
+impl By {
+    pub fn name(self) -> &'static str {
+        match self {
+            By::Magnitude => "magnitude",
+            By::Real => "real",
+        }
+    }
+}
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schur {
@@ -34,14 +52,14 @@ pub struct Schur {
 
 /// The leading `count` Schur vectors of `a`. For the last of them the next real eigenvalue is taken where a pair would not fit, which
 /// there is, because `n − count` must be even.
-pub fn leading(a: &[f64], n: usize, count: usize) -> Schur {
+pub fn leading(a: &[f64], n: usize, count: usize, by: By) -> Schur {
     assert!(a.len() == n * n && count <= n);
     assert!((n - count).is_multiple_of(2), "complex pairs stay whole");
     let mut t = a.to_vec();
     let mut q: Vec<f64> = (0..n * n).map(|at| f64::from(at / n == at % n)).collect();
     let mut values = Vec::with_capacity(count);
     while values.len() < count {
-        deflate(&mut t, &mut q, n, count, &mut values);
+        deflate(&mut t, &mut q, (n, count, by), &mut values);
     }
     Schur {
         vectors: leading_columns(&q, n, count),
@@ -56,7 +74,12 @@ fn leading_columns(a: &[f64], n: usize, count: usize) -> Vec<f64> {
 }
 
 /// Moves some of the eigenvectors of the block of T behind `values` to its front.
-fn deflate(t: &mut [f64], q: &mut [f64], n: usize, count: usize, values: &mut Vec<[f64; 2]>) {
+fn deflate(
+    t: &mut [f64],
+    q: &mut [f64],
+    (n, count, by): (usize, usize, By),
+    values: &mut Vec<[f64; 2]>,
+) {
     let first = values.len();
     let rest = n - first;
     let block: Vec<f64> = t[first * n..]
@@ -66,7 +89,7 @@ fn deflate(t: &mut [f64], q: &mut [f64], n: usize, count: usize, values: &mut Ve
         .collect();
     let eigen = Eigen::of(&block, rest);
     let mut reflections: Vec<Vec<f64>> = Vec::new();
-    for (at, is_pair) in eigen.order() {
+    for (at, is_pair) in eigen.order(by) {
         let width = if is_pair { 2 } else { 1 };
         if first + reflections.len() + width > count {
             continue;
@@ -236,8 +259,8 @@ impl Eigen {
         self.vectors.col(column).iter().copied().collect()
     }
 
-    /// Where eigenvalues are, the largest first, and whether each is the first of a pair.
-    fn order(&self) -> Vec<(usize, bool)> {
+    /// Where eigenvalues are, the leading first, and whether each is the first of a pair.
+    fn order(&self, by: By) -> Vec<(usize, bool)> {
         let mut order = Vec::new();
         let mut at = 0;
         while at < self.values.len() {
@@ -246,13 +269,19 @@ impl Eigen {
             at += if is_pair { 2 } else { 1 };
         }
         let magnitude = |at: usize| self.values[at][0].hypot(self.values[at][1]);
-        order.sort_by(|a, b| magnitude(b.0).total_cmp(&magnitude(a.0)));
+        let real = |at: usize| self.values[at][0];
+        let (first, then): (&dyn Fn(usize) -> f64, &dyn Fn(usize) -> f64) = match by {
+            By::Magnitude => (&magnitude, &real),
+            By::Real => (&real, &magnitude),
+        };
+        order.sort_by(|a, b| first(b.0).total_cmp(&first(a.0)));
         let mut start = 0;
         while start < order.len() {
-            let least = magnitude(order[start].0) * (1.0 - EQUAL);
+            let largest = first(order[start].0);
+            let least = largest - EQUAL * largest.abs();
             let equal = order[start..].iter();
-            let end = start + equal.take_while(|(at, _)| magnitude(*at) >= least).count();
-            order[start..end].sort_by(|a, b| self.values[b.0][0].total_cmp(&self.values[a.0][0]));
+            let end = start + equal.take_while(|(at, _)| first(*at) >= least).count();
+            order[start..end].sort_by(|a, b| then(b.0).total_cmp(&then(a.0)));
             start = end.max(start + 1);
         }
         order
@@ -305,11 +334,11 @@ mod tests {
             0.0, 0.8,  0.0,  0.7,
             0.0, 0.0,  0.0, -0.5,
         ];
-        let four = leading(&a, 4, 4);
+        let four = leading(&a, 4, 4, By::Magnitude);
         let expected = [[0.0, 0.8], [0.0, -0.8], [-0.5, 0.0], [0.3, 0.0]];
         assert_values(&four.values, &expected, 1e-14);
         assert!(errors(&a, 4, &four).iter().all(|e| *e < 1e-14));
-        assert_eq!(leading(&a, 4, 2).values, four.values[..2]);
+        assert_eq!(leading(&a, 4, 2, By::Magnitude).values, four.values[..2]);
     }
 
     #[test]
@@ -323,7 +352,7 @@ mod tests {
             0.0, 0.0, 0.0, 0.0,  1.0,
             0.0, 0.0, 0.0, 1.0,  0.0,
         ];
-        let schur = leading(&a, 5, 5);
+        let schur = leading(&a, 5, 5, By::Magnitude);
         assert_values(&schur.values[..2], &[[1.0, 0.0], [-1.0, 0.0]], 1e-13);
         // A triple eigenvalue moves by the cube root of a perturbation, but its invariant subspace does not.
         assert!(errors(&a, 5, &schur).iter().all(|e| *e < 1e-13));
@@ -335,7 +364,7 @@ mod tests {
         // 1 twice, −1; no vector of the second 1 exists, and an eigenvalue decomposition may give nothing for the first.
         let a = [0.0, 1.0, 0.0, 1.0, 0.0, 0.0, -0.4, 0.0, 1.0];
         for count in [1, 3] {
-            let schur = leading(&a, 3, count);
+            let schur = leading(&a, 3, count, By::Magnitude);
             assert!(errors(&a, 3, &schur).iter().all(|e| *e < 1e-14));
             assert_values(&schur.values, &[[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0]], 1e-7);
         }
@@ -347,15 +376,15 @@ mod tests {
             let shift: Vec<f64> = (0..n * n)
                 .map(|at| f64::from((at / n + 1) % n == at % n))
                 .collect();
-            let schur = leading(&shift, n, n);
+            let schur = leading(&shift, n, n, By::Magnitude);
             assert!(errors(&shift, n, &schur).iter().all(|e| *e < 1e-13));
             assert!((schur.values[0][0] - 1.0).abs() < 1e-13);
             let mean = vec![1.0 / n as f64; n * n];
-            let schur = leading(&mean, n, n);
+            let schur = leading(&mean, n, n, By::Magnitude);
             assert!(errors(&mean, n, &schur).iter().all(|e| *e < 1e-13));
             let zero = vec![0.0; n * n];
             assert!(
-                errors(&zero, n, &leading(&zero, n, n))
+                errors(&zero, n, &leading(&zero, n, n, By::Magnitude))
                     .iter()
                     .all(|e| *e == 0.0)
             );
@@ -374,7 +403,7 @@ mod tests {
             fewer in 0usize..4,
         ) {
             let count = n - (2 * fewer).min(n / 2 * 2);
-            let schur = leading(&a, n, count);
+            let schur = leading(&a, n, count, By::Magnitude);
             let errors = errors(&a, n, &schur);
             prop_assert!(errors.iter().all(|e| *e < 1e-11), "{errors:?}");
             let size = |v: &[f64; 2]| v[0].hypot(v[1]);

@@ -1,5 +1,6 @@
 //! What the pipeline file says of its fits → fits with checked parameters, ranks apart.
 
+use crate::math::schur::By;
 use crate::reduce::criteria::Rule;
 use crate::reduce::{cocluster, dbmr, schur, svd};
 use crate::spec::{self, Spec};
@@ -151,6 +152,10 @@ pub(super) fn fits(spec: &Spec) -> Vec<PlannedFit> {
                 }
                 (spec::Method::Gpcca(p), Some(rank)) => PlannedMethod::Gpcca(schur::Params {
                     tolerance: p.tolerance,
+                    by: match p.which {
+                        spec::Which::Magnitude => By::Magnitude,
+                        spec::Which::Real => By::Real,
+                    },
                     ..schur::Params::new(rank)
                 }),
                 _ => {

@@ -27,7 +27,7 @@ use crate::ledger::Basis;
 use crate::ranks;
 use crate::read::{Lake, Table};
 use crate::reduce::dbmr::Init;
-use crate::spec::{self, Lag, NamesFrom, Spec};
+use crate::spec::{self, Empty, Lag, NamesFrom, Spec};
 use crate::stores::Stores;
 use crate::write::{self, FitColumns, LagColumn, Names};
 use arrow::datatypes::{Field, SchemaRef};
@@ -66,6 +66,9 @@ pub struct Plan {
     pub validation: Option<Validation>,
     #[serde(skip)]
     pub names: NamesFrom,
+    /// What becomes of a model without a transition.
+    #[serde(skip)]
+    pub empty: Empty,
     /// Test whether the sets of the fits are Markov chains.
     pub markov: bool,
     #[serde(skip)]
@@ -215,6 +218,7 @@ async fn resolved(
         fits,
         validation,
         names: spec.names.from.clone(),
+        empty: spec.transitions.empty,
         markov,
         increments,
         checks: Vec::new(),

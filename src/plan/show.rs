@@ -78,7 +78,9 @@ impl Plan {
                 PlannedMethod::Cocluster(p) | PlannedMethod::Metastable(p) => {
                     json!({"rank": p.rank, "restarts": p.restarts, "max_iterations": p.max_iterations})
                 }
-                PlannedMethod::Gpcca(p) => json!({"rank": p.rank, "tolerance": p.tolerance}),
+                PlannedMethod::Gpcca(p) => {
+                    json!({"rank": p.rank, "tolerance": p.tolerance, "which": p.by.name()})
+                }
                 PlannedMethod::Given(at) => json!({"affiliation": self.layout.given[*at].name()}),
             };
             let mut shown =
@@ -274,7 +276,10 @@ impl fmt::Display for Plan {
                     rank(p.rank),
                     p.restarts
                 ),
-                PlannedMethod::Gpcca(p) => format!("Schur vectors and PCCA+, {}", rank(p.rank)),
+                PlannedMethod::Gpcca(p) => {
+                    let by = p.by.name();
+                    format!("Schur vectors by {by} and PCCA+, {}", rank(p.rank))
+                }
                 PlannedMethod::Given(at) => {
                     format!("the given partition `{}`", self.layout.given[*at].name())
                 }

@@ -3,13 +3,14 @@
 //!
 //! In: N (m targets × n sources), which source every target is, n positive weights η, and a rank r. With T_js the probability that
 //! state s follows state j (rows sum to 1) and B = D^{1/2} T D^{-1/2}, D = diag η, whose eigenvector for 1 is √η: out come X = D^{-1/2} Q
-//! (n × r, row-major) for the r leading Schur vectors Q of B, by eigenvalues of descending magnitude. The first column is 1, the columns
+//! (n × r, row-major) for the r leading Schur vectors Q of B, by eigenvalues of descending magnitude or real part. The first column is 1, the columns
 //! are orthonormal in ⟨x, y⟩ = Σ η_j x_j y_j, and span an invariant subspace of T.
 //!
 //! A complex pair of eigenvalues spans one plane, so a rank that parts it is refused. T is never stored.
 
 use crate::error::{Error, Result};
 use crate::math::csr::Multiply;
+use crate::math::schur::By;
 use crate::math::{arnoldi, krylov};
 use crate::runner::Runner;
 use crate::shard::Shards;
@@ -30,6 +31,8 @@ pub struct Params {
     pub tolerance: f64,
     /// Products of T with a vector that the decomposition may spend.
     pub max_products: usize,
+    /// Which eigenvalues lead.
+    pub by: By,
 }
 
 impl Params {
@@ -38,6 +41,7 @@ impl Params {
             rank,
             tolerance: 1e-9,
             max_products: 100_000,
+            by: By::Magnitude,
         }
     }
 }
@@ -46,7 +50,7 @@ impl Params {
 pub struct Dominant {
     /// X, n × r row-major.
     pub embedding: Vec<f64>,
-    /// Real and imaginary parts of the eigenvalues, by descending magnitude: r, and after them the next one, if there is one, because the
+    /// Real and imaginary parts of the eigenvalues, the leading first: r, and after them the next one, if there is one, because the
     /// gap between them says whether r is a natural number of sets.
     pub eigenvalues: Vec<[f64; 2]>,
     /// How far B q leaves the span of the vectors up to q, r values.
@@ -105,6 +109,7 @@ pub fn leading<R: Runner>(
         width,
         residual: params.tolerance,
         max_products: params.max_products,
+        by: params.by,
     };
     let found = arnoldi::leading(apply, &roots, &options, &mut Pcg64::seed_from_u64(seed));
 
@@ -196,6 +201,39 @@ mod tests {
         assert!((sets.crispness - 1.0).abs() < 1e-10);
         assert!((0..12).all(|j| sets.affiliation[j] == sets.affiliation[j / 4 * 4]));
         assert!(run(1).is_ok_and(|one| one.embedding == [1.0; 12]));
+    }
+
+    /// Two copies of a cycle of three groups, between which a state changes with probability 0.2: eigenvalues 1 and 0.6, each times 1 and
+    /// 0.85 e^{±2πi/3}.
+    #[test]
+    fn real_parts_lead_where_they_are_asked_for() {
+        let both = (0..4).flat_map(|at| {
+            let (from, to) = (at / 2, at % 2);
+            let stays = if from == to { 4 } else { 1 };
+            let counts = cycle(4).into_iter();
+            counts.map(move |(j, i, n)| (12 * from + j, 12 * to + i, stays * n))
+        });
+        let shards = shards(24, both.collect(), 50);
+        let map: Vec<u32> = (0..24).collect();
+        let run = |rank, by| {
+            let params = Params {
+                by,
+                ..Params::new(rank)
+            };
+            leading(&Local, &shards, &map, &shards.source_total, &params, 1)
+        };
+        // By magnitude the pair of 0.85 is before 0.6.
+        run(2, By::Magnitude).expect_err("a parted pair");
+        let three = run(3, By::Magnitude).expect("whole pairs");
+        let next = three.eigenvalues[3];
+        assert!((next[0] - 0.6).abs() < 1e-9 && next[1] == 0.0, "{next:?}");
+        let two = run(2, By::Real).expect("no pair");
+        let values: Vec<f64> = two.eigenvalues.iter().map(|v| v[0]).collect();
+        close(&values[..2], &[1.0, 0.6], 1e-9);
+        assert!(values[2].abs() < 1e-9, "the nulls of the groups are next");
+        let sets = pcca::fit(&two.embedding, 2, &shards.source_total).expect("two functions");
+        assert!((sets.crispness - 1.0).abs() < 1e-9);
+        assert!((0..24).all(|j| sets.affiliation[j] == sets.affiliation[j / 12 * 12]));
     }
 
     /// Shards of dense counts given by rows of sources.

@@ -1,4 +1,4 @@
-//! What goes with what in a pipeline file: file keys → [`Spec`], or the first key that does not fit.
+//! What goes with what in a pipeline file: file keys → [`Spec`], or the keys that do not fit.
 
 use super::bins::Binning;
 use super::checks;
@@ -7,9 +7,9 @@ use super::fit::{Fit, Method, Rule};
 use super::lag::Lag;
 use super::written::{File, Job, Table, TransitionsText, Validation, Window};
 use super::{Input, Measure, NamesFrom, Query, Spec, Transitions};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::stores;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Columns that gyre itself writes beside the state columns.
 const OUTPUT_COLUMNS: [&str; 5] = ["lag", "count", "probability", "fit", "latent"];
@@ -17,64 +17,124 @@ const OUTPUT_COLUMNS: [&str; 5] = ["lag", "count", "probability", "fit", "latent
 /// Earlier results that can be kept: the pointer to the result has a list of them.
 const MOST_KEPT: u32 = 1000;
 
-pub fn spec(file: File, document: &Document<'_>) -> Result<Spec> {
-    job(&file.job, document)?;
+/// Errors so far.
+struct Found<'a>(&'a mut Vec<Error>);
+
+impl Found<'_> {
+    /// What is right; an error is noted.
+    fn note<T>(&mut self, checked: Result<T>) -> Option<T> {
+        checked.map_err(|e| self.0.push(e)).ok()
+    }
+}
+
+/// The pipeline, unless something in it does not fit; all of that goes to `errors`. Nothing is said of what is in `faulty`: sections such
+/// as `transitions` and their parts such as `job.name` or `fit.dbmr`, of which some values are not those of the file.
+pub fn spec(
+    file: File,
+    document: &Document<'_>,
+    faulty: &BTreeSet<String>,
+    errors: &mut Vec<Error>,
+) -> Option<Spec> {
+    // Whether a section with all of its parts is as written, or one of its parts.
+    let is_sound = |section: &str| {
+        let is_within = |of: &String| of.split('.').next() == Some(section);
+        !faulty.iter().any(is_within)
+    };
+    let is_part_sound = |section: &str, part: &str| {
+        !faulty.contains(section) && !faulty.contains(&format!("{section}.{part}"))
+    };
+    let mut found = Found(errors);
+    job(
+        &file.job,
+        document,
+        |key| is_part_sound("job", key),
+        &mut found,
+    );
     for key in file.store.options.keys() {
-        option(key, document)?;
+        found.note(option(key, document));
     }
-    tables(&file.tables, document)?;
-    fits(&file.fit, document)?;
-    let transitions = transitions(file.transitions, document)?;
-    if let NamesFrom::Output(location) = &file.names.from {
-        is_location(location, &["names", "from"], document)?;
+    tables(&file.tables, document, &mut found);
+    let are_fits_sound = is_sound("fit");
+    if file.fit.is_empty() && are_fits_sound {
+        let error = document.error_at(&["fit"], "a pipeline needs at least one `[[fit]]`");
+        found.note::<()>(Err(error));
     }
-    key_columns(&transitions, &file.fit, document)?;
-    if let Some(asked) = &file.validation {
-        validation(asked, document)?;
-    }
-    let folds = file.validation.as_ref().map_or(0, |asked| asked.folds);
+    // Output column names so far, each with the fit it comes from.
+    let mut names: BTreeMap<String, &str> = BTreeMap::new();
     for (n, fit) in file.fit.iter().enumerate() {
-        if folds == 0 && fit.rule.is_some_and(Rule::needs_folds) {
+        // By place, because two fits may have the same name by mistake, unless some could not be read.
+        let place = match are_fits_sound {
+            true => n.to_string(),
+            false => fit.name.clone(),
+        };
+        if is_part_sound("fit", &fit.name) {
+            let earlier = &file.fit[..n];
+            found.note(self::fit(fit, earlier, &place, &mut names, document));
+        }
+        let folds = file.validation.as_ref().map_or(0, |asked| asked.folds);
+        if folds == 0 && is_sound("validation") && fit.rule.is_some_and(Rule::needs_folds) {
             let message = format!(
                 "`fit.{}.rule` scores ranks with what was held out, and so needs `folds` in `[validation]`, such as `folds = 5`",
                 fit.name
             );
-            return Err(document.error_at(&["fit", &n.to_string(), "rule"], &message));
+            let error = document.error_at(&["fit", &place, "rule"], &message);
+            found.note::<()>(Err(error));
         }
     }
-    let checks = checks::checks(file.checks, file.check, &transitions, document)?;
-    Ok(Spec {
+    let transitions = match is_sound("transitions") {
+        true => transitions(file.transitions, document, &mut found),
+        false => None,
+    };
+    if let NamesFrom::Output(location) = &file.names.from {
+        found.note(is_location(location, &["names", "from"], document));
+    }
+    if let Some(transitions) = transitions.as_ref().filter(|_| are_fits_sound) {
+        found.note(key_columns(transitions, &file.fit, document));
+    }
+    let asked = file.validation.as_ref().filter(|_| is_sound("validation"));
+    if let Some(asked) = asked {
+        found.note(validation(asked, document));
+    }
+    let transitions = transitions?;
+    if !is_sound("checks") || !is_sound("check") {
+        return None;
+    }
+    let checks = checks::checks(file.checks, file.check, &transitions, document);
+    Some(Spec {
         job: file.job,
         store: file.store,
         tables: file.tables,
+        checks: found.note(checks)?,
         transitions,
         names: file.names,
         fits: file.fit,
         validation: file.validation,
-        checks,
     })
 }
 
-fn job(job: &Job, document: &Document<'_>) -> Result<()> {
+fn job(job: &Job, document: &Document<'_>, is_sound: impl Fn(&str) -> bool, found: &mut Found<'_>) {
     let fits = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
-    if job.name.is_empty() || !job.name.bytes().all(fits) {
+    let is_name = !job.name.is_empty() && job.name.bytes().all(fits);
+    if is_sound("name") && !is_name {
         let message = format!(
             "`job.name` must consist of letters, digits, `_` and `-`, not {:?}",
             job.name
         );
-        return Err(document.error_at(&["job", "name"], &message));
+        found.note::<()>(Err(document.error_at(&["job", "name"], &message)));
     }
     if job.keep > MOST_KEPT {
         let message = format!("`job.keep` must be {MOST_KEPT} at most, not {}", job.keep);
-        return Err(document.error_at(&["job", "keep"], &message));
+        found.note::<()>(Err(document.error_at(&["job", "keep"], &message)));
     }
-    is_location(&job.output, &["job", "output"], document)?;
+    if !is_sound("output") {
+        return;
+    }
+    found.note(is_location(&job.output, &["job", "output"], document));
     if job.output.starts_with("http") && job.output.contains("://") {
         let message =
             "`job.output` cannot be written: http:// and https:// locations are read alone";
-        return Err(document.error_at(&["job", "output"], message));
+        found.note::<()>(Err(document.error_at(&["job", "output"], message)));
     }
-    Ok(())
 }
 
 fn option(key: &str, document: &Document<'_>) -> Result<()> {
@@ -99,16 +159,16 @@ fn is_location(location: &str, path: &[&str], document: &Document<'_>) -> Result
     })
 }
 
-fn tables(tables: &BTreeMap<String, Table>, document: &Document<'_>) -> Result<()> {
+fn tables(tables: &BTreeMap<String, Table>, document: &Document<'_>, found: &mut Found<'_>) {
     for (name, table) in tables {
         if name.trim().is_empty() {
-            return Err(document.error_at(&["tables", name], "a table needs a name"));
+            let error = document.error_at(&["tables", name], "a table needs a name");
+            found.note::<()>(Err(error));
         }
         for path in &table.path {
-            is_location(path, &["tables", name, "path"], document)?;
+            found.note(is_location(path, &["tables", name, "path"], document));
         }
     }
-    Ok(())
 }
 
 fn not_blank(text: &str, path: &[&str], document: &Document<'_>) -> Result<()> {
@@ -119,26 +179,32 @@ fn not_blank(text: &str, path: &[&str], document: &Document<'_>) -> Result<()> {
     Ok(())
 }
 
-fn transitions(text: TransitionsText, document: &Document<'_>) -> Result<Transitions> {
-    let query = query(&text, document)?;
+fn transitions(
+    text: TransitionsText,
+    document: &Document<'_>,
+    found: &mut Found<'_>,
+) -> Option<Transitions> {
+    let query = found.note(query(&text, document));
     for name in text.parameters.keys() {
         let starts_well = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
         if !starts_well || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
             let message = format!(
                 "the parameter `{name}` cannot be named as `${name}` in SQL; use letters, digits and `_`"
             );
-            return Err(document.error_at(&["transitions", "parameters", name], &message));
+            let error = document.error_at(&["transitions", "parameters", name], &message);
+            found.note::<()>(Err(error));
         }
     }
     let (parameters, partition_by) = (text.parameters.clone(), text.partition_by.clone());
-    let connected = text.connected;
-    let input = input(text, document)?;
-    distinct_columns(&partition_by, &input, document)?;
-    Ok(Transitions {
-        query,
+    let (connected, empty) = (text.connected, text.empty);
+    let input = found.note(input(text, document))?;
+    found.note(distinct_columns(&partition_by, &input, document));
+    Some(Transitions {
+        query: query?,
         parameters,
         partition_by,
         connected,
+        empty,
         input,
     })
 }
@@ -202,7 +268,7 @@ fn input(text: TransitionsText, document: &Document<'_>) -> Result<Input> {
     }
 }
 
-fn needs(key: &str, document: &Document<'_>) -> crate::error::Error {
+fn needs(key: &str, document: &Document<'_>) -> Error {
     document.error_at(
         &["transitions"],
         &format!("the table `transitions` needs the key {key}"),
@@ -393,48 +459,44 @@ fn distinct_columns(partition_by: &[String], input: &Input, document: &Document<
     Ok(())
 }
 
-fn fits(fits: &[Fit], document: &Document<'_>) -> Result<()> {
-    if fits.is_empty() {
-        return Err(document.error_at(&["fit"], "a pipeline needs at least one `[[fit]]`"));
+/// A fit after those before it; it is at this place in the file.
+fn fit<'a>(
+    fit: &'a Fit,
+    earlier: &[Fit],
+    place: &str,
+    names: &mut BTreeMap<String, &'a str>,
+    document: &Document<'_>,
+) -> Result<()> {
+    let fail = |key: &str, message: String| Err(document.error_at(&["fit", place, key], &message));
+    let name = &fit.name;
+    if !name.starts_with(|c: char| c.is_ascii_alphabetic())
+        || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+    {
+        let message = format!(
+            "a fit's name must be a letter followed by letters, digits and `_`, not {name:?}"
+        );
+        return fail("name", message);
     }
-    // Output column names so far, each with the fit it comes from.
-    let mut names: BTreeMap<String, &str> = BTreeMap::new();
-    for (n, fit) in fits.iter().enumerate() {
-        // Not by name: two fits may have the same one by mistake.
-        let index = n.to_string();
-        let fail =
-            |key: &str, message: String| Err(document.error_at(&["fit", &index, key], &message));
-        let name = &fit.name;
-        if !name.starts_with(|c: char| c.is_ascii_alphabetic())
-            || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
-        {
-            let message = format!(
-                "a fit's name must be a letter followed by letters, digits and `_`, not {name:?}"
-            );
+    if OUTPUT_COLUMNS.contains(&name.as_str()) {
+        let message =
+            format!("a fit cannot be named `{name}`: the output tables have a column of that name");
+        return fail("name", message);
+    }
+    if earlier.iter().any(|f| f.name == *name) {
+        return fail("name", format!("two fits are named `{name}`"));
+    }
+    if let Some((key, message)) = parameters(&fit.method) {
+        let key = match key {
+            "rank" if fit.rule.is_some() => "ranks",
+            key => key,
+        };
+        return fail(key, format!("`fit.{name}.{key}` {message}"));
+    }
+    for (_, column) in fit.expanded() {
+        if let Some(other) = names.insert(column.clone(), name) {
+            let message =
+                format!("the fits `{other}` and `{name}` both give columns named `{column}`");
             return fail("name", message);
-        }
-        if OUTPUT_COLUMNS.contains(&name.as_str()) {
-            let message = format!(
-                "a fit cannot be named `{name}`: the output tables have a column of that name"
-            );
-            return fail("name", message);
-        }
-        if fits[..n].iter().any(|f| f.name == *name) {
-            return fail("name", format!("two fits are named `{name}`"));
-        }
-        if let Some((key, message)) = parameters(&fit.method) {
-            let key = match key {
-                "rank" if fit.rule.is_some() => "ranks",
-                key => key,
-            };
-            return fail(key, format!("`fit.{name}.{key}` {message}"));
-        }
-        for (_, column) in fit.expanded() {
-            if let Some(other) = names.insert(column.clone(), name) {
-                let message =
-                    format!("the fits `{other}` and `{name}` both give columns named `{column}`");
-                return fail("name", message);
-            }
         }
     }
     Ok(())

@@ -58,6 +58,34 @@ impl Node {
         Some(&entry.node)
     }
 
+    /// Takes the value under a path away; false where there is none.
+    pub fn remove(&mut self, path: &[String]) -> bool {
+        let [first, rest @ ..] = path else {
+            return false;
+        };
+        match (&mut self.content, rest.is_empty()) {
+            (Content::Table(entries), true) => {
+                let before = entries.len();
+                entries.retain(|entry| entry.key != *first);
+                entries.len() < before
+            }
+            (Content::Table(entries), false) => {
+                let entry = entries.iter_mut().find(|entry| entry.key == *first);
+                entry.is_some_and(|entry| entry.node.remove(rest))
+            }
+            (Content::Array(items), is_last) => match item_index(items, first) {
+                Some(at) if at >= items.len() => false,
+                Some(at) if is_last => {
+                    items.remove(at);
+                    true
+                }
+                Some(at) => items[at].remove(rest),
+                None => false,
+            },
+            _ => false,
+        }
+    }
+
     pub fn entries(&self) -> &[Entry] {
         match &self.content {
             Content::Table(entries) => entries,

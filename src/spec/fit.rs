@@ -66,6 +66,8 @@ pub enum Rule {
 }
 
 impl Rule {
+    const NAMES: [&str; 5] = ["gap", "held-out", "vamp2", "bic", "aic"];
+
     pub fn needs_folds(self) -> bool {
         matches!(self, Rule::HeldOut | Rule::Vamp2)
     }
@@ -265,6 +267,26 @@ pub struct Gpcca {
     #[serde(default = "Gpcca::tolerance")]
     #[schemars(range(min = 0))]
     pub tolerance: f64,
+    /// The eigenvalues whose Schur vectors are taken.
+    #[serde(default, skip_serializing_if = "Which::is_magnitude")]
+    pub which: Which,
+}
+
+/// Which eigenvalues lead.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, serde::Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Which {
+    /// Those of largest magnitude: sets that last, and cycles.
+    #[default]
+    Magnitude,
+    /// Those of largest real part: sets that last.
+    Real,
+}
+
+impl Which {
+    fn is_magnitude(&self) -> bool {
+        *self == Which::Magnitude
+    }
 }
 
 impl Gpcca {
@@ -294,16 +316,40 @@ pub fn fits(root: &Node) -> Result<Vec<Fit>, Fault> {
         let message = "must be a list of tables, each under the header `[[fit]]`";
         return Err(Fault::wrong(message).under("fit").at(node.place));
     };
+    // What is held out tells more than a gap, where anything is.
+    let folds = root.get("validation").and_then(|table| table.get("folds"));
+    let default_rule = match folds.map(|folds| &folds.content) {
+        None | Some(Content::Integer(0)) => Rule::Gap,
+        Some(_) => Rule::HeldOut,
+    };
     let mut fits = Vec::with_capacity(items.len());
     for (n, item) in items.iter().enumerate() {
         let named = item.get("name").and_then(Node::as_str);
         let segment = named.map_or_else(|| n.to_string(), str::to_string);
-        fits.push(fit(item).map_err(|fault| fault.at(item.place).under(segment).under("fit"))?);
+        fits.push(
+            fit(item, default_rule)
+                .map_err(|fault| fault.at(item.place).under(segment).under("fit"))?,
+        );
     }
     Ok(fits)
 }
 
-fn fit(item: &Node) -> Result<Fit, Fault> {
+/// A rule by its name; the error has the names of all.
+fn written_rule(node: &Node) -> Result<Rule, Fault> {
+    read(node).map_err(|fault: Fault| {
+        let known = Rule::NAMES.map(|name| format!("\"{name}\"")).join(", ");
+        let found = node.as_str().map(|word| format!(", not {word:?}"));
+        let message = format!("must be one of {known}{}", found.unwrap_or_default());
+        Fault {
+            what: What::Wrong(message),
+            ..fault
+        }
+        .under("rule")
+    })
+}
+
+/// `default_rule` picks the rank where no rule is written.
+fn fit(item: &Node, default_rule: Rule) -> Result<Fit, Fault> {
     if !matches!(item.content, Content::Table(_)) {
         return Err(Fault::wrong("must be a table"));
     }
@@ -316,10 +362,9 @@ fn fit(item: &Node) -> Result<Fit, Fault> {
         return Err(Fault::wrong(message).under("rank").at(node.place));
     }
     let is_auto = word.is_some();
-    let rule = if is_auto {
-        Some(required(item, "rule")?)
-    } else {
-        None
+    let rule = match item.get("rule").filter(|_| is_auto) {
+        Some(node) => Some(written_rule(node)?),
+        None => is_auto.then_some(default_rule),
     };
     let own = item.entries().iter();
     let mut own: Vec<Entry> = own
@@ -328,6 +373,9 @@ fn fit(item: &Node) -> Result<Fit, Fault> {
         .collect();
     if is_auto {
         candidates(&mut own);
+    } else if kind.has_rank() && item.get("rank").is_none() {
+        // The rank is missing, and with it what these keys go with.
+        own.retain(|e| !KEYS_OF_AUTO.contains(&e.key.as_str()));
     } else if kind.has_rank()
         && let Some(entry) = own.iter().find(|e| KEYS_OF_AUTO.contains(&e.key.as_str()))
     {
@@ -544,7 +592,7 @@ fn automatic(rank: &mut serde_json::Value) {
 /// The keys that go with `rank = "auto"`.
 fn keys_of_auto(generator: &mut SchemaGenerator) -> [(String, serde_json::Value); 2] {
     let mut rule = generator.subschema_for::<Rule>().to_value();
-    rule["description"] = "What picks the rank, with `rank = \"auto\"`.".into();
+    rule["description"] = "What picks the rank, with `rank = \"auto\"`; unless given, `held-out` where `[validation]` has `folds`, else `gap`.".into();
     let ranks = serde_json::json!({
         "description": "The candidates of `rank = \"auto\"`; those above the number of states are left out.",
         "type": "array",

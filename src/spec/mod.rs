@@ -1,7 +1,7 @@
 //! Pipeline TOML → [`Spec`]: what the user wrote, read and checked as far as that needs no data.
 //!
 //! In: the text of the file, its name, the `--set` assignments and a lookup of environment variables; nothing here touches a
-//! disk or the environment. Out: a `Spec`, or the first error with its line and, for a misspelt key, a suggestion.
+//! disk or the environment. Out: a `Spec`, or all errors, each with its line and, for a misspelt key, a suggestion.
 //! `document` knows places, `read` turns them into types, `written`, `fit` and `checks` list the keys, `check` says what goes with what.
 
 mod bins;
@@ -17,12 +17,17 @@ mod written;
 pub use bins::{Binning, Outside};
 pub use checks::{Checks, Limit, Limits, On, PartitionKey, QueryCheck};
 pub use document::nearest;
-pub use fit::{Clusters, Cocluster, Dbmr, Fit, Given, Gpcca, Init, Metastable, Method, Rule, Svd};
+pub use fit::{
+    Clusters, Cocluster, Dbmr, Fit, Given, Gpcca, Init, Metastable, Method, Rule, Svd, Which,
+};
 pub use lag::Lag;
-pub use written::{Format, Job, NamesFrom, Naming, Parameter, Store, Table, Validation, Window};
+pub use written::{
+    Empty, Format, Job, NamesFrom, Naming, Parameter, Store, Table, Validation, Window,
+};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use document::{Document, Place};
+use read::Fault;
 use schemars::Schema;
 use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;
@@ -58,6 +63,9 @@ pub struct Transitions {
     pub partition_by: Vec<String>,
     /// Keep the largest strongly connected set of states alone.
     pub connected: bool,
+    /// What becomes of a model without a transition.
+    #[serde(skip_serializing_if = "Empty::is_skip")]
+    pub empty: Empty,
     pub input: Input,
 }
 
@@ -122,10 +130,16 @@ impl Spec {
         environment: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Spec> {
         let document = Document::read(text, origin, sets, environment)?;
-        let file = written::File::read(&document.root).map_err(|fault| {
-            document.error(fault.place.unwrap_or(Place::File), &fault.to_string())
-        })?;
-        check::spec(file, &document)
+        let (file, faults, faulty) = written::File::read(&document.root);
+        let told =
+            |fault: &Fault| document.error(fault.place.unwrap_or(Place::File), &fault.to_string());
+        let mut errors: Vec<Error> = faults.iter().map(told).collect();
+        let spec = check::spec(file, &document, &faulty, &mut errors);
+        match (Error::all(errors), spec) {
+            (Some(e), _) => Err(e),
+            (None, Some(spec)) => Ok(spec),
+            (None, None) => Err(Error::bug("a pipeline file was not understood")),
+        }
     }
 }
 

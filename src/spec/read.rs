@@ -33,6 +33,48 @@ pub fn read<T: DeserializeOwned>(node: &Node) -> Result<T, Fault> {
     T::deserialize(node)
 }
 
+/// Reads a section of a document and says everything that is wrong in it: what is at fault is taken out of a copy, and the rest read
+/// again. The value is what could be read without.
+pub fn section<T>(
+    root: &Node,
+    read: impl Fn(&Node) -> Result<T, Fault>,
+) -> (Option<T>, Vec<Fault>) {
+    let mut fault = match read(root) {
+        Ok(value) => return (Some(value), Vec::new()),
+        Err(fault) => fault,
+    };
+    let (mut rest, mut faults, mut removed) = (root.clone(), Vec::new(), Vec::new());
+    loop {
+        let culprit = fault.culprit();
+        // What was taken out is not missing.
+        let is_news = !removed.contains(&culprit);
+        // Neither is what was misspelt, and any key may have been meant.
+        if let What::UnknownKey { known, .. } = &fault.what {
+            let meant = known
+                .iter()
+                .map(|key| [&fault.path[..], &[key.clone()]].concat());
+            removed.extend(meant);
+        }
+        if is_news {
+            faults.push(fault);
+        }
+        // A table that lacks a key goes as a whole, unless its place in a list is all that tells it apart.
+        let table = &culprit[..culprit.len().saturating_sub(1)];
+        let is_named = table
+            .last()
+            .is_some_and(|name| name.parse::<usize>().is_err());
+        let is_gone = rest.remove(&culprit) || table.len() > 1 && is_named && rest.remove(table);
+        if !is_gone {
+            return (None, faults);
+        }
+        removed.push(culprit);
+        fault = match read(&rest) {
+            Ok(value) => return (Some(value), faults),
+            Err(fault) => fault,
+        };
+    }
+}
+
 /// Reads what a table has under a key that it must have.
 pub fn required<T: DeserializeOwned>(table: &Node, key: &'static str) -> Result<T, Fault> {
     match table.get(key) {
@@ -48,6 +90,22 @@ impl Fault {
             path: Vec::new(),
             what: What::Wrong(message.into()),
         }
+    }
+
+    /// The section of the file that is at fault, and what in it.
+    pub fn within(&self) -> String {
+        let culprit = self.culprit();
+        culprit[..culprit.len().min(2)].join(".")
+    }
+
+    /// The keys down to the value without which there is no such fault.
+    fn culprit(&self) -> Vec<String> {
+        let mut path = self.path.clone();
+        match &self.what {
+            What::UnknownKey { key, .. } | What::MissingKey(key) => path.push(key.clone()),
+            What::Wrong(_) => (),
+        }
+        path
     }
 
     /// The fault, placed here unless something further down has placed it.

@@ -462,12 +462,19 @@ fn a_rank_may_be_picked_by_a_rule() {
     ];
     let spec = parse(OCEAN, &sets).expect("a valid file");
     assert_eq!(spec.fits[0].ranks(), [5, 2]);
+    // Without a rule, what is held out decides where anything is.
+    for (folds, rule) in [(0, Rule::Gap), (5, Rule::HeldOut)] {
+        let folds = format!("validation.folds={folds}");
+        let spec = parse(OCEAN, &["fit.dbmr.rank=auto", &folds]).expect("a valid file");
+        assert_eq!(spec.fits[0].rule, Some(rule));
+    }
+    let spec = parse(OCEAN, &["fit.dbmr.rank=auto"]).expect("a valid file");
+    assert_eq!(spec.fits[0].rule, Some(Rule::Gap));
 
     check(
         OCEAN,
         r#"
-24 | rank = 'auto' | 21: the table `fit.dbmr` needs the key `rule`
-24 | rank = 'auto'\nrule = 'bik' | 25: `fit.dbmr.rule` cannot be "bik"; did you mean `bic`?
+24 | rank = 'auto'\nrule = 'bik' | 25: `fit.dbmr.rule` must be one of "gap", "held-out", "vamp2", "bic", "aic", not "bik"
 24 | rank = 'auto'\nrule = 'bic'\nranks = [2, 2] | 26: `fit.dbmr.ranks` has 2 twice
 24 | rank = 'auto'\nrule = 'bic'\nranks = [2.5] | 26: `fit.dbmr.ranks` must be a whole number that is not negative, not 2.5
 24 | rank = 'auto'\nrule = 'held-out' | 25: `fit.dbmr.rule` scores ranks with what was held out, and so needs `folds` in `[validation]`, such as `folds = 5`

@@ -5,12 +5,16 @@ use super::checks::{CheckText, Limits, queries};
 use super::document::Node;
 use super::fit::{Fit, fits};
 use super::lag::Lag;
-use super::read::{Fault, read, required};
+use super::read::{Fault, read, required, section};
 use super::shape::{InOrder, OneOrMany, one_or_many};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::{self, Deserialize, Deserializer, Visitor};
+use serde::de::{self, Deserialize, DeserializeOwned, Deserializer, Visitor};
 use serde::{Serialize, Serializer};
-use std::{borrow::Cow, collections::BTreeMap, fmt};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 /// A gyre pipeline: tables, the SQL that makes transitions of them, and the models fitted to the counts. Every string may hold
 /// `${VAR}` or `${VAR:-default}`, except in SQL.
@@ -54,7 +58,7 @@ const FILE_KEYS: [&str; 9] = [
 ];
 
 /// What this job is called and where its results go.
-#[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Job {
     /// Letters, digits, `_` and `-`.
@@ -216,6 +220,26 @@ pub struct TransitionsText {
     /// Take sources and targets for states of one kind, and keep the largest set in which every state can be reached from every other one.
     #[serde(default)]
     pub connected: bool,
+    /// What becomes of a partition (at a lag) that has no transition, where others have some.
+    #[serde(default)]
+    pub empty: Empty,
+}
+
+/// What becomes of a model that would be fitted to nothing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, serde::Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Empty {
+    /// It is left out; the summary and the run record say so.
+    #[default]
+    Skip,
+    /// It is a model that failed: the others are put in place, and the exit code is 1.
+    Fail,
+}
+
+impl Empty {
+    pub(super) fn is_skip(&self) -> bool {
+        *self == Empty::Skip
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, serde::Deserialize, JsonSchema)]
@@ -279,40 +303,49 @@ pub enum Parameter {
 }
 
 impl File {
-    /// Reads the whole document, key by key in the order above.
-    pub fn read(root: &Node) -> Result<File, Fault> {
+    /// Reads the whole document, key by key in the order above. Beside the file, of which a faulty section has
+    /// what could be read, is everything that is wrong, and
+    /// the sections and their parts (`job.name`, `fit.dbmr`) of which some values are not those of the document.
+    pub fn read(root: &Node) -> (File, Vec<Fault>, BTreeSet<String>) {
+        let (mut faults, mut faulty) = (Vec::new(), BTreeSet::new());
         for entry in root.entries() {
             if !FILE_KEYS.contains(&entry.key.as_str()) {
                 let fault: Fault = de::Error::unknown_field(&entry.key, &FILE_KEYS);
-                return Err(fault.at(entry.key_place));
+                faults.push(fault.at(entry.key_place));
             }
         }
-        Ok(File {
-            job: required(root, "job")?,
-            store: match root.get("store") {
-                Some(node) => read(node).map_err(|fault| fault.unseen().under("store"))?,
-                None => Store::default(),
-            },
-            tables: match root.get("tables") {
-                Some(node) => read(node).map_err(|fault| fault.under("tables"))?,
-                None => BTreeMap::new(),
-            },
-            transitions: required(root, "transitions")?,
-            names: match root.get("names") {
-                Some(node) => read(node).map_err(|fault| fault.under("names"))?,
-                None => Naming::default(),
-            },
-            fit: fits(root)?,
-            validation: match root.get("validation") {
-                Some(node) => read(node).map_err(|fault| fault.under("validation"))?,
-                None => None,
-            },
-            checks: match root.get("checks") {
-                Some(node) => read(node).map_err(|fault| fault.under("checks"))?,
-                None => Limits::default(),
-            },
-            check: queries(root)?,
-        })
+        fn optional<T: DeserializeOwned + Default>(
+            root: &Node,
+            key: &'static str,
+        ) -> Result<T, Fault> {
+            let node = root.get(key);
+            node.map_or_else(
+                || Ok(T::default()),
+                |node| read(node).map_err(|e| e.under(key)),
+            )
+        }
+        macro_rules! section {
+            ($key:literal, $read:expr) => {{
+                let (value, found) = section(root, $read);
+                faulty.extend(found.iter().map(Fault::within));
+                faulty.extend(value.is_none().then(|| $key.to_string()));
+                faults.extend(found);
+                value.unwrap_or_default()
+            }};
+        }
+        let file = File {
+            job: section!("job", |root| required(root, "job")),
+            store: section!("store", |root| optional(root, "store")
+                .map_err(Fault::unseen)),
+            tables: section!("tables", |root| optional(root, "tables")),
+            transitions: section!("transitions", |root| required(root, "transitions")),
+            names: section!("names", |root| optional(root, "names")),
+            fit: section!("fit", fits),
+            validation: section!("validation", |root| optional(root, "validation")),
+            checks: section!("checks", |root| optional(root, "checks")),
+            check: section!("check", queries),
+        };
+        (file, faults, faulty)
     }
 }
 

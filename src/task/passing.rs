@@ -64,13 +64,14 @@ impl Bench {
         let pieces = group.counts.first();
         let pieces = pieces.ok_or_else(|| Error::bug("there is nothing to cut"))?;
         let bytes = self.pieces(pieces).await?;
+        let plan = Arc::clone(&self.plan);
         let made = blocking(move || {
             let mut counts: Counts = read_counts(&bytes[0], &bytes[1])?;
             drop(bytes);
             counts.relabel(&group.labels);
             let n = n_units(counts.nnz() as u64, slots);
             let most = (counts.nnz() as u64).div_ceil(n * SHARDS);
-            let shards = model::shards(&mut counts)?.split(most as usize);
+            let shards = model::shards(&plan.layout, &mut counts)?.split(most as usize);
             counts.by_source = Vec::new();
             let sides = [&shards.by_source, &shards.by_target];
             let units = sides.map(|side| units(side, n));

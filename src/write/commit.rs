@@ -19,6 +19,11 @@ use object_store::{ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// A run that has failed waits so long for its record to be written, and no longer.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Version of what `current.json` holds.
 const SCHEMA: u32 = 2;
@@ -150,6 +155,13 @@ impl Output {
     }
 
     pub(super) async fn pointer(&self) -> Result<Option<Seen>> {
+        if self
+            .folder
+            .as_ref()
+            .is_some_and(|folder| !folder.is_there())
+        {
+            return Ok(None);
+        }
         let path = self.at(&[CURRENT]);
         let failed = |e| self.failed(&path, "read", e);
         let found = match self.store.get(&path).await {
@@ -189,6 +201,7 @@ impl Output {
             Some(seen) => self.is_whole(&seen.current).await?,
             None => false,
         };
+        self.is_recorded.store(false, Ordering::SeqCst);
         let now = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
         let run = format!("{now}-{}-{}", plan.get(..8).unwrap_or(plan), unique()?);
         if seen.is_none() && self.folder.is_none() {
@@ -383,6 +396,21 @@ impl Output {
         }
     }
 
+    /// Puts the record of a run that has failed beside those of others, once. The result in place is not touched.
+    pub async fn keep_failed(&self, run: &str, record: &impl Serialize) {
+        if self.is_recorded.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let path = self.at(&[RUNS, &format!("{run}.json")]);
+        let put = tokio::time::timeout(PATIENCE, self.put_record(&path, record)).await;
+        // Where the output cannot be written, the error of the run has said so.
+        match put {
+            Ok(Ok(())) => (),
+            Ok(Err(e)) => tracing::info!("the run has no record: {}", e.full()),
+            Err(_) => tracing::info!("the run has no record: its output does not answer"),
+        }
+    }
+
     /// Replaces the pointer, of which `seen` is what is known, by what `next` makes of it. If it is another one meanwhile, `next`
     /// decides again.
     pub(super) async fn swap<T>(
@@ -391,8 +419,12 @@ impl Output {
         begins: &(dyn Fn() + Sync),
         next: impl FnMut(Option<&Current>) -> Result<(Current, T)>,
     ) -> Result<T> {
+        // A run that may be the result has a record that says so.
+        self.is_recorded.store(true, Ordering::SeqCst);
         if let Some(folder) = &self.folder {
-            return folder.swap(begins, next).await;
+            let swapped = folder.swap(begins, next).await;
+            self.is_recorded.store(swapped.is_ok(), Ordering::SeqCst);
+            return swapped;
         }
         begins();
         // As long as nobody knows what comes of the put, what it names must not be removed: not by who stops here either.
@@ -401,6 +433,7 @@ impl Output {
         swapped.map_err(|failure| {
             if !failure.may_be_done {
                 *self.claim() = claim;
+                self.is_recorded.store(false, Ordering::SeqCst);
             }
             failure.error
         })

@@ -12,8 +12,7 @@
 
 use super::clean::Cleaning;
 use super::commit::Current;
-use super::output::RECORD;
-use super::output::{CURRENT, VERSIONS, sealed};
+use super::output::{CURRENT, RECORD, RUNS, VERSIONS, sealed};
 use super::work::WORK;
 use crate::error::{Error, Kind, Result};
 use jiff::Timestamp;
@@ -379,11 +378,20 @@ impl Folder {
     /// An error if something else is where a link must go.
     fn check_room(&self, current: &Current) -> Result<()> {
         let names = current.tables.keys().map(String::as_str);
+        // An empty folder is in nobody's way.
+        self.links_have_room(names, |path| fs::remove_dir(path).is_ok())
+    }
+
+    /// The same; `is_empty` says whether what is there may go.
+    fn links_have_room<'a>(
+        &self,
+        names: impl Iterator<Item = &'a str>,
+        is_empty: impl Fn(&Path) -> bool,
+    ) -> Result<()> {
         for name in names.chain([LINK]) {
             let path = self.path.join(name);
             let is_link = fs::symlink_metadata(&path).map(|found| found.is_symlink());
-            // An empty folder is in nobody's way.
-            if is_link.is_ok_and(|is_link| !is_link) && fs::remove_dir(&path).is_err() {
+            if is_link.is_ok_and(|is_link| !is_link) && !is_empty(&path) {
                 return Err(Error::spec(format!(
                     "{} is where a link of gyre must go; move it away, or name another output",
                     path.display()
@@ -391,6 +399,53 @@ impl Folder {
             }
         }
         Ok(())
+    }
+
+    /// Whether there is a folder.
+    pub fn is_there(&self) -> bool {
+        self.path.is_dir()
+    }
+
+    /// An error where nothing can ever be written here, or something is where the link of a table must go. Nothing is changed.
+    pub fn check(&self, tables: &[&str]) -> Result<()> {
+        let unusable = |path: &Path, why: &str| {
+            let (shown, path) = (self.path.display(), path.display());
+            Err(Error::spec(format!(
+                "the output {shown} can never be written: {path} {why}; name another output"
+            )))
+        };
+        let mut there = self.path.as_path();
+        loop {
+            match fs::metadata(there) {
+                Ok(found) if found.is_dir() => break,
+                Ok(_) => return unusable(there, "is no folder"),
+                Err(_) if fs::symlink_metadata(there).is_ok_and(|found| found.is_symlink()) => {
+                    return unusable(there, "is a link that leads nowhere");
+                }
+                Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => (),
+                Err(e) => return unusable(there, &format!("cannot be entered ({e})")),
+            }
+            match there.parent() {
+                Some(parent) => there = parent,
+                None => break,
+            }
+        }
+        if let Some(why) = unwritable(there) {
+            return unusable(there, &why);
+        }
+        for place in [VERSIONS, RUNS, WORK] {
+            let path = self.path.join(place);
+            if path.exists() && !path.is_dir() {
+                return unusable(&path, "is no folder");
+            }
+        }
+        // Folders of tables from before versions become links.
+        match self.pointer() {
+            Ok(Some(current)) if current.folder.is_empty() => Ok(()),
+            _ => self.links_have_room(tables.iter().copied(), |path| {
+                fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
+            }),
+        }
     }
 
     /// The folders in one such as `versions`, and when an entry of each last came or went.
@@ -557,6 +612,46 @@ fn is_at(file: &File, path: &Path) -> bool {
         let _ = (file, path);
         true
     }
+}
+
+/// Why nothing can be made in a folder that is there, if the system says so.
+#[cfg(unix)]
+fn unwritable(folder: &Path) -> Option<String> {
+    use std::os::unix::ffi::OsStrExt;
+    let path = std::ffi::CString::new(folder.as_os_str().as_bytes()).ok()?;
+    // SAFETY: the path ends with a zero, and the call reads nothing else.
+    if unsafe { libc::access(path.as_ptr(), libc::W_OK | libc::X_OK) } != 0 {
+        return match io::Error::last_os_error() {
+            e if e.kind() == ErrorKind::ReadOnlyFilesystem => {
+                Some("is on a read-only file system".into())
+            }
+            e if e.kind() == ErrorKind::PermissionDenied => {
+                Some("must not be written by this user".into())
+            }
+            _ => None,
+        };
+    }
+    // Root may write anything, and yet makes no files where the system shows its own state.
+    #[cfg(target_os = "linux")]
+    {
+        // SAFETY: the call fills the structure, which holds nothing but numbers.
+        let place = unsafe {
+            let mut place: libc::statfs = std::mem::zeroed();
+            match libc::statfs(path.as_ptr(), &mut place) {
+                0 => place,
+                _ => return None,
+            }
+        };
+        if [libc::PROC_SUPER_MAGIC, libc::SYSFS_MAGIC].contains(&place.f_type) {
+            return Some("shows the state of the system and holds no files".into());
+        }
+    }
+    None
+}
+
+#[cfg(not(unix))]
+fn unwritable(_: &Path) -> Option<String> {
+    None
 }
 
 #[cfg(unix)]

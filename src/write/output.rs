@@ -26,6 +26,7 @@ use rand::rngs::SysRng;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -61,6 +62,8 @@ pub struct Output {
     pub(super) folder: Option<Folder>,
     /// The version that is being written through this value.
     claim: Mutex<Option<Claim>>,
+    /// The run that began last may be the result, or its failure has a record.
+    pub(super) is_recorded: AtomicBool,
     pub(super) writes: Writes,
 }
 
@@ -74,6 +77,7 @@ impl Output {
             shown: location.to_string(),
             folder: place.folder.map(Folder::new),
             claim: Mutex::default(),
+            is_recorded: AtomicBool::default(),
             writes,
         })
     }
@@ -94,6 +98,7 @@ impl Output {
             shown,
             folder: None,
             claim: Mutex::default(),
+            is_recorded: AtomicBool::default(),
             writes: Writes::default(),
         }
     }
@@ -130,6 +135,13 @@ impl Output {
         let folder = result.folder.split('/');
         let parts: Vec<&str> = folder.chain([table, PART]).collect();
         self.at(&parts)
+    }
+
+    /// An error where these tables could never be put in place here, as far as that shows without writing.
+    pub fn check(&self, tables: &[&str]) -> Result<()> {
+        self.folder
+            .as_ref()
+            .map_or(Ok(()), |folder| folder.check(tables))
     }
 
     /// The output as the user wrote it.

@@ -196,7 +196,7 @@ fn new_states_get_the_planted_set_and_unseen_targets_are_told() {
     spoken(&lake, "new.parquet", &texts);
     let ran = assign(&lake, "p.toml", &["--set", "tables.rows.path=new.parquet"]);
     ran.fails(1, "the model at out does not have it");
-    assert!(ran.out.contains("2 of 4 models failed:"), "{}", ran.out);
+    assert!(ran.out.contains("2 of 4 models failed: "), "{}", ran.out);
     let said = "p A, lag 1: 40 transitions, 9 sources (3 new), 9 targets (3 unseen with ";
     assert!(ran.out.contains(said), "{}", ran.out);
 

@@ -202,6 +202,7 @@ pub async fn run_split(
         "rows": record.head.rows_read,
         "dropped": record.head.rows_dropped,
         "failures": record.head.failures,
+        "empty": record.empty,
         "tables": record.head.tables,
         "transitions": record.transitions,
         "labels": record.labels,

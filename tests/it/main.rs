@@ -19,6 +19,7 @@
 //! - `markov`: connected chains, timescales and Chapman-Kolmogorov tests, effective counts
 //! - `nightly`: what starts gyre every night
 //! - `operations`: logs, metrics, lineage events and records, and values of data in all of them
+//! - `outcomes`: how runs end that have nothing to fit, fail or could never write, and what they leave
 //! - `papers`: figures of the papers, each with its citation
 //! - `peers`: soft sets as other programs find them, where they can be imported
 //! - `pipelines`: the pipelines and commands that the README shows
@@ -72,6 +73,7 @@ mod memory;
 mod names;
 mod nightly;
 mod operations;
+mod outcomes;
 mod papers;
 mod passes;
 mod peers;

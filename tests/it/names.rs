@@ -214,7 +214,7 @@ fn names_can_come_from_another_output() {
         [0, 1, 2]
     );
     lake.gyre(&["run", "p.toml", "--set", "names.from=modle"])
-        .fails(1, "`names.from`: there is no result of gyre at modle");
+        .fails(2, "`names.from`: there is no output of gyre at modle");
 
     // States of another kind have no names to give: an error where they are asked for, else a warning.
     let texts = "transitions.sql=SELECT part, CAST(a AS VARCHAR) AS a, CAST(b AS VARCHAR) AS b, n FROM pairs";
@@ -421,7 +421,7 @@ fn two_outputs_are_compared() {
 
     lake.gyre(&["compare", "one", "tow"]).fails(
         1,
-        "there is no result of gyre at tow: give the output of a run",
+        "there is no output of gyre at tow: give the output of a run",
     );
     lake.gyre(&["compare", "one", "two", "--fit", "dbmr_r2"])
         .fails(

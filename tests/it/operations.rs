@@ -530,11 +530,13 @@ fn values_are_no_paths_lines_or_labels() {
         "p.toml",
         "--set",
         &format!("transitions.sql={small}"),
+        "--set",
+        "transitions.empty=fail",
     ]);
     assert_eq!(ran.code, Some(1), "{}", ran.err);
     assert!(
         ran.out
-            .contains("1 of 9 models failed:\n  part=new\\nline, lag 1: "),
+            .contains("1 of 9 models failed: part=new\\nline, lag 1; see out/runs/"),
         "{}",
         ran.out
     );

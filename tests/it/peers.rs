@@ -22,6 +22,7 @@ count = "n"
 name = "gpcca"
 method = "gpcca"
 rank = RANK
+which = "WHICH"
 
 [[fit]]
 name = "seba"
@@ -38,7 +39,7 @@ out, peers = sys.argv[1], sys.argv[2:]
 try:
     import numpy as np, pandas
     from scipy.optimize import linear_sum_assignment
-    if "pygpcca" in peers:
+    if "pygpcca" in peers or "pygpcca-real" in peers:
         import pygpcca
     if "deeptime" in peers:
         from deeptime.markov import pcca
@@ -67,6 +68,8 @@ def perron(name, theirs):
     print(name, "crisper", crispness(theirs) - crispness(chi))
 if "pygpcca" in peers:
     perron("pygpcca", pygpcca.GPCCA(P, eta=p, z="LM", method="brandts").optimize(r).memberships)
+if "pygpcca-real" in peers:
+    perron("pygpcca-real", pygpcca.GPCCA(P, eta=p, z="LR", method="brandts").optimize(r).memberships)
 if "deeptime" in peers:
     perron("deeptime", pcca(P, r, stationary_distribution=p).memberships)
 
@@ -94,7 +97,7 @@ if "seba" in peers:
 "#;
 
 /// Runs gyre on dense counts and lets the script compare; what it prints is at most as large as told.
-fn agrees(rows: &[Vec<i64>], rank: usize, expected: &[(&str, f64)]) {
+fn agrees(rows: &[Vec<i64>], rank: usize, which: &str, expected: &[(&str, f64)]) {
     let Some(python) = std::env::var_os("GYRE_PYTHON") else {
         eprintln!("left out: set GYRE_PYTHON to a Python that has pygpcca and deeptime");
         return;
@@ -111,7 +114,8 @@ fn agrees(rows: &[Vec<i64>], rank: usize, expected: &[(&str, f64)]) {
         ("n", integers(pairs.iter().map(|pair| pair.2))),
     ];
     lake.table("pairs.parquet", table);
-    lake.file("p.toml", &PIPELINE.replace("RANK", &rank.to_string()));
+    let text = PIPELINE.replace("RANK", &rank.to_string());
+    lake.file("p.toml", &text.replace("WHICH", which));
     lake.gyre(&["run", "p.toml"]).well();
     let peers = expected.iter().filter_map(|(name, _)| {
         let is_peer = !name.contains(' ');
@@ -158,7 +162,7 @@ fn three_wells_as_the_peers_find_them() {
         ("deeptime crisper", 1e-9),
         ("seba", 1e-8),
     ];
-    agrees(&rows, 3, &expected);
+    agrees(&rows, 3, "magnitude", &expected);
 }
 
 /// Four groups of two states that follow each other: complex eigenvalues, so no detailed balance and nothing for deeptime.
@@ -175,5 +179,31 @@ fn a_cycle_as_pygpcca_finds_it() {
         [15, 12, 0, 1, 1, 0, 3, 8],
     ];
     let rows: Vec<Vec<i64>> = rows.iter().map(|row| row.to_vec()).collect();
-    agrees(&rows, 4, &[("pygpcca", 3e-3), ("pygpcca crisper", 1e-9)]);
+    agrees(
+        &rows,
+        4,
+        "magnitude",
+        &[("pygpcca", 3e-3), ("pygpcca crisper", 1e-9)],
+    );
+}
+
+/// Two copies of a cycle of three groups of two states: eigenvalues of larger magnitude than that between the copies are complex.
+#[test]
+fn real_parts_as_pygpcca_takes_them() {
+    let row = |j: i64| -> Vec<i64> {
+        let count = |i: i64| {
+            let goes_on = i % 6 / 2 == (j % 6 / 2 + 1) % 3;
+            let stays = i / 6 == j / 6;
+            let count = if goes_on { 18 } else { 1 } * if stays { 8 } else { 1 };
+            count + (i * i + 3 * j) % 5
+        };
+        (0..12).map(count).collect()
+    };
+    let rows: Vec<Vec<i64>> = (0..12).map(row).collect();
+    agrees(
+        &rows,
+        2,
+        "real",
+        &[("pygpcca-real", 1e-3), ("pygpcca-real crisper", 1e-9)],
+    );
 }

@@ -2,7 +2,7 @@
 
 use crate::cli::integers;
 use crate::lake::{Lake, Rows};
-use arrow::array::{ArrayRef, Float64Array};
+use arrow::array::{Array, ArrayRef, Float64Array};
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -331,4 +331,192 @@ fn plans_show_weights_and_errors_name_the_state_and_the_column() {
         "the column `t` cannot be both `transitions.time` and `transitions.weight`",
     );
     bad("count = \"w\"", "mixes keys of trajectories");
+}
+
+/// Every method, resamples, folds, ranks that are picked, tests for Markov chains and a set that is connected.
+fn everything(lake: &Lake, window: &str) {
+    let fit = |name: &str, keys: &str| format!("[[fit]]\nname = \"{name}\"\n{keys}\n");
+    let fits = [
+        fit(
+            "dbmr",
+            "method = \"dbmr\"\nrank = \"auto\"\nranks = [2, 3, 4]\nrule = \"bic\"",
+        ),
+        fit(
+            "held",
+            "method = \"dbmr\"\nrank = \"auto\"\nranks = [2, 3]\ninit = \"random\"\npolish = false",
+        ),
+        fit("kmeans", "method = \"svd\"\nrank = 2"),
+        fit("seba", "method = \"svd\"\nclusters = \"seba\"\nrank = 2"),
+        fit("pcca", "method = \"svd\"\nclusters = \"pcca\"\nrank = 2"),
+        fit("cocluster", "method = \"cocluster\"\nrank = 2"),
+        fit("metastable", "method = \"metastable\"\nrank = 2"),
+        fit("gpcca", "method = \"gpcca\"\nrank = 2"),
+    ];
+    let keys = format!(
+        "partition_by = \"g\"\nlag = [\"2 steps\", \"4 steps\"]\nwindow = \"{window}\"\nconnected = true\nweight = \"w\""
+    );
+    let validation = "[validation]\nbootstrap = 3\nfolds = 3\ngroups = 6\nmarkov = true";
+    pipeline(lake, &keys, &format!("{validation}\n{}", fits.concat()));
+    let text = std::fs::read_to_string(lake.path("p.toml")).expect("the pipeline");
+    // Those of `pipeline` have the same names.
+    let own =
+        ["dbmr", "svd"].map(|m| format!("[[fit]]\nname = \"{m}\"\nmethod = \"{m}\"\nrank = 2\n"));
+    lake.file("p.toml", &text.replace(&own.concat(), ""));
+}
+
+/// Every table of the output.
+fn written(lake: &Lake) -> BTreeMap<String, Rows> {
+    let tables = std::fs::read_dir(lake.path("out/current/"))
+        .expect("a result")
+        .flatten();
+    let tables = tables.filter(|entry| entry.path().is_dir());
+    let open = |name: String| (name.clone(), lake.read(&name));
+    tables
+        .map(|entry| open(entry.file_name().into_string().expect("a name")))
+        .collect()
+}
+
+/// Whether a value is proportional to weights, by its table, column, and the text that says what the row is about.
+fn is_linear(table: &str, column: &str, about: &str) -> bool {
+    match table {
+        "fits" => matches!(
+            column,
+            "transitions" | "dropped_transitions" | "log_likelihood" | "reference_log_likelihood"
+        ),
+        "ranks" => column == "log_likelihood",
+        "restarts" => column == "objective" && matches!(about, "dbmr" | "held"),
+        "certificates" => {
+            matches!(about, "likelihood" | "reference")
+                && matches!(column, "left_side" | "right_side" | "slack" | "tolerance")
+        }
+        "bootstrap" => {
+            about.ends_with("log_likelihood")
+                && matches!(column, "value" | "mean" | "standard_error" | "low" | "high")
+        }
+        _ => matches!(column, "count" | "previous_count"),
+    }
+}
+
+/// Fails unless every number is the same to the last bit, or 2^k times what it was where it has to be.
+fn scaled_alike(k: i32, found: &BTreeMap<String, Rows>, of: &BTreeMap<String, Rows>) {
+    // In two steps, because 2^k may be no number of its own.
+    let scaled = |x: f64| x * 2f64.powi(k / 2) * 2f64.powi(k - k / 2);
+    assert_eq!(
+        found.keys().collect::<Vec<_>>(),
+        of.keys().collect::<Vec<_>>()
+    );
+    for (table, expected) in of {
+        let found = &found[table];
+        assert_eq!(found.0.schema(), expected.0.schema());
+        let about = match table.as_str() {
+            "restarts" => expected.texts("fit"),
+            "certificates" => expected.texts("certificate"),
+            "bootstrap" => expected.texts("metric"),
+            _ => vec![String::new(); expected.len()],
+        };
+        for field in expected.0.schema().fields() {
+            let name = field.name();
+            let place = format!("{table}.{name} for 2^{k}");
+            if field.data_type() != &arrow::datatypes::DataType::Float64 {
+                assert!(found.column(name) == expected.column(name), "{place}");
+                continue;
+            }
+            assert_eq!(
+                found.column(name).nulls(),
+                expected.column(name).nulls(),
+                "{place}"
+            );
+            let slack = |at: usize| found.floats("right_side")[at] - found.floats("left_side")[at];
+            let numbers = found.floats(name).into_iter().zip(expected.floats(name));
+            let nulls = expected.column(name).clone();
+            for (at, (found, expected)) in numbers.enumerate() {
+                if nulls.is_null(at) {
+                    continue;
+                }
+                let expected = match is_linear(table, name, &about[at]) {
+                    true if name == "slack" => slack(at),
+                    true => scaled(expected),
+                    false => expected,
+                };
+                let same = found.to_bits() == expected.to_bits();
+                assert!(
+                    same,
+                    "{place}, row {at} ({}): {found:e} is not {expected:e}",
+                    about[at]
+                );
+            }
+        }
+    }
+}
+
+/// Weights of any size, normal numbers and subnormal ones: a result is that of any other power of two.
+#[test]
+fn the_scale_of_weights_changes_no_result() {
+    let seed = rand::random();
+    println!("seed {seed}");
+    let mut random = Pcg64::seed_from_u64(seed);
+    let mut any_scale = || random.random_range(-960..=960);
+    let cases: [(&str, fn(&mut Pcg64) -> Option<f64>, Vec<i32>); 2] = [
+        (
+            "effective",
+            any,
+            vec![-960, -1, 3, 960, any_scale(), any_scale()],
+        ),
+        // Eighths in steps of the smallest number that there is.
+        ("sliding", eighths, vec![-1071, any_scale()]),
+    ];
+    for (window, weight, scales) in cases {
+        let lake = Lake::new();
+        let rows = walks(24, 60, weight);
+        let run = |k: i32| {
+            let mut rows = rows.clone();
+            for weight in rows.iter_mut().filter_map(|row| row.4.as_mut()) {
+                *weight = *weight * 2f64.powi(k / 2) * 2f64.powi(k - k / 2);
+            }
+            files(&lake, &rows, 1 + k.unsigned_abs() as usize % 3);
+            everything(&lake, window);
+            lake.gyre(&["run", "p.toml"]).well();
+            written(&lake)
+        };
+        let expected = run(0);
+        assert_eq!(
+            expected["ranks"].floats("held_out").len(),
+            expected["ranks"].len()
+        );
+        for k in scales {
+            scaled_alike(k, &run(k), &expected);
+        }
+    }
+}
+
+/// Sizes that have ended in panics and in certificates that failed.
+#[test]
+fn extreme_weights_are_fitted_or_refused_by_name() {
+    let lake = Lake::new();
+    let run = |weight: &dyn Fn(usize) -> f64| {
+        let mut rows = walks(8, 40, |_| Some(1.0));
+        rows.iter_mut()
+            .enumerate()
+            .for_each(|(at, row)| row.4 = Some(weight(at)));
+        files(&lake, &rows, 1);
+        pipeline(&lake, "lag = 1\nweight = \"w\"", "");
+        lake.gyre(&["run", "p.toml"])
+    };
+    for size in [1e-320, 1e-200, 1e-160, 1e-30, 1e155, 1e200, 1e300] {
+        run(&|_| size).well();
+        run(&|at| size * (1.0 + (at % 7) as f64)).well();
+    }
+    for size in [1e308, f64::MAX] {
+        run(&|_| size).fails(1, "the weights `w` add up to more than 2^1010");
+    }
+    // One that weighs next to nothing beside the others.
+    for small in [1e-20, 1e-60] {
+        run(&|at| if at == 5 { small } else { 1.0 }).well();
+    }
+    for small in [1e-310, 1e-200, 1e-100] {
+        let ran = run(&|at| if at < 40 { small } else { 1.0 });
+        if ran.code != Some(0) {
+            ran.fails(1, "the weights `w` of one pair add up to ");
+        }
+    }
 }

@@ -1,0 +1,579 @@
+//! How runs end that have nothing to fit, fail, or could never put a result in place, and what they leave behind.
+
+use crate::checks::record;
+use crate::cli::{integers, small_pipeline};
+use crate::inside::{Inside, Way, run_in, same};
+use crate::lake::Lake;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+/// The small pipeline with other text in the place of some, and with more at its end.
+fn small(lake: &Lake, changes: &[(&str, &str)], more: &str) {
+    small_pipeline(lake);
+    let mut text = fs::read_to_string(lake.path("p.toml")).expect("the pipeline");
+    for (from, to) in changes {
+        assert!(text.contains(from), "{from}");
+        text = text.replacen(from, to, 1);
+    }
+    lake.file("p.toml", &format!("{text}\n{more}"));
+}
+
+/// Every path below a folder, and where links go.
+fn everything(folder: &Path) -> BTreeSet<String> {
+    let mut all = BTreeSet::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let link = fs::read_link(&path);
+        all.insert(format!("{} {link:?}", path.display()));
+        if path.is_dir() && link.is_err() {
+            all.extend(everything(&path));
+        }
+    }
+    all
+}
+
+/// The records of runs by their names, without those that are known.
+fn records(lake: &Lake, known: &[Value]) -> Vec<Value> {
+    let mut paths: Vec<_> = fs::read_dir(lake.path("out/runs"))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .collect();
+    paths.sort();
+    let read = |path: &std::path::PathBuf| -> Value {
+        let text = fs::read_to_string(path).expect("a record");
+        let record: Value = serde_json::from_str(&text).expect("JSON");
+        let name = path.file_stem().expect("a name").to_string_lossy();
+        assert_eq!(record["id"].as_str(), Some(&*name));
+        record
+    };
+    let all = paths.iter().map(read);
+    all.filter(|record| known.iter().all(|known| known["id"] != record["id"]))
+        .collect()
+}
+
+#[test]
+fn a_run_that_fails_leaves_a_record_and_the_earlier_result() {
+    // What is set, the kind and code of the error, and the checks that the record has.
+    let ways: [(&[&str], &str, i32, &[bool]); 6] = [
+        (&["checks.min_rows=1000"], "check", 3, &[false]),
+        (
+            &["checks.max_dropped={value=0.5}", "checks.min_rows=1000"],
+            "check",
+            3,
+            &[false, true],
+        ),
+        (&["transitions.lag=5000"], "input", 1, &[]),
+        (&["fit.dbmr.rank=100", "fit.svd.rank=100"], "input", 1, &[]),
+        (
+            &["transitions.sql=SELECT * FROM rows WHERE id > 9"],
+            "input",
+            1,
+            &[],
+        ),
+        (
+            &["transitions.sql=SELECT id, t, state, 1 / (state - 1) AS x FROM rows"],
+            "input",
+            1,
+            &[],
+        ),
+    ];
+    for (set, kind, code, checks) in ways {
+        let lake = Lake::new();
+        small_pipeline(&lake).gyre(&["run", "p.toml"]).well();
+        let before = (lake.tables(), record(&lake));
+        assert_eq!(before.1["outcome"], "done");
+        let pointer = fs::read(lake.path("out/current.json")).expect("a pointer");
+        let mut arguments = vec!["run", "p.toml", "--metrics", "m.prom"];
+        set.iter().for_each(|set| arguments.extend(["--set", *set]));
+        let ran = lake.gyre(&arguments);
+        if ran.code == Some(0) {
+            // The SQL of the last way is not asked for its last column: nothing fails.
+            assert!(set[0].contains("AS x"), "{set:?}");
+            continue;
+        }
+        ran.fails(code, "error: ");
+
+        let new = records(&lake, std::slice::from_ref(&before.1));
+        let [failed] = &new[..] else {
+            panic!("{} new records of {set:?}", new.len());
+        };
+        assert_eq!(failed["outcome"], "failed", "{set:?}");
+        assert_eq!(failed["error"]["kind"], kind, "{set:?}");
+        assert_eq!(failed["error"]["exit_code"], code, "{set:?}");
+        let message = failed["error"]["message"].as_str().expect("a message");
+        assert!(
+            ran.err.contains(&format!("error: {message}\n")),
+            "{set:?}\n{}",
+            ran.err
+        );
+        let passed: Vec<&Value> = failed["checks"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|check| {
+                assert!(check["value"].is_f64(), "{check}");
+                &check["passed"]
+            })
+            .collect();
+        assert_eq!(passed, checks, "{set:?}");
+
+        // The result in place is as it was, and is up to date with the pipeline that made it.
+        assert!((lake.tables(), record(&lake)) == before, "{set:?}");
+        let now = fs::read(lake.path("out/current.json")).expect("a pointer");
+        assert!(now == pointer, "{set:?}");
+        assert_eq!(lake.gyre(&["run", "p.toml"]).well().out, "Nothing to do.\n");
+        // The next result follows the one before the failure, and cleaning takes neither record nor version.
+        lake.gyre(&["run", "p.toml", "--seed", "1"]).well();
+        let events: BTreeSet<String> = lake.read("sets").texts("event").into_iter().collect();
+        assert_eq!(events, ["kept".to_string()].into());
+        lake.gyre(&["clean", "p.toml", "--older-than", "0s"]).well();
+        assert_eq!(records(&lake, &[]).len(), 3, "{set:?}");
+        assert_eq!(
+            everything(&lake.path("out/versions"))
+                .iter()
+                .filter(|p| p.contains("_SUCCESS"))
+                .count(),
+            22
+        );
+    }
+}
+
+#[test]
+fn a_first_run_that_fails_leaves_its_record_alone() {
+    let lake = Lake::new();
+    small(&lake, &[("lag = 1", "lag = 5000")], "");
+    lake.gyre(&["run", "p.toml"])
+        .fails(1, "no transition was found in 600 rows");
+    assert_eq!(records(&lake, &[]).len(), 1);
+    assert!(!lake.path("out/current.json").exists());
+    assert!(everything(&lake.path("out/versions")).is_empty());
+    lake.gyre(&["run", "p.toml", "--set", "transitions.lag=1"])
+        .well();
+    assert_eq!(records(&lake, &[]).len(), 2);
+}
+
+#[test]
+fn an_assignment_that_fails_leaves_a_record() {
+    let lake = Lake::new();
+    small_pipeline(&lake).gyre(&["run", "p.toml"]).well();
+    let assign = ["assign", "p.toml", "--model", "out", "--output", "new"];
+    let none = ["--set", "transitions.sql=SELECT * FROM rows WHERE id > 9"];
+    lake.gyre(&[&assign[..], &none].concat())
+        .fails(1, "gives no rows");
+    let runs: Vec<_> = fs::read_dir(lake.path("new/runs"))
+        .expect("records")
+        .flatten()
+        .collect();
+    assert_eq!(runs.len(), 1);
+    let text = fs::read_to_string(runs[0].path()).expect("a record");
+    let failed: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(
+        (&failed["outcome"], &failed["error"]["kind"]),
+        (&"failed".into(), &"input".into())
+    );
+}
+
+/// The rows of trajectory 2 are a partition of their own, in which only one has a time.
+const ALONE: [(&str, &str); 2] = [
+    (
+        "SELECT *",
+        "SELECT id, state, CASE WHEN id = 2 AND t > $last THEN NULL ELSE t END AS t, CASE WHEN id = 2 THEN 'small' ELSE 'large' END AS size",
+    ),
+    (
+        "lag = 1",
+        "lag = [1, 2]\npartition_by = \"size\"\nparameters = { last = 0 }",
+    ),
+];
+
+#[test]
+fn a_partition_without_a_transition_is_left_out_or_fails() {
+    let lake = Lake::new();
+    small(&lake, &ALONE, "");
+    let ran = lake.gyre(&["run", "p.toml"]).well();
+    let told = "\n2 models without a transition left out: size=small, lag 1; size=small, lag 2\n";
+    assert!(ran.out.contains(told), "{}", ran.out);
+    assert_eq!(ran.err, "");
+    assert_eq!(lake.read("fits").texts("size"), ["large"; 4]);
+    let found = record(&lake);
+    let empty = |record: &Value| -> Vec<(String, bool)> {
+        let all = record["empty"].as_array().into_iter().flatten();
+        all.map(|e| {
+            let had = e["had_model"].as_bool().expect("it says so");
+            (e["partition"].as_str().expect("a place").to_string(), had)
+        })
+        .collect()
+    };
+    let at = |lag: usize, had: bool| (format!("size=small, lag {lag}"), had);
+    assert_eq!(empty(&found), [at(1, false), at(2, false)]);
+    assert_eq!(found["failures"], Value::Array(Vec::new()));
+    assert_eq!(lake.gyre(&["run", "p.toml"]).well().out, "Nothing to do.\n");
+
+    // A single transition is a model at lag 1, and the next night it is gone: both are told.
+    let some = [
+        "--set",
+        "transitions.parameters.last=1",
+        "--set",
+        "fit.dbmr.rank=1",
+        "--set",
+        "fit.svd.rank=1",
+    ];
+    let ran = lake.gyre(&[&["run", "p.toml"][..], &some].concat()).well();
+    assert!(
+        ran.out
+            .contains("\n1 model without a transition left out: size=small, lag 2\n"),
+        "{}",
+        ran.out
+    );
+    assert_eq!(ran.err, "");
+    let ran = lake.gyre(&["run", "p.toml"]).well();
+    assert_eq!(empty(&record(&lake)), [at(1, true), at(2, false)]);
+    let warning = "it has no transition, and has a model in the result in place partition=\"size=small, lag 1\"";
+    assert!(ran.err.contains("WARN"), "{}", ran.err);
+    assert!(ran.err.contains(warning), "{}", ran.err);
+    assert!(
+        !ran.out
+            .contains("in the earlier result and not in this one"),
+        "{}",
+        ran.out
+    );
+
+    // As a failure it is told once, and the others are put in place.
+    let ran = lake.gyre(&["run", "p.toml", "--set", "transitions.empty=fail"]);
+    ran.fails(1, "it has no transition at this lag");
+    assert_eq!(
+        ran.err.matches("it has no transition at this lag").count(),
+        2,
+        "{}",
+        ran.err
+    );
+    assert!(!ran.out.contains("it has no transition"), "{}", ran.out);
+    assert!(
+        ran.out.contains(
+            "\n2 of 4 models failed: size=small, lag 1; size=small, lag 2; see out/runs/"
+        ),
+        "{}",
+        ran.out
+    );
+    assert_eq!(
+        lake.gyre(&["run", "p.toml", "--set", "transitions.empty=fail"])
+            .code,
+        Some(1)
+    );
+
+    // Where there is no transition at all there is no result.
+    for keep in ["skip", "fail"] {
+        let set = format!("transitions.empty={keep}");
+        let none = [
+            "run",
+            "p.toml",
+            "--set",
+            &set,
+            "--set",
+            "transitions.lag=900",
+        ];
+        let ran = lake.gyre(&none);
+        ran.fails(1, "error: no transition was found in 600 rows");
+    }
+    lake.gyre(&["check", "p.toml", "--set", "transitions.empty=ignore"])
+        .fails(2, "`transitions.empty` cannot be \"ignore\"");
+}
+
+/// Night after night with new files: a partition that has no pair yet has a model as soon as it has one.
+#[test]
+fn an_increment_fills_an_empty_partition() {
+    let lake = Lake::new();
+    let night = |n: i64| {
+        let rows = || (0..40).filter(move |k| k % 4 > 0 || k / 4 == n);
+        lake.table(
+            &format!("rows/{n}.parquet"),
+            vec![
+                ("part", integers(rows().map(|k| i64::from(k % 4 == 0)))),
+                ("id", integers(rows().map(|k| k % 4))),
+                (
+                    "t",
+                    integers(rows().map(|k| 100 * n * i64::from(k % 4 > 0) + k / 4)),
+                ),
+                ("state", integers(rows().map(|k| (k * k + k / 3 + n) % 3))),
+            ],
+        );
+    };
+    night(0);
+    let changes = [
+        ("path = \"rows.parquet\"", "path = \"rows/\""),
+        (
+            "output = \"${OUT:-out}\"",
+            "output = \"out\"\nincremental = true",
+        ),
+        ("lag = 1", "lag = 1\npartition_by = \"part\""),
+        ("rank = 2", "rank = 1"),
+        ("rank = 2", "rank = 1"),
+    ];
+    small(&lake, &changes, "");
+    let ran = lake.gyre(&["run", "p.toml"]).well();
+    assert!(
+        ran.out
+            .contains("1 model without a transition left out: part=1, lag 1"),
+        "{}",
+        ran.out
+    );
+    night(1);
+    let ran = lake.gyre(&["run", "p.toml"]).well();
+    assert!(!ran.out.contains("left out"), "{}", ran.out);
+    assert_eq!(lake.read("fits").integers("part"), [0, 0, 1, 1]);
+    let increment = (lake.tables(), record(&lake)["increment"]["files"].clone());
+    assert_eq!(increment.1, 1);
+    lake.gyre(&["run", "p.toml", "--full-refresh"]).well();
+    assert!(lake.tables() == increment.0);
+}
+
+#[tokio::test]
+async fn tasks_leave_out_the_same_models() {
+    let lake = Lake::new();
+    small(&lake, &ALONE, "");
+    let text = fs::read_to_string(lake.path("p.toml")).expect("the pipeline");
+    let text = text.replace("${OUT:-out}", "FOLDER/out");
+    let text = text.replace("path = \"rows.parquet\"", "path = \"FOLDER/rows.parquet\"");
+    let alone = run_in(&lake, &text, None).await.expect("a run");
+    assert_eq!(alone.record["empty"].as_array().map(Vec::len), Some(2));
+    let nodes = Inside::new(Way::InOrder);
+    let tasks = run_in(&lake, &text, Some(nodes)).await.expect("a run");
+    same(&tasks, &alone, &"an empty partition");
+    let fails = text.replace("lag = [1, 2]", "lag = [1, 2]\nempty = \"fail\"");
+    let alone = run_in(&lake, &fails, None).await.expect("a run");
+    assert_eq!(alone.record["failures"].as_array().map(Vec::len), Some(2));
+    let tasks = run_in(&lake, &fails, Some(Inside::new(Way::InOrder))).await;
+    same(
+        &tasks.expect("a run"),
+        &alone,
+        &"an empty partition that fails",
+    );
+}
+
+/// Outputs that no run can write, by every command that could tell: nothing is done, and nothing is made.
+#[cfg(target_os = "linux")]
+#[test]
+fn an_output_that_can_never_be_written_is_found_before_any_work() {
+    let lake = Lake::new();
+    small_pipeline(&lake).file("plain", "text");
+    for folder in ["sources", "link", "versions", "empty"] {
+        fs::create_dir_all(lake.path(&format!("{folder}/out"))).expect("a folder");
+    }
+    fs::create_dir_all(lake.path("sources/out/sources/sub")).expect("a folder");
+    fs::create_dir_all(lake.path("link/out/current/sub")).expect("a folder");
+    fs::create_dir_all(lake.path("empty/out/current")).expect("a folder");
+    lake.file("versions/out/versions", "text");
+    std::os::unix::fs::symlink("nowhere", lake.path("dangling")).expect("a link");
+    let places = [
+        (
+            "/proc/x",
+            "shows the state of the system and holds no files",
+        ),
+        ("/proc/x/y/z", "/proc shows the state"),
+        ("/sys/x", "shows the state of the system and holds no files"),
+        ("plain", "plain is no folder"),
+        ("plain/out/deep", "plain is no folder"),
+        ("dangling", "is a link that leads nowhere"),
+        ("dangling/out", "is a link that leads nowhere"),
+        (
+            "sources/out",
+            "sources/out/sources is where a link of gyre must go; move it away",
+        ),
+        (
+            "link/out",
+            "link/out/current is where a link of gyre must go; move it away",
+        ),
+        ("versions/out", "versions/out/versions is no folder"),
+    ];
+    let before = everything(lake.folder.path());
+    for (place, message) in places {
+        let set = format!("job.output={place}");
+        for command in ["check", "plan", "run"] {
+            lake.gyre(&[command, "p.toml", "--set", &set])
+                .fails(2, message);
+        }
+    }
+    assert_eq!(everything(lake.folder.path()), before);
+    // A folder that is empty is in nobody's way, and one that is not there is made.
+    for place in ["empty/out", "new/one/out"] {
+        let set = format!("job.output={place}");
+        for command in ["check", "plan", "run"] {
+            lake.gyre(&[command, "p.toml", "--set", &set]).well();
+        }
+    }
+}
+
+#[test]
+fn names_come_from_an_output_or_nothing_is_done() {
+    let lake = Lake::new();
+    small_pipeline(&lake).file("plain", "text");
+    fs::create_dir(lake.path("folder")).expect("a folder");
+    let before = everything(lake.folder.path());
+    for place in ["missing", "plain", "plain/below", "folder", "rows.parquet"] {
+        let set = format!("names.from={place}");
+        let message = format!("`names.from`: there is no output of gyre at {place}");
+        for command in ["check", "plan", "run"] {
+            lake.gyre(&[command, "p.toml", "--set", &set])
+                .fails(2, &message);
+        }
+    }
+    assert_eq!(everything(lake.folder.path()), before);
+}
+
+#[test]
+fn comparing_writes_nothing() {
+    let lake = Lake::new();
+    small_pipeline(&lake).file("plain", "text");
+    fs::create_dir(lake.path("folder")).expect("a folder");
+    lake.gyre(&["run", "p.toml"]).well();
+    let before = everything(lake.folder.path());
+    lake.gyre(&["compare", "out", "out"]).well();
+    for place in [
+        "missing",
+        "missing/deep",
+        "plain",
+        "plain/below",
+        "folder",
+        "/proc/x",
+    ] {
+        let message = format!("there is no output of gyre at {place}: give the output of a run");
+        lake.gyre(&["compare", "out", place]).fails(1, &message);
+        lake.gyre(&["compare", place, "out"]).fails(1, &message);
+    }
+    assert_eq!(everything(lake.folder.path()), before);
+}
+
+#[test]
+fn all_errors_of_a_pipeline_file_are_told_at_once() {
+    let lake = Lake::new();
+    small_pipeline(&lake);
+    lake.file(
+        "p.toml",
+        r#"[job]
+name = "a b"
+output = "out"
+sed = 3
+[tables.rows]
+path = "s4://x"
+[tables.more]
+paht = "rows.parquet"
+[transitions]
+sql = "SELECT * FROM rows"
+time = "t"
+state = "state"
+lag = "one"
+windw = "sliding"
+[[fit]]
+name = "dbmr"
+method = "dbmr"
+rank = 0
+[[fit]]
+name = "svd"
+method = "svd"
+rank = "auto"
+rule = "heldout"
+[[fit]]
+name = "lag"
+method = "given"
+[validation]
+folds = 1
+[nmaes]
+from = "none"
+"#,
+    );
+    let ran = lake.gyre(&["check", "p.toml"]);
+    ran.fails(2, "error: 11 errors\n");
+    let lines: Vec<&str> = ran.err.lines().skip(1).map(str::trim).collect();
+    let at = |line: usize| format!("p.toml:{line}: ");
+    for line in [2, 4, 6, 8, 13, 14, 18, 23, 24, 28, 29] {
+        let found = lines
+            .iter()
+            .filter(|text| text.starts_with(&at(line)))
+            .count();
+        assert_eq!(found, 1, "line {line}\n{}", ran.err);
+    }
+    assert!(
+        ran.err
+            .contains("the table `fit.lag` needs the key `affiliation`"),
+        "{}",
+        ran.err
+    );
+    let rules = "`fit.svd.rule` must be one of \"gap\", \"held-out\", \"vamp2\", \"bic\", \"aic\", not \"heldout\"";
+    assert!(ran.err.contains(rules), "{}", ran.err);
+    // One error is told as it always was.
+    small(&lake, &[("rank = 2", "rank = 0")], "");
+    let ran = lake.gyre(&["check", "p.toml"]);
+    assert_eq!(
+        ran.err,
+        "error: p.toml:19: `fit.dbmr.rank` must be at least 1, not 0\n"
+    );
+}
+
+#[test]
+fn a_rank_is_picked_by_a_rule_that_is_not_written() {
+    let lake = Lake::new();
+    small(
+        &lake,
+        &[
+            ("rank = 2", "rank = \"auto\""),
+            ("rank = 2", "rank = \"auto\"\nranks = [2, 3]"),
+        ],
+        "",
+    );
+    let ran = lake.gyre(&["run", "p.toml"]).well();
+    assert!(
+        ran.out.contains(" of 2, 3, 4, 5, 6 by gap: "),
+        "{}",
+        ran.out
+    );
+    small(
+        &lake,
+        &[("rank = 2", "rank = \"auto\"\nranks = [2, 3]")],
+        "[validation]\nfolds = 3",
+    );
+    let ran = lake.gyre(&["run", "p.toml"]).well();
+    assert!(ran.out.contains(" of 2, 3 by held-out: "), "{}", ran.out);
+}
+
+/// The coherence of resamples of a few trajectories is higher than that of all of them.
+#[test]
+fn an_interval_beside_its_value_says_why() {
+    // Pairs that occur once each: a resample has about two thirds of them.
+    let lake = Lake::new();
+    let pairs = || (0..200i64).map(|k| (k * 7 % 30, (k * k + k / 30) % 30));
+    lake.table(
+        "pairs.parquet",
+        vec![
+            ("a", integers(pairs().map(|pair| pair.0))),
+            ("b", integers(pairs().map(|pair| pair.1))),
+        ],
+    );
+    let fit = "[[fit]]\nname = \"svd\"\nmethod = \"svd\"\nrank = 3";
+    lake.file(
+        "p.toml",
+        &format!(
+            "[job]\nname = \"p\"\noutput = \"out\"\n[tables.pairs]\npath = \"pairs.parquet\"\n[transitions]\nsql = \"SELECT * FROM pairs\"\nsource = \"a\"\ntarget = \"b\"\n[validation]\nbootstrap = 20\nconfidence = 0.5\n{fit}\n"
+        ),
+    );
+    let ran = lake.gyre(&["run", "p.toml"]).well();
+    let bootstrap = lake.read("bootstrap");
+    let column = |name: &str| bootstrap.floats(name);
+    let (value, low, high) = (column("value"), column("low"), column("high"));
+    let shown = ["coherence", "objective"];
+    let names = bootstrap.texts("metric").into_iter().enumerate();
+    let of: Vec<usize> = names
+        .filter(|(_, m)| shown.contains(&m.as_str()))
+        .map(|(at, _)| at)
+        .collect();
+    let below = of.iter().filter(|&&at| value[at] < low[at]).count();
+    let above = of.iter().filter(|&&at| value[at] > high[at]).count();
+    assert!(below + above > 0, "every interval holds its value");
+    let second = |what: &str| ran.out.matches(what).count();
+    let why_below = ", which is less: a resample has some trajectories more than once";
+    let why_above = ", which is more: a resample lacks some trajectories";
+    assert!(second(why_below) >= below, "{}", ran.out);
+    assert!(second(why_above) >= above, "{}", ran.out);
+}
