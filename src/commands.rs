@@ -20,6 +20,7 @@ use crate::spec::{self, Spec};
 use crate::stores::Stores;
 use crate::summary::Summary;
 use crate::watch::Watch;
+use crate::words::counted;
 #[cfg(feature = "cluster")]
 use crate::write::Current;
 use crate::write::{Cleaning, Output};
@@ -123,11 +124,11 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
             let (tables, fits) = (plan.tables.len(), plan.fits.len());
             let checks = match plan.checks.len() {
                 0 => String::new(),
-                1 => ", 1 check".into(),
-                n => format!(", {n} checks"),
+                n => format!(", {}", counted(n, "check")),
             };
+            let (tables, fits) = (counted(tables, "table"), counted(fits, "fit"));
             print(&format!(
-                "{} is valid: {tables} tables, {fits} fits a model{checks}",
+                "{} is valid: {tables}, {fits} a model{checks}",
                 pipeline.path.display()
             ))
         }),
@@ -377,7 +378,7 @@ pub(crate) fn start(threads: usize, bound: Option<usize>, folder: &Path) -> Resu
     let no_threads = |e: &dyn std::error::Error| {
         Error::new(
             Kind::Resources,
-            format!("cannot start {threads} threads: {e}"),
+            format!("cannot start {}: {e}", counted(threads, "thread")),
         )
     };
     rayon::ThreadPoolBuilder::new()
@@ -386,6 +387,7 @@ pub(crate) fn start(threads: usize, bound: Option<usize>, folder: &Path) -> Resu
         .map_err(|e| no_threads(&e))?;
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
+        .thread_stack_size(read::STACK_BYTES)
         .enable_all()
         .build()
         .map_err(|e| no_threads(&e))

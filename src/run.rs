@@ -17,6 +17,7 @@ use crate::read::Lake;
 use crate::reduce::certificates;
 use crate::rounds::{self, Rounds, Stored};
 use crate::runner;
+use crate::words;
 use crate::write::{self, Begun, Current, Fetch, Model, Names, Output, Promotion, Work};
 use arrow::array::ArrayRef;
 use datafusion::dataframe::DataFrame;
@@ -338,8 +339,8 @@ fn check_not_empty(counted: &Counted, matrices: Vec<(u64, f64)>) -> Result<()> {
             .map(|(reason, rows)| format!(", {rows} dropped for {reason}"))
             .collect::<String>();
         return Err(Error::input(format!(
-            "no transition was found in {} rows{reasons}; check the lag against the times of a trajectory",
-            counted.rows
+            "no transition was found in {}{reasons}; check the lag against the times of a trajectory",
+            words::counted(counted.rows, "row")
         )));
     }
     Ok(())

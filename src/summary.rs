@@ -5,6 +5,7 @@ use crate::count::escaped;
 use crate::lineage::{Lineage, Reference, Set};
 use crate::manifest::{BootstrapRecord, CheckRecord, FitRecord, Head, ModelRecord, RunRecord};
 use crate::reduce::succession::Event;
+use crate::words::counted;
 use std::fmt::{Display, Formatter, Result};
 
 /// Models shown before the summary points to the `fits` table.
@@ -48,8 +49,10 @@ impl Display for Summary<'_> {
             let counts = if resumed.counted { "the counts, " } else { "" };
             writeln!(
                 f,
-                "\ntaken from a run that did not end: {counts}{} of {} fits; {} pieces of work in all",
-                resumed.fits, resumed.of, resumed.pieces
+                "\ntaken from a run that did not end: {counts}{} of {}; {} of work in all",
+                resumed.fits,
+                counted(resumed.of, "fit"),
+                counted(resumed.pieces, "piece")
             )?;
         }
         checks(f, &record.checks)?;
@@ -60,9 +63,10 @@ impl Display for Summary<'_> {
 
 /// What was read, and `by` what it was assigned.
 pub(crate) fn begin(f: &mut Formatter<'_>, head: &Head, transitions: f64, by: &str) -> Result {
-    let (name, rows) = (&head.pipeline, grouped(head.rows_read as f64));
-    let transitions = grouped(transitions);
-    writeln!(f, "{name}: {transitions} transitions in {rows} rows{by}")?;
+    let name = &head.pipeline;
+    let rows = counted(grouped(head.rows_read as f64), "row");
+    let transitions = counted(grouped(transitions), "transition");
+    writeln!(f, "{name}: {transitions} in {rows}{by}")?;
     for (reason, rows) in &head.rows_dropped {
         writeln!(f, "  {} dropped: {reason}", grouped(*rows as f64))?;
     }
@@ -79,7 +83,7 @@ pub(crate) fn end(
 ) -> Result {
     let n = head.failures.len();
     if n > 0 {
-        writeln!(f, "\n{n} of {} models failed:", n + models)?;
+        writeln!(f, "\n{n} of {} failed:", counted(n + models, "model"))?;
         for failure in head.failures.iter().take(SHOWN) {
             writeln!(f, "  {}: {}", failure.partition, failure.message)?;
         }
@@ -135,21 +139,21 @@ fn model(f: &mut Formatter<'_>, model: &ModelRecord) -> Result {
     );
     writeln!(
         f,
-        "{} transitions, {} sources, {} targets, {} non-zeros",
-        grouped(model.transitions),
-        grouped(n),
-        grouped(m),
-        grouped(nnz)
+        "{}, {}, {}, {}",
+        counted(grouped(model.transitions), "transition"),
+        counted(grouped(n), "source"),
+        counted(grouped(m), "target"),
+        counted(grouped(nnz), "non-zero")
     )?;
     if let Some(dropped) = &model.dropped
         && dropped.states > 0
     {
         writeln!(
             f,
-            "  dropped: {} states with {} transitions, beside the largest of {} strongly connected sets",
-            grouped(dropped.states as f64),
-            grouped(dropped.transitions),
-            grouped(dropped.components as f64)
+            "  dropped: {} with {}, beside the largest of {}",
+            counted(grouped(dropped.states as f64), "state"),
+            counted(grouped(dropped.transitions), "transition"),
+            counted(grouped(dropped.components as f64), "strongly connected set")
         )?;
     }
     let header = [
