@@ -25,6 +25,7 @@
 //! - `readers`: the tables as DuckDB, Polars and pandas read them
 //! - `resume`: runs that are killed, and runs that go on where they were
 //! - `sets`: every way to make sets, on the worlds of the papers
+//! - `sql`: the SQL of a pipeline, its keys and its lags: what is refused, what is dropped, and what things are called
 //! - `stores`: faults of the object store at every call, and two runs whose calls come in every order
 //! - `validation`: resamples of trajectories, pairs and counts
 //! - `hostile`: damaged files, Hive folders of any name
@@ -77,6 +78,7 @@ mod ranks;
 mod readers;
 mod resume;
 mod sets;
+mod sql;
 mod stores;
 mod tasks;
 mod types;
