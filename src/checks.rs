@@ -11,6 +11,7 @@ use crate::plan::{CheckRule, Plan};
 use crate::read::{self, Lake};
 use crate::spec::On;
 use crate::summary::grouped;
+use crate::words::counted;
 use crate::write::{self, Names, Output, Table};
 use crate::written::{Written, floats};
 use arrow::array::{Array, RecordBatch};
@@ -263,9 +264,9 @@ fn verdict(outcomes: &[CheckRecord]) -> Result<()> {
         return Ok(());
     }
     let mut message = format!(
-        "{} of {} checks failed, and the output stays as it was",
+        "{} of {} failed, and the output stays as it was",
         broken.len(),
-        outcomes.len()
+        counted(outcomes.len(), "check")
     );
     for check in broken {
         message += &format!("\n  {}", told(check).replace('\n', "\n  "));
@@ -283,6 +284,7 @@ pub fn told(check: &CheckRecord) -> String {
     let (value, limit) = (check.value.unwrap_or(f64::NAN), check.limit);
     let n = grouped(value);
     let what = match check.kind {
+        "min_rows" if value == 1.0 => format!("1 row was read, fewer than {}", grouped(limit)),
         "min_rows" => format!("{n} rows were read, fewer than {}", grouped(limit)),
         "max_dropped" => format!(
             "{} of the rows were dropped, more than {}",

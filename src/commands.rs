@@ -20,6 +20,7 @@ use crate::spec::{self, Spec};
 use crate::stores::Stores;
 use crate::summary::Summary;
 use crate::watch::Watch;
+use crate::words::counted;
 #[cfg(feature = "cluster")]
 use crate::write::Current;
 use crate::write::{Cleaning, Output};
@@ -145,11 +146,11 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
             let (tables, fits) = (plan.tables.len(), plan.fits.len());
             let checks = match plan.checks.len() {
                 0 => String::new(),
-                1 => ", 1 check".into(),
-                n => format!(", {n} checks"),
+                n => format!(", {}", counted(n, "check")),
             };
+            let (tables, fits) = (counted(tables, "table"), counted(fits, "fit"));
             terminal.say(&format!(
-                "{} is valid: {tables} tables, {fits} fits a model{checks}",
+                "{} is valid: {tables}, {fits} a model{checks}",
                 pipeline.path.display()
             ));
             Ok(Done::Well)
@@ -457,7 +458,10 @@ pub(crate) fn start(threads: usize, bound: Option<usize>, folder: &Path) -> Resu
     let no_threads = |e: &dyn std::fmt::Display| {
         Error::new(
             Kind::Resources,
-            format!("cannot start {threads} threads: {e}; take fewer --threads"),
+            format!(
+                "cannot start {}: {e}; take fewer --threads",
+                counted(threads, "thread")
+            ),
         )
     };
     rayon::ThreadPoolBuilder::new()
@@ -466,7 +470,10 @@ pub(crate) fn start(threads: usize, bound: Option<usize>, folder: &Path) -> Resu
         .map_err(|e| no_threads(&e))?;
     let build = || {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
-        runtime.worker_threads(threads).enable_all().build()
+        runtime
+            .worker_threads(threads)
+            .thread_stack_size(read::STACK_BYTES);
+        runtime.enable_all().build()
     };
     // It panics where the system has no thread for it.
     let _caught = read::Reading::new();

@@ -7,13 +7,14 @@
 use crate::error::{Error, Result};
 use crate::lineage::{Ids, Lineage, ids, read, same_keys, shared};
 use crate::reduce::changes::compare as compare_partitions;
+use crate::spec::Lag;
 use crate::stores::Stores;
 use crate::summary::changed;
 use crate::write::{Output, Table};
 use crate::written::{self, ModelKey, Written, WrittenFit};
 use arrow::array::ArrayRef;
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 use std::ops::Range;
 
@@ -67,6 +68,11 @@ struct Side<'a> {
 /// Compares the results at two outputs: the fits asked for, or all that both have by name; and one lag with another if `lags` says so,
 /// or each with the same.
 pub async fn compare(a: &str, b: &str, fits: &[Pair], lags: Option<&Pair>) -> Result<Report> {
+    let lags = lags.map(|lags| Pair {
+        a: Lag::canonical(&lags.a),
+        b: Lag::canonical(&lags.b),
+    });
+    let lags = lags.as_ref();
     let stores = Stores::default();
     let (output_a, output_b) = (Output::open(a, &stores)?, Output::open(b, &stores)?);
     let one = Side::open(&output_a, lags.map(|lags| lags.a.as_str())).await?;
@@ -235,8 +241,10 @@ impl<'a> Side<'a> {
         };
         let mut models = written.models(Table::Sources).await?;
         if let Some(lag) = lag {
-            let known: BTreeSet<_> = models.iter().filter_map(|m| m.key.lag.clone()).collect();
-            if !known.contains(lag) {
+            let mut known: Vec<_> = models.iter().filter_map(|m| m.key.lag.as_deref()).collect();
+            known.sort_by(|a, b| Lag::texts_by_length(a, b));
+            known.dedup();
+            if !known.contains(&lag) {
                 let known = known.iter().map(|lag| format!("`{lag}`"));
                 let known = known.collect::<Vec<_>>().join(", ");
                 let known = if known.is_empty() { "none" } else { &known };

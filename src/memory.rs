@@ -21,6 +21,7 @@ pub use allocator::Bounded;
 pub use machine::all;
 
 use crate::error::{Error, Kind, Result};
+use crate::words::counted;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -67,8 +68,9 @@ pub fn bound(bytes: usize, threads: usize, folder: &Path) -> Result<()> {
     let least = least(threads);
     if bytes < least {
         return Err(Error::spec(format!(
-            "--memory {} is too little: the program and {threads} threads take {} before there is any data; give more, or take fewer --threads",
+            "--memory {} is too little: the program and {} take {} before there is any data; give more, or take fewer --threads",
             shown(bytes),
+            counted(threads, "thread"),
             shown(least)
         )));
     }

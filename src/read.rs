@@ -2,7 +2,8 @@
 //!
 //! `tables` finds the files of a table and what their columns are; `scanned` tells which of them a query reads, `listed` sees to it that
 //! they are read as they were found, and `damaged` says which one cannot be; `caught` are panics of their readers, `spilled` rows that are
-//! sorted on disk. `again` is for other machines, which are told what was found.
+//! sorted on disk. `again` is for other machines, which are told what was found. `statement` sees to it that the engine drops nothing of
+//! the SQL, `exact` that integers do not wrap around, and `plainly` says in words of SQL what the engine says in its own.
 //!
 //! A `Lake` is a DataFusion session with the pipeline's tables and gyre's table functions. A query gives streams of batches, one a
 //! thread and in the order of the files, so that rows that lie in order need no sorting.
@@ -11,9 +12,12 @@ mod again;
 mod bounds;
 mod caught;
 mod damaged;
+mod exact;
 mod listed;
+mod plainly;
 mod scanned;
 mod spilled;
+mod statement;
 mod tables;
 
 pub use again::reopen;
@@ -95,6 +99,9 @@ pub struct Lake {
     _spilled: Option<Spilled>,
 }
 
+/// The stack of every thread that plans or runs SQL: the longest statement that is taken needs less. Main threads have as much.
+pub const STACK_BYTES: usize = 8 << 20;
+
 /// Opens a session in which the tables can be queried by name.
 pub fn open<'a>(
     sources: &'a [TableSource<'_>],
@@ -126,7 +133,9 @@ fn empty(resources: &Resources, stores: &Stores, remote_stores: usize) -> Result
         .with_batch_size(16_384)
         // Scattering rows over threads would lose their order.
         .with_round_robin_repartition(false)
-        .with_information_schema(true);
+        .with_information_schema(true)
+        // What cannot be had of an integer, its absolute value among them, is an error.
+        .with_enable_ansi_mode(true);
     config
         .options_mut()
         .execution
@@ -154,6 +163,7 @@ fn empty(resources: &Resources, stores: &Stores, remote_stores: usize) -> Result
     let files = listed.of(local.as_str(), Arc::new(LocalFiles::default()));
     runtime.register_object_store(local.as_ref(), files);
     let context = SessionContext::new_with_config_rt(config, runtime);
+    context.add_analyzer_rule(Arc::new(exact::Exact));
     crate::double_gyre::register(&context);
     let room = |bytes: usize| bytes / 2 / resources.threads.max(1);
     Ok(Lake {
@@ -487,7 +497,12 @@ impl Lake {
     /// The same stop; where a file could not be read, with its name.
     async fn named(&self, stop: Stop) -> Stop {
         match stop {
-            Stop::Failed(e) if e.kind() == Kind::Input && e.to_string().starts_with(READING) => {
+            Stop::Failed(e)
+                if e.kind() == Kind::Input
+                    && e.to_string().starts_with(READING)
+                    // What the SQL computes is no fault of a file.
+                    && !e.to_string().contains(exact::OVERFLOW) =>
+            {
                 let damaged = damaged::find(&self.context, &self.listed).await;
                 let named = damaged.map(|what| Error::input(format!("{READING}: {what}")));
                 Stop::Failed(named.unwrap_or(e))
@@ -536,11 +551,13 @@ pub(crate) async fn sql(
         .with_allow_ddl(false)
         .with_allow_dml(false)
         .with_allow_statements(false);
-    let plan = |e: DataFusionError| {
-        let message = format!("the SQL of {of} cannot be planned: {}", brief(&e));
-        Error::new(Kind::Spec, message)
-    };
-    let frame = context.sql_with_options(sql, options).await.map_err(plan)?;
+    let state = context.state();
+    let wrong = |what: String| Error::spec(format!("the SQL of {of} cannot be planned: {what}"));
+    let plan = |e: DataFusionError| wrong(plainly::of_plan(&e, &state, &table_names(context)));
+    let statement = statement::parse(sql, &state).map_err(wrong)?;
+    let planned = state.statement_to_plan(statement).await.map_err(plan)?;
+    options.verify_plan(&planned).map_err(plan)?;
+    let frame = DataFrame::new(state.clone(), planned);
     // Also where there are none: a `$name` without a value is found here.
     let values = parameters
         .iter()
@@ -549,6 +566,21 @@ pub(crate) async fn sql(
     frame
         .with_param_values(ParamValues::Map(values))
         .map_err(plan)
+}
+
+/// The tables that SQL may name.
+fn table_names(context: &SessionContext) -> Vec<String> {
+    let catalogs = context.catalog_names().into_iter();
+    let catalogs = catalogs.filter_map(|name| context.catalog(&name));
+    let schemas = catalogs.flat_map(|catalog| {
+        let names = catalog.schema_names().into_iter();
+        let own = names.filter(|name| name != "information_schema");
+        own.filter_map(move |name| catalog.schema(&name))
+            .collect::<Vec<_>>()
+    });
+    let mut tables: Vec<String> = schemas.flat_map(|schema| schema.table_names()).collect();
+    tables.sort();
+    tables
 }
 
 /// A table name that keeps its case.
@@ -566,20 +598,11 @@ fn sorted(frame: DataFrame, layout: &Layout) -> Result<DataFrame> {
         .map_err(|e| failed("rows cannot be sorted", e))
 }
 
-/// The engine's message without its layers.
-fn brief(e: &DataFusionError) -> String {
-    let text = e.find_root().strip_backtrace();
-    let text = text
-        .strip_prefix("Error during planning: ")
-        .unwrap_or(&text);
-    text.trim().trim_end_matches('.').to_string()
-}
-
 /// How errors begin that come while rows are read.
 const READING: &str = "reading the input failed";
 
 pub(crate) fn failed(what: &str, e: DataFusionError) -> Error {
-    let (text, root) = (brief(&e), e.find_root());
+    let (text, root) = (plainly::brief(&e), e.find_root());
     if let DataFusionError::ResourcesExhausted(_) = root {
         let do_what = "let SQL hold more with `--memory`, or run with fewer `--threads`";
         return Error::new(Kind::Resources, format!("{what}: {text}; {do_what}"));

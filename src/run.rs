@@ -20,6 +20,7 @@ use crate::reduce::certificates;
 use crate::rounds::{self, Rounds, Stored};
 use crate::runner;
 use crate::spec::{Empty, NamesFrom};
+use crate::words;
 use crate::write::{self, Begun, Current, Fetch, Model, Names, Output, Promotion, Table, Work};
 use crate::written::{ModelKey, Written};
 use arrow::array::ArrayRef;
@@ -379,8 +380,8 @@ fn check_not_empty(counted: &Counted, matrices: Vec<(u64, f64)>) -> Result<()> {
             .map(|(reason, rows)| format!(", {rows} dropped for {reason}"))
             .collect::<String>();
         return Err(Error::input(format!(
-            "no transition was found in {} rows{reasons}; check the lag against the times of a trajectory",
-            counted.rows
+            "no transition was found in {}{reasons}; check the lag against the times of a trajectory",
+            words::counted(counted.rows, "row")
         )));
     }
     Ok(())

@@ -4,6 +4,7 @@ use crate::count::escaped;
 use crate::lineage::{Lineage, Reference, Set};
 use crate::manifest::{BootstrapRecord, CheckRecord, FitRecord, Head, ModelRecord, RunRecord};
 use crate::reduce::succession::Event;
+use crate::words::counted;
 use std::fmt::{Display, Formatter, Result};
 
 /// Models shown before the summary points to the `fits` table.
@@ -61,8 +62,10 @@ impl Display for Summary<'_> {
             let counts = if resumed.counted { "the counts, " } else { "" };
             writeln!(
                 f,
-                "\ntaken from a run that did not end: {counts}{} of {} fits; {} pieces of work in all",
-                resumed.fits, resumed.of, resumed.pieces
+                "\ntaken from a run that did not end: {counts}{} of {}; {} of work in all",
+                resumed.fits,
+                counted(resumed.of, "fit"),
+                counted(resumed.pieces, "piece")
             )?;
         }
         checks(f, &record.checks)?;
@@ -73,9 +76,10 @@ impl Display for Summary<'_> {
 
 /// What was read, and `by` what it was assigned.
 pub(crate) fn begin(f: &mut Formatter<'_>, head: &Head, transitions: f64, by: &str) -> Result {
-    let (name, rows) = (&head.pipeline, grouped(head.rows_read as f64));
-    let transitions = grouped(transitions);
-    writeln!(f, "{name}: {transitions} transitions in {rows} rows{by}")?;
+    let name = &head.pipeline;
+    let rows = counted(grouped(head.rows_read as f64), "row");
+    let transitions = counted(grouped(transitions), "transition");
+    writeln!(f, "{name}: {transitions} in {rows}{by}")?;
     for (reason, rows) in &head.rows_dropped {
         writeln!(f, "  {} dropped: {reason}", grouped(*rows as f64))?;
     }
@@ -100,8 +104,8 @@ pub(crate) fn end(
         let failed: Vec<&str> = failed.take(SHOWN).collect();
         write!(
             f,
-            "\n{n} of {} models failed: {}",
-            n + models,
+            "\n{n} of {} failed: {}",
+            counted(n + models, "model"),
             failed.join("; ")
         )?;
         if n > SHOWN {
@@ -157,21 +161,21 @@ fn model(f: &mut Formatter<'_>, model: &ModelRecord) -> Result {
     );
     writeln!(
         f,
-        "{} transitions, {} sources, {} targets, {} non-zeros",
-        grouped(model.transitions),
-        grouped(n),
-        grouped(m),
-        grouped(nnz)
+        "{}, {}, {}, {}",
+        counted(grouped(model.transitions), "transition"),
+        counted(grouped(n), "source"),
+        counted(grouped(m), "target"),
+        counted(grouped(nnz), "non-zero")
     )?;
     if let Some(dropped) = &model.dropped
         && dropped.states > 0
     {
         writeln!(
             f,
-            "  dropped: {} states with {} transitions, beside the largest of {} strongly connected sets",
-            grouped(dropped.states as f64),
-            grouped(dropped.transitions),
-            grouped(dropped.components as f64)
+            "  dropped: {} with {}, beside the largest of {}",
+            counted(grouped(dropped.states as f64), "state"),
+            counted(grouped(dropped.transitions), "transition"),
+            counted(grouped(dropped.components as f64), "strongly connected set")
         )?;
     }
     let header = [

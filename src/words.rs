@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::sync::{Mutex, PoisonError};
 
 /// A word. The name of its own keeps serde from borrowing it from what is read.
@@ -23,6 +24,16 @@ pub fn word(text: &str) -> Word {
     }
 }
 
+/// A number of things: `1 table`, `2 tables`, `3 trajectories`. The number may be text, `1,000` among them.
+pub fn counted(n: impl Display, one: &str) -> String {
+    let n = n.to_string();
+    match (n.as_str(), one.strip_suffix('y')) {
+        ("1", _) => format!("1 {one}"),
+        (_, Some(stem)) => format!("{n} {stem}ies"),
+        (_, None) => format!("{n} {one}s"),
+    }
+}
+
 /// Reads a word, for serde.
 pub fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Word, D::Error> {
     Ok(word(&String::deserialize(from)?))
@@ -31,6 +42,15 @@ pub fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Word, D::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_thing_is_not_several() {
+        assert_eq!(counted(1, "table"), "1 table");
+        assert_eq!(counted(0, "table"), "0 tables");
+        assert_eq!(counted("1,000", "row"), "1,000 rows");
+        assert_eq!(counted("1", "trajectory"), "1 trajectory");
+        assert_eq!(counted(2, "trajectory"), "2 trajectories");
+    }
 
     #[test]
     fn a_word_is_kept_once() {

@@ -5,7 +5,8 @@
 
 use crate::count::{escaped, key_text};
 use crate::error::{Error, Kind, Result};
-use crate::write::{Current, Output, SCHEMA_VERSION, Table};
+use crate::spec::Lag;
+use crate::write::{Current, LAG_SECONDS, Output, SCHEMA_VERSION, Table};
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::{cast, concat, partition};
 use arrow::datatypes::{DataType, Field, Float64Type, Int32Type, SchemaRef};
@@ -19,6 +20,7 @@ use parquet::arrow::arrow_reader::ArrowReaderOptions;
 use parquet::arrow::async_reader::{AsyncFileReader, ParquetRecordBatchStreamBuilder};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -63,8 +65,8 @@ pub struct ModelRows {
     pub rows: Range<usize>,
 }
 
-/// A partition and lag in words.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+/// A partition and lag in words, ordered by the partition and the length of the lag.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ModelKey {
     /// In the order of the partition columns.
     pub partition: Vec<String>,
@@ -77,8 +79,25 @@ impl ModelKey {
         let text = |column: &ArrayRef| key_text(std::slice::from_ref(column), at);
         ModelKey {
             partition: partition.iter().map(text).collect(),
-            lag: lag.map(text),
+            // Older results have lags as the pipeline file spelt them.
+            lag: lag.map(|lag| Lag::canonical(&text(lag))),
         }
+    }
+}
+
+impl Ord for ModelKey {
+    fn cmp(&self, other: &ModelKey) -> Ordering {
+        let by_lag = || match (&self.lag, &other.lag) {
+            (Some(a), Some(b)) => Lag::texts_by_length(a, b),
+            (a, b) => a.cmp(b),
+        };
+        self.partition.cmp(&other.partition).then_with(by_lag)
+    }
+}
+
+impl PartialOrd for ModelKey {
+    fn partial_cmp(&self, other: &ModelKey) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 
@@ -121,8 +140,14 @@ impl<'a> Written<'a> {
         let mut leading = before(&fields(Table::Fits).await?, "fit");
         let sources = fields(Table::Sources).await?;
         let targets = fields(Table::Targets).await?;
+        let n = leading.len();
+        if let [.., lag, seconds] = &leading[..]
+            && lag.name() == "lag"
+            && seconds.name() == LAG_SECONDS
+        {
+            leading.pop();
+        }
         let lag = leading.pop_if(|f| f.name() == "lag");
-        let n = leading.len() + usize::from(lag.is_some());
         let states = |fields: &[Field]| before(fields, "count").split_off(n);
         written.fits = sources.iter().filter_map(|f| fit(f, &sources)).collect();
         (written.sources, written.targets) = (states(&sources), states(&targets));

@@ -31,7 +31,7 @@ use datafusion::dataframe::DataFrame;
 use hashbrown::HashMap;
 use model::{KnownModel, Numbers, sides};
 use score::{Lookup, Scorer};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What an assignment is told beside its plan.
@@ -311,10 +311,12 @@ fn listed(fields: &[Field]) -> String {
 
 async fn check_lags(plan: &Assignment, written: &Written<'_>, at: &str) -> Result<()> {
     let models = written.models(Table::Fits).await?;
-    let lags: BTreeSet<String> = models.into_iter().filter_map(|m| m.key.lag).collect();
+    let mut lags: Vec<String> = models.into_iter().filter_map(|m| m.key.lag).collect();
+    lags.sort_by(|a, b| Lag::texts_by_length(a, b));
+    lags.dedup();
     let mut asked = plan.lags.iter().map(Lag::to_string);
     if let Some(missing) = asked.find(|lag| !lags.contains(lag)) {
-        let lags = lags.into_iter().collect::<Vec<_>>().join(", ");
+        let lags = lags.join(", ");
         return Err(Error::spec(format!(
             "the pipeline asks for lag {missing}, but the model at {at} has lag {lags}"
         )));

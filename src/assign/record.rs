@@ -3,6 +3,7 @@
 use crate::count::escaped;
 use crate::manifest::Head;
 use crate::summary::{self, SHOWN, grouped};
+use crate::words::counted;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter, Result};
@@ -89,21 +90,21 @@ fn model(f: &mut Formatter<'_>, model: &AssignedRecord) -> Result {
     let number = |n: usize| grouped(n as f64);
     write!(
         f,
-        "{} transitions, {} sources ({} new), {} targets ({} unseen",
-        grouped(model.transitions),
-        number(model.sources),
+        "{}, {} ({} new), {} ({} unseen",
+        counted(grouped(model.transitions), "transition"),
+        counted(number(model.sources), "source"),
         number(model.new_sources),
-        number(model.targets),
+        counted(number(model.targets), "target"),
         number(model.unseen_targets)
     )?;
     if model.unseen_targets > 0 {
         let share = 100.0 * model.unseen_transitions / model.transitions;
-        let unseen = grouped(model.unseen_transitions);
-        write!(f, " with {unseen} transitions, {share:.2} %")?;
+        let unseen = counted(grouped(model.unseen_transitions), "transition");
+        write!(f, " with {unseen}, {share:.2} %")?;
     }
     write!(f, ")")?;
     if let Some(n) = model.trajectories {
-        write!(f, ", {} trajectories", number(n))?;
+        write!(f, ", {}", counted(number(n), "trajectory"))?;
     }
     let names = model.fits.iter().map(|fit| fit.name.chars().count());
     let width = names.max().unwrap_or(0).max(3);

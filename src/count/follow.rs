@@ -161,7 +161,7 @@ impl<S: Sink> Follower<S> {
             columns.push(cast(column, field.data_type()).map_err(bug)?);
         }
         columns[n_group] = time::without_nan(&columns[n_group], dropped)?;
-        drop_null_rows(&mut columns, n_group + 1, |_| "null", dropped)?;
+        drop_null_rows(&mut columns, n_group + 1, |_| "key", dropped)?;
         let rows = columns[n_group].len();
         let times = time::ticks(&columns[n_group])?;
         let (group_columns, rest) = (&columns[..n_group], &columns[n_group + 1..]);

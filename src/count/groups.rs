@@ -265,10 +265,15 @@ pub(super) fn disordered(
     if disorder.before != disorder.after {
         return Stop::Unsorted;
     }
-    let at = time::show(disorder.after, time.data_type());
-    Stop::Failed(Error::input(format!(
-        "trajectory {} has two rows at {} = {at}; keep one row for each trajectory and time",
-        trajectory(),
-        time.name()
-    )))
+    let (name, at) = (time.name(), time::show(disorder.after, time.data_type()));
+    Stop::Failed(Error::input(match trajectory().as_str() {
+        // Without columns that tell trajectories apart.
+        "()" => format!(
+            "all rows are one trajectory, which has two rows at {name} = {at}; keep one row for each time, or name the columns \
+             that tell trajectories apart as `trajectory`"
+        ),
+        of => format!(
+            "trajectory {of} has two rows at {name} = {at}; keep one row for each trajectory and time"
+        ),
+    }))
 }

@@ -166,6 +166,8 @@ impl Keys {
     /// The keys `ids` as columns.
     pub fn columns(&self, ids: &[u32]) -> Result<Vec<ArrayRef>> {
         match &self.stored {
+            // All rows are one key, which is nowhere stored.
+            Stored::Rows(..) if self.types.is_empty() => Ok(Vec::new()),
             Stored::Integers(keys) => {
                 let values = ids.iter().map(|&id| keys[id as usize]);
                 let values: ArrayRef = Arc::new(Int64Array::from_iter_values(values));
@@ -266,6 +268,12 @@ mod tests {
             sorted[1].as_ref(),
             &Int32Array::from(vec![-2, 2, 1]) as &dyn Array
         );
+    }
+
+    #[test]
+    fn a_key_of_no_columns_has_none() {
+        let keys = Keys::new(&[]).unwrap();
+        assert!(keys.columns(&[0]).unwrap().is_empty());
     }
 
     #[test]

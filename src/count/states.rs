@@ -286,7 +286,8 @@ fn each_box(
     Ok(())
 }
 
-fn nan_rows(array: &ArrayRef) -> Result<BooleanArray, Stop> {
+/// Which rows of a column of floats are NaN.
+pub(super) fn nan_rows(array: &ArrayRef) -> Result<BooleanArray, Stop> {
     let values = cast(array, &DataType::Float64).map_err(bug)?;
     Ok(values
         .as_primitive::<Float64Type>()

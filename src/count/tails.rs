@@ -54,7 +54,7 @@ impl Spans {
             *column = cast(column, field.data_type()).map_err(bug)?;
         }
         columns[n_key] = time::without_nan(&columns[n_key], dropped)?;
-        drop_null_rows(columns, n_key + 1, |_| "null", dropped)?;
+        drop_null_rows(columns, n_key + 1, |_| "key", dropped)?;
         let times = time::ticks(&columns[n_key])?;
         let mut of_rows = vec![0; times.len()];
         if let Some(keys) = &mut self.keys {

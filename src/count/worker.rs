@@ -5,14 +5,14 @@ use super::gather::Gathered;
 use super::groups::{Group, Groups, Run, Tallies, disordered, integer_runs};
 use super::keys::{Keys, NONE, integers};
 use super::point::Point;
-use super::states::States;
+use super::states::{States, nan_rows};
 use super::tags::Tagger;
 use super::tally::pack;
 use super::walk::Disorder;
 use super::{Dropped, Evidence, Layout, Measure, Mode, Order, Stop, describe, time};
 use crate::error::{Error, Kind, Result};
 use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, UInt32Array};
-use arrow::compute::{cast, filter, is_not_null, partition, take};
+use arrow::compute::{and_not, cast, filter, is_not_null, partition, take};
 use arrow::datatypes::{DataType, Field};
 use hashbrown::HashMap;
 use std::ops::Range;
@@ -163,12 +163,12 @@ impl<P: Point> Worker<P> {
         let n_partition = self.layout.partition.len();
         let n_group = n_partition + n_trajectory;
         columns[n_group] = time::without_nan(&columns[n_group], &mut self.dropped)?;
-        let reason = |at| match at {
-            at if at < n_partition => "null partition",
-            at if at < n_group => "null trajectory",
-            _ => "null time",
+        let kind = |at| match at {
+            at if at < n_partition => "partition",
+            at if at < n_group => "trajectory",
+            _ => "time",
         };
-        drop_null_rows(&mut columns, n_group + 1, reason, &mut self.dropped)?;
+        drop_null_rows(&mut columns, n_group + 1, kind, &mut self.dropped)?;
         let rows = columns[n_group].len();
         if rows == 0 {
             return Ok(());
@@ -285,7 +285,7 @@ impl<P: Point> Worker<P> {
         drop_null_rows(
             &mut columns,
             n_partition,
-            |_| "null partition",
+            |_| "partition",
             &mut self.dropped,
         )?;
         let rows = columns[0].len();
@@ -415,21 +415,33 @@ pub(super) fn spread(ranges: &[Range<usize>], partitions: &[u32]) -> Vec<u32> {
         .collect()
 }
 
-/// Removes the rows in which one of the first `n` columns is null.
+/// Removes the rows in which one of the first `n` columns is null or NaN; `kind` says what a column is.
 pub(super) fn drop_null_rows(
     columns: &mut [ArrayRef],
     n: usize,
-    reason: impl Fn(usize) -> &'static str,
+    kind: impl Fn(usize) -> &'static str,
     dropped: &mut Dropped,
 ) -> Result<(), Stop> {
     for at in 0..n {
-        let nulls = columns[at].null_count();
+        let column = &columns[at];
+        let nulls = column.null_count();
+        let nan = match column.data_type().is_floating() {
+            true => Some(nan_rows(column)?).filter(|nan| nan.true_count() > 0),
+            false => None,
+        };
+        let mut keep: BooleanArray = match (nulls, &nan) {
+            (0, None) => continue,
+            _ => is_not_null(column).map_err(bug)?,
+        };
         if nulls > 0 {
-            dropped.add(reason(at), nulls as u64);
-            let keep: BooleanArray = is_not_null(&columns[at]).map_err(bug)?;
-            for column in columns.iter_mut() {
-                *column = filter(column, &keep).map_err(bug)?;
-            }
+            dropped.add(format!("null {}", kind(at)), nulls as u64);
+        }
+        if let Some(nan) = nan {
+            dropped.add(format!("NaN {}", kind(at)), nan.true_count() as u64);
+            keep = and_not(&keep, &nan).map_err(bug)?;
+        }
+        for column in columns.iter_mut() {
+            *column = filter(column, &keep).map_err(bug)?;
         }
     }
     Ok(())

@@ -20,7 +20,7 @@ pub struct Assignment {
     pub keep: usize,
     pub tables: Vec<Table>,
     pub layout: Arc<Layout>,
-    /// The lags as written, in the order of the matrices.
+    /// The lags in the order of the matrices, which is that of their length.
     pub lags: Vec<Lag>,
     /// Changes with the rows, what their columns mean and the version of gyre, and with nothing else.
     pub hash: String,

@@ -1,11 +1,12 @@
 //! What the pipeline file says of checks → checks whose SQL has been planned and whose partitions have the types of their columns.
 
-use super::scalar;
+use super::{scalar, values};
 use crate::checks::{self, percent};
 use crate::count::key_text;
 use crate::error::{Error, Result};
 use crate::read::{Lake, query_text};
 use crate::spec::{Limit, On, Parameter, PartitionKey, Query, Spec};
+use crate::words::counted;
 use arrow::datatypes::{Field, SchemaRef};
 use datafusion::common::ScalarValue;
 use std::collections::BTreeMap;
@@ -60,11 +61,13 @@ impl CheckRule {
 impl fmt::Display for PlannedCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.rule {
-            CheckRule::MinRows(rows) => write!(f, "at least {rows} rows")?,
+            CheckRule::MinRows(rows) => write!(f, "at least {}", counted(rows, "row"))?,
             CheckRule::MaxDropped(share) => {
                 write!(f, "at most {} of the rows dropped", percent(*share))?
             }
-            CheckRule::Partitions(keys) => write!(f, "{} partitions expected", keys.len())?,
+            CheckRule::Partitions(keys) => {
+                write!(f, "{} expected", counted(keys.len(), "partition"))?
+            }
             CheckRule::MaxDrift(drift) => write!(
                 f,
                 "transitions within {} of the result in place",
@@ -120,8 +123,10 @@ pub(super) async fn planned(
     let session = checks::planning(lake, tables).await?;
     for check in &spec.checks.queries {
         let sql = sql(&check.query)?;
-        let parameters = check.parameters.iter();
-        let parameters = parameters.map(|(k, v)| (k.clone(), scalar(v))).collect();
+        let parameters = values(
+            &check.parameters,
+            &format!("check.{}.parameters", check.name),
+        )?;
         checks::query(&session, &check.name, &sql, &parameters).await?;
         planned.push(PlannedCheck {
             name: check.name.clone(),

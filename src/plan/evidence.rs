@@ -265,13 +265,9 @@ pub(super) fn all_integers(lags: &[Lag]) -> Option<Vec<i64>> {
         .collect()
 }
 
-/// The order in which the lag column sorts, so that the tables are sorted by it.
+/// The order of the tables.
 fn sort_lags(lags: &mut [Lag]) {
-    if all_integers(lags).is_some() {
-        lags.sort_by_key(|lag| if let Lag::Ticks(n) = lag { *n } else { 0 });
-    } else {
-        lags.sort_by_key(Lag::to_string);
-    }
+    lags.sort_by(Lag::by_length);
 }
 
 /// A lag in units of the time column.
@@ -286,7 +282,7 @@ fn step(lag: &Lag, time: &Field) -> Result<Step> {
         (Lag::Ticks(n), _) => Err(Error::spec(format!(
             "lag {n} is a plain number, but `{name}` is {t}; write a duration such as \"{n}d\", or \"{n} steps\" for rows in time order"
         ))),
-        (Lag::Duration { nanoseconds, .. }, _) => {
+        (Lag::Duration { nanoseconds }, _) => {
             let unit = match t {
                 DataType::Timestamp(TimeUnit::Nanosecond, _) => 1,
                 DataType::Timestamp(TimeUnit::Microsecond, _) => 1_000,

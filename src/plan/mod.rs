@@ -29,15 +29,16 @@ use crate::read::{Lake, Table};
 use crate::reduce::dbmr::Init;
 use crate::spec::{self, Empty, Lag, NamesFrom, Spec};
 use crate::stores::Stores;
+use crate::words::counted;
 use crate::write::{self, FitColumns, LagColumn, Names};
-use arrow::datatypes::{Field, SchemaRef};
+use arrow::datatypes::{DataType, Field, SchemaRef, TimeUnit};
 use datafusion::common::ScalarValue;
 use datafusion::dataframe::DataFrame;
 use evidence::{Columns, all_integers, check_square, evidence, grouping};
 use fits::fits;
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What a run will do. As bytes it is what other machines need of it to count and to fit, which nothing that is skipped does.
@@ -59,7 +60,7 @@ pub struct Plan {
     pub parameters: BTreeMap<String, ScalarValue>,
     #[serde(with = "travel::shared")]
     pub layout: Arc<Layout>,
-    /// The lags as written, in the order of the matrices.
+    /// The lags in the order of the matrices, which is that of their length.
     pub lags: Vec<Lag>,
     pub fits: Vec<PlannedFit>,
     /// Resamples of the groups of `Layout::grouping`.
@@ -120,8 +121,7 @@ struct Rows {
 async fn rows(spec: &Spec, sql: &str, lake: &Lake) -> Result<Rows> {
     let asked = &spec.transitions;
     let sql = sql.trim().trim_end_matches(';').to_string();
-    let parameters = asked.parameters.iter();
-    let parameters = parameters.map(|(k, v)| (k.clone(), scalar(v))).collect();
+    let parameters = values(&asked.parameters, "transitions.parameters")?;
     let frame = lake.query(&sql, &parameters).await?;
     let columns = Columns::of(&frame)?;
     let (evidence, lags) = evidence(&asked.input, &columns)?;
@@ -277,6 +277,59 @@ fn increments(
     }
 }
 
+/// What the names in SQL stand for, under `key` of the pipeline.
+fn values(
+    parameters: &BTreeMap<String, spec::Argument>,
+    key: &str,
+) -> Result<BTreeMap<String, ScalarValue>> {
+    let value = |(name, argument): (&String, &spec::Argument)| {
+        let value = value(argument);
+        let value = value.map_err(|what| Error::spec(format!("`{key}.{name}` {what}")))?;
+        Ok((name.clone(), value))
+    };
+    parameters.iter().map(value).collect()
+}
+
+fn value(argument: &spec::Argument) -> Result<ScalarValue, String> {
+    match argument {
+        spec::Argument::One(parameter) => Ok(scalar(parameter)),
+        spec::Argument::Moment { moment } => {
+            let has_date = moment.contains('-');
+            let has_time = moment.contains(':');
+            // A zone stands at the end: `Z`, or hours and minutes after a sign.
+            let time = moment.rsplit(['T', 't', ' ']).next().unwrap_or(moment);
+            let has_zone = has_time && time.contains(['Z', 'z', '+', '-']);
+            let zone = has_zone.then(|| "+00:00".into());
+            let data_type = match (has_date, has_time) {
+                (true, true) => DataType::Timestamp(TimeUnit::Nanosecond, zone),
+                (true, false) => DataType::Date32,
+                _ => DataType::Time64(TimeUnit::Nanosecond),
+            };
+            ScalarValue::try_from_string(moment.clone(), &data_type).map_err(|_| {
+                format!("is {moment}, which is no date or time of the years 1678 to 2261")
+            })
+        }
+        spec::Argument::List(list) => {
+            let all: Vec<ScalarValue> = list.iter().map(value).collect::<Result<_, _>>()?;
+            let types: BTreeSet<String> = all.iter().map(|v| v.data_type().to_string()).collect();
+            let numbers = |v: &ScalarValue| v.data_type().is_numeric();
+            let (data_type, all) = match all.first() {
+                Some(first) if types.len() == 1 => (first.data_type(), all),
+                // Whole numbers and others.
+                _ if all.iter().all(numbers) => {
+                    let floats = all.iter().map(|v| v.cast_to(&DataType::Float64));
+                    let floats = floats.collect::<Result<_, _>>();
+                    (DataType::Float64, floats.map_err(|e| e.to_string())?)
+                }
+                _ => return Err("must be a list of values of one type".into()),
+            };
+            Ok(ScalarValue::List(ScalarValue::new_list(
+                &all, &data_type, true,
+            )))
+        }
+    }
+}
+
 fn scalar(parameter: &spec::Parameter) -> ScalarValue {
     match parameter {
         spec::Parameter::Boolean(v) => ScalarValue::from(*v),
@@ -323,7 +376,7 @@ fn lag_column(lags: &[Lag]) -> LagColumn {
     }
     match all_integers(lags) {
         Some(integers) => LagColumn::Integers(integers),
-        None => LagColumn::Texts(lags.iter().map(Lag::to_string).collect()),
+        None => LagColumn::Texts(lags.to_vec()),
     }
 }
 
@@ -405,7 +458,9 @@ impl Plan {
             }
             if all.len() == before {
                 let message = format!(
-                    "all of its `ranks` are larger than the number of states ({n_sources} sources, {n_targets} targets)"
+                    "all of its `ranks` are larger than the number of states ({}, {})",
+                    counted(n_sources, "source"),
+                    counted(n_targets, "target")
                 );
                 return Err(Error::input(message).at(format!("fit `{}`", fit.name)));
             }

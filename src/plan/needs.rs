@@ -5,6 +5,7 @@ use super::{Plan, PlannedFit, PlannedMethod};
 use crate::count::Evidence;
 use crate::error::{Error, Result};
 use crate::memory;
+use crate::words::counted;
 use serde::Serialize;
 
 /// What is known of the rows of a query before they are read; nothing where no statistics say it.
@@ -110,13 +111,14 @@ impl Plan {
             let wanted = own + fit.resident(size, threads as u64);
             if wanted > bound as u64 {
                 return Err(Error::spec(format!(
-                    "fit `{}` uses {} all over at once, for {} sources, {} targets{} and {threads} threads; --memory is {}: give at least {}, lower the rank, or take fewer --threads",
+                    "fit `{}` uses {} all over at once, for {}, {}{} and {}; --memory is {}: give at least {}, lower the rank, or take fewer --threads",
                     fit.name,
                     memory::shown(wanted as usize),
-                    size.sources,
-                    size.targets,
+                    counted(size.sources, "source"),
+                    counted(size.targets, "target"),
                     fit.rank()
                         .map_or(String::new(), |rank| format!(", rank {rank}")),
+                    counted(threads, "thread"),
                     memory::shown(bound),
                     memory::shown(wanted as usize),
                 )));
@@ -155,14 +157,14 @@ impl std::fmt::Display for Needs {
         let shown = |bytes: u64| memory::shown(bytes as usize);
         write!(
             f,
-            "count at most {}, fit at most {}, {} of it all over at once; for {} rows",
+            "count at most {}, fit at most {}, {} of it all over at once; for {}",
             shown(self.count_bytes),
             shown(self.fit_bytes),
             shown(self.resident_bytes),
-            self.bounds.rows.unwrap_or(0),
+            counted(self.bounds.rows.unwrap_or(0), "row"),
         )?;
         match self.bounds.states {
-            Some(states) => write!(f, " and {states} states"),
+            Some(states) => write!(f, " and {}", counted(states, "state")),
             None => write!(f, " of as many states"),
         }
     }

@@ -5,6 +5,7 @@ use crate::count::{Evidence, Measure, StateColumns};
 use crate::read::Table;
 use crate::reduce::svd;
 use crate::spec::{self, Lag, NamesFrom};
+use crate::words::counted;
 use arrow::datatypes::Field;
 use serde_json::{Value, json};
 use std::fmt;
@@ -167,11 +168,7 @@ impl fmt::Display for Plan {
         writeln!(f, "Plan of `{}` ({})", self.name, self.hash)?;
         for table in &self.tables {
             let bytes: u64 = table.files.iter().map(|f| f.size_bytes).sum();
-            let files = if table.files.len() == 1 {
-                "1 file".to_string()
-            } else {
-                format!("{} files", table.files.len())
-            };
+            let files = counted(table.files.len(), "file");
             writeln!(
                 f,
                 "  read   {}: {files} of {}, {:.1} MB",

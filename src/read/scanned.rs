@@ -1,6 +1,7 @@
 //! Which files of its tables a query reads: those that the filters on Hive columns leave.
 
 use super::Table;
+use crate::words::counted;
 use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::datasource::physical_plan::FileScanConfig;
@@ -60,10 +61,10 @@ fn line(table: &Table, scanned: &Scanned) -> String {
     let read: u64 = scanned.files.values().sum();
     let megabytes = |bytes: u64| bytes as f64 / 1e6;
     let mut line = format!(
-        "  {}: {} of {} files, {:.1} of {:.1} MB",
+        "  {}: {} of {}, {:.1} of {:.1} MB",
         table.name,
         scanned.files.len(),
-        table.files.len(),
+        counted(table.files.len(), "file"),
         megabytes(read),
         megabytes(all)
     );

@@ -58,6 +58,7 @@ use crate::error::{Error, Result};
 use crate::resample::Resampled;
 use crate::runner::Runner;
 use crate::shard::Shards;
+use crate::words::counted;
 use model::{Model, Spectrum};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -307,7 +308,9 @@ fn check_rank(rank: usize, shards: &Shards) -> Result<()> {
     }
     if rank > n.min(m) {
         return Err(Error::input(format!(
-            "rank {rank} is larger than the number of states ({n} sources, {m} targets)"
+            "rank {rank} is larger than the number of states ({}, {})",
+            counted(n, "source"),
+            counted(m, "target")
         )));
     }
     Ok(())

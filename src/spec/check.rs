@@ -12,7 +12,14 @@ use crate::stores;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Columns that gyre itself writes beside the state columns.
-const OUTPUT_COLUMNS: [&str; 5] = ["lag", "count", "probability", "fit", "latent"];
+const OUTPUT_COLUMNS: [&str; 6] = [
+    "lag",
+    "lag_seconds",
+    "count",
+    "probability",
+    "fit",
+    "latent",
+];
 
 /// Earlier results that can be kept: the pointer to the result has a list of them.
 const MOST_KEPT: u32 = 1000;
@@ -346,10 +353,10 @@ fn lags(lags: &[Lag], document: &Document<'_>) -> Result<()> {
         Err(document.error_at(&["transitions", "lag", &n.to_string()], &message))
     };
     for (n, lag) in lags.iter().enumerate() {
-        if let Some(earlier) = lags[..n].iter().find(|l| l.same(lag)) {
+        if lags[..n].contains(lag) {
             return fail(
                 n,
-                format!("`transitions.lag` has the same lag twice, as {earlier} and {lag}"),
+                format!("`transitions.lag` has the same lag twice: {lag}"),
             );
         }
         let clashes = |l: &&Lag| {

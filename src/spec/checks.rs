@@ -2,7 +2,7 @@
 
 use super::document::{Content, Document, Node};
 use super::read::{Fault, read};
-use super::written::Parameter;
+use super::written::{Argument, Parameter};
 use super::{Query, Transitions};
 use crate::error::Result;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -83,7 +83,7 @@ pub struct QueryCheck {
     pub name: String,
     pub query: Query,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub parameters: BTreeMap<String, Parameter>,
+    pub parameters: BTreeMap<String, Argument>,
     pub on: On,
 }
 
@@ -103,7 +103,7 @@ pub struct CheckText {
     pub file: Option<String>,
     /// Values that the SQL names as `$name`.
     #[serde(default)]
-    pub parameters: BTreeMap<String, Parameter>,
+    pub parameters: BTreeMap<String, Argument>,
     /// What happens where there are rows.
     #[serde(default)]
     pub on: On,
@@ -351,7 +351,7 @@ impl<'de> Deserialize<'de> for PartitionKey {
                 Ok(PartitionKey::Columns(columns))
             }
         }
-        deserializer.deserialize_any(KeyVisitor)
+        deserializer.deserialize_string(KeyVisitor)
     }
 }
 
@@ -442,7 +442,10 @@ parameters = { share = 0.01 }
             (query.on, &query.query),
             (On::Warn, &Query::File("sql/small.sql".into()))
         );
-        assert_eq!(query.parameters["share"], Parameter::Float(0.01));
+        assert_eq!(
+            query.parameters["share"],
+            Argument::One(Parameter::Float(0.01))
+        );
         assert!(parse("").expect("no checks").checks.is_empty());
     }
 

@@ -27,6 +27,8 @@ pub struct Node {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Content {
     String(String),
+    /// A string into which environment variables were put: a number or a boolean where one is wanted.
+    Filled(Filled),
     Integer(i64),
     Float(f64),
     Boolean(bool),
@@ -34,6 +36,27 @@ pub enum Content {
     Array(Vec<Node>),
     /// In the order of the file.
     Table(Vec<Entry>),
+}
+
+/// A string with the values of environment variables in it, which may be secret.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Filled {
+    pub text: String,
+    /// As they are written, such as `${SEED}`.
+    pub variables: String,
+}
+
+impl Filled {
+    /// The number or boolean that TOML would read.
+    pub fn scalar(&self) -> Option<Content> {
+        let value = DeValue::parse(self.text.trim()).ok()?;
+        let content = node(value.get_ref(), 0, &|_| Place::File).ok()?.content;
+        let is_scalar = matches!(
+            content,
+            Content::Integer(_) | Content::Float(_) | Content::Boolean(_)
+        );
+        is_scalar.then_some(content)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -96,6 +119,7 @@ impl Node {
     pub fn as_str(&self) -> Option<&str> {
         match &self.content {
             Content::String(text) => Some(text),
+            Content::Filled(filled) => Some(&filled.text),
             _ => None,
         }
     }
@@ -274,7 +298,7 @@ fn assign(root: &mut Node, set: &str, place: Place) -> Result<()> {
     let path = key_path(key)
         .ok_or_else(|| fail(format!("`{key}` is not a key such as `fit.dbmr.rank`")))?;
     let value = match DeValue::parse(text) {
-        // A date that is not in quotes can only be meant as text: no key takes a TOML date.
+        // A date that is not in quotes is text: every key that takes a TOML date takes its text as well.
         Ok(value) if !value.get_ref().is_datetime() => {
             node(value.get_ref(), 0, &|_| place).map_err(|(_, message)| fail(message))?
         }
@@ -366,15 +390,25 @@ fn interpolate(
                 }
                 _ => None,
             };
-            *text = expand(text, |name| {
+            let mut variables: Vec<String> = Vec::new();
+            let filled = expand(text, |name| {
                 if let Some(parameters) = &parameters {
                     return Err(format!(
                         "`${{{name}}}` is not replaced in SQL; write a value into `{parameters}` and name it as `$name`"
                     ));
                 }
+                let named = name.split(":-").next().unwrap_or(name);
+                variables.push(format!("`${{{named}}}`"));
                 variable(name, environment)
             })
             .map_err(|message| (node.place, format!("`{}`: {message}", path.join("."))))?;
+            node.content = match variables.is_empty() {
+                true => Content::String(filled),
+                false => Content::Filled(Filled {
+                    text: filled,
+                    variables: variables.join(" and "),
+                }),
+            };
         }
         Content::Array(items) => {
             for (n, item) in items.iter_mut().enumerate() {
@@ -397,7 +431,10 @@ fn interpolate(
 }
 
 /// Replaces each `${inside}` by what `lookup` makes of the inside; `$${` stands for `${`.
-fn expand(text: &str, lookup: impl Fn(&str) -> Result<String, String>) -> Result<String, String> {
+fn expand(
+    text: &str,
+    mut lookup: impl FnMut(&str) -> Result<String, String>,
+) -> Result<String, String> {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find("${") {

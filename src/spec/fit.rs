@@ -356,9 +356,18 @@ fn fit(item: &Node, default_rule: Rule) -> Result<Fit, Fault> {
     let name = required(item, "name")?;
     let kind: MethodName = required(item, "method")?;
     let word = item.get("rank").filter(|_| kind.has_rank());
-    let word = word.and_then(|node| Some((node, node.as_str()?)));
+    let word = word.and_then(|node| match &node.content {
+        Content::Filled(filled) if filled.scalar().is_some() => None,
+        _ => Some((node, node.as_str()?)),
+    });
     if let Some((node, word)) = word.filter(|(_, word)| *word != "auto") {
-        let message = format!("must be a whole number, a list of them, or \"auto\", not {word:?}");
+        let wanted = "must be a whole number, a list of them, or \"auto\"";
+        let message = match &node.content {
+            Content::Filled(filled) => {
+                format!("{wanted}, which the value of {} is not", filled.variables)
+            }
+            _ => format!("{wanted}, not {word:?}"),
+        };
         return Err(Fault::wrong(message).under("rank").at(node.place));
     }
     let is_auto = word.is_some();

@@ -4,6 +4,7 @@ use jiff::{Span, SpanRelativeTo};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 use serde::{Serialize, Serializer};
+use std::cmp::Ordering;
 use std::{borrow::Cow, fmt};
 
 /// One lag τ; always above zero.
@@ -13,9 +14,20 @@ pub enum Lag {
     Ticks(i64),
     /// Rows further in the time order of a trajectory.
     Steps(u64),
-    /// A difference of a date or timestamp column. `text` is what was written.
-    Duration { text: String, nanoseconds: i64 },
+    /// A difference of a date or timestamp column.
+    Duration { nanoseconds: i64 },
 }
+
+/// Units in which a duration is shown, the largest first, in nanoseconds.
+const UNITS: [(&str, i64); 7] = [
+    ("d", 86_400_000_000_000),
+    ("h", 3_600_000_000_000),
+    ("min", 60_000_000_000),
+    ("s", 1_000_000_000),
+    ("ms", 1_000_000),
+    ("us", 1_000),
+    ("ns", 1),
+];
 
 const FORMS: &str =
     "a duration such as \"5d\", \"36h\" or \"15min\", steps such as \"3 steps\", or a whole number";
@@ -49,10 +61,40 @@ impl Lag {
         if nanoseconds <= 0 {
             return Err(format!("must be above zero, not {text:?}"));
         }
-        Ok(Lag::Duration {
-            text: text.to_string(),
-            nanoseconds,
-        })
+        Ok(Lag::Duration { nanoseconds })
+    }
+
+    /// The text that stands for a lag in all tables and records, from any text that was ever written for it.
+    pub fn canonical(text: &str) -> String {
+        Lag::parse(text).map_or_else(|_| text.to_string(), |lag| lag.to_string())
+    }
+
+    /// Orders lags by length; those of one kind stand together.
+    pub fn by_length(&self, other: &Lag) -> Ordering {
+        let place = |lag: &Lag| match *lag {
+            Lag::Ticks(n) => (0, n as u64),
+            Lag::Steps(n) => (1, n),
+            Lag::Duration { nanoseconds } => (2, nanoseconds as u64),
+        };
+        place(self).cmp(&place(other))
+    }
+
+    /// The same for texts from a table; what is no lag is ordered as text, after those that are.
+    pub fn texts_by_length(a: &str, b: &str) -> Ordering {
+        let read = |text: &str| match text.parse() {
+            Ok(ticks) => Lag::ticks(ticks).ok(),
+            Err(_) => Lag::parse(text).ok(),
+        };
+        match (read(a), read(b)) {
+            (Some(one), Some(other)) => one.by_length(&other),
+            (one, other) => one.is_none().cmp(&other.is_none()),
+        }
+        .then_with(|| a.cmp(b))
+    }
+
+    /// Its length where it is a time.
+    pub fn seconds(&self) -> Option<f64> {
+        matches!(self, Lag::Duration { .. }).then(|| self.number())
     }
 
     fn ticks(ticks: i64) -> Result<Lag, String> {
@@ -67,7 +109,7 @@ impl Lag {
         let (whole, part) = match (self, other) {
             (Lag::Ticks(a), Lag::Ticks(b)) => (*a as u64, *b as u64),
             (Lag::Steps(a), Lag::Steps(b)) => (*a, *b),
-            (Lag::Duration { nanoseconds: a, .. }, Lag::Duration { nanoseconds: b, .. }) => {
+            (Lag::Duration { nanoseconds: a }, Lag::Duration { nanoseconds: b }) => {
                 (*a as u64, *b as u64)
             }
             _ => return None,
@@ -80,27 +122,23 @@ impl Lag {
         match self {
             Lag::Ticks(n) => *n as f64,
             Lag::Steps(n) => *n as f64,
-            Lag::Duration { nanoseconds, .. } => *nanoseconds as f64 / 1e9,
-        }
-    }
-
-    /// Whether the two are the same lag, however they are written.
-    pub fn same(&self, other: &Lag) -> bool {
-        match (self, other) {
-            (Lag::Duration { nanoseconds: a, .. }, Lag::Duration { nanoseconds: b, .. }) => a == b,
-            _ => self == other,
+            Lag::Duration { nanoseconds } => *nanoseconds as f64 / 1e9,
         }
     }
 }
 
-/// As written in the pipeline file; steps always as "1 step" or "3 steps".
+/// One text for each lag: a duration is a number of the largest unit that it is a whole number of, from days to nanoseconds.
 impl fmt::Display for Lag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Lag::Ticks(n) => write!(f, "{n}"),
             Lag::Steps(1) => f.write_str("1 step"),
             Lag::Steps(n) => write!(f, "{n} steps"),
-            Lag::Duration { text, .. } => f.write_str(text),
+            Lag::Duration { nanoseconds } => {
+                let whole = |(_, unit): &&(&str, i64)| nanoseconds % unit == 0;
+                let (name, unit) = UNITS.iter().find(whole).unwrap_or(&("ns", 1));
+                write!(f, "{}{name}", nanoseconds / unit)
+            }
         }
     }
 }
@@ -162,7 +200,7 @@ mod tests {
     fn check(text: &str, expected: Result<(i64, &str), &str>) {
         let found = Lag::parse(text);
         match (&found, expected) {
-            (Ok(lag @ Lag::Duration { nanoseconds, .. }), Ok((n, shown))) => {
+            (Ok(lag @ Lag::Duration { nanoseconds }), Ok((n, shown))) => {
                 assert_eq!((*nanoseconds, lag.to_string().as_str()), (n, shown));
             }
             (Err(message), Err(part)) => assert!(message.contains(part), "{message}"),
@@ -177,8 +215,44 @@ mod tests {
         check("15min", Ok((900 * SECOND, "15min")));
         check("90s", Ok((90 * SECOND, "90s")));
         check("250ms", Ok((SECOND / 4, "250ms")));
-        check("1h30m", Ok((5400 * SECOND, "1h30m")));
-        check(" 2 weeks", Ok((14 * 86_400 * SECOND, "2 weeks")));
+        check("1h30m", Ok((5400 * SECOND, "90min")));
+        check(" 2 weeks", Ok((14 * 86_400 * SECOND, "14d")));
+    }
+
+    #[test]
+    fn a_lag_has_one_text_however_it_is_written() {
+        for (texts, expected) in [
+            (&["5d", "5 days", "P5D", "120h", "7200 min"][..], "5d"),
+            (&["1h", "PT1H", "60min", "3600s", "1 hour"], "1h"),
+            (&["24h", "1d", "1440min"], "1d"),
+            (&["36h", "1d 12h", "PT36H"], "36h"),
+            (&["90min", "1h30m", "PT1H30M"], "90min"),
+            (&["2 weeks", "14d"], "14d"),
+            (&["250ms", "0.25s"], "250ms"),
+            (&["1us", "1000ns", "1µs"], "1us"),
+            (&["1ns"], "1ns"),
+        ] {
+            for text in texts {
+                assert_eq!(Lag::canonical(text), expected, "{text}");
+                // What is shown is read as the same lag.
+                assert_eq!(Lag::parse(expected), Lag::parse(text), "{text}");
+            }
+        }
+        for text in ["3 steps", "40", "no lag"] {
+            assert_eq!(Lag::canonical(text), text);
+        }
+    }
+
+    #[test]
+    fn lags_are_ordered_by_length() {
+        let mut texts = [
+            "6h", "1d", "10 steps", "1h", "90min", "2", "10", "9 steps", "?",
+        ];
+        texts.sort_by(|a, b| Lag::texts_by_length(a, b));
+        let expected = [
+            "2", "10", "9 steps", "10 steps", "1h", "90min", "6h", "1d", "?",
+        ];
+        assert_eq!(texts, expected);
     }
 
     #[test]
@@ -208,7 +282,9 @@ mod tests {
     #[test]
     fn one_day_is_the_same_lag_as_twenty_four_hours() {
         let lag = |t| Lag::parse(t).expect("a lag");
-        assert!(lag("1d").same(&lag("24h")));
-        assert!(!lag("1d").same(&lag("1 step")));
+        assert_eq!(lag("1d"), lag("24h"));
+        assert_ne!(lag("1d"), lag("1 step"));
+        assert_eq!(lag("90min").seconds(), Some(5400.0));
+        assert_eq!(lag("3 steps").seconds(), None);
     }
 }

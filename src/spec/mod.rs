@@ -16,13 +16,13 @@ mod written;
 
 pub use bins::{Binning, Outside};
 pub use checks::{Checks, Limit, Limits, On, PartitionKey, QueryCheck};
-pub use document::nearest;
+pub use document::{hint, nearest};
 pub use fit::{
     Clusters, Cocluster, Dbmr, Fit, Given, Gpcca, Init, Metastable, Method, Rule, Svd, Which,
 };
 pub use lag::Lag;
 pub use written::{
-    Empty, Format, Job, NamesFrom, Naming, Parameter, Store, Table, Validation, Window,
+    Argument, Empty, Format, Job, NamesFrom, Naming, Parameter, Store, Table, Validation, Window,
 };
 
 use crate::error::{Error, Result};
@@ -58,7 +58,7 @@ pub struct Spec {
 pub struct Transitions {
     pub query: Query,
     /// Values for the `$name`s of the query.
-    pub parameters: BTreeMap<String, Parameter>,
+    pub parameters: BTreeMap<String, Argument>,
     /// Columns whose every combination of values gets a model of its own; may be empty.
     pub partition_by: Vec<String>,
     /// Keep the largest strongly connected set of states alone.

@@ -1,6 +1,6 @@
 //! Node tree → typed values: a serde deserializer whose errors keep the place and the path of the culprit.
 
-use super::document::{Content, Entry, Node, Place, hint};
+use super::document::{Content, Entry, Filled, Node, Place, hint};
 use serde::de::{
     self, DeserializeOwned, DeserializeSeed, Expected, IntoDeserializer, MapAccess, SeqAccess,
     Unexpected, Visitor,
@@ -131,6 +131,12 @@ impl Fault {
     }
 }
 
+/// The name under which a value is read that may be one or a list of them.
+pub const ONE_OR_MANY: &str = "one or many";
+
+/// The name under which a value is read that may also be a date or a time.
+pub const MOMENT: &str = "moment";
+
 /// The fault as a sentence that names the value.
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -232,6 +238,7 @@ impl Node {
     fn unexpected(&self) -> Unexpected<'_> {
         match &self.content {
             Content::String(text) => Unexpected::Str(text),
+            Content::Filled(_) => Unexpected::Other("text"),
             Content::Integer(n) => Unexpected::Signed(*n),
             Content::Float(x) => Unexpected::Float(*x),
             Content::Boolean(b) => Unexpected::Bool(*b),
@@ -244,6 +251,7 @@ impl Node {
     fn visit<'de, V: Visitor<'de>>(&self, visitor: V) -> Result<V::Value, Fault> {
         match &self.content {
             Content::String(text) => visitor.visit_str(text),
+            Content::Filled(filled) => return filled.visit(visitor),
             Content::Integer(n) => visitor.visit_i64(*n),
             Content::Float(x) => visitor.visit_f64(*x),
             Content::Boolean(b) => visitor.visit_bool(*b),
@@ -266,6 +274,27 @@ impl Node {
     }
 }
 
+impl Filled {
+    /// As a number or a boolean if it is one, else as text. What was found is not repeated.
+    fn visit<'de, V: Visitor<'de>>(&self, visitor: V) -> Result<V::Value, Fault> {
+        match self.scalar() {
+            Some(Content::Integer(n)) => visitor.visit_i64(n),
+            Some(Content::Float(x)) => visitor.visit_f64(x),
+            Some(Content::Boolean(b)) => visitor.visit_bool(b),
+            _ => visitor.visit_str(&self.text),
+        }
+        .map_err(|fault| self.blamed(fault))
+    }
+
+    fn blamed(&self, fault: Fault) -> Fault {
+        let mut fault = fault.unseen();
+        if let What::Wrong(message) = &mut fault.what {
+            *message += &format!(", which the value of {} is not", self.variables);
+        }
+        fault
+    }
+}
+
 impl<'de> de::Deserializer<'de> for &Node {
     type Error = Fault;
 
@@ -279,10 +308,33 @@ impl<'de> de::Deserializer<'de> for &Node {
 
     fn deserialize_newtype_struct<V: Visitor<'de>>(
         self,
-        _: &'static str,
+        name: &'static str,
         visitor: V,
     ) -> Result<V::Value, Fault> {
-        visitor.visit_newtype_struct(self)
+        match (name, &self.content) {
+            (MOMENT, Content::Datetime(text)) => {
+                visitor.visit_newtype_struct(text.as_str().into_deserializer())
+            }
+            (MOMENT, _) => self.deserialize_str(visitor),
+            // Only the type of the one knows whether it is a number.
+            (ONE_OR_MANY, Content::Filled(_)) => visitor.visit_newtype_struct(self),
+            (ONE_OR_MANY, _) => self.deserialize_any(visitor),
+            _ => visitor.visit_newtype_struct(self),
+        }
+    }
+
+    /// Text stays text, whatever it looks like.
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        match &self.content {
+            Content::Filled(filled) => visitor
+                .visit_str(&filled.text)
+                .map_err(|fault: Fault| filled.blamed(fault).at(self.place)),
+            _ => self.deserialize_any(visitor),
+        }
+    }
+
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        self.deserialize_str(visitor)
     }
 
     /// Derived visitors would also read a struct from a list of its fields; a pipeline file must name them.
@@ -310,6 +362,12 @@ impl<'de> de::Deserializer<'de> for &Node {
     ) -> Result<V::Value, Fault> {
         match &self.content {
             Content::String(text) => visitor.visit_enum(text.as_str().into_deserializer()),
+            Content::Filled(filled) => visitor
+                .visit_enum(filled.text.as_str().into_deserializer())
+                .map_err(|_: Fault| {
+                    let variants = variants.join("\", \"");
+                    filled.blamed(Fault::wrong(format!("must be one of \"{variants}\"")))
+                }),
             _ => Err(Fault::wrong(format!(
                 "must be one of \"{}\", not {}",
                 variants.join("\", \""),
@@ -320,7 +378,7 @@ impl<'de> de::Deserializer<'de> for &Node {
     }
 
     forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char bytes byte_buf
         unit unit_struct seq tuple tuple_struct map identifier ignored_any
     }
 }

@@ -1,5 +1,6 @@
 //! Shapes of values: one value or a list of them, and a table whose order counts.
 
+use super::read::ONE_OR_MANY;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer, IntoDeserializer, Visitor};
 use std::{borrow::Cow, collections::BTreeMap, fmt, marker::PhantomData};
@@ -54,6 +55,19 @@ where
     T: Deserialize<'de>,
     D: Deserializer<'de>,
 {
+    let some = none_or_more(deserializer)?;
+    match some.is_empty() {
+        true => Err(de::Error::custom("must not be an empty list")),
+        false => Ok(some),
+    }
+}
+
+/// Reads one value, or a list.
+pub fn none_or_more<'de, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    T: Deserialize<'de>,
+    D: Deserializer<'de>,
+{
     struct OneOrManyVisitor<T>(PhantomData<T>);
     impl<'de, T: Deserialize<'de>> Visitor<'de> for OneOrManyVisitor<T> {
         type Value = Vec<T>;
@@ -77,13 +91,13 @@ where
             while let Some(next) = list.next_element()? {
                 many.push(next);
             }
-            if many.is_empty() {
-                return Err(de::Error::custom("must not be an empty list"));
-            }
             Ok(many)
         }
+        fn visit_newtype_struct<D: Deserializer<'de>>(self, one: D) -> Result<Vec<T>, D::Error> {
+            T::deserialize(one).map(|one| vec![one])
+        }
     }
-    deserializer.deserialize_any(OneOrManyVisitor(PhantomData))
+    deserializer.deserialize_newtype_struct(ONE_OR_MANY, OneOrManyVisitor(PhantomData))
 }
 
 /// Stands in for a `Vec<T>` in the schema where `one_or_many` reads it.

@@ -87,11 +87,170 @@ fn check_set(set: &str, expected: &str) {
 }
 
 #[test]
+fn variables_stand_for_numbers_and_booleans() {
+    let text = r#"
+[job]
+name = "${NAME:-7}"
+output = "${OUT:-2024}"
+seed = "${SEED:-3}"
+incremental = "${INCREMENTAL:-true}"
+keep = "1${KEEP}"
+
+[tables.a]
+path = "${PATHS:-5}"
+
+[transitions]
+sql = "SELECT * FROM a"
+trajectory = "${ID:-1}"
+time = "t"
+state = "s"
+lag = ["${LAG:-5}", "${LONGER:-10}"]
+connected = "${CONNECTED}"
+partition_by = []
+parameters = { n = "${SEED:-3}", day = 2024-05-01, ids = [1, 2], words = ["a", "${NAME:-7}"] }
+
+[transitions.bins]
+x = { step = "${STEP:-0.5}", periodic = ["${LOW:--180}", 180] }
+
+[[fit]]
+name = "a"
+method = "dbmr"
+rank = "${RANK:-3}"
+
+[[fit]]
+name = "b"
+method = "svd"
+rank = ["${RANK:-3}", 5]
+
+[checks]
+max_dropped = "${SHARE:-0.1}"
+"#;
+    let environment = |name: &str| match name {
+        "CONNECTED" => Some("false".to_string()),
+        "KEEP" => Some("2".to_string()),
+        _ => None,
+    };
+    let spec = Spec::parse(text, "p.toml", &[], &environment).expect("a spec");
+    // What is a name or a path stays text.
+    assert_eq!(
+        (spec.job.name.as_str(), spec.job.output.as_str()),
+        ("7", "2024")
+    );
+    assert_eq!(
+        (spec.job.seed, spec.job.incremental, spec.job.keep),
+        (3, true, 12)
+    );
+    assert_eq!(spec.tables["a"].path, ["5"]);
+    assert!(spec.transitions.partition_by.is_empty());
+    let Input::Trajectories {
+        trajectory, lags, ..
+    } = &spec.transitions.input
+    else {
+        panic!("pairs");
+    };
+    assert_eq!(
+        (trajectory.as_slice(), lags.as_slice()),
+        (&["1".to_string()][..], &[Lag::Ticks(5), Lag::Ticks(10)][..])
+    );
+    let one = |text: &str| Argument::One(Parameter::String(text.into()));
+    let number = |n| Argument::One(Parameter::Integer(n));
+    let parameters = &spec.transitions.parameters;
+    assert_eq!(parameters["n"], one("3"));
+    assert_eq!(
+        parameters["day"],
+        Argument::Moment {
+            moment: "2024-05-01".into()
+        }
+    );
+    assert_eq!(
+        parameters["ids"],
+        Argument::List(vec![number(1), number(2)])
+    );
+    assert_eq!(
+        parameters["words"],
+        Argument::List(vec![one("a"), one("7")])
+    );
+    let ranks: Vec<_> = spec
+        .fits
+        .iter()
+        .map(|fit| serde_json::to_value(fit).expect("JSON"))
+        .collect();
+    assert!(ranks[0].to_string().contains("3"), "{}", ranks[0]);
+}
+
+#[test]
+fn a_variable_that_is_no_number_is_named_and_not_shown() {
+    let base = "[job]\nname = 'a'\noutput = 'o'\n{job}\n[tables.a]\npath = 'x'\n[transitions]\nsql = 'SELECT 1'\ntime = 't'\nstate = 's'\n{rows}\n[[fit]]\nname = 'a'\nmethod = 'dbmr'\n{fit}\n";
+    let environment = |name: &str| match name {
+        "SECRET" => Some("hunter2".to_string()),
+        "NEGATIVE" => Some("-4".to_string()),
+        _ => None,
+    };
+    for (job, rows, fit, expected) in [
+        (
+            "seed = '${SECRET}'",
+            "lag = 1",
+            "rank = 2",
+            "p.toml:4: `job.seed` must be a whole number that is not negative, which the value of `${SECRET}` is not",
+        ),
+        (
+            "seed = '${NEGATIVE}'",
+            "lag = 1",
+            "rank = 2",
+            "p.toml:4: `job.seed` must be a whole number that is not negative, which the value of `${NEGATIVE}` is not",
+        ),
+        (
+            "incremental = '${SECRET:-true}'",
+            "lag = 1",
+            "rank = 2",
+            "p.toml:4: `job.incremental` must be a boolean, which the value of `${SECRET}` is not",
+        ),
+        (
+            "",
+            "lag = '${SECRET}'",
+            "rank = 2",
+            "which the value of `${SECRET}` is not",
+        ),
+        (
+            "",
+            "lag = 1\nconnected = 'x${SECRET}'",
+            "rank = 2",
+            "`transitions.connected` must be a boolean, which the value of `${SECRET}` is not",
+        ),
+        (
+            "",
+            "lag = 1",
+            "rank = '${SECRET}'",
+            "`fit.a.rank` must be a whole number, a list of them, or \"auto\", which the value of `${SECRET}` is not",
+        ),
+        (
+            "seed = '3'",
+            "lag = 1",
+            "rank = 2",
+            "p.toml:4: `job.seed` must be a whole number that is not negative, not \"3\"",
+        ),
+    ] {
+        let text = base
+            .replace("{job}", job)
+            .replace("{rows}", rows)
+            .replace("{fit}", fit);
+        let e = Spec::parse(&text, "p.toml", &[], &environment)
+            .expect_err(expected)
+            .to_string();
+        assert!(e.contains(expected), "{e}\n{expected}");
+        assert!(!e.contains("hunter2"), "{e}");
+    }
+}
+
+#[test]
 fn a_whole_file_is_read() {
     let spec = parse(OCEAN, &[]).expect("a valid file");
     assert_eq!((spec.job.output.as_str(), spec.job.seed), ("out/ocean", 0));
     assert_eq!(spec.tables["tracks"].path, ["lake/tracks/"]);
-    assert_eq!(spec.transitions.parameters["depth"], Parameter::Integer(10));
+    assert_eq!(
+        spec.transitions.parameters["depth"],
+        Argument::One(Parameter::Integer(10))
+    );
     assert_eq!(spec.transitions.partition_by, ["basin"]);
     let Input::Trajectories {
         trajectory,
@@ -293,9 +452,9 @@ fn wrong_types_are_named() {
 11 | time = ['a', 'b'] | 11: `transitions.time` must be a string, not a list
 12 | lag = [\n5.5] | 13: `transitions.lag` must be a duration such as "5d", "36h" or "15min", steps such as "3 steps", or a whole number, not 5.5
 12 | lag = '5x' | 12: `transitions.lag` must be a duration such as "5d", "36h" or "15min", steps such as "3 steps", or a whole number, not "5x"
-13 | partition_by = [] | 13: `transitions.partition_by` must not be an empty list
+13 | state = [] | 13: `transitions.state` must not be an empty list
 13 | window = 'slide' | 13: `transitions.window` cannot be "slide"; there are `sliding`, `strided`, `effective`
-15 | depth = 2024-01-01 | 15: `transitions.parameters.depth` must be a string, a number or true or false, not a date or time without quotes
+15 | depth = [[1]] | 15: `transitions.parameters.depth` must be a list of at least one value, and of no other lists
 17 | lon = 0.5 | 17: `transitions.bins.lon` must be a table, not 0.5
 18 | lat = { bounds = [1, 2, 3], boxes = 3 } | 18: `transitions.bins.lat.bounds` must be a list of 2, not of 3
 18 | lat = { bounds = [1], boxes = 3 } | 18: `transitions.bins.lat.bounds` must be a list of two numbers, not a list of 1
@@ -356,7 +515,7 @@ fn lags_are_all_different_and_of_one_kind() {
     check(
         OCEAN,
         r#"
-12 | lag = ['1d', '2d', '24h'] | 12: `transitions.lag` has the same lag twice, as 1d and 24h
+12 | lag = ['1d', '2d', '24h'] | 12: `transitions.lag` has the same lag twice: 1d
 12 | lag = ['1d', 5] | 12: `transitions.lag` has a whole number and a duration (1d and 5), but time is either an integer or a date
 12 | lag = '1 month' | 12: `transitions.lag` must not count in months or years, whose length varies; write days instead of "1 month"
 12 | lag = 0 | 12: `transitions.lag` must be above zero, not 0
@@ -503,7 +662,10 @@ fn assignments_change_and_make_values() {
     assert_eq!(spec.tables["more"].path, ["a", "b"]);
     assert_eq!(spec.job.output, "s3://lake/x=y");
     let since = &spec.transitions.parameters["since"];
-    assert_eq!(*since, Parameter::String("2024-01-01".into()));
+    assert_eq!(
+        *since,
+        Argument::One(Parameter::String("2024-01-01".into()))
+    );
     let Input::Trajectories { bins, lags, .. } = &spec.transitions.input else {
         panic!("trajectories");
     };

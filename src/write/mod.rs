@@ -34,7 +34,7 @@ pub use output::Output;
 pub use parquet::SCHEMA_VERSION;
 pub use parts::Piece;
 pub use ranks::RankRow;
-pub use tables::{FitColumns, LagColumn, METRICS, Model, Names, Table, schema};
+pub use tables::{FitColumns, LAG_SECONDS, LagColumn, METRICS, Model, Names, Table, schema};
 pub use work::Work;
 
 use crate::count::Counts;

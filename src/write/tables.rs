@@ -10,6 +10,7 @@ use crate::memory;
 use crate::reduce::bootstrap::{Bootstrap, Metric};
 use crate::reduce::certificates::{Certificate, certified};
 use crate::reduce::{Fit, Side};
+use crate::spec::Lag;
 use arrow::array::{
     ArrayRef, BooleanArray, FixedSizeListArray, Float64Array, Int32Array, Int64Array, ListArray,
     RecordBatch, StringArray, StringBuilder, UInt32Array, UInt64Array, new_null_array,
@@ -21,12 +22,12 @@ use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The lag column: integers as integers, anything else as it was written. Pairs have none.
+/// The lag column: integers as integers, anything else as its text, with seconds beside it where one is a time. Pairs have none.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LagColumn {
     None,
     Integers(Vec<i64>),
-    Texts(Vec<String>),
+    Texts(Vec<Lag>),
 }
 
 impl LagColumn {
@@ -35,10 +36,49 @@ impl LagColumn {
         match self {
             LagColumn::None => None,
             LagColumn::Integers(lags) => Some(lags[at].to_string()),
-            LagColumn::Texts(lags) => Some(lags[at].clone()),
+            LagColumn::Texts(lags) => Some(lags[at].to_string()),
+        }
+    }
+
+    fn fields(&self) -> Vec<Field> {
+        match self {
+            LagColumn::None => Vec::new(),
+            LagColumn::Integers(_) => vec![Field::new("lag", DataType::Int64, false)],
+            LagColumn::Texts(lags) => {
+                let mut fields = vec![Field::new("lag", DataType::Utf8, false)];
+                if self.has_seconds() {
+                    let is_any_none = lags.iter().any(|lag| lag.seconds().is_none());
+                    fields.push(Field::new(LAG_SECONDS, DataType::Float64, is_any_none));
+                }
+                fields
+            }
+        }
+    }
+
+    fn has_seconds(&self) -> bool {
+        matches!(self, LagColumn::Texts(lags) if lags.iter().any(|lag| lag.seconds().is_some()))
+    }
+
+    /// The columns of `n` rows that are all of the lag at a place.
+    fn columns(&self, at: usize, n: usize) -> Vec<ArrayRef> {
+        match self {
+            LagColumn::None => Vec::new(),
+            LagColumn::Integers(lags) => vec![Arc::new(Int64Array::from(vec![lags[at]; n]))],
+            LagColumn::Texts(lags) => {
+                let text = lags[at].to_string();
+                let mut columns: Vec<ArrayRef> =
+                    vec![Arc::new(StringArray::from(vec![text.as_str(); n]))];
+                if self.has_seconds() {
+                    columns.push(Arc::new(Float64Array::from(vec![lags[at].seconds(); n])));
+                }
+                columns
+            }
         }
     }
 }
+
+/// The column beside `lag` where lags are times.
+pub const LAG_SECONDS: &str = "lag_seconds";
 
 /// What the columns of a fit are called and how long its embedding is.
 #[derive(Debug, Clone, PartialEq)]
@@ -171,14 +211,6 @@ impl Table {
 }
 
 impl Names {
-    fn lag_field(&self) -> Option<Field> {
-        match self.lag {
-            LagColumn::None => None,
-            LagColumn::Integers(_) => Some(Field::new("lag", DataType::Int64, false)),
-            LagColumn::Texts(_) => Some(Field::new("lag", DataType::Utf8, false)),
-        }
-    }
-
     pub(super) fn count_type(&self) -> DataType {
         if self.is_weighted {
             DataType::Float64
@@ -193,7 +225,7 @@ impl Names {
             .partition
             .iter()
             .map(|f| Field::new(f.name(), f.data_type().clone(), false));
-        partition.chain(self.lag_field()).collect()
+        partition.chain(self.lag.fields()).collect()
     }
 
     /// Key columns of sources and targets where both stand in one table: told apart by a prefix if they share a name.
@@ -507,13 +539,7 @@ pub(super) fn batch(
     for keys in &names.partitions {
         columns.push(take(keys, &at, None).map_err(broken)?);
     }
-    match &names.lag {
-        LagColumn::None => (),
-        LagColumn::Integers(lags) => columns.push(Arc::new(Int64Array::from(vec![lags[lag]; n]))),
-        LagColumn::Texts(lags) => {
-            columns.push(Arc::new(StringArray::from(vec![lags[lag].as_str(); n])))
-        }
-    }
+    columns.extend(names.lag.columns(lag, n));
     columns.extend(rows);
     RecordBatch::try_new(schema, columns).map_err(broken)
 }

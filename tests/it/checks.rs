@@ -45,7 +45,7 @@ sql = "SELECT * FROM certificates WHERE NOT holds"
     );
     assert_eq!(
         lake.gyre(&["check", "p.toml"]).well().out,
-        "p.toml is valid: 1 tables, 2 fits a model, 3 checks\n"
+        "p.toml is valid: 1 table, 2 fits a model, 3 checks\n"
     );
     let ran = lake.gyre(&["run", "p.toml"]);
     ran.fails(
@@ -210,11 +210,11 @@ fn the_sql_of_checks_is_planned_before_the_run() {
     };
     check(
         "SELECT * FROM ranks",
-        "p.toml: the SQL of check `mine` cannot be planned: table",
+        "p.toml: the SQL of check `mine` cannot be planned: there is no table `ranks`",
     );
     check(
         "SELECT affiliation FROM sources",
-        "cannot be planned: Schema error: No field named affiliation",
+        "cannot be planned: there is no column `affiliation`",
     );
     check("SELECT * FROM sources WHERE count > $n", "check `mine`");
     check(

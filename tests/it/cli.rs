@@ -223,7 +223,7 @@ fn check_plan_and_explain_run_nothing() {
     small_pipeline(&lake);
     assert_eq!(
         lake.gyre(&["check", "p.toml"]).well().out,
-        "p.toml is valid: 1 tables, 2 fits a model\n"
+        "p.toml is valid: 1 table, 2 fits a model\n"
     );
     let plan = lake.gyre(&["plan", "p.toml"]).well().out;
     assert!(
@@ -383,7 +383,7 @@ fn mistakes_are_named() {
         (
             &[("rows.parquet", "one.parquet")],
             1,
-            "rank 2 is larger than the number of states (1 sources, 1 targets)",
+            "rank 2 is larger than the number of states (1 source, 1 target)",
         ),
         (
             &[("rows.parquet", "twice.parquet")],

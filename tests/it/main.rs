@@ -28,6 +28,7 @@
 //! - `resume`: runs that are killed, and runs that go on where they were
 //! - `sets`: every way to make sets, on the worlds of the papers
 //! - `stops`: runs that are stopped by signals, locks of others and limits of the system
+//! - `sql`: the SQL of a pipeline, its keys and its lags: what is refused, what is dropped, and what things are called
 //! - `stores`: faults of the object store at every call, and two runs whose calls come in every order
 //! - `validation`: resamples of trajectories, pairs and counts
 //! - `hostile`: damaged files, Hive folders of any name
@@ -82,6 +83,7 @@ mod ranks;
 mod readers;
 mod resume;
 mod sets;
+mod sql;
 mod stops;
 mod stores;
 mod tasks;

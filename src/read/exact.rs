@@ -1,0 +1,438 @@
+//! Integer arithmetic of SQL that fails where a result does not fit, where the engine would wrap around.
+//!
+//! The engine's planner makes `a + b` wrap, and no option says otherwise. So a rule after the coercion of types puts functions in its
+//! place that compute the same by arrow's checked kernels, and lets sums of integers be made of wider ones. Names and types of columns
+//! stay what they were.
+
+use arrow::compute::kernels::numeric::{add, mul, neg, sub};
+use arrow::datatypes::{DataType, Field, FieldRef};
+use arrow::error::ArrowError;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{Column, DFSchema, DataFusionError, Result, exec_err};
+use datafusion::logical_expr::expr::{AggregateFunction, ScalarFunction};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{
+    Aggregate, BinaryExpr, ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, Projection,
+    ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, Window,
+    WindowFunctionDefinition, cast,
+};
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::physical_expr_common::datum::apply;
+use std::any::Any;
+use std::sync::Arc;
+
+/// How an error begins that is none of the files.
+pub const OVERFLOW: &str = "an integer in the SQL is too large for its type";
+
+/// Replaces integer arithmetic that wraps around.
+#[derive(Debug)]
+pub struct Exact;
+
+impl AnalyzerRule for Exact {
+    fn name(&self) -> &str {
+        "exact_integers"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let exact = plan.transform_up_with_subqueries(|plan| {
+            let mut schema = merge_schema(&plan.inputs());
+            if let LogicalPlan::TableScan(scan) = &plan {
+                let source = scan.source.schema();
+                schema.merge(&DFSchema::try_from_qualified_schema(
+                    scan.table_name.clone(),
+                    &source,
+                )?);
+            }
+            let names = NamePreserver::new(&plan);
+            let plan = plan.map_expressions(|expr| {
+                let name = names.save(&expr);
+                let exact = expr.transform_up(|expr| checked(expr, &schema))?;
+                Ok(exact.update_data(|expr| name.restore(expr)))
+            })?;
+            plan.transform_data(|plan| wide_sums(plan, &schema))
+        });
+        Ok(exact?.data)
+    }
+}
+
+/// The type of an expression; none where only the query around it knows.
+fn type_of(expr: &Expr, schema: &DFSchema) -> Option<DataType> {
+    expr.get_type(schema).ok()
+}
+
+fn checked(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let integer = |expr: &Expr| match expr {
+        // What was replaced before is not gone through again.
+        Expr::ScalarFunction(function) if of(function).is_some() => {
+            of(function).map(|checked| checked.returned.clone())
+        }
+        other => type_of(other, schema).filter(DataType::is_integer),
+    };
+    match expr {
+        Expr::BinaryExpr(BinaryExpr {
+            left,
+            op: op @ (Operator::Plus | Operator::Minus | Operator::Multiply),
+            right,
+        }) => {
+            let same = match (integer(&left), integer(&right)) {
+                (Some(a), Some(b)) if a == b => a,
+                _ => {
+                    let as_it_was = BinaryExpr { left, op, right };
+                    return Ok(Transformed::no(Expr::BinaryExpr(as_it_was)));
+                }
+            };
+            // A chain is one function, so that a long one is not as deep as it is long.
+            let (mut ops, mut args) = match *left {
+                Expr::ScalarFunction(mut function) => match of(&function) {
+                    Some(Checked {
+                        op: Op::Chain(ops), ..
+                    }) => (ops.clone(), std::mem::take(&mut function.args)),
+                    _ => (Vec::new(), vec![Expr::ScalarFunction(function)]),
+                },
+                left => (Vec::new(), vec![left]),
+            };
+            ops.push(op);
+            args.push(*right);
+            Ok(Transformed::yes(call(Op::Chain(ops), same, args)))
+        }
+        Expr::Negative(negated) => match integer(&negated).filter(DataType::is_signed_integer) {
+            Some(same) => Ok(Transformed::yes(call(Op::Negate, same, vec![*negated]))),
+            None => Ok(Transformed::no(Expr::Negative(negated))),
+        },
+        other => Ok(Transformed::no(other)),
+    }
+}
+
+/// The function if it is one of these.
+fn of(function: &ScalarFunction) -> Option<&Checked> {
+    let inner: &dyn Any = function.func.inner().as_ref();
+    inner.downcast_ref()
+}
+
+fn call(op: Op, returned: DataType, args: Vec<Expr>) -> Expr {
+    let function = Checked {
+        op,
+        returned,
+        signature: Signature::variadic_any(Volatility::Immutable),
+    };
+    let function = Arc::new(ScalarUDF::from(function));
+    Expr::ScalarFunction(ScalarFunction::new_udf(function, args))
+}
+
+/// Sums of integers as sums of decimals, which hold the sum of any number of them, and above these a projection to what they were.
+fn wide_sums(plan: LogicalPlan, schema: &DFSchema) -> Result<Transformed<LogicalPlan>> {
+    let widen = |exprs: &[Expr]| -> Result<Option<Vec<Expr>>> {
+        let mut any = false;
+        let wide = exprs.iter().map(|expr| {
+            let name = expr.schema_name().to_string();
+            let wide = expr.clone().transform_up(|expr| wide_sum(expr, schema))?;
+            any |= wide.transformed;
+            Ok(match wide.transformed {
+                true => wide.data.unalias().alias(name),
+                false => wide.data,
+            })
+        });
+        let wide = wide.collect::<Result<Vec<_>>>()?;
+        Ok(any.then_some(wide))
+    };
+    let (before, wide) = match &plan {
+        LogicalPlan::Aggregate(aggregate) => match widen(&aggregate.aggr_expr)? {
+            Some(wide) => {
+                let (input, by) = (Arc::clone(&aggregate.input), aggregate.group_expr.clone());
+                let wide = LogicalPlan::Aggregate(Aggregate::try_new(input, by, wide)?);
+                (Arc::clone(&aggregate.schema), wide)
+            }
+            None => return Ok(Transformed::no(plan)),
+        },
+        LogicalPlan::Window(window) => match widen(&window.window_expr)? {
+            Some(wide) => {
+                let wide = Window::try_new(wide, Arc::clone(&window.input))?;
+                (Arc::clone(&window.schema), LogicalPlan::Window(wide))
+            }
+            None => return Ok(Transformed::no(plan)),
+        },
+        _ => return Ok(Transformed::no(plan)),
+    };
+    let columns = before.iter().zip(wide.schema().iter());
+    let columns = columns.map(|((qualifier, field), (own, wide))| {
+        let column = Expr::Column(Column::from((own, wide)));
+        match field.data_type() == wide.data_type() {
+            true => column,
+            false => call(Op::Whole, field.data_type().clone(), vec![column])
+                .alias_qualified(qualifier.cloned(), field.name()),
+        }
+    });
+    let columns = columns.collect();
+    let projection = Projection::try_new(columns, Arc::new(wide))?;
+    Ok(Transformed::yes(LogicalPlan::Projection(projection)))
+}
+
+/// A type that holds the sum of any number of 64-bit integers.
+const WIDE: DataType = DataType::Decimal128(38, 0);
+
+fn wide_sum(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let is_wrapping = |name: &str, args: &[Expr]| {
+        let of_integers = |arg: &Expr| {
+            let of = type_of(arg, schema);
+            matches!(of, Some(DataType::Int64 | DataType::UInt64))
+        };
+        name == "sum" && matches!(args, [one] if of_integers(one))
+    };
+    let widened = |args: &mut Vec<Expr>| {
+        let all = args.drain(..).map(|arg| cast(arg, WIDE));
+        *args = all.collect();
+    };
+    Ok(match expr {
+        Expr::AggregateFunction(AggregateFunction { func, mut params })
+            if is_wrapping(func.name(), &params.args) =>
+        {
+            widened(&mut params.args);
+            Transformed::yes(Expr::AggregateFunction(AggregateFunction { func, params }))
+        }
+        Expr::WindowFunction(mut window) => {
+            let is_sum = matches!(&window.fun, WindowFunctionDefinition::AggregateUDF(f)
+                if is_wrapping(f.name(), &window.params.args));
+            // Sums of distinct values that slide are only made of integers.
+            if is_sum && !window.params.distinct {
+                widened(&mut window.params.args);
+                Transformed::yes(Expr::WindowFunction(window))
+            } else {
+                Transformed::no(Expr::WindowFunction(window))
+            }
+        }
+        other => Transformed::no(other),
+    })
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+enum Op {
+    /// `a + b * c`, where each operator takes what came before it.
+    Chain(Vec<Operator>),
+    Negate,
+    /// A decimal without digits after its point as an integer.
+    Whole,
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Checked {
+    op: Op,
+    returned: DataType,
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for Checked {
+    fn name(&self) -> &str {
+        match self.op {
+            Op::Chain(_) => "checked",
+            Op::Negate => "checked_negative",
+            Op::Whole => "checked_sum",
+        }
+    }
+
+    fn display_name(&self, args: &[Expr]) -> Result<String> {
+        Ok(self.shown(args.iter().map(ToString::to_string)))
+    }
+
+    fn schema_name(&self, args: &[Expr]) -> Result<String> {
+        Ok(self.shown(args.iter().map(|arg| arg.schema_name().to_string())))
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(self.returned.clone())
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
+        let is_nullable = args.arg_fields.iter().any(|field| field.is_nullable());
+        let field = Field::new(self.name(), self.returned.clone(), is_nullable);
+        Ok(Arc::new(field))
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let result = match (&self.op, &args.args[..]) {
+            (Op::Chain(ops), [first, rest @ ..]) => {
+                let mut rest = ops.iter().zip(rest);
+                rest.try_fold(first.clone(), |so_far, (op, next)| match op {
+                    Operator::Plus => apply(&so_far, next, add),
+                    Operator::Minus => apply(&so_far, next, sub),
+                    _ => apply(&so_far, next, mul),
+                })
+            }
+            // The second is not read.
+            (Op::Negate, [a]) => apply(a, a, |a, _| neg(a.get().0)),
+            (Op::Whole, [a]) => a.cast_to(&self.returned, None),
+            _ => exec_err!("{} has the wrong number of arguments", self.name()),
+        };
+        result.map_err(|e| self.too_large(e))
+    }
+}
+
+impl Checked {
+    /// A call as it was written: names must not be the same where operators are not.
+    fn shown(&self, args: impl Iterator<Item = String>) -> String {
+        let args: Vec<String> = args.collect();
+        match (&self.op, &args[..]) {
+            (Op::Chain(ops), [first, rest @ ..]) => {
+                let rest = ops.iter().zip(rest);
+                let rest: String = rest.map(|(op, arg)| format!(" {op} {arg}")).collect();
+                format!("({first}{rest})")
+            }
+            _ => format!("{}({})", self.name(), args.join(", ")),
+        }
+    }
+
+    /// The error in words; one that is none of sizes stays what it is.
+    fn too_large(&self, e: DataFusionError) -> DataFusionError {
+        let how = match e.find_root() {
+            DataFusionError::ArrowError(of_arrow, _) => match of_arrow.as_ref() {
+                ArrowError::ArithmeticOverflow(text) => {
+                    let how = text.trim_start_matches("Overflow happened on: ");
+                    how.to_string()
+                }
+                ArrowError::CastError(_) => "a sum".to_string(),
+                _ => return e,
+            },
+            _ => return e,
+        };
+        let name = sql_name(&self.returned);
+        DataFusionError::Execution(format!(
+            "{OVERFLOW}: {how} does not fit {name}; CAST what goes into it to a wider type, such as BIGINT or DOUBLE"
+        ))
+    }
+}
+
+/// What SQL calls an integer type.
+fn sql_name(of: &DataType) -> String {
+    match of {
+        DataType::Int8 => "TINYINT",
+        DataType::Int16 => "SMALLINT",
+        DataType::Int32 => "INTEGER",
+        DataType::Int64 => "BIGINT",
+        DataType::UInt8 => "TINYINT UNSIGNED",
+        DataType::UInt16 => "SMALLINT UNSIGNED",
+        DataType::UInt32 => "INTEGER UNSIGNED",
+        DataType::UInt64 => "BIGINT UNSIGNED",
+        other => return other.to_string(),
+    }
+    .to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::array::{Int8Array, Int64Array, RecordBatch};
+    use datafusion::prelude::SessionContext;
+
+    fn session() -> SessionContext {
+        let context = SessionContext::new();
+        context.add_analyzer_rule(Arc::new(Exact));
+        let s = Arc::new(Int8Array::from(vec![Some(1), Some(2), None, Some(-128)]));
+        let n = Arc::new(Int64Array::from(vec![i64::MAX, 1, i64::MIN, -1]));
+        let batch = RecordBatch::try_from_iter([("s", s as _), ("n", n as _)]).unwrap();
+        context.register_batch("t", batch).unwrap();
+        context
+    }
+
+    async fn result(sql: &str) -> Result<String> {
+        let batches = session().sql(sql).await?.collect().await?;
+        let table = arrow::util::pretty::pretty_format_batches(&batches)?.to_string();
+        let rows = table.lines().filter(|line| line.starts_with('|'));
+        Ok(rows.map(str::trim).collect::<Vec<_>>().join("\n"))
+    }
+
+    async fn fails(sql: &str, how: &str) {
+        let e = result(sql).await.expect_err(sql).strip_backtrace();
+        assert!(e.contains(OVERFLOW) && e.contains(how), "{sql}: {e}");
+    }
+
+    #[tokio::test]
+    async fn what_does_not_fit_is_an_error() {
+        fails(
+            "SELECT s * CAST(100 AS TINYINT) FROM t WHERE s = 2",
+            "2 * 100 does not fit TINYINT",
+        )
+        .await;
+        fails(
+            "SELECT s + s FROM t WHERE s < 0",
+            "-128 + -128 does not fit TINYINT",
+        )
+        .await;
+        fails("SELECT s - CAST(1 AS TINYINT) FROM t", "-128 - 1").await;
+        fails("SELECT -s FROM t", "does not fit TINYINT").await;
+        fails("SELECT n + 1 FROM t", "does not fit BIGINT").await;
+        fails("SELECT s FROM t WHERE n * 2 > 0", "does not fit BIGINT").await;
+        fails(
+            "SELECT sum(n) FROM t WHERE n > 0",
+            "a sum does not fit BIGINT",
+        )
+        .await;
+        fails(
+            "SELECT s, sum(n) FROM t WHERE n > 0 GROUP BY ROLLUP (s)",
+            "a sum does not fit BIGINT",
+        )
+        .await;
+        fails(
+            "SELECT sum(n) OVER (ORDER BY s NULLS LAST) FROM t WHERE n > 0",
+            "a sum does not fit BIGINT",
+        )
+        .await;
+        fails(
+            "SELECT 1 WHERE EXISTS (SELECT n - 2 AS m FROM t WHERE n - 2 > 0)",
+            "does not fit BIGINT",
+        )
+        .await;
+        fails(
+            "SELECT a.s FROM t a JOIN t b ON a.n + 1 = b.n",
+            "does not fit BIGINT",
+        )
+        .await;
+        fails(
+            "SELECT 1 + s + n - 2 FROM t WHERE s = 1",
+            "does not fit BIGINT",
+        )
+        .await;
+        fails(
+            "SELECT CAST(100 AS TINYINT) * CAST(2 AS TINYINT)",
+            "100 * 2",
+        )
+        .await;
+    }
+
+    #[tokio::test]
+    async fn what_fits_is_what_it_was() {
+        for sql in [
+            "SELECT s + 1, s * 2 AS d, -CAST(s AS BIGINT) FROM t",
+            "SELECT 7 - s * 2 + 3 - (s - 1) * 5 - CAST(s AS INT) * CAST(s AS SMALLINT) FROM t",
+            "SELECT s, sum(s), sum(n) FROM t WHERE s > 0 OR s IS NULL GROUP BY s ORDER BY s",
+            "SELECT sum(n), sum(DISTINCT s), count(*), sum(s) + 1, avg(n) FROM t",
+            "SELECT sum(s) OVER (ORDER BY n) AS w, sum(n) OVER (PARTITION BY s) FROM t ORDER BY n",
+            "SELECT sum(n) FROM t WHERE s > 100",
+            "SELECT s FROM t GROUP BY s HAVING sum(n) > 0 ORDER BY sum(n)",
+            "SELECT s + 0.5, date '2024-01-01' + interval '1 day', s % 2, n / 2 FROM t",
+        ] {
+            let plain = SessionContext::new();
+            let table = session().table_provider("t").await.unwrap();
+            plain.register_table("t", table).unwrap();
+            let batches = plain.sql(sql).await.unwrap().collect().await.unwrap();
+            let exact = session().sql(sql).await.unwrap().collect().await.unwrap();
+            let types = |batches: &[RecordBatch]| {
+                let fields = batches[0].schema();
+                let each = fields.fields().iter();
+                each.map(|f| (f.name().clone(), f.data_type().clone()))
+                    .collect::<Vec<_>>()
+            };
+            assert_eq!(types(&exact), types(&batches), "{sql}");
+            let shown = |batches: &[RecordBatch]| {
+                arrow::util::pretty::pretty_format_batches(batches)
+                    .unwrap()
+                    .to_string()
+            };
+            assert_eq!(shown(&exact), shown(&batches), "{sql}");
+        }
+    }
+}

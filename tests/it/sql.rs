@@ -1,0 +1,655 @@
+//! The SQL of a pipeline, its keys and its lags: what is refused, what is dropped, and what things are called.
+
+use crate::cli::{integers, small_pipeline};
+use crate::lake::{Lake, Rows};
+use arrow::array::{ArrayRef, Float64Array, StringArray, TimestampSecondArray};
+use arrow::compute::cast;
+use arrow::datatypes::DataType;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// The small pipeline with another query.
+fn with_sql(lake: &Lake, sql: &str) {
+    small_pipeline(lake);
+    let text = std::fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
+    lake.file("p.toml", &text.replace("SELECT * FROM rows", sql));
+}
+
+/// The records of all runs.
+fn record(lake: &Lake, output: &str) -> Value {
+    let folder = std::fs::read_dir(lake.path(output).join("runs")).expect("records");
+    let mut all: Vec<_> = folder.map(|file| file.expect("a file").path()).collect();
+    all.sort();
+    let text = std::fs::read_to_string(all.last().expect("a record")).expect("a record");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+#[test]
+fn clauses_that_would_be_ignored_are_refused() {
+    let lake = Lake::new();
+    for (sql, message) in [
+        (
+            "SELECT * FROM rows TABLESAMPLE (10)",
+            "the SQL of [transitions] cannot be planned: `TABLESAMPLE (10)` is not supported; a sample of rows would tear trajectories apart",
+        ),
+        ("SELECT * FROM rows FINAL", "`FINAL` is not supported"),
+        (
+            "SELECT * FROM rows WITH (NOLOCK)",
+            "`WITH (NOLOCK)` is not supported",
+        ),
+        (
+            "WITH a AS (SELECT * FROM rows PARTITION (p)) SELECT * FROM a",
+            "`PARTITION (p)` is not supported",
+        ),
+    ] {
+        with_sql(&lake, sql);
+        for command in ["check", "plan", "explain", "run"] {
+            lake.gyre(&[command, "p.toml"]).fails(2, message);
+        }
+    }
+    // What the message offers in place of a sample keeps whole trajectories.
+    for (sql, rows) in [
+        (
+            "SELECT * FROM rows WHERE id % 3 = 0",
+            "199 transitions in 200 rows",
+        ),
+        (
+            "SELECT * FROM rows WHERE ascii(right(CAST(id AS VARCHAR), 1)) % 3 = 0",
+            "199 transitions in 200 rows",
+        ),
+        ("FROM rows", "597 transitions in 600 rows"),
+    ] {
+        with_sql(&lake, sql);
+        let ran = lake.gyre(&["run", "p.toml"]).well();
+        assert!(ran.out.contains(rows), "{sql}: {}", ran.out);
+    }
+    small_pipeline(&lake);
+    let text = std::fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
+    lake.file(
+        "p.toml",
+        &format!(
+            "{text}\n[[check]]\nname = \"mine\"\nsql = \"SELECT * FROM fits TABLESAMPLE (1)\"\n"
+        ),
+    );
+    lake.gyre(&["check", "p.toml"]).fails(
+        2,
+        "the SQL of check `mine` cannot be planned: `TABLESAMPLE (1)`",
+    );
+}
+
+#[test]
+fn integers_that_do_not_fit_are_an_error() {
+    let lake = Lake::new();
+    for (sql, message) in [
+        (
+            "SELECT id, t, CAST(state AS TINYINT) * CAST(100 AS TINYINT) AS state FROM rows",
+            "does not fit TINYINT; CAST",
+        ),
+        (
+            "SELECT id, t, state + 9223372036854775807 AS state FROM rows",
+            "does not fit BIGINT; CAST",
+        ),
+        (
+            "SELECT id, t, sum(9000000000000000000) AS state FROM rows, (VALUES (1), (2)) AS v GROUP BY id, t",
+            "a sum does not fit BIGINT",
+        ),
+    ] {
+        with_sql(&lake, sql);
+        let ran = lake.gyre(&["run", "p.toml"]);
+        ran.fails(1, "an integer in the SQL is too large for its type: ");
+        ran.fails(1, message);
+    }
+    with_sql(&lake, "SELECT id, t, state * 1000 AS state FROM rows");
+    lake.gyre(&["run", "p.toml"]).well();
+    assert_eq!(
+        lake.read("sources").integers("state"),
+        [0, 1000, 2000, 3000, 4000, 5000]
+    );
+}
+
+#[test]
+fn long_expressions_end_with_a_message() {
+    let lake = Lake::new();
+    let many = |one: &str, by: &str, n| vec![one; n].join(by);
+    for sql in [
+        format!(
+            "SELECT * FROM rows WHERE {}",
+            many("t >= 0", " AND ", 8_000)
+        ),
+        format!(
+            "SELECT id, t, {} AS state FROM rows",
+            many("state", " + ", 50_000)
+        ),
+        format!(
+            "SELECT id, t, {}state{} AS state FROM rows",
+            "(".repeat(5_000),
+            ")".repeat(5_000)
+        ),
+    ] {
+        with_sql(&lake, &sql);
+        for command in ["check", "run"] {
+            lake.gyre(&[command, "p.toml"])
+                .fails(2, "the SQL of [transitions] cannot be planned: ");
+        }
+    }
+    for sql in [
+        format!(
+            "SELECT * FROM rows WHERE {}",
+            many("t >= 0", " AND ", 1_000)
+        ),
+        format!(
+            "SELECT * FROM rows WHERE {}",
+            many("t = 7", " OR ", 1_000) + " OR t >= 0"
+        ),
+        format!(
+            "SELECT id, t, state + {} AS state FROM rows",
+            many("0", " + ", 2_000)
+        ),
+    ] {
+        with_sql(&lake, &sql);
+        let ran = lake.gyre(&["run", "p.toml", "--threads", "2"]).well();
+        assert!(ran.out.contains("597 transitions"), "{}", ran.out);
+    }
+}
+
+#[test]
+fn messages_are_in_words_of_sql() {
+    let lake = Lake::new();
+    let state: ArrayRef = integers([0, 1, 0, 1]);
+    lake.table(
+        "mixed.parquet",
+        vec![
+            ("Id", integers([1, 1, 2, 2])),
+            ("t", integers([0, 1, 0, 1])),
+            ("State", state),
+        ],
+    );
+    for (sql, message) in [
+        (
+            "SELECT State FROM mixed",
+            "there is no column `state`, but `State`: write \"State\" in double quotes",
+        ),
+        (
+            "SELECT nothing FROM rows",
+            "there is no column `nothing`; there are `id`, `t`, `state`",
+        ),
+        (
+            "SELECT * FROM row",
+            "there is no table `row`; did you mean `rows`?",
+        ),
+        (
+            "SELECT * FROM \"Rows\"",
+            "there is no table `Rows`, but `rows`",
+        ),
+        (
+            "SELECT list_excep(id) FROM rows",
+            "there is no function `list_excep`",
+        ),
+        (
+            "SELECT r.id, t FROM rows AS r JOIN rows AS q ON r.id = q.id",
+            "more than one table has a column `t`",
+        ),
+        (
+            "SELECT upper(state) || 1 - 'a' FROM rows",
+            "cannot be planned: ",
+        ),
+    ] {
+        with_sql(&lake, sql);
+        let text = std::fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
+        lake.file(
+            "p.toml",
+            &format!("{text}\n[tables.mixed]\npath = \"mixed.parquet\"\n"),
+        );
+        let ran = lake.gyre(&["check", "p.toml"]);
+        ran.fails(2, message);
+        for engine in [
+            "enable_ident_normalization",
+            "datafusion",
+            "Utf8",
+            "Int64",
+            "Schema error",
+            "ParserError",
+        ] {
+            assert!(!ran.err.contains(engine), "{sql}: {}", ran.err);
+        }
+    }
+}
+
+#[test]
+fn two_rows_at_one_time_are_named_in_every_way_of_counting() {
+    let lake = Lake::new();
+    lake.table(
+        "rows.parquet",
+        vec![
+            ("t", integers([0, 1, 1, 2])),
+            ("state", integers([0, 1, 0, 1])),
+        ],
+    );
+    lake.table(
+        "later/a.parquet",
+        vec![("t", integers([0, 1, 2])), ("state", integers([0, 1, 0]))],
+    );
+    for (path, incremental) in [("rows.parquet", false), ("rows.parquet", true)] {
+        for sql in ["SELECT * FROM rows", "SELECT * FROM rows ORDER BY state, t"] {
+            lake.file("p.toml", &format!("[job]\nname = \"a\"\noutput = \"out\"\nincremental = {incremental}\n[tables.rows]\npath = \"{path}\"\n[transitions]\nsql = \"{sql}\"\ntime = \"t\"\nstate = \"state\"\nlag = 1\n[[fit]]\nname = \"a\"\nmethod = \"dbmr\"\nrank = 2\n"));
+            lake.gyre(&["run", "p.toml"]).fails(1, "two rows at t = 1");
+        }
+    }
+    // A later file that repeats a time.
+    lake.file("p.toml", "[job]\nname = \"a\"\noutput = \"out\"\nincremental = true\n[tables.rows]\npath = \"later/\"\n[transitions]\nsql = \"SELECT * FROM rows\"\ntime = \"t\"\nstate = \"state\"\nlag = 1\n[[fit]]\nname = \"a\"\nmethod = \"dbmr\"\nrank = 2\n");
+    lake.gyre(&["run", "p.toml"]).well();
+    lake.table(
+        "later/b.parquet",
+        vec![("t", integers([2, 3])), ("state", integers([0, 1]))],
+    );
+    lake.gyre(&["run", "p.toml"]).fails(1, "two rows at t = 2");
+}
+
+const KEYS: &str = r#"
+[job]
+name = "keys"
+output = "OUTPUT"
+incremental = INCREMENTAL
+[tables.rows]
+path = "rows/"
+[transitions]
+sql = "SQL"
+trajectory = "id"
+time = "t"
+state = "state"
+lag = 1
+partition_by = "p"
+[[fit]]
+name = "a"
+method = "dbmr"
+rank = 2
+"#;
+
+/// A NaN stands where pandas had a gap: it is no trajectory and no partition, in every width of floats and every way of counting.
+#[test]
+fn nan_keys_are_dropped_and_counted() {
+    let ids = [
+        Some(1.0),
+        Some(1.0),
+        Some(1.0),
+        Some(f64::NAN),
+        Some(f64::NAN),
+        Some(f64::NAN),
+        None,
+        Some(2.0),
+        Some(2.0),
+        Some(2.0),
+    ];
+    let partitions = [
+        Some(5.0),
+        Some(5.0),
+        Some(5.0),
+        Some(5.0),
+        Some(5.0),
+        Some(5.0),
+        Some(5.0),
+        Some(f64::NAN),
+        Some(f64::NAN),
+        None,
+    ];
+    let times = [0, 1, 2, 0, 1, 2, 0, 0, 1, 2];
+    let states = [0, 1, 0, 1, 0, 1, 0, 1, 0, 1];
+    let wide: [ArrayRef; 2] = [
+        Arc::new(Float64Array::from(ids.to_vec())),
+        Arc::new(Float64Array::from(partitions.to_vec())),
+    ];
+    for width in [DataType::Float16, DataType::Float32, DataType::Float64] {
+        let [id, p] = wide
+            .clone()
+            .map(|column| cast(&column, &width).expect("floats"));
+        assert_eq!(id.data_type(), &width);
+        for (at, (sql, incremental, order)) in [
+            ("SELECT * FROM rows", false, 1),
+            ("SELECT * FROM rows", true, 1),
+            // Rows of no order are gathered.
+            ("SELECT * FROM rows", false, -1),
+            (
+                "SELECT CAST(id AS DOUBLE) AS id, t, state, CAST(p AS REAL) AS p FROM rows",
+                false,
+                1,
+            ),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let lake = Lake::new();
+            let mut rows: Vec<usize> = (0..10).collect();
+            if order < 0 {
+                rows.reverse();
+            }
+            let take = |column: &ArrayRef| {
+                let rows =
+                    arrow::array::UInt32Array::from_iter_values(rows.iter().map(|&r| r as u32));
+                arrow::compute::take(column, &rows, None).expect("rows")
+            };
+            let columns = vec![
+                ("id", take(&id)),
+                ("t", take(&integers(times))),
+                ("state", take(&integers(states))),
+                ("p", take(&p)),
+            ];
+            lake.table("rows/a.parquet", columns);
+            let text = KEYS
+                .replace("OUTPUT", "out")
+                .replace("SQL", sql)
+                .replace("INCREMENTAL", &incremental.to_string());
+            lake.file("p.toml", &text);
+            let ran = lake.gyre(&["run", "p.toml"]).well();
+            assert!(
+                ran.out.contains("keys: 2 transitions in 10 rows"),
+                "{width} {at}: {}",
+                ran.out
+            );
+            let dropped = &record(&lake, "out")["rows_dropped"];
+            assert_eq!(dropped["NaN partition"], 2, "{width} {at}: {dropped}");
+            assert_eq!(dropped["null partition"], 1, "{dropped}");
+            assert_eq!(dropped["NaN trajectory"], 3, "{dropped}");
+            assert_eq!(dropped["null trajectory"], 1, "{dropped}");
+            assert_eq!(lake.read("sources").floats("p"), [5.0, 5.0]);
+            let assigned = lake
+                .gyre(&["assign", "p.toml", "--model", "out", "--output", "new"])
+                .well();
+            assert!(assigned.out.contains("2 transitions"), "{}", assigned.out);
+            let trajectories = Rows::open(&lake.path("new/trajectories/part-0.parquet"));
+            assert_eq!(trajectories.floats("id"), [1.0]);
+        }
+    }
+}
+
+const TIMED: &str = r#"
+[job]
+name = "timed"
+output = "OUTPUT"
+[tables.rows]
+path = "timed.parquet"
+[transitions]
+sql = "SELECT * FROM rows"
+trajectory = "id"
+time = "t"
+state = "state"
+lag = LAGS
+[[fit]]
+name = "a"
+method = "dbmr"
+rank = 2
+"#;
+
+fn timed(lake: &Lake, output: &str, lags: &str) {
+    let hours = |k: i64| (k % 200) * 3600;
+    let t = TimestampSecondArray::from_iter_values((0..600).map(hours));
+    let state = |k: i64| 3 * (k / 23 % 2) + (k * k + k / 7) % 3;
+    lake.table(
+        "timed.parquet",
+        vec![
+            ("id", integers((0..600).map(|k| k / 200))),
+            ("t", Arc::new(t)),
+            ("state", integers((0..600).map(state))),
+        ],
+    );
+    lake.file(
+        "p.toml",
+        &TIMED.replace("OUTPUT", output).replace("LAGS", lags),
+    );
+}
+
+/// However a lag is written, it has one text, one length in seconds and one place.
+#[test]
+fn lags_have_one_text_and_are_sorted_by_length() {
+    let lake = Lake::new();
+    let mut outputs = Vec::new();
+    for (n, lags) in [
+        "['1d', '6h', '1h']",
+        "['24h', 'PT1H', '360min']",
+        "['3600s', '1 day', '6 hours']",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let output = format!("out{n}");
+        timed(&lake, &output, lags);
+        let ran = lake.gyre(&["run", "p.toml"]).well();
+        let shown: Vec<&str> = ran
+            .out
+            .lines()
+            .filter_map(|line| line.strip_prefix("lag ")?.split(':').next())
+            .collect();
+        assert_eq!(shown, ["1h", "6h", "1d"], "{}", ran.out);
+        for table in [
+            "sources",
+            "targets",
+            "latent",
+            "coarse",
+            "fits",
+            "certificates",
+            "restarts",
+            "spectrum",
+            "sets",
+            "changes",
+            "counts",
+        ] {
+            let rows = Rows::open(&lake.path(&format!("{output}/{table}/part-0.parquet")));
+            let (lags, seconds) = (rows.texts("lag"), rows.floats("lag_seconds"));
+            let mut order: Vec<String> = lags.clone();
+            order.dedup();
+            assert_eq!(order, ["1h", "6h", "1d"], "{table}");
+            for (lag, seconds) in lags.iter().zip(seconds) {
+                let expected = match lag.as_str() {
+                    "1h" => 3600.0,
+                    "6h" => 21_600.0,
+                    _ => 86_400.0,
+                };
+                assert_eq!(seconds, expected, "{table}");
+            }
+        }
+        outputs.push(
+            std::fs::read(lake.path(&format!("{output}/counts/part-0.parquet"))).expect("a table"),
+        );
+    }
+    assert!(outputs.windows(2).all(|two| two[0] == two[1]));
+    // Another spelling is the same plan.
+    timed(&lake, "out0", "['1h', '6h', '1440min']");
+    let ran = lake.gyre(&["run", "p.toml"]).well();
+    assert!(ran.out.contains("Nothing to do"), "{}", ran.out);
+    lake.gyre(&["compare", "out0", "out1", "--lag", "60min=PT1H"])
+        .well();
+    lake.gyre(&["assign", "p.toml", "--model", "out2", "--output", "new"])
+        .well();
+    let rows = Rows::open(&lake.path("new/sources/part-0.parquet"));
+    assert!(rows.floats("lag_seconds").contains(&86_400.0));
+    // Steps are no time.
+    timed(&lake, "steps", "'2 steps'");
+    lake.gyre(&["run", "p.toml"]).well();
+    let rows = Rows::open(&lake.path("steps/fits/part-0.parquet"));
+    assert_eq!(rows.texts("lag"), ["2 steps"]);
+    assert!(rows.0.column_by_name("lag_seconds").is_none());
+}
+
+/// Results of an older version spelt lags as the pipeline file did, and had no column beside them.
+#[test]
+fn results_that_spelt_a_lag_otherwise_are_still_found() {
+    let lake = Lake::new();
+    timed(&lake, "old", "'6h'");
+    lake.gyre(&["run", "p.toml"]).well();
+    respell(&lake, "old", "360 min");
+    timed(&lake, "new", "'PT6H'");
+    let text = std::fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
+    lake.file("p.toml", &format!("{text}\n[names]\nfrom = \"old\"\n"));
+    lake.gyre(&["run", "p.toml"]).well();
+    let rows = Rows::open(&lake.path("new/changes/part-0.parquet"));
+    assert_eq!(rows.texts("compared_with"), ["earlier"]);
+    assert_eq!(rows.floats("adjusted_rand"), [1.0]);
+    let ran = lake.gyre(&["compare", "old", "new"]).well();
+    assert!(ran.out.contains("lag 6h"), "{}", ran.out);
+    lake.gyre(&["compare", "old", "new", "--lag", "6h=360min"])
+        .well();
+    lake.gyre(&["assign", "p.toml", "--model", "old", "--output", "rows"])
+        .well();
+}
+
+/// Rewrites the tables of an output with another text for the lag and without seconds.
+fn respell(lake: &Lake, output: &str, lag: &str) {
+    let folder = std::fs::canonicalize(lake.path(output)).expect("an output");
+    for entry in std::fs::read_dir(folder).expect("tables") {
+        let path = entry.expect("an entry").path().join("part-0.parquet");
+        let Ok(file) = std::fs::File::open(&path) else {
+            continue;
+        };
+        let builder = parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder::try_new(file)
+            .expect("a table");
+        let metadata = builder
+            .metadata()
+            .file_metadata()
+            .key_value_metadata()
+            .cloned();
+        let schema = builder.schema().clone();
+        let kept: Vec<usize> = (0..schema.fields().len())
+            .filter(|&at| schema.field(at).name() != "lag_seconds")
+            .collect();
+        let own = Arc::new(schema.project(&kept).expect("columns"));
+        let properties = parquet::file::properties::WriterProperties::builder()
+            .set_key_value_metadata(metadata)
+            .build();
+        let batches: Vec<_> = builder
+            .build()
+            .expect("a reader")
+            .collect::<Result<_, _>>()
+            .expect("rows");
+        let target = std::fs::canonicalize(&path).expect("a file");
+        let mut writer = parquet::arrow::ArrowWriter::try_new(
+            std::fs::File::create(target).expect("a file"),
+            own.clone(),
+            Some(properties),
+        )
+        .expect("a writer");
+        for batch in batches {
+            let batch = batch.project(&kept).expect("columns");
+            let columns =
+                batch
+                    .columns()
+                    .iter()
+                    .zip(own.fields())
+                    .map(|(column, field)| match field.name().as_str() {
+                        "lag" => {
+                            Arc::new(StringArray::from(vec![lag; batch.num_rows()])) as ArrayRef
+                        }
+                        _ => Arc::clone(column),
+                    });
+            let batch =
+                arrow::array::RecordBatch::try_new(own.clone(), columns.collect()).expect("rows");
+            writer.write(&batch).expect("rows");
+        }
+        writer.close().expect("a file");
+    }
+}
+
+#[test]
+fn parameters_are_dates_times_and_lists() {
+    let lake = Lake::new();
+    timed(&lake, "out", "'1h'");
+    let base = std::fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
+    // Of 3 × 200 rows, one an hour from the beginning of 1970.
+    for (sql, parameters, rows) in [
+        (
+            "SELECT * FROM rows WHERE t >= $day",
+            "day = 1970-01-02",
+            528,
+        ),
+        (
+            "SELECT * FROM rows WHERE t >= $moment",
+            "moment = 1970-01-02T12:00:00",
+            492,
+        ),
+        (
+            "SELECT * FROM rows WHERE t >= $moment",
+            "moment = 1970-01-02T12:00:00Z",
+            492,
+        ),
+        (
+            "SELECT * FROM rows WHERE t >= $moment",
+            "moment = 1970-01-02T14:00:00+02:00",
+            492,
+        ),
+        (
+            "SELECT * FROM rows WHERE CAST(t AS TIME) >= $time",
+            "time = 12:00:00",
+            288,
+        ),
+        (
+            "SELECT * FROM rows WHERE array_has($ids, id)",
+            "ids = [0, 2]",
+            400,
+        ),
+        (
+            "SELECT * FROM rows WHERE id = ANY($ids)",
+            "ids = [1, 2]",
+            400,
+        ),
+        (
+            "SELECT * FROM rows WHERE array_has($words, CAST(id AS VARCHAR))",
+            "words = ['0', 'x']",
+            200,
+        ),
+        (
+            "SELECT * FROM rows WHERE t >= CAST($day AS TIMESTAMP)",
+            "day = '1970-01-02'",
+            528,
+        ),
+    ] {
+        let text = base.replace("SELECT * FROM rows", sql)
+            + &format!("\n[transitions.parameters]\n{parameters}\n");
+        lake.file("p.toml", &text);
+        let ran = lake.gyre(&["run", "p.toml"]).well();
+        assert!(
+            ran.out.contains(&format!("in {rows} rows")),
+            "{sql} {parameters}: {}",
+            ran.out
+        );
+    }
+    for (parameters, message) in [
+        (
+            "ids = []",
+            "`transitions.parameters.ids` must be a list of at least one value",
+        ),
+        (
+            "ids = [1, 'a']",
+            "`transitions.parameters.ids` must be a list of values of one type",
+        ),
+        (
+            "ids = 9999-01-01T00:00:00",
+            "`transitions.parameters.ids` is 9999-01-01T00:00:00",
+        ),
+    ] {
+        lake.file(
+            "p.toml",
+            &(base.clone() + &format!("\n[transitions.parameters]\n{parameters}\n")),
+        );
+        lake.gyre(&["check", "p.toml"]).fails(2, message);
+    }
+}
+
+#[test]
+fn variables_stand_for_numbers_in_a_run() {
+    let lake = Lake::new();
+    small_pipeline(&lake);
+    let text = std::fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
+    let text = text
+        .replace("rank = 2", "rank = \"${RANK:-2}\"")
+        .replace("[tables.rows]", "seed = \"${SEED:-3}\"\n[tables.rows]");
+    let text = text.replace("lag = 1", "lag = 1\npartition_by = []");
+    lake.file("p.toml", &text);
+    lake.gyre(&["run", "p.toml"]).well();
+    assert_eq!(lake.read("fits").integers("rank"), [2, 2]);
+    let output = lake
+        .command(&["check", "p.toml"])
+        .env("SEED", "hunter2")
+        .output()
+        .expect("the program starts");
+    let ran = crate::lake::Ran::of(output);
+    ran.fails(2, "`job.seed` must be a whole number that is not negative, which the value of `${SEED}` is not");
+    assert!(!ran.err.contains("hunter2"), "{}", ran.err);
+}
