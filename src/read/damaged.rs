@@ -1,6 +1,7 @@
 //! Which file is damaged, and in which column: what the error of a query over many files does not say.
 
 use super::caught::caught;
+use super::fault::plain;
 use super::listed::Listed;
 use crate::files::location;
 use crate::written::StoredFile;
@@ -37,7 +38,7 @@ pub async fn find(context: &SessionContext, listed: &Listed) -> Option<String> {
             let why = match caught(decoded).await {
                 // Bytes that do not come are for the store to say.
                 Some(Ok(()) | Err(ParquetError::External(_))) => continue,
-                Some(Err(e)) => format!(" ({e})"),
+                Some(Err(e)) => format!(" ({})", plain(&e.to_string())),
                 None => String::new(),
             };
             let column = column.name();

@@ -12,6 +12,7 @@
 //! - `counting`: counts against independent SQL, in every order and split of the rows
 //! - `faults`: what a run of every night meets: stores, files, clocks, disks and memory that fail it
 //! - `faulty`: a store whose calls go wrong
+//! - `formats`: the same rows in every format, and text that is written wrongly
 //! - `inputs`: files of every kind, layout and name
 //! - `names`: sets that keep their names between runs, and `gyre compare`
 //! - `fuzz`: whatever is written in a pipeline file or on the command line, the answer is a value or an error
@@ -56,6 +57,7 @@ mod counting;
 mod cut_off;
 mod faults;
 mod faulty;
+mod formats;
 mod fuzz;
 mod hostile;
 mod increments;
