@@ -4,22 +4,24 @@ use super::bytes;
 use super::fault::{Fault, plain};
 use super::text::Wanted;
 use crate::spec::Compression;
-use ::bytes::Buf;
 use arrow::array::RecordBatch;
 use arrow::buffer::Buffer;
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::SchemaRef;
-use arrow::ipc::reader::StreamDecoder;
+use arrow::ipc::convert::fb_to_schema;
+use arrow::ipc::reader::{StreamDecoder, read_footer_length};
+use arrow::ipc::root_as_footer;
 use datafusion::common::DataFusionError;
 use datafusion::datasource::physical_plan::{ArrowOpener, FileOpener};
 use futures::TryStreamExt;
-use object_store::ObjectStore;
 use object_store::path::Path;
+use object_store::{GetOptions, GetRange, ObjectStore};
 use std::sync::Arc;
 
-/// How a file with a footer begins. A stream follows in it, eight bytes from its start.
+/// How a file with a footer begins.
 const MAGIC: &[u8] = b"ARROW1";
-const PADDED: usize = 8;
+/// How it ends: the length of the footer, and the same word.
+const END: u64 = 10;
 
 /// The columns of a file, and whether it has a footer.
 pub async fn columns(
@@ -28,31 +30,50 @@ pub async fn columns(
 ) -> Result<(SchemaRef, bool), DataFusionError> {
     let mut pieces = bytes::open(store, file, None, Compression::None).await?;
     let mut head = Vec::new();
-    while head.len() < PADDED
+    while head.len() < MAGIC.len()
         && let Some(piece) = pieces.try_next().await?
     {
         head.extend_from_slice(&piece);
     }
-    let has_footer = head.starts_with(MAGIC);
-    let mut head = ::bytes::Bytes::from(head);
-    if has_footer {
-        head.advance(PADDED.min(head.len()));
+    if head.starts_with(MAGIC) {
+        drop(pieces);
+        return Ok((of_footer(store, file).await?, true));
     }
     let mut decoder = StreamDecoder::new();
     loop {
-        let mut buffer = Buffer::from(head);
+        let mut buffer = Buffer::from_vec(head);
         // What follows the columns is not asked for here.
         let decoded = decoder.decode(&mut buffer);
         if let Some(schema) = decoder.schema() {
-            return Ok((schema, has_footer));
+            return Ok((schema, false));
         }
         decoded.map_err(|e| Fault::new(plain(&e.to_string())))?;
         let Some(piece) = pieces.try_next().await? else {
             let what = "it ends before it has said what its columns are";
             return Err(Fault::new(what).into());
         };
-        head = piece;
+        head = piece.to_vec();
     }
+}
+
+async fn of_footer(store: &dyn ObjectStore, file: &Path) -> Result<SchemaRef, DataFusionError> {
+    let damaged = || Fault::new("its footer is damaged");
+    let tail = async |length: u64| {
+        let options = GetOptions {
+            range: Some(GetRange::Suffix(length)),
+            ..Default::default()
+        };
+        let got = store.get_opts(file, options).await?;
+        got.bytes().await
+    };
+    let end = tail(END).await?;
+    let end = end.as_ref().try_into().map_err(|_| damaged())?;
+    let length = read_footer_length(end).map_err(|_| damaged())?;
+    let footer = tail(END + length as u64).await?;
+    let footer = footer.get(..length).ok_or_else(damaged)?;
+    let footer = root_as_footer(footer).map_err(|_| damaged())?;
+    let schema = footer.schema().ok_or_else(damaged)?;
+    Ok(Arc::new(fb_to_schema(schema)))
 }
 
 /// Reads columns of files that are in the store, by their positions.

@@ -52,8 +52,9 @@ impl From<Fault> for DataFusionError {
 
 /// The message of an engine without the names that it has for its layers.
 pub fn plain(text: &str) -> &str {
-    const LAYERS: [&str; 20] = [
+    const LAYERS: [&str; 21] = [
         "Arrow error: ",
+        "Parquet argument error: ",
         "Parquet error: ",
         "External error: ",
         "External: ",

@@ -383,16 +383,27 @@ mod tests {
             folder.display()
         );
         let spec = spec::Spec::parse(&toml, "p", &[], &|_| None).unwrap();
-        let resources = Resources {
-            threads: 4,
-            memory_bytes: None,
-        };
         let source = TableSource::new("t", &spec.tables["t"]);
-        let stores = Stores::default();
-        let lake = read::open(&[source], &resources, &stores).await?;
+        let lake = read::open(&[source], &RESOURCES, &Stores::default()).await?;
+        Ok(in_parts(lake).await)
+    }
+
+    const RESOURCES: Resources = Resources {
+        threads: 4,
+        memory_bytes: None,
+    };
+
+    async fn in_parts(lake: Lake) -> Lake {
         let least = "SET datafusion.optimizer.repartition_file_min_size = 1";
         lake.context.sql(least).await.unwrap();
-        Ok(lake)
+        lake
+    }
+
+    /// The same tables as another process is told of them.
+    async fn reopened(lake: &Lake) -> Lake {
+        let tables = postcard::to_stdvec(&lake.tables).unwrap();
+        let tables = postcard::from_bytes(&tables).unwrap();
+        in_parts(read::reopen(tables, &RESOURCES, &Stores::default()).unwrap()).await
     }
 
     type Values = Vec<(i64, String)>;
@@ -416,10 +427,10 @@ mod tests {
         streams.await.map_err(|stop| format!("{stop:?}"))
     }
 
-    fn csv(values: &Values) -> String {
+    fn csv(values: &Values, delimiter: char) -> String {
         let quoted = |text: &String| format!("\"{}\"", text.replace('"', "\"\""));
-        let line = |(k, text): &(i64, String)| format!("{k},{}\n", quoted(text));
-        "k,s\n".to_string() + &values.iter().map(line).collect::<String>()
+        let line = |(k, text): &(i64, String)| format!("{k}{delimiter}{}\n", quoted(text));
+        format!("k{delimiter}s\n") + &values.iter().map(line).collect::<String>()
     }
 
     fn json(values: &Values) -> String {
@@ -440,18 +451,23 @@ mod tests {
                 select(vec!["a", "a\nb", "\n", "1,x\n2,y\n3,z", "\"", "a\"\n,\"b", "5\"\n"]),
                 1..60,
             ),
-            is_csv in any::<bool>(),
+            name in select(vec!["t.csv", "t.tsv", "t.json"]),
         ) {
             let texts = texts.into_iter().map(str::to_string);
             let values: Values = (0..).zip(texts).collect();
-            let (name, text) = if is_csv { ("t.csv", csv(&values)) } else { ("t.json", json(&values)) };
+            let text = match name {
+                "t.csv" => csv(&values, ','),
+                "t.tsv" => csv(&values, '\t'),
+                _ => json(&values),
+            };
             let runtime = tokio::runtime::Runtime::new().unwrap();
-            let found = runtime.block_on(async {
+            let (found, again) = runtime.block_on(async {
                 let folder = tempfile::tempdir().unwrap();
                 let lake = opened(folder.path(), name, &text).await.unwrap();
-                rows(&lake).await
+                (rows(&lake).await, rows(&reopened(&lake).await).await)
             });
-            prop_assert_eq!(found.map(|streams| streams.concat()), Ok(values));
+            prop_assert_eq!(found.map(|streams| streams.concat()), Ok(values.clone()));
+            prop_assert_eq!(again.map(|streams| streams.concat()), Ok(values));
         }
     }
 
@@ -459,14 +475,14 @@ mod tests {
     async fn large_files_are_read_in_parts_and_faults_have_the_lines_of_the_file() {
         let folder = tempfile::tempdir().unwrap();
         let values: Values = (0..5000).map(|k| (k, format!("s{}", k % 7))).collect();
-        for (name, text) in [("t.csv", csv(&values)), ("t.json", json(&values))] {
+        for (name, text) in [("t.csv", csv(&values, ',')), ("t.json", json(&values))] {
             let lake = opened(folder.path(), name, &text).await.unwrap();
             let streams = rows(&lake).await.unwrap();
             let with_rows = streams.iter().filter(|rows| !rows.is_empty()).count();
             assert_eq!(with_rows, 4, "{name}");
             assert_eq!(streams.concat(), values, "{name}");
         }
-        let bad = csv(&values).replace("\n4000,", "\nx,");
+        let bad = csv(&values, ',').replace("\n4000,", "\nx,");
         let lake = opened(folder.path(), "t.csv", &bad).await.unwrap();
         let error = rows(&lake).await.unwrap_err();
         assert!(error.contains("t.csv, line 4002: column `k`"), "{error}");
