@@ -410,7 +410,8 @@ mod tests {
 
     /// The rows of each stream.
     async fn rows(lake: &Lake) -> Result<Vec<Values>, String> {
-        let frame = lake.query("SELECT k, s FROM t WHERE k >= 0", &BTreeMap::new());
+        let none = BTreeMap::new();
+        let frame = lake.query("SELECT k, s FROM t WHERE k >= 0", &none);
         let frame = frame.await.map_err(|e| e.to_string())?;
         let streams = lake.each_stream(frame, |_| {
             let push = |batch: &RecordBatch, all: &mut Values| {
