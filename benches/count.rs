@@ -57,11 +57,7 @@ fn count(pipeline: &str, path: &str) -> u64 {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
         let paths = [path.to_string()];
-        let sources = [TableSource {
-            name: "rows",
-            paths: &paths,
-            format: Some("parquet"),
-        }];
+        let sources = [TableSource::of_parquet("rows", &paths)];
         let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
         let lake = read::open(
             &sources,

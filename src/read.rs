@@ -1,24 +1,33 @@
 //! Opens inputs: files → tables → SQL → batches. Nothing else in gyre reads the lake.
 //!
 //! `tables` finds the files of a table and what their columns are; `scanned` tells which of them a query reads, `listed` sees to it that
-//! they are read as they were found, and `damaged` says which one cannot be; `caught` are panics of their readers, `spilled` rows that are
-//! sorted on disk. `again` is for other machines, which are told what was found. `statement` sees to it that the engine drops nothing of
-//! the SQL, `exact` that integers do not wrap around, and `plainly` says in words of SQL what the engine says in its own.
+//! they are read as they were found, and `damaged` says which one cannot be. `named` reads what is not Parquet by the names of columns:
+//! `bytes` of a file become rows in `csv`, `json` and `arrow_ipc`; `text` is what the first two share, and `fault` says what is wrong
+//! where. `caught` are panics of readers, `spilled` rows that are sorted on disk. `again` is for other machines, which get a list of what
+//! was found. `statement` makes sure that the engine drops nothing of the SQL, `exact` that integers do not wrap around, and `plainly`
+//! says in words of SQL what the engine says in its own.
 //!
 //! A `Lake` is a DataFusion session with the pipeline's tables and gyre's table functions. A query gives streams of batches, one a
 //! thread and in the order of the files, so that rows that lie in order need no sorting.
 
 mod again;
+mod arrow_ipc;
 mod bounds;
+mod bytes;
 mod caught;
+mod csv;
 mod damaged;
 mod exact;
+mod fault;
+mod json;
 mod listed;
+mod named;
 mod plainly;
 mod scanned;
 mod spilled;
 mod statement;
 mod tables;
+mod text;
 
 pub use again::reopen;
 pub(crate) use caught::Reading;
@@ -336,11 +345,18 @@ impl Lake {
         layout: &Layout,
         start: impl Fn() -> Result<Follower<S>>,
     ) -> Result<Followed<S>> {
-        match self.follow_once(frame.clone(), start()?).await {
+        let follow = async |frame: DataFrame| loop {
+            let n_whole = self.listed.n_whole();
+            let followed = self.follow_once(frame.clone(), start()?).await;
+            if !self.is_to_be_read_again(&followed, n_whole) {
+                return followed;
+            }
+        };
+        match follow(frame.clone()).await {
             Err(Stop::Unsorted) => {
                 tracing::info!("trajectories do not come one after another: sorting them");
                 let sorted = sorted(frame, layout)?;
-                match self.follow_once(sorted, start()?).await {
+                match follow(sorted).await {
                     Ok(followed) => Ok(followed),
                     Err(Stop::Failed(e)) => Err(e),
                     Err(stop) => Err(Error::bug(format!("sorted rows stopped: {stop:?}"))),
@@ -455,6 +471,35 @@ impl Lake {
 
     /// Runs a query: `start` makes of the number of a stream what hears its batches, which is returned by stream.
     async fn each_stream<T: Send + 'static, P>(
+        &self,
+        frame: DataFrame,
+        start: impl Fn(usize) -> Result<(T, P), Stop> + Clone + Send + 'static,
+    ) -> Result<Vec<T>, Stop>
+    where
+        P: FnMut(&RecordBatch, &mut T) -> Result<(), Stop> + Send + 'static,
+    {
+        loop {
+            let n_whole = self.listed.n_whole();
+            let heard = self.each_stream_once(frame.clone(), start.clone()).await;
+            if !self.is_to_be_read_again(&heard, n_whole) {
+                return heard;
+            }
+        }
+    }
+
+    /// Whether reading failed since a row goes on over the end of a part of its file, which is in one part the next time. `n_whole` files
+    /// were so before. A row that is wrong for another reason is found in its file again, and its line is known then.
+    fn is_to_be_read_again<T>(&self, done: &Result<T, Stop>, n_whole: usize) -> bool {
+        let again = matches!(done, Err(Stop::Failed(_))) && self.listed.n_whole() > n_whole;
+        if again {
+            tracing::info!(
+                "a row may go on over the end of a part of its file: reading it in one part"
+            );
+        }
+        again
+    }
+
+    async fn each_stream_once<T: Send + 'static, P>(
         &self,
         frame: DataFrame,
         start: impl Fn(usize) -> Result<(T, P), Stop> + Clone + Send + 'static,

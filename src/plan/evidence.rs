@@ -32,6 +32,12 @@ impl Columns {
     /// The column called `name`, with the type that counting reads it as.
     fn get(&self, name: &str, role: &str) -> Result<Field> {
         if let Some(field) = self.0.iter().find(|f| f.name() == name) {
+            // Files of text that have a header alone, or nothing but nulls, give a column no type.
+            if field.data_type().is_null() {
+                return Err(Error::input(format!(
+                    "column `{name}` has no value in any row that was looked at; where that is meant, cast it in the SQL"
+                )));
+            }
             return Ok(Field::new(name, plain(field.data_type()), true));
         }
         let names: Vec<&str> = self.0.iter().map(|f| f.name().as_str()).collect();

@@ -1,10 +1,12 @@
 //! What was found or read before, maybe elsewhere → a lake, and a query.
 
+use super::csv::Dialect;
 use super::listed::Listed;
-use super::tables::{self, Listing, format, is_folder, name_files};
-use super::{InputFile, Lake, Resources, Stop, Table, TableSource, empty, failed, ident_reference};
+use super::tables::{self, Listing, extension_of, format, is_folder, name_files};
+use super::{InputFile, Lake, Resources, Stop, Table, empty, failed, ident_reference};
 use crate::count::{Dealer, Layout, ipc};
 use crate::error::{Error, Result};
+use crate::spec;
 use crate::stores::Stores;
 use crate::words::word;
 use arrow::array::RecordBatch;
@@ -122,16 +124,13 @@ fn register_known(
         metas.push(file.meta(root.as_str())?);
     }
     let is_named = |url: &ListingTableUrl| metas.iter().any(|meta| meta.location == *url.prefix());
-    let paths: Vec<String> = urls.iter().map(|url| url.as_str().to_string()).collect();
-    let source = TableSource {
-        name: &table.name,
-        paths: &paths,
-        format: Some(table.format),
-    };
-    let (_, format) = format(&source)?;
+    let of_name = |name: &str| spec::Format::ALL.into_iter().find(|f| f.name() == name);
+    let kind = of_name(table.format).ok_or_else(|| Error::bug("it has no format"))?;
+    let format = format(kind, &table.dialect, noted);
     let mut extension = String::new();
     if urls.iter().any(is_folder) {
-        extension = format!(".{}", format.get_ext().trim_start_matches('.'));
+        let names = metas.iter().map(|meta| meta.location.as_ref());
+        extension = extension_of(kind, &table.dialect, names).map_err(Error::bug)?;
     }
     // A path that names one file is asked for by its name, not listed.
     urls.retain(|url| is_folder(url) || url.get_glob().is_some() || is_named(url));
@@ -175,6 +174,7 @@ impl InputFile {
 pub(super) struct Packed {
     name: String,
     format: String,
+    dialect: Dialect,
     paths: Vec<Listing>,
     files: Vec<(String, u64, String, Option<String>)>,
     #[serde(with = "ipc::fields")]
@@ -189,6 +189,7 @@ impl From<Table> for Packed {
         Packed {
             name: table.name,
             format: table.format.to_string(),
+            dialect: table.dialect,
             paths: table.paths,
             files: table.files.into_iter().map(file).collect(),
             columns: columns.map(|field| field.as_ref().clone()).collect(),
@@ -208,6 +209,7 @@ impl From<Packed> for Table {
         Table {
             name: packed.name,
             format: word(&packed.format),
+            dialect: packed.dialect,
             paths: packed.paths,
             files: packed.files.into_iter().map(file).collect(),
             schema: Arc::new(Schema::new(packed.columns)),
@@ -220,7 +222,7 @@ impl From<Packed> for Table {
 mod tests {
     use super::*;
     use crate::files::{Part, over_part};
-    use crate::read;
+    use crate::read::{self, TableSource};
     use arrow::array::{ArrayRef, AsArray, Int64Array};
     use arrow::datatypes::Int64Type;
     use parquet::arrow::ArrowWriter;
@@ -261,11 +263,7 @@ mod tests {
             memory_bytes: None,
         };
         let paths = [folder.path().display().to_string()];
-        let sources = [TableSource {
-            name: "t",
-            paths: &paths,
-            format: None,
-        }];
+        let sources = [TableSource::of_parquet("t", &paths)];
         let stores = Stores::default();
         let lake = read::open(&sources, &resources, &stores).await.unwrap();
         let found = lake.tables;

@@ -1,9 +1,11 @@
 //! Which file is damaged, and in which column: what the error of a query over many files does not say.
 
 use super::caught::caught;
+use super::fault::plain;
 use super::listed::Listed;
 use crate::files::location;
 use crate::written::StoredFile;
+use arrow::array::RecordBatch;
 use datafusion::datasource::listing::ListingTableUrl;
 use datafusion::prelude::SessionContext;
 use futures::TryStreamExt;
@@ -31,13 +33,21 @@ pub async fn find(context: &SessionContext, listed: &Listed) -> Option<String> {
                 let builder = ParquetRecordBatchStreamBuilder::new(file()).await?;
                 let mask = ProjectionMask::roots(builder.parquet_schema(), [at]);
                 let batches = builder.with_projection(mask).build()?;
-                batches.try_for_each(|_| async { Ok(()) }).await
+                let add = |rows, batch: RecordBatch| async move { Ok(rows + batch.num_rows()) };
+                batches.try_fold(0, add).await
             };
             // The reader panics on some footers.
             let why = match caught(decoded).await {
+                // A page may say that it has other rows than it has.
+                Some(Ok(rows)) if rows as i64 != footer.file_metadata().num_rows() => {
+                    format!(
+                        " (it has {rows} rows, and the file says {})",
+                        footer.file_metadata().num_rows()
+                    )
+                }
                 // Bytes that do not come are for the store to say.
-                Some(Ok(()) | Err(ParquetError::External(_))) => continue,
-                Some(Err(e)) => format!(" ({e})"),
+                Some(Ok(_) | Err(ParquetError::External(_))) => continue,
+                Some(Err(e)) => format!(" ({})", plain(&e.to_string())),
                 None => String::new(),
             };
             let column = column.name();

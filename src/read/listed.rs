@@ -12,7 +12,7 @@ use object_store::{
     Error, GetOptions, GetResult, ListResult, OBJECT_STORE_COALESCE_DEFAULT, ObjectMeta,
     ObjectStore, ObjectStoreExt, Result, coalesce_ranges,
 };
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -31,6 +31,8 @@ struct Files {
     only: RwLock<HashMap<String, Vec<ObjectMeta>>>,
     /// Store and path of the files that were read last.
     latest: Mutex<VecDeque<(String, Path)>>,
+    /// Files of text that are read in one part: a row was found to go on over the end of a part.
+    whole: Mutex<HashSet<Path>>,
 }
 
 impl Listed {
@@ -73,6 +75,23 @@ impl Listed {
     pub fn latest(&self) -> Vec<(String, Path)> {
         let latest = self.0.latest.lock().unwrap_or_else(PoisonError::into_inner);
         latest.iter().cloned().collect()
+    }
+
+    /// Lets a file be read in one part from here on.
+    pub fn read_whole(&self, file: &Path) {
+        let mut whole = self.0.whole.lock().unwrap_or_else(PoisonError::into_inner);
+        whole.insert(file.clone());
+    }
+
+    pub fn is_whole(&self, file: &Path) -> bool {
+        let whole = self.0.whole.lock().unwrap_or_else(PoisonError::into_inner);
+        whole.contains(file)
+    }
+
+    /// How many files are read in one part.
+    pub fn n_whole(&self) -> usize {
+        let whole = self.0.whole.lock().unwrap_or_else(PoisonError::into_inner);
+        whole.len()
     }
 
     /// A store as a run reads it.

@@ -1,22 +1,9 @@
 //! Errors of the query engine → words of SQL and of the pipeline file.
 
+use super::fault::plain;
 use crate::spec::{hint, nearest};
 use datafusion::common::{DataFusionError, SchemaError};
 use datafusion::execution::SessionState;
-
-/// How the engine begins its messages, which says nothing to those who write SQL.
-const LAYERS: [&str; 10] = [
-    "Error during planning: ",
-    "This feature is not implemented: ",
-    "Schema error: ",
-    "SQL error: ",
-    "Arrow error: ",
-    "Execution error: ",
-    "Internal error: ",
-    "Optimizer rule ",
-    "Invalid or Unsupported Configuration: ",
-    "External error: ",
-];
 
 /// Types by the names that SQL has for them.
 const TYPES: [(&str, &str); 20] = [
@@ -124,10 +111,7 @@ fn within<'t>(text: &'t str, before: &str, after: &str) -> Option<&'t str> {
 /// The engine's message without its layers, and with the names of SQL for types.
 pub fn brief(e: &DataFusionError) -> String {
     let text = first(e).strip_backtrace();
-    let mut text = text.as_str();
-    while let Some(rest) = LAYERS.iter().find_map(|layer| text.strip_prefix(layer)) {
-        text = rest;
-    }
+    let text = plain(&text);
     // What follows is for those who write the engine, or lists all that it knows.
     let end = [
         "\nThis issue was likely",

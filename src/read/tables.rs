@@ -4,8 +4,11 @@
 //! there are none of those, that the files go together, and that all of them lie in one store.
 
 use super::caught::caught;
+use super::csv::Dialect;
 use super::failed;
 use super::listed::Listed;
+use super::named::Named;
+use super::text::held_by;
 use crate::error::{Error, Result};
 use crate::files::location;
 use crate::spec;
@@ -15,9 +18,6 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::catalog::TableProvider;
 use datafusion::common::DataFusionError;
 use datafusion::datasource::file_format::FileFormat;
-use datafusion::datasource::file_format::arrow::ArrowFormat;
-use datafusion::datasource::file_format::csv::CsvFormat;
-use datafusion::datasource::file_format::json::JsonFormat;
 use datafusion::datasource::file_format::parquet::ParquetFormat;
 use datafusion::datasource::listing::{
     ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl,
@@ -50,6 +50,8 @@ pub struct InputFile {
 pub struct Table {
     pub name: String,
     pub format: Word,
+    /// How its files are written, where they are text.
+    pub dialect: Dialect,
     /// Where its files were looked for.
     pub paths: Vec<Listing>,
     pub files: Vec<InputFile>,
@@ -72,25 +74,31 @@ impl Table {
     }
 }
 
-/// Where a table lies, as the pipeline says.
+/// Where a table lies and how it is written, as the pipeline says.
 pub struct TableSource<'a> {
     pub name: &'a str,
     pub paths: &'a [String],
-    pub format: Option<&'a str>,
+    pub format: spec::Format,
+    pub dialect: Dialect,
 }
 
 impl<'a> TableSource<'a> {
     pub fn new(name: &'a str, table: &'a spec::Table) -> Self {
-        let format = table.format.map(|format| match format {
-            spec::Format::Parquet => "parquet",
-            spec::Format::Csv => "csv",
-            spec::Format::Json => "json",
-            spec::Format::Arrow => "arrow",
-        });
         TableSource {
             name,
             paths: &table.path,
-            format,
+            format: table.kind(),
+            dialect: Dialect::from(table),
+        }
+    }
+
+    /// A table of Parquet files.
+    pub fn of_parquet(name: &'a str, paths: &'a [String]) -> Self {
+        TableSource {
+            name,
+            paths,
+            format: spec::Format::Parquet,
+            dialect: Dialect::default(),
         }
     }
 }
@@ -130,7 +138,8 @@ async fn register_files(
     stores: &Stores,
     noted: &Listed,
 ) -> Result<Table> {
-    let (named, format) = format(source)?;
+    let named = source.format.name();
+    let format = format(source.format, &source.dialect, noted);
     // Caches are kept by this name and a path: one of the store alone could be that of another table in another store.
     let reference = super::ident_reference(source.name);
     let state = context.state();
@@ -149,9 +158,6 @@ async fn register_files(
                 first.as_str(),
                 url.object_store().as_str()
             )));
-        }
-        if is_folder(&url) {
-            extension = format!(".{}", format.get_ext().trim_start_matches('.'));
         }
         let unlisted = |e| failed(&format!("cannot list {path}"), e);
         let listed = url.list_all_files(&state, store.as_ref(), "").await;
@@ -176,7 +182,19 @@ async fn register_files(
                 "{shown} is empty, which no {named} file is: whoever wrote it did not get to its end; restore it or remove it"
             )));
         }
-        listed.retain(|meta| meta.size > 0 && meta.location.as_ref().ends_with(&extension));
+        if is_folder(&url) {
+            let names = listed.iter().map(|meta| meta.location.as_ref());
+            extension = extension_of(source.format, &source.dialect, names)
+                .map_err(|e| Error::input(format!("{path} {e}")))?;
+        }
+        listed.retain(|meta| meta.location.as_ref().ends_with(&extension));
+        if !listed.is_empty() && listed.iter().all(|meta| meta.size == 0) {
+            let shown = location(url.object_store().as_str(), &listed[0].location);
+            return Err(Error::input(format!(
+                "{shown} is empty: it has no columns, and no row; remove it, or write a header"
+            )));
+        }
+        listed.retain(|meta| meta.size > 0);
         if listed.is_empty() {
             return Err(nothing_at(path, &url, &extension));
         }
@@ -245,6 +263,7 @@ async fn register_files(
     Ok(Table {
         name: source.name.to_string(),
         format: named,
+        dialect: source.dialect.clone(),
         paths,
         files: listed.collect(),
         schema,
@@ -282,31 +301,47 @@ pub(super) fn is_folder(url: &ListingTableUrl) -> bool {
     url.is_collection() && url.get_glob().is_none()
 }
 
-/// The format of a table: what the pipeline says, else the ending of its first path; folders hold Parquet.
-pub(super) fn format(source: &TableSource<'_>) -> Result<(&'static str, Arc<dyn FileFormat>)> {
-    let ending = |path: &'_ String| {
-        let name = path.rsplit('/').next()?;
-        Some(name.rsplit_once('.')?.1.to_string())
-    };
-    let packed = ["gz", "zst", "bz2", "xz"];
-    let is_packed = |path: &&String| ending(path).is_some_and(|e| packed.contains(&e.as_str()));
-    if let Some(path) = source.paths.iter().find(is_packed) {
-        return Err(Error::input(format!(
-            "{path} is compressed as a whole, which gyre does not read; unpack it, or write it as Parquet"
-        )));
+/// How DataFusion reads files of a format.
+pub(super) fn format(
+    format: spec::Format,
+    dialect: &Dialect,
+    noted: &Listed,
+) -> Arc<dyn FileFormat> {
+    match format {
+        spec::Format::Parquet => Arc::new(ParquetFormat::default()),
+        _ => Arc::new(Named::new(format, dialect.clone(), noted)),
     }
-    let ending = source.paths.first().and_then(ending);
-    Ok(match source.format.or(ending.as_deref()) {
-        Some("csv" | "tsv") => {
-            let is_tabs = source.paths.iter().any(|path| path.ends_with(".tsv"));
-            let delimiter = if is_tabs { b'\t' } else { b',' };
-            let format = CsvFormat::default().with_has_header(true);
-            ("csv", Arc::new(format.with_delimiter(delimiter)))
-        }
-        Some("json" | "ndjson" | "jsonl") => ("json", Arc::new(JsonFormat::default())),
-        Some("arrow" | "feather" | "ipc") => ("arrow", Arc::new(ArrowFormat)),
-        _ => ("parquet", Arc::new(ParquetFormat::default())),
-    })
+}
+
+/// How the names of the files of a table end in a folder. Files that are packed beside others that are not may hold the same rows.
+pub(super) fn extension_of<'a>(
+    format: spec::Format,
+    dialect: &Dialect,
+    names: impl Iterator<Item = &'a str>,
+) -> Result<String, String> {
+    use spec::Compression::{Gzip, None, Zstd};
+    let ending = |packed: spec::Compression| format!(".{}{}", format.name(), packed.ending());
+    if let Some(asked) = dialect.asked_compression() {
+        return Ok(ending(asked));
+    }
+    let is_text = matches!(format, spec::Format::Csv | spec::Format::Json);
+    let endings = if is_text {
+        &[None, Gzip, Zstd][..]
+    } else {
+        &[None][..]
+    };
+    let endings: Vec<String> = endings.iter().map(|packed| ending(*packed)).collect();
+    let mut found = BTreeSet::new();
+    for name in names {
+        found.extend(endings.iter().filter(|ending| name.ends_with(*ending)));
+    }
+    match found.into_iter().collect::<Vec<_>>()[..] {
+        [] => Ok(ending(None)),
+        [one] => Ok(one.clone()),
+        [one, another, ..] => Err(format!(
+            "has {one} and {another} files, which may hold the same rows; say which ones by `compression`, or by a glob"
+        )),
+    }
 }
 
 /// What a path means, and the store that it is in, which the session knows from here on.
@@ -463,12 +498,19 @@ fn merge(schemas: &[(SchemaRef, &str)]) -> Result<Schema> {
             *n += 1;
             let (a, b) = (old.data_type().clone(), new.data_type().clone());
             let nullable = old.is_nullable() || new.is_nullable();
-            if a != b {
+            if a == DataType::Null {
+                *old = old.clone().with_data_type(b);
+                *of = file;
+            } else if a != b && b != DataType::Null {
                 let wide = type_union_resolution(&[a.clone(), b.clone()]);
                 let wide = wide.filter(|_| a.is_numeric() == b.is_numeric());
                 let wide = wide.ok_or_else(|| {
+                    let (mut a, mut b) = (held_by(&a).to_string(), held_by(&b).to_string());
+                    if a == b {
+                        (a, b) = (old.data_type().to_string(), new.data_type().to_string());
+                    }
                     Error::input(format!(
-                        "its files do not agree on the columns: `{}` is {a} in {of} and {b} in {file}",
+                        "its files do not agree on the columns: `{}` holds {a} in {of} and {b} in {file}",
                         new.name()
                     ))
                 })?;
@@ -534,10 +576,16 @@ mod tests {
             assert_eq!(*merged.field(1), Field::new("b", DataType::Utf8, true));
         }
         let text = (schema(&[("a", DataType::Utf8)]), "text");
+        // A column without a value is of any type.
+        let null = (schema(&[("a", DataType::Null)]), "null");
+        for files in [[old.clone(), null.clone()], [null, old.clone()]] {
+            let merged = merge(&files).expect("one schema");
+            assert_eq!(*merged.field(0).data_type(), DataType::Int32);
+        }
         let clash = merge(&[old, text]).expect_err("no number is a text");
         assert_eq!(
             clash.to_string(),
-            "its files do not agree on the columns: `a` is Int32 in old and Utf8 in text"
+            "its files do not agree on the columns: `a` holds whole numbers in old and text in text"
         );
     }
 

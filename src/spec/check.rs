@@ -6,7 +6,7 @@ use super::document::{Document, nearest};
 use super::fit::{Fit, Method, Rule};
 use super::lag::Lag;
 use super::written::{File, Job, Table, TransitionsText, Validation, Window};
-use super::{Input, Measure, NamesFrom, Query, Spec, Transitions};
+use super::{Compression, Format, Input, Measure, NamesFrom, Query, Spec, Transitions};
 use crate::error::{Error, Result};
 use crate::stores;
 use std::collections::{BTreeMap, BTreeSet};
@@ -175,7 +175,66 @@ fn tables(tables: &BTreeMap<String, Table>, document: &Document<'_>, found: &mut
         for path in &table.path {
             found.note(is_location(path, &["tables", name, "path"], document));
         }
+        found.note(text_options(name, table, document));
     }
+}
+
+/// Options of CSV go with CSV alone, that of compression with formats of text.
+fn text_options(name: &str, table: &Table, document: &Document<'_>) -> Result<()> {
+    let kind = table.kind();
+    let wrong = |key: &str, what: &str| {
+        let message = format!("`tables.{name}.{key}` {what}");
+        Err(document.error_at(&["tables", name, key], &message))
+    };
+    let of_csv = [
+        ("delimiter", table.delimiter.is_some()),
+        ("header", table.header.is_some()),
+        ("quote", table.quote.is_some()),
+        ("null", !table.null.is_empty()),
+    ];
+    let has = |(key, is_there): (&'static str, bool)| is_there.then_some(key);
+    if let Some(key) = of_csv.into_iter().find_map(has)
+        && kind != Format::Csv
+    {
+        let what = format!("goes with CSV files alone, and these are {}", kind.name());
+        return wrong(key, &what);
+    }
+    let is_packed = |path: &String| Compression::of_name(path).1 != Compression::None;
+    if matches!(kind, Format::Parquet | Format::Arrow) {
+        let why = format!(
+            "is for CSV and JSON files: {} files are compressed inside",
+            kind.name()
+        );
+        if table.compression.is_some() {
+            return wrong("compression", &why);
+        }
+        if table.path.iter().any(is_packed) {
+            let what = "names files that are compressed as a whole, which";
+            return wrong("path", &format!("{what} {why}; unpack them"));
+        }
+    }
+    let is_unknown = |path: &String| path.ends_with(".bz2") || path.ends_with(".xz");
+    if table.path.iter().any(is_unknown) {
+        let what =
+            "names files whose compression gyre does not read; unpack them, or use gzip or zstd";
+        return wrong("path", what);
+    }
+    let quote = table.quote.unwrap_or('"');
+    for (key, character) in [("delimiter", table.delimiter), ("quote", table.quote)] {
+        let Some(character) = character else { continue };
+        if !character.is_ascii() || matches!(character, '\n' | '\r' | '\0') {
+            return wrong(key, "must be one ASCII character that ends no line");
+        }
+    }
+    if table.delimiter.unwrap_or(',') == quote {
+        let key = if table.quote.is_some() {
+            "quote"
+        } else {
+            "delimiter"
+        };
+        return wrong(key, "must not be both the delimiter and the quote");
+    }
+    Ok(())
 }
 
 fn not_blank(text: &str, path: &[&str], document: &Document<'_>) -> Result<()> {

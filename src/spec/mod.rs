@@ -22,7 +22,8 @@ pub use fit::{
 };
 pub use lag::Lag;
 pub use written::{
-    Argument, Empty, Format, Job, NamesFrom, Naming, Parameter, Store, Table, Validation, Window,
+    Argument, Compression, Empty, Format, Job, NamesFrom, Naming, Parameter, Store, Table,
+    Validation, Window,
 };
 
 use crate::error::{Error, Result};

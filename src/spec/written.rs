@@ -113,6 +113,36 @@ pub struct Table {
     pub path: Vec<String>,
     /// The format of the files. Unless given, the extension decides, and folders hold Parquet.
     pub format: Option<Format>,
+    /// The character between the values of a row of CSV. Unless given, a comma, and a tab in files whose names end in `.tsv`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &";")]
+    pub delimiter: Option<char>,
+    /// Whether the first row of a CSV file names its columns. If not, they are `column_1`, `column_2` and so on. Unless given, it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub header: Option<bool>,
+    /// The character around values of CSV that hold delimiters or line breaks. Unless given, `"`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"'")]
+    pub quote: Option<char>,
+    /// The text or texts that stand for null in CSV. An empty value is null in any case.
+    #[serde(
+        default,
+        deserialize_with = "one_or_many",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    #[schemars(with = "OneOrMany<String>", example = &"NA")]
+    pub null: Vec<String>,
+    /// How CSV and JSON files are compressed. Unless given, the ending of a name says so: `.gz` or `.zst`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compression: Option<Compression>,
+}
+
+impl Table {
+    /// The format of the files: what the pipeline says, else the ending of the first path; folders hold Parquet.
+    pub fn kind(&self) -> Format {
+        let by_name = || self.path.first().and_then(|path| Format::of_name(path));
+        self.format.or_else(by_name).unwrap_or(Format::Parquet)
+    }
 }
 
 /// Which earlier result the sets of this one are matched to. A set that goes on keeps its number and its id. Ranks and lags of a fit share ids.
@@ -154,6 +184,61 @@ pub enum Format {
     Csv,
     Json,
     Arrow,
+}
+
+impl Format {
+    pub const ALL: [Format; 4] = [Format::Parquet, Format::Csv, Format::Json, Format::Arrow];
+
+    /// As a pipeline writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Format::Parquet => "parquet",
+            Format::Csv => "csv",
+            Format::Json => "json",
+            Format::Arrow => "arrow",
+        }
+    }
+
+    /// What the ending of a name says, before that of a compression.
+    fn of_name(name: &str) -> Option<Format> {
+        let name = name.rsplit('/').next()?;
+        let (name, _) = Compression::of_name(name);
+        match name.rsplit_once('.')?.1 {
+            "parquet" => Some(Format::Parquet),
+            "csv" | "tsv" => Some(Format::Csv),
+            "json" | "ndjson" | "jsonl" => Some(Format::Json),
+            "arrow" | "feather" | "ipc" => Some(Format::Arrow),
+            _ => None,
+        }
+    }
+}
+
+/// How a file is compressed as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, serde::Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Compression {
+    None,
+    Gzip,
+    Zstd,
+}
+
+impl Compression {
+    /// A name without the ending of its compression, and what that says.
+    pub fn of_name(name: &str) -> (&str, Compression) {
+        let packed = [(".gz", Compression::Gzip), (".zst", Compression::Zstd)];
+        let by_ending = |(ending, how): (&str, _)| Some((name.strip_suffix(ending)?, how));
+        let found = packed.into_iter().find_map(by_ending);
+        found.unwrap_or((name, Compression::None))
+    }
+
+    /// What the name of a file that is compressed so ends in.
+    pub fn ending(self) -> &'static str {
+        match self {
+            Compression::None => "",
+            Compression::Gzip => ".gz",
+            Compression::Zstd => ".zst",
+        }
+    }
 }
 
 /// The SQL whose rows become transitions, and what its columns mean: either the points of trajectories (`time`, `lag`, and

@@ -55,16 +55,25 @@ pub fn run_into(
     folder: &TempDir,
     format: &str,
 ) -> Result<Outcome> {
-    let text = PIPELINE.replace("INPUT", input);
-    let text = text.replace("INCREMENTAL", &incremental.to_string());
+    let table = format!(
+        "path = \"{}/\"\nformat = \"{format}\"",
+        folder.path().display()
+    );
+    let text = PIPELINE
+        .replace("path = \"in/\"", &table)
+        .replace("INPUT", input)
+        .replace("INCREMENTAL", &incremental.to_string());
+    run_text_into(store, &text)
+}
+
+/// The same, of a whole pipeline file.
+pub fn run_text_into(store: &InMemory, text: &str) -> Result<Outcome> {
     let ran = RUNTIME.block_on(async {
-        let spec = Spec::parse(&text, "p.toml", &[], &|_| None)?;
-        let paths = [format!("{}/", folder.path().display())];
-        let sources = [TableSource {
-            name: "rows",
-            paths: &paths,
-            format: Some(format),
-        }];
+        let spec = Spec::parse(text, "p.toml", &[], &|_| None)?;
+        let tables = spec.tables.iter();
+        let sources: Vec<_> = tables
+            .map(|(name, table)| TableSource::new(name, table))
+            .collect();
         let resources = Resources {
             threads: 2,
             memory_bytes: Some(256 << 20),

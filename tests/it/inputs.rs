@@ -191,9 +191,9 @@ fn columns_may_be_added_and_widened_from_file_to_file() {
     let ran = pipeline(&lake, "\"in/\"", "SELECT * FROM rows").gyre(&["check", "p.toml"]);
     ran.fails(
         1,
-        "table `rows`: its files do not agree on the columns: `a` is Int64 in ",
+        "table `rows`: its files do not agree on the columns: `a` holds whole numbers in ",
     );
-    ran.fails(1, "in/1.parquet and Utf8");
+    ran.fails(1, "in/1.parquet and text");
     ran.fails(1, "in/2.parquet");
 }
 
@@ -233,7 +233,6 @@ fn files_that_do_not_go_together_are_named() {
     one(&lake, "delta/a.parquet", 1, 1, 1);
     std::fs::create_dir_all(lake.path("delta/_delta_log")).expect("a folder");
     lake.file("delta/_delta_log/00000000000000000000.json", "{}");
-    lake.file("rows.csv.gz", "packed");
     std::fs::create_dir_all(lake.path("empty")).expect("a folder");
     lake.file("empty/x.parquet", "");
     let cases = [
@@ -250,7 +249,6 @@ fn files_that_do_not_go_together_are_named() {
             "the Hive folder x=1/ lies below the folder sub/, which is none",
         ),
         ("\"delta/\"", "delta/ is a Delta table"),
-        ("\"rows.csv.gz\"", "rows.csv.gz is compressed as a whole"),
         (
             "\"empty/\"",
             "empty/x.parquet is empty, which no parquet file is",

@@ -13,6 +13,7 @@
 //! - `faults`: what a run of every night meets: stores, files, clocks, disks and memory that fail it
 //! - `faulty`: a store whose calls go wrong
 //! - `leaving`: what leaves the process, without secrets, and whether or not it can be read
+//! - `formats`: the same rows in every format, and text that is written wrongly
 //! - `inputs`: files of every kind, layout and name
 //! - `names`: sets that keep their names between runs, and `gyre compare`
 //! - `fuzz`: whatever is written in a pipeline file or on the command line, the answer is a value or an error
@@ -60,6 +61,7 @@ mod counting;
 mod cut_off;
 mod faults;
 mod faulty;
+mod formats;
 mod fuzz;
 mod hostile;
 mod increments;

@@ -155,11 +155,7 @@ async fn a_run_that_keeps_everything() {
     let text = fs::read_to_string("p.toml").expect("the pipeline");
     let spec = Spec::parse(&text, "p.toml", &[], &|_| None).expect("a pipeline");
     let paths = ["rows.parquet".to_string()];
-    let sources = [TableSource {
-        name: "rows",
-        paths: &paths,
-        format: None,
-    }];
+    let sources = [TableSource::of_parquet("rows", &paths)];
     let resources = Resources {
         threads: 2,
         memory_bytes: None,

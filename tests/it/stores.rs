@@ -28,11 +28,7 @@ async fn run_into(lake: &Lake, store: Arc<dyn ObjectStore>, seed: u64) -> Result
     let text = std::fs::read_to_string(lake.path("p.toml")).expect("the pipeline");
     let spec = Spec::parse(&text, "p.toml", &[], &|_| None)?;
     let paths = [lake.path("rows.parquet").display().to_string()];
-    let sources = [TableSource {
-        name: "rows",
-        paths: &paths,
-        format: None,
-    }];
+    let sources = [TableSource::of_parquet("rows", &paths)];
     let resources = Resources {
         threads: 1,
         memory_bytes: None,

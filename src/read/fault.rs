@@ -1,0 +1,83 @@
+//! What is wrong with a file, and where.
+
+use datafusion::common::DataFusionError;
+use std::fmt;
+
+/// Why a file cannot be read on, and the line, counted from one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    pub line: Option<u64>,
+    pub what: String,
+}
+
+impl Fault {
+    pub fn new(what: impl Into<String>) -> Fault {
+        let what = what.into();
+        Fault { line: None, what }
+    }
+
+    pub fn at(line: u64, what: impl Into<String>) -> Fault {
+        Fault {
+            line: Some(line),
+            what: what.into(),
+        }
+    }
+
+    /// The same fault, of the file that is shown so.
+    pub fn of(self, file: &str) -> Fault {
+        let what = match self.line {
+            Some(line) => format!("{file}, line {line}: {}", self.what),
+            None => format!("{file}: {}", self.what),
+        };
+        Fault { line: None, what }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "line {line}: {}", self.what),
+            None => f.write_str(&self.what),
+        }
+    }
+}
+
+impl std::error::Error for Fault {}
+
+impl From<Fault> for DataFusionError {
+    fn from(fault: Fault) -> DataFusionError {
+        DataFusionError::External(Box::new(fault))
+    }
+}
+
+/// The message of an engine without the names that it has for its layers.
+pub fn plain(text: &str) -> &str {
+    const LAYERS: [&str; 21] = [
+        "Arrow error: ",
+        "Parquet argument error: ",
+        "Parquet error: ",
+        "External error: ",
+        "External: ",
+        "Object Store error: ",
+        "ObjectStore error: ",
+        "IO error: ",
+        "Io error: ",
+        "Execution error: ",
+        "Parser error: ",
+        "Csv error: ",
+        "Json error: ",
+        "Ipc error: ",
+        "Cast error: ",
+        "Compute error: ",
+        "Invalid argument error: ",
+        "Schema error: ",
+        "Internal error: ",
+        "General error: ",
+        "EOF: ",
+    ];
+    let mut text = text;
+    while let Some(rest) = LAYERS.iter().find_map(|layer| text.strip_prefix(layer)) {
+        text = rest;
+    }
+    text
+}
