@@ -7,6 +7,7 @@
 use super::agreement::{Contingency, adjusted_rand, variation_of_information};
 use super::succession::{Succession, succession};
 use crate::math::angles::principal_angles;
+use crate::math::scale::times_power;
 
 /// A partition as it is compared.
 #[derive(Debug, Clone, Copy)]
@@ -17,6 +18,8 @@ pub struct Labelled<'a> {
     pub affiliation: &'a [i32],
     /// The amount of every state.
     pub amount: &'a [f64],
+    /// 2 to this is the unit of weights, by whose scale nothing but amounts may change; 0 for counts.
+    pub unit: i32,
     /// A row of coordinates for every state; nothing where there is none.
     pub embedding: &'a [f64],
 }
@@ -118,7 +121,8 @@ pub fn overlap(a: Labelled<'_>, b: Labelled<'_>, shared: &[(u32, u32)]) -> Conti
     Contingency::new(&of_a, &of_b, &weights, a.rank, b.rank)
 }
 
-/// The two sets of every shared state, and what it weighs.
+/// The two sets of every shared state, and what it weighs in the unit of B: squares and roots of weights are rounded alike in one unit
+/// alone.
 fn side_by_side(
     a: Labelled<'_>,
     b: Labelled<'_>,
@@ -130,7 +134,7 @@ fn side_by_side(
         let (i, j) = (i as usize, j as usize);
         of_a.push(a.affiliation[i]);
         of_b.push(b.affiliation[j]);
-        weights.push(a.amount[i] + b.amount[j]);
+        weights.push(times_power(a.amount[i] + b.amount[j], -b.unit));
     }
     (of_a, of_b, weights)
 }
@@ -176,12 +180,14 @@ mod tests {
             rank: 2,
             affiliation: &[0, 0, 0, 1, 1],
             amount: &[3.0; 5],
+            unit: 0,
             embedding: &[1.0, 1.0, 1.0, -1.0, -1.0],
         };
         let b = Labelled {
             rank: 3,
             affiliation: &[1, 1, 0, 0, 0],
             amount: &[1.0; 5],
+            unit: 0,
             embedding: &[1.0, 1.0, 1.0, -1.0, 7.0],
         };
         let shared: Vec<(u32, u32)> = (0..4).map(|s| (s, s)).collect();
