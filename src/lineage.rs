@@ -415,6 +415,7 @@ pub fn labelled(model: &Model, fit: usize) -> Labelled<'_> {
         rank: fit.rank,
         affiliation: &fit.sources.affiliation,
         amount: &model.source_total,
+        unit: model.counts.exponent,
         embedding: &fit.sources.embedding,
     }
 }
@@ -460,6 +461,7 @@ impl Labels {
             rank: self.rank,
             affiliation: &self.affiliation[rows.clone()],
             amount: &count[rows.clone()],
+            unit: 0,
             embedding: &self.embedding[rows.start * width..rows.end * width],
         }
     }

@@ -7,6 +7,10 @@
 use super::agreement::{Contingency, adjusted_rand, variation_of_information};
 use super::succession::{Succession, succession};
 use crate::math::angles::principal_angles;
+use crate::math::scale::{exponent, times_power};
+
+/// Squares of weights between 2^-FAR and 2^FAR are numbers.
+const FAR: i32 = 400;
 
 /// A partition as it is compared.
 #[derive(Debug, Clone, Copy)]
@@ -17,6 +21,8 @@ pub struct Labelled<'a> {
     pub affiliation: &'a [i32],
     /// The amount of every state.
     pub amount: &'a [f64],
+    /// 2 to this is the unit of weights, by whose scale nothing but amounts may change; 0 for counts.
+    pub unit: i32,
     /// A row of coordinates for every state; nothing where there is none.
     pub embedding: &'a [f64],
 }
@@ -118,7 +124,8 @@ pub fn overlap(a: Labelled<'_>, b: Labelled<'_>, shared: &[(u32, u32)]) -> Conti
     Contingency::new(&of_a, &of_b, &weights, a.rank, b.rank)
 }
 
-/// The two sets of every shared state, and what it weighs.
+/// The two sets of every shared state, and what it weighs in the unit of B: squares and roots of weights are rounded alike in one unit
+/// alone.
 fn side_by_side(
     a: Labelled<'_>,
     b: Labelled<'_>,
@@ -130,7 +137,13 @@ fn side_by_side(
         let (i, j) = (i as usize, j as usize);
         of_a.push(a.affiliation[i]);
         of_b.push(b.affiliation[j]);
-        weights.push(a.amount[i] + b.amount[j]);
+        weights.push(times_power(a.amount[i] + b.amount[j], -b.unit));
+    }
+    // The weights of A may be of quite another size.
+    let sum: f64 = weights.iter().sum();
+    if sum > 0.0 && exponent(sum).abs() > FAR {
+        let scale = |w: &mut f64| *w = times_power(*w, -exponent(sum));
+        weights.iter_mut().for_each(scale);
     }
     (of_a, of_b, weights)
 }
@@ -168,6 +181,29 @@ mod tests {
     use super::*;
     use crate::reduce::succession::Event;
 
+    #[test]
+    fn partitions_agree_whatever_the_size_of_their_weights() {
+        for (one, other) in [
+            (1e-200, 1e155),
+            (1e155, 1.0),
+            (1.0, 1e300),
+            (1e-300, 1e-300),
+        ] {
+            let (amounts, others) = ([one; 4], [other; 4]);
+            let labelled = |amount| Labelled {
+                rank: 2,
+                affiliation: &[0, 0, 1, 1],
+                amount,
+                unit: 0,
+                embedding: &[1.0, 1.0, -1.0, -1.0],
+            };
+            let shared: Vec<(u32, u32)> = (0..4).map(|s| (s, s)).collect();
+            let found = compare(labelled(&amounts), labelled(&others), &shared).changes;
+            assert_eq!(found.adjusted_rand, Some(1.0), "{one} {other}");
+            assert_eq!((found.changed_states, found.changed_share), (0, 0.0));
+        }
+    }
+
     // States 0..5 of A in sets 0 0 0 1 1, the last of them gone in B; B has states 0 1 2 3 and a new one, in sets 1 1 0 0 0.
     // A state that both have weighs 3 + 1. n = [[4, 8], [4, 0]]: 8 > ½ · 8 makes set 1 the heir of set 0, and 4 > ½ · 4 set 0 that of set 1.
     #[test]
@@ -176,12 +212,14 @@ mod tests {
             rank: 2,
             affiliation: &[0, 0, 0, 1, 1],
             amount: &[3.0; 5],
+            unit: 0,
             embedding: &[1.0, 1.0, 1.0, -1.0, -1.0],
         };
         let b = Labelled {
             rank: 3,
             affiliation: &[1, 1, 0, 0, 0],
             amount: &[1.0; 5],
+            unit: 0,
             embedding: &[1.0, 1.0, 1.0, -1.0, 7.0],
         };
         let shared: Vec<(u32, u32)> = (0..4).map(|s| (s, s)).collect();

@@ -52,7 +52,7 @@ pub fn section<T>(
         if let What::UnknownKey { known, .. } = &fault.what {
             let meant = known
                 .iter()
-                .map(|key| [&fault.path[..], &[key.clone()]].concat());
+                .map(|key| [&fault.path[..], std::slice::from_ref(key)].concat());
             removed.extend(meant);
         }
         if is_news {

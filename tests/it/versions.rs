@@ -106,10 +106,16 @@ fn of_two_processes_at_once_one_wins_and_the_other_says_so() {
         format!("another run ({winner}) has put its result in place at out since this one began");
     ends[1].fails(75, &said);
     assert_eq!(earlier(&lake), std::slice::from_ref(&first));
-    assert_eq!(
-        names(&lake, "out/runs"),
-        [first, winner].map(|run| format!("{run}.json")).into()
-    );
+    // The other one has a record too, which says why it is no result.
+    let mut records = names(&lake, "out/runs");
+    for run in [first, winner] {
+        assert!(records.remove(&format!("{run}.json")), "{run}");
+    }
+    let other = records.pop_first().expect("a third record");
+    assert!(records.is_empty());
+    let text = std::fs::read_to_string(lake.path(&format!("out/runs/{other}")));
+    let text = text.expect("a record");
+    assert!(text.contains("\"kind\": \"conflict\""), "{text}");
     check_tidy(&lake);
 }
 
@@ -264,6 +270,7 @@ fn a_run_that_is_stopped_while_it_writes_leaves_the_earlier_result() {
         ("fit", 10),
         ("fit", 40),
     ];
+    let mut stopped = 0;
     for earlier in [None, Some("1")] {
         if let Some(seed) = earlier {
             run(&lake, seed);
@@ -279,14 +286,20 @@ fn a_run_that_is_stopped_while_it_writes_leaves_the_earlier_result() {
             }
             match &before {
                 // Finished work may stay for the next run, and nothing else.
-                None if !lake.path("out").exists() => (),
-                None => assert_eq!(names(&lake, "out"), ["work".to_string()].into()),
+                None => {
+                    let mut left = names(&lake, "out");
+                    left.remove("work");
+                    assert_eq!(left, ["runs".to_string()].into());
+                }
                 Some(before) => {
                     assert!((pointer(&lake), lake.tables()) == *before);
                     check_tidy(&lake);
-                    assert_eq!(names(&lake, "out/runs").len(), 1);
                 }
             }
+            // Every run that was stopped has a record.
+            stopped += 1;
+            let results = usize::from(earlier.is_some());
+            assert_eq!(names(&lake, "out/runs").len(), stopped + results);
         }
     }
 }
