@@ -1,7 +1,8 @@
 //! Integer arithmetic of SQL that fails where a result does not fit, where the engine would wrap around.
 //!
 //! The engine's planner makes `a + b` wrap, and no option says otherwise. So a rule after the coercion of types puts functions in its
-//! place that compute the same by arrow's checked kernels, and lets sums of integers be made of wider ones. Names and types of columns
+//! place that compute the same by arrow's checked kernels, and lets sums of integers be made of wider ones. Times of day are taken from
+//! timestamps in the same way, because the engine would leave out files by times of day of their first and last. Names and types of columns
 //! stay what they were.
 
 use arrow::compute::kernels::numeric::{add, mul, neg, sub};
@@ -14,9 +15,9 @@ use datafusion::logical_expr::expr::{AggregateFunction, ScalarFunction};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    Aggregate, BinaryExpr, ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, Projection,
-    ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, Window,
-    WindowFunctionDefinition, cast,
+    Aggregate, BinaryExpr, Cast, ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator,
+    Projection, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TryCast,
+    Volatility, Window, WindowFunctionDefinition, cast,
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::physical_expr_common::datum::apply;
@@ -101,6 +102,14 @@ fn checked(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             Some(same) => Ok(Transformed::yes(call(Op::Negate, same, vec![*negated]))),
             None => Ok(Transformed::no(Expr::Negative(negated))),
         },
+        // The engine leaves out files by the least and the greatest value, as if times of day grew with days.
+        Expr::Cast(Cast { expr, field }) | Expr::TryCast(TryCast { expr, field })
+            if matches!(field.data_type(), DataType::Time32(_) | DataType::Time64(_))
+                && matches!(type_of(&expr, schema), Some(DataType::Timestamp(..))) =>
+        {
+            let time = field.data_type().clone();
+            Ok(Transformed::yes(call(Op::Cast, time, vec![*expr])))
+        }
         other => Ok(Transformed::no(other)),
     }
 }
@@ -160,7 +169,7 @@ fn wide_sums(plan: LogicalPlan, schema: &DFSchema) -> Result<Transformed<Logical
         let column = Expr::Column(Column::from((own, wide)));
         match field.data_type() == wide.data_type() {
             true => column,
-            false => call(Op::Whole, field.data_type().clone(), vec![column])
+            false => call(Op::Cast, field.data_type().clone(), vec![column])
                 .alias_qualified(qualifier.cloned(), field.name()),
         }
     });
@@ -211,8 +220,8 @@ enum Op {
     /// `a + b * c`, where each operator takes what came before it.
     Chain(Vec<Operator>),
     Negate,
-    /// A decimal without digits after its point as an integer.
-    Whole,
+    /// A wide sum as an integer, or the time of day of a timestamp.
+    Cast,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -227,7 +236,7 @@ impl ScalarUDFImpl for Checked {
         match self.op {
             Op::Chain(_) => "checked",
             Op::Negate => "checked_negative",
-            Op::Whole => "checked_sum",
+            Op::Cast => "checked_cast",
         }
     }
 
@@ -265,7 +274,7 @@ impl ScalarUDFImpl for Checked {
             }
             // The second is not read.
             (Op::Negate, [a]) => apply(a, a, |a, _| neg(a.get().0)),
-            (Op::Whole, [a]) => a.cast_to(&self.returned, None),
+            (Op::Cast, [a]) => a.cast_to(&self.returned, None),
             _ => exec_err!("{} has the wrong number of arguments", self.name()),
         };
         result.map_err(|e| self.too_large(e))

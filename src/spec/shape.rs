@@ -55,11 +55,7 @@ where
     T: Deserialize<'de>,
     D: Deserializer<'de>,
 {
-    let some = none_or_more(deserializer)?;
-    match some.is_empty() {
-        true => Err(de::Error::custom("must not be an empty list")),
-        false => Ok(some),
-    }
+    one_or_many_of(deserializer, 1)
 }
 
 /// Reads one value, or a list.
@@ -68,7 +64,18 @@ where
     T: Deserialize<'de>,
     D: Deserializer<'de>,
 {
-    struct OneOrManyVisitor<T>(PhantomData<T>);
+    one_or_many_of(deserializer, 0)
+}
+
+fn one_or_many_of<'de, T, D>(deserializer: D, least: usize) -> Result<Vec<T>, D::Error>
+where
+    T: Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    struct OneOrManyVisitor<T> {
+        least: usize,
+        of: PhantomData<T>,
+    }
     impl<'de, T: Deserialize<'de>> Visitor<'de> for OneOrManyVisitor<T> {
         type Value = Vec<T>;
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -91,13 +98,17 @@ where
             while let Some(next) = list.next_element()? {
                 many.push(next);
             }
+            if many.len() < self.least {
+                return Err(de::Error::custom("must not be an empty list"));
+            }
             Ok(many)
         }
         fn visit_newtype_struct<D: Deserializer<'de>>(self, one: D) -> Result<Vec<T>, D::Error> {
             T::deserialize(one).map(|one| vec![one])
         }
     }
-    deserializer.deserialize_newtype_struct(ONE_OR_MANY, OneOrManyVisitor(PhantomData))
+    let of = PhantomData;
+    deserializer.deserialize_newtype_struct(ONE_OR_MANY, OneOrManyVisitor { least, of })
 }
 
 /// Stands in for a `Vec<T>` in the schema where `one_or_many` reads it.

@@ -572,10 +572,10 @@ fn lags_are_durations_on_timestamps_and_steps_on_rows() {
     assert_eq!(
         rows,
         [
-            "1d ab",
-            "1d bc",
             "2 steps ac",
             "2 steps bd",
+            "1d ab",
+            "1d bc",
             "2d ac",
             "2d cd"
         ]
