@@ -54,6 +54,7 @@ impl From<Fault> for DataFusionError {
 pub fn plain(text: &str) -> &str {
     const LAYERS: [&str; 21] = [
         "Arrow error: ",
+        "Arrow: ",
         "Parquet argument error: ",
         "Parquet error: ",
         "External error: ",
@@ -70,7 +71,6 @@ pub fn plain(text: &str) -> &str {
         "Cast error: ",
         "Compute error: ",
         "Invalid argument error: ",
-        "Schema error: ",
         "Internal error: ",
         "General error: ",
         "EOF: ",

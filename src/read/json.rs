@@ -430,12 +430,11 @@ impl<'de> Visitor<'de> for Filler<'_, Record> {
                 column: &mut record.columns[at],
                 unlike: self.unlike,
             };
-            map.next_value_seed(into).map_err(|e| {
+            map.next_value_seed(into).inspect_err(|_| {
                 let mut found = self.unlike.borrow_mut();
                 if let Some(found) = found.as_mut().filter(|text| text.starts_with("holds ")) {
                     *found = format!("column `{name}` {found}");
                 }
-                e
             })?;
         }
         for (column, seen) in record.columns.iter_mut().zip(&record.seen) {
