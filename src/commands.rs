@@ -119,7 +119,8 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
             crate::cluster::commands::up(&args, terminal.as_ref())
         }
         Command::Check(pipeline) => with_plan(&pipeline, async |_, plan, _, _| {
-            Output::open(&plan.output, &plan.stores)?;
+            let output = Output::open(&plan.output, &plan.stores)?;
+            output.check_job(&plan.name).await?;
             let (tables, fits) = (plan.tables.len(), plan.fits.len());
             let checks = match plan.checks.len() {
                 0 => String::new(),
@@ -132,6 +133,8 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
             ))
         }),
         Command::Plan(args) => with_plan(&args.pipeline, async |lake, plan, frame, threads| {
+            let output = Output::open(&plan.output, &plan.stores)?;
+            output.check_job(&plan.name).await?;
             let bounds = lake.bounds(frame.clone(), &plan.layout).await?;
             let needs = plan.needs(bounds, threads);
             #[cfg(feature = "cluster")]
@@ -171,34 +174,40 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
         }),
         Command::Assign(args) => {
             let spec = parse(&args.pipeline.path, &args.pipeline.set)?;
-            with_lake(spec, &args.pipeline, async |spec, sql, lake, threads| {
-                let at = |e: Error| e.at(args.pipeline.path.display());
-                let (plan, frame) = assignment(&spec, &sql, &lake).await.map_err(at)?;
-                let model = Output::open(&args.model, &lake.stores)?;
-                let output = args.output.as_ref().unwrap_or(&plan.output);
-                let output = Output::open(output, &lake.stores)?;
-                let options = assign::Options {
-                    threads,
-                    force: args.force,
-                    smoothing: args.smoothing,
-                };
-                let plan = Arc::new(plan);
-                let progress = Arc::clone(terminal) as Arc<dyn Progress>;
-                let assigning =
-                    assign::assign(plan, &lake, frame, &model, &output, &options, progress);
-                match until_stopped(assigning, terminal.as_ref(), &output).await? {
-                    assign::Outcome::NothingToDo => print("Nothing to do."),
-                    assign::Outcome::Done(record) => {
-                        let output = output.shown();
-                        let summary = assign::AssignSummary {
-                            record: &record,
-                            output,
-                        };
-                        print(&summary.to_string())?;
-                        Ok(done(&record.head.failures))
+            let given = args.output.as_deref();
+            with_lake(
+                spec,
+                &args.pipeline,
+                given,
+                async |spec, sql, lake, threads| {
+                    let at = |e: Error| e.at(args.pipeline.path.display());
+                    let (plan, frame) = assignment(&spec, &sql, &lake).await.map_err(at)?;
+                    let model = Output::open(&args.model, &lake.stores)?;
+                    let output = args.output.as_ref().unwrap_or(&plan.output);
+                    let output = Output::open(output, &lake.stores)?;
+                    let options = assign::Options {
+                        threads,
+                        force: args.force,
+                        smoothing: args.smoothing,
+                    };
+                    let plan = Arc::new(plan);
+                    let progress = Arc::clone(terminal) as Arc<dyn Progress>;
+                    let assigning =
+                        assign::assign(plan, &lake, frame, &model, &output, &options, progress);
+                    match until_stopped(assigning, terminal.as_ref(), &output).await? {
+                        assign::Outcome::NothingToDo => print("Nothing to do."),
+                        assign::Outcome::Done(record) => {
+                            let output = output.shown();
+                            let summary = assign::AssignSummary {
+                                record: &record,
+                                output,
+                            };
+                            print(&summary.to_string())?;
+                            Ok(done(&record.head.failures))
+                        }
                     }
-                }
-            })
+                },
+            )
         }
         Command::Run(args) => {
             let watch = Arc::new(Watch::new(&args, Arc::clone(terminal)));
@@ -330,17 +339,19 @@ fn with_plan_of(
     pipeline: &Pipeline,
     then: impl AsyncFnOnce(Lake, Plan, DataFrame, usize) -> Result<Done>,
 ) -> Result<Done> {
-    with_lake(spec, pipeline, async |spec, sql, lake, threads| {
+    with_lake(spec, pipeline, None, async |spec, sql, lake, threads| {
         let at = |e: Error| e.at(pipeline.path.display());
         let (plan, frame) = plan(&spec, &sql, pipeline.seed, &lake).await.map_err(at)?;
         then(lake, plan, frame, threads).await
     })
 }
 
-/// Opens the lake of a pipeline and hands it to `then` with what the pipeline says, its SQL and the number of threads.
+/// Opens the lake of a pipeline and hands it to `then` with what the pipeline says, its SQL and the number of threads. `output` is where
+/// results go, if not where the pipeline says.
 fn with_lake(
-    spec: Spec,
+    mut spec: Spec,
     pipeline: &Pipeline,
+    output: Option<&str>,
     then: impl AsyncFnOnce(Spec, String, Lake, usize) -> Result<Done>,
 ) -> Result<Done> {
     let threads = match pipeline.threads {
@@ -350,6 +361,7 @@ fn with_lake(
     let bound = pipeline.memory.map(|m| m.0 as usize);
     let runtime = start(threads, bound, &std::env::temp_dir())?;
     let done = runtime.block_on(async {
+        read::beside(&mut spec, &pipeline.path).await?;
         let sources: Vec<read::TableSource> = spec
             .tables
             .iter()
@@ -360,7 +372,13 @@ fn with_lake(
             // The rest of the bound is the program's.
             memory_bytes: bound.map(|bytes| bytes - memory::least(threads)),
         };
-        let lake = read::open(&sources, &resources, &Stores::from(&spec.store)).await?;
+        let output = output.unwrap_or(&spec.job.output);
+        read::apart(&sources, output)?;
+        let mut lake = read::open(&sources, &resources, &Stores::from(&spec.store)).await?;
+        lake.apart(output)?;
+        if spec.job.fingerprint == spec::Fingerprint::Content {
+            lake.fingerprint().await?;
+        }
         let sql = read::query_text(&spec.transitions.query)?;
         then(spec, sql, lake, threads).await
     });

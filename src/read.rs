@@ -1,6 +1,8 @@
 //! Opens inputs: files → tables → SQL → batches. Nothing else in gyre reads the lake.
 //!
-//! `tables` finds the files of a table and what their columns are; `scanned` tells which of them a query reads, `listed` sees to it that
+//! `places` finds the files that a path means: `beside` says which folder a relative one begins in, `glob` matches patterns, `lakehouse` knows
+//! folders that are more than their files, and `overlap` keeps input and output apart.
+//! `tables` says what the columns of the files are, `provider` hands them to the engine; `scanned` tells which of them a query reads, `listed` sees to it that
 //! they are read as they were found, and `damaged` says which one cannot be; `caught` are panics of their readers, `spilled` rows that are
 //! sorted on disk. `again` is for other machines, which are told what was found.
 //!
@@ -8,23 +10,34 @@
 //! thread and in the order of the files, so that rows that lie in order need no sorting.
 
 mod again;
+mod beside;
 mod bounds;
 mod caught;
 mod damaged;
+mod fingerprint;
+mod glob;
+mod lakehouse;
 mod listed;
+mod overlap;
+mod places;
+mod provider;
 mod scanned;
 mod spilled;
 mod tables;
 
 pub use again::reopen;
+pub use beside::beside;
 pub use caught::panics_are_caught;
+pub use overlap::apart;
+pub(crate) use places::canonical_location;
+pub(crate) use provider::TableOfFiles;
 pub use tables::{InputFile, Table, TableSource};
 
 use crate::count::{
     self, Counted, Evidence, Followed, Follower, Layout, Mode, Order, Point, Sink, Spans, Stop,
     Sums, Tails, Weighed, Worker,
 };
-use crate::error::{Error, Kind, Result, is_full};
+use crate::error::{Error, Kind, Result, is_denied, is_full};
 use crate::local_files::LocalFiles;
 use crate::spec;
 use crate::stores::Stores;
@@ -35,7 +48,6 @@ use datafusion::catalog::MemoryCatalogProviderList;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DataFusionError, ParamValues, ScalarValue, TableReference};
 use datafusion::dataframe::DataFrame;
-use datafusion::datasource::listing::ListingTableUrl;
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::SessionStateBuilder;
@@ -125,10 +137,6 @@ fn empty(resources: &Resources, stores: &Stores, remote_stores: usize) -> Result
         // Scattering rows over threads would lose their order.
         .with_round_robin_repartition(false)
         .with_information_schema(true);
-    config
-        .options_mut()
-        .execution
-        .listing_table_ignore_subdirectory = false;
     config
         .options_mut()
         .execution
@@ -501,9 +509,10 @@ impl Lake {
             return vec![None; locations.len()];
         }
         let rows = async |location: &String| {
-            let url = ListingTableUrl::parse(location).ok()?;
-            let store = self.context.runtime_env().object_store(&url).ok()?;
-            let path = url.prefix().clone();
+            let of_table = self.tables.iter().find(|t| t.name == table)?;
+            let root = ObjectStoreUrl::parse(&of_table.root).ok()?;
+            let store = self.context.runtime_env().object_store(&root).ok()?;
+            let path = places::path_at(&root, location)?;
             let mut file = StoredFile { store, path };
             let footer = file.get_metadata(None).await.ok()?;
             Some(footer.file_metadata().num_rows() as u64)
@@ -606,6 +615,8 @@ pub(crate) fn failed(what: &str, e: DataFusionError) -> Error {
         ) => Kind::Input,
         // A list of what is in no bucket fails without a kind of its own: only the code in the answer tells.
         Some(e @ StoreError::Generic { .. }) if is_no_bucket(e) => Kind::Input,
+        // Of a local file it fails without a kind too.
+        Some(e) if is_denied(e) => Kind::Input,
         Some(_) => Kind::Store,
         None => Kind::Input,
     };

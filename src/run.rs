@@ -105,6 +105,9 @@ async fn drive(
     options: &Options,
     progress: Arc<dyn Progress>,
 ) -> Result<Outcome> {
+    if !options.force {
+        output.check_job(&plan.name).await?;
+    }
     let begun = output.begin(&plan.hash).await?;
     let is_done = |c: &Current| c.plan == plan.hash && c.complete;
     let again = options.force || options.full_refresh;

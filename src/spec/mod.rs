@@ -19,7 +19,9 @@ pub use checks::{Checks, Limit, Limits, On, PartitionKey, QueryCheck};
 pub use document::nearest;
 pub use fit::{Clusters, Cocluster, Dbmr, Fit, Given, Gpcca, Init, Metastable, Method, Rule, Svd};
 pub use lag::Lag;
-pub use written::{Format, Job, NamesFrom, Naming, Parameter, Store, Table, Validation, Window};
+pub use written::{
+    Fingerprint, Format, Job, NamesFrom, Naming, Parameter, Store, Table, Validation, Window,
+};
 
 use crate::error::Result;
 use document::{Document, Place};

@@ -18,6 +18,7 @@
 //! - `markov`: connected chains, timescales and Chapman-Kolmogorov tests, effective counts
 //! - `nightly`: what starts gyre every night
 //! - `operations`: logs, metrics, lineage events and records, and values of data in all of them
+//! - `paths`: which files a path means, and what a run may read and write at once
 //! - `papers`: figures of the papers, each with its citation
 //! - `peers`: soft sets as other programs find them, where they can be imported
 //! - `pipelines`: the pipelines and commands that the README shows
@@ -71,6 +72,7 @@ mod nightly;
 mod operations;
 mod papers;
 mod passes;
+mod paths;
 mod peers;
 mod pipelines;
 mod ranks;
