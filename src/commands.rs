@@ -142,7 +142,7 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
         }
         Command::Check(pipeline) => with_plan(&pipeline, terminal, async |_, plan, _, _| {
             let output = Output::open(&plan.output, &plan.stores)?;
-            run::check_places(&plan, &output).await?;
+            run::check_places(&plan, &output, false).await?;
             let (tables, fits) = (plan.tables.len(), plan.fits.len());
             let checks = match plan.checks.len() {
                 0 => String::new(),
@@ -160,7 +160,7 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
             terminal,
             async |lake, plan, frame, threads| {
                 let output = Output::open(&plan.output, &plan.stores)?;
-                run::check_places(&plan, &output).await?;
+                run::check_places(&plan, &output, false).await?;
                 let bounds = lake.bounds(frame.clone(), &plan.layout).await?;
                 let needs = plan.needs(bounds, threads);
                 #[cfg(feature = "cluster")]
@@ -207,6 +207,7 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
                 spec,
                 &args.pipeline,
                 terminal,
+                args.output.as_deref(),
                 async |spec, sql, lake, threads| {
                     let at = |e: Error| e.at(args.pipeline.path.display());
                     let planning = assignment(&spec, &sql, &lake);
@@ -405,6 +406,7 @@ fn with_plan_of(
         spec,
         pipeline,
         terminal,
+        None,
         async |spec, sql, lake, threads| {
             let at = |e: Error| e.at(pipeline.path.display());
             let planning = plan(&spec, &sql, pipeline.seed, &lake);
@@ -415,11 +417,13 @@ fn with_plan_of(
     )
 }
 
-/// Opens the lake of a pipeline and hands it to `then` with what the pipeline says, its SQL and the number of threads.
+/// Opens the lake of a pipeline and hands it to `then` with what the pipeline says, its SQL and the number of threads. `output` is where
+/// results go, if not where the pipeline says.
 fn with_lake(
-    spec: Spec,
+    mut spec: Spec,
     pipeline: &Pipeline,
     terminal: &Arc<dyn Terminal>,
+    output: Option<&str>,
     then: impl AsyncFnOnce(Spec, String, Lake, usize) -> Result<Done>,
 ) -> Result<Done> {
     let threads = match pipeline.threads {
@@ -429,6 +433,7 @@ fn with_lake(
     let bound = pipeline.memory.map(|m| m.0 as usize);
     let runtime = start(threads, bound, &std::env::temp_dir())?;
     let done = runtime.block_on(async {
+        read::beside(&mut spec, &pipeline.path).await?;
         let sources: Vec<read::TableSource> = spec
             .tables
             .iter()
@@ -439,8 +444,17 @@ fn with_lake(
             // The rest of the bound is the program's.
             memory_bytes: bound.map(|bytes| bytes - memory::least(threads)),
         };
+        let output = output.unwrap_or(&spec.job.output);
+        read::apart(&sources, output)?;
         let stores = Stores::from(&spec.store);
-        let opening = read::open(&sources, &resources, &stores);
+        let opening = async {
+            let mut lake = read::open(&sources, &resources, &stores).await?;
+            lake.apart(output)?;
+            if spec.job.fingerprint == spec::Fingerprint::Content {
+                lake.fingerprint().await?;
+            }
+            Ok(lake)
+        };
         let lake = stoppable(opening, terminal.as_ref()).await?;
         let sql = read::query_text(&spec.transitions.query)?;
         then(spec, sql, lake, threads).await

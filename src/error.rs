@@ -155,6 +155,19 @@ impl Error {
     }
 }
 
+/// Whether the cause of an error is that the system forbids what was asked of a file.
+pub fn is_denied(e: &(dyn StdError + 'static)) -> bool {
+    let mut cause = Some(e);
+    while let Some(e) = cause {
+        let found = e.downcast_ref::<std::io::Error>();
+        if found.is_some_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied) {
+            return true;
+        }
+        cause = e.source();
+    }
+    false
+}
+
 /// Whether the cause of an error is that a disk is full, or as full as a quota or limit lets it be.
 pub fn is_full(e: &(dyn StdError + 'static)) -> bool {
     use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};

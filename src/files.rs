@@ -4,13 +4,14 @@
 //! rows of all; and the same query over some of the files, or parts of them, with the columns and types that all of them have together.
 
 use crate::error::{Error, Kind, Result};
+use crate::read::TableOfFiles;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::DataFusionError;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::dataframe::DataFrame;
-use datafusion::datasource::listing::{ListingTable, PartitionedFile};
+use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::{FileGroup, FileScanConfig, FileScanConfigBuilder};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::{TableType, provider_as_source, source_as_provider};
@@ -36,7 +37,7 @@ pub fn one_table(frame: &DataFrame) -> Result<String, String> {
             LogicalPlan::TableScan(scan) => {
                 tables.push(scan.table_name.table().to_string());
                 let files = source_as_provider(&scan.source);
-                let files = files.is_ok_and(|table| table.is::<ListingTable>());
+                let files = files.is_ok_and(|table| table.is::<TableOfFiles>());
                 (!files).then(|| format!("`{}` is no table of files", scan.table_name))
             }
             other => Some(format!("the SQL has {}", step(other))),

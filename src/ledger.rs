@@ -170,8 +170,14 @@ impl Ledger {
         for (at, unit) in self.units.iter().enumerate() {
             let files = unit.files.iter().map(|counted| &counted.file);
             let gone = files.map(|file| (file, now.get(file.location.as_str())));
-            let mut gone = gone.filter(|(file, now)| *now != Some(file));
+            let is_same =
+                |file: &InputFile, now: &InputFile| now.fingerprint() == file.fingerprint();
+            let mut gone = gone.filter(|(file, now)| !now.is_some_and(|now| is_same(file, now)));
             if let Some((file, now)) = gone.next() {
+                if now.is_some_and(|now| now.content.is_some() != file.content.is_some()) {
+                    kept.at_most(at, || "`job.fingerprint` changed".into());
+                    break;
+                }
                 let what = if now.is_some() { "replaced" } else { "deleted" };
                 let name = self.short(&file.location, present);
                 kept.at_most(at, || format!("{name} was {what}"));
@@ -278,6 +284,7 @@ mod tests {
             size_bytes,
             modified: "2026-11-01T00:00:00Z".into(),
             e_tag: None,
+            content: None,
         }
     }
 

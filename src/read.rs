@@ -1,17 +1,20 @@
 //! Opens inputs: files → tables → SQL → batches. Nothing else in gyre reads the lake.
 //!
-//! `tables` finds the files of a table and what their columns are; `scanned` tells which of them a query reads, `listed` sees to it that
-//! they are read as they were found, and `damaged` says which one cannot be. `named` reads what is not Parquet by the names of columns:
-//! `bytes` of a file become rows in `csv`, `json` and `arrow_ipc`; `text` is what the first two share, and `fault` says what is wrong
-//! where. `caught` are panics of readers, `spilled` rows that are sorted on disk. `again` is for other machines, which get a list of what
-//! was found. `statement` makes sure that the engine drops nothing of the SQL, `exact` that integers do not wrap around, and `plainly`
-//! says in words of SQL what the engine says in its own.
+//! `places` finds the files that a path means: `beside` says which folder a relative one begins in, `glob` matches patterns, `lakehouse`
+//! knows folders that are more than their files, and `overlap` keeps input and output apart. `tables` says what the columns of the files
+//! are, `provider` hands them to the engine; `scanned` tells which of them a query reads, `listed` sees to it that they are read as they
+//! were found, and `damaged` says which one cannot be. `named` reads what is not Parquet by the names of columns: `bytes` of a file become
+//! rows in `csv`, `json` and `arrow_ipc`; `text` is what the first two share, and `fault` says what is wrong where. `caught` are panics
+//! of readers, `spilled` rows that are sorted on disk. `again` is for other machines, which get a list of what was found. `statement`
+//! makes sure that the engine drops nothing of the SQL, `exact` that integers do not wrap around, and `plainly` says in words of SQL what
+//! the engine says in its own.
 //!
 //! A `Lake` is a DataFusion session with the pipeline's tables and gyre's table functions. A query gives streams of batches, one a
 //! thread and in the order of the files, so that rows that lie in order need no sorting.
 
 mod again;
 mod arrow_ipc;
+mod beside;
 mod bounds;
 mod bytes;
 mod caught;
@@ -19,10 +22,16 @@ mod csv;
 mod damaged;
 mod exact;
 mod fault;
+mod fingerprint;
+mod glob;
 mod json;
+mod lakehouse;
 mod listed;
 mod named;
+mod overlap;
+mod places;
 mod plainly;
+mod provider;
 mod scanned;
 mod spilled;
 mod statement;
@@ -30,8 +39,12 @@ mod tables;
 mod text;
 
 pub use again::reopen;
+pub use beside::beside;
 pub(crate) use caught::Reading;
 pub use caught::panics_are_caught;
+pub use overlap::apart;
+pub(crate) use places::canonical_location;
+pub(crate) use provider::TableOfFiles;
 pub use spilled::sweep;
 pub use tables::{InputFile, Table, TableSource};
 
@@ -39,7 +52,7 @@ use crate::count::{
     self, Counted, Evidence, Followed, Follower, Layout, Mode, Order, Point, Sink, Spans, Stop,
     Sums, Tails, Weighed, Worker,
 };
-use crate::error::{Error, Kind, Result, is_full};
+use crate::error::{Error, Kind, Result, is_denied, is_full};
 use crate::local_files::LocalFiles;
 use crate::spec;
 use crate::stores::Stores;
@@ -50,7 +63,6 @@ use datafusion::catalog::MemoryCatalogProviderList;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DataFusionError, ParamValues, ScalarValue, TableReference};
 use datafusion::dataframe::DataFrame;
-use datafusion::datasource::listing::ListingTableUrl;
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::SessionStateBuilder;
@@ -145,10 +157,6 @@ fn empty(resources: &Resources, stores: &Stores, remote_stores: usize) -> Result
         .with_information_schema(true)
         // What cannot be had of an integer, its absolute value among them, is an error.
         .with_enable_ansi_mode(true);
-    config
-        .options_mut()
-        .execution
-        .listing_table_ignore_subdirectory = false;
     config
         .options_mut()
         .execution
@@ -563,9 +571,10 @@ impl Lake {
             return vec![None; locations.len()];
         }
         let rows = async |location: &String| {
-            let url = ListingTableUrl::parse(location).ok()?;
-            let store = self.context.runtime_env().object_store(&url).ok()?;
-            let path = url.prefix().clone();
+            let of_table = self.tables.iter().find(|t| t.name == table)?;
+            let root = ObjectStoreUrl::parse(&of_table.root).ok()?;
+            let store = self.context.runtime_env().object_store(&root).ok()?;
+            let path = places::path_at(&root, location)?;
             let mut file = StoredFile { store, path };
             let footer = file.get_metadata(None).await.ok()?;
             Some(footer.file_metadata().num_rows() as u64)
@@ -676,6 +685,8 @@ pub(crate) fn failed(what: &str, e: DataFusionError) -> Error {
         ) => Kind::Input,
         // A list of what is in no bucket fails without a kind of its own: only the code in the answer tells.
         Some(e @ StoreError::Generic { .. }) if is_no_bucket(e) => Kind::Input,
+        // Of a local file it fails without a kind too.
+        Some(e) if is_denied(e) => Kind::Input,
         Some(_) => Kind::Store,
         None => Kind::Input,
     };

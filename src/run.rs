@@ -85,9 +85,12 @@ pub struct Options {
 
 /// An error where the result of a plan could never be put in place, or its sets have their names from what is no output. Nothing is
 /// written.
-pub async fn check_places(plan: &Plan, output: &Output) -> Result<()> {
+pub async fn check_places(plan: &Plan, output: &Output, force: bool) -> Result<()> {
     let tables: Vec<&str> = plan.tables().into_iter().map(Table::name).collect();
     output.check(&tables)?;
+    if !force {
+        output.check_job(&plan.name).await?;
+    }
     if let NamesFrom::Output(location) = &plan.names {
         let from = Output::open(location, &plan.stores)?;
         let found = from.current().await.map_err(|e| e.at("`names.from`"))?;
@@ -109,7 +112,7 @@ pub fn run<'a>(
 ) -> BoxFuture<'a, Result<Outcome>> {
     // Boxed, as are the futures of `plan` and `open`: one that is not is compiled again in every program that polls it.
     Box::pin(async move {
-        check_places(&plan, output).await?;
+        check_places(&plan, output, options.force).await?;
         let begun = output.begin(&plan.hash).await?;
         let is_done = |c: &Current| c.plan == plan.hash && c.complete;
         let again = options.force || options.full_refresh;

@@ -25,7 +25,7 @@ use object_store::{
     BackoffConfig, ClientConfigKey, ClientOptions, Error as StoreError, ObjectStore, RetryConfig,
 };
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Component, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 pub use told::Told;
@@ -257,8 +257,9 @@ impl Stores {
         let Some(url) = url.filter(|url| url.scheme() != "file") else {
             let folder = match location.strip_prefix("file://") {
                 Some(_) => file_path(location).ok_or_else(|| wrong("it names no file".into()))?,
-                None => std::path::absolute(location).map_err(|e| wrong(e.into()))?,
+                None => PathBuf::from(location),
             };
+            let folder = canonical(&folder).map_err(|e| wrong(e.into()))?;
             let path = Path::from_absolute_path(&folder).map_err(|e| wrong(e.into()))?;
             let files = LocalFileSystem::new();
             return Ok(Place {
@@ -412,6 +413,26 @@ fn check_value(key: &str, value: &str) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// The same file or folder on disk without links, `.` and `..`. What is not there yet keeps its name.
+pub fn canonical(name: &std::path::Path) -> std::io::Result<PathBuf> {
+    let mut at = PathBuf::new();
+    for component in std::path::absolute(name)?.components() {
+        match component {
+            Component::CurDir => (),
+            Component::ParentDir => {
+                at.pop();
+            }
+            part => {
+                at.push(part);
+                if let Ok(real) = std::fs::canonicalize(&at) {
+                    at = real;
+                }
+            }
+        }
+    }
+    Ok(at)
 }
 
 /// The path of a `file://` URL, with `%20` and the like read as what they stand for.
@@ -671,5 +692,31 @@ mod tests {
             key.contains("az://lake cannot be set up") && !key.contains("hidden"),
             "{key}"
         );
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn spellings_of_one_folder_are_one() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let base = std::fs::canonicalize(folder.path()).expect("a folder");
+        std::fs::create_dir_all(base.join("a/b")).expect("a folder");
+        std::os::unix::fs::symlink(base.join("a"), base.join("link")).expect("a link");
+        for spelling in [
+            "a/b",
+            "a/b/",
+            "./a//b",
+            "a/../a/b",
+            "link/b",
+            "link/../a/b/.",
+        ] {
+            assert_eq!(
+                canonical(&base.join(spelling)).expect("a path"),
+                base.join("a/b"),
+                "{spelling}"
+            );
+        }
+        // What is not there yet has a name too.
+        let new = canonical(&base.join("link/new/./x/../y")).expect("a path");
+        assert_eq!(new, base.join("a/new/y"));
     }
 }

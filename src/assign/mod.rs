@@ -93,6 +93,9 @@ async fn drive(
     }
     let hash = hash(&plan, &written, options);
     output.check(&[])?;
+    if !options.force {
+        output.check_job(&plan.name).await?;
+    }
     let begun = output.begin(&hash).await?;
     let current = begun.earlier();
     if current.is_some_and(|c| c.tables.contains_key(Table::Fits.name())) {

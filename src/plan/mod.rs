@@ -25,7 +25,7 @@ use crate::error::{Error, Result};
 use crate::files;
 use crate::ledger::Basis;
 use crate::ranks;
-use crate::read::{Lake, Table};
+use crate::read::{InputFile, Lake, Table, canonical_location};
 use crate::reduce::dbmr::Init;
 use crate::spec::{self, Empty, Lag, NamesFrom, Spec};
 use crate::stores::Stores;
@@ -38,6 +38,7 @@ use evidence::{Columns, all_integers, check_square, evidence, grouping};
 use fits::fits;
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -230,9 +231,22 @@ async fn resolved(
     plan.checks = checks::planned(spec, &plan.layout.partition, lake, &tables).await?;
     plan.hashes = hashes(spec, &plan)?;
     let mut asked = serde_json::to_value(spec).map_err(unhashed)?;
-    // What is kept of earlier results does not change this one.
+    // What is kept of earlier results does not change this one, nor does where it goes.
     if let Some(job) = asked["job"].as_object_mut() {
-        job.shift_remove("keep");
+        job.retain(|key, _| key != "keep" && key != "output");
+    }
+    // Files and SQL are in the hash themselves, and may have been written in several ways.
+    let tables = asked["tables"].as_object_mut().into_iter().flatten();
+    for (_, table) in tables {
+        table["path"] = Value::Null;
+    }
+    asked["transitions"]["query"] = Value::Null;
+    let checks = asked.pointer_mut("/checks/check");
+    for check in checks.and_then(Value::as_array_mut).into_iter().flatten() {
+        check["query"] = Value::Null;
+    }
+    if let NamesFrom::Output(location) = &spec.names.from {
+        asked["names"]["from"] = canonical_location(location).into();
     }
     plan.hash = hash(&(asked, seed), &all_sql(&plan), &lake.tables)?;
     Ok((plan, frame))
@@ -364,10 +378,17 @@ fn unhashed(e: serde_json::Error) -> Error {
 
 /// Of what was `asked`, the SQL, the input files and the version of gyre.
 fn hash(asked: &impl Serialize, sql: &str, tables: &[Table]) -> Result<String> {
-    let files: Vec<_> = tables.iter().map(|t| (&t.name, &t.files)).collect();
+    let files: Vec<_> = tables.iter().map(inputs).collect();
     let whole =
         serde_json::to_vec(&(env!("CARGO_PKG_VERSION"), asked, sql, files)).map_err(unhashed)?;
     Ok(blake3::hash(&whole).to_hex()[..32].to_string())
+}
+
+/// What of a table a result depends on.
+fn inputs(table: &Table) -> impl Serialize {
+    let files: Vec<_> = table.files.iter().map(InputFile::fingerprint).collect();
+    let folders = (!table.partition_columns.is_empty()).then_some(&table.folders);
+    (&table.name, files, &table.partition_columns, folders)
 }
 
 fn lag_column(lags: &[Lag]) -> LagColumn {
@@ -393,7 +414,7 @@ fn all_sql(plan: &Plan) -> String {
 
 /// What the hash of a plan is made of, one by one.
 fn hashes(spec: &Spec, plan: &Plan) -> Result<BTreeMap<&'static str, String>> {
-    let files: Vec<_> = plan.tables.iter().map(|t| (&t.name, &t.files)).collect();
+    let files: Vec<_> = plan.tables.iter().map(inputs).collect();
     let json = |part: Result<Vec<u8>, serde_json::Error>| {
         let bytes = part.map_err(unhashed)?;
         Ok::<_, Error>(blake3::hash(&bytes).to_hex()[..32].to_string())

@@ -2,8 +2,10 @@
 
 use super::csv::Dialect;
 use super::listed::Listed;
-use super::tables::{self, Listing, extension_of, format, is_folder, name_files};
-use super::{InputFile, Lake, Resources, Stop, Table, empty, failed, ident_reference};
+use super::places;
+use super::provider::TableOfFiles;
+use super::tables::{format, name_files};
+use super::{InputFile, Lake, Resources, Stop, Table, empty, failed};
 use crate::count::{Dealer, Layout, ipc};
 use crate::error::{Error, Result};
 use crate::spec;
@@ -14,18 +16,18 @@ use arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::common::DataFusionError;
 use datafusion::dataframe::DataFrame;
 use datafusion::datasource::MemTable;
-use datafusion::datasource::listing::{ListingOptions, ListingTableUrl};
+use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::prelude::SessionContext;
 use object_store::ObjectMeta;
-use object_store::path::Path;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use url::{Position, Url};
 
 /// Opens a session with tables as they were found before: nothing is listed, and of each table its `files` are read.
 pub fn reopen(found: Vec<Table>, resources: &Resources, stores: &Stores) -> Result<Lake> {
-    let remote_stores = tables::remote_stores(found.iter().flat_map(Table::urls));
-    let mut lake = empty(resources, stores, remote_stores)?;
+    let roots = found.iter().map(|table| table.root.as_str());
+    let remote: BTreeSet<&str> = roots.filter(|root| !root.starts_with("file:")).collect();
+    let mut lake = empty(resources, stores, remote.len())?;
     for table in &found {
         register(&lake.context, table, stores, &lake.listed)?;
     }
@@ -100,41 +102,18 @@ fn register_known(
     stores: &Stores,
     noted: &Listed,
 ) -> Result<()> {
-    let wrong = |e: DataFusionError| failed("a file of it cannot be named", e);
-    let mut urls = Vec::with_capacity(table.paths.len());
-    for Listing { url, glob } in &table.paths {
-        let url = Url::parse(url).map_err(|e| wrong(DataFusionError::External(e.into())))?;
-        if url.scheme() != "file" {
-            let root = &url[..Position::BeforePath];
-            let root = ListingTableUrl::parse(root).map_err(wrong)?.object_store();
-            let store = noted.of(root.as_str(), stores.store(&url)?);
-            context.register_object_store(&url, store);
-        }
-        let mut listing = ListingTableUrl::try_new(url, None).map_err(wrong)?;
-        if let Some(glob) = glob {
-            listing = listing.with_glob(glob).map_err(wrong)?;
-        }
-        urls.push(listing.with_table_ref(ident_reference(&table.name)));
+    let wrong = |e: DataFusionError| failed("its store cannot be named", e);
+    let root = ObjectStoreUrl::parse(&table.root).map_err(wrong)?;
+    places::store(context, stores, noted, &root)?;
+    let mut files = Vec::with_capacity(table.files.len());
+    for (file, values) in table.files.iter().zip(&table.folders) {
+        let meta = file.meta(&root)?;
+        noted.note(root.as_str(), &meta);
+        files.push((meta, values.as_slice()));
     }
-    let Some(root) = urls.first().map(ListingTableUrl::object_store) else {
-        return Err(Error::bug("it has no path"));
-    };
-    let mut metas = Vec::with_capacity(table.files.len());
-    for file in &table.files {
-        metas.push(file.meta(root.as_str())?);
-    }
-    let is_named = |url: &ListingTableUrl| metas.iter().any(|meta| meta.location == *url.prefix());
     let of_name = |name: &str| spec::Format::ALL.into_iter().find(|f| f.name() == name);
     let kind = of_name(table.format).ok_or_else(|| Error::bug("it has no format"))?;
     let format = format(kind, &table.dialect, noted);
-    let mut extension = String::new();
-    if urls.iter().any(is_folder) {
-        let names = metas.iter().map(|meta| meta.location.as_ref());
-        extension = extension_of(kind, &table.dialect, names).map_err(Error::bug)?;
-    }
-    // A path that names one file is asked for by its name, not listed.
-    urls.retain(|url| is_folder(url) || url.get_glob().is_some() || is_named(url));
-    noted.list_only(root.as_str(), metas);
     let is_folder_column = |f: &Field| table.partition_columns.contains(f.name());
     let fields = table.schema.fields().iter();
     let (of_folders, of_files): (Vec<_>, Vec<_>) = fields.partition(|f| is_folder_column(f));
@@ -142,23 +121,19 @@ fn register_known(
         let field = of_folders.iter().find(|f| f.name() == name);
         field.map(|f| (name.clone(), f.data_type().clone()))
     };
-    let of_folders = table.partition_columns.iter().filter_map(typed).collect();
-    let options = ListingOptions::new(format)
-        .with_file_extension(extension)
-        .with_table_partition_cols(of_folders);
+    let of_folders: Vec<_> = table.partition_columns.iter().filter_map(typed).collect();
     let schema = Schema::new(of_files.into_iter().cloned().collect::<Vec<_>>());
-    name_files(context, &table.name, urls, options, schema)?;
+    let files = TableOfFiles::new(&table.name, root, format, schema, &of_folders, files);
+    name_files(context, &table.name, files)?;
     Ok(())
 }
 
 impl InputFile {
     /// As the store at `root` lists it.
-    fn meta(&self, root: &str) -> Result<ObjectMeta> {
+    fn meta(&self, root: &ObjectStoreUrl) -> Result<ObjectMeta> {
         let broken =
             |what: &str| Error::bug(format!("{} has no {what} in its store", self.location));
-        let folder = format!("{}/", root.trim_end_matches('/'));
-        let path = self.location.strip_prefix(&folder);
-        let path = path.and_then(|path| Path::parse(path).ok());
+        let path = places::path_at(root, &self.location);
         Ok(ObjectMeta {
             location: path.ok_or_else(|| broken("place"))?,
             last_modified: self.modified.parse().map_err(|_| broken("time"))?,
@@ -175,8 +150,9 @@ pub(super) struct Packed {
     name: String,
     format: String,
     dialect: Dialect,
-    paths: Vec<Listing>,
+    root: String,
     files: Vec<(String, u64, String, Option<String>)>,
+    folders: Vec<Vec<Option<String>>>,
     #[serde(with = "ipc::fields")]
     columns: Vec<Field>,
     partition_columns: Vec<String>,
@@ -190,7 +166,8 @@ impl From<Table> for Packed {
             name: table.name,
             format: table.format.to_string(),
             dialect: table.dialect,
-            paths: table.paths,
+            root: table.root,
+            folders: table.folders,
             files: table.files.into_iter().map(file).collect(),
             columns: columns.map(|field| field.as_ref().clone()).collect(),
             partition_columns: table.partition_columns,
@@ -205,12 +182,15 @@ impl From<Packed> for Table {
             size_bytes,
             modified,
             e_tag,
+            // For the plan, which is made.
+            content: None,
         };
         Table {
             name: packed.name,
             format: word(&packed.format),
             dialect: packed.dialect,
-            paths: packed.paths,
+            root: packed.root,
+            folders: packed.folders,
             files: packed.files.into_iter().map(file).collect(),
             schema: Arc::new(Schema::new(packed.columns)),
             partition_columns: packed.partition_columns,

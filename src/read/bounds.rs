@@ -48,13 +48,18 @@ impl Lake {
 
     /// How many values a column has in the names of folders, if it is there.
     fn folders(&self, column: &str) -> Option<u64> {
-        let has = |table: &&Table| table.partition_columns.iter().any(|name| name == column);
-        let table = self.tables.iter().find(has)?;
-        let start = format!("{column}=");
-        let values = table.files.iter().filter_map(|file| {
-            let mut folders = file.location.split('/');
-            folders.find_map(|folder| folder.strip_prefix(&start))
-        });
+        let at = |table: &Table| {
+            table
+                .partition_columns
+                .iter()
+                .position(|name| name == column)
+        };
+        let (table, at) = (self.tables.iter()).find_map(|table| Some((table, at(table)?)))?;
+        // Rows with a null have no model.
+        let values = table
+            .folders
+            .iter()
+            .filter_map(|values| values[at].as_ref());
         Some(values.collect::<BTreeSet<_>>().len() as u64)
     }
 }

@@ -1,4 +1,4 @@
-//! Stores of which a run lists what is data, and reads what it has listed: a file that was replaced or deleted since is an error, not other rows.
+//! Stores of which a run reads what it has listed: a file that was replaced or deleted since is an error, not other rows.
 //!
 //! The store compares, by the tag that it gave each file when it was listed. A store that gives none is trusted, and so are weak tags,
 //! which web servers do not compare. Files on disk are looked at after they were read, because ranges of them are read without asking.
@@ -6,11 +6,10 @@
 use crate::stores::forward;
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::stream::{BoxStream, StreamExt};
 use object_store::path::Path;
 use object_store::{
-    Error, GetOptions, GetResult, ListResult, OBJECT_STORE_COALESCE_DEFAULT, ObjectMeta,
-    ObjectStore, ObjectStoreExt, Result, coalesce_ranges,
+    Error, GetOptions, GetResult, OBJECT_STORE_COALESCE_DEFAULT, ObjectMeta, ObjectStore,
+    ObjectStoreExt, Result, coalesce_ranges,
 };
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
@@ -27,8 +26,6 @@ pub struct Listed(Arc<Files>);
 struct Files {
     /// Tags by store and path.
     tags: RwLock<HashMap<String, HashMap<Path, String>>>,
-    /// By store, the files that there are, where somebody else has listed them.
-    only: RwLock<HashMap<String, Vec<ObjectMeta>>>,
     /// Store and path of the files that were read last.
     latest: Mutex<VecDeque<(String, Path)>>,
     /// Files of text that are read in one part: a row was found to go on over the end of a part.
@@ -43,20 +40,6 @@ impl Listed {
         let mut stores = self.0.tags.write().unwrap_or_else(PoisonError::into_inner);
         let files = stores.entry(root.to_string()).or_default();
         files.insert(meta.location.clone(), tag.clone());
-    }
-
-    /// Lets a store list these files, beside those of other tables, and nothing else.
-    pub fn list_only(&self, root: &str, metas: Vec<ObjectMeta>) {
-        metas.iter().for_each(|meta| self.note(root, meta));
-        let mut only = self.0.only.write().unwrap_or_else(PoisonError::into_inner);
-        only.entry(root.to_string()).or_default().extend(metas);
-    }
-
-    /// The files below a folder, where somebody else has listed them.
-    fn known(&self, root: &str, folder: Option<&Path>) -> Option<Vec<ObjectMeta>> {
-        let only = self.0.only.read().unwrap_or_else(PoisonError::into_inner);
-        let is_in = |meta: &&ObjectMeta| folder.is_none_or(|f| meta.location.prefix_matches(f));
-        Some(only.get(root)?.iter().filter(is_in).cloned().collect())
     }
 
     fn tag(&self, root: &str, file: &Path) -> Option<String> {
@@ -132,33 +115,6 @@ impl AsListed {
     }
 }
 
-fn seen(
-    prefix: Option<&Path>,
-    all: BoxStream<'static, Result<ObjectMeta>>,
-) -> BoxStream<'static, Result<ObjectMeta>> {
-    let prefix = prefix.cloned();
-    let is_seen = move |found: &Result<ObjectMeta>| {
-        let meta = found.as_ref().ok();
-        let is_hidden = meta.is_some_and(|meta| is_hidden(prefix.as_ref(), &meta.location));
-        std::future::ready(!is_hidden)
-    };
-    all.filter(is_seen).boxed()
-}
-
-/// Whether a file, or a folder that it is in, has the name of something that is not finished or no data: what begins with `_` or `.`,
-/// below the folder that is listed. So Spark and Hive have it. `_year=2024/` is a Hive folder; the log of a Delta table is refused later.
-fn is_hidden(folder: Option<&Path>, path: &Path) -> bool {
-    let parts = match folder {
-        Some(folder) => path.prefix_match(folder).map(Iterator::collect::<Vec<_>>),
-        None => Some(path.parts().collect()),
-    };
-    parts.unwrap_or_default().iter().any(|part| {
-        let part = part.as_ref();
-        let is_data = part == "_delta_log" || part.contains('=');
-        part.starts_with('.') || part.starts_with('_') && !is_data
-    })
-}
-
 #[async_trait]
 impl ObjectStore for AsListed {
     async fn get_opts(&self, location: &Path, mut options: GetOptions) -> Result<GetResult> {
@@ -188,31 +144,5 @@ impl ObjectStore for AsListed {
         got
     }
 
-    forward!(inner: put_opts, put_multipart_opts, delete_stream, copy_opts);
-
-    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        match self.listed.known(&self.root, prefix) {
-            Some(known) => futures::stream::iter(known.into_iter().map(Ok)).boxed(),
-            None => seen(prefix, self.inner.list(prefix)),
-        }
-    }
-
-    fn list_with_offset(
-        &self,
-        prefix: Option<&Path>,
-        offset: &Path,
-    ) -> BoxStream<'static, Result<ObjectMeta>> {
-        seen(prefix, self.inner.list_with_offset(prefix, offset))
-    }
-
-    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        let mut found = self.inner.list_with_delimiter(prefix).await?;
-        found
-            .common_prefixes
-            .retain(|path| !is_hidden(prefix, path));
-        found
-            .objects
-            .retain(|meta| !is_hidden(prefix, &meta.location));
-        Ok(found)
-    }
+    forward!(inner: put_opts, put_multipart_opts, delete_stream, list, list_with_offset, list_with_delimiter, copy_opts);
 }

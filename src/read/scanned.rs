@@ -1,6 +1,7 @@
 //! Which files of its tables a query reads: those that the filters on Hive columns leave.
 
 use super::Table;
+use super::places::HIVE_NULL;
 use crate::words::counted;
 use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
@@ -52,7 +53,11 @@ pub fn show(tables: &[Table], plan: &Arc<dyn ExecutionPlan>) -> String {
 
 /// Values as their folders would be called.
 fn partition(columns: &[String], values: &[ScalarValue]) -> String {
-    let folders = columns.iter().zip(values).map(|(c, v)| format!("{c}={v}"));
+    let folder = |(column, value): (&String, &ScalarValue)| match value.is_null() {
+        true => format!("{column}={HIVE_NULL}"),
+        false => format!("{column}={value}"),
+    };
+    let folders = columns.iter().zip(values).map(folder);
     folders.collect::<Vec<_>>().join("/")
 }
 

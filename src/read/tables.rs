@@ -1,32 +1,28 @@
 //! The tables of a pipeline → their files, columns and Hive partitions, registered with DataFusion by name.
 //!
-//! DataFusion leaves out, without a word, files that do not lie in the Hive folders of the others. What is checked here is that
-//! there are none of those, that the files go together, and that all of them lie in one store.
+//! What is checked here is that the files go together: all lie in one store and in the same Hive folders, and have columns of one kind.
 
 use super::caught::caught;
 use super::csv::Dialect;
 use super::failed;
 use super::listed::Listed;
 use super::named::Named;
+use super::places::{self, FoundFile, Place};
+use super::provider::TableOfFiles;
 use super::text::held_by;
 use crate::error::{Error, Result};
-use crate::files::location;
 use crate::spec;
-use crate::stores::{self, Stores};
+use crate::stores::Stores;
 use crate::words::Word;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::catalog::TableProvider;
 use datafusion::common::DataFusionError;
 use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::file_format::parquet::ParquetFormat;
-use datafusion::datasource::listing::{
-    ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl,
-};
+use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::logical_expr::type_coercion::binary::type_union_resolution;
 use datafusion::prelude::SessionContext;
 use futures::{StreamExt, TryStreamExt, stream};
-use object_store::path::Path;
-use object_store::{Error as StoreError, ObjectMeta, ObjectStore, ObjectStoreExt};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -42,6 +38,20 @@ pub struct InputFile {
     pub modified: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub e_tag: Option<String>,
+    /// blake3 of its bytes, where the pipeline asks for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<String>,
+}
+
+impl InputFile {
+    /// What tells it from another file of its name: its content where that is known, else what the store says of it.
+    pub fn fingerprint(&self) -> InputFile {
+        let mut print = self.clone();
+        if print.content.is_some() {
+            (print.modified, print.e_tag) = (String::new(), None);
+        }
+        print
+    }
 }
 
 /// A table as it was found.
@@ -52,26 +62,15 @@ pub struct Table {
     pub format: Word,
     /// How its files are written, where they are text.
     pub dialect: Dialect,
-    /// Where its files were looked for.
-    pub paths: Vec<Listing>,
+    /// The URL of the store that its files are in.
+    pub root: String,
+    /// In the order of their locations.
     pub files: Vec<InputFile>,
+    /// Of each file the values of `partition_columns`.
+    pub folders: Vec<Vec<Option<String>>>,
     pub schema: SchemaRef,
     /// Hive partition columns, also in `schema`.
     pub partition_columns: Vec<String>,
-}
-
-/// A file or folder as a URL, and the glob below it.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Listing {
-    pub(super) url: String,
-    pub(super) glob: Option<String>,
-}
-
-impl Table {
-    /// Where its files were looked for.
-    pub fn urls(&self) -> impl Iterator<Item = &str> {
-        self.paths.iter().map(|listing| listing.url.as_str())
-    }
 }
 
 /// Where a table lies and how it is written, as the pipeline says.
@@ -112,15 +111,6 @@ pub fn remote_stores<'a>(paths: impl Iterator<Item = &'a str>) -> usize {
     roots.collect::<BTreeSet<_>>().len()
 }
 
-/// A file of a table.
-struct Found {
-    meta: ObjectMeta,
-    /// The file as messages and records show it.
-    shown: String,
-    /// Hive folders between the path of the table and the file, as (column, value).
-    folders: Vec<(String, String)>,
-}
-
 /// Makes a table known to a session, and says what was found.
 pub async fn register(
     context: &SessionContext,
@@ -140,90 +130,68 @@ async fn register_files(
 ) -> Result<Table> {
     let named = source.format.name();
     let format = format(source.format, &source.dialect, noted);
-    // Caches are kept by this name and a path: one of the store alone could be that of another table in another store.
-    let reference = super::ident_reference(source.name);
     let state = context.state();
-    let mut urls: Vec<ListingTableUrl> = Vec::new();
-    let mut files: Vec<Found> = Vec::new();
-    // In a folder only files of the format count; a file or a glob says itself what it means.
-    let mut extension = String::new();
+    let mut roots: Vec<ObjectStoreUrl> = Vec::new();
+    let mut files: Vec<FoundFile> = Vec::new();
+    // In a folder only files of the format count; a file or a pattern says itself what it means.
+    let ending =
+        |names: &mut dyn Iterator<Item = &str>| extension_of(source.format, &source.dialect, names);
     for path in source.paths {
-        let (url, store) = locate(context, stores, noted, path).await?;
-        let url = url.with_table_ref(reference.clone());
-        if let Some(first) = urls.first().map(ListingTableUrl::object_store)
-            && first != url.object_store()
-        {
+        let place = Place::of(path)?;
+        if let Some(first) = roots.first().filter(|first| **first != place.root) {
             return Err(Error::input(format!(
                 "its paths lie in several stores ({} and {}); make tables of them and join these in the SQL by UNION ALL",
                 first.as_str(),
-                url.object_store().as_str()
+                place.root.as_str()
             )));
         }
-        let unlisted = |e| failed(&format!("cannot list {path}"), e);
-        let listed = url.list_all_files(&state, store.as_ref(), "").await;
-        let listed = listed.map_err(unlisted)?.try_collect::<Vec<_>>().await;
-        let mut listed = listed.map_err(unlisted)?;
-        if listed
-            .iter()
-            .any(|meta| is_in(&meta.location, "_delta_log"))
-        {
-            return Err(Error::input(format!(
-                "{path} is a Delta table, some of whose files may hold rows that are no longer in it; write it out as Parquet, or name the files"
-            )));
-        }
+        roots.push(place.root.clone());
+        let store = places::store(context, stores, noted, &place.root)?;
+        let mut found = places::files(place, &store, path, ending).await?;
         let is_binary = matches!(named, "parquet" | "arrow");
-        let is_cut = |meta: &&ObjectMeta| {
+        let is_cut = |file: &&FoundFile| {
             let ending = format!(".{named}");
-            is_binary && meta.size == 0 && meta.location.as_ref().ends_with(&ending)
+            is_binary && file.meta.size == 0 && file.meta.location.as_ref().ends_with(&ending)
         };
-        if let Some(meta) = listed.iter().find(is_cut) {
-            let shown = location(url.object_store().as_str(), &meta.location);
+        if let Some(file) = found.iter().find(is_cut) {
+            let shown = &file.shown;
             return Err(Error::input(format!(
                 "{shown} is empty, which no {named} file is: whoever wrote it did not get to its end; restore it or remove it"
             )));
         }
-        if is_folder(&url) {
-            let names = listed.iter().map(|meta| meta.location.as_ref());
-            extension = extension_of(source.format, &source.dialect, names)
-                .map_err(|e| Error::input(format!("{path} {e}")))?;
-        }
-        listed.retain(|meta| meta.location.as_ref().ends_with(&extension));
-        if !listed.is_empty() && listed.iter().all(|meta| meta.size == 0) {
-            let shown = location(url.object_store().as_str(), &listed[0].location);
+        if found.iter().all(|file| file.meta.size == 0) {
+            let shown = &found[0].shown;
             return Err(Error::input(format!(
                 "{shown} is empty: it has no columns, and no row; remove it, or write a header"
             )));
         }
-        listed.retain(|meta| meta.size > 0);
-        if listed.is_empty() {
-            return Err(nothing_at(path, &url, &extension));
-        }
-        let root = url.object_store();
-        for meta in listed {
-            noted.note(root.as_str(), &meta);
-            let shown = location(root.as_str(), &meta.location);
-            let folders = hive_folders(&url, &meta.location)
-                .map_err(|message| Error::input(format!("{shown}: {message}")))?;
-            files.push(Found {
-                meta,
-                shown,
-                folders,
-            });
-        }
-        urls.push(url);
+        found.retain(|file| file.meta.size > 0);
+        files.extend(found);
     }
     // The order of the columns is that of the files.
     files.sort_by(|a, b| a.meta.location.cmp(&b.meta.location));
     let partition_columns = hive_columns(&files)?;
-    files.dedup_by(|a, b| a.meta.location == b.meta.location);
+    let once = |a: &FoundFile, b: &FoundFile| a.meta.location == b.meta.location;
+    let twice = files.windows(2).find(|two| {
+        let [a, b] = two else { return false };
+        once(a, b) && a.folders != b.folders
+    });
+    if let Some([one, ..]) = twice {
+        return Err(Error::input(format!(
+            "{} is reached by two Hive folders that say different values of it; let one path lead to it",
+            one.shown
+        )));
+    }
+    files.dedup_by(|a, b| once(a, b));
 
-    let Some(first) = urls.first() else {
+    let Some(root) = roots.into_iter().next() else {
         return Err(Error::bug("it has no path"));
     };
-    let store = context
-        .runtime_env()
-        .object_store(first)
-        .map_err(|e| failed("its store", e))?;
+    for file in &files {
+        noted.note(root.as_str(), &file.meta);
+    }
+    let store = context.runtime_env().object_store(&root);
+    let store = store.map_err(|e| failed("its store", e))?;
     // File by file, so that a file that cannot be read is named.
     let schemas = stream::iter(&files).map(|file| {
         let objects = std::slice::from_ref(&file.meta);
@@ -245,27 +213,36 @@ async fn register_files(
     let fields = schema.fields().iter().filter(|f| !is_folder(f)).cloned();
     schema = Schema::new(fields.collect::<Vec<_>>());
 
-    let listing = |url: &ListingTableUrl| Listing {
-        url: url.get_url().to_string(),
-        glob: url.get_glob().as_ref().map(|glob| glob.to_string()),
-    };
-    let paths = urls.iter().map(listing).collect();
-    let options = ListingOptions::new(format)
-        .with_file_extension(extension)
-        .with_table_partition_cols(partition_columns.clone());
-    let schema = name_files(context, source.name, urls, options, schema)?;
+    let folders: Vec<Vec<Option<String>>> = files
+        .iter_mut()
+        .map(|file| std::mem::take(&mut file.folders))
+        .map(|folders| folders.into_iter().map(|(_, value)| value).collect())
+        .collect();
+    let of_table = files.iter().zip(&folders);
+    let of_table = of_table.map(|(file, values)| (file.meta.clone(), values.as_slice()));
+    let of_table = TableOfFiles::new(
+        source.name,
+        root.clone(),
+        format,
+        schema,
+        &partition_columns,
+        of_table.collect(),
+    );
+    let schema = name_files(context, source.name, of_table)?;
     let listed = files.into_iter().map(|file| InputFile {
         location: file.shown,
         size_bytes: file.meta.size,
         modified: file.meta.last_modified.to_rfc3339(),
         e_tag: file.meta.e_tag,
+        content: None,
     });
     Ok(Table {
         name: source.name.to_string(),
         format: named,
         dialect: source.dialect.clone(),
-        paths,
+        root: root.as_str().to_string(),
         files: listed.collect(),
+        folders,
         schema,
         partition_columns: partition_columns
             .into_iter()
@@ -278,27 +255,15 @@ async fn register_files(
 pub(super) fn name_files(
     context: &SessionContext,
     name: &str,
-    urls: Vec<ListingTableUrl>,
-    options: ListingOptions,
-    schema: Schema,
+    table: Result<TableOfFiles, DataFusionError>,
 ) -> Result<SchemaRef> {
-    let config = ListingTableConfig::new_with_multi_paths(urls)
-        .with_listing_options(options)
-        .with_schema(Arc::new(schema));
     let unregistered = |e: DataFusionError| failed("cannot be registered", e);
-    let table = ListingTable::try_new(config).map_err(unregistered)?;
-    let statistics = &context.runtime_env().cache_manager;
-    let table = table.with_cache(statistics.get_file_statistic_cache());
+    let table = table.map_err(unregistered)?;
     let schema = table.schema();
     context
         .register_table(super::ident_reference(name), Arc::new(table))
         .map_err(unregistered)?;
     Ok(schema)
-}
-
-/// Whether a path is that of a folder: only files of the format count in it.
-pub(super) fn is_folder(url: &ListingTableUrl) -> bool {
-    url.is_collection() && url.get_glob().is_none()
 }
 
 /// How DataFusion reads files of a format.
@@ -344,118 +309,9 @@ pub(super) fn extension_of<'a>(
     }
 }
 
-/// What a path means, and the store that it is in, which the session knows from here on.
-async fn locate(
-    context: &SessionContext,
-    stores: &Stores,
-    noted: &Listed,
-    path: &str,
-) -> Result<(ListingTableUrl, Arc<dyn ObjectStore>)> {
-    stores::check(path).map_err(Error::input)?;
-    let wrong = |e: DataFusionError| failed(&format!("{path} is no path or URL"), e);
-    let is_glob = path.contains(['*', '?', '[']);
-    if !path.contains("://") {
-        if !is_glob && !std::path::Path::new(path).exists() {
-            return Err(Error::input(format!("no file or folder at {path}")));
-        }
-        let url = ListingTableUrl::parse(path).map_err(wrong)?;
-        let store = context.runtime_env().object_store(&url).map_err(wrong)?;
-        return Ok((url, store));
-    }
-    let (folder, glob) = split_glob(path)?;
-    let no_url = |e: url::ParseError| wrong(DataFusionError::External(Box::new(e)));
-    let url = stores::url(folder).map_err(no_url)?;
-    let mut url = url.ok_or_else(|| Error::bug(format!("{path} is no URL")))?;
-    if url.path().is_empty() {
-        url.set_path("/");
-    }
-    let root = ListingTableUrl::try_new(url.clone(), None).map_err(wrong)?;
-    if url.scheme() != "file" {
-        let store = noted.of(root.object_store().as_str(), stores.store(&url)?);
-        context.register_object_store(&url, store);
-    }
-    let store = context.runtime_env().object_store(&root).map_err(wrong)?;
-    let is_http = url.scheme().starts_with("http");
-    if is_http && (glob.is_some() || root.is_collection()) {
-        return Err(Error::input(format!(
-            "{path} is no single file, and web servers do not list what they have; name the files"
-        )));
-    }
-    if glob.is_none() && !root.is_collection() {
-        match store.head(root.prefix()).await {
-            Ok(_) => (),
-            Err(StoreError::NotFound { .. }) if is_http => {
-                return Err(Error::input(format!("no file at {path}")));
-            }
-            // What is no file is a folder.
-            Err(StoreError::NotFound { .. }) => url.set_path(&format!("{}/", url.path())),
-            Err(e) => return Err(failed(&format!("cannot find {path}"), e.into())),
-        }
-    }
-    let mut listing = ListingTableUrl::try_new(url, None).map_err(wrong)?;
-    if let Some(glob) = glob {
-        listing = listing.with_glob(glob).map_err(wrong)?;
-    }
-    Ok((listing, store))
-}
-
-/// The folder of a URL that every match of its glob lies in, and the glob below it.
-fn split_glob(url: &str) -> Result<(&str, Option<&str>)> {
-    let Some(at) = url.find(['*', '?', '[']) else {
-        return Ok((url, None));
-    };
-    let path = url.find("://").map_or(0, |at| at + 3);
-    match url[..at].rfind('/') {
-        Some(slash) if slash >= path => Ok((&url[..=slash], Some(&url[slash + 1..]))),
-        _ => Err(Error::input(format!(
-            "{url} has a glob in the name of the bucket"
-        ))),
-    }
-}
-
-fn is_in(location: &Path, folder: &str) -> bool {
-    location.parts().any(|part| part.as_ref() == folder)
-}
-
-fn nothing_at(path: &str, url: &ListingTableUrl, extension: &str) -> Error {
-    let mut message = format!("no file at {path}");
-    if !extension.is_empty() {
-        message = format!("no {extension} file at {path}");
-    }
-    let sees_folders = |glob: &str| glob.contains(['/', '=']);
-    if url
-        .get_glob()
-        .as_ref()
-        .is_some_and(|glob| sees_folders(glob.as_str()))
-    {
-        message += "; a glob does not see Hive folders such as year=2024/: leave them out of it, and filter by their columns in the SQL";
-    }
-    Error::input(message)
-}
-
-/// The Hive folders between the path of a table and a file in it. They come before all others: DataFusion drops the file if not.
-fn hive_folders(url: &ListingTableUrl, file: &Path) -> Result<Vec<(String, String)>, String> {
-    let mut segments: Vec<&str> = url.strip_prefix(file).into_iter().flatten().collect();
-    segments.pop();
-    let mut folders = Vec::new();
-    for (at, segment) in segments.iter().enumerate() {
-        let Some((name, value)) = segment.split_once('=') else {
-            continue;
-        };
-        if folders.len() < at {
-            return Err(format!(
-                "the Hive folder {segment}/ lies below the folder {}/, which is none",
-                segments[folders.len()]
-            ));
-        }
-        folders.push((name.to_string(), value.to_string()));
-    }
-    Ok(folders)
-}
-
-/// Hive partition columns: the same for all files. Integers where every value is one as it would be written, else strings.
-fn hive_columns(files: &[Found]) -> Result<Vec<(String, DataType)>> {
-    let names = |file: &Found| -> Vec<String> {
+/// Hive partition columns: the same for all files. Integers where every value is null or one as it would be written, else strings.
+fn hive_columns(files: &[FoundFile]) -> Result<Vec<(String, DataType)>> {
+    let names = |file: &FoundFile| -> Vec<String> {
         let folders = file.folders.iter();
         folders.map(|(name, _)| name.clone()).collect()
     };
@@ -469,9 +325,18 @@ fn hive_columns(files: &[Found]) -> Result<Vec<(String, DataType)>> {
             first.shown, other.shown
         )));
     }
+    let mut repeated = (1..columns.len()).filter(|at| columns[..*at].contains(&columns[*at]));
+    if let Some(at) = repeated.next() {
+        return Err(Error::input(format!(
+            "{} lies in two Hive folders of the column `{}`",
+            first.shown, columns[at]
+        )));
+    }
     let is_integer = |at: usize| {
-        let mut values = files.iter().map(|file| &file.folders[at].1);
-        values.all(|v| v.parse::<i64>().is_ok_and(|n| n.to_string() == *v))
+        let mut values = files.iter().filter_map(|file| file.folders[at].1.as_ref());
+        // A column of nulls alone is text, as in DuckDB.
+        let is_known = values.clone().next().is_some();
+        is_known && values.all(|v| v.parse::<i64>().is_ok_and(|n| n.to_string() == *v))
     };
     let typed = columns.into_iter().enumerate().map(|(at, name)| {
         if is_integer(at) {
@@ -533,32 +398,6 @@ fn merge(schemas: &[(SchemaRef, &str)]) -> Result<Schema> {
 mod tests {
     use super::*;
 
-    fn folders(table: &str, file: &str) -> Result<Vec<(String, String)>, String> {
-        let url = ListingTableUrl::parse(table).expect("a URL");
-        hive_folders(&url, &Path::from(file))
-    }
-
-    #[test]
-    fn hive_folders_come_first() {
-        let none = Vec::new();
-        assert_eq!(folders("s3://b/t/", "t/a.parquet"), Ok(none.clone()));
-        assert_eq!(
-            folders("s3://b/t/x=1/a.parquet", "t/x=1/a.parquet"),
-            Ok(none.clone())
-        );
-        assert_eq!(folders("s3://b/t/", "t/sub/x=1.parquet"), Ok(none));
-        let found = folders("s3://b/t/", "t/year=2024/m=b=c/sub/a.parquet");
-        let expected = [("year", "2024"), ("m", "b=c")];
-        assert_eq!(
-            found,
-            Ok(expected.map(|(k, v)| (k.into(), v.into())).to_vec())
-        );
-        assert_eq!(
-            folders("s3://b/t/", "t/sub/x=1/a.parquet"),
-            Err("the Hive folder x=1/ lies below the folder sub/, which is none".into())
-        );
-    }
-
     #[test]
     fn schemas_are_merged_in_either_order() {
         let schema = |fields: &[(&str, DataType)]| {
@@ -587,20 +426,5 @@ mod tests {
             clash.to_string(),
             "its files do not agree on the columns: `a` holds whole numbers in old and text in text"
         );
-    }
-
-    #[test]
-    fn globs_begin_after_the_bucket() {
-        let split = |url| split_glob(url).map_err(|e| e.to_string());
-        assert_eq!(
-            split("s3://b/t/a.parquet"),
-            Ok(("s3://b/t/a.parquet", None))
-        );
-        assert_eq!(
-            split("s3://b/t/20*/a?.csv"),
-            Ok(("s3://b/t/", Some("20*/a?.csv")))
-        );
-        assert_eq!(split("memory:///*"), Ok(("memory:///", Some("*"))));
-        assert!(split("s3://b*/t").is_err());
     }
 }

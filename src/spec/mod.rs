@@ -22,8 +22,8 @@ pub use fit::{
 };
 pub use lag::Lag;
 pub use written::{
-    Argument, Compression, Empty, Format, Job, NamesFrom, Naming, Parameter, Store, Table,
-    Validation, Window,
+    Argument, Compression, Empty, Fingerprint, Format, Job, NamesFrom, Naming, Parameter, Store,
+    Table, Validation, Window,
 };
 
 use crate::error::{Error, Result};

@@ -73,10 +73,24 @@ pub struct Job {
     /// Keep counts beside the tables, so that the next run reads only the files that are new and adds theirs.
     #[serde(default)]
     pub incremental: bool,
+    /// How a run sees that an input file has changed: by its size, time and tag, or by all of its bytes, which are read once more for that.
+    #[serde(default)]
+    pub fingerprint: Fingerprint,
     /// How many earlier results to keep beside the one in place, for those who still read them. It changes no table.
     #[serde(default = "two")]
     #[schemars(range(max = 1000))]
     pub keep: u32,
+}
+
+/// What tells an input file from an earlier one of the same name.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, serde::Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Fingerprint {
+    /// Size, time and, where the store has one, tag.
+    #[default]
+    Metadata,
+    /// A hash of its bytes.
+    Content,
 }
 
 fn two() -> u32 {

@@ -49,7 +49,7 @@ pub struct Current {
 
 impl Current {
     /// Reads a pointer; `shown` says where it is.
-    pub(super) fn parse(bytes: &[u8], shown: &str) -> Result<Current> {
+    pub(crate) fn parse(bytes: &[u8], shown: &str) -> Result<Current> {
         #[derive(Deserialize)]
         struct Version {
             schema: u32,
@@ -151,6 +151,28 @@ impl Output {
                 self.get_json(&self.at(&[RUNS, &record])).await
             }
             None => Ok(None),
+        }
+    }
+
+    /// Checks that the result in place, if there is one, is that of a job of this name, as far as its record says.
+    ///
+    /// # Errors
+    /// If it is that of another job, which nobody may have meant to lose.
+    pub async fn check_job(&self, name: &str) -> Result<()> {
+        let Some(seen) = self.pointer().await? else {
+            return Ok(());
+        };
+        let record = format!("{}.json", seen.current.run);
+        let record: Option<serde_json::Value> = self.get_json(&self.at(&[RUNS, &record])).await?;
+        match record
+            .as_ref()
+            .and_then(|record| record["pipeline"].as_str())
+        {
+            Some(other) if other != name => Err(Error::spec(format!(
+                "{} holds the result of the job `{other}`, which the job `{name}` would replace; name another output, or replace it with --force",
+                self.shown()
+            ))),
+            _ => Ok(()),
         }
     }
 

@@ -21,6 +21,7 @@
 //! - `nightly`: what starts gyre every night
 //! - `operations`: logs, metrics, lineage events and records, and values of data in all of them
 //! - `outcomes`: how runs end that have nothing to fit, fail or could never write, and what they leave
+//! - `paths`: which files a path means, and what a run may read and write at once
 //! - `papers`: figures of the papers, each with its citation
 //! - `peers`: soft sets as other programs find them, where they can be imported
 //! - `pipelines`: the pipelines and commands that the README shows
@@ -79,6 +80,7 @@ mod operations;
 mod outcomes;
 mod papers;
 mod passes;
+mod paths;
 mod peers;
 mod pipelines;
 mod ranks;

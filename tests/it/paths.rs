@@ -1,0 +1,590 @@
+//! Which files a path means: input and output that must stay apart, outputs as input, patterns, tables of other formats, values of Hive
+//! folders, relative paths, spellings, and what tells a file from an earlier one.
+
+use crate::cli::integers;
+use crate::lake::{Lake, Ran};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+const PIPELINE: &str = r#"
+[job]
+name = "rows"
+output = "OUTPUT"
+
+[tables.rows]
+path = PATH
+
+[transitions]
+sql = "SELECT a, b, n FROM rows"
+source = "a"
+target = "b"
+count = "n"
+
+[[fit]]
+name = "one"
+method = "dbmr"
+rank = 1
+"#;
+
+fn text(path: &str, output: &str) -> String {
+    PIPELINE.replace("PATH", path).replace("OUTPUT", output)
+}
+
+/// A pipeline that reads a path, quoted or a list, and writes to an output.
+fn pipeline<'a>(lake: &'a Lake, path: &str, output: &str) -> &'a Lake {
+    lake.file("p.toml", &text(path, output))
+}
+
+/// A file with one row.
+fn one(lake: &Lake, name: &str, n: i64) {
+    lake.table(
+        name,
+        vec![
+            ("a", integers([n])),
+            ("b", integers([n + 1])),
+            ("n", integers([n])),
+        ],
+    );
+}
+
+/// The counts of the files that a path means, each of which has its own.
+fn read(lake: &Lake, path: &str) -> Vec<i64> {
+    pipeline(lake, path, "out")
+        .gyre(&["run", "p.toml", "--force"])
+        .well();
+    lake.read("counts").integers("count")
+}
+
+fn quoted(path: &str) -> String {
+    format!("{path:?}")
+}
+
+const OVERLAPS: [&str; 2] = ["reads what lies below the output", "lies in the output"];
+
+/// All of a list of inputs with all of a list of outputs, each in several spellings: what `check` lets through, three runs read alike.
+#[test]
+fn no_input_ever_holds_what_the_job_writes() {
+    let paths = [
+        ("lake", "lake/"),
+        ("lake/in", "lake/in/"),
+        ("lake/*.parquet", "lake/"),
+        ("lake/*/*.parquet", "lake/*/"),
+        ("lake/**/*.parquet", "**"),
+        ("lake/in/**", "lake/in/"),
+        ("lake/{in,old}/*.parquet", "{in,old}"),
+        ("link/*.parquet", "link/"),
+        ("link", "lake/"),
+    ];
+    let outputs = [
+        "out",
+        "lake/out",
+        "lake/in/out",
+        "lake",
+        "lake/in",
+        "lake2",
+        "other",
+        "link/out",
+    ];
+    // What each path reads: whether a file at this place below the output could match.
+    let overlaps = |path: &str, output: &str| -> bool {
+        let output = output.replace("link", "lake");
+        let path = path.replace("link", "lake");
+        let within = |folder: &str| output == folder || output.starts_with(&format!("{folder}/"));
+        let reverse = |folder: &str| folder.starts_with(&format!("{output}/"));
+        match path.as_str() {
+            "lake" => within("lake") || reverse("lake"),
+            "lake/in" | "lake/in/**" => within("lake/in") || reverse("lake/in") || output == "lake",
+            "lake/*.parquet" => output == "lake",
+            "lake/*/*.parquet" => ["lake", "lake/out", "lake/in"].contains(&output.as_str()),
+            "lake/**/*.parquet" => within("lake"),
+            "lake/{in,old}/*.parquet" => ["lake", "lake/in"].contains(&output.as_str()),
+            _ => unreachable!("{path}"),
+        }
+    };
+    let mut refused = 0;
+    for (path, _) in paths {
+        for output in outputs {
+            let lake = Lake::new();
+            one(&lake, "lake/in/a.parquet", 1);
+            one(&lake, "lake/b.parquet", 2);
+            symlink("lake", lake.path("link")).expect("a link");
+            let absolute = lake.path(output).display().to_string();
+            let spellings = [
+                output.to_string(),
+                format!("./{output}/"),
+                format!("other/../{output}"),
+                absolute,
+            ];
+            for output_as in &spellings {
+                pipeline(&lake, &quoted(path), output_as);
+                let what = format!("{path} and {output_as}");
+                for command in ["check", "plan", "run"] {
+                    let ran = lake.gyre(&[command, "p.toml"]);
+                    if overlaps(path, output) {
+                        assert_eq!(ran.code, Some(2), "{what}: {}", ran.err);
+                        assert!(
+                            OVERLAPS.iter().any(|o| ran.err.contains(o)),
+                            "{what}: {}",
+                            ran.err
+                        );
+                        refused += 1;
+                    } else {
+                        assert_eq!(ran.code, Some(0), "{what}: {}", ran.err);
+                        if command == "run" {
+                            let is_first = output_as == &spellings[0];
+                            let says_nothing = ran.out.contains("Nothing to do.");
+                            assert_eq!(says_nothing, !is_first, "{what}: {}", ran.out);
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(refused > 100, "{refused}");
+}
+
+#[test]
+fn a_link_to_the_own_output_is_no_input() {
+    let lake = Lake::new();
+    one(&lake, "lake/a.parquet", 1);
+    pipeline(&lake, "\"lake/\"", "out")
+        .gyre(&["run", "p.toml"])
+        .well();
+    symlink("../out/sources", lake.path("lake/more")).expect("a link");
+    lake.gyre(&["check", "p.toml"]).fails(
+        2,
+        "lies in the output out of the same job, to which a link leads",
+    );
+}
+
+/// The tables of another job's output are input like any other: once, at the result in place, by every spelling.
+#[test]
+fn a_table_of_an_output_is_read_once() {
+    let lake = Lake::new();
+    one(&lake, "lake/a.parquet", 1);
+    one(&lake, "lake/b.parquet", 2);
+    pipeline(&lake, "\"lake/\"", "first/taxi")
+        .gyre(&["run", "p.toml"])
+        .well();
+    pipeline(&lake, "\"lake/\"", "first/taxi")
+        .gyre(&["run", "p.toml", "--force"])
+        .well();
+    let second = |path: &str| -> Ran {
+        let text = text(&quoted(path), "out")
+            .replace("name = \"rows\"", "name = \"second\"")
+            .replace("a, b, n", "a, b, count AS n");
+        lake.file("second.toml", &text);
+        lake.gyre(&["run", "second.toml", "--force"])
+    };
+    for path in [
+        "first/taxi/counts",
+        "./first/taxi/counts/",
+        "first/taxi/current/counts",
+        "first/taxi/counts/part-0.parquet",
+        "first/taxi/counts/*.parquet",
+    ] {
+        let ran = second(path).well();
+        assert!(
+            ran.out.contains("3 transitions in 2 rows"),
+            "{path}: {}",
+            ran.out
+        );
+    }
+    for path in [
+        "first/taxi",
+        "first/taxi/",
+        "first",
+        "first/taxi/versions",
+        "first/**",
+        "first/taxi/*/*.parquet",
+    ] {
+        let ran = second(path);
+        ran.fails(2, "output");
+        assert!(ran.err.contains("first/taxi/counts"), "{path}: {}", ran.err);
+        assert!(
+            ran.err.contains("name one of its tables"),
+            "{path}: {}",
+            ran.err
+        );
+    }
+    // An input that lies deeper than the output's files is not theirs.
+    assert!(
+        second("first/*.parquet").err.contains("no file at"),
+        "no file"
+    );
+}
+
+#[test]
+fn a_file_is_read_once_however_it_is_reached() {
+    let lake = Lake::new();
+    one(&lake, "lake/a.parquet", 1);
+    one(&lake, "lake/b.parquet", 2);
+    symlink("a.parquet", lake.path("lake/c.parquet")).expect("a link");
+    symlink("lake", lake.path("link")).expect("a link");
+    for path in [
+        "\"lake\"",
+        "[\"lake\", \"link\", \"lake/a.parquet\"]",
+        "[\"lake/*.parquet\", \"./lake/../link/a.parquet\"]",
+        "\"lake/**\"",
+    ] {
+        assert_eq!(read(&lake, path), [1, 2], "{path}");
+    }
+    // Of two values of a Hive column for one file neither is right.
+    std::fs::create_dir_all(lake.path("hive/x=1")).expect("a folder");
+    one(&lake, "hive/x=1/a.parquet", 1);
+    symlink("x=1", lake.path("hive/x=2")).expect("a link");
+    let ran = pipeline(&lake, "\"hive\"", "out").gyre(&["check", "p.toml"]);
+    ran.fails(1, "is reached by two Hive folders");
+}
+
+#[test]
+fn patterns_stay_in_their_folder() {
+    let lake = Lake::new();
+    one(&lake, "gl/a.parquet", 1);
+    one(&lake, "gl/sub/b.parquet", 2);
+    one(&lake, "gl/archive/old/c.parquet", 3);
+    one(&lake, "gl/[x].parquet", 4);
+    one(&lake, "gl/_tmp/d.parquet", 5);
+    let cases: [(&str, &[i64]); 9] = [
+        ("gl/*.parquet", &[1, 4]),
+        ("gl/*/*.parquet", &[2]),
+        ("gl/**/*.parquet", &[1, 2, 3, 4]),
+        ("gl/{a,sub/b}.parquet", &[1, 2]),
+        ("gl/s?b/[!a].parquet", &[2]),
+        ("gl/s*/", &[2]),
+        ("gl/a*/", &[3]),
+        // A file that is there goes before the pattern.
+        ("gl/[x].parquet", &[4]),
+        ("gl/_*/*.parquet", &[5]),
+    ];
+    for (path, expected) in cases {
+        assert_eq!(read(&lake, &quoted(path)), expected, "{path}");
+        let url = format!("file://{}/{path}", lake.folder.path().display());
+        assert_eq!(read(&lake, &quoted(&url)), expected, "{url}");
+    }
+    let ran = pipeline(&lake, "\"gl/s*\"", "out").gyre(&["check", "p.toml"]);
+    ran.fails(1, "it matches the folder ");
+    let ran = pipeline(&lake, "\"gl/[a\"", "out").gyre(&["check", "p.toml"]);
+    ran.fails(1, "gl/[a is no file, and no pattern: ");
+}
+
+#[test]
+fn hive_folders_in_a_pattern_are_columns() {
+    let lake = Lake::new();
+    for (year, month) in [(2024, 1), (2024, 2), (2025, 1)] {
+        one(
+            &lake,
+            &format!("in/year={year}/month={month}/a.parquet"),
+            year % 100 * 10 + month,
+        );
+    }
+    for path in ["in/year=*/*/*.parquet", "in/**/*.parquet", "in/"] {
+        let text = text(&quoted(path), "out").replace("a, b, n", "year AS a, month AS b, n");
+        lake.file("p.toml", &text)
+            .gyre(&["run", "p.toml", "--force"])
+            .well();
+        let counts = lake.read("counts");
+        assert_eq!(counts.integers("a"), [2024, 2024, 2025], "{path}");
+        assert_eq!(counts.integers("b"), [1, 2, 1], "{path}");
+        assert_eq!(counts.integers("count"), [241, 242, 251], "{path}");
+    }
+    let text = text("\"in/year=2024/*/*.parquet\"", "out").replace("a, b, n", "month AS a, b, n");
+    lake.file("p.toml", &text)
+        .gyre(&["run", "p.toml", "--force"])
+        .well();
+    assert_eq!(lake.read("counts").integers("count"), [241, 242]);
+}
+
+/// All formats, and every way to point at a table of them.
+#[test]
+fn tables_of_other_formats_are_refused_with_what_exports_them() {
+    let formats = [
+        (
+            "_delta_log/00000000000000000000.json",
+            "a Delta table",
+            "delta_scan('",
+        ),
+        (
+            "metadata/v1.metadata.json",
+            "an Iceberg table",
+            "iceberg_scan('",
+        ),
+        (
+            "metadata/00001-9c12.metadata.json",
+            "an Iceberg table",
+            "iceberg_scan('",
+        ),
+        (
+            ".hoodie/hoodie.properties",
+            "a Hudi table",
+            "spark.read.format('hudi')",
+        ),
+    ];
+    let paths = [
+        "t",
+        "t/",
+        "t/data",
+        "t/data/*.parquet",
+        "t/*/*.parquet",
+        "t/**",
+        "*/data/*",
+        "../up",
+    ];
+    for (mark, name, export) in formats {
+        let lake = Lake::new();
+        one(&lake, "lake/t/data/a.parquet", 1);
+        let mark = lake.path("lake/t").join(mark);
+        std::fs::create_dir_all(mark.parent().expect("a folder")).expect("a folder");
+        std::fs::write(mark, "{}").expect("a file");
+        symlink("lake/t/data", lake.path("up")).expect("a link");
+        for path in paths {
+            let path = format!("lake/{path}");
+            let ran = pipeline(&lake, &quoted(&path), "out").gyre(&["check", "p.toml"]);
+            ran.fails(1, name);
+            assert!(ran.err.contains(export), "{path}: {}", ran.err);
+            let real = std::fs::canonicalize(lake.path("lake/t")).expect("a folder");
+            assert!(
+                ran.err.contains(&format!("('{}')", real.display())),
+                "{path}: {}",
+                ran.err
+            );
+        }
+        // What is named by itself is meant.
+        assert_eq!(read(&lake, "\"lake/t/data/a.parquet\""), [1]);
+    }
+}
+
+const PARTITIONS: &str = r#"
+[job]
+name = "months"
+output = "out"
+incremental = INCREMENTAL
+
+[tables.rows]
+path = "in/"
+
+[transitions]
+sql = "SELECT * FROM rows"
+source = "a"
+target = "b"
+count = "n"
+partition_by = "month"
+
+[[fit]]
+name = "one"
+method = "dbmr"
+rank = 1
+"#;
+
+#[test]
+fn a_hive_folder_without_a_value_is_null() {
+    for null in ["__HIVE_DEFAULT_PARTITION__", ""] {
+        for incremental in ["false", "true"] {
+            let lake = Lake::new();
+            for month in ["1", "2"] {
+                one(&lake, &format!("in/month={month}/a.parquet"), 1);
+            }
+            lake.file("p.toml", &PARTITIONS.replace("INCREMENTAL", incremental));
+            lake.gyre(&["run", "p.toml"]).well();
+            one(&lake, &format!("in/month={null}/a.parquet"), 5);
+            let ran = lake.gyre(&["run", "p.toml"]).well();
+            assert!(ran.out.contains("2 transitions in 3 rows"), "{}", ran.out);
+            assert!(
+                ran.out.contains("1 dropped: 1 null partition") || ran.out.contains("null"),
+                "{}",
+                ran.out
+            );
+            // An integer, as without the null.
+            assert_eq!(lake.read("counts").integers("month"), [1, 2]);
+            let plan = lake.gyre(&["plan", "p.toml", "--json"]).well().out;
+            let plan: serde_json::Value = serde_json::from_str(&plan).expect("JSON");
+            let columns = plan["read"][0]["columns"].as_array().expect("columns");
+            let month = columns
+                .iter()
+                .find(|c| c["name"] == "month")
+                .expect("month");
+            assert_eq!(month["type"], "Int64");
+            let cases = [
+                ("month = 1", "1 of 3 files", Some(1)),
+                ("month <> 1", "1 of 3 files", Some(1)),
+                ("NOT month = 1", "1 of 3 files", Some(1)),
+                ("month IS NULL", "1 of 3 files", None),
+                ("month IS NOT NULL", "2 of 3 files", Some(2)),
+                ("coalesce(month, 9) > 1", "2 of 3 files", Some(1)),
+                ("month IN (1, 2)", "2 of 3 files", Some(2)),
+                ("month NOT IN (2)", "1 of 3 files", Some(1)),
+            ];
+            for (filter, files, transitions) in cases {
+                let sql = format!("transitions.sql=SELECT * FROM rows WHERE {filter}");
+                let explained = lake.gyre(&["explain", "p.toml", "--set", &sql]).well().out;
+                assert!(explained.contains(files), "{filter}: {explained}");
+                let ran = lake.gyre(&["run", "p.toml", "--set", &sql]);
+                match transitions {
+                    Some(n) => {
+                        let ran = ran.well();
+                        assert!(
+                            ran.out.contains(&format!("{n} transition")),
+                            "{filter}: {}",
+                            ran.out
+                        );
+                    }
+                    None => ran.fails(1, "null"),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn relative_paths_begin_beside_the_pipeline_and_then_here() {
+    let lake = Lake::new();
+    std::fs::create_dir_all(lake.path("jobs/sql")).expect("a folder");
+    std::fs::create_dir_all(lake.path("sql")).expect("a folder");
+    one(&lake, "jobs/lake/a.parquet", 1);
+    one(&lake, "lake/a.parquet", 2);
+    one(&lake, "here/x.parquet", 3);
+    let sql = "SELECT a, b, n FROM rows";
+    lake.file("jobs/sql/q.sql", sql)
+        .file("sql/here.sql", &format!("{sql} WHERE n > 0"));
+    lake.file("jobs/sql/c.sql", "SELECT * FROM rows WHERE n > 100");
+    let run = |path: &str, file: &str| {
+        let text =
+            text(path, "out").replace(&format!("sql = \"{sql}\""), &format!("file = {file:?}"));
+        let check = "\n[[check]]\nname = \"few\"\nfile = \"sql/c.sql\"\n";
+        lake.file("jobs/p.toml", &(text + check));
+        lake.gyre(&["run", "jobs/p.toml", "--force"])
+    };
+    for (path, file, expected) in [
+        ("\"lake\"", "sql/q.sql", 1),
+        ("\"lake/*.parquet\"", "sql/here.sql", 1),
+        ("\"./lake/a.parquet\"", "sql/q.sql", 1),
+        ("\"here\"", "sql/q.sql", 3),
+        ("\"here/*.parquet\"", "sql/q.sql", 3),
+        ("\"../lake/a.parquet\"", "sql/q.sql", 2),
+    ] {
+        run(path, file).well();
+        assert_eq!(lake.read("counts").integers("count"), [expected], "{path}");
+    }
+    // The output is that of the current folder all the time.
+    assert!(!lake.path("jobs/out").exists());
+    for path in ["\"gone\"", "\"gone/*.parquet\""] {
+        let ran = run(path, "sql/q.sql");
+        ran.fails(1, "neither beside the pipeline file (jobs/gone");
+        ran.fails(1, "nor in the current folder (");
+    }
+    run("\"lake\"", "sql/gone.sql").fails(2, "SQL file sql/gone.sql cannot be read: neither beside the pipeline file (jobs/sql/gone.sql)");
+}
+
+#[test]
+fn spellings_of_input_and_sql_are_one_plan() {
+    let lake = Lake::new();
+    one(&lake, "lake/a.parquet", 1);
+    symlink("lake", lake.path("link")).expect("a link");
+    pipeline(&lake, "\"lake\"", "out")
+        .gyre(&["run", "p.toml"])
+        .well();
+    let absolute = quoted(&lake.path("lake").display().to_string());
+    for path in [
+        "\"lake/\"",
+        "\"./lake\"",
+        "\"link\"",
+        "\"lake/*.parquet\"",
+        "[\"lake/a.parquet\", \"link\"]",
+        &absolute,
+    ] {
+        for output in ["out", "./out", "out/", "link/../out"] {
+            let ran = pipeline(&lake, path, output)
+                .gyre(&["run", "p.toml"])
+                .well();
+            assert!(
+                ran.out.contains("Nothing to do."),
+                "{path} {output}: {}",
+                ran.out
+            );
+        }
+    }
+    one(&lake, "lake/b.parquet", 2);
+    let ran = lake.gyre(&["run", "p.toml"]).well();
+    assert!(!ran.out.contains("Nothing to do."), "{}", ran.out);
+}
+
+#[test]
+fn the_result_of_another_job_is_not_replaced() {
+    let lake = Lake::new();
+    one(&lake, "lake/a.parquet", 1);
+    pipeline(&lake, "\"lake\"", "out")
+        .gyre(&["run", "p.toml"])
+        .well();
+    let other = text("\"lake\"", "./out/").replace("name = \"rows\"", "name = \"other\"");
+    lake.file("other.toml", &other);
+    let before = std::fs::read(lake.path("out/current.json")).expect("a pointer");
+    for command in ["check", "plan", "run"] {
+        let told = "holds the result of the job `rows`, which the job `other` would replace";
+        lake.gyre(&[command, "other.toml"]).fails(2, told);
+    }
+    assert_eq!(
+        std::fs::read(lake.path("out/current.json")).expect("a pointer"),
+        before
+    );
+    lake.gyre(&["run", "other.toml", "--force"]).well();
+    let ran = lake.gyre(&["run", "other.toml"]).well();
+    assert!(ran.out.contains("Nothing to do."), "{}", ran.out);
+    lake.gyre(&["run", "p.toml"]).fails(2, "the job `other`");
+}
+
+/// Writes other bytes of the same length into a file, and gives it its old time.
+fn rewrite(path: &Path, from: &str, to: &str) {
+    let times = std::fs::metadata(path)
+        .and_then(|m| m.modified())
+        .expect("a time");
+    let text = std::fs::read_to_string(path)
+        .expect("a file")
+        .replace(from, to);
+    let mut file = std::fs::File::options()
+        .write(true)
+        .open(path)
+        .expect("a file");
+    std::io::Write::write_all(&mut file, text.as_bytes()).expect("room");
+    file.set_modified(times).expect("a file of ours");
+}
+
+#[test]
+fn a_file_with_its_old_size_time_and_inode_is_told_by_its_content() {
+    for incremental in [false, true] {
+        let lake = Lake::new();
+        lake.file("rows.csv", "a,b,n\n1,2,3\n");
+        pipeline(&lake, "\"rows.csv\"", "out");
+        let incremental = format!("job.incremental={incremental}");
+        let run = |fingerprint: &str| {
+            let fingerprint = format!("job.fingerprint={fingerprint}");
+            lake.gyre(&[
+                "run",
+                "p.toml",
+                "--set",
+                &incremental,
+                "--set",
+                &fingerprint,
+            ])
+            .well()
+        };
+        run("content");
+        assert_eq!(lake.read("counts").integers("count"), [3]);
+        rewrite(&lake.path("rows.csv"), "1,2,3", "1,2,4");
+        let ran = run("content");
+        assert_eq!(lake.read("counts").integers("count"), [4], "{}", ran.out);
+        assert!(run("content").out.contains("Nothing to do."));
+        // A new time is no new content.
+        let file = std::fs::File::options()
+            .write(true)
+            .open(lake.path("rows.csv"));
+        file.and_then(|file| file.set_modified(std::time::UNIX_EPOCH))
+            .expect("a file of ours");
+        assert!(run("content").out.contains("Nothing to do."));
+        // The default looks at the time, and at no more.
+        run("metadata");
+        rewrite(&lake.path("rows.csv"), "1,2,4", "1,2,5");
+        assert!(run("metadata").out.contains("Nothing to do."));
+        run("content");
+        assert_eq!(lake.read("counts").integers("count"), [5]);
+    }
+}
