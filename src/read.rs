@@ -712,3 +712,25 @@ fn store_error(e: &DataFusionError) -> Option<&StoreError> {
     }
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::ErrorKind;
+
+    /// Asking again later helps where a disk failed, and not where a file may not be read.
+    #[test]
+    fn a_file_that_may_not_be_read_is_wrong_input() {
+        for (cause, expected) in [
+            (ErrorKind::PermissionDenied, Kind::Input),
+            (ErrorKind::TimedOut, Kind::Store),
+        ] {
+            let e = StoreError::Generic {
+                store: "LocalFileSystem",
+                source: Box::new(std::io::Error::from(cause)),
+            };
+            let e = failed("reading", DataFusionError::ObjectStore(Box::new(e)));
+            assert_eq!(e.kind(), expected, "{cause}");
+        }
+    }
+}

@@ -204,7 +204,7 @@ mod tests {
     use crate::files::{Part, over_part};
     use crate::read::{self, TableSource};
     use arrow::array::{ArrayRef, AsArray, Int64Array};
-    use arrow::datatypes::Int64Type;
+    use arrow::datatypes::{DataType, Int64Type};
     use parquet::arrow::ArrowWriter;
     use parquet::file::properties::WriterProperties;
     use std::collections::BTreeMap;
@@ -259,6 +259,57 @@ mod tests {
             let mut together = parts.concat();
             together.sort_unstable();
             assert_eq!(together, all, "{of}");
+        }
+    }
+
+    #[tokio::test]
+    async fn values_of_folders_are_there_again() {
+        let folder = tempfile::tempdir().unwrap();
+        for (month, v) in [("1", 1), ("2", 2), ("__HIVE_DEFAULT_PARTITION__", 3)] {
+            let column: ArrayRef = Arc::new(Int64Array::from(vec![v]));
+            let rows = RecordBatch::try_from_iter([("v", column)]).unwrap();
+            let folder = folder.path().join(format!("month={month}"));
+            std::fs::create_dir_all(&folder).unwrap();
+            let file = std::fs::File::create(folder.join("a.parquet")).unwrap();
+            let mut writer = ArrowWriter::try_new(file, rows.schema(), None).unwrap();
+            writer.write(&rows).unwrap();
+            writer.close().unwrap();
+        }
+        let resources = Resources {
+            threads: 2,
+            memory_bytes: None,
+        };
+        let paths = [folder.path().display().to_string()];
+        let table = spec::Table {
+            path: paths.to_vec(),
+            format: None,
+        };
+        let sources = [TableSource::new("t", &table)];
+        let stores = Stores::default();
+        let lake = read::open(&sources, &resources, &stores).await.unwrap();
+        let bytes = postcard::to_stdvec(&lake.tables).unwrap();
+        let found: Vec<Table> = postcard::from_bytes(&bytes).unwrap();
+        let again = reopen(found, &resources, &stores).unwrap();
+        for lake in [lake, again] {
+            assert_eq!(lake.tables[0].schema.field(1).data_type(), &DataType::Int64);
+            for (filter, expected) in [
+                ("month IS NULL", vec![3]),
+                ("month > 1", vec![2]),
+                ("NOT (month > 1)", vec![1]),
+                ("month IS DISTINCT FROM 1", vec![2, 3]),
+            ] {
+                let sql = format!("SELECT v FROM t WHERE {filter} ORDER BY v");
+                let frame = lake.query(&sql, &BTreeMap::new()).await.unwrap();
+                let batches = frame.collect().await.unwrap();
+                let values = batches.iter().flat_map(|batch| {
+                    batch
+                        .column(0)
+                        .as_primitive::<Int64Type>()
+                        .values()
+                        .to_vec()
+                });
+                assert_eq!(values.collect::<Vec<_>>(), expected, "{filter}");
+            }
         }
     }
 }

@@ -445,4 +445,104 @@ mod tests {
         let wrong = place("s3://b/[").expect_err("no pattern");
         assert!(wrong.contains("no pattern"), "{wrong}");
     }
+
+    /// The files of a path in a store, or why there are none.
+    async fn found(store: &Arc<dyn ObjectStore>, path: &str) -> Result<Vec<String>, String> {
+        let place = Place::of(path).map_err(|e| e.full())?;
+        let found = files(place, store, path, ".parquet").await;
+        let found = found.map_err(|e| e.full())?.into_iter();
+        Ok(found.map(|file| file.meta.location.to_string()).collect())
+    }
+
+    #[tokio::test]
+    async fn in_a_store_a_table_of_an_output_is_that_of_its_result() {
+        use crate::write::{Output, Promotion};
+        use std::collections::BTreeMap;
+        let store: Arc<dyn ObjectStore> = Arc::new(object_store::memory::InMemory::new());
+        let output = Output::in_store(store.clone(), "b/out".into());
+        let mut runs = Vec::new();
+        for _ in 0..2 {
+            let begun = output.begin("a-plan-of-its-own").await.expect("a store");
+            output.claim_version(&begun).await.expect("room");
+            let table = output.staged(&begun.run, "sources");
+            store.put(&table, "1".into()).await.expect("a file");
+            let promotion = Promotion {
+                plan: "a-plan-of-its-own",
+                complete: true,
+                tables: &BTreeMap::from([("sources", 1)]),
+                keep: 2,
+                record: &begun.run,
+            };
+            output.promote(&begun, &promotion).await.expect("a result");
+            runs.push(begun.run);
+        }
+        let folder = |run: &String| format!("b/out/versions/{run}/sources");
+        let (earlier, now) = (folder(&runs[0]), folder(&runs[1]));
+        for path in [
+            "sources",
+            "sources/",
+            "current/sources",
+            "sources/part-0.parquet",
+            "sources/*",
+        ] {
+            let read = found(&store, &format!("memory:///b/out/{path}")).await;
+            assert_eq!(read, Ok(vec![format!("{now}/part-0.parquet")]), "{path}");
+        }
+        let read = found(&store, &format!("memory:///{earlier}")).await;
+        assert_eq!(read, Ok(vec![format!("{earlier}/part-0.parquet")]));
+        for path in [
+            "b/out",
+            "b/out/",
+            "b",
+            "b/**",
+            "b/out/*/*/*/*.parquet",
+            "b/out/versions",
+        ] {
+            let told = found(&store, &format!("memory:///{path}")).await;
+            let told = told.expect_err(path);
+            assert!(told.contains("name one of its tables"), "{path}: {told}");
+            assert!(told.ends_with("b/out/sources"), "{path}: {told}");
+        }
+        // A pointer of another program is a file like any other.
+        store
+            .put(&"x/current.json".into(), "{}".into())
+            .await
+            .expect("a file");
+        store
+            .put(&"x/a.parquet".into(), "1".into())
+            .await
+            .expect("a file");
+        let read = found(&store, "memory:///x").await;
+        assert_eq!(read, Ok(vec!["x/a.parquet".to_string()]));
+    }
+
+    #[tokio::test]
+    async fn in_a_store_tables_of_other_formats_are_refused() {
+        for (mark, name) in [
+            ("_delta_log/00000000000000000000.json", "a Delta table"),
+            ("metadata/v12.metadata.json", "an Iceberg table"),
+            (".hoodie/hoodie.properties", "a Hudi table"),
+        ] {
+            let store: Arc<dyn ObjectStore> = Arc::new(object_store::memory::InMemory::new());
+            for file in [mark, "data/x=1/a.parquet"] {
+                let file = Path::parse(format!("lake/t/{file}")).expect("a path");
+                store.put(&file, "1".into()).await.expect("a file");
+            }
+            for path in [
+                "lake/t",
+                "lake",
+                "lake/t/data",
+                "lake/t/data/x=*/*",
+                "lake/*/data/*/*",
+                "**",
+            ] {
+                let told = found(&store, &format!("memory:///{path}")).await;
+                let told = told.expect_err(path);
+                assert!(told.contains(name), "{path}: {told}");
+                assert!(told.contains("lake/t')"), "{path}: {told}");
+            }
+            let named = found(&store, "memory:///lake/t/data/x=1/a.parquet").await;
+            assert_eq!(named, Ok(vec!["lake/t/data/x=1/a.parquet".to_string()]));
+        }
+    }
 }

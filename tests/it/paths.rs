@@ -3,7 +3,8 @@
 
 use crate::cli::integers;
 use crate::lake::{Lake, Ran};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 
 const PIPELINE: &str = r#"
@@ -586,5 +587,35 @@ fn a_file_with_its_old_size_time_and_inode_is_told_by_its_content() {
         assert!(run("metadata").out.contains("Nothing to do."));
         run("content");
         assert_eq!(lake.read("counts").integers("count"), [5]);
+    }
+}
+
+/// A scheduler that tries again would try for ever.
+#[test]
+fn input_that_may_not_be_read_ends_with_1() {
+    let lake = Lake::new();
+    one(&lake, "in/a.parquet", 1);
+    let mode = |name: &str, mode| {
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(lake.path(name), mode).expect("a file of ours");
+    };
+    pipeline(&lake, "\"in/\"", "out");
+    let is_root = std::fs::metadata(lake.folder.path()).is_ok_and(|found| found.uid() == 0);
+    mode("", 0o755);
+    for (name, closed, open) in [("in/a.parquet", 0o000, 0o644), ("in", 0o000, 0o755)] {
+        mode(name, closed);
+        for path in ["\"in/\"", "\"in/*.parquet\"", "\"in/a.parquet\""] {
+            pipeline(&lake, path, "out");
+            let mut command = lake.command(&["check", "p.toml"]);
+            if is_root {
+                // Nothing is closed to root.
+                command.uid(65534);
+            }
+            // The program may lie where no other user gets to.
+            let Ok(output) = command.output() else { break };
+            let ran = Ran::of(output);
+            ran.fails(1, "table `rows`");
+        }
+        mode(name, open);
     }
 }
