@@ -280,11 +280,7 @@ mod tests {
             memory_bytes: None,
         };
         let paths = [folder.path().display().to_string()];
-        let table = spec::Table {
-            path: paths.to_vec(),
-            format: None,
-        };
-        let sources = [TableSource::new("t", &table)];
+        let sources = [TableSource::of_parquet("t", &paths)];
         let stores = Stores::default();
         let lake = read::open(&sources, &resources, &stores).await.unwrap();
         let bytes = postcard::to_stdvec(&lake.tables).unwrap();

@@ -449,7 +449,8 @@ mod tests {
     /// The files of a path in a store, or why there are none.
     async fn found(store: &Arc<dyn ObjectStore>, path: &str) -> Result<Vec<String>, String> {
         let place = Place::of(path).map_err(|e| e.full())?;
-        let found = files(place, store, path, ".parquet").await;
+        let ending = |_: &mut dyn Iterator<Item = &str>| Ok(".parquet".to_string());
+        let found = files(place, store, path, ending).await;
         let found = found.map_err(|e| e.full())?.into_iter();
         Ok(found.map(|file| file.meta.location.to_string()).collect())
     }
@@ -472,6 +473,7 @@ mod tests {
                 tables: &BTreeMap::from([("sources", 1)]),
                 keep: 2,
                 record: &begun.run,
+                begins: &|| (),
             };
             output.promote(&begun, &promotion).await.expect("a result");
             runs.push(begun.run);

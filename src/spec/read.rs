@@ -251,7 +251,7 @@ impl Node {
     fn visit<'de, V: Visitor<'de>>(&self, visitor: V) -> Result<V::Value, Fault> {
         match &self.content {
             Content::String(text) => visitor.visit_str(text),
-            Content::Filled(filled) => return filled.visit(visitor),
+            Content::Filled(filled) => filled.visit(visitor),
             Content::Integer(n) => visitor.visit_i64(*n),
             Content::Float(x) => visitor.visit_f64(*x),
             Content::Boolean(b) => visitor.visit_bool(*b),

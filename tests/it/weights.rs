@@ -456,7 +456,8 @@ fn the_scale_of_weights_changes_no_result() {
     println!("seed {seed}");
     let mut random = Pcg64::seed_from_u64(seed);
     let mut any_scale = || random.random_range(-960..=960);
-    let cases: [(&str, fn(&mut Pcg64) -> Option<f64>, Vec<i32>); 2] = [
+    type Weight = fn(&mut Pcg64) -> Option<f64>;
+    let cases: [(&str, Weight, Vec<i32>); 2] = [
         (
             "effective",
             any,
