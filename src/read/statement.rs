@@ -1137,12 +1137,9 @@ mod tests {
         "|>", "WITH", "SELECT",
     ];
 
-    /// On a stack as small as that of the smallest thread that plans or runs SQL.
+    /// On the stack that threads have which plan or run SQL.
     fn on_a_thread(run: impl FnOnce() + Send + 'static) {
-        let bytes = std::env::var("STK").map_or(crate::read::STACK_BYTES, |s| {
-            s.parse::<usize>().unwrap() << 10
-        });
-        let thread = std::thread::Builder::new().stack_size(bytes);
+        let thread = std::thread::Builder::new().stack_size(crate::read::STACK_BYTES);
         thread.spawn(run).unwrap().join().expect("no panic");
     }
 
