@@ -105,6 +105,11 @@ fn register_known(
     let wrong = |e: DataFusionError| failed("its store cannot be named", e);
     let root = ObjectStoreUrl::parse(&table.root).map_err(wrong)?;
     places::store(context, stores, noted, &root)?;
+    if table.folders.len() != table.files.len() {
+        return Err(Error::bug(
+            "its files do not have the values of their folders",
+        ));
+    }
     let mut files = Vec::with_capacity(table.files.len());
     for (file, values) in table.files.iter().zip(&table.folders) {
         let meta = file.meta(&root)?;

@@ -25,6 +25,7 @@ use datafusion::prelude::SessionContext;
 use futures::{StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Files whose columns are looked at at a time: a request to a distant store takes much longer than it keeps anybody busy.
@@ -71,6 +72,17 @@ pub struct Table {
     pub schema: SchemaRef,
     /// Hive partition columns, also in `schema`.
     pub partition_columns: Vec<String>,
+}
+
+impl Table {
+    /// The same table with some of its files alone.
+    pub fn of_files(&self, files: Range<usize>) -> Option<Table> {
+        Some(Table {
+            files: self.files.get(files.clone())?.to_vec(),
+            folders: self.folders.get(files)?.to_vec(),
+            ..self.clone()
+        })
+    }
 }
 
 /// Where a table lies and how it is written, as the pipeline says.

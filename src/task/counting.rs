@@ -4,7 +4,7 @@ use super::{Bench, blocking, pack, unpack};
 use crate::count::{Counted, Counts, Dealer, Dropped, Sums, ipc, restore, sums_schema};
 use crate::error::{Error, Kind, Result};
 use crate::files::{Part, over_part};
-use crate::read::{Lake, Table, reopen};
+use crate::read::{Lake, reopen};
 use crate::resample::Groups;
 use crate::write::Piece;
 use arrow::array::RecordBatch;
@@ -139,14 +139,8 @@ impl Bench {
         let tables = match slice {
             None => plan.tables.clone(),
             Some(Slice { table, files, .. }) => {
-                let own = |table: &Table| {
-                    let files = table.files.get(files)?.to_vec();
-                    Some(Table {
-                        files,
-                        ..table.clone()
-                    })
-                };
-                let table = plan.tables.get(table).and_then(own);
+                let table = plan.tables.get(table);
+                let table = table.and_then(|table| table.of_files(files));
                 let none = || Error::bug("a task names files that its plan has not");
                 vec![table.ok_or_else(none)?]
             }

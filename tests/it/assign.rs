@@ -604,7 +604,9 @@ fn what_does_not_fit_the_model_is_refused() {
         transitions = { sql = "SELECT * FROM rows", trajectory = "id", time = "t", lag = 1, bins = { state = { step = 1.0 } } }
         fit = [{ name = "dbmr", method = "dbmr", rank = 2 }]
     "#;
-    lake.file("b.toml", binned).gyre(&["run", "b.toml"]).well();
+    lake.file("b.toml", binned)
+        .gyre(&["run", "b.toml", "--force"])
+        .well();
     assign(
         &lake,
         "b.toml",

@@ -393,7 +393,10 @@ proptest! {
                 return Ok(());
             }
             fs::write(inside.join("rows.parquet"), plain("zstd", 0)).expect("a file");
-            *expected.entry(value).or_default() += ROWS as u64 - 3;
+            // Without a value there is no partition.
+            if !matches!(folder_name.as_str(), "" | "__HIVE_DEFAULT_PARTITION__") {
+                *expected.entry(value).or_default() += ROWS as u64 - 3;
+            }
         }
         let input = format!("{TRAJECTORIES}\npartition_by = \"k\"");
         let store = InMemory::new();
@@ -401,7 +404,7 @@ proptest! {
         if let Err(e) = ran {
             // Stores take no control characters in names.
             let is_refused = names.iter().any(|name| name.contains(|c: char| c.is_control()));
-            prop_assert!(is_refused && e.kind() == Kind::Input, "{:?}: {}", names, e.full());
+            prop_assert!((is_refused || expected.is_empty()) && e.kind() == Kind::Input, "{:?}: {}", names, e.full());
             return Ok(());
         }
         let mut found: BTreeMap<String, u64> = BTreeMap::new();
