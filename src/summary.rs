@@ -443,8 +443,11 @@ fn list(items: impl ExactSizeIterator<Item = String>) -> String {
     shown.join(" ")
 }
 
-/// 1234567 as 1,234,567; fractions keep two digits.
+/// 1234567 as 1,234,567; fractions keep two digits. Numbers that would be long are in scientific notation.
 pub(crate) fn grouped(x: f64) -> String {
+    if x != 0.0 && !(0.005..1e18).contains(&x.abs()) {
+        return format!("{x:.4e}");
+    }
     let whole = if x.fract() == 0.0 {
         format!("{x:.0}")
     } else {
@@ -469,7 +472,16 @@ mod tests {
 
     #[test]
     fn numbers_are_grouped_by_thousands() {
-        let shown = [0.0, 999.0, 1000.0, 1234567.0, 1234.5].map(grouped);
-        assert_eq!(shown, ["0", "999", "1,000", "1,234,567", "1,234.50"]);
+        let shown = [0.0, 999.0, 1000.0, 1234567.0, 1234.5, 1e155, 2e-160].map(grouped);
+        let expected = [
+            "0",
+            "999",
+            "1,000",
+            "1,234,567",
+            "1,234.50",
+            "1.0000e155",
+            "2.0000e-160",
+        ];
+        assert_eq!(shown, expected);
     }
 }

@@ -52,7 +52,13 @@ impl From<Fault> for DataFusionError {
 
 /// The message of an engine without the names that it has for its layers.
 pub fn plain(text: &str) -> &str {
-    const LAYERS: [&str; 21] = [
+    const LAYERS: [&str; 27] = [
+        "Error during planning: ",
+        "This feature is not implemented: ",
+        "Schema error: ",
+        "SQL error: ",
+        "Optimizer rule ",
+        "Invalid or Unsupported Configuration: ",
         "Arrow error: ",
         "Arrow: ",
         "Parquet argument error: ",
