@@ -15,6 +15,7 @@ use super::output::{
     CURRENT, Output, PART, RECORD, RUNS, SUCCESS, VERSIONS, sealed, unique, unsealed,
 };
 use crate::error::{Error, Kind, Result};
+use crate::secrets::hide;
 use object_store::{ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -168,7 +169,8 @@ impl Output {
             .as_ref()
             .and_then(|record| record["pipeline"].as_str())
         {
-            Some(other) if other != name => Err(Error::spec(format!(
+            // The record has the name as it may leave the process.
+            Some(other) if other != hide(name) => Err(Error::spec(format!(
                 "{} holds the result of the job `{other}`, which the job `{name}` would replace; name another output, or replace it with --force",
                 self.shown()
             ))),

@@ -134,16 +134,25 @@ fn of_two_runs_at_once_in_a_bucket_one_says_that_it_lost() {
             assert!(lake.tables() == written, "{speech:?}");
         }
         // What a run that died has left.
-        let dead = stores.open(&format!("{output}/versions/dead/sources/part-0.parquet"));
+        let run = "20260101T000000Z-00000000-00000000";
+        let dead = stores.open(&format!("{output}/versions/{run}/sources/part-0.parquet"));
         let dead = dead.expect("a place");
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         let put = runtime.block_on(dead.store.put(&dead.path, "half".into()));
         put.expect("it is put");
         let clean = |age: &str| gyre(&lake, &options, &["clean", "p.toml", "--older-than", age]);
         let left = clean("1d").well();
-        assert!(left.out.contains("left alone dead"), "{}", left.out);
+        assert!(
+            left.out.contains(&format!("left alone {run}")),
+            "{}",
+            left.out
+        );
         let cleaned = clean("0s").well();
-        assert!(cleaned.out.contains("removed dead"), "{}", cleaned.out);
+        assert!(
+            cleaned.out.contains(&format!("removed {run}")),
+            "{}",
+            cleaned.out
+        );
         let (there, named) = versions(&stores, &output);
         assert_eq!(there, named, "{speech:?}");
     }
