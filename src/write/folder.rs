@@ -518,10 +518,23 @@ impl Folder {
     }
 
     fn remove_all(&self, place: &str, name: &str) -> io::Result<()> {
-        match fs::remove_dir_all(self.path.join(place).join(name)) {
-            Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
-            _ => (),
+        let gone = |removed: io::Result<()>| match removed {
+            Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
+            _ => Ok(()),
+        };
+        let folder = self.path.join(place).join(name);
+        // The files that tell the folder of a run go last, so that a process that dies meanwhile leaves one that is known.
+        for entry in fs::read_dir(&folder).into_iter().flatten() {
+            let entry = entry?;
+            if [LOCK, RECORD].iter().any(|last| entry.file_name() == *last) {
+                continue;
+            }
+            match entry.file_type()?.is_dir() {
+                true => gone(fs::remove_dir_all(entry.path()))?,
+                false => gone(fs::remove_file(entry.path()))?,
+            }
         }
+        gone(fs::remove_dir_all(folder))?;
         if place == WORK {
             fs::remove_dir(self.path.join(place)).ok();
         }

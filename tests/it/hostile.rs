@@ -121,7 +121,7 @@ pub fn counts(store: &InMemory) -> BTreeMap<Vec<String>, u64> {
             let columns = columns.clone().filter(|(f, _)| keep(f.name()));
             columns.map(|(_, c)| Arc::clone(c)).collect()
         };
-        let keys = of(&|name| !matches!(name, "count" | "lag"));
+        let keys = of(&|name| !matches!(name, "count" | "lag" | "lag_seconds"));
         let count = cast(&of(&|name| name == "count")[0], &DataType::Float64).expect("numbers");
         let count = count.as_primitive::<Float64Type>();
         for at in 0..batch.num_rows() {

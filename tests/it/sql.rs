@@ -449,7 +449,11 @@ fn lags_have_one_text_and_are_sorted_by_length() {
     }
     assert!(outputs.windows(2).all(|two| two[0] == two[1]));
     // Another spelling is the same plan.
-    timed(&lake, "out0", "['1440min', '6h', '60min']");
+    let spelt = TIMED.replace("OUTPUT", "out0");
+    lake.file(
+        "p.toml",
+        &spelt.replace("LAGS", "['1440min', '6h', '60min']"),
+    );
     let ran = lake.gyre(&["run", "p.toml"]).well();
     assert!(ran.out.contains("Nothing to do"), "{}", ran.out);
     lake.gyre(&["compare", "out0", "out1", "--lag", "60min=PT1H"])
