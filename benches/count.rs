@@ -4,9 +4,11 @@
 
 use arrow::array::{Int32Array, Int64Array, RecordBatch};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use gyre::plan::pipeline::Spec;
 use gyre::plan::plan;
-use gyre::read::{self, Resources, TableSource};
-use gyre::spec::Spec;
+use gyre::read::lake;
+use gyre::read::lake::Resources;
+use gyre::read::lake::files::TableSource;
 use parquet::arrow::ArrowWriter;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -59,7 +61,7 @@ fn count(pipeline: &str, path: &str) -> u64 {
         let paths = [path.to_string()];
         let sources = [TableSource::of_parquet("rows", &paths)];
         let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
-        let lake = read::open(
+        let lake = lake::open(
             &sources,
             &Resources {
                 threads,
@@ -69,7 +71,7 @@ fn count(pipeline: &str, path: &str) -> u64 {
         )
         .await
         .expect("a lake");
-        let sql = read::query_text(&spec.transitions.query).expect("a query");
+        let sql = lake::query_text(&spec.transitions.query).expect("a query");
         let (plan, frame) = plan(&spec, &sql, None, &lake).await.expect("a plan");
         lake.count(frame, &plan.layout, Arc::new(|_| ()))
             .await

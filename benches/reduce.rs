@@ -3,10 +3,14 @@
 mod planted;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use gyre::math::csr::Values;
-use gyre::reduce::{Evidence, Method, dbmr, fit, svd};
-use gyre::runner::Local;
-use gyre::shard::Shards;
+use gyre::evidence::Evidence;
+use gyre::evidence::counts::csr::Values;
+use gyre::evidence::counts::shards::Shards;
+use gyre::evidence::pass::local::Local;
+use gyre::methods::Method;
+use gyre::methods::dbmr::params;
+use gyre::methods::fit;
+use gyre::methods::spectral::svd;
 
 fn methods(c: &mut Criterion) {
     let mut group = c.benchmark_group("reduce");
@@ -22,12 +26,12 @@ fn methods(c: &mut Criterion) {
             Values::Count(counts),
             1 << 18,
         );
-        let paper = dbmr::Params {
+        let paper = params::Params {
             restarts: 10,
-            ..dbmr::Params::plain(8)
+            ..params::Params::plain(8)
         };
         for (name, method) in [
-            ("dbmr", Method::Dbmr(dbmr::Params::new(8))),
+            ("dbmr", Method::Dbmr(params::Params::new(8))),
             ("dbmr-paper", Method::Dbmr(paper)),
             ("svd", Method::Svd(svd::Params::new(8))),
         ] {

@@ -3,8 +3,8 @@
 mod planted;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use gyre::math::csr::Values;
-use gyre::shard::Shards;
+use gyre::evidence::counts::csr::Values;
+use gyre::evidence::counts::shards::Shards;
 
 fn build(c: &mut Criterion) {
     let mut group = c.benchmark_group("shard");

@@ -181,3 +181,26 @@ pub fn is_full(e: &(dyn StdError + 'static)) -> bool {
     }
     false
 }
+
+/// The candidate that `word` most likely means, if any is near.
+pub fn nearest<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str> {
+    let word = word.to_lowercase();
+    candidates
+        .iter()
+        .map(|c| (strsim::damerau_levenshtein(&word, &c.to_lowercase()), *c))
+        .filter(|(distance, c)| *distance <= (c.chars().count() / 3).max(1))
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, c)| c)
+}
+
+/// The end of a sentence about an unknown `word`: the nearest candidate, else all of them.
+pub fn hint(word: &str, candidates: &[&str]) -> String {
+    if let Some(near) = nearest(word, candidates) {
+        return format!("; did you mean `{near}`?");
+    }
+    match candidates {
+        [] => String::new(),
+        [only] => format!("; there is `{only}`"),
+        _ => format!("; there are `{}`", candidates.join("`, `")),
+    }
+}

@@ -3,10 +3,11 @@
 mod terminal;
 
 use clap::Parser;
-use gyre::cli::{Cli, LogFormat, Logging};
-use gyre::commands::{Terminal, execute};
-use gyre::memory::Bounded;
-use gyre::secrets;
+use gyre::cli::args::{Cli, LogFormat, Logging};
+use gyre::cli::commands::execute;
+use gyre::cli::terminal::Terminal;
+use gyre::memory::allocator::Bounded;
+use gyre::store::secrets;
 use std::process::ExitCode;
 use std::sync::Arc;
 use terminal::Bars;

@@ -3,12 +3,12 @@
 //! All that is printed goes through [`hide`]. Where stderr cannot be written there is no one to tell, and a run goes on.
 
 use futures::future::BoxFuture;
-use gyre::cli::LogFormat;
-use gyre::commands::Terminal;
+use gyre::cli::args::LogFormat;
+use gyre::cli::terminal::Terminal;
 use gyre::error::{Error, Kind, Result};
 use gyre::memory;
-use gyre::run::Progress;
-use gyre::secrets::hide;
+use gyre::run::progress::Progress;
+use gyre::store::secrets::hide;
 use indicatif::{HumanCount, ProgressBar, ProgressState, ProgressStyle};
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt::Write as _;
@@ -79,7 +79,7 @@ pub fn usage(e: &clap::Error) -> ExitCode {
 /// Leaves to the log what a reader says when it panics on damaged bytes: an error names the file. Any other panic is a bug to hear of.
 pub fn tell_panics() {
     std::panic::set_hook(Box::new(move |panic| {
-        if gyre::read::panics_are_caught() {
+        if gyre::read::lake::panics::panics_are_caught() {
             tracing::info!("a reader {panic}");
             return;
         }

@@ -1,13 +1,17 @@
 //! What a run would take here and on a cluster, before it does anything.
 
-use super::Cluster;
-use crate::cli::Address;
+use crate::cluster::address::Address;
+use crate::cluster::ballista::client::Cluster;
+use crate::cluster::rounds;
 use crate::error::Result;
 use crate::memory;
-use crate::plan::{Bounds, Job, Machines, Needs, Plan, Step};
-use crate::rounds;
-use crate::summary::grouped;
-use crate::write::Output;
+use crate::memory::machine;
+use crate::output::number::grouped;
+use crate::output::place::Output;
+use crate::plan::Plan;
+use crate::plan::cost::machines::{Job, Machines, Step};
+use crate::plan::cost::memory::Needs;
+use crate::read::lake::statistics::Bounds;
 use datafusion::dataframe::DataFrame;
 use serde::Serialize;
 use std::fmt;
@@ -91,7 +95,7 @@ pub async fn quote(
         address: address.to_string(),
         machines,
         threads: threads_here,
-        memory_bytes: memory::all(),
+        memory_bytes: machine::all(),
         needs: plan.needs(bounds, threads),
         alone: width.1,
         split,
@@ -248,7 +252,7 @@ fn shown(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Passes;
+    use crate::plan::cost::machines::Passes;
 
     const GB: u64 = 1_000_000_000;
 

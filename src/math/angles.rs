@@ -3,8 +3,8 @@
 //! In: two bases as columns over the same n points (n × r_a and n × r_b, row-major) and a weight for each point, which makes the
 //! inner product ⟨f, g⟩ = Σ w f g. Out: min(dim A, dim B) angles in radians, ascending. A basis may be linearly dependent.
 
-use super::dense::{square_svd, symmetric_eigen};
-use super::sum;
+use crate::math::dense::{square_svd, symmetric_eigen};
+use crate::math::sum;
 
 /// Directions of a basis whose square is below this share of the longest one's are rounding.
 const NOTHING: f64 = 1e-13;

@@ -12,8 +12,9 @@
 //! *Multiplicity.* From blocks of b random vectors a Krylov space sees min(b, geometric multiplicity) copies of an eigenvalue, so of
 //! more copies than `width` some may be missing.
 
+use crate::math::dense;
+use crate::math::schur;
 use crate::math::schur::By;
-use crate::math::{dense, schur};
 use rand::RngExt;
 use rand_pcg::Pcg64;
 

@@ -13,7 +13,8 @@
 //! orthogonal to them, starts from b new random vectors, round after round, until the copies are fewer than the random vectors
 //! were. Where a block loses rank, random vectors replace what is missing.
 
-use crate::math::dense::{self, NOTHING};
+use crate::math::dense;
+use crate::math::dense::NOTHING;
 use rand::RngExt;
 use rand_pcg::Pcg64;
 

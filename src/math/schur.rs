@@ -8,7 +8,7 @@
 //! before; reflections move the span to the front, which leaves the smaller matrix behind it, and its eigenvectors are next. A
 //! single eigenvector is always good to rounding, so nothing is lost where eigenvectors are nearly parallel.
 
-use super::dense;
+use crate::math::dense;
 use faer::dyn_stack::{MemBuffer, MemStack};
 use faer::linalg::evd;
 use faer::{Col, Mat, Par};

@@ -1,9 +1,14 @@
 //! The allocator of a program that bounds its memory: the system's, and a scratch file for what is large and finds no room.
 
 #[cfg(target_os = "linux")]
-use super::{ranges, scratch::Scratch};
+use crate::error::Error;
 #[cfg(target_os = "linux")]
-use crate::error::{Error, Kind, Result};
+use crate::error::Kind;
+#[cfg(target_os = "linux")]
+use crate::error::Result;
+use crate::memory::ranges;
+#[cfg(target_os = "linux")]
+use crate::memory::scratch::Scratch;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,7 +27,7 @@ static SCRATCH: std::sync::OnceLock<Scratch> = std::sync::OnceLock::new();
 
 /// Makes the scratch file.
 #[cfg(target_os = "linux")]
-pub(super) fn start(folder: &std::path::Path) -> Result<()> {
+pub(crate) fn start(folder: &std::path::Path) -> Result<()> {
     let scratch = Scratch::new(folder).map_err(|e| {
         let what = format!(
             "{} cannot hold what --memory leaves no room for; set TMPDIR to a folder on a disk",
@@ -35,19 +40,19 @@ pub(super) fn start(folder: &std::path::Path) -> Result<()> {
 }
 
 #[cfg(target_os = "linux")]
-pub(super) fn set_most_plain(bytes: usize) {
+pub(crate) fn set_most_plain(bytes: usize) {
     MOST_PLAIN.store(bytes, Ordering::Relaxed);
 }
 
 /// Lets pages of the scratch file leave the process until it is `enough`.
 #[cfg(target_os = "linux")]
-pub(super) fn release(enough: impl FnMut() -> bool) {
+pub(crate) fn release(enough: impl FnMut() -> bool) {
     if let Some(scratch) = SCRATCH.get() {
         scratch.release(enough);
     }
 }
 
-pub(super) fn scratch_len() -> Option<usize> {
+pub(crate) fn scratch_len() -> Option<usize> {
     #[cfg(target_os = "linux")]
     return SCRATCH.get().map(Scratch::len);
     #[cfg(not(target_os = "linux"))]
@@ -76,7 +81,7 @@ fn in_scratch(layout: Layout) -> Option<NonNull<u8>> {
     #[cfg(target_os = "linux")]
     if layout.align() <= ranges::PAGE {
         let at = SCRATCH.get()?.take(layout.size());
-        super::look();
+        crate::memory::look();
         return at;
     }
     let _ = layout;
@@ -89,7 +94,7 @@ const PIECE: usize = 4 << 20;
 /// Writes `bytes` bytes piece by piece: calls `write` with where a piece begins and how long it is.
 fn in_pieces(bytes: usize, write: impl Fn(usize, usize)) {
     for start in (0..bytes).step_by(PIECE) {
-        super::look();
+        crate::memory::look();
         write(start, PIECE.min(bytes - start));
     }
 }
@@ -116,7 +121,7 @@ fn scratch_of(at: *const u8) -> Option<&'static Scratch> {
 /// What the system gave; where it gave nothing, the process ends unless it is embedded.
 fn given(at: *mut u8, bytes: usize) -> *mut u8 {
     if at.is_null() {
-        super::refused(bytes);
+        crate::memory::refused(bytes);
     }
     at
 }
@@ -213,7 +218,8 @@ impl Bounded {
     }
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(target_os = "linux")]
+#[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;

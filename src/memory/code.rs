@@ -41,7 +41,7 @@ unsafe extern "C" fn first_object(
         let headers = std::slice::from_raw_parts(object.dlpi_phdr, object.dlpi_phnum.into());
         (object, &mut *found.cast::<Vec<Range<usize>>>(), headers)
     };
-    let page = super::page();
+    let page = crate::memory::page();
     let headers = headers
         .iter()
         .filter(|header| header.p_type == libc::PT_LOAD);
@@ -55,8 +55,8 @@ unsafe extern "C" fn first_object(
 
 #[cfg(test)]
 mod tests {
-    use super::super::ranges::PAGE;
     use super::*;
+    use crate::memory::ranges::PAGE;
     use std::fs;
 
     /// Kilobytes of the mapping that has an address which are in the process.

@@ -1,6 +1,6 @@
 //! Memory that is a file: its pages can leave the process at any time and come back when they are read.
 
-use super::ranges::{PAGE, Ranges};
+use crate::memory::ranges::{PAGE, Ranges};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;

@@ -1,16 +1,17 @@
 //! Looks at the process, and lets pages of the scratch file and of the program leave it when it comes near its bound. Whoever is about to touch
 //! much looks, and waits while pages leave; a thread of its own looks all the time for those who do not.
 
-use super::code::Code;
-use super::{EXCEEDED, allocator, give_back};
 use crate::error::{Error, Kind, Result};
+use crate::memory::allocator;
+use crate::memory::code::Code;
+use crate::memory::{EXCEEDED, give_back};
 use std::fs::File;
-use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, OnceLock, PoisonError};
-use std::thread::{self, Thread};
+use std::thread::Thread;
 use std::time::{Duration, Instant};
+use std::{io, thread};
 
 /// A look costs some microseconds: the less room there is, the sooner the next one.
 const SOONEST: Duration = Duration::from_micros(250);
@@ -133,8 +134,8 @@ fn in_use(statm: &File) -> InUse {
     let mut pages = text.split(' ').map(|pages| pages.parse().unwrap_or(0));
     let (all, of_files) = (pages.nth(1).unwrap_or(0), pages.next().unwrap_or(0));
     InUse {
-        all: all * super::page(),
-        plain: all.saturating_sub(of_files) * super::page(),
+        all: all * crate::memory::page(),
+        plain: all.saturating_sub(of_files) * crate::memory::page(),
     }
 }
 

@@ -3,12 +3,14 @@
 //! Of the keys only tables, SQL, columns, bins, lags and `partition_by` count. New rows need not lead everywhere, so `connected` drops
 //! none of them, and every pair that `window` lets through counts one: to divide all counts of a lag would change no set, point or mean.
 
-use super::{Rows, hash, lag_column, rows};
-use crate::count::{Evidence, Layout};
 use crate::error::Result;
-use crate::read::{Lake, Table};
-use crate::spec::{Lag, Spec};
-use crate::write::LagColumn;
+use crate::evidence::lag::Lag;
+use crate::output::tables::names::LagColumn;
+use crate::plan::pipeline::Spec;
+use crate::plan::rows::{Rows, hash, lag_column, rows};
+use crate::read::lake::Lake;
+use crate::read::lake::files::Table;
+use crate::read::rows::layout::{Evidence, Layout};
 use datafusion::dataframe::DataFrame;
 use std::sync::Arc;
 

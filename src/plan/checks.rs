@@ -1,16 +1,24 @@
 //! What the pipeline file says of checks → checks whose SQL has been planned and whose partitions have the types of their columns.
 
-use super::{scalar, values};
-use crate::checks::{self, percent};
-use crate::count::key_text;
-use crate::error::{Error, Result};
-use crate::read::{Lake, query_text};
-use crate::spec::{Limit, On, Parameter, PartitionKey, Query, Spec};
+use crate::error::{Error, Kind, Result};
+use crate::output::number::grouped;
+use crate::plan::parameters::{scalar, values};
+use crate::plan::pipeline::Spec;
+use crate::plan::pipeline::checks::{Limit, On, PartitionKey};
+use crate::read::lake::files::Query;
+use crate::read::lake::{Lake, query_text};
+use crate::read::rows::states::key_text;
+use crate::store::parameter::Parameter;
 use crate::words::counted;
 use arrow::datatypes::{Field, SchemaRef};
+use datafusion::catalog::empty::EmptyTable;
 use datafusion::common::ScalarValue;
+use datafusion::dataframe::DataFrame;
+use datafusion::datasource::TableProvider;
+use datafusion::prelude::SessionContext;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 /// One thing that must hold before a result is put in place.
 #[derive(Debug, Clone, PartialEq)]
@@ -83,7 +91,7 @@ impl fmt::Display for PlannedCheck {
 }
 
 /// The checks of a pipeline whose result will have these tables.
-pub(super) async fn planned(
+pub(crate) async fn planned(
     spec: &Spec,
     partition: &[Field],
     lake: &Lake,
@@ -120,14 +128,14 @@ pub(super) async fn planned(
             "the input table `{name}` has the name of an output table, and the SQL of a check could mean both; rename `tables.{name}`"
         )));
     }
-    let session = checks::planning(lake, tables).await?;
+    let session = self::planning(lake, tables).await?;
     for check in &spec.checks.queries {
         let sql = sql(&check.query)?;
         let parameters = values(
             &check.parameters,
             &format!("check.{}.parameters", check.name),
         )?;
-        checks::query(&session, &check.name, &sql, &parameters).await?;
+        self::query(&session, &check.name, &sql, &parameters).await?;
         planned.push(PlannedCheck {
             name: check.name.clone(),
             on: check.on,
@@ -167,6 +175,52 @@ fn typed(value: &Parameter, field: &Field) -> Result<String> {
             field.name()
         ))),
     }
+}
+
+/// Where DataFusion finds the staged tables.
+pub(crate) const STAGED: &str = "gyre-staged://output/";
+
+/// A session in which the result has its tables, without rows.
+pub async fn planning(lake: &Lake, tables: &[(&'static str, SchemaRef)]) -> Result<SessionContext> {
+    let session = lake.fork().await?;
+    for (name, schema) in tables {
+        add(
+            &session,
+            name,
+            Arc::new(EmptyTable::new(Arc::clone(schema))),
+        )?;
+    }
+    Ok(session)
+}
+
+pub(crate) fn add(
+    session: &SessionContext,
+    name: &str,
+    table: Arc<dyn TableProvider>,
+) -> Result<()> {
+    let added = session.register_table(crate::read::lake::ident_reference(name), table);
+    added
+        .map(|_| ())
+        .map_err(|e| bug("a table cannot be named", e))
+}
+
+pub(crate) fn bug(what: &str, e: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    Error::with_source(Kind::Bug, what, e)
+}
+
+/// Plans the SQL of a check.
+pub async fn query(
+    session: &SessionContext,
+    check: &str,
+    sql: &str,
+    parameters: &BTreeMap<String, ScalarValue>,
+) -> Result<DataFrame> {
+    crate::read::lake::sql(session, &format!("check `{check}`"), sql, parameters).await
+}
+
+/// A share in per cent, with two digits at most.
+pub fn percent(share: f64) -> String {
+    format!("{} %", grouped((1e4 * share).round() / 100.0))
 }
 
 #[cfg(test)]

@@ -1,17 +1,23 @@
 //! What the pipeline file says of its rows, and the columns of the query → the evidence that is counted, with its types checked.
 
-use crate::count::{Evidence, Grouping, Measure, StateColumns, Step, is_time};
-use crate::error::{Error, Result};
-use crate::spec::{self, Input, Lag, Window, nearest};
+use crate::error::{Error, Result, nearest};
+use crate::evidence::lag::{Lag, Step};
+use crate::plan::pipeline;
+use crate::plan::pipeline::Input;
+use crate::plan::pipeline::keys;
+use crate::plan::pipeline::keys::Window;
+use crate::read::rows::layout::{Evidence, Grouping, Measure};
+use crate::read::rows::states::StateColumns;
+use crate::read::rows::time::is_time;
 use arrow::datatypes::{DataType, Field, TimeUnit};
 use arrow::row::{RowConverter, SortField};
 use datafusion::dataframe::DataFrame;
 
 /// The columns of the query.
-pub(super) struct Columns(Vec<Field>);
+pub(crate) struct Columns(Vec<Field>);
 
 impl Columns {
-    pub(super) fn of(frame: &DataFrame) -> Result<Columns> {
+    pub(crate) fn of(frame: &DataFrame) -> Result<Columns> {
         let fields: Vec<Field> = frame
             .schema()
             .fields()
@@ -63,7 +69,7 @@ impl Columns {
     }
 
     /// A column whose values can tell things apart.
-    pub(super) fn key(&self, name: &str, role: &str) -> Result<Field> {
+    pub(crate) fn key(&self, name: &str, role: &str) -> Result<Field> {
         let field = self.get(name, role)?;
         let t = field.data_type();
         if t.is_null()
@@ -105,7 +111,7 @@ fn plain(data_type: &DataType) -> DataType {
     }
 }
 
-pub(super) fn evidence(input: &Input, columns: &Columns) -> Result<(Evidence, Vec<Lag>)> {
+pub(crate) fn evidence(input: &Input, columns: &Columns) -> Result<(Evidence, Vec<Lag>)> {
     let keys = |names: &[String], role: &str| {
         names
             .iter()
@@ -180,9 +186,11 @@ pub(super) fn evidence(input: &Input, columns: &Columns) -> Result<(Evidence, Ve
                 })
             };
             let measure = match measure {
-                spec::Measure::Ones => Measure::One,
-                spec::Measure::Count(name) => Measure::Count(columns.number(name, "count", true)?),
-                spec::Measure::Weight(name) => {
+                pipeline::Measure::Ones => Measure::One,
+                pipeline::Measure::Count(name) => {
+                    Measure::Count(columns.number(name, "count", true)?)
+                }
+                pipeline::Measure::Weight(name) => {
                     Measure::Weight(columns.number(name, "weight", false)?)
                 }
             };
@@ -199,8 +207,8 @@ pub(super) fn evidence(input: &Input, columns: &Columns) -> Result<(Evidence, Ve
 }
 
 /// What is resampled: the columns named for it, else trajectories, else single transitions.
-pub(super) fn grouping(
-    asked: &spec::Validation,
+pub(crate) fn grouping(
+    asked: &keys::Validation,
     evidence: &Evidence,
     columns: &Columns,
 ) -> Result<Grouping> {
@@ -236,7 +244,7 @@ fn overlap(lag: &Lag, interval: Option<&Lag>) -> Result<u64> {
 }
 
 /// Whether the states that a pair begins and ends with can be the same ones.
-pub(super) fn check_square(evidence: &Evidence, asker: &str) -> Result<()> {
+pub(crate) fn check_square(evidence: &Evidence, asker: &str) -> Result<()> {
     let Evidence::Pairs { source, target, .. } = evidence else {
         return Ok(());
     };
@@ -259,7 +267,7 @@ pub(super) fn check_square(evidence: &Evidence, asker: &str) -> Result<()> {
     )))
 }
 
-pub(super) fn all_integers(lags: &[Lag]) -> Option<Vec<i64>> {
+pub(crate) fn all_integers(lags: &[Lag]) -> Option<Vec<i64>> {
     lags.iter()
         .map(|lag| {
             if let Lag::Ticks(n) = lag {

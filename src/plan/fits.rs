@@ -1,9 +1,13 @@
 //! What the pipeline file says of its fits → fits with checked parameters, ranks apart.
 
+use crate::assess::ranks::Rule;
 use crate::math::schur::By;
-use crate::reduce::criteria::Rule;
-use crate::reduce::{cocluster, dbmr, schur, svd};
-use crate::spec::{self, Spec};
+use crate::methods::cocluster;
+use crate::methods::dbmr::params;
+use crate::methods::spectral::gpcca;
+use crate::methods::spectral::svd;
+use crate::plan::pipeline::Spec;
+use crate::plan::pipeline::fits;
 use serde::{Deserialize, Serialize};
 
 /// One fit of every partition and lag, ranks apart.
@@ -29,13 +33,13 @@ pub enum Ranks {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum PlannedMethod {
-    Dbmr(dbmr::Params),
+    Dbmr(params::Params),
     Svd(svd::Params),
     Cocluster(cocluster::Params),
     /// One set of states on both sides.
     Metastable(cocluster::Params),
     /// One set of states on both sides.
-    Gpcca(schur::Params),
+    Gpcca(gpcca::Params),
     /// Scores the partition in the column at this place of `Layout::given`.
     Given(usize),
 }
@@ -72,7 +76,7 @@ impl PlannedFit {
     }
 
     /// Whether sources and targets are states of one kind to it.
-    pub(super) fn is_square(&self) -> bool {
+    pub(crate) fn is_square(&self) -> bool {
         matches!(
             self.method,
             PlannedMethod::Metastable(_) | PlannedMethod::Gpcca(_)
@@ -80,7 +84,7 @@ impl PlannedFit {
     }
 
     /// Whether it gives memberships beside labels.
-    pub(super) fn is_soft(&self) -> bool {
+    pub(crate) fn is_soft(&self) -> bool {
         match &self.method {
             PlannedMethod::Svd(p) => p.clusters != svd::Clusters::KMeans,
             PlannedMethod::Gpcca(_) => true,
@@ -90,7 +94,7 @@ impl PlannedFit {
 }
 
 impl PlannedMethod {
-    pub(super) fn with_rank(&self, rank: usize) -> PlannedMethod {
+    pub(crate) fn with_rank(&self, rank: usize) -> PlannedMethod {
         let mut method = self.clone();
         match &mut method {
             PlannedMethod::Dbmr(p) => p.rank = rank,
@@ -103,32 +107,32 @@ impl PlannedMethod {
     }
 }
 
-pub(super) fn fits(spec: &Spec) -> Vec<PlannedFit> {
+pub(crate) fn fits(spec: &Spec) -> Vec<PlannedFit> {
     let mut fits = Vec::new();
     let mut given = 0;
     for fit in &spec.fits {
         for (rank, name) in fit.expanded() {
             let method = match (&fit.method, rank) {
-                (spec::Method::Dbmr(p), Some(rank)) => PlannedMethod::Dbmr(dbmr::Params {
+                (fits::Method::Dbmr(p), Some(rank)) => PlannedMethod::Dbmr(params::Params {
                     rank,
                     init: match p.init {
-                        spec::Init::Random => dbmr::Init::Random,
-                        spec::Init::Kl => dbmr::Init::Kl,
-                        spec::Init::Svd => dbmr::Init::Svd,
+                        fits::Init::Random => params::Init::Random,
+                        fits::Init::Kl => params::Init::Kl,
+                        fits::Init::Svd => params::Init::Svd,
                     },
                     polish: p.polish,
                     restarts: p.restarts,
                     max_iterations: p.max_iterations,
                     tolerance: p.tolerance(),
                 }),
-                (spec::Method::Svd(p), Some(rank)) => {
+                (fits::Method::Svd(p), Some(rank)) => {
                     let (restarts, max_iterations, tolerance) =
                         (p.restarts, p.max_iterations, p.tolerance);
                     PlannedMethod::Svd(svd::Params {
                         clusters: match p.clusters {
-                            spec::Clusters::KMeans => svd::Clusters::KMeans,
-                            spec::Clusters::Seba => svd::Clusters::Seba,
-                            spec::Clusters::Pcca => svd::Clusters::Pcca,
+                            fits::Clusters::KMeans => svd::Clusters::KMeans,
+                            fits::Clusters::Seba => svd::Clusters::Seba,
+                            fits::Clusters::Pcca => svd::Clusters::Pcca,
                         },
                         restarts,
                         max_iterations,
@@ -136,27 +140,27 @@ pub(super) fn fits(spec: &Spec) -> Vec<PlannedFit> {
                         ..svd::Params::new(rank)
                     })
                 }
-                (spec::Method::Cocluster(p), Some(rank)) => {
+                (fits::Method::Cocluster(p), Some(rank)) => {
                     PlannedMethod::Cocluster(cocluster::Params {
                         rank,
                         restarts: p.restarts,
                         max_iterations: p.max_iterations,
                     })
                 }
-                (spec::Method::Metastable(p), Some(rank)) => {
+                (fits::Method::Metastable(p), Some(rank)) => {
                     PlannedMethod::Metastable(cocluster::Params {
                         rank,
                         restarts: p.restarts,
                         max_iterations: p.max_iterations,
                     })
                 }
-                (spec::Method::Gpcca(p), Some(rank)) => PlannedMethod::Gpcca(schur::Params {
+                (fits::Method::Gpcca(p), Some(rank)) => PlannedMethod::Gpcca(gpcca::Params {
                     tolerance: p.tolerance,
                     by: match p.which {
-                        spec::Which::Magnitude => By::Magnitude,
-                        spec::Which::Real => By::Real,
+                        fits::Which::Magnitude => By::Magnitude,
+                        fits::Which::Real => By::Real,
                     },
-                    ..schur::Params::new(rank)
+                    ..gpcca::Params::new(rank)
                 }),
                 _ => {
                     given += 1;
@@ -185,12 +189,12 @@ pub(super) fn fits(spec: &Spec) -> Vec<PlannedFit> {
     fits
 }
 
-fn rule(rule: spec::Rule) -> Rule {
+fn rule(rule: fits::Rule) -> Rule {
     match rule {
-        spec::Rule::Gap => Rule::Gap,
-        spec::Rule::Aic => Rule::Aic,
-        spec::Rule::Bic => Rule::Bic,
-        spec::Rule::HeldOut => Rule::HeldOut,
-        spec::Rule::Vamp2 => Rule::Vamp2,
+        fits::Rule::Gap => Rule::Gap,
+        fits::Rule::Aic => Rule::Aic,
+        fits::Rule::Bic => Rule::Bic,
+        fits::Rule::HeldOut => Rule::HeldOut,
+        fits::Rule::Vamp2 => Rule::Vamp2,
     }
 }

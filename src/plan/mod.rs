@@ -2,44 +2,43 @@
 //!
 //! A plan can be printed, compared by its hash, and run. Nothing is computed here.
 
-mod assignment;
-mod checks;
-mod costs;
-mod evidence;
-mod fits;
-mod needs;
-mod passes;
-mod show;
-mod travel;
+pub mod assignment;
+pub mod checks;
+pub mod cost;
+pub mod evidence;
+pub mod fits;
+pub mod parameters;
+pub mod pipeline;
+pub mod relative;
+pub mod rows;
+pub mod show;
+pub mod travel;
 
-pub use assignment::{Assignment, assignment};
-pub use checks::{CheckRule, PlannedCheck};
-pub(crate) use costs::FITS;
-pub use costs::{Job, Machines, Step, Width};
-pub use fits::{PlannedFit, PlannedMethod, Ranks};
-pub use needs::{Bounds, Needs, Size};
-pub use passes::Passes;
-
-use crate::count::{Evidence, Layout, StateTable};
 use crate::error::{Error, Result};
-use crate::files;
-use crate::ledger::Basis;
-use crate::ranks;
-use crate::read::{InputFile, Lake, Table, canonical_location};
-use crate::reduce::dbmr::Init;
-use crate::spec::{self, Empty, Lag, NamesFrom, Spec};
-use crate::stores::Stores;
+use crate::evidence::lag::Lag;
+use crate::methods::dbmr::params::Init;
+use crate::output::ledger::Basis;
+use crate::output::tables::names::{FitColumns, LagColumn, Names};
+use crate::plan::checks::{CheckRule, PlannedCheck};
+use crate::plan::evidence::{check_square, grouping};
+use crate::plan::fits::{PlannedFit, PlannedMethod, Ranks, fits};
+use crate::plan::pipeline::Spec;
+use crate::plan::pipeline::keys::{Empty, NamesFrom};
+use crate::plan::rows::{Rows, hash, inputs, lag_column, rows, unhashed};
+use crate::read::lake::Lake;
+use crate::read::lake::files::Table;
+use crate::read::paths::places::canonical_location;
+use crate::read::rows::layout::{Evidence, Layout};
+use crate::read::rows::states::StateTable;
+use crate::store::Stores;
 use crate::words::counted;
-use crate::write::{self, FitColumns, LagColumn, Names};
-use arrow::datatypes::{DataType, Field, SchemaRef, TimeUnit};
+use arrow::datatypes::SchemaRef;
 use datafusion::common::ScalarValue;
 use datafusion::dataframe::DataFrame;
-use evidence::{Columns, all_integers, check_square, evidence, grouping};
-use fits::fits;
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What a run will do. As bytes it is what other machines need of it to count and to fit, which nothing that is skipped does.
@@ -57,9 +56,9 @@ pub struct Plan {
     pub seed: u64,
     pub tables: Vec<Table>,
     pub sql: String,
-    #[serde(with = "travel::values")]
+    #[serde(with = "crate::plan::travel::values")]
     pub parameters: BTreeMap<String, ScalarValue>,
-    #[serde(with = "travel::shared")]
+    #[serde(with = "crate::plan::travel::shared")]
     pub layout: Arc<Layout>,
     /// The lags in the order of the matrices, which is that of their length.
     pub lags: Vec<Lag>,
@@ -108,37 +107,6 @@ pub struct Validation {
     pub confidence: f64,
 }
 
-/// What a pipeline file says of its rows, resolved.
-struct Rows {
-    sql: String,
-    parameters: BTreeMap<String, ScalarValue>,
-    frame: DataFrame,
-    columns: Columns,
-    partition: Vec<Field>,
-    evidence: Evidence,
-    lags: Vec<Lag>,
-}
-
-async fn rows(spec: &Spec, sql: &str, lake: &Lake) -> Result<Rows> {
-    let asked = &spec.transitions;
-    let sql = sql.trim().trim_end_matches(';').to_string();
-    let parameters = values(&asked.parameters, "transitions.parameters")?;
-    let frame = lake.query(&sql, &parameters).await?;
-    let columns = Columns::of(&frame)?;
-    let (evidence, lags) = evidence(&asked.input, &columns)?;
-    let partition = asked.partition_by.iter();
-    let partition = partition.map(|name| columns.key(name, "partition_by"));
-    Ok(Rows {
-        sql,
-        parameters,
-        frame,
-        partition: partition.collect::<Result<_>>()?,
-        columns,
-        evidence,
-        lags,
-    })
-}
-
 /// Resolves a pipeline whose query text is `sql` against the tables of a lake. Also returns the query, ready to run.
 pub fn plan<'a>(
     spec: &'a Spec,
@@ -165,7 +133,9 @@ async fn resolved(
         lags,
     } = rows(spec, sql, lake).await?;
     let given = spec.fits.iter().filter_map(|fit| match &fit.method {
-        spec::Method::Given(given) => Some(columns.key(&given.affiliation, "affiliation")),
+        crate::plan::pipeline::fits::Method::Given(given) => {
+            Some(columns.key(&given.affiliation, "affiliation"))
+        }
         _ => None,
     });
     let given = given.collect::<Result<_>>()?;
@@ -228,7 +198,7 @@ async fn resolved(
     };
     check_names(&plan)?;
     let tables = plan.schemas();
-    plan.checks = checks::planned(spec, &plan.layout.partition, lake, &tables).await?;
+    plan.checks = crate::plan::checks::planned(spec, &plan.layout.partition, lake, &tables).await?;
     plan.hashes = hashes(spec, &plan)?;
     let mut asked = serde_json::to_value(spec).map_err(unhashed)?;
     // What is kept of earlier results does not change this one, nor does where it goes.
@@ -266,7 +236,7 @@ fn increments(
         let why = "strided pairs depend on the first row of a trajectory";
         return Increments::No(why.into());
     }
-    let table = match files::one_table(frame) {
+    let table = match crate::read::lake::subset::one_table(frame) {
         Ok(name) => lake.tables.iter().find(|table| table.name == name),
         Err(why) => return Increments::No(why),
     };
@@ -291,68 +261,6 @@ fn increments(
     }
 }
 
-/// What the names in SQL stand for, under `key` of the pipeline.
-fn values(
-    parameters: &BTreeMap<String, spec::Argument>,
-    key: &str,
-) -> Result<BTreeMap<String, ScalarValue>> {
-    let value = |(name, argument): (&String, &spec::Argument)| {
-        let value = value(argument);
-        let value = value.map_err(|what| Error::spec(format!("`{key}.{name}` {what}")))?;
-        Ok((name.clone(), value))
-    };
-    parameters.iter().map(value).collect()
-}
-
-fn value(argument: &spec::Argument) -> Result<ScalarValue, String> {
-    match argument {
-        spec::Argument::One(parameter) => Ok(scalar(parameter)),
-        spec::Argument::Moment { moment } => {
-            let has_date = moment.contains('-');
-            let has_time = moment.contains(':');
-            // A zone stands at the end: `Z`, or hours and minutes after a sign.
-            let time = moment.rsplit(['T', 't', ' ']).next().unwrap_or(moment);
-            let has_zone = has_time && time.contains(['Z', 'z', '+', '-']);
-            let zone = has_zone.then(|| "+00:00".into());
-            let data_type = match (has_date, has_time) {
-                (true, true) => DataType::Timestamp(TimeUnit::Nanosecond, zone),
-                (true, false) => DataType::Date32,
-                _ => DataType::Time64(TimeUnit::Nanosecond),
-            };
-            ScalarValue::try_from_string(moment.clone(), &data_type).map_err(|_| {
-                format!("is {moment}, which is no date or time of the years 1678 to 2261")
-            })
-        }
-        spec::Argument::List(list) => {
-            let all: Vec<ScalarValue> = list.iter().map(value).collect::<Result<_, _>>()?;
-            let types: BTreeSet<String> = all.iter().map(|v| v.data_type().to_string()).collect();
-            let numbers = |v: &ScalarValue| v.data_type().is_numeric();
-            let (data_type, all) = match all.first() {
-                Some(first) if types.len() == 1 => (first.data_type(), all),
-                // Whole numbers and others.
-                _ if all.iter().all(numbers) => {
-                    let floats = all.iter().map(|v| v.cast_to(&DataType::Float64));
-                    let floats = floats.collect::<Result<_, _>>();
-                    (DataType::Float64, floats.map_err(|e| e.to_string())?)
-                }
-                _ => return Err("must be a list of values of one type".into()),
-            };
-            Ok(ScalarValue::List(ScalarValue::new_list(
-                &all, &data_type, true,
-            )))
-        }
-    }
-}
-
-fn scalar(parameter: &spec::Parameter) -> ScalarValue {
-    match parameter {
-        spec::Parameter::Boolean(v) => ScalarValue::from(*v),
-        spec::Parameter::Integer(v) => ScalarValue::from(*v),
-        spec::Parameter::Float(v) => ScalarValue::from(*v),
-        spec::Parameter::String(v) => ScalarValue::from(v.as_str()),
-    }
-}
-
 /// Columns of the query stand beside gyre's own in the tables: no table may get two of one name.
 fn check_names(plan: &Plan) -> Result<()> {
     for (table, schema) in plan.schemas() {
@@ -370,35 +278,6 @@ fn check_names(plan: &Plan) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn unhashed(e: serde_json::Error) -> Error {
-    Error::with_source(crate::error::Kind::Bug, "a plan cannot be hashed", e)
-}
-
-/// Of what was `asked`, the SQL, the input files and the version of gyre.
-fn hash(asked: &impl Serialize, sql: &str, tables: &[Table]) -> Result<String> {
-    let files: Vec<_> = tables.iter().map(inputs).collect();
-    let whole =
-        serde_json::to_vec(&(env!("CARGO_PKG_VERSION"), asked, sql, files)).map_err(unhashed)?;
-    Ok(blake3::hash(&whole).to_hex()[..32].to_string())
-}
-
-/// What of a table a result depends on.
-fn inputs(table: &Table) -> impl Serialize {
-    let files: Vec<_> = table.files.iter().map(InputFile::fingerprint).collect();
-    let folders = (!table.partition_columns.is_empty()).then_some(&table.folders);
-    (&table.name, files, &table.partition_columns, folders)
-}
-
-fn lag_column(lags: &[Lag]) -> LagColumn {
-    if lags.is_empty() {
-        return LagColumn::None;
-    }
-    match all_integers(lags) {
-        Some(integers) => LagColumn::Integers(integers),
-        None => LagColumn::Texts(lags.to_vec()),
-    }
 }
 
 /// The text of every statement of a plan; of a pipeline without checks it is that of `[transitions]`.
@@ -446,7 +325,7 @@ impl Plan {
         };
         let tables = names.tables.iter();
         tables
-            .map(|&table| (table.name(), write::schema(table, &names).0))
+            .map(|&table| (table.name(), crate::output::tables::schema(table, &names).0))
             .collect()
     }
 
@@ -518,15 +397,16 @@ impl Plan {
     }
 
     /// The tables that the run will write: some hold what only some pipelines ask for.
-    pub fn tables(&self) -> Vec<write::Table> {
-        let compared = self.fits.iter().any(|f| ranks::is_compared(self, f));
-        let is_written = |table: &write::Table| match table {
-            write::Table::Ranks => compared,
-            write::Table::Bootstrap => self.resamples() > 0,
-            write::Table::Timescales | write::Table::ChapmanKolmogorov => self.markov,
+    pub fn tables(&self) -> Vec<crate::output::tables::names::Table> {
+        let compared = self.fits.iter().any(|f| crate::plan::is_compared(self, f));
+        let is_written = |table: &crate::output::tables::names::Table| match table {
+            crate::output::tables::names::Table::Ranks => compared,
+            crate::output::tables::names::Table::Bootstrap => self.resamples() > 0,
+            crate::output::tables::names::Table::Timescales
+            | crate::output::tables::names::Table::ChapmanKolmogorov => self.markov,
             _ => true,
         };
-        let tables = write::Table::ALL.into_iter();
+        let tables = crate::output::tables::names::Table::ALL.into_iter();
         tables.filter(is_written).collect()
     }
 
@@ -551,4 +431,9 @@ impl Plan {
             })
             .collect()
     }
+}
+
+/// Whether a fit has rows in the `ranks` table: there is something to compare it with, or folds to score it.
+pub fn is_compared(plan: &Plan, planned: &PlannedFit) -> bool {
+    planned.ranks != Ranks::One || plan.folds() > 0
 }

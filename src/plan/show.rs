@@ -1,10 +1,15 @@
 //! A plan as text for people and as JSON for programs.
 
-use super::{CheckRule, Increments, Plan, PlannedFit, PlannedMethod, Ranks};
-use crate::count::{Evidence, Measure, StateColumns};
-use crate::read::Table;
-use crate::reduce::svd;
-use crate::spec::{self, Lag, NamesFrom};
+use crate::evidence::lag::Lag;
+use crate::methods::spectral::svd;
+use crate::plan::checks::CheckRule;
+use crate::plan::fits::{PlannedFit, PlannedMethod, Ranks};
+use crate::plan::pipeline::keys::NamesFrom;
+use crate::plan::{Increments, Plan};
+use crate::read::lake::files::Table;
+use crate::read::rows::bins;
+use crate::read::rows::layout::{Evidence, Measure};
+use crate::read::rows::states::StateColumns;
 use crate::words::counted;
 use arrow::datatypes::Field;
 use serde_json::{Value, json};
@@ -332,13 +337,13 @@ fn window(strided: bool, overlap: &[u64]) -> &'static str {
     }
 }
 
-fn boxes(binning: &spec::Binning) -> String {
+fn boxes(binning: &bins::Binning) -> String {
     match binning {
-        spec::Binning::Open { step, .. } => format!("boxes of {step}"),
-        spec::Binning::Bounded {
+        bins::Binning::Open { step, .. } => format!("boxes of {step}"),
+        bins::Binning::Bounded {
             low, high, boxes, ..
         } => format!("{boxes} boxes on [{low}, {high}]"),
-        spec::Binning::Periodic { low, high, boxes } => {
+        bins::Binning::Periodic { low, high, boxes } => {
             format!("{boxes} boxes on the circle [{low}, {high})")
         }
     }

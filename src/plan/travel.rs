@@ -1,6 +1,5 @@
 //! Parts of a plan ↔ bytes, for serde.
 
-use crate::count::ipc;
 use arrow::array::ArrayRef;
 use datafusion::common::ScalarValue;
 use serde::de::Error as _;
@@ -16,7 +15,7 @@ pub mod values {
     #[derive(Serialize, Deserialize)]
     struct Values {
         names: Vec<String>,
-        #[serde(with = "ipc::arrays")]
+        #[serde(with = "crate::read::rows::ipc::arrays")]
         columns: Vec<ArrayRef>,
     }
 

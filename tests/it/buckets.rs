@@ -6,8 +6,8 @@ use crate::clouds::{
 use crate::lake::{Lake, Ran};
 use crate::wire::{Server, Speech};
 use futures::TryStreamExt;
-use gyre::stores::Stores;
-use gyre::write::Output;
+use gyre::output::place::Output;
+use gyre::store::Stores;
 use object_store::buffered::BufWriter;
 use object_store::memory::InMemory;
 use object_store::{Error, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, UpdateVersion};

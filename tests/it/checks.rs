@@ -271,7 +271,10 @@ fn the_checks_of_the_readme_are_valid() {
         .find(|text| text.starts_with("[checks]"))
         .expect("an example");
     let base = include_str!("../../pipelines/routes.toml");
-    let spec = gyre::spec::Spec::parse(&format!("{base}\n{example}"), "README.md", &[], &|_| None);
+    let spec =
+        gyre::plan::pipeline::Spec::parse(&format!("{base}\n{example}"), "README.md", &[], &|_| {
+            None
+        });
     let checks = spec.unwrap_or_else(|e| panic!("{}", e.full())).checks;
     assert_eq!(checks.queries.len(), 1);
     assert!(checks.limits.partitions.is_some() && checks.limits.max_drift.is_some());

@@ -4,7 +4,7 @@
 
 use crate::cli::integers;
 use crate::lake::{Lake, Ran, TABLES};
-use gyre::stores::Stores;
+use gyre::store::Stores;
 use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
 use serde_json::Value;
 use std::io::{Read, Write};

@@ -100,7 +100,7 @@ fn by_join(lake: &Lake) -> Vec<String> {
         .iter()
         .flat_map(|b| {
             (0..b.num_rows())
-                .map(|at| gyre::count::describe(b.columns(), at))
+                .map(|at| gyre::read::rows::states::describe(b.columns(), at))
                 .collect::<Vec<_>>()
         })
         .collect()
@@ -109,7 +109,7 @@ fn by_join(lake: &Lake) -> Vec<String> {
 fn by_gyre(lake: &Lake) -> Vec<String> {
     let counts = lake.read("counts").0;
     (0..counts.num_rows())
-        .map(|at| gyre::count::describe(counts.columns(), at))
+        .map(|at| gyre::read::rows::states::describe(counts.columns(), at))
         .collect()
 }
 

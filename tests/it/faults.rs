@@ -8,12 +8,16 @@ use crate::lake::{Lake, Ran};
 use crate::wire::{PATIENCE, Server, Speech, Trouble};
 use futures::StreamExt;
 use gyre::error::{Error, Kind, Result};
+use gyre::output::place::Output;
+use gyre::output::retention::{Cleaning, DAY};
+use gyre::plan::pipeline::Spec;
 use gyre::plan::{Plan, plan};
-use gyre::read::{self, Lake as Opened, Resources, TableSource};
-use gyre::run::{KEEP_EVERY, Options, SPLIT, Silent, run};
-use gyre::spec::Spec;
-use gyre::stores::Stores;
-use gyre::write::{Cleaning, DAY, Output};
+use gyre::read::lake;
+use gyre::read::lake::files::TableSource;
+use gyre::read::lake::{Lake as Opened, Resources};
+use gyre::run::progress::Silent;
+use gyre::run::{KEEP_EVERY, Options, SPLIT, run};
+use gyre::store::Stores;
 use jiff::SignedDuration;
 use object_store::memory::InMemory;
 use object_store::path::Path;
@@ -124,8 +128,8 @@ async fn planned(
         threads: 1,
         memory_bytes: None,
     };
-    let lake = read::open(&sources, &resources, stores).await?;
-    let sql = read::query_text(&spec.transitions.query)?;
+    let lake = lake::open(&sources, &resources, stores).await?;
+    let sql = lake::query_text(&spec.transitions.query)?;
     let (plan, frame) = plan(&spec, &sql, Some(seed), &lake).await?;
     Ok((plan, lake, frame))
 }

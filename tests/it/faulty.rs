@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::FutureExt;
-use futures::stream::{self, BoxStream, StreamExt};
+use futures::stream::{BoxStream, StreamExt};
+use futures::{FutureExt, stream};
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{

@@ -4,6 +4,7 @@
 use crate::cli::integers;
 use crate::hostile::{counts, proptest_cases, run_text_into};
 use crate::lake::Lake;
+use Cell::{Integer, Null, Number, Text};
 use arrow::array::{ArrayRef, Float64Array, RecordBatch, StringArray};
 use arrow::compute::cast;
 use arrow::datatypes::DataType;
@@ -27,8 +28,6 @@ enum Cell {
     Text(String),
     Null,
 }
-
-use Cell::{Integer, Null, Number, Text};
 
 /// Columns by name, in the order of the file.
 type File = Vec<(&'static str, Vec<Cell>)>;

@@ -1,13 +1,14 @@
 //! Whatever is written in a pipeline file or on the command line, the answer is a value or an error that says something, never a panic.
 //! PROPTEST_CASES sets how often it is tried.
 
-use gyre::cli::Bytes;
-use gyre::compare::Pair;
-use gyre::count::escaped;
+use gyre::cli::args::Bytes;
 use gyre::error::Kind;
-use gyre::spec::{Lag, Spec};
-use gyre::stores::Stores;
-use gyre::write::Output;
+use gyre::evidence::lag::Lag;
+use gyre::output::place::Output;
+use gyre::plan::pipeline::Spec;
+use gyre::read::rows::states::escaped;
+use gyre::run::compare::Pair;
+use gyre::store::Stores;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
@@ -121,7 +122,7 @@ proptest! {
         let file = PIPELINES[6];
         let set = format!("transitions.lag={}", serde_json::to_string(&text).expect("a string"));
         if let Ok(spec) = Spec::parse(file, "x.toml", &[set], &|_| None)
-            && let gyre::spec::Input::Trajectories { lags, .. } = spec.transitions.input
+            && let gyre::plan::pipeline::Input::Trajectories { lags, .. } = spec.transitions.input
         {
             let above = |lag: &Lag| lag.number() > 0.0;
             prop_assert!(lags.iter().all(above), "{:?}", lags);

@@ -6,12 +6,15 @@ use arrow::array::{ArrayRef, AsArray, RecordBatch, StringArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type};
 use futures::TryStreamExt;
-use gyre::count::key_text;
 use gyre::error::{Kind, Result};
-use gyre::read::{self, Resources, TableSource};
-use gyre::run::{KEEP_EVERY, Options, Outcome, SPLIT, Silent, run};
-use gyre::spec::Spec;
-use gyre::write::Output;
+use gyre::output::place::Output;
+use gyre::plan::pipeline::Spec;
+use gyre::read::lake;
+use gyre::read::lake::Resources;
+use gyre::read::lake::files::TableSource;
+use gyre::read::rows::states::key_text;
+use gyre::run::progress::Silent;
+use gyre::run::{KEEP_EVERY, Options, Outcome, SPLIT, run};
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
@@ -78,8 +81,8 @@ pub fn run_text_into(store: &InMemory, text: &str) -> Result<Outcome> {
             threads: 2,
             memory_bytes: Some(256 << 20),
         };
-        let lake = read::open(&sources, &resources, &Default::default()).await?;
-        let sql = read::query_text(&spec.transitions.query)?;
+        let lake = lake::open(&sources, &resources, &Default::default()).await?;
+        let sql = lake::query_text(&spec.transitions.query)?;
         let (plan, frame) = gyre::plan::plan(&spec, &sql, None, &lake).await?;
         let output = Output::in_store(Arc::new(store.clone()), Path::from("out"));
         let options = Options {
@@ -106,7 +109,8 @@ pub fn counts(store: &InMemory) -> BTreeMap<Vec<String>, u64> {
     let bytes = RUNTIME.block_on(async {
         let pointer = store.get(&Path::from("out/current.json")).await;
         let pointer = pointer.expect("a result").bytes().await.expect("bytes");
-        let current: gyre::write::Current = serde_json::from_slice(&pointer).expect("a pointer");
+        let current: gyre::read::paths::current::Current =
+            serde_json::from_slice(&pointer).expect("a pointer");
         let path = format!("out/{}/counts/part-0.parquet", current.folder);
         let table = store.get(&Path::from(path)).await.expect("a table");
         table.bytes().await.expect("bytes")

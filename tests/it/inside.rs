@@ -3,15 +3,18 @@
 use crate::lake::Lake;
 use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt, stream};
+use gyre::cluster::nodes::{Nodes, Task};
+use gyre::cluster::task::perform;
 use gyre::error::{Error, Result};
-use gyre::nodes::{Nodes, Task};
+use gyre::output::place::Output;
+use gyre::plan::pipeline::Spec;
 use gyre::plan::plan;
-use gyre::read::{self, Resources, TableSource};
-use gyre::run::{KEEP_EVERY, Options, Outcome, SPLIT, Silent, run};
-use gyre::spec::Spec;
-use gyre::stores::Stores;
-use gyre::task::perform;
-use gyre::write::Output;
+use gyre::read::lake;
+use gyre::read::lake::Resources;
+use gyre::read::lake::files::TableSource;
+use gyre::run::progress::Silent;
+use gyre::run::{KEEP_EVERY, Options, Outcome, SPLIT, run};
+use gyre::store::Stores;
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 use rand::SeedableRng;
@@ -157,8 +160,8 @@ pub async fn run_split(
     let spec = Spec::parse(&text, "p.toml", &[], &|_| None)?;
     let sources = spec.tables.iter();
     let sources: Vec<TableSource> = sources.map(|(name, t)| TableSource::new(name, t)).collect();
-    let opened = read::open(&sources, &RESOURCES, &Stores::default()).await?;
-    let sql = read::query_text(&spec.transitions.query)?;
+    let opened = lake::open(&sources, &RESOURCES, &Stores::default()).await?;
+    let sql = lake::query_text(&spec.transitions.query)?;
     let (plan, frame) = plan(&spec, &sql, None, &opened).await?;
     let output = Output::open(&plan.output, &Stores::default())?;
     let options = Options {

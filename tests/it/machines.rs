@@ -1,12 +1,13 @@
 //! Processes of a cluster on this machine.
 
 use crate::lake::Lake;
-use gyre::cli::Address;
-use gyre::cluster::Cluster;
+use gyre::cluster::address::Address;
+use gyre::cluster::ballista::client::Cluster;
 use gyre::error::Error;
-use gyre::stores::Stores;
+use gyre::store::Stores;
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs;
+use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};

@@ -4,7 +4,7 @@ use crate::checks::record;
 use crate::cli::{integers, small_pipeline};
 use crate::lake::{Lake, Ran, Rows, TABLES};
 use arrow::array::{ArrayRef, AsArray, StringArray};
-use gyre::metrics;
+use gyre::cli::prometheus;
 use proptest::prelude::*;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -629,7 +629,7 @@ proptest! {
     /// Whatever a label holds, a reader gets it back.
     #[test]
     fn labels_are_read_back(value in "\\PC*|[\\n\\\\\", =}a]*") {
-        let page = format!("# HELP g x\n# TYPE g gauge\ng{{a=\"{}\",b=\"\"}} 1\n", metrics::label(&value));
+        let page = format!("# HELP g x\n# TYPE g gauge\ng{{a=\"{}\",b=\"\"}} 1\n", prometheus::label(&value));
         prop_assert_eq!(&samples(&page)[0].1["a"], &value);
     }
 }

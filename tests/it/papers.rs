@@ -2,13 +2,20 @@
 //!
 //! polzin2024: Polzin, Klebanov, Nüsken, Koltai, *Coherent set identification via direct low rank maximum likelihood estimation*.
 
-use crate::worlds::{self, World};
-use gyre::reduce::{self, Evidence, Fit, Method, certificates, dbmr, svd};
-use gyre::runner::Local;
+use crate::worlds;
+use crate::worlds::World;
+use gyre::assess::certificates;
+use gyre::evidence::Evidence;
+use gyre::evidence::pass::local::Local;
+use gyre::methods;
+use gyre::methods::Method;
+use gyre::methods::dbmr::params;
+use gyre::methods::fit::Fit;
+use gyre::methods::spectral::svd;
 
 fn fit(world: &World, method: Method) -> Fit {
     let shards = world.shards(2_000);
-    reduce::fit(&Local, &method, Evidence::Counts(&shards), 1).expect("a rank that fits the world")
+    methods::fit(&Local, &method, Evidence::Counts(&shards), 1).expect("a rank that fits the world")
 }
 
 /// The paper's default-Γ.
@@ -25,7 +32,7 @@ fn default_fit(world: &World) -> Fit {
 
 /// The paper's DBMR-Γ: the best of 100 runs.
 fn dbmr_fit(world: &World) -> Fit {
-    fit(world, Method::Dbmr(dbmr::Params::plain(world.rank)))
+    fit(world, Method::Dbmr(params::Params::plain(world.rank)))
 }
 
 /// The paper's SVD-Γ.
@@ -272,7 +279,7 @@ fn the_default_search_reaches_the_default_partition() {
         for seed in 0..50 {
             let world = world(seed);
             let given = default_fit(&world).metrics.log_likelihood;
-            let found = fit(&world, Method::Dbmr(dbmr::Params::new(world.rank)));
+            let found = fit(&world, Method::Dbmr(params::Params::new(world.rank)));
             assert!(found.metrics.log_likelihood >= given - 1e-6, "seed {seed}");
             let work = |fit: &Fit| {
                 fit.restarts

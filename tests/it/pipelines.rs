@@ -345,7 +345,7 @@ fn the_example_in_the_readme_is_valid() {
         .nth(1)
         .and_then(|rest| rest.split("```").next());
     let example = example.expect("an example between fences");
-    let spec = gyre::spec::Spec::parse(example, "README.md", &[], &|_| None);
+    let spec = gyre::plan::pipeline::Spec::parse(example, "README.md", &[], &|_| None);
     let spec = spec.unwrap_or_else(|e| panic!("{}", e.full()));
     assert_eq!(spec.fits.len(), 2);
     assert_eq!(spec.job.output, "out/ocean");

@@ -6,12 +6,15 @@
 use crate::cli::{integers, small_pipeline};
 use crate::lake::{Lake, Ran, TABLES};
 use arrow::array::{ArrayRef, StringArray};
+use gyre::output::place::Output;
+use gyre::plan::pipeline::Spec;
 use gyre::plan::plan;
-use gyre::read::{self, Resources, TableSource};
-use gyre::run::{Options, Outcome, SPLIT, Silent, run};
-use gyre::spec::Spec;
-use gyre::stores::Stores;
-use gyre::write::Output;
+use gyre::read::lake;
+use gyre::read::lake::Resources;
+use gyre::read::lake::files::TableSource;
+use gyre::run::progress::Silent;
+use gyre::run::{Options, Outcome, SPLIT, run};
+use gyre::store::Stores;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use serde_json::Value;
@@ -160,10 +163,10 @@ async fn a_run_that_keeps_everything() {
         threads: 2,
         memory_bytes: None,
     };
-    let lake = read::open(&sources, &resources, &Stores::default())
+    let lake = lake::open(&sources, &resources, &Stores::default())
         .await
         .expect("a lake");
-    let sql = read::query_text(&spec.transitions.query).expect("its SQL");
+    let sql = lake::query_text(&spec.transitions.query).expect("its SQL");
     let (plan, frame) = plan(&spec, &sql, None, &lake).await.expect("a plan");
     let output = Output::open("out", &Stores::default()).expect("an output");
     let options = Options {

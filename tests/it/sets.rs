@@ -2,17 +2,25 @@
 //! SEBA and PCCA+ make of singular and of Schur vectors.
 
 use crate::lake::{Lake, Rows};
-use crate::worlds::{self, World};
+use crate::worlds;
+use crate::worlds::World;
 use arrow::array::{ArrayRef, StringArray};
-use gyre::reduce::{self, Evidence, Fit, Method, cocluster, dbmr, schur, svd};
-use gyre::runner::Local;
+use gyre::evidence::Evidence;
+use gyre::evidence::pass::local::Local;
+use gyre::methods;
+use gyre::methods::Method;
+use gyre::methods::cocluster;
+use gyre::methods::dbmr::params;
+use gyre::methods::fit::Fit;
+use gyre::methods::spectral::gpcca;
+use gyre::methods::spectral::svd;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 fn try_fit(world: &World, method: &Method) -> gyre::error::Result<Fit> {
     let shards = world.shards(2_000);
-    reduce::fit(&Local, method, Evidence::Counts(&shards), 1)
+    methods::fit(&Local, method, Evidence::Counts(&shards), 1)
 }
 
 fn fit(world: &World, method: &Method) -> Fit {
@@ -36,7 +44,7 @@ fn metastable(world: &World, rank: usize) -> Method {
 
 fn gpcca(world: &World, rank: usize) -> Method {
     Method::Gpcca {
-        params: schur::Params::new(rank),
+        params: gpcca::Params::new(rank),
         source_of_target: (0..world.n_targets as u32).collect(),
     }
 }
@@ -145,7 +153,7 @@ fn polzin2024_remark22_of_sets_that_objective_2_cannot_tell_apart() {
         close(metrics.kullback_leibler, 30f64.ln() - entropy, 1e-12);
     }
     for method in [
-        Method::Dbmr(dbmr::Params::new(3)),
+        Method::Dbmr(params::Params::new(3)),
         Method::Cocluster(cocluster::Params::new(3)),
     ] {
         let fit = fit(&world, &method);
@@ -167,7 +175,7 @@ fn two_partitions_say_no_less_than_one() {
         ] {
             let both = fit(&world, &Method::Cocluster(cocluster::Params::new(3)));
             let one = fit(&world, &metastable(&world, 3));
-            let dbmr = fit(&world, &Method::Dbmr(dbmr::Params::new(3)));
+            let dbmr = fit(&world, &Method::Dbmr(params::Params::new(3)));
             let most = both.metrics.mutual_information;
             assert!(most <= both.metrics.reference_information);
             assert!(most >= one.metrics.mutual_information - 1e-9, "{seed}");
@@ -215,7 +223,7 @@ fn polzin2024_examples_20_and_21_side_by_side() {
     ]
     .map(|(name, world)| {
         let fits = [
-            Method::Dbmr(dbmr::Params::new(3)),
+            Method::Dbmr(params::Params::new(3)),
             Method::Cocluster(cocluster::Params::new(3)),
             metastable(&world, 3),
         ]

@@ -2,7 +2,8 @@
 
 use crate::cli::{integers, small_pipeline};
 use crate::lake::{Lake, Ran};
-use std::fs::{self, File};
+use std::fs;
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};

@@ -4,15 +4,20 @@
 use crate::cli::small_pipeline;
 use crate::faulty::{Conditions, Fault, FaultyStore, Pauses};
 use crate::lake::{Lake, TABLES};
-use futures::FutureExt;
-use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::task::noop_waker_ref;
+use futures::{FutureExt, StreamExt};
 use gyre::error::{Error, Kind, Result};
-use gyre::read::{self, Resources, TableSource};
-use gyre::run::{KEEP_EVERY, Options, SPLIT, Silent, run};
-use gyre::spec::Spec;
-use gyre::write::{Cleaning, Current, Output, Promotion};
+use gyre::output::place::Output;
+use gyre::output::pointer::Promotion;
+use gyre::output::retention::Cleaning;
+use gyre::plan::pipeline::Spec;
+use gyre::read::lake;
+use gyre::read::lake::Resources;
+use gyre::read::lake::files::TableSource;
+use gyre::read::paths::current::Current;
+use gyre::run::progress::Silent;
+use gyre::run::{KEEP_EVERY, Options, SPLIT, run};
 use jiff::SignedDuration;
 use object_store::memory::InMemory;
 use object_store::path::Path;
@@ -33,8 +38,8 @@ async fn run_into(lake: &Lake, store: Arc<dyn ObjectStore>, seed: u64) -> Result
         threads: 1,
         memory_bytes: None,
     };
-    let opened = read::open(&sources, &resources, &Default::default()).await?;
-    let sql = read::query_text(&spec.transitions.query)?;
+    let opened = lake::open(&sources, &resources, &Default::default()).await?;
+    let sql = lake::query_text(&spec.transitions.query)?;
     let (plan, frame) = gyre::plan::plan(&spec, &sql, Some(seed), &opened).await?;
     let output = Output::in_store(store, Path::from("out"));
     let options = Options {

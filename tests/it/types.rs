@@ -7,8 +7,8 @@ use arrow::array::{
 };
 use arrow::compute::{cast, take};
 use arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
-use gyre::count::key_text;
 use gyre::error::Kind;
+use gyre::read::rows::states::key_text;
 use object_store::memory::InMemory;
 use parquet::basic::Compression;
 use proptest::prelude::*;

@@ -96,7 +96,7 @@ affiliation = "half"
 fn by_gyre(lake: &Lake) -> Vec<String> {
     let counts = lake.read("counts").0;
     (0..counts.num_rows())
-        .map(|at| gyre::count::describe(counts.columns(), at))
+        .map(|at| gyre::read::rows::states::describe(counts.columns(), at))
         .collect()
 }
 

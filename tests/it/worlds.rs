@@ -1,7 +1,7 @@
 //! Small Markov worlds with known answers, as counts sorted by (source, target).
 
-use gyre::math::csr::Values;
-use gyre::shard::Shards;
+use gyre::evidence::counts::csr::Values;
+use gyre::evidence::counts::shards::Shards;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use std::collections::BTreeMap;

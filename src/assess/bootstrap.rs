@@ -1,0 +1,654 @@
+//! A fit and counts told apart by group → how the fit would vary if other trajectories had been seen: the bootstrap over groups.
+//!
+//! In: the counts of all groups, the fits to their sum, and B. Out, for every fit: mean, standard error and percentile interval of every
+//! number of the fit (`spread`), the share of the resamples in which a state keeps its set, how far the partitions of the sources agree
+//! (adjusted Rand index), and, where they are asked for, intervals of the timescales of its sets.
+//!
+//! A resample draws as many groups as there are, with replacement, and has its own states: those with counts. Every fit is made anew, from
+//! all it needs: DBMR settles once from the partition of the whole and begins anew as often as it would anyway, up to [`FRESH`] times, of which
+//! the best is kept: a start that only goes on from the first optimum would understate the spread, and fresh starts alone would take
+//! the accidents of a search for it. All other methods are run as they are. The sets of a resample then take the names of those of the whole that they
+//! share the most transitions with (`matching`), so that names do not matter.
+//!
+//! Resamples run side by side, as many as there are threads, and no more are in memory. All fits of a resample share its counts.
+
+use crate::assess::agreement::{Contingency, adjusted_rand};
+use crate::assess::interval::Spread;
+use crate::assess::markov::Chain;
+use crate::error::Result;
+use crate::evidence::Evidence;
+use crate::evidence::counts::groups::{Groups, Resampled, draw};
+use crate::evidence::counts::shards::Shards;
+use crate::evidence::pass::Runner;
+use crate::math::matching;
+use crate::methods::Method;
+use crate::methods::dbmr;
+use crate::methods::dbmr::params;
+use crate::methods::fit::Fit;
+use crate::words::Word;
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+/// Starts of DBMR beside the one from the partition of the whole; without `polish`, whose starts seldom meet, all but one of its own.
+const FRESH: usize = 3;
+
+/// A number that every fit has, and its name.
+pub type Metric = (&'static str, fn(&Fit) -> f64);
+
+#[derive(Debug, Clone, Copy)]
+pub struct Params<'a> {
+    /// B.
+    pub resamples: usize,
+    /// Probability that an interval is meant to hold.
+    pub confidence: f64,
+    pub metrics: &'a [Metric],
+    /// Where the sets are tested for a Markov chain.
+    pub chain: Option<Chain<'a>>,
+    /// Non-zeros of a shard.
+    pub shard_nnz: usize,
+}
+
+/// The only metric with a number for every set.
+const WEIGHT: &str = "weight";
+
+/// What resamples say about one fit.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Bootstrap {
+    /// Resamples that could be fitted: with at least as many states as the rank.
+    pub resamples: usize,
+    /// Groups that they were drawn from.
+    pub groups: usize,
+    /// By metric, then index.
+    pub numbers: Vec<Number>,
+    /// Where timescales are asked for, the ends of the interval of each, beside those of the fit. A timescale of a resample that never
+    /// decays is infinite, and so may an end be, which is none then; both are where fewer than two resamples have so many timescales.
+    pub timescales: Vec<[Option<f64>; 2]>,
+    /// For every source and target the share of the resamples with it in which its set is that of the whole; none where no resample has it,
+    /// or it has no set.
+    pub source_stability: Vec<Option<f64>>,
+    pub target_stability: Vec<Option<f64>>,
+}
+
+impl Bootstrap {
+    /// The numbers of sets follow those of the fit: set k becomes `numbers[k]`.
+    pub fn renumber(&mut self, numbers: &[u32]) {
+        for number in self.numbers.iter_mut().filter(|n| n.metric == WEIGHT) {
+            number.index = number.index.map(|k| numbers[k] as usize);
+        }
+        self.numbers.sort_by_key(|n| (n.metric, n.index));
+    }
+}
+
+/// A number over the resamples.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Number {
+    #[serde(deserialize_with = "crate::words::read")]
+    pub metric: Word,
+    /// Of a singular value or a set.
+    pub index: Option<usize>,
+    /// Of the whole; none where only resamples have it.
+    pub value: Option<f64>,
+    pub spread: Option<Spread>,
+}
+
+/// Fits `params.resamples` resamples with each method, beside its fit to all groups. `heard` is called after every one.
+pub fn bootstrap<R: Runner>(
+    runner: &R,
+    groups: &Groups,
+    whole: &Shards,
+    fits: &[(&Method, &Fit)],
+    params: &Params,
+    seed: u64,
+    heard: &(dyn Fn() + Sync),
+) -> Vec<Bootstrap> {
+    let mut sums: Vec<Sums> = fits.iter().map(|(_, fit)| Sums::new(fit)).collect();
+    // Every resample is a copy of the only group.
+    let resamples = if groups.n_groups < 2 {
+        0
+    } else {
+        params.resamples
+    };
+    let mut last: Option<Refitted> = None;
+    for first in (0..resamples).step_by(rayon::current_num_threads()) {
+        let side_by_side = first..resamples.min(first + rayon::current_num_threads());
+        let refitted = side_by_side.into_par_iter().map(|b| {
+            let refitted = runner.piece(&format!("resample-{b}"), |runner| {
+                let seed = crate::math::seed::restart_seed(seed, b);
+                let weights = draw(groups.n_groups, seed);
+                let resampled = groups.shards(&weights, params.shard_nnz);
+                let one = |(at, &(method, fit)): (usize, &(&Method, &Fit))| {
+                    runner.piece(&format!("fit-{at}"), |runner| {
+                        refit(runner, &resampled, whole, method, fit, params, seed)
+                    })
+                };
+                let fits = fits.iter().enumerate().map(one).collect();
+                let Resampled {
+                    sources, targets, ..
+                } = resampled;
+                Refitted {
+                    sources,
+                    targets,
+                    fits,
+                }
+            });
+            heard();
+            refitted
+        });
+        for next in refitted.collect::<Vec<_>>() {
+            for (at, (sums, (_, fit))) in sums.iter_mut().zip(fits).enumerate() {
+                sums.add(fit, &next, last.as_ref(), at);
+            }
+            last = Some(next);
+        }
+    }
+    let with = sums.into_iter().zip(fits);
+    with.map(|(sums, (_, fit))| sums.finish(fit, groups.n_groups, params))
+        .collect()
+}
+
+/// All fits of one resample.
+#[derive(Serialize, Deserialize)]
+struct Refitted {
+    /// Its states by their places in the whole.
+    sources: Vec<u32>,
+    targets: Vec<u32>,
+    /// None where it has fewer states than the rank.
+    fits: Vec<Option<One>>,
+}
+
+/// One of them, in the names of the whole.
+#[derive(Serialize, Deserialize)]
+struct One {
+    sources: Vec<i32>,
+    targets: Vec<i32>,
+    /// In the order of `numbers`.
+    values: Vec<f64>,
+    /// Those of its sets on its own counts, the longest first.
+    timescales: Vec<f64>,
+    /// Adjusted Rand index of the sources against those of the whole.
+    agreement: f64,
+}
+
+/// Fits a resample as the whole was fitted, and names its sets.
+fn refit<R: Runner>(
+    runner: &R,
+    resampled: &Resampled,
+    whole: &Shards,
+    method: &Method,
+    of_whole: &Fit,
+    params: &Params,
+    seed: u64,
+) -> Option<One> {
+    let pick = |labels: &[i32], states: &[u32]| -> Vec<i32> {
+        states.iter().map(|&j| labels[j as usize]).collect()
+    };
+    let before = pick(&of_whole.sources.affiliation, &resampled.sources);
+    let fit = fit(runner, resampled, method, &before, seed).ok()?;
+    let rank = fit.rank.max(of_whole.rank);
+
+    let places = resampled.sources.iter();
+    let weights: Vec<f64> = places.map(|&j| whole.source_total[j as usize]).collect();
+    let overlap = Contingency::new(&before, &fit.sources.affiliation, &weights, rank, rank);
+    let mut name = vec![0; rank];
+    for (old, new) in matching::maximise(&overlap.weight, rank)
+        .into_iter()
+        .enumerate()
+    {
+        name[new] = old;
+    }
+    let named = |labels: &[i32]| -> Vec<i32> {
+        let named = |&k| usize::try_from(k).map_or(k, |k| name[k] as i32);
+        labels.iter().map(named).collect()
+    };
+    Some(One {
+        agreement: agreement(&before, &fit.sources.affiliation, rank),
+        sources: named(&fit.sources.affiliation),
+        targets: named(&fit.targets.affiliation),
+        values: numbers(&fit, params.metrics, &name)
+            .into_iter()
+            .map(|(_, _, value)| value)
+            .collect(),
+        timescales: params.chain.map_or_else(Vec::new, |chain| {
+            chain.timescales(runner, resampled, &fit.sources.affiliation, fit.rank)
+        }),
+    })
+}
+
+fn fit<R: Runner>(
+    runner: &R,
+    resampled: &Resampled,
+    method: &Method,
+    before: &[i32],
+    seed: u64,
+) -> Result<Fit> {
+    let shards = &resampled.shards;
+    match method {
+        Method::Dbmr(params) => {
+            crate::methods::check_rank(params.rank, shards)?;
+            let start: Vec<u32> = before.iter().map(|&k| k.max(0) as u32).collect();
+            let fresh = params::Params {
+                restarts: match (params.restarts - 1).max(1) {
+                    restarts if params.polish => restarts.min(FRESH),
+                    restarts => restarts,
+                },
+                ..params.clone()
+            };
+            let best =
+                |partition: &params::Partition| partition.restarts[partition.best].log_likelihood;
+            let mut partition = dbmr::fit(runner, shards, &fresh, seed);
+            let from_whole = runner.piece("settle", |runner| {
+                dbmr::settle_from(runner, shards, params, &start, seed)
+            });
+            if best(&from_whole) >= best(&partition) {
+                partition = from_whole;
+            }
+            let affiliation =
+                crate::methods::low_rank::canonical(&partition.affiliation, params.rank, shards);
+            Ok(crate::methods::low_rank::projection(
+                runner,
+                shards,
+                affiliation,
+                params.rank,
+                crate::methods::low_rank::most_probable,
+                seed,
+            ))
+        }
+        _ => {
+            let method = method.for_resample(resampled)?;
+            crate::methods::fit(runner, &method, Evidence::Counts(shards), seed)
+        }
+    }
+}
+
+fn agreement(a: &[i32], b: &[i32], rank: usize) -> f64 {
+    adjusted_rand(&Contingency::new(a, b, &vec![1.0; a.len()], rank, rank))
+}
+
+type Value = (&'static str, Option<usize>, f64);
+
+/// The numbers of a fit, by metric and index; its set k is called `name[k]`.
+fn numbers(fit: &Fit, metrics: &[Metric], name: &[usize]) -> Vec<Value> {
+    let metrics = metrics.iter().map(|(name, of)| (*name, None, of(fit)));
+    let mut numbers: Vec<Value> = metrics.collect();
+    let coherence_p = fit.metrics.coherence_p;
+    numbers.extend(coherence_p.map(|value| ("coherence_p", None, value)));
+    let values = fit.spectrum.iter().enumerate();
+    numbers.extend(values.map(|(at, s)| ("singular_value", Some(at), s.value)));
+    let weights = fit.metrics.weights.iter().enumerate();
+    numbers.extend(weights.map(|(k, &weight)| (WEIGHT, Some(name[k]), weight)));
+    numbers.sort_by_key(|(metric, index, _)| (*metric, *index));
+    numbers
+}
+
+/// What is kept of the resamples of one fit.
+struct Sums {
+    /// By resample.
+    values: Vec<Vec<f64>>,
+    timescales: Vec<Vec<f64>>,
+    agreements: Vec<f64>,
+    /// Adjusted Rand index of each resample against the one before it.
+    between: Vec<f64>,
+    sources: Kept,
+    targets: Kept,
+}
+
+/// For every state, how many resamples have it, and in how many it keeps its set.
+struct Kept {
+    has: Vec<u32>,
+    keeps: Vec<u32>,
+}
+
+impl Kept {
+    fn new(n: usize) -> Kept {
+        Kept {
+            has: vec![0; n],
+            keeps: vec![0; n],
+        }
+    }
+
+    fn add(&mut self, states: &[u32], labels: &[i32], of_whole: &[i32]) {
+        for (&state, label) in states.iter().zip(labels) {
+            let state = state as usize;
+            self.has[state] += 1;
+            self.keeps[state] += u32::from(*label == of_whole[state]);
+        }
+    }
+
+    fn shares(&self, of_whole: &[i32]) -> Vec<Option<f64>> {
+        let states = self.has.iter().zip(&self.keeps).zip(of_whole);
+        let share = |((&has, &keeps), &label): ((&u32, &u32), &i32)| {
+            (has > 0 && label >= 0).then(|| f64::from(keeps) / f64::from(has))
+        };
+        states.map(share).collect()
+    }
+}
+
+impl Sums {
+    fn new(fit: &Fit) -> Sums {
+        Sums {
+            values: Vec::new(),
+            timescales: Vec::new(),
+            agreements: Vec::new(),
+            between: Vec::new(),
+            sources: Kept::new(fit.sources.affiliation.len()),
+            targets: Kept::new(fit.targets.affiliation.len()),
+        }
+    }
+
+    fn add(&mut self, fit: &Fit, next: &Refitted, last: Option<&Refitted>, at: usize) {
+        let Some(one) = &next.fits[at] else { return };
+        let (of_sources, of_targets) = (&fit.sources.affiliation, &fit.targets.affiliation);
+        self.sources.add(&next.sources, &one.sources, of_sources);
+        self.targets.add(&next.targets, &one.targets, of_targets);
+        self.values.push(one.values.clone());
+        self.timescales.push(one.timescales.clone());
+        self.agreements.push(one.agreement);
+        if let Some((last, before)) = last.and_then(|last| Some((last, last.fits[at].as_ref()?))) {
+            let mut labels = vec![-1; of_sources.len()];
+            for (&j, &label) in last.sources.iter().zip(&before.sources) {
+                labels[j as usize] = label;
+            }
+            let before: Vec<i32> = next.sources.iter().map(|&j| labels[j as usize]).collect();
+            self.between
+                .push(agreement(&before, &one.sources, fit.rank));
+        }
+    }
+
+    fn finish(self, fit: &Fit, groups: usize, params: &Params) -> Bootstrap {
+        let same: Vec<usize> = (0..fit.rank).collect();
+        let of_whole = numbers(fit, params.metrics, &same).into_iter().enumerate();
+        let mut numbers: Vec<Number> = of_whole
+            .map(|(at, (metric, index, value))| Number {
+                metric,
+                index,
+                value: Some(value),
+                spread: Spread::of(self.values.iter().map(|of| of[at]), params.confidence),
+            })
+            .collect();
+        for (metric, values) in [
+            ("adjusted_rand", self.agreements),
+            ("adjusted_rand_between", self.between),
+        ] {
+            numbers.push(Number {
+                metric,
+                index: None,
+                value: None,
+                spread: Spread::of(values.into_iter(), params.confidence),
+            });
+        }
+        numbers.sort_by_key(|number| (number.metric, number.index));
+        let of_index = |at: usize| {
+            let known = self.timescales.iter().filter_map(|t| t.get(at).copied());
+            Spread::of(known, params.confidence).map_or([None; 2], |spread| spread.ends())
+        };
+        Bootstrap {
+            resamples: self.values.len(),
+            groups,
+            numbers,
+            timescales: params
+                .chain
+                .map_or_else(Vec::new, |_| (0..fit.rank).map(of_index).collect()),
+            source_stability: self.sources.shares(&fit.sources.affiliation),
+            target_stability: self.targets.shares(&fit.targets.affiliation),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::counts::csr::{Csr, Values};
+    use crate::evidence::counts::groups::Part;
+    use crate::evidence::pass::local::Local;
+    use crate::methods::Method;
+    use crate::methods::fit as fit_whole;
+    use rand::{RngExt, SeedableRng};
+    use rand_pcg::Pcg64;
+    use std::collections::BTreeMap;
+
+    const METRICS: [Metric; 2] = [
+        ("coherence", |fit| fit.metrics.coherence),
+        ("log_likelihood", |fit| fit.metrics.log_likelihood),
+    ];
+
+    fn params(resamples: usize) -> Params<'static> {
+        Params {
+            resamples,
+            confidence: 0.9,
+            metrics: &METRICS,
+            chain: None,
+            shard_nnz: 50,
+        }
+    }
+
+    /// Trajectories of `steps` steps of a chain on 2 × `half` states that changes halves with probability `leave` and is uniform inside.
+    fn two_halves(trajectories: u16, steps: usize, half: u32, leave: f64, seed: u64) -> Groups {
+        let mut random = Pcg64::seed_from_u64(seed);
+        let mut counts: BTreeMap<(u32, u32, u16), u32> = BTreeMap::new();
+        for group in 0..trajectories {
+            let mut state = random.random_range(0..2 * half);
+            for _ in 0..steps {
+                let stays = random.random::<f64>() >= leave;
+                let side = if (state < half) == stays { 0 } else { half };
+                let next = side + random.random_range(0..half);
+                *counts.entry((state, next, group)).or_default() += 1;
+                state = next;
+            }
+        }
+        let n = 2 * half as usize;
+        let mut part = Part {
+            counts: Csr {
+                first_row: 0,
+                offsets: vec![0; n + 1],
+                columns: Vec::new(),
+                values: Values::default(),
+            },
+            group: Vec::new(),
+        };
+        for &(source, target, group) in counts.keys() {
+            part.counts.offsets[source as usize + 1] += 1;
+            part.counts.columns.push(target);
+            part.group.push(group);
+        }
+        for j in 0..n {
+            part.counts.offsets[j + 1] += part.counts.offsets[j];
+        }
+        part.counts.values = Values::Count(counts.into_values().collect());
+        Groups::new(n, vec![part])
+    }
+
+    fn run(groups: &Groups, methods: &[Method], params: &Params) -> Vec<Bootstrap> {
+        let whole = groups
+            .shards(&vec![1; groups.n_groups], params.shard_nnz)
+            .shards;
+        let fits: Vec<Fit> = methods
+            .iter()
+            .map(|method| fit_whole(&Local, method, Evidence::Counts(&whole), 1).expect("a fit"))
+            .collect();
+        let with: Vec<_> = methods.iter().zip(&fits).collect();
+        bootstrap(&Local, groups, &whole, &with, params, 5, &|| ())
+    }
+
+    fn number(bootstrap: &Bootstrap, metric: &str, index: Option<usize>) -> (f64, Spread) {
+        let mut numbers = bootstrap.numbers.iter();
+        let number = numbers
+            .find(|n| n.metric == metric && n.index == index)
+            .expect("a number");
+        (
+            number.value.unwrap_or(f64::NAN),
+            number.spread.expect("a spread"),
+        )
+    }
+
+    fn methods(n: u32) -> Vec<Method> {
+        vec![
+            Method::Dbmr(crate::methods::dbmr::params::Params::new(2)),
+            Method::Svd(crate::methods::spectral::svd::Params::new(2)),
+            Method::Given {
+                affiliation: (0..n).map(|j| u32::from(j >= n / 2)).collect(),
+                rank: 2,
+            },
+        ]
+    }
+
+    #[test]
+    fn clear_sets_are_stable_whatever_they_are_called() {
+        let groups = two_halves(40, 100, 5, 0.05, 1);
+        for found in run(&groups, &methods(10), &params(20)) {
+            assert_eq!((found.resamples, found.groups), (20, 40));
+            assert_eq!(found.source_stability, vec![Some(1.0); 10]);
+            assert_eq!(found.target_stability, vec![Some(1.0); 10]);
+            for metric in ["adjusted_rand", "adjusted_rand_between"] {
+                assert_eq!(number(&found, metric, None).1.mean, 1.0);
+            }
+            // The chain's second singular value is 1 − 2·0.05, and both halves weigh ½.
+            let (value, spread) = number(&found, "singular_value", Some(1));
+            assert!(
+                spread.low < value && value < spread.high,
+                "{value} {spread:?}"
+            );
+            assert!((value - 0.9).abs() < 4.0 * spread.standard_error);
+            assert!((number(&found, "weight", Some(0)).1.mean - 0.5).abs() < 0.15);
+        }
+    }
+
+    #[test]
+    fn sets_of_noise_are_not_stable() {
+        // One set in truth: which half a state is put into is an accident.
+        let groups = two_halves(40, 30, 10, 0.5, 2);
+        let found = &run(&groups, &methods(20)[..1], &params(20))[0];
+        let stability: Vec<f64> = found.source_stability.iter().flatten().copied().collect();
+        assert!(stability.iter().sum::<f64>() / 20.0 < 0.9, "{stability:?}");
+        assert!(number(found, "adjusted_rand_between", None).1.mean < 0.5);
+    }
+
+    // Standard errors fall with the square root of the number of trajectories, and intervals at 90 % hold the truth about as often.
+    #[test]
+    fn intervals_narrow_with_more_trajectories_and_hold_the_truth() {
+        let given = &methods(6)[2..];
+        let width = |trajectories, seed| {
+            let groups = two_halves(trajectories, 50, 3, 0.2, seed);
+            let found = run(&groups, given, &params(100)).remove(0);
+            number(&found, "singular_value", Some(1)).1
+        };
+        let (mut held, mut few, mut many) = (0, 0.0, 0.0);
+        for seed in 0..40 {
+            let (a, b) = (width(25, seed), width(400, 100 + seed));
+            (few, many) = (few + a.standard_error, many + b.standard_error);
+            held += u32::from(b.low <= 0.6 && 0.6 <= b.high);
+        }
+        assert!((few / many / 4.0 - 1.0).abs() < 0.15, "{}", few / many);
+        // 36 ± 1.9.
+        assert!((30..=40).contains(&held), "{held}");
+    }
+
+    #[test]
+    fn neither_threads_nor_shards_change_a_bit() {
+        let groups = two_halves(12, 60, 8, 0.3, 3);
+        let run_with = |threads, shard_nnz| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
+            let params = Params {
+                shard_nnz,
+                ..params(7)
+            };
+            pool.build()
+                .expect("a pool")
+                .install(|| run(&groups, &methods(16), &params))
+        };
+        let one = run_with(1, 1000);
+        assert_eq!(one, run_with(5, 1000));
+        assert_eq!(one, run_with(3, 20));
+    }
+
+    #[test]
+    fn resamples_with_too_few_states_are_left_out() {
+        // Trajectory g goes from state g to itself: a resample has as many states as different groups.
+        let part = Part {
+            counts: Csr {
+                first_row: 0,
+                offsets: vec![0, 1, 2, 3],
+                columns: vec![0, 1, 2],
+                values: Values::Small(vec![4, 4, 4]),
+            },
+            group: vec![0, 1, 2],
+        };
+        let groups = Groups::new(3, vec![part]);
+        let found = run(
+            &groups,
+            &[Method::Dbmr(crate::methods::dbmr::params::Params::new(3))],
+            &params(40),
+        )
+        .remove(0);
+        // 3!/3³ = 2/9 of them hold all three.
+        assert!((2..20).contains(&found.resamples), "{}", found.resamples);
+        assert_eq!(found.source_stability, vec![Some(1.0); 3]);
+
+        let alone = Groups::scatter(3, &groups.shards(&[1, 1, 1], 9).shards.by_source, 1);
+        let found = run(
+            &alone,
+            &[Method::Dbmr(crate::methods::dbmr::params::Params::new(2))],
+            &params(5),
+        )
+        .remove(0);
+        assert_eq!((found.resamples, found.groups), (0, 1));
+        assert!(found.numbers.iter().all(|number| number.spread.is_none()));
+        assert_eq!(found.target_stability, vec![None; 3]);
+    }
+
+    /// Trajectory g has `counts[g]`, row-major, between two states that are a set each. Resamples hold g alone, its brother alone or both.
+    fn intervals(counts: [[u32; 4]; 2]) -> Vec<[Option<f64>; 2]> {
+        let entries = (0..4).flat_map(|at| (0..2u16).map(move |g| (at, g)));
+        let entries: Vec<(usize, u16)> = entries
+            .filter(|&(at, g)| counts[usize::from(g)][at] > 0)
+            .collect();
+        let of_first = entries.iter().filter(|(at, _)| *at < 2).count();
+        let part = Part {
+            counts: Csr {
+                first_row: 0,
+                offsets: vec![0, of_first, entries.len()],
+                columns: entries.iter().map(|(at, _)| *at as u32 % 2).collect(),
+                values: Values::Small(
+                    entries
+                        .iter()
+                        .map(|&(at, g)| counts[usize::from(g)][at] as u8)
+                        .collect(),
+                ),
+            },
+            group: entries.iter().map(|(_, g)| *g).collect(),
+        };
+        let params = Params {
+            chain: Some(Chain {
+                source_of_target: &[Some(0), Some(1)],
+                lag: 3.0,
+            }),
+            ..params(100)
+        };
+        let given = Method::Given {
+            affiliation: vec![0, 1],
+            rank: 2,
+        };
+        run(&Groups::new(2, vec![part]), &[given], &params)
+            .remove(0)
+            .timescales
+    }
+
+    // T = [ .9 .1 ; .1 .9 ] with μ = .8 of one, [ .8 .2 ; .2 .8 ] with μ = .6 of the other, and .7 of both: a quarter, a quarter and a half of
+    // the resamples, so that the ends at 90 % are the two alone.
+    #[test]
+    fn timescales_by_hand() {
+        let found = intervals([[9, 1, 1, 9], [8, 2, 2, 8]]);
+        assert_eq!(found[0], [None; 2], "what stays never decays");
+        let [low, high] = found[1].map(|end| end.expect("an end"));
+        assert!((low - -3.0 / 0.6f64.ln()).abs() < 1e-12, "{low}");
+        assert!((high - -3.0 / 0.8f64.ln()).abs() < 1e-12, "{high}");
+        // One of them never changes sets: its timescale is infinite, and so is the upper end.
+        let [low, high] = intervals([[10, 0, 0, 10], [8, 2, 2, 8]])[1];
+        assert!((low.expect("an end") - -3.0 / 0.6f64.ln()).abs() < 1e-12);
+        assert_eq!(high, None);
+        // Nothing starts in the second state of one: only the other and both together have a second timescale.
+        let [low, high] = intervals([[9, 1, 0, 0], [8, 2, 2, 8]])[1];
+        let both: f64 = 17.0 / 20.0 + 0.8 - 1.0;
+        assert!((low.expect("an end") - -3.0 / 0.6f64.ln()).abs() < 1e-12);
+        assert!((high.expect("an end") - -3.0 / both.ln()).abs() < 1e-12);
+    }
+}

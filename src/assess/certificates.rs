@@ -1,0 +1,394 @@
+//! The fits of one model → for each a list of certificates: what can be proved about its numbers, and whether they keep to it.
+//!
+//! Polzin, Klebanov, Nüsken, Koltai, *Coherent set identification via direct low rank maximum likelihood estimation*: (14),
+//! Theorem 10, Corollary 12, Proposition 13, Theorem 17, Corollary 19. Each certificate compares two numbers that come from different
+//! sums, so a fault in any of them, or in the matrices that they are made of, shows. Nothing here goes over the counts again.
+//!
+//! Tolerances are what rounding can do, and no more. A sum of terms of one sign is off by at most its depth (additions that a term goes
+//! through) times ε = 2⁻⁵² times itself. Sums over one column or row of N, then over blocks of columns, then over the blocks have
+//! the depth of `unit` below; sums of terms of both signs are off by as much of the sum of magnitudes.
+
+use crate::error::{Error, Kind, Result};
+use crate::evidence::counts::shards::Shards;
+use crate::math::sum;
+use crate::methods::fit::{Fit, Singular};
+use crate::words::Word;
+use serde::{Deserialize, Serialize};
+
+/// One claim: `left` is equal to `right`, or at most `right`, but for `tolerance`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Certificate {
+    #[serde(deserialize_with = "crate::words::read")]
+    pub name: Word,
+    pub relation: Relation,
+    pub left: f64,
+    pub right: f64,
+    /// What rounding and, where it is named, an iteration that was stopped may add.
+    pub tolerance: f64,
+    /// None where an iteration ended before it reached what the claim is about.
+    pub holds: Option<bool>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Relation {
+    Equal,
+    AtMost,
+}
+
+impl Relation {
+    pub fn sign(self) -> &'static str {
+        match self {
+            Relation::Equal => "=",
+            Relation::AtMost => "<=",
+        }
+    }
+}
+
+impl Certificate {
+    fn new(
+        name: &'static str,
+        left: f64,
+        relation: Relation,
+        right: f64,
+        tolerance: f64,
+    ) -> Certificate {
+        // A number that is no number proves nothing, and no comparison with it is true.
+        let off = match relation {
+            Relation::Equal => (left - right).abs(),
+            Relation::AtMost => left - right,
+        };
+        Certificate {
+            name,
+            relation,
+            left,
+            right,
+            tolerance,
+            holds: Some(off <= tolerance),
+        }
+    }
+
+    /// right − left: what is left of an inequality, the residual of an equation.
+    pub fn slack(&self) -> f64 {
+        self.right - self.left
+    }
+}
+
+/// The certificates of every fit of one model, each list by name. `fits` were all made from `shards`.
+pub fn of(shards: &Shards, fits: &[Fit]) -> Vec<Vec<Certificate>> {
+    let unit = unit(shards);
+    let sigma_p = fits
+        .iter()
+        .filter(|fit| fit.metrics.coherence_p.is_some() && fit.largest_residual.is_some())
+        .map(|fit| fit.spectrum.as_slice())
+        .max_by_key(|spectrum| spectrum.len());
+    fits.iter()
+        .map(|fit| of_fit(shards, fit, sigma_p, unit))
+        .collect()
+}
+
+/// Whether every claim was made and holds.
+pub fn certified(certificates: &[Certificate]) -> bool {
+    certificates.iter().all(|c| c.holds == Some(true))
+}
+
+/// Fails with both sides of the first certificate that does not hold.
+pub fn check(fit: &str, certificates: &[Certificate]) -> Result<()> {
+    let Some(broken) = certificates.iter().find(|c| c.holds == Some(false)) else {
+        return Ok(());
+    };
+    let Certificate {
+        name,
+        left,
+        right,
+        tolerance,
+        ..
+    } = broken;
+    let sign = broken.relation.sign();
+    Err(Error::new(
+        Kind::Check,
+        format!(
+            "fit `{fit}`: the certificate `{name}` does not hold: {left:?} {sign} {right:?} is wrong by {:?}, and rounding by {tolerance:?} at most; nothing was written",
+            (left - right).abs()
+        ),
+    ))
+}
+
+/// The largest relative error of a sum of terms of one sign over the counts: ε times the terms of the longest column or row, of a block,
+/// the blocks, and 256 for what the terms themselves and differences of weights carry.
+fn unit(shards: &Shards) -> f64 {
+    let rows = shards.by_source.iter().chain(&shards.by_target);
+    let longest = rows
+        .flat_map(|shard| shard.offsets.windows(2))
+        .map(|ends| ends[1] - ends[0])
+        .max()
+        .unwrap_or(0);
+    let blocks = shards.n_sources.max(shards.n_targets).div_ceil(sum::BLOCK);
+    (longest + sum::BLOCK + blocks + 256) as f64 * f64::EPSILON
+}
+
+fn of_fit(shards: &Shards, fit: &Fit, sigma_p: Option<&[Singular]>, unit: f64) -> Vec<Certificate> {
+    use Relation::{AtMost, Equal};
+    let m = &fit.metrics;
+    let rank = fit.rank as f64;
+    // A singular value of Λ̃ is off by what QR and SVD of an m × r matrix of norm one do to it: r reflections of the depth of a block.
+    let of_values = rank * unit;
+    // Σ_ij N_ij (|log P_ij| + |log Λ_ij|), the magnitudes of the terms of both likelihoods and of their difference, and S for the rounding of
+    // the quotients whose logarithm is taken.
+    let magnitude = m.reference_log_likelihood.abs() + m.log_likelihood.abs() + shards.total;
+    let of_bound = unit * m.bound + unit * magnitude / shards.total / m.kappa;
+    // Sums of integers are exact, and then only the r products of λ w and the quotients are rounded; q is at most 1.
+    let of_image = if shards.is_integral() {
+        (rank + 4.0) * f64::EPSILON
+    } else {
+        unit
+    };
+    let squares: f64 = m.singular_values.iter().map(|s| s * s).sum();
+    let mut certificates = vec![
+        Certificate::new(
+            "reference",
+            m.log_likelihood,
+            AtMost,
+            m.reference_log_likelihood,
+            unit * magnitude,
+        ),
+        Certificate::new(
+            "likelihood",
+            m.latent_log_likelihood,
+            Equal,
+            m.log_likelihood,
+            unit * magnitude,
+        ),
+        Certificate::new("image_of_p", m.lambda_p_residual, Equal, 0.0, of_image),
+        Certificate::new(
+            "pythagoras",
+            m.frobenius_lambda + m.frobenius_error,
+            Equal,
+            m.frobenius_p,
+            unit * (m.frobenius_lambda + m.frobenius_error + m.frobenius_p),
+        ),
+        Certificate::new(
+            "frobenius_bound",
+            m.frobenius_error,
+            AtMost,
+            m.bound,
+            unit * m.frobenius_error + of_bound,
+        ),
+        Certificate::new(
+            "coherence_bound",
+            m.coherence_lower_bound,
+            AtMost,
+            m.coherence,
+            unit * m.frobenius_p + of_bound + rank * of_values,
+        ),
+        Certificate::new(
+            "spectrum",
+            squares,
+            Equal,
+            m.frobenius_lambda,
+            of_values * (squares + m.frobenius_lambda),
+        ),
+    ];
+    let first = m.singular_values.first().copied().unwrap_or(f64::NAN);
+    certificates.push(Certificate::new(
+        "leading_value",
+        first,
+        Equal,
+        1.0,
+        of_values,
+    ));
+    certificates.extend(sigma_p.and_then(|p| contraction(&m.singular_values, p, of_values)));
+    certificates.extend(residual(fit));
+    certificates.sort_by_key(|c| c.name);
+    certificates
+}
+
+/// σ_k(Λ̃) ≤ σ_k(P̃), for that k ≥ 2 of which both are known where least is left. A computed value of P̃ is a Ritz value, at most its
+/// residual below the true one.
+fn contraction(of_lambda: &[f64], of_p: &[Singular], rounding: f64) -> Option<Certificate> {
+    let pairs = of_lambda.iter().zip(of_p).skip(1);
+    pairs
+        .map(|(&lambda, p)| {
+            let tolerance = rounding + p.residual.unwrap_or(0.0);
+            Certificate::new("contraction", lambda, Relation::AtMost, p.value, tolerance)
+        })
+        .min_by(|a, b| (a.slack() + a.tolerance).total_cmp(&(b.slack() + b.tolerance)))
+}
+
+/// The largest residual of the triplets or vectors of a fit that decomposes.
+fn residual(fit: &Fit) -> Option<Certificate> {
+    let residuals = fit.spectrum.iter().filter_map(|s| s.residual);
+    let largest = residuals.reduce(f64::max)?;
+    let claim = |right| Certificate::new("residual", largest, Relation::AtMost, right, 0.0);
+    Some(match fit.largest_residual {
+        Some(allowed) => claim(allowed),
+        None => Certificate {
+            holds: None,
+            ..claim(largest)
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::Evidence;
+    use crate::evidence::counts::csr::Values;
+    use crate::evidence::pass::local::Local;
+    use crate::methods::Method;
+    use crate::methods::fit;
+    use proptest::prelude::*;
+
+    /// Shards of a dense matrix of counts, targets × sources.
+    fn shards(n: &[Vec<u32>], weight: Option<f64>) -> Shards {
+        let (mut sources, mut targets, mut values) = (vec![], vec![], vec![]);
+        for j in 0..n[0].len() {
+            for (i, row) in n.iter().enumerate().filter(|(_, row)| row[j] > 0) {
+                sources.push(j as u32);
+                targets.push(i as u32);
+                values.push(row[j]);
+            }
+        }
+        let values = match weight {
+            None => Values::Count(values),
+            Some(w) => Values::Real(values.iter().map(|&v| f64::from(v) * w).collect()),
+        };
+        Shards::new(n[0].len(), n.len(), &sources, &targets, values, 7)
+    }
+
+    fn fits(shards: &Shards, rank: usize) -> Vec<Fit> {
+        let given = (0..shards.n_sources as u32).map(|j| j % rank as u32);
+        let methods = [
+            Method::Dbmr(crate::methods::dbmr::params::Params::new(rank)),
+            Method::Svd(crate::methods::spectral::svd::Params::new(rank)),
+            Method::Cocluster(crate::methods::cocluster::Params::new(rank)),
+            Method::Given {
+                affiliation: given.collect(),
+                rank,
+            },
+        ];
+        methods
+            .iter()
+            .map(|method| fit(&Local, method, Evidence::Counts(shards), 1).expect("a fit"))
+            .collect()
+    }
+
+    // N (targets × sources) = [ 3 1 0 ]   γ = (0, 0, 1): see `coherence`, which works out ‖P̃‖² = 9/4, ‖Λ̃‖² = 2, ‖P̃ − Λ̃‖² = 1/4,
+    //                         [ 1 3 0 ]   κ = 0.4, σ(Λ̃) = 1, 1 and ℓ̂ = 8 log ½.
+    //                         [ 0 0 2 ]
+    #[test]
+    fn a_model_by_hand() {
+        let shards = shards(&[vec![3, 1, 0], vec![1, 3, 0], vec![0, 0, 2]], None);
+        let method = Method::Given {
+            affiliation: vec![0, 0, 1],
+            rank: 2,
+        };
+        let fits = [fit(&Local, &method, Evidence::Counts(&shards), 0).expect("a fit")];
+        let certificates = &of(&shards, &fits)[0];
+        let sides = |name: &str| {
+            let found = certificates.iter().find(|c| c.name == name);
+            found.map(|c| (c.left, c.right)).expect("a certificate")
+        };
+        let near = |(a, b): (f64, f64), (x, y): (f64, f64)| {
+            assert!((a - x).abs() < 1e-13 && (b - y).abs() < 1e-13, "{a} {b}")
+        };
+        let half = 8.0 * 0.5f64.ln();
+        let reference = 6.0 * 0.75f64.ln() + 2.0 * 0.25f64.ln();
+        near(sides("reference"), (half, reference));
+        near(sides("likelihood"), (half, half));
+        near(sides("image_of_p"), (0.0, 0.0));
+        near(sides("pythagoras"), (2.25, 2.25));
+        let bound = (reference - half) / 10.0 / 0.4;
+        near(sides("frobenius_bound"), (0.25, bound));
+        near(sides("coherence_bound"), (2.25 - bound, 2.0));
+        near(sides("spectrum"), (2.0, 2.0));
+        near(sides("leading_value"), (1.0, 1.0));
+        // Nothing is known of σ(P̃) without an SVD fit.
+        assert_eq!(certificates.len(), 8);
+        assert!(certified(certificates));
+    }
+
+    /// Numbers of a fit that are wrong by little, and the certificates that must notice.
+    #[test]
+    fn what_is_wrong_does_not_hold() {
+        let n: Vec<Vec<u32>> = (0..9u32)
+            .map(|i| (0..8).map(|j| 1 + (i * j + 3 * i) % 7).collect())
+            .collect();
+        let shards = shards(&n, None);
+        let sound = fits(&shards, 3);
+        type Break = fn(&mut Fit);
+        let faults: [(&str, Break); 9] = [
+            ("reference", |f| {
+                f.metrics.log_likelihood = f.metrics.reference_log_likelihood + 1e-6
+            }),
+            ("likelihood", |f| f.metrics.log_likelihood -= 1e-6),
+            ("image_of_p", |f| f.metrics.lambda_p_residual = 1e-12),
+            ("pythagoras", |f| f.metrics.frobenius_error += 1e-9),
+            ("pythagoras", |f| f.metrics.frobenius_lambda = f64::NAN),
+            ("frobenius_bound", |f| {
+                f.metrics.bound = f.metrics.frobenius_error - 1e-6
+            }),
+            ("coherence_bound", |f| {
+                f.metrics.coherence_lower_bound = f.metrics.coherence + 1e-6
+            }),
+            ("spectrum", |f| f.metrics.singular_values[1] += 1e-6),
+            ("leading_value", |f| f.metrics.singular_values[0] -= 1e-9),
+        ];
+        for (name, fault) in faults {
+            let mut fits = sound.clone();
+            fault(&mut fits[0]);
+            let certificates = of(&shards, &fits);
+            let broken = certificates[0].iter().find(|c| c.name == name);
+            assert_eq!(broken.expect("a certificate").holds, Some(false), "{name}");
+            assert!(certified(&certificates[1]) && certified(&certificates[2]));
+            let error = check("dbmr", &certificates[0]).unwrap_err();
+            assert_eq!((error.kind(), error.kind().exit_code()), (Kind::Check, 3));
+        }
+        // A value of P̃ that was missed shows in all fits of the model.
+        let mut fits = sound;
+        fits[1].spectrum[1].value = 1e-3;
+        for certificates in of(&shards, &fits) {
+            let error = check("x", &certificates).unwrap_err().to_string();
+            assert!(error.starts_with("fit `x`: the certificate `contraction` does not hold: "));
+            assert!(error.contains(" <= 0.001 is wrong by "), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_did_not_converge_is_not_claimed() {
+        let n: Vec<Vec<u32>> = (0..9u32)
+            .map(|i| (0..8).map(|j| 1 + (i * j + 3 * i) % 7).collect())
+            .collect();
+        let shards = shards(&n, None);
+        let mut fits = fits(&shards, 3);
+        fits[1].largest_residual = None;
+        let certificates = of(&shards, &fits);
+        assert!(check("svd", &certificates[1]).is_ok() && !certified(&certificates[1]));
+        assert!(certified(&certificates[0]));
+        assert!(
+            certificates
+                .iter()
+                .flatten()
+                .all(|c| c.name != "contraction")
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn certificates_hold_of_all_fits_of_all_matrices(
+            (m, n) in (1usize..9, 1usize..9),
+            entries in prop::collection::vec(prop_oneof![3 => Just(0u32), 2 => 1u32..9, 1 => 1000u32..1_000_000], 64),
+            rank in 1usize..4,
+            weight in prop::option::of(1e-6f64..10.0),
+        ) {
+            let mut counts: Vec<Vec<u32>> = (0..m).map(|i| entries[i * 8..][..n].to_vec()).collect();
+            for at in 0..m.max(n) {
+                counts[at % m][at % n] += 1;
+            }
+            let shards = shards(&counts, weight);
+            let fits = fits(&shards, rank.min(m).min(n));
+            for certificates in of(&shards, &fits) {
+                prop_assert!(certified(&certificates), "{certificates:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Two partitions of two sets of states → what changed between them.
+//!
+//! In: A and B, each with a set, an amount (the count of transitions out of it) and an embedding for its every state, and which
+//! states they share. Out: the heirs and events of `succession`, and the numbers that say how much moved. A state that both have
+//! weighs the sum of its two amounts, so that A against B says the same as B against A.
+
+use crate::assess::agreement::{Contingency, adjusted_rand, variation_of_information};
+use crate::assess::succession::{Succession, succession};
+use crate::math::angles::principal_angles;
+use crate::math::scale::{exponent, times_power};
+
+/// Squares of weights between 2^-FAR and 2^FAR are numbers.
+const FAR: i32 = 400;
+
+/// A partition as it is compared.
+#[derive(Debug, Clone, Copy)]
+pub struct Labelled<'a> {
+    /// Sets, empty ones included.
+    pub rank: usize,
+    /// The set of every state, −1 for none.
+    pub affiliation: &'a [i32],
+    /// The amount of every state.
+    pub amount: &'a [f64],
+    /// 2 to this is the unit of weights, by whose scale nothing but amounts may change; 0 for counts.
+    pub unit: i32,
+    /// A row of coordinates for every state; nothing where there is none.
+    pub embedding: &'a [f64],
+}
+
+/// How much of A is in B.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct Changes {
+    pub shared_states: u64,
+    /// States of B alone, and their share of the amount of B.
+    pub new_states: u64,
+    pub new_share: f64,
+    /// States of A alone, and their share of the amount of A.
+    pub gone_states: u64,
+    pub gone_share: f64,
+    /// Shared states whose set in B is not the heir of their set in A, and their share of the amount of shared states.
+    pub changed_states: u64,
+    pub changed_share: f64,
+    /// Of shared states; nothing where there is none.
+    pub adjusted_rand: Option<f64>,
+    /// In nats.
+    pub variation_of_information: Option<f64>,
+    /// Between the spaces that the embeddings span, in radians, ascending.
+    pub principal_angles: Vec<f64>,
+}
+
+/// What a set holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Size {
+    pub states: u64,
+    pub amount: f64,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Comparison {
+    pub changes: Changes,
+    pub succession: Succession,
+    /// Of the sets of A.
+    pub earlier: Vec<Size>,
+    /// Of the sets of B.
+    pub later: Vec<Size>,
+    /// Of the heirs among the sets of B: the amount they share with the set of A beside the amount of both together.
+    pub overlap: Vec<Option<f64>>,
+}
+
+/// Compares A with B; `shared` are the states that both have, by their places in A and in B.
+pub fn compare(a: Labelled<'_>, b: Labelled<'_>, shared: &[(u32, u32)]) -> Comparison {
+    let (of_a, of_b, weights) = side_by_side(a, b, shared);
+    let table = Contingency::new(&of_a, &of_b, &weights, a.rank, b.rank);
+    let succession = succession(&table);
+    let (mut changed_states, mut changed) = (0, 0.0);
+    for ((&k, &l), w) in of_a.iter().zip(&of_b).zip(&weights) {
+        let heir_of = usize::try_from(l).map(|l| succession.heir_of[l]);
+        let stayed = match (usize::try_from(k), heir_of) {
+            (Ok(k), Ok(heir_of)) => heir_of == Some(k),
+            (Err(_), Err(_)) => true,
+            _ => false,
+        };
+        if !stayed {
+            changed_states += 1;
+            changed += w;
+        }
+    }
+    let (rows, columns) = (table.row_sums(), table.column_sums());
+    let overlap = |(l, heir): (usize, &Option<usize>)| {
+        heir.map(|k| {
+            let n = table.at(k, l);
+            n / (rows[k] + columns[l] - n)
+        })
+    };
+    let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
+    let shared_of_a: f64 = shared.iter().map(|s| a.amount[s.0 as usize]).sum();
+    let shared_of_b: f64 = shared.iter().map(|s| b.amount[s.1 as usize]).sum();
+    let (all_a, all_b): (f64, f64) = (a.amount.iter().sum(), b.amount.iter().sum());
+    let n = shared.len();
+    let some = |value: fn(&Contingency) -> f64| (n > 0).then(|| value(&table));
+    Comparison {
+        changes: Changes {
+            shared_states: n as u64,
+            new_states: (b.affiliation.len() - n) as u64,
+            new_share: share(all_b - shared_of_b, all_b),
+            gone_states: (a.affiliation.len() - n) as u64,
+            gone_share: share(all_a - shared_of_a, all_a),
+            changed_states,
+            changed_share: share(changed, weights.iter().sum()),
+            adjusted_rand: some(adjusted_rand),
+            variation_of_information: some(variation_of_information),
+            principal_angles: angles(a, b, shared, &weights),
+        },
+        overlap: succession.heir_of.iter().enumerate().map(overlap).collect(),
+        earlier: sizes(a),
+        later: sizes(b),
+        succession,
+    }
+}
+
+/// How the sets of A and B meet in the states that both have.
+pub fn overlap(a: Labelled<'_>, b: Labelled<'_>, shared: &[(u32, u32)]) -> Contingency {
+    let (of_a, of_b, weights) = side_by_side(a, b, shared);
+    Contingency::new(&of_a, &of_b, &weights, a.rank, b.rank)
+}
+
+/// The two sets of every shared state, and what it weighs in the unit of B: squares and roots of weights are rounded alike in one unit
+/// alone.
+fn side_by_side(
+    a: Labelled<'_>,
+    b: Labelled<'_>,
+    shared: &[(u32, u32)],
+) -> (Vec<i32>, Vec<i32>, Vec<f64>) {
+    let (mut of_a, mut of_b) = (Vec::new(), Vec::new());
+    let mut weights = Vec::with_capacity(shared.len());
+    for &(i, j) in shared {
+        let (i, j) = (i as usize, j as usize);
+        of_a.push(a.affiliation[i]);
+        of_b.push(b.affiliation[j]);
+        weights.push(times_power(a.amount[i] + b.amount[j], -b.unit));
+    }
+    // The weights of A may be of quite another size.
+    let sum: f64 = weights.iter().sum();
+    if sum > 0.0 && exponent(sum).abs() > FAR {
+        let scale = |w: &mut f64| *w = times_power(*w, -exponent(sum));
+        weights.iter_mut().for_each(scale);
+    }
+    (of_a, of_b, weights)
+}
+
+/// States and amount of every set.
+pub fn sizes(labelled: Labelled<'_>) -> Vec<Size> {
+    let mut sizes = vec![Size::default(); labelled.rank];
+    for (&k, amount) in labelled.affiliation.iter().zip(labelled.amount) {
+        if let Ok(k) = usize::try_from(k) {
+            sizes[k].states += 1;
+            sizes[k].amount += amount;
+        }
+    }
+    sizes
+}
+
+/// The angles between the spaces that the embeddings of the shared states span.
+fn angles(a: Labelled<'_>, b: Labelled<'_>, shared: &[(u32, u32)], weights: &[f64]) -> Vec<f64> {
+    if a.embedding.is_empty() || b.embedding.is_empty() {
+        return Vec::new();
+    }
+    let rows = |labelled: Labelled<'_>, at: &dyn Fn(&(u32, u32)) -> u32| -> (usize, Vec<f64>) {
+        let states = labelled.affiliation.len();
+        let width = labelled.embedding.len() / states;
+        let row = |s| &labelled.embedding[at(s) as usize * width..][..width];
+        (width, shared.iter().flat_map(row).copied().collect())
+    };
+    let (width_a, rows_a) = rows(a, &|s| s.0);
+    let (width_b, rows_b) = rows(b, &|s| s.1);
+    principal_angles(rows_a, width_a, rows_b, width_b, weights)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::assess::succession::Event;
+
+    #[test]
+    fn partitions_agree_whatever_the_size_of_their_weights() {
+        for (one, other) in [
+            (1e-200, 1e155),
+            (1e155, 1.0),
+            (1.0, 1e300),
+            (1e-300, 1e-300),
+        ] {
+            let (amounts, others) = ([one; 4], [other; 4]);
+            let labelled = |amount| Labelled {
+                rank: 2,
+                affiliation: &[0, 0, 1, 1],
+                amount,
+                unit: 0,
+                embedding: &[1.0, 1.0, -1.0, -1.0],
+            };
+            let shared: Vec<(u32, u32)> = (0..4).map(|s| (s, s)).collect();
+            let found = compare(labelled(&amounts), labelled(&others), &shared).changes;
+            assert_eq!(found.adjusted_rand, Some(1.0), "{one} {other}");
+            assert_eq!((found.changed_states, found.changed_share), (0, 0.0));
+        }
+    }
+
+    // States 0..5 of A in sets 0 0 0 1 1, the last of them gone in B; B has states 0 1 2 3 and a new one, in sets 1 1 0 0 0.
+    // A state that both have weighs 3 + 1. n = [[4, 8], [4, 0]]: 8 > ½ · 8 makes set 1 the heir of set 0, and 4 > ½ · 4 set 0 that of set 1.
+    #[test]
+    fn five_states_against_five_others() {
+        let a = Labelled {
+            rank: 2,
+            affiliation: &[0, 0, 0, 1, 1],
+            amount: &[3.0; 5],
+            unit: 0,
+            embedding: &[1.0, 1.0, 1.0, -1.0, -1.0],
+        };
+        let b = Labelled {
+            rank: 3,
+            affiliation: &[1, 1, 0, 0, 0],
+            amount: &[1.0; 5],
+            unit: 0,
+            embedding: &[1.0, 1.0, 1.0, -1.0, 7.0],
+        };
+        let shared: Vec<(u32, u32)> = (0..4).map(|s| (s, s)).collect();
+        let here = compare(a, b, &shared);
+        assert_eq!(here.succession.heir_of, [Some(1), Some(0), None]);
+        assert_eq!(here.overlap, [Some(0.5), Some(8.0 / 12.0), None]);
+        assert_eq!(here.succession.events[..2], [Event::Kept, Event::Kept]);
+        let size = |states, amount| Size { states, amount };
+        assert_eq!(here.earlier, [size(3, 9.0), size(2, 6.0)]);
+        assert_eq!(here.later, [size(3, 3.0), size(2, 2.0), size(0, 0.0)]);
+        let changes = here.changes;
+        let counts = (
+            changes.shared_states,
+            changes.new_states,
+            changes.gone_states,
+        );
+        assert_eq!(counts, (4, 1, 1));
+        assert_eq!((changes.new_share, changes.gone_share), (0.2, 0.2));
+        assert_eq!((changes.changed_states, changes.changed_share), (1, 0.25));
+        // On the shared states the embeddings are the same.
+        assert!(changes.principal_angles[0] < 1e-15);
+        let nothing = compare(a, b, &[]).changes;
+        assert_eq!((nothing.adjusted_rand, nothing.new_share), (None, 1.0));
+        assert!(nothing.principal_angles.is_empty());
+    }
+}

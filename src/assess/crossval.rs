@@ -1,0 +1,396 @@
+//! Cross-validation of a fit: what it says of trajectories that it has not seen.
+//!
+//! In: the counts of all folds but one, a fit to them, and the counts of the fold that was held out. Out: two scores of the fit.
+//!
+//! *Held-out log-likelihood*: Σ_ij N_ij log Λ_ij / S over the held-out counts, Λ = λΓ of the training counts, in nats a transition. A
+//! target that a set has not reached in training would make it −∞, so λ_k gets the marginal distribution q of the targets as prior
+//! knowledge worth one transition: λ_ik = (C_ik + q_i) / (C_·k + 1). Transitions from a source or to a target that are not in the
+//! training counts at all are left out, and their share is reported. Which these are does not depend on the fit, so the scores of all ranks
+//! and methods have the same terms and can be compared. More sets are not better by construction: a set that was split for no reason has
+//! two worse estimates of one distribution.
+//!
+//! *VAMP-2* (Wu and Noé, *Variational approach for learning Markov processes from time series data*, 2020, (33)): with the singular
+//! functions ψ of the sources and φ of the targets of the training fit, here its embeddings e and f (r functions each, the constant one
+//! among them), and the covariances of the held-out transitions C₀₀ = E[ψ(X)ψ(X)ᵀ], C₀₁ = E[ψ(X)φ(Y)ᵀ], C₁₁ = E[φ(Y)φ(Y)ᵀ], it is
+//! ‖C₀₀^{-1/2} C₀₁ C₁₁^{-1/2}‖²_F, between 0 and r. Functions are 0 at states that training has not seen. This is what deeptime's
+//! `vamp_score` gives for indicator functions of the states. It is the sum of squared correlations between two spaces of
+//! functions, and cannot fall when both grow: for the nested functions of the SVD it rises with the rank by construction, if only by noise.
+
+use crate::error::{Kind, Result};
+use crate::evidence::Evidence;
+use crate::evidence::counts::groups;
+use crate::evidence::counts::groups::{Groups, Resampled};
+use crate::evidence::counts::products::Multiply;
+use crate::evidence::pass::Runner;
+use crate::math::dense;
+use crate::math::seed::restart_seed;
+use crate::math::sum;
+use crate::methods::Method;
+use crate::methods::fit::Fit;
+use crate::methods::low_rank::model;
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+
+/// A mean over folds and its standard error, the standard deviation between folds over the square root of their number.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Score {
+    pub mean: f64,
+    pub error: f64,
+}
+
+/// What the folds say together.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Validation {
+    pub folds: usize,
+    /// Nats a transition.
+    pub log_likelihood: Score,
+    pub vamp_2: Score,
+    /// The share of held-out transitions that were left out of the likelihood, a mean over folds.
+    pub unseen: f64,
+}
+
+/// What one fold says.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Fold {
+    pub log_likelihood: f64,
+    pub vamp_2: f64,
+    pub unseen: f64,
+}
+
+impl Validation {
+    /// Nothing for fewer than two folds, which have no spread, or when a fold could not be scored.
+    pub fn of(folds: &[Option<Fold>]) -> Option<Validation> {
+        let folds: Vec<Fold> = folds.iter().copied().collect::<Option<_>>()?;
+        let n = folds.len() as f64;
+        let mean = |part: fn(&Fold) -> f64| folds.iter().map(part).sum::<f64>() / n;
+        let score = |part: fn(&Fold) -> f64| {
+            let mean = mean(part);
+            let squares = folds.iter().map(|f| (part(f) - mean) * (part(f) - mean));
+            let variance = squares.sum::<f64>() / (n - 1.0);
+            let error = (variance / n).sqrt();
+            Score { mean, error }
+        };
+        (folds.len() > 1).then(|| Validation {
+            folds: folds.len(),
+            log_likelihood: score(|f| f.log_likelihood),
+            vamp_2: score(|f| f.vamp_2),
+            unseen: mean(|f| f.unseen),
+        })
+    }
+}
+
+/// Fits every candidate, a method and its seed, to the counts of all folds but one, for every fold, and scores it with that fold. There
+/// are no more folds than groups. Nothing for a candidate that cannot be fitted to some fold, because too few states are left.
+pub fn validate<R: Runner>(
+    runner: &R,
+    groups: &Groups,
+    (n_folds, seed): (usize, u64),
+    shard_nnz: usize,
+    candidates: &[(&Method, u64)],
+) -> Result<Vec<Option<Validation>>> {
+    let n_folds = n_folds.min(groups.n_groups);
+    let fold_of = groups::folds(groups.n_groups, n_folds, seed);
+    let mut folds = vec![Vec::new(); candidates.len()];
+    for fold in 0..n_folds {
+        let (train, test) = groups::held_out(&fold_of, fold as u32);
+        let train = groups.shards(&train, shard_nnz);
+        let test = groups.shards(&test, shard_nnz);
+        for (at, ((method, seed), folds)) in candidates.iter().zip(&mut folds).enumerate() {
+            // Far from the numbers of restarts, so that no fold repeats the draws of the fit to all counts.
+            let seed = restart_seed(*seed, usize::MAX - fold);
+            let evidence = Evidence::Counts(&train.shards);
+            folds.push(runner.try_piece(&format!("fold-{fold}-{at}"), |runner| {
+                let method = method.for_resample(&train);
+                match method.and_then(|m| crate::methods::fit(runner, &m, evidence, seed)) {
+                    Ok(fit) => Ok(score(runner, &train, &test, &fit)),
+                    Err(e) if e.kind() == Kind::Input => Ok(None),
+                    Err(e) => Err(e.at(format!("fold {fold}"))),
+                }
+            })?);
+        }
+    }
+    Ok(folds.iter().map(|folds| Validation::of(folds)).collect())
+}
+
+/// No training state has this place.
+const UNSEEN: u32 = u32::MAX;
+
+/// Scores a fit to `train` with the counts of `test`, which are over states of the same whole; nothing if training has seen none of
+/// these transitions.
+pub fn score<R: Runner>(
+    runner: &R,
+    train: &Resampled,
+    test: &Resampled,
+    fit: &Fit,
+) -> Option<Fold> {
+    let sources = places(&train.sources, &test.sources);
+    let targets = places(&train.targets, &test.targets);
+    let (log_likelihood, unseen) = held_out(runner, train, test, fit, (&sources, &targets))?;
+    Some(Fold {
+        log_likelihood,
+        vamp_2: vamp_2(runner, test, fit, (&sources, &targets)),
+        unseen,
+    })
+}
+
+/// For every one of `wanted` its place in `held`; both ascend.
+fn places(held: &[u32], wanted: &[u32]) -> Vec<u32> {
+    let place = |state| held.binary_search(state).map_or(UNSEEN, |at| at as u32);
+    wanted.par_iter().map(place).collect()
+}
+
+/// The log-likelihood of a transition that can be scored, and the share of those that cannot.
+fn held_out<R: Runner>(
+    runner: &R,
+    train: &Resampled,
+    test: &Resampled,
+    fit: &Fit,
+    (sources, targets): (&[u32], &[u32]),
+) -> Option<(f64, f64)> {
+    // Beside the sets, one column for sources that are in none, whose targets follow q, and one for sources that are new.
+    let (rank, none, new) = (fit.rank, fit.rank as u32, fit.rank as u32 + 1);
+    let set = |j: usize| u32::try_from(fit.sources.affiliation[j]).unwrap_or(none);
+    let trained = (0..train.shards.n_sources).map(set).collect();
+    let trained = model::of_partition(runner, &train.shards, trained, rank + 1);
+    let tested = sources.iter().map(|&place| match place {
+        UNSEEN => new,
+        place => set(place as usize),
+    });
+    let tested = model::of_partition(runner, &test.shards, tested.collect(), rank + 2);
+
+    let row = |i: usize| &tested.counts[i * (rank + 2)..][..rank + 2];
+    let total = |i: usize| match targets[i] {
+        UNSEEN => 0.0,
+        _ => row(i)[..=rank].iter().sum(),
+    };
+    let score = |i: usize| {
+        let UNSEEN = targets[i] else {
+            let i_trained = targets[i] as usize;
+            let q = train.shards.target_total[i_trained] / train.shards.total;
+            let counts = row(i)[..=rank]
+                .iter()
+                .enumerate()
+                .filter(|(_, n)| **n > 0.0);
+            let terms = counts.map(|(k, n)| {
+                let probability = if k == rank {
+                    q
+                } else {
+                    let count = trained.counts[i_trained * (rank + 1) + k];
+                    (count + q) / (trained.totals[k] + 1.0)
+                };
+                n * probability.ln()
+            });
+            return terms.sum();
+        };
+        0.0
+    };
+    let seen = sum::terms(targets.len(), total);
+    let log_likelihood = sum::terms(targets.len(), score) / seen;
+    (seen > 0.0).then(|| (log_likelihood, (1.0 - seen / test.shards.total).max(0.0)))
+}
+
+/// Eigenvalues of a covariance below this share of the largest count as zero: such directions are rounding.
+const NEGLIGIBLE: f64 = 1e-10;
+
+fn vamp_2<R: Runner>(
+    runner: &R,
+    test: &Resampled,
+    fit: &Fit,
+    (sources, targets): (&[u32], &[u32]),
+) -> f64 {
+    let (shards, rank) = (&test.shards, fit.rank);
+    let functions = |places: &[u32], embedding: &[f64]| {
+        let mut values = vec![0.0; places.len() * rank];
+        let rows = values.par_chunks_mut(rank).zip(places);
+        rows.filter(|(_, place)| **place != UNSEEN)
+            .for_each(|(row, &place)| {
+                row.copy_from_slice(&embedding[place as usize * rank..][..rank])
+            });
+        values
+    };
+    let psi = functions(sources, &fit.sources.embedding);
+    let phi = functions(targets, &fit.targets.embedding);
+    let weighted = |values: &[f64], totals: &[f64]| {
+        let mut values = values.to_vec();
+        let rows = values.par_chunks_mut(rank).zip(totals);
+        rows.for_each(|(row, total)| row.iter_mut().for_each(|x| *x *= total / shards.total));
+        values
+    };
+    let mut image = vec![0.0; psi.len()];
+    let kernel = Multiply {
+        x: Cow::from(&phi),
+        width: rank,
+        scale: Cow::default(),
+    };
+    runner.rows(&shards.by_source, &kernel, &mut image);
+    image.par_iter_mut().for_each(|x| *x /= shards.total);
+    let c00 = gram(&psi, &weighted(&psi, &shards.source_total), rank);
+    let c11 = gram(&phi, &weighted(&phi, &shards.target_total), rank);
+    let c01 = gram(&psi, &image, rank);
+    let (left, right) = (whitening(&c00, rank), whitening(&c11, rank));
+    let mut squares = 0.0;
+    for a in left.chunks_exact(rank) {
+        for b in right.chunks_exact(rank) {
+            let correlation: f64 = (0..rank * rank)
+                .map(|at| a[at / rank] * c01[at] * b[at % rank])
+                .sum();
+            squares += correlation * correlation;
+        }
+    }
+    squares
+}
+
+/// Rows of which a block of [`gram`] has no more: fixed, because it decides the rounding.
+const BLOCK: usize = 4096;
+
+/// AᵀB of two tall matrices of `width` columns; blocks are added in order.
+fn gram(a: &[f64], b: &[f64], width: usize) -> Vec<f64> {
+    let blocks = a.par_chunks(BLOCK * width).zip(b.par_chunks(BLOCK * width));
+    let parts: Vec<Vec<f64>> = blocks
+        .map(|(a, b)| {
+            let mut part = vec![0.0; width * width];
+            for (a, b) in a.chunks_exact(width).zip(b.chunks_exact(width)) {
+                for (row, a) in part.chunks_exact_mut(width).zip(a) {
+                    row.iter_mut().zip(b).for_each(|(sum, b)| *sum += a * b);
+                }
+            }
+            part
+        })
+        .collect();
+    let mut sum = vec![0.0; width * width];
+    for part in parts {
+        sum.iter_mut().zip(part).for_each(|(sum, x)| *sum += x);
+    }
+    sum
+}
+
+/// Rows w of r numbers with w C wᵀ = 1, orthogonal in C: one for each eigenvector of C that is not negligible.
+fn whitening(c: &[f64], rank: usize) -> Vec<f64> {
+    let (values, vectors) = dense::symmetric_eigen(c, rank);
+    let enough = NEGLIGIBLE * values.last().copied().unwrap_or(0.0);
+    let kept = (0..rank).filter(|&l| values[l] > enough);
+    kept.flat_map(|l| (0..rank).map(move |k| (k, l)))
+        .map(|(k, l)| vectors[k * rank + l] / values[l].sqrt())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::counts::csr::Values;
+    use crate::evidence::counts::shards::Shards;
+    use crate::evidence::pass::local::Local;
+
+    /// The counts of (source, target, count) over the states that have some, which ascend.
+    fn resampled(counts: &[(u32, u32, u32)]) -> Resampled {
+        let states = |of: fn(&(u32, u32, u32)) -> u32| {
+            let mut states: Vec<u32> = counts.iter().map(of).collect();
+            states.sort_unstable();
+            states.dedup();
+            states
+        };
+        let (sources, targets) = (states(|c| c.0), states(|c| c.1));
+        let place = |states: &[u32], state| states.binary_search(&state).expect("a state") as u32;
+        let (rows, columns): (Vec<u32>, Vec<u32>) = counts
+            .iter()
+            .map(|c| (place(&sources, c.0), place(&targets, c.1)))
+            .unzip();
+        let values = Values::Count(counts.iter().map(|c| c.2).collect());
+        let shards = Shards::new(sources.len(), targets.len(), &rows, &columns, values, 2);
+        Resampled {
+            shards,
+            sources,
+            targets,
+        }
+    }
+
+    // Training (targets × sources) [ 3 1 0 ]  γ = (0, 0, 1)  C = [ 4 0 ]  q = (0.4, 0.6).  Held out [ 2 0 1 2 ]
+    //                              [ 1 3 2 ]                     [ 4 2 ]                            [ 0 1 4 0 ]
+    // Source 3 and target 2 are not in training.                                                    [ 0 4 0 0 ]
+    fn world() -> (Resampled, Resampled, Fit) {
+        let train = resampled(&[(0, 0, 3), (0, 1, 1), (1, 0, 1), (1, 1, 3), (2, 1, 2)]);
+        let test = resampled(&[
+            (0, 0, 2),
+            (1, 1, 1),
+            (1, 2, 4),
+            (2, 0, 1),
+            (2, 1, 4),
+            (3, 0, 2),
+        ]);
+        let method = Method::Given {
+            affiliation: vec![0, 0, 1],
+            rank: 2,
+        };
+        let evidence = Evidence::Counts(&train.shards);
+        let fit = crate::methods::fit(&Local, &method, evidence, 0).expect("a fit");
+        (train, test, fit)
+    }
+
+    #[test]
+    fn held_out_likelihood_by_hand() {
+        let (train, test, fit) = world();
+        let fold = score(&Local, &train, &test, &fit).expect("transitions that are known");
+        // λ_00 = 4.4/9, λ_10 = 4.6/9, λ_01 = 0.4/3, λ_11 = 2.6/3, for 8 of 14 transitions.
+        let expected = 2.0 * (4.4f64 / 9.0).ln()
+            + (4.6f64 / 9.0).ln()
+            + (0.4f64 / 3.0).ln()
+            + 4.0 * (2.6f64 / 3.0).ln();
+        assert!((fold.log_likelihood - expected / 8.0).abs() < 1e-15);
+        assert!((fold.unseen - 6.0 / 14.0).abs() < 1e-15);
+    }
+
+    // The functions are those that are constant on E₀ and E₁, and all of the two known targets. In the bases of indicators C₀₁ = T/S
+    // with T = [2 1; 1 4], C₀₀ = diag(7, 5)/S and C₁₁ = diag(5, 5)/S, so the score is 4/35 + 1/35 + 1/25 + 16/25.
+    #[test]
+    fn vamp_2_by_hand() {
+        let (train, test, fit) = world();
+        let fold = score(&Local, &train, &test, &fit).expect("transitions that are known");
+        assert!((fold.vamp_2 - (5.0 / 35.0 + 17.0 / 25.0)).abs() < 1e-14);
+        // On its own counts a fit has Σ σ²(Λ̃).
+        let own = score(&Local, &train, &train, &fit).expect("its own transitions");
+        let squares: f64 = fit.spectrum.iter().map(|s| s.value * s.value).sum();
+        assert!((own.vamp_2 - squares).abs() < 1e-14);
+        assert_eq!(own.unseen, 0.0);
+    }
+
+    // Two sets of one and the same source cannot be told apart: C₀₀ of a fit with an empty set is singular.
+    #[test]
+    fn an_empty_set_adds_nothing() {
+        let (train, test, fit) = world();
+        let method = Method::Given {
+            affiliation: vec![0, 0, 1],
+            rank: 3,
+        };
+        let evidence = Evidence::Counts(&train.shards);
+        let wide = crate::methods::fit(&Local, &method, evidence, 0).expect("a fit");
+        let fold = |fit| score(&Local, &train, &test, fit).expect("known transitions");
+        assert!((fold(&wide).vamp_2 - fold(&fit).vamp_2).abs() < 1e-12);
+        assert_eq!(fold(&wide).log_likelihood, fold(&fit).log_likelihood);
+    }
+
+    #[test]
+    fn transitions_that_are_all_new_have_no_score() {
+        let (train, _, fit) = world();
+        let test = resampled(&[(0, 2, 1), (3, 0, 1)]);
+        assert_eq!(score(&Local, &train, &test, &fit), None);
+    }
+
+    #[test]
+    fn errors_are_those_of_a_mean() {
+        let fold = |x| {
+            Some(Fold {
+                log_likelihood: x,
+                vamp_2: 2.0 * x,
+                unseen: 0.0,
+            })
+        };
+        // Mean 2, variance (1 + 0 + 1) / 2.
+        let three = Validation::of(&[fold(1.0), fold(2.0), fold(3.0)]).expect("three folds");
+        let error = (1.0f64 / 3.0).sqrt();
+        assert_eq!(three.log_likelihood, Score { mean: 2.0, error });
+        assert_eq!(three.vamp_2.mean, 4.0);
+        assert_eq!(Validation::of(&[fold(1.0), None]), None);
+        assert_eq!(Validation::of(&[fold(1.0)]), None);
+    }
+}

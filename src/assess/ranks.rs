@@ -1,0 +1,417 @@
+//! How many sets? Fits of one method at several ranks → the numbers that compare them, and the rank that a rule picks.
+//!
+//! In: a fit with its counts, the singular values of P̃ beyond the largest rank, and what cross-validation and resampling say of the
+//! fit, where that was asked for. Out: one [`Criteria`] a rank; [`choose`] gives the place of the chosen one and the reason in words.
+//!
+//! *Parameters.* Λ = λΓ has r columns λ_k, each a distribution over the targets that it reaches: d = Σ_k (|supp λ_k| − 1), so
+//! r(m − 1) where every set reaches every target. An entry that is zero stays zero under small changes of the counts and is not
+//! counted: sets that reach few of a million targets are not charged for all of them. The assignment γ is discrete and not counted
+//! either. AIC = 2d − 2ℓ̂ (Akaike, 1974), BIC = d log S − 2ℓ̂ (Schwarz, 1978), S the number of transitions.
+//!
+//! Both treat the transitions as independent. Those of sliding windows overlap: S is too large by a factor of up to the lag, so the
+//! likelihood weighs too much against d and both choose too many sets; strided windows do not overlap. AIC leaves
+//! out what is gained by choosing γ as well, and so splits sets of sources that have few transitions each; BIC charges enough for
+//! that to be rare. The held-out likelihood needs neither assumption where whole trajectories are held out.
+
+use crate::assess::crossval;
+use crate::evidence::counts::shards::Shards;
+use crate::methods::fit::Fit;
+use serde::{Deserialize, Serialize};
+
+/// What a rule can pick a rank by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Rule {
+    /// The largest σ_r(P̃) − σ_{r+1}(P̃).
+    Gap,
+    /// The smallest AIC.
+    Aic,
+    /// The smallest BIC.
+    Bic,
+    /// The smallest rank within one standard error of the best held-out likelihood.
+    HeldOut,
+    /// The smallest rank whose cross-validated VAMP-2 score the next one does not raise by more than one standard error.
+    Vamp2,
+}
+
+/// What is known of one rank.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Criteria {
+    pub rank: usize,
+    /// σ_r(P̃) and σ_{r+1}(P̃), 0 beyond the number of states; nothing where they were not computed.
+    pub singular_value: Option<f64>,
+    pub next_singular_value: Option<f64>,
+    pub log_likelihood: f64,
+    /// d.
+    pub parameters: usize,
+    pub aic: f64,
+    pub bic: f64,
+    pub coherence: f64,
+    pub coherence_lower_bound: f64,
+    pub objective: f64,
+    pub empty_states: usize,
+    /// Of memberships of PCCA+.
+    pub crispness: Option<f64>,
+    /// The mean adjusted Rand index between resamples, where there are some.
+    pub stability: Option<f64>,
+    /// Nothing unless the rank could be fitted to every fold.
+    pub validation: Option<crossval::Validation>,
+}
+
+impl Criteria {
+    /// What the fit alone says. `spectrum` holds the leading singular values of P̃.
+    pub fn new(fit: &Fit, spectrum: &[f64], shards: &Shards) -> Criteria {
+        let least = shards.n_sources.min(shards.n_targets);
+        let value = |at: usize| {
+            let computed = spectrum.get(at).copied();
+            computed.or((at >= least).then_some(0.0))
+        };
+        let (metrics, d) = (&fit.metrics, parameters(fit));
+        let deviance = -2.0 * metrics.log_likelihood;
+        Criteria {
+            rank: fit.rank,
+            singular_value: value(fit.rank - 1),
+            next_singular_value: value(fit.rank),
+            log_likelihood: metrics.log_likelihood,
+            parameters: d,
+            aic: deviance + 2.0 * d as f64,
+            bic: deviance + d as f64 * shards.total.ln(),
+            coherence: metrics.coherence,
+            coherence_lower_bound: metrics.coherence_lower_bound,
+            objective: metrics.objective,
+            empty_states: metrics.empty_states,
+            crispness: metrics.crispness,
+            stability: None,
+            validation: None,
+        }
+    }
+
+    /// σ_r(P̃) − σ_{r+1}(P̃).
+    pub fn gap(&self) -> Option<f64> {
+        Some(self.singular_value? - self.next_singular_value?)
+    }
+
+    /// σ_{r+1}(P̃) / σ_r(P̃): near 0 where r sets are all there is, near 1 where r cuts through a spectrum that goes on.
+    pub fn ratio(&self) -> Option<f64> {
+        let (value, next) = (self.singular_value?, self.next_singular_value?);
+        Some(if value > 0.0 { next / value } else { 1.0 })
+    }
+}
+
+/// d = Σ_k (|supp λ_k| − 1) over the latent states that are not empty.
+fn parameters(fit: &Fit) -> usize {
+    let sizes = fit.latent.offsets.windows(2).map(|ends| ends[1] - ends[0]);
+    sizes.map(|size| size.saturating_sub(1)).sum()
+}
+
+impl Rule {
+    /// As pipeline files have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Rule::Gap => "gap",
+            Rule::Aic => "aic",
+            Rule::Bic => "bic",
+            Rule::HeldOut => "held-out",
+            Rule::Vamp2 => "vamp2",
+        }
+    }
+}
+
+/// The place of the rank that the rule picks among `ranks`, which ascend, and why; nothing if no rank has what the rule needs. The
+/// smaller rank wins a tie.
+pub fn choose(rule: Rule, ranks: &[Criteria]) -> Option<(usize, String)> {
+    let validated = |score: fn(&crossval::Validation) -> crossval::Score| {
+        let scored = |at: usize| Some((at, ranks[at].validation.as_ref().map(score)?));
+        (0..ranks.len()).filter_map(scored).collect::<Vec<_>>()
+    };
+    let (at, mut why) = match rule {
+        Rule::Gap => {
+            let gap = |at: usize| Some((at, ranks[at].gap()?));
+            let mut gaps: Vec<(usize, f64)> = (0..ranks.len()).filter_map(gap).collect();
+            gaps.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+            let &(best, gap) = gaps.first()?;
+            let after = gaps.get(1).map_or_else(String::new, |&(at, gap)| {
+                format!("; that of rank {} is {gap:.4}", ranks[at].rank)
+            });
+            let r = &ranks[best];
+            let (from, to) = (r.singular_value?, r.next_singular_value?);
+            let why =
+                format!("largest gap of singular values, {from:.4} − {to:.4} = {gap:.4}{after}");
+            (best, why)
+        }
+        Rule::Aic => smallest(ranks, "AIC", |r| r.aic)?,
+        Rule::Bic => smallest(ranks, "BIC", |r| r.bic)?,
+        Rule::HeldOut => within_one_error(ranks, &validated(|v| v.log_likelihood))?,
+        Rule::Vamp2 => before_the_rest(ranks, &validated(|v| v.vamp_2))?,
+    };
+    if at > 0 && at + 1 == ranks.len() {
+        why += "; no larger rank was tried";
+    }
+    Some((at, why))
+}
+
+fn smallest(
+    ranks: &[Criteria],
+    name: &str,
+    value: fn(&Criteria) -> f64,
+) -> Option<(usize, String)> {
+    let mut order: Vec<usize> = (0..ranks.len()).collect();
+    order.sort_by(|&a, &b| {
+        value(&ranks[a])
+            .total_cmp(&value(&ranks[b]))
+            .then(a.cmp(&b))
+    });
+    let best = *order.first()?;
+    let after = order.get(1).map_or_else(String::new, |&at| {
+        let above = value(&ranks[at]) - value(&ranks[best]);
+        format!("; that of rank {} is {above:.1} larger", ranks[at].rank)
+    });
+    let why = format!("smallest {name}, {:.1}{after}", value(&ranks[best]));
+    Some((best, why))
+}
+
+/// The one-standard-error rule (Breiman, Friedman, Olshen and Stone, 1984, §3.4.3): what the data cannot tell from the best is settled
+/// in favour of the simplest.
+fn within_one_error(
+    ranks: &[Criteria],
+    scores: &[(usize, crossval::Score)],
+) -> Option<(usize, String)> {
+    let mut best = *scores.first()?;
+    for &(at, score) in scores {
+        if score.mean > best.1.mean {
+            best = (at, score);
+        }
+    }
+    let (enough, error) = (best.1.mean - best.1.error, best.1.error);
+    let &(at, score) = scores.iter().find(|(_, s)| s.mean >= enough)?;
+    let name = "held-out log-likelihood";
+    let why = if at == best.0 {
+        format!(
+            "best {name}, {:.4} ± {error:.4} nats a transition",
+            best.1.mean
+        )
+    } else {
+        format!(
+            "{name} of {:.4} nats a transition, within one standard error of the best, {:.4} ± {error:.4} of rank {}",
+            score.mean, best.1.mean, ranks[best.0].rank
+        )
+    };
+    Some((at, why))
+}
+
+/// For a score that noise alone can raise: the first rank after which there is no more to gain than one standard error.
+fn before_the_rest(
+    ranks: &[Criteria],
+    scores: &[(usize, crossval::Score)],
+) -> Option<(usize, String)> {
+    let &(last, score) = scores.last()?;
+    let stop = scores
+        .windows(2)
+        .find(|pair| pair[1].1.mean - pair[0].1.mean <= pair[1].1.error);
+    Some(match stop {
+        Some([(at, score), (next, higher)]) => {
+            let why = format!(
+                "VAMP-2 score of {:.4}, which rank {} raises by {:.4} ± {:.4}",
+                score.mean,
+                ranks[*next].rank,
+                higher.mean - score.mean,
+                higher.error
+            );
+            (*at, why)
+        }
+        _ => {
+            let why = format!("VAMP-2 score of {:.4} ± {:.4}", score.mean, score.error);
+            (last, why)
+        }
+    })
+}
+
+/// One rank of several that were tried.
+#[derive(Serialize, Deserialize)]
+pub struct RankRow {
+    /// The name that the pipeline file has.
+    pub fit: String,
+    pub criteria: Criteria,
+    /// Why it was chosen, if it was.
+    pub reason: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::Evidence;
+    use crate::evidence::counts::csr::Values;
+    use crate::evidence::counts::groups::Groups;
+    use crate::evidence::pass::local::Local;
+    use crate::methods::Method;
+    use rand::{RngExt, SeedableRng};
+    use rand_pcg::Pcg64;
+
+    // N (targets × sources) = [ 3 1 0 ]   γ = (0, 0, 1)   λ = [ 1/2 0 ]   ℓ̂ = 8 log ½, S = 10; λ₀ has one free parameter, λ₁ none.
+    //                         [ 1 3 2 ]                       [ 1/2 1 ]   B = D_q^{-1/2} λ D_w^{1/2} has σ = 1, 1/√6.
+    #[test]
+    fn criteria_by_hand() {
+        let values = Values::Count(vec![3, 1, 1, 3, 2]);
+        let shards = Shards::new(3, 2, &[0, 0, 1, 1, 2], &[0, 1, 0, 1, 1], values, 9);
+        let method = Method::Given {
+            affiliation: vec![0, 0, 1],
+            rank: 2,
+        };
+        let fit =
+            crate::methods::fit(&Local, &method, Evidence::Counts(&shards), 0).expect("a fit");
+        let c = Criteria::new(&fit, &[1.0, 0.75], &shards);
+        let deviance = 16.0 * 2f64.ln();
+        assert_eq!(c.parameters, 1);
+        assert!((c.aic - (deviance + 2.0)).abs() < 1e-14);
+        assert!((c.bic - (deviance + 10f64.ln())).abs() < 1e-14);
+        assert_eq!((c.gap(), c.ratio()), (Some(0.75), Some(0.0)));
+        assert!((c.coherence - 1.0 - (1.0f64 / 6.0).sqrt()).abs() < 1e-14);
+    }
+
+    /// `sets` sets of 15 states, 150 transitions from every source, of which one in eight goes anywhere and the rest stays in the set,
+    /// where each target of a set has a probability of its own.
+    fn planted(sets: usize, seed: u64) -> Shards {
+        let mut random = Pcg64::seed_from_u64(seed);
+        let n = 15 * sets;
+        let weights: Vec<f64> = (0..n).map(|_| random.random_range(0.5..1.5)).collect();
+        let mut draw = |from: usize, to: usize| {
+            let mut at = random.random_range(0.0..weights[from..to].iter().sum::<f64>());
+            for (i, weight) in weights.iter().enumerate().take(to).skip(from) {
+                at -= weight;
+                if at < 0.0 {
+                    return (i, random.random_range(0..8));
+                }
+            }
+            (to - 1, random.random_range(0..8))
+        };
+        let mut counts = vec![0u32; n * n];
+        for j in 0..n {
+            let mut away = 0;
+            for _ in 0..150 {
+                let (from, to) = if away == 0 {
+                    (0, n)
+                } else {
+                    (j / 15 * 15, j / 15 * 15 + 15)
+                };
+                let (i, next) = draw(from, to);
+                counts[j * n + i] += 1;
+                away = next;
+            }
+        }
+        // Every target is reached.
+        (0..n).for_each(|i| counts[i * n + i] += 1);
+        let at: Vec<usize> = (0..n * n).filter(|&at| counts[at] > 0).collect();
+        let sources: Vec<u32> = at.iter().map(|at| (at / n) as u32).collect();
+        let targets: Vec<u32> = at.iter().map(|at| (at % n) as u32).collect();
+        let values = Values::Count(at.iter().map(|&at| counts[at]).collect());
+        Shards::new(n, n, &sources, &targets, values, 1000)
+    }
+
+    fn sweep(
+        shards: &Shards,
+        ranks: std::ops::Range<usize>,
+        of: fn(usize) -> Method,
+    ) -> Vec<Criteria> {
+        let options = crate::methods::spectral::truncated_svd::Options {
+            rank: ranks.end,
+            tolerance: 1e-8,
+            max_products: 100_000,
+            seed: 0,
+        };
+        let spectrum =
+            crate::methods::spectral::truncated_svd::leading(&Local, shards, &options).values;
+        let groups = Groups::scatter(shards.n_targets, &shards.by_source, 40);
+        let methods: Vec<Method> = ranks.map(of).collect();
+        let candidates: Vec<(&Method, u64)> = methods.iter().map(|m| (m, 0)).collect();
+        let validations =
+            crate::assess::crossval::validate(&Local, &groups, (5, 3), 1000, &candidates);
+        let scored = methods.iter().zip(validations.expect("five folds"));
+        scored
+            .map(|(method, validation)| {
+                let fit = crate::methods::fit(&Local, method, Evidence::Counts(shards), 0)
+                    .expect("a fit");
+                Criteria {
+                    validation,
+                    ..Criteria::new(&fit, &spectrum, shards)
+                }
+            })
+            .collect()
+    }
+
+    #[test]
+    fn rules_find_planted_sets() {
+        let methods: [fn(usize) -> Method; 2] = [
+            |r| Method::Dbmr(crate::methods::dbmr::params::Params::new(r)),
+            |r| Method::Svd(crate::methods::spectral::svd::Params::new(r)),
+        ];
+        for (sets, of) in [3, 5].into_iter().flat_map(|n| methods.map(|of| (n, of))) {
+            let ranks = sweep(&planted(sets, sets as u64), 2..9, of);
+            let chosen = |rule| {
+                let (at, reason) = choose(rule, &ranks).expect("every rank has every criterion");
+                (ranks[at].rank, reason)
+            };
+            for rule in [Rule::Gap, Rule::Bic, Rule::HeldOut, Rule::Vamp2] {
+                assert_eq!(chosen(rule).0, sets, "{}: {}", rule.name(), chosen(rule).1);
+            }
+            // AIC does not charge for the choice of the assignment.
+            assert!(chosen(Rule::Aic).0 >= sets);
+            // The held-out likelihood has its peak at the planted rank and falls on both sides of it, while that of the training
+            // counts rises.
+            let held_out = |c: &Criteria| c.validation.expect("five folds").log_likelihood.mean;
+            for pair in ranks.windows(2) {
+                let rises = held_out(&pair[1]) > held_out(&pair[0]);
+                assert_eq!(rises, pair[1].rank <= sets, "rank {}", pair[1].rank);
+            }
+        }
+    }
+
+    fn with_scores(scores: &[(f64, f64)]) -> Vec<Criteria> {
+        let criteria = |(at, &(mean, error)): (usize, &(f64, f64))| {
+            let score = crate::assess::crossval::Score { mean, error };
+            Criteria {
+                rank: at + 2,
+                singular_value: Some(0.5),
+                next_singular_value: Some(0.25),
+                log_likelihood: -1.0,
+                parameters: 3,
+                aic: 9.0,
+                bic: 9.0,
+                coherence: 1.0,
+                coherence_lower_bound: 0.0,
+                objective: 1.0,
+                empty_states: 0,
+                crispness: None,
+                stability: None,
+                validation: Some(crate::assess::crossval::Validation {
+                    folds: 2,
+                    log_likelihood: score,
+                    vamp_2: score,
+                    unseen: 0.0,
+                }),
+            }
+        };
+        scores.iter().enumerate().map(criteria).collect()
+    }
+
+    #[test]
+    fn rules_give_their_reasons() {
+        let ranks = with_scores(&[(-4.0, 0.1), (-3.05, 0.1), (-3.0, 0.1), (-3.2, 0.1)]);
+        let reason = |rule| choose(rule, &ranks);
+        let expected = "held-out log-likelihood of -3.0500 nats a transition, within one standard error of the best, -3.0000 ± 0.1000 of rank 4";
+        assert_eq!(reason(Rule::HeldOut), Some((1, expected.into())));
+        let expected = "VAMP-2 score of -3.0500, which rank 4 raises by 0.0500 ± 0.1000";
+        assert_eq!(reason(Rule::Vamp2), Some((1, expected.into())));
+        // The smaller rank wins a tie.
+        let expected = "smallest BIC, 9.0; that of rank 3 is 0.0 larger";
+        assert_eq!(reason(Rule::Bic), Some((0, expected.into())));
+        let expected =
+            "largest gap of singular values, 0.5000 − 0.2500 = 0.2500; that of rank 3 is 0.2500";
+        assert_eq!(reason(Rule::Gap), Some((0, expected.into())));
+
+        let rising = with_scores(&[(1.0, 0.1), (2.0, 0.1)]);
+        let expected = "VAMP-2 score of 2.0000 ± 0.1000; no larger rank was tried";
+        assert_eq!(choose(Rule::Vamp2, &rising), Some((1, expected.into())));
+        let mut bare = rising;
+        bare.iter_mut().for_each(|c| c.validation = None);
+        assert_eq!(choose(Rule::HeldOut, &bare), None);
+    }
+}

@@ -1,0 +1,692 @@
+//! The command line: clap types and nothing else. Each doc comment is help text.
+
+use crate::cluster::address::Address;
+use crate::run::compare::Pair;
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
+use jiff::{SignedDuration, Span, SpanRelativeTo};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    done, or nothing to do
+  1    the data cannot be used as the pipeline asks
+  2    the command line or the pipeline file is wrong
+  3    a check on the results failed; nothing was promoted
+  75   try again later: another run was quicker, or the store or memory was not available
+  130  cancelled";
+
+const EXAMPLES: &str = "\
+Examples:
+  gyre plan pipelines/double_gyre.toml          see what would happen
+  gyre run pipelines/double_gyre.toml           make it happen
+  gyre run ocean.toml --set fit.dbmr.rank=4     change one value for one run";
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  gyre run ocean.toml
+  gyre run ocean.toml --set 'transitions.lag=[\"5d\", \"10d\"]' --threads 4 --memory 8GB";
+
+const CHECK_EXAMPLE: &str = "\
+Example:
+  gyre check ocean.toml --set tables.tracks.path=sample/";
+
+const PLAN_EXAMPLES: &str = "\
+Examples:
+  gyre plan ocean.toml --json > plan.json
+  gyre plan ocean.toml --cluster df://host:50050";
+
+const COMPARE_EXAMPLES: &str = "\
+Examples:
+  gyre compare out/ocean-2024 out/ocean-2025
+  gyre compare out/ocean out/ocean --fit dbmr_r3=dbmr_r5 --json";
+
+const EXPLAIN_EXAMPLE: &str = "\
+Example:
+  gyre explain ocean.toml";
+
+const ASSIGN_EXAMPLES: &str = "\
+Examples:
+  gyre assign ocean.toml --model out/ocean --output out/ocean-2025 --set tables.tracks.path=lake/2025/
+  gyre assign ocean-2025.toml --model out/ocean --smoothing 1";
+
+const CLEAN_EXAMPLES: &str = "\
+Examples:
+  gyre clean ocean.toml --dry-run
+  gyre clean ocean.toml --set job.keep=0 --older-than 12h";
+
+const MAN_EXAMPLES: &str = "\
+Examples:
+  gyre man run | man -l -
+  gyre man --out ~/.local/share/man/man1";
+
+#[cfg(feature = "cluster")]
+const SCHEDULER_EXAMPLE: &str = "\
+Example:
+  gyre scheduler --listen 10.0.0.5:50050";
+
+#[cfg(feature = "cluster")]
+const EXECUTOR_EXAMPLE: &str = "\
+Example:
+  gyre executor --scheduler df://10.0.0.5:50050 --memory 12GB";
+
+#[cfg(feature = "cluster")]
+const UP_EXAMPLE: &str = "\
+Example:
+  gyre cluster up --executors 4 & gyre run ocean.toml --cluster df://127.0.0.1:50050";
+
+/// The end of a long help text.
+fn long(examples: &str) -> String {
+    format!("{examples}\n\n{EXIT_CODES}")
+}
+
+/// Low-rank Markov models from the trajectories and transition counts of a data lake.
+#[derive(Debug, Parser)]
+#[command(
+    name = "gyre",
+    version,
+    after_help = EXAMPLES,
+    after_long_help = long(EXAMPLES),
+    max_term_width = 100
+)]
+pub struct Cli {
+    #[command(flatten)]
+    pub logging: Logging,
+
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Messages")]
+pub struct Logging {
+    /// Print errors, and results that were asked for (plan, explain, compare, schema and the like); not how a command went.
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub quiet: bool,
+
+    /// Log more: -v adds each stage, which JSON lines always have, -vv adds each pass.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+
+    /// Write the log on stderr as text for people or as JSON lines for machines.
+    #[arg(long, global = true, value_enum, value_name = "FORMAT", default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a pipeline: read, count, fit, check and write.
+    ///
+    /// A run whose pipeline and inputs have not changed since the last one does nothing. Results become visible only after
+    /// their checks have passed; a stopped run leaves the earlier results in place.
+    #[command(after_help = RUN_EXAMPLES, after_long_help = long(RUN_EXAMPLES))]
+    Run(Run),
+
+    /// Assign new rows to the sets of a model that a run has written.
+    ///
+    /// The pipeline says where the new rows are and what their columns mean: the same states, bins, lags and partitions as those of
+    /// the model. States that the model knows keep their sets and memberships. New ones get the set under which their transitions are most
+    /// likely, and trajectories the set of the state in which they are, with a log-likelihood each. Targets that the model has never seen
+    /// are counted apart. Results become visible as those of a run do, and a second assignment of the same rows does nothing.
+    #[command(after_help = ASSIGN_EXAMPLES, after_long_help = long(ASSIGN_EXAMPLES))]
+    Assign(Assign),
+
+    /// Check a pipeline file, its tables and the columns it names, without running it.
+    #[command(after_help = CHECK_EXAMPLE, after_long_help = long(CHECK_EXAMPLE))]
+    Check(Pipeline),
+
+    /// Show what a run would read, compute and write, without doing it.
+    #[command(after_help = PLAN_EXAMPLES, after_long_help = long(PLAN_EXAMPLES))]
+    Plan(Plan),
+
+    /// Show how the SQL of a pipeline would be executed.
+    #[command(after_help = EXPLAIN_EXAMPLE, after_long_help = long(EXPLAIN_EXAMPLE))]
+    Explain(Pipeline),
+
+    /// Show how the sets of two outputs go together: kept, split, merged, born and died, and how many states changed set.
+    ///
+    /// Compares every partition and lag that both have, over the source states that both have. Results that differ are no
+    /// failure: the exit code is 0 whenever they could be compared.
+    #[command(after_help = COMPARE_EXAMPLES, after_long_help = long(COMPARE_EXAMPLES))]
+    Compare(Compare),
+
+    /// Remove earlier results beyond those to keep, and what runs that died have left.
+    ///
+    /// Every run does so when its result is in place. The result in place is never touched, nor what a run is writing: in a folder such
+    /// a run holds a lock; elsewhere whatever has no file younger than --older-than is taken for dead, and so is the finished work of runs
+    /// that did not end, which the next run could go on from.
+    #[command(after_help = CLEAN_EXAMPLES, after_long_help = long(CLEAN_EXAMPLES))]
+    Clean(Clean),
+
+    /// Hand out tasks to the executors of a cluster.
+    ///
+    /// It keeps nothing: one that starts again is found by executors and runs, which ask anew for what was under way. What it is sent is
+    /// neither encrypted nor signed, and whoever reaches its address can have executors do tasks: keep it inside a network that you trust.
+    #[cfg(feature = "cluster")]
+    #[command(after_help = SCHEDULER_EXAMPLE)]
+    Scheduler(Scheduler),
+
+    /// Do tasks for runs with `--cluster`, until stopped.
+    ///
+    /// An executor asks the scheduler for tasks and listens nowhere. It reads inputs and writes below outputs itself, with the credentials
+    /// of its own environment. One that is stopped ends what it does for 20 seconds; what it leaves undone others do.
+    #[cfg(feature = "cluster")]
+    #[command(after_help = EXECUTOR_EXAMPLE)]
+    Executor(Executor),
+
+    /// Start a whole cluster on this machine.
+    #[cfg(feature = "cluster")]
+    #[command(subcommand)]
+    Cluster(Cluster),
+
+    /// Print the JSON Schema of pipeline files, for editors.
+    #[command(after_help = "Example:\n  gyre schema > gyre.schema.json")]
+    Schema,
+
+    /// Print a completion script for a shell.
+    #[command(
+        after_help = "Example:\n  gyre completions bash > ~/.local/share/bash-completion/completions/gyre"
+    )]
+    Completions {
+        /// The shell that will read the script.
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+
+    /// Print a manual page, or write all of them.
+    #[command(after_help = MAN_EXAMPLES)]
+    Man(Man),
+}
+
+#[derive(Debug, Args)]
+pub struct Man {
+    /// The command whose page to print, such as run; gyre itself unless given.
+    #[arg(value_name = "COMMAND")]
+    pub command: Vec<String>,
+
+    /// Write the pages of all commands to this folder, instead of printing one.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "command")]
+    pub out: Option<PathBuf>,
+}
+
+/// A pipeline file and what this call changes about it.
+#[derive(Debug, Args)]
+pub struct Pipeline {
+    /// The pipeline file (TOML).
+    #[arg(value_name = "PIPELINE", value_hint = ValueHint::FilePath)]
+    pub path: PathBuf,
+
+    /// Set one value of the pipeline file, such as fit.dbmr.rank=4; may be repeated.
+    ///
+    /// The key is a path into the file, in which fits go by name or by number from 0. The value is read as TOML if it is TOML,
+    /// else as a string. Tables that are missing are made.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+
+    /// The number of threads; all cores unless given. Results do not depend on it.
+    #[arg(long, value_name = "N", value_parser = threads)]
+    pub threads: Option<NonZeroUsize>,
+
+    /// The memory to stay within, such as 8GB or 512MiB.
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<Bytes>,
+
+    /// The seed of all random starts, instead of job.seed.
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub struct Run {
+    #[command(flatten)]
+    pub pipeline: Pipeline,
+
+    /// Run even when nothing has changed since the last run, and do all work anew.
+    #[arg(long)]
+    pub force: bool,
+
+    /// Count all rows anew, where `job.incremental` would count those of new files alone.
+    #[arg(long)]
+    pub full_refresh: bool,
+
+    /// Count and fit on the executors of a cluster, such as df://host:50050. The tables are the same to the byte.
+    ///
+    /// Every executor must see the inputs and the output: a folder must be the same one on all machines.
+    #[arg(long, value_name = "df://HOST:PORT")]
+    pub cluster: Option<Address>,
+
+    /// Spread the passes of a model with more non-zeros than N over all executors; other models are fitted by one executor each. 2²⁸, unless
+    /// given.
+    #[arg(long, value_name = "N", requires = "cluster")]
+    pub split: Option<u64>,
+
+    /// How long to wait for another process that holds the lock of the output folder, such as 10s; then the exit code is 75.
+    #[arg(long, value_name = "TIME", default_value = "60s")]
+    pub lock_timeout: Age,
+
+    /// The exit code when there is nothing to do, for schedulers that tell this from a run.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub skip_code: u8,
+
+    /// Write how the run ended, and its numbers, to a file in Prometheus' text format; replaced as a whole, also when the run fails.
+    /// Devices and pipes such as /dev/stdout are written through.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub metrics: Option<PathBuf>,
+
+    /// Append OpenLineage events to a file, a device or a pipe, one JSON object a line: START, and COMPLETE, FAIL or ABORT.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub lineage: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct Assign {
+    #[command(flatten)]
+    pub pipeline: Pipeline,
+
+    /// The output of the run whose models are used.
+    #[arg(long, value_name = "OUTPUT")]
+    pub model: String,
+
+    /// Where the tables go, instead of job.output; it must hold no models.
+    #[arg(long, value_name = "OUTPUT")]
+    pub output: Option<String>,
+
+    /// Give every set N transitions more, shared out over the targets as all transitions of the model are.
+    ///
+    /// Without them a set that never went to a target of a new state is ruled out for it, and a state for which all sets are ruled out
+    /// gets none.
+    #[arg(long, value_name = "N", default_value_t = 0.0, value_parser = amount)]
+    pub smoothing: f64,
+
+    /// Assign even when nothing has changed since the last time.
+    #[arg(long)]
+    pub force: bool,
+
+    /// How long to wait for another process that holds the lock of the output folder, such as 10s; then the exit code is 75.
+    #[arg(long, value_name = "TIME", default_value = "60s")]
+    pub lock_timeout: Age,
+}
+
+/// More threads than any machine has for one process would only be waited for.
+const MOST_THREADS: usize = 1024;
+
+fn threads(text: &str) -> Result<NonZeroUsize, String> {
+    let number = text.parse().ok();
+    let number = number.filter(|n: &NonZeroUsize| n.get() <= MOST_THREADS);
+    number.ok_or_else(|| format!("write a whole number from 1 to {MOST_THREADS}"))
+}
+
+/// A finite number, 0 or more.
+fn amount(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok();
+    let number = number.filter(|n: &f64| n.is_finite() && *n >= 0.0);
+    number.ok_or_else(|| "write a number that is 0 or more".into())
+}
+
+#[derive(Debug, Args)]
+pub struct Plan {
+    #[command(flatten)]
+    pub pipeline: Pipeline,
+
+    /// Print the plan as JSON.
+    #[arg(long)]
+    pub json: bool,
+
+    /// Ask a cluster who is there, such as df://host:50050, and say what the run would take on it and here, and which is faster.
+    ///
+    /// An estimate, by the statistics of the files and rates that were measured elsewhere: it may be off by a factor of two.
+    #[arg(long, value_name = "df://HOST:PORT")]
+    pub cluster: Option<Address>,
+
+    /// As `gyre run --split`: spread the passes of a model with more non-zeros than N over all executors. 2²⁸, unless given.
+    #[arg(long, value_name = "N", requires = "cluster")]
+    pub split: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub struct Compare {
+    /// The folder or URL of the earlier output.
+    #[arg(value_name = "A", value_hint = ValueHint::DirPath)]
+    pub a: String,
+
+    /// The folder or URL of the later output; may be the same.
+    #[arg(value_name = "B", value_hint = ValueHint::DirPath)]
+    pub b: String,
+
+    /// Compare this fit, or one of A with another of B as dbmr_r3=dbmr_r5; may be repeated. All that both have unless given.
+    #[arg(long, value_name = "NAME[=NAME]")]
+    pub fit: Vec<Pair>,
+
+    /// Compare the models of one lag with those of another, as 5d=10d; each lag with the same unless given.
+    #[arg(long, value_name = "LAG[=LAG]")]
+    pub lag: Option<Pair>,
+
+    /// Print the report as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Clean {
+    /// The pipeline file (TOML): its job.output is cleaned, and job.keep earlier results are kept.
+    #[arg(value_name = "PIPELINE", value_hint = ValueHint::FilePath)]
+    pub path: PathBuf,
+
+    /// Set one value of the pipeline file, such as job.keep=0; may be repeated.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+
+    /// How old what a run has left must be, such as 1d or 12h, where no lock tells whether the run is alive.
+    #[arg(long, value_name = "AGE", default_value = "1d")]
+    pub older_than: Age,
+
+    /// Show what would be removed, and remove nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// How long to wait for another process that holds the lock of the output folder, such as 10s; then the exit code is 75.
+    #[arg(long, value_name = "TIME", default_value = "60s")]
+    pub lock_timeout: Age,
+}
+
+#[cfg(feature = "cluster")]
+#[derive(Debug, Args)]
+pub struct Scheduler {
+    /// Where to listen; port 0 is any that is free. Other machines reach 0.0.0.0:50050, and so does whoever else can.
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:50050")]
+    pub listen: String,
+
+    /// End when standard input is closed: with the program that has started this one, however that ends.
+    #[arg(long, hide = true)]
+    pub with_parent: bool,
+}
+
+#[cfg(feature = "cluster")]
+#[derive(Debug, Args)]
+pub struct Executor {
+    /// The scheduler that hands out tasks.
+    #[arg(long, value_name = "df://HOST:PORT")]
+    pub scheduler: Address,
+
+    /// How many tasks to do at once, each of which may use so many threads; all cores unless given.
+    #[arg(long, value_name = "N", value_parser = threads)]
+    pub vcores: Option<NonZeroUsize>,
+
+    /// The memory to stay within, such as 8GB or 512MiB.
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<Bytes>,
+
+    /// The folder for temporary files, which end with the executor; TMPDIR unless given.
+    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    pub work_dir: Option<PathBuf>,
+
+    /// End when standard input is closed: with the program that has started this one, however that ends.
+    #[arg(long, hide = true)]
+    pub with_parent: bool,
+}
+
+#[cfg(feature = "cluster")]
+#[derive(Debug, Subcommand)]
+pub enum Cluster {
+    /// Start a scheduler and executors on this machine, and stop them at the end.
+    ///
+    /// Prints the address for `gyre run --cluster` when all are ready.
+    #[command(after_help = UP_EXAMPLE)]
+    Up(Up),
+}
+
+#[cfg(feature = "cluster")]
+#[derive(Debug, Args)]
+pub struct Up {
+    /// How many executors to start.
+    #[arg(long, value_name = "N", default_value = "2", value_parser = threads)]
+    pub executors: NonZeroUsize,
+
+    /// The port of the scheduler on 127.0.0.1; 0 is any that is free.
+    #[arg(long, value_name = "PORT", default_value_t = 50050)]
+    pub port: u16,
+
+    /// How many tasks each executor does at once; unless given, all of them together as many as there are cores.
+    #[arg(long, value_name = "N", value_parser = threads)]
+    pub vcores: Option<NonZeroUsize>,
+
+    /// The memory that each executor stays within, such as 8GB or 512MiB.
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<Bytes>,
+}
+
+/// A duration of zero or more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Age(pub SignedDuration);
+
+impl FromStr for Age {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Age, String> {
+        let span: Option<Span> = text.parse().ok();
+        let age = span.and_then(|s| s.to_duration(SpanRelativeTo::days_are_24_hours()).ok());
+        let age = age.filter(|age| !age.is_negative());
+        age.map(Age)
+            .ok_or_else(|| "write a duration such as 1d or 12h".into())
+    }
+}
+
+impl FromStr for Pair {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Pair, String> {
+        let (a, b) = text.split_once('=').unwrap_or((text, text));
+        if a.is_empty() || b.is_empty() {
+            return Err("write one name, or two as A=B".into());
+        }
+        Ok(Pair {
+            a: a.to_string(),
+            b: b.to_string(),
+        })
+    }
+}
+
+/// A size in bytes, above zero; a million or more, or written with B, kB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bytes(pub u64);
+
+impl FromStr for Bytes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Bytes, String> {
+        let text = text.trim();
+        let digits = text
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits);
+        let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
+            "" | "b" => 1,
+            "kb" => 1000,
+            "mb" => 1000 * 1000,
+            "gb" => 1000 * 1000 * 1000,
+            "tb" => 1000 * 1000 * 1000 * 1000,
+            "kib" => 1 << 10,
+            "mib" => 1 << 20,
+            "gib" => 1 << 30,
+            "tib" => 1 << 40,
+            "k" | "m" | "g" | "t" => {
+                let unit = unit.trim().to_uppercase();
+                return Err(format!("write {number}{unit}B or {number}{unit}iB"));
+            }
+            _ => return Err("write a size such as 8GB or 512MiB".into()),
+        };
+        let bytes = match number.parse::<u64>() {
+            Ok(whole) => whole.checked_mul(factor),
+            Err(_) => number
+                .parse::<f64>()
+                .ok()
+                .map(|x| x * factor as f64)
+                .filter(|x| (0.0..u64::MAX as f64).contains(x))
+                .map(|x| x as u64),
+        };
+        match bytes {
+            Some(0) => Err("the size must be above zero".into()),
+            // Who writes no unit means megabytes: no program runs in so few bytes.
+            Some(bytes) if unit.is_empty() && bytes < 1_000_000 => Err(format!(
+                "{bytes} bytes is too little; name a unit, as in {bytes}MB"
+            )),
+            Some(bytes) => Ok(Bytes(bytes)),
+            None => Err("write a size such as 8GB or 512MiB".into()),
+        }
+    }
+}
+
+/// The whole command line as clap's description, for completions and the manual page.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(arguments: &str) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(arguments.split(' '))
+    }
+
+    fn check_error(arguments: &str, expected: &str) {
+        let error = parse(arguments).expect_err("a usage error");
+        assert_eq!(error.exit_code(), 2, "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+
+    #[test]
+    fn the_description_is_consistent() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn a_run_takes_all_its_options() {
+        let cli = parse(
+            "gyre run a.toml --set a.b=1 --set c=d=e --threads 2 --memory 8GB --seed 7 --force -vv --log-format json",
+        )
+        .expect("a valid command line");
+        assert_eq!(cli.logging.verbose, 2);
+        assert_eq!(cli.logging.log_format, LogFormat::Json);
+        let Command::Run(run) = cli.command else {
+            panic!("run was asked for");
+        };
+        assert!(run.force);
+        assert_eq!(run.pipeline.path, PathBuf::from("a.toml"));
+        assert_eq!(run.pipeline.set, ["a.b=1", "c=d=e"]);
+        assert_eq!(run.pipeline.threads, NonZeroUsize::new(2));
+        assert_eq!(run.pipeline.memory, Some(Bytes(8_000_000_000)));
+        assert_eq!(run.pipeline.seed, Some(7));
+    }
+
+    #[test]
+    fn global_options_stand_before_or_after_the_command() {
+        assert!(parse("gyre -q plan a.toml").expect("valid").logging.quiet);
+        let cli = parse("gyre plan a.toml --json -q").expect("valid");
+        assert!(matches!(
+            cli.command,
+            Command::Plan(Plan { json: true, .. })
+        ));
+    }
+
+    #[test]
+    fn wrong_usage_exits_with_2() {
+        check_error("gyre", "Usage");
+        check_error("gyre rum a.toml", "run");
+        check_error("gyre run", "PIPELINE");
+        check_error("gyre run a.toml --threads 0", "--threads");
+        check_error("gyre run a.toml --memory 8G", "8GB or 8GiB");
+        check_error("gyre run a.toml --memory 200", "name a unit, as in 200MB");
+        check_error("gyre run a.toml --threads 1025", "from 1 to 1024");
+        check_error("gyre run a.toml --threads 100000", "--threads");
+        check_error("gyre run a.toml --lock-timeout soon", "such as 1d");
+        check_error("gyre man run --out x", "cannot be used with");
+        check_error("gyre check a.toml --force", "--force");
+        check_error("gyre run a.toml -q -v", "cannot be used with");
+        check_error("gyre compare a", "<B>");
+        check_error("gyre compare a b --fit =svd", "two as A=B");
+        check_error("gyre assign a.toml", "--model");
+        check_error("gyre clean a.toml --older-than soon", "such as 1d");
+        check_error("gyre assign a.toml --model m --smoothing=-1", "0 or more");
+    }
+
+    #[test]
+    fn a_scheduler_has_a_host_and_a_port() {
+        let read = |text: &str| text.parse::<Address>().map(|a| (a.host, a.port));
+        if cfg!(not(feature = "cluster")) {
+            let told = read("df://host:50050").expect_err("no clusters");
+            assert!(told.contains("--features cluster"), "{told}");
+            return;
+        }
+        assert_eq!(read("df://host:50050"), Ok(("host".into(), 50050)));
+        assert_eq!(read("df://[::1]:1"), Ok(("[::1]".into(), 1)));
+        for wrong in [
+            "",
+            "host:1",
+            "df://host",
+            "df://:1",
+            "df://host:x",
+            "df://me:secret@host:1",
+            "df://host/a:1",
+        ] {
+            let told = read(wrong).expect_err(wrong);
+            assert!(told.contains("df://host:50050") && !told.contains("secret"));
+        }
+    }
+
+    #[test]
+    fn sizes_know_their_units() {
+        let bytes = |t: &str| t.parse::<Bytes>().map(|b| b.0);
+        assert_eq!(bytes("1000000"), Ok(1_000_000));
+        assert_eq!(bytes("200 B"), Ok(200));
+        assert_eq!(bytes("512MiB"), Ok(512 << 20));
+        assert_eq!(bytes("1.5 kb"), Ok(1500));
+        assert_eq!(bytes("2tib"), Ok(2 << 40));
+        for wrong in [
+            "",
+            "GB",
+            "-1GB",
+            "1.2.3GB",
+            "8 apples",
+            "0",
+            "0.1B",
+            "99999999TB",
+        ] {
+            assert!(bytes(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn ages_are_not_negative() {
+        let seconds = |t: &str| t.parse::<Age>().map(|age| age.0.as_secs());
+        assert_eq!(seconds("1d"), Ok(86_400));
+        assert_eq!(seconds("1h30m"), Ok(5_400));
+        assert_eq!(seconds("0s"), Ok(0));
+        for wrong in ["", "-1d", "1 month", "soon"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn completions_and_manual_page_can_be_made() {
+        let mut script = Vec::new();
+        clap_complete::generate(
+            clap_complete::Shell::Bash,
+            &mut command(),
+            "gyre",
+            &mut script,
+        );
+        let mut page = Vec::new();
+        clap_mangen::Man::new(command())
+            .render(&mut page)
+            .expect("writing to memory works");
+        assert!(!script.is_empty() && !page.is_empty());
+    }
+}

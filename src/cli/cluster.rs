@@ -1,0 +1,110 @@
+//! The commands that are processes of a cluster, until whoever has started them stops them.
+
+use crate::cli::args::{Executor, Scheduler, Up};
+use crate::cli::terminal::{Done, Terminal, start};
+use crate::cluster::ballista::executor;
+use crate::cluster::ballista::scheduler;
+use crate::cluster::ballista::up;
+use crate::error::{Error, Kind, Result};
+use crate::memory;
+use crate::read::lake::Resources;
+use std::io::Read;
+use std::num::NonZeroUsize;
+use tokio::sync::oneshot;
+use tracing::level_filters::LevelFilter;
+
+/// `gyre scheduler`: says where it listens.
+///
+/// # Errors
+/// As [`server::serve`].
+pub fn scheduler(args: &Scheduler, terminal: &dyn Terminal) -> Result<Done> {
+    let ready = |address: &_| terminal.print(&format!("{address}"));
+    let stopped = stopped(terminal, args.with_parent);
+    on_runtime(scheduler::serve(&args.listen, ready, stopped))
+}
+
+/// `gyre executor`: says what it is called.
+///
+/// # Errors
+/// As [`process::run`].
+pub fn executor(args: &Executor, terminal: &dyn Terminal) -> Result<Done> {
+    let vcores = args.vcores.map_or_else(cores, NonZeroUsize::get);
+    let folder = args.work_dir.clone().unwrap_or_else(std::env::temp_dir);
+    let bound = args.memory.map(|memory| memory.0 as usize);
+    let runtime = start(vcores, bound, &folder)?;
+    let resources = Resources {
+        threads: vcores,
+        // The rest of the bound is the program's, and other tasks have as much at once.
+        memory_bytes: bound.map(|bytes| (bytes - memory::least(vcores)) / vcores),
+    };
+    let ready = |name: &str| terminal.print(&format!("{name} asks {} for tasks", args.scheduler));
+    let stopped = stopped(terminal, args.with_parent);
+    let ended = runtime.block_on(executor::run(
+        &args.scheduler,
+        vcores,
+        resources,
+        &folder,
+        ready,
+        stopped,
+    ));
+    // A task that was left undone ends with the process.
+    runtime.shutdown_background();
+    ended.map(|()| Done::Well)
+}
+
+/// `gyre cluster up`: says where the scheduler listens, when all executors are there.
+///
+/// # Errors
+/// As [`together::up`].
+pub fn up(args: &Up, terminal: &dyn Terminal) -> Result<Done> {
+    let executors = args.executors.get();
+    let plan = up::Plan {
+        port: args.port,
+        executors,
+        vcores: args
+            .vcores
+            .map_or((cores() / executors).max(1), NonZeroUsize::get),
+        memory_bytes: args.memory.map(|memory| memory.0),
+        logging: match LevelFilter::current() {
+            LevelFilter::OFF | LevelFilter::ERROR => Some("--quiet"),
+            LevelFilter::WARN => None,
+            LevelFilter::INFO => Some("-v"),
+            _ => Some("-vv"),
+        },
+    };
+    let ready = |address: &_| terminal.print(&format!("{address}"));
+    on_runtime(up::up(&plan, ready, terminal.stopped()))
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
+}
+
+fn on_runtime(running: impl Future<Output = Result<()>>) -> Result<Done> {
+    let runtime = tokio::runtime::Runtime::new();
+    let runtime =
+        runtime.map_err(|e| Error::with_source(Kind::Resources, "cannot start a thread", e))?;
+    let ended = runtime.block_on(running);
+    runtime.shutdown_background();
+    ended.map(|()| Done::Well)
+}
+
+/// Waits for the signal that stops a process, or for the end of its parent.
+async fn stopped(terminal: &dyn Terminal, with_parent: bool) {
+    let (gone, orphaned) = oneshot::channel::<()>();
+    if with_parent {
+        // Nothing is ever sent there: it is closed when the parent is gone, even killed.
+        std::thread::spawn(move || {
+            let mut nothing = [0; 64];
+            let mut input = std::io::stdin();
+            while matches!(input.read(&mut nothing), Ok(1..)) {}
+            drop(gone);
+        });
+        tokio::select! {
+            () = terminal.stopped() => (),
+            _ = orphaned => (),
+        }
+    } else {
+        terminal.stopped().await;
+    }
+}

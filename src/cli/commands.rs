@@ -1,0 +1,490 @@
+//! The commands of the program: what was typed → threads, lake, plan and the stage that does the work → what is printed.
+//!
+//! All of it is here and not in the program, and [`execute`] is neither generic nor async: a future is compiled where it is polled, with all
+//! that it awaits, so a program that polled one would be compiled for as long as the library.
+
+use crate::cli::args::{Command, Pipeline};
+use crate::cli::terminal::{Done, Terminal, start};
+use crate::cli::watch::Watch;
+#[cfg(feature = "cluster")]
+use crate::cluster::ballista::client::Cluster;
+#[cfg(feature = "cluster")]
+use crate::cluster::quote::quote;
+use crate::error::{Error, Kind, Result};
+use crate::output::place::Output;
+use crate::output::retention::Cleaning;
+use crate::plan::assignment::assignment;
+use crate::plan::pipeline::Spec;
+use crate::plan::{Plan, plan};
+use crate::read::lake::{Lake, Resources};
+use crate::run::compare::compare;
+use crate::run::progress::Progress;
+use crate::run::record::Failure;
+use crate::run::summary::Summary;
+use crate::run::{Options, Outcome};
+use crate::store::Stores;
+use crate::words::counted;
+use datafusion::dataframe::DataFrame;
+use serde_json::json;
+use std::path::Path;
+use std::sync::Arc;
+
+#[cfg(feature = "cluster")]
+use crate::cluster::nodes::Nodes;
+#[cfg(feature = "cluster")]
+use crate::read::paths::current::Current;
+
+/// Runs one command to its end.
+pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
+    let print = |text: &str| terminal.print(text).map(|()| Done::Well);
+    if !matches!(
+        command,
+        Command::Schema | Command::Completions { .. } | Command::Man(_)
+    ) {
+        check_files()?;
+    }
+    match command {
+        Command::Schema => {
+            let text = serde_json::to_string_pretty(&crate::plan::pipeline::json_schema());
+            print(&text.map_err(|e| Error::with_source(Kind::Bug, "the schema is no JSON", e))?)
+        }
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut crate::cli::args::command(), "gyre", &mut script);
+            print(String::from_utf8_lossy(&script).trim_end())
+        }
+        Command::Man(args) => match &args.out {
+            Some(folder) => {
+                clap_mangen::generate_to(crate::cli::args::command(), folder).map_err(|e| {
+                    let what = format!("manual pages cannot be written to {}", folder.display());
+                    Error::with_source(Kind::Resources, what, e)
+                })?;
+                terminal.say(&format!("wrote the manual pages to {}", folder.display()));
+                Ok(Done::Well)
+            }
+            None => print(manual(&args.command)?.trim_end()),
+        },
+        Command::Compare(args) => {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            let runtime = runtime
+                .map_err(|e| Error::with_source(Kind::Resources, "cannot start a thread", e))?;
+            let report =
+                runtime.block_on(compare(&args.a, &args.b, &args.fit, args.lag.as_ref()))?;
+            if args.json {
+                let text = serde_json::to_string_pretty(&report);
+                print(&text.map_err(|e| Error::with_source(Kind::Bug, "a report is no JSON", e))?)
+            } else {
+                print(&report.to_string())
+            }
+        }
+        Command::Clean(args) => {
+            let spec = parse(&args.path, &args.set)?;
+            let mut output = Output::open(&spec.job.output, &Stores::from(&spec.store))?;
+            output.set_lock_timeout(args.lock_timeout.0.unsigned_abs());
+            let asked = Cleaning {
+                keep: spec.job.keep as usize,
+                older_than: args.older_than.0,
+                dry_run: args.dry_run,
+            };
+            let runtime = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(1)
+                .enable_all()
+                .build();
+            let runtime = runtime
+                .map_err(|e| Error::with_source(Kind::Resources, "cannot start a thread", e))?;
+            let mut cleaned = runtime.block_on(output.clean(&asked))?;
+            cleaned.spilled = crate::read::lake::spill::sweep(&std::env::temp_dir(), args.dry_run);
+            match args.dry_run {
+                true => print(&cleaned.to_string()),
+                false => {
+                    terminal.say(&cleaned.to_string());
+                    Ok(Done::Well)
+                }
+            }
+        }
+        #[cfg(feature = "cluster")]
+        Command::Scheduler(args) => crate::cli::cluster::scheduler(&args, terminal.as_ref()),
+        #[cfg(feature = "cluster")]
+        Command::Executor(args) => crate::cli::cluster::executor(&args, terminal.as_ref()),
+        #[cfg(feature = "cluster")]
+        Command::Cluster(crate::cli::args::Cluster::Up(args)) => {
+            crate::cli::cluster::up(&args, terminal.as_ref())
+        }
+        Command::Check(pipeline) => with_plan(&pipeline, terminal, async |_, plan, _, _| {
+            let output = Output::open(&plan.output, &plan.stores)?;
+            crate::run::check_places(&plan, &output, false).await?;
+            let (tables, fits) = (plan.tables.len(), plan.fits.len());
+            let checks = match plan.checks.len() {
+                0 => String::new(),
+                n => format!(", {}", counted(n, "check")),
+            };
+            let (tables, fits) = (counted(tables, "table"), counted(fits, "fit"));
+            terminal.say(&format!(
+                "{} is valid: {tables}, {fits} a model{checks}",
+                pipeline.path.display()
+            ));
+            Ok(Done::Well)
+        }),
+        Command::Plan(args) => with_plan(
+            &args.pipeline,
+            terminal,
+            async |lake, plan, frame, threads| {
+                let output = Output::open(&plan.output, &plan.stores)?;
+                crate::run::check_places(&plan, &output, false).await?;
+                let bounds = lake.bounds(frame.clone(), &plan.layout).await?;
+                let needs = plan.needs(bounds, threads);
+                #[cfg(feature = "cluster")]
+                let quote = match &args.cluster {
+                    Some(address) => {
+                        let split = args.split.unwrap_or(crate::run::SPLIT);
+                        Some(quote(address, &plan, &frame, bounds, threads, split).await?)
+                    }
+                    None => None,
+                };
+                if args.json {
+                    let mut shown = plan.to_json();
+                    shown["memory"] = json!(needs);
+                    #[cfg(feature = "cluster")]
+                    if let Some(quote) = &quote {
+                        shown["cluster"] = json!(quote);
+                    }
+                    return print(&format!("{shown:#}"));
+                }
+                print(&plan.to_string())?;
+                print(&match needs {
+                    Some(needs) => format!("  memory {needs}"),
+                    None => "  memory grows with rows, and nothing says how many there are".into(),
+                })?;
+                #[cfg(feature = "cluster")]
+                if let Some(quote) = quote {
+                    print(&quote.to_string())?;
+                }
+                Ok(Done::Well)
+            },
+        ),
+        Command::Explain(pipeline) => {
+            with_plan(&pipeline, terminal, async |lake, plan, frame, _| {
+                print(&format!("SQL\n{}\n", plan.sql))?;
+                for (name, value) in &plan.parameters {
+                    print(&format!("${name} = {value}"))?;
+                }
+                print(&lake.explain(frame).await?)
+            })
+        }
+        Command::Assign(args) => {
+            let spec = parse(&args.pipeline.path, &args.pipeline.set)?;
+            with_lake(
+                spec,
+                &args.pipeline,
+                terminal,
+                args.output.as_deref(),
+                async |spec, sql, lake, threads| {
+                    let at = |e: Error| e.at(args.pipeline.path.display());
+                    let planning = assignment(&spec, &sql, &lake);
+                    let (plan, frame) = stoppable(planning, terminal.as_ref()).await.map_err(at)?;
+                    let model = Output::open(&args.model, &lake.stores)?;
+                    let output = args.output.as_ref().unwrap_or(&plan.output);
+                    let mut output = Output::open(output, &lake.stores)?;
+                    output.set_lock_timeout(args.lock_timeout.0.unsigned_abs());
+                    let options = crate::run::assign::Options {
+                        threads,
+                        force: args.force,
+                        smoothing: args.smoothing,
+                    };
+                    let plan = Arc::new(plan);
+                    let progress = Arc::clone(terminal) as Arc<dyn Progress>;
+                    let assigning = crate::run::assign::assign(
+                        plan, &lake, frame, &model, &output, &options, progress,
+                    );
+                    match until_stopped(assigning, terminal.as_ref(), &output).await? {
+                        crate::run::assign::Outcome::NothingToDo => {
+                            terminal.say("Nothing to do.");
+                            Ok(Done::Well)
+                        }
+                        crate::run::assign::Outcome::Done(record) => {
+                            let output = output.shown();
+                            let summary = crate::run::assign::record::AssignSummary {
+                                record: &record,
+                                output,
+                            };
+                            terminal.say(&summary.to_string());
+                            Ok(done(&record.head.failures))
+                        }
+                    }
+                },
+            )
+        }
+        Command::Run(args) => {
+            let watch = Arc::new(Watch::new(&args, Arc::clone(terminal))?);
+            watch.end(run_pipeline(&args, &watch))
+        }
+    }
+}
+
+fn run_pipeline(args: &crate::cli::args::Run, watch: &Arc<Watch>) -> Result<Done> {
+    let spec = parse(&args.pipeline.path, &args.pipeline.set)?;
+    watch.named(&spec.job.name);
+    with_plan_of(
+        spec,
+        &args.pipeline,
+        &watch.terminal,
+        async |lake, plan, frame, threads| {
+            let plan = Arc::new(plan);
+            watch.planned(&plan);
+            let mut output = Output::open(&plan.output, &plan.stores)?;
+            output.set_lock_timeout(args.lock_timeout.0.unsigned_abs());
+            #[cfg(feature = "cluster")]
+            let cluster = cluster(args, &plan, &output, watch.terminal.as_ref()).await?;
+            #[cfg(feature = "cluster")]
+            let nodes = cluster.clone().map(|cluster| cluster as Arc<dyn Nodes>);
+            #[cfg(not(feature = "cluster"))]
+            let nodes = None;
+            let options = Options {
+                threads,
+                force: args.force,
+                full_refresh: args.full_refresh,
+                keep_every: crate::run::KEEP_EVERY,
+                nodes,
+                split: args.split.unwrap_or(crate::run::SPLIT),
+            };
+            let running = crate::run::run(
+                Arc::clone(&plan),
+                &lake,
+                frame,
+                &output,
+                &options,
+                watch.clone(),
+            );
+            let ended = until_stopped(running, watch.terminal.as_ref(), &output).await;
+            // One that was stopped could not do that itself.
+            if let (Err(e), Some(mut record)) = (&ended, watch.record()) {
+                record.head.failed(e);
+                output.keep_failed(&record.head.id, &record).await;
+            }
+            #[cfg(feature = "cluster")]
+            if let Some(cluster) = cluster {
+                cluster.leave().await;
+            }
+            match ended? {
+                Outcome::NothingToDo => {
+                    let in_place = match args.metrics {
+                        Some(_) => output.last_record().await?,
+                        None => None,
+                    };
+                    watch.nothing_to_do(in_place);
+                    watch.terminal.say("Nothing to do.");
+                    Ok(Done::Skipped(args.skip_code))
+                }
+                Outcome::Done(record) => {
+                    let output = &plan.output;
+                    let record = &record;
+                    let summary = Summary { record, output };
+                    watch.terminal.say(&summary.to_string());
+                    Ok(done(&record.head.failures))
+                }
+            }
+        },
+    )
+}
+
+/// The cluster that a run asks for, unless there is nothing to do.
+#[cfg(feature = "cluster")]
+async fn cluster(
+    args: &crate::cli::args::Run,
+    plan: &Plan,
+    output: &Output,
+    terminal: &dyn Terminal,
+) -> Result<Option<Arc<Cluster>>> {
+    let Some(address) = &args.cluster else {
+        return Ok(None);
+    };
+    let is_done = |c: Current| c.plan == plan.hash && c.complete;
+    let again = args.force || args.full_refresh;
+    if !again && output.current().await?.is_some_and(is_done) {
+        return Ok(None);
+    }
+    let connecting = Cluster::connect(address, &plan.output, &plan.hash, &plan.stores);
+    let cluster = until_stopped(connecting, terminal, output).await?;
+    if again {
+        cluster.forget().await?;
+    }
+    Ok(Some(Arc::new(cluster)))
+}
+
+/// Waits for what writes to an output, or for the signal that stops it.
+async fn until_stopped<T>(
+    running: impl Future<Output = Result<T>>,
+    terminal: &dyn Terminal,
+    output: &Output,
+) -> Result<T> {
+    let outcome = tokio::select! {
+        // Heard before the first step, which may be a long one.
+        biased;
+        () = terminal.stopped() => {
+            terminal.finish();
+            output.abandon().await;
+            return Err(Error::new(Kind::Cancelled, "stopped; the output is as it was before"));
+        }
+        e = crate::memory::exceeded() => {
+            terminal.finish();
+            output.abandon().await;
+            return Err(e);
+        }
+        outcome = running => outcome,
+    };
+    terminal.finish();
+    outcome
+}
+
+/// Waits for what writes nothing, or for the signal that stops it.
+async fn stoppable<T>(
+    reading: impl Future<Output = Result<T>>,
+    terminal: &dyn Terminal,
+) -> Result<T> {
+    tokio::select! {
+        // Heard before the first step, which may be a long one.
+        biased;
+        () = terminal.stopped() => Err(Error::new(Kind::Cancelled, "stopped")),
+        e = crate::memory::exceeded() => Err(e),
+        outcome = reading => outcome,
+    }
+}
+
+fn done(failures: &[Failure]) -> Done {
+    match failures {
+        [] => Done::Well,
+        _ => Done::Partly,
+    }
+}
+
+/// Plans a run and hands it to `then` with the lake, the query and the number of threads.
+fn with_plan(
+    pipeline: &Pipeline,
+    terminal: &Arc<dyn Terminal>,
+    then: impl AsyncFnOnce(Lake, Plan, DataFrame, usize) -> Result<Done>,
+) -> Result<Done> {
+    let spec = parse(&pipeline.path, &pipeline.set)?;
+    with_plan_of(spec, pipeline, terminal, then)
+}
+
+fn with_plan_of(
+    spec: Spec,
+    pipeline: &Pipeline,
+    terminal: &Arc<dyn Terminal>,
+    then: impl AsyncFnOnce(Lake, Plan, DataFrame, usize) -> Result<Done>,
+) -> Result<Done> {
+    with_lake(
+        spec,
+        pipeline,
+        terminal,
+        None,
+        async |spec, sql, lake, threads| {
+            let at = |e: Error| e.at(pipeline.path.display());
+            let planning = plan(&spec, &sql, pipeline.seed, &lake);
+            let planned = stoppable(planning, terminal.as_ref()).await;
+            let (plan, frame) = planned.map_err(at)?;
+            then(lake, plan, frame, threads).await
+        },
+    )
+}
+
+/// Opens the lake of a pipeline and hands it to `then` with what the pipeline says, its SQL and the number of threads. `output` is where
+/// results go, if not where the pipeline says.
+fn with_lake(
+    mut spec: Spec,
+    pipeline: &Pipeline,
+    terminal: &Arc<dyn Terminal>,
+    output: Option<&str>,
+    then: impl AsyncFnOnce(Spec, String, Lake, usize) -> Result<Done>,
+) -> Result<Done> {
+    let threads = match pipeline.threads {
+        Some(n) => n.get(),
+        None => std::thread::available_parallelism().map_or(1, |n| n.get()),
+    };
+    let bound = pipeline.memory.map(|m| m.0 as usize);
+    let runtime = start(threads, bound, &std::env::temp_dir())?;
+    let done = runtime.block_on(async {
+        crate::plan::relative::beside(&mut spec, &pipeline.path).await?;
+        let sources: Vec<crate::read::lake::files::TableSource> = spec
+            .tables
+            .iter()
+            .map(|(name, table)| crate::read::lake::files::TableSource::new(name, table))
+            .collect();
+        let resources = Resources {
+            threads,
+            // The rest of the bound is the program's.
+            memory_bytes: bound.map(|bytes| bytes - crate::memory::least(threads)),
+        };
+        let output = output.unwrap_or(&spec.job.output);
+        crate::read::paths::overlap::apart(&sources, output)?;
+        let stores = Stores::from(&spec.store);
+        let opening = async {
+            let mut lake = crate::read::lake::open(&sources, &resources, &stores).await?;
+            lake.apart(output)?;
+            if spec.job.fingerprint == crate::plan::pipeline::keys::Fingerprint::Content {
+                lake.fingerprint().await?;
+            }
+            Ok(lake)
+        };
+        let lake = stoppable(opening, terminal.as_ref()).await?;
+        let sql = crate::read::lake::query_text(&spec.transitions.query)?;
+        then(spec, sql, lake, threads).await
+    });
+    // A stopped run leaves its threads behind; they end with the process.
+    runtime.shutdown_background();
+    done
+}
+
+/// The fewest files that a command may have open at once.
+const FILES: u64 = 64;
+
+/// An error where so few files may be open that no runtime can start, which would panic.
+fn check_files() -> Result<()> {
+    #[cfg(unix)]
+    {
+        let mut files = libc::rlimit {
+            rlim_cur: 0,
+            rlim_max: 0,
+        };
+        // SAFETY: the call fills the structure, which holds nothing but numbers.
+        let is_known = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut files) } == 0;
+        if is_known && files.rlim_cur < FILES {
+            let what = format!(
+                "only {} files may be open at once, and {FILES} are wanted; raise the limit (`ulimit -n {FILES}`)",
+                files.rlim_cur
+            );
+            return Err(Error::new(Kind::Resources, what));
+        }
+    }
+    Ok(())
+}
+
+/// The manual page of a command, by the words that it is called by.
+fn manual(words: &[String]) -> Result<String> {
+    let mut command = crate::cli::args::command().disable_help_subcommand(true);
+    command.build();
+    let mut of = &command;
+    for word in words {
+        let commands = || of.get_subcommands().filter(|c| !c.is_hide_set());
+        let names: Vec<&str> = commands().map(|c| c.get_name()).collect();
+        let known = names.join(", ");
+        of = commands().find(|c| c.get_name() == word).ok_or_else(|| {
+            let known = if known.is_empty() { "none" } else { &known };
+            Error::spec(format!(
+                "no command `{word}` has a page here; there are: {known}"
+            ))
+        })?;
+    }
+    let mut page = Vec::new();
+    let rendered = clap_mangen::Man::new(of.clone()).render(&mut page);
+    rendered.map_err(|e| Error::with_source(Kind::Bug, "the manual page cannot be made", e))?;
+    Ok(String::from_utf8_lossy(&page).into_owned())
+}
+
+fn parse(path: &Path, set: &[String]) -> Result<Spec> {
+    let text = crate::read::lake::pipeline_text(path)?;
+    let environment = |name: &str| std::env::var(name).ok();
+    Spec::parse(&text, &path.display().to_string(), set, &environment)
+}

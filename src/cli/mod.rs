@@ -1,0 +1,10 @@
+//! The command line: arguments, commands, progress, metrics and lineage events.
+
+pub mod args;
+pub mod cluster;
+pub mod commands;
+pub mod openlineage;
+pub mod prometheus;
+pub mod sink;
+pub mod terminal;
+pub mod watch;

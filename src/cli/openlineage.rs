@@ -1,0 +1,250 @@
+//! A run → OpenLineage events: what it read, what it wrote, and how it ended, one JSON object a line (RunEvent of spec 2-0-2).
+//!
+//! Datasets are named as the spec's naming page says: `file` and an absolute path, or `s3://bucket` and a key. An input is the file
+//! of a table or the folder that all its files lie under, an output is the folder of a table.
+
+use crate::plan::Plan;
+use crate::read::lake::files::Table;
+use crate::run::record::RunRecord;
+use arrow::datatypes::SchemaRef;
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+const PRODUCER: &str = concat!("urn:gyre:", env!("CARGO_PKG_VERSION"));
+pub(crate) const SCHEMA: &str =
+    "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent";
+const NAMESPACE: &str = "gyre";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventType {
+    Start,
+    Complete,
+    Fail,
+    /// Stopped by a signal.
+    Abort,
+}
+
+/// One event of a run.
+pub struct Event<'a> {
+    pub event: EventType,
+    pub time: Timestamp,
+    pub pipeline: &'a str,
+    /// None where the run failed before there was one.
+    pub plan: Option<&'a Plan>,
+    /// As far as it got.
+    pub record: Option<&'a RunRecord>,
+    pub error: Option<&'a str>,
+}
+
+impl Event<'_> {
+    pub fn to_json(&self) -> Value {
+        let (inputs, outputs) = match self.plan {
+            Some(plan) => (plan.tables.iter().map(input).collect(), self.outputs(plan)),
+            None => (Vec::new(), Vec::new()),
+        };
+        let mut run_facets = Map::new();
+        let engine = json!({"name": "gyre", "version": env!("CARGO_PKG_VERSION")});
+        run_facets.insert(
+            "processing_engine".into(),
+            facet("1-1-1/ProcessingEngineRunFacet", engine),
+        );
+        if let Some(message) = self.error {
+            let error = json!({"message": message, "programmingLanguage": "Rust"});
+            run_facets.insert(
+                "errorMessage".into(),
+                facet("1-0-1/ErrorMessageRunFacet", error),
+            );
+        }
+        let mut job_facets = Map::new();
+        let kind = json!({"processingType": "BATCH", "integration": "GYRE", "jobType": "PIPELINE"});
+        job_facets.insert("jobType".into(), facet("2-0-3/JobTypeJobFacet", kind));
+        if let Some(plan) = self.plan {
+            let sql = json!({"query": plan.sql});
+            job_facets.insert("sql".into(), facet("1-0-1/SQLJobFacet", sql));
+        }
+        json!({
+            "eventType": match self.event {
+                EventType::Start => "START",
+                EventType::Complete => "COMPLETE",
+                EventType::Fail => "FAIL",
+                EventType::Abort => "ABORT",
+            },
+            "eventTime": self.time.to_string(),
+            "run": {"runId": self.run_id(), "facets": run_facets},
+            "job": {"namespace": NAMESPACE, "name": self.pipeline, "facets": job_facets},
+            "inputs": inputs,
+            "outputs": outputs,
+            "producer": PRODUCER,
+            "schemaURL": SCHEMA,
+        })
+    }
+
+    /// A UUID of version 8, whose bits are a hash: all events of a run have the same.
+    fn run_id(&self) -> String {
+        let (id, output) = match (self.record, self.plan) {
+            (Some(record), Some(plan)) => (record.head.id.clone(), plan.output.as_str()),
+            _ => (self.time.to_string(), ""),
+        };
+        let mut hasher = blake3::Hasher::new();
+        for part in [&id, output, self.pipeline] {
+            hasher.update(&(part.len() as u64).to_le_bytes());
+            hasher.update(part.as_bytes());
+        }
+        let mut b = [0; 16];
+        hasher.finalize_xof().fill(&mut b);
+        b[6] = b[6] & 0x0f | 0x80;
+        b[8] = b[8] & 0x3f | 0x80;
+        let hex: String = b.iter().map(|byte| format!("{byte:02x}")).collect();
+        let (a, b, c, d, e) = (
+            &hex[..8],
+            &hex[8..12],
+            &hex[12..16],
+            &hex[16..20],
+            &hex[20..],
+        );
+        format!("{a}-{b}-{c}-{d}-{e}")
+    }
+
+    /// The tables of the result; a run that has put them in place says how large they are.
+    fn outputs(&self, plan: &Plan) -> Vec<Value> {
+        let is_in_place = self.event == EventType::Complete;
+        let record = self.record.filter(|_| is_in_place);
+        let root = absolute(&plan.output);
+        let output = |(table, schema): (&'static str, SchemaRef)| {
+            let mut output = dataset(&format!("{root}/{table}"), &schema);
+            let rows = record.and_then(|record| record.head.tables.get(table));
+            if let Some(rows) = rows {
+                let bytes = record.and_then(|record| record.table_bytes.get(table));
+                let statistics = json!({"rowCount": rows, "size": bytes, "fileCount": 1});
+                output["outputFacets"] = json!({
+                    "outputStatistics": facet("1-0-2/OutputStatisticsOutputDatasetFacet", statistics),
+                });
+            }
+            output
+        };
+        plan.schemas().into_iter().map(output).collect()
+    }
+}
+
+/// Fields with what every facet has. `of` is the version and name of its schema.
+fn facet(of: &str, mut fields: Value) -> Value {
+    let (_, name) = of.split_once('/').unwrap_or(("", of));
+    let url = format!("https://openlineage.io/spec/facets/{of}.json#/$defs/{name}");
+    fields["_producer"] = PRODUCER.into();
+    fields["_schemaURL"] = url.into();
+    fields
+}
+
+fn dataset(location: &str, schema: &SchemaRef) -> Value {
+    let (namespace, name) = name(location);
+    let fields = schema.fields().iter();
+    let fields: Vec<Value> = fields
+        .map(|field| json!({"name": field.name(), "type": field.data_type().to_string()}))
+        .collect();
+    json!({
+        "namespace": namespace,
+        "name": name,
+        "facets": {"schema": facet("1-1-1/SchemaDatasetFacet", json!({"fields": fields}))},
+    })
+}
+
+fn input(table: &Table) -> Value {
+    let locations: Vec<&str> = table
+        .files
+        .iter()
+        .map(|file| file.location.as_str())
+        .collect();
+    dataset(folder(&locations), &table.schema)
+}
+
+/// The one file, or the folder that all lie under.
+fn folder<'a>(locations: &[&'a str]) -> &'a str {
+    let [first, rest @ ..] = locations else {
+        return "";
+    };
+    if rest.is_empty() {
+        return first;
+    }
+    let common = rest.iter().fold(first.len(), |common, other| {
+        let same = first.bytes().zip(other.bytes()).take_while(|(a, b)| a == b);
+        same.count().min(common)
+    });
+    let common = first.as_bytes()[..common].iter().rposition(|b| *b == b'/');
+    &first[..common.unwrap_or(0)]
+}
+
+/// Namespace and name of a location. A user and password before the host are no part of it.
+fn name(location: &str) -> (String, String) {
+    if let Some(path) = location.strip_prefix("file:") {
+        return ("file".into(), format!("/{}", path.trim_start_matches('/')));
+    }
+    match location.split_once("://") {
+        Some((scheme, rest)) => {
+            let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+            let host = host.rsplit('@').next().unwrap_or_default();
+            (
+                format!("{scheme}://{host}"),
+                path.trim_end_matches('/').to_string(),
+            )
+        }
+        None => ("file".into(), location.to_string()),
+    }
+}
+
+/// A folder as an absolute path, a URL as it is.
+fn absolute(location: &str) -> String {
+    let location = location.trim_end_matches('/');
+    if location.contains("://") {
+        return location.to_string();
+    }
+    let path = std::path::absolute(location);
+    path.map_or_else(|_| location.to_string(), |path| path.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn datasets_have_the_names_of_the_specification() {
+        let check = |locations: &[&str], namespace: &str, expected: &str| {
+            let found = name(folder(locations));
+            assert_eq!(found, (namespace.to_string(), expected.to_string()));
+        };
+        check(&["file:/lake/a.parquet"], "file", "/lake/a.parquet");
+        check(
+            &["file:///lake/a/1.csv", "file:///lake/a/2.csv"],
+            "file",
+            "/lake/a",
+        );
+        check(&["file:/lake/y=1/a", "file:/lake/y=10/a"], "file", "/lake");
+        check(
+            &["s3://lake/t/y=1/a", "s3://lake/t/y=2/a"],
+            "s3://lake",
+            "t",
+        );
+        check(&["s3://key:secret@lake/t"], "s3://lake", "t");
+        check(&["/out/ocean/counts"], "file", "/out/ocean/counts");
+    }
+
+    #[test]
+    fn a_run_id_is_a_uuid_of_its_run() {
+        let event = |time| Event {
+            event: EventType::Fail,
+            time,
+            pipeline: "ocean",
+            plan: None,
+            record: None,
+            error: Some("no file"),
+        };
+        let id = event(Timestamp::UNIX_EPOCH).run_id();
+        assert_eq!(id, event(Timestamp::UNIX_EPOCH).run_id());
+        assert_ne!(id, event(Timestamp::MAX).run_id());
+        let parts: Vec<usize> = id.split('-').map(str::len).collect();
+        assert_eq!((parts, &id[14..15]), (vec![8, 4, 4, 4, 12], "8"));
+        assert!(matches!(&id[19..20], "8" | "9" | "a" | "b"), "{id}");
+        let json = event(Timestamp::UNIX_EPOCH).to_json();
+        assert_eq!(json["eventTime"], "1970-01-01T00:00:00Z");
+        assert_eq!(json["run"]["facets"]["errorMessage"]["message"], "no file");
+    }
+}

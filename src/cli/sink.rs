@@ -1,0 +1,212 @@
+//! A file that is told of a run: replaced as a whole or added to where it is one, written through where it is a device or a pipe. What
+//! is no regular file is never replaced.
+
+use crate::error::{Error, Result};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+pub enum Sink {
+    /// A regular file, or none yet.
+    Regular(PathBuf),
+    /// A device or a pipe, open since before the run: a pipe has a reader then.
+    Through(Mutex<File>),
+    /// What stdout or stderr goes to, by whatever name: it is in use.
+    Stdout,
+    Stderr,
+}
+
+impl Sink {
+    /// Finds out what is at a path; `option` is what named it.
+    ///
+    /// # Errors
+    /// If that cannot be written, as far as it can be said before a run of hours.
+    pub fn open(option: &str, path: &Path) -> Result<Sink> {
+        let wrong = |what: &str| Error::spec(format!("{option} {}: {what}", path.display()));
+        let folder = path.parent().filter(|folder| *folder != Path::new(""));
+        let Ok(found) = path.metadata() else {
+            return match folder.is_some_and(|folder| !folder.is_dir()) || path.file_name().is_none()
+            {
+                true => Err(wrong("name a file in a folder that is there")),
+                false if path.is_symlink() => Err(wrong("it is a link to nothing")),
+                false => Ok(Sink::Regular(path.to_path_buf())),
+            };
+        };
+        if found.is_dir() {
+            return Err(wrong("name a file in a folder that is there"));
+        }
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::FileTypeExt;
+            for (fd, sink) in [("/dev/fd/1", Sink::Stdout), ("/dev/fd/2", Sink::Stderr)] {
+                if Path::new(fd)
+                    .metadata()
+                    .is_ok_and(|own| is_same(&own, &found))
+                {
+                    return Ok(sink);
+                }
+            }
+            if found.file_type().is_socket() {
+                return Err(wrong("it is a socket; name a file, a device or a pipe"));
+            }
+            if !found.is_file() {
+                let file = through(path, found.file_type().is_fifo());
+                return match file {
+                    Ok(file) => Ok(Sink::Through(Mutex::new(file))),
+                    Err(e) if e.raw_os_error() == Some(libc::ENXIO) => Err(wrong(
+                        "no program reads this pipe; start the one that does before the run",
+                    )),
+                    Err(e) => Err(wrong(&format!("it cannot be written ({e})"))),
+                };
+            }
+        }
+        // A link stays, and the file that it leads to is the one to replace.
+        let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+        Ok(Sink::Regular(path))
+    }
+
+    /// Puts a text in the place of what a file holds; a reader sees either of them whole.
+    pub fn replace(&self, text: &str) -> io::Result<()> {
+        match self {
+            Sink::Regular(path) => replace(path, text),
+            _ => self.append(text),
+        }
+    }
+
+    /// Adds a text, in one write, so that runs that share a file do not mix their lines.
+    pub fn append(&self, text: &str) -> io::Result<()> {
+        let bytes = text.as_bytes();
+        match self {
+            Sink::Regular(path) => {
+                let file = OpenOptions::new().create(true).append(true).open(path);
+                file?.write_all(bytes)
+            }
+            Sink::Through(file) => {
+                let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
+                file.write_all(bytes)
+            }
+            Sink::Stdout => {
+                let mut out = io::stdout().lock();
+                out.write_all(bytes).and_then(|()| out.flush())
+            }
+            Sink::Stderr => io::stderr().lock().write_all(bytes),
+        }
+    }
+}
+
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let new = path.with_file_name(format!(".{name}.{}", std::process::id()));
+    let replaced = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, path));
+    if replaced.is_err() {
+        std::fs::remove_file(&new).ok();
+    }
+    replaced
+}
+
+#[cfg(unix)]
+fn is_same(a: &std::fs::Metadata, b: &std::fs::Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    (a.dev(), a.ino()) == (b.dev(), b.ino())
+}
+
+/// Opens what is no regular file. Opening a pipe that has no reader would wait for one; with one, writing waits for it.
+#[cfg(unix)]
+fn through(path: &Path, is_pipe: bool) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut options = OpenOptions::new();
+    options.write(true);
+    let _probe = match is_pipe {
+        true => Some(options.clone().custom_flags(libc::O_NONBLOCK).open(path)?),
+        false => None,
+    };
+    options.open(path)
+}
+
+#[cfg(unix)]
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+    use std::fs;
+    use std::io::Read;
+    use std::os::unix::fs::{FileTypeExt, symlink};
+
+    fn refused(path: &Path) -> String {
+        let e = Sink::open("--metrics", path).err().expect("refused");
+        assert_eq!(e.kind(), Kind::Spec);
+        e.full()
+    }
+
+    #[test]
+    fn a_page_is_replaced_as_a_whole_and_links_to_it_stay() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, link) = (folder.path().join("a.prom"), folder.path().join("link"));
+        for text in ["old\n", "new\n"] {
+            let sink = Sink::open("--metrics", &path).expect("a file");
+            sink.replace(text).expect("a page");
+        }
+        symlink("a.prom", &link).expect("a link");
+        let sink = Sink::open("--metrics", &link).expect("a file");
+        sink.replace("newer\n").expect("a page");
+        sink.append("more\n").expect("a line");
+        assert!(link.is_symlink());
+        assert_eq!(fs::read_to_string(&path).expect("a page"), "newer\nmore\n");
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 2);
+    }
+
+    #[test]
+    fn devices_and_pipes_are_written_through() {
+        let full = Sink::open("--metrics", Path::new("/dev/full")).expect("a device");
+        full.replace("x").expect_err("it is full");
+        let device = fs::metadata("/dev/full").expect("it is there");
+        assert!(device.file_type().is_char_device());
+        let null = Sink::open("--metrics", Path::new("/dev/null")).expect("a device");
+        null.replace("x").expect("it takes all");
+
+        let folder = tempfile::tempdir().expect("a folder");
+        let pipe = folder.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.is_ok_and(|status| status.success()));
+        assert!(refused(&pipe).contains("no program reads this pipe"));
+        let reader = {
+            let pipe = pipe.clone();
+            std::thread::spawn(move || {
+                let mut text = String::new();
+                let mut file = File::open(pipe).expect("a pipe");
+                file.read_to_string(&mut text).expect("text");
+                text
+            })
+        };
+        let sink = loop {
+            match Sink::open("--lineage", &pipe) {
+                Ok(sink) => break sink,
+                Err(_) => std::thread::yield_now(),
+            }
+        };
+        sink.append("a\n").expect("a line");
+        sink.append("b\n").expect("a line");
+        drop(sink);
+        assert_eq!(reader.join().expect("text"), "a\nb\n");
+        assert!(
+            fs::metadata(&pipe)
+                .expect("it is there")
+                .file_type()
+                .is_fifo()
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_refused_before_a_run() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        assert!(refused(folder.path()).contains("name a file in a folder that is there"));
+        assert!(refused(&at("none/a.prom")).contains("name a file in a folder that is there"));
+        symlink("nothing", at("link")).expect("a link");
+        assert!(refused(&at("link")).contains("it is a link to nothing"));
+        let _socket = std::os::unix::net::UnixListener::bind(at("socket")).expect("a socket");
+        assert!(refused(&at("socket")).contains("it is a socket"));
+    }
+}

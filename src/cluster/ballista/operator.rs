@@ -1,0 +1,359 @@
+//! A task as a plan that Ballista takes to an executor.
+//!
+//! ```text
+//! Tasks: site                      does the task of each row, gives no rows
+//!   a table of one column          one partition a task
+//! ```
+//!
+//! Ballista gives an attempt the partitions that it is to do by cutting them out of the leaves that it knows, and those of a leaf that it
+//! does not know all at once. So the tasks are in a table, and the operator stands above it.
+
+use crate::cluster::ballista::worker::Node;
+use crate::cluster::ballista::{Site, VERSION};
+use crate::cluster::nodes::Task;
+use crate::error::{Error, Kind};
+use arrow::array::{ArrayRef, BinaryArray, RecordBatch};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use ballista_core::serde::BallistaPhysicalExtensionCodec;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{DataFusionError, Result, internal_err};
+use datafusion::datasource::memory::MemorySourceConfig;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning,
+    PlanProperties,
+};
+use datafusion_proto::physical_plan::{
+    AsExecutionPlan, PhysicalExtensionCodec, PhysicalProtoConverterExtension,
+};
+use datafusion_proto::protobuf::PhysicalPlanNode;
+use futures::TryStreamExt;
+use std::fmt;
+use std::fmt::Formatter;
+use std::sync::Arc;
+
+/// Does the tasks that its input has as rows.
+#[derive(Debug)]
+struct TasksExec {
+    input: Arc<dyn ExecutionPlan>,
+    site: Site,
+    /// Who does them: nobody but an executor.
+    node: Option<Arc<Node>>,
+    properties: Arc<PlanProperties>,
+}
+
+impl TasksExec {
+    fn new(input: Arc<dyn ExecutionPlan>, site: Site, node: Option<Arc<Node>>) -> TasksExec {
+        let partitions = input.output_partitioning().partition_count();
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(input.schema()),
+            Partitioning::UnknownPartitioning(partitions),
+            EmissionType::Final,
+            Boundedness::Bounded,
+        );
+        TasksExec {
+            input,
+            site,
+            node,
+            properties: Arc::new(properties),
+        }
+    }
+}
+
+impl DisplayAs for TasksExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut Formatter) -> fmt::Result {
+        write!(f, "TasksExec: plan={}", self.site.plan)
+    }
+}
+
+impl ExecutionPlan for TasksExec {
+    fn name(&self) -> &str {
+        "TasksExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let Ok([input]) = <[_; 1]>::try_from(children) else {
+            return internal_err!("TasksExec has one input");
+        };
+        let (site, node) = (self.site.clone(), self.node.clone());
+        Ok(Arc::new(TasksExec::new(input, site, node)))
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let Some(node) = self.node.clone() else {
+            return internal_err!("tasks are done by executors");
+        };
+        let mut input = self.input.execute(partition, context)?;
+        let (schema, site) = (self.schema(), self.site.clone());
+        let nothing = RecordBatch::new_empty(Arc::clone(&schema));
+        let doing = async move {
+            while let Some(batch) = input.try_next().await? {
+                let column = batch.column(0).as_any().downcast_ref::<BinaryArray>();
+                let Some(tasks) = column else {
+                    return internal_err!("tasks are bytes");
+                };
+                for bytes in tasks.iter().flatten() {
+                    let bytes = bytes.to_vec();
+                    let answered = node.answer(&site, Task { bytes }).await;
+                    answered.map_err(|e| told(&e))?;
+                }
+            }
+            Ok(nothing)
+        };
+        let stream = futures::stream::once(doing);
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, stream)))
+    }
+}
+
+/// An error as Ballista carries it to the client: it tries again what is an error of input or output, and nothing else.
+fn told(e: &Error) -> DataFusionError {
+    let text = wrapped(e);
+    match e.kind().is_retryable() {
+        true => DataFusionError::IoError(std::io::Error::other(text)),
+        false => DataFusionError::Execution(text),
+    }
+}
+
+const BEGIN: &str = "⟦";
+const END: &str = "⟧";
+
+fn wrapped(e: &Error) -> String {
+    format!("{BEGIN}{:?}: {}{END}", e.kind(), e.full())
+}
+
+/// The error of gyre in a message of Ballista, which quotes it in several layers of its own.
+pub fn unwrapped(message: &str) -> Option<Error> {
+    let inside = message.split_once(BEGIN)?.1.split_once(END)?.0;
+    let (kind, text) = inside.split_once(": ")?;
+    let kinds = [
+        Kind::Spec,
+        Kind::Input,
+        Kind::Check,
+        Kind::Store,
+        Kind::Conflict,
+        Kind::Resources,
+        Kind::Cancelled,
+        Kind::Bug,
+    ];
+    let kind = kinds.into_iter().find(|k| format!("{k:?}") == kind)?;
+    Some(Error::new(kind, text.replace('\\', "")))
+}
+
+/// The bytes of a plan that does tasks.
+///
+/// # Errors
+/// If DataFusion cannot write it.
+pub fn plan(site: &Site, tasks: &[Task]) -> crate::error::Result<Vec<u8>> {
+    let bytes = || {
+        let schema: SchemaRef = Arc::new(Schema::new(vec![Field::new(
+            "task",
+            DataType::Binary,
+            false,
+        )]));
+        let rows = tasks.iter().map(|task| {
+            let column: ArrayRef = Arc::new(BinaryArray::from_vec(vec![&task.bytes]));
+            Ok(vec![RecordBatch::try_new(schema.clone(), vec![column])?])
+        });
+        let rows: Vec<Vec<RecordBatch>> = rows.collect::<Result<_>>()?;
+        let table = MemorySourceConfig::try_new_exec(&rows, schema.clone(), None)?;
+        let plan = Arc::new(TasksExec::new(table, site.clone(), None));
+        let codec = TasksCodec::default();
+        let node = PhysicalPlanNode::try_from_physical_plan(plan, &codec)?;
+        let mut bytes = Vec::new();
+        node.try_encode(&mut bytes)?;
+        Ok::<_, DataFusionError>(bytes)
+    };
+    bytes().map_err(|e| Error::with_source(Kind::Bug, "tasks cannot be sent", e))
+}
+
+/// Writes and reads plans: ours, and by Ballista's own codec all others.
+#[derive(Debug, Default)]
+pub struct TasksCodec {
+    node: Option<Arc<Node>>,
+    ballista: BallistaPhysicalExtensionCodec,
+}
+
+/// What our operator begins with: no message of Ballista's does. The version comes next, in any version.
+const MAGIC: &[u8] = b"gyre tasks\n";
+
+impl TasksCodec {
+    /// The codec of an executor.
+    pub fn of(node: Arc<Node>) -> TasksCodec {
+        TasksCodec {
+            node: Some(node),
+            ballista: BallistaPhysicalExtensionCodec::default(),
+        }
+    }
+
+    fn site(&self, bytes: &[u8]) -> crate::error::Result<Site> {
+        let damaged = |e| Error::with_source(Kind::Bug, "a plan is damaged", e);
+        let (version, site): (String, &[u8]) = postcard::take_from_bytes(bytes).map_err(damaged)?;
+        if version == VERSION {
+            return postcard::from_bytes(site).map_err(damaged);
+        }
+        let who = match &self.node {
+            Some(node) => format!("the executor {}", node.name()),
+            None => "the scheduler".to_string(),
+        };
+        Err(Error::new(
+            Kind::Conflict,
+            format!(
+                "{who} is gyre {VERSION} and was given a task of gyre {version}; a cluster and its clients must have one version"
+            ),
+        ))
+    }
+}
+
+impl PhysicalExtensionCodec for TasksCodec {
+    fn try_decode(
+        &self,
+        bytes: &[u8],
+        inputs: &[Arc<dyn ExecutionPlan>],
+        context: &TaskContext,
+        converter: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let Some(ours) = bytes.strip_prefix(MAGIC) else {
+            return self.ballista.try_decode(bytes, inputs, context, converter);
+        };
+        let site = self.site(ours).map_err(|e| told(&e))?;
+        match inputs {
+            [input] => Ok(Arc::new(TasksExec::new(
+                Arc::clone(input),
+                site,
+                self.node.clone(),
+            ))),
+            _ => internal_err!("TasksExec has one input"),
+        }
+    }
+
+    fn try_encode(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        bytes: &mut Vec<u8>,
+        converter: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<()> {
+        let Some(tasks) = plan.downcast_ref::<TasksExec>() else {
+            return self.ballista.try_encode(plan, bytes, converter);
+        };
+        let ours = written(VERSION, &tasks.site);
+        bytes.extend(ours.map_err(|e| DataFusionError::External(e.into()))?);
+        Ok(())
+    }
+}
+
+fn written(version: &str, site: &Site) -> postcard::Result<Vec<u8>> {
+    postcard::to_extend(&(version, site), MAGIC.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read::lake::Resources;
+    use crate::store::Stores;
+    use datafusion::physical_plan::empty::EmptyExec;
+    use datafusion::prelude::SessionContext;
+    use datafusion_proto::physical_plan::DefaultPhysicalProtoConverter;
+
+    const ONE: Resources = Resources {
+        threads: 1,
+        memory_bytes: None,
+    };
+
+    fn site(folder: &std::path::Path) -> Site {
+        Site {
+            output: folder.display().to_string(),
+            plan: "plan".into(),
+            options: Stores::new([("aws_region".into(), "eu".into())].into()).told(),
+            mark: "mark".into(),
+        }
+    }
+
+    fn read(bytes: &[u8], codec: &TasksCodec) -> Result<Arc<dyn ExecutionPlan>> {
+        let context = SessionContext::new().task_ctx();
+        PhysicalPlanNode::try_decode(bytes)?.try_into_physical_plan(&context, codec)
+    }
+
+    #[tokio::test]
+    async fn a_plan_travels_and_each_partition_does_its_task() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let site = site(folder.path());
+        let output = crate::output::place::Output::open(&site.output, &Stores::default());
+        let output = output.expect("an output");
+        let answers = output.answers("plan");
+        answers.put_mark("mark").await.expect("a store");
+        let tasks = [b"a", b"b", b"c"].map(|bytes| Task {
+            bytes: bytes.to_vec(),
+        });
+        let bytes = plan(&site, &tasks).expect("a plan");
+        let node = Arc::new(Node::new("here".into(), ONE));
+        let there = read(&bytes, &TasksCodec::of(node)).expect("the plan");
+        assert_eq!(there.output_partitioning().partition_count(), 3);
+        let context = SessionContext::new().task_ctx();
+        let stream = there.execute(1, context).expect("a stream");
+        let batches: Vec<RecordBatch> = stream.try_collect().await.expect("no error");
+        assert!(batches.iter().all(|batch| batch.num_rows() == 0));
+        let done = answers.done().await.expect("a store");
+        assert_eq!(done.into_iter().collect::<Vec<_>>(), [tasks[1].id()]);
+    }
+
+    #[test]
+    fn a_plan_of_another_version_is_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let site = site(folder.path());
+        let input: Arc<dyn ExecutionPlan> = Arc::new(EmptyExec::new(Arc::new(Schema::empty())));
+        let context = SessionContext::new().task_ctx();
+        let node = Arc::new(Node::new("host-7".into(), ONE));
+        for (codec, who) in [
+            (TasksCodec::default(), "the scheduler"),
+            (TasksCodec::of(node), "the executor host-7"),
+        ] {
+            let read = |version: &str| {
+                let ours = written(version, &site).expect("bytes");
+                let converter = DefaultPhysicalProtoConverter {};
+                codec.try_decode(&ours, &[Arc::clone(&input)], &context, &converter)
+            };
+            read(VERSION).expect("one of this version");
+            let refused = read("0.0.0").expect_err("another version");
+            // As it comes to the client.
+            let refused = unwrapped(&format!("{:?}", refused.to_string()));
+            let refused = refused.expect("an error of ours");
+            assert_eq!(refused.kind(), Kind::Conflict);
+            let told = format!("{who} is gyre {VERSION} and was given a task of gyre 0.0.0");
+            assert!(refused.full().starts_with(&told), "{}", refused.full());
+        }
+    }
+
+    #[test]
+    fn errors_come_through_the_layers_of_ballista() {
+        let e = Error::new(Kind::Store, "host: \"a\" cannot be read");
+        let through = format!("Task failed: {:?}", format!("{:?}", wrapped(&e)));
+        let back = unwrapped(&through).expect("an error of ours");
+        assert_eq!((back.kind(), back.full()), (e.kind(), e.full()));
+        assert!(unwrapped("Task failed").is_none());
+    }
+}

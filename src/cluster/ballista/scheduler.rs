@@ -1,0 +1,142 @@
+//! The scheduler: Ballista's, which knows our operator and keeps everything in memory.
+
+use crate::cluster::address::Address;
+use crate::cluster::ballista::operator::TasksCodec;
+use crate::cluster::ballista::{LOST_AFTER, MESSAGE_BYTES};
+use crate::error::{Error, Kind, Result};
+use ballista_core::config::TaskSchedulingPolicy;
+use ballista_scheduler::cluster::{BallistaCluster, ClusterStateEvent};
+use ballista_scheduler::config::{SchedulerConfig, TaskDistributionPolicy};
+use ballista_scheduler::scheduler_process::{create_scheduler, start_grpc_service_with_listener};
+use datafusion::execution::SessionStateBuilder;
+use datafusion::prelude::SessionConfig;
+use datafusion_proto::protobuf::{LogicalPlanNode, PhysicalPlanNode};
+use futures::StreamExt;
+use std::sync::Arc;
+use tokio::net::{TcpListener, TcpSocket, lookup_host};
+
+/// Hands out tasks until `stopped`; `ready` hears the address.
+///
+/// # Errors
+/// If nobody can listen there.
+pub async fn serve(
+    listen: &str,
+    ready: impl FnOnce(&Address) -> Result<()>,
+    stopped: impl Future<Output = ()>,
+) -> Result<()> {
+    let (listener, address) = bind(listen).await?;
+    let config = Arc::new(config(&address));
+    let failed = |e| Error::with_source(Kind::Bug, "the scheduler cannot start", e);
+    let cluster = BallistaCluster::new_from_config(&config)
+        .await
+        .map_err(failed)?;
+    let scheduler = create_scheduler::<LogicalPlanNode, PhysicalPlanNode>(cluster, config);
+    let scheduler = scheduler.await.map_err(failed)?;
+    let events = scheduler.cluster_state_events().await.map_err(failed)?;
+    ready(&address)?;
+    tokio::select! {
+        () = events.for_each(tell) => Err(Error::bug("the scheduler hears of executors no more")),
+        served = start_grpc_service_with_listener(listener, scheduler) => {
+            let ended = |e| Error::with_source(Kind::Resources, "the scheduler cannot listen any more", e);
+            served.map_err(ended)
+        }
+        () = stopped => Ok(()),
+    }
+}
+
+/// Says who comes and goes.
+async fn tell(event: ClusterStateEvent) {
+    match event {
+        ClusterStateEvent::RegisteredExecutor { executor_id } => {
+            tracing::info!(executor_id, "an executor has come")
+        }
+        ClusterStateEvent::RemovedExecutor { executor_id } => {
+            tracing::info!(executor_id, "an executor has gone")
+        }
+    }
+}
+
+async fn bind(listen: &str) -> Result<(TcpListener, Address)> {
+    let unusable = |e: std::io::Error| {
+        let message = format!("nobody can listen at {listen}; --listen names another place");
+        Error::with_source(Kind::Resources, message, e)
+    };
+    let Some((host, _)) = listen.rsplit_once(':') else {
+        let message = format!("--listen {listen}: write a host and a port, as 127.0.0.1:50050");
+        return Err(Error::spec(message));
+    };
+    let mut found = lookup_host(listen).await.map_err(unusable)?;
+    let Some(place) = found.next() else {
+        return Err(Error::spec(format!(
+            "--listen {listen}: there is no such host"
+        )));
+    };
+    let bind = || {
+        let socket = match place.is_ipv4() {
+            true => TcpSocket::new_v4()?,
+            false => TcpSocket::new_v6()?,
+        };
+        // One that starts again takes its place at once.
+        socket.set_reuseaddr(true)?;
+        // Every connection has it from here. With it, an answer does not wait for more to send.
+        socket.set_nodelay(true)?;
+        socket.bind(place)?;
+        let listener = socket.listen(1024)?;
+        let port = listener.local_addr()?.port();
+        Ok((listener, port))
+    };
+    let (listener, port) = bind().map_err(unusable)?;
+    let host = host.to_string();
+    Ok((listener, Address { host, port }))
+}
+
+fn config(address: &Address) -> SchedulerConfig {
+    let lost = LOST_AFTER.as_secs();
+    SchedulerConfig {
+        bind_host: address.host.clone(),
+        bind_port: address.port,
+        external_host: address.host.clone(),
+        // Executors ask: they need no address of their own, and one that nobody hears gets nothing more.
+        scheduling_policy: TaskSchedulingPolicy::PullStaged,
+        task_distribution: TaskDistributionPolicy::Bias,
+        grpc_server_max_decoding_message_size: MESSAGE_BYTES as u32,
+        grpc_server_max_encoding_message_size: MESSAGE_BYTES as u32,
+        grpc_client_max_message_size: MESSAGE_BYTES as u32,
+        executor_timeout_seconds: lost,
+        expire_dead_executor_interval_seconds: lost / 4,
+        no_executors_grace_period_seconds: lost,
+        // It is ready before them: they find it by whoever sends them to what is ready.
+        min_ready_executors: 0,
+        // What a job leaves behind is an empty file a task, and its record here, which nobody asks for again.
+        finished_job_data_clean_up_interval_seconds: lost,
+        finished_job_state_clean_up_interval_seconds: 10 * lost,
+        override_physical_codec: Some(Arc::new(TasksCodec::default())),
+        // Plans come ready to run: no functions, no rules.
+        override_session_builder: Some(Arc::new(|config: SessionConfig| {
+            Ok(SessionStateBuilder::new().with_config(config).build())
+        })),
+        ..SchedulerConfig::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_address_in_use_is_named() {
+        let (_listener, address) = bind("127.0.0.1:0").await.expect("a free port");
+        let taken = format!("127.0.0.1:{}", address.port);
+        // The port may be bound twice, by whoever means to come next, but not listened at.
+        let e = bind(&taken).await.expect_err("it is in use");
+        assert_eq!(e.kind(), Kind::Resources);
+        assert!(
+            e.full()
+                .starts_with(&format!("nobody can listen at {taken}")),
+            "{}",
+            e.full()
+        );
+        let e = bind("127.0.0.1").await.expect_err("no port");
+        assert_eq!(e.kind(), Kind::Spec);
+    }
+}

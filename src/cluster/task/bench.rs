@@ -1,0 +1,51 @@
+//! The executor of a task: files and bytes that it reads and writes.
+
+use crate::error::{Error, Kind, Result};
+use crate::output::parts::Piece;
+use crate::output::place::Output;
+use crate::plan::Plan;
+use crate::read::lake::Resources;
+use crate::store::Stores;
+use bytes::Bytes;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::sync::Arc;
+
+/// Whoever does a task, and what it does it with.
+pub(crate) struct Bench {
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) output: Output,
+    pub(crate) stores: Stores,
+    pub(crate) resources: Resources,
+}
+
+impl Bench {
+    /// The bytes of some pieces, in their order.
+    pub(crate) async fn pieces(&self, pieces: &[Piece]) -> Result<Vec<Bytes>> {
+        self.output.pieces(&self.plan.hash, pieces).await
+    }
+
+    pub(crate) async fn put(&self, pieces: Vec<Vec<u8>>) -> Result<Vec<Piece>> {
+        self.output.put_part(&self.plan.hash, pieces).await
+    }
+}
+
+/// Does what takes a processor for a while.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|e| Error::with_source(Kind::Bug, "a task died", e))?
+}
+
+/// Anything as bytes.
+pub fn pack(value: &impl Serialize) -> Result<Vec<u8>> {
+    let bytes = postcard::to_stdvec(value);
+    bytes.map_err(|e| Error::with_source(Kind::Bug, "a part of a task cannot be written", e))
+}
+
+/// What [`pack`] has written.
+pub fn unpack<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
+    let value = postcard::from_bytes(bytes);
+    value.map_err(|e| Error::with_source(Kind::Bug, "a part of a task cannot be understood", e))
+}

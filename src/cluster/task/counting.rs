@@ -1,0 +1,242 @@
+//! Files → rows by trajectory → sums → the counts of partitions, each step a task of its own.
+
+use crate::cluster::task::bench::{Bench, blocking, pack, unpack};
+use crate::error::{Error, Kind, Result};
+use crate::evidence::counts::groups::Groups;
+use crate::evidence::counts::matrix::Counts;
+use crate::output::parts::Piece;
+use crate::read::counts::counted::Counted;
+use crate::read::counts::merge::Sums;
+use crate::read::counts::sums::{restore, sums_schema};
+use crate::read::lake::Lake;
+use crate::read::lake::reopen::reopen;
+use crate::read::lake::subset::{Part, over_part};
+use crate::read::rows::deal::Dealer;
+use crate::read::rows::ipc;
+use crate::read::rows::stop::Dropped;
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use bytes::Bytes;
+use datafusion::dataframe::DataFrame;
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Some files of a table.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Slice {
+    /// Its place among the tables of the plan.
+    pub table: usize,
+    pub files: Range<usize>,
+    /// Of each of them.
+    pub part: Part,
+}
+
+/// Rows to count.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Rows {
+    /// Those that the SQL gives of some files of its table.
+    Files(Slice),
+    /// Those of lots that were dealt, in the order of the files.
+    Dealt(Vec<Piece>),
+}
+
+/// What some rows have counted.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Summed {
+    /// The rows of the table of sums by lot.
+    pub lots: Vec<Piece>,
+    pub rows: u64,
+    pub dropped: Dropped,
+    pub accepted: u128,
+    /// Whether integer states are their own ids.
+    pub direct: bool,
+}
+
+/// The counts of some partitions.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Matrices {
+    /// A `Counted` without its counts.
+    pub head: Piece,
+    /// By partition and lag.
+    pub counts: Vec<Matrix>,
+    pub accepted: u128,
+}
+
+/// The counts of one partition and lag.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Matrix {
+    pub partition: u32,
+    pub lag: u32,
+    /// `Counts` without groups, and the groups.
+    pub counts: Piece,
+    pub groups: Piece,
+    pub nonzeros: u64,
+    /// Transitions that were left out, where one connected set was to be kept.
+    pub left_out: f64,
+}
+
+impl Bench {
+    pub async fn deal(&self, files: Slice, lots: usize) -> Result<Vec<Piece>> {
+        let layout = &self.plan.layout;
+        let (lake, frame) = self.query(Some(files)).await?;
+        let rows = lake.deal(frame, layout, lots).await?;
+        self.put_rows(layout.numbered(), rows).await
+    }
+
+    pub async fn sum(&self, rows: Rows, lots: usize) -> Result<Summed> {
+        let layout = Arc::clone(&self.plan.layout);
+        let (lake, frame) = match rows {
+            Rows::Files(files) => self.query(Some(files)).await?,
+            Rows::Dealt(pieces) => {
+                let lake = reopen(Vec::new(), &self.resources, &self.stores)?;
+                let rows = read_rows(&self.pieces(&pieces).await?)?.concat();
+                let frame = lake.rows(&layout.numbered(), rows, self.resources.threads)?;
+                (lake, frame)
+            }
+        };
+        let (sums, _) = lake.sums(frame, &layout, None, Arc::new(|_| ())).await?;
+        let (rows, dropped) = (sums.rows, sums.dropped.clone());
+        let (accepted, direct) = (sums.accepted, sums.direct);
+        let of_table = Arc::clone(&layout);
+        let dealt = blocking(move || {
+            let mut dealer = Dealer::of_sums(&of_table, lots)?;
+            for batch in sums.table(&of_table)? {
+                dealer.push(&batch)?;
+            }
+            dealer.finish()
+        });
+        let lots = self.put_rows(sums_schema(&layout), dealt.await?).await?;
+        Ok(Summed {
+            lots,
+            rows,
+            dropped,
+            accepted,
+            direct,
+        })
+    }
+
+    pub async fn add(&self, sums: &[Piece], direct: bool) -> Result<Piece> {
+        let layout = Arc::clone(&self.plan.layout);
+        let schema = sums_schema(&layout);
+        let sums = self.restored(sums, direct).await?;
+        let table = blocking(move || sums.table(&layout)).await?;
+        let mut pieces = self.put_rows(schema, vec![table]).await?;
+        Ok(pieces.remove(0))
+    }
+
+    pub async fn count(&self, sums: &[Piece], direct: bool) -> Result<Matrices> {
+        let layout = Arc::clone(&self.plan.layout);
+        let sums = self.restored(sums, direct).await?;
+        let accepted = sums.accepted;
+        let counted = blocking(move || sums.counted(&layout)).await?;
+        self.matrices(counted, accepted).await
+    }
+
+    pub async fn count_all(&self) -> Result<Matrices> {
+        let (lake, frame) = self.query(None).await?;
+        let counted = lake.count(frame, &self.plan.layout, Arc::new(|_| ()));
+        self.matrices(counted.await?, 0).await
+    }
+
+    /// The query of the plan over all files, or over some of those of its only table.
+    async fn query(&self, slice: Option<Slice>) -> Result<(Lake, DataFrame)> {
+        let plan = &self.plan;
+        let part = slice.as_ref().map_or(Part::WHOLE, |slice| slice.part);
+        let tables = match slice {
+            None => plan.tables.clone(),
+            Some(Slice { table, files, .. }) => {
+                let table = plan.tables.get(table);
+                let table = table.and_then(|table| table.of_files(files));
+                let none = || Error::bug("a task names files that its plan has not");
+                vec![table.ok_or_else(none)?]
+            }
+        };
+        let lake = reopen(tables, &self.resources, &self.stores)?;
+        let frame = lake.query(&plan.sql, &plan.parameters).await?;
+        let mut frame = lake.select(frame, &plan.layout)?;
+        if part != Part::WHOLE {
+            frame = over_part(frame, part)?;
+        }
+        Ok((lake, frame))
+    }
+
+    async fn restored(&self, sums: &[Piece], direct: bool) -> Result<Sums> {
+        let bytes = self.pieces(sums).await?;
+        let layout = Arc::clone(&self.plan.layout);
+        blocking(move || {
+            let tables = read_rows(&bytes)?;
+            restore(&layout, &tables, direct, 0, Dropped::default())
+        })
+        .await
+    }
+
+    async fn put_rows(&self, schema: SchemaRef, lots: Vec<Vec<RecordBatch>>) -> Result<Vec<Piece>> {
+        let pieces = blocking(move || {
+            let lots = lots.iter().map(|rows| ipc::write_rows(&schema, rows));
+            let unwritten = |e| Error::with_source(Kind::Bug, "rows cannot be written", e);
+            lots.collect::<Result<_, _>>().map_err(unwritten)
+        });
+        self.put(pieces.await?).await
+    }
+
+    async fn matrices(&self, mut counted: Counted, accepted: u128) -> Result<Matrices> {
+        let (pieces, shapes) = blocking(move || {
+            let mut counts = std::mem::take(&mut counted.counts);
+            let mut pieces = vec![pack(&counted)?];
+            let mut shapes = Vec::with_capacity(counts.len());
+            for counts in &mut counts {
+                let groups: Option<Groups> = counts.groups.take();
+                let left_out = counts.left_out.as_ref();
+                shapes.push((
+                    counts.partition as u32,
+                    counts.lag as u32,
+                    counts.nnz() as u64,
+                    left_out.map_or(0.0, |left_out| left_out.transitions),
+                ));
+                pieces.push(pack(counts)?);
+                pieces.push(groups.map_or(Ok(Vec::new()), |groups| pack(&groups))?);
+            }
+            Ok((pieces, shapes))
+        })
+        .await?;
+        let mut pieces = self.put(pieces).await?.into_iter();
+        let mut next = || {
+            pieces
+                .next()
+                .ok_or_else(|| Error::bug("a piece is not there"))
+        };
+        let head = next()?;
+        let mut counts = Vec::with_capacity(shapes.len());
+        for (partition, lag, nonzeros, left_out) in shapes {
+            counts.push(Matrix {
+                partition,
+                lag,
+                counts: next()?,
+                groups: next()?,
+                nonzeros,
+                left_out,
+            });
+        }
+        Ok(Matrices {
+            head,
+            counts,
+            accepted,
+        })
+    }
+}
+
+fn read_rows(pieces: &[Bytes]) -> Result<Vec<Vec<RecordBatch>>> {
+    let rows = pieces.iter().map(|bytes| ipc::read_rows(bytes));
+    let unread = |e| Error::with_source(Kind::Bug, "rows cannot be read", e);
+    rows.collect::<Result<_, _>>().map_err(unread)
+}
+
+/// The counts of a matrix, with their groups.
+pub fn read_counts(counts: &Bytes, groups: &Bytes) -> Result<Counts> {
+    let mut counts: Counts = unpack(counts)?;
+    if !groups.is_empty() {
+        counts.groups = Some(unpack(groups)?);
+    }
+    Ok(counts)
+}

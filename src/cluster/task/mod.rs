@@ -1,0 +1,70 @@
+//! What another machine does for a run, alone: a task's bytes → the bytes of its answer.
+//!
+//! A task names its output, where the plan and what other tasks of it left lie as parts; what it makes itself and is large, it leaves
+//! there too, and answers where that is. The options of the pipeline say how to ask stores; where they are, and who asks, the environment of
+//! the process that does the task. A task depends on the plan and on what it names, never on the clock, on threads or on who asks: done again, it
+//! comes to the same bytes but for the times that records tell.
+//!
+//! `counting`, `fitting` and `passing` do the work; `rounds` says which tasks there are.
+
+pub mod bench;
+pub mod cache;
+pub mod counting;
+pub mod fitting;
+pub mod passing;
+pub mod work;
+
+use crate::cluster::task::bench::{Bench, pack, unpack};
+use crate::cluster::task::work::{FORMAT, Site, Work};
+use crate::error::{Error, Result};
+use crate::output::place::Output;
+use crate::plan::Plan;
+use crate::read::lake::Resources;
+use futures::future::BoxFuture;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Does a task with what this process may use.
+pub fn perform(task: &[u8], resources: &Resources) -> BoxFuture<'static, Result<Vec<u8>>> {
+    let told = read(task);
+    let resources = *resources;
+    Box::pin(async move {
+        let (site, work) = told?;
+        let stores = site.options.stores()?;
+        let output = Output::open(&site.output, &stores)?;
+        let plan: Plan = unpack(&output.piece(&site.plan, &site.bytes).await?)?;
+        let bench = Bench {
+            plan: Arc::new(plan),
+            output,
+            stores,
+            resources,
+        };
+        let (start, name) = (Instant::now(), work.name());
+        let answer = match work {
+            Work::Deal { files, lots } => pack(&bench.deal(files, lots).await?),
+            Work::Sum { rows, lots } => pack(&bench.sum(rows, lots).await?),
+            Work::Add { sums, direct } => pack(&bench.add(&sums, direct).await?),
+            Work::Count { sums, direct } => pack(&bench.count(&sums, direct).await?),
+            Work::CountAll => pack(&bench.count_all().await?),
+            Work::Fit { groups, labels } => pack(&bench.fit(groups, labels).await?),
+            Work::Cut { group, slots } => pack(&bench.cut(group, slots).await?),
+            Work::Pass(pass) => bench.pass(pass).await,
+        };
+        // A pass takes little, and comes again at once.
+        if name != "pass" {
+            crate::memory::give_back();
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        tracing::info!(work = name, plan = bench.plan.hash, seconds, "task done");
+        answer
+    })
+}
+
+fn read(task: &[u8]) -> Result<(Site, Work)> {
+    let Some(rest) = task.strip_prefix(FORMAT) else {
+        let own = env!("CARGO_PKG_VERSION");
+        let what = format!("a task is not one of gyre {own}; run one version on all machines");
+        return Err(Error::spec(what));
+    };
+    unpack(rest)
+}

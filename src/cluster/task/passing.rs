@@ -1,0 +1,218 @@
+//! Passes of one model on several machines: its matrix is cut into units once, and a task of a pass applies the kernel to one of them.
+//!
+//! A kernel is the very one of a run on one machine, and a row is made in one unit alone, so nothing is merged and no sum depends on how the
+//! matrix was cut. What the units of a pass share, such as a factor of states × rank, is one object, which each process reads once.
+
+use crate::assess::markov::OfSets;
+use crate::cluster::task::bench::{Bench, blocking, pack, unpack};
+use crate::cluster::task::cache::Name;
+use crate::cluster::task::counting::read_counts;
+use crate::cluster::task::fitting::Group;
+use crate::error::{Error, Result};
+use crate::evidence::counts::csr::Csr;
+use crate::evidence::counts::matrix::Counts;
+use crate::evidence::counts::products::Multiply;
+use crate::evidence::counts::set_sums::Gather;
+use crate::evidence::counts::shards::Shards;
+use crate::evidence::pass::Runner;
+use crate::evidence::pass::kernel::Kernel;
+use crate::evidence::pass::local::Local;
+use crate::methods::dbmr::nearest::{Assign, Spread};
+use crate::methods::dbmr::scan::{Look, Pick};
+use crate::methods::low_rank::metrics::{Missed, Scoring};
+use crate::output::parts::Piece;
+use crate::plan::cost::machines::n_units;
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Shards of a unit, so that units are of about one size.
+const SHARDS: u64 = 8;
+
+/// A matrix in units.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Cut {
+    /// `Counts` without a matrix, and the outline of the shards.
+    pub outline: Piece,
+    pub by_source: Vec<Unit>,
+    pub by_target: Vec<Unit>,
+}
+
+/// Some neighbours among the shards of one side.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Unit {
+    /// Their places.
+    pub shards: Range<usize>,
+    /// The shards themselves.
+    pub entries: Piece,
+}
+
+/// What a pass does to one unit.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Pass {
+    pub unit: Piece,
+    /// The name of the kernel, and the kernel.
+    pub name: String,
+    pub kernel: Piece,
+    /// The unit's own rows, where they are changed in place; else no bytes.
+    pub rows: Piece,
+}
+
+impl Bench {
+    /// Cuts the only matrix of a group into units for so many tasks at once.
+    pub async fn cut(&self, group: Group, slots: u64) -> Result<Cut> {
+        let pieces = group.counts.first();
+        let pieces = pieces.ok_or_else(|| Error::bug("there is nothing to cut"))?;
+        let bytes = self.pieces(pieces).await?;
+        let plan = Arc::clone(&self.plan);
+        let made = blocking(move || {
+            let mut counts: Counts = read_counts(&bytes[0], &bytes[1])?;
+            drop(bytes);
+            counts.relabel(&group.labels);
+            let n = n_units(counts.nnz() as u64, slots);
+            let most = (counts.nnz() as u64).div_ceil(n * SHARDS);
+            let shards = crate::run::model::shards(&plan.layout, &mut counts)?.split(most as usize);
+            counts.by_source = Vec::new();
+            let sides = [&shards.by_source, &shards.by_target];
+            let units = sides.map(|side| units(side, n));
+            let mut pieces = vec![vec![pack(&(&counts, shards.outline()))?]];
+            for (side, units) in sides.iter().zip(&units) {
+                for unit in units {
+                    pieces.push(vec![pack(&&side[unit.clone()])?]);
+                }
+            }
+            Ok((pieces, units))
+        });
+        let (parts, [by_source, by_target]) = made.await?;
+        // A part for each, so that they are read and dropped by themselves.
+        let mut pieces = Vec::with_capacity(parts.len());
+        for part in parts {
+            pieces.extend(self.put(part).await?);
+        }
+        let mut pieces = pieces.into_iter();
+        let mut next = || {
+            pieces
+                .next()
+                .ok_or_else(|| Error::bug("a piece is not there"))
+        };
+        let outline = next()?;
+        let mut named = |units: Vec<Range<usize>>| {
+            let units = units.into_iter().map(|shards| {
+                let entries = next()?;
+                Ok(Unit { shards, entries })
+            });
+            units.collect::<Result<_>>()
+        };
+        Ok(Cut {
+            outline,
+            by_source: named(by_source)?,
+            by_target: named(by_target)?,
+        })
+    }
+
+    /// The rows that a pass makes of one unit.
+    pub async fn pass(&self, pass: Pass) -> Result<Vec<u8>> {
+        match pass.name.as_str() {
+            Multiply::NAME => self.apply::<Multiply>(&pass).await,
+            Gather::NAME => self.apply::<Gather>(&pass).await,
+            Assign::NAME => self.apply::<Assign>(&pass).await,
+            Spread::NAME => self.apply::<Spread>(&pass).await,
+            Look::NAME => self.apply::<Look>(&pass).await,
+            Pick::NAME => self.apply::<Pick>(&pass).await,
+            Missed::NAME => self.apply::<Missed>(&pass).await,
+            Scoring::NAME => self.apply::<Scoring>(&pass).await,
+            OfSets::NAME => self.apply::<OfSets>(&pass).await,
+            other => Err(Error::bug(format!("there is no kernel `{other}`"))),
+        }
+    }
+
+    async fn apply<K: Kernel + Send + 'static>(&self, pass: &Pass) -> Result<Vec<u8>> {
+        let name = |of: &'static str, piece: &Piece| -> Name { (of, piece.checksum()) };
+        let read = async |piece: &Piece| self.output.piece(&self.plan.hash, piece).await;
+        let unit = async {
+            let bytes = read(&pass.unit).await?;
+            blocking(move || unpack::<Vec<Csr>>(&bytes)).await
+        };
+        let kernel = async {
+            let bytes = read(&pass.kernel).await?;
+            blocking(move || unpack::<K>(&bytes)).await
+        };
+        // Column indices take somewhat less in bytes than in memory.
+        let units = crate::cluster::task::cache::of_units();
+        let unit = units.get(name("unit", &pass.unit), 2 * pass.unit.len(), unit);
+        let unit: Arc<Vec<Csr>> = unit.await?;
+        let kernels = crate::cluster::task::cache::of_kernels();
+        let kernel = kernels.get(name(K::NAME, &pass.kernel), pass.kernel.len(), kernel);
+        let kernel: Arc<K> = kernel.await?;
+        let rows = read(&pass.rows).await?;
+        blocking(move || {
+            let n_rows: usize = unit.iter().map(Csr::n_rows).sum();
+            let n = n_rows * kernel.width();
+            let mut rows: Vec<K::Cell> = match K::IN_PLACE {
+                true => unpack(&rows)?,
+                false => vec![K::Cell::default(); n],
+            };
+            if rows.len() != n {
+                let what = format!("a unit of {n} cells was given {}", rows.len());
+                return Err(Error::bug(what));
+            }
+            Local.rows(&unit, kernel.as_ref(), &mut rows);
+            pack(&rows)
+        })
+        .await
+    }
+}
+
+/// Neighbours together, in at most `n` units of about as many non-zeros.
+fn units(shards: &[Csr], n: u64) -> Vec<Range<usize>> {
+    let all: usize = shards.iter().map(Csr::nnz).sum();
+    let mut units: Vec<Range<usize>> = Vec::new();
+    let (mut before, mut last) = (0, None);
+    for (at, shard) in shards.iter().enumerate() {
+        // A shard is where its middle is.
+        let middle = 2 * before + shard.nnz();
+        let unit = middle as u64 * n / (2 * all as u64).max(1);
+        match units.last_mut() {
+            Some(own) if last == Some(unit) => own.end = at + 1,
+            _ => units.push(at..at + 1),
+        }
+        (before, last) = (before + shard.nnz(), Some(unit));
+    }
+    units
+}
+
+/// The outline that a [`Cut`] tells of.
+pub fn outline(bytes: &[u8]) -> Result<(Counts, Shards)> {
+    unpack(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::counts::csr::Values;
+
+    #[test]
+    fn neighbours_are_units_of_about_one_size() {
+        let shard = |nnz: usize| Csr {
+            first_row: 0,
+            offsets: vec![0, nnz],
+            columns: vec![0; nnz],
+            values: Values::Small(vec![1; nnz]),
+        };
+        let sizes = [2, 3, 9, 1, 1, 4];
+        let shards: Vec<Csr> = sizes.into_iter().map(shard).collect();
+        // The middles of 20: 1, 3.5, 9.5, 14.5, 15.5, 18.
+        assert_eq!(units(&shards, 2), [0..3, 3..6]);
+        assert_eq!(units(&shards, 4), [0..2, 2..3, 3..4, 4..6]);
+        assert_eq!(units(&shards, 1), vec![Range { start: 0, end: 6 }]);
+        assert_eq!(units(&[], 5), Vec::<Range<usize>>::new());
+    }
+
+    #[test]
+    fn there_is_a_unit_for_each_slot_unless_it_is_too_small_or_too_large() {
+        assert_eq!(n_units(10 << 20, 3), 3);
+        assert_eq!(n_units(10 << 20, 1000), 160);
+        assert_eq!(n_units(1 << 30, 3), 64);
+        assert_eq!((n_units(10, 3), n_units(0, 3)), (1, 1));
+    }
+}

@@ -1,0 +1,424 @@
+//! Compressed sparse rows: one shard of a count matrix, seen from its rows, and its products with blocks of vectors.
+
+use crate::math::scale::times_power;
+use multiversion::multiversion;
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+
+/// The values of a shard: exact counts in as few bytes as they need, because passes wait for memory; weights otherwise.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Values {
+    /// Counts below 256.
+    Small(Vec<u8>),
+    Count(Vec<u32>),
+    Real(Vec<f64>),
+}
+
+/// A number that a count matrix can hold; the kernels are compiled once for each.
+pub trait Value: Copy + Send + Sync + 'static {
+    fn f64(self) -> f64;
+    /// The number nearest to `x`; itself if it is one of them.
+    fn from_f64(x: f64) -> Self;
+}
+
+impl Value for u8 {
+    #[inline(always)]
+    fn f64(self) -> f64 {
+        f64::from(self)
+    }
+
+    #[inline(always)]
+    fn from_f64(x: f64) -> u8 {
+        x as u8
+    }
+}
+
+impl Value for u32 {
+    #[inline(always)]
+    fn f64(self) -> f64 {
+        f64::from(self)
+    }
+
+    #[inline(always)]
+    fn from_f64(x: f64) -> u32 {
+        x as u32
+    }
+}
+
+impl Value for f64 {
+    #[inline(always)]
+    fn f64(self) -> f64 {
+        self
+    }
+
+    #[inline(always)]
+    fn from_f64(x: f64) -> f64 {
+        x
+    }
+}
+
+impl Default for Values {
+    fn default() -> Values {
+        Values::Small(Vec::new())
+    }
+}
+
+impl Values {
+    /// Integers in as few bytes as they need.
+    pub fn of_integers(counts: Vec<f64>) -> Values {
+        let top = counts.iter().copied().fold(0.0, f64::max);
+        if top <= f64::from(u8::MAX) {
+            Values::Small(counts.iter().map(|&n| n as u8).collect())
+        } else if top <= f64::from(u32::MAX) {
+            Values::Count(counts.iter().map(|&n| n as u32).collect())
+        } else {
+            Values::Real(counts)
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        match self {
+            Values::Small(v) => v.len(),
+            Values::Count(v) => v.len(),
+            Values::Real(v) => v.len(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn get(&self, at: usize) -> f64 {
+        match self {
+            Values::Small(v) => v[at].f64(),
+            Values::Count(v) => v[at].f64(),
+            Values::Real(v) => v[at],
+        }
+    }
+}
+
+impl Values {
+    /// Every value divided by the same number.
+    pub fn divided(&self, by: f64) -> Values {
+        Values::Real((0..self.len()).map(|e| self.get(e) / by).collect())
+    }
+
+    /// Every value multiplied by 2^`n`.
+    pub fn scaled(&self, n: i32) -> Values {
+        let values = (0..self.len()).map(|e| times_power(self.get(e), n));
+        Values::Real(values.collect())
+    }
+
+    /// Those at some places, in their order.
+    pub fn at(&self, entries: &[usize]) -> Values {
+        match self {
+            Values::Small(v) => Values::Small(entries.iter().map(|&e| v[e]).collect()),
+            Values::Count(v) => Values::Count(entries.iter().map(|&e| v[e]).collect()),
+            Values::Real(v) => Values::Real(entries.iter().map(|&e| v[e]).collect()),
+        }
+    }
+}
+
+/// Calls `$body` with `$values` bound to the slice of values in its own type, so that a kernel's inner loop is free of branches.
+#[macro_export]
+macro_rules! with_values {
+    ($csr:expr, $values:ident => $body:expr) => {
+        match &$csr.values {
+            $crate::evidence::counts::csr::Values::Small($values) => $body,
+            $crate::evidence::counts::csr::Values::Count($values) => $body,
+            $crate::evidence::counts::csr::Values::Real($values) => $body,
+        }
+    };
+}
+
+/// Rows `first_row ..` of a sparse matrix. Row `first_row + l` holds `columns[offsets[l]..offsets[l + 1]]`, ascending, with
+/// the values beside them; `offsets[0] = 0`. Every stored value is positive.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Csr {
+    pub first_row: usize,
+    pub offsets: Vec<usize>,
+    pub columns: Vec<u32>,
+    pub values: Values,
+}
+
+impl Csr {
+    pub fn n_rows(&self) -> usize {
+        self.offsets.len() - 1
+    }
+
+    /// Rows of the whole matrix that this shard owns.
+    pub fn rows(&self) -> Range<usize> {
+        self.first_row..self.first_row + self.n_rows()
+    }
+
+    pub fn nnz(&self) -> usize {
+        self.offsets.last().copied().unwrap_or(0)
+    }
+
+    /// The same rows without their entries, which are elsewhere: how many each has, and of what kind.
+    pub fn outline(&self) -> Csr {
+        Csr {
+            first_row: self.first_row,
+            offsets: self.offsets.clone(),
+            columns: Vec::new(),
+            values: match self.values {
+                Values::Small(_) => Values::Small(Vec::new()),
+                Values::Count(_) => Values::Count(Vec::new()),
+                Values::Real(_) => Values::Real(Vec::new()),
+            },
+        }
+    }
+
+    /// Whether entries are elsewhere.
+    pub fn is_outline(&self) -> bool {
+        self.columns.len() < self.nnz()
+    }
+
+    /// Positions of local row `l` in `columns` and `values`.
+    #[inline(always)]
+    pub fn span(&self, l: usize) -> Range<usize> {
+        self.offsets[l]..self.offsets[l + 1]
+    }
+
+    /// A local row as the only one of a matrix.
+    pub fn row(&self, l: usize) -> Csr {
+        let span = self.span(l);
+        Csr {
+            first_row: 0,
+            offsets: vec![0, span.len()],
+            columns: self.columns[span.clone()].to_vec(),
+            values: self.values.at(&span.collect::<Vec<_>>()),
+        }
+    }
+
+    /// The local rows that are kept, as rows from `first_row` on, without the columns that have no new number; new numbers ascend as the
+    /// old ones do. Beside them the places of the entries that are left.
+    pub fn part(
+        &self,
+        first_row: usize,
+        keep: impl Fn(usize) -> bool,
+        number: impl Fn(u32) -> Option<u32>,
+    ) -> (Csr, Vec<usize>) {
+        let (mut offsets, mut columns, mut entries) = (vec![0], Vec::new(), Vec::new());
+        for l in (0..self.n_rows()).filter(|&l| keep(l)) {
+            for e in self.span(l) {
+                if let Some(column) = number(self.columns[e]) {
+                    columns.push(column);
+                    entries.push(e);
+                }
+            }
+            offsets.push(columns.len());
+        }
+        let part = Csr {
+            first_row,
+            offsets,
+            columns,
+            values: self.values.at(&entries),
+        };
+        (part, entries)
+    }
+
+    /// out (`n_rows × width`, row-major) = rows of this shard · x (columns of the matrix × `width`, row-major). Every output
+    /// number adds the terms at even places of its row, then those at odd places, each in ascending column order, then both
+    /// sums: nothing but the row decides its rounding. An `x` that starts on a cache line is gathered the fastest.
+    pub fn multiply(&self, x: &[f64], width: usize, out: &mut [f64]) {
+        assert_eq!(out.len(), self.n_rows() * width, "one output row a row");
+        with_values!(self, values => multiply(self, values, x, width, out));
+    }
+}
+
+/// Bytes of `x` from which on most gathers miss a core's own caches by far, so that fetching ahead pays.
+const FAR: usize = 8 << 20;
+
+/// Non-zeros that are fetched ahead.
+const AHEAD: usize = 96;
+
+/// Cuts the width into strips that the compiler unrolls, so that a row's sums stay in registers.
+fn multiply<V: Value>(csr: &Csr, values: &[V], x: &[f64], width: usize, out: &mut [f64]) {
+    let is_far = size_of_val(x) > FAR;
+    let mut at = 0;
+    while at < width {
+        at += match width - at {
+            0 => unreachable!("the loop ends at the width"),
+            1 => strip::<1, V>(csr, values, x, width, at, out),
+            2 if width == 2 && is_far => whole::<2, true, V>(csr, values, x, out),
+            2 if width == 2 => whole::<2, false, V>(csr, values, x, out),
+            2 => strip::<2, V>(csr, values, x, width, at, out),
+            3 => strip::<3, V>(csr, values, x, width, at, out),
+            4 if width == 4 && is_far => whole::<4, true, V>(csr, values, x, out),
+            4 if width == 4 => whole::<4, false, V>(csr, values, x, out),
+            4 | 5 => strip::<4, V>(csr, values, x, width, at, out),
+            6 | 7 => strip::<6, V>(csr, values, x, width, at, out),
+            8 | 9 => strip::<8, V>(csr, values, x, width, at, out),
+            10 | 11 => strip::<10, V>(csr, values, x, width, at, out),
+            12..16 => strip::<12, V>(csr, values, x, width, at, out),
+            _ => strip::<16, V>(csr, values, x, width, at, out),
+        };
+    }
+}
+
+/// Columns `at .. at + W` of the product; returns `W`.
+#[multiversion(targets(
+    "x86_64+avx512f+avx512vl+avx512dq+avx512bw+avx2+bmi2",
+    "x86_64+avx2+bmi2"
+))]
+fn strip<const W: usize, V: Value>(
+    csr: &Csr,
+    values: &[V],
+    x: &[f64],
+    width: usize,
+    at: usize,
+    out: &mut [f64],
+) -> usize {
+    for (ends, out) in csr.offsets.windows(2).zip(out.chunks_exact_mut(width)) {
+        let span = ends[0]..ends[1];
+        let sums = row(&csr.columns[span.clone()], &values[span], |column| {
+            let x = x[column as usize * width + at..].first_chunk::<W>();
+            x.expect("a row of x is wider than its last strip")
+        });
+        out[at..at + W].copy_from_slice(&sums);
+    }
+    W
+}
+
+/// The product where `x` is exactly `W` columns wide, which saves a check a non-zero; returns `W`.
+#[multiversion(targets(
+    "x86_64+avx512f+avx512vl+avx512dq+avx512bw+avx2+bmi2",
+    "x86_64+avx2+bmi2"
+))]
+fn whole<const W: usize, const IS_FAR: bool, V: Value>(
+    csr: &Csr,
+    values: &[V],
+    x: &[f64],
+    out: &mut [f64],
+) -> usize {
+    let x = x.as_chunks::<W>().0;
+    let ends = csr.offsets.windows(2);
+    for (ends, out) in ends.zip(out.as_chunks_mut::<W>().0) {
+        let span = ends[0]..ends[1];
+        if IS_FAR {
+            let ahead = span.start + AHEAD..span.end + AHEAD;
+            for &column in csr.columns.get(ahead).unwrap_or_default() {
+                prefetch(x.as_ptr().wrapping_add(column as usize));
+            }
+        }
+        *out = row(&csr.columns[span.clone()], &values[span], |column| {
+            &x[column as usize]
+        });
+    }
+    W
+}
+
+/// The sums of one row, for `x(column)`, the row of the dense matrix. Two sums side by side hide the latency of an addition.
+#[inline(always)]
+fn row<'a, const W: usize, V: Value>(
+    columns: &[u32],
+    values: &[V],
+    x: impl Fn(u32) -> &'a [f64; W],
+) -> [f64; W] {
+    let (mut even, mut odd) = ([0.0; W], [0.0; W]);
+    let (pairs, last) = columns.as_chunks::<2>();
+    let (value_pairs, last_value) = values.as_chunks::<2>();
+    for (columns, values) in pairs.iter().zip(value_pairs) {
+        add(&mut even, values[0], x(columns[0]));
+        add(&mut odd, values[1], x(columns[1]));
+    }
+    for (&column, &value) in last.iter().zip(last_value) {
+        add(&mut even, value, x(column));
+    }
+    std::array::from_fn(|k| even[k] + odd[k])
+}
+
+#[inline(always)]
+fn add<const W: usize, V: Value>(sums: &mut [f64; W], value: V, x: &[f64; W]) {
+    let value = value.f64();
+    for (sum, x) in sums.iter_mut().zip(x) {
+        *sum += value * x;
+    }
+}
+
+/// Asks for the cache line at an address that will be read soon.
+#[inline(always)]
+fn prefetch<T>(at: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch reads nothing that the program can see and never faults, whatever the address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::counts::products::Multiply;
+    use crate::evidence::pass::kernel::{Kernel, Totals};
+    use std::borrow::Cow;
+
+    // [ 2 0 1 ]   [ 1 ]   [ 5 ]             [ 10 ]
+    // [ 3 5 0 ] · [ 2 ] = [ 13 ], scaled by [  2 ]: [ 50 ], [ 26 ].
+    //             [ 3 ]
+    #[test]
+    fn a_product_that_lost_an_entry_is_not_conserved() {
+        let csr = Csr {
+            first_row: 0,
+            offsets: vec![0, 2, 4],
+            columns: vec![0, 2, 0, 1],
+            values: Values::Small(vec![2, 1, 3, 5]),
+        };
+        let kernel = Multiply {
+            x: Cow::from(vec![1.0, 2.0, 3.0]),
+            width: 1,
+            scale: Cow::from(vec![10.0, 2.0]),
+        };
+        let totals = Totals {
+            rows: &[3.0, 8.0],
+            columns: &[5.0, 5.0, 1.0],
+            are_exact: true,
+        };
+        let mut out = [f64::NAN; 2];
+        kernel.apply(&csr, &mut out);
+        assert_eq!(out, [50.0, 26.0]);
+        assert_eq!(kernel.conserved(&totals, &out), Ok(()));
+        let told = kernel.conserved(&totals, &[50.0, 20.0]);
+        assert_eq!(
+            told.expect_err("five are lost"),
+            "the sum of column 0 is 15.0 in place of 18.0"
+        );
+        let outline = csr.outline();
+        assert!(outline.is_outline() && !csr.is_outline());
+        assert_eq!((outline.nnz(), outline.rows()), (4, 0..2));
+    }
+
+    // [ 2 0 1 ]   [ 1  10 ]   [  5  50 ]
+    // [ 3 5 0 ] · [ 2  20 ] = [ 13 130 ], with further columns 100, 1000, … of x alike.
+    #[test]
+    fn every_width_gives_the_product() {
+        for values in [
+            Values::Small(vec![2, 1, 3, 5]),
+            Values::Count(vec![2, 1, 3, 5]),
+            Values::Real(vec![2.0, 1.0, 3.0, 5.0]),
+        ] {
+            let csr = Csr {
+                first_row: 0,
+                offsets: vec![0, 2, 4],
+                columns: vec![0, 2, 0, 1],
+                values,
+            };
+            for width in 1..40 {
+                let scale = |k: usize| 10f64.powi((k % 20) as i32);
+                let x: Vec<f64> = (0..3 * width)
+                    .map(|at| (at / width + 1) as f64 * scale(at % width))
+                    .collect();
+                let mut out = vec![f64::NAN; 2 * width];
+                csr.multiply(&x, width, &mut out);
+                for k in 0..width {
+                    assert_eq!(out[k], 5.0 * scale(k));
+                    assert_eq!(out[width + k], 13.0 * scale(k));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,430 @@
+//! Counts told apart by groups of trajectories → the counts of any resample of the groups, without another look at the rows.
+//!
+//! A resample weighs group g with a multiplicity w_g: its counts are N(w) = Σ_g w_g N_g. The bootstrap draws as many groups as there are
+//! with replacement (Efron and Tibshirani 1993, ch. 6 and 8); a fold leaves its groups out. Whole trajectories are drawn and not pairs,
+//! because the pairs of one trajectory depend on each other.
+
+use crate::evidence::counts::csr::{Csr, Value, Values};
+use crate::evidence::counts::shards::Shards;
+use crate::math::seed::restart_seed;
+use crate::memory;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+/// The counts of one partition and lag, told apart by group of trajectories.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Groups {
+    /// G: those that have counts.
+    pub n_groups: usize,
+    n_targets: usize,
+    parts: Vec<Part>,
+}
+
+/// Some rows of the counts, with an entry for every (target, group) instead of every target.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Part {
+    /// The targets of a row ascend and repeat.
+    pub counts: Csr,
+    /// The group of every entry, ascending among those of one target.
+    pub group: Vec<u16>,
+}
+
+/// The counts of a resample over those states of the whole that still have some.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Resampled {
+    pub shards: Shards,
+    /// The place in the whole of every source and of every target, ascending.
+    pub sources: Vec<u32>,
+    pub targets: Vec<u32>,
+}
+
+impl Groups {
+    /// From the rows of all sources in order. Groups that occur are numbered 0, 1, … as they ascend.
+    pub fn new(n_targets: usize, mut parts: Vec<Part>) -> Groups {
+        let mut number = vec![u16::MAX; 1 << 16];
+        for part in &parts {
+            memory::look();
+            for &group in &part.group {
+                number[group as usize] = 0;
+            }
+        }
+        let mut n_groups = 0;
+        for number in number.iter_mut().filter(|number| **number == 0) {
+            *number = n_groups;
+            n_groups += 1;
+        }
+        parts.par_iter_mut().for_each(|part| {
+            memory::look();
+            assert_eq!(part.group.len(), part.counts.nnz(), "one group an entry");
+            part.group.iter_mut().for_each(|g| *g = number[*g as usize]);
+        });
+        Groups {
+            n_groups: usize::from(n_groups),
+            n_targets,
+            parts,
+        }
+    }
+
+    /// Puts every single transition of integer counts into one of `n_groups` groups at random, where nothing says which belong
+    /// together: a count of n is shared as a sample of the multinomial distribution of n over the groups. The draw depends on the
+    /// counts alone.
+    pub fn scatter(n_targets: usize, by_source: &[Csr], n_groups: u16) -> Groups {
+        let part = |whole: &Csr| {
+            let mut offsets = vec![0];
+            let (mut columns, mut group, mut counts) = (Vec::new(), Vec::new(), Vec::new());
+            let mut shares = vec![0; usize::from(n_groups)];
+            memory::look();
+            for l in 0..whole.n_rows() {
+                let seed = restart_seed(0, whole.first_row + l);
+                let mut random = Pcg64::seed_from_u64(seed);
+                for e in whole.span(l) {
+                    share(whole.values.get(e) as u64, &mut shares, &mut random);
+                    for (g, count) in shares.iter_mut().enumerate().filter(|(_, n)| **n > 0) {
+                        columns.push(whole.columns[e]);
+                        group.push(g as u16);
+                        counts.push(std::mem::take(count) as f64);
+                    }
+                }
+                offsets.push(columns.len());
+            }
+            let counts = Csr {
+                first_row: whole.first_row,
+                offsets,
+                columns,
+                values: Values::of_integers(counts),
+            };
+            Part { counts, group }
+        };
+        Groups::new(n_targets, by_source.par_iter().map(part).collect())
+    }
+
+    /// Σ_g weights[g]·N_g, in shards by target of about `shard_nnz` non-zeros.
+    pub fn shards(&self, weights: &[u32], shard_nnz: usize) -> Resampled {
+        assert_eq!(weights.len(), self.n_groups, "one weight a group");
+        let mut by_source: Vec<Csr> = self
+            .parts
+            .par_iter()
+            .map(|part| crate::with_values!(part.counts, values => part.sum(values, weights)))
+            .collect();
+
+        let mut occurs = vec![false; self.n_targets];
+        for rows in &by_source {
+            memory::look();
+            for &target in &rows.columns {
+                occurs[target as usize] = true;
+            }
+        }
+        let mut place = vec![u32::MAX; self.n_targets];
+        let mut targets = Vec::new();
+        for (target, _) in occurs.iter().enumerate().filter(|(_, occurs)| **occurs) {
+            place[target] = targets.len() as u32;
+            targets.push(target as u32);
+        }
+        let mut sources = Vec::new();
+        for rows in &mut by_source {
+            let first = rows.first_row;
+            rows.first_row = sources.len();
+            sources.extend(rows_with_counts(rows).map(|l| (first + l) as u32));
+            rows.offsets.dedup();
+        }
+        by_source.retain(|rows| rows.n_rows() > 0);
+        by_source.par_iter_mut().for_each(|rows| {
+            memory::look();
+            let columns = rows.columns.iter_mut();
+            columns.for_each(|target| *target = place[*target as usize]);
+        });
+        Resampled {
+            shards: Shards::from_sources(targets.len(), by_source, shard_nnz),
+            sources,
+            targets,
+        }
+    }
+
+    /// Those of some sources alone, in their order, and of the targets that have a new number; the numbers ascend as the old ones do.
+    pub fn restricted(
+        &self,
+        n_targets: usize,
+        is_kept: impl Fn(usize) -> bool,
+        number: impl Fn(u32) -> Option<u32>,
+    ) -> Groups {
+        let (mut parts, mut first_row) = (Vec::with_capacity(self.parts.len()), 0);
+        for Part { counts, group } in &self.parts {
+            let is_kept = |l: usize| is_kept(counts.first_row + l);
+            let (counts, entries) = counts.part(first_row, is_kept, &number);
+            first_row += counts.n_rows();
+            let group = entries.iter().map(|&e| group[e]).collect();
+            parts.push(Part { counts, group });
+        }
+        Groups::new(n_targets, parts)
+    }
+
+    /// Divides every count: they become weights.
+    pub fn divide(&mut self, by: f64) {
+        for part in &mut self.parts {
+            part.counts.values = part.counts.values.divided(by);
+        }
+    }
+
+    /// Multiplies every weight by 2^`n`.
+    pub fn scale(&mut self, n: i32) {
+        for part in &mut self.parts {
+            memory::look();
+            part.counts.values = part.counts.values.scaled(n);
+        }
+    }
+
+    /// Whether Σ_g N_g is the whole, however either is cut: exactly for counts, up to rounding for weights.
+    pub fn add_up_to(&self, by_source: &[Csr]) -> bool {
+        let ones = vec![1; self.n_groups];
+        let sums: Vec<Csr> = self
+            .parts
+            .par_iter()
+            .map(|part| crate::with_values!(part.counts, values => part.sum(values, &ones)))
+            .collect();
+        let same = |((a, j), (b, k)): ((&Csr, usize), (&Csr, usize))| {
+            let (j, k) = (a.span(j), b.span(k));
+            let is_near = |(a_at, b_at)| {
+                let (x, y) = (a.values.get(a_at), b.values.get(b_at));
+                match b.values {
+                    Values::Real(_) => x == y || (x - y).abs() <= 1e-12 * y,
+                    _ => x == y,
+                }
+            };
+            a.columns[j.clone()] == b.columns[k.clone()] && j.zip(k).all(is_near)
+        };
+        rows(&sums).count() == rows(by_source).count() && rows(&sums).zip(rows(by_source)).all(same)
+    }
+}
+
+fn rows(shards: &[Csr]) -> impl Iterator<Item = (&Csr, usize)> {
+    let rows = |shard| (0..Csr::n_rows(shard)).map(move |l| (shard, l));
+    shards.iter().flat_map(rows)
+}
+
+impl Part {
+    /// Σ_g weights[g]·N_g over these rows, without the pairs that get nothing; groups are added as they ascend.
+    fn sum<V: Value>(&self, values: &[V], weights: &[u32]) -> Csr {
+        memory::look();
+        let counts = &self.counts;
+        let mut offsets = Vec::with_capacity(counts.offsets.len());
+        let (mut columns, mut sums) = (Vec::new(), Vec::new());
+        offsets.push(0);
+        for l in 0..counts.n_rows() {
+            let start = columns.len();
+            for e in counts.span(l) {
+                let weight = weights[usize::from(self.group[e])];
+                if weight == 0 {
+                    continue;
+                }
+                let (target, count) = (counts.columns[e], f64::from(weight) * values[e].f64());
+                match sums.last_mut() {
+                    Some(sum) if columns.len() > start && columns.last() == Some(&target) => {
+                        *sum += count;
+                    }
+                    _ => {
+                        columns.push(target);
+                        sums.push(count);
+                    }
+                }
+            }
+            offsets.push(columns.len());
+        }
+        Csr {
+            first_row: counts.first_row,
+            offsets,
+            columns,
+            values: match counts.values {
+                Values::Real(_) => Values::Real(sums),
+                _ => Values::of_integers(sums),
+            },
+        }
+    }
+}
+
+fn rows_with_counts(rows: &Csr) -> impl Iterator<Item = usize> {
+    (0..rows.n_rows()).filter(|&l| !rows.span(l).is_empty())
+}
+
+/// Counts up to this are thrown one by one; those above are halved among halves of the groups, by the normal distribution that is
+/// nearest to the binomial one: so near, for halves, that no resample could tell.
+const FEW: u64 = 64;
+
+/// Adds a sample of the multinomial distribution of `count` over groups of equal probability.
+fn share(count: u64, shares: &mut [u64], random: &mut Pcg64) {
+    let n = shares.len() as u32;
+    if count <= FEW || n == 1 {
+        for _ in 0..if n == 1 { 0 } else { count } {
+            shares[random.random_range(0..n) as usize] += 1;
+        }
+        if n == 1 {
+            shares[0] += count;
+        }
+        return;
+    }
+    let (left, right) = shares.split_at_mut(n as usize / 2);
+    let (p, total) = (left.len() as f64 / f64::from(n), count as f64);
+    // Box and Muller; 1 − u is never 0.
+    let (u, v): (f64, f64) = (random.random(), random.random());
+    let normal = (-2.0 * (1.0 - u).ln()).sqrt() * (std::f64::consts::TAU * v).cos();
+    let own = p * total + normal * (total * p * (1.0 - p)).sqrt();
+    let own = own.round().clamp(0.0, total) as u64;
+    share(own, left, random);
+    share(count - own, right, random);
+}
+
+/// How often each group is in a bootstrap resample: `n_groups` draws with replacement.
+pub fn draw(n_groups: usize, seed: u64) -> Vec<u32> {
+    let mut random = Pcg64::seed_from_u64(seed);
+    let mut times = vec![0; n_groups];
+    for _ in 0..n_groups {
+        times[random.random_range(0..n_groups as u32) as usize] += 1;
+    }
+    times
+}
+
+/// The fold of every group; folds differ in size by at most one group.
+pub fn folds(n_groups: usize, n_folds: usize, seed: u64) -> Vec<u32> {
+    let mut random = Pcg64::seed_from_u64(seed);
+    let mut fold: Vec<u32> = (0..n_groups).map(|g| (g % n_folds) as u32).collect();
+    for last in (1..n_groups).rev() {
+        fold.swap(last, random.random_range(0..=last as u32) as usize);
+    }
+    fold
+}
+
+/// The weights that a fold trains with, and those that it tests with.
+pub fn held_out(folds: &[u32], fold: u32) -> (Vec<u32>, Vec<u32>) {
+    let test: Vec<u32> = folds.iter().map(|&f| u32::from(f == fold)).collect();
+    (test.iter().map(|w| 1 - w).collect(), test)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Group 0 has N₀ = [2 0; 1 0; 0 0] and group 4, renumbered 1, N₄ = [0 0; 3 0; 0 5] (targets × sources), in two parts.
+    fn small() -> Groups {
+        let part = |first_row, offsets, columns, counts, group| Part {
+            counts: Csr {
+                first_row,
+                offsets,
+                columns,
+                values: Values::Small(counts),
+            },
+            group,
+        };
+        let parts = vec![
+            part(0, vec![0, 3], vec![0, 1, 1], vec![2, 1, 3], vec![0, 0, 4]),
+            part(1, vec![0, 1], vec![2], vec![5], vec![4]),
+        ];
+        Groups::new(3, parts)
+    }
+
+    #[test]
+    fn a_resample_is_the_weighted_sum_over_its_own_states() {
+        let groups = small();
+        assert_eq!(groups.n_groups, 2);
+        let both = groups.shards(&[1, 100], 9);
+        assert_eq!(
+            (&both.sources[..], &both.targets[..]),
+            (&[0, 1][..], &[0, 1, 2][..])
+        );
+        assert_eq!(both.shards.source_total, [303.0, 500.0]);
+        assert_eq!(both.shards.target_total, [2.0, 301.0, 500.0]);
+        assert_eq!(both.shards.by_source[0].values, Values::Count(vec![2, 301]));
+
+        let second = groups.shards(&[0, 2], 9);
+        assert_eq!(
+            (&second.sources[..], &second.targets[..]),
+            (&[0, 1][..], &[1, 2][..])
+        );
+        assert_eq!(second.shards.by_source[1].columns, [1]);
+        assert_eq!(second.shards.total, 16.0);
+
+        let first = groups.shards(&[3, 0], 9);
+        assert_eq!(
+            (&first.sources[..], &first.targets[..]),
+            (&[0][..], &[0, 1][..])
+        );
+        assert_eq!(
+            (first.shards.n_sources, first.shards.by_source.len()),
+            (1, 1)
+        );
+        assert_eq!(groups.shards(&[0, 0], 9).shards.total, 0.0);
+    }
+
+    #[test]
+    fn lost_counts_are_noticed() {
+        let groups = small();
+        let mut whole = groups.shards(&[1, 1], 9).shards.by_source;
+        assert!(groups.add_up_to(&whole));
+        whole[0].values = Values::Small(vec![2, 5]);
+        assert!(!groups.add_up_to(&whole));
+        assert!(!groups.add_up_to(&whole[..1]));
+    }
+
+    #[test]
+    fn draws_and_folds_use_every_group() {
+        let times = draw(1000, 7);
+        assert_eq!(times.iter().sum::<u32>(), 1000);
+        // A group stays out with probability (1 − 1/1000)¹⁰⁰⁰ = 0.368.
+        let out = times.iter().filter(|&&t| t == 0).count();
+        assert!((330..400).contains(&out), "{out}");
+        let fold = folds(11, 3, 7);
+        let sizes: Vec<u32> = (0..3).map(|k| held_out(&fold, k).1.iter().sum()).collect();
+        assert_eq!(sizes, [4, 4, 3]);
+        assert_ne!(fold, folds(11, 3, 8));
+        let (train, test) = held_out(&fold, 2);
+        assert!(train.iter().zip(&test).all(|(a, b)| a + b == 1));
+    }
+
+    #[test]
+    fn large_counts_are_shared_with_the_spread_of_a_multinomial() {
+        // 200 counts of n = 10⁶ over 100 groups: shares have mean 10⁴ and standard deviation √(n·0.01·0.99) = 99.5.
+        let mut random = Pcg64::seed_from_u64(1);
+        let mut squares = 0.0;
+        for _ in 0..200 {
+            let mut shares = vec![0; 100];
+            share(1_000_000, &mut shares, &mut random);
+            assert_eq!(shares.iter().sum::<u64>(), 1_000_000);
+            squares += shares
+                .iter()
+                .map(|&n| (n as f64 - 1e4).powi(2))
+                .sum::<f64>();
+        }
+        let deviation = (squares / 20_000.0f64).sqrt();
+        assert!((deviation - 99.5).abs() < 1.5, "{deviation}");
+    }
+
+    proptest! {
+        #[test]
+        fn scattered_counts_add_up(
+            counts in prop::collection::vec(0u32..300, 12),
+            n_groups in 1u16..20,
+        ) {
+            let mut counts = counts;
+            // Every source and target of the 3 × 4 table occurs.
+            [0, 5, 10, 3].into_iter().for_each(|at| counts[at] += 1);
+            let at = (0..12u32).filter(|&at| counts[at as usize] > 0);
+            let (sources, targets): (Vec<u32>, Vec<u32>) = at.clone().map(|at| (at / 4, at % 4)).unzip();
+            let values: Vec<u32> = at.map(|at| counts[at as usize]).collect();
+            let shards = |nnz| Shards::new(3, 4, &sources, &targets, Values::Count(values.clone()), nnz);
+            let whole = shards(4);
+            let groups = Groups::scatter(4, &whole.by_source, n_groups);
+            prop_assert!(groups.add_up_to(&whole.by_source));
+            let all = groups.shards(&vec![1; groups.n_groups], 5);
+            prop_assert_eq!(&all.shards.source_total, &whole.source_total);
+            prop_assert_eq!(&all.shards.target_total, &whole.target_total);
+            // Shards do not change who comes into which group.
+            let uncut = Groups::scatter(4, &shards(100).by_source, n_groups);
+            let weights: Vec<u32> = (0..uncut.n_groups as u32).map(|g| g % 3).collect();
+            let (one, other) = (uncut.shards(&weights, 100), groups.shards(&weights, 3));
+            prop_assert_eq!(one.sources, other.sources);
+            prop_assert_eq!(one.shards.source_total, other.shards.source_total);
+            prop_assert_eq!(one.shards.target_total, other.shards.target_total);
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Sums of counts per set: the counts of each row in each set of its columns.
+
+use crate::evidence::counts::csr::{Csr, Value, Values};
+use crate::evidence::pass::kernel::{Conserved, Kernel, Totals};
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+
+/// Sums C_ik = Σ_{γ(j)=k} N_ij of the targets in `csr` (rows of targets), in ascending order of j; `sums` is its rows × rank.
+pub(crate) fn gather(csr: &Csr, affiliation: &[u32], rank: usize, sums: &mut [f64]) {
+    /// `C` sums take the counts of a state in turn, because an addition to a sum in memory waits for the one before. Weights need order.
+    fn rows<V: Value, const C: usize>(
+        csr: &Csr,
+        values: &[V],
+        affiliation: &[u32],
+        rank: usize,
+        sums: &mut [f64],
+    ) {
+        let mut parts = vec![[0.0; C]; rank];
+        for (l, row) in sums.chunks_exact_mut(rank).enumerate() {
+            parts.fill([0.0; C]);
+            let span = csr.span(l);
+            let (sources, rest) = csr.columns[span.clone()].as_chunks::<C>();
+            let (counts, rest_counts) = values[span].as_chunks::<C>();
+            for (j, v) in sources.iter().zip(counts) {
+                for c in 0..C {
+                    parts[affiliation[j[c] as usize] as usize][c] += v[c].f64();
+                }
+            }
+            for (&j, &v) in rest.iter().zip(rest_counts) {
+                parts[affiliation[j as usize] as usize][0] += v.f64();
+            }
+            for (sum, parts) in row.iter_mut().zip(&parts) {
+                *sum = parts.iter().sum();
+            }
+        }
+    }
+    match &csr.values {
+        Values::Small(values) => rows::<_, 4>(csr, values, affiliation, rank, sums),
+        Values::Count(values) => rows::<_, 4>(csr, values, affiliation, rank, sums),
+        Values::Real(values) => rows::<_, 1>(csr, values, affiliation, rank, sums),
+    }
+}
+
+/// The update of λ (15): C_ik, one row a target.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Gather<'a> {
+    /// γ(j), n values.
+    pub affiliation: Cow<'a, [u32]>,
+    pub rank: usize,
+}
+
+impl Kernel for Gather<'_> {
+    type Cell = f64;
+
+    const NAME: &'static str = "gather";
+
+    fn width(&self) -> usize {
+        self.rank
+    }
+
+    fn apply(&self, shard: &Csr, rows: &mut [f64]) {
+        gather(shard, &self.affiliation, self.rank, rows);
+    }
+
+    fn conserved(&self, totals: &Totals, rows: &[f64]) -> Conserved {
+        totals.are_sums(rows, self.rank)
+    }
+}

@@ -1,0 +1,339 @@
+//! Counts → shards: the count matrix of one partition and lag, cut into units of work of about equal numbers of non-zeros.
+//!
+//! The matrix is kept twice, by source and by target, in u32 indices. Each product and each sum then has exactly one shard that
+//! owns an output row and adds its terms in ascending order, which makes every result independent of the number of shards.
+
+use crate::evidence::counts::csr::{Csr, Value, Values};
+use crate::memory;
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+
+/// The counts N of one partition and lag (m targets × n sources), ready for passes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Shards {
+    pub n_sources: usize,
+    pub n_targets: usize,
+    /// Row j holds N_·j: the targets of source j.
+    pub by_source: Vec<Csr>,
+    /// Row i holds N_i·: the sources of target i.
+    pub by_target: Vec<Csr>,
+    /// N_·j, n values; exact for integer counts.
+    pub source_total: Vec<f64>,
+    /// N_i·, m values; exact for integer counts.
+    pub target_total: Vec<f64>,
+    /// S = Σ N_ij.
+    pub total: f64,
+    /// A bound that no N_ij is below: 1 for integers.
+    pub smallest: f64,
+    /// What is counted is 2 to this times these counts.
+    pub exponent: i32,
+}
+
+impl Shards {
+    /// Shards of at most about `shard_nnz` non-zeros from a coordinate list sorted by (source, target) without repeats.
+    /// Every source `0..n_sources` and every target `0..n_targets` must occur: empty states are removed before (coherence §3.1).
+    pub fn new(
+        n_sources: usize,
+        n_targets: usize,
+        sources: &[u32],
+        targets: &[u32],
+        values: Values,
+        shard_nnz: usize,
+    ) -> Shards {
+        assert!(
+            sources.len() == targets.len() && sources.len() == values.len(),
+            "one source, target and value a non-zero"
+        );
+        let mut offsets = vec![0; n_sources + 1];
+        for &j in sources {
+            offsets[j as usize + 1] += 1;
+        }
+        for j in 0..n_sources {
+            offsets[j + 1] += offsets[j];
+        }
+        let by_source = cut(0, &offsets, targets, &values, shard_nnz);
+        Shards::from_sources(n_targets, by_source, shard_nnz)
+    }
+
+    /// Shards from the rows of sources, which are kept as they are; those by target get about `shard_nnz` non-zeros.
+    /// Every source and every target `0..n_targets` must have counts.
+    pub fn from_sources(n_targets: usize, by_source: Vec<Csr>, shard_nnz: usize) -> Shards {
+        let n_sources = by_source.last().map_or(0, |shard| shard.rows().end);
+        let by_target = transposed(n_targets, &by_source, shard_nnz);
+        let source_total = row_totals(&by_source, n_sources);
+        let target_total = row_totals(&by_target, n_targets);
+        let total = crate::math::sum::terms(n_sources, |j| source_total[j]);
+        let smallest = by_source.par_iter().map(|shard| match &shard.values {
+            Values::Real(values) => values.iter().copied().fold(f64::INFINITY, f64::min),
+            _ => 1.0,
+        });
+        let smallest = smallest.reduce(|| f64::INFINITY, f64::min);
+        Shards {
+            n_sources,
+            n_targets,
+            by_source,
+            by_target,
+            source_total,
+            target_total,
+            total,
+            smallest,
+            exponent: 0,
+        }
+    }
+
+    /// The same in shards of at most about so many non-zeros.
+    pub fn split(mut self, shard_nnz: usize) -> Shards {
+        for side in [&mut self.by_source, &mut self.by_target] {
+            let split = |shard: Csr| match shard.nnz() <= shard_nnz {
+                true => vec![shard],
+                false => {
+                    let (first, offsets) = (shard.first_row, &shard.offsets);
+                    cut(first, offsets, &shard.columns, &shard.values, shard_nnz)
+                }
+            };
+            *side = std::mem::take(side).into_iter().flat_map(split).collect();
+        }
+        self
+    }
+
+    /// The same without entries, which are in so many shards of each side elsewhere: all that can be known without a pass over them.
+    pub fn outline(&self) -> Shards {
+        let outline = |shards: &[Csr]| shards.iter().map(Csr::outline).collect();
+        Shards {
+            by_source: outline(&self.by_source),
+            by_target: outline(&self.by_target),
+            source_total: self.source_total.clone(),
+            target_total: self.target_total.clone(),
+            ..*self
+        }
+    }
+
+    /// Whether entries are elsewhere.
+    pub fn is_outline(&self) -> bool {
+        self.by_source.iter().any(Csr::is_outline)
+    }
+
+    pub fn nnz(&self) -> usize {
+        self.by_source.iter().map(Csr::nnz).sum()
+    }
+
+    /// Whether all counts are integers, so that sums of them in f64 are exact in any order (below 2⁵³).
+    pub fn is_integral(&self) -> bool {
+        self.by_source
+            .iter()
+            .all(|s| !matches!(s.values, Values::Real(_)))
+    }
+}
+
+/// Non-zeros that are worth a range of their own.
+const SMALLEST_RANGE: usize = 1 << 14;
+
+/// The most of a range where memory is bounded, because a range is written all over at once.
+const LARGEST_BOUNDED: usize = 2 << 20;
+
+/// Non-zeros that are put in their places between two looks at memory, each maybe in a page of its own.
+const UNSEEN: usize = 1 << 11;
+
+/// The rows of targets, from those of sources. Ranges of targets are built side by side, each by a counting sort that goes through
+/// the sources in ascending order.
+fn transposed(n_targets: usize, by_source: &[Csr], shard_nnz: usize) -> Vec<Csr> {
+    let count = |shards: &[Csr]| {
+        let mut counts = vec![0u32; n_targets];
+        for shard in shards {
+            memory::look();
+            for &i in &shard.columns {
+                counts[i as usize] += 1;
+            }
+        }
+        counts
+    };
+    let threads = rayon::current_num_threads();
+    let counts = by_source
+        .par_chunks(by_source.len().div_ceil(threads).max(1))
+        .map(count)
+        .reduce_with(|mut a, b| {
+            a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
+            a
+        })
+        .unwrap_or_default();
+    let nnz: usize = by_source.iter().map(Csr::nnz).sum();
+    let most = memory::limit().map_or(usize::MAX, |_| LARGEST_BOUNDED);
+    let enough = nnz.div_ceil(2 * threads).clamp(SMALLEST_RANGE, most);
+    let (mut ranges, mut first, mut size) = (Vec::new(), 0, 0);
+    for (i, &n) in counts.iter().enumerate() {
+        assert!(n > 0, "target {i} has no counts");
+        size += n as usize;
+        if size >= enough || i + 1 == n_targets {
+            ranges.push(first..i + 1);
+            (first, size) = (i + 1, 0);
+        }
+    }
+    let is = |kind: fn(&Values) -> bool| by_source.iter().all(|shard| kind(&shard.values));
+    let are_small = is(|values| matches!(values, Values::Small(_)));
+    let are_real = !is(|values| !matches!(values, Values::Real(_)));
+    let shards: Vec<Vec<Csr>> = ranges
+        .into_par_iter()
+        .map(|range| {
+            let mut offsets = Vec::with_capacity(range.len() + 1);
+            offsets.push(0);
+            let mut end = 0;
+            for &n in &counts[range.clone()] {
+                end += n as usize;
+                offsets.push(end);
+            }
+            let mut columns = vec![0; end];
+            let values = if are_small {
+                Values::Small(fill(by_source, range.clone(), &offsets, &mut columns))
+            } else if are_real {
+                Values::Real(fill(by_source, range.clone(), &offsets, &mut columns))
+            } else {
+                Values::Count(fill(by_source, range.clone(), &offsets, &mut columns))
+            };
+            cut(range.start, &offsets, &columns, &values, shard_nnz)
+        })
+        .collect();
+    shards.into_iter().flatten().collect()
+}
+
+/// Values of the targets in `range`, and their sources into `columns`.
+fn fill<V: Value + Default>(
+    by_source: &[Csr],
+    range: Range<usize>,
+    offsets: &[usize],
+    columns: &mut [u32],
+) -> Vec<V> {
+    let mut next = offsets.to_vec();
+    let mut out = vec![V::default(); columns.len()];
+    for shard in by_source {
+        memory::look();
+        let mut unseen = 0;
+        crate::with_values!(shard, values => {
+            for (l, j) in shard.rows().enumerate() {
+                let span = shard.span(l);
+                if unseen >= UNSEEN {
+                    memory::look();
+                    unseen = 0;
+                }
+                let row = &shard.columns[span.clone()];
+                let low = row.partition_point(|&i| (i as usize) < range.start);
+                let own = row[low..].iter().zip(&values[span.start + low..]);
+                for (&i, &v) in own.take_while(|(i, _)| (**i as usize) < range.end) {
+                    unseen += 1;
+                    let at = &mut next[i as usize - range.start];
+                    columns[*at] = j as u32;
+                    out[*at] = V::from_f64(v.f64());
+                    *at += 1;
+                }
+            }
+        });
+    }
+    out
+}
+
+/// Cuts rows into shards of about `shard_nnz` non-zeros, never splitting a row; the first row is number `first`.
+fn cut(
+    first: usize,
+    offsets: &[usize],
+    columns: &[u32],
+    values: &Values,
+    shard_nnz: usize,
+) -> Vec<Csr> {
+    let n = offsets.len() - 1;
+    let mut shards = Vec::new();
+    let mut first_row = 0;
+    while first_row < n {
+        let start = offsets[first_row];
+        let mut end_row = first_row + 1;
+        while end_row < n && offsets[end_row + 1] - start <= shard_nnz {
+            end_row += 1;
+        }
+        let end = offsets[end_row];
+        memory::look();
+        shards.push(Csr {
+            first_row: first + first_row,
+            offsets: offsets[first_row..=end_row]
+                .iter()
+                .map(|o| o - start)
+                .collect(),
+            columns: columns[start..end].to_vec(),
+            values: match values {
+                Values::Small(v) => Values::Small(v[start..end].to_vec()),
+                Values::Count(v) if v[start..end].iter().all(|&n| n <= 255) => {
+                    Values::Small(v[start..end].iter().map(|&n| n as u8).collect())
+                }
+                Values::Count(v) => Values::Count(v[start..end].to_vec()),
+                Values::Real(v) => Values::Real(v[start..end].to_vec()),
+            },
+        });
+        first_row = end_row;
+    }
+    shards
+}
+
+fn row_totals(shards: &[Csr], n: usize) -> Vec<f64> {
+    let totals: Vec<f64> = shards
+        .par_iter()
+        .inspect(|_| memory::look())
+        .flat_map_iter(|s| (0..s.n_rows()).map(|l| s.span(l).map(|e| s.values.get(e)).sum::<f64>()))
+        .collect();
+    assert_eq!(totals.len(), n);
+    totals
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // N (targets × sources) = [ 2 0 1 ]
+    //                         [ 3 5 0 ]
+    fn small(shard_nnz: usize) -> Shards {
+        Shards::new(
+            3,
+            2,
+            &[0, 0, 1, 2],
+            &[0, 1, 1, 0],
+            Values::Count(vec![2, 3, 5, 1]),
+            shard_nnz,
+        )
+    }
+
+    #[test]
+    fn both_sides_hold_the_same_counts() {
+        let s = small(100);
+        assert_eq!(s.source_total, [5.0, 5.0, 1.0]);
+        assert_eq!(s.target_total, [3.0, 8.0]);
+        assert_eq!(s.total, 11.0);
+        assert_eq!(s.by_target[0].columns, [0, 2, 0, 1]);
+        assert_eq!(s.by_target[0].values, Values::Small(vec![2, 1, 3, 5]));
+    }
+
+    #[test]
+    fn small_shards_cut_between_rows_only() {
+        let s = small(2);
+        let rows: Vec<_> = s.by_source.iter().map(Csr::rows).collect();
+        assert_eq!(rows, [0..1, 1..3]);
+        let split = small(100).split(2);
+        assert_eq!(split.by_source, s.by_source);
+        assert_eq!(split.by_target, s.by_target);
+        assert_eq!((s.source_total, s.total), (small(100).source_total, 11.0));
+    }
+
+    #[test]
+    fn an_outline_knows_all_but_the_entries() {
+        let s = small(2);
+        let outline = s.outline();
+        assert!(outline.is_outline() && !s.is_outline());
+        assert_eq!((outline.nnz(), outline.smallest), (4, 1.0));
+        assert_eq!(outline.by_target[0].offsets, s.by_target[0].offsets);
+        assert!(
+            outline
+                .by_target
+                .iter()
+                .all(|shard| shard.columns.is_empty())
+        );
+        let tenths = Values::Real(vec![0.2, 0.3, 0.5, 0.1]);
+        let real = Shards::new(3, 2, &[0, 0, 1, 2], &[0, 1, 1, 0], tenths, 2).outline();
+        assert_eq!((real.is_integral(), real.smallest), (false, 0.1));
+    }
+}

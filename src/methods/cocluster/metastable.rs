@@ -1,0 +1,469 @@
+//! Counts of a square problem → one partition of the states, used on both sides, with the largest mutual information between the set
+//! of a state now and a lag later: the metastable form of co-clustering (`cocluster`), where E_k and F_k are the same set.
+//!
+//! In: N, m targets × n sources, which target every source is, and a rank r. A state that only starts or only ends transitions is a
+//! state, too. Out: a set for every state for which S I, with C_kl = Σ N_ij over sources in set k and targets in set l, is as large as was
+//! found. Sets that are visited in turn say as much about the future as sets that are seldom left, so both kinds are found; the
+//! metastability Σ_k C_kk / C_k· tells them apart.
+//!
+//! A state that moves takes its row and its column of C with it, and its own count N_xx twice: once as a source, once as a target. The
+//! gain of that is exact here, from the sums of its counts over the sets. States are taken in turn and moved to the set that gives the
+//! most (Hartigan), until none moves. A visit costs the non-zeros of the state on both sides and O(r²). Restarts begin as those of
+//! co-clustering do; where every target is a source, one begins with the labels of G-PCCA, which alone knows sets that follow each
+//! other in a cycle from others.
+
+use crate::evidence::counts::csr::Csr;
+use crate::evidence::counts::shards::Shards;
+use crate::evidence::pass::Runner;
+use crate::memory;
+use crate::methods::cocluster;
+use crate::methods::cocluster::joint::{Table, x_log_x};
+use crate::methods::cocluster::{Climbed, Params, Partitions};
+use crate::methods::spectral::gpcca;
+use crate::methods::spectral::pcca;
+
+/// Source j is target `target_of_source[j]`, if it is one; no two sources are one target.
+pub fn fit<R: Runner>(
+    runner: &R,
+    shards: &Shards,
+    target_of_source: &[Option<u32>],
+    params: &Params,
+    seed: u64,
+) -> Partitions {
+    assert_eq!(
+        target_of_source.len(),
+        shards.n_sources,
+        "one target or none a source"
+    );
+    let problem = Problem::new(shards, target_of_source, params);
+    let cycle = cycle(runner, shards, target_of_source, params, seed);
+    cocluster::search(runner, shards, params, cycle, seed, |start| {
+        problem.climb(runner, &start)
+    })
+}
+
+/// The labels of G-PCCA, where it applies and is wanted.
+fn cycle<R: Runner>(
+    runner: &R,
+    shards: &Shards,
+    target_of_source: &[Option<u32>],
+    params: &Params,
+    seed: u64,
+) -> Option<Vec<u32>> {
+    let mut source_of_target = vec![None; shards.n_targets];
+    for (j, target) in (0..).zip(target_of_source) {
+        if let Some(i) = target {
+            source_of_target[*i as usize] = Some(j);
+        }
+    }
+    let source_of_target: Vec<u32> = source_of_target.into_iter().collect::<Option<_>>()?;
+    if params.restarts < 2 {
+        return None;
+    }
+    let (weights, schur) = (&shards.source_total, gpcca::Params::new(params.rank));
+    let found = gpcca::leading(runner, shards, &source_of_target, weights, &schur, seed).ok()?;
+    Some(pcca::fit(&found.embedding, params.rank, weights)?.affiliation)
+}
+
+/// What a state is called on either side.
+#[derive(Debug, Clone, Copy)]
+struct State {
+    source: Option<usize>,
+    target: Option<usize>,
+}
+
+/// Sets as the counts see them.
+struct Sides {
+    sources: Vec<u32>,
+    targets: Vec<u32>,
+}
+
+struct Problem<'a> {
+    shards: &'a Shards,
+    params: &'a Params,
+    /// Sources in order, then the targets that are no source, in order.
+    states: Vec<State>,
+}
+
+/// The counts of one state without those from itself to itself, over the sets of the other ends.
+struct Counts {
+    /// To set l.
+    out: Vec<f64>,
+    /// From set k.
+    into: Vec<f64>,
+    own: f64,
+}
+
+impl<'a> Problem<'a> {
+    fn new(
+        shards: &'a Shards,
+        target_of_source: &[Option<u32>],
+        params: &'a Params,
+    ) -> Problem<'a> {
+        let mut is_source = vec![false; shards.n_targets];
+        let mut states: Vec<State> = target_of_source
+            .iter()
+            .enumerate()
+            .map(|(j, target)| {
+                let target = target.map(|i| i as usize);
+                if let Some(i) = target {
+                    assert!(!is_source[i], "target {i} is one source only");
+                    is_source[i] = true;
+                }
+                State {
+                    source: Some(j),
+                    target,
+                }
+            })
+            .collect();
+        let targets = is_source.iter().enumerate();
+        states.extend(targets.filter(|(_, is)| !**is).map(|(i, _)| State {
+            source: None,
+            target: Some(i),
+        }));
+        Problem {
+            shards,
+            params,
+            states,
+        }
+    }
+
+    fn sides(&self, sets: &[u32]) -> Sides {
+        let mut sides = Sides {
+            sources: vec![0; self.shards.n_sources],
+            targets: vec![0; self.shards.n_targets],
+        };
+        for (state, &set) in self.states.iter().zip(sets) {
+            if let Some(j) = state.source {
+                sides.sources[j] = set;
+            }
+            if let Some(i) = state.target {
+                sides.targets[i] = set;
+            }
+        }
+        sides
+    }
+
+    fn table(&self, sides: &Sides) -> Table {
+        let rank = self.params.rank;
+        let mut counts = vec![0.0; rank * rank];
+        for shard in &self.shards.by_source {
+            memory::look();
+            for (l, j) in shard.rows().enumerate() {
+                let k = sides.sources[j] as usize;
+                for e in shard.span(l) {
+                    let set = sides.targets[shard.columns[e] as usize] as usize;
+                    counts[k * rank + set] += shard.values.get(e);
+                }
+            }
+        }
+        Table::of(counts, rank)
+    }
+
+    /// From a partition of the sources; a state that is none begins where it is the most probable.
+    fn climb<R: Runner>(&self, runner: &R, start: &[u32]) -> Climbed {
+        let targets = cocluster::first_targets(runner, self.shards, start, self.params.rank);
+        let of_state = |x: &State| match (x.source, x.target) {
+            (Some(j), _) => start[j],
+            (None, Some(i)) => targets[i],
+            (None, None) => 0,
+        };
+        let mut sets: Vec<u32> = self.states.iter().map(of_state).collect();
+        let mut sides = self.sides(&sets);
+        let mut trace = Vec::new();
+        let mut converged = false;
+        while !converged && trace.len() < self.params.max_iterations {
+            converged = !self.sweep(&mut sets, &mut sides);
+            trace.push(self.table(&sides).information());
+        }
+        Climbed {
+            sources: sides.sources,
+            targets: sides.targets,
+            trace,
+            converged,
+        }
+    }
+
+    /// Moves every state, in order, to the set where S I gains the most. Returns whether any moved.
+    fn sweep(&self, sets: &mut [u32], sides: &mut Sides) -> bool {
+        let rank = self.params.rank;
+        // Sums of weights that came and went would hold rounding, so each sweep adds up anew.
+        let mut table = self.table(sides);
+        let least = table.no_gain();
+        let mut terms: Vec<f64> = table.counts.iter().map(|&c| x_log_x(c)).collect();
+        let mut counts = Counts {
+            out: vec![0.0; rank],
+            into: vec![0.0; rank],
+            own: 0.0,
+        };
+        let mut any = false;
+        for (state, set) in self.states.iter().zip(sets) {
+            self.count(*state, sides, &mut counts);
+            let own = *set as usize;
+            shift(&mut table, &mut terms, &counts, own, -1.0);
+            let present = gain(&table, &terms, &counts, own);
+            let mut best = (own, present + least);
+            for k in (0..rank).filter(|&k| k != own) {
+                let gain = gain(&table, &terms, &counts, k);
+                if gain > best.1 {
+                    best = (k, gain);
+                }
+            }
+            shift(&mut table, &mut terms, &counts, best.0, 1.0);
+            if best.0 != own {
+                any = true;
+                *set = best.0 as u32;
+                if let Some(j) = state.source {
+                    sides.sources[j] = *set;
+                }
+                if let Some(i) = state.target {
+                    sides.targets[i] = *set;
+                }
+            }
+        }
+        any
+    }
+
+    fn count(&self, state: State, sides: &Sides, counts: &mut Counts) {
+        counts.out.fill(0.0);
+        counts.into.fill(0.0);
+        counts.own = 0.0;
+        if let Some(j) = state.source {
+            for (i, count) in row(&self.shards.by_source, j) {
+                if state.target == Some(i) {
+                    counts.own = count;
+                } else {
+                    counts.out[sides.targets[i] as usize] += count;
+                }
+            }
+        }
+        if let Some(i) = state.target {
+            for (j, count) in row(&self.shards.by_target, i) {
+                if state.source != Some(j) {
+                    counts.into[sides.sources[j] as usize] += count;
+                }
+            }
+        }
+    }
+}
+
+/// The non-zeros of a row: column and value.
+fn row(shards: &[Csr], row: usize) -> impl Iterator<Item = (usize, f64)> {
+    let at = shards.partition_point(|shard| shard.rows().end <= row);
+    let shard = &shards[at];
+    let span = shard.span(row - shard.first_row);
+    span.map(|e| (shard.columns[e] as usize, shard.values.get(e)))
+}
+
+/// What entry (k, l) of C gains when a state joins set b.
+#[inline(always)]
+fn entry(counts: &Counts, b: usize, k: usize, l: usize) -> f64 {
+    let mut gain = 0.0;
+    if k == b {
+        gain += counts.out[l];
+    }
+    if l == b {
+        gain += counts.into[k];
+    }
+    if k == b && l == b {
+        gain + counts.own
+    } else {
+        gain
+    }
+}
+
+/// Entries of C in row or column b.
+fn cross(b: usize, rank: usize) -> impl Iterator<Item = (usize, usize)> {
+    let row = (0..rank).map(move |l| (b, l));
+    row.chain((0..rank).filter(move |&k| k != b).map(move |k| (k, b)))
+}
+
+/// Adds the state to set b (`sign` 1) or takes it out (−1).
+fn shift(table: &mut Table, terms: &mut [f64], counts: &Counts, b: usize, sign: f64) {
+    let rank = table.rank;
+    for (k, l) in cross(b, rank) {
+        let change = entry(counts, b, k, l);
+        if change > 0.0 {
+            let at = k * rank + l;
+            table.counts[at] = (table.counts[at] + sign * change).max(0.0);
+            terms[at] = x_log_x(table.counts[at]);
+        }
+    }
+    let (out, into) = weights(counts);
+    table.row_totals[b] = (table.row_totals[b] + sign * out).max(0.0);
+    table.column_totals[b] = (table.column_totals[b] + sign * into).max(0.0);
+}
+
+/// All counts of a state as a source, and as a target.
+fn weights(counts: &Counts) -> (f64, f64) {
+    let sum = |x: &[f64]| x.iter().sum::<f64>();
+    (
+        sum(&counts.out) + counts.own,
+        sum(&counts.into) + counts.own,
+    )
+}
+
+/// What S I gains when a state that is in no set joins set b. The totals of rows count what their sources do, whether or not the state
+/// has a set as a target, and those of columns likewise.
+fn gain(table: &Table, terms: &[f64], counts: &Counts, b: usize) -> f64 {
+    let rank = table.rank;
+    let mut gain = 0.0;
+    for (k, l) in cross(b, rank) {
+        let change = entry(counts, b, k, l);
+        if change > 0.0 {
+            let at = k * rank + l;
+            gain += x_log_x(table.counts[at] + change) - terms[at];
+        }
+    }
+    let (out, into) = weights(counts);
+    let margin = |total: f64, change: f64| x_log_x(total + change) - x_log_x(total);
+    gain - margin(table.row_totals[b], out) - margin(table.column_totals[b], into)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::counts::csr::Values;
+    use crate::evidence::pass::local::Local;
+    use proptest::prelude::*;
+
+    /// Shards of dense counts `rows[j][i]` from source j to target i.
+    fn shards(rows: &[Vec<u32>], shard_nnz: usize) -> Shards {
+        let (mut sources, mut targets, mut values) = (Vec::new(), Vec::new(), Vec::new());
+        for (j, row) in rows.iter().enumerate() {
+            for (i, &v) in row.iter().enumerate().filter(|(_, v)| **v > 0) {
+                sources.push(j as u32);
+                targets.push(i as u32);
+                values.push(v);
+            }
+        }
+        let values = Values::Count(values);
+        Shards::new(
+            rows.len(),
+            rows[0].len(),
+            &sources,
+            &targets,
+            values,
+            shard_nnz,
+        )
+    }
+
+    fn params(rank: usize, restarts: usize) -> Params {
+        Params {
+            restarts,
+            ..Params::new(rank)
+        }
+    }
+
+    fn square(n: usize) -> Vec<Option<u32>> {
+        (0..n as u32).map(Some).collect()
+    }
+
+    // States {0, 1} and {2, 3}, 4 counts each way inside and on the spot, one count from 1 to 2 and one back.
+    //   C = [[16, 1], [1, 16]]: I = 32/34 log (16 · 34 / 17²) + 2/34 log (34 / 17²).
+    #[test]
+    fn two_pairs_by_hand() {
+        let rows = [[4, 4, 0, 0], [4, 4, 1, 0], [0, 1, 4, 4], [0, 0, 4, 4]];
+        let rows: Vec<Vec<u32>> = rows.iter().map(|r| r.to_vec()).collect();
+        let found = fit(&Local, &shards(&rows, 3), &square(4), &params(2, 10), 1);
+        let e = &found.sources;
+        assert!(e[0] == e[1] && e[2] == e[3] && e[0] != e[2]);
+        assert_eq!(found.targets, found.sources);
+        let by_hand = 32.0 / 34.0 * (16.0 * 34.0 / 289f64).ln() + 2.0 / 34.0 * (34.0 / 289f64).ln();
+        assert!((found.restarts[found.best].mutual_information - by_hand).abs() < 1e-14);
+    }
+
+    #[test]
+    fn a_state_on_one_side_only() {
+        // Source 0 is no target, target 0 is no source; source j is target j otherwise, by a map that is not the identity.
+        //   sources 1, 2 stay among targets 1, 2; sources 3, 4 among targets 3, 4; source 0 goes to 1, 2, and target 0 is hit by 3, 4.
+        let rows = vec![
+            vec![0, 5, 5, 0, 0],
+            vec![0, 6, 5, 0, 0],
+            vec![0, 5, 6, 0, 0],
+            vec![3, 0, 0, 6, 5],
+            vec![3, 0, 0, 5, 6],
+        ];
+        let map = [None, Some(1), Some(2), Some(3), Some(4)];
+        let found = fit(&Local, &shards(&rows, 4), &map, &params(2, 10), 2);
+        let (one, two) = (found.sources[0], found.sources[3]);
+        assert_ne!(one, two);
+        assert_eq!(found.sources, [one, one, one, two, two]);
+        assert_eq!(found.targets, [two, one, one, two, two]);
+    }
+
+    #[test]
+    fn a_cycle_is_found_and_is_not_metastable() {
+        // Three groups of five that follow each other.
+        let rows: Vec<Vec<u32>> = (0..15)
+            .map(|j| {
+                (0..15)
+                    .map(|i| if i / 5 == (j / 5 + 1) % 3 { 3 } else { 0 })
+                    .collect()
+            })
+            .collect();
+        let found = fit(&Local, &shards(&rows, 30), &square(15), &params(3, 10), 1);
+        assert!((found.restarts[found.best].mutual_information - 3f64.ln()).abs() < 1e-14);
+        assert!((0..15).all(|j| found.sources[j] != found.targets[(j + 5) % 15]));
+    }
+
+    /// I of one partition on both sides, from the definition.
+    fn information(rows: &[Vec<u32>], sources: &[u32], targets: &[u32], rank: usize) -> f64 {
+        let mut counts = vec![0.0; rank * rank];
+        for (row, &k) in rows.iter().zip(sources) {
+            for (&v, &l) in row.iter().zip(targets) {
+                counts[k as usize * rank + l as usize] += f64::from(v);
+            }
+        }
+        Table::of(counts, rank).information()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn no_move_and_no_step_back(
+            (rows, alone) in (2usize..10).prop_flat_map(|n| {
+                let entry = prop_oneof![2 => Just(0u32), 2 => 1..9u32];
+                let dense = prop::collection::vec(prop::collection::vec(entry, n), n);
+                (dense, 0..n).prop_map(|(mut rows, alone)| {
+                    for (j, row) in rows.iter_mut().enumerate() {
+                        row[j] += 1;
+                    }
+                    (rows, alone)
+                })
+            }),
+            rank in 1usize..4,
+            seed: u64,
+        ) {
+            let n = rows.len();
+            let rank = rank.min(n);
+            // All states but one are on both sides, and that one is two.
+            let map: Vec<Option<u32>> = (0..n).map(|j| (j != alone).then_some(j as u32)).collect();
+            let run = |threads, shard_nnz| {
+                let s = shards(&rows, shard_nnz);
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+                pool.expect("a pool").install(|| fit(&Local, &s, &map, &params(rank, 3), seed))
+            };
+            let found = run(1, usize::MAX);
+            prop_assert_eq!(&found, &run(3, 4));
+            let here = information(&rows, &found.sources, &found.targets, rank);
+            prop_assert!((here - found.restarts[found.best].mutual_information).abs() < 1e-13);
+            prop_assert!(found.restarts.iter().all(|r| r.converged));
+            for pair in found.trace.windows(2) {
+                prop_assert!(pair[1] >= pair[0] - 1e-13, "{:?}", found.trace);
+            }
+            for x in 0..n {
+                prop_assert!(x == alone || found.sources[x] == found.targets[x]);
+                for k in 0..rank as u32 {
+                    let (mut a, mut b) = (found.sources.clone(), found.targets.clone());
+                    a[x] = k;
+                    if x != alone {
+                        b[x] = k;
+                    }
+                    prop_assert!(information(&rows, &a, &b, rank) <= here + 1e-12);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,524 @@
+//! Counts → a partition of the sources and a partition of the targets at once: information-theoretic co-clustering (Dhillon, Mallela &
+//! Modha, KDD 2003), which is DBMR made symmetric, the open question of the coherence paper.
+//!
+//! In: N, m targets × n sources, and a rank r. Out: sets E of the sources and F of the targets, r each, for which the mutual information
+//! of the coarse joint distribution C_kl / S, C_kl = Σ N_ij over E_k and F_l, is as large as was found:
+//!   S I = Σ_kl C_kl log C_kl − Σ_k C_k· log C_k· − Σ_l C_·l log C_·l + S log S.
+//! I(X; Y) − I is the Kullback–Leibler divergence between N / S and the model C_kl / S · p_j / Pr[E_k] · q_i / Pr[F_l]: beside DBMR's,
+//! this model says also that targets of one set are hit in fixed proportions.
+//!
+//! With the targets' sets fixed, sources are DBMR's columns of r sums each, A_jl = Σ_{i ∈ F_l} N_ij. So a restart alternates: one pass
+//! over the counts gives A; the sources go to the sets of largest likelihood until nothing changes, and then one after another to the
+//! set that gives the most (Hartigan), which leaves no set empty that could be of use. Then the targets, likewise. I never falls.
+//!
+//! The first restart begins with DBMR's partition, so that the result says no less than that. A random partition into r sets hardly
+//! differs from its average, and what it grows into is chance: every other restart begins with four times as many sets, improves them
+//! roughly, and merges pairs, always the one that costs the least information. Sometimes a random partition still ends higher, so the
+//! others begin with one.
+//!
+//! Sums of integer counts are exact, all others have a fixed order, and restarts are independent: the result depends on neither
+//! threads nor shards.
+
+pub mod joint;
+pub mod metastable;
+
+use crate::evidence::counts::csr::Csr;
+use crate::evidence::counts::set_sums::Gather;
+use crate::evidence::counts::shards::Shards;
+use crate::evidence::pass::Runner;
+use crate::math::seed::restart_seed;
+use crate::methods::cocluster::joint::{Table, merge, x_log_x};
+use crate::methods::dbmr;
+use crate::methods::dbmr::params;
+use crate::methods::low_rank::model;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+
+/// How many times more sets than wanted a random beginning has.
+const MORE: usize = 4;
+
+/// How far a restart goes.
+struct Effort {
+    /// Of both sides.
+    alternations: usize,
+    /// Over the states of one side in each of them, all at once and one after another.
+    rounds: usize,
+}
+
+/// Before sets are merged.
+const ROUGH: Effort = Effort {
+    alternations: 3,
+    rounds: 2,
+};
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Params {
+    /// Sets r on either side.
+    pub rank: usize,
+    /// The first begins with the partition of DBMR, the others at random.
+    pub restarts: usize,
+    /// Alternations of a restart, or rounds over all states where both sides have one partition (`metastable`).
+    pub max_iterations: usize,
+}
+
+impl Params {
+    pub fn new(rank: usize) -> Self {
+        Params {
+            rank,
+            restarts: 10,
+            max_iterations: 1000,
+        }
+    }
+}
+
+/// How one restart went.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Restart {
+    pub seed: u64,
+    /// The method whose partition it began with, or `random`.
+    pub init: Cow<'static, str>,
+    pub iterations: usize,
+    /// I at the end, in nats.
+    pub mutual_information: f64,
+    /// Sets without a source at the end.
+    pub empty_sets: usize,
+    pub converged: bool,
+}
+
+/// Sets of both sides, with names of their own.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Partitions {
+    /// The set of every source, n values.
+    pub sources: Vec<u32>,
+    /// The set of every target, m values.
+    pub targets: Vec<u32>,
+    pub restarts: Vec<Restart>,
+    /// The restart with the largest I, the first such on ties.
+    pub best: usize,
+    /// I of the best restart after each of its iterations, in nats.
+    pub trace: Vec<f64>,
+}
+
+pub fn fit<R: Runner>(runner: &R, shards: &Shards, params: &Params, seed: u64) -> Partitions {
+    search(runner, shards, params, None, seed, |sources| {
+        climb(runner, shards, params, sources)
+    })
+}
+
+/// Where a restart ended.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Climbed {
+    pub sources: Vec<u32>,
+    pub targets: Vec<u32>,
+    /// I after each iteration, of which there is at least one.
+    pub trace: Vec<f64>,
+    pub converged: bool,
+}
+
+/// The best of all restarts; `climb` goes on from a partition of the sources. The second begins with `cycle`, if there is one.
+pub(crate) fn search<R: Runner>(
+    runner: &R,
+    shards: &Shards,
+    params: &Params,
+    cycle: Option<Vec<u32>>,
+    seed: u64,
+    climb: impl Fn(Vec<u32>) -> Climbed + Sync,
+) -> Partitions {
+    let rank = params.rank;
+    assert!(rank > 0, "a partition needs a set");
+    assert!(params.restarts > 0, "a fit needs a restart");
+    let ended: Vec<(Restart, Climbed)> = (0..params.restarts)
+        .into_par_iter()
+        .map(|t| {
+            runner.piece(&format!("restart-{t}"), |runner| {
+                let seed = restart_seed(seed, t);
+                let (init, start) = match (t, &cycle) {
+                    (0, _) => {
+                        let params = params::Params::new(rank);
+                        ("dbmr", dbmr::fit(runner, shards, &params, seed).affiliation)
+                    }
+                    (1, Some(cycle)) => ("gpcca", cycle.clone()),
+                    _ => {
+                        let sets = if t % 2 == 1 { MORE * rank } else { rank };
+                        ("random", random_start(runner, shards, rank, sets, seed))
+                    }
+                };
+                let end = climb(start);
+                let mut is_empty = vec![true; rank];
+                end.sources
+                    .iter()
+                    .for_each(|&k| is_empty[k as usize] = false);
+                let restart = Restart {
+                    seed,
+                    init: init.into(),
+                    iterations: end.trace.len(),
+                    mutual_information: end.trace.last().copied().unwrap_or(0.0),
+                    empty_sets: is_empty.into_iter().filter(|empty| *empty).count(),
+                    converged: end.converged,
+                };
+                (restart, end)
+            })
+        })
+        .collect();
+    let (restarts, mut ends): (Vec<Restart>, Vec<Climbed>) = ended.into_iter().unzip();
+    let mut best = 0;
+    for (t, restart) in restarts.iter().enumerate() {
+        if restart.mutual_information > restarts[best].mutual_information {
+            best = t;
+        }
+    }
+    let Climbed {
+        sources,
+        targets,
+        trace,
+        ..
+    } = ends.swap_remove(best);
+    Partitions {
+        sources,
+        targets,
+        restarts,
+        best,
+        trace,
+    }
+}
+
+/// A random beginning: random partitions of both sides into `sets` are improved a little, and while they are too many, the pairs that
+/// tell the least apart are merged, on one side and the other in turn.
+fn random_start<R: Runner>(
+    runner: &R,
+    shards: &Shards,
+    rank: usize,
+    sets: usize,
+    seed: u64,
+) -> Vec<u32> {
+    let fine = sets.min(shards.n_sources).min(shards.n_targets).max(rank);
+    let mut random = Pcg64::seed_from_u64(seed);
+    let mut sources: Vec<u32> = (0..shards.n_sources)
+        .map(|_| random.random_range(0..fine as u32))
+        .collect();
+    let mut targets = first_targets(runner, shards, &sources, fine);
+    alternate(runner, shards, fine, &ROUGH, &mut sources, &mut targets);
+    let rows = gather(runner, &shards.by_source, &targets, fine, shards.n_sources);
+    let merged = merge(Table::new(&rows, &sources, fine).counts, fine, rank);
+    sources.iter_mut().for_each(|k| *k = merged[*k as usize]);
+    sources
+}
+
+fn climb<R: Runner>(
+    runner: &R,
+    shards: &Shards,
+    params: &Params,
+    mut sources: Vec<u32>,
+) -> Climbed {
+    let mut targets = first_targets(runner, shards, &sources, params.rank);
+    let effort = Effort {
+        alternations: params.max_iterations,
+        rounds: params.max_iterations,
+    };
+    let (trace, converged) = alternate(
+        runner,
+        shards,
+        params.rank,
+        &effort,
+        &mut sources,
+        &mut targets,
+    );
+    Climbed {
+        sources,
+        targets,
+        trace,
+        converged,
+    }
+}
+
+/// Improves either side in turn until neither changes. Returns I after each turn, and whether it stopped by itself.
+fn alternate<R: Runner>(
+    runner: &R,
+    shards: &Shards,
+    rank: usize,
+    effort: &Effort,
+    sources: &mut [u32],
+    targets: &mut [u32],
+) -> (Vec<f64>, bool) {
+    let mut trace = Vec::new();
+    for _ in 0..effort.alternations {
+        let rows = gather(runner, &shards.by_source, targets, rank, shards.n_sources);
+        let (sources_moved, _) = improve(&rows, sources, rank, effort.rounds);
+        let rows = gather(runner, &shards.by_target, sources, rank, shards.n_targets);
+        let (targets_moved, table) = improve(&rows, targets, rank, effort.rounds);
+        trace.push(table.information());
+        if !(targets_moved || sources_moved) {
+            return (trace, true);
+        }
+    }
+    (trace, false)
+}
+
+/// The set under which each target is most probable (coherence (11)).
+pub(crate) fn first_targets<R: Runner>(
+    runner: &R,
+    shards: &Shards,
+    sources: &[u32],
+    rank: usize,
+) -> Vec<u32> {
+    model::of_partition(runner, shards, sources.to_vec(), rank).target_sets()
+}
+
+/// Sums of the counts of every row over the sets of the other side, rows × r.
+pub(crate) fn gather<R: Runner>(
+    runner: &R,
+    shards: &[Csr],
+    labels: &[u32],
+    rank: usize,
+    n_rows: usize,
+) -> Vec<f64> {
+    let mut rows = vec![0.0; n_rows * rank];
+    let affiliation = Cow::from(labels);
+    runner.rows(shards, &Gather { affiliation, rank }, &mut rows);
+    rows
+}
+
+/// Moves rows (n × r sums over the sets of columns) between sets until no single move raises I. Returns whether any moved, and the table.
+fn improve(rows: &[f64], labels: &mut [u32], rank: usize, rounds: usize) -> (bool, Table) {
+    let mut table = Table::new(rows, labels, rank);
+    let least = table.no_gain();
+    let mut any = false;
+    // All rows at once, to the set under which they are most likely, for as long as that helps.
+    for _ in 0..rounds {
+        let next = likeliest(rows, labels, &table);
+        let moved = Table::new(rows, &next, rank);
+        if moved.score() <= table.score() + least {
+            break;
+        }
+        labels.copy_from_slice(&next);
+        (table, any) = (moved, true);
+    }
+    // One after another: what is lost here and won there is exact, so a set that a row leaves or joins counts as it will be.
+    for _ in 0..rounds {
+        if !sweep(rows, labels, &mut table, least) {
+            break;
+        }
+        any = true;
+    }
+    // Sums of weights that came and went hold rounding.
+    (any, Table::new(rows, labels, rank))
+}
+
+/// argmax_k Σ_l A_jl log (C_kl / C_k·), the present set on ties, otherwise the lowest.
+fn likeliest(rows: &[f64], labels: &[u32], table: &Table) -> Vec<u32> {
+    let rank = table.rank;
+    let logs: Vec<f64> = table.conditional().iter().map(|p| p.ln()).collect();
+    rows.par_chunks(rank)
+        .zip(labels)
+        .map(|(row, &label)| {
+            let score = |k: usize| -> f64 {
+                let terms = row.iter().zip(&logs[k * rank..]);
+                let terms = terms.filter(|(x, _)| **x > 0.0);
+                terms.map(|(x, log)| x * log).sum()
+            };
+            let mut best = (label, score(label as usize));
+            for k in (0..rank).filter(|&k| table.row_totals[k] > 0.0) {
+                let score = score(k);
+                if score > best.1 {
+                    best = (k as u32, score);
+                }
+            }
+            best.0
+        })
+        .collect()
+}
+
+/// Moves every row, in order, to the set where S I gains the most. Returns whether any moved.
+fn sweep(rows: &[f64], labels: &mut [u32], table: &mut Table, least: f64) -> bool {
+    let rank = table.rank;
+    // x log x of every entry of C and its row totals.
+    let mut terms: Vec<f64> = table.counts.iter().map(|&c| x_log_x(c)).collect();
+    let mut total_terms: Vec<f64> = table.row_totals.iter().map(|&c| x_log_x(c)).collect();
+    let mut any = false;
+    for (row, label) in rows.chunks_exact(rank).zip(labels) {
+        let own = *label as usize;
+        let weight: f64 = row.iter().sum();
+        // What set k is worth with `sign` times the row more than now.
+        let change = |k: usize, sign: f64| {
+            let with = |c: f64, x: f64| x_log_x((c + sign * x).max(0.0));
+            let mut change = total_terms[k] - with(table.row_totals[k], weight);
+            let entries = table.counts[k * rank..].iter().zip(&terms[k * rank..]);
+            for ((&c, term), &x) in entries.zip(row).filter(|(_, x)| **x > 0.0) {
+                change += with(c, x) - term;
+            }
+            change
+        };
+        let loss = change(own, -1.0);
+        let mut best = (own, least);
+        for k in (0..rank).filter(|&k| k != own) {
+            let gain = change(k, 1.0) + loss;
+            if gain > best.1 {
+                best = (k, gain);
+            }
+        }
+        if best.0 == own {
+            continue;
+        }
+        any = true;
+        *label = best.0 as u32;
+        for (k, sign) in [(own, -1.0), (best.0, 1.0)] {
+            let count = |c: &mut f64, x: f64| *c = (*c + sign * x).max(0.0);
+            count(&mut table.row_totals[k], weight);
+            total_terms[k] = x_log_x(table.row_totals[k]);
+            for (l, &x) in row.iter().enumerate().filter(|(_, x)| **x > 0.0) {
+                let at = k * rank + l;
+                count(&mut table.counts[at], x);
+                terms[at] = x_log_x(table.counts[at]);
+            }
+        }
+    }
+    any
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::pass::local::Local;
+    use crate::methods::dbmr::tests::shards;
+    use proptest::prelude::*;
+
+    fn params(rank: usize, restarts: usize) -> Params {
+        Params {
+            restarts,
+            ..Params::new(rank)
+        }
+    }
+
+    /// I of two partitions, from the definition.
+    fn information(columns: &[Vec<f64>], sources: &[u32], targets: &[u32], rank: usize) -> f64 {
+        let mut counts = vec![0.0; rank * rank];
+        for (column, &k) in columns.iter().zip(sources) {
+            for (v, &l) in column.iter().zip(targets) {
+                counts[k as usize * rank + l as usize] += v;
+            }
+        }
+        let total: f64 = counts.iter().sum();
+        let row = |k: usize| counts[k * rank..][..rank].iter().sum::<f64>();
+        let column = |l: usize| counts.iter().skip(l).step_by(rank).sum::<f64>();
+        (0..rank * rank)
+            .filter(|&at| counts[at] > 0.0)
+            .map(|at| {
+                let expected = row(at / rank) * column(at % rank) / total;
+                counts[at] / total * (counts[at] / expected).ln()
+            })
+            .sum()
+    }
+
+    // Sources 0 and 2 hit targets 1 and 2, three times each but for one 1; sources 1 and 3 hit targets 0 and 3.
+    //   C = [[10, 0], [0, 12]] up to names: I = H(10/22).
+    #[test]
+    fn two_by_two_by_hand() {
+        let n: [[f64; 4]; 4] = [
+            [0.0, 3.0, 3.0, 0.0],
+            [3.0, 0.0, 0.0, 3.0],
+            [0.0, 1.0, 3.0, 0.0],
+            [3.0, 0.0, 0.0, 3.0],
+        ];
+        let columns: Vec<Vec<f64>> = n.iter().map(|c| c.to_vec()).collect();
+        let fit = fit(&Local, &shards(&columns, false, 3), &params(2, 5), 1);
+        let (e, f) = (&fit.sources, &fit.targets);
+        assert!(e[0] == e[2] && e[1] == e[3] && e[0] != e[1], "{e:?}");
+        assert!(f[1] == f[2] && f[0] == f[3] && f[0] != f[1], "{f:?}");
+        let (a, b) = (10.0 / 22.0f64, 12.0 / 22.0f64);
+        let entropy = -a * a.ln() - b * b.ln();
+        assert!((fit.restarts[fit.best].mutual_information - entropy).abs() < 1e-14);
+    }
+
+    #[test]
+    fn a_set_too_many() {
+        // Two kinds of sources cannot make three sets that say more.
+        let columns: Vec<Vec<f64>> = (0..6)
+            .map(|j| {
+                (0..4)
+                    .map(|i| f64::from(1 + 8 * u32::from(i % 2 == j % 2)))
+                    .collect()
+            })
+            .collect();
+        let s = shards(&columns, false, 9);
+        let three = fit(&Local, &s, &params(3, 3), 1);
+        let best = &three.restarts[three.best];
+        let two = fit(&Local, &s, &params(2, 3), 1);
+        let most = two.restarts[two.best].mutual_information;
+        assert!((best.mutual_information - most).abs() < 1e-14);
+        let inits: Vec<&str> = three.restarts.iter().map(|r| &*r.init).collect();
+        assert!(best.converged && inits == ["dbmr", "random", "random"]);
+        let one = fit(&Local, &s, &params(1, 1), 1);
+        assert_eq!(one.restarts[0].mutual_information, 0.0);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn no_move_and_no_step_back(
+            (columns, rank, real) in (2usize..12, 2usize..12, 1usize..5, any::<bool>()).prop_flat_map(|(n, m, rank, real)| {
+                let entry = prop_oneof![1 => Just(0.0), 2 => (1..9u32).prop_map(f64::from)];
+                let dense = prop::collection::vec(prop::collection::vec(entry, m), n);
+                dense.prop_map(move |mut columns| {
+                    for x in 0..n.max(m) {
+                        let v = &mut columns[x % n][x % m];
+                        *v = v.max(1.0);
+                    }
+                    if real {
+                        columns.iter_mut().flatten().for_each(|v| *v *= 1e-3);
+                    }
+                    (columns, rank, real)
+                })
+            }),
+            seed: u64,
+        ) {
+            let s = shards(&columns, real, 7);
+            let rank = rank.min(columns.len());
+            let fit = fit(&Local, &s, &params(rank, 3), seed);
+            let here = information(&columns, &fit.sources, &fit.targets, rank);
+            prop_assert!((here - fit.restarts[fit.best].mutual_information).abs() < 1e-12);
+            for pair in fit.trace.windows(2) {
+                prop_assert!(pair[1] >= pair[0] - 1e-13, "{:?}", fit.trace);
+            }
+            prop_assert!(fit.restarts.iter().all(|r| r.converged));
+            for side in [0, 1] {
+                for at in 0..[columns.len(), columns[0].len()][side] {
+                    for k in 0..rank as u32 {
+                        let mut labels = [fit.sources.clone(), fit.targets.clone()];
+                        labels[side][at] = k;
+                        let there = information(&columns, &labels[0], &labels[1], rank);
+                        prop_assert!(there <= here + 1e-12);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn threads_and_shards_change_no_bit() {
+        for real in [false, true] {
+            let value = |j: usize, i: usize| {
+                let hash = restart_seed(9, j * 80 + i) >> 32;
+                let near = (j / 20).abs_diff(i / 20) == 1;
+                let count = if near { 1 + hash % 9 } else { hash % 8 / 7 };
+                let corner = u64::from(j % 80 == i);
+                (count + corner) as f64 * if real { 0.3 } else { 1.0 }
+            };
+            let columns: Vec<Vec<f64>> = (0..100)
+                .map(|j| (0..80).map(|i| value(j, i)).collect())
+                .collect();
+            let run = |threads, shard_nnz| {
+                let s = shards(&columns, real, shard_nnz);
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+                pool.expect("a pool")
+                    .install(|| fit(&Local, &s, &params(4, 6), 3))
+            };
+            let one = run(1, usize::MAX);
+            assert_eq!(one, run(5, 200));
+            assert_eq!(one, run(5, usize::MAX));
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! Counts → a partition of the sources by the alternating algorithm of direct Bayesian model reduction (coherence, Algorithm 2).
+//!
+//! In: N, m targets × n sources, and the affiliation γ that each restart begins with. λ_ik = C_ik / C_·k with C_ik = Σ_{γ(j)=k} N_ij (15)
+//! and γ(j) = argmax_k Σ_i N_ij log λ_ik, the lowest k on ties (16), take turns until nothing changes. Out: the best of the restarts.
+//!
+//! Restarts run side by side, and each pass of a restart in parallel over the shards where threads are left. The result depends on
+//! neither: sums of integer counts are exact in any order, sums of weights are added in ascending order, and (16) is decided by exact
+//! scores (`math::kl`).
+
+use crate::evidence::counts::set_sums::Gather;
+use crate::evidence::counts::shards::Shards;
+use crate::evidence::pass::Runner;
+use crate::memory;
+use crate::methods::dbmr::local_search::empty_search;
+use crate::methods::dbmr::moves::Columns;
+use crate::methods::dbmr::nearest;
+use crate::methods::dbmr::nearest::{Assign, Column, Lambda, Logarithm, Spread};
+use crate::methods::dbmr::params::{Init, Params, Partition, Restart};
+use crate::methods::dbmr::seeding;
+use rand::SeedableRng;
+use rand_pcg::Pcg64;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Memory that the λ of restarts side by side may take, in bytes.
+const LAMBDA_BYTES: usize = 256 << 20;
+
+/// It pays to follow what a change of λ does to the reserves of the columns while it reaches fewer than one in so many non-zeros.
+const FEW: usize = 2;
+
+/// Restarts that go on side by side, where as many as `most` may.
+pub fn side_by_side(n_targets: usize, params: &Params, most: usize) -> usize {
+    (LAMBDA_BYTES / Lambda::bytes(n_targets, params.rank))
+        .min(most)
+        .clamp(1, params.restarts)
+}
+
+/// Runs `params.restarts` restarts, from `start` where there is one.
+pub fn fit<R: Runner>(
+    runner: &R,
+    shards: &Shards,
+    params: &Params,
+    start: Option<&[u32]>,
+    seed: u64,
+) -> Partition {
+    let problem = Problem {
+        runner,
+        shards,
+        columns: (start.is_none() && params.init == Init::Kl).then(|| Columns::new(shards)),
+        start,
+        params,
+        seed,
+        log: Logarithm::new(&shards.target_total, shards.smallest, shards.is_integral()),
+        nnz: shards.nnz(),
+        next: AtomicUsize::new(0),
+    };
+
+    let side_by_side = side_by_side(shards.n_targets, params, runner.side_by_side());
+    let ended: Vec<Vec<Ended>> = runner.times(side_by_side, || problem.run());
+
+    let mut ended: Vec<Ended> = ended.into_iter().flatten().collect();
+    ended.sort_by_key(|e| e.index);
+    let mut best = 0;
+    for (t, e) in ended.iter().enumerate() {
+        if e.restart.log_likelihood > ended[best].restart.log_likelihood {
+            best = t;
+        }
+    }
+    Partition {
+        affiliation: std::mem::take(&mut ended[best].affiliation),
+        trace: std::mem::take(&mut ended[best].trace),
+        restarts: ended.into_iter().map(|e| e.restart).collect(),
+        best,
+    }
+}
+
+/// What all restarts of a fit share.
+struct Problem<'a, R> {
+    runner: &'a R,
+    shards: &'a Shards,
+    /// Where restarts begin by them.
+    columns: Option<Columns<'a>>,
+    start: Option<&'a [u32]>,
+    params: &'a Params,
+    seed: u64,
+    log: Logarithm,
+    nnz: usize,
+    /// The restart to begin next.
+    next: AtomicUsize,
+}
+
+/// A restart under way. Its memory serves the restarts after it.
+struct Slot {
+    affiliation: Vec<u32>,
+    columns: Vec<Column>,
+    /// What the reserves of the columns of each state have lost per count since all columns were looked at, r values.
+    drift: Vec<f64>,
+    /// The sources that moved in the last sweep and whence they came.
+    moved: Vec<(u32, u32)>,
+    lambda: Lambda,
+    log_likelihood: f64,
+    trace: Vec<f64>,
+    evaluations: u64,
+}
+
+/// A restart that ended. Only one that may be the best of all keeps its affiliation and trace.
+#[derive(Serialize, Deserialize)]
+struct Ended {
+    index: usize,
+    restart: Restart,
+    affiliation: Vec<u32>,
+    trace: Vec<f64>,
+}
+
+impl Slot {
+    /// Makes the next sweep look at all columns.
+    fn look_at_all(&mut self) {
+        for column in &mut self.columns {
+            column.reserve = f64::NEG_INFINITY;
+        }
+        self.drift.fill(0.0);
+    }
+}
+
+impl<R: Runner> Problem<'_, R> {
+    /// Runs one restart after another until none is left.
+    fn run(&self) -> Vec<Ended> {
+        let n = self.shards.n_sources;
+        let unknown = Column {
+            state: 0,
+            is_looked_at: false,
+            reserve: f64::NEG_INFINITY,
+        };
+        let mut slot = Slot {
+            affiliation: vec![0; n],
+            columns: vec![unknown; n],
+            drift: vec![0.0; self.params.rank],
+            moved: Vec::new(),
+            lambda: Lambda::new(self.shards.n_targets, self.params.rank),
+            log_likelihood: 0.0,
+            trace: Vec::new(),
+            evaluations: 0,
+        };
+        let mut ended = Vec::new();
+        loop {
+            let index = self.next.fetch_add(1, Ordering::Relaxed);
+            if index >= self.params.restarts {
+                return ended;
+            }
+            let end = self.runner.piece(&format!("restart-{index}"), |_| {
+                self.begin(&mut slot, index);
+                let mut converged = false;
+                while !converged && slot.trace.len() < self.params.max_iterations {
+                    converged = self.iterate(&mut slot);
+                }
+                self.end(&slot, index, converged)
+            });
+            add(&mut ended, end);
+        }
+    }
+
+    /// Draws the first affiliation and makes its λ.
+    fn begin(&self, slot: &mut Slot, index: usize) {
+        let mut rng = Pcg64::seed_from_u64(crate::math::seed::restart_seed(self.seed, index));
+        let mut scores = 0;
+        slot.affiliation = match (&self.columns, self.start) {
+            (_, Some(start)) => start.to_vec(),
+            (Some(columns), None) => {
+                let members: Vec<u32> = (0..self.shards.n_sources as u32).collect();
+                let mut search = empty_search(columns, &members, self.params.rank);
+                search.grow_apart(&mut rng);
+                scores = search.scores;
+                search.states
+            }
+            (None, None) => seeding::random(self.shards.n_sources, self.params.rank, &mut rng),
+        };
+        slot.evaluations = scores.div_ceil(self.params.rank as u64);
+        for (&k, column) in slot.affiliation.iter().zip(&mut slot.columns) {
+            column.state = k;
+        }
+        slot.trace.clear();
+        self.gather(slot);
+        (slot.log_likelihood, _) = slot.lambda.refresh(&self.log);
+        slot.look_at_all();
+    }
+
+    /// One update of γ (16) and of λ (15). Returns whether the restart has converged.
+    fn iterate(&self, slot: &mut Slot) -> bool {
+        let kernel = Assign {
+            source_total: Cow::from(&self.shards.source_total),
+            lambda: Cow::Borrowed(&slot.lambda),
+            drift: Cow::from(&slot.drift),
+        };
+        let by_source = &self.shards.by_source;
+        self.runner.rows(by_source, &kernel, &mut slot.columns);
+        slot.moved.clear();
+        for (j, (k, column)) in slot.affiliation.iter_mut().zip(&slot.columns).enumerate() {
+            slot.evaluations += u64::from(column.is_looked_at);
+            if *k != column.state {
+                slot.moved.push((j as u32, *k));
+                *k = column.state;
+            }
+        }
+
+        // A move touches two sums a non-zero, at random: beyond a share of the columns, adding up anew is quicker.
+        let are_few = slot.moved.len() < self.shards.n_sources / 8;
+        if self.shards.is_integral() && are_few && !self.shards.is_outline() {
+            self.shift(slot);
+        } else {
+            self.gather(slot);
+        }
+        let before = slot.log_likelihood;
+        let drift;
+        (slot.log_likelihood, drift) = slot.lambda.refresh(&self.log);
+        slot.trace.push(slot.log_likelihood);
+        // Without a gain λ is the same, as (15) is the only maximiser, and so is every γ to come; what still moves is rounding.
+        if slot.moved.is_empty()
+            || slot.log_likelihood - before <= self.params.tolerance * before.abs()
+        {
+            return true;
+        }
+
+        let by_target = &self.shards.by_target;
+        let reach = by_target
+            .iter()
+            .map(|csr| nearest::reach(csr, &slot.lambda));
+        if self.shards.is_integral() && FEW * reach.sum::<usize>() < self.nnz {
+            if self.shards.is_outline() {
+                let kernel = Spread::new(&slot.lambda);
+                let by_source = &self.shards.by_source;
+                self.runner.rows(by_source, &kernel, &mut slot.columns);
+            } else {
+                for csr in by_target {
+                    memory::look();
+                    nearest::spread(csr, &slot.lambda, &mut slot.columns);
+                }
+            }
+            for (all, drift) in slot.drift.iter_mut().zip(&drift) {
+                *all += drift;
+            }
+        } else {
+            slot.look_at_all();
+        }
+        false
+    }
+
+    /// Takes the moved columns (ascending) from one sum to the other.
+    fn shift(&self, slot: &mut Slot) {
+        let mut moved = slot.moved.iter().peekable();
+        for csr in &self.shards.by_source {
+            while let Some((j, from)) = moved.next_if(|(j, _)| (*j as usize) < csr.rows().end) {
+                let to = slot.affiliation[*j as usize];
+                let l = *j as usize - csr.first_row;
+                slot.lambda.shift(csr, l, *from, to);
+            }
+        }
+    }
+
+    /// Adds up all of C anew, in ascending order of the sources.
+    fn gather(&self, slot: &mut Slot) {
+        let (affiliation, rank) = (&slot.affiliation, self.params.rank);
+        let kernel = Gather {
+            affiliation: Cow::from(affiliation),
+            rank,
+        };
+        let by_target = &self.shards.by_target;
+        self.runner.rows(by_target, &kernel, slot.lambda.renew());
+        slot.lambda
+            .renew_totals(affiliation, &self.shards.source_total);
+    }
+
+    /// Records a restart that stopped.
+    fn end(&self, slot: &Slot, index: usize, converged: bool) -> Ended {
+        let totals = slot.lambda.totals();
+        Ended {
+            index,
+            restart: Restart {
+                seed: crate::math::seed::restart_seed(self.seed, index),
+                init: self.params.init,
+                sources: slot.affiliation.len(),
+                iterations: slot.trace.len(),
+                evaluations: slot.evaluations,
+                log_likelihood: slot.log_likelihood,
+                empty_states: totals.iter().filter(|&&c| c == 0.0).count(),
+                converged,
+            },
+            affiliation: slot.affiliation.clone(),
+            trace: slot.trace.clone(),
+        }
+    }
+}
+
+/// Adds a restart to those that ended, of which the best alone keeps its affiliation.
+fn add(ended: &mut Vec<Ended>, mut new: Ended) {
+    let forget = |end: &mut Ended| (end.affiliation, end.trace) = Default::default();
+    match ended.iter_mut().find(|e| !e.affiliation.is_empty()) {
+        None => (),
+        Some(best) => {
+            let (a, b) = (new.restart.log_likelihood, best.restart.log_likelihood);
+            let is_better = a > b || a == b && new.index < best.index;
+            forget(if is_better { best } else { &mut new });
+        }
+    }
+    ended.push(new);
+}

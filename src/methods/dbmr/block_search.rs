@@ -1,0 +1,237 @@
+//! A partition of many sources, nearly right → one in which no move of a single source gains, by passes over a matrix that may be elsewhere.
+//!
+//! In: counts, m targets × n sources, and states of some or all sources. Out: a state below r for every source, such that ℓ̂ never fell.
+//!
+//! A sweep looks at the sources in [`BLOCKS`] blocks, a pass each, with the sums as they were at its beginning. The moves of a block are then made
+//! one after another, each if it still gains. Neighbours are looked at together and neighbouring groups of them in different blocks: sources
+//! side by side are often alike, and would move as one without seeing each other, and so every shard has its share in each pass. What a
+//! block is depends on the numbers of the sources alone.
+
+use crate::evidence::counts::set_sums::Gather;
+use crate::evidence::counts::shards::Shards;
+use crate::evidence::pass::Runner;
+use crate::methods::dbmr::local_search::{ACTIVE, Sweeps};
+use crate::methods::dbmr::moves::{Clusters, Columns, Entropy, NONE, ROUNDING};
+use crate::methods::dbmr::scan::{Found, Look, Subset};
+use std::borrow::Cow;
+
+/// Blocks of a sweep over all sources; one over the active ones is about one block. Each is a pass, and the fewer there are, the more of what a block
+/// finds is no gain any more when its turn comes.
+const BLOCKS: usize = ACTIVE;
+
+/// Sources that are looked at together.
+const NEIGHBOURS: usize = 64;
+
+/// All sources of a matrix on their way to states.
+#[derive(Debug)]
+pub struct Settling<'a, R> {
+    runner: &'a R,
+    columns: Columns<'a>,
+    pub clusters: Clusters,
+    /// The state of each source.
+    pub states: Vec<u32>,
+    /// What each source would lose elsewhere, in nats a count, when it was last looked at.
+    reserves: Vec<f64>,
+    /// Scores of one state for one source that were added up.
+    pub scores: u64,
+    /// What the last pass found.
+    found: Vec<Found>,
+}
+
+impl<'a, R: Runner> Settling<'a, R> {
+    /// `states`: those of the sources, n values below r, or [`NONE`] for a source that gets the state that it fits best among those of the others.
+    pub fn new(runner: &'a R, shards: &'a Shards, rank: usize, states: Vec<u32>) -> Self {
+        let n = shards.n_sources;
+        assert_eq!(states.len(), n, "one state a source");
+        let columns = Columns::new(shards);
+        let entropy = columns.entropy;
+        let mut settling = Settling {
+            runner,
+            columns,
+            clusters: sums(runner, shards, &entropy, rank, &states),
+            states,
+            reserves: vec![0.0; n],
+            scores: 0,
+            found: vec![Found::default(); n],
+        };
+        let without = |j: &u32| settling.states[*j as usize] == NONE;
+        let without: Vec<u32> = (0..n as u32).filter(without).collect();
+        if !without.is_empty() {
+            settling.look(&without, false);
+            for (j, found) in settling.found.iter().enumerate() {
+                if let Some(best) = found.best {
+                    settling.states[j] = best.state;
+                }
+            }
+            settling.clusters = sums(runner, shards, &entropy, rank, &settling.states);
+        }
+        settling
+    }
+
+    /// ℓ̂, added up anew.
+    pub fn log_likelihood(&self) -> f64 {
+        self.clusters.log_likelihood(&self.columns.entropy)
+    }
+
+    /// A pass over some sources.
+    fn look(&mut self, sources: &[u32], with_columns: bool) {
+        let subset = Subset::of(self.states.len(), sources.iter().copied());
+        let look = Look {
+            clusters: Cow::Borrowed(&self.clusters),
+            entropy: self.columns.entropy,
+            states: Cow::Borrowed(&self.states),
+            sources: Cow::Owned(subset),
+            with_columns,
+        };
+        let by_source = &self.columns.shards.by_source;
+        self.runner.rows(by_source, &look, &mut self.found);
+        self.scores += (sources.len() * self.clusters.rank()) as u64;
+    }
+}
+
+/// The sums of the sources that have a state. Those without are one state more, whose sums are left out.
+fn sums<R: Runner>(
+    runner: &R,
+    shards: &Shards,
+    entropy: &Entropy,
+    rank: usize,
+    states: &[u32],
+) -> Clusters {
+    let width = rank + usize::from(states.contains(&NONE));
+    let affiliation = states.iter().map(|&k| k.min(rank as u32)).collect();
+    let gather = Gather {
+        affiliation: Cow::Owned(affiliation),
+        rank: width,
+    };
+    let mut sums = vec![0.0; shards.n_targets * width];
+    runner.rows(&shards.by_target, &gather, &mut sums);
+    Clusters::of_sums(entropy, rank, (&sums, width), states, &shards.source_total)
+}
+
+impl<R: Runner> Sweeps for Settling<'_, R> {
+    fn sweep(&mut self, sources: &[u32]) -> usize {
+        let shards = self.columns.shards;
+        let groups = sources.len().div_ceil(NEIGHBOURS);
+        let blocks = (BLOCKS * sources.len()).div_ceil(self.states.len());
+        let blocks = blocks.min(groups);
+        let mut moves = 0;
+        for block in 0..blocks {
+            let own = sources.chunks(NEIGHBOURS).skip(block).step_by(blocks);
+            let own: Vec<u32> = own.flatten().copied().collect();
+            self.look(&own, shards.is_outline());
+            for &j in &own {
+                let (j, found) = (j as usize, &self.found[j as usize]);
+                let Some(best) = found.best else { continue };
+                let state = &mut self.states[j];
+                let total = shards.source_total[j];
+                self.reserves[j] = best.reserve / total;
+                if *state == best.state {
+                    continue;
+                }
+                let column = found.column().unwrap_or_else(|| self.columns.get(j));
+                let (entropy, to) = (&self.columns.entropy, best.state);
+                if self.clusters.gain(entropy, column, *state, to) > ROUNDING * total {
+                    self.clusters.shift(entropy, column, *state, to);
+                    *state = to;
+                    moves += 1;
+                } else {
+                    self.reserves[j] = 0.0;
+                }
+            }
+        }
+        moves
+    }
+
+    fn reserves(&self) -> &[f64] {
+        &self.reserves
+    }
+
+    fn running_log_likelihood(&self) -> f64 {
+        self.clusters.running_log_likelihood(&self.columns.entropy)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::counts::csr::{Csr, Values};
+    use crate::evidence::pass::kernel::Kernel;
+    use crate::evidence::pass::local::Local;
+
+    /// Columns of three overlapping sets of targets, in turn.
+    fn overlapping(n: u32, scale: f64) -> Shards {
+        let (mut sources, mut targets, mut counts) = (Vec::new(), Vec::new(), Vec::new());
+        for j in 0..n {
+            for i in 0..30u32 {
+                let hash = (j * 30 + i).wrapping_mul(2_654_435_761) >> 16;
+                let is_own = i / 10 == j % 3;
+                if hash % 100 < if is_own { 50 } else { 20 } || i == j % 30 {
+                    sources.push(j);
+                    targets.push(i);
+                    counts.push(scale * f64::from(1 + hash % 3));
+                }
+            }
+        }
+        let values = match scale.fract() == 0.0 {
+            true => Values::of_integers(counts),
+            false => Values::Real(counts),
+        };
+        Shards::new(n as usize, 30, &sources, &targets, values, 500)
+    }
+
+    /// Has the matrix that others have the outline of.
+    struct Elsewhere<'a>(&'a Shards, &'a Shards);
+
+    impl Runner for Elsewhere<'_> {
+        fn rows<K: Kernel>(&self, shards: &[Csr], kernel: &K, out: &mut [K::Cell]) {
+            let Elsewhere(outline, whole) = self;
+            match std::ptr::eq(shards, outline.by_source.as_slice()) {
+                true => Local.rows(&whole.by_source, kernel, out),
+                false => Local.rows(&whole.by_target, kernel, out),
+            }
+        }
+    }
+
+    fn settle<R: Runner>(runner: &R, shards: &Shards) -> (Vec<u32>, Vec<f64>, f64) {
+        let n = shards.n_sources as u32;
+        // Every fourth source has a state, most of them a wrong one.
+        let states = (0..n).map(|j| match j % 4 {
+            0 => j / 4 % 3,
+            _ => NONE,
+        });
+        let mut settling = Settling::new(runner, shards, 3, states.collect());
+        let mut trace = vec![settling.running_log_likelihood()];
+        assert!(settling.settle(100, 0.0, &mut trace));
+        let log_likelihood = settling.log_likelihood();
+        (settling.states, trace, log_likelihood)
+    }
+
+    #[test]
+    fn no_move_is_left_wherever_the_matrix_is() {
+        for (n, scale) in [(1500, 1.0), (700, 0.3), (50, 1.0)] {
+            let shards = overlapping(n, scale);
+            let (states, trace, log_likelihood) = settle(&Local, &shards);
+            let unit = 1e-9 * shards.total;
+            assert!(trace.windows(2).all(|pair| pair[1] >= pair[0] - unit));
+            let last = trace[trace.len() - 1];
+            assert!((last - log_likelihood).abs() < unit && last > trace[0] + 1.0);
+            let columns = Columns::new(&shards);
+            let mut clusters = Clusters::new(30, 3, &columns.entropy);
+            let all = (0..n as usize).map(|j| (columns.get(j), states[j]));
+            clusters.fill(&columns.entropy, all);
+            assert!((clusters.log_likelihood(&columns.entropy) - log_likelihood).abs() < unit);
+            for (j, &own) in states.iter().enumerate() {
+                let (entropy, column) = (&columns.entropy, columns.get(j));
+                for to in (0..3).filter(|&k| k != own) {
+                    assert!(clusters.gain(entropy, column, own, to) <= 1e-8 * column.total);
+                }
+            }
+
+            let outline = shards.outline();
+            let elsewhere = Elsewhere(&outline, &shards);
+            let (others, other_trace, other) = settle(&elsewhere, &outline);
+            assert_eq!((others, other_trace), (states, trace));
+            assert_eq!(other.to_bits(), log_likelihood.to_bits());
+        }
+    }
+}

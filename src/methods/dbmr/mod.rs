@@ -1,0 +1,727 @@
+//! Counts → a partition of the sources into latent states: direct Bayesian model reduction (coherence, Algorithm 2).
+//!
+//! In: N, m targets × n sources, and a rank r. Out: the affiliation γ(j) in 0..r of every source that has the largest relaxed likelihood
+//! (14), ℓ̂ = Σ_ij N_ij log λ_{i γ(j)} with λ_ik = C_ik / C_·k, C_ik = Σ_{γ(j)=k} N_ij (15), among all restarts. In terms of the cluster
+//! sums, ℓ̂ = Σ_ik C_ik log C_ik − Σ_k C_·k log C_·k.
+//!
+//! The paper begins restarts with independent uniform affiliations and alternates (`alternate`). With `polish` exact moves of single
+//! sources take its place, and states are split and merged anew (`polish`, `regroup`), from beginnings that are far apart (`seeding`):
+//! better optima from fewer restarts. Restarts on a sample of many sources are enough then, and the best goes on to all.
+
+pub mod alternate;
+pub mod block_search;
+pub mod local_search;
+pub mod moves;
+pub mod nearest;
+pub mod params;
+pub mod scan;
+pub mod seeding;
+pub mod split_merge;
+
+use crate::evidence::counts::shards::Shards;
+use crate::evidence::pass::Runner;
+use crate::methods::dbmr::block_search::Settling;
+use crate::methods::dbmr::local_search::{Search, Sweeps, empty_search};
+use crate::methods::dbmr::moves::{Clusters, Columns, NONE};
+use crate::methods::dbmr::params::{Init, Params, Partition, Restart};
+use rand::SeedableRng;
+use rand_pcg::Pcg64;
+use rayon::prelude::*;
+use std::borrow::Cow;
+
+/// Attempts to regroup that fail in a row before a restart ends: on all sources, and on a sample, whose best partition is a beginning only.
+const PATIENCE: usize = 3;
+const SAMPLE_PATIENCE: usize = 1;
+
+/// Restarts between two looks at what they found, whatever the number of threads, and how many of all must have found the best for the others
+/// to be left out.
+const SIDE_BY_SIDE: usize = 4;
+const AGREE: usize = 4;
+
+/// Restarts that settle in one partition and go on from there: each regroups it by draws of its own, and more would hardly find what these do not.
+const ENOUGH: usize = 2;
+
+/// The tolerance on a sample.
+const SAMPLE_TOLERANCE: f64 = 1e-3;
+
+/// Non-zeros from which on sources settle by passes. Fewer are quick to go through one by one, which ends a little better.
+const MANY: usize = 1 << 22;
+
+/// Fits `params.restarts` affiliations and keeps the best.
+pub fn fit<R: Runner>(runner: &R, shards: &Shards, params: &Params, seed: u64) -> Partition {
+    if params.init != Init::Svd {
+        return fit_from(runner, shards, params, None, seed);
+    }
+    let pairs = crate::methods::spectral::svd::Params::new(params.rank);
+    let embedding = crate::methods::spectral::svd::embedding(runner, shards, &pairs, seed);
+    runner.step("cluster");
+    let [sources, _] = crate::methods::spectral::svd::clusters(&embedding, shards, &pairs, seed);
+    runner.step("partition");
+    fit_from(runner, shards, params, Some(&sources.affiliation), seed)
+}
+
+/// The same, with the partition that `Init::Svd` begins with.
+pub fn fit_from<R: Runner>(
+    runner: &R,
+    shards: &Shards,
+    params: &Params,
+    start: Option<&[u32]>,
+    seed: u64,
+) -> Partition {
+    assert!(params.rank > 0, "a partition needs a latent state");
+    assert!(params.restarts > 0, "a fit needs a restart");
+    assert_eq!(
+        start.is_some(),
+        params.init == Init::Svd,
+        "a partition to begin with and nothing else to begin with"
+    );
+    if params.polish {
+        return polished(runner, shards, params, start, seed);
+    }
+    crate::methods::dbmr::alternate::fit(runner, shards, params, start, seed)
+}
+
+/// The search with exact moves: all restarts on a sample of the sources, and the best of them goes on to all sources. Where the sources are few
+/// the sample is all of them. What is searched is here: a sample has about one non-zero a target, where all are the sample there are fewer than two or few
+/// sources, and the sums of the targets must be here anyway.
+fn polished<R: Runner>(
+    runner: &R,
+    shards: &Shards,
+    params: &Params,
+    start: Option<&[u32]>,
+    seed: u64,
+) -> Partition {
+    let sources = match start {
+        Some(_) if shards.nnz() < MANY => None,
+        _ => crate::methods::dbmr::seeding::sample(shards, params.rank),
+    };
+    let Some(sources) = sources else {
+        let to_rest = Params {
+            tolerance: 0.0,
+            ..params.clone()
+        };
+        let shards = here(runner, shards);
+        let columns = Columns::new(&shards);
+        return searched(runner, &columns, &to_rest, start, PATIENCE, seed);
+    };
+    let on_sample = Params {
+        tolerance: params.tolerance.max(SAMPLE_TOLERANCE),
+        ..params.clone()
+    };
+    let sample = crate::methods::dbmr::seeding::restrict(runner, shards, &sources);
+    let start: Option<Vec<u32>> =
+        start.map(|states| sources.iter().map(|&j| states[j as usize]).collect());
+    let mut partition = searched(
+        runner,
+        &Columns::new(&sample),
+        &on_sample,
+        start.as_deref(),
+        SAMPLE_PATIENCE,
+        seed,
+    );
+    let mut states = vec![NONE; shards.n_sources];
+    for (&j, &k) in sources.iter().zip(&partition.affiliation) {
+        states[j as usize] = k;
+    }
+    let best = &mut partition.restarts[partition.best];
+    let all;
+    (all, partition.affiliation, partition.trace) =
+        settled(runner, shards, params, params.tolerance, states, best.seed);
+    let evaluations = best.evaluations + all.evaluations;
+    *best = Restart { evaluations, ..all };
+    partition
+}
+
+/// A matrix whose columns are within reach.
+fn here<'a, R: Runner>(runner: &R, shards: &'a Shards) -> Cow<'a, Shards> {
+    if !shards.is_outline() {
+        return Cow::Borrowed(shards);
+    }
+    let all: Vec<u32> = (0..shards.n_sources as u32).collect();
+    Cow::Owned(crate::methods::dbmr::seeding::restrict(
+        runner, shards, &all,
+    ))
+}
+
+/// Where states of some or all sources settle: column by column, or by passes where there are many counts.
+fn settled<R: Runner>(
+    runner: &R,
+    shards: &Shards,
+    params: &Params,
+    tolerance: f64,
+    states: Vec<u32>,
+    seed: u64,
+) -> (Restart, Vec<u32>, Vec<f64>) {
+    let mut trace = Vec::new();
+    if shards.nnz() >= MANY {
+        let mut settling = Settling::new(runner, shards, params.rank, states);
+        let converged = settling.settle(params.max_iterations, tolerance, &mut trace);
+        let end = End {
+            clusters: &settling.clusters,
+            sources: shards.n_sources,
+            scores: settling.scores,
+            log_likelihood: settling.log_likelihood(),
+            converged,
+        };
+        let restart = record(end, params, seed, &mut trace);
+        return (restart, settling.states, trace);
+    }
+    let shards = here(runner, shards);
+    let columns = Columns::new(&shards);
+    let members: Vec<u32> = (0..shards.n_sources as u32).collect();
+    let mut search = empty_search(&columns, &members, params.rank);
+    search.fill(states);
+    search.insert();
+    let converged = search.settle(params.max_iterations, tolerance, &mut trace);
+    let restart = record(End::of(&search, converged), params, seed, &mut trace);
+    (restart, search.states, trace)
+}
+
+/// A restart at rest, before its states are regrouped.
+struct Settled<'a> {
+    seed: u64,
+    rng: Pcg64,
+    search: Search<'a>,
+    trace: Vec<f64>,
+    converged: bool,
+}
+
+/// The partition in which one restart from `start`, which is nearly right, settles: nothing is regrouped, and no other is tried.
+pub fn settle_from<R: Runner>(
+    runner: &R,
+    shards: &Shards,
+    params: &Params,
+    start: &[u32],
+    seed: u64,
+) -> Partition {
+    let params = Params {
+        init: Init::Svd,
+        restarts: 1,
+        ..params.clone()
+    };
+    if !params.polish {
+        return crate::methods::dbmr::alternate::fit(runner, shards, &params, Some(start), seed);
+    }
+    let tolerance = match crate::methods::dbmr::seeding::sample(shards, params.rank) {
+        Some(_) => params.tolerance,
+        None => 0.0,
+    };
+    let (restart, affiliation, trace) =
+        settled(runner, shards, &params, tolerance, start.to_vec(), seed);
+    Partition {
+        affiliation,
+        restarts: vec![restart],
+        best: 0,
+        trace,
+    }
+}
+
+/// Restarts on all sources, side by side. One that settles where earlier ones did goes no further; those that begin alike differ from there only,
+/// and all go on.
+fn searched<R: Runner>(
+    runner: &R,
+    columns: &Columns,
+    params: &Params,
+    start: Option<&[u32]>,
+    patience: usize,
+    seed: u64,
+) -> Partition {
+    let n = columns.shards.n_sources;
+    let members: Vec<u32> = (0..n as u32).collect();
+    let settle = |index: usize| {
+        let seed = crate::math::seed::restart_seed(seed, index);
+        let mut rng = Pcg64::seed_from_u64(seed);
+        let mut search = empty_search(columns, &members, params.rank);
+        match (params.init, start) {
+            (_, Some(start)) => search.fill(start.to_vec()),
+            (Init::Kl, None) => search.grow_apart(&mut rng),
+            _ => search.fill(crate::methods::dbmr::seeding::random(
+                n,
+                params.rank,
+                &mut rng,
+            )),
+        }
+        let mut trace = Vec::new();
+        let converged = search.settle(params.max_iterations, params.tolerance, &mut trace);
+        Settled {
+            seed,
+            rng,
+            search,
+            trace,
+            converged,
+        }
+    };
+    let go_on = |mut settled: Settled, is_repeat: bool| {
+        let (search, trace) = (&mut settled.search, &mut settled.trace);
+        if settled.converged && !is_repeat {
+            settled.converged = crate::methods::dbmr::split_merge::regroup(
+                search,
+                params,
+                patience,
+                &mut settled.rng,
+                trace,
+            );
+        }
+        let end = End::of(search, settled.converged);
+        let restart = record(end, params, settled.seed, trace);
+        (restart, settled.search.states, settled.trace)
+    };
+    let (mut ended, mut best) = (Vec::with_capacity(params.restarts), 0);
+    // Where the restarts settled.
+    let mut seen: Vec<Vec<u32>> = Vec::new();
+    for first in (0..params.restarts).step_by(SIDE_BY_SIDE) {
+        let side_by_side = first..params.restarts.min(first + SIDE_BY_SIDE);
+        let (new, more): (Vec<Vec<u32>>, Vec<_>) =
+            runner.piece(&format!("restarts-{first}"), |_| {
+                let settled: Vec<_> = side_by_side.into_par_iter().map(settle).collect();
+                let mut new: Vec<Vec<u32>> = Vec::new();
+                let are_repeats: Vec<bool> = settled
+                    .iter()
+                    .map(|own| {
+                        let states = &own.search.states;
+                        let is_same = |other: &&Vec<u32>| {
+                            crate::methods::dbmr::split_merge::is_same(states, other, params.rank)
+                        };
+                        let alike = seen.iter().chain(&new).filter(is_same).count();
+                        let is_repeat = start.is_none() && alike >= ENOUGH;
+                        if !is_repeat {
+                            new.push(states.clone());
+                        }
+                        is_repeat
+                    })
+                    .collect();
+                let with = settled.into_par_iter().zip(are_repeats);
+                let more = with.map(|(own, is_repeat)| go_on(own, is_repeat)).collect();
+                (new, more)
+            });
+        seen.extend(new);
+        ended.extend(more);
+        let log_likelihood = |(restart, ..): &(Restart, _, _)| restart.log_likelihood;
+        for t in first..ended.len() {
+            if log_likelihood(&ended[t]) > log_likelihood(&ended[best]) {
+                best = t;
+            }
+        }
+        let largest = log_likelihood(&ended[best]);
+        let is_best = |end: &&_| largest - log_likelihood(end) <= 1e-9 * largest.abs();
+        if ended.iter().filter(is_best).count() >= AGREE {
+            break;
+        }
+    }
+    let (_, states, trace) = &mut ended[best];
+    Partition {
+        affiliation: std::mem::take(states),
+        trace: std::mem::take(trace),
+        restarts: ended.into_iter().map(|(restart, ..)| restart).collect(),
+        best,
+    }
+}
+
+/// A restart that ended.
+struct End<'a> {
+    clusters: &'a Clusters,
+    sources: usize,
+    /// Scores of one state for one column that were added up.
+    scores: u64,
+    /// Added up anew.
+    log_likelihood: f64,
+    converged: bool,
+}
+
+impl<'a> End<'a> {
+    fn of(search: &'a Search, converged: bool) -> End<'a> {
+        End {
+            clusters: &search.clusters,
+            sources: search.members.len(),
+            scores: search.scores,
+            log_likelihood: search.log_likelihood(),
+            converged,
+        }
+    }
+}
+
+fn record(end: End, params: &Params, seed: u64, trace: &mut [f64]) -> Restart {
+    if let Some(last) = trace.last_mut() {
+        *last = end.log_likelihood;
+    }
+    Restart {
+        seed,
+        init: params.init,
+        sources: end.sources,
+        iterations: trace.len(),
+        evaluations: end.scores.div_ceil(params.rank as u64),
+        log_likelihood: end.log_likelihood,
+        empty_states: end.clusters.empty(),
+        converged: end.converged,
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::evidence::counts::csr::Values;
+    use crate::evidence::pass::local::Local;
+    use proptest::prelude::*;
+    use rand::RngExt;
+
+    fn params(rank: usize, restarts: usize) -> Params {
+        Params {
+            restarts,
+            ..Params::plain(rank)
+        }
+    }
+
+    /// Shards of a dense matrix given by columns, `columns[j][i]` = N_ij.
+    pub fn shards(columns: &[Vec<f64>], real: bool, shard_nnz: usize) -> Shards {
+        let (mut sources, mut targets, mut values) = (Vec::new(), Vec::new(), Vec::new());
+        for (j, column) in columns.iter().enumerate() {
+            for (i, &v) in column.iter().enumerate().filter(|(_, v)| **v > 0.0) {
+                sources.push(j as u32);
+                targets.push(i as u32);
+                values.push(v);
+            }
+        }
+        let values = if real {
+            Values::Real(values)
+        } else {
+            Values::Count(values.iter().map(|&v| v as u32).collect())
+        };
+        let (n, m) = (columns.len(), columns[0].len());
+        Shards::new(n, m, &sources, &targets, values, shard_nnz)
+    }
+
+    /// Algorithm 2 as it is written: affiliation and ℓ̂ after every iteration.
+    fn plain(columns: &[Vec<f64>], rank: usize, seed: u64) -> (Vec<u32>, Vec<f64>) {
+        let (n, m) = (columns.len(), columns[0].len());
+        let mut rng = Pcg64::seed_from_u64(seed);
+        let mut gamma: Vec<u32> = (0..n).map(|_| rng.random_range(0..rank as u32)).collect();
+        let update = |gamma: &[u32]| {
+            let mut c = vec![vec![0.0; rank]; m];
+            let mut total = vec![0.0; rank];
+            for (column, &k) in columns.iter().zip(gamma) {
+                for i in 0..m {
+                    c[i][k as usize] += column[i];
+                }
+                total[k as usize] += column.iter().sum::<f64>();
+            }
+            let x_log_x = |x: &f64| if *x > 0.0 { x * x.ln() } else { 0.0 };
+            let rows: f64 = c.iter().map(|r| r.iter().map(x_log_x).sum::<f64>()).sum();
+            let log_likelihood = rows - total.iter().map(x_log_x).sum::<f64>();
+            (c, total, log_likelihood)
+        };
+        let (mut c, mut total, mut log_likelihood) = update(&gamma);
+        let mut trace = Vec::new();
+        loop {
+            let best = |column: &Vec<f64>, present: u32| {
+                let mut best = (present, f64::NEG_INFINITY);
+                for k in 0..rank {
+                    let score: f64 = (0..m)
+                        .filter(|&i| column[i] > 0.0)
+                        .map(|i| column[i] * (c[i][k] / total[k]).ln())
+                        .sum();
+                    if score > best.1 {
+                        best = (k as u32, score);
+                    }
+                }
+                best.0
+            };
+            let next: Vec<u32> = columns
+                .iter()
+                .zip(&gamma)
+                .map(|(x, &k)| best(x, k))
+                .collect();
+            let before = (log_likelihood, std::mem::replace(&mut gamma, next));
+            (c, total, log_likelihood) = update(&gamma);
+            trace.push(log_likelihood);
+            if before.1 == gamma || log_likelihood <= before.0 {
+                return (gamma, trace);
+            }
+        }
+    }
+
+    fn check_against_plain(columns: &[Vec<f64>], rank: usize, seed: u64, real: bool) {
+        let s = shards(columns, real, 20);
+        let fit = fit(&Local, &s, &params(rank, 3), seed);
+        for (t, restart) in fit.restarts.iter().enumerate() {
+            let (gamma, trace) = plain(columns, rank, restart.seed);
+            assert_eq!(restart.iterations, trace.len());
+            assert_eq!(
+                restart.log_likelihood.to_bits(),
+                trace[trace.len() - 1].to_bits()
+            );
+            let used = (0..rank as u32).filter(|k| gamma.contains(k)).count();
+            assert_eq!(restart.empty_states, rank - used);
+            assert!(restart.converged);
+            if t == fit.best {
+                assert_eq!((&fit.affiliation, &fit.trace), (&gamma, &trace));
+            }
+        }
+        // The two sums of ℓ̂ cancel: its rounding is that of S.
+        for pair in fit.trace.windows(2) {
+            assert!(pair[1] >= pair[0] - 1e-12 * s.total, "{:?}", fit.trace);
+        }
+    }
+
+    /// Random sparse columns in which every target occurs.
+    fn columns(real: bool) -> impl Strategy<Value = Vec<Vec<f64>>> {
+        let value = if real {
+            prop_oneof![0.1..9.0f64, (-40.0..40.0f64).prop_map(|e| 10f64.powf(e))].boxed()
+        } else {
+            prop_oneof![9 => 1..9u32, 1 => 1..=u32::MAX]
+                .prop_map(f64::from)
+                .boxed()
+        };
+        (1..14usize, 1..14usize).prop_flat_map(move |(n, m)| {
+            let entry = prop_oneof![2 => Just(0.0), 1 => value.clone()];
+            let dense = prop::collection::vec(prop::collection::vec(entry, m), n);
+            dense.prop_map(move |mut columns| {
+                for x in 0..n.max(m) {
+                    let v = &mut columns[x % n][x % m];
+                    *v = v.max(1.0);
+                }
+                columns
+            })
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn counts_give_the_plain_algorithm(c in columns(false), rank in 1..12usize, seed: u64) {
+            check_against_plain(&c, rank, seed, false);
+        }
+
+        #[test]
+        fn weights_give_the_plain_algorithm(c in columns(true), rank in 1..12usize, seed: u64) {
+            check_against_plain(&c, rank, seed, true);
+        }
+    }
+
+    /// `n` columns of three kinds: of kind g are about `weight` counts of 1 to 4, most of them on the targets i ≡ g (mod 3).
+    fn grouped(n: usize, m: usize, weight: usize) -> Vec<Vec<f64>> {
+        let mut rng = Pcg64::seed_from_u64(7);
+        let mut columns = vec![vec![0.0; m]; n];
+        for x in 0..n * weight {
+            let (j, i) = (x % n, rng.random_range(0..m));
+            let i = if rng.random_range(0..4) == 0 {
+                i
+            } else {
+                i / 3 * 3 + j % 3
+            };
+            columns[j][i % m] += f64::from(rng.random_range(1..5));
+        }
+        // Every target must occur.
+        for i in 0..m {
+            columns[i % n][i] += 1.0;
+        }
+        columns
+    }
+
+    fn scaled(columns: &[Vec<f64>], factor: f64) -> Vec<Vec<f64>> {
+        let scale = |column: &Vec<f64>| column.iter().map(|v| v * factor).collect();
+        columns.iter().map(scale).collect()
+    }
+
+    #[test]
+    fn long_columns_and_many_ranks_give_the_plain_algorithm() {
+        let columns = grouped(120, 600, 200);
+        for rank in [2, 8, 9, 17, 25, 40] {
+            check_against_plain(&columns, rank, 3, false);
+            check_against_plain(&scaled(&columns, 0.3), rank, 3, true);
+        }
+    }
+
+    #[test]
+    fn reserves_hide_no_move() {
+        // Enough columns that late sweeps, in which few of them move, look at some columns only; in sparse ones states come to targets anew.
+        for (m, weight, rank) in [(60, 20, 5), (60, 20, 12), (200, 4, 12)] {
+            let columns = grouped(1500, m, weight);
+            for seed in 0..3 {
+                check_against_plain(&columns, rank, seed, false);
+            }
+        }
+    }
+
+    #[test]
+    fn threads_and_shards_change_no_bit() {
+        for real in [false, true] {
+            let columns = scaled(&grouped(60, 60, 20), if real { 0.3 } else { 1.0 });
+            let run = |threads, shard_nnz| {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
+                let s = shards(&columns, real, shard_nnz);
+                pool.build()
+                    .unwrap()
+                    .install(|| fit(&Local, &s, &params(4, 13), 5))
+            };
+            let one = run(1, 1 << 20);
+            for (threads, shard_nnz) in [(1, 30), (5, 1 << 20), (5, 30), (5, 300)] {
+                assert_eq!(one, run(threads, shard_nnz));
+            }
+            let alone = fit(
+                &Local,
+                &shards(&columns, real, 100),
+                &params(4, 1),
+                one.restarts[one.best].seed,
+            );
+            assert_eq!(alone.affiliation, one.affiliation);
+        }
+    }
+
+    #[test]
+    fn threads_and_shards_change_no_bit_of_a_polished_fit() {
+        // 90 sources are searched as they are, 700 through a sample.
+        for (n, real, init) in [
+            (90, false, Init::Kl),
+            (90, true, Init::Random),
+            (90, false, Init::Svd),
+            (700, false, Init::Kl),
+            (700, true, Init::Kl),
+        ] {
+            let columns = scaled(&grouped(n, 60, 20), if real { 0.3 } else { 1.0 });
+            let params = Params {
+                init,
+                restarts: 6,
+                ..Params::new(4)
+            };
+            let run = |threads, shard_nnz| {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
+                let s = shards(&columns, real, shard_nnz);
+                let pool = pool.build().unwrap();
+                pool.install(|| fit(&Local, &s, &params, 5))
+            };
+            let one = run(1, 1 << 20);
+            assert_eq!(one, run(5, 100));
+            let best = &one.restarts[one.best];
+            assert_eq!((best.sources, best.init), (n, init));
+            assert_eq!(one.trace.last(), Some(&best.log_likelihood));
+            assert_eq!(
+                one.restarts[(one.best + 1) % one.restarts.len()].sources < n,
+                n == 700
+            );
+            let alone = Params {
+                restarts: 1,
+                ..params.clone()
+            };
+            let s = shards(&columns, real, 100);
+            if init != Init::Svd {
+                let alone = fit(&Local, &s, &alone, best.seed);
+                assert_eq!(alone.affiliation, one.affiliation);
+            }
+            // No restart of the plain algorithm is better, and what it would do next is nothing.
+            let plain = fit(&Local, &s, &crate::methods::dbmr::tests::params(4, 10), 5);
+            assert!(best.log_likelihood >= plain.restarts[plain.best].log_likelihood - 1e-6);
+            let after = Params {
+                init: Init::Svd,
+                max_iterations: 1,
+                ..crate::methods::dbmr::tests::params(4, 1)
+            };
+            let after = fit_from(&Local, &s, &after, Some(&one.affiliation), 0);
+            if n == 90 {
+                assert_eq!(after.affiliation, one.affiliation);
+            }
+            assert!((after.restarts[0].log_likelihood - best.log_likelihood) < 1e-3 * s.total);
+        }
+    }
+
+    #[test]
+    fn the_plain_algorithm_begins_where_it_is_told() {
+        let s = shards(&grouped(60, 60, 20), false, 50);
+        for init in [Init::Kl, Init::Svd] {
+            let params = Params {
+                init,
+                ..params(4, 3)
+            };
+            let f = fit(&Local, &s, &params, 5);
+            assert!(f.restarts.iter().all(|r| r.init == init && r.converged));
+            assert!(f.restarts.iter().all(|r| r.evaluations >= 60));
+        }
+    }
+
+    #[test]
+    fn polzin_example_20_without_perturbation() {
+        // Blocks of 25, 25 and 50 states: 8 inside the first two, 2 between them, 5 inside the third (coherence §7).
+        let block = |x: usize| if x < 50 { x / 25 } else { 2 };
+        let count = [[8.0, 2.0, 0.0], [2.0, 8.0, 0.0], [0.0, 0.0, 5.0]];
+        let columns: Vec<Vec<f64>> = (0..100)
+            .map(|j| (0..100).map(|i| count[block(i)][block(j)]).collect())
+            .collect();
+        let s = shards(&columns, false, 1 << 20);
+        let three = fit(&Local, &s, &params(3, 100), 0);
+        let best = &three.restarts[three.best];
+        assert!((best.log_likelihood + 95_391.27).abs() < 0.01);
+        assert_eq!(best.empty_states, 0);
+        for j in 0..100 {
+            let same = (0..100).filter(|&l| three.affiliation[l] == three.affiliation[j]);
+            assert!(same.eq((0..100).filter(|&l| block(l) == block(j))));
+        }
+        // Runs that leave a state empty are of rank 2 and end at its optimum at best.
+        let empty: Vec<_> = three
+            .restarts
+            .iter()
+            .filter(|r| r.empty_states == 1)
+            .collect();
+        assert!(!empty.is_empty() && empty.iter().all(|r| r.log_likelihood < -97_800.5));
+        let two = fit(&Local, &s, &params(2, 20), 0);
+        assert!((two.restarts[two.best].log_likelihood + 97_800.6).abs() < 0.1);
+    }
+
+    #[test]
+    fn one_state_takes_all() {
+        // N_i· = (3, 1): ℓ̂ = 3 log ¾ + log ¼.
+        let s = shards(&[vec![1.0, 1.0], vec![2.0, 0.0]], false, 10);
+        let f = fit(&Local, &s, &params(1, 2), 0);
+        assert_eq!(f.affiliation, [0, 0]);
+        assert_eq!((f.best, f.trace.len()), (0, 1));
+        let by_hand = 3.0 * 0.75f64.ln() + 0.25f64.ln();
+        assert!((f.restarts[0].log_likelihood - by_hand).abs() < 1e-12);
+    }
+
+    #[test]
+    fn proportional_columns_meet_in_the_lowest_state() {
+        // λ is (1, 2)/3 whatever the columns of a state: every score ties, and one state ends with all.
+        let columns: Vec<Vec<f64>> = (1..30)
+            .map(|s| vec![f64::from(s), f64::from(2 * s)])
+            .collect();
+        let f = fit(&Local, &shards(&columns, false, 10), &params(3, 4), 1);
+        for r in &f.restarts {
+            assert_eq!((r.empty_states, r.converged), (2, true));
+        }
+        assert_eq!(f.best, 0);
+        assert!(f.affiliation.iter().all(|&k| k == f.affiliation[0]));
+    }
+
+    #[test]
+    fn as_many_states_as_sources_and_identical_columns() {
+        let columns = grouped(12, 12, 4);
+        let doubled = [columns.clone(), columns].concat();
+        let f = fit(&Local, &shards(&doubled, false, 20), &params(24, 5), 2);
+        assert_eq!(f.affiliation[..12], f.affiliation[12..]);
+        assert!(f.restarts[f.best].empty_states >= 12);
+    }
+
+    #[test]
+    fn a_limit_of_iterations_and_a_tolerance_end_a_restart_early() {
+        let s = shards(&grouped(60, 60, 20), false, 50);
+        let full = fit(&Local, &s, &params(4, 1), 5);
+        assert!(full.trace.len() > 3, "{:?}", full.trace);
+        let limited = |max_iterations, tolerance| {
+            let params = Params {
+                max_iterations,
+                tolerance,
+                ..params(4, 1)
+            };
+            fit(&Local, &s, &params, 5)
+        };
+        let two = limited(2, 0.0);
+        assert_eq!(two.trace, full.trace[..2]);
+        assert!(!two.restarts[0].converged);
+        let none = limited(0, 0.0);
+        assert_eq!((none.trace.len(), none.restarts[0].converged), (0, false));
+        let coarse = limited(300, 1.0);
+        assert_eq!(
+            (coarse.trace.len(), coarse.restarts[0].converged),
+            (1, true)
+        );
+    }
+}

@@ -1,0 +1,762 @@
+//! Cluster sums C of the columns of a count matrix → what moving one column changes in ℓ̂, exactly.
+//!
+//! With f(x) = x log x, ℓ̂ = Σ_ik f(C_ik) − Σ_k f(C_·k) (coherence (14) at its best λ). Adding column j to state l changes it by
+//! g_jl = Σ_i [f(C_il + N_ij) − f(C_il)] − [f(C_·l + N_·j) − f(C_·l)], so the column is best off where g_jl is largest, its own state being
+//! scored without it. That is Hartigan's move for k-means under Kullback–Leibler divergence. It goes further than (16): the column gains
+//! at least what (16) promises, as λ follows it at once, and a target that is new to a state costs a finite amount. Where no move gains,
+//! (16) changes nothing either.
+//!
+//! In: columns of N, m targets × n sources. C is m × r, f64, exact for integer counts. Most counts are 1, and f(c + 1) − f(c) is kept for
+//! every sum, so that a score adds up one row of numbers a non-zero.
+
+use crate::evidence::counts::csr::{Csr, Value, Values};
+use crate::evidence::counts::shards::Shards;
+use crate::math::sum;
+use crate::memory;
+use multiversion::multiversion;
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use std::sync::LazyLock;
+
+/// The state of a column that is not in yet.
+pub const NONE: u32 = u32::MAX;
+
+/// Scores added up side by side; rows are padded to a multiple of it.
+const LANES: usize = 4;
+
+/// Below this ratio of two totals a series is as good as the logarithm of 1 plus it, and quicker.
+const SMALL: f64 = 0.05;
+
+/// Sums of integer counts below this have their entropies kept.
+const KEPT: usize = 4096;
+
+/// f(c) and f(c + 1) − f(c) of c = 0, 1, …
+static ENTROPIES: LazyLock<[Vec<f64>; 2]> = LazyLock::new(|| {
+    let term = |c: usize| c as f64 * (c.max(1) as f64).ln();
+    [
+        (0..KEPT).map(term).collect(),
+        (0..KEPT).map(|c| term(c + 1) - term(c)).collect(),
+    ]
+});
+
+/// x log x, of small integers from a table.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(from = "Sums", into = "Sums")]
+pub struct Entropy {
+    /// f(c) of c = 0, 1, …; of 0 alone where counts are not integers.
+    table: &'static [f64],
+    /// f(c + 1) − f(c) of the same c.
+    steps: &'static [f64],
+    /// Whether all sums are integers that single precision holds.
+    is_near: bool,
+}
+
+/// What sums entropies are of.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct Sums {
+    are_integral: bool,
+    are_near: bool,
+}
+
+impl From<Sums> for Entropy {
+    fn from(sums: Sums) -> Entropy {
+        let [table, steps] = &*ENTROPIES;
+        let n = if sums.are_integral { KEPT } else { 1 };
+        Entropy {
+            table: &table[..n],
+            steps: &steps[..n],
+            is_near: sums.are_near,
+        }
+    }
+}
+
+impl From<Entropy> for Sums {
+    fn from(entropy: Entropy) -> Sums {
+        Sums {
+            are_integral: entropy.is_integral(),
+            are_near: entropy.is_near,
+        }
+    }
+}
+
+impl Entropy {
+    /// Of sums of the counts of some columns.
+    pub fn new(shards: &Shards) -> Entropy {
+        let largest = shards.target_total.iter().fold(0.0, |a: f64, &b| a.max(b));
+        let are_integral = shards.is_integral();
+        Entropy::from(Sums {
+            are_integral,
+            are_near: are_integral && largest < 1.0 / f64::from(f32::EPSILON),
+        })
+    }
+
+    fn is_integral(&self) -> bool {
+        self.table.len() > 1
+    }
+
+    /// f(x), 0 for x = 0.
+    #[inline(always)]
+    pub fn of(&self, x: f64) -> f64 {
+        if x < self.table.len() as f64 && (x == 0.0 || self.is_integral()) {
+            self.table[x as usize]
+        } else {
+            x * x.ln()
+        }
+    }
+
+    /// f(x + 1) − f(x).
+    #[inline(always)]
+    pub fn step(&self, x: f64) -> f64 {
+        match self.steps.get(x as usize) {
+            Some(&step) if self.is_integral() => step,
+            _ => self.rise(x, 1.0),
+        }
+    }
+
+    /// f(x + v) − f(x).
+    #[inline(always)]
+    pub fn rise(&self, x: f64, v: f64) -> f64 {
+        if x + v < self.table.len() as f64 && self.is_integral() {
+            self.table[(x + v) as usize] - self.table[x as usize]
+        } else if x > 0.0 {
+            // The difference of two large numbers would lose digits.
+            x * (v / x).ln_1p() + v * (x + v).ln()
+        } else {
+            self.of(v)
+        }
+    }
+}
+
+/// Columns between two looks at memory.
+const UNSEEN: usize = 256;
+
+/// One column of N.
+#[derive(Debug, Clone, Copy)]
+pub struct Column<'a> {
+    csr: &'a Csr,
+    start: usize,
+    end: usize,
+    /// N_·j.
+    pub total: f64,
+}
+
+impl<'a> Column<'a> {
+    /// Local row `l` of `csr`, a source.
+    #[inline(always)]
+    pub fn of(csr: &'a Csr, l: usize) -> Column<'a> {
+        let span = csr.span(l);
+        let total = match &csr.values {
+            // Sums of integers are exact, and quicker without an order.
+            Values::Small(v) => v[span.clone()].iter().map(|&v| u64::from(v)).sum::<u64>() as f64,
+            Values::Count(v) => v[span.clone()].iter().map(|&v| u64::from(v)).sum::<u64>() as f64,
+            Values::Real(v) => v[span.clone()].iter().sum(),
+        };
+        Column {
+            csr,
+            start: span.start,
+            end: span.end,
+            total,
+        }
+    }
+
+    pub fn targets(&self) -> &'a [u32] {
+        &self.csr.columns[self.start..self.end]
+    }
+
+    /// Target and count of every non-zero, ascending.
+    pub fn entries(&self) -> impl Iterator<Item = (usize, f64)> + use<'a> {
+        let (csr, span) = (self.csr, self.start..self.end);
+        span.map(|e| (csr.columns[e] as usize, csr.values.get(e)))
+    }
+}
+
+/// The columns of a count matrix, each within reach.
+#[derive(Debug)]
+pub struct Columns<'a> {
+    pub shards: &'a Shards,
+    /// The shard of every source, n values.
+    shard: Vec<u32>,
+    pub entropy: Entropy,
+}
+
+impl<'a> Columns<'a> {
+    pub fn new(shards: &'a Shards) -> Columns<'a> {
+        let numbered = shards.by_source.iter().enumerate();
+        Columns {
+            shard: numbered
+                .flat_map(|(s, csr)| std::iter::repeat_n(s as u32, csr.n_rows()))
+                .collect(),
+            entropy: Entropy::new(shards),
+            shards,
+        }
+    }
+
+    #[inline(always)]
+    pub fn get(&self, j: usize) -> Column<'a> {
+        let csr = &self.shards.by_source[self.shard[j] as usize];
+        let span = csr.span(j - csr.first_row);
+        // Searches go from column to column, most of them in order.
+        if span.start == 0 || j.is_multiple_of(UNSEEN) {
+            memory::look();
+        }
+        Column {
+            csr,
+            start: span.start,
+            end: span.end,
+            total: self.shards.source_total[j],
+        }
+    }
+}
+
+/// The best state of a column.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Best {
+    /// The lowest on ties, but the present one as long as no other gains more than rounding may.
+    pub state: u32,
+    /// By how much ℓ̂ would fall if the column went from there to the next best, in nats; +∞ if there is none.
+    pub reserve: f64,
+}
+
+/// Cluster sums of some columns.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Clusters {
+    rank: usize,
+    /// r padded.
+    stride: usize,
+    /// A row a target: f(C_ik + 1) − f(C_ik) of every state, rounded, and then C_ik itself, so that one look at a target is mostly one cache line.
+    /// Nothing where sums are not integers that single precision holds exactly.
+    near: Vec<f32>,
+    /// C_ik, m × r padded, where `near` is nothing.
+    wide: Vec<f64>,
+    /// C_·k and its logarithm, r values each.
+    totals: Vec<f64>,
+    log_totals: Vec<f64>,
+    /// Columns in each state, r values.
+    sizes: Vec<usize>,
+    /// Σ_ik f(C_ik), as it followed from one column after another.
+    value: f64,
+}
+
+/// Gains up to this, in nats a count, may be rounding.
+pub const ROUNDING: f64 = 1e-9;
+
+impl Clusters {
+    /// r states without columns.
+    pub fn new(n_targets: usize, rank: usize, entropy: &Entropy) -> Clusters {
+        let stride = rank.next_multiple_of(LANES);
+        let mut clusters = Clusters {
+            rank,
+            stride,
+            near: Vec::new(),
+            wide: Vec::new(),
+            totals: vec![0.0; rank],
+            log_totals: vec![0.0; rank],
+            sizes: vec![0; rank],
+            value: 0.0,
+        };
+        if entropy.is_near {
+            clusters.near = vec![0.0; 2 * n_targets * stride];
+        } else {
+            clusters.wide = vec![0.0; n_targets * stride];
+        }
+        clusters
+    }
+
+    /// C_ik.
+    #[inline(always)]
+    fn sum(&self, i: usize, k: usize) -> f64 {
+        if self.near.is_empty() {
+            self.wide[i * self.stride + k]
+        } else {
+            f64::from(self.near[(2 * i + 1) * self.stride + k])
+        }
+    }
+
+    #[inline(always)]
+    fn set(&mut self, entropy: &Entropy, i: usize, k: usize, sum: f64) {
+        if self.near.is_empty() {
+            self.wide[i * self.stride + k] = sum;
+        } else {
+            self.near[2 * i * self.stride + k] = entropy.step(sum) as f32;
+            self.near[(2 * i + 1) * self.stride + k] = sum as f32;
+        }
+    }
+
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// States without columns.
+    pub fn empty(&self) -> usize {
+        self.sizes.iter().filter(|&&n| n == 0).count()
+    }
+
+    /// Takes out all columns; `touched` are those that were in.
+    pub fn clear<'a>(&mut self, touched: impl Iterator<Item = Column<'a>>) {
+        for column in touched {
+            for &i in column.targets() {
+                let i = i as usize;
+                if self.near.is_empty() {
+                    self.wide[i * self.stride..][..self.stride].fill(0.0);
+                } else {
+                    self.near[2 * i * self.stride..][..2 * self.stride].fill(0.0);
+                }
+            }
+        }
+        self.totals.fill(0.0);
+        self.log_totals.fill(0.0);
+        self.sizes.fill(0);
+        self.value = 0.0;
+    }
+
+    /// Puts in columns, each with its state.
+    pub fn fill<'a>(
+        &mut self,
+        entropy: &Entropy,
+        columns: impl Iterator<Item = (Column<'a>, u32)>,
+    ) {
+        for (column, k) in columns {
+            let mut change = 0.0;
+            for (i, v) in column.entries() {
+                let sum = self.sum(i, k as usize);
+                change += entropy.rise(sum, v);
+                self.set(entropy, i, k as usize, sum + v);
+            }
+            self.value += change;
+            self.totals[k as usize] += column.total;
+            self.sizes[k as usize] += 1;
+        }
+        self.log_totals = self.totals.iter().map(|t| t.max(1e-300).ln()).collect();
+    }
+
+    /// The columns of all sources that have a state: `sums` is C_ik, m × `width`, of which the first r of a row are taken, and N_·j is `source_total`.
+    pub fn of_sums(
+        entropy: &Entropy,
+        rank: usize,
+        (sums, width): (&[f64], usize),
+        states: &[u32],
+        source_total: &[f64],
+    ) -> Clusters {
+        let mut clusters = Clusters::new(sums.len() / width, rank, entropy);
+        let stride = clusters.stride;
+        let sums = sums.par_chunks_exact(width).map(|sums| &sums[..rank]);
+        if entropy.is_near {
+            let rows = clusters.near.par_chunks_exact_mut(2 * stride);
+            rows.zip(sums).for_each(|(row, sums)| {
+                for (k, &sum) in sums.iter().enumerate() {
+                    row[k] = entropy.step(sum) as f32;
+                    row[stride + k] = sum as f32;
+                }
+            });
+        } else {
+            let rows = clusters.wide.par_chunks_exact_mut(stride);
+            rows.zip(sums)
+                .for_each(|(row, sums)| row[..rank].copy_from_slice(sums));
+        }
+        for (&k, total) in states.iter().zip(source_total).filter(|(k, _)| **k != NONE) {
+            clusters.totals[k as usize] += total;
+            clusters.sizes[k as usize] += 1;
+        }
+        clusters.log_totals = clusters.totals.iter().map(|t| t.max(1e-300).ln()).collect();
+        clusters.value = clusters.entropies(entropy);
+        clusters
+    }
+
+    /// Puts in one column.
+    pub fn add(&mut self, entropy: &Entropy, column: Column, k: u32) {
+        self.alter(entropy, column, k as usize, 1.0);
+        self.sizes[k as usize] += 1;
+    }
+
+    /// Moves a column. Exact for integer counts only.
+    pub fn shift(&mut self, entropy: &Entropy, column: Column, from: u32, to: u32) {
+        self.alter(entropy, column, from as usize, -1.0);
+        self.alter(entropy, column, to as usize, 1.0);
+        self.sizes[from as usize] -= 1;
+        self.sizes[to as usize] += 1;
+        // What is left of weights in an empty state is rounding.
+        if self.sizes[from as usize] == 0 {
+            for &i in column.targets() {
+                self.set(entropy, i as usize, from as usize, 0.0);
+            }
+            self.totals[from as usize] = 0.0;
+        }
+    }
+
+    fn alter(&mut self, entropy: &Entropy, column: Column, k: usize, sign: f64) {
+        let mut change = 0.0;
+        for (i, v) in column.entries() {
+            let old = self.sum(i, k);
+            let new = (old + sign * v).max(0.0);
+            change += sign * entropy.rise(old.min(new), v);
+            self.set(entropy, i, k, new);
+        }
+        self.value += change;
+        self.totals[k] = (self.totals[k] + sign * column.total).max(0.0);
+        self.log_totals[k] = self.totals[k].max(1e-300).ln();
+    }
+
+    /// ℓ̂ as it followed from one move after another, which costs nothing; its error is some units in the last place for each of them.
+    pub fn running_log_likelihood(&self, entropy: &Entropy) -> f64 {
+        self.value - self.totals.iter().map(|&c| entropy.of(c)).sum::<f64>()
+    }
+
+    /// Σ_ik f(C_ik) − Σ_k f(C_·k).
+    pub fn log_likelihood(&self, entropy: &Entropy) -> f64 {
+        self.entropies(entropy) - self.totals.iter().map(|&c| entropy.of(c)).sum::<f64>()
+    }
+
+    /// Σ_ik f(C_ik).
+    fn entropies(&self, entropy: &Entropy) -> f64 {
+        let n_targets = (self.near.len() / 2 + self.wide.len()) / self.stride;
+        sum::terms(n_targets, |i| {
+            (0..self.rank).map(|k| entropy.of(self.sum(i, k))).sum()
+        })
+    }
+
+    /// What ℓ̂ gains if a column goes from one state to another.
+    pub fn gain(&self, entropy: &Entropy, column: Column, from: u32, to: u32) -> f64 {
+        let (from, to) = (from as usize, to as usize);
+        let mut gain = 0.0;
+        for (i, v) in column.entries() {
+            let rest = (self.sum(i, from) - v).max(0.0);
+            gain += entropy.rise(self.sum(i, to), v) - entropy.rise(rest, v);
+        }
+        gain + self.total_fall(from, column.total) - self.total_rise(to, column.total)
+    }
+
+    /// Compares all states for a column that is in `own`, or in none. `scores` is scratch.
+    pub fn best(
+        &self,
+        entropy: &Entropy,
+        column: Column,
+        own: Option<u32>,
+        scores: &mut Vec<f64>,
+    ) -> Best {
+        scores.clear();
+        scores.resize(self.stride, 0.0);
+        let at = own.map_or(usize::MAX, |k| k as usize);
+        let span = column.start..column.end;
+        let targets = &column.csr.columns[span.clone()];
+        let own_score = crate::with_values!(column.csr, values => {
+            add_up(self, entropy, targets, &values[span], own, scores)
+        });
+        scores.truncate(self.rank);
+        // Every rise is positive, and off by half a unit in the last place of single precision.
+        let largest = scores.iter().fold(0.0, |a: f64, &b| a.max(b));
+        let margin = f64::from(f32::EPSILON) * largest;
+        for (k, score) in scores.iter_mut().enumerate() {
+            *score -= self.total_rise(k, column.total);
+        }
+        if own.is_some() {
+            scores[at] = own_score - self.total_fall(at, column.total);
+        }
+        let (mut state, mut next) = first_two(scores);
+        if !self.near.is_empty() && scores[state] - next <= margin {
+            let limit = scores[state] - margin;
+            for (k, score) in scores.iter_mut().enumerate() {
+                if k != at && *score >= limit {
+                    *score = self.exact(entropy, column, k);
+                }
+            }
+            (state, next) = first_two(scores);
+        }
+        if own.is_some() && scores[state] - scores[at] <= ROUNDING * column.total {
+            let reserve = scores[at] - if state == at { next } else { scores[state] };
+            return Best {
+                state: at as u32,
+                reserve: reserve.max(0.0),
+            };
+        }
+        Best {
+            state: state as u32,
+            reserve: scores[state] - next,
+        }
+    }
+
+    /// The score of a state that the column is not in.
+    #[cold]
+    fn exact(&self, entropy: &Entropy, column: Column, k: usize) -> f64 {
+        let rises = column
+            .entries()
+            .map(|(i, v)| entropy.rise(self.sum(i, k), v));
+        rises.sum::<f64>() - self.total_rise(k, column.total)
+    }
+
+    /// f(C_·k) − f(C_·k − v).
+    fn total_fall(&self, k: usize, v: f64) -> f64 {
+        let t = self.totals[k];
+        if v < SMALL * t {
+            v * self.log_totals[k] - (t - v) * log_1p(-v / t)
+        } else {
+            let rest = (t - v).max(0.0);
+            if rest > 0.0 {
+                v * self.log_totals[k] - rest * (-v / t).ln_1p()
+            } else {
+                v * v.ln()
+            }
+        }
+    }
+
+    /// f(C_·k + v) − f(C_·k).
+    #[inline(always)]
+    fn total_rise(&self, k: usize, v: f64) -> f64 {
+        let t = self.totals[k];
+        if v < SMALL * t {
+            (t + v) * log_1p(v / t) + v * self.log_totals[k]
+        } else if t > 0.0 {
+            (t + v) * (v / t).ln_1p() + v * self.log_totals[k]
+        } else {
+            v * v.ln()
+        }
+    }
+}
+
+/// log(1 + u) for |u| up to [`SMALL`]: 2 artanh z, z = u / (2 + u), whose terms fall by z² < 7·10⁻⁴.
+#[inline(always)]
+fn log_1p(u: f64) -> f64 {
+    let z = u / (2.0 + u);
+    let w = z * z;
+    2.0 * z * (1.0 + w * (1.0 / 3.0 + w * (0.2 + w * (1.0 / 7.0 + w * (1.0 / 9.0)))))
+}
+
+/// A count whose rise may be among those kept.
+trait Amount: Value {
+    fn is_one(self) -> bool;
+}
+
+impl Amount for u8 {
+    #[inline(always)]
+    fn is_one(self) -> bool {
+        self == 1
+    }
+}
+
+impl Amount for u32 {
+    #[inline(always)]
+    fn is_one(self) -> bool {
+        self == 1
+    }
+}
+
+impl Amount for f64 {
+    #[inline(always)]
+    fn is_one(self) -> bool {
+        false
+    }
+}
+
+/// The lowest state with the largest score, and the largest score of another state.
+fn first_two(scores: &[f64]) -> (usize, f64) {
+    let (mut state, mut next) = (0, f64::NEG_INFINITY);
+    for (k, &score) in scores.iter().enumerate().skip(1) {
+        if score > scores[state] {
+            (state, next) = (k, scores[state]);
+        } else {
+            next = next.max(score);
+        }
+    }
+    (state, next)
+}
+
+/// scores[k] = Σ_i [f(C_ik + N_ij) − f(C_ik)], r padded. Returns Σ_i [f(C_ik) − f(C_ik − N_ij)] of k = `own`.
+#[multiversion(targets("x86_64+avx512f+avx512vl+avx512bw+avx512dq", "x86_64+avx2"))]
+fn add_up<V: Amount>(
+    clusters: &Clusters,
+    entropy: &Entropy,
+    targets: &[u32],
+    values: &[V],
+    own: Option<u32>,
+    scores: &mut [f64],
+) -> f64 {
+    if clusters.near.is_empty() {
+        for (&i, &v) in targets.iter().zip(values) {
+            for (k, score) in scores.iter_mut().enumerate() {
+                *score += entropy.rise(clusters.sum(i as usize, k), v.f64());
+            }
+        }
+        let Some(own) = own else { return 0.0 };
+        let mut score = 0.0;
+        for (&i, &v) in targets.iter().zip(values) {
+            let rest = clusters.sum(i as usize, own as usize) - v.f64();
+            score += entropy.rise(rest.max(0.0), v.f64());
+        }
+        return score;
+    }
+    let (mut k, mut score) = (0, 0.0);
+    let at = own.map_or(usize::MAX, |k| k as usize);
+    while k < scores.len() {
+        let own = at.wrapping_sub(k);
+        if scores.len() - k >= 2 * LANES {
+            score += strip::<V, { 2 * LANES }>(clusters, entropy, targets, values, k, own, scores);
+            k += 2 * LANES;
+        } else {
+            score += strip::<V, LANES>(clusters, entropy, targets, values, k, own, scores);
+            k += LANES;
+        }
+    }
+    score
+}
+
+/// `W` scores from the first on, and the score of state `first + own` with the column in it if that is among them.
+#[inline(always)]
+fn strip<V: Amount, const W: usize>(
+    clusters: &Clusters,
+    entropy: &Entropy,
+    targets: &[u32],
+    values: &[V],
+    first: usize,
+    own: usize,
+    scores: &mut [f64],
+) -> f64 {
+    let (mut rises, mut score) = ([0.0; W], 0.0);
+    let stride = clusters.stride;
+    for (&i, &v) in targets.iter().zip(values) {
+        let row = &clusters.near[2 * i as usize * stride..][..2 * stride];
+        let sums = &row[stride + first..][..W];
+        if v.is_one() {
+            let ones = &row[first..][..W];
+            for k in 0..W {
+                rises[k] += f64::from(ones[k]);
+            }
+            if own < W {
+                score += entropy.step(f64::from(sums[own]) - 1.0);
+            }
+        } else {
+            let v = v.f64();
+            for k in 0..W {
+                rises[k] += entropy.rise(f64::from(sums[k]), v);
+            }
+            if own < W {
+                score += entropy.rise(f64::from(sums[own]) - v, v);
+            }
+        }
+    }
+    scores[first..][..W].copy_from_slice(&rises);
+    score
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::counts::csr::Values;
+    use crate::evidence::counts::set_sums::Gather;
+    use crate::evidence::pass::Runner;
+    use crate::evidence::pass::local::Local;
+    use std::borrow::Cow;
+
+    /// n = m = 6, counts by a hash with ones and larger ones among them; `scale` makes weights of them if it is not an integer.
+    fn shards(scale: f64) -> Shards {
+        let (mut sources, mut targets, mut counts) = (Vec::new(), Vec::new(), Vec::new());
+        for x in 0..36u32 {
+            let hash = x.wrapping_mul(2_654_435_761) >> 24;
+            if hash % 3 > 0 || x % 7 == 0 {
+                sources.push(x / 6);
+                targets.push(x % 6);
+                counts.push(scale * f64::from(if hash % 2 == 0 { 1 } else { hash }));
+            }
+        }
+        let values = if scale.fract() == 0.0 {
+            Values::Count(counts.iter().map(|&c| c as u32).collect())
+        } else {
+            Values::Real(counts)
+        };
+        Shards::new(6, 6, &sources, &targets, values, 5)
+    }
+
+    /// ℓ̂ of the columns with a state, from its definition.
+    fn plain(shards: &Shards, states: &[u32], rank: usize) -> f64 {
+        let columns = Columns::new(shards);
+        let (mut c, mut totals) = (vec![0.0; 6 * rank], vec![0.0; rank]);
+        for (j, &k) in states.iter().enumerate().filter(|(_, k)| **k != u32::MAX) {
+            for (i, v) in columns.get(j).entries() {
+                c[i * rank + k as usize] += v;
+                totals[k as usize] += v;
+            }
+        }
+        let f = |x: &f64| if *x > 0.0 { x * x.ln() } else { 0.0 };
+        c.iter().map(f).sum::<f64>() - totals.iter().map(f).sum::<f64>()
+    }
+
+    #[test]
+    fn moves_change_the_likelihood_by_what_they_promise() {
+        // Ones and tables; sums beyond the tables; sums beyond single precision; weights.
+        for scale in [1.0, 1000.0, 10_000_000.0, 0.37] {
+            let shards = shards(scale);
+            let columns = Columns::new(&shards);
+            let entropy = &columns.entropy;
+            for rank in [1, 2, 5, 11] {
+                let mut states: Vec<u32> = (0..6).map(|j| j * j % rank as u32).collect();
+                let mut clusters = Clusters::new(6, rank, entropy);
+                let filled = states.iter().enumerate();
+                clusters.fill(entropy, filled.map(|(j, &k)| (columns.get(j), k)));
+                let one_by_one = clusters.running_log_likelihood(entropy);
+                let mut sums = vec![0.0; 6 * (rank + 1)];
+                let gather = Gather {
+                    affiliation: Cow::from(&states),
+                    rank: rank + 1,
+                };
+                Local.rows(&shards.by_target, &gather, &mut sums);
+                let sums = (&sums[..], rank + 1);
+                let mut clusters =
+                    Clusters::of_sums(entropy, rank, sums, &states, &shards.source_total);
+                let at_once = clusters.running_log_likelihood(entropy);
+                assert!((at_once - one_by_one).abs() < 1e-12 * shards.total * 20.0);
+                for step in 0..20u32 {
+                    let now = plain(&shards, &states, rank);
+                    let unit = 1e-12 * shards.total * 20.0;
+                    assert!((clusters.log_likelihood(entropy) - now).abs() < unit);
+                    assert!((clusters.running_log_likelihood(entropy) - now).abs() < 20.0 * unit);
+                    let (j, to) = ((step % 6) as usize, step / 2 % rank as u32);
+                    let own = states[j];
+                    let after = |k: u32| {
+                        let mut states = states.clone();
+                        states[j] = k;
+                        plain(&shards, &states, rank)
+                    };
+                    let best = clusters.best(entropy, columns.get(j), Some(own), &mut Vec::new());
+                    for k in (0..rank as u32).filter(|&k| k != best.state) {
+                        assert!(after(best.state) - after(k) >= best.reserve - 20.0 * unit);
+                    }
+                    if own != to {
+                        let gain = clusters.gain(entropy, columns.get(j), own, to);
+                        assert!((gain - (after(to) - now)).abs() < 20.0 * unit);
+                        clusters.shift(entropy, columns.get(j), own, to);
+                        states[j] = to;
+                    }
+                    let empty = (0..rank as u32).filter(|k| !states.contains(k)).count();
+                    assert_eq!(clusters.empty(), empty);
+                }
+                clusters.clear((0..6).map(|j| columns.get(j)));
+                assert_eq!(clusters.log_likelihood(entropy), 0.0);
+            }
+        }
+    }
+
+    #[test]
+    fn the_series_is_as_good_as_the_logarithm() {
+        for u in (-500..=500).map(|x| f64::from(x) * 1e-4) {
+            assert!((log_1p(u) - u.ln_1p()).abs() <= 1e-15 * u.abs(), "{u}");
+        }
+    }
+
+    #[test]
+    fn a_target_that_is_new_to_a_state_has_a_price() {
+        // Columns (2, 2, 0), (0, 2, 2), (0, 0, 4): (16) rules both states out for column 1, exact moves compare them.
+        let values = Values::Count(vec![2, 2, 2, 2, 4]);
+        let s = Shards::new(3, 3, &[0, 0, 1, 1, 2], &[0, 1, 1, 2, 2], values, 9);
+        let columns = Columns::new(&s);
+        let mut clusters = Clusters::new(3, 2, &columns.entropy);
+        clusters.add(&columns.entropy, columns.get(0), 0);
+        clusters.add(&columns.entropy, columns.get(2), 1);
+        let best = clusters.best(&columns.entropy, columns.get(1), None, &mut Vec::new());
+        // State 0: f(4) + f(2) − f(8) + 0, less f(2) that it had; state 1: f(2) + f(6) − f(4) − [f(8) − f(4)].
+        let f = |x: f64| x * x.ln();
+        let scores = [
+            f(4.0) - f(2.0) + f(2.0) - (f(8.0) - f(4.0)),
+            f(2.0) + f(6.0) - f(4.0) - (f(8.0) - f(4.0)),
+        ];
+        assert_eq!(best.state, u32::from(scores[1] > scores[0]));
+        assert!((best.reserve - (scores[0] - scores[1]).abs()).abs() < 1e-6);
+    }
+}

@@ -1,0 +1,232 @@
+//! The best states of many columns of a count matrix at once, and some of its columns by themselves: passes over the sources for searches
+//! that move single columns (`math::moves`) of a matrix that may be elsewhere.
+
+use crate::evidence::counts::csr::Csr;
+use crate::evidence::pass::kernel::{Conserved, Kernel, Totals};
+use crate::methods::dbmr::moves::{Best, Clusters, Column, Entropy, NONE};
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+
+/// Some of the sources.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Subset(Vec<u64>);
+
+impl Subset {
+    /// Those that are named, of n.
+    pub fn of(n: usize, sources: impl IntoIterator<Item = u32>) -> Subset {
+        let mut bits = vec![0; n.div_ceil(64)];
+        for j in sources {
+            bits[j as usize / 64] |= 1 << (j % 64);
+        }
+        Subset(bits)
+    }
+
+    #[inline(always)]
+    pub fn has(&self, j: usize) -> bool {
+        self.0[j / 64] >> (j % 64) & 1 == 1
+    }
+}
+
+/// What was found of a source.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Found {
+    /// Nothing where nobody looked.
+    pub best: Option<Best>,
+    /// The column of a source that is to move, the only row of this, where that is asked for.
+    column: Option<Box<Csr>>,
+}
+
+impl Found {
+    /// The column, where it came along.
+    pub fn column(&self) -> Option<Column<'_>> {
+        self.column.as_deref().map(|csr| Column::of(csr, 0))
+    }
+}
+
+/// Compares all states for each of some sources.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Look<'a> {
+    pub clusters: Cow<'a, Clusters>,
+    pub entropy: Entropy,
+    /// The states the sources are in, or [`NONE`], n values.
+    pub states: Cow<'a, [u32]>,
+    pub sources: Cow<'a, Subset>,
+    /// Whether the columns of sources that are to move come along.
+    pub with_columns: bool,
+}
+
+impl Kernel for Look<'_> {
+    type Cell = Found;
+
+    const NAME: &'static str = "look";
+
+    fn width(&self) -> usize {
+        1
+    }
+
+    fn apply(&self, shard: &Csr, rows: &mut [Found]) {
+        let mut scores = Vec::new();
+        for (l, (j, found)) in shard.rows().zip(rows).enumerate() {
+            *found = Found::default();
+            if !self.sources.has(j) {
+                continue;
+            }
+            let (own, column) = (self.states[j], Column::of(shard, l));
+            let present = (own != NONE).then_some(own);
+            let best = self
+                .clusters
+                .best(&self.entropy, column, present, &mut scores);
+            if self.with_columns && best.state != own {
+                found.column = Some(Box::new(shard.row(l)));
+            }
+            found.best = Some(best);
+        }
+    }
+
+    fn conserved(&self, totals: &Totals, rows: &[Found]) -> Conserved {
+        for (j, found) in rows.iter().enumerate() {
+            let is_one =
+                |best: Best| (best.state as usize) < self.clusters.rank() && best.reserve >= 0.0;
+            let moves = |best: Best| self.with_columns && best.state != self.states[j];
+            let is_result = match found.best {
+                Some(best) => is_one(best) && moves(best) == found.column.is_some(),
+                None => found.column.is_none(),
+            };
+            if !is_result || found.best.is_some() != self.sources.has(j) {
+                return Err(format!("cell {j} is no result"));
+            }
+            if let Some(column) = &found.column {
+                is_row(totals, j, column)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The columns of some sources.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Pick<'a> {
+    pub sources: Cow<'a, Subset>,
+}
+
+impl Kernel for Pick<'_> {
+    /// The column as the only row.
+    type Cell = Option<Box<Csr>>;
+
+    const NAME: &'static str = "pick";
+
+    fn width(&self) -> usize {
+        1
+    }
+
+    fn apply(&self, shard: &Csr, rows: &mut [Option<Box<Csr>>]) {
+        for (l, (j, row)) in shard.rows().zip(rows).enumerate() {
+            *row = self.sources.has(j).then(|| Box::new(shard.row(l)));
+        }
+    }
+
+    fn conserved(&self, totals: &Totals, rows: &[Option<Box<Csr>>]) -> Conserved {
+        for (j, row) in rows.iter().enumerate() {
+            match row {
+                Some(row) if self.sources.has(j) => is_row(totals, j, row)?,
+                None if !self.sources.has(j) => (),
+                _ => return Err(format!("cell {j} is no result")),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Fails where this cannot be row `row` of a matrix.
+fn is_row(totals: &Totals, row: usize, csr: &Csr) -> Conserved {
+    let are_columns = csr
+        .columns
+        .iter()
+        .all(|&i| (i as usize) < totals.columns.len());
+    let is_whole = csr.offsets == [0, csr.columns.len()] && csr.values.len() == csr.nnz();
+    if !are_columns || !is_whole {
+        return Err(format!("cell {row} is no row"));
+    }
+    let (found, total) = (Column::of(csr, 0).total, totals.rows[row]);
+    let slack = if totals.are_exact { 0.0 } else { total };
+    totals.agree(found, total, slack, format_args!("the sum of row {row}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::counts::csr::Values;
+    use crate::evidence::counts::shards::Shards;
+    use crate::evidence::pass::Runner;
+    use crate::evidence::pass::local::Local;
+    use crate::methods::dbmr::moves::Columns;
+
+    // N (targets × sources) = [ 9 8 0 1 ]
+    //                         [ 1 0 7 9 ]
+    fn small() -> Shards {
+        let values = Values::Count(vec![9, 1, 8, 7, 1, 9]);
+        Shards::new(4, 2, &[0, 0, 1, 2, 3, 3], &[0, 1, 0, 1, 0, 1], values, 3)
+    }
+
+    fn totals(shards: &Shards) -> Totals<'_> {
+        Totals {
+            rows: &shards.source_total,
+            columns: &shards.target_total,
+            are_exact: true,
+        }
+    }
+
+    #[test]
+    fn only_those_asked_for_are_looked_at_and_only_movers_are_sent() {
+        let shards = small();
+        let columns = Columns::new(&shards);
+        let mut clusters = Clusters::new(2, 2, &columns.entropy);
+        let states = [0, 0, 1, 0];
+        let with = (0..4).map(|j| (columns.get(j), states[j]));
+        clusters.fill(&columns.entropy, with);
+        let mut look = Look {
+            clusters: Cow::Borrowed(&clusters),
+            entropy: columns.entropy,
+            states: Cow::from(&states[..]),
+            sources: Cow::Owned(Subset::of(4, [1, 3])),
+            with_columns: true,
+        };
+        let mut rows = vec![Found::default(); 4];
+        Local.rows(&shards.by_source, &look, &mut rows);
+        let found: Vec<Option<u32>> = rows.iter().map(|r| Some(r.best?.state)).collect();
+        assert_eq!(found, [None, Some(0), None, Some(1)]);
+        let sent: Vec<bool> = rows.iter().map(|r| r.column().is_some()).collect();
+        assert_eq!(sent, [false, false, false, true]);
+        let column = rows[3].column().expect("it moves");
+        assert_eq!(column.total, 10.0);
+        assert_eq!(column.entries().collect::<Vec<_>>(), [(0, 1.0), (1, 9.0)]);
+        assert_eq!(look.conserved(&totals(&shards), &rows), Ok(()));
+
+        // What another asked for, and a column that lost a count.
+        look.sources = Cow::Owned(Subset::of(4, [1]));
+        assert!(look.conserved(&totals(&shards), &rows).is_err());
+        look.sources = Cow::Owned(Subset::of(4, [1, 3]));
+        let row = rows[3].column.as_mut().expect("it moves");
+        row.values = Values::Count(vec![1, 8]);
+        let told = look.conserved(&totals(&shards), &rows);
+        assert_eq!(told, Err("the sum of row 3 is 9.0 in place of 10.0".into()));
+    }
+
+    #[test]
+    fn picked_columns_are_rows_of_their_own() {
+        let shards = small();
+        let pick = Pick {
+            sources: Cow::Owned(Subset::of(4, [0, 2])),
+        };
+        let mut rows = vec![None; 4];
+        Local.rows(&shards.by_source, &pick, &mut rows);
+        let of = |j: usize| rows[j].as_deref().map(|row: &Csr| row.columns.clone());
+        assert_eq!(
+            [of(0), of(1), of(2), of(3)],
+            [Some(vec![0, 1]), None, Some(vec![1]), None]
+        );
+        assert_eq!(pick.conserved(&totals(&shards), &rows), Ok(()));
+        rows[1] = rows[0].clone();
+        assert!(pick.conserved(&totals(&shards), &rows).is_err());
+    }
+}

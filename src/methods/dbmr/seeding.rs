@@ -1,0 +1,221 @@
+//! Where a search for a partition of the sources begins.
+//!
+//! In: columns of N and a rank r. Out: r columns to grow states from, or the columns that stand for all others in a first search.
+//!
+//! k-means++ under Kullback–Leibler divergence draws the next seed with probability ∝ N_·j KL(P_j ‖ nearest seed). Between sparse columns that
+//! is mostly infinite. What ℓ̂ loses if column j and seed c share one state is finite, is the divergence of both from their mixture, and is
+//! what the partition will pay: Σ_i [f(N_ij) + f(N_ic) − f(N_ij + N_ic)] + f(N_·j + N_·c) − f(N_·j) − f(N_·c), f(x) = x log x.
+
+use crate::evidence::counts::csr::{Csr, Values};
+use crate::evidence::counts::shards::Shards;
+use crate::evidence::pass::Runner;
+use crate::methods::dbmr::moves::{Column, Columns};
+use crate::methods::dbmr::scan::{Pick, Subset};
+use rand::RngExt;
+use rand_pcg::Pcg64;
+use std::borrow::Cow;
+
+/// Columns a state in the smallest sample, and columns of the smallest sample in all.
+const COLUMNS_A_STATE: usize = 16;
+const COLUMNS: usize = 128;
+
+/// Independent uniform states of n sources.
+pub fn random(n: usize, rank: usize, rng: &mut Pcg64) -> Vec<u32> {
+    (0..n).map(|_| rng.random_range(0..rank as u32)).collect()
+}
+
+/// Up to `count` different positions out of n, independent and uniform.
+pub fn uniform(n: usize, count: usize, rng: &mut Pcg64) -> Vec<usize> {
+    let mut seeds = Vec::with_capacity(count);
+    for _ in 0..count {
+        let p = rng.random_range(0..n);
+        if !seeds.contains(&p) {
+            seeds.push(p);
+        }
+    }
+    seeds
+}
+
+/// Draws up to `rank` of the `members` (sources) by the loss of merging them with the nearest one drawn before; fewer if all that are left are
+/// proportional to a seed. Returns positions in `members`.
+pub fn kl(columns: &Columns, members: &[u32], rank: usize, rng: &mut Pcg64) -> Vec<usize> {
+    let entropy = &columns.entropy;
+    let total = |p: usize| columns.get(members[p] as usize).total;
+    let mut cost: Vec<f64> = (0..members.len()).map(total).collect();
+    let mut nearest = vec![f64::INFINITY; members.len()];
+    let mut seed_counts = vec![0.0; columns.shards.n_targets];
+    let mut seeds = Vec::with_capacity(rank);
+    while seeds.len() < rank {
+        let all: f64 = cost.iter().sum();
+        if all <= 0.0 {
+            break;
+        }
+        let seed = draw(&cost, rng.random::<f64>() * all);
+        seeds.push(seed);
+        let center = columns.get(members[seed] as usize);
+        for (i, v) in center.entries() {
+            seed_counts[i] = v;
+        }
+        for (p, &j) in members.iter().enumerate() {
+            let column = columns.get(j as usize);
+            let mut loss = entropy.rise(center.total, column.total) - entropy.of(column.total);
+            for (i, v) in column.entries() {
+                let c = seed_counts[i];
+                if c > 0.0 {
+                    loss -= entropy.rise(c, v) - entropy.of(v);
+                }
+            }
+            // Columns that differ by rounding only are equal.
+            let is_equal = p == seed || loss <= 1e-9 * column.total;
+            nearest[p] = loss.min(nearest[p]);
+            if is_equal {
+                nearest[p] = 0.0;
+            }
+            cost[p] = nearest[p];
+        }
+        for (i, _) in center.entries() {
+            seed_counts[i] = 0.0;
+        }
+    }
+    seeds
+}
+
+/// The position at which the running sum of `cost` passes `level`, and never one that costs nothing.
+fn draw(cost: &[f64], level: f64) -> usize {
+    let (mut sum, mut last) = (0.0, 0);
+    for (p, &cost) in cost.iter().enumerate().filter(|(_, c)| **c > 0.0) {
+        sum += cost;
+        last = p;
+        if sum > level {
+            break;
+        }
+    }
+    last
+}
+
+/// Sources that stand for all in a first search, ascending: as many as have about one non-zero a target, and not too few for the rank. They are
+/// those whose number has the least hash, which no order of the sources can be in step with. None if they are most of the sources.
+pub fn sample(shards: &Shards, rank: usize) -> Option<Vec<u32>> {
+    let n = shards.n_sources;
+    let of_targets = (n as f64 * shards.n_targets as f64 / shards.nnz() as f64).ceil() as usize;
+    let wanted = of_targets.max(COLUMNS_A_STATE * rank).max(COLUMNS);
+    if wanted > n / 2 {
+        return None;
+    }
+    let mut hashes: Vec<(u64, u32)> = (0..n)
+        .map(|j| (crate::math::seed::restart_seed(0, j + 1), j as u32))
+        .collect();
+    hashes.select_nth_unstable(wanted);
+    let mut sources: Vec<u32> = hashes[..wanted].iter().map(|h| h.1).collect();
+    sources.sort_unstable();
+    Some(sources)
+}
+
+/// The counts of some sources alone, ascending, without targets that they do not reach; sources and targets are renumbered in their order.
+pub fn restrict<R: Runner>(runner: &R, shards: &Shards, sources: &[u32]) -> Shards {
+    let subset = Subset::of(shards.n_sources, sources.iter().copied());
+    let pick = Pick {
+        sources: Cow::Owned(subset),
+    };
+    let mut rows = vec![None; shards.n_sources];
+    runner.rows(&shards.by_source, &pick, &mut rows);
+    let rows: Vec<Box<Csr>> = rows.into_iter().flatten().collect();
+
+    const NONE: u32 = u32::MAX;
+    let mut name = vec![NONE; shards.n_targets];
+    for &i in rows.iter().flat_map(|row| &row.columns) {
+        name[i as usize] = 0;
+    }
+    let mut n_targets = 0;
+    for name in name.iter_mut().filter(|name| **name != NONE) {
+        *name = n_targets;
+        n_targets += 1;
+    }
+    let (mut owners, mut targets, mut counts) = (Vec::new(), Vec::new(), Vec::new());
+    for (own, row) in rows.iter().enumerate() {
+        for (i, v) in Column::of(row, 0).entries() {
+            owners.push(own as u32);
+            targets.push(name[i]);
+            counts.push(v);
+        }
+    }
+    let values = if shards.is_integral() {
+        Values::Count(counts.into_iter().map(|v| v as u32).collect())
+    } else {
+        Values::Real(counts)
+    };
+    Shards::new(
+        sources.len(),
+        n_targets as usize,
+        &owners,
+        &targets,
+        values,
+        usize::MAX,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::pass::local::Local;
+    use rand::SeedableRng;
+
+    // N (targets × sources) = [ 1 2 0 0 5 ]
+    //                         [ 1 2 0 0 5 ]
+    //                         [ 0 0 3 4 0 ]
+    fn small() -> Shards {
+        let values = Values::Count(vec![1, 1, 2, 2, 3, 4, 5, 5]);
+        let sources = [0, 0, 1, 1, 2, 3, 4, 4];
+        Shards::new(5, 3, &sources, &[0, 1, 0, 1, 2, 2, 0, 1], values, 3)
+    }
+
+    #[test]
+    fn proportional_columns_are_no_seeds_together() {
+        let shards = small();
+        let columns = Columns::new(&shards);
+        for seed in 0..20 {
+            let mut rng = Pcg64::seed_from_u64(seed);
+            let seeds = kl(&columns, &[0, 1, 2, 3, 4], 4, &mut rng);
+            let kinds: Vec<bool> = seeds.iter().map(|p| [2, 3].contains(p)).collect();
+            assert!(kinds.len() == 2 && kinds[0] != kinds[1], "{seeds:?}");
+        }
+    }
+
+    #[test]
+    fn a_restriction_renumbers() {
+        let shards = small();
+        let part = restrict(&Local, &shards, &[1, 4]);
+        assert_eq!((part.n_sources, part.n_targets, part.total), (2, 2, 14.0));
+        assert_eq!(part.by_source[0].columns, [0, 1, 0, 1]);
+        let part = restrict(&Local, &shards, &[0, 3]);
+        assert_eq!(part.by_source[0].columns, [0, 1, 2]);
+        assert_eq!(part.source_total, [2.0, 4.0]);
+    }
+
+    #[test]
+    fn few_sources_are_their_own_sample() {
+        assert_eq!(sample(&small(), 2), None);
+        let diagonal = |n: u32| {
+            let ids: Vec<u32> = (0..2 * n).map(|x| x / 2).collect();
+            let targets: Vec<u32> = (0..2 * n).map(|x| x % 2).collect();
+            Shards::new(
+                n as usize,
+                2,
+                &ids,
+                &targets,
+                Values::Count(vec![1; 2 * n as usize]),
+                99,
+            )
+        };
+        assert_eq!(sample(&diagonal(255), 2), None);
+        let sources = sample(&diagonal(256), 2).expect("a sample of half of the sources");
+        assert_eq!(sources.len(), 128);
+        assert!(sources.windows(2).all(|w| w[0] < w[1]) && sources[127] < 256);
+        assert_eq!(
+            sample(&diagonal(1000), 20)
+                .expect("more for the rank")
+                .len(),
+            320
+        );
+    }
+}

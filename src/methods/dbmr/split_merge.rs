@@ -1,0 +1,301 @@
+//! A settled partition of the sources → a better one, by splitting all its states and merging the pieces anew.
+//!
+//! In: a [`Search`] at rest, r states. Each state is split into [`PIECES`], grown around columns drawn at random, and of all pieces those two are merged,
+//! again and again, that cost the least ℓ̂, until r are left; single moves follow. What is better than before is kept. So a state that holds two sets
+//! gives one of them away, one set in two states comes together, and a state without sources gets some: merging two states and splitting a third
+//! is the special case in which all other pieces find their old partners again.
+
+use crate::evidence::counts::csr::Csr;
+use crate::memory;
+use crate::methods::dbmr::local_search::{Search, Sweeps};
+use crate::methods::dbmr::moves::{Clusters, Columns};
+use crate::methods::dbmr::params::Params;
+use crate::methods::dbmr::seeding;
+use rand_pcg::Pcg64;
+
+/// Pieces of a state.
+const PIECES: usize = 3;
+
+/// Betters the partition of a search over all columns until `patience` attempts in a row fail, each of which draws other pieces. Adds ℓ̂ after every sweep that was worth it to
+/// `trace`, up to the iterations that `params` allows. Returns whether it stopped by itself.
+pub fn regroup(
+    search: &mut Search,
+    params: &Params,
+    patience: usize,
+    rng: &mut Pcg64,
+    trace: &mut Vec<f64>,
+) -> bool {
+    assert_eq!(search.members.len(), search.columns.shards.n_sources);
+    let (rank, n) = (search.clusters.rank(), search.members.len());
+    if rank < 2 || n <= rank {
+        return true;
+    }
+    let mut log_likelihood = search.running_log_likelihood();
+    let n_targets = search.columns.shards.n_targets;
+    let mut small = Clusters::new(n_targets, PIECES, &search.columns.entropy);
+    let mut failures = 0;
+    while failures < patience {
+        failures += 1;
+        let pieces = split(search, &mut small, rng);
+        let names = merge(search.columns, &pieces, PIECES * rank, rank);
+        search.scores += (n * rank) as u64;
+        let states = pieces.iter().map(|&piece| names[piece as usize]);
+        let states: Vec<u32> = states.collect();
+        if is_same(&search.states, &states, rank) {
+            continue;
+        }
+        let old = search.replace(states);
+        let rest = params.max_iterations - trace.len();
+        let mut after = Vec::new();
+        let converged = search.settle(rest, params.tolerance, &mut after);
+        let now = search.running_log_likelihood();
+        if now - log_likelihood > 1e-12 * log_likelihood.abs() {
+            log_likelihood = now;
+            failures = 0;
+            trace.append(&mut after);
+            if !converged {
+                return false;
+            }
+        } else {
+            search.replace(old);
+        }
+    }
+    true
+}
+
+/// The piece of every column; those of state k are `PIECES k` and the following.
+fn split(search: &mut Search, small: &mut Clusters, rng: &mut Pcg64) -> Vec<u32> {
+    let rank = search.clusters.rank();
+    let mut members = vec![Vec::new(); rank];
+    for (j, &k) in search.states.iter().enumerate() {
+        members[k as usize].push(j as u32);
+    }
+    let mut pieces = vec![0; search.states.len()];
+    for (k, members) in members.iter().enumerate().filter(|(_, m)| !m.is_empty()) {
+        let clusters = std::mem::replace(small, Clusters::new(0, 1, &search.columns.entropy));
+        let mut part = Search::new(search.columns, members, clusters);
+        part.grow(&seeding::uniform(members.len(), PIECES, rng));
+        for (&j, &piece) in members.iter().zip(&part.states) {
+            pieces[j as usize] = (k * PIECES) as u32 + piece;
+        }
+        search.scores += part.scores;
+        *small = part.clusters;
+        small.clear(members.iter().map(|&j| search.columns.get(j as usize)));
+    }
+    pieces
+}
+
+/// The sums C of pieces without their zeros, a row a target.
+struct Rows {
+    offsets: Vec<usize>,
+    /// Pieces and sums of a row; the sum of a piece that was merged away is 0.
+    entries: Vec<(u32, f64)>,
+    /// The rows that each piece has entries in, ascending.
+    of_piece: Vec<Vec<u32>>,
+}
+
+/// Merges `n` pieces until `rank` are left, each time the two that ℓ̂ loses the least by. Returns the final number of each piece.
+fn merge(columns: &Columns, pieces: &[u32], n: usize, rank: usize) -> Vec<u32> {
+    let entropy = &columns.entropy;
+    let mut totals = vec![0.0; n];
+    for (&piece, total) in pieces.iter().zip(&columns.shards.source_total) {
+        totals[piece as usize] += total;
+    }
+    let mut rows = rows(&columns.shards.by_target, pieces, n);
+    // What the merged rows gain, n × n and symmetric; what the totals lose is added where two costs are compared.
+    let mut gains = vec![0.0; n * n];
+    let gain = |p: f64, q: f64| entropy.rise(p, q) - entropy.of(q);
+    for span in rows.offsets.windows(2) {
+        let row = &rows.entries[span[0]..span[1]];
+        for (x, &(a, p)) in row.iter().enumerate() {
+            for &(b, q) in &row[..x] {
+                let gain = gain(p, q);
+                gains[a as usize * n + b as usize] += gain;
+                gains[b as usize * n + a as usize] += gain;
+            }
+        }
+    }
+    let mut owner: Vec<u32> = (0..n as u32).collect();
+    let mut alive: Vec<usize> = (0..n).collect();
+    while alive.len() > rank {
+        let (mut best, mut pair) = (f64::NEG_INFINITY, (0, 0));
+        for (x, &b) in alive.iter().enumerate() {
+            for &a in &alive[..x] {
+                let change = gains[a * n + b] - merged_loss(entropy, totals[a], totals[b]);
+                if change > best {
+                    (best, pair) = (change, (a, b));
+                }
+            }
+        }
+        let (a, b) = pair;
+        alive.retain(|&k| k != b);
+        totals[a] += std::mem::take(&mut totals[b]);
+        for owner in owner.iter_mut().filter(|k| **k == b as u32) {
+            *owner = a as u32;
+        }
+        if alive.len() > rank {
+            for &k in &alive {
+                (gains[a * n + k], gains[k * n + a]) = (0.0, 0.0);
+            }
+            rows.join(a as u32, b as u32, |p, k, q| {
+                let gain = gain(p, q);
+                gains[a * n + k as usize] += gain;
+                gains[k as usize * n + a] += gain;
+            });
+        }
+    }
+    let place = |k: &u32| alive.iter().position(|&a| a == *k as usize);
+    let found = owner.iter().map(|k| place(k).map(|k| k as u32));
+    found.map(|k| k.expect("an owner is alive")).collect()
+}
+
+/// f(a + b) − f(a) − f(b).
+fn merged_loss(entropy: &crate::methods::dbmr::moves::Entropy, a: f64, b: f64) -> f64 {
+    entropy.rise(a, b) - entropy.of(b)
+}
+
+fn rows(by_target: &[Csr], pieces: &[u32], n: usize) -> Rows {
+    let mut rows = Rows {
+        offsets: vec![0],
+        entries: Vec::new(),
+        of_piece: vec![Vec::new(); n],
+    };
+    let mut sums = vec![0.0; n];
+    let mut seen = Vec::new();
+    for csr in by_target {
+        memory::look();
+        for l in 0..csr.n_rows() {
+            for e in csr.span(l) {
+                let piece = pieces[csr.columns[e] as usize];
+                if sums[piece as usize] == 0.0 {
+                    seen.push(piece);
+                }
+                sums[piece as usize] += csr.values.get(e);
+            }
+            for piece in seen.drain(..) {
+                let sum = std::mem::take(&mut sums[piece as usize]);
+                rows.entries.push((piece, sum));
+                rows.of_piece[piece as usize].push(rows.offsets.len() as u32 - 1);
+            }
+            rows.offsets.push(rows.entries.len());
+        }
+    }
+    rows
+}
+
+impl Rows {
+    /// Adds piece `b` to piece `a`, and calls `beside(sum of a, k, sum of k)` for each piece k in a row with `a`.
+    fn join(&mut self, a: u32, b: u32, mut beside: impl FnMut(f64, u32, f64)) {
+        let gone = std::mem::take(&mut self.of_piece[b as usize]);
+        let both = &mut self.of_piece[a as usize];
+        both.extend(gone);
+        both.sort_unstable();
+        both.dedup();
+        for &i in both.iter() {
+            let row = &mut self.entries[self.offsets[i as usize]..self.offsets[i as usize + 1]];
+            let mut sum = 0.0;
+            for (piece, q) in row.iter_mut().filter(|(k, _)| *k == a || *k == b) {
+                sum += std::mem::take(q);
+                *piece = a;
+            }
+            let mut is_first = true;
+            for (piece, q) in row.iter_mut() {
+                if *piece == a {
+                    if is_first {
+                        *q = sum;
+                    }
+                    is_first = false;
+                } else if *q > 0.0 {
+                    beside(sum, *piece, *q);
+                }
+            }
+        }
+    }
+}
+
+/// Whether two partitions differ by names only.
+pub fn is_same(one: &[u32], other: &[u32], rank: usize) -> bool {
+    let mut names = [vec![u32::MAX; rank], vec![u32::MAX; rank]];
+    one.iter().zip(other).all(|(&a, &b)| {
+        let [there, back] = &mut names;
+        let (there, back) = (&mut there[a as usize], &mut back[b as usize]);
+        if *there == u32::MAX && *back == u32::MAX {
+            (*there, *back) = (b, a);
+        }
+        *there == b && *back == a
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::counts::csr::Values;
+    use crate::evidence::counts::shards::Shards;
+    use rand::SeedableRng;
+
+    /// Four sets of ten sources; those of set g have 5 counts to each of ten targets of their own and 1 to each other.
+    fn four_sets() -> Shards {
+        let (mut sources, mut targets, mut counts) = (Vec::new(), Vec::new(), Vec::new());
+        for j in 0..40u32 {
+            for i in 0..40 {
+                sources.push(j);
+                targets.push(i);
+                counts.push(if i / 10 == j / 10 { 5 } else { 1 });
+            }
+        }
+        Shards::new(40, 40, &sources, &targets, Values::Count(counts), 300)
+    }
+
+    #[test]
+    fn two_sets_in_one_state_and_one_set_in_two() {
+        // Sets 0 and 1 share state 0, set 2 has states 1 and 2: no single source gains elsewhere. Then a state without sources.
+        let shards = four_sets();
+        let columns = Columns::new(&shards);
+        let members: Vec<u32> = (0..40).collect();
+        let truth: Vec<u32> = (0..40).map(|j| j / 10).collect();
+        let bad = |j: u32| match j / 10 {
+            0 | 1 => 0,
+            2 => 1 + j % 2,
+            _ => 3,
+        };
+        let params = Params::new(4);
+        for start in [bad, |j: u32| [0, 0, 1, 3][j as usize / 10]] {
+            let clusters = Clusters::new(40, 4, &columns.entropy);
+            let mut search = Search::new(&columns, &members, clusters);
+            search.fill((0..40).map(start).collect());
+            let mut rng = Pcg64::seed_from_u64(1);
+            let mut trace = Vec::new();
+            assert!(regroup(&mut search, &params, 3, &mut rng, &mut trace));
+            assert!(is_same(&search.states, &truth, 4), "{:?}", search.states);
+            assert_eq!(search.clusters.empty(), 0);
+            assert!(trace.windows(2).all(|pair| pair[1] >= pair[0] - 1e-6));
+        }
+        let clusters = Clusters::new(40, 4, &columns.entropy);
+        let mut stuck = Search::new(&columns, &members, clusters);
+        stuck.fill((0..40).map(bad).collect());
+        stuck.settle(10, 0.0, &mut Vec::new());
+        assert!(!is_same(&stuck.states, &truth, 4));
+    }
+
+    #[test]
+    fn the_cheapest_pieces_merge() {
+        // Pieces 0 to 7, two a set: those of one set have equal columns and cost nothing together.
+        let shards = four_sets();
+        let columns = Columns::new(&shards);
+        let pieces: Vec<u32> = (0..40).map(|j| j / 10 + 4 * (j % 2)).collect();
+        let names = merge(&columns, &pieces, 9, 4);
+        let states: Vec<u32> = pieces.iter().map(|&p| names[p as usize]).collect();
+        assert!(is_same(
+            &states,
+            &pieces.iter().map(|p| p % 4).collect::<Vec<_>>(),
+            4
+        ));
+    }
+
+    #[test]
+    fn names_do_not_matter() {
+        assert!(is_same(&[0, 0, 1, 2], &[2, 2, 0, 1], 3));
+        assert!(!is_same(&[0, 0, 1, 2], &[2, 2, 0, 0], 3));
+        assert!(!is_same(&[0, 0, 1, 1], &[2, 1, 0, 0], 3));
+    }
+}

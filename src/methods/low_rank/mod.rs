@@ -1,0 +1,113 @@
+//! Builds the low-rank model of a partition of the targets: projections, names of sets, metrics.
+
+pub mod assign;
+pub mod known;
+pub mod metrics;
+pub mod model;
+pub mod renumber;
+
+use crate::evidence::counts::shards::Shards;
+use crate::evidence::pass::Runner;
+use crate::methods::fit::{Fit, Side, Singular};
+use crate::methods::low_rank::model::{Model, Spectrum};
+
+/// The fit of a partition of the sources and the targets' sets for its model: embeddings from Λ̃.
+pub(crate) fn projection<R: Runner>(
+    runner: &R,
+    shards: &Shards,
+    affiliation: Vec<u32>,
+    rank: usize,
+    target_sets: impl Fn(&Model) -> Vec<i32>,
+    seed: u64,
+) -> Fit {
+    runner.step("score");
+    let model = crate::methods::low_rank::model::of_partition(runner, shards, affiliation, rank);
+    let target_sets = target_sets(&model);
+    let spectrum = model.spectrum(shards);
+    assemble(runner, shards, model, target_sets, spectrum, seed)
+}
+
+/// F by (11), where a partition of the sources is all there is.
+pub(crate) fn most_probable(model: &Model) -> Vec<i32> {
+    model.target_sets().into_iter().map(|l| l as i32).collect()
+}
+
+pub(crate) fn assemble<R: Runner>(
+    runner: &R,
+    shards: &Shards,
+    model: Model,
+    target_sets: Vec<i32>,
+    spectrum: Spectrum,
+    seed: u64,
+) -> Fit {
+    let coarse_counts = model.coarse_counts(&target_sets);
+    let coarse = model.coarse(&coarse_counts);
+    let metrics = crate::methods::low_rank::metrics::metrics(
+        runner,
+        shards,
+        &model,
+        &target_sets,
+        &coarse_counts,
+        &spectrum.values,
+    );
+    Fit {
+        rank: model.rank,
+        latent: model.latent(),
+        sources: Side {
+            affiliation: model.affiliation.iter().map(|&k| k as i32).collect(),
+            embedding: spectrum.source_embedding,
+            membership: None,
+        },
+        targets: Side {
+            affiliation: target_sets,
+            embedding: spectrum.target_embedding,
+            membership: None,
+        },
+        coarse,
+        coarse_counts,
+        spectrum: spectrum
+            .values
+            .into_iter()
+            .map(|value| Singular {
+                value,
+                residual: None,
+                eigenvalue: None,
+            })
+            .collect(),
+        largest_residual: None,
+        restarts: Vec::new(),
+        best_restart: 0,
+        metrics,
+        iterations: 0,
+        converged: true,
+        seed,
+        trace: Vec::new(),
+    }
+}
+
+/// Renumbers latent states (`names`).
+pub(crate) fn canonical(affiliation: &[u32], rank: usize, shards: &Shards) -> Vec<u32> {
+    let names = names(affiliation, rank, shards);
+    affiliation.iter().map(|&k| names[k as usize]).collect()
+}
+
+/// The numbers of latent states by decreasing weight, ties by their first source, empty ones last.
+pub(crate) fn names(affiliation: &[u32], rank: usize, shards: &Shards) -> Vec<u32> {
+    let mut weight = vec![0.0; rank];
+    let mut first = vec![usize::MAX; rank];
+    for (j, &k) in affiliation.iter().enumerate() {
+        weight[k as usize] += shards.source_total[j];
+        first[k as usize] = first[k as usize].min(j);
+    }
+    let mut order: Vec<usize> = (0..rank).collect();
+    order.sort_by(|&a, &b| {
+        weight[b]
+            .total_cmp(&weight[a])
+            .then(first[a].cmp(&first[b]))
+    });
+    let mut names = vec![0; rank];
+    for (new, &old) in order.iter().enumerate() {
+        names[old] = new as u32;
+    }
+    names
+}

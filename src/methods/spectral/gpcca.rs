@@ -1,0 +1,414 @@
+//! Counts of a square problem → leading real Schur vectors of its transition matrix, the embedding that G-PCCA needs where no detailed
+//! balance holds (Reuter et al., J. Chem. Theory Comput. 14, 2018): sets that live long, or that the process goes round in a cycle.
+//!
+//! In: N (m targets × n sources), which source every target is, n positive weights η, and a rank r. With T_js the probability that
+//! state s follows state j (rows sum to 1) and B = D^{1/2} T D^{-1/2}, D = diag η, whose eigenvector for 1 is √η: out come X = D^{-1/2} Q
+//! (n × r, row-major) for the r leading Schur vectors Q of B, by eigenvalues of descending magnitude or real part. The first column is 1, the columns
+//! are orthonormal in ⟨x, y⟩ = Σ η_j x_j y_j, and span an invariant subspace of T.
+//!
+//! A complex pair of eigenvalues spans one plane, so a rank that parts it is refused. T is never stored.
+
+use crate::error::{Error, Result};
+use crate::evidence::counts::products::Multiply;
+use crate::evidence::counts::shards::Shards;
+use crate::evidence::pass::Runner;
+use crate::math::arnoldi;
+use crate::math::schur::By;
+use crate::methods::spectral::truncated_svd;
+use rand::SeedableRng;
+use rand_pcg::Pcg64;
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+
+/// Imaginary parts up to this are what rounding makes of two equal real values, which no plane holds together.
+const EQUAL: f64 = 1e-8;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Params {
+    /// Schur vectors r, the constant one among them.
+    pub rank: usize,
+    /// T X leaves the span of X by no more than this.
+    pub tolerance: f64,
+    /// Products of T with a vector that the decomposition may spend.
+    pub max_products: usize,
+    /// Which eigenvalues lead.
+    pub by: By,
+}
+
+impl Params {
+    pub fn new(rank: usize) -> Self {
+        Params {
+            rank,
+            tolerance: 1e-9,
+            max_products: 100_000,
+            by: By::Magnitude,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Dominant {
+    /// X, n × r row-major.
+    pub embedding: Vec<f64>,
+    /// Real and imaginary parts of the eigenvalues, the leading first: r, and after them the next one, if there is one, because the
+    /// gap between them says whether r is a natural number of sets.
+    pub eigenvalues: Vec<[f64; 2]>,
+    /// How far B q leaves the span of the vectors up to q, r values.
+    pub residuals: Vec<f64>,
+    /// Products of T with a vector.
+    pub products: usize,
+    pub restarts: usize,
+    pub converged: bool,
+}
+
+/// The leading Schur vectors, for targets that are all sources, too: target i is source `source_of_target[i]`.
+pub fn leading<R: Runner>(
+    runner: &R,
+    shards: &Shards,
+    source_of_target: &[u32],
+    weights: &[f64],
+    params: &Params,
+    seed: u64,
+) -> Result<Dominant> {
+    let (n, rank) = (shards.n_sources, params.rank);
+    assert_eq!(
+        source_of_target.len(),
+        shards.n_targets,
+        "one source a target"
+    );
+    assert_eq!(weights.len(), n, "one weight a source");
+    assert!(0 < rank && rank <= n, "the rank is between 1 and n");
+    let width = truncated_svd::width(n);
+    let total = crate::math::sum::terms(n, |j| weights[j]);
+    let roots: Vec<f64> = weights.iter().map(|w| (w / total).sqrt()).collect();
+    // The eigenvalue after the last one as well, so that a parted pair shows.
+    let wanted = rank.min(n - 1);
+    let totals = roots.iter().zip(&shards.source_total);
+    let scale: Vec<f64> = totals.map(|(root, total)| root / total).collect();
+    let mut scaled = vec![0.0; shards.n_targets * width];
+    let apply = |x: &[f64], out: &mut [f64]| {
+        scaled
+            .par_chunks_mut(width)
+            .zip(source_of_target)
+            .for_each(|(row, &s)| {
+                let s = s as usize;
+                let x = &x[s * width..][..width];
+                row.iter_mut()
+                    .zip(x)
+                    .for_each(|(row, x)| *row = x / roots[s]);
+            });
+        let kernel = Multiply {
+            x: Cow::from(&scaled),
+            width,
+            scale: Cow::from(&scale),
+        };
+        runner.rows(&shards.by_source, &kernel, out);
+    };
+    let options = arnoldi::Options {
+        wanted,
+        width,
+        residual: params.tolerance,
+        max_products: params.max_products,
+        by: params.by,
+    };
+    let found = arnoldi::leading(apply, &roots, &options, &mut Pcg64::seed_from_u64(seed));
+
+    let mut eigenvalues = vec![[1.0, 0.0]];
+    eigenvalues.extend(&found.values);
+    let [re, im] = eigenvalues[rank - 1];
+    if im > EQUAL {
+        let message = format!(
+            "rank {rank} parts the complex pair of eigenvalues {re:.6} ± {im:.6}i: take {} or {}",
+            rank - 1,
+            rank + 1
+        );
+        return Err(Error::input(message));
+    }
+    eigenvalues.truncate(rank + 1);
+    let mut embedding = vec![1.0; n * rank];
+    let rows = embedding.par_chunks_mut(rank).enumerate();
+    rows.for_each(|(j, row)| {
+        let q = &found.vectors[j * wanted..][..rank - 1];
+        row[1..]
+            .iter_mut()
+            .zip(q)
+            .for_each(|(x, q)| *x = q / roots[j]);
+    });
+    let mut residuals = vec![0.0];
+    residuals.extend(&found.residuals[..rank - 1]);
+    Ok(Dominant {
+        embedding,
+        eigenvalues,
+        residuals,
+        products: found.products,
+        restarts: found.restarts,
+        converged: found.converged,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+    use crate::evidence::counts::csr::Values;
+    use crate::evidence::pass::local::Local;
+
+    /// Shards of N given as (source, target, count).
+    fn shards(n: usize, mut counts: Vec<(u32, u32, u32)>, shard_nnz: usize) -> Shards {
+        counts.sort_unstable();
+        let of = |f: fn(&(u32, u32, u32)) -> u32| counts.iter().map(f).collect::<Vec<u32>>();
+        let values = Values::Count(of(|c| c.2));
+        Shards::new(n, n, &of(|c| c.0), &of(|c| c.1), values, shard_nnz)
+    }
+
+    /// Three groups of `size` states that follow each other in a cycle with probability 0.9: eigenvalues 1, 0.85 e^{±2πi/3}, and 0.
+    fn cycle(size: u32) -> Vec<(u32, u32, u32)> {
+        let n = 3 * size;
+        let group = |x: u32| x / size;
+        let all = (0..n).flat_map(|j| (0..n).map(move |i| (j, i)));
+        all.map(|(j, i)| {
+            let goes_on = group(i) == (group(j) + 1) % 3;
+            (j, i, if goes_on { 18 } else { 1 })
+        })
+        .collect()
+    }
+
+    #[test]
+    fn a_pair_is_not_parted() {
+        let shards = shards(12, cycle(4), 50);
+        let map: Vec<u32> = (0..12).collect();
+        let run = |rank| {
+            leading(
+                &Local,
+                &shards,
+                &map,
+                &shards.source_total,
+                &Params::new(rank),
+                1,
+            )
+        };
+        let error = run(2).expect_err("a parted pair");
+        assert_eq!(error.kind(), Kind::Input);
+        let expected =
+            "rank 2 parts the complex pair of eigenvalues -0.425000 ± 0.736122i: take 1 or 3";
+        assert_eq!(error.to_string(), expected);
+        let three = run(3).expect("whole pairs");
+        assert_eq!(three.eigenvalues.len(), 4);
+        assert!(three.eigenvalues[3][0].abs() < 1e-9);
+        // The three groups are the sets, exactly.
+        let sets = crate::methods::spectral::pcca::fit(&three.embedding, 3, &shards.source_total)
+            .expect("three functions");
+        assert!((sets.crispness - 1.0).abs() < 1e-10);
+        assert!((0..12).all(|j| sets.affiliation[j] == sets.affiliation[j / 4 * 4]));
+        assert!(run(1).is_ok_and(|one| one.embedding == [1.0; 12]));
+    }
+
+    /// Two copies of a cycle of three groups, between which a state changes with probability 0.2: eigenvalues 1 and 0.6, each times 1 and
+    /// 0.85 e^{±2πi/3}.
+    #[test]
+    fn real_parts_lead_where_they_are_asked_for() {
+        let both = (0..4).flat_map(|at| {
+            let (from, to) = (at / 2, at % 2);
+            let stays = if from == to { 4 } else { 1 };
+            let counts = cycle(4).into_iter();
+            counts.map(move |(j, i, n)| (12 * from + j, 12 * to + i, stays * n))
+        });
+        let shards = shards(24, both.collect(), 50);
+        let map: Vec<u32> = (0..24).collect();
+        let run = |rank, by| {
+            let params = Params {
+                by,
+                ..Params::new(rank)
+            };
+            leading(&Local, &shards, &map, &shards.source_total, &params, 1)
+        };
+        // By magnitude the pair of 0.85 is before 0.6.
+        run(2, By::Magnitude).expect_err("a parted pair");
+        let three = run(3, By::Magnitude).expect("whole pairs");
+        let next = three.eigenvalues[3];
+        assert!((next[0] - 0.6).abs() < 1e-9 && next[1] == 0.0, "{next:?}");
+        let two = run(2, By::Real).expect("no pair");
+        let values: Vec<f64> = two.eigenvalues.iter().map(|v| v[0]).collect();
+        close(&values[..2], &[1.0, 0.6], 1e-9);
+        assert!(values[2].abs() < 1e-9, "the nulls of the groups are next");
+        let sets = crate::methods::spectral::pcca::fit(&two.embedding, 2, &shards.source_total)
+            .expect("two functions");
+        assert!((sets.crispness - 1.0).abs() < 1e-9);
+        assert!((0..24).all(|j| sets.affiliation[j] == sets.affiliation[j / 12 * 12]));
+    }
+
+    /// Shards of dense counts given by rows of sources.
+    fn dense(rows: &[&[u32]]) -> Shards {
+        let all = rows.iter().enumerate().flat_map(|(j, row)| {
+            let entries = row.iter().enumerate();
+            entries.map(move |(i, &count)| (j as u32, i as u32, count))
+        });
+        shards(rows.len(), all.filter(|c| c.2 > 0).collect(), 100)
+    }
+
+    /// Crispness and memberships, with sets in the order of the given states.
+    fn gpcca(shards: &Shards, weights: &[f64], of: &[usize]) -> (Dominant, f64, Vec<f64>) {
+        let (n, r) = (shards.n_sources, of.len());
+        let map: Vec<u32> = (0..n as u32).collect();
+        let found =
+            leading(&Local, shards, &map, weights, &Params::new(r), 1).expect("whole pairs");
+        let sets = crate::methods::spectral::pcca::fit(&found.embedding, r, weights)
+            .expect("independent columns");
+        assert!(found.converged && sets.converged);
+        let order: Vec<usize> = of.iter().map(|&l| sets.affiliation[l] as usize).collect();
+        let rows = sets.membership.chunks(r);
+        let named = rows.flat_map(|row| order.iter().map(|&k| row[k]).collect::<Vec<_>>());
+        (found, sets.crispness, named.collect())
+    }
+
+    #[track_caller]
+    fn close(found: &[f64], expected: &[f64], tolerance: f64) {
+        assert_eq!(found.len(), expected.len());
+        for (a, b) in found.iter().zip(expected) {
+            assert!((a - b).abs() <= tolerance, "{found:?} is not {expected:?}");
+        }
+    }
+
+    /// What pyGPCCA 1.0.4 and deeptime 0.4.5 give, both with a derivative-free search that stops a little below the maximum.
+    #[test]
+    fn reversible_counts_as_pygpcca_and_deeptime() {
+        let shards = dense(&[
+            &[40, 10, 6, 1, 0, 0, 0],
+            &[10, 30, 8, 0, 1, 0, 0],
+            &[6, 8, 20, 5, 4, 1, 0],
+            &[1, 0, 5, 30, 12, 2, 1],
+            &[0, 1, 4, 12, 25, 0, 3],
+            &[0, 0, 1, 2, 0, 50, 12],
+            &[0, 0, 0, 1, 3, 12, 40],
+        ]);
+        let (found, crispness, membership) = gpcca(&shards, &shards.source_total, &[3, 0, 5]);
+        let values: Vec<f64> = found.eigenvalues.iter().map(|v| v[0]).collect();
+        let expected = [1.0, 0.934877273110705, 0.799580743262878, 0.547597413053879];
+        close(&values, &expected, 1e-12);
+        assert!(crispness > 0.86703946 && crispness < 0.86703946 + 1e-4);
+        #[rustfmt::skip]
+        let theirs = [
+            0.000000, 0.990409, 0.009591,
+            0.076020, 0.923980, 0.000000,
+            0.418772, 0.579417, 0.001811,
+            0.989212, 0.010784, 0.000004,
+            0.994550, 0.000000, 0.005450,
+            0.000039, 0.049273, 0.950688,
+            0.124851, 0.000010, 0.875139,
+        ];
+        close(&membership, &theirs, 1e-4);
+    }
+
+    /// Four groups of two states that follow each other, and uniform weights: what pyGPCCA 1.0.4 gives.
+    #[test]
+    fn a_cycle_as_pygpcca() {
+        let shards = dense(&[
+            &[9, 3, 20, 4, 0, 1, 1, 0],
+            &[2, 8, 14, 9, 1, 0, 0, 1],
+            &[0, 1, 7, 3, 16, 8, 0, 1],
+            &[1, 0, 2, 9, 11, 13, 1, 0],
+            &[2, 0, 0, 1, 8, 3, 12, 15],
+            &[0, 1, 1, 0, 2, 7, 18, 9],
+            &[13, 11, 1, 0, 0, 1, 6, 4],
+            &[15, 12, 0, 1, 1, 0, 3, 8],
+        ]);
+        let (found, crispness, membership) = gpcca(&shards, &[1.0; 8], &[4, 2, 0, 6]);
+        let (pair, next) = ([0.249559213893, 0.636490215052], [0.216057792439, 0.0]);
+        close(
+            found.eigenvalues.as_flattened(),
+            &[
+                1.0,
+                0.0,
+                pair[0],
+                pair[1],
+                pair[0],
+                -pair[1],
+                -0.380074655245,
+                0.0,
+                next[0],
+                next[1],
+            ],
+            1e-11,
+        );
+        assert!(crispness > 0.94808457 && crispness < 0.94808457 + 1e-3);
+        #[rustfmt::skip]
+        let theirs = [
+            0.000000, 0.002854, 0.948349, 0.048797,
+            0.011058, 0.000013, 0.988923, 0.000007,
+            0.006814, 0.990921, 0.000003, 0.002262,
+            0.000000, 0.980506, 0.019494, 0.000000,
+            0.905295, 0.057707, 0.000000, 0.036998,
+            0.981386, 0.000000, 0.018226, 0.000388,
+            0.004807, 0.007234, 0.000390, 0.987568,
+            0.000013, 0.000037, 0.000004, 0.999946,
+        ];
+        close(&membership, &theirs, 1e-3);
+    }
+
+    #[test]
+    fn one_state() {
+        let shards = shards(1, vec![(0, 0, 7)], 9);
+        let one = leading(&Local, &shards, &[0], &[7.0], &Params::new(1), 0).expect("rank 1");
+        assert_eq!(
+            (one.embedding, one.eigenvalues),
+            (vec![1.0], vec![[1.0, 0.0]])
+        );
+    }
+
+    #[test]
+    fn vectors_are_invariant_and_orthonormal_under_any_names() {
+        // 600 states in four groups that leak into the next one, on the targets in another order than the sources; sparse, so iterated.
+        let n = 600u32;
+        let name = |i: u32| (i * 7 + 11) % n;
+        let mut counts = Vec::new();
+        for j in 0..n {
+            let (group, at) = (j / 150 * 150, j % 150);
+            for step in [1, 17, 38, 101, 140] {
+                counts.push((j, name(group + (at + step) % 150), 20));
+            }
+            counts.push((j, name((j + 150) % n), 1 + j % 3));
+        }
+        let mut map = vec![0; n as usize];
+        (0..n).for_each(|s| map[name(s) as usize] = s);
+        let run = |threads: usize, shard_nnz: usize, weights: &[f64]| {
+            let shards = shards(n as usize, counts.clone(), shard_nnz);
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+            let params = Params::new(4);
+            pool.expect("a pool")
+                .install(|| leading(&Local, &shards, &map, weights, &params, 5).expect("4 values"))
+        };
+        let weights: Vec<f64> = (0..n).map(|j| 1.0 + f64::from(j % 5)).collect();
+        let found = run(1, usize::MAX, &weights);
+        assert_eq!(found, run(5, 300, &weights));
+        assert!(found.converged);
+        let total: f64 = weights.iter().sum();
+        let x = |j: usize, k: usize| found.embedding[j * 4 + k];
+        let inner = |a: &dyn Fn(usize) -> f64, b: &dyn Fn(usize) -> f64| -> f64 {
+            (0..n as usize)
+                .map(|j| weights[j] / total * a(j) * b(j))
+                .sum()
+        };
+        let mut next = [(); 4].map(|()| vec![0.0; n as usize]);
+        for &(j, i, count) in &counts {
+            let leak = f64::from(100 + 1 + j % 3);
+            for (k, next) in next.iter_mut().enumerate() {
+                next[j as usize] += f64::from(count) / leak * x(map[i as usize] as usize, k);
+            }
+        }
+        for (k, next) in next.iter().enumerate() {
+            for l in 0..4 {
+                let product = inner(&|j| x(j, k), &|j| x(j, l));
+                assert!((product - f64::from(k == l)).abs() < 1e-10);
+            }
+            let along: Vec<f64> = (0..4).map(|l| inner(&|j| next[j], &|j| x(j, l))).collect();
+            let rest = |j: usize| next[j] - (0..4).map(|l| along[l] * x(j, l)).sum::<f64>();
+            assert!(inner(&rest, &rest).sqrt() < 1e-8);
+        }
+        // Other weights, the same eigenvalues.
+        let flat = run(1, usize::MAX, &[1.0; 600]);
+        for (a, b) in found.eigenvalues.iter().zip(&flat.eigenvalues).take(4) {
+            assert!((a[0] - b[0]).abs() < 1e-8 && (a[1] - b[1]).abs() < 1e-8);
+        }
+    }
+}

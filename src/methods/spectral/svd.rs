@@ -1,0 +1,195 @@
+//! Counts → coherent pairs by truncated singular value decomposition (coherence, Algorithm 1).
+//!
+//! In: N, m targets × n sources, and a rank r. Out: the r leading singular triplets of P̃, the embeddings e = D_p^{-1/2} V (n × r)
+//! and f = D_q^{-1/2} U (m × r), the partition E of the sources by k-means of e, and F of the targets by k-means of f, matched
+//! to E so that objective (2), Σ_k Pr[Y ∈ F_k | X ∈ E_k], is largest.
+//!
+//! The paper clusters the rows of V and U themselves. Where p is uniform that is the same as clustering the rows of e. Elsewhere
+//! a row of V is √p_j times the point that tells how state j behaves, so a rare state would be drawn towards the origin whatever it
+//! does. In e, equal behaviour is an equal point, and the weight p_j belongs where the relaxed problem (7) has it: in the inner
+//! product ⟨·,·⟩_p of functions of the sources. The same holds for the targets with q.
+//!
+//! `soft` makes pairs of the embeddings in the place of k-means.
+
+use crate::evidence::counts::shards::Shards;
+use crate::evidence::pass::Runner;
+use crate::math::matching;
+use crate::methods::low_rank::model;
+use crate::methods::spectral::kmeans;
+use crate::methods::spectral::truncated_svd;
+use crate::methods::spectral::truncated_svd::Triplets;
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+/// What makes sets of the embeddings.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Clusters {
+    /// `kmeans`, on either side, and a matching of the two.
+    #[default]
+    KMeans,
+    /// `seba`, on both sides at once.
+    Seba,
+    /// `pcca`, on both sides at once.
+    Pcca,
+}
+
+impl Clusters {
+    /// As it is written in pipelines.
+    pub fn name(self) -> &'static str {
+        match self {
+            Clusters::KMeans => "kmeans",
+            Clusters::Seba => "seba",
+            Clusters::Pcca => "pcca",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Params {
+    /// Latent states r, and singular triplets.
+    pub rank: usize,
+    pub clusters: Clusters,
+    /// Independent k-means seedings on either side.
+    pub restarts: usize,
+    /// Of a k-means restart.
+    pub max_iterations: usize,
+    /// Wanted relative accuracy of the singular values.
+    pub tolerance: f64,
+    /// Products of P̃ or its transpose with a vector that the decomposition may spend.
+    pub max_products: usize,
+}
+
+impl Params {
+    pub fn new(rank: usize) -> Self {
+        Params {
+            rank,
+            clusters: Clusters::KMeans,
+            restarts: 20,
+            max_iterations: 300,
+            tolerance: 1e-10,
+            max_products: 100_000,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Embedding {
+    /// Without their vectors, of which the embeddings are made.
+    pub triplets: Triplets,
+    /// e, n × r row-major.
+    pub sources: Vec<f64>,
+    /// f, m × r row-major.
+    pub targets: Vec<f64>,
+}
+
+/// Decomposes P̃.
+pub fn embedding<R: Runner>(runner: &R, shards: &Shards, params: &Params, seed: u64) -> Embedding {
+    let options = truncated_svd::Options {
+        rank: params.rank,
+        tolerance: params.tolerance,
+        max_products: params.max_products,
+        seed,
+    };
+    runner.step("decompose");
+    let mut triplets = truncated_svd::leading(runner, shards, &options);
+    let [right, left] = [&mut triplets.right, &mut triplets.left].map(std::mem::take);
+    Embedding {
+        sources: embed(right, &shards.source_total, shards.total),
+        targets: embed(left, &shards.target_total, shards.total),
+        triplets,
+    }
+}
+
+/// k-means of either side, each with labels of its own: the sources first.
+pub fn clusters(
+    embedding: &Embedding,
+    shards: &Shards,
+    params: &Params,
+    seed: u64,
+) -> [kmeans::Clustering; 2] {
+    let clusters = kmeans::Params {
+        clusters: params.rank,
+        restarts: params.restarts,
+        max_iterations: params.max_iterations,
+    };
+    let sides = [
+        (&embedding.sources, &shards.source_total),
+        (&embedding.targets, &shards.target_total),
+    ];
+    sides.map(|(points, totals)| {
+        let weights: Vec<f64> = totals.iter().map(|t| t / shards.total).collect();
+        kmeans::fit(points, params.rank, &weights, &clusters, seed)
+    })
+}
+
+/// Rows of singular vectors divided by the square root of their state's probability.
+fn embed(mut rows: Vec<f64>, totals: &[f64], total: f64) -> Vec<f64> {
+    let rank = rows.len() / totals.len();
+    rows.par_chunks_mut(rank)
+        .zip(totals)
+        .for_each(|(row, state)| {
+            let scale = (total / state).sqrt();
+            row.iter_mut().for_each(|x| *x *= scale);
+        });
+    rows
+}
+
+/// Renames the target clusters so that objective (2) is largest for the partition of the sources that `model` holds.
+pub fn match_targets(model: &model::Model, clusters: &[u32]) -> Vec<i32> {
+    let unmatched: Vec<i32> = clusters.iter().map(|&l| l as i32).collect();
+    let coarse = model.coarse(&model.coarse_counts(&unmatched));
+    let partner = matching::maximise(&coarse, model.rank);
+    let mut name = vec![0; model.rank];
+    for (k, &l) in partner.iter().enumerate() {
+        name[l] = k as i32;
+    }
+    clusters.iter().map(|&l| name[l as usize]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::counts::csr::Values;
+    use crate::evidence::pass::local::Local;
+
+    // N (targets × sources) = [ 0 9 9 1 ]   Sources {0, 3} go to targets {1, 2}, sources {1, 2} to target 0.
+    //                         [ 4 0 1 5 ]
+    //                         [ 5 1 0 4 ]
+    #[test]
+    fn pairs_meet() {
+        let (mut sources, mut targets, mut values) = (vec![], vec![], vec![]);
+        for (j, column) in [[0, 4, 5], [9, 0, 1], [9, 1, 0], [1, 5, 4]]
+            .iter()
+            .enumerate()
+        {
+            for (i, &n) in column.iter().enumerate().filter(|(_, n)| **n > 0) {
+                sources.push(j as u32);
+                targets.push(i as u32);
+                values.push(n);
+            }
+        }
+        let shards = Shards::new(4, 3, &sources, &targets, Values::Count(values), 4);
+        let params = Params::new(2);
+        let embedding = embedding(&Local, &shards, &params, 5);
+        let [sources, targets] = clusters(&embedding, &shards, &params, 5);
+        let e = &sources.affiliation;
+        assert!(e[0] == e[3] && e[1] == e[2] && e[0] != e[1]);
+        // e and f are orthonormal in ⟨·,·⟩_p and ⟨·,·⟩_q.
+        let inner = |x: &[f64], totals: &[f64], a: usize, b: usize| -> f64 {
+            let rows = x.chunks(2).zip(totals);
+            rows.map(|(x, t)| x[a] * x[b] * t / shards.total).sum()
+        };
+        for (a, b) in [(0, 0), (0, 1), (1, 1)] {
+            let delta = if a == b { 1.0 } else { 0.0 };
+            let e = inner(&embedding.sources, &shards.source_total, a, b);
+            let f = inner(&embedding.targets, &shards.target_total, a, b);
+            assert!((e - delta).abs() < 1e-12 && (f - delta).abs() < 1e-12);
+        }
+        // Whatever k-means calls the sets of targets, matching gives them the names of their sources.
+        let given = vec![0, 1, 1, 0];
+        let model = crate::methods::low_rank::model::of_partition(&Local, &shards, given, 2);
+        assert_eq!(match_targets(&model, &targets.affiliation), [1, 0, 0]);
+        let other: Vec<u32> = targets.affiliation.iter().map(|k| 1 - k).collect();
+        assert_eq!(match_targets(&model, &other), [1, 0, 0]);
+    }
+}

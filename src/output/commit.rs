@@ -1,0 +1,437 @@
+//! How a version becomes the result, on every store and beside other runs.
+//!
+//! A run notes the pointer, `current.json`, when it begins. It writes its tables as a version of its own, which nobody sees, has them
+//! checked, and replaces the pointer on condition that it is still the one noted: by a conditional put, or under a lock where the
+//! output is a folder. That is all: nothing before it is visible, nothing after it is needed, and of two runs at once the first one
+//! wins. The other says so and takes its version away, as does a run that fails or is stopped; what a run that died has left is found
+//! by [`clean`](super::clean).
+//!
+//! The answer to a put can be lost while the put is not. So a run that hears of a failure looks at the pointer, and where even that
+//! does not tell it leaves its version alone. No two pointers are alike, because run ids are not: a condition that once failed fails
+//! for ever.
+
+use crate::error::{Error, Kind, Result};
+use crate::output::layout::{CURRENT, PART, RECORD, RUNS, SUCCESS, VERSIONS, unique};
+use crate::output::place::Output;
+use crate::output::pointer::{Begun, Claim, Promotion, Seen};
+use crate::output::retention::{Cleaning, DAY};
+use crate::read::paths::current::{Current, SCHEMA};
+use crate::store::seal::sealed;
+use crate::store::secrets::hide;
+use object_store::{ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// A run that has failed waits so long for its record to be written, and no longer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+impl Output {
+    /// The result in place, if there is one and its tables are whole.
+    pub async fn current(&self) -> Result<Option<Current>> {
+        let Some(Seen { current, .. }) = self.pointer().await? else {
+            return Ok(None);
+        };
+        Ok(self.is_whole(&current).await?.then_some(current))
+    }
+
+    /// The record of the run that made the result in place, as JSON, if both are there.
+    pub async fn last_record(&self) -> Result<Option<serde_json::Value>> {
+        match self.current().await? {
+            Some(current) => {
+                let record = format!("{}.json", current.run);
+                self.get_json(&self.at(&[RUNS, &record])).await
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// Checks that the result in place, if there is one, is that of a job of this name, as far as its record says.
+    ///
+    /// # Errors
+    /// If it is that of another job, which nobody may have meant to lose.
+    pub async fn check_job(&self, name: &str) -> Result<()> {
+        let Some(seen) = self.pointer().await? else {
+            return Ok(());
+        };
+        let record = format!("{}.json", seen.current.run);
+        let record: Option<serde_json::Value> = self.get_json(&self.at(&[RUNS, &record])).await?;
+        match record
+            .as_ref()
+            .and_then(|record| record["pipeline"].as_str())
+        {
+            // The record has the name as it may leave the process.
+            Some(other) if other != hide(name) => Err(Error::spec(format!(
+                "{} holds the result of the job `{other}`, which the job `{name}` would replace; name another output, or replace it with --force",
+                self.shown()
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) async fn pointer(&self) -> Result<Option<Seen>> {
+        if self
+            .folder
+            .as_ref()
+            .is_some_and(|folder| !folder.is_there())
+        {
+            return Ok(None);
+        }
+        let path = self.at(&[CURRENT]);
+        let failed = |e| self.failed(&path, "read", e);
+        let found = match self.store.get(&path).await {
+            Err(object_store::Error::NotFound { .. }) => return Ok(None),
+            found => found.map_err(failed)?,
+        };
+        let version = UpdateVersion {
+            e_tag: found.meta.e_tag.clone(),
+            version: found.meta.version.clone(),
+        };
+        let bytes = found.bytes().await.map_err(failed)?;
+        let current = Current::parse(&bytes, &self.show(&path))?;
+        Ok(Some(Seen { current, version }))
+    }
+
+    /// Whether every table of a result is there.
+    async fn is_whole(&self, current: &Current) -> Result<bool> {
+        let folder: Vec<&str> = current.folder.split('/').collect();
+        let tables = current.tables.keys().map(String::as_str);
+        let folders = match current.folder.is_empty() {
+            true => tables.clone().map(|table| self.at(&[table])).collect(),
+            false => vec![self.at(&folder)],
+        };
+        let mut there = BTreeSet::new();
+        for folder in folders {
+            let found = self.list(&folder).await?.into_iter();
+            there.extend(found.map(|meta| meta.location));
+        }
+        let mut files = tables.flat_map(|table| [PART, SUCCESS].map(|file| [table, file]));
+        Ok(files.all(|file| there.contains(&self.at(&[&folder[..], &file].concat()))))
+    }
+
+    /// Notes what is in place for a run of a plan, and ends what a run that died has left undone behind its pointer.
+    pub async fn begin(&self, plan: &str) -> Result<Begun> {
+        let seen = self.mend().await?;
+        let is_whole = match &seen {
+            Some(seen) => self.is_whole(&seen.current).await?,
+            None => false,
+        };
+        self.is_recorded.store(false, Ordering::SeqCst);
+        let now = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
+        let run = format!("{now}-{}-{}", plan.get(..8).unwrap_or(plan), unique()?);
+        if seen.is_none() && self.folder.is_none() {
+            // Who is stopped meanwhile takes the probe away.
+            *self.claim() = Some(Claim {
+                run: run.clone(),
+                _lock: None,
+            });
+            let probed = self.probe(&run).await;
+            *self.claim() = None;
+            probed?;
+        }
+        Ok(Begun {
+            run,
+            seen,
+            is_whole,
+        })
+    }
+
+    /// Does what a run that died between its pointer and its end has left to do, links and the record; returns the pointer.
+    pub(crate) async fn mend(&self) -> Result<Option<Seen>> {
+        if let Some(folder) = &self.folder {
+            folder.mend().await?;
+        }
+        let seen = self.pointer().await?;
+        if let Some(Seen { current, .. }) = &seen {
+            let record = self.at(&[RUNS, &format!("{}.json", current.run)]);
+            match self.store.head(&record).await {
+                Err(object_store::Error::NotFound { .. }) => self.keep_record(&current.run).await?,
+                Err(e) => return Err(self.failed(&record, "read", e)),
+                Ok(_) => (),
+            }
+        }
+        Ok(seen)
+    }
+
+    /// Finds out whether a store heeds the conditions of a put, before anything depends on it. Some know none, others ignore them.
+    async fn probe(&self, run: &str) -> Result<()> {
+        let path = self.beside(run, "probe");
+        let put = async |mode: PutMode, bytes: &'static [u8]| {
+            let payload = PutPayload::from_static(bytes);
+            self.store.put_opts(&path, payload, mode.into()).await
+        };
+        let heeds = async || {
+            let first = UpdateVersion::from(put(PutMode::Create, b"1").await?);
+            let second = put(PutMode::Create, b"2").await;
+            let changed = put(PutMode::Update(first.clone()), b"3").await;
+            let stale = put(PutMode::Update(first), b"4").await;
+            let is_heeded = [&second, &stale].iter().all(|put| {
+                let refused = put.as_ref().err();
+                refused.is_some_and(is_refused)
+            });
+            changed.map(|_| is_heeded)
+        };
+        let heeds = heeds().await;
+        self.store.delete(&path).await.ok();
+        let unusable = format!(
+            "the store of {} cannot put an object on condition that it is unchanged, without which two runs cannot be kept apart; write to a folder, or turn conditional puts on",
+            self.shown()
+        );
+        match heeds {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Error::spec(unusable)),
+            Err(e) if is_unsupported(&e) => Err(Error::with_source(Kind::Spec, unusable, e)),
+            // Whoever puts an object needs nothing to be there but the bucket.
+            Err(e @ object_store::Error::NotFound { .. }) => {
+                let message = format!(
+                    "there is no bucket for {}; make it, or name another output",
+                    self.shown()
+                );
+                Err(Error::with_source(Kind::Spec, message, e))
+            }
+            Err(e) => Err(self.failed(&path, "written", e)),
+        }
+    }
+
+    /// Makes room for the version of a run, unless another run has been quicker.
+    pub async fn claim_version(&self, begun: &Begun) -> Result<()> {
+        let now = self.pointer().await?.map(|seen| seen.current.run);
+        if now.as_deref() != begun.seen() {
+            return Err(self.overtaken(now.as_deref()));
+        }
+        let lock = match &self.folder {
+            Some(folder) => Some(folder.claim(&begun.run).await?),
+            None => None,
+        };
+        *self.claim() = Some(Claim {
+            run: begun.run.clone(),
+            _lock: lock,
+        });
+        Ok(())
+    }
+
+    fn overtaken(&self, by: Option<&str>) -> Error {
+        let what = match by {
+            Some(run) => format!("another run ({run}) has put its result in place"),
+            None => "the result has been removed".to_string(),
+        };
+        let message = format!(
+            "{what} at {} since this one began; nothing was changed, run again",
+            self.shown()
+        );
+        Error::new(Kind::Conflict, message)
+    }
+
+    /// Makes the version of a run the result. Its tables are written and checked; if another run has been quicker, they are removed.
+    pub async fn promote(
+        &self,
+        begun: &Begun,
+        promotion: &Promotion<'_, impl Serialize>,
+    ) -> Result<()> {
+        let tables = promotion.tables;
+        let current = Current {
+            schema: SCHEMA,
+            run: begun.run.clone(),
+            folder: format!("{VERSIONS}/{}", begun.run),
+            plan: promotion.plan.to_string(),
+            complete: promotion.complete,
+            tables: tables.iter().map(|(t, n)| (t.to_string(), *n)).collect(),
+            earlier: Vec::new(),
+        };
+        for table in current.tables.keys() {
+            let success = self.at(&[VERSIONS, &begun.run, table, SUCCESS]);
+            self.put(&success, Vec::new()).await?;
+        }
+        self.put_record(&self.beside(&begun.run, RECORD), promotion.record)
+            .await?;
+        // It may have been taken for dead.
+        if !self.is_whole(&current).await? {
+            let version = self.show(&self.version(&begun.run));
+            let what = format!("{version} has lost tables that were written; run again");
+            return Err(Error::new(Kind::Conflict, what));
+        }
+        if let Some(folder) = &self.folder {
+            folder.sync(&begun.run)?;
+        }
+        let is_kept = |found: &Current| {
+            // Elsewhere than in folders nothing was made before versions.
+            begun.is_whole && (self.folder.is_some() || !found.folder.is_empty())
+        };
+        let next = |found: Option<&Current>| {
+            let found_run = found.map(|found| found.run.as_str());
+            if found_run != begun.seen() {
+                return Err(self.overtaken(found_run));
+            }
+            let mut next = current.clone();
+            let earlier = found.map_or(&[][..], |found| &found.earlier);
+            let runs = found.map(|found| &found.run).into_iter().chain(earlier);
+            next.earlier = runs.cloned().collect();
+            let mut dropped = Vec::new();
+            if found.is_some_and(|found| !is_kept(found)) {
+                dropped.push(next.earlier.remove(0));
+            }
+            dropped.extend(next.earlier.drain(promotion.keep.min(next.earlier.len())..));
+            Ok((next, dropped))
+        };
+        let dropped = self
+            .swap(begun.seen.clone(), promotion.begins, next)
+            .await?;
+        // The result is in place; what goes wrong from here on is made good by the next run.
+        if let Some(folder) = &self.folder {
+            folder.release(&begun.run);
+        }
+        *self.claim() = None;
+        if let Err(e) = self.finish(&begun.run, &dropped, promotion.keep).await {
+            tracing::warn!("the result is in place, but {}", e.full());
+        }
+        Ok(())
+    }
+
+    /// What is left to do for a version that is in place.
+    async fn finish(&self, run: &str, dropped: &[String], keep: usize) -> Result<()> {
+        self.keep_record(run).await?;
+        for run in dropped {
+            self.remove(VERSIONS, run).await?;
+        }
+        let asked = Cleaning {
+            keep,
+            older_than: DAY,
+            dry_run: false,
+        };
+        self.clean_versions(&asked).await.map(|_| ())
+    }
+
+    /// Puts the record of a version where it outlives the version.
+    async fn keep_record(&self, run: &str) -> Result<()> {
+        let to = self.at(&[RUNS, &format!("{run}.json")]);
+        match self.store.copy(&self.beside(run, RECORD), &to).await {
+            // Before versions there was one record.
+            Err(object_store::Error::NotFound { .. }) | Ok(()) => Ok(()),
+            Err(e) => Err(self.failed(&to, "written", e)),
+        }
+    }
+
+    /// Puts the record of a run that has failed beside those of others, once. The result in place is not touched.
+    pub async fn keep_failed(&self, run: &str, record: &impl Serialize) {
+        if self.is_recorded.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let path = self.at(&[RUNS, &format!("{run}.json")]);
+        let put = tokio::time::timeout(PATIENCE, self.put_record(&path, record)).await;
+        // Where the output cannot be written, the error of the run has said so.
+        match put {
+            Ok(Ok(())) => (),
+            Ok(Err(e)) => tracing::info!("the run has no record: {}", e.full()),
+            Err(_) => tracing::info!("the run has no record: its output does not answer"),
+        }
+    }
+
+    /// Replaces the pointer, of which `seen` is what is known, by what `next` makes of it. If it is another one meanwhile, `next`
+    /// decides again.
+    pub(crate) async fn swap<T>(
+        &self,
+        seen: Option<Seen>,
+        begins: &(dyn Fn() + Sync),
+        next: impl FnMut(Option<&Current>) -> Result<(Current, T)>,
+    ) -> Result<T> {
+        // A run that may be the result has a record that says so.
+        self.is_recorded.store(true, Ordering::SeqCst);
+        if let Some(folder) = &self.folder {
+            let swapped = folder.swap(begins, next).await;
+            self.is_recorded.store(swapped.is_ok(), Ordering::SeqCst);
+            return swapped;
+        }
+        begins();
+        // As long as nobody knows what comes of the put, what it names must not be removed: not by who stops here either.
+        let claim = self.claim().take();
+        let swapped = self.swap_object(seen, next).await;
+        swapped.map_err(|failure| {
+            if !failure.may_be_done {
+                *self.claim() = claim;
+                self.is_recorded.store(false, Ordering::SeqCst);
+            }
+            failure.error
+        })
+    }
+
+    async fn swap_object<T>(
+        &self,
+        mut seen: Option<Seen>,
+        mut next: impl FnMut(Option<&Current>) -> Result<(Current, T)>,
+    ) -> Result<T, NotSwapped> {
+        let path = self.at(&[CURRENT]);
+        loop {
+            let (current, more) = next(seen.as_ref().map(|seen| &seen.current))?;
+            let mode = match &seen {
+                None => PutMode::Create,
+                Some(seen) => PutMode::Update(seen.version.clone()),
+            };
+            let payload = PutPayload::from(sealed(&current)?);
+            let Err(e) = self.store.put_opts(&path, payload, mode.into()).await else {
+                return Ok(more);
+            };
+            let is_refused = is_refused(&e);
+            let known = is_refused || is_unsupported(&e);
+            let error = self.failed(&path, "replaced", e);
+            let is_new = seen
+                .as_ref()
+                .is_none_or(|seen| !seen.current.names(&current.run));
+            let is_done =
+                |now: &Seen| now.current == current || is_new && now.current.names(&current.run);
+            match self.pointer().await {
+                // The put was done and its answer lost.
+                Ok(Some(now)) if is_done(&now) => return Ok(more),
+                Ok(now) if is_refused && now != seen => seen = now,
+                now => {
+                    let may_be_done = now.is_err() || !known;
+                    return Err(NotSwapped { error, may_be_done });
+                }
+            }
+        }
+    }
+
+    /// Removes what was claimed and has not become the result: the run has failed, or was stopped.
+    pub async fn abandon(&self) {
+        // A write that is under way would make again what is removed here.
+        let _none = self.writes.none().await;
+        let Some(claim) = self.claim().take() else {
+            return;
+        };
+        // What cannot be written often cannot be removed either; the first error is the one to hear about.
+        if let Err(e) = self.remove(VERSIONS, &claim.run).await {
+            tracing::warn!("{}; `gyre clean` will find it", e.full());
+        }
+        if let Some(folder) = &self.folder {
+            folder.tidy().await;
+        }
+    }
+}
+
+/// Why the pointer was not replaced, as far as is known.
+struct NotSwapped {
+    error: Error,
+    /// The put may be done all the same, or be done yet.
+    may_be_done: bool,
+}
+
+impl From<Error> for NotSwapped {
+    fn from(error: Error) -> NotSwapped {
+        NotSwapped {
+            error,
+            may_be_done: false,
+        }
+    }
+}
+
+/// Whether a put was refused because of its condition.
+fn is_refused(e: &object_store::Error) -> bool {
+    use object_store::Error::{AlreadyExists, Precondition};
+    matches!(e, AlreadyExists { .. } | Precondition { .. })
+}
+
+/// Whether a store does not do what it was asked for.
+fn is_unsupported(e: &object_store::Error) -> bool {
+    use object_store::Error::{NotImplemented, NotSupported};
+    matches!(e, NotImplemented { .. } | NotSupported { .. })
+}

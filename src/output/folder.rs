@@ -1,0 +1,897 @@
+//! An output on a file system: the locks that a commit needs there, and links for readers of plain paths.
+//!
+//! ```text
+//! <output>/.lock                   held while the pointer is compared and replaced, which no file system does in one step
+//! <output>/versions/<run>/.lock    held by a run that is alive, from before its first file until it is the result
+//! <output>/current                 a link to versions/<run>, replaced by renaming another over it
+//! <output>/<table>                 a link to current/<table>: so all tables change at one instant
+//! ```
+//!
+//! The pointer decides and the links follow it. A process that dies between the two leaves readers of plain paths with the earlier
+//! result, whole, until the next run or `gyre clean` mends the links.
+
+use crate::error::{Error, Kind, Result};
+use crate::output::layout::{CURRENT, RECORD, RUNS, VERSIONS, WORK};
+use crate::output::retention::Cleaning;
+use crate::read::paths::current::Current;
+use crate::store::seal::sealed;
+use jiff::Timestamp;
+use rayon::prelude::*;
+use std::ffi::OsStr;
+use std::fs::{File, TryLockError};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use std::{fs, io};
+
+const LOCK: &str = ".lock";
+/// The link to the version in place.
+const LINK: &str = "current";
+const POINTER_DRAFT: &str = ".current.json";
+const LINK_DRAFT: &str = ".link";
+
+/// How long a run waits for the lock of its output, which others hold for moments.
+pub const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How long it waits before it says so.
+const SAID: Duration = Duration::from_secs(1);
+
+/// How long it waits to tidy up.
+const TIDYING: Duration = Duration::from_secs(1);
+
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
+
+/// A version that the pointer does not name.
+pub struct Unnamed {
+    pub run: String,
+    pub state: State,
+}
+
+/// What is known of a version that the pointer does not name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// A run is or may be writing it.
+    Alive,
+    /// The run has ended.
+    Dead,
+    /// No run has made it.
+    Foreign,
+}
+
+/// The folder of an output.
+#[derive(Debug, Clone)]
+pub struct Folder {
+    path: PathBuf,
+    /// How long to wait for its lock.
+    pub patience: Duration,
+}
+
+impl Folder {
+    pub fn new(path: PathBuf) -> Folder {
+        Folder {
+            path,
+            patience: LOCK_TIMEOUT,
+        }
+    }
+
+    fn version(&self, run: &str) -> PathBuf {
+        self.path.join(VERSIONS).join(run)
+    }
+
+    pub fn failed(
+        &self,
+        what: &str,
+        e: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Error {
+        Error::store(format!("{} cannot be {what}", self.path.display()), e)
+    }
+
+    /// Waits for the lock of the output; it is free again when the file is dropped.
+    async fn lock(&self) -> Result<File> {
+        let begun = Instant::now();
+        let mut is_said = false;
+        loop {
+            match self.try_lock() {
+                Ok(Some(file)) => return Ok(file),
+                Ok(None) => (),
+                Err(e) => return Err(self.failed("locked", e)),
+            }
+            let (waited, path) = (begun.elapsed(), self.path.join(LOCK));
+            if waited >= self.patience {
+                return Err(Error::new(
+                    Kind::Conflict,
+                    format!(
+                        "another process has held the lock {} for {:?}; run again when it has ended, or wait longer with --lock-timeout",
+                        path.display(),
+                        self.patience
+                    ),
+                ));
+            }
+            if !is_said && waited >= SAID {
+                is_said = true;
+                tracing::warn!(
+                    "waiting for {}, whose lock another process holds, for {:?} at most",
+                    path.display(),
+                    self.patience
+                );
+            }
+            tokio::time::sleep(LOCK_PAUSE.min(self.patience - waited)).await;
+        }
+    }
+
+    /// The lock of the output, if it is free.
+    fn try_lock(&self) -> io::Result<Option<File>> {
+        let path = self.path.join(LOCK);
+        loop {
+            match fs::create_dir_all(&self.path) {
+                // Another run's folder was there, and was tidied away before it could be looked at.
+                Err(e)
+                    if e.kind() == ErrorKind::AlreadyExists
+                        && fs::metadata(&self.path).map_or(true, |found| found.is_dir()) =>
+                {
+                    continue;
+                }
+                made => made?,
+            }
+            let file = File::options()
+                .create(true)
+                .write(true)
+                .truncate(false)
+                .open(&path);
+            let file = match file {
+                // The folder was tidied away just now.
+                Err(e) if e.kind() == ErrorKind::NotFound => continue,
+                file => file?,
+            };
+            match file.try_lock() {
+                Ok(()) if is_at(&file, &path) => return Ok(Some(file)),
+                Ok(()) => continue,
+                Err(TryLockError::WouldBlock) => return Ok(None),
+                Err(TryLockError::Error(e)) => return Err(e),
+            }
+        }
+    }
+
+    /// What `current.json` says.
+    fn pointer(&self) -> Result<Option<Current>> {
+        let path = self.path.join(CURRENT);
+        match fs::read(&path) {
+            Ok(bytes) => Current::parse(&bytes, &path.display().to_string()).map(Some),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(self.failed("read", e)),
+        }
+    }
+
+    /// Makes the folder of a version, with a lock that says that its run is alive for as long as the file is open.
+    pub async fn claim(&self, run: &str) -> Result<File> {
+        // A version without a lock is dead; so nobody may look between the next two steps.
+        let _locked = self.lock().await?;
+        let claim = || {
+            fs::create_dir_all(self.version(run))?;
+            let file = File::create_new(self.version(run).join(LOCK))?;
+            file.lock()?;
+            Ok(file)
+        };
+        claim().map_err(|e: io::Error| self.failed("written to", e))
+    }
+
+    /// The pointer, and the versions that it does not name. Both are seen at one moment: no run becomes the result meanwhile, and none
+    /// begins to write.
+    pub async fn unnamed(&self) -> Result<(Option<Current>, Vec<Unnamed>)> {
+        if !self.path.exists() {
+            return Ok((None, Vec::new()));
+        }
+        let _locked = self.lock().await?;
+        let pointer = self.pointer()?;
+        let mut unnamed = Vec::new();
+        for run in self.versions().map_err(|e| self.failed("listed", e))? {
+            if !pointer.as_ref().is_some_and(|p| p.names(&run)) {
+                let state = self.state(&run);
+                unnamed.push(Unnamed { run, state });
+            }
+        }
+        Ok((pointer, unnamed))
+    }
+
+    fn versions(&self) -> io::Result<Vec<String>> {
+        let mut names: Vec<String> = self.inside(VERSIONS)?.into_iter().map(|(n, _)| n).collect();
+        names.sort();
+        Ok(names)
+    }
+
+    /// A run makes a folder that has its name, and in it a lock or, when all is written, its record.
+    fn state(&self, run: &str) -> State {
+        let folder = self.version(run);
+        let is_folder = fs::symlink_metadata(&folder).is_ok_and(|found| found.is_dir());
+        if !is_folder || !is_run(run) {
+            return State::Foreign;
+        }
+        match File::open(folder.join(LOCK)) {
+            Ok(file) => match file.try_lock() {
+                Ok(()) => State::Dead,
+                // Who cannot be asked is let live.
+                Err(TryLockError::WouldBlock | TryLockError::Error(_)) => State::Alive,
+            },
+            Err(e) if e.kind() == ErrorKind::NotFound => {
+                let is_empty =
+                    || fs::read_dir(&folder).is_ok_and(|mut found| found.next().is_none());
+                match folder.join(RECORD).is_file() || is_empty() {
+                    true => State::Dead,
+                    false => State::Foreign,
+                }
+            }
+            Err(_) => State::Alive,
+        }
+    }
+
+    /// An error if one of the folders in which things are removed is a link: what it leads to is not this output's.
+    pub fn check_no_links(&self, places: &[&str]) -> Result<()> {
+        for place in places {
+            let path = self.path.join(place);
+            if path.is_symlink() {
+                return Err(Error::spec(format!(
+                    "{} is a link, and nothing is removed through links; put the folder itself there",
+                    path.display()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts every file of a version on disk, so that the pointer does not get there before them.
+    pub fn sync(&self, run: &str) -> Result<()> {
+        fn collect(path: PathBuf, paths: &mut Vec<PathBuf>) -> io::Result<()> {
+            for entry in fs::read_dir(&path)? {
+                let entry = entry?;
+                match entry.metadata()? {
+                    found if found.is_dir() => collect(entry.path(), paths)?,
+                    // What is empty is in its folder alone.
+                    found if found.len() == 0 => (),
+                    _ => paths.push(entry.path()),
+                }
+            }
+            paths.push(path);
+            Ok(())
+        }
+        let mut paths = vec![self.path.join(VERSIONS)];
+        let synced = collect(self.version(run), &mut paths);
+        // At once, because the system writes them together.
+        let synced = synced.and_then(|()| paths.par_iter().try_for_each(|path| sync(path)));
+        synced.map_err(|e| self.failed("written to", e))
+    }
+
+    /// Replaces the pointer by what `next` makes of the one that is there, and lets the links follow. After an error it is as it was.
+    /// `begins` is called when the lock is there.
+    pub async fn swap<T>(
+        &self,
+        begins: &(dyn Fn() + Sync),
+        next: impl FnOnce(Option<&Current>) -> Result<(Current, T)>,
+    ) -> Result<T> {
+        let _locked = self.lock().await?;
+        begins();
+        let earlier = self.pointer()?;
+        let (current, more) = next(earlier.as_ref())?;
+        if let Some(old) = earlier.filter(|old| old.folder.is_empty()) {
+            self.take_over(&old)?;
+        }
+        self.check_room(&current)?;
+        let bytes = sealed(&current)?;
+        let put = || {
+            let (draft, pointer) = (self.path.join(POINTER_DRAFT), self.path.join(CURRENT));
+            fs::write(&draft, bytes)?;
+            sync(&draft)?;
+            fs::rename(draft, pointer)
+        };
+        put().map_err(|e: io::Error| self.failed("written to", e))?;
+        sync(&self.path).ok();
+        self.link(&current);
+        Ok(more)
+    }
+
+    /// Lets the links go where the pointer goes, if they do not.
+    pub async fn mend(&self) -> Result<()> {
+        let Some(current) = self.pointer()? else {
+            return Ok(());
+        };
+        let is_right = match current.folder.is_empty() {
+            true => !self.version(&current.run).exists(),
+            false => self.is_linked(&current),
+        };
+        if is_right {
+            return Ok(());
+        }
+        let _locked = self.lock().await?;
+        match self.pointer()? {
+            Some(old) if old.folder.is_empty() => self.take_over(&old)?,
+            Some(current) => self.link(&current),
+            None => (),
+        }
+        Ok(())
+    }
+
+    fn is_linked(&self, current: &Current) -> bool {
+        let goes = |name: &str, to: &Path| {
+            fs::read_link(self.path.join(name)).is_ok_and(|found| found == to)
+        };
+        let mut tables = current.tables.keys();
+        goes(LINK, Path::new(&current.folder))
+            && tables.all(|table| goes(table, &Path::new(LINK).join(table)))
+    }
+
+    /// Links what the pointer names. The pointer is in place already, so what fails here is told and mended later.
+    fn link(&self, current: &Current) {
+        let link = || {
+            for table in current.tables.keys() {
+                self.point(table, &Path::new(LINK).join(table))?;
+            }
+            self.point(LINK, Path::new(&current.folder))?;
+            for entry in fs::read_dir(&self.path)? {
+                let entry = entry?;
+                let is_ours = fs::read_link(entry.path())
+                    .is_ok_and(|to| to.parent() == Some(Path::new(LINK)));
+                let name = entry.file_name();
+                if is_ours && !current.tables.keys().any(|table| name == OsStr::new(table)) {
+                    fs::remove_file(entry.path())?;
+                }
+            }
+            Ok(())
+        };
+        if let Err::<(), io::Error>(e) = link() {
+            tracing::warn!(
+                "the links in {} cannot be made ({e}); the tables are in {}",
+                self.path.display(),
+                self.path.join(&current.folder).display()
+            );
+        }
+    }
+
+    /// Lets the link `name` go to a place in this folder, at one instant.
+    fn point(&self, name: &str, to: &Path) -> io::Result<()> {
+        let (link, draft) = (self.path.join(name), self.path.join(LINK_DRAFT));
+        if fs::read_link(&link).is_ok_and(|found| found == to) {
+            return Ok(());
+        }
+        fs::remove_file(&draft).ok();
+        symlink(to, &draft)?;
+        fs::rename(draft, link)
+    }
+
+    /// Before versions there were folders of tables right in the output. They become the version of the run that wrote them, linked
+    /// from where they were; what is cut short is ended by the next run.
+    fn take_over(&self, old: &Current) -> Result<()> {
+        let version = self.version(&old.run);
+        let take_over = || {
+            fs::create_dir_all(&version)?;
+            self.point(LINK, &Path::new(VERSIONS).join(&old.run))?;
+            for table in old.tables.keys() {
+                let folder = self.path.join(table);
+                if fs::symlink_metadata(&folder).is_ok_and(|found| found.is_dir()) {
+                    fs::rename(folder, version.join(table))?;
+                }
+                self.point(table, &Path::new(LINK).join(table))?;
+            }
+            fs::remove_dir_all(self.path.join(".staging")).ok();
+            Ok(())
+        };
+        take_over().map_err(|e: io::Error| self.failed("turned into versions", e))
+    }
+
+    /// An error if something else is where a link must go.
+    fn check_room(&self, current: &Current) -> Result<()> {
+        let names = current.tables.keys().map(String::as_str);
+        // An empty folder is in nobody's way.
+        self.links_have_room(names, |path| fs::remove_dir(path).is_ok())
+    }
+
+    /// The same; `is_empty` says whether what is there may go.
+    fn links_have_room<'a>(
+        &self,
+        names: impl Iterator<Item = &'a str>,
+        is_empty: impl Fn(&Path) -> bool,
+    ) -> Result<()> {
+        for name in names.chain([LINK]) {
+            let path = self.path.join(name);
+            let is_link = fs::symlink_metadata(&path).map(|found| found.is_symlink());
+            if is_link.is_ok_and(|is_link| !is_link) && !is_empty(&path) {
+                return Err(Error::spec(format!(
+                    "{} is where a link of gyre must go; move it away, or name another output",
+                    path.display()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether there is a folder.
+    pub fn is_there(&self) -> bool {
+        self.path.is_dir()
+    }
+
+    /// An error where nothing can ever be written here, or something is where the link of a table must go. Nothing is changed.
+    pub fn check(&self, tables: &[&str]) -> Result<()> {
+        let unusable = |path: &Path, why: &str| {
+            let (shown, path) = (self.path.display(), path.display());
+            Err(Error::spec(format!(
+                "the output {shown} can never be written: {path} {why}; name another output"
+            )))
+        };
+        let mut there = self.path.as_path();
+        loop {
+            match fs::metadata(there) {
+                Ok(found) if found.is_dir() => break,
+                Ok(_) => return unusable(there, "is no folder"),
+                Err(_) if fs::symlink_metadata(there).is_ok_and(|found| found.is_symlink()) => {
+                    return unusable(there, "is a link that leads nowhere");
+                }
+                Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => (),
+                Err(e) => return unusable(there, &format!("cannot be entered ({e})")),
+            }
+            match there.parent() {
+                Some(parent) => there = parent,
+                None => break,
+            }
+        }
+        if let Some(why) = unwritable(there) {
+            return unusable(there, &why);
+        }
+        for place in [VERSIONS, RUNS, WORK] {
+            let path = self.path.join(place);
+            if path.exists() && !path.is_dir() {
+                return unusable(&path, "is no folder");
+            }
+        }
+        // Folders of tables from before versions become links.
+        match self.pointer() {
+            Ok(Some(current)) if current.folder.is_empty() => Ok(()),
+            _ => self.links_have_room(tables.iter().copied(), |path| {
+                fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
+            }),
+        }
+    }
+
+    /// The folders in one such as `versions`, and when an entry of each last came or went.
+    pub fn inside(&self, place: &str) -> io::Result<Vec<(String, Timestamp)>> {
+        let entries = match fs::read_dir(self.path.join(place)) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut inside = Vec::new();
+        for entry in entries {
+            let entry = entry?;
+            // It may be gone again.
+            let changed = entry.metadata().and_then(|found| found.modified());
+            let changed = changed.ok().and_then(|at| Timestamp::try_from(at).ok());
+            let name = entry.file_name().into_string().ok();
+            inside.extend(name.zip(changed));
+        }
+        Ok(inside)
+    }
+
+    /// Removes what a process that was killed was writing in some folders: drafts called `name#1`, of which the store shows nobody anything.
+    /// Returns them, and their bytes.
+    pub fn drafts(&self, places: &[&str], asked: &Cleaning) -> io::Result<Vec<(String, u64)>> {
+        let mut drafts = Vec::new();
+        for place in places {
+            let entries = match fs::read_dir(self.path.join(place)) {
+                Err(e) if e.kind() == ErrorKind::NotFound => continue,
+                entries => entries?,
+            };
+            for entry in entries {
+                let entry = entry?;
+                let name = entry.file_name().to_string_lossy().into_owned();
+                let number = name.rsplit_once('#').map_or("", |(_, number)| number);
+                if number.is_empty() || !number.bytes().all(|b| b.is_ascii_digit()) {
+                    continue;
+                }
+                // One that is gone again has become what it was to be.
+                let Ok(found) = entry.metadata() else {
+                    continue;
+                };
+                let changed = found
+                    .modified()
+                    .ok()
+                    .and_then(|at| Timestamp::try_from(at).ok());
+                let age = changed.map(|at| Timestamp::now().duration_since(at));
+                if !found.is_file() || age.is_none_or(|age| age < asked.older_than) {
+                    continue;
+                }
+                if !asked.dry_run {
+                    match fs::remove_file(entry.path()) {
+                        Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
+                        _ => (),
+                    }
+                }
+                drafts.push((format!("{place}/{name}"), found.len()));
+            }
+        }
+        drafts.sort();
+        Ok(drafts)
+    }
+
+    /// Removes a folder in one such as `versions`.
+    pub fn remove(&self, place: &str, name: &str) -> Result<()> {
+        self.check_no_links(&[place])?;
+        let removed = self.remove_all(place, name);
+        removed.map_err(|e| {
+            let path = self.path.join(place).join(name);
+            Error::store(format!("{} cannot be removed", path.display()), e)
+        })
+    }
+
+    fn remove_all(&self, place: &str, name: &str) -> io::Result<()> {
+        let gone = |removed: io::Result<()>| match removed {
+            Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
+            _ => Ok(()),
+        };
+        let folder = self.path.join(place).join(name);
+        // The files that tell the folder of a run go last, so that a process that dies meanwhile leaves one that is known.
+        for entry in fs::read_dir(&folder).into_iter().flatten() {
+            let entry = entry?;
+            if [LOCK, RECORD].iter().any(|last| entry.file_name() == *last) {
+                continue;
+            }
+            match entry.file_type()?.is_dir() {
+                true => gone(fs::remove_dir_all(entry.path()))?,
+                false => gone(fs::remove_file(entry.path()))?,
+            }
+        }
+        gone(fs::remove_dir_all(folder))?;
+        if place == WORK {
+            fs::remove_dir(self.path.join(place)).ok();
+        }
+        Ok(())
+    }
+
+    /// Removes what dead processes were writing where only who has the lock may write.
+    pub async fn sweep(&self) -> Result<()> {
+        if !self.path.exists() {
+            return Ok(());
+        }
+        let locked = self.lock().await?;
+        for draft in [POINTER_DRAFT, LINK_DRAFT] {
+            fs::remove_file(self.path.join(draft)).ok();
+        }
+        drop(locked);
+        // One with work in it stays.
+        fs::remove_dir(self.path.join(WORK)).ok();
+        Ok(())
+    }
+
+    /// Says that the run of a version that is in place need not be looked after any more.
+    pub fn release(&self, run: &str) {
+        fs::remove_file(self.version(run).join(LOCK)).ok();
+    }
+
+    /// Removes an output that came to nothing. What another process has locked is in use.
+    pub async fn tidy(&self) {
+        let hurried = Folder {
+            patience: TIDYING.min(self.patience),
+            ..self.clone()
+        };
+        let Ok(_locked) = hurried.lock().await else {
+            return;
+        };
+        if !self.path.join(CURRENT).exists() && fs::remove_dir(self.path.join(VERSIONS)).is_ok() {
+            if cfg!(unix) {
+                fs::remove_file(self.path.join(LOCK)).ok();
+            }
+            fs::remove_dir(&self.path).ok();
+        }
+    }
+}
+
+/// Whether a name is one that `begin` gives to a run: when it began, the plan, and something of its own.
+pub fn is_run(name: &str) -> bool {
+    let parts = || {
+        let (time, rest) = name.split_once('-')?;
+        let (plan, own) = rest.rsplit_once('-')?;
+        Some((time, plan, own))
+    };
+    parts().is_some_and(|(time, plan, own)| {
+        let is_time = time.len() == 16
+            && time.bytes().enumerate().all(|(at, b)| match at {
+                8 => b == b'T',
+                15 => b == b'Z',
+                _ => b.is_ascii_digit(),
+            });
+        is_time && !plan.is_empty() && is_own(own)
+    })
+}
+
+/// Whether a name ends in what `unique` gives.
+pub fn is_own(own: &str) -> bool {
+    own.len() == 8 && own.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+/// Puts a file, or the names in a folder, on disk.
+fn sync(path: &Path) -> io::Result<()> {
+    // Elsewhere neither can be opened for that by reading.
+    match cfg!(unix) {
+        true => File::open(path)?.sync_all(),
+        false => Ok(()),
+    }
+}
+
+/// Whether an open file is the one at a path: whoever held its lock may have removed it.
+fn is_at(file: &File, path: &Path) -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        let place = |found: fs::Metadata| (found.dev(), found.ino());
+        let there = fs::metadata(path).map(place).ok();
+        there.is_some() && there == file.metadata().map(place).ok()
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = (file, path);
+        true
+    }
+}
+
+/// Why nothing can be made in a folder that is there, if the system says so.
+#[cfg(unix)]
+fn unwritable(folder: &Path) -> Option<String> {
+    use std::os::unix::ffi::OsStrExt;
+    let path = std::ffi::CString::new(folder.as_os_str().as_bytes()).ok()?;
+    // SAFETY: the path ends with a zero, and the call reads nothing else.
+    if unsafe { libc::access(path.as_ptr(), libc::W_OK | libc::X_OK) } != 0 {
+        return match io::Error::last_os_error() {
+            e if e.kind() == ErrorKind::ReadOnlyFilesystem => {
+                Some("is on a read-only file system".into())
+            }
+            e if e.kind() == ErrorKind::PermissionDenied => {
+                Some("must not be written by this user".into())
+            }
+            _ => None,
+        };
+    }
+    // Root may write anything, and yet makes no files where the system shows its own state.
+    #[cfg(target_os = "linux")]
+    {
+        // SAFETY: the call fills the structure, which holds nothing but numbers.
+        let place = unsafe {
+            let mut place: libc::statfs = std::mem::zeroed();
+            match libc::statfs(path.as_ptr(), &mut place) {
+                0 => place,
+                _ => return None,
+            }
+        };
+        if [libc::PROC_SUPER_MAGIC, libc::SYSFS_MAGIC].contains(&place.f_type) {
+            return Some("shows the state of the system and holds no files".into());
+        }
+    }
+    None
+}
+
+#[cfg(not(unix))]
+fn unwritable(_: &Path) -> Option<String> {
+    None
+}
+
+#[cfg(unix)]
+fn symlink(to: &Path, link: &Path) -> io::Result<()> {
+    std::os::unix::fs::symlink(to, link)
+}
+
+#[cfg(not(unix))]
+fn symlink(_: &Path, _: &Path) -> io::Result<()> {
+    Err(ErrorKind::Unsupported.into())
+}
+
+#[cfg(unix)]
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+    use crate::output::place::Output;
+    use crate::output::pointer::{Begun, Promotion};
+    use crate::output::retention::{Cleaning, DAY};
+    use crate::store::Stores;
+    use object_store::ObjectStoreExt;
+    use std::collections::BTreeMap;
+
+    fn open(folder: &Path) -> Output {
+        Output::open(&folder.display().to_string(), &Stores::default()).expect("an output")
+    }
+
+    async fn begin(output: &Output) -> Begun {
+        output.begin("a-plan-of-its-own").await.expect("a folder")
+    }
+
+    /// Writes one table, which holds the id of the run, and makes it the result.
+    async fn promote(output: &Output, begun: &Begun) -> Result<()> {
+        let table = output.staged(&begun.run, "sources");
+        let put = output.store.put(&table, begun.run.clone().into());
+        put.await.expect("a file");
+        let promotion = Promotion {
+            plan: "a-plan-of-its-own",
+            complete: true,
+            tables: &BTreeMap::from([("sources", 1)]),
+            keep: 1,
+            record: &begun.run,
+            begins: &|| (),
+        };
+        output.promote(begun, &promotion).await
+    }
+
+    fn table(folder: &Path) -> String {
+        fs::read_to_string(folder.join("sources/part-0.parquet")).expect("a table")
+    }
+
+    #[tokio::test]
+    async fn of_two_runs_the_first_wins() {
+        let temporary = tempfile::tempdir().expect("a folder");
+        let folder = temporary.path().join("out");
+        // The other run hears of it when it wants to write, and when it has written.
+        for has_written in [false, true] {
+            let (one, other) = (open(&folder), open(&folder));
+            let (first, second) = (begin(&one).await, begin(&other).await);
+            assert_ne!(first.run, second.run);
+            if has_written {
+                other.claim_version(&second).await.expect("room");
+            }
+            one.claim_version(&first).await.expect("room");
+            promote(&one, &first).await.expect("the result");
+            let late = match has_written {
+                false => other.claim_version(&second).await,
+                true => promote(&other, &second).await,
+            };
+            let e = late.expect_err("it is late");
+            assert_eq!(e.kind(), Kind::Conflict, "{}", e.full());
+            other.abandon().await;
+            assert_eq!(table(&folder), first.run);
+            assert!(!folder.join("versions").join(&second.run).exists());
+            // After it, the same process is right.
+            let third = begin(&other).await;
+            assert_eq!(third.earlier().map(|c| &c.run), Some(&first.run));
+            other.claim_version(&third).await.expect("room");
+            promote(&other, &third).await.expect("the result");
+            assert_eq!(table(&folder), third.run);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_version_lives_as_long_as_its_run() {
+        let temporary = tempfile::tempdir().expect("a folder");
+        let folder = temporary.path().join("out");
+        let (one, other) = (open(&folder), open(&folder));
+        let begun = begin(&one).await;
+        one.claim_version(&begun).await.expect("room");
+        let asked = Cleaning {
+            keep: 1,
+            older_than: DAY,
+            dry_run: false,
+        };
+        let cleaned = other.clean(&asked).await.expect("a folder");
+        assert_eq!(
+            (cleaned.left, cleaned.removed),
+            (vec![begun.run.clone()], vec![])
+        );
+        // What ends without a word is dead, however young.
+        drop(one);
+        let cleaned = other.clean(&asked).await.expect("a folder");
+        assert_eq!(cleaned.removed.len(), 1);
+        assert_eq!(cleaned.removed[0].run, begun.run);
+        assert!(!folder.join("versions").join(&begun.run).exists());
+    }
+
+    #[tokio::test]
+    async fn a_lock_is_waited_for_and_given_up() {
+        let temporary = tempfile::tempdir().expect("a folder");
+        let folder = temporary.path().join("out");
+        let mut output = open(&folder);
+        let begun = begin(&output).await;
+        fs::create_dir(&folder).expect("a folder");
+        let held = File::create(folder.join(LOCK)).expect("a lock");
+        held.lock().expect("it is free");
+        output.set_lock_timeout(Duration::ZERO);
+        let e = output.claim_version(&begun).await.expect_err("it is held");
+        assert_eq!(e.kind(), Kind::Conflict, "{}", e.full());
+        assert!(
+            e.full()
+                .contains("out/.lock for 0ns; run again when it has ended")
+        );
+        let asked = Cleaning {
+            keep: 1,
+            older_than: DAY,
+            dry_run: true,
+        };
+        output.clean(&asked).await.expect_err("it is held");
+        // A wait that is dropped leaves no version, and others may wait meanwhile.
+        output.set_lock_timeout(LOCK_TIMEOUT);
+        let waiting = output.claim_version(&begun);
+        let stopped = tokio::time::timeout(3 * LOCK_PAUSE, waiting).await;
+        assert!(stopped.is_err() && !folder.join(VERSIONS).exists());
+        let (waiting, _) = tokio::join!(output.claim_version(&begun), async {
+            tokio::task::yield_now().await;
+            drop(held);
+        });
+        waiting.expect("it is free");
+    }
+
+    #[tokio::test]
+    async fn what_no_run_has_made_is_left_alone() {
+        let temporary = tempfile::tempdir().expect("a folder");
+        let folder = temporary.path().join("out");
+        let output = open(&folder);
+        let run = |n: u32| format!("20260301T020000Z-0123abcd-{n:08x}");
+        let versions = folder.join(VERSIONS);
+        // By name and seal: what a run has made.
+        let (dead, sealed, empty) = (run(1), run(2), run(3));
+        // A folder of any name, one without a seal, a link, and a file.
+        let (mine, unsealed, link, file) = ("mine".to_string(), run(4), run(5), run(6));
+        for name in [&dead, &sealed, &empty, &mine, &unsealed] {
+            fs::create_dir_all(versions.join(name)).expect("a folder");
+        }
+        for (name, seal) in [
+            (&dead, LOCK),
+            (&sealed, RECORD),
+            (&mine, LOCK),
+            (&unsealed, "x"),
+        ] {
+            fs::write(versions.join(name).join(seal), "").expect("a file");
+        }
+        let outside = temporary.path().join("outside");
+        fs::create_dir(&outside).expect("a folder");
+        fs::write(outside.join(LOCK), "").expect("a file");
+        symlink(&outside, &versions.join(&link)).expect("a link");
+        fs::write(versions.join(&file), "").expect("a file");
+        let asked = Cleaning {
+            keep: 0,
+            older_than: jiff::SignedDuration::ZERO,
+            dry_run: false,
+        };
+        let cleaned = output.clean(&asked).await.expect("a folder");
+        let removed: Vec<&String> = cleaned.removed.iter().map(|gone| &gone.run).collect();
+        assert_eq!(removed, [&dead, &sealed, &empty]);
+        assert_eq!(cleaned.foreign, [unsealed, link, file, mine.clone()]);
+        let text = cleaned.to_string();
+        assert!(
+            text.contains("left alone mine: no run has made it"),
+            "{text}"
+        );
+        for left in &cleaned.foreign {
+            assert!(versions.join(left).exists(), "{left}");
+        }
+        assert!(outside.join(LOCK).exists());
+
+        // Through a link nothing is removed at all.
+        let moved = temporary.path().join("moved");
+        fs::create_dir_all(versions.join(&dead)).expect("a folder");
+        fs::rename(&versions, &moved).expect("a folder");
+        symlink(&moved, &versions).expect("a link");
+        let e = output.clean(&asked).await.expect_err("a link");
+        assert_eq!(e.kind(), Kind::Spec);
+        assert!(
+            e.full().contains("nothing is removed through links"),
+            "{}",
+            e.full()
+        );
+        assert!(moved.join(&dead).exists());
+    }
+
+    #[test]
+    fn runs_that_come_to_nothing_leave_nothing() {
+        let temporary = tempfile::tempdir().expect("a folder");
+        let folder = temporary.path().join("out");
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..100 {
+                        let output = open(&folder);
+                        let run = async {
+                            let begun = begin(&output).await;
+                            output.claim_version(&begun).await.expect("room");
+                            output.abandon().await;
+                        };
+                        let runtime = tokio::runtime::Builder::new_current_thread()
+                            .enable_all()
+                            .build();
+                        runtime.expect("a thread").block_on(run);
+                    }
+                });
+            }
+        });
+        assert!(!folder.exists());
+    }
+}

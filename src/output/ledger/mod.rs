@@ -1,0 +1,398 @@
+//! Which input files went into which counts. Pure: what a ledger says → what is still to be counted, and why.
+//!
+//! A ledger is a chain of units. A unit holds the counts of some files, and the rows that the trajectories of it and of all units before
+//! it end in. Of each trajectory, all rows of a unit are later than those of the units before it, so that a pair belongs to the unit of its
+//! later row. What a unit rests on are the units before it: where one cannot be kept, those after it cannot either.
+
+pub mod store;
+
+use crate::read::lake::files::InputFile;
+use crate::read::rows::stop::Dropped;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// Units that a ledger has at most: beyond it the older ones are put together.
+const MOST_UNITS: usize = 32;
+
+/// Version of ledgers and of their objects.
+pub(crate) const SCHEMA: u32 = 1;
+
+/// What has been counted.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Ledger {
+    pub schema: u32,
+    pub basis: Basis,
+    /// In the order in which they were counted.
+    pub units: Vec<Unit>,
+}
+
+/// What counts depend on beside the rows of files, each by a hash: where one has changed, nothing of a ledger can be kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Basis {
+    pub gyre: String,
+    pub sql: String,
+    pub parameters: String,
+    /// Names and types of the table's columns over all files, and their format.
+    pub columns: String,
+    /// Keys, states, bins, lags and groups.
+    pub layout: String,
+}
+
+/// The counts of some files.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Unit {
+    pub files: Vec<CountedFile>,
+    /// Rows that the SQL gave of them.
+    pub rows: u64,
+    /// Of these, rows that could not be an end of a transition, by reason.
+    #[serde(default)]
+    pub dropped: BTreeMap<String, u64>,
+    /// Time of the first row and of the last one, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<String>,
+    /// Why these files were counted.
+    pub why: String,
+    pub counts: Object,
+    /// The rows that trajectories end in; none for tables of pairs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub carry: Option<Object>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CountedFile {
+    #[serde(flatten)]
+    pub file: InputFile,
+    /// As the file itself says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows: Option<u64>,
+}
+
+/// A Parquet file of the ledger, named after what is in it. It is never changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Object {
+    pub name: String,
+    /// blake3 of its bytes.
+    pub checksum: String,
+    pub bytes: u64,
+    pub rows: u64,
+}
+
+impl Object {
+    /// Of bytes that are to be stored.
+    pub fn new(kind: &str, bytes: &[u8], rows: u64) -> Object {
+        let checksum = blake3::hash(bytes).to_hex().to_string();
+        Object {
+            name: format!("{kind}-{}.parquet", &checksum[..32]),
+            bytes: bytes.len() as u64,
+            checksum,
+            rows,
+        }
+    }
+
+    /// Whether the bytes are those that were stored.
+    pub fn is(&self, bytes: &[u8]) -> bool {
+        blake3::hash(bytes).to_hex().as_str() == self.checksum
+    }
+}
+
+/// What of a ledger can be kept.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// Units from the first on.
+    pub units: usize,
+    /// What ended them, if one is left out.
+    pub why: Option<String>,
+}
+
+impl Kept {
+    /// So many units at most.
+    pub fn at_most(&mut self, units: usize, why: impl FnOnce() -> String) {
+        if units < self.units {
+            self.units = units;
+            self.why = Some(why());
+        }
+    }
+}
+
+impl Basis {
+    /// What has changed since an earlier count, if anything has.
+    fn changed_since(&self, earlier: &Basis) -> Option<&'static str> {
+        let parts = [
+            (&self.gyre, &earlier.gyre, "another version of gyre counted"),
+            (&self.sql, &earlier.sql, "the SQL changed"),
+            (
+                &self.parameters,
+                &earlier.parameters,
+                "the parameters of the SQL changed",
+            ),
+            (
+                &self.columns,
+                &earlier.columns,
+                "the columns of the table changed",
+            ),
+            (
+                &self.layout,
+                &earlier.layout,
+                "trajectories, states, lags or groups changed",
+            ),
+        ];
+        let changed = parts.iter().find(|(now, before, _)| now != before);
+        changed.map(|(_, _, what)| *what)
+    }
+}
+
+impl Ledger {
+    pub fn new(basis: &Basis) -> Ledger {
+        Ledger {
+            schema: SCHEMA,
+            basis: basis.clone(),
+            units: Vec::new(),
+        }
+    }
+
+    /// What can be kept where the table has these files now.
+    pub fn kept(&self, basis: &Basis, present: &[InputFile]) -> Kept {
+        let all = self.units.len();
+        let mut kept = Kept {
+            units: all,
+            why: None,
+        };
+        if self.schema != SCHEMA {
+            kept.at_most(0, || "another version of gyre counted".into());
+        }
+        if let Some(what) = basis.changed_since(&self.basis) {
+            kept.at_most(0, || what.into());
+        }
+        let now: HashMap<&str, &InputFile> = present
+            .iter()
+            .map(|file| (file.location.as_str(), file))
+            .collect();
+        for (at, unit) in self.units.iter().enumerate() {
+            let files = unit.files.iter().map(|counted| &counted.file);
+            let gone = files.map(|file| (file, now.get(file.location.as_str())));
+            let is_same =
+                |file: &InputFile, now: &InputFile| now.fingerprint() == file.fingerprint();
+            let mut gone = gone.filter(|(file, now)| !now.is_some_and(|now| is_same(file, now)));
+            if let Some((file, now)) = gone.next() {
+                if now.is_some_and(|now| now.content.is_some() != file.content.is_some()) {
+                    kept.at_most(at, || "`job.fingerprint` changed".into());
+                    break;
+                }
+                let what = if now.is_some() { "replaced" } else { "deleted" };
+                let name = self.short(&file.location, present);
+                kept.at_most(at, || format!("{name} was {what}"));
+            }
+        }
+        kept
+    }
+
+    /// The files that are not in the first `kept` units.
+    pub fn unread<'a>(&self, kept: usize, present: &'a [InputFile]) -> Vec<&'a InputFile> {
+        let files = self.units[..kept].iter().flat_map(|unit| &unit.files);
+        let read: HashSet<&str> = files.map(|file| file.file.location.as_str()).collect();
+        let unread = present
+            .iter()
+            .filter(|file| !read.contains(file.location.as_str()));
+        unread.collect()
+    }
+
+    /// Files whose names no unit has.
+    pub fn news(&self, present: &[InputFile]) -> usize {
+        self.unread(self.units.len(), present).len()
+    }
+
+    /// Rows of the first `kept` units, and those that were dropped.
+    pub fn rows(&self, kept: usize) -> (u64, Dropped) {
+        let (mut rows, mut dropped) = (0, Dropped::default());
+        for unit in &self.units[..kept] {
+            rows += unit.rows;
+            for (reason, rows) in &unit.dropped {
+                dropped.add(reason.clone(), *rows);
+            }
+        }
+        (rows, dropped)
+    }
+
+    /// How many of the oldest units should be put together: half of them, so that it is seldom done and late rows find young units.
+    pub fn overdue(&self) -> usize {
+        match self.units.len() > MOST_UNITS {
+            true => MOST_UNITS / 2 + 1,
+            false => 0,
+        }
+    }
+
+    /// Puts the first units together, whose counts add up to those of `counts`.
+    pub fn merge(&mut self, units: usize, counts: Object) {
+        let (rows, dropped) = self.rows(units);
+        let rest = self.units.split_off(units);
+        let dropped = dropped
+            .0
+            .into_iter()
+            .map(|(reason, rows)| (reason.into_owned(), rows));
+        let (first, last) = (self.units.first(), self.units.last());
+        let merged = Unit {
+            rows,
+            dropped: dropped.collect(),
+            first: first.and_then(|unit| unit.first.clone()),
+            last: last.and_then(|unit| unit.last.clone()),
+            why: format!("{units} units put together"),
+            counts,
+            carry: last.and_then(|unit| unit.carry.clone()),
+            files: self.units.drain(..).flat_map(|unit| unit.files).collect(),
+        };
+        self.units = vec![merged];
+        self.units.extend(rest);
+    }
+
+    /// Names of the objects that the ledger needs: what is beside them in its folder and in no other ledger can be removed.
+    pub fn objects(&self) -> impl Iterator<Item = &str> {
+        let objects = self
+            .units
+            .iter()
+            .flat_map(|unit| std::iter::once(&unit.counts).chain(&unit.carry));
+        objects.map(|object| object.name.as_str())
+    }
+
+    /// A location without the folders that all files are in.
+    fn short<'a>(&self, location: &'a str, present: &[InputFile]) -> &'a str {
+        let counted = self.units.iter().flat_map(|unit| &unit.files);
+        let all = counted.map(|file| &file.file).chain(present);
+        let folder = |location: &str| location.rfind('/').map_or(0, |at| at + 1);
+        let mut common = folder(location);
+        for file in all {
+            let same = location.bytes().zip(file.location.bytes());
+            let same = same.take_while(|(a, b)| a == b).count();
+            common = common.min(folder(&location[..location.floor_char_boundary(same)]));
+        }
+        &location[common..]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(name: &str, size_bytes: u64) -> InputFile {
+        InputFile {
+            location: format!("file:/lake/rows/{name}"),
+            size_bytes,
+            modified: "2026-11-01T00:00:00Z".into(),
+            e_tag: None,
+            content: None,
+        }
+    }
+
+    fn basis(sql: &str) -> Basis {
+        Basis {
+            gyre: "0".into(),
+            sql: sql.into(),
+            parameters: String::new(),
+            columns: "t, s".into(),
+            layout: "lag 1".into(),
+        }
+    }
+
+    fn unit(files: &[InputFile]) -> Unit {
+        let counted = |file: &InputFile| CountedFile {
+            file: file.clone(),
+            rows: Some(5),
+        };
+        Unit {
+            files: files.iter().map(counted).collect(),
+            rows: 5 * files.len() as u64,
+            dropped: BTreeMap::from([("null state".to_string(), 1)]),
+            first: Some(files[0].location.clone()),
+            last: Some(files[0].location.clone()),
+            why: "new".into(),
+            counts: Object::new("counts", files[0].location.as_bytes(), 3),
+            carry: Some(Object::new("carry", files[0].location.as_bytes(), 1)),
+        }
+    }
+
+    /// Three units: files a and b, file c, file d.
+    fn ledger() -> (Ledger, Vec<InputFile>) {
+        let names = ["day=1/a", "day=1/b", "day=2/c", "day=3/d"];
+        let files = names.map(|name| file(name, 10)).to_vec();
+        let mut ledger = Ledger::new(&basis("a"));
+        ledger.units = vec![unit(&files[..2]), unit(&files[2..3]), unit(&files[3..])];
+        (ledger, files)
+    }
+
+    #[track_caller]
+    fn check(present: &[InputFile], units: usize, why: Option<&str>, unread: &[&str], news: usize) {
+        let (ledger, _) = ledger();
+        let kept = ledger.kept(&basis("a"), present);
+        let why = why.map(str::to_string);
+        assert_eq!(kept, Kept { units, why });
+        let left = ledger.unread(units, present);
+        let names: Vec<&str> = left.iter().map(|file| &file.location[16..]).collect();
+        assert_eq!(names, unread);
+        assert_eq!(ledger.news(present), news);
+    }
+
+    #[test]
+    fn units_are_kept_up_to_the_first_that_changed() {
+        let (_, files) = ledger();
+        check(&files, 3, None, &[], 0);
+        let more = [files.clone(), vec![file("day=4/e", 1)]].concat();
+        check(&more, 3, None, &["day=4/e"], 1);
+        let mut replaced = more.clone();
+        replaced[2].size_bytes = 11;
+        let left = ["day=2/c", "day=3/d", "day=4/e"];
+        check(&replaced, 1, Some("day=2/c was replaced"), &left, 1);
+        let deleted = [&files[..1], &files[2..]].concat();
+        let left = ["day=1/a", "day=2/c", "day=3/d"];
+        check(&deleted, 0, Some("day=1/b was deleted"), &left, 0);
+        check(&files[..3], 2, Some("day=3/d was deleted"), &[], 0);
+    }
+
+    #[test]
+    fn nothing_is_kept_where_counts_mean_something_else() {
+        let (ledger, files) = ledger();
+        let why = |basis: &Basis| {
+            let kept = ledger.kept(basis, &files);
+            assert_eq!(kept.units, 0);
+            kept.why.unwrap()
+        };
+        assert_eq!(why(&basis("b")), "the SQL changed");
+        let columns = "t, s, more".into();
+        assert_eq!(
+            why(&Basis {
+                columns,
+                ..basis("a")
+            }),
+            "the columns of the table changed"
+        );
+        let of_later = Ledger {
+            schema: SCHEMA + 1,
+            ..ledger.clone()
+        };
+        assert_eq!(of_later.kept(&basis("a"), &files).units, 0);
+    }
+
+    #[test]
+    fn units_put_together_hold_what_they_held() {
+        let (mut ledger, files) = ledger();
+        let (rows, dropped) = ledger.rows(3);
+        assert_eq!((rows, dropped.0["null state"]), (20, 3));
+        let carry = ledger.units[1].carry.clone();
+        ledger.merge(2, Object::new("counts", b"sum", 6));
+        assert_eq!(ledger.units.len(), 2);
+        assert_eq!(ledger.rows(2), (rows, dropped));
+        assert_eq!(ledger.units[0].carry, carry);
+        assert_eq!(ledger.unread(1, &files), [&files[3]]);
+        assert_eq!(ledger.kept(&basis("a"), &files).units, 2);
+        assert_eq!(ledger.objects().count(), 4);
+    }
+
+    #[test]
+    fn old_units_are_put_together_when_there_are_many() {
+        let (mut ledger, files) = ledger();
+        ledger.units = vec![unit(&files); MOST_UNITS];
+        assert_eq!(ledger.overdue(), 0);
+        ledger.units.push(unit(&files));
+        assert_eq!(ledger.overdue(), 17);
+    }
+}

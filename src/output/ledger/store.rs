@@ -1,0 +1,165 @@
+//! The ledger beside the tables of a version, and the objects that it names, in `<output>/ledger/`.
+//!
+//! An object is named after its checksum and never changed, so that the ledgers of several versions share what they have in common, and a
+//! run which dies leaves all of them as good as they were.
+
+use crate::error::{Error, Kind, Result};
+use crate::output::ledger::{Ledger, Object};
+use crate::output::place::Output;
+use crate::output::retention::Cleaning;
+use crate::read::paths::current::Current;
+use crate::store::seal::{sealed, unsealed};
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use bytes::Bytes;
+use jiff::Timestamp;
+use object_store::path::Path;
+use object_store::{ObjectMeta, ObjectStoreExt};
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::errors::ParquetError;
+use parquet::file::properties::WriterProperties;
+use std::collections::BTreeSet;
+
+pub(crate) const LEDGER: &str = "ledger";
+const FILE: &str = "ledger.json";
+
+/// Rows that are decoded at a time.
+const BATCH: usize = 1 << 16;
+
+impl Output {
+    /// The ledger of a result, if there is one that can be read.
+    pub async fn ledger(&self, result: &Current) -> Result<Option<Ledger>> {
+        let bytes = self.bytes(&self.beside(&result.run, FILE)).await?;
+        Ok(bytes.and_then(|bytes| unsealed(&bytes).ok()))
+    }
+
+    /// Writes the ledger of a run beside its tables.
+    pub async fn put_ledger(&self, run: &str, ledger: &Ledger) -> Result<()> {
+        self.put(&self.beside(run, FILE), sealed(ledger)?).await
+    }
+
+    /// Stores rows as an object.
+    pub async fn put_object(
+        &self,
+        kind: &'static str,
+        schema: SchemaRef,
+        batches: Vec<RecordBatch>,
+    ) -> Result<Object> {
+        let encoded = tokio::task::spawn_blocking(move || {
+            let bytes = encode(schema, &batches)?;
+            let rows = batches.iter().map(|batch| batch.num_rows() as u64).sum();
+            Ok::<_, ParquetError>((Object::new(kind, &bytes, rows), bytes))
+        });
+        let encoded = encoded.await;
+        let encoded = encoded.map_err(|e| Error::with_source(Kind::Bug, "a ledger died", e))?;
+        let (object, bytes) = encoded.map_err(|e| {
+            let what = "counts cannot be kept for the next run; set `job.incremental = false`";
+            Error::with_source(Kind::Input, what, e)
+        })?;
+        self.put(&self.object_path(&object), bytes).await?;
+        Ok(object)
+    }
+
+    /// The rows of an object; none where it is gone or is not what was stored.
+    pub async fn object(&self, object: &Object) -> Result<Option<Vec<RecordBatch>>> {
+        let bytes = self.bytes(&self.object_path(object)).await?;
+        let Some(bytes) = bytes.filter(|bytes| object.is(bytes)) else {
+            return Ok(None);
+        };
+        let decoded = tokio::task::spawn_blocking(move || decode(bytes)).await;
+        let decoded = decoded.map_err(|e| Error::with_source(Kind::Bug, "a ledger died", e))?;
+        Ok(decoded.ok())
+    }
+
+    /// Removes objects that the ledger of no result or earlier result names, unless a run may have written them to name them yet. Where one
+    /// is missed after all, the next run counts its files again. Returns what goes, and its bytes; `dropped`: the results that go as well.
+    pub(crate) async fn clean_objects(
+        &self,
+        asked: &Cleaning,
+        dropped: &[String],
+    ) -> Result<Vec<(String, u64)>> {
+        let mut removed = Vec::new();
+        let found = self.list(&self.at(&[LEDGER])).await?;
+        if found.is_empty() {
+            return Ok(removed);
+        }
+        let mut named = BTreeSet::new();
+        let mut results = Vec::new();
+        if let Some(seen) = self.pointer().await? {
+            results = seen.current.earlier;
+            results.push(seen.current.run);
+        }
+        results.retain(|run| !dropped.contains(run));
+        for run in results {
+            let bytes = self.bytes(&self.beside(&run, FILE)).await?;
+            let Some(bytes) = bytes else { continue };
+            // Nobody knows what a damaged one names.
+            let Ok(ledger) = unsealed::<Ledger>(&bytes) else {
+                return Ok(removed);
+            };
+            named.extend(ledger.objects().map(str::to_string));
+        }
+        let is_named = |meta: &ObjectMeta| {
+            let name = meta.location.filename();
+            name.is_some_and(|name| named.contains(name))
+        };
+        let found: Vec<ObjectMeta> = found.into_iter().filter(|meta| !is_named(meta)).collect();
+        if found.is_empty() {
+            return Ok(removed);
+        }
+        let now = self.now().await?;
+        for meta in found {
+            let written = Timestamp::from_second(meta.last_modified.timestamp());
+            if !written.is_ok_and(|at| now.duration_since(at) >= asked.older_than) {
+                continue;
+            }
+            let name = meta.location.filename().unwrap_or_default();
+            removed.push((format!("{LEDGER}/{name}"), meta.size));
+            if asked.dry_run {
+                continue;
+            }
+            match self.store.delete(&meta.location).await {
+                Ok(()) | Err(object_store::Error::NotFound { .. }) => (),
+                Err(e) => return Err(self.failed(&meta.location, "removed", e)),
+            }
+        }
+        Ok(removed)
+    }
+
+    /// What a file holds, if there is one.
+    async fn bytes(&self, path: &Path) -> Result<Option<Bytes>> {
+        let found = match self.store.get(path).await {
+            Ok(found) => found.bytes().await,
+            Err(e) => Err(e),
+        };
+        match found {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(e) => Err(self.failed(path, "read", e)),
+        }
+    }
+
+    fn object_path(&self, object: &Object) -> Path {
+        self.at(&[LEDGER, &object.name])
+    }
+}
+
+fn encode(schema: SchemaRef, batches: &[RecordBatch]) -> Result<Vec<u8>, ParquetError> {
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::default()))
+        .set_created_by(concat!("gyre ", env!("CARGO_PKG_VERSION")).to_string())
+        .build();
+    let mut writer = ArrowWriter::try_new(Vec::new(), schema, Some(properties))?;
+    for batch in batches {
+        writer.write(batch)?;
+    }
+    writer.into_inner()
+}
+
+fn decode(bytes: Bytes) -> Result<Vec<RecordBatch>, ParquetError> {
+    let reader = ParquetRecordBatchReaderBuilder::try_new(bytes)?;
+    let reader = reader.with_batch_size(BATCH).build()?;
+    Ok(reader.collect::<Result<_, _>>()?)
+}

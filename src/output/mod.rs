@@ -1,0 +1,159 @@
+//! Fits → lake: builds the output tables, stages them, checks what was staged, promotes it. Only this module writes under the output.
+//!
+//! `output` is where, `commit` how a version becomes the result, `folder` what a file system needs for that, `clean` what goes again, `work` what a run keeps for
+//! the next one if it dies, `parts` what its tasks leave for each other, `writes` what is being written when it is stopped.
+
+pub mod checkpoint;
+pub mod clean;
+pub mod commit;
+pub mod folder;
+pub mod in_flight;
+pub mod layout;
+pub mod ledger;
+pub mod number;
+pub mod parquet;
+pub mod parts;
+pub mod place;
+pub mod pointer;
+pub mod result;
+pub mod retention;
+pub mod tables;
+#[cfg(feature = "cluster")]
+pub mod task_answers;
+
+use crate::error::Result;
+use crate::evidence::counts::matrix::Counts;
+use crate::output::parquet::ROW_GROUP;
+use crate::output::place::Output;
+use crate::output::pointer::Begun;
+use crate::output::tables::assigned;
+use crate::output::tables::assigned::{AssignedModel, AssignedNames, AssignedTable};
+use crate::output::tables::model::Model;
+use crate::output::tables::names::{Names, Table};
+use crate::output::tables::{len, rows, schema};
+#[cfg(feature = "cluster")]
+pub use crate::output::task_answers::Answers;
+#[cfg(feature = "cluster")]
+pub use crate::output::task_answers::Attempt;
+use arrow::array::RecordBatch;
+use futures::future::BoxFuture;
+use futures::{Stream, StreamExt, TryStreamExt, stream};
+use rayon::prelude::*;
+use std::collections::BTreeMap;
+use std::ops::{Deref, Range};
+use std::pin::pin;
+use std::sync::Arc;
+
+/// Fetches the matrices of models that have none.
+pub trait Fetch: Sync {
+    /// The counts of the model at a place, with their matrix.
+    fn counts(&self, model: usize) -> BoxFuture<'_, Result<Counts>>;
+    /// How many to fetch at a time.
+    fn at_once(&self) -> usize;
+}
+
+/// Writes every table of the models (ordered by partition and lag) to the version of a run and returns their row counts. `again`: what
+/// the earlier result has of sets and changes holds for these models too, and stays. `afar`: fetches
+/// the matrices of the models, where they have none.
+pub async fn stage(
+    output: &Output,
+    begun: &Begun,
+    names: &Names,
+    models: &[Model],
+    afar: Option<&dyn Fetch>,
+    again: bool,
+) -> Result<BTreeMap<&'static str, u64>> {
+    output.claim_version(begun).await?;
+    let earlier = begun.earlier().filter(|_| again);
+    let mut written = BTreeMap::new();
+    for &table in &names.tables {
+        let (schema, sorted_by) = schema(table, names);
+        let path = output.staged(&begun.run, table.name());
+        if let (Some(earlier), Table::Sets | Table::Changes) = (earlier, table) {
+            crate::output::parquet::copy(output, &output.table(earlier, table.name()), &path)
+                .await?;
+            let rows = earlier.tables.get(table.name()).copied();
+            written.insert(table.name(), rows.unwrap_or(0));
+            continue;
+        }
+        let file = crate::output::parquet::File::create(output, path, schema, &sorted_by)?;
+        let len = |model: &Model| len(table, model);
+        let rows = |model: &Model, piece| rows(table, names, model, piece);
+        let n = match afar.filter(|_| table == Table::Counts) {
+            None => write_rows(file, here(models), len, rows).await?,
+            Some(afar) => {
+                let counts: Vec<_> = (0..models.len()).map(|at| afar.counts(at)).collect();
+                let counts = stream::iter(counts).buffered(afar.at_once());
+                let bare = counts.map_ok(|counts| Arc::new(Model::bare(counts)));
+                write_rows(file, bare, len, rows).await?
+            }
+        };
+        written.insert(table.name(), n);
+    }
+    Ok(written)
+}
+
+/// Writes the tables of an assignment to the version of a run and returns their row counts.
+pub async fn stage_assigned(
+    output: &Output,
+    begun: &Begun,
+    names: &AssignedNames,
+    models: &[AssignedModel],
+) -> Result<BTreeMap<&'static str, u64>> {
+    output.claim_version(begun).await?;
+    let mut written = BTreeMap::new();
+    for table in AssignedTable::all(names) {
+        let (schema, sorted_by) = assigned::schema(table, names);
+        let path = output.staged(&begun.run, table.name());
+        let file = crate::output::parquet::File::create(output, path, schema, &sorted_by)?;
+        let rows = |model: &AssignedModel, piece| assigned::rows(table, names, model, piece);
+        let len = |model: &AssignedModel| assigned::len(table, model);
+        let n = write_rows(file, here(models), len, rows).await?;
+        written.insert(table.name(), n);
+    }
+    Ok(written)
+}
+
+/// Models that are at hand, one after another.
+fn here<M>(models: &[M]) -> impl Stream<Item = Result<&M>> {
+    let models: Vec<Result<&M>> = models.iter().map(Ok).collect();
+    stream::iter(models)
+}
+
+/// Writes a file of `len` rows for every model, which `rows` makes, and closes it.
+async fn write_rows<M: Sync, D: Deref<Target = M> + Clone + Send + Sync>(
+    mut file: crate::output::parquet::File<'_>,
+    models: impl Stream<Item = Result<D>>,
+    len: impl Fn(&M) -> usize,
+    rows: impl Fn(&M, Range<usize>) -> Result<RecordBatch> + Sync,
+) -> Result<u64> {
+    let batches = |group: Vec<(D, Range<usize>)>| {
+        let pieces = group.into_par_iter();
+        let batches = pieces.map(|(model, piece)| rows(&model, piece));
+        batches.collect::<Result<Vec<_>>>()
+    };
+    // Row groups are cut by rows alone; so many are made at once as there are threads.
+    let (mut groups, mut group, mut room) = (Vec::new(), Vec::new(), ROW_GROUP);
+    let mut models = pin!(models);
+    while let Some(model) = models.next().await {
+        let model = model?;
+        let (mut first, end) = (0, len(&model));
+        while first < end {
+            let n = (end - first).min(room);
+            group.push((model.clone(), first..first + n));
+            (first, room) = (first + n, room - n);
+            if room == 0 {
+                groups.push(std::mem::take(&mut group));
+                room = ROW_GROUP;
+            }
+            if groups.len() == rayon::current_num_threads() {
+                file.write(std::mem::take(&mut groups), batches).await?;
+            }
+        }
+    }
+    if !group.is_empty() {
+        groups.push(group);
+    }
+    file.write(groups, batches).await?;
+    file.finish().await
+}

@@ -1,0 +1,239 @@
+//! One Parquet file in the object store, written by row groups and read back to be checked.
+
+use crate::error::{Error, Kind, Result};
+use crate::output::layout::SCHEMA_VERSION;
+use crate::output::place::Output;
+use arrow::array::{ArrayRef, RecordBatch};
+use arrow::datatypes::{FieldRef, SchemaRef};
+use object_store::ObjectStoreExt;
+use object_store::buffered::BufWriter;
+use object_store::path::Path;
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_writer::{
+    ArrowColumnChunk, ArrowColumnWriter, ArrowRowGroupWriterFactory, compute_leaves,
+};
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{KeyValue, SortingColumn};
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::SerializedFileWriter;
+use rayon::prelude::*;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::io::AsyncWriteExt;
+
+/// Rows of a row group.
+pub const ROW_GROUP: usize = 1 << 20;
+
+/// Bytes of the end of a file that are read back: no footer needs more but those of the widest tables.
+const TAIL: usize = 1 << 16;
+
+/// Rows of a column that are encoded at a time.
+const PIECE: usize = 1 << 14;
+
+pub struct File<'a> {
+    output: &'a Output,
+    path: Path,
+    schema: SchemaRef,
+    columns: ArrowRowGroupWriterFactory,
+    writer: SerializedFileWriter<Buffer>,
+    buffer: Buffer,
+    target: BufWriter,
+    rows: u64,
+    sent: u64,
+    /// The last bytes sent.
+    tail: Vec<u8>,
+}
+
+/// What is encoded and not yet in the store.
+#[derive(Clone, Default)]
+struct Buffer(Arc<Mutex<Vec<u8>>>);
+
+impl Buffer {
+    fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::io::Write for Buffer {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.bytes().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> File<'a> {
+    /// `sorted_by` names the columns that order the rows, ascending.
+    pub fn create(
+        output: &'a Output,
+        path: Path,
+        schema: SchemaRef,
+        sorted_by: &[String],
+    ) -> Result<File<'a>> {
+        // An order by (a, b, c) is one by (a, b), but not one by (a, c).
+        let sorting = sorted_by.iter().map_while(|name| {
+            let column_idx = leaf(&schema, name)?;
+            Some(SortingColumn {
+                column_idx,
+                descending: false,
+                nulls_first: true,
+            })
+        });
+        let properties = WriterProperties::builder()
+            .set_compression(Compression::ZSTD(ZstdLevel::default()))
+            .set_created_by(concat!("gyre ", env!("CARGO_PKG_VERSION")).to_string())
+            .set_key_value_metadata(Some(vec![KeyValue::new(
+                "gyre.schema".to_string(),
+                SCHEMA_VERSION.to_string(),
+            )]))
+            .set_sorting_columns(Some(sorting.collect()))
+            .build();
+        let buffer = Buffer::default();
+        let writer = ArrowWriter::try_new(buffer.clone(), Arc::clone(&schema), Some(properties));
+        let (writer, columns) = writer
+            .and_then(ArrowWriter::into_serialized_writer)
+            .map_err(|e| unwritable(output, &path, e))?;
+        let target = BufWriter::new(Arc::clone(&output.store), path.clone());
+        Ok(File {
+            output,
+            path,
+            schema,
+            columns,
+            writer,
+            buffer,
+            target,
+            rows: 0,
+            sent: 0,
+            tail: Vec::new(),
+        })
+    }
+
+    /// Appends row groups. Every column of each is encoded by itself, on all cores; `batches` makes the rows of a group.
+    pub async fn write<G: Send + Sync>(
+        &mut self,
+        groups: Vec<G>,
+        batches: impl Fn(G) -> Result<Vec<RecordBatch>> + Sync,
+    ) -> Result<()> {
+        let first = self.writer.flushed_row_groups().len();
+        let (columns, schema) = (&self.columns, &self.schema);
+        let (output, path) = (self.output, self.path.clone());
+        let broken = |e: ParquetError| unwritable(output, &path, e);
+        let encoded: Vec<(usize, Vec<ArrowColumnChunk>)> = groups
+            .into_par_iter()
+            .enumerate()
+            .map(|(at, group)| {
+                let writers = columns.create_column_writers(first + at).map_err(broken)?;
+                let batches = batches(group)?;
+                let rows = batches.iter().map(RecordBatch::num_rows).sum();
+                let chunks = writers.into_par_iter().enumerate().map(|(at, mut writer)| {
+                    for batch in &batches {
+                        write_column(&mut writer, &schema.fields()[at], batch.column(at))?;
+                    }
+                    writer.close()
+                });
+                let chunks = chunks.collect::<Result<_, _>>().map_err(broken)?;
+                Ok((rows, chunks))
+            })
+            .collect::<Result<_>>()?;
+        for (rows, chunks) in encoded {
+            let append = || {
+                let mut group = self.writer.next_row_group()?;
+                for chunk in chunks {
+                    chunk.append_to_row_group(&mut group)?;
+                }
+                group.close()
+            };
+            append().map_err(broken)?;
+            self.rows += rows as u64;
+            self.send().await?;
+        }
+        Ok(())
+    }
+
+    /// Gives what is encoded to the store.
+    async fn send(&mut self) -> Result<()> {
+        let bytes = std::mem::take(&mut *self.buffer.bytes());
+        self.sent += bytes.len() as u64;
+        self.tail
+            .extend_from_slice(&bytes[bytes.len().saturating_sub(TAIL)..]);
+        let more = self.tail.len().saturating_sub(TAIL);
+        self.tail.drain(..more);
+        let sent = self.target.put(bytes.into()).await;
+        sent.map_err(|e| unwritable(self.output, &self.path, e))
+    }
+
+    /// Closes the file and checks that the store gives back what was written.
+    pub async fn finish(mut self) -> Result<u64> {
+        let finished = self.writer.finish();
+        finished.map_err(|e| unwritable(self.output, &self.path, e))?;
+        self.send().await?;
+        let closed = self.target.shutdown().await;
+        closed.map_err(|e| unwritable(self.output, &self.path, e))?;
+        check(self.output, &self.path, self.sent, &self.tail).await?;
+        Ok(self.rows)
+    }
+}
+
+/// Copies a file inside the store.
+pub async fn copy(output: &Output, from: &Path, to: &Path) -> Result<()> {
+    let copied = output.store.copy(from, to).await;
+    copied.map_err(|e| unwritable(output, to, e))?;
+    let (size, tail) = end(output, from).await?;
+    check(output, to, size, &tail).await
+}
+
+/// Checks that the store has a file of that size, which ends in these bytes: those of its footer and, of a small file, all.
+async fn check(output: &Output, path: &Path, size: u64, tail: &[u8]) -> Result<()> {
+    if end(output, path).await? != (size, tail.to_vec()) {
+        let what = format!("{} is not what was written there", output.show(path));
+        return Err(Error::new(Kind::Store, what));
+    }
+    Ok(())
+}
+
+/// The size of a file and its last bytes.
+async fn end(output: &Output, path: &Path) -> Result<(u64, Vec<u8>)> {
+    let end = async {
+        let size = output.store.head(path).await?.size;
+        let tail = size.saturating_sub(TAIL as u64)..size;
+        let tail = output.store.get_range(path, tail).await?;
+        Ok((size, tail.to_vec()))
+    };
+    let end: object_store::Result<_> = end.await;
+    end.map_err(|e| output.failed(path, "read back", e))
+}
+
+/// Encodes a column, which is one leaf: no table has structs. Piece by piece, because the writer first lists all rows that are not null.
+fn write_column(
+    writer: &mut ArrowColumnWriter,
+    field: &FieldRef,
+    column: &ArrayRef,
+) -> Result<(), ParquetError> {
+    for first in (0..column.len()).step_by(PIECE) {
+        let piece = column.slice(first, PIECE.min(column.len() - first));
+        for leaf in compute_leaves(field, &piece)? {
+            writer.write(&leaf)?;
+        }
+    }
+    Ok(())
+}
+
+/// The place of a top-level column among the leaves of a Parquet schema, if it is a leaf and only leaves stand before it.
+fn leaf(schema: &SchemaRef, name: &str) -> Option<i32> {
+    let at = schema.fields().iter().position(|f| f.name() == name)?;
+    let flat = schema.fields()[..=at]
+        .iter()
+        .all(|f| !f.data_type().is_nested());
+    flat.then_some(at as i32)
+}
+
+fn unwritable(
+    output: &Output,
+    path: &Path,
+    e: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+) -> Error {
+    Error::store(format!("{} cannot be written", output.show(path)), e)
+}

@@ -1,0 +1,173 @@
+//! What tasks leave for other tasks of their plan.
+//!
+//! ```text
+//! <output>/work/<plan>/parts/<hash>      some pieces one after another
+//! ```
+//!
+//! A part is written with one put, called by the hash of its bytes and never changed. Who tells of a piece tells what it must be, so that one
+//! which is short, damaged or gone is never taken for another. Parts go with the work of the plan.
+
+use crate::error::{Error, Kind, Result};
+use crate::output::layout::WORK;
+use crate::output::place::Output;
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, stream};
+use object_store::path::Path;
+use object_store::{ObjectStoreExt, PutPayload};
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+
+const PARTS: &str = "parts";
+
+/// Parts that are read at a time.
+const AT_ONCE: usize = 16;
+
+/// Some bytes of a part; of no bytes there is no part.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Piece {
+    /// The hash that it is called by.
+    part: [u8; 32],
+    bytes: Range<u64>,
+    checksum: [u8; 32],
+}
+
+impl Piece {
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// How many bytes.
+    pub fn len(&self) -> u64 {
+        self.bytes.end - self.bytes.start
+    }
+
+    /// The hash of the bytes.
+    pub fn checksum(&self) -> [u8; 32] {
+        self.checksum
+    }
+}
+
+impl Output {
+    /// Writes pieces as a part of the work of a plan.
+    pub async fn put_part(&self, plan: &str, pieces: Vec<Vec<u8>>) -> Result<Vec<Piece>> {
+        let mut hasher = blake3::Hasher::new();
+        for piece in &pieces {
+            hasher.update(piece);
+        }
+        let part = hasher.finalize().into();
+        let mut end = 0;
+        let named = pieces.iter().map(|piece| {
+            let start = end;
+            end += piece.len() as u64;
+            Piece {
+                part,
+                bytes: start..end,
+                checksum: blake3::hash(piece).into(),
+            }
+        });
+        let named: Vec<Piece> = named.collect();
+        if end > 0 {
+            let path = self.part(plan, part);
+            let payload = PutPayload::from_iter(pieces.into_iter().map(Bytes::from));
+            let put = self.store.put(&path, payload).await;
+            put.map_err(|e| self.failed(&path, "written", e))?;
+        }
+        Ok(named)
+    }
+
+    /// The bytes of a piece.
+    ///
+    /// # Errors
+    /// [`Kind::Store`] where it is not what was written.
+    pub async fn piece(&self, plan: &str, piece: &Piece) -> Result<Bytes> {
+        let bytes = self.of_one_part(plan, std::slice::from_ref(piece)).await?;
+        Ok(bytes.into_iter().next().unwrap_or_default())
+    }
+
+    /// The same of several; neighbours in a part are read together.
+    pub async fn pieces(&self, plan: &str, pieces: &[Piece]) -> Result<Vec<Bytes>> {
+        let parts = pieces.chunk_by(|a, b| a.part == b.part);
+        let read: Vec<_> = parts.map(|own| self.of_one_part(plan, own)).collect();
+        let read: Vec<Vec<Bytes>> = stream::iter(read).buffered(AT_ONCE).try_collect().await?;
+        Ok(read.into_iter().flatten().collect())
+    }
+
+    async fn of_one_part(&self, plan: &str, pieces: &[Piece]) -> Result<Vec<Bytes>> {
+        let path = self.part(plan, pieces[0].part);
+        let ranges = pieces.iter().filter(|piece| !piece.is_empty());
+        let ranges: Vec<Range<u64>> = ranges.map(|piece| piece.bytes.clone()).collect();
+        let mut found = Vec::new().into_iter();
+        if !ranges.is_empty() {
+            let read = self.store.get_ranges(&path, &ranges).await;
+            found = read.map_err(|e| self.failed(&path, "read", e))?.into_iter();
+        }
+        let bytes = pieces.iter().map(|piece| {
+            let bytes = match piece.is_empty() {
+                true => Bytes::new(),
+                false => found.next().unwrap_or_default(),
+            };
+            let is_whole = blake3::hash(&bytes) == piece.checksum;
+            let what = || format!("{} is damaged; run again with `--force`", self.show(&path));
+            is_whole
+                .then_some(bytes)
+                .ok_or_else(|| Error::new(Kind::Store, what()))
+        });
+        bytes.collect()
+    }
+
+    /// Removes the part that a piece is in: nobody will ask for it.
+    pub async fn remove_part(&self, plan: &str, piece: &Piece) -> Result<()> {
+        let path = self.part(plan, piece.part);
+        match self.store.delete(&path).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(e) => Err(self.failed(&path, "cleaned", e)),
+        }
+    }
+
+    fn part(&self, plan: &str, part: [u8; 32]) -> Path {
+        let name = blake3::Hash::from(part).to_hex();
+        self.at(&[WORK, plan, PARTS, &name])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use object_store::memory::InMemory;
+    use std::sync::Arc;
+
+    #[tokio::test]
+    async fn pieces_are_what_was_written_or_nothing() {
+        let store = Arc::new(InMemory::new());
+        let output = Output::in_store(store.clone(), "out".into());
+        let pieces = vec![b"one".to_vec(), Vec::new(), b"three".to_vec()];
+        let named = output.put_part("plan", pieces.clone()).await.unwrap();
+        assert_eq!(named, output.put_part("plan", pieces).await.unwrap());
+        assert!(named[1].is_empty());
+        for (piece, bytes) in named.iter().zip(["one", "", "three"]) {
+            assert_eq!(output.piece("plan", piece).await.unwrap(), bytes);
+        }
+        let other = output
+            .put_part("plan", vec![b"four".to_vec()])
+            .await
+            .unwrap();
+        let mixed = [&named[2], &named[0], &other[0], &named[1], &named[0]];
+        let mixed = mixed.map(Clone::clone);
+        let read = output.pieces("plan", &mixed).await.unwrap();
+        assert_eq!(read, ["three", "one", "four", "", "one"]);
+        let none = output.put_part("plan", vec![Vec::new()]).await.unwrap();
+        assert_eq!(output.piece("plan", &none[0]).await.unwrap(), "");
+
+        let path = output.part("plan", named[0].part);
+        store.put(&path, "onethrEE".into()).await.unwrap();
+        assert_eq!(output.piece("plan", &named[0]).await.unwrap(), "one");
+        let damaged = output.piece("plan", &named[2]).await.unwrap_err();
+        assert_eq!(damaged.kind(), Kind::Store);
+        assert!(damaged.to_string().contains("is damaged"), "{damaged}");
+        let elsewhere = output.piece("other", &named[0]).await.unwrap_err();
+        assert_eq!(elsewhere.kind(), Kind::Store);
+        // What goes with the work of the plan.
+        output.forget_work("plan").await;
+        output.piece("plan", &named[0]).await.unwrap_err();
+    }
+}

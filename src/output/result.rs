@@ -1,0 +1,343 @@
+//! A result that a run has written → its tables, column by column. Nothing else in gyre reads an output.
+//!
+//! In: an [`Output`]. Out: what its columns mean (partition keys, lag, states, fits), its models by their place among the rows of a
+//! table, and any columns as Arrow arrays. A result of another schema version is an error that says so.
+
+use crate::error::{Error, Kind, Result};
+use crate::evidence::lag::Lag;
+use crate::output::layout::SCHEMA_VERSION;
+use crate::output::place::Output;
+use crate::output::tables::names::{LAG_SECONDS, Table};
+use crate::read::paths::current::Current;
+use crate::read::rows::states::{escaped, key_text};
+use crate::store::parquet::StoredFile;
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::compute::{cast, concat, partition};
+use arrow::datatypes::{DataType, Field, Float64Type, Int32Type, SchemaRef};
+use futures::TryStreamExt;
+use object_store::path::Path;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::async_reader::ParquetRecordBatchStreamBuilder;
+use parquet::errors::ParquetError;
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The result in place at an output, and what its columns mean.
+pub struct Written<'a> {
+    output: &'a Output,
+    pub current: Current,
+    pub partition: Vec<Field>,
+    /// `lag`, where the pipeline has trajectories.
+    pub lag: Option<Field>,
+    /// Key columns of the source states.
+    pub sources: Vec<Field>,
+    /// Key columns of the target states.
+    pub targets: Vec<Field>,
+    /// In the order of their columns.
+    pub fits: Vec<WrittenFit>,
+}
+
+/// A fit, as the columns of the states tell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WrittenFit {
+    pub name: String,
+    /// The largest that the fit of a model may have.
+    pub rank: usize,
+    /// Whether it has memberships.
+    pub is_soft: bool,
+}
+
+impl WrittenFit {
+    /// The name of the `[[fit]]`, which all of its ranks share.
+    pub fn family(&self) -> &str {
+        let rank = format!("_r{}", self.rank);
+        self.name.strip_suffix(&rank).unwrap_or(&self.name)
+    }
+}
+
+/// Where the rows of a partition and lag are in a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelRows {
+    pub key: ModelKey,
+    pub rows: Range<usize>,
+}
+
+/// A partition and lag in words, ordered by the partition and the length of the lag.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ModelKey {
+    /// In the order of the partition columns.
+    pub partition: Vec<String>,
+    pub lag: Option<String>,
+}
+
+impl ModelKey {
+    /// Row `at` of the columns of partition and lag.
+    pub fn at(partition: &[ArrayRef], lag: Option<&ArrayRef>, at: usize) -> ModelKey {
+        let text = |column: &ArrayRef| key_text(std::slice::from_ref(column), at);
+        ModelKey {
+            partition: partition.iter().map(text).collect(),
+            // Older results have lags as the pipeline file spelt them.
+            lag: lag.map(|lag| Lag::canonical(&text(lag))),
+        }
+    }
+}
+
+impl Ord for ModelKey {
+    fn cmp(&self, other: &ModelKey) -> Ordering {
+        let by_lag = || match (&self.lag, &other.lag) {
+            (Some(a), Some(b)) => Lag::texts_by_length(a, b),
+            (a, b) => a.cmp(b),
+        };
+        self.partition.cmp(&other.partition).then_with(by_lag)
+    }
+}
+
+impl PartialOrd for ModelKey {
+    fn partial_cmp(&self, other: &ModelKey) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// One table of the result.
+pub struct WrittenTable {
+    builder: ParquetRecordBatchStreamBuilder<StoredFile>,
+    shown: String,
+}
+
+impl<'a> Written<'a> {
+    /// The result at an output; none where no whole result is in place.
+    pub async fn open(output: &'a Output) -> Result<Option<Written<'a>>> {
+        match output.current().await? {
+            Some(current) => Written::of(output, current).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// A result that the output has or had.
+    pub async fn of(output: &'a Output, current: Current) -> Result<Written<'a>> {
+        let mut written = Written {
+            output,
+            current,
+            partition: Vec::new(),
+            lag: None,
+            sources: Vec::new(),
+            targets: Vec::new(),
+            fits: Vec::new(),
+        };
+        let fields = async |table| {
+            let schema = written.table(table).await?.schema();
+            let fields = schema.fields().iter();
+            Ok::<_, Error>(fields.map(|f| f.as_ref().clone()).collect::<Vec<_>>())
+        };
+        // No key column can have one of gyre's own names.
+        let before = |fields: &[Field], name: &str| {
+            let end = fields.iter().position(|f| f.name() == name);
+            fields[..end.unwrap_or(fields.len())].to_vec()
+        };
+        let mut leading = before(&fields(Table::Fits).await?, "fit");
+        let sources = fields(Table::Sources).await?;
+        let targets = fields(Table::Targets).await?;
+        let n = leading.len();
+        if let [.., lag, seconds] = &leading[..]
+            && lag.name() == "lag"
+            && seconds.name() == LAG_SECONDS
+        {
+            leading.pop();
+        }
+        let lag = leading.pop_if(|f| f.name() == "lag");
+        let states = |fields: &[Field]| before(fields, "count").split_off(n);
+        written.fits = sources.iter().filter_map(|f| fit(f, &sources)).collect();
+        (written.sources, written.targets) = (states(&sources), states(&targets));
+        (written.partition, written.lag) = (leading, lag);
+        Ok(written)
+    }
+
+    /// Whether the result has a table: one that an older version wrote may lack some.
+    pub fn has(&self, table: Table) -> bool {
+        self.current.tables.contains_key(table.name())
+    }
+
+    pub async fn table(&self, table: Table) -> Result<WrittenTable> {
+        WrittenTable::open(self.output, self.output.table(&self.current, table.name())).await
+    }
+
+    /// The models of a table by their rows, which are those of one partition and lag after the other.
+    pub async fn models(&self, table: Table) -> Result<Vec<ModelRows>> {
+        let file = self.table(table).await?;
+        let rows = file.rows();
+        let leading = self.partition.iter().chain(&self.lag);
+        let names: Vec<&str> = leading.map(|f| f.name().as_str()).collect();
+        if names.is_empty() {
+            let key = ModelKey::default();
+            let rows = 0..rows;
+            return Ok(Vec::from_iter(
+                (!rows.is_empty()).then_some(ModelRows { key, rows }),
+            ));
+        }
+        let columns = file.columns(&names).await?;
+        let ranges = partition(&columns)
+            .map_err(|e| Error::with_source(Kind::Bug, "rows cannot be told apart", e))?
+            .ranges();
+        let (partition, lag) = columns.split_at(self.partition.len());
+        let model = |rows: Range<usize>| ModelRows {
+            key: ModelKey::at(partition, lag.first(), rows.start),
+            rows,
+        };
+        Ok(ranges.into_iter().map(model).collect())
+    }
+
+    /// A model in words: `airline=FR, lag 5d`; nothing where there is only one.
+    pub fn place(&self, key: &ModelKey) -> String {
+        let names = self.partition.iter().map(|f| f.name());
+        let partition = names
+            .zip(&key.partition)
+            .map(|(n, v)| format!("{n}={}", escaped(v)));
+        let lag = key.lag.iter().map(|lag| format!("lag {lag}"));
+        partition.chain(lag).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The partition of a model by column.
+    pub fn partition_of(&self, key: &ModelKey) -> BTreeMap<String, String> {
+        let names = self.partition.iter().map(|f| f.name().clone());
+        names.zip(key.partition.iter().cloned()).collect()
+    }
+}
+
+/// The fit whose embedding this column is, one of `columns`.
+fn fit(embedding: &Field, columns: &[Field]) -> Option<WrittenFit> {
+    let name = embedding.name().strip_suffix("_embedding")?;
+    let membership = format!("{name}_membership");
+    match embedding.data_type() {
+        DataType::FixedSizeList(_, rank) => Some(WrittenFit {
+            name: name.to_string(),
+            rank: *rank as usize,
+            is_soft: columns.iter().any(|f| *f.name() == membership),
+        }),
+        _ => None,
+    }
+}
+
+impl WrittenTable {
+    async fn open(output: &Output, path: Path) -> Result<WrittenTable> {
+        let shown = output.show(&path);
+        let reader = StoredFile {
+            store: Arc::clone(&output.store),
+            path,
+        };
+        let builder = ParquetRecordBatchStreamBuilder::new(reader)
+            .await
+            .map_err(|e| unreadable(&shown, e))?;
+        let metadata = builder.metadata().file_metadata().key_value_metadata();
+        let version = metadata
+            .and_then(|pairs| pairs.iter().find(|pair| pair.key == "gyre.schema"))
+            .and_then(|pair| pair.value.as_deref());
+        match version {
+            Some(SCHEMA_VERSION) => Ok(WrittenTable { builder, shown }),
+            Some(other) => Err(Error::input(format!(
+                "{shown} has version {other} of the tables, and this gyre reads version {SCHEMA_VERSION}"
+            ))),
+            None => Err(Error::input(format!("{shown} was not written by gyre"))),
+        }
+    }
+
+    pub fn schema(&self) -> SchemaRef {
+        Arc::clone(self.builder.schema())
+    }
+
+    pub fn rows(&self) -> usize {
+        self.builder.metadata().file_metadata().num_rows() as usize
+    }
+
+    /// All rows of some columns, in the order of `names`.
+    pub async fn columns(self, names: &[&str]) -> Result<Vec<ArrayRef>> {
+        let WrittenTable { builder, shown } = self;
+        let schema = Arc::clone(builder.schema());
+        let mut roots = Vec::new();
+        for name in names {
+            roots.push(
+                schema
+                    .index_of(name)
+                    .map_err(|_| Error::input(format!("{shown} has no column `{name}`")))?,
+            );
+        }
+        let mask = ProjectionMask::roots(builder.parquet_schema(), roots.iter().copied());
+        let stream = builder
+            .with_projection(mask)
+            .with_batch_size(1 << 16)
+            .build()
+            .map_err(|e| unreadable(&shown, e))?;
+        let batches: Vec<_> = stream
+            .try_collect()
+            .await
+            .map_err(|e| unreadable(&shown, e))?;
+        let column = |name: &&str| {
+            let pieces: Vec<&dyn Array> = batches
+                .iter()
+                .filter_map(|batch| batch.column_by_name(name))
+                .map(|column| column.as_ref())
+                .collect();
+            if pieces.is_empty() {
+                let field = schema.field_with_name(name);
+                return field.map(|f| arrow::array::new_empty_array(f.data_type()));
+            }
+            concat(&pieces)
+        };
+        names
+            .iter()
+            .map(column)
+            .collect::<Result<_, _>>()
+            .map_err(|e| unreadable(&shown, e))
+    }
+}
+
+/// Numbers of any type as f64.
+pub fn floats(column: &ArrayRef) -> Result<Vec<f64>> {
+    let column = cast(column, &DataType::Float64)
+        .map_err(|e| Error::with_source(Kind::Input, "a written column holds no numbers", e))?;
+    Ok(column.as_primitive::<Float64Type>().values().to_vec())
+}
+
+/// Set numbers, −1 for none.
+pub fn affiliation(column: &ArrayRef) -> Result<Vec<i32>> {
+    let column = cast(column, &DataType::Int32)
+        .map_err(|e| Error::with_source(Kind::Input, "a written affiliation is no integer", e))?;
+    let column = column.as_primitive::<Int32Type>();
+    Ok(column.iter().map(|set| set.unwrap_or(-1)).collect())
+}
+
+/// An embedding, row-major; nothing if a row is null.
+pub fn embedding(column: &ArrayRef) -> Result<Option<Vec<f64>>> {
+    let Some(lists) = column.as_fixed_size_list_opt() else {
+        return Err(Error::input("a written embedding is no list of fixed size"));
+    };
+    if lists.null_count() > 0 {
+        return Ok(None);
+    }
+    let width = lists.value_length() as usize;
+    let values = lists
+        .values()
+        .slice(lists.offset() * width, lists.len() * width);
+    floats(&values).map(Some)
+}
+
+/// A file that cannot be read: for the store to say, or because of what is in it.
+fn unreadable(shown: &str, e: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    let e = e.into();
+    let of_store = |e: &(dyn std::error::Error + 'static)| {
+        let inner = match e.downcast_ref::<ParquetError>() {
+            Some(ParquetError::External(inner)) => {
+                Some(inner.as_ref() as &(dyn std::error::Error + 'static))
+            }
+            _ => Some(e),
+        };
+        inner.is_some_and(|e| e.is::<object_store::Error>())
+    };
+    let kind = if of_store(e.as_ref()) {
+        Kind::Store
+    } else {
+        Kind::Input
+    };
+    Error::with_source(kind, format!("{shown} cannot be read"), e)
+}

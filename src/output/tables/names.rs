@@ -1,0 +1,191 @@
+//! Names of tables and columns of a run.
+
+use crate::evidence::lag::Lag;
+use crate::read::rows::states::StateTable;
+use arrow::array::{ArrayRef, Float64Array, Int64Array, StringArray};
+use arrow::datatypes::{DataType, Field};
+use std::sync::Arc;
+
+/// The lag column: integers as integers, anything else as its text, with seconds beside it where one is a time. Pairs have none.
+#[derive(Debug, Clone, PartialEq)]
+pub enum LagColumn {
+    None,
+    Integers(Vec<i64>),
+    Texts(Vec<Lag>),
+}
+
+impl LagColumn {
+    /// The lag at a place in words.
+    pub fn text(&self, at: usize) -> Option<String> {
+        match self {
+            LagColumn::None => None,
+            LagColumn::Integers(lags) => Some(lags[at].to_string()),
+            LagColumn::Texts(lags) => Some(lags[at].to_string()),
+        }
+    }
+
+    pub(crate) fn fields(&self) -> Vec<Field> {
+        match self {
+            LagColumn::None => Vec::new(),
+            LagColumn::Integers(_) => vec![Field::new("lag", DataType::Int64, false)],
+            LagColumn::Texts(lags) => {
+                let mut fields = vec![Field::new("lag", DataType::Utf8, false)];
+                if self.has_seconds() {
+                    let is_any_none = lags.iter().any(|lag| lag.seconds().is_none());
+                    fields.push(Field::new(LAG_SECONDS, DataType::Float64, is_any_none));
+                }
+                fields
+            }
+        }
+    }
+
+    pub(crate) fn has_seconds(&self) -> bool {
+        matches!(self, LagColumn::Texts(lags) if lags.iter().any(|lag| lag.seconds().is_some()))
+    }
+
+    /// The columns of `n` rows that are all of the lag at a place.
+    pub(crate) fn columns(&self, at: usize, n: usize) -> Vec<ArrayRef> {
+        match self {
+            LagColumn::None => Vec::new(),
+            LagColumn::Integers(lags) => vec![Arc::new(Int64Array::from(vec![lags[at]; n]))],
+            LagColumn::Texts(lags) => {
+                let text = lags[at].to_string();
+                let mut columns: Vec<ArrayRef> =
+                    vec![Arc::new(StringArray::from(vec![text.as_str(); n]))];
+                if self.has_seconds() {
+                    columns.push(Arc::new(Float64Array::from(vec![lags[at].seconds(); n])));
+                }
+                columns
+            }
+        }
+    }
+}
+
+/// The column beside `lag` where lags are times.
+pub const LAG_SECONDS: &str = "lag_seconds";
+
+/// What the columns of a fit are called and how long its embedding is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FitColumns {
+    pub name: String,
+    pub method: &'static str,
+    /// The largest that the fit of a model may have; embeddings of a smaller rank are filled up with zeros, which change no distance.
+    pub rank: usize,
+    /// Whether it has memberships.
+    pub is_soft: bool,
+}
+
+/// Everything the columns of a run's tables are made from.
+pub struct Names {
+    pub partition: Vec<Field>,
+    /// The keys of every partition, one row each.
+    pub partitions: Vec<ArrayRef>,
+    pub lag: LagColumn,
+    pub sources: StateTable,
+    pub targets: StateTable,
+    pub is_weighted: bool,
+    /// In the order of the pipeline file.
+    pub fits: Vec<FitColumns>,
+    /// The tables that are written.
+    pub tables: Vec<Table>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Table {
+    Sources,
+    Targets,
+    Latent,
+    Coarse,
+    Fits,
+    Certificates,
+    Restarts,
+    Spectrum,
+    Bootstrap,
+    Ranks,
+    Sets,
+    Changes,
+    Timescales,
+    ChapmanKolmogorov,
+    Counts,
+}
+
+impl Table {
+    pub const ALL: [Table; 15] = [
+        Table::Sources,
+        Table::Targets,
+        Table::Latent,
+        Table::Coarse,
+        Table::Fits,
+        Table::Certificates,
+        Table::Restarts,
+        Table::Spectrum,
+        Table::Bootstrap,
+        Table::Ranks,
+        Table::Sets,
+        Table::Changes,
+        Table::Timescales,
+        Table::ChapmanKolmogorov,
+        Table::Counts,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Table::Sources => "sources",
+            Table::Targets => "targets",
+            Table::Latent => "latent",
+            Table::Coarse => "coarse",
+            Table::Fits => "fits",
+            Table::Certificates => "certificates",
+            Table::Restarts => "restarts",
+            Table::Spectrum => "spectrum",
+            Table::Bootstrap => "bootstrap",
+            Table::Ranks => "ranks",
+            Table::Sets => "sets",
+            Table::Changes => "changes",
+            Table::Timescales => "timescales",
+            Table::ChapmanKolmogorov => "chapman_kolmogorov",
+            Table::Counts => "counts",
+        }
+    }
+}
+
+impl Names {
+    pub(crate) fn count_type(&self) -> DataType {
+        if self.is_weighted {
+            DataType::Float64
+        } else {
+            DataType::UInt64
+        }
+    }
+
+    /// Partition keys and lag.
+    pub(crate) fn leading(&self) -> Vec<Field> {
+        let partition = self
+            .partition
+            .iter()
+            .map(|f| Field::new(f.name(), f.data_type().clone(), false));
+        partition.chain(self.lag.fields()).collect()
+    }
+
+    /// Key columns of sources and targets where both stand in one table: told apart by a prefix if they share a name.
+    pub(crate) fn pair_fields(&self) -> (Vec<Field>, Vec<Field>) {
+        pair_fields(self.sources.fields(), self.targets.fields())
+    }
+}
+
+/// Key columns of sources and targets side by side.
+pub(crate) fn pair_fields(sources: Vec<Field>, targets: Vec<Field>) -> (Vec<Field>, Vec<Field>) {
+    if sources
+        .iter()
+        .all(|s| targets.iter().all(|t| s.name() != t.name()))
+    {
+        return (sources, targets);
+    }
+    let prefixed = |fields: Vec<Field>, prefix: &str| {
+        fields
+            .into_iter()
+            .map(|f| f.clone().with_name(format!("{prefix}_{}", f.name())))
+            .collect()
+    };
+    (prefixed(sources, "source"), prefixed(targets, "target"))
+}

@@ -1,0 +1,267 @@
+//! Where executors and those who ask them for tasks meet: objects below the output.
+//!
+//! ```text
+//! <output>/work/<plan>/done/<task>                what a task has come to
+//! <output>/work/<plan>/running/<task>/<attempt>   written again and again while a long task is done
+//! <output>/work/<plan>/marks/<mark>               what a client has written, for executors to find
+//! ```
+//!
+//! An answer is one put of bytes that hold their checksum; whoever does a task again writes the same. An attempt that ends, well or with an
+//! error, removes its object under `running`: what stays there is of a process that died.
+
+use crate::error::{Error, Kind, Result};
+use crate::output::layout::WORK;
+use crate::output::place::Output;
+use futures::{StreamExt, TryStreamExt, stream};
+use jiff::Timestamp;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What an answer begins with. One of another version is not taken for one of this.
+const FORMAT: &str = concat!("gyre ", env!("CARGO_PKG_VERSION"), " answer 1\n");
+
+const DONE: &str = "done";
+const RUNNING: &str = "running";
+const MARKS: &str = "marks";
+
+/// The answers to the tasks of one plan.
+#[derive(Clone)]
+pub struct Answers {
+    store: Arc<dyn ObjectStore>,
+    folder: Path,
+    shown: String,
+}
+
+/// An error of a task, as it travels.
+#[derive(Serialize, Deserialize)]
+struct Failed {
+    kind: Kind,
+    message: String,
+}
+
+/// A task and the name of an attempt at it.
+pub type Attempt = (String, String);
+
+/// The attempts of tasks that take long: when each was last heard of.
+pub type Running = BTreeMap<Attempt, Timestamp>;
+
+impl Output {
+    /// The answers to the tasks of a plan.
+    pub fn answers(&self, plan: &str) -> Answers {
+        let folder = self.at(&[WORK, plan]);
+        Answers {
+            store: Arc::clone(&self.store),
+            shown: self.show(&folder),
+            folder,
+        }
+    }
+}
+
+impl Answers {
+    /// The folder as the user would write it.
+    pub fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    fn at(&self, parts: &[&str]) -> Path {
+        let folder = self.folder.clone();
+        parts.iter().fold(folder, |path, part| path.join(*part))
+    }
+
+    fn failed(&self, what: &str, e: object_store::Error) -> Error {
+        Error::store(format!("{}: cannot be {what}", self.shown), e)
+    }
+
+    /// The tasks that have an answer.
+    pub async fn done(&self) -> Result<BTreeSet<String>> {
+        let list = self.store.list(Some(&self.at(&[DONE])));
+        let names = list.map_ok(|meta| meta.location.filename().unwrap_or_default().to_string());
+        names
+            .try_collect()
+            .await
+            .map_err(|e| self.failed("listed", e))
+    }
+
+    /// The attempts that have begun a while ago and have not ended.
+    pub async fn running(&self) -> Result<Running> {
+        let list = self.store.list(Some(&self.at(&[RUNNING])));
+        let found: Vec<_> = list
+            .try_collect()
+            .await
+            .map_err(|e| self.failed("listed", e))?;
+        let attempt = |meta: object_store::ObjectMeta| {
+            let mut names = meta.location.as_ref().rsplit('/');
+            let (attempt, task) = (names.next()?, names.next()?);
+            let millis = meta.last_modified.timestamp_millis();
+            let heard = Timestamp::from_millisecond(millis).ok()?;
+            Some(((task.to_string(), attempt.to_string()), heard))
+        };
+        Ok(found.into_iter().filter_map(attempt).collect())
+    }
+
+    /// What a task has come to, if that is known and whole.
+    pub async fn read(&self, task: &str) -> Result<Option<Result<Vec<u8>>>> {
+        let read = async { self.store.get(&self.at(&[DONE, task])).await?.bytes().await };
+        match read.await {
+            Ok(bytes) => Ok(unframed(&bytes)),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(e) => Err(self.failed("read", e)),
+        }
+    }
+
+    pub async fn write(&self, task: &str, answer: Result<Vec<u8>>) -> Result<()> {
+        let bytes = framed(answer)?;
+        let put = self.store.put(&self.at(&[DONE, task]), bytes.into()).await;
+        put.map(drop).map_err(|e| self.failed("written", e))
+    }
+
+    /// Removes the answers to some tasks.
+    pub async fn remove_all(&self, tasks: impl Iterator<Item = String>) -> Result<()> {
+        let paths: Vec<_> = tasks.map(|task| Ok(self.at(&[DONE, &task]))).collect();
+        let gone = self.store.delete_stream(stream::iter(paths).boxed());
+        let gone = gone.try_for_each(async |_| Ok(()));
+        match gone.await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(e) => Err(self.failed("cleaned", e)),
+        }
+    }
+
+    /// Removes all answers, so that everything is done again.
+    pub async fn forget(&self) -> Result<()> {
+        let all = self.store.list(Some(&self.at(&[DONE])));
+        let all = all.map_ok(|meta| meta.location).boxed();
+        let gone = self.store.delete_stream(all).try_for_each(async |_| Ok(()));
+        gone.await.map_err(|e| self.failed("cleaned", e))
+    }
+
+    /// Says that an attempt goes on.
+    pub async fn beat(&self, task: &str, attempt: &str) -> Result<()> {
+        let path = self.at(&[RUNNING, task, attempt]);
+        let put = self.store.put(&path, attempt.to_string().into()).await;
+        put.map(drop).map_err(|e| self.failed("written", e))
+    }
+
+    /// Says that an attempt goes on no more.
+    pub async fn end(&self, task: &str, attempt: &str) -> Result<()> {
+        self.remove(&self.at(&[RUNNING, task, attempt])).await
+    }
+
+    async fn remove(&self, path: &Path) -> Result<()> {
+        match self.store.delete(path).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(e) => Err(self.failed("cleaned", e)),
+        }
+    }
+
+    pub async fn put_mark(&self, mark: &str) -> Result<()> {
+        let path = self.at(&[MARKS, mark]);
+        let put = self.store.put(&path, mark.to_string().into()).await;
+        put.map(drop).map_err(|e| self.failed("written", e))
+    }
+
+    pub async fn has_mark(&self, mark: &str) -> Result<bool> {
+        match self.store.head(&self.at(&[MARKS, mark])).await {
+            Ok(_) => Ok(true),
+            Err(object_store::Error::NotFound { .. }) => Ok(false),
+            Err(e) => Err(self.failed("read", e)),
+        }
+    }
+
+    pub async fn remove_mark(&self, mark: &str) -> Result<()> {
+        self.remove(&self.at(&[MARKS, mark])).await
+    }
+}
+
+fn framed(answer: Result<Vec<u8>>) -> Result<Vec<u8>> {
+    let answer = answer.map_err(|e| Failed {
+        kind: e.kind(),
+        message: e.full(),
+    });
+    let payload = postcard::to_stdvec(&answer)
+        .map_err(|e| Error::bug(format!("an answer has no bytes: {e}")))?;
+    let checksum = blake3::hash(&payload);
+    Ok([FORMAT.as_bytes(), checksum.as_bytes(), &payload].concat())
+}
+
+/// The answer in a frame, unless it is damaged or of another version.
+fn unframed(bytes: &[u8]) -> Option<Result<Vec<u8>>> {
+    let rest = bytes.strip_prefix(FORMAT.as_bytes())?;
+    let (checksum, payload) = rest.split_first_chunk::<{ blake3::OUT_LEN }>()?;
+    if blake3::hash(payload) != blake3::Hash::from_bytes(*checksum) {
+        return None;
+    }
+    let answer: Result<Vec<u8>, Failed> = postcard::from_bytes(payload).ok()?;
+    Some(answer.map_err(|failed| Error::new(failed.kind, failed.message)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use object_store::memory::InMemory;
+
+    fn answers() -> (InMemory, Answers) {
+        let store = InMemory::new();
+        let output = Output::in_store(Arc::new(store.clone()), "out".into());
+        (store, output.answers("plan"))
+    }
+
+    #[tokio::test]
+    async fn answers_come_back_as_they_were() {
+        let (_, answers) = answers();
+        answers
+            .write("a", Ok(vec![1, 2, 3]))
+            .await
+            .expect("a store");
+        answers
+            .write("b", Err(Error::input("no rows")))
+            .await
+            .expect("a store");
+        let done = answers.done().await.expect("a store");
+        assert_eq!(done.into_iter().collect::<Vec<_>>(), ["a", "b"]);
+        let read = async |task| answers.read(task).await.expect("a store");
+        assert!(read("c").await.is_none());
+        let a = read("a").await.expect("an answer").expect("no error");
+        assert_eq!(a, [1, 2, 3]);
+        let b = read("b").await.expect("an answer").expect_err("an error");
+        assert_eq!((b.kind(), b.full().as_str()), (Kind::Input, "no rows"));
+        answers.forget().await.expect("a store");
+        assert!(read("a").await.is_none() && read("b").await.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_damaged_answer_is_none() {
+        let (store, answers) = answers();
+        let whole = framed(Ok(vec![7; 40])).expect("bytes");
+        assert!(unframed(&whole).is_some());
+        for at in 0..whole.len() {
+            let mut flipped = whole.clone();
+            flipped[at] ^= 1;
+            assert!(unframed(&flipped).is_none(), "byte {at}");
+            assert!(unframed(&whole[..at]).is_none(), "{at} bytes");
+        }
+        let path = answers.at(&[DONE, "a"]);
+        store
+            .put(&path, whole[..9].to_vec().into())
+            .await
+            .expect("a store");
+        assert!(answers.read("a").await.expect("a store").is_none());
+    }
+
+    #[tokio::test]
+    async fn attempts_are_there_until_they_end() {
+        let (_, answers) = answers();
+        for (task, attempt) in [("a", "1"), ("a", "2"), ("b", "3")] {
+            answers.beat(task, attempt).await.expect("a store");
+        }
+        for _ in 0..2 {
+            answers.end("a", "1").await.expect("a store");
+        }
+        let running = answers.running().await.expect("a store");
+        let names: Vec<_> = running.into_keys().collect();
+        let name = |task: &str, attempt: &str| (task.to_string(), attempt.to_string());
+        assert_eq!(names, [name("a", "2"), name("b", "3")]);
+    }
+}

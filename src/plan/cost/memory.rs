@@ -1,0 +1,196 @@
+//! What memory the stages of a run want: at most, from what the statistics of files say before a row is read, and for sure, once rows are
+//! counted.
+
+use crate::error::{Error, Result};
+use crate::plan::Plan;
+use crate::plan::fits::{PlannedFit, PlannedMethod};
+use crate::read::lake::statistics::{Bounds, Size};
+use crate::read::rows::layout::Evidence;
+use crate::words::counted;
+use serde::Serialize;
+
+/// Bytes, at most.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Needs {
+    /// What the bounds say.
+    #[serde(flatten)]
+    pub bounds: Bounds,
+    /// While rows are counted.
+    pub count_bytes: u64,
+    /// While models are fitted.
+    pub fit_bytes: u64,
+    /// What a fit uses all over at once, so that it cannot wait on disk.
+    pub resident_bytes: u64,
+}
+
+/// A pair while it is counted, and what a weight takes beside it. Measured with room for how lists grow: 36.7 M pairs took 15 bytes each.
+const OF_A_PAIR: u64 = 16;
+const OF_A_WEIGHT: u64 = 16;
+
+/// A non-zero while it is fitted: the matrix by source and by target, in two indices and two counts, and what makes one from the other.
+/// Measured: 21 bytes.
+pub(crate) const OF_A_NONZERO: u64 = 24;
+
+/// Columns of a panel, and panels of either side that a product touches.
+const PANEL: u64 = 4 * 2;
+
+impl Plan {
+    /// What a run will want at most; nothing where nothing bounds its rows.
+    pub fn needs(&self, bounds: Bounds, threads: usize) -> Option<Needs> {
+        let rows = bounds.rows?;
+        let (of_a_row, of_a_weight) = match &self.layout.evidence {
+            Evidence::Trajectories { weight, .. } => {
+                (self.lags.len() as u64, u64::from(weight.is_some()))
+            }
+            Evidence::Pairs { .. } => (1, u64::from(self.layout.evidence.weight().is_some())),
+        };
+        let pairs = rows.saturating_mul(of_a_row);
+        let states = bounds.states.unwrap_or(u64::MAX).min(pairs);
+        // Partitions, lags and groups have pairs of their own.
+        let is_one = self.layout.partition.is_empty() && self.layout.grouping.is_none();
+        let nonzeros = match is_one {
+            true => pairs.min(states.saturating_mul(states).saturating_mul(of_a_row)),
+            false => pairs,
+        };
+        let counted = match of_a_weight {
+            0 => nonzeros * OF_A_PAIR,
+            _ => pairs * (OF_A_PAIR + OF_A_WEIGHT),
+        };
+        let own = crate::memory::least(threads) as u64;
+        let size = Size {
+            sources: states,
+            targets: states,
+            nonzeros,
+        };
+        let resident = self.resident(size, threads);
+        let copies = match self.layout.grouping {
+            Some(_) => 2 + threads as u64,
+            None => 1,
+        };
+        Some(Needs {
+            bounds,
+            count_bytes: own + counted,
+            fit_bytes: own + resident + copies * nonzeros * OF_A_NONZERO,
+            resident_bytes: own + resident,
+        })
+    }
+
+    /// What the fits of a model use all over at once, in bytes, when they have so many threads.
+    fn resident(&self, size: Size, threads: usize) -> u64 {
+        let of = |fit: &PlannedFit| fit.resident(size, threads as u64);
+        self.fits.iter().map(of).max().unwrap_or(0)
+    }
+
+    /// Refuses fits that cannot work within the bound on memory: what they use all over would come from the disk again and again.
+    ///
+    /// # Errors
+    /// Names the fit, its numbers and the least bound.
+    pub fn check_memory(&self, size: Size, threads: usize, bound: Option<usize>) -> Result<()> {
+        let Some(bound) = bound else {
+            return Ok(());
+        };
+        let own = crate::memory::least(threads) as u64;
+        for fit in &self.fits {
+            let wanted = own + fit.resident(size, threads as u64);
+            if wanted > bound as u64 {
+                return Err(Error::spec(format!(
+                    "fit `{}` uses {} all over at once, for {}, {}{} and {}; --memory is {}: give at least {}, lower the rank, or take fewer --threads",
+                    fit.name,
+                    crate::memory::shown(wanted as usize),
+                    counted(size.sources, "source"),
+                    counted(size.targets, "target"),
+                    fit.rank()
+                        .map_or(String::new(), |rank| format!(", rank {rank}")),
+                    counted(threads, "thread"),
+                    crate::memory::shown(bound),
+                    crate::memory::shown(wanted as usize),
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl PlannedFit {
+    /// Dense numbers that are looked up all over, in bytes: a factor of every restart under way, or the panels of a product.
+    fn resident(&self, size: Size, threads: u64) -> u64 {
+        let (m, n) = (size.targets, size.sources);
+        let rank = self.rank().unwrap_or(1) as u64;
+        let padded = rank.next_multiple_of(8);
+        let factor = |states: u64| states.saturating_mul(padded * 8);
+        match &self.method {
+            PlannedMethod::Dbmr(p) => {
+                let at_once = threads.min(p.restarts as u64);
+                at_once.saturating_mul(factor(m).saturating_add(12 * n))
+            }
+            PlannedMethod::Cocluster(p) | PlannedMethod::Metastable(p) => {
+                let at_once = threads.min(p.restarts as u64);
+                at_once.saturating_mul(factor(m).saturating_add(factor(n)))
+            }
+            PlannedMethod::Svd(_) | PlannedMethod::Gpcca(_) => {
+                m.saturating_add(n).saturating_mul(8 * (PANEL + rank))
+            }
+            PlannedMethod::Given(_) => factor(m),
+        }
+    }
+}
+
+impl std::fmt::Display for Needs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let shown = |bytes: u64| crate::memory::shown(bytes as usize);
+        write!(
+            f,
+            "count at most {}, fit at most {}, {} of it all over at once; for {}",
+            shown(self.count_bytes),
+            shown(self.fit_bytes),
+            shown(self.resident_bytes),
+            counted(self.bounds.rows.unwrap_or(0), "row"),
+        )?;
+        match self.bounds.states {
+            Some(states) => write!(f, " and {}", counted(states, "state")),
+            None => write!(f, " of as many states"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::fits::Ranks;
+
+    // 1,000 targets and 2,000 sources, rank 5 padded to 8: two restarts have 2 · (1000 · 8 · 8 + 2000 · 12) bytes, and an SVD panels of
+    // 3,000 · (8 + 5) numbers.
+    #[test]
+    fn factors_of_restarts_and_panels_cannot_wait() {
+        let size = Size {
+            sources: 2000,
+            targets: 1000,
+            nonzeros: 1 << 40,
+        };
+        let resident = |method| {
+            let fit = PlannedFit {
+                name: "fit".into(),
+                method,
+                ranks: Ranks::One,
+            };
+            fit.resident(size, 2)
+        };
+        assert_eq!(
+            resident(PlannedMethod::Dbmr(
+                crate::methods::dbmr::params::Params::new(5)
+            )),
+            176_000
+        );
+        assert_eq!(
+            resident(PlannedMethod::Svd(
+                crate::methods::spectral::svd::Params::new(5)
+            )),
+            312_000
+        );
+        let one = crate::methods::dbmr::params::Params {
+            restarts: 1,
+            ..crate::methods::dbmr::params::Params::new(5)
+        };
+        assert_eq!(resident(PlannedMethod::Dbmr(one)), 88_000);
+    }
+}

@@ -1,0 +1,80 @@
+//! Values of the parameters of SQL.
+
+use crate::plan::pipeline::read::MOMENT;
+use crate::store::parameter::Parameter;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::Visitor;
+use serde::{Deserialize, Deserializer, Serialize, de};
+use std::borrow::Cow;
+use std::fmt;
+
+/// What a `$name` in SQL stands for.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Argument {
+    One(Parameter),
+    /// A date, a time or both, as TOML writes it.
+    Moment {
+        moment: String,
+    },
+    /// Values of one type.
+    List(Vec<Argument>),
+}
+
+impl<'de> Deserialize<'de> for Argument {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ArgumentVisitor;
+        impl<'de> Visitor<'de> for ArgumentVisitor {
+            type Value = Argument;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string, a number, true or false, a date or time, or a list of these")
+            }
+            fn visit_bool<E>(self, value: bool) -> Result<Argument, E> {
+                Ok(Argument::One(Parameter::Boolean(value)))
+            }
+            fn visit_i64<E>(self, value: i64) -> Result<Argument, E> {
+                Ok(Argument::One(Parameter::Integer(value)))
+            }
+            fn visit_f64<E>(self, value: f64) -> Result<Argument, E> {
+                Ok(Argument::One(Parameter::Float(value)))
+            }
+            fn visit_str<E>(self, value: &str) -> Result<Argument, E> {
+                Ok(Argument::One(Parameter::String(value.to_string())))
+            }
+            fn visit_newtype_struct<D: Deserializer<'de>>(
+                self,
+                moment: D,
+            ) -> Result<Argument, D::Error> {
+                let moment = String::deserialize(moment)?;
+                Ok(Argument::Moment { moment })
+            }
+            fn visit_seq<A: de::SeqAccess<'de>>(self, mut list: A) -> Result<Argument, A::Error> {
+                let mut all = Vec::new();
+                while let Some(next) = list.next_element()? {
+                    all.push(next);
+                }
+                if all.is_empty() || all.iter().any(|a| matches!(a, Argument::List(_))) {
+                    let message = "must be a list of at least one value, and of no other lists";
+                    return Err(de::Error::custom(message));
+                }
+                Ok(Argument::List(all))
+            }
+        }
+        deserializer.deserialize_newtype_struct(MOMENT, ArgumentVisitor)
+    }
+}
+
+impl JsonSchema for Argument {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Argument".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let one = json_schema!({ "type": ["string", "integer", "number", "boolean"] });
+        json_schema!({ "anyOf": [one, { "type": "array", "items": one, "minItems": 1 }] })
+    }
+}

@@ -1,0 +1,664 @@
+//! What goes with what in a pipeline file: file keys → [`Spec`], or the keys that do not fit.
+
+use crate::error::{Error, Result, nearest};
+use crate::evidence::lag::Lag;
+use crate::plan::pipeline::checks;
+use crate::plan::pipeline::document::Document;
+use crate::plan::pipeline::fits::{Fit, Method, Rule};
+use crate::plan::pipeline::keys::{
+    File, Job, NamesFrom, Table, TransitionsText, Validation, Window,
+};
+use crate::plan::pipeline::{Input, Measure, Spec, Transitions};
+use crate::read::formats::format::{Compression, Format};
+use crate::read::lake::files::Query;
+use crate::read::rows::bins::Binning;
+use crate::store;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Columns that gyre itself writes beside the state columns.
+const OUTPUT_COLUMNS: [&str; 6] = [
+    "lag",
+    "lag_seconds",
+    "count",
+    "probability",
+    "fit",
+    "latent",
+];
+
+/// Earlier results that can be kept: the pointer to the result has a list of them.
+const MOST_KEPT: u32 = 1000;
+
+/// Errors so far.
+struct Found<'a>(&'a mut Vec<Error>);
+
+impl Found<'_> {
+    /// What is right; an error is noted.
+    fn note<T>(&mut self, checked: Result<T>) -> Option<T> {
+        checked.map_err(|e| self.0.push(e)).ok()
+    }
+}
+
+/// The pipeline, unless something in it does not fit; all of that goes to `errors`. Nothing is said of what is in `faulty`: sections such
+/// as `transitions` and their parts such as `job.name` or `fit.dbmr`, of which some values are not those of the file.
+pub fn spec(
+    file: File,
+    document: &Document<'_>,
+    faulty: &BTreeSet<String>,
+    errors: &mut Vec<Error>,
+) -> Option<Spec> {
+    // Whether a section with all of its parts is as written, or one of its parts.
+    let is_sound = |section: &str| {
+        let is_within = |of: &String| of.split('.').next() == Some(section);
+        !faulty.iter().any(is_within)
+    };
+    let is_part_sound = |section: &str, part: &str| {
+        !faulty.contains(section) && !faulty.contains(&format!("{section}.{part}"))
+    };
+    let mut found = Found(errors);
+    job(
+        &file.job,
+        document,
+        |key| is_part_sound("job", key),
+        &mut found,
+    );
+    for key in file.store.options.keys() {
+        found.note(option(key, document));
+    }
+    tables(&file.tables, document, &mut found);
+    let are_fits_sound = is_sound("fit");
+    if file.fit.is_empty() && are_fits_sound {
+        let error = document.error_at(&["fit"], "a pipeline needs at least one `[[fit]]`");
+        found.note::<()>(Err(error));
+    }
+    // Output column names so far, each with the fit it comes from.
+    let mut names: BTreeMap<String, &str> = BTreeMap::new();
+    for (n, fit) in file.fit.iter().enumerate() {
+        // By place, because two fits may have the same name by mistake, unless some could not be read.
+        let place = match are_fits_sound {
+            true => n.to_string(),
+            false => fit.name.clone(),
+        };
+        if is_part_sound("fit", &fit.name) {
+            let earlier = &file.fit[..n];
+            found.note(self::fit(fit, earlier, &place, &mut names, document));
+        }
+        let folds = file.validation.as_ref().map_or(0, |asked| asked.folds);
+        if folds == 0 && is_sound("validation") && fit.rule.is_some_and(Rule::needs_folds) {
+            let message = format!(
+                "`fit.{}.rule` scores ranks with what was held out, and so needs `folds` in `[validation]`, such as `folds = 5`",
+                fit.name
+            );
+            let error = document.error_at(&["fit", &place, "rule"], &message);
+            found.note::<()>(Err(error));
+        }
+    }
+    let transitions = match is_sound("transitions") {
+        true => transitions(file.transitions, document, &mut found),
+        false => None,
+    };
+    if let NamesFrom::Output(location) = &file.names.from {
+        found.note(is_location(location, &["names", "from"], document));
+    }
+    if let Some(transitions) = transitions.as_ref().filter(|_| are_fits_sound) {
+        found.note(key_columns(transitions, &file.fit, document));
+    }
+    let asked = file.validation.as_ref().filter(|_| is_sound("validation"));
+    if let Some(asked) = asked {
+        found.note(validation(asked, document));
+    }
+    let transitions = transitions?;
+    if !is_sound("checks") || !is_sound("check") {
+        return None;
+    }
+    let checks = checks::checks(file.checks, file.check, &transitions, document);
+    Some(Spec {
+        job: file.job,
+        store: file.store,
+        tables: file.tables,
+        checks: found.note(checks)?,
+        transitions,
+        names: file.names,
+        fits: file.fit,
+        validation: file.validation,
+    })
+}
+
+fn job(job: &Job, document: &Document<'_>, is_sound: impl Fn(&str) -> bool, found: &mut Found<'_>) {
+    let fits = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
+    let is_name = !job.name.is_empty() && job.name.bytes().all(fits);
+    if is_sound("name") && !is_name {
+        let message = format!(
+            "`job.name` must consist of letters, digits, `_` and `-`, not {:?}",
+            job.name
+        );
+        found.note::<()>(Err(document.error_at(&["job", "name"], &message)));
+    }
+    if job.keep > MOST_KEPT {
+        let message = format!("`job.keep` must be {MOST_KEPT} at most, not {}", job.keep);
+        found.note::<()>(Err(document.error_at(&["job", "keep"], &message)));
+    }
+    if !is_sound("output") {
+        return;
+    }
+    found.note(is_location(&job.output, &["job", "output"], document));
+    if job.output.starts_with("http") && job.output.contains("://") {
+        let message =
+            "`job.output` cannot be written: http:// and https:// locations are read alone";
+        found.note::<()>(Err(document.error_at(&["job", "output"], message)));
+    }
+}
+
+fn option(key: &str, document: &Document<'_>) -> Result<()> {
+    if store::is_option(key) {
+        return Ok(());
+    }
+    let known: Vec<&str> = store::OPTIONS.split_whitespace().collect();
+    let hint = match nearest(key, &known) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => "options are the environment variables of the clouds in lower case, such as `aws_region`".into(),
+    };
+    let message = format!("unknown key `store.options.{key}`; {hint}");
+    Err(document.error_at(&["store", "options", key], &message))
+}
+
+/// A path or a URL that can be made sense of. The message does not repeat it: it may hold a secret.
+fn is_location(location: &str, path: &[&str], document: &Document<'_>) -> Result<()> {
+    not_blank(location, path, document)?;
+    store::check(location).map_err(|message| {
+        let message = format!("`{}`: {message}", path.join("."));
+        document.error_at(path, &message)
+    })
+}
+
+fn tables(tables: &BTreeMap<String, Table>, document: &Document<'_>, found: &mut Found<'_>) {
+    for (name, table) in tables {
+        if name.trim().is_empty() {
+            let error = document.error_at(&["tables", name], "a table needs a name");
+            found.note::<()>(Err(error));
+        }
+        for path in &table.path {
+            found.note(is_location(path, &["tables", name, "path"], document));
+        }
+        found.note(text_options(name, table, document));
+    }
+}
+
+/// Options of CSV go with CSV alone, that of compression with formats of text.
+fn text_options(name: &str, table: &Table, document: &Document<'_>) -> Result<()> {
+    let kind = table.kind();
+    let wrong = |key: &str, what: &str| {
+        let message = format!("`tables.{name}.{key}` {what}");
+        Err(document.error_at(&["tables", name, key], &message))
+    };
+    let of_csv = [
+        ("delimiter", table.delimiter.is_some()),
+        ("header", table.header.is_some()),
+        ("quote", table.quote.is_some()),
+        ("null", !table.null.is_empty()),
+    ];
+    let has = |(key, is_there): (&'static str, bool)| is_there.then_some(key);
+    if let Some(key) = of_csv.into_iter().find_map(has)
+        && kind != Format::Csv
+    {
+        let what = format!("goes with CSV files alone, and these are {}", kind.name());
+        return wrong(key, &what);
+    }
+    let is_packed = |path: &String| Compression::of_name(path).1 != Compression::None;
+    if matches!(kind, Format::Parquet | Format::Arrow) {
+        let why = format!(
+            "is for CSV and JSON files: {} files are compressed inside",
+            kind.name()
+        );
+        if table.compression.is_some() {
+            return wrong("compression", &why);
+        }
+        if table.path.iter().any(is_packed) {
+            let what = "names files that are compressed as a whole, which";
+            return wrong("path", &format!("{what} {why}; unpack them"));
+        }
+    }
+    let is_unknown = |path: &String| path.ends_with(".bz2") || path.ends_with(".xz");
+    if table.path.iter().any(is_unknown) {
+        let what =
+            "names files whose compression gyre does not read; unpack them, or use gzip or zstd";
+        return wrong("path", what);
+    }
+    let quote = table.quote.unwrap_or('"');
+    for (key, character) in [("delimiter", table.delimiter), ("quote", table.quote)] {
+        let Some(character) = character else { continue };
+        if !character.is_ascii() || matches!(character, '\n' | '\r' | '\0') {
+            return wrong(key, "must be one ASCII character that ends no line");
+        }
+    }
+    if table.delimiter.unwrap_or(',') == quote {
+        let key = if table.quote.is_some() {
+            "quote"
+        } else {
+            "delimiter"
+        };
+        return wrong(key, "must not be both the delimiter and the quote");
+    }
+    Ok(())
+}
+
+fn not_blank(text: &str, path: &[&str], document: &Document<'_>) -> Result<()> {
+    if text.trim().is_empty() {
+        let message = format!("`{}` must not be empty", path.join("."));
+        return Err(document.error_at(path, &message));
+    }
+    Ok(())
+}
+
+fn transitions(
+    text: TransitionsText,
+    document: &Document<'_>,
+    found: &mut Found<'_>,
+) -> Option<Transitions> {
+    let query = found.note(query(&text, document));
+    for name in text.parameters.keys() {
+        let starts_well = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+        if !starts_well || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+            let message = format!(
+                "the parameter `{name}` cannot be named as `${name}` in SQL; use letters, digits and `_`"
+            );
+            let error = document.error_at(&["transitions", "parameters", name], &message);
+            found.note::<()>(Err(error));
+        }
+    }
+    let (parameters, partition_by) = (text.parameters.clone(), text.partition_by.clone());
+    let (connected, empty) = (text.connected, text.empty);
+    let input = found.note(input(text, document))?;
+    found.note(distinct_columns(&partition_by, &input, document));
+    Some(Transitions {
+        query: query?,
+        parameters,
+        partition_by,
+        connected,
+        empty,
+        input,
+    })
+}
+
+fn query(text: &TransitionsText, document: &Document<'_>) -> Result<Query> {
+    match (&text.sql, &text.file) {
+        (Some(sql), None) => {
+            not_blank(sql, &["transitions", "sql"], document)?;
+            Ok(Query::Sql(sql.clone()))
+        }
+        (None, Some(file)) => {
+            not_blank(file, &["transitions", "file"], document)?;
+            Ok(Query::File(file.clone()))
+        }
+        (Some(_), Some(_)) => Err(document.error_at(
+            &["transitions", "file"],
+            "`transitions.sql` and `transitions.file` exclude each other",
+        )),
+        (None, None) => Err(document.error_at(
+            &["transitions"],
+            "the table `transitions` needs one of the keys `sql` and `file`",
+        )),
+    }
+}
+
+/// Decides between trajectories and pairs by the keys that are there.
+fn input(text: TransitionsText, document: &Document<'_>) -> Result<Input> {
+    let written = |keys: &[&'static str]| -> Vec<&'static str> {
+        let table = document.root.get("transitions");
+        keys.iter()
+            .copied()
+            .filter(|key| table.is_some_and(|t| t.get(key).is_some()))
+            .collect()
+    };
+    let of_trajectories = written(&[
+        "trajectory",
+        "time",
+        "state",
+        "bins",
+        "lag",
+        "window",
+        "interval",
+    ]);
+    let of_pairs = written(&["source", "target", "count"]);
+    match (of_trajectories.is_empty(), of_pairs.is_empty()) {
+        (false, true) => trajectories(text, document),
+        (true, false) => pairs(text, document),
+        (true, true) => Err(document.error_at(
+            &["transitions"],
+            "the table `transitions` needs either `time`, `lag` and `state` or `bins` (trajectories), or `source` and `target` (pairs)",
+        )),
+        (false, false) => {
+            let list = |keys: &[&str]| format!("`{}`", keys.join("`, `"));
+            let message = format!(
+                "`[transitions]` mixes keys of trajectories ({}) and of pairs ({}); keep one kind",
+                list(&of_trajectories),
+                list(&of_pairs)
+            );
+            Err(document.error_at(&["transitions", of_pairs[0]], &message))
+        }
+    }
+}
+
+fn needs(key: &str, document: &Document<'_>) -> Error {
+    document.error_at(
+        &["transitions"],
+        &format!("the table `transitions` needs the key {key}"),
+    )
+}
+
+fn trajectories(text: TransitionsText, document: &Document<'_>) -> Result<Input> {
+    let time = text.time.ok_or_else(|| needs("`time`", document))?;
+    if text.lag.is_empty() {
+        return Err(needs("`lag`", document));
+    }
+    if text.state.is_empty() && text.bins.0.is_empty() {
+        return Err(needs("`state` or `bins`", document));
+    }
+    lags(&text.lag, document)?;
+    let mut bins = Vec::with_capacity(text.bins.0.len());
+    for (column, bin) in text.bins.0 {
+        let binning = Binning::new(&bin).map_err(|(key, message)| {
+            let mut path = vec!["transitions", "bins", &column];
+            if !key.is_empty() {
+                path.push(key);
+            }
+            document.error_at(&path, &format!("`{}` {message}", path.join(".")))
+        })?;
+        bins.push((column, binning));
+    }
+    let window = text.window.unwrap_or_default();
+    interval(window, &text.lag, text.interval.as_ref(), document)?;
+    Ok(Input::Trajectories {
+        trajectory: text.trajectory,
+        time,
+        state: text.state,
+        bins,
+        weight: text.weight,
+        lags: text.lag,
+        window,
+        interval: text.interval,
+    })
+}
+
+/// Effective counts need every lag in steps: a number of rows, or a whole multiple of the time between rows.
+fn interval(
+    window: Window,
+    lags: &[Lag],
+    interval: Option<&Lag>,
+    document: &Document<'_>,
+) -> Result<()> {
+    let fail = |key: &str, message: String| Err(document.error_at(&["transitions", key], &message));
+    if window != Window::Effective {
+        let message = "`transitions.interval` is for `window = \"effective\"` alone";
+        return interval.map_or(Ok(()), |_| fail("interval", message.into()));
+    }
+    if let Some(Lag::Steps(_)) = interval {
+        let message = "`transitions.interval` is the time between two rows: a whole number or a duration, not steps";
+        return fail("interval", message.into());
+    }
+    for lag in lags {
+        let message = match (lag, interval) {
+            (Lag::Steps(_), _) => continue,
+            (_, None) => format!(
+                "`window = \"effective\"` divides by the lag in steps, and {lag} is a time; say how far apart rows are with `transitions.interval`, or give the lag in steps"
+            ),
+            (lag, Some(interval)) if lag.in_steps_of(interval).is_none() => format!(
+                "`window = \"effective\"` divides by the lag in steps, and {lag} is no whole multiple of `transitions.interval` = {interval}"
+            ),
+            _ => continue,
+        };
+        return fail("window", message);
+    }
+    Ok(())
+}
+
+fn lags(lags: &[Lag], document: &Document<'_>) -> Result<()> {
+    let fail = |n: usize, message: String| {
+        Err(document.error_at(&["transitions", "lag", &n.to_string()], &message))
+    };
+    for (n, lag) in lags.iter().enumerate() {
+        if lags[..n].contains(lag) {
+            return fail(
+                n,
+                format!("`transitions.lag` has the same lag twice: {lag}"),
+            );
+        }
+        let clashes = |l: &&Lag| {
+            matches!(
+                (*l, lag),
+                (Lag::Ticks(_), Lag::Duration { .. }) | (Lag::Duration { .. }, Lag::Ticks(_))
+            )
+        };
+        if let Some(earlier) = lags[..n].iter().find(clashes) {
+            let message = format!(
+                "`transitions.lag` has a whole number and a duration ({earlier} and {lag}), but time is either an integer or a date"
+            );
+            return fail(n, message);
+        }
+    }
+    Ok(())
+}
+
+fn pairs(text: TransitionsText, document: &Document<'_>) -> Result<Input> {
+    if text.source.is_empty() {
+        return Err(needs("`source`", document));
+    }
+    if text.target.is_empty() {
+        return Err(needs("`target`", document));
+    }
+    if text.source == text.target {
+        return Err(document.error_at(
+            &["transitions", "target"],
+            "`transitions.source` and `transitions.target` are the same columns, so that no state would ever change",
+        ));
+    }
+    let measure = match (text.count, text.weight) {
+        (None, None) => Measure::Ones,
+        (Some(column), None) => Measure::Count(column),
+        (None, Some(column)) => Measure::Weight(column),
+        (Some(_), Some(_)) => {
+            return Err(document.error_at(
+                &["transitions", "weight"],
+                "`transitions.count` and `transitions.weight` exclude each other",
+            ));
+        }
+    };
+    Ok(Input::Pairs {
+        source: text.source,
+        target: text.target,
+        measure,
+    })
+}
+
+/// Columns by the key that names them.
+fn roles<'a>(partition_by: &'a [String], input: &'a Input) -> Vec<(&'static str, &'a str)> {
+    fn list<'a>(key: &'static str, columns: &'a [String]) -> Vec<(&'static str, &'a str)> {
+        columns.iter().map(|c| (key, c.as_str())).collect()
+    }
+    let mut roles = list("partition_by", partition_by);
+    match input {
+        Input::Trajectories {
+            trajectory,
+            time,
+            state,
+            bins,
+            weight,
+            ..
+        } => {
+            roles.extend(list("trajectory", trajectory));
+            roles.push(("time", time));
+            roles.extend(list("state", state));
+            roles.extend(bins.iter().map(|(c, _)| ("bins", c.as_str())));
+            roles.extend(weight.iter().map(|c| ("weight", c.as_str())));
+        }
+        Input::Pairs {
+            source,
+            target,
+            measure,
+        } => {
+            roles.extend(list("source", source));
+            roles.extend(list("target", target));
+            match measure {
+                Measure::Ones => {}
+                Measure::Count(column) => roles.push(("count", column)),
+                Measure::Weight(column) => roles.push(("weight", column)),
+            }
+        }
+    }
+    roles
+}
+
+/// No column plays two parts, except that source and target may share a column that never changes.
+fn distinct_columns(partition_by: &[String], input: &Input, document: &Document<'_>) -> Result<()> {
+    let roles = roles(partition_by, input);
+    for (n, (key, column)) in roles.iter().enumerate() {
+        not_blank(column, &["transitions", key], document)?;
+        let clash = roles[..n]
+            .iter()
+            .find(|(other, c)| c == column && (*other, *key) != ("source", "target"));
+        if let Some((other, _)) = clash {
+            let message = if other == key {
+                format!("`transitions.{key}` names the column `{column}` twice")
+            } else {
+                format!(
+                    "the column `{column}` cannot be both `transitions.{other}` and `transitions.{key}`"
+                )
+            };
+            return Err(document.error_at(&["transitions", key], &message));
+        }
+    }
+    Ok(())
+}
+
+/// A fit after those before it; it is at this place in the file.
+fn fit<'a>(
+    fit: &'a Fit,
+    earlier: &[Fit],
+    place: &str,
+    names: &mut BTreeMap<String, &'a str>,
+    document: &Document<'_>,
+) -> Result<()> {
+    let fail = |key: &str, message: String| Err(document.error_at(&["fit", place, key], &message));
+    let name = &fit.name;
+    if !name.starts_with(|c: char| c.is_ascii_alphabetic())
+        || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+    {
+        let message = format!(
+            "a fit's name must be a letter followed by letters, digits and `_`, not {name:?}"
+        );
+        return fail("name", message);
+    }
+    if OUTPUT_COLUMNS.contains(&name.as_str()) {
+        let message =
+            format!("a fit cannot be named `{name}`: the output tables have a column of that name");
+        return fail("name", message);
+    }
+    if earlier.iter().any(|f| f.name == *name) {
+        return fail("name", format!("two fits are named `{name}`"));
+    }
+    if let Some((key, message)) = parameters(&fit.method) {
+        let key = match key {
+            "rank" if fit.rule.is_some() => "ranks",
+            key => key,
+        };
+        return fail(key, format!("`fit.{name}.{key}` {message}"));
+    }
+    for (_, column) in fit.expanded() {
+        if let Some(other) = names.insert(column.clone(), name) {
+            let message =
+                format!("the fits `{other}` and `{name}` both give columns named `{column}`");
+            return fail("name", message);
+        }
+    }
+    Ok(())
+}
+
+/// The first parameter that is out of range, and what it must be.
+fn parameters(method: &Method) -> Option<(&'static str, String)> {
+    let (rank, restarts, max_iterations, tolerance) = match method {
+        Method::Dbmr(p) => (&p.rank, p.restarts, p.max_iterations, p.tolerance()),
+        Method::Svd(p) => (&p.rank, p.restarts, p.max_iterations, p.tolerance),
+        Method::Cocluster(p) => (&p.rank, p.restarts, p.max_iterations, 0.0),
+        Method::Metastable(p) => (&p.rank, p.restarts, p.max_iterations, 0.0),
+        Method::Gpcca(p) => (&p.rank, 1, 1, p.tolerance),
+        Method::Given(given) => {
+            let blank = given.affiliation.trim().is_empty();
+            return blank.then(|| ("affiliation", "must not be empty".into()));
+        }
+    };
+    for (n, r) in rank.iter().enumerate() {
+        if *r == 0 {
+            return Some(("rank", "must be at least 1, not 0".into()));
+        }
+        if rank[..n].contains(r) {
+            return Some(("rank", format!("has {r} twice")));
+        }
+    }
+    for (key, value) in [("restarts", restarts), ("max_iterations", max_iterations)] {
+        if value == 0 {
+            return Some((key, "must be at least 1, not 0".into()));
+        }
+    }
+    if !(tolerance >= 0.0 && tolerance.is_finite()) {
+        let message = format!("must be finite and not negative, not {tolerance}");
+        return Some(("tolerance", message));
+    }
+    None
+}
+
+fn validation(asked: &Validation, document: &Document<'_>) -> Result<()> {
+    let fail = |key: &str, message: String| {
+        let message = format!("`validation.{key}` {message}");
+        Err(document.error_at(&["validation", key], &message))
+    };
+    if asked.bootstrap == 1 || asked.bootstrap > 10_000 {
+        let message = "must be 0 for none, or 2 to 10000 resamples, not";
+        return fail("bootstrap", format!("{message} {}", asked.bootstrap));
+    }
+    if asked.folds == 1 || asked.folds > 1000 {
+        let message = "must be 0 for none, or 2 to 1000 folds, not";
+        return fail("folds", format!("{message} {}", asked.folds));
+    }
+    if !(2..=4096).contains(&asked.groups) {
+        let message = format!("must be 2 to 4096, not {}", asked.groups);
+        return fail("groups", message);
+    }
+    if asked.folds > asked.groups {
+        let message = format!(
+            "must be no more than the {} `groups` they are made of, not {}",
+            asked.groups, asked.folds
+        );
+        return fail("folds", message);
+    }
+    if !(0.5..=0.9999).contains(&asked.confidence) {
+        let message = format!("must be 0.5 to 0.9999, not {}", asked.confidence);
+        return fail("confidence", message);
+    }
+    for (n, column) in asked.group.iter().enumerate() {
+        not_blank(column, &["validation", "group"], document)?;
+        if asked.group[..n].contains(column) {
+            return fail("group", format!("names the column `{column}` twice"));
+        }
+    }
+    Ok(())
+}
+
+/// Partition and state columns appear in the output under their own names, next to gyre's.
+fn key_columns(transitions: &Transitions, fits: &[Fit], document: &Document<'_>) -> Result<()> {
+    for (key, column) in roles(&transitions.partition_by, &transitions.input) {
+        if !matches!(key, "partition_by" | "state" | "bins" | "source" | "target") {
+            continue;
+        }
+        let of_fit = fits.iter().flat_map(Fit::expanded).any(|(_, fit)| {
+            ["affiliation", "embedding", "membership"]
+                .iter()
+                .any(|of| column == format!("{fit}_{of}"))
+        });
+        if OUTPUT_COLUMNS.contains(&column) || of_fit {
+            let message = format!(
+                "the output tables have a column `{column}` of their own; rename the column of `transitions.{key}` with AS in the SQL"
+            );
+            return Err(document.error_at(&["transitions", key], &message));
+        }
+    }
+    Ok(())
+}

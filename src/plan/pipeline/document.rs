@@ -1,0 +1,479 @@
+//! Pipeline text → a tree of values that know where they were written.
+//!
+//! In: TOML text, `--set` assignments, a lookup of environment variables. Out: a [`Node`] tree in file order, in which every
+//! key and value has a [`Place`], so that any later complaint can name a line or a `--set`.
+
+use crate::error::{Error, Result, hint};
+use toml::de::{DeTable, DeValue};
+
+/// Where a key or value was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// The file as a whole.
+    File,
+    /// A line of the file, from 1.
+    Line(usize),
+    /// The n-th `--set`, from 0.
+    Set(usize),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Node {
+    /// The start of the value; for a table with a header, the header.
+    pub place: Place,
+    pub content: Content,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Content {
+    String(String),
+    /// A string into which environment variables were put: a number or a boolean where one is wanted.
+    Filled(Filled),
+    Integer(i64),
+    Float(f64),
+    Boolean(bool),
+    Datetime(String),
+    Array(Vec<Node>),
+    /// In the order of the file.
+    Table(Vec<Entry>),
+}
+
+/// A string with the values of environment variables in it, which may be secret.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Filled {
+    pub text: String,
+    /// As they are written, such as `${SEED}`.
+    pub variables: String,
+}
+
+impl Filled {
+    /// The number or boolean that TOML would read.
+    pub fn scalar(&self) -> Option<Content> {
+        let value = DeValue::parse(self.text.trim()).ok()?;
+        let content = node(value.get_ref(), 0, &|_| Place::File).ok()?.content;
+        let is_scalar = matches!(
+            content,
+            Content::Integer(_) | Content::Float(_) | Content::Boolean(_)
+        );
+        is_scalar.then_some(content)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    pub key: String,
+    pub key_place: Place,
+    pub node: Node,
+}
+
+impl Node {
+    /// The value under a key of a table, or the entry of a list that has this `name` or index.
+    pub fn get(&self, segment: &str) -> Option<&Node> {
+        match &self.content {
+            Content::Table(_) => self.get_key(segment),
+            Content::Array(items) => items.get(item_index(items, segment)?),
+            _ => None,
+        }
+    }
+
+    fn get_key(&self, key: &str) -> Option<&Node> {
+        let entry = self.entries().iter().find(|e| e.key == key)?;
+        Some(&entry.node)
+    }
+
+    /// Takes the value under a path away; false where there is none.
+    pub fn remove(&mut self, path: &[String]) -> bool {
+        let [first, rest @ ..] = path else {
+            return false;
+        };
+        match (&mut self.content, rest.is_empty()) {
+            (Content::Table(entries), true) => {
+                let before = entries.len();
+                entries.retain(|entry| entry.key != *first);
+                entries.len() < before
+            }
+            (Content::Table(entries), false) => {
+                let entry = entries.iter_mut().find(|entry| entry.key == *first);
+                entry.is_some_and(|entry| entry.node.remove(rest))
+            }
+            (Content::Array(items), is_last) => match item_index(items, first) {
+                Some(at) if at >= items.len() => false,
+                Some(at) if is_last => {
+                    items.remove(at);
+                    true
+                }
+                Some(at) => items[at].remove(rest),
+                None => false,
+            },
+            _ => false,
+        }
+    }
+
+    pub fn entries(&self) -> &[Entry] {
+        match &self.content {
+            Content::Table(entries) => entries,
+            _ => &[],
+        }
+    }
+
+    pub fn as_str(&self) -> Option<&str> {
+        match &self.content {
+            Content::String(text) => Some(text),
+            Content::Filled(filled) => Some(&filled.text),
+            _ => None,
+        }
+    }
+}
+
+fn item_index(items: &[Node], segment: &str) -> Option<usize> {
+    items
+        .iter()
+        .position(|n| n.get_key("name").and_then(Node::as_str) == Some(segment))
+        .or_else(|| segment.parse().ok())
+}
+
+/// A pipeline file, read but not yet understood.
+#[derive(Debug)]
+pub struct Document<'a> {
+    pub root: Node,
+    origin: &'a str,
+    sets: &'a [String],
+}
+
+impl<'a> Document<'a> {
+    /// Reads the text, applies the assignments in order, then replaces `${VAR}` in every string value.
+    pub fn read(
+        text: &str,
+        origin: &'a str,
+        sets: &'a [String],
+        environment: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Document<'a>> {
+        let table = DeTable::parse(text).map_err(|e| syntax_error(&e, text, origin))?;
+        let line = |offset| Place::Line(position(text, offset).0);
+        let content = table_content(table.get_ref(), &line)
+            .map_err(|(place, message)| located(place, origin, sets, &message))?;
+        let mut document = Document {
+            root: Node {
+                place: Place::File,
+                content,
+            },
+            origin,
+            sets,
+        };
+        for (n, set) in sets.iter().enumerate() {
+            assign(&mut document.root, set, Place::Set(n))?;
+        }
+        interpolate(&mut document.root, &mut Vec::new(), environment)
+            .map_err(|(place, message)| located(place, origin, sets, &message))?;
+        Ok(document)
+    }
+
+    /// An error at a place of this document.
+    pub fn error(&self, place: Place, message: &str) -> Error {
+        located(place, self.origin, self.sets, message)
+    }
+
+    /// An error at the value under `path`, or at the nearest table above it that was written.
+    pub fn error_at(&self, path: &[&str], message: &str) -> Error {
+        let mut node = &self.root;
+        for segment in path {
+            match node.get(segment) {
+                Some(next) => node = next,
+                None => break,
+            }
+        }
+        self.error(node.place, message)
+    }
+}
+
+fn located(place: Place, origin: &str, sets: &[String], message: &str) -> Error {
+    match place {
+        Place::File => Error::spec(format!("{origin}: {message}")),
+        Place::Line(n) => Error::spec(format!("{origin}:{n}: {message}")),
+        Place::Set(n) => Error::spec(format!("--set {}: {message}", shown(&sets[n]))),
+    }
+}
+
+/// The key of an assignment: the value is in no message, because it may be secret whatever its key is. What has no `=` is shown where it
+/// begins as a key does.
+fn shown(set: &str) -> &str {
+    const TABLES: [&str; 9] = [
+        "job",
+        "store",
+        "tables",
+        "transitions",
+        "names",
+        "fit",
+        "validation",
+        "checks",
+        "check",
+    ];
+    let first = set.split('.').next().unwrap_or_default();
+    match set.split_once('=') {
+        Some((key, _)) => key,
+        None if TABLES.contains(&first) => set,
+        None => "…",
+    }
+}
+
+/// Line and column, from 1, of a byte offset; columns count characters.
+fn position(text: &str, offset: usize) -> (usize, usize) {
+    let before = text.get(..offset).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |n| n + 1);
+    let line = before.bytes().filter(|b| *b == b'\n').count() + 1;
+    (line, before[line_start..].chars().count() + 1)
+}
+
+fn syntax_error(error: &toml::de::Error, text: &str, origin: &str) -> Error {
+    let message = error.message().trim().replace('\n', ", ");
+    match error.span() {
+        Some(span) => {
+            let (line, column) = position(text, span.start);
+            Error::spec(format!("{origin}:{line}:{column}: {message}"))
+        }
+        None => Error::spec(format!("{origin}: {message}")),
+    }
+}
+
+/// A complaint before the path to its value is known.
+type Complaint = (Place, String);
+
+fn table_content(
+    table: &DeTable<'_>,
+    place: &dyn Fn(usize) -> Place,
+) -> Result<Content, Complaint> {
+    let mut entries = table.iter().collect::<Vec<_>>();
+    entries.sort_by_key(|(key, _)| key.span().start);
+    let entries = entries.into_iter().map(|(key, value)| {
+        Ok(Entry {
+            key: key.get_ref().to_string(),
+            key_place: place(key.span().start),
+            node: node(value.get_ref(), value.span().start, place)?,
+        })
+    });
+    Ok(Content::Table(entries.collect::<Result<_, Complaint>>()?))
+}
+
+fn node(
+    value: &DeValue<'_>,
+    offset: usize,
+    place: &dyn Fn(usize) -> Place,
+) -> Result<Node, Complaint> {
+    let here = place(offset);
+    let content = match value {
+        DeValue::String(text) => Content::String(text.to_string()),
+        DeValue::Integer(n) => {
+            Content::Integer(i64::from_str_radix(n.as_str(), n.radix()).map_err(|_| {
+                let message = format!("the integer {n} does not fit 64 bits with a sign");
+                (here, message)
+            })?)
+        }
+        DeValue::Float(x) => Content::Float(
+            x.as_str()
+                .parse()
+                .map_err(|_| (here, format!("{} is not a number", x.as_str())))?,
+        ),
+        DeValue::Boolean(b) => Content::Boolean(*b),
+        DeValue::Datetime(t) => Content::Datetime(t.to_string()),
+        DeValue::Array(items) => Content::Array(
+            items
+                .iter()
+                .map(|item| node(item.get_ref(), item.span().start, place))
+                .collect::<Result<_, Complaint>>()?,
+        ),
+        DeValue::Table(table) => table_content(table, place)?,
+    };
+    Ok(Node {
+        place: here,
+        content,
+    })
+}
+
+/// Carries out one `--set a.b=c`.
+fn assign(root: &mut Node, set: &str, place: Place) -> Result<()> {
+    let fail = |message: String| Error::spec(format!("--set {}: {message}", shown(set)));
+    let Some((key, text)) = set.split_once('=') else {
+        return Err(fail("an assignment has the form KEY=VALUE".into()));
+    };
+    let path = key_path(key)
+        .ok_or_else(|| fail(format!("`{key}` is not a key such as `fit.dbmr.rank`")))?;
+    let value = match DeValue::parse(text) {
+        // A date that is not in quotes is text: every key that takes a TOML date takes its text as well.
+        Ok(value) if !value.get_ref().is_datetime() => {
+            node(value.get_ref(), 0, &|_| place).map_err(|(_, message)| fail(message))?
+        }
+        _ => Node {
+            place,
+            content: Content::String(text.to_string()),
+        },
+    };
+    put(root, &path, 0, value, place).map_err(fail)
+}
+
+/// The segments of a dotted key, in which TOML's quotes work.
+fn key_path(key: &str) -> Option<Vec<String>> {
+    let text = format!("{key} = 0");
+    let parsed = DeTable::parse(&text).ok()?;
+    let mut table = parsed.get_ref();
+    let mut path = Vec::new();
+    loop {
+        let (segment, value) = table.iter().next()?;
+        path.push(segment.get_ref().to_string());
+        match value.get_ref() {
+            DeValue::Table(next) => table = next,
+            _ => return Some(path),
+        }
+    }
+}
+
+fn put(
+    node: &mut Node,
+    path: &[String],
+    depth: usize,
+    value: Node,
+    place: Place,
+) -> Result<(), String> {
+    let Some(segment) = path.get(depth) else {
+        *node = value;
+        return Ok(());
+    };
+    let above = path[..depth].join(".");
+    match &mut node.content {
+        Content::Table(entries) => {
+            let at = match entries.iter().position(|e| e.key == *segment) {
+                Some(at) => at,
+                None => {
+                    entries.push(Entry {
+                        key: segment.clone(),
+                        key_place: place,
+                        node: Node {
+                            place,
+                            content: Content::Table(Vec::new()),
+                        },
+                    });
+                    entries.len() - 1
+                }
+            };
+            put(&mut entries[at].node, path, depth + 1, value, place)
+        }
+        Content::Array(items) => {
+            let names: Vec<&str> = items
+                .iter()
+                .filter_map(|n| n.get_key("name").and_then(Node::as_str))
+                .collect();
+            match item_index(items, segment).filter(|n| *n < items.len()) {
+                Some(at) => put(&mut items[at], path, depth + 1, value, place),
+                None => Err(format!(
+                    "`{above}` has no entry `{segment}`{}",
+                    hint(segment, &names)
+                )),
+            }
+        }
+        _ => Err(format!("`{above}` is not a table")),
+    }
+}
+
+/// Replaces `${VAR}` and `${VAR:-default}` in all strings below `node`, whose keys are `path`.
+fn interpolate(
+    node: &mut Node,
+    path: &mut Vec<String>,
+    environment: &dyn Fn(&str) -> Option<String>,
+) -> Result<(), Complaint> {
+    match &mut node.content {
+        Content::String(text) => {
+            let parameters = match &path[..] {
+                [first, last] if first == "transitions" && last == "sql" => {
+                    Some("[transitions.parameters]".to_string())
+                }
+                [first, name, last] if first == "check" && last == "sql" => {
+                    Some(format!("check.{name}.parameters"))
+                }
+                _ => None,
+            };
+            let mut variables: Vec<String> = Vec::new();
+            let filled = expand(text, |name| {
+                if let Some(parameters) = &parameters {
+                    return Err(format!(
+                        "`${{{name}}}` is not replaced in SQL; write a value into `{parameters}` and name it as `$name`"
+                    ));
+                }
+                let named = name.split(":-").next().unwrap_or(name);
+                variables.push(format!("`${{{named}}}`"));
+                variable(name, environment)
+            })
+            .map_err(|message| (node.place, format!("`{}`: {message}", path.join("."))))?;
+            node.content = match variables.is_empty() {
+                true => Content::String(filled),
+                false => Content::Filled(Filled {
+                    text: filled,
+                    variables: variables.join(" and "),
+                }),
+            };
+        }
+        Content::Array(items) => {
+            for (n, item) in items.iter_mut().enumerate() {
+                let name = item.get_key("name").and_then(Node::as_str);
+                path.push(name.map_or_else(|| n.to_string(), str::to_string));
+                interpolate(item, path, environment)?;
+                path.pop();
+            }
+        }
+        Content::Table(entries) => {
+            for entry in entries {
+                path.push(entry.key.clone());
+                interpolate(&mut entry.node, path, environment)?;
+                path.pop();
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Replaces each `${inside}` by what `lookup` makes of the inside; `$${` stands for `${`.
+fn expand(
+    text: &str,
+    mut lookup: impl FnMut(&str) -> Result<String, String>,
+) -> Result<String, String> {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("${") {
+        if let Some(before) = rest[..at].strip_suffix('$') {
+            out.push_str(before);
+            out.push_str("${");
+            rest = &rest[at + 2..];
+            continue;
+        }
+        out.push_str(&rest[..at]);
+        let inside = &rest[at + 2..];
+        let end = inside
+            .find('}')
+            .ok_or("`${` is not closed by `}`; write `$${` for the two characters themselves")?;
+        out.push_str(&lookup(&inside[..end])?);
+        rest = &inside[end + 1..];
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
+/// The value of `NAME` or `NAME:-default`; as in a shell, the default also stands in for an empty variable.
+fn variable(inside: &str, environment: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
+    let (name, default) = match inside.split_once(":-") {
+        Some((name, default)) => (name, Some(default)),
+        None => (inside, None),
+    };
+    let starts_well = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    if !starts_well || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+        return Err(format!(
+            "`${{{inside}}}` is not of the form `${{NAME}}` or `${{NAME:-default}}`"
+        ));
+    }
+    match (environment(name), default) {
+        (Some(value), None) => Ok(value),
+        (Some(value), Some(_)) if !value.is_empty() => Ok(value),
+        (_, Some(default)) => Ok(default.to_string()),
+        (None, None) => Err(format!(
+            "the environment variable `{name}` is not set; set it or write `${{{name}:-default}}`"
+        )),
+    }
+}

@@ -1,0 +1,134 @@
+//! Shapes of values: one value or a list of them, and a table whose order counts.
+
+use crate::plan::pipeline::read::ONE_OR_MANY;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{IntoDeserializer, Visitor};
+use serde::{Deserialize, Deserializer, de};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+
+/// A table whose order counts.
+#[derive(Debug)]
+pub struct InOrder<T>(pub Vec<(String, T)>);
+
+impl<T> Default for InOrder<T> {
+    fn default() -> Self {
+        InOrder(Vec::new())
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for InOrder<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Pairs<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Pairs<T> {
+            type Value = InOrder<T>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a table")
+            }
+            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<InOrder<T>, A::Error> {
+                let mut pairs = Vec::new();
+                while let Some(pair) = map.next_entry()? {
+                    pairs.push(pair);
+                }
+                Ok(InOrder(pairs))
+            }
+        }
+        deserializer.deserialize_map(Pairs(PhantomData))
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for InOrder<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        format!("InOrder_{}", T::schema_name()).into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        BTreeMap::<String, T>::json_schema(generator)
+    }
+}
+
+/// Reads one value, or a list of at least one.
+pub fn one_or_many<'de, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    T: Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    one_or_many_of(deserializer, 1)
+}
+
+/// Reads one value, or a list.
+pub fn none_or_more<'de, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    T: Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    one_or_many_of(deserializer, 0)
+}
+
+fn one_or_many_of<'de, T, D>(deserializer: D, least: usize) -> Result<Vec<T>, D::Error>
+where
+    T: Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    struct OneOrManyVisitor<T> {
+        least: usize,
+        of: PhantomData<T>,
+    }
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for OneOrManyVisitor<T> {
+        type Value = Vec<T>;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("one value or a list of values")
+        }
+        fn visit_str<E: de::Error>(self, value: &str) -> Result<Vec<T>, E> {
+            T::deserialize(value.into_deserializer()).map(|one| vec![one])
+        }
+        fn visit_i64<E: de::Error>(self, value: i64) -> Result<Vec<T>, E> {
+            T::deserialize(value.into_deserializer()).map(|one| vec![one])
+        }
+        fn visit_f64<E: de::Error>(self, value: f64) -> Result<Vec<T>, E> {
+            T::deserialize(value.into_deserializer()).map(|one| vec![one])
+        }
+        fn visit_bool<E: de::Error>(self, value: bool) -> Result<Vec<T>, E> {
+            T::deserialize(value.into_deserializer()).map(|one| vec![one])
+        }
+        fn visit_seq<A: de::SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
+            let mut many = Vec::new();
+            while let Some(next) = list.next_element()? {
+                many.push(next);
+            }
+            if many.len() < self.least {
+                return Err(de::Error::custom("must not be an empty list"));
+            }
+            Ok(many)
+        }
+        fn visit_newtype_struct<D: Deserializer<'de>>(self, one: D) -> Result<Vec<T>, D::Error> {
+            T::deserialize(one).map(|one| vec![one])
+        }
+    }
+    let of = PhantomData;
+    deserializer.deserialize_newtype_struct(ONE_OR_MANY, OneOrManyVisitor { least, of })
+}
+
+/// Stands in for a `Vec<T>` in the schema where `one_or_many` reads it.
+pub struct OneOrMany<T>(PhantomData<T>);
+
+impl<T: JsonSchema> JsonSchema for OneOrMany<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        format!("OneOrMany_{}", T::schema_name()).into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let one = generator.subschema_for::<T>();
+        json_schema!({ "anyOf": [one, { "type": "array", "items": one, "minItems": 1 }] })
+    }
+}

@@ -1,0 +1,76 @@
+//! The `[transitions]` section of a pipeline, resolved: SQL, parameters, columns and lags.
+
+use crate::error::{Error, Result};
+use crate::evidence::lag::Lag;
+use crate::output::tables::names::LagColumn;
+use crate::plan::evidence::{Columns, all_integers, evidence};
+use crate::plan::parameters::values;
+use crate::plan::pipeline::Spec;
+use crate::read::lake::Lake;
+use crate::read::lake::files::{InputFile, Table};
+use crate::read::rows::layout::Evidence;
+use arrow::datatypes::Field;
+use datafusion::common::ScalarValue;
+use datafusion::dataframe::DataFrame;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// What a pipeline file says of its rows, resolved.
+pub(crate) struct Rows {
+    pub(crate) sql: String,
+    pub(crate) parameters: BTreeMap<String, ScalarValue>,
+    pub(crate) frame: DataFrame,
+    pub(crate) columns: Columns,
+    pub(crate) partition: Vec<Field>,
+    pub(crate) evidence: Evidence,
+    pub(crate) lags: Vec<Lag>,
+}
+
+pub(crate) async fn rows(spec: &Spec, sql: &str, lake: &Lake) -> Result<Rows> {
+    let asked = &spec.transitions;
+    let sql = sql.trim().trim_end_matches(';').to_string();
+    let parameters = values(&asked.parameters, "transitions.parameters")?;
+    let frame = lake.query(&sql, &parameters).await?;
+    let columns = Columns::of(&frame)?;
+    let (evidence, lags) = evidence(&asked.input, &columns)?;
+    let partition = asked.partition_by.iter();
+    let partition = partition.map(|name| columns.key(name, "partition_by"));
+    Ok(Rows {
+        sql,
+        parameters,
+        frame,
+        partition: partition.collect::<Result<_>>()?,
+        columns,
+        evidence,
+        lags,
+    })
+}
+
+pub(crate) fn unhashed(e: serde_json::Error) -> Error {
+    Error::with_source(crate::error::Kind::Bug, "a plan cannot be hashed", e)
+}
+
+/// Of what was `asked`, the SQL, the input files and the version of gyre.
+pub(crate) fn hash(asked: &impl Serialize, sql: &str, tables: &[Table]) -> Result<String> {
+    let files: Vec<_> = tables.iter().map(inputs).collect();
+    let whole =
+        serde_json::to_vec(&(env!("CARGO_PKG_VERSION"), asked, sql, files)).map_err(unhashed)?;
+    Ok(blake3::hash(&whole).to_hex()[..32].to_string())
+}
+
+/// What of a table a result depends on.
+pub(crate) fn inputs(table: &Table) -> impl Serialize {
+    let files: Vec<_> = table.files.iter().map(InputFile::fingerprint).collect();
+    let folders = (!table.partition_columns.is_empty()).then_some(&table.folders);
+    (&table.name, files, &table.partition_columns, folders)
+}
+
+pub(crate) fn lag_column(lags: &[Lag]) -> LagColumn {
+    if lags.is_empty() {
+        return LagColumn::None;
+    }
+    match all_integers(lags) {
+        Some(integers) => LagColumn::Integers(integers),
+        None => LagColumn::Texts(lags.to_vec()),
+    }
+}

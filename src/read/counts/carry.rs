@@ -1,0 +1,419 @@
+//! The end of every trajectory: the rows that can still begin a pair with rows that are yet to come.
+//!
+//! In: batches with the columns of a `Layout` of trajectories, in any order. Out: when each trajectory begins and ends ([`Spans`]), and
+//! its last rows as they came ([`Tails`]): those that are later than its end less the longest lag, those of the longest lag in steps, and
+//! always the very last one.
+
+use crate::error::{Error, Result};
+use crate::evidence::lag::Step;
+use crate::read::rows::keys::Keys;
+use crate::read::rows::layout::{Evidence, Layout, schema};
+use crate::read::rows::ranges::{drop_null_rows, first_rows, ranges};
+use crate::read::rows::stop::{Dropped, Stop, bug};
+use arrow::array::{ArrayRef, BooleanArray, RecordBatch, UInt32Array};
+use arrow::buffer::ScalarBuffer;
+use arrow::compute::{cast, concat, filter, take};
+use arrow::datatypes::Field;
+
+/// When every trajectory begins and ends.
+pub struct Spans {
+    fields: Vec<Field>,
+    /// (partition, trajectory) keys; nothing where all rows are one trajectory.
+    keys: Option<Keys>,
+    /// Ticks of the first and the last row of each.
+    of: Vec<(i64, i64)>,
+}
+
+impl Spans {
+    /// For rows with the leading columns of `layout` that order them.
+    pub fn new(layout: &Layout) -> Result<Spans> {
+        let mut fields = layout.fields();
+        fields.truncate(layout.n_order());
+        let n_key = fields.len().saturating_sub(1);
+        let types: Vec<_> = fields[..n_key]
+            .iter()
+            .map(|f| f.data_type().clone())
+            .collect();
+        let keys = (!types.is_empty()).then(|| Keys::new(&types)).transpose()?;
+        let of = Vec::new();
+        Ok(Spans { fields, keys, of })
+    }
+
+    /// Takes the next rows.
+    pub fn push(&mut self, batch: &RecordBatch) -> Result<(), Stop> {
+        let mut columns = batch.columns().to_vec();
+        self.take_in(&mut columns).map(|_| ())
+    }
+
+    /// Takes the next rows and leaves those in `columns` that belong to a trajectory; returns the number of the trajectory and the time
+    /// of each.
+    fn take_in(&mut self, columns: &mut [ArrayRef]) -> Result<(Vec<u32>, ScalarBuffer<i64>), Stop> {
+        // What is dropped here is told where it is counted.
+        let dropped = &mut Dropped::default();
+        let n_key = self.fields.len() - 1;
+        for (column, field) in columns.iter_mut().zip(&self.fields) {
+            *column = cast(column, field.data_type()).map_err(bug)?;
+        }
+        columns[n_key] = crate::read::rows::time::without_nan(&columns[n_key], dropped)?;
+        drop_null_rows(columns, n_key + 1, |_| "key", dropped)?;
+        let times = crate::read::rows::time::ticks(&columns[n_key])?;
+        let mut of_rows = vec![0; times.len()];
+        if let Some(keys) = &mut self.keys {
+            let spells = ranges(&columns[..n_key], times.len())?;
+            let mut ids = Vec::with_capacity(spells.len());
+            keys.intern(&first_rows(&columns[..n_key], &spells)?, &mut ids)?;
+            for (spell, id) in spells.into_iter().zip(ids) {
+                of_rows[spell].fill(id);
+            }
+        }
+        for (&of, &time) in of_rows.iter().zip(&times) {
+            match self.of.get_mut(of as usize) {
+                Some((first, last)) => (*first, *last) = (time.min(*first), time.max(*last)),
+                None => self.of.push((time, time)),
+            }
+        }
+        Ok((of_rows, times))
+    }
+
+    /// Adds the trajectories of `other`; returns the number here of each there.
+    pub fn absorb(&mut self, other: &Spans) -> Result<Vec<u32>> {
+        let ids = match (&mut self.keys, &other.keys) {
+            (Some(here), Some(there)) => here.absorb(there)?,
+            _ => vec![0; other.of.len()],
+        };
+        for (&id, &(first, last)) in ids.iter().zip(&other.of) {
+            match self.of.get_mut(id as usize) {
+                Some(own) => *own = (first.min(own.0), last.max(own.1)),
+                None => self.of.push((first, last)),
+            }
+        }
+        Ok(ids)
+    }
+
+    /// Whether every trajectory begins after it ended in `earlier`.
+    pub fn are_after(&self, earlier: &Spans) -> Result<bool> {
+        let mut all = Spans {
+            fields: self.fields.clone(),
+            keys: match &self.keys {
+                Some(keys) => Some(keys.empty()?),
+                None => None,
+            },
+            of: Vec::new(),
+        };
+        // Their keys get the numbers that they have in `earlier`.
+        all.absorb(earlier)?;
+        let ids = all.absorb(self)?;
+        let after = |(&id, own): (&u32, &(i64, i64))| {
+            earlier
+                .of
+                .get(id as usize)
+                .is_none_or(|span| span.1 < own.0)
+        };
+        Ok(ids.iter().zip(&self.of).all(after))
+    }
+
+    /// Ticks of the first and the last row of all.
+    pub fn whole(&self) -> Option<(i64, i64)> {
+        let first = self.of.iter().map(|span| span.0).min()?;
+        Some((first, self.of.iter().map(|span| span.1).max()?))
+    }
+}
+
+/// The last rows of every trajectory.
+pub struct Tails {
+    fields: Vec<Field>,
+    pub spans: Spans,
+    /// How long before the end of its trajectory a row can begin a pair, and how many rows before it.
+    ticks: u64,
+    steps: usize,
+    kept: Vec<Kept>,
+    n_kept: usize,
+    /// Rows to gather before those that are not needed any more are left out.
+    room: usize,
+}
+
+/// Some rows, each with the number of its trajectory and its time.
+struct Kept {
+    columns: Vec<ArrayRef>,
+    of_rows: Vec<u32>,
+    times: Vec<i64>,
+}
+
+/// Rows that are gathered before they are looked through again.
+const ROOM: usize = 1 << 18;
+
+impl Tails {
+    pub fn new(layout: &Layout) -> Result<Tails> {
+        let Evidence::Trajectories { lags, .. } = &layout.evidence else {
+            return Err(Error::bug("a table of pairs has no trajectories"));
+        };
+        let (mut ticks, mut steps) = (0, 1);
+        for lag in lags {
+            match *lag {
+                Step::Ticks(n) => ticks = ticks.max(n as u64),
+                Step::Rows(n) => steps = steps.max(n),
+            }
+        }
+        Ok(Tails {
+            fields: layout.fields(),
+            spans: Spans::new(layout)?,
+            ticks,
+            steps,
+            kept: Vec::new(),
+            n_kept: 0,
+            room: ROOM,
+        })
+    }
+
+    /// Takes the next rows.
+    pub fn push(&mut self, batch: &RecordBatch) -> Result<(), Stop> {
+        let mut columns = Vec::with_capacity(batch.num_columns());
+        for (column, field) in batch.columns().iter().zip(&self.fields) {
+            columns.push(cast(column, field.data_type()).map_err(bug)?);
+        }
+        let (of_rows, times) = self.spans.take_in(&mut columns)?;
+        let time = self.spans.fields.len() - 1;
+        columns[time] = cast(&columns[time], self.fields[time].data_type()).map_err(bug)?;
+        let times = times.to_vec();
+        let kept = Kept {
+            columns,
+            of_rows,
+            times,
+        };
+        let kept = self.needed(kept)?;
+        self.n_kept += kept.times.len();
+        self.kept.push(kept);
+        if self.n_kept > self.room {
+            self.tidy()?;
+            self.room = ROOM + 2 * self.n_kept;
+        }
+        Ok(())
+    }
+
+    /// The rows that may be among the last ones, as far as is known.
+    fn needed(&self, rows: Kept) -> Result<Kept, Stop> {
+        let mut order: Vec<u32> = (0..rows.times.len() as u32).collect();
+        order.sort_by_key(|&at| (rows.of_rows[at as usize], rows.times[at as usize]));
+        let mut keep = vec![false; order.len()];
+        let (mut trajectory, mut after) = (None, 0);
+        for &at in order.iter().rev() {
+            let at = at as usize;
+            let of = rows.of_rows[at];
+            after = if trajectory == Some(of) { after + 1 } else { 0 };
+            trajectory = Some(of);
+            let last = self.spans.of[of as usize].1;
+            let before = last.wrapping_sub(rows.times[at]) as u64;
+            keep[at] = after < self.steps || before < self.ticks;
+        }
+        let of = |of: &[u32]| {
+            let kept = of.iter().zip(&keep).filter(|(_, keep)| **keep);
+            kept.map(|(of, _)| *of).collect()
+        };
+        let times = rows.times.iter().zip(&keep).filter(|(_, keep)| **keep);
+        let (of_rows, times) = (of(&rows.of_rows), times.map(|(time, _)| *time).collect());
+        let keep = BooleanArray::from(keep);
+        let columns = rows.columns.iter().map(|column| filter(column, &keep));
+        Ok(Kept {
+            columns: columns.collect::<Result<_, _>>().map_err(bug)?,
+            of_rows,
+            times,
+        })
+    }
+
+    /// Puts all rows together and keeps those that are among the last ones.
+    fn tidy(&mut self) -> Result<(), Stop> {
+        let kept = std::mem::take(&mut self.kept);
+        let column = |at: usize| {
+            let pieces: Vec<_> = kept.iter().map(|kept| kept.columns[at].as_ref()).collect();
+            match pieces.is_empty() {
+                true => Ok(arrow::array::new_empty_array(self.fields[at].data_type())),
+                false => concat(&pieces),
+            }
+        };
+        let columns = (0..self.fields.len()).map(column);
+        let all = Kept {
+            columns: columns.collect::<Result<_, _>>().map_err(bug)?,
+            of_rows: kept
+                .iter()
+                .flat_map(|kept| &kept.of_rows)
+                .copied()
+                .collect(),
+            times: kept.iter().flat_map(|kept| &kept.times).copied().collect(),
+        };
+        let all = self.needed(all)?;
+        self.n_kept = all.times.len();
+        self.kept = vec![all];
+        Ok(())
+    }
+
+    /// The tails of the rows of both.
+    pub fn absorb(&mut self, other: Tails) -> Result<()> {
+        let ids = self.spans.absorb(&other.spans)?;
+        self.n_kept += other.n_kept;
+        self.kept.extend(other.kept.into_iter().map(|mut kept| {
+            kept.of_rows
+                .iter_mut()
+                .for_each(|of| *of = ids[*of as usize]);
+            kept
+        }));
+        Ok(())
+    }
+
+    /// The rows by partition, trajectory and time, and the spans.
+    pub fn finish(mut self) -> Result<(RecordBatch, Spans)> {
+        self.tidy().map_err(failed)?;
+        let kept = self.kept.swap_remove(0);
+        let rank = match &self.spans.keys {
+            Some(keys) => keys.ranks(),
+            None => vec![0; self.spans.of.len()],
+        };
+        let mut order: Vec<u32> = (0..kept.times.len() as u32).collect();
+        let place = |at: &u32| {
+            let at = *at as usize;
+            (rank[kept.of_rows[at] as usize], kept.times[at])
+        };
+        order.sort_by_key(place);
+        let order = UInt32Array::from(order);
+        let columns = kept.columns.iter().map(|column| take(column, &order, None));
+        let columns = columns.collect::<Result<Vec<_>, _>>();
+        let batch = columns.and_then(|columns| RecordBatch::try_new(schema(&self.fields), columns));
+        Ok((batch.map_err(|e| failed(bug(e)))?, self.spans))
+    }
+}
+
+pub(crate) fn failed(stop: Stop) -> Error {
+    match stop {
+        Stop::Failed(e) => e,
+        stop => Error::bug(format!("counting stopped for no reason: {stop:?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read::rows::states::StateColumns;
+    use arrow::array::{AsArray, Int64Array};
+    use arrow::datatypes::{DataType, Int64Type};
+    use std::sync::Arc;
+
+    fn layout(lags: &[Step]) -> Layout {
+        let field = |name: &str| Field::new(name, DataType::Int64, true);
+        Layout {
+            partition: vec![field("g")],
+            evidence: Evidence::Trajectories {
+                trajectory: vec![field("id")],
+                time: field("t"),
+                state: StateColumns {
+                    keys: vec![field("s")],
+                    bins: Vec::new(),
+                },
+                weight: None,
+                lags: lags.to_vec(),
+                strided: false,
+                overlap: Vec::new(),
+            },
+            given: Vec::new(),
+            grouping: None,
+            one_label_set: false,
+            connected: false,
+        }
+    }
+
+    /// Group, trajectory and time; the state is ten times the time.
+    type Row = (Option<i64>, i64, Option<i64>);
+
+    fn batch(rows: &[Row]) -> RecordBatch {
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(rows.iter().map(|r| r.0).collect::<Int64Array>()),
+            Arc::new(rows.iter().map(|r| Some(r.1)).collect::<Int64Array>()),
+            Arc::new(rows.iter().map(|r| r.2).collect::<Int64Array>()),
+            Arc::new(
+                rows.iter()
+                    .map(|r| r.2.map(|t| 10 * t))
+                    .collect::<Int64Array>(),
+            ),
+        ];
+        RecordBatch::try_new(layout(&[]).numbered(), columns).unwrap()
+    }
+
+    /// What is carried on of rows that come in two streams, as (group, trajectory, time).
+    fn carried(lags: &[Step]) -> Vec<(i64, i64, i64)> {
+        let rows = [
+            (Some(1), 5, Some(7)),
+            (Some(0), 9, Some(1)),
+            (Some(0), 9, Some(4)),
+            (Some(0), 9, None),
+            (None, 9, Some(99)),
+        ];
+        let more = [
+            (Some(0), 9, Some(6)),
+            (Some(1), 5, Some(2)),
+            (Some(0), 9, Some(3)),
+            (Some(0), 2, Some(1)),
+        ];
+        let layout = layout(lags);
+        let tails = |rows: &[Row]| {
+            let mut tails = Tails::new(&layout).unwrap();
+            for row in rows {
+                tails.push(&batch(std::slice::from_ref(row))).unwrap();
+            }
+            tails
+        };
+        let (mut one, other) = (tails(&rows), tails(&more));
+        one.absorb(other).unwrap();
+        let (batch, spans) = one.finish().unwrap();
+        assert_eq!(spans.whole(), Some((1, 7)));
+        let column = |at: usize| batch.column(at).as_primitive::<Int64Type>().values();
+        let row = |at: usize| {
+            assert_eq!(column(3)[at], 10 * column(2)[at]);
+            (column(0)[at], column(1)[at], column(2)[at])
+        };
+        (0..batch.num_rows()).map(row).collect()
+    }
+
+    #[test]
+    fn rows_are_carried_that_can_begin_a_pair() {
+        // Trajectory 9 of group 0 has the times 1 3 4 6: those above 6 − 3 can begin a pair of lag 3.
+        assert_eq!(
+            carried(&[Step::Ticks(3), Step::Ticks(1)]),
+            [(0, 2, 1), (0, 9, 4), (0, 9, 6), (1, 5, 7)]
+        );
+        assert_eq!(
+            carried(&[Step::Rows(3)]),
+            [
+                (0, 2, 1),
+                (0, 9, 3),
+                (0, 9, 4),
+                (0, 9, 6),
+                (1, 5, 2),
+                (1, 5, 7)
+            ]
+        );
+        // The last row is carried even where no lag reaches beyond it.
+        assert_eq!(
+            carried(&[Step::Ticks(1)]),
+            [(0, 2, 1), (0, 9, 6), (1, 5, 7)]
+        );
+    }
+
+    #[test]
+    fn late_rows_are_those_that_are_not_after_their_trajectory() {
+        let spans = |rows: &[Row]| {
+            let mut spans = Spans::new(&layout(&[])).unwrap();
+            spans.push(&batch(rows)).unwrap();
+            spans
+        };
+        let earlier = spans(&[
+            (Some(0), 1, Some(3)),
+            (Some(0), 1, Some(5)),
+            (Some(1), 1, Some(9)),
+        ]);
+        let is_after = |rows: &[Row]| spans(rows).are_after(&earlier).unwrap();
+        assert!(is_after(&[(Some(0), 1, Some(6)), (Some(1), 1, Some(10))]));
+        assert!(!is_after(&[(Some(0), 1, Some(6)), (Some(1), 1, Some(9))]));
+        assert!(!is_after(&[(Some(0), 1, Some(7)), (Some(0), 1, Some(2))]));
+        // Another trajectory may begin whenever it does.
+        assert!(is_after(&[(Some(0), 2, Some(1)), (None, 1, Some(1))]));
+        assert!(is_after(&[]));
+    }
+}

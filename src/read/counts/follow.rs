@@ -1,0 +1,459 @@
+//! Rows of trajectories in order → their pairs one by one, each with its trajectory, and the last state of every trajectory.
+//!
+//! In: batches with the columns of a `Layout` of trajectories, ordered by time within each trajectory and with all rows of a trajectory
+//! together; a row that breaks that stops with `Stop::Unsorted`. Out: every lagged pair to a [`Sink`], in time order. What is kept grows
+//! with trajectories and states, not with rows or pairs.
+
+use crate::error::{Error, Result};
+use crate::read::counts::lagged::Walker;
+use crate::read::counts::ordered::disordered;
+use crate::read::counts::weighted::{Point, Weighed};
+use crate::read::rows::amounts;
+use crate::read::rows::keys::{Keys, NONE};
+use crate::read::rows::layout::{Evidence, Layout};
+use crate::read::rows::ranges::drop_null_rows;
+use crate::read::rows::states::{StateColumns, StateTable, States, describe};
+use crate::read::rows::stop::{Dropped, Stop, bug};
+use crate::read::rows::time;
+use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
+use arrow::compute::{cast, take};
+use arrow::datatypes::Field;
+use std::sync::Arc;
+
+/// Numbers that are the same for a state wherever it stands: in tables that gyre has written and in new rows.
+pub struct StateNumbers(States);
+
+impl StateNumbers {
+    pub fn new(columns: &StateColumns) -> Result<StateNumbers> {
+        States::new(columns, false).map(StateNumbers)
+    }
+
+    /// Another one with the same numbers.
+    pub fn again(&self) -> Result<StateNumbers> {
+        let mut states = States::new(self.0.columns(), false)?;
+        states.absorb(&self.0)?;
+        Ok(StateNumbers(states))
+    }
+
+    /// The numbers of the rows of some columns (in the order of `StateColumns`; a binned coordinate may be the centre of its box);
+    /// nothing for rows that are no state.
+    pub fn of(&mut self, columns: &[ArrayRef]) -> Result<Vec<Option<u32>>> {
+        let mut ids = Vec::new();
+        match self.0.ids(columns, &mut Dropped::default(), &mut ids) {
+            Ok(()) => Ok(ids
+                .into_iter()
+                .map(|id| (id != NONE).then_some(id))
+                .collect()),
+            Err(Stop::Failed(e)) => Err(e),
+            Err(stop) => Err(Error::bug(format!("states cannot be numbered: {stop:?}"))),
+        }
+    }
+}
+
+/// Takes the pairs of trajectories.
+pub trait Sink: Send {
+    /// `trajectory` counts them by appearance, `lag` is the place in the layout. Both states are states, and the weight of the source,
+    /// 1 where rows have none, is that of the pair.
+    fn pair(&mut self, trajectory: usize, partition: u32, lag: usize, source: Weighed, target: u32);
+}
+
+/// Follows trajectories one after another.
+pub struct Follower<S> {
+    pub sink: S,
+    layout: Arc<Layout>,
+    states: States,
+    /// Those that were counted, in their order, and others after them.
+    partitions: Option<Keys>,
+    /// (partition, trajectory) keys; nothing where all rows are one trajectory.
+    trajectories: Option<Keys>,
+    current: Option<u32>,
+    walker: Walker<Weighed>,
+    ends: Vec<End>,
+}
+
+/// Where a trajectory has come to.
+#[derive(Debug, Clone, Copy)]
+struct End {
+    partition: u32,
+    /// Time and state of the last row that has a state.
+    last: Option<(i64, u32)>,
+}
+
+/// Every trajectory that has a state, ascending by partition and trajectory.
+pub struct Followed<S> {
+    pub sink: S,
+    /// The trajectory columns of all trajectories.
+    pub keys: Vec<ArrayRef>,
+    pub rows: Vec<FollowedRow>,
+    pub states: StateTable,
+}
+
+/// One trajectory.
+#[derive(Debug, Clone, Copy)]
+pub struct FollowedRow {
+    /// Its place in `Followed::keys`.
+    pub key: u32,
+    /// What the sink calls it.
+    pub trajectory: usize,
+    pub partition: u32,
+    /// Ticks of the last row that has a state, and this state as the sink and as `Followed::states` call it.
+    pub time: i64,
+    pub number: u32,
+    pub state: u32,
+}
+
+impl<S: Sink> Follower<S> {
+    /// `partitions` are the keys of partition 0, 1, …; `numbers` number the states.
+    pub fn new(
+        layout: &Arc<Layout>,
+        numbers: StateNumbers,
+        partitions: &[ArrayRef],
+        sink: S,
+    ) -> Result<Follower<S>> {
+        let Evidence::Trajectories {
+            trajectory,
+            lags,
+            strided,
+            ..
+        } = &layout.evidence
+        else {
+            return Err(Error::bug("a table of pairs has no trajectories"));
+        };
+        let keys = |fields: &[&Field]| {
+            let types: Vec<_> = fields.iter().map(|f| f.data_type().clone()).collect();
+            let some = !types.is_empty();
+            some.then(|| Keys::new(&types)).transpose()
+        };
+        let by_partition: Vec<&Field> = layout.partition.iter().collect();
+        let mut of_partitions = keys(&by_partition)?;
+        if let Some(keys) = &mut of_partitions {
+            keys.intern(partitions, &mut Vec::new())?;
+        }
+        let by_trajectory: Vec<&Field> = by_partition.into_iter().chain(trajectory).collect();
+        Ok(Follower {
+            sink,
+            layout: Arc::clone(layout),
+            states: numbers.0,
+            partitions: of_partitions,
+            trajectories: keys(&by_trajectory)?,
+            current: None,
+            walker: Walker::new(lags, *strided),
+            ends: Vec::new(),
+        })
+    }
+
+    /// Follows the next rows.
+    pub fn push(&mut self, batch: &RecordBatch) -> Result<(), Stop> {
+        let Evidence::Trajectories {
+            trajectory,
+            time,
+            state,
+            weight,
+            ..
+        } = &self.layout.evidence
+        else {
+            return Ok(());
+        };
+        // The rows that are dropped here were told when they were counted.
+        let dropped = &mut Dropped::default();
+        let n_partition = self.layout.partition.len();
+        let n_group = n_partition + trajectory.len();
+        let mut columns = Vec::with_capacity(batch.num_columns());
+        for (column, field) in batch.columns().iter().zip(self.layout.fields()) {
+            columns.push(cast(column, field.data_type()).map_err(bug)?);
+        }
+        columns[n_group] = time::without_nan(&columns[n_group], dropped)?;
+        drop_null_rows(&mut columns, n_group + 1, |_| "key", dropped)?;
+        let rows = columns[n_group].len();
+        let times = time::ticks(&columns[n_group])?;
+        let (group_columns, rest) = (&columns[..n_group], &columns[n_group + 1..]);
+        let (state_columns, rest) = rest.split_at(state.len());
+        let mut states = Vec::with_capacity(rows);
+        self.states.ids(state_columns, dropped, &mut states)?;
+        let weights = match weight {
+            Some(field) => {
+                let place = |at: usize| format!("state {}", describe(state_columns, at));
+                amounts::weights(&rest[0], field.name(), place, dropped)?
+            }
+            None => vec![1.0; rows],
+        };
+        let points = Weighed::of_rows(&states, Some(weights))?;
+        let mut of_rows = Vec::with_capacity(rows);
+        match &mut self.trajectories {
+            Some(keys) => keys.intern(group_columns, &mut of_rows)?,
+            None => of_rows.resize(rows, 0),
+        }
+
+        let mut first = 0;
+        while first < rows {
+            let trajectory = of_rows[first];
+            let spell = of_rows[first..].iter().take_while(|&&t| t == trajectory);
+            let end = first + spell.count();
+            if self.current != Some(trajectory) {
+                if (trajectory as usize) < self.ends.len() {
+                    return Err(Stop::Unsorted);
+                }
+                self.walker.restart();
+                self.current = Some(trajectory);
+                let partition = match &mut self.partitions {
+                    Some(keys) => {
+                        let row = UInt32Array::from(vec![first as u32]);
+                        let key = group_columns[..n_partition].iter();
+                        let key: Vec<ArrayRef> = key
+                            .map(|c| take(c, &row, None))
+                            .collect::<Result<_, _>>()
+                            .map_err(bug)?;
+                        let mut id = Vec::new();
+                        keys.intern(&key, &mut id)?;
+                        id[0]
+                    }
+                    None => 0,
+                };
+                self.ends.push(End {
+                    partition,
+                    last: None,
+                });
+            }
+            let (at, sink) = (&mut self.ends[trajectory as usize], &mut self.sink);
+            let (times, points) = (&times[first..end], &points[first..end]);
+            let partition = at.partition;
+            self.walker
+                .push(times, points, true, |lag, source, target| {
+                    if source.goes_to(target) {
+                        sink.pair(trajectory as usize, partition, lag, source, target.state);
+                    }
+                })
+                .map_err(|disorder| {
+                    disordered(disorder, || describe(group_columns, first), time)
+                })?;
+            if let Some(last) = points.iter().rposition(|point| point.state != NONE) {
+                at.last = Some((times[last], points[last].state));
+            }
+            first = end;
+        }
+        Ok(())
+    }
+
+    pub fn finish(self) -> Result<Followed<S>> {
+        let (mut keys, place) = match self.trajectories {
+            Some(keys) => keys.sorted()?,
+            None => (Vec::new(), vec![0; self.ends.len()]),
+        };
+        let (states, rank) = self.states.finish()?;
+        let rows = self.ends.iter().zip(&place).enumerate();
+        let mut rows: Vec<FollowedRow> = rows
+            .filter_map(|(trajectory, (end, &key))| {
+                let (time, number) = end.last?;
+                Some(FollowedRow {
+                    key,
+                    trajectory,
+                    partition: end.partition,
+                    time,
+                    number,
+                    state: rank.as_ref().map_or(number, |rank| rank[number as usize]),
+                })
+            })
+            .collect();
+        rows.sort_unstable_by_key(|row| row.key);
+        Ok(Followed {
+            sink: self.sink,
+            keys: keys.split_off(self.layout.partition.len().min(keys.len())),
+            rows,
+            states,
+        })
+    }
+}
+
+/// Ticks as a column of the type that they came in.
+pub fn times(ticks: &[i64], field: &Field) -> Result<ArrayRef> {
+    time::column(ticks, field.data_type()).map_err(|e| match bug(e) {
+        Stop::Failed(e) => e,
+        stop => Error::bug(format!("{stop:?}")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::lag::Step;
+    use crate::read::rows::states::StateColumns;
+    use arrow::array::{AsArray, Float64Array, Int64Array, StringArray};
+    use arrow::datatypes::{DataType, Int64Type, Schema};
+
+    type Pair = (usize, u32, usize, u32, u32);
+
+    struct Pairs(Vec<Pair>);
+
+    impl Sink for Pairs {
+        fn pair(
+            &mut self,
+            trajectory: usize,
+            partition: u32,
+            lag: usize,
+            source: Weighed,
+            target: u32,
+        ) {
+            assert_eq!(source.weight, 1.0);
+            self.0
+                .push((trajectory, partition, lag, source.state, target));
+        }
+    }
+
+    fn layout() -> Arc<Layout> {
+        let field = |name: &str, t: DataType| Field::new(name, t, true);
+        Arc::new(Layout {
+            partition: vec![field("p", DataType::Utf8)],
+            evidence: Evidence::Trajectories {
+                trajectory: vec![field("id", DataType::Int64)],
+                time: field("t", DataType::Int64),
+                state: StateColumns {
+                    keys: vec![field("s", DataType::Utf8)],
+                    bins: Vec::new(),
+                },
+                weight: None,
+                lags: vec![Step::Ticks(1), Step::Rows(2)],
+                strided: false,
+                overlap: Vec::new(),
+            },
+            given: Vec::new(),
+            grouping: None,
+            one_label_set: false,
+            connected: false,
+        })
+    }
+
+    /// Partition, trajectory, time and state.
+    type Row = (&'static str, i64, i64, Option<&'static str>);
+
+    fn batch(rows: &[Row]) -> RecordBatch {
+        let integers = |of: fn(&Row) -> i64| -> ArrayRef {
+            Arc::new(Int64Array::from_iter_values(rows.iter().map(of)))
+        };
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(StringArray::from_iter_values(rows.iter().map(|r| r.0))),
+            integers(|r| r.1),
+            integers(|r| r.2),
+            Arc::new(rows.iter().map(|r| r.3).collect::<StringArray>()),
+        ];
+        RecordBatch::try_new(Arc::new(Schema::new(layout().fields())), columns).unwrap()
+    }
+
+    fn follower() -> Follower<Pairs> {
+        let layout = layout();
+        let Evidence::Trajectories { state, .. } = &layout.evidence else {
+            unreachable!("the layout is one of trajectories");
+        };
+        let mut numbers = StateNumbers::new(state).unwrap();
+        // The model knows z, which gets the number 0.
+        let written: ArrayRef = Arc::new(StringArray::from(vec!["z"]));
+        assert_eq!(numbers.of(&[written]).unwrap(), [Some(0)]);
+        let partitions: ArrayRef = Arc::new(StringArray::from(vec!["A", "B"]));
+        Follower::new(&layout, numbers, &[partitions], Pairs(Vec::new())).unwrap()
+    }
+
+    // B: trajectory 7 = z y - y (times 0 1 2 3, no state at 2), then trajectory 3 = x alone. A: trajectory 7 = y z, cut by batches.
+    #[test]
+    fn trajectories_are_followed_across_batches() {
+        let mut follower = follower();
+        let rows = [
+            ("B", 7, 0, Some("z")),
+            ("B", 7, 1, Some("y")),
+            ("B", 7, 2, None),
+            ("B", 7, 3, Some("y")),
+            ("B", 3, 5, Some("x")),
+            ("A", 7, 0, Some("y")),
+            ("A", 7, 1, Some("z")),
+            ("A", 7, 2, None),
+        ];
+        for piece in [&rows[..1], &rows[1..6], &rows[6..]] {
+            follower.push(&batch(piece)).unwrap();
+        }
+        assert!(matches!(
+            follower.push(&batch(&[("B", 7, 9, Some("z"))])),
+            Err(Stop::Unsorted)
+        ));
+        let followed = follower.finish().unwrap();
+        // By number: z 0, y 1, x 2. Two rows on, z (at 0) and y (at 1) meet no state and y.
+        assert_eq!(
+            followed.sink.0,
+            [(0, 1, 0, 0, 1), (0, 1, 1, 1, 1), (2, 0, 0, 1, 0)]
+        );
+        let of = |row: &FollowedRow| {
+            let id = followed.keys[0]
+                .as_primitive::<Int64Type>()
+                .value(row.key as usize);
+            (
+                row.partition,
+                id,
+                row.time,
+                followed.states.describe(row.state),
+            )
+        };
+        let ends: Vec<_> = followed.rows.iter().map(of).collect();
+        let end = |p, id, time, state: &str| (p, id, time, state.to_string());
+        assert_eq!(
+            ends,
+            [end(0, 7, 1, "z"), end(1, 3, 5, "x"), end(1, 7, 3, "y")]
+        );
+    }
+
+    /// Sums up what a trajectory weighs at each lag.
+    #[derive(Default)]
+    struct Sums([f64; 2]);
+
+    impl Sink for Sums {
+        fn pair(&mut self, _: usize, _: u32, lag: usize, source: Weighed, _: u32) {
+            self.0[lag] += source.weight;
+        }
+    }
+
+    // y x - y at times 0 to 3 with ½, 2, 4 and 8: at lag 1 y → x, two rows on x → y; and x y with 0 and ¼ weighs nothing.
+    #[test]
+    fn pairs_bring_the_weights_of_their_sources() {
+        let mut layout = (*layout()).clone();
+        let Evidence::Trajectories { weight, state, .. } = &mut layout.evidence else {
+            unreachable!("the layout is one of trajectories");
+        };
+        *weight = Some(Field::new("w", DataType::Float64, true));
+        let numbers = StateNumbers::new(state).unwrap();
+        let rows = batch(&[
+            ("A", 1, 0, Some("y")),
+            ("A", 1, 1, Some("x")),
+            ("A", 1, 2, None),
+            ("A", 1, 3, Some("y")),
+            ("A", 2, 0, Some("x")),
+            ("A", 2, 1, Some("y")),
+        ]);
+        let mut columns = rows.columns().to_vec();
+        let weights = [0.5, 2.0, 4.0, 8.0, 0.0, 0.25];
+        columns.push(Arc::new(Float64Array::from_iter_values(weights)));
+        let schema = Arc::new(Schema::new(layout.fields()));
+        let rows = RecordBatch::try_new(schema, columns).unwrap();
+        let partitions: ArrayRef = Arc::new(StringArray::from(vec!["A"]));
+        let layout = Arc::new(layout);
+        let mut follower = Follower::new(&layout, numbers, &[partitions], Sums::default()).unwrap();
+        follower.push(&rows).unwrap();
+        let followed = follower.finish().unwrap();
+        assert_eq!(followed.sink.0, [0.5, 2.0]);
+        // A row that weighs nothing still tells where its trajectory is.
+        assert_eq!(
+            followed.rows.iter().map(|r| r.time).collect::<Vec<_>>(),
+            [3, 1]
+        );
+    }
+
+    #[test]
+    fn disorder_asks_for_sorting_and_two_rows_at_a_time_fail() {
+        let back = batch(&[("A", 1, 4, Some("x")), ("A", 1, 3, Some("x"))]);
+        assert!(matches!(follower().push(&back), Err(Stop::Unsorted)));
+        let twice = batch(&[("A", 1, 4, Some("x")), ("A", 1, 4, Some("y"))]);
+        let Err(Stop::Failed(e)) = follower().push(&twice) else {
+            panic!("two rows at one time");
+        };
+        assert!(
+            e.to_string()
+                .contains("trajectory (A, 1) has two rows at t = 4"),
+            "{e}"
+        );
+    }
+}

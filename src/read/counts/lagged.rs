@@ -1,0 +1,433 @@
+//! Points of one trajectory in time order → lagged pairs (coherence §3.1). Pure: slices in, pairs out.
+
+use crate::evidence::lag::Step;
+
+/// Follows one trajectory through pieces of any size and emits each pair of points once.
+#[derive(Debug, Clone)]
+pub struct Walker<P> {
+    lags: Vec<Step>,
+    /// Only the pairs that start at 0, τ, 2τ … after the first row.
+    strided: bool,
+    /// Rows of the pieces before that can still begin a pair; the first of them is row `base` of the trajectory.
+    times: Vec<i64>,
+    points: Vec<P>,
+    base: usize,
+    start: i64,
+}
+
+/// Two rows that are not in strictly ascending time: the earlier row's time and the later row's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Disorder {
+    pub before: i64,
+    pub after: i64,
+}
+
+impl<P: Copy> Walker<P> {
+    pub fn new(lags: &[Step], strided: bool) -> Walker<P> {
+        Walker {
+            lags: lags.to_vec(),
+            strided,
+            times: vec![],
+            points: vec![],
+            base: 0,
+            start: 0,
+        }
+    }
+
+    pub fn n_lags(&self) -> usize {
+        self.lags.len()
+    }
+
+    /// Forgets the trajectory; the next piece begins another one.
+    pub fn restart(&mut self) {
+        self.times.clear();
+        self.points.clear();
+        self.base = 0;
+    }
+
+    /// The same walker with other points in the place of those it keeps.
+    pub fn map(mut self, other: impl Fn(P) -> P) -> Walker<P> {
+        self.points
+            .iter_mut()
+            .for_each(|point| *point = other(*point));
+        self
+    }
+
+    /// Whether rows at `times` reach so far that no pair joins a row before them with one after them. Where pairs are
+    /// strided that is never known, because it takes the first row of the trajectory to know which pairs there are.
+    pub fn is_spanned_by(&self, times: &[i64]) -> bool {
+        let (Some(first), Some(last)) = (times.first(), times.last()) else {
+            return false;
+        };
+        !self.strided
+            && self.lags.iter().all(|step| match *step {
+                Step::Ticks(ticks) => last.wrapping_sub(*first) as u64 >= ticks as u64,
+                Step::Rows(rows) => times.len() > rows,
+            })
+    }
+
+    /// Appends the next rows of the trajectory and emits (lag, source, target) for every pair that they complete.
+    /// Points may have no state: the caller of `emit` leaves such pairs out. If the trajectory does not go on, nothing is kept.
+    pub fn push(
+        &mut self,
+        times: &[i64],
+        points: &[P],
+        goes_on: bool,
+        mut emit: impl FnMut(usize, P, P),
+    ) -> Result<(), Disorder> {
+        assert_eq!(times.len(), points.len(), "one point a time");
+        if self.base == 0 && self.times.is_empty() {
+            self.start = times.first().copied().unwrap_or(0);
+        } else {
+            self.join(times, points, &mut emit)?;
+        }
+        // Without an early exit the comparison of neighbours is vectorised.
+        if !times.windows(2).fold(true, |all, w| all & (w[0] < w[1])) {
+            let at = times.windows(2).position(|w| w[0] >= w[1]).unwrap_or(0);
+            return Err(Disorder {
+                before: times[at],
+                after: times[at + 1],
+            });
+        }
+        self.inside(|_| (), times, points, emit);
+        if goes_on {
+            self.keep(times, points);
+        }
+        Ok(())
+    }
+
+    /// Emits the pairs of whole trajectories one after another, in each of which times ascend strictly: as if each were pushed after a
+    /// restart, without the cost of one where trajectories are short.
+    pub fn whole(
+        &mut self,
+        trajectories: &[i64],
+        times: &[i64],
+        points: &[P],
+        emit: impl FnMut(usize, P, P),
+    ) {
+        self.restart();
+        self.start = times.first().copied().unwrap_or(0);
+        self.inside(|row| trajectories[row], times, points, emit);
+    }
+
+    /// Emits the pairs among rows, the first of which go on with the trajectory of this walker.
+    #[inline(always)]
+    fn inside<T: PartialEq>(
+        &self,
+        trajectory: impl Fn(usize) -> T,
+        times: &[i64],
+        points: &[P],
+        mut emit: impl FnMut(usize, P, P),
+    ) {
+        // The first row of the trajectory that row j belongs to: its time, its number in it, and its place here.
+        let begin = (self.start, self.base + self.times.len(), 0);
+        let first = |before: (i64, usize, usize), j: usize| {
+            let is_new = self.strided && j > 0 && trajectory(j) != trajectory(j - 1);
+            if is_new { (times[j], 0, j) } else { before }
+        };
+        for (lag, step) in self.lags.iter().enumerate() {
+            let mut of = begin;
+            match *step {
+                Step::Ticks(ticks) => {
+                    let mut i = 0;
+                    for (j, (&time, &target)) in times.iter().zip(points).enumerate() {
+                        of = first(of, j);
+                        // Times ascend, so the difference is positive; it overflows only for lags that no i64 can hold.
+                        let apart = |i: usize| time.wrapping_sub(times[i]) as u64;
+                        while trajectory(i) != trajectory(j) || apart(i) > ticks as u64 {
+                            i += 1;
+                        }
+                        if apart(i) == ticks as u64 {
+                            let since = times[i].wrapping_sub(of.0) as u64;
+                            if !self.strided || since.is_multiple_of(ticks as u64) {
+                                emit(lag, points[i], target);
+                            }
+                            i += 1;
+                        }
+                    }
+                }
+                Step::Rows(rows) => {
+                    for (j, &target) in points.iter().enumerate() {
+                        of = first(of, j);
+                        let Some(i) = j.checked_sub(rows) else {
+                            continue;
+                        };
+                        if trajectory(i) != trajectory(j) {
+                            continue;
+                        }
+                        if !self.strided || (of.1 + i - of.2).is_multiple_of(rows) {
+                            emit(lag, points[i], target);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Emits the pairs of a row kept and a row of the piece that follows.
+    pub fn join(
+        &self,
+        times: &[i64],
+        points: &[P],
+        mut emit: impl FnMut(usize, P, P),
+    ) -> Result<(), Disorder> {
+        let (Some(&before), Some(&after)) = (self.times.last(), times.first()) else {
+            return Ok(());
+        };
+        if before >= after {
+            return Err(Disorder { before, after });
+        }
+        for (lag, step) in self.lags.iter().enumerate() {
+            match *step {
+                Step::Ticks(ticks) => {
+                    let reach = |t: &i64| after.wrapping_sub(*t) as u64 > ticks as u64;
+                    let mut i = self.times.partition_point(reach);
+                    for (&time, &target) in times.iter().zip(points) {
+                        let apart = |i: usize| time.wrapping_sub(self.times[i]) as u64;
+                        while i < self.times.len() && apart(i) > ticks as u64 {
+                            i += 1;
+                        }
+                        if i == self.times.len() {
+                            break;
+                        }
+                        let since = self.times[i].wrapping_sub(self.start) as u64;
+                        let strides = !self.strided || since.is_multiple_of(ticks as u64);
+                        if apart(i) == ticks as u64 && strides {
+                            emit(lag, self.points[i], target);
+                        }
+                    }
+                }
+                Step::Rows(rows) => {
+                    // Row i kept meets row i + rows of those kept and new.
+                    let kept = self.times.len();
+                    let sources = kept.saturating_sub(rows)..kept;
+                    for i in sources {
+                        let strides = !self.strided || (self.base + i).is_multiple_of(rows);
+                        if let Some(&target) = points.get(i + rows - kept).filter(|_| strides) {
+                            emit(lag, self.points[i], target);
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps the rows that can still begin a pair, and the last one to check the order of the next piece.
+    fn keep(&mut self, times: &[i64], points: &[P]) {
+        let Some(&last) = times.last() else { return };
+        let spent = |times: &[i64], after: usize| {
+            let spent = self.lags.iter().map(|step| match *step {
+                Step::Ticks(ticks) => {
+                    times.partition_point(|t| last.wrapping_sub(*t) as u64 >= ticks as u64)
+                }
+                Step::Rows(rows) => (times.len() + after).saturating_sub(rows),
+            });
+            spent.min().unwrap_or(0).min(times.len())
+        };
+        let new = spent(times, 0);
+        let old = if new > 0 {
+            self.times.len()
+        } else {
+            spent(&self.times, times.len())
+        };
+        // Rows are freed when they are many, so that each is moved only a few times.
+        if new > 0 || (old > 4096 && 2 * old > self.times.len()) {
+            self.times.drain(..old);
+            self.points.drain(..old);
+            self.base += old + new;
+        }
+        self.times.extend_from_slice(&times[new..]);
+        self.points.extend_from_slice(&points[new..]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Pairs of a trajectory given in one piece.
+    fn pairs(
+        lags: &[Step],
+        strided: bool,
+        times: &[i64],
+        states: &[u32],
+    ) -> Vec<(usize, u32, u32)> {
+        let mut out = Vec::new();
+        Walker::new(lags, strided)
+            .push(times, states, false, |l, s, t| out.push((l, s, t)))
+            .unwrap();
+        out
+    }
+
+    #[test]
+    fn a_gap_makes_no_pair() {
+        // Times 0 1 3 4: at lag 1 the pairs are 0→1 and 3→4; at lag 3 they are 0→3 and 1→4.
+        let got = pairs(
+            &[Step::Ticks(1), Step::Ticks(3)],
+            false,
+            &[0, 1, 3, 4],
+            &[10, 11, 13, 14],
+        );
+        assert_eq!(got, [(0, 10, 11), (0, 13, 14), (1, 10, 13), (1, 11, 14)]);
+    }
+
+    #[test]
+    fn steps_count_rows_whatever_the_time() {
+        assert_eq!(
+            pairs(&[Step::Rows(2)], false, &[0, 5, 6, 100], &[1, 2, 3, 4]),
+            [(0, 1, 3), (0, 2, 4)]
+        );
+    }
+
+    #[test]
+    fn strided_pairs_start_at_multiples_of_the_lag() {
+        let (times, states): (Vec<i64>, Vec<u32>) = ((7..14).collect(), (0..7).collect());
+        // First time 7, lag 2: the pairs start at 7, 9 and 11.
+        assert_eq!(
+            pairs(&[Step::Ticks(2)], true, &times, &states),
+            [(0, 0, 2), (0, 2, 4), (0, 4, 6)]
+        );
+        assert_eq!(
+            pairs(&[Step::Rows(3)], true, &times, &states),
+            [(0, 0, 3), (0, 3, 6)]
+        );
+    }
+
+    #[test]
+    fn points_come_out_as_they_went_in() {
+        // States 1 2 3 4 that weigh ½ 1 2 4 at times 0 1 2 4, cut after two rows.
+        let points = [(1, 0.5), (2, 1.0), (3, 2.0), (4, 4.0)];
+        let times = [0, 1, 2, 4];
+        let mut walker = Walker::new(&[Step::Ticks(2), Step::Rows(1)], false);
+        let mut got = Vec::new();
+        for (piece, goes_on) in [(0..2, true), (2..4, false)] {
+            let (times, points) = (&times[piece.clone()], &points[piece]);
+            let emit = |lag, source, target| got.push((lag, source, target));
+            walker.push(times, points, goes_on, emit).unwrap();
+        }
+        got.sort_by(|a, b| a.partial_cmp(b).unwrap());
+        let pair = |lag, i: usize, j: usize| (lag, points[i], points[j]);
+        let expected = [
+            pair(0, 0, 2),
+            pair(0, 2, 3),
+            pair(1, 0, 1),
+            pair(1, 1, 2),
+            pair(1, 2, 3),
+        ];
+        assert_eq!(got, expected);
+    }
+
+    #[test]
+    fn disorder_names_both_times() {
+        let mut w = Walker::new(&[Step::Ticks(1)], false);
+        w.push(&[1, 2], &[0, 0], true, |_, _, _| ()).unwrap();
+        assert_eq!(
+            w.push(&[2], &[0], true, |_, _, _| ()),
+            Err(Disorder {
+                before: 2,
+                after: 2
+            })
+        );
+    }
+
+    #[test]
+    fn pairs_across_a_spanning_piece_are_those_that_join_and_those_inside() {
+        let (times, states): (Vec<i64>, Vec<u32>) = ((0..20).collect(), (0..20).collect());
+        let lags = [Step::Ticks(3), Step::Rows(2)];
+        let mut first = Walker::new(&lags, false);
+        let mut got = Vec::new();
+        first
+            .push(&times[..5], &states[..5], true, |l, s, t| {
+                got.push((l, s, t))
+            })
+            .unwrap();
+        assert!(!first.is_spanned_by(&times[5..7]));
+        assert!(first.is_spanned_by(&times[5..9]));
+        // Of the second piece only its first rows are told to the first walker.
+        first
+            .join(&times[5..9], &states[5..9], |l, s, t| got.push((l, s, t)))
+            .unwrap();
+        let mut second = Walker::new(&lags, false);
+        second
+            .push(&times[5..], &states[5..], false, |l, s, t| {
+                got.push((l, s, t))
+            })
+            .unwrap();
+        got.sort_unstable();
+        let mut expected = pairs(&lags, false, &times, &states);
+        expected.sort_unstable();
+        assert_eq!(got, expected);
+    }
+
+    proptest! {
+        #[test]
+        fn short_trajectories_make_the_pairs_of_each(
+            lengths in prop::collection::vec(1usize..9, 1..30),
+            gaps in prop::collection::vec(1i64..4, 1..300),
+            strided: bool,
+            lag in 1i64..5,
+        ) {
+            let lags = [Step::Ticks(lag), Step::Rows(lag as usize)];
+            let (mut trajectories, mut times) = (Vec::new(), Vec::new());
+            let mut gaps = gaps.iter().cycle();
+            let mut time = 0;
+            for (trajectory, &length) in lengths.iter().enumerate() {
+                for _ in 0..length {
+                    time += gaps.next().unwrap();
+                    trajectories.push(trajectory as i64);
+                    times.push(time);
+                }
+            }
+            let states: Vec<u32> = (0..times.len() as u32).collect();
+            let mut got = Vec::new();
+            let mut walker = Walker::new(&lags, strided);
+            walker.whole(&trajectories, &times, &states, |l, s, t| got.push((l, s, t)));
+            let mut expected = Vec::new();
+            let mut at = 0;
+            for &length in &lengths {
+                expected.extend(pairs(&lags, strided, &times[at..at + length], &states[at..at + length]));
+                at += length;
+            }
+            got.sort_unstable();
+            expected.sort_unstable();
+            prop_assert_eq!(got, expected);
+        }
+
+        #[test]
+        fn pieces_make_the_pairs_of_the_whole(
+            gaps in prop::collection::vec(1i64..4, 1..300),
+            cuts in prop::collection::vec(1usize..40, 1..40),
+            strided: bool,
+            lag in 1i64..9,
+        ) {
+            let times: Vec<i64> = gaps.iter().scan(-50, |t, g| { *t += g; Some(*t) }).collect();
+            let states: Vec<u32> = (0..times.len() as u32).collect();
+            let lags = [Step::Ticks(lag), Step::Rows(lag as usize)];
+            let mut expected = Vec::new();
+            for j in 0..times.len() {
+                for i in 0..j {
+                    if times[j] - times[i] == lag && (!strided || (times[i] - times[0]) % lag == 0) {
+                        expected.push((0, i as u32, j as u32));
+                    }
+                    if (j - i) as i64 == lag && (!strided || i as i64 % lag == 0) {
+                        expected.push((1, i as u32, j as u32));
+                    }
+                }
+            }
+            let mut got = Vec::new();
+            let mut walker = Walker::new(&lags, strided);
+            let mut at = 0;
+            for cut in cuts.iter().cycle() {
+                let end = (at + cut).min(times.len());
+                walker.push(&times[at..end], &states[at..end], true, |l, s, t| got.push((l, s, t))).unwrap();
+                at = end;
+                if at == times.len() { break; }
+            }
+            expected.sort_unstable();
+            got.sort_unstable();
+            prop_assert_eq!(got, expected);
+        }
+    }
+}

@@ -1,0 +1,593 @@
+//! Workers of all streams → sums → counts: gives the states common numbers, sews trajectories together across streams, adds up.
+
+use crate::error::{Error, Result};
+use crate::evidence::counts::groups::Groups;
+use crate::evidence::counts::matrix::{Counts, Rows};
+use crate::math::scale;
+use crate::read::counts::counted::Counted;
+use crate::read::counts::lagged::Walker;
+use crate::read::counts::ordered::{Group, disordered};
+use crate::read::counts::resample_groups::{tag_weights, told_apart};
+use crate::read::counts::stream::{Labels, Way, Worker};
+use crate::read::counts::tallies::Tallies;
+use crate::read::counts::tally::{Tally, pack, sum_weights, unpack};
+use crate::read::counts::unordered;
+use crate::read::counts::weighted::Point;
+use crate::read::rows::keys::{Keys, NONE};
+use crate::read::rows::layout::{Evidence, Layout};
+use crate::read::rows::states::{StateTable, describe};
+use crate::read::rows::stop::{Dropped, Mode, Order, Stop};
+use crate::read::rows::tag::{Tag, too_many_states};
+use arrow::array::ArrayRef;
+use hashbrown::{HashMap, HashSet};
+use rayon::prelude::*;
+
+/// Numbers in one worker → ranks among all keys; nothing where the numbers of the worker are ranks.
+struct Renumbering {
+    partitions: Option<Vec<u32>>,
+    sources: Option<Vec<u32>>,
+    targets: Option<Vec<u32>>,
+    tag: Tag,
+}
+
+fn renumber(numbers: &Option<Vec<u32>>, id: u32) -> u32 {
+    match numbers {
+        Some(numbers) if id != NONE => numbers[id as usize],
+        _ => id,
+    }
+}
+
+impl Renumbering {
+    fn partition(&self, id: u32) -> u32 {
+        renumber(&self.partitions, id)
+    }
+
+    fn source(&self, id: u32) -> u32 {
+        renumber(&self.sources, id)
+    }
+
+    /// A source that carries its group.
+    fn tagged(&self, id: u32) -> u32 {
+        self.tag.renumbered(id, |id| self.source(id))
+    }
+
+    /// Targets of pairs carry their group.
+    fn target(&self, id: u32) -> u32 {
+        self.tag.renumbered(id, |id| renumber(&self.targets, id))
+    }
+}
+
+/// All keys in ascending order, and what they are called in each worker.
+struct Numbering {
+    partitions: Vec<ArrayRef>,
+    n_partitions: usize,
+    sources: StateTable,
+    targets: StateTable,
+    maps: Vec<Renumbering>,
+}
+
+/// What some streams have counted, by common numbers.
+struct Slots {
+    /// By `partition × n_lags + lag`.
+    tallies: Vec<Vec<Tally>>,
+    weighted: Vec<Vec<(u64, f64)>>,
+    rows: u64,
+    dropped: Dropped,
+    accepted: u128,
+}
+
+/// What was counted, added up. What a layout asks of whole matrices is still to be done, so that sums can be added to others.
+pub struct Sums {
+    pub(crate) partitions: Vec<ArrayRef>,
+    pub(crate) n_partitions: usize,
+    pub(crate) sources: StateTable,
+    pub(crate) targets: StateTable,
+    /// By `partition × n_lags + lag`.
+    pub(crate) slots: Vec<Slot>,
+    /// For each given partition the label of a (partition, state) and the labels' names; a label is the rank of its name.
+    pub(crate) given: Vec<(HashMap<u64, u32>, ArrayRef)>,
+    pub rows: u64,
+    pub dropped: Dropped,
+    /// Transitions that were counted; 0 for weights.
+    pub accepted: u128,
+    /// Whether integer states are their own ids.
+    pub direct: bool,
+}
+
+/// What one partition and lag has: pairs that are counted, or pairs with weights. Targets carry their groups.
+pub(crate) struct Slot {
+    pub pieces: Vec<Rows>,
+    weighted: Vec<(u64, f64)>,
+}
+
+impl Slot {
+    /// The matrix, and of weights the unit that it is fitted in: the power of two next to the mean weight of a transition.
+    fn counted(
+        self,
+        layout: &Layout,
+        is_weighted: bool,
+        partition: usize,
+        lag: usize,
+    ) -> Result<Counts> {
+        let n = self.weighted.len() as u64;
+        let mut counts = self.grouped(layout, is_weighted, partition, lag)?;
+        // Sums that f64 does not hold are refused where the matrix is fitted.
+        if is_weighted && counts.values().all(f64::is_finite) {
+            counts.exponent = scale::nearest_to_mean(counts.values(), n);
+        }
+        Ok(counts)
+    }
+
+    /// Tells everything apart by group, if that is asked for.
+    fn grouped(
+        mut self,
+        layout: &Layout,
+        is_weighted: bool,
+        partition: usize,
+        lag: usize,
+    ) -> Result<Counts> {
+        let Some(grouping) = &layout.grouping else {
+            let rows = match is_weighted {
+                true => sum_weights(self.weighted),
+                false => self.pieces,
+            };
+            return Ok(Counts::new(partition, lag, rows));
+        };
+        let mut tag = layout.tag();
+        let mut whole = None;
+        let pieces = if is_weighted {
+            let plain = self.weighted.iter().map(|&(pair, weight)| {
+                let (source, target) = unpack(pair);
+                (pack(source, tag.state(target)), weight)
+            });
+            // Weights are added up as if there were no groups, so that groups do not change their last digits.
+            whole = Some(Counts::new(partition, lag, sum_weights(plain.collect())));
+            if grouping.by.is_empty() {
+                tag = Tag::for_groups(grouping.most);
+                tag_weights(&mut self.weighted, tag)?;
+            }
+            sum_weights(self.weighted)
+        } else {
+            self.pieces
+        };
+        if tag == Tag::NONE {
+            let mut counts = Counts::new(partition, lag, pieces);
+            let n_targets = counts.target_states.len();
+            let groups = Groups::scatter(n_targets, &counts.by_source, grouping.most as u16);
+            counts.groups = Some(groups);
+            return Ok(counts);
+        }
+        let (rows, splits): (Vec<_>, Vec<_>) =
+            told_apart(pieces, tag, grouping.most).into_iter().unzip();
+        let mut counts = Counts::new(partition, lag, rows);
+        let n_targets = counts.target_states.len();
+        let parts = splits.into_iter().zip(&counts.by_source);
+        let parts = parts.map(|(split, rows)| split.part(rows)).collect();
+        let groups = Groups::new(n_targets, parts);
+        counts = whole.unwrap_or(counts);
+        if !groups.add_up_to(&counts.by_source) {
+            return Err(Error::bug("the counts of the groups do not add up to all"));
+        }
+        counts.groups = Some(groups);
+        Ok(counts)
+    }
+}
+
+/// Adds up the counts of all streams, which are given in their order, less what the streams of `minus` count of the same rows.
+pub fn add_up<P: Point>(
+    layout: &Layout,
+    mode: Mode,
+    workers: Vec<Worker<P>>,
+    minus: Vec<Worker<P>>,
+) -> Result<Sums, Stop> {
+    let numbering = number(layout, mode, workers.iter().chain(&minus))?;
+    let given = labels(layout, &numbering, &workers)?;
+    let (maps, maps_of_minus) = numbering.maps.split_at(workers.len());
+    let all = gather_slots(layout, workers, maps, &numbering)?;
+    let minus = gather_slots(layout, minus, maps_of_minus, &numbering)?;
+    let mut dropped = all.dropped;
+    for (reason, rows) in &minus.dropped.0 {
+        dropped.subtract(reason, *rows);
+    }
+    let slots = all.tallies.into_par_iter().zip(minus.tallies);
+    let slots = slots.zip(all.weighted).map(|((all, minus), weighted)| {
+        let mut pieces = Tally::finish(all);
+        let minus = Tally::finish(minus);
+        if !minus.is_empty() {
+            pieces = less(pieces, &minus)?;
+        }
+        Ok(Slot { pieces, weighted })
+    });
+    Ok(Sums {
+        slots: slots.collect::<Result<_>>()?,
+        given,
+        rows: all.rows - minus.rows,
+        dropped,
+        accepted: all.accepted - minus.accepted,
+        direct: mode.direct,
+        partitions: numbering.partitions,
+        n_partitions: numbering.n_partitions,
+        sources: numbering.sources,
+        targets: numbering.targets,
+    })
+}
+
+/// The counts of all streams.
+#[cfg(test)]
+pub fn finish<P: Point>(
+    layout: &Layout,
+    mode: Mode,
+    workers: Vec<Worker<P>>,
+) -> Result<Counted, Stop> {
+    Ok(add_up(layout, mode, workers, Vec::new())?.counted(layout)?)
+}
+
+/// The counts of some streams by partition and lag.
+fn gather_slots<P: Point>(
+    layout: &Layout,
+    mut workers: Vec<Worker<P>>,
+    maps: &[Renumbering],
+    numbering: &Numbering,
+) -> Result<Slots, Stop> {
+    let n_lags = layout.n_lags();
+    let n = numbering.n_partitions * n_lags;
+    let mut all = Slots {
+        tallies: (0..n).map(|_| Vec::new()).collect(),
+        weighted: vec![Vec::new(); n],
+        rows: 0,
+        dropped: Dropped::default(),
+        accepted: 0,
+    };
+    for (worker, map) in workers.iter_mut().zip(maps) {
+        all.rows += worker.rows;
+        for (reason, rows) in &worker.dropped.0 {
+            all.dropped.add(reason.clone(), *rows);
+        }
+        all.accepted += worker.tallies.accepted;
+        let tallies: Vec<Tally> = std::mem::take(&mut worker.tallies.by_slot)
+            .into_par_iter()
+            .map(|tally| match (&map.sources, &map.targets) {
+                (None, None) => tally,
+                _ => tally.renumbered(|s| map.source(s), |t| map.target(t)),
+            })
+            .collect();
+        let slot_of =
+            |at: usize| map.partition((at / n_lags) as u32) as usize * n_lags + at % n_lags;
+        for (at, tally) in tallies.into_iter().enumerate() {
+            all.tallies[slot_of(at)].push(tally);
+        }
+        let weights = std::mem::take(&mut worker.tallies.weights);
+        for (at, entries) in weights.into_iter().enumerate() {
+            let entries = entries.into_iter().map(|(pair, weight)| {
+                let (s, t) = unpack(pair);
+                (pack(map.source(s), map.target(t)), weight)
+            });
+            all.weighted[slot_of(at)].extend(entries);
+        }
+    }
+    for more in across_streams(layout, workers, maps, &numbering.partitions)? {
+        all.accepted += more.accepted;
+        for (slot, tally) in all.tallies.iter_mut().zip(more.by_slot) {
+            slot.push(tally);
+        }
+        for (slot, entries) in all.weighted.iter_mut().zip(more.weights) {
+            slot.extend(entries);
+        }
+    }
+    Ok(all)
+}
+
+/// Counts less those of some of their rows.
+fn less(pieces: Vec<Rows>, minus: &[Rows]) -> Result<Vec<Rows>> {
+    let mut minus = minus.iter().flat_map(Rows::entries).peekable();
+    let mut left = Vec::with_capacity(pieces.len());
+    let mut counts = Vec::new();
+    for piece in &pieces {
+        let mut rows = Rows::default();
+        counts.clear();
+        for (source, target, count) in piece.entries() {
+            let own = minus.next_if(|&(s, t, _)| (s, t) == (source, target));
+            let count = count.checked_sub(own.map_or(0, |(_, _, count)| count));
+            match count {
+                Some(0) => (),
+                Some(count) => rows.add(source, target, count, &mut counts),
+                None => return Err(Error::bug("some rows have more pairs than all")),
+            }
+        }
+        left.push(rows.with_counts(&counts));
+    }
+    match minus.next() {
+        None => Ok(left),
+        Some(_) => Err(Error::bug("some rows have a pair that all have not")),
+    }
+}
+
+impl Sums {
+    /// The matrices that the layout asks for.
+    pub fn counted(self, layout: &Layout) -> Result<Counted> {
+        let n_lags = layout.n_lags();
+        let is_weighted = layout.evidence.weight().is_some();
+        let given = &self.given;
+        let mut counts: Vec<Counts> = self
+            .slots
+            .into_par_iter()
+            .enumerate()
+            .map(|(at, slot)| {
+                let mut counts = slot.counted(layout, is_weighted, at / n_lags, at % n_lags)?;
+                if layout.connected {
+                    counts.keep_connected();
+                }
+                let partition = counts.partition as u32;
+                let label = |of: &HashMap<u64, u32>| {
+                    let label =
+                        |&state: &u32| of.get(&pack(partition, state)).copied().ok_or(state);
+                    counts.source_states.iter().map(label).collect()
+                };
+                counts.given = given.iter().map(|(of, _)| label(of)).collect();
+                Ok(counts)
+            })
+            .collect::<Result<_>>()?;
+        let left_out = |c: &Counts| c.left_out.as_ref().map_or(0, |l| l.total);
+        let counted: u128 = counts.iter().map(|c| c.total + left_out(c)).sum();
+        let accepted = self.accepted;
+        if counted != accepted {
+            let what = format!("{accepted} transitions were accepted but {counted} counted");
+            return Err(Error::bug(what));
+        }
+        if let Evidence::Trajectories { overlap, .. } = &layout.evidence
+            && !overlap.is_empty()
+        {
+            let counts = counts.par_iter_mut();
+            counts.for_each(|counts| counts.divide(overlap[counts.lag]));
+        }
+        Ok(Counted {
+            partitions: self.partitions,
+            n_partitions: self.n_partitions,
+            sources: self.sources,
+            targets: self.targets,
+            counts,
+            labels: self.given.into_iter().map(|(_, names)| names).collect(),
+            rows: self.rows,
+            dropped: self.dropped,
+        })
+    }
+}
+
+/// Ranks of the keys of all workers.
+fn number<'a, P: Point>(
+    layout: &Layout,
+    mode: Mode,
+    workers: impl Iterator<Item = &'a Worker<P>>,
+) -> Result<Numbering> {
+    let mut all = Worker::<P>::new(&std::sync::Arc::new(layout.clone()), mode, true)?;
+    let mut maps = Vec::new();
+    for worker in workers {
+        let sources = all.states.absorb(&worker.states)?;
+        let targets = match (&mut all.targets, &worker.targets) {
+            (Some(_), Some(own)) if layout.one_label_set => all.states.absorb(own)?,
+            (Some(all), Some(own)) => all.absorb(own)?,
+            _ => sources.clone(),
+        };
+        let partitions = match (&mut all.partitions, &worker.partitions) {
+            (Some(all), Some(own)) => Some(all.absorb(own)?),
+            _ => None,
+        };
+        maps.push(Renumbering {
+            partitions,
+            sources,
+            targets,
+            tag: layout.tag(),
+        });
+    }
+    let (sources, source_rank) = all.states.finish()?;
+    let (targets, target_rank) = match (all.targets, &layout.evidence) {
+        (Some(_), Evidence::Pairs { target, .. }) if layout.one_label_set => {
+            (sources.clone().named(target), source_rank.clone())
+        }
+        (Some(targets), _) => targets.finish()?,
+        (None, _) => (sources.clone(), source_rank.clone()),
+    };
+    let room = layout.tag().room() as usize;
+    if [&source_rank, &target_rank]
+        .into_iter()
+        .flatten()
+        .any(|rank| rank.len() > room)
+    {
+        return Err(too_many_states(layout.tag()));
+    }
+    let (partitions, partition_rank) = match all.partitions {
+        Some(keys) => {
+            let (columns, rank) = keys.sorted()?;
+            (columns, Some(rank))
+        }
+        None => (Vec::new(), None),
+    };
+    for map in &mut maps {
+        for (numbers, rank) in [
+            (&mut map.partitions, &partition_rank),
+            (&mut map.sources, &source_rank),
+            (&mut map.targets, &target_rank),
+        ] {
+            let numbers = numbers.iter_mut().flatten();
+            numbers.for_each(|number| *number = renumber(rank, *number));
+        }
+    }
+    Ok(Numbering {
+        n_partitions: partition_rank.map_or(1, |rank| rank.len()),
+        partitions,
+        sources,
+        targets,
+        maps,
+    })
+}
+
+/// The counts of what a stream alone cannot count.
+fn across_streams<P: Point>(
+    layout: &Layout,
+    workers: Vec<Worker<P>>,
+    maps: &[Renumbering],
+    partitions: &[ArrayRef],
+) -> Result<Vec<Tallies>, Stop> {
+    let Evidence::Trajectories {
+        trajectory,
+        time,
+        lags,
+        strided,
+        ..
+    } = &layout.evidence
+    else {
+        return Ok(Vec::new());
+    };
+    if !matches!(workers.first().map(|w| &w.way), Some(Way::Gathered(_))) {
+        return sew(layout, &workers, maps, partitions).map(|tallies| vec![tallies]);
+    }
+    let mut groups = unordered::Gathered::<P>::new(layout, trajectory)?.groups;
+    let mut partition: Vec<u32> = Vec::new();
+    let mut streams = Vec::new();
+    for (worker, map) in workers.into_iter().zip(maps) {
+        let Way::Gathered(gathered) = worker.way else {
+            continue;
+        };
+        let ids = groups.absorb(&gathered.groups)?;
+        for (own, &of) in gathered.partitions.iter().enumerate() {
+            let group = ids.get(own).map_or(0, |&id| id as usize);
+            partition.resize(partition.len().max(group + 1), 0);
+            partition[group] = map.partition(of);
+        }
+        streams.push((gathered, ids, map));
+    }
+    let streams: Vec<_> = streams
+        .into_par_iter()
+        .map(|(gathered, ids, map)| gathered.sorted(partition.len(), &ids, |s| map.tagged(s)))
+        .collect();
+    let walker = Walker::new(lags, *strided);
+    unordered::walk(&streams, &walker, &partition, layout.tag())
+        .map_err(|(group, disorder)| disordered(disorder, || unordered::name(&groups, group), time))
+}
+
+/// Counts the pairs of trajectories that go on from one stream to the next.
+fn sew<P: Point>(
+    layout: &Layout,
+    workers: &[Worker<P>],
+    maps: &[Renumbering],
+    partitions: &[ArrayRef],
+) -> Result<Tallies, Stop> {
+    let mut tallies = Tallies::new(layout.tag());
+    let Evidence::Trajectories {
+        time,
+        lags,
+        strided,
+        ..
+    } = &layout.evidence
+    else {
+        return Ok(tallies);
+    };
+    let n_lags = lags.len();
+    // The partition and trajectory that the streams so far ended in.
+    let mut open: Option<((u32, &Group), Walker<P>)> = None;
+    let mut seen = HashSet::new();
+    for (worker, map) in workers.iter().zip(maps) {
+        let Way::Ordered(groups) = &worker.way else {
+            continue;
+        };
+        let Some(last) = &groups.current else {
+            continue;
+        };
+        let head = &groups.head;
+        let partition = map.partition(head.partition);
+        let is_sorted = worker.mode.order == Order::Sorted;
+        let of_open = open.as_ref().map(|((partition, _), _)| *partition);
+        for own in 0..worker.partitions.as_ref().map_or(0, Keys::len) {
+            let own = map.partition(own as u32);
+            // A partition may go on from one stream to the next, and may not come again.
+            if !seen.insert(own) && !is_sorted && (own != partition || of_open != Some(own)) {
+                return Err(Stop::Unsorted);
+            }
+        }
+        if let Some(first) = head.group.as_ref().filter(|_| !head.times.is_empty()) {
+            let mut walker = match open.take() {
+                Some((group, walker)) if group == (partition, first) => walker,
+                Some(((of, group), _)) if !is_sorted && of == partition && group > first => {
+                    return Err(Stop::Unsorted);
+                }
+                _ => Walker::new(lags, *strided),
+            };
+            let points = head.points.iter();
+            let points: Vec<P> = points.map(|p| p.renumbered(|s| map.tagged(s))).collect();
+            let count = P::counter(&mut tallies, partition, n_lags);
+            if head.is_counted {
+                walker.join(&head.times, &points, count)
+            } else {
+                walker.push(&head.times, &points, true, count)
+            }
+            .map_err(|disorder| {
+                let name = || {
+                    let keys = partitions.iter().map(std::slice::from_ref);
+                    let mut keys: Vec<String> =
+                        keys.map(|key| describe(key, partition as usize)).collect();
+                    keys.push(groups.describe(first));
+                    match keys.len() {
+                        1 => keys.remove(0),
+                        _ => format!("({})", keys.join(", ")),
+                    }
+                };
+                disordered(disorder, name, time)
+            })?;
+            open = Some(((partition, first), walker));
+        }
+        if !groups.in_head {
+            let walker = groups.walker.clone();
+            let walker = walker.map(|p| p.renumbered(|s| map.tagged(s)));
+            open = Some(((map.partition(groups.partition), last), walker));
+        }
+    }
+    Ok(tallies)
+}
+
+/// For each given partition the label of a (partition, state) and the labels' names; a label is the rank of its name.
+fn labels<P: Point>(
+    layout: &Layout,
+    numbering: &Numbering,
+    workers: &[Worker<P>],
+) -> Result<Vec<(HashMap<u64, u32>, ArrayRef)>> {
+    let mut all = Vec::new();
+    for (at, field) in layout.given.iter().enumerate() {
+        let mut sum = Labels::new(field)?;
+        for (worker, map) in workers.iter().zip(&numbering.maps) {
+            let own = &worker.labels[at];
+            let names = sum.keys.absorb(&own.keys)?;
+            let place = |state: u64| {
+                let (partition, state) = unpack(state);
+                (map.partition(partition), map.source(state))
+            };
+            for (&state, &label) in &own.of {
+                let (partition, state) = place(state);
+                sum.give(partition, state, names[label as usize]);
+            }
+            if let Some((state, labels)) = own.conflict {
+                let (partition, state) = place(state);
+                let labels = labels.map(|label| names[label as usize]);
+                sum.conflict.get_or_insert((pack(partition, state), labels));
+            }
+        }
+        let (mut columns, rank) = sum.keys.sorted()?;
+        let column = columns.swap_remove(0);
+        if let Some((state, [one, two])) = sum.conflict {
+            let state = numbering.sources.describe(unpack(state).1);
+            let label =
+                |id: u32| describe(std::slice::from_ref(&column), rank[id as usize] as usize);
+            return Err(Error::input(format!(
+                "the given partition `{}` puts state {state} into two sets, {} and {}; give each state one",
+                field.name(),
+                label(one),
+                label(two)
+            )));
+        }
+        let of = sum
+            .of
+            .into_iter()
+            .map(|(state, label)| (state, rank[label as usize]));
+        all.push((of.collect(), column));
+    }
+    Ok(all)
+}

@@ -1,0 +1,241 @@
+//! Follows the trajectories of one stream whose rows come in order, and counts their pairs.
+
+use crate::error::{Error, Kind, Result};
+use crate::evidence::lag::Step;
+use crate::read::counts::lagged::{Disorder, Walker};
+use crate::read::counts::tallies::Tallies;
+use crate::read::counts::tally::Tally;
+use crate::read::counts::weighted::Point;
+use crate::read::rows::states::describe;
+use crate::read::rows::stop::{Order, Stop};
+use arrow::datatypes::Field;
+use arrow::row::{RowConverter, SortField};
+use std::ops::Range;
+
+/// Follows the trajectories of one stream, partition after partition.
+pub(crate) struct Groups<P> {
+    pub converter: RowConverter,
+    /// The trajectory of the last row, its partition, and how many partitions there were.
+    pub current: Option<Group>,
+    pub partition: u32,
+    n_partitions: u32,
+    pub walker: Walker<P>,
+    /// The stream is still in its first group, and no pair of it is counted.
+    pub in_head: bool,
+    pub head: Head<P>,
+}
+
+/// A trajectory; within a partition they compare as their columns do.
+#[derive(Debug, Clone, PartialEq, PartialOrd)]
+pub(crate) enum Group {
+    /// One integer column.
+    Integer(i64),
+    /// Any columns in row format.
+    Row(Box<[u8]>),
+}
+
+/// The first rows of the first group, because its trajectory may have begun in the stream before: so many that no pair joins a row
+/// before them with one after them, or all there are.
+#[derive(Default)]
+pub(crate) struct Head<P> {
+    pub group: Option<Group>,
+    pub partition: u32,
+    pub times: Vec<i64>,
+    pub points: Vec<P>,
+    /// Whether the pairs among these rows are counted; the stream's walker has gone on from there.
+    pub is_counted: bool,
+}
+
+/// Rows of a batch that are followed in one step.
+pub(crate) enum Run {
+    /// Rows of one trajectory.
+    One(Range<usize>),
+    /// Trajectories that begin and end here, in ascending order.
+    Whole(Range<usize>),
+    /// This row and the next are in no order.
+    Disordered(usize),
+}
+
+/// Cuts each range into its first trajectory, its last one, and those between.
+pub(crate) fn integer_runs(
+    trajectories: &[i64],
+    times: &[i64],
+    within: &[Range<usize>],
+) -> Vec<Run> {
+    let mut runs = Vec::new();
+    for range in within {
+        let own = &trajectories[range.clone()];
+        let first = own.iter().take_while(|&&t| t == own[0]).count();
+        if first == own.len() {
+            runs.push(Run::One(range.clone()));
+            continue;
+        }
+        let last = own
+            .iter()
+            .rev()
+            .take_while(|&&t| t == own[own.len() - 1])
+            .count();
+        let (first, last) = (range.start + first, range.end - last);
+        let ascends = |at: usize| {
+            let (a, b) = (trajectories[at], trajectories[at + 1]);
+            (a < b) | ((a == b) & (times[at] < times[at + 1]))
+        };
+        let inner = first - 1..last;
+        // Without an early exit the comparison of neighbours is vectorised.
+        if !inner.clone().fold(true, |all, at| all & ascends(at)) {
+            let mut inner = inner;
+            runs.extend(inner.find(|&at| !ascends(at)).map(Run::Disordered));
+            return runs;
+        }
+        runs.push(Run::One(range.start..first));
+        if first < last {
+            runs.push(Run::Whole(first..last));
+        }
+        runs.push(Run::One(last..range.end));
+    }
+    runs
+}
+
+impl<P: Point> Groups<P> {
+    pub fn new(
+        trajectory: &[Field],
+        lags: &[Step],
+        strided: bool,
+        first: bool,
+    ) -> Result<Groups<P>> {
+        let fields = trajectory
+            .iter()
+            .map(|f| SortField::new(f.data_type().clone()))
+            .collect();
+        let converter = RowConverter::new(fields).map_err(|e| {
+            let what = "a trajectory column has a type that cannot be a key";
+            Error::with_source(Kind::Input, what, e)
+        })?;
+        let walker = Walker::new(lags, strided);
+        Ok(Groups {
+            converter,
+            current: None,
+            partition: 0,
+            n_partitions: 0,
+            walker,
+            in_head: !first,
+            head: Head::default(),
+        })
+    }
+
+    /// The trajectory of the next rows, which may be that of the rows before.
+    pub fn begin(
+        &mut self,
+        group: Group,
+        partition: u32,
+        order: Order,
+        tallies: &mut Tallies,
+    ) -> Result<(), Stop> {
+        let is_same_partition = self.n_partitions > 0 && partition == self.partition;
+        match &self.current {
+            Some(current) if is_same_partition => {
+                if *current == group {
+                    return Ok(());
+                }
+                if order != Order::Sorted && *current > group {
+                    return Err(Stop::Unsorted);
+                }
+            }
+            // Partitions are numbered as they appear: one that comes again has an old number.
+            Some(_) if order != Order::Sorted && partition != self.n_partitions => {
+                return Err(Stop::Unsorted);
+            }
+            _ => (),
+        }
+        match self.current {
+            Some(_) => self.in_head = false,
+            None => (self.head.group, self.head.partition) = (Some(group.clone()), partition),
+        }
+        if !is_same_partition {
+            self.n_partitions += 1;
+            // No more rows of the last partition are to come.
+            let n_lags = self.walker.n_lags();
+            let ended = tallies.of(self.partition, n_lags).0.iter_mut();
+            ended.for_each(Tally::settle);
+        }
+        self.walker.restart();
+        self.partition = partition;
+        self.current = Some(group);
+        Ok(())
+    }
+
+    /// The next rows of the present trajectory.
+    #[inline]
+    pub fn follow(
+        &mut self,
+        tallies: &mut Tallies,
+        n_lags: usize,
+        piece: (&[i64], &[P]),
+        goes_on: bool,
+    ) -> Result<(), Disorder> {
+        if !self.in_head {
+            let count = P::counter(tallies, self.partition, n_lags);
+            return self.walker.push(piece.0, piece.1, goes_on, count);
+        }
+        let head = &mut self.head;
+        head.times.extend_from_slice(piece.0);
+        head.points.extend_from_slice(piece.1);
+        if self.walker.is_spanned_by(&head.times) {
+            head.is_counted = true;
+            self.in_head = false;
+            let count = P::counter(tallies, self.partition, n_lags);
+            self.walker
+                .push(&head.times, &head.points, goes_on, count)?;
+        }
+        Ok(())
+    }
+
+    /// Counts trajectories that begin and end in one batch, between two others.
+    pub fn pass(
+        &mut self,
+        tallies: &mut Tallies,
+        n_lags: usize,
+        trajectories: &[i64],
+        (times, points): (&[i64], &[P]),
+    ) {
+        let count = P::counter(tallies, self.partition, n_lags);
+        self.walker.whole(trajectories, times, points, count);
+    }
+
+    /// A trajectory in words.
+    pub fn describe(&self, group: &Group) -> String {
+        match group {
+            Group::Integer(value) => value.to_string(),
+            Group::Row(bytes) => {
+                let parser = self.converter.parser();
+                let columns = self.converter.convert_rows([parser.parse(bytes)]);
+                columns.map_or_else(|e| e.to_string(), |columns| describe(&columns, 0))
+            }
+        }
+    }
+}
+
+/// Two rows of a trajectory at one time are an error; a step back in time only asks for sorting.
+pub(crate) fn disordered(
+    disorder: Disorder,
+    trajectory: impl Fn() -> String,
+    time: &Field,
+) -> Stop {
+    if disorder.before != disorder.after {
+        return Stop::Unsorted;
+    }
+    let (name, at) = (
+        time.name(),
+        crate::read::rows::time::show(disorder.after, time.data_type()),
+    );
+    Stop::Failed(Error::input(match trajectory().as_str() {
+        // Without columns that tell trajectories apart.
+        "()" => format!(
+            "all rows are one trajectory, which has two rows at {name} = {at}; keep one row for each time, or name the columns \
+             that tell trajectories apart as `trajectory`"
+        ),
+        of => format!(
+            "trajectory {of} has two rows at {name} = {at}; keep one row for each trajectory and time"
+        ),
+    }))
+}

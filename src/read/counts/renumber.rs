@@ -1,0 +1,184 @@
+//! Counts of several sets of partitions → one numbering of all. The counts themselves stay where they are and are told what changes for them.
+
+use crate::error::Result;
+use crate::evidence::counts::matrix::Counts;
+use crate::read::counts::counted::Counted;
+use crate::read::rows::keys::union;
+use crate::read::rows::states::StateTable;
+use arrow::array::ArrayRef;
+
+/// New numbers for what some counts have numbers for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Renamed {
+    pub partitions: Vec<u32>,
+    /// Nothing where they stay.
+    pub sources: Option<Vec<u32>>,
+    pub targets: Option<Vec<u32>>,
+    /// Of each given partition.
+    pub labels: Vec<Vec<u32>>,
+}
+
+/// Puts together what is beside the counts of several sets of partitions, of which none is in two.
+pub fn unite(parts: &[Counted]) -> Result<(Counted, Vec<Renamed>)> {
+    let sides = |of: fn(&Counted) -> &StateTable| {
+        let tables: Vec<&StateTable> = parts.iter().map(of).collect();
+        StateTable::unite(&tables)
+    };
+    let (sources, of_sources) = sides(|part| &part.sources)?;
+    let (targets, of_targets) = sides(|part| &part.targets)?;
+    let (partitions, of_partitions, n_partitions) = match &parts[0].partitions[..] {
+        // All is one partition.
+        [] => (Vec::new(), vec![vec![0]; parts.len()], 1),
+        _ => {
+            let columns: Vec<&[ArrayRef]> = parts.iter().map(|part| &part.partitions[..]).collect();
+            let (partitions, numbers) = union(&columns)?;
+            let n = partitions[0].len();
+            (partitions, numbers, n)
+        }
+    };
+    let (mut labels, mut of_labels) = (Vec::new(), Vec::new());
+    for at in 0..parts[0].labels.len() {
+        let column = |part| std::slice::from_ref(&(part as &Counted).labels[at]);
+        let columns: Vec<&[ArrayRef]> = parts.iter().map(column).collect();
+        let (mut names, numbers) = union(&columns)?;
+        labels.append(&mut names);
+        of_labels.push(numbers);
+    }
+    let mut all = Counted {
+        partitions,
+        n_partitions,
+        sources,
+        targets,
+        counts: Vec::new(),
+        labels,
+        rows: 0,
+        dropped: Default::default(),
+    };
+    for part in parts {
+        all.rows += part.rows;
+        for (reason, rows) in &part.dropped.0 {
+            all.dropped.add(reason.clone(), *rows);
+        }
+    }
+    let renamed = of_partitions.into_iter().enumerate();
+    let renamed = renamed.map(|(at, partitions)| Renamed {
+        partitions,
+        sources: of_sources[at].clone(),
+        targets: of_targets[at].clone(),
+        labels: of_labels.iter().map(|labels| labels[at].clone()).collect(),
+    });
+    Ok((all, renamed.collect()))
+}
+
+impl Counts {
+    /// The same counts under new numbers of the partition and the states. Both ascend as before.
+    pub fn rename(&mut self, to: &Renamed) {
+        self.partition = to.partitions[self.partition] as usize;
+        let sides = [
+            (&mut self.source_states, &to.sources),
+            (&mut self.target_states, &to.targets),
+        ];
+        for (states, numbers) in sides {
+            if let Some(numbers) = numbers {
+                states.iter_mut().for_each(|id| *id = numbers[*id as usize]);
+            }
+        }
+    }
+
+    /// The same counts under new numbers of the labels of each given partition.
+    pub fn relabel(&mut self, to: &[Vec<u32>]) {
+        for (labels, numbers) in self.given.iter_mut().zip(to) {
+            let labels = labels.iter_mut().flatten();
+            labels.for_each(|label| *label = numbers[*label as usize]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read::counts::tally::{Tally, pack};
+    use crate::read::rows::states::{StateColumns, States};
+    use crate::read::rows::stop::Dropped;
+    use arrow::array::{Int64Array, StringArray};
+    use arrow::datatypes::Field;
+    use std::sync::Arc;
+
+    fn texts(texts: &[&str]) -> ArrayRef {
+        Arc::new(StringArray::from(texts.to_vec()))
+    }
+
+    fn part(groups: &[&str], states: ArrayRef, labels: &[&str]) -> Counted {
+        let columns = StateColumns {
+            keys: vec![Field::new("s", states.data_type().clone(), true)],
+            bins: Vec::new(),
+        };
+        let mut seen = States::new(&columns, true).unwrap();
+        let mut dropped = Dropped::default();
+        seen.ids(&[states], &mut dropped, &mut Vec::new()).unwrap();
+        let (table, _) = seen.finish().unwrap();
+        dropped.add("null time", groups.len() as u64);
+        Counted {
+            partitions: vec![texts(groups)],
+            n_partitions: groups.len(),
+            sources: table.clone(),
+            targets: table,
+            counts: Vec::new(),
+            labels: vec![texts(labels)],
+            rows: 5,
+            dropped,
+        }
+    }
+
+    #[test]
+    fn partitions_states_and_labels_ascend_in_all() {
+        let parts = [
+            part(&["a", "c"], texts(&["z", "x"]), &["l"]),
+            part(&["b"], texts(&["y", "z"]), &["k", "l"]),
+        ];
+        let (all, renamed) = unite(&parts).unwrap();
+        assert_eq!(all.partitions, [texts(&["a", "b", "c"])]);
+        assert_eq!((all.n_partitions, all.rows), (3, 10));
+        assert_eq!(all.dropped.0["null time"], 3);
+        assert_eq!(all.labels, [texts(&["k", "l"])]);
+        let states = all.targets.columns(&[0, 1, 2]).unwrap();
+        assert_eq!(states, [texts(&["x", "y", "z"])]);
+        let to = |partitions: &[u32], states: &[u32], labels: &[u32]| Renamed {
+            partitions: partitions.to_vec(),
+            sources: Some(states.to_vec()),
+            targets: Some(states.to_vec()),
+            labels: vec![labels.to_vec()],
+        };
+        assert_eq!(
+            renamed,
+            [to(&[0, 2], &[0, 2], &[1]), to(&[1], &[1, 2], &[0, 1])]
+        );
+
+        let mut tally = Tally::default();
+        tally.add_count(pack(0, 1), 4);
+        let mut counts = Counts::new(1, 0, Tally::finish(vec![tally]));
+        counts.given = vec![Ok(vec![0])];
+        counts.rename(&renamed[0]);
+        counts.relabel(&renamed[0].labels);
+        assert_eq!(counts.partition, 2);
+        assert_eq!(
+            (counts.source_states, counts.target_states),
+            (vec![0], vec![2])
+        );
+        assert_eq!(counts.given, [Ok(vec![1])]);
+    }
+
+    #[test]
+    fn states_that_are_their_ids_keep_them() {
+        let integers = |n: i64| -> ArrayRef { Arc::new(Int64Array::from(vec![n])) };
+        let parts = [
+            part(&["a"], integers(7), &[]),
+            part(&["b"], integers(3), &[]),
+        ];
+        let (all, renamed) = unite(&parts).unwrap();
+        assert_eq!((&renamed[0].sources, &renamed[1].targets), (&None, &None));
+        assert_eq!(all.sources.columns(&[7]).unwrap(), [integers(7)]);
+        let listed = part(&["c"], texts(&["x"]), &[]);
+        assert!(unite(&[parts.into_iter().next().unwrap(), listed]).is_err());
+    }
+}

@@ -1,0 +1,441 @@
+//! Groups of rows that are resampled together: each row's state carries the group while pairs are counted, and counts are told apart
+//! by it at the end.
+//!
+//! The group of a row is a hash of its trajectory (or of the columns that the pipeline names), so that streams need not agree on
+//! anything. It stands in the low bits of the state's id: pairs with it sort and add up like any others, first by source, then by
+//! target, then by group. There are several times as many hashes as groups, so that few trajectories seldom share one; where more
+//! occur than groups are wanted, those are dealt among the groups in turn.
+
+use crate::error::{Error, Kind, Result};
+use crate::evidence::counts::csr::{Csr, Values};
+use crate::evidence::counts::groups::Part;
+use crate::evidence::counts::matrix::Rows;
+use crate::math::seed::restart_seed;
+use crate::read::counts::tally::{pack, unpack};
+use crate::read::rows::keys::NONE;
+use crate::read::rows::layout::Layout;
+use crate::read::rows::ranges::{first_rows, ranges};
+use crate::read::rows::stop::{Stop, bug};
+use crate::read::rows::tag::{Tag, too_many_states};
+use arrow::array::ArrayRef;
+use arrow::row::{RowConverter, SortField};
+use rayon::prelude::*;
+
+/// Gives the states of rows their group.
+pub(crate) struct Tagger {
+    tag: Tag,
+    converter: RowConverter,
+}
+
+impl Tagger {
+    /// Nothing where rows have no groups.
+    pub fn new(layout: &Layout) -> Result<Option<Tagger>> {
+        let Some(grouping) = layout.grouping.as_ref().filter(|g| !g.by.is_empty()) else {
+            return Ok(None);
+        };
+        let fields = grouping.by.iter();
+        let fields = fields.map(|f| SortField::new(f.data_type().clone()));
+        let converter = RowConverter::new(fields.collect()).map_err(|e| {
+            let what = "a column that tells groups has a type that cannot be a key";
+            Error::with_source(Kind::Input, what, e)
+        })?;
+        let tag = layout.tag();
+        Ok(Some(Tagger { tag, converter }))
+    }
+
+    /// The states with the group of their rows, which `by` tells.
+    pub fn tagged(
+        &mut self,
+        by: &[ArrayRef],
+        states: &[u32],
+        direct: bool,
+    ) -> Result<Vec<u32>, Stop> {
+        let spells = ranges(by, states.len())?;
+        let keys = self.converter.convert_columns(&first_rows(by, &spells)?);
+        let keys = keys.map_err(bug)?;
+        let mut tagged = states.to_vec();
+        for (spell, key) in spells.into_iter().zip(keys.iter()) {
+            let group = self.tag.group((hash(key.data()) >> 32) as u32);
+            for state in tagged[spell].iter_mut().filter(|state| **state != NONE) {
+                if *state >= self.tag.room() {
+                    // Integers that are no small ids may turn out to be few.
+                    return Err(match direct {
+                        true => Stop::WideStates,
+                        false => Stop::Failed(too_many_states(self.tag)),
+                    });
+                }
+                *state = self.tag.with(*state, group);
+            }
+        }
+        Ok(tagged)
+    }
+}
+
+/// A hash that is the same on every machine and in every run.
+pub(crate) fn hash(key: &[u8]) -> u64 {
+    key.chunks(8).fold(key.len() as u64, |hash, chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        restart_seed(0, (hash ^ u64::from_le_bytes(word)) as usize).wrapping_add(hash << 1)
+    })
+}
+
+/// Gives each weight a group of its own, where nothing says which belong together: by its rank among all of them, so that their order does
+/// not matter.
+pub(crate) fn tag_weights(entries: &mut [(u64, f64)], tag: Tag) -> Result<()> {
+    entries.par_sort_unstable_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+    if entries
+        .iter()
+        .any(|(pair, _)| unpack(*pair).1 >= tag.room())
+    {
+        return Err(too_many_states(tag));
+    }
+    entries
+        .par_iter_mut()
+        .enumerate()
+        .for_each(|(rank, entry)| {
+            let (source, target) = unpack(entry.0);
+            let group = tag.group((restart_seed(0, rank + 1) >> 32) as u32);
+            entry.0 = pack(source, tag.with(target, group));
+        });
+    Ok(())
+}
+
+/// Sorted counts whose targets carry groups → the counts without, and the parts of each piece of them by group, of which there are at most
+/// `most`.
+pub(crate) fn told_apart(pieces: Vec<Rows>, tag: Tag, most: usize) -> Vec<(Rows, Split)> {
+    let mut number = vec![u16::MAX; 1 << tag.bits];
+    for &tagged in pieces.iter().flat_map(|rows| &rows.columns) {
+        number[tag.group(tagged) as usize] = 0;
+    }
+    let occurring = number.iter_mut().filter(|number| **number == 0);
+    for (at, number) in occurring.enumerate() {
+        *number = (at % most) as u16;
+    }
+    pieces
+        .into_par_iter()
+        .filter(|rows| !rows.sources.is_empty())
+        .map(|rows| untagged(rows, tag, &number))
+        .collect()
+}
+
+/// The entries of the pairs of some rows by group.
+pub(crate) struct Split {
+    /// How many each pair has.
+    lengths: Vec<u16>,
+    group: Vec<u16>,
+    counts: Values,
+}
+
+impl Split {
+    /// Beside the rows that were split.
+    pub fn part(self, whole: &Csr) -> Part {
+        let mut ends = Vec::with_capacity(whole.nnz() + 1);
+        ends.push(0);
+        let mut columns = Vec::with_capacity(self.group.len());
+        for (&target, &n) in whole.columns.iter().zip(&self.lengths) {
+            columns.extend(std::iter::repeat_n(target, usize::from(n)));
+            ends.push(columns.len());
+        }
+        Part {
+            counts: Csr {
+                first_row: whole.first_row,
+                offsets: whole.offsets.iter().map(|&at| ends[at]).collect(),
+                columns,
+                values: self.counts,
+            },
+            group: self.group,
+        }
+    }
+}
+
+fn untagged(rows: Rows, tag: Tag, number: &[u16]) -> (Rows, Split) {
+    crate::memory::look();
+    let is_weighted = matches!(rows.values, Values::Real(_)) && rows.total == 0;
+    let mut whole = Rows {
+        total: rows.total,
+        ..Rows::default()
+    };
+    let (mut sums, mut lengths) = (Vec::new(), Vec::new());
+    let (mut group, mut counts) = (Vec::new(), Vec::new());
+    let mut of_pair: Vec<(u16, f64)> = Vec::new();
+    for (at, &source) in rows.sources.iter().enumerate() {
+        let mut row = rows.offsets[at]..rows.offsets[at + 1];
+        while let Some(&first) = rows.columns[row.clone()].first() {
+            let target = tag.state(first);
+            of_pair.clear();
+            while let Some(&tagged) = rows.columns[row.clone()].first()
+                && tag.state(tagged) == target
+            {
+                let group = number[tag.group(tagged) as usize];
+                of_pair.push((group, rows.values.get(row.start)));
+                row.start += 1;
+            }
+            of_pair.sort_by_key(|(group, _)| *group);
+            let before = group.len();
+            for own in of_pair.chunk_by(|a, b| a.0 == b.0) {
+                group.push(own[0].0);
+                counts.push(own.iter().map(|(_, count)| count).sum::<f64>());
+            }
+            whole.begin(source, target);
+            sums.push(counts[before..].iter().sum::<f64>());
+            lengths.push((group.len() - before) as u16);
+        }
+    }
+    let values = |counts: Vec<f64>| match is_weighted {
+        true => Values::Real(counts),
+        false => Values::of_integers(counts),
+    };
+    let split = Split {
+        lengths,
+        group,
+        counts: values(counts),
+    };
+    (whole.with_values(values(sums)), split)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::lag::Step;
+    use crate::read::counts::counted::Counted;
+    use crate::read::counts::merge::finish;
+    use crate::read::counts::stream::Worker;
+    use crate::read::rows::layout::{Evidence, Grouping, Layout, Measure};
+    use crate::read::rows::states::StateColumns;
+    use crate::read::rows::stop::{Mode, Order};
+    use arrow::array::{Float64Array, Int64Array, RecordBatch, StringArray};
+    use arrow::datatypes::{DataType, Field, Schema};
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    fn field(name: &str, data_type: DataType) -> Field {
+        Field::new(name, data_type, true)
+    }
+
+    /// Trajectories of the column `id`, lags 1 and 3.
+    fn layout(most: usize, is_named: bool) -> Layout {
+        let state = if is_named {
+            DataType::Utf8
+        } else {
+            DataType::Int64
+        };
+        let id = field("id", DataType::Int64);
+        Layout {
+            partition: vec![field("g", DataType::Int64)],
+            evidence: Evidence::Trajectories {
+                trajectory: vec![id.clone()],
+                time: field("t", DataType::Int64),
+                state: StateColumns {
+                    keys: vec![field("state", state)],
+                    bins: Vec::new(),
+                },
+                weight: None,
+                lags: vec![Step::Ticks(1), Step::Ticks(3)],
+                strided: false,
+                overlap: Vec::new(),
+            },
+            given: Vec::new(),
+            grouping: Some(Grouping { most, by: vec![id] }),
+            one_label_set: false,
+            connected: false,
+        }
+    }
+
+    type Row = (i64, i64, i64, i64);
+
+    fn batch(layout: &Layout, rows: &[Row]) -> RecordBatch {
+        let column = |of: fn(&Row) -> i64| -> ArrayRef {
+            Arc::new(rows.iter().map(of).collect::<Int64Array>())
+        };
+        let fields = layout.fields();
+        let state: ArrayRef = match fields[3].data_type() {
+            DataType::Utf8 => Arc::new(
+                rows.iter()
+                    .map(|r| Some(format!("s{}", r.3)))
+                    .collect::<StringArray>(),
+            ),
+            _ => column(|r| r.3),
+        };
+        let columns = vec![
+            column(|r| r.0),
+            column(|r| r.1),
+            column(|r| r.2),
+            state,
+            column(|r| r.1),
+        ];
+        let fields = fields
+            .iter()
+            .enumerate()
+            .map(|(at, f)| f.clone().with_name(at.to_string()));
+        RecordBatch::try_new(Arc::new(Schema::new(fields.collect::<Vec<_>>())), columns).unwrap()
+    }
+
+    fn count(layout: &Layout, mode: Mode, streams: &[&[Row]], batch_rows: usize) -> Counted {
+        let layout = Arc::new(layout.clone());
+        let workers = streams.iter().enumerate().map(|(at, rows)| {
+            let mut worker = Worker::<u32>::new(&layout, mode, at == 0).unwrap();
+            for rows in rows.chunks(batch_rows) {
+                worker.push(&batch(&layout, rows)).unwrap();
+            }
+            worker
+        });
+        finish(&layout, mode, workers.collect()).unwrap()
+    }
+
+    const ASSUMED: Mode = Mode {
+        order: Order::Assumed,
+        direct: true,
+    };
+    const GATHERED: Mode = Mode {
+        order: Order::Any { bytes: 1 << 25 },
+        direct: true,
+    };
+
+    /// Transitions of each trajectory in each group: its states are its own.
+    fn transitions(counted: &Counted, lag: usize) -> Vec<BTreeMap<i64, u64>> {
+        let counts = &counted.counts[lag];
+        let groups = counts.groups.as_ref().unwrap();
+        let of_group = |g| {
+            let mut weights = vec![0; groups.n_groups];
+            weights[g] = 1;
+            let resampled = groups.shards(&weights, 7);
+            let mut by_trajectory = BTreeMap::new();
+            for (&j, total) in resampled.sources.iter().zip(resampled.shards.source_total) {
+                let state = counted.sources.describe(counts.source_states[j as usize]);
+                let state: i64 = state.trim_start_matches('s').parse().unwrap();
+                *by_trajectory.entry(state / 10).or_default() += total as u64;
+            }
+            by_trajectory
+        };
+        (0..groups.n_groups).map(of_group).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+        #[test]
+        fn groups_hold_whole_trajectories_however_rows_come(
+            lengths in prop::collection::vec(1usize..30, 2..12),
+            states in prop::collection::vec(0i64..6, 40),
+            cuts in prop::collection::vec(0usize..200, 3),
+            batch_rows in 1usize..50,
+            is_named: bool,
+            most in 2usize..40,
+        ) {
+            let layout = layout(most, is_named);
+            let mut rows: Vec<Row> = Vec::new();
+            for (id, &n) in lengths.iter().enumerate() {
+                let state = |t: usize| id as i64 * 10 + states[(id * 11 + t * t) % 40];
+                rows.extend((0..n).map(|t| (0, id as i64, t as i64, state(t))));
+            }
+            let n = rows.len();
+            let mut cuts: Vec<usize> = cuts.iter().map(|c| c % (n + 1)).collect();
+            cuts.sort_unstable();
+            let streams = [&rows[..cuts[0]], &rows[cuts[0]..cuts[1]], &rows[cuts[1]..cuts[2]], &rows[cuts[2]..]];
+            let reversed: Vec<Row> = rows.iter().rev().copied().collect();
+            let whole = count(&layout, ASSUMED, &[&rows], n);
+            let others = [
+                count(&layout, ASSUMED, &streams, batch_rows),
+                count(&layout, GATHERED, &streams, batch_rows),
+                count(&layout, GATHERED, &[&reversed], batch_rows),
+            ];
+            for (lag, ticks) in [1, 3].into_iter().enumerate() {
+                let found = transitions(&whole, lag);
+                prop_assert!(found.len() <= most);
+                for other in &others {
+                    prop_assert_eq!(&transitions(other, lag), &found);
+                }
+                for (id, &n) in lengths.iter().enumerate() {
+                    let shares: Vec<u64> = found.iter().filter_map(|group| group.get(&(id as i64)).copied()).collect();
+                    let all: Vec<u64> = Vec::from_iter((n > ticks).then(|| (n - ticks) as u64));
+                    prop_assert_eq!(shares, all);
+                }
+            }
+        }
+    }
+
+    // Two rows of weight ½ and one of 2 for 0 → 0, one of 4 for 3 → 1; counts of 3 and 1 for the same.
+    #[test]
+    fn transitions_that_belong_to_nothing_are_put_into_groups_one_by_one() {
+        let state = |name: &str| StateColumns {
+            keys: vec![field(name, DataType::Int64)],
+            bins: Vec::new(),
+        };
+        let pairs = |measure| Layout {
+            partition: Vec::new(),
+            evidence: Evidence::Pairs {
+                source: state("a"),
+                target: state("b"),
+                measure,
+            },
+            given: Vec::new(),
+            grouping: Some(Grouping {
+                most: 50,
+                by: Vec::new(),
+            }),
+            one_label_set: false,
+            connected: false,
+        };
+        let integers =
+            |values: [i64; 4]| -> ArrayRef { Arc::new(Int64Array::from(values.to_vec())) };
+        let counted = |measure: Measure, amounts: ArrayRef, order: [usize; 4]| {
+            let layout = Arc::new(pairs(measure));
+            let pick = |values: [i64; 4]| integers(order.map(|at| values[at]));
+            let order = arrow::array::UInt32Array::from_iter_values(order.map(|at| at as u32));
+            let amounts = arrow::compute::take(&amounts, &order, None).unwrap();
+            let columns = vec![
+                ("0", pick([0, 0, 0, 3])),
+                ("1", pick([0, 0, 0, 1])),
+                ("2", amounts),
+            ];
+            let mut worker = Worker::<u32>::new(&layout, ASSUMED, true).unwrap();
+            worker
+                .push(&RecordBatch::try_from_iter(columns).unwrap())
+                .unwrap();
+            finish(&layout, ASSUMED, vec![worker])
+                .unwrap()
+                .counts
+                .remove(0)
+        };
+        let weight = |order| {
+            let amounts = Arc::new(Float64Array::from(vec![0.5, 0.5, 2.0, 4.0]));
+            counted(
+                Measure::Weight(field("w", DataType::Float64)),
+                amounts,
+                order,
+            )
+        };
+        let (one, other) = (weight([0, 1, 2, 3]), weight([3, 2, 0, 1]));
+        assert_eq!(one, other);
+        let groups = one.groups.unwrap();
+        let all = groups.shards(&vec![2; groups.n_groups], 9).shards;
+        assert_eq!((groups.n_groups, all.source_total), (4, vec![6.0, 8.0]));
+
+        let amounts = integers([1, 1, 1, 1]);
+        let counts = counted(
+            Measure::Count(field("n", DataType::Int64)),
+            amounts,
+            [0, 1, 2, 3],
+        );
+        let groups = counts.groups.unwrap();
+        assert_eq!(groups.n_groups, 4);
+        assert!(groups.add_up_to(&counts.by_source));
+    }
+
+    #[test]
+    fn states_that_leave_no_room_are_refused() {
+        // 4096 groups take 16 bits, which leaves 65535 states.
+        let layout = layout(4096, false);
+        let layout = Arc::new(layout);
+        let rows = [(0, 1, 1, 1 << 20)];
+        let stop = |direct| {
+            let mode = Mode { direct, ..ASSUMED };
+            let mut worker = Worker::<u32>::new(&layout, mode, true).unwrap();
+            worker.push(&batch(&layout, &rows)).err()
+        };
+        assert!(matches!(stop(true), Some(Stop::WideStates)));
+        // Looked up, the state has number 0.
+        assert!(stop(false).is_none());
+    }
+}

@@ -1,0 +1,404 @@
+//! Counts the rows of one stream of batches, in local ids.
+
+use crate::error::{Error, Result};
+use crate::read::counts::lagged::Disorder;
+use crate::read::counts::ordered::{Group, Groups, Run, disordered, integer_runs};
+use crate::read::counts::resample_groups::Tagger;
+use crate::read::counts::tallies::Tallies;
+use crate::read::counts::tally::pack;
+use crate::read::counts::unordered::Gathered;
+use crate::read::counts::weighted::Point;
+use crate::read::rows::amounts::{counts, weights};
+use crate::read::rows::keys::{Keys, NONE, integers};
+use crate::read::rows::layout::{Evidence, Layout, Measure};
+use crate::read::rows::ranges::{drop_null_rows, first_rows, ranges, spread};
+use crate::read::rows::states::{States, describe};
+use crate::read::rows::stop::{Dropped, Mode, Order, Stop, bug};
+use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field};
+use hashbrown::HashMap;
+use std::sync::Arc;
+
+/// Counts the rows of one stream, which are points of trajectories or pairs.
+pub struct Worker<P> {
+    pub(crate) layout: Arc<Layout>,
+    pub(crate) mode: Mode,
+    pub(crate) states: States,
+    /// Target states of pairs; trajectories have one kind of states.
+    pub(crate) targets: Option<States>,
+    pub(crate) partitions: Option<Keys>,
+    pub(crate) labels: Vec<Labels>,
+    tagger: Option<Tagger>,
+    pub(crate) tallies: Tallies,
+    pub(crate) rows: u64,
+    pub(crate) dropped: Dropped,
+    pub(crate) way: Way<P>,
+}
+
+/// How the rows of a stream become pairs.
+pub(crate) enum Way<P> {
+    /// They are pairs.
+    Pairs,
+    /// Trajectories one after another.
+    Ordered(Groups<P>),
+    /// Trajectories in any order, walked at the end.
+    Gathered(Gathered<P>),
+}
+
+/// The sets that one column gives to the source states.
+pub(crate) struct Labels {
+    pub keys: Keys,
+    /// (partition, state) → label.
+    pub of: HashMap<u64, u32>,
+    /// A state that was given two labels, and the labels.
+    pub conflict: Option<(u64, [u32; 2])>,
+}
+
+impl Labels {
+    pub fn new(field: &Field) -> Result<Labels> {
+        Ok(Labels {
+            keys: Keys::new(&types(std::slice::from_ref(field)))?,
+            of: HashMap::new(),
+            conflict: None,
+        })
+    }
+
+    pub fn give(&mut self, partition: u32, state: u32, label: u32) {
+        if state != NONE && label != NONE {
+            let state = pack(partition, state);
+            let first = *self.of.entry(state).or_insert(label);
+            if first != label {
+                self.conflict.get_or_insert((state, [first, label]));
+            }
+        }
+    }
+}
+
+fn types(fields: &[Field]) -> Vec<DataType> {
+    fields.iter().map(|f| f.data_type().clone()).collect()
+}
+
+impl<P: Point> Worker<P> {
+    /// A worker for a stream; `first` says that no stream comes before it.
+    pub fn new(layout: &Arc<Layout>, mode: Mode, first: bool) -> Result<Worker<P>> {
+        let (states, targets, way) = match &layout.evidence {
+            Evidence::Trajectories {
+                trajectory,
+                state,
+                lags,
+                strided,
+                ..
+            } => {
+                let way = match mode.order {
+                    Order::Any { .. } => Way::Gathered(Gathered::new(layout, trajectory)?),
+                    _ => Way::Ordered(Groups::new(trajectory, lags, *strided, first)?),
+                };
+                (States::new(state, mode.direct)?, None, way)
+            }
+            Evidence::Pairs { source, target, .. } => (
+                States::new(source, mode.direct)?,
+                Some(States::new(target, mode.direct)?),
+                Way::Pairs,
+            ),
+        };
+        let labels = layout.given.iter().map(Labels::new);
+        Ok(Worker {
+            layout: Arc::clone(layout),
+            mode,
+            states,
+            targets,
+            partitions: if layout.partition.is_empty() {
+                None
+            } else {
+                Some(Keys::new(&types(&layout.partition))?)
+            },
+            labels: labels.collect::<Result<_>>()?,
+            tagger: Tagger::new(layout)?,
+            tallies: Tallies::new(layout.tag()),
+            rows: 0,
+            dropped: Dropped::default(),
+            way,
+        })
+    }
+
+    /// Counts the next rows of the stream.
+    pub fn push(&mut self, batch: &RecordBatch) -> Result<(), Stop> {
+        self.rows += batch.num_rows() as u64;
+        let layout = Arc::clone(&self.layout);
+        let mut columns = Vec::with_capacity(batch.num_columns());
+        for (column, field) in batch.columns().iter().zip(layout.fields()) {
+            let same = column.data_type() == field.data_type();
+            columns.push(if same {
+                Arc::clone(column)
+            } else {
+                cast(column, field.data_type()).map_err(bug)?
+            });
+        }
+        match &layout.evidence {
+            Evidence::Trajectories {
+                trajectory,
+                time,
+                state,
+                weight,
+                ..
+            } => {
+                let weight = weight.as_ref();
+                self.push_trajectories(columns, trajectory.len(), time, state.len(), weight)
+            }
+            Evidence::Pairs {
+                source,
+                target,
+                measure,
+            } => self.push_pairs(columns, source.len(), target.len(), measure),
+        }
+    }
+
+    fn push_trajectories(
+        &mut self,
+        mut columns: Vec<ArrayRef>,
+        n_trajectory: usize,
+        time: &Field,
+        n_state: usize,
+        weight: Option<&Field>,
+    ) -> Result<(), Stop> {
+        let n_partition = self.layout.partition.len();
+        let n_group = n_partition + n_trajectory;
+        columns[n_group] =
+            crate::read::rows::time::without_nan(&columns[n_group], &mut self.dropped)?;
+        let kind = |at| match at {
+            at if at < n_partition => "partition",
+            at if at < n_group => "trajectory",
+            _ => "time",
+        };
+        drop_null_rows(&mut columns, n_group + 1, kind, &mut self.dropped)?;
+        let rows = columns[n_group].len();
+        if rows == 0 {
+            return Ok(());
+        }
+        let times = crate::read::rows::time::ticks(&columns[n_group])?;
+        let (state_columns, rest) = columns[n_group + 1..].split_at(n_state);
+        let mut states = Vec::with_capacity(rows);
+        self.states
+            .ids(state_columns, &mut self.dropped, &mut states)?;
+
+        let (weighed, rest) = rest.split_at(usize::from(weight.is_some()));
+        let weights = weight.zip(weighed.first()).map(|(field, column)| {
+            let place = |at: usize| format!("state {}", describe(state_columns, at));
+            weights(column, field.name(), place, &mut self.dropped)
+        });
+        let (given, by) = rest.split_at(self.layout.given.len());
+        let group_columns = &columns[..n_group];
+        // Labels are given to states as they are; pairs are made of states that carry their group.
+        let tagged = match &mut self.tagger {
+            Some(tagger) => Some(tagger.tagged(by, &states, self.mode.direct)?),
+            None => None,
+        };
+        let walked = P::of_rows(tagged.as_ref().unwrap_or(&states), weights.transpose()?)?;
+        match &mut self.way {
+            Way::Pairs => return Err(Error::bug("a table of pairs has no trajectories").into()),
+            Way::Gathered(gathered) => {
+                let Order::Any { bytes: room } = self.mode.order else {
+                    return Err(Error::bug("rows are gathered that are ordered").into());
+                };
+                let partitions = &mut self.partitions;
+                let of_rows = gathered.push(group_columns, partitions, &times, &walked, room)?;
+                self.give_labels(given, |at| of_rows[at], &states)?;
+            }
+            Way::Ordered(_) => {
+                let (by_partition, by_trajectory) = group_columns.split_at(n_partition);
+                let spells = ranges(by_partition, rows)?;
+                let starts = first_rows(by_partition, &spells)?;
+                let partitions = self.partition_ids(&starts, spells.len())?;
+                if !given.is_empty() {
+                    let of_rows = spread(&spells, &partitions);
+                    self.give_labels(given, |at| of_rows[at], &states)?;
+                }
+                let Way::Ordered(groups) = &mut self.way else {
+                    return Ok(());
+                };
+                let one_integer = match by_trajectory {
+                    [one] => integers(one),
+                    _ => None,
+                };
+                let one_integer = one_integer.as_ref().map(|values| &values.values()[..]);
+                let (runs, keys) = match one_integer {
+                    Some(values) => (integer_runs(values, &times, &spells), None),
+                    None if n_trajectory == 0 => {
+                        (spells.iter().cloned().map(Run::One).collect(), None)
+                    }
+                    None => {
+                        let runs = ranges(group_columns, rows)?;
+                        let starts = first_rows(by_trajectory, &runs)?;
+                        let keys = groups.converter.convert_columns(&starts).map_err(bug)?;
+                        (runs.into_iter().map(Run::One).collect(), Some(keys))
+                    }
+                };
+                let n_lags = self.layout.n_lags();
+                let mut spell = 0;
+                for (at, run) in runs.into_iter().enumerate() {
+                    let disordered =
+                        |disorder, at| disordered(disorder, || describe(group_columns, at), time);
+                    let run = match run {
+                        Run::One(run) => run,
+                        Run::Whole(run) => {
+                            let trajectories = &one_integer.unwrap_or_default()[run.clone()];
+                            let piece = (&times[run.clone()], &walked[run]);
+                            groups.pass(&mut self.tallies, n_lags, trajectories, piece);
+                            continue;
+                        }
+                        Run::Disordered(at) => {
+                            let trajectories = one_integer.unwrap_or_default();
+                            if trajectories[at] != trajectories[at + 1] {
+                                return Err(Stop::Unsorted);
+                            }
+                            let (before, after) = (times[at], times[at + 1]);
+                            return Err(disordered(Disorder { before, after }, at));
+                        }
+                    };
+                    let group = match (one_integer, &keys) {
+                        (Some(values), _) => Group::Integer(values[run.start]),
+                        (None, Some(keys)) => Group::Row(keys.row(at).data().into()),
+                        // Without trajectory columns all rows of a partition are one trajectory.
+                        (None, None) => Group::Row(Box::default()),
+                    };
+                    while spells[spell].end <= run.start {
+                        spell += 1;
+                    }
+                    groups.begin(group, partitions[spell], self.mode.order, &mut self.tallies)?;
+                    let goes_on = run.end == rows;
+                    let piece = (&times[run.clone()], &walked[run.clone()]);
+                    groups
+                        .follow(&mut self.tallies, n_lags, piece, goes_on)
+                        .map_err(|disorder| disordered(disorder, run.start))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn push_pairs(
+        &mut self,
+        mut columns: Vec<ArrayRef>,
+        n_source: usize,
+        n_target: usize,
+        measure: &Measure,
+    ) -> Result<(), Stop> {
+        let n_partition = self.layout.partition.len();
+        drop_null_rows(
+            &mut columns,
+            n_partition,
+            |_| "partition",
+            &mut self.dropped,
+        )?;
+        let rows = columns[0].len();
+        if rows == 0 {
+            return Ok(());
+        }
+        let ranges = ranges(&columns[..n_partition], rows)?;
+        let partitions =
+            self.partition_ids(&first_rows(&columns[..n_partition], &ranges)?, ranges.len())?;
+        let (source_columns, rest) = columns[n_partition..].split_at(n_source);
+        let (target_columns, rest) = rest.split_at(n_target);
+        let (mut sources, mut targets) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
+        self.states
+            .ids(source_columns, &mut self.dropped, &mut sources)?;
+        if let Some(states) = &mut self.targets {
+            states.ids(target_columns, &mut self.dropped, &mut targets)?;
+        }
+        let (measured, rest) = rest.split_at(usize::from(*measure != Measure::One));
+        let (given, by) = rest.split_at(self.layout.given.len());
+        if let Some(tagger) = &mut self.tagger {
+            targets = tagger.tagged(by, &targets, self.mode.direct)?;
+        }
+        let place = |at: usize| {
+            format!(
+                "{} → {}",
+                describe(source_columns, at),
+                describe(target_columns, at)
+            )
+        };
+        let amounts = match measure {
+            Measure::One => Amounts::Ones,
+            Measure::Count(field) => {
+                let name = field.name();
+                Amounts::Counts(counts(&measured[0], name, place, &mut self.dropped)?)
+            }
+            Measure::Weight(field) => {
+                let name = field.name();
+                Amounts::Weights(weights(&measured[0], name, place, &mut self.dropped)?)
+            }
+        };
+        if !given.is_empty() {
+            let of_rows = spread(&ranges, &partitions);
+            self.give_labels(given, |at| of_rows[at], &sources)?;
+        }
+        for (range, &partition) in ranges.iter().zip(&partitions) {
+            let pairs = range
+                .clone()
+                .map(|at| (at, sources[at], targets[at]))
+                .filter(|(_, source, target)| *source != NONE && *target != NONE)
+                .map(|(at, source, target)| (at, pack(source, target)));
+            match &amounts {
+                Amounts::Ones => {
+                    let (tallies, accepted) = self.tallies.of(partition, 1);
+                    pairs.for_each(|(_, pair)| {
+                        tallies[0].add(pair);
+                        *accepted += 1;
+                    });
+                }
+                Amounts::Counts(counts) => {
+                    let (tallies, accepted) = self.tallies.of(partition, 1);
+                    pairs.for_each(|(at, pair)| {
+                        *accepted += u128::from(counts[at]);
+                        let mut rest = counts[at];
+                        while rest > 0 {
+                            let part = rest.min(u64::from(u32::MAX));
+                            tallies[0].add_count(pair, part as u32);
+                            rest -= part;
+                        }
+                    });
+                }
+                Amounts::Weights(weights) => self.tallies.weights_of(partition, 1)[0].extend(
+                    pairs
+                        .map(|(at, pair)| (pair, weights[at]))
+                        .filter(|(_, weight)| *weight > 0.0),
+                ),
+            }
+        }
+        Ok(())
+    }
+
+    /// The partition of each range from the partition keys of its first row.
+    pub(crate) fn partition_ids(&mut self, starts: &[ArrayRef], n: usize) -> Result<Vec<u32>> {
+        let mut ids = Vec::with_capacity(n);
+        match &mut self.partitions {
+            Some(keys) => keys.intern(starts, &mut ids)?,
+            None => ids.resize(n, 0),
+        }
+        Ok(ids)
+    }
+
+    pub(crate) fn give_labels(
+        &mut self,
+        columns: &[ArrayRef],
+        partition: impl Fn(usize) -> u32,
+        states: &[u32],
+    ) -> Result<()> {
+        for (labels, column) in self.labels.iter_mut().zip(columns) {
+            let mut ids = Vec::with_capacity(states.len());
+            labels.keys.intern(std::slice::from_ref(column), &mut ids)?;
+            for (at, (&state, id)) in states.iter().zip(ids).enumerate() {
+                labels.give(partition(at), state, id);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the rows of a batch of pairs weigh.
+enum Amounts {
+    Ones,
+    Counts(Vec<u64>),
+    Weights(Vec<f64>),
+}

@@ -1,0 +1,414 @@
+//! Sums ↔ a table: what some rows have counted, to be added to what others have.
+//!
+//! Columns, numbered because names may be there twice: partition keys, place of the lag in the layout, source state, target state, group
+//! (where there are groups), count, labels. Rows are in the order of partition, lag, source and target. Those without a target come
+//! first and count nothing: one tells of every partition, others of the labels of a source state.
+
+use crate::error::{Error, Result};
+use crate::read::counts::carry::failed;
+use crate::read::counts::merge::{Slot, Sums, add_up};
+use crate::read::counts::stream::Worker;
+use crate::read::counts::tally::{pack, unpack};
+use crate::read::rows::keys::NONE;
+use crate::read::rows::layout::{Evidence, Layout, schema};
+use crate::read::rows::ranges::{first_rows, ranges, spread};
+use crate::read::rows::states::StateColumns;
+use crate::read::rows::stop::{Dropped, Mode, Order, Stop, bug};
+use crate::read::rows::tag::{Tag, too_many_states};
+use arrow::array::{
+    Array, ArrayRef, AsArray, RecordBatch, UInt32Array, UInt64Array, new_null_array,
+};
+use arrow::compute::{concat, take};
+use arrow::datatypes::{DataType, Field, SchemaRef, UInt32Type, UInt64Type};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The columns of source and target.
+fn states(layout: &Layout) -> (&StateColumns, &StateColumns) {
+    match &layout.evidence {
+        Evidence::Trajectories { state, .. } => (state, state),
+        Evidence::Pairs { source, target, .. } => (source, target),
+    }
+}
+
+pub(crate) fn fields(layout: &Layout) -> Vec<Field> {
+    let (source, target) = states(layout);
+    let mut fields = layout.partition.clone();
+    fields.push(Field::new("lag", DataType::UInt32, true));
+    fields.extend(source.output_fields());
+    fields.extend(target.output_fields());
+    if layout.tag() != Tag::NONE {
+        fields.push(Field::new("group", DataType::UInt32, true));
+    }
+    fields.push(Field::new("count", DataType::UInt64, true));
+    fields.extend(layout.given.iter().cloned());
+    fields
+}
+
+/// The columns by which tables of sums are dealt: those of partitions, or of sources where there are none.
+pub(crate) fn keys(layout: &Layout) -> Range<usize> {
+    match layout.partition.len() {
+        0 => 1..1 + states(layout).0.len(),
+        n => 0..n,
+    }
+}
+
+/// The columns of a table of sums.
+pub fn sums_schema(layout: &Layout) -> SchemaRef {
+    schema(&fields(layout))
+}
+
+impl Sums {
+    /// The table of these sums, which must be of integer counts.
+    pub fn table(&self, layout: &Layout) -> Result<Vec<RecordBatch>> {
+        let mut batches = vec![self.marks(layout)?];
+        for (at, slot) in self.slots.iter().enumerate() {
+            let (partition, lag) = (at / layout.n_lags(), at % layout.n_lags());
+            batches.extend(self.slot(layout, slot, partition as u32, lag as u32)?);
+        }
+        Ok(batches)
+    }
+
+    fn slot(
+        &self,
+        layout: &Layout,
+        slot: &Slot,
+        partition: u32,
+        lag: u32,
+    ) -> Result<Vec<RecordBatch>> {
+        let tag = layout.tag();
+        let pieces = slot.pieces.iter().filter(|rows| !rows.columns.is_empty());
+        let batches = pieces.map(|rows| {
+            let n = rows.columns.len();
+            let (mut sources, mut targets) = (Vec::with_capacity(n), Vec::with_capacity(n));
+            let mut counts = Vec::with_capacity(n);
+            for (source, target, count) in rows.entries() {
+                sources.push(source);
+                targets.push(tag.state(target));
+                counts.push(count);
+            }
+            let mut columns = taken(&self.partitions, &vec![partition; n])?;
+            columns.push(Arc::new(UInt32Array::from(vec![lag; n])));
+            columns.extend(self.sources.columns(&sources)?);
+            columns.extend(self.targets.columns(&targets)?);
+            if tag != Tag::NONE {
+                let groups = rows.columns.iter().map(|&target| tag.group(target));
+                columns.push(Arc::new(UInt32Array::from_iter_values(groups)));
+            }
+            columns.push(Arc::new(UInt64Array::from(counts)));
+            for field in &layout.given {
+                columns.push(new_null_array(field.data_type(), n));
+            }
+            batch(layout, columns)
+        });
+        batches.collect()
+    }
+
+    /// The rows without a target.
+    fn marks(&self, layout: &Layout) -> Result<RecordBatch> {
+        // By (partition, state) the place of its label in each given column.
+        let mut labels: BTreeMap<u64, Vec<Option<u32>>> = BTreeMap::new();
+        for (at, (of, _)) in self.given.iter().enumerate() {
+            for (&state, &label) in of {
+                let labels = labels.entry(state);
+                labels.or_insert_with(|| vec![None; self.given.len()])[at] = Some(label);
+            }
+        }
+        let n_bare = self.n_partitions;
+        let partitions = (0..n_bare as u32).chain(labels.keys().map(|&state| unpack(state).0));
+        let partitions: Vec<u32> = partitions.collect();
+        let (n, (_, target)) = (partitions.len(), states(layout));
+        let sources: Vec<u32> = labels.keys().map(|&state| unpack(state).1).collect();
+        let mut columns = taken(&self.partitions, &partitions)?;
+        columns.push(Arc::new(UInt32Array::from(vec![0; n])));
+        for column in self.sources.columns(&sources)? {
+            columns.push(after_nulls(n_bare, &column)?);
+        }
+        for field in target.output_fields() {
+            columns.push(new_null_array(field.data_type(), n));
+        }
+        if layout.tag() != Tag::NONE {
+            columns.push(Arc::new(UInt32Array::from(vec![0; n])));
+        }
+        columns.push(Arc::new(UInt64Array::from(vec![0; n])));
+        for (at, (_, names)) in self.given.iter().enumerate() {
+            let places = UInt32Array::from_iter(labels.values().map(|labels| labels[at]));
+            let column = take(names, &places, None).map_err(|e| failed(bug(e)))?;
+            columns.push(after_nulls(n_bare, &column)?);
+        }
+        batch(layout, columns)
+    }
+}
+
+fn batch(layout: &Layout, columns: Vec<ArrayRef>) -> Result<RecordBatch> {
+    let batch = RecordBatch::try_new(schema(&fields(layout)), columns);
+    batch.map_err(|e| failed(bug(e)))
+}
+
+fn taken(columns: &[ArrayRef], rows: &[u32]) -> Result<Vec<ArrayRef>> {
+    let rows = UInt32Array::from(rows.to_vec());
+    let taken = columns.iter().map(|column| take(column, &rows, None));
+    taken.collect::<Result<_, _>>().map_err(|e| failed(bug(e)))
+}
+
+/// So many nulls, then the column.
+fn after_nulls(n: usize, column: &ArrayRef) -> Result<ArrayRef> {
+    let nulls = new_null_array(column.data_type(), n);
+    concat(&[&nulls, column]).map_err(|e| failed(bug(e)))
+}
+
+/// Adds up tables of sums. `rows` and `dropped` are those that all of them stand for; `direct`: integer states may be ids.
+pub fn restore(
+    layout: &Arc<Layout>,
+    tables: &[Vec<RecordBatch>],
+    direct: bool,
+    rows: u64,
+    dropped: Dropped,
+) -> Result<Sums> {
+    let once = |direct| {
+        let mode = Mode {
+            order: Order::Assumed,
+            direct,
+        };
+        let mut workers = Vec::with_capacity(tables.len());
+        for table in tables {
+            let mut worker = Worker::<u32>::new(layout, mode, true)?;
+            table.iter().try_for_each(|batch| worker.push_sums(batch))?;
+            workers.push(worker);
+        }
+        add_up(layout, mode, workers, Vec::new())
+    };
+    let sums = match once(direct) {
+        Err(Stop::WideStates) if direct => once(false),
+        sums => sums,
+    };
+    let mut sums = sums.map_err(failed)?;
+    (sums.rows, sums.dropped) = (rows, dropped);
+    Ok(sums)
+}
+
+impl Worker<u32> {
+    /// Adds rows of a table of sums.
+    fn push_sums(&mut self, batch: &RecordBatch) -> Result<(), Stop> {
+        let layout = Arc::clone(&self.layout);
+        let expected = fields(&layout);
+        let types = batch.columns().iter().map(|column| column.data_type());
+        if !types.eq(expected.iter().map(Field::data_type)) {
+            let what = "a table of the ledger has other columns than it was written with";
+            return Err(Error::input(what).into());
+        }
+        let rows = batch.num_rows();
+        let (source, target) = states(&layout);
+        let (by_partition, rest) = batch.columns().split_at(layout.partition.len());
+        let (lags, rest) = (rest[0].as_primitive::<UInt32Type>(), &rest[1..]);
+        let (source_columns, rest) = rest.split_at(source.len());
+        let (target_columns, rest) = rest.split_at(target.len());
+        let tag = layout.tag();
+        let (groups, rest) = rest.split_at(usize::from(tag != Tag::NONE));
+        let counts = rest[0].as_primitive::<UInt64Type>();
+        let given = &rest[1..];
+        if rows == 0 {
+            return Ok(());
+        }
+
+        let spells = ranges(by_partition, rows)?;
+        let partitions = self.partition_ids(&first_rows(by_partition, &spells)?, spells.len())?;
+        // Rows without a state are none that were dropped.
+        let dropped = &mut Dropped::default();
+        let (mut sources, mut targets) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
+        self.states.ids(source_columns, dropped, &mut sources)?;
+        let of_targets = self.targets.as_mut().unwrap_or(&mut self.states);
+        of_targets.ids(target_columns, dropped, &mut targets)?;
+        if let [groups] = groups {
+            let groups = groups.as_primitive::<UInt32Type>().values();
+            for (target, &group) in targets.iter_mut().zip(groups).filter(|(t, _)| **t != NONE) {
+                if *target >= tag.room() {
+                    return Err(match self.mode.direct {
+                        true => Stop::WideStates,
+                        false => Stop::Failed(too_many_states(tag)),
+                    });
+                }
+                *target = tag.with(*target, group);
+            }
+        }
+        if given.iter().any(|column| column.null_count() < rows) {
+            let of_rows = spread(&spells, &partitions);
+            self.give_labels(given, |at| of_rows[at], &sources)?;
+        }
+        for (spell, &partition) in spells.iter().zip(&partitions) {
+            let (tallies, accepted) = self.tallies.of(partition, layout.n_lags());
+            for at in spell.clone().filter(|&at| targets[at] != NONE) {
+                let tally = &mut tallies[lags.value(at) as usize];
+                let pair = pack(sources[at], targets[at]);
+                let mut rest = counts.value(at);
+                *accepted += u128::from(rest);
+                while rest > 0 {
+                    let part = rest.min(u64::from(u32::MAX));
+                    tally.add_count(pair, part as u32);
+                    rest -= part;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::lag::Step;
+    use crate::read::counts::counted::Counted;
+    use crate::read::rows::layout::Grouping;
+    use arrow::array::{Int64Array, StringArray};
+
+    fn layout(named: bool) -> Arc<Layout> {
+        let field = |name: &str, t: DataType| Field::new(name, t, true);
+        let id = field("id", DataType::Int64);
+        let state = if named {
+            DataType::Utf8
+        } else {
+            DataType::Int64
+        };
+        Arc::new(Layout {
+            partition: vec![field("g", DataType::Utf8)],
+            evidence: Evidence::Trajectories {
+                trajectory: vec![id.clone()],
+                time: field("t", DataType::Int64),
+                state: StateColumns {
+                    keys: vec![field("s", state)],
+                    bins: Vec::new(),
+                },
+                weight: None,
+                lags: vec![Step::Ticks(1), Step::Rows(2)],
+                strided: false,
+                overlap: Vec::new(),
+            },
+            given: vec![field("half", DataType::Utf8)],
+            grouping: Some(Grouping {
+                most: 5,
+                by: vec![id],
+            }),
+            one_label_set: false,
+            connected: false,
+        })
+    }
+
+    /// Times of a trajectory in group `g`; group z has one row alone.
+    fn batch(layout: &Layout, g: &str, id: i64, times: std::ops::Range<i64>) -> RecordBatch {
+        let n = times.clone().count();
+        let state = |t: i64| t * t % 7;
+        let texts = |of: &dyn Fn(i64) -> String| -> ArrayRef {
+            Arc::new(StringArray::from_iter_values(times.clone().map(of)))
+        };
+        let integers = |of: &dyn Fn(i64) -> i64| -> ArrayRef {
+            Arc::new(Int64Array::from_iter_values(times.clone().map(of)))
+        };
+        let Evidence::Trajectories { state: s, .. } = &layout.evidence else {
+            unreachable!("the layout is one of trajectories");
+        };
+        let states = match s.keys[0].data_type() {
+            DataType::Utf8 => texts(&|t| format!("s{}", state(t))),
+            _ => integers(&state),
+        };
+        let half = texts(&|t| ["even", "odd"][state(t) as usize % 2].to_string());
+        let columns = vec![
+            Arc::new(StringArray::from(vec![g; n])) as ArrayRef,
+            integers(&|_| id),
+            integers(&|t| t),
+            states,
+            half,
+            integers(&|_| id),
+        ];
+        RecordBatch::try_new(layout.numbered(), columns).unwrap()
+    }
+
+    /// The sums of some batches, less those of rows among them.
+    fn sums(layout: &Arc<Layout>, batches: &[RecordBatch], minus: &[RecordBatch]) -> Sums {
+        let order = Order::Any { bytes: 1 << 25 };
+        let mode = Mode {
+            order,
+            direct: true,
+        };
+        let worker = |batches: &[RecordBatch]| {
+            let mut worker = Worker::<u32>::new(layout, mode, true).unwrap();
+            batches.iter().for_each(|b| worker.push(b).unwrap());
+            worker
+        };
+        let minus = Vec::from_iter((!minus.is_empty()).then(|| worker(minus)));
+        add_up(layout, mode, vec![worker(batches)], minus).unwrap()
+    }
+
+    fn check_same(one: &Counted, other: &Counted) {
+        assert_eq!(one.partitions, other.partitions);
+        assert_eq!(one.labels, other.labels);
+        assert_eq!((one.rows, &one.dropped), (other.rows, &other.dropped));
+        assert_eq!(one.counts.len(), other.counts.len());
+        for (a, b) in one.counts.iter().zip(&other.counts) {
+            let states = |c: &Counted, ids: &[u32]| c.sources.columns(ids).unwrap();
+            assert_eq!(
+                states(one, &a.source_states),
+                states(other, &b.source_states)
+            );
+            let values = |c: &crate::evidence::counts::matrix::Counts| -> Vec<f64> {
+                let shards = c.by_source.iter();
+                shards
+                    .flat_map(|s| (0..s.nnz()).map(|at| s.values.get(at)))
+                    .collect()
+            };
+            assert_eq!((a.total, values(a)), (b.total, values(b)));
+            assert_eq!((&a.given, &a.groups), (&b.given, &b.groups));
+        }
+    }
+
+    #[test]
+    fn sums_of_pieces_add_up_to_those_of_all() {
+        for named in [true, false] {
+            let layout = layout(named);
+            let of = |g, id, times| batch(&layout, g, id, times);
+            let all = [of("a", 1, 0..20), of("b", 1, 3..9), of("z", 4, 0..1)];
+            let whole = sums(&layout, &all, &[]).counted(&layout).unwrap();
+            let first = sums(&layout, &[of("a", 1, 0..12), of("z", 4, 0..1)], &[]);
+            // Two rows are carried on: lag 1 and two steps reach no further back.
+            let carried = of("a", 1, 10..12);
+            let more = [carried.clone(), of("a", 1, 12..20), of("b", 1, 3..9)];
+            let second = sums(&layout, &more, &[carried]);
+            assert_eq!((first.rows, second.rows), (13, 14));
+            let tables = [&first, &second].map(|sums| sums.table(&layout).unwrap());
+            let restored = restore(&layout, &tables, true, 27, Dropped::default()).unwrap();
+            // A table of sums that were restored is the table that they were restored from.
+            let again = restored.table(&layout).unwrap();
+            let again = restore(&layout, &[again], true, 27, Dropped::default()).unwrap();
+            check_same(&restored.counted(&layout).unwrap(), &whole);
+            check_same(&again.counted(&layout).unwrap(), &whole);
+        }
+    }
+
+    /// Small integers are their own numbers until one comes that is too large.
+    #[test]
+    fn states_of_another_table_may_be_no_small_integers() {
+        let layout = layout(false);
+        let all = batch(&layout, "a", 1, 0..20);
+        let table = sums(&layout, &[all], &[]).table(&layout).unwrap();
+        let negative = |column: &ArrayRef| -> ArrayRef {
+            let column = column.as_primitive::<arrow::datatypes::Int64Type>();
+            Arc::new(
+                column
+                    .iter()
+                    .map(|s| s.map(|s| s - 9))
+                    .collect::<Int64Array>(),
+            )
+        };
+        let other = table.iter().map(|batch| {
+            let mut columns = batch.columns().to_vec();
+            (columns[2], columns[3]) = (negative(&columns[2]), negative(&columns[3]));
+            RecordBatch::try_new(batch.schema(), columns).unwrap()
+        });
+        let other: Vec<_> = other.collect();
+        let both = restore(&layout, &[table, other], true, 40, Dropped::default()).unwrap();
+        let counted = both.counted(&layout).unwrap();
+        let alone = counted.counts[0].source_states.len();
+        assert_eq!(alone % 2, 0);
+        assert_eq!(counted.counts[0].total, 38);
+    }
+}

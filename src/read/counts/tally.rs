@@ -1,0 +1,580 @@
+//! Pairs of state ids → sorted counts.
+//!
+//! Pairs are spread over parts by ranges of their source, and a part is sorted and counted when it is full or at the end: by then it
+//! fits a processor's cache, where a sort by digits costs a few nanoseconds a pair. Integer counts add up to the same in any order, so
+//! the result depends neither on how rows came nor on how many tallies shared them.
+
+use crate::evidence::counts::matrix::Rows;
+use crate::memory;
+use rayon::prelude::*;
+
+/// Parts of a tally, as a power of two: so many that a part of some ten million pairs fits the cache, so few that the ends of all
+/// parts do too.
+const PART_BITS: u32 = 9;
+
+/// More parts are taken, up to this, if that saves half of the memory.
+const MOST_PART_BITS: u32 = 12;
+
+/// Pairs of a part before it is counted for the first time.
+const ROOM: usize = 16 << 10;
+
+/// Non-zeros of a finished piece of the matrix, at least: see `pieces`.
+const SMALLEST_PIECE: usize = 16 << 10;
+
+/// The target of a pair.
+const LOW: u64 = 0xffff_ffff;
+
+pub fn pack(source: u32, target: u32) -> u64 {
+    u64::from(source) << 32 | u64::from(target)
+}
+
+pub fn unpack(pair: u64) -> (u32, u32) {
+    ((pair >> 32) as u32, pair as u32)
+}
+
+/// A pair and how often it occurred, as a part keeps it.
+trait Entry: Copy + Send + Sync {
+    /// `source` is counted from the first of the part.
+    fn new(source: u64, target: u64, count: u32, target_bits: u32) -> Self;
+    /// Sorts like (source, target).
+    fn key(self) -> u64;
+    fn count(self) -> u32;
+    fn with_count(self, count: u32) -> Self;
+    /// (source, target) of a key.
+    fn states(key: u64, target_bits: u32) -> (u64, u64) {
+        (key >> target_bits, key & ((1 << target_bits) - 1))
+    }
+}
+
+/// Key above count, where source and target together have up to 32 bits.
+impl Entry for u64 {
+    #[inline(always)]
+    fn new(source: u64, target: u64, count: u32, target_bits: u32) -> u64 {
+        (source << target_bits | target) << 32 | u64::from(count)
+    }
+    #[inline(always)]
+    fn key(self) -> u64 {
+        self >> 32
+    }
+    #[inline(always)]
+    fn count(self) -> u32 {
+        self as u32
+    }
+    #[inline(always)]
+    fn with_count(self, count: u32) -> u64 {
+        self >> 32 << 32 | u64::from(count)
+    }
+}
+
+/// Any pair and its count.
+impl Entry for (u64, u32) {
+    #[inline(always)]
+    fn new(source: u64, target: u64, count: u32, target_bits: u32) -> (u64, u32) {
+        (source << target_bits | target, count)
+    }
+    #[inline(always)]
+    fn key(self) -> u64 {
+        self.0
+    }
+    #[inline(always)]
+    fn count(self) -> u32 {
+        self.1
+    }
+    #[inline(always)]
+    fn with_count(self, count: u32) -> (u64, u32) {
+        (self.0, count)
+    }
+}
+
+/// Which sources and targets the parts can hold.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Shape {
+    /// Part p holds the sources whose bits above these are p.
+    source_bits: u32,
+    /// Every target is below 2 to this.
+    target_bits: u32,
+    most_parts: usize,
+}
+
+impl Shape {
+    /// One part for everything.
+    const WHOLE: Shape = Shape {
+        source_bits: 32,
+        target_bits: 32,
+        most_parts: 1,
+    };
+
+    /// For sources and targets with no other bits than these.
+    fn for_states(sources: u64, targets: u64) -> Shape {
+        let (source_bits, target_bits) =
+            (64 - sources.leading_zeros(), 64 - targets.leading_zeros());
+        let within = source_bits.saturating_sub(PART_BITS).min(32 - target_bits);
+        let within = within.max(source_bits.saturating_sub(MOST_PART_BITS));
+        let is_narrow = within + target_bits <= 32;
+        let (source_bits, part_bits, target_bits) = if is_narrow {
+            (within, source_bits - within, target_bits)
+        } else {
+            (source_bits.saturating_sub(PART_BITS), PART_BITS, 32)
+        };
+        Shape {
+            source_bits,
+            target_bits,
+            most_parts: 1 << part_bits,
+        }
+    }
+
+    fn is_narrow(&self) -> bool {
+        self.source_bits + self.target_bits <= 32
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Parts<E> {
+    shape: Shape,
+    parts: Vec<Vec<E>>,
+    /// Memory of the sort.
+    spare: Vec<E>,
+}
+
+impl<E: Entry> Parts<E> {
+    fn new(shape: Shape) -> Parts<E> {
+        Parts {
+            shape,
+            parts: Vec::new(),
+            spare: Vec::new(),
+        }
+    }
+
+    /// Adds a pair where there is room for it at once.
+    #[inline(always)]
+    fn add(&mut self, pair: u64, count: u32) -> bool {
+        let (source, target) = (pair >> 32, pair & LOW);
+        let part = source >> self.shape.source_bits;
+        if target >> self.shape.target_bits != 0 {
+            return false;
+        }
+        match self.parts.get_mut(part as usize) {
+            Some(entries) if entries.len() < entries.capacity() => {
+                let source = source & ((1 << self.shape.source_bits) - 1);
+                entries.push(E::new(source, target, count, self.shape.target_bits));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Makes room for a pair, or says that this shape cannot hold it.
+    fn make_room(&mut self, pair: u64) -> bool {
+        let (source, target) = (pair >> 32, pair & LOW);
+        let part = (source >> self.shape.source_bits) as usize;
+        if target >> self.shape.target_bits != 0 || part >= self.shape.most_parts {
+            return false;
+        }
+        if part >= self.parts.len() {
+            self.parts.resize_with(part + 1, Vec::new);
+        }
+        let entries = &mut self.parts[part];
+        if entries.len() >= ROOM {
+            settle(entries, &mut self.spare);
+            if self.shape == Shape::WHOLE && entries.len() > ROOM / 2 {
+                return false;
+            }
+        }
+        // Where pairs seldom repeat, counting again and again would only cost time.
+        let room = entries.capacity();
+        if entries.len() > room / 2 || room == 0 {
+            entries.reserve_exact(if entries.len() > room / 4 * 3 && room >= ROOM {
+                3 * room
+            } else {
+                room.max(64)
+            });
+        }
+        true
+    }
+
+    fn settle(&mut self) {
+        for entries in &mut self.parts {
+            memory::look();
+            settle(entries, &mut self.spare);
+            entries.shrink_to_fit();
+        }
+        self.spare = Vec::new();
+    }
+
+    /// The bits of all sources and of all targets.
+    fn held(&self) -> (u64, u64) {
+        let mut held = (0, 0);
+        for (part, entries) in self.parts.iter().enumerate().filter(|(_, e)| !e.is_empty()) {
+            memory::look();
+            held.0 |= (part as u64) << self.shape.source_bits;
+            for entry in entries {
+                let (source, target) = E::states(entry.key(), self.shape.target_bits);
+                held = (held.0 | source, held.1 | target);
+            }
+        }
+        held
+    }
+
+    /// Calls `each` with every pair and its count.
+    fn drain(self, mut each: impl FnMut(u64, u32)) {
+        for (part, entries) in self.parts.into_iter().enumerate() {
+            memory::look();
+            let first = (part as u64) << self.shape.source_bits;
+            for entry in entries {
+                let (source, target) = E::states(entry.key(), self.shape.target_bits);
+                each((first + source) << 32 | target, entry.count());
+            }
+        }
+    }
+}
+
+/// Counts pairs of state ids.
+#[derive(Debug, Clone)]
+pub struct Tally(Form);
+
+#[derive(Debug, Clone)]
+enum Form {
+    Narrow(Parts<u64>),
+    Wide(Parts<(u64, u32)>),
+}
+
+impl Default for Tally {
+    fn default() -> Tally {
+        Tally(Form::Wide(Parts::new(Shape::WHOLE)))
+    }
+}
+
+impl Tally {
+    fn with_shape(shape: Shape) -> Tally {
+        Tally(if shape.is_narrow() {
+            Form::Narrow(Parts::new(shape))
+        } else {
+            Form::Wide(Parts::new(shape))
+        })
+    }
+
+    fn shape(&self) -> Shape {
+        match &self.0 {
+            Form::Narrow(parts) => parts.shape,
+            Form::Wide(parts) => parts.shape,
+        }
+    }
+
+    /// Counts a pair once.
+    #[inline(always)]
+    pub fn add(&mut self, pair: u64) {
+        self.add_count(pair, 1);
+    }
+
+    /// Counts a pair `count` times.
+    #[inline(always)]
+    pub fn add_count(&mut self, pair: u64, count: u32) {
+        let added = match &mut self.0 {
+            Form::Narrow(parts) => parts.add(pair, count),
+            Form::Wide(parts) => parts.add(pair, count),
+        };
+        if !added {
+            self.add_slowly(pair, count);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn add_slowly(&mut self, pair: u64, count: u32) {
+        let has_room = match &mut self.0 {
+            Form::Narrow(parts) => parts.make_room(pair),
+            Form::Wide(parts) => parts.make_room(pair),
+        };
+        if !has_room {
+            let held = self.held();
+            self.reshape(Shape::for_states(held.0 | pair >> 32, held.1 | pair & LOW));
+        }
+        self.add_count(pair, count);
+    }
+
+    /// The bits of all sources and of all targets.
+    fn held(&self) -> (u64, u64) {
+        match &self.0 {
+            Form::Narrow(parts) => parts.held(),
+            Form::Wide(parts) => parts.held(),
+        }
+    }
+
+    fn drain(self, each: impl FnMut(u64, u32)) {
+        match self.0 {
+            Form::Narrow(parts) => parts.drain(each),
+            Form::Wide(parts) => parts.drain(each),
+        }
+    }
+
+    fn reshape(&mut self, shape: Shape) {
+        if self.shape() != shape {
+            let mut new = Tally::with_shape(shape);
+            std::mem::take(self).drain(|pair, count| new.add_count(pair, count));
+            *self = new;
+        }
+    }
+
+    /// The counts with other numbers for the states.
+    pub fn renumbered(self, source: impl Fn(u32) -> u32, target: impl Fn(u32) -> u32) -> Tally {
+        let mut new = Tally::default();
+        self.drain(|pair, count| {
+            let (s, t) = unpack(pair);
+            new.add_count(pack(source(s), target(t)), count);
+        });
+        new
+    }
+
+    /// Counts what has come so far, to free memory when no more is expected soon.
+    pub fn settle(&mut self) {
+        match &mut self.0 {
+            Form::Narrow(parts) => parts.settle(),
+            Form::Wide(parts) => parts.settle(),
+        }
+    }
+
+    /// All counts of several tallies, in pieces by ascending sources.
+    pub fn finish(mut tallies: Vec<Tally>) -> Vec<Rows> {
+        let Some(mut shape) = tallies.first().map(Tally::shape) else {
+            return Vec::new();
+        };
+        if tallies.iter().any(|tally| tally.shape() != shape) {
+            let held = tallies.iter().map(Tally::held);
+            let held = held.fold((0, 0), |a, b| (a.0 | b.0, a.1 | b.1));
+            shape = Shape::for_states(held.0, held.1);
+            tallies
+                .par_iter_mut()
+                .for_each(|tally| tally.reshape(shape));
+        }
+        let (mut narrow, mut wide) = (Vec::new(), Vec::new());
+        for tally in tallies {
+            match tally.0 {
+                Form::Narrow(parts) => narrow.push(parts),
+                Form::Wide(parts) => wide.push(parts),
+            }
+        }
+        match narrow.is_empty() {
+            true => pieces(shape, wide),
+            false => pieces(shape, narrow),
+        }
+    }
+}
+
+/// Adds up the parts of tallies of one shape, several adjacent ones to a piece where they are small.
+fn pieces<E: Entry>(shape: Shape, tallies: Vec<Parts<E>>) -> Vec<Rows> {
+    let n_parts = tallies.iter().map(|t| t.parts.len()).max().unwrap_or(0);
+    let mut parts: Vec<Vec<Vec<E>>> = (0..n_parts).map(|_| Vec::new()).collect();
+    for tally in tallies {
+        for (part, entries) in parts.iter_mut().zip(tally.parts) {
+            part.push(entries);
+        }
+    }
+    let entries = |part: &[Vec<E>]| part.iter().map(Vec::len).sum::<usize>();
+    let total: usize = parts.iter().map(|part| entries(part)).sum();
+    let enough = (total / 64).max(SMALLEST_PIECE);
+    let mut pieces: Vec<(usize, Vec<Vec<Vec<E>>>)> = Vec::new();
+    let mut size = usize::MAX;
+    for (at, part) in parts.into_iter().enumerate() {
+        if size >= enough {
+            pieces.push((at, Vec::new()));
+            size = 0;
+        }
+        size += entries(&part);
+        if let Some((_, piece)) = pieces.last_mut() {
+            piece.push(part);
+        }
+    }
+    pieces
+        .into_par_iter()
+        .map_init(
+            <(Vec<E>, Vec<u64>)>::default,
+            |(spare, counts), (first, piece)| {
+                let mut rows = Rows::default();
+                counts.clear();
+                rows.columns
+                    .reserve_exact(piece.iter().map(|part| entries(part)).sum());
+                for (part, entries) in piece.into_iter().enumerate() {
+                    memory::look();
+                    let mut entries = entries.into_iter();
+                    let mut all = entries.next().unwrap_or_default();
+                    entries.for_each(|more| all.extend_from_slice(&more));
+                    settle(&mut all, spare);
+                    let base = ((first + part) as u64) << shape.source_bits;
+                    for entry in &all {
+                        let (source, target) = E::states(entry.key(), shape.target_bits);
+                        let (source, target) = ((base + source) as u32, target as u32);
+                        rows.add(source, target, u64::from(entry.count()), counts);
+                    }
+                }
+                rows.with_counts(counts)
+            },
+        )
+        .collect()
+}
+
+/// Sorts entries and adds up those of one pair. A sum that a u32 cannot hold stays in several entries.
+fn settle<E: Entry>(entries: &mut Vec<E>, spare: &mut Vec<E>) {
+    sort(entries, spare);
+    let mut kept = 1.min(entries.len());
+    for at in 1..entries.len() {
+        let (last, entry) = (entries[kept - 1], entries[at]);
+        let sum = u64::from(last.count()) + u64::from(entry.count());
+        // Chosen without a branch, because whether neighbours are equal cannot be predicted.
+        let is_same = (last.key() == entry.key()) & (sum <= LOW);
+        kept -= usize::from(is_same);
+        entries[kept] = if is_same {
+            last.with_count(sum as u32)
+        } else {
+            entry
+        };
+        kept += 1;
+    }
+    entries.truncate(kept);
+}
+
+/// Bits of one digit of the sort.
+const DIGIT: u32 = 9;
+
+/// Sorts by key, digit by digit from the lowest, over the digits in which keys differ.
+fn sort<E: Entry>(entries: &mut Vec<E>, spare: &mut Vec<E>) {
+    let Some(&first) = entries.first() else {
+        return;
+    };
+    if entries.len() < 1 << DIGIT {
+        entries.sort_unstable_by_key(|entry| entry.key());
+        return;
+    }
+    let varying = entries
+        .iter()
+        .fold(0, |bits, entry| bits | (entry.key() ^ first.key()));
+    spare.clear();
+    spare.resize(entries.len(), first);
+    let mut low = 0;
+    while low < 64 && varying >> low != 0 {
+        low += (varying >> low).trailing_zeros();
+        let digit = |entry: &E| (entry.key() >> low) as usize & ((1 << DIGIT) - 1);
+        let mut next = [0; 1 << DIGIT];
+        for entry in entries.iter() {
+            next[digit(entry)] += 1;
+        }
+        let mut sum = 0;
+        for next in &mut next {
+            (*next, sum) = (sum, sum + *next);
+        }
+        for entry in entries.iter() {
+            let next = &mut next[digit(entry)];
+            spare[*next] = *entry;
+            *next += 1;
+        }
+        std::mem::swap(entries, spare);
+        low += DIGIT;
+    }
+}
+
+/// Sums given weights of pairs. Sorting the weights first makes the sum independent of the order of rows, and compensation
+/// (Neumaier) keeps its error at the last digit.
+pub fn sum_weights(mut entries: Vec<(u64, f64)>) -> Vec<Rows> {
+    entries.par_sort_unstable_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+    let enough = (entries.len() / 64).max(SMALLEST_PIECE);
+    let (mut pieces, mut rows, mut weights) = (Vec::new(), Rows::default(), Vec::new());
+    for same in entries.chunk_by(|a, b| a.0 == b.0) {
+        let (source, target) = unpack(same[0].0);
+        if weights.len() >= enough && rows.last_source() != Some(source) {
+            let full = std::mem::take(&mut rows);
+            pieces.push(full.with_weights(std::mem::take(&mut weights)));
+        }
+        rows.begin(source, target);
+        weights.push(compensated(same.iter().map(|&(_, w)| w)));
+    }
+    pieces.push(rows.with_weights(weights));
+    pieces
+}
+
+fn compensated(terms: impl Iterator<Item = f64>) -> f64 {
+    let (mut sum, mut lost) = (0.0f64, 0.0f64);
+    for x in terms {
+        let next = sum + x;
+        lost += if sum.abs() >= x.abs() {
+            (sum - next) + x
+        } else {
+            (x - next) + sum
+        };
+        sum = next;
+    }
+    // Beyond what f64 holds the compensation is no number.
+    if sum.is_finite() { sum + lost } else { sum }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::counts::csr::Values;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn listed(pieces: &[Rows]) -> Vec<(u64, u64)> {
+        let mut all = Vec::new();
+        for rows in pieces {
+            for (at, &source) in rows.sources.iter().enumerate() {
+                for e in rows.offsets[at]..rows.offsets[at + 1] {
+                    all.push((pack(source, rows.columns[e]), rows.values.get(e) as u64));
+                }
+            }
+        }
+        all
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+        /// Few and many states, small and large, so that every shape and every change of shape occurs.
+        #[test]
+        fn tallies_count_like_a_map(
+            seed: u64,
+            // Bits of sources and targets in three spells.
+            spells in prop::collection::vec((1u32..32, 1u32..32, 0usize..90_000), 1..4),
+            n_tallies in 1usize..4,
+        ) {
+            let mut tallies = vec![Tally::default(); n_tallies];
+            let mut expected: BTreeMap<u64, u64> = BTreeMap::new();
+            let mut x = seed | 1;
+            for (sources, targets, rows) in spells {
+                for at in 0..rows {
+                    x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                    let pair = pack((x >> 32) as u32 >> (32 - sources), (x >> 20) as u32 >> (32 - targets));
+                    let count = if at % 100 == 0 { 1 << 31 } else { 1 };
+                    tallies[at % n_tallies].add_count(pair, count);
+                    *expected.entry(pair).or_default() += u64::from(count);
+                }
+                tallies[0].settle();
+            }
+            let rows = Tally::finish(tallies);
+            prop_assert_eq!(rows.iter().map(|r| r.total).sum::<u128>(), expected.values().map(|&n| u128::from(n)).sum::<u128>());
+            prop_assert_eq!(listed(&rows), expected.into_iter().collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn renumbering_keeps_the_counts() {
+        let mut tally = Tally::default();
+        [(0, 1), (1, 0), (0, 1), (2, 2)]
+            .iter()
+            .for_each(|&(s, t)| tally.add(pack(s, t)));
+        let tally = tally.renumbered(|s| 2 - s, |t| t + 10);
+        let counts = listed(&Tally::finish(vec![tally]));
+        assert_eq!(
+            counts,
+            [(pack(0, 12), 1), (pack(1, 10), 1), (pack(2, 11), 2)]
+        );
+    }
+
+    #[test]
+    fn weights_do_not_depend_on_the_order_of_rows() {
+        let rows = [(1, 1e16), (1, 1.0), (1, -0.0), (1, 1.0), (2, 0.1)];
+        let mut turned = rows;
+        turned.reverse();
+        let sums = sum_weights(rows.to_vec());
+        assert_eq!(sums[0].columns, [1, 2]);
+        assert_eq!(sums[0].values, Values::Real(vec![1e16 + 2.0, 0.1]));
+        assert_eq!(sum_weights(turned.to_vec()), sums);
+    }
+}

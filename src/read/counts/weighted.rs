@@ -1,0 +1,429 @@
+//! What a row of a trajectory is to the pairs that it starts and ends: its state, or its state and what it weighs.
+//!
+//! Following trajectories knows nothing of it, so that whole counts and weights take the same way and neither pays for the other.
+
+use crate::error::{Error, Result};
+use crate::read::counts::tallies::Tallies;
+use crate::read::counts::tally::pack;
+use crate::read::rows::keys::NONE;
+use std::borrow::Cow;
+
+/// A row of a trajectory without its time. A plain state is one whose every pair counts one.
+pub trait Point: Copy + Default + Send + Sync + 'static {
+    /// The points of rows, from their states and from their weights if they have any.
+    fn of_rows(states: &[u32], weights: Option<Vec<f64>>) -> Result<Cow<'_, [Self]>>;
+
+    /// With another number for the state.
+    fn renumbered(self, number: impl Fn(u32) -> u32) -> Self;
+
+    /// What counts the pairs (lag, source, target) of a partition; those with an end that is no state are left out.
+    fn counter(
+        tallies: &mut Tallies,
+        partition: u32,
+        n_lags: usize,
+    ) -> impl FnMut(usize, Self, Self);
+}
+
+impl Point for u32 {
+    fn of_rows(states: &[u32], weights: Option<Vec<f64>>) -> Result<Cow<'_, [u32]>> {
+        match weights {
+            None => Ok(Cow::Borrowed(states)),
+            Some(_) => Err(Error::bug("weights of rows would be lost")),
+        }
+    }
+
+    fn renumbered(self, number: impl Fn(u32) -> u32) -> u32 {
+        number(self)
+    }
+
+    #[inline(always)]
+    fn counter(
+        tallies: &mut Tallies,
+        partition: u32,
+        n_lags: usize,
+    ) -> impl FnMut(usize, u32, u32) {
+        let tag = tallies.tag;
+        let (slots, accepted) = tallies.of(partition, n_lags);
+        move |lag, source, target| {
+            if source != NONE && target != NONE {
+                slots[lag].add(pack(tag.state(source), target));
+                *accepted += 1;
+            }
+        }
+    }
+}
+
+/// A state and a weight that is finite and 0 or more. A pair weighs what its source does, and nothing is no pair.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Weighed {
+    pub state: u32,
+    pub weight: f64,
+}
+
+impl Weighed {
+    /// Whether a pair from here to a target counts.
+    pub fn goes_to(self, target: Weighed) -> bool {
+        self.state != NONE && target.state != NONE && self.weight > 0.0
+    }
+}
+
+impl Point for Weighed {
+    fn of_rows(states: &[u32], weights: Option<Vec<f64>>) -> Result<Cow<'_, [Weighed]>> {
+        let weights = weights.ok_or_else(|| Error::bug("rows have no weights"))?;
+        let points = states.iter().zip(weights);
+        Ok(points
+            .map(|(&state, weight)| Weighed { state, weight })
+            .collect())
+    }
+
+    fn renumbered(self, number: impl Fn(u32) -> u32) -> Weighed {
+        Weighed {
+            state: number(self.state),
+            ..self
+        }
+    }
+
+    fn counter(
+        tallies: &mut Tallies,
+        partition: u32,
+        n_lags: usize,
+    ) -> impl FnMut(usize, Weighed, Weighed) {
+        let tag = tallies.tag;
+        let slots = tallies.weights_of(partition, n_lags);
+        move |lag, source, target| {
+            if source.goes_to(target) {
+                let pair = pack(tag.state(source.state), target.state);
+                slots[lag].push((pair, source.weight));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::counts::csr::Values;
+    use crate::evidence::lag::Step;
+    use crate::read::counts::counted::Counted;
+    use crate::read::counts::merge::finish;
+    use crate::read::counts::stream::Worker;
+    use crate::read::rows::layout::{Evidence, Grouping, Layout};
+    use crate::read::rows::states::StateColumns;
+    use crate::read::rows::stop::{Mode, Order, Stop};
+    use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
+    use arrow::datatypes::{DataType, Field, Schema};
+    use proptest::prelude::*;
+    use std::sync::Arc;
+
+    /// Partition, trajectory, time, state and weight.
+    type Row = (i64, i64, i64, Option<i64>, Option<f64>);
+
+    fn layout(lags: &[Step], is_weighed: bool) -> Layout {
+        let field = |name: &str, t: DataType| Field::new(name, t, true);
+        let integers = |name| field(name, DataType::Int64);
+        Layout {
+            partition: vec![integers("p")],
+            evidence: Evidence::Trajectories {
+                trajectory: vec![integers("id")],
+                time: integers("t"),
+                state: StateColumns {
+                    keys: vec![integers("s")],
+                    bins: Vec::new(),
+                },
+                weight: is_weighed.then(|| field("w", DataType::Float64)),
+                lags: lags.to_vec(),
+                strided: false,
+                overlap: Vec::new(),
+            },
+            given: Vec::new(),
+            grouping: None,
+            one_label_set: false,
+            connected: false,
+        }
+    }
+
+    fn strided(mut of: Layout) -> Layout {
+        if let Evidence::Trajectories { strided, .. } = &mut of.evidence {
+            *strided = true;
+        }
+        of
+    }
+
+    fn grouped(of: Layout) -> Layout {
+        let by = vec![Field::new("id", DataType::Int64, true)];
+        let grouping = Some(Grouping { most: 5, by });
+        Layout { grouping, ..of }
+    }
+
+    fn batch(layout: &Layout, rows: &[Row]) -> RecordBatch {
+        let column = |of: fn(&Row) -> Option<i64>| -> ArrayRef {
+            Arc::new(rows.iter().map(of).collect::<Int64Array>())
+        };
+        let id = column(|r| Some(r.1));
+        let mut columns = vec![
+            column(|r| Some(r.0)),
+            Arc::clone(&id),
+            column(|r| Some(r.2)),
+            column(|r| r.3),
+        ];
+        if layout.evidence.weight().is_some() {
+            columns.push(Arc::new(rows.iter().map(|r| r.4).collect::<Float64Array>()));
+        }
+        columns.extend(layout.grouping.is_some().then_some(id));
+        let fields = layout.fields().into_iter().enumerate();
+        let fields = fields.map(|(at, field)| field.with_name(at.to_string()));
+        RecordBatch::try_new(Arc::new(Schema::new(fields.collect::<Vec<_>>())), columns).unwrap()
+    }
+
+    const ASSUMED: Mode = Mode {
+        order: Order::Assumed,
+        direct: true,
+    };
+    const GATHERED: Mode = Mode {
+        order: Order::Any { bytes: 1 << 20 },
+        direct: true,
+    };
+    const SORTED: Mode = Mode {
+        order: Order::Sorted,
+        direct: true,
+    };
+
+    fn count<P: Point>(
+        layout: &Layout,
+        mode: Mode,
+        streams: &[&[Row]],
+        batch_rows: usize,
+    ) -> Result<Counted, Stop> {
+        let layout = Arc::new(layout.clone());
+        let mut workers = Vec::new();
+        for (at, rows) in streams.iter().enumerate() {
+            let mut worker = Worker::<P>::new(&layout, mode, at == 0)?;
+            for rows in rows.chunks(batch_rows) {
+                worker.push(&batch(&layout, rows))?;
+            }
+            workers.push(worker);
+        }
+        finish(&layout, mode, workers)
+    }
+
+    /// (partition, lag, source, target) with what was counted.
+    type Entry = ((usize, usize, String, String), f64);
+
+    fn listed(counted: &Counted) -> Vec<Entry> {
+        let mut all = Vec::new();
+        for counts in &counted.counts {
+            let state = |states: &[u32], at: usize| counted.sources.describe(states[at]);
+            for shard in &counts.by_source {
+                for l in 0..shard.n_rows() {
+                    let source = state(&counts.source_states, shard.first_row + l);
+                    all.extend(shard.span(l).map(|e| {
+                        let target = state(&counts.target_states, shard.columns[e] as usize);
+                        let place = (counts.partition, counts.lag, source.clone(), target);
+                        (place, shard.values.get(e))
+                    }));
+                }
+            }
+        }
+        all
+    }
+
+    // Trajectory 1: a b a b a with ½, 2, none, 1 and 4 at times 0 to 4. Trajectory 2: a b b at times 0, 1 and 3 with ¼, NaN and 0.
+    const ROWS: [Row; 8] = [
+        (0, 1, 0, Some(0), Some(0.5)),
+        (0, 1, 1, Some(1), Some(2.0)),
+        (0, 1, 2, Some(0), None),
+        (0, 1, 3, Some(1), Some(1.0)),
+        (0, 1, 4, Some(0), Some(4.0)),
+        (0, 2, 0, Some(0), Some(0.25)),
+        (0, 2, 1, Some(1), Some(f64::NAN)),
+        (0, 2, 3, Some(1), Some(0.0)),
+    ];
+    const LAGS: [Step; 2] = [Step::Ticks(1), Step::Rows(2)];
+
+    fn weights_of(layout: &Layout) -> Vec<(usize, u32, u32, f64)> {
+        let counted = count::<Weighed>(layout, ASSUMED, &[&ROWS], 3).unwrap();
+        let reasons =
+            ["NaN weight", "null weight", "weight of zero"].map(|reason| (reason.into(), 1));
+        assert_eq!(counted.dropped.0, reasons.into());
+        let listed = listed(&counted).into_iter();
+        listed
+            .map(|((_, lag, s, t), n)| (lag, s.parse().unwrap(), t.parse().unwrap(), n))
+            .collect()
+    }
+
+    #[test]
+    fn a_pair_weighs_what_its_source_does() {
+        // Lag 1: a→b ½ + ¼, b→a 2 + 1; the rows without a weight still end pairs. Two rows on: a→a ½, a→b ¼, b→b 2.
+        let layout = layout(&LAGS, true);
+        let one = [(0, 0, 1, 0.75), (0, 1, 0, 3.0)];
+        let two = [(1, 0, 0, 0.5), (1, 0, 1, 0.25), (1, 1, 1, 2.0)];
+        assert_eq!(weights_of(&layout), [&one[..], &two].concat());
+        // Of pairs two rows apart only those from the first and the third row of a trajectory are left, and the third weighs nothing.
+        let two = [(1, 0, 0, 0.5), (1, 0, 1, 0.25)];
+        assert_eq!(weights_of(&strided(layout)), [&one[..], &two].concat());
+    }
+
+    #[test]
+    fn effective_weights_are_divided_by_the_lag() {
+        let mut layout = layout(&LAGS, true);
+        if let Evidence::Trajectories { overlap, .. } = &mut layout.evidence {
+            *overlap = vec![1, 2];
+        }
+        let one = [(0, 0, 1, 0.75), (0, 1, 0, 3.0)];
+        let two = [(1, 0, 0, 0.25), (1, 0, 1, 0.125), (1, 1, 1, 1.0)];
+        assert_eq!(weights_of(&layout), [&one[..], &two].concat());
+    }
+
+    #[test]
+    fn what_is_no_weight_names_the_state_and_the_column() {
+        let layout = layout(&LAGS, true);
+        for (weight, shown) in [(-1.5, "-1.5"), (f64::INFINITY, "inf")] {
+            for mode in [ASSUMED, GATHERED] {
+                let rows = [
+                    (0, 1, 0, Some(7), Some(1.0)),
+                    (0, 1, 1, Some(8), Some(weight)),
+                ];
+                let Err(Stop::Failed(e)) = count::<Weighed>(&layout, mode, &[&rows], 9) else {
+                    panic!("{weight} is no weight");
+                };
+                let said = format!("`w` = {shown} for state 8 is no weight");
+                assert!(e.to_string().contains(&said), "{e}");
+            }
+        }
+    }
+
+    #[test]
+    fn weights_of_one_are_counts() {
+        let rows: Vec<Row> = (0..400)
+            .map(|k| (0, k / 40, k % 40, Some(k * k % 7), Some(1.0)))
+            .collect();
+        let plain = grouped(layout(&LAGS, false));
+        let weighed = grouped(layout(&LAGS, true));
+        let plain = count::<u32>(&plain, ASSUMED, &[&rows], 64).unwrap();
+        let weighed = count::<Weighed>(&weighed, ASSUMED, &[&rows], 64).unwrap();
+        assert_eq!(listed(&weighed), listed(&plain));
+        for (weighed, plain) in weighed.counts.iter().zip(&plain.counts) {
+            assert!(matches!(weighed.by_source[0].values, Values::Real(_)));
+            let (weighed, plain) = (&weighed.groups, &plain.groups);
+            let (weighed, plain) = (weighed.as_ref().unwrap(), plain.as_ref().unwrap());
+            assert_eq!((weighed.n_groups, plain.n_groups), (5, 5));
+            let twice = [2, 0, 1, 0, 3];
+            let (weighed, plain) = (weighed.shards(&twice, 9), plain.shards(&twice, 9));
+            assert_eq!(weighed.sources, plain.sources);
+            assert_eq!(weighed.shards.source_total, plain.shards.source_total);
+            assert_eq!(weighed.shards.target_total, plain.shards.target_total);
+        }
+    }
+
+    /// The partition of a trajectory, and its states with the gaps before them.
+    type Path = (i64, Vec<(i64, Option<i64>)>);
+
+    fn trajectories() -> impl Strategy<Value = Vec<Path>> {
+        let row = (1i64..4, prop::option::weighted(0.9, 0i64..6));
+        prop::collection::vec((0i64..2, prop::collection::vec(row, 1..30)), 1..8)
+    }
+
+    /// Their rows, ordered; `weight` is that of a trajectory and a row of it.
+    fn rows(of: &[Path], weight: impl Fn(usize, usize) -> f64) -> Vec<Row> {
+        let mut all = Vec::new();
+        for (id, (partition, points)) in of.iter().enumerate() {
+            let mut time = 0;
+            for (at, &(gap, state)) in points.iter().enumerate() {
+                time += gap;
+                all.push((*partition, id as i64, time, state, Some(weight(id, at))));
+            }
+        }
+        all.sort_by_key(|row| (row.0, row.1, row.2));
+        all
+    }
+
+    /// The rows in four streams that end anywhere.
+    fn cut<'a>(rows: &'a [Row], cuts: &[usize; 3]) -> [&'a [Row]; 4] {
+        let mut cuts = cuts.map(|at| at % (rows.len() + 1));
+        cuts.sort_unstable();
+        let [a, b, c] = cuts;
+        [&rows[..a], &rows[a..b], &rows[b..c], &rows[c..]]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(60))]
+        #[test]
+        fn a_whole_weight_counts_a_trajectory_so_often(
+            trajectories in trajectories(),
+            often in prop::collection::vec(0usize..4, 8),
+            cuts: [usize; 3],
+            batch_rows in 1usize..50,
+            lag in 1usize..5,
+            is_strided: bool,
+        ) {
+            let lags = [Step::Ticks(lag as i64), Step::Rows(lag)];
+            let of = |is_weighed| match (is_strided, layout(&lags, is_weighed)) {
+                (true, layout) => strided(layout),
+                (false, layout) => layout,
+            };
+            let weighed = rows(&trajectories, |id, _| often[id] as f64);
+            let again = trajectories.iter().zip(&often);
+            let again: Vec<_> = again.flat_map(|(t, &k)| std::iter::repeat_n(t.clone(), k)).collect();
+            let again = rows(&again, |_, _| 1.0);
+            let expected = count::<u32>(&of(false), ASSUMED, &[&again], 1000).unwrap();
+            // Partitions are numbered in order, and one that is left without a row has no number.
+            let mut found_in: Vec<i64> = again.iter().map(|row| row.0).collect();
+            found_in.dedup();
+            let mut all: Vec<i64> = weighed.iter().map(|row| row.0).collect();
+            all.dedup();
+            let place = |p: usize| all.iter().position(|&own| own == found_in[p]).unwrap();
+            let expected: Vec<Entry> = listed(&expected).into_iter()
+                .map(|((p, lag, s, t), n)| ((place(p), lag, s, t), n)).collect();
+            for mode in [ASSUMED, GATHERED, SORTED] {
+                let found = count::<Weighed>(&of(true), mode, &cut(&weighed, &cuts), batch_rows).unwrap();
+                prop_assert_eq!(listed(&found), expected.clone());
+            }
+        }
+
+        /// Rows of their own states tell which pairs there are, and so what the weights of others add up to.
+        #[test]
+        fn weights_are_the_same_bits_however_rows_come(
+            trajectories in trajectories(),
+            weights in prop::collection::vec(0.0f64..1e3, 40),
+            cuts: [usize; 3],
+            batch_rows in 1usize..50,
+            lag in 1usize..5,
+        ) {
+            let layout = grouped(layout(&[Step::Ticks(lag as i64), Step::Rows(lag)], true));
+            let rows = rows(&trajectories, |id, at| weights[(7 * id + at) % 40]);
+            let whole = count::<Weighed>(&layout, ASSUMED, &[&rows], 1000).unwrap();
+            let reversed: Vec<Row> = rows.iter().rev().copied().collect();
+            let streams = cut(&rows, &cuts);
+            for (mode, streams) in [
+                (ASSUMED, &streams[..]),
+                (SORTED, &streams[..]),
+                (GATHERED, &streams[..]),
+                (GATHERED, &cut(&reversed, &cuts)[..]),
+            ] {
+                let other = count::<Weighed>(&layout, mode, streams, batch_rows).unwrap();
+                prop_assert!(other.counts == whole.counts);
+            }
+
+            let mut own = rows.clone();
+            for (at, row) in own.iter_mut().enumerate() {
+                row.3 = row.3.map(|_| at as i64);
+            }
+            let plain = Layout { grouping: None, ..layout };
+            let pairs = count::<Weighed>(&plain, ASSUMED, &[&own], 1000).unwrap();
+            let mut expected: std::collections::BTreeMap<_, f64> = Default::default();
+            for ((p, lag, source, target), n) in listed(&pairs) {
+                let row = |of: String| rows[of.parse::<usize>().unwrap()];
+                let (source, target) = (row(source), row(target));
+                prop_assert_eq!(Some(n), source.4);
+                let state = |row: Row| row.3.unwrap().to_string();
+                *expected.entry((p, lag, state(source), state(target))).or_default() += n;
+            }
+            let found = listed(&whole);
+            prop_assert_eq!(found.len(), expected.len());
+            for ((place, n), (expected_place, expected)) in found.iter().zip(expected) {
+                prop_assert_eq!(place, &expected_place);
+                prop_assert!((n - expected).abs() <= 1e-12 * expected);
+            }
+        }
+    }
+}

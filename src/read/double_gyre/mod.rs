@@ -1,0 +1,475 @@
+//! The table function `double_gyre`: the trajectories of Example 23 of the coherence paper, made while they are read.
+//!
+//! ```sql
+//! SELECT trajectory, time, x, y FROM double_gyre()                                  -- the example as printed: 204 800 trajectories
+//! SELECT * FROM double_gyre(512, 256, 100)                                          -- finer boxes, noise 1/256
+//! SELECT * FROM double_gyre(64, 32, 100, 7, 40, 0.01, 1.0 / 64)                     -- another seed, half the noise
+//! ```
+//!
+//! The arguments are constants, the last ones may be left out: `double_gyre(nx, ny, per_box, seed, duration, step, noise)`.
+//!
+//! | argument | default | meaning |
+//! |---|---|---|
+//! | `nx`, `ny` | 64, 32 | boxes along [0, 2] and [0, 1] |
+//! | `per_box` | 100 | uniform random starting points in each box |
+//! | `seed` | 0 | of the random numbers; the same arguments give the same rows, on every machine |
+//! | `duration` | 40 | whole time units, each one period of the flow |
+//! | `step` | 0.01 | of the Runge–Kutta method, 1 over a whole number |
+//! | `noise` | 1/`ny` | ρ: each coordinate moves by a uniform number from [−ρ, ρ], reflected at the border; 0 for none |
+//!
+//! Out come two rows a trajectory, ordered by (trajectory, time): `trajectory` BIGINT from 0, row by row of boxes, `time` BIGINT,
+//! 0 or `duration`, `x` DOUBLE in [0, 2) and `y` DOUBLE in [0, 1). Partitions are ranges of trajectories in ascending order.
+
+pub mod flow;
+
+use crate::read::double_gyre::flow::{Boxes, HEIGHT, WIDTH};
+use arrow::array::{Float64Array, Int64Array, RecordBatch};
+use arrow::compute::SortOptions;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use async_trait::async_trait;
+use datafusion::catalog::{Session, TableFunctionArgs, TableFunctionImpl, TableProvider};
+use datafusion::common::{Result, ScalarValue, plan_datafusion_err, plan_err};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::{Expr, TableType};
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
+use datafusion::prelude::SessionContext;
+use futures::stream;
+use futures::stream::StreamExt;
+use std::ops::Range;
+use std::sync::{Arc, LazyLock};
+
+/// Makes `double_gyre(…)` known to the SQL of a session.
+pub fn register(ctx: &SessionContext) {
+    ctx.register_udtf("double_gyre", Arc::new(Function));
+}
+
+const ARGUMENTS: [&str; 7] = ["nx", "ny", "per_box", "seed", "duration", "step", "noise"];
+
+/// Trajectories made together: two rows each fill one batch of DataFusion's usual size.
+const BATCH: usize = 4096;
+
+static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
+    Arc::new(Schema::new(vec![
+        Field::new("trajectory", DataType::Int64, false),
+        Field::new("time", DataType::Int64, false),
+        Field::new("x", DataType::Float64, false),
+        Field::new("y", DataType::Float64, false),
+    ]))
+});
+
+#[derive(Debug)]
+struct Function;
+
+impl TableFunctionImpl for Function {
+    fn call_with_args(&self, args: TableFunctionArgs) -> Result<Arc<dyn TableProvider>> {
+        Ok(Arc::new(DoubleGyre::new(args.exprs())?))
+    }
+}
+
+/// One call of the function, its arguments checked.
+#[derive(Debug, Clone, Copy)]
+struct DoubleGyre {
+    boxes: Boxes,
+    seed: u64,
+    duration: i64,
+    /// Runge–Kutta steps a time unit.
+    steps: usize,
+    noise: f64,
+}
+
+impl DoubleGyre {
+    /// `exprs` arrive simplified: arithmetic on constants is a literal by now.
+    fn new(exprs: &[Expr]) -> Result<Self> {
+        if exprs.len() > ARGUMENTS.len() {
+            return plan_err!(
+                "double_gyre: at most {} arguments are possible ({}), not {}",
+                ARGUMENTS.len(),
+                ARGUMENTS.join(", "),
+                exprs.len()
+            );
+        }
+        let boxes = Boxes {
+            nx: whole(exprs, 0, 64, 1)? as usize,
+            ny: whole(exprs, 1, 32, 1)? as usize,
+            per_box: whole(exprs, 2, 100, 1)? as usize,
+        };
+        // Trajectory numbers are BIGINT.
+        let trajectories = [boxes.ny, boxes.per_box]
+            .into_iter()
+            .try_fold(boxes.nx, usize::checked_mul);
+        if trajectories.is_none_or(|s| i64::try_from(s).is_err()) {
+            return plan_err!("double_gyre: nx times ny times per_box must be less than 2^63");
+        }
+        let seed = whole(exprs, 3, 0, 0)? as u64;
+        let duration = whole(exprs, 4, 40, 1)?;
+        let step = real(exprs, 5, 0.01)?;
+        let steps = (1.0 / step).round();
+        if !((1.0..=1e9).contains(&steps) && (steps * step - 1.0).abs() < 1e-9) {
+            return plan_err!(
+                "double_gyre: step must be 1 over a whole number, such as 0.01, not {step}"
+            );
+        }
+        let noise = real(exprs, 6, 1.0 / boxes.ny as f64)?;
+        if !(0.0..=HEIGHT).contains(&noise) {
+            return plan_err!("double_gyre: noise must be from 0 to {HEIGHT}, not {noise}");
+        }
+        Ok(DoubleGyre {
+            boxes,
+            seed,
+            duration,
+            steps: steps as usize,
+            noise,
+        })
+    }
+
+    /// Both rows of every trajectory of a range. Hands the thread back after each time unit, a few milliseconds, so that a query
+    /// can be cancelled and other tasks of the runtime are not starved.
+    async fn rows(self, trajectories: Range<usize>, with_places: bool) -> Result<RecordBatch> {
+        let draws = flow::draws(self.seed, trajectories.clone());
+        let (x0, y0): (Vec<f64>, Vec<f64>) = trajectories
+            .clone()
+            .zip(&draws)
+            .map(|(s, d)| self.boxes.start(s, d[0], d[1]))
+            .unzip();
+        let (mut x1, mut y1) = (x0.clone(), y0.clone());
+        if with_places {
+            for unit in 0..self.duration {
+                let step = 1.0 / self.steps as f64;
+                flow::advance(&mut x1, &mut y1, unit as f64, step, self.steps);
+                tokio::task::yield_now().await;
+            }
+        }
+
+        let observed = |start: &[f64], end: &[f64], first_draw: usize, hi: f64| {
+            let ends = start.iter().zip(end).zip(&draws);
+            Float64Array::from_iter_values(ends.flat_map(|((&start, &end), d)| {
+                [
+                    flow::observe(start, d[first_draw], self.noise, hi),
+                    flow::observe(end, d[first_draw + 2], self.noise, hi),
+                ]
+            }))
+        };
+        let x = observed(&x0, &x1, 2, WIDTH);
+        let y = observed(&y0, &y1, 3, HEIGHT);
+        let times = trajectories.clone().flat_map(|_| [0, self.duration]);
+        let trajectory = trajectories.flat_map(|s| [s as i64; 2]);
+        Ok(RecordBatch::try_new(
+            SCHEMA.clone(),
+            vec![
+                Arc::new(Int64Array::from_iter_values(trajectory)),
+                Arc::new(Int64Array::from_iter_values(times)),
+                Arc::new(x),
+                Arc::new(y),
+            ],
+        )?)
+    }
+}
+
+#[async_trait]
+impl TableProvider for DoubleGyre {
+    fn schema(&self) -> SchemaRef {
+        SCHEMA.clone()
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        _filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let total = self.boxes.trajectories();
+        let parts = state.config().target_partitions().clamp(1, total);
+        // In u128 because the product may exceed usize.
+        let cut = |part: usize| (total as u128 * part as u128 / parts as u128) as usize;
+        let with_places = projection.is_none_or(|columns| columns.iter().any(|&c| c >= 2));
+        let partitions = (0..parts)
+            .map(|part| {
+                Arc::new(Part {
+                    gyre: *self,
+                    trajectories: cut(part)..cut(part + 1),
+                    with_places,
+                }) as Arc<dyn PartitionStream>
+            })
+            .collect();
+
+        let projected = match projection {
+            Some(columns) => Arc::new(SCHEMA.project(columns)?),
+            None => SCHEMA.clone(),
+        };
+        let keys = ["trajectory", "time"].into_iter().map_while(|name| {
+            let column = Column::new_with_schema(name, &projected).ok()?;
+            let ascending = SortOptions::new(false, false);
+            Some(PhysicalSortExpr::new(Arc::new(column), ascending))
+        });
+        Ok(Arc::new(StreamingTableExec::try_new(
+            SCHEMA.clone(),
+            partitions,
+            projection,
+            LexOrdering::new(keys),
+            false,
+            limit,
+        )?))
+    }
+}
+
+/// The rows of a range of trajectories, made batch by batch as they are asked for.
+#[derive(Debug)]
+struct Part {
+    gyre: DoubleGyre,
+    trajectories: Range<usize>,
+    /// Whether the query reads x or y. If not, nobody sees the places and the flow need not be computed.
+    with_places: bool,
+}
+
+impl PartitionStream for Part {
+    fn schema(&self) -> &SchemaRef {
+        &SCHEMA
+    }
+
+    fn execute(&self, _ctx: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let (gyre, with_places) = (self.gyre, self.with_places);
+        let Range { start, end } = self.trajectories;
+        let batches = (start..end)
+            .step_by(BATCH)
+            .map(move |first| first..end.min(first.saturating_add(BATCH)));
+        let rows = stream::iter(batches).then(move |batch| gyre.rows(batch, with_places));
+        Box::pin(RecordBatchStreamAdapter::new(SCHEMA.clone(), rows))
+    }
+}
+
+/// Argument `at`, `None` where it is left out. A NULL or a text is an error, which says what was `wanted`.
+fn number<'a>(exprs: &'a [Expr], at: usize, wanted: &str) -> Result<Option<&'a ScalarValue>> {
+    match exprs.get(at) {
+        None => Ok(None),
+        Some(Expr::Literal(value, _)) if value.data_type().is_numeric() && !value.is_null() => {
+            Ok(Some(value))
+        }
+        Some(Expr::Literal(value, _)) => {
+            plan_err!(
+                "double_gyre: {} must be {wanted}, not {value}",
+                ARGUMENTS[at]
+            )
+        }
+        Some(other) => plan_err!(
+            "double_gyre: {} must be a constant, not {other}",
+            ARGUMENTS[at]
+        ),
+    }
+}
+
+fn real(exprs: &[Expr], at: usize, default: f64) -> Result<f64> {
+    match number(exprs, at, "a number")? {
+        None => Ok(default),
+        Some(value) => match value.cast_to(&DataType::Float64)? {
+            ScalarValue::Float64(Some(real)) => Ok(real),
+            _ => plan_err!(
+                "double_gyre: {} must be a number, not {value}",
+                ARGUMENTS[at]
+            ),
+        },
+    }
+}
+
+/// A whole number of at least `least`, 0 or 1. Numbers of other types will do if they are whole: `40.0` is 40.
+fn whole(exprs: &[Expr], at: usize, default: i64, least: i64) -> Result<i64> {
+    let wanted = match least {
+        0 => "an integer, 0 or more",
+        _ => "a positive integer",
+    };
+    let Some(value) = number(exprs, at, wanted)? else {
+        return Ok(default);
+    };
+    let integer = match value.cast_to(&DataType::Int64) {
+        Ok(ScalarValue::Int64(integer)) => integer,
+        _ => None,
+    };
+    integer
+        .filter(|&i| i >= least && real(exprs, at, 0.0).is_ok_and(|r| r == i as f64))
+        .ok_or_else(|| {
+            plan_datafusion_err!(
+                "double_gyre: {} must be {wanted}, not {value}",
+                ARGUMENTS[at]
+            )
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::array::AsArray;
+    use arrow::datatypes::{Float64Type, Int64Type};
+    use datafusion::physical_plan::{collect_partitioned, displayable};
+    use datafusion::prelude::SessionConfig;
+
+    fn session(partitions: usize) -> SessionContext {
+        let ctx = SessionContext::new_with_config(
+            SessionConfig::new().with_target_partitions(partitions),
+        );
+        register(&ctx);
+        ctx
+    }
+
+    type Row = (i64, i64, f64, f64);
+
+    /// The rows, partition after partition.
+    async fn rows(partitions: usize, call: &str) -> Vec<Row> {
+        let ctx = session(partitions);
+        let sql = format!("SELECT * FROM {call}");
+        let plan = ctx.sql(&sql).await.unwrap().create_physical_plan().await;
+        let batches = collect_partitioned(plan.unwrap(), ctx.task_ctx())
+            .await
+            .unwrap();
+        let mut rows = Vec::new();
+        for batch in batches.iter().flatten() {
+            let (s, t) = (batch.column(0), batch.column(1));
+            let (x, y) = (batch.column(2), batch.column(3));
+            rows.extend((0..batch.num_rows()).map(|i| {
+                (
+                    s.as_primitive::<Int64Type>().value(i),
+                    t.as_primitive::<Int64Type>().value(i),
+                    x.as_primitive::<Float64Type>().value(i),
+                    y.as_primitive::<Float64Type>().value(i),
+                )
+            }));
+        }
+        rows
+    }
+
+    async fn refusal(call: &str) -> String {
+        let sql = format!("SELECT * FROM {call}");
+        session(1).sql(&sql).await.unwrap_err().strip_backtrace()
+    }
+
+    #[tokio::test]
+    async fn rows_do_not_depend_on_partitions() {
+        // 9000 trajectories: batches end elsewhere in each case.
+        let call = "double_gyre(30, 15, 20, 5, 2)";
+        let one = rows(1, call).await;
+        assert_eq!(one.len(), 18_000);
+        for (k, row) in one.iter().enumerate() {
+            assert_eq!((row.0, row.1), (k as i64 / 2, 2 * (k as i64 % 2)));
+            assert!((0.0..2.0).contains(&row.2) && (0.0..1.0).contains(&row.3));
+        }
+        assert_eq!(one, rows(7, call).await);
+        assert_ne!(one, rows(1, "double_gyre(30, 15, 20, 6, 2)").await);
+    }
+
+    #[tokio::test]
+    async fn without_noise_every_box_starts_its_points() {
+        let mut held = vec![0; 12 * 5];
+        for (s, _, x, y) in rows(2, "double_gyre(12, 5, 3, 0, 1, 0.1, 0)")
+            .await
+            .into_iter()
+            .step_by(2)
+        {
+            let number = (x * 6.0) as usize + 12 * (y * 5.0) as usize;
+            assert_eq!(number, s as usize / 3);
+            held[number] += 1;
+        }
+        assert_eq!(held, [3; 60]);
+    }
+
+    #[tokio::test]
+    async fn noise_moves_both_ends_by_at_most_its_size() {
+        let still = rows(1, "double_gyre(8, 4, 10, 1, 1, 0.1, 0)").await;
+        let noisy = rows(1, "double_gyre(8, 4, 10, 1, 1, 0.1, 1.0 / 16)").await;
+        for (a, b) in still.iter().zip(&noisy) {
+            let (dx, dy) = ((a.2 - b.2).abs(), (a.3 - b.3).abs());
+            assert!(dx > 0.0 && dy > 0.0 && dx <= 0.0625 && dy <= 0.0625);
+        }
+    }
+
+    #[tokio::test]
+    async fn arguments_left_out_have_their_defaults() {
+        let defaults = DoubleGyre::new(&[]).unwrap();
+        assert_eq!(defaults.boxes.trajectories(), 204_800);
+        assert_eq!((defaults.steps, defaults.duration), (100, 40));
+        assert_eq!(defaults.noise, 1.0 / 32.0);
+        assert_eq!(
+            rows(1, "double_gyre(4, 2, 3, 0, 1, 0.01, 0.5)").await,
+            rows(1, "double_gyre(2 + 2, 2.0, 3, 0, 1)").await
+        );
+    }
+
+    #[tokio::test]
+    async fn refusals_name_the_argument() {
+        for (call, message) in [
+            ("double_gyre(-3)", "nx must be a positive integer, not -3"),
+            ("double_gyre(4, 0)", "ny must be a positive integer, not 0"),
+            (
+                "double_gyre(4, 2, 1.5)",
+                "per_box must be a positive integer, not 1.5",
+            ),
+            (
+                "double_gyre(4, 2, 1, -1)",
+                "seed must be an integer, 0 or more, not -1",
+            ),
+            (
+                "double_gyre(4, 2, 1, 0, NULL)",
+                "duration must be a positive integer, not NULL",
+            ),
+            (
+                "double_gyre(4, 2, 1, 0, 'long')",
+                "duration must be a positive integer, not long",
+            ),
+            (
+                "double_gyre(4, 2, 1, 0, 40, 0.03)",
+                "step must be 1 over a whole number, such as 0.01, not 0.03",
+            ),
+            (
+                "double_gyre(4, 2, 1, 0, 40, 0)",
+                "step must be 1 over a whole number, such as 0.01, not 0",
+            ),
+            (
+                "double_gyre(4, 2, 1, 0, 40, 0.1, -0.5)",
+                "noise must be from 0 to 1, not -0.5",
+            ),
+            (
+                "double_gyre(random())",
+                "nx must be a constant, not random()",
+            ),
+            (
+                "double_gyre(3037000500, 3037000500)",
+                "nx times ny times per_box must be less than 2^63",
+            ),
+            (
+                "double_gyre(1, 1, 1, 1, 1, 1, 1, 1)",
+                "at most 7 arguments are possible (nx, ny, per_box, seed, duration, step, noise), not 8",
+            ),
+        ] {
+            let expected = format!("Error during planning: double_gyre: {message}");
+            assert_eq!(refusal(call).await, expected, "{call}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_declared_order_saves_the_sort() {
+        let sql = "SELECT time, x, trajectory FROM double_gyre(4, 2, 5) ORDER BY trajectory, time";
+        let ctx = session(3);
+        let plan = ctx.sql(sql).await.unwrap().create_physical_plan().await;
+        let plan = displayable(plan.unwrap().as_ref())
+            .indent(false)
+            .to_string();
+        assert!(!plan.contains("SortExec"), "{plan}");
+    }
+
+    #[tokio::test]
+    async fn a_count_needs_no_flow() {
+        // 10⁹ time units would take years.
+        let sql = "SELECT count(*) FROM double_gyre(4, 2, 5, 0, 1000000000)";
+        let batches = session(2).sql(sql).await.unwrap().collect().await.unwrap();
+        assert_eq!(
+            batches[0].column(0).as_primitive::<Int64Type>().value(0),
+            80
+        );
+    }
+}

@@ -1,0 +1,103 @@
+//! Arrow files, with a footer or as streams → their columns, and readers of those that are wanted.
+
+use crate::read::formats::fault::{Fault, plain};
+use crate::read::formats::format::Compression;
+use crate::read::formats::pieces;
+use crate::read::formats::text::Wanted;
+use arrow::array::RecordBatch;
+use arrow::buffer::Buffer;
+use arrow::compute::{CastOptions, cast_with_options};
+use arrow::datatypes::SchemaRef;
+use arrow::ipc::convert::fb_to_schema;
+use arrow::ipc::reader::{StreamDecoder, read_footer_length};
+use arrow::ipc::root_as_footer;
+use datafusion::common::DataFusionError;
+use datafusion::datasource::physical_plan::{ArrowOpener, FileOpener};
+use futures::TryStreamExt;
+use object_store::path::Path;
+use object_store::{GetOptions, GetRange, ObjectStore};
+use std::sync::Arc;
+
+/// How a file with a footer begins.
+const MAGIC: &[u8] = b"ARROW1";
+/// How it ends: the length of the footer, and the same word.
+const END: u64 = 10;
+
+/// The columns of a file, and whether it has a footer.
+pub async fn columns(
+    store: &dyn ObjectStore,
+    file: &Path,
+) -> Result<(SchemaRef, bool), DataFusionError> {
+    let mut pieces = pieces::open(store, file, None, Compression::None).await?;
+    let mut head = Vec::new();
+    while head.len() < MAGIC.len()
+        && let Some(piece) = pieces.try_next().await?
+    {
+        head.extend_from_slice(&piece);
+    }
+    if head.starts_with(MAGIC) {
+        drop(pieces);
+        return Ok((of_footer(store, file).await?, true));
+    }
+    let mut decoder = StreamDecoder::new();
+    loop {
+        let mut buffer = Buffer::from_vec(head);
+        // What follows the columns is not asked for here.
+        let decoded = decoder.decode(&mut buffer);
+        if let Some(schema) = decoder.schema() {
+            return Ok((schema, false));
+        }
+        decoded.map_err(|e| Fault::new(plain(&e.to_string())))?;
+        let Some(piece) = pieces.try_next().await? else {
+            let what = "it ends before it has said what its columns are";
+            return Err(Fault::new(what).into());
+        };
+        head = piece.to_vec();
+    }
+}
+
+async fn of_footer(store: &dyn ObjectStore, file: &Path) -> Result<SchemaRef, DataFusionError> {
+    let damaged = || Fault::new("its footer is damaged");
+    let tail = async |length: u64| {
+        let options = GetOptions {
+            range: Some(GetRange::Suffix(length)),
+            ..Default::default()
+        };
+        let got = store.get_opts(file, options).await?;
+        got.bytes().await
+    };
+    let end = tail(END).await?;
+    let end = end.as_ref().try_into().map_err(|_| damaged())?;
+    let length = read_footer_length(end).map_err(|_| damaged())?;
+    let footer = tail(END + length as u64).await?;
+    let footer = footer.get(..length).ok_or_else(damaged)?;
+    let footer = root_as_footer(footer).map_err(|_| damaged())?;
+    let schema = footer.schema().ok_or_else(damaged)?;
+    Ok(Arc::new(fb_to_schema(schema)))
+}
+
+/// Reads columns of files that are in the store, by their positions.
+pub fn opener(
+    store: Arc<dyn ObjectStore>,
+    has_footer: bool,
+    positions: Vec<usize>,
+) -> Arc<dyn FileOpener> {
+    Arc::new(match has_footer {
+        true => ArrowOpener::new_file_opener(store, Some(positions)),
+        false => ArrowOpener::new_stream_file_opener(store, Some(positions)),
+    })
+}
+
+/// The columns that are wanted, of rows as they were read.
+pub fn typed(rows: &RecordBatch, wanted: &Wanted) -> Result<RecordBatch, Fault> {
+    let options = CastOptions {
+        safe: false,
+        ..Default::default()
+    };
+    wanted.of(rows, |column, field| {
+        cast_with_options(column, field.data_type(), &options).map_err(|e| {
+            let what = plain(&e.to_string()).to_string();
+            Fault::new(format!("column `{}`: {what}", field.name()))
+        })
+    })
+}

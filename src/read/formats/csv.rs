@@ -1,0 +1,589 @@
+//! Bytes of CSV → rows. Columns are taken by the names in the header of each file.
+//!
+//! Arrow's reader splits rows and reads values. What it would pass over is an error here: a quote that is not closed, text after
+//! a closing quote, a value that does not fit the type that the first rows have given its column.
+
+use crate::plan::pipeline::keys;
+use crate::read::formats::fault::Fault;
+use crate::read::formats::format::Compression;
+use crate::read::formats::pieces::Pieces;
+use crate::read::formats::text::{Rows, SAMPLE, SAMPLE_BYTES, Wanted, held_by};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray};
+use arrow::compute::{CastOptions, cast_with_options};
+use arrow::csv::ReaderBuilder;
+use arrow::csv::reader::{Decoder, Format};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use arrow::error::ArrowError;
+use bytes::Bytes;
+use datafusion::common::DataFusionError;
+use futures::TryStreamExt;
+use memchr::{memchr, memchr_iter};
+use regex::Regex;
+use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// The longest row: what is longer is taken for a quote that is not closed.
+const LONGEST: usize = 64 << 20;
+
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// How the text files of a table are written, where the pipeline says so.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Dialect {
+    delimiter: Option<char>,
+    header: Option<bool>,
+    quote: Option<char>,
+    null: Vec<String>,
+    compression: Option<Compression>,
+}
+
+impl From<&keys::Table> for Dialect {
+    fn from(table: &keys::Table) -> Dialect {
+        Dialect {
+            delimiter: table.delimiter,
+            header: table.header,
+            quote: table.quote,
+            null: table.null.clone(),
+            compression: table.compression,
+        }
+    }
+}
+
+impl Dialect {
+    /// How the file of a name is compressed.
+    pub fn compression(&self, name: &str) -> Compression {
+        self.compression
+            .unwrap_or_else(|| Compression::of_name(name).1)
+    }
+
+    /// What the pipeline says of all files.
+    pub fn asked_compression(&self) -> Option<Compression> {
+        self.compression
+    }
+
+    fn has_header(&self) -> bool {
+        self.header.unwrap_or(true)
+    }
+
+    fn quote(&self) -> u8 {
+        self.quote.map_or(b'"', |c| c as u8)
+    }
+
+    fn delimiter(&self, name: &str) -> u8 {
+        let is_tabs = Compression::of_name(name).0.ends_with(".tsv");
+        let by_name = if is_tabs { b'\t' } else { b',' };
+        self.delimiter.map_or(by_name, |c| c as u8)
+    }
+
+    fn quotes(&self, name: &str) -> Quotes {
+        Quotes {
+            quote: self.quote(),
+            delimiter: self.delimiter(name),
+            state: State::Outside,
+            before: None,
+            line: 1,
+        }
+    }
+
+    /// The texts for null, where there are some beside the empty one.
+    fn null_regex(&self) -> Result<Option<Regex>, Fault> {
+        if self.null.is_empty() {
+            return Ok(None);
+        }
+        let texts: Vec<String> = self.null.iter().map(|text| regex::escape(text)).collect();
+        let regex = Regex::new(&format!("^(?:{})?$", texts.join("|")));
+        regex
+            .map(Some)
+            .map_err(|e| Fault::new(format!("the texts of `null` cannot be looked for: {e}")))
+    }
+
+    fn format(&self, name: &str) -> Result<Format, Fault> {
+        let mut format = Format::default()
+            .with_header(self.has_header())
+            .with_quote(self.quote())
+            .with_delimiter(self.delimiter(name));
+        if let Some(null) = self.null_regex()? {
+            format = format.with_null_regex(null);
+        }
+        Ok(format)
+    }
+}
+
+/// The columns of a file, with the types that its first rows have.
+pub async fn columns(
+    mut pieces: Pieces,
+    name: &str,
+    dialect: &Dialect,
+) -> Result<Schema, DataFusionError> {
+    let head = head(&mut pieces, dialect.quotes(name)).await?;
+    if head.is_empty() {
+        return Ok(Schema::empty());
+    }
+    let format = dialect.format(name)?;
+    let inferred = match format.infer_schema(&head[..], Some(SAMPLE)) {
+        Ok((schema, _)) => schema,
+        Err(e) => {
+            let named = format.infer_schema(&head[..], Some(0));
+            let (names, _) = named.map_err(|e| Fault::at(1, in_words(&e)))?;
+            let wanted = Wanted::none(Arc::new(names));
+            let layout = Layout::new(wanted, name, dialect)?;
+            let fault = layout.locate(&head, 1, dialect.has_header());
+            return Err(fault.unwrap_or_else(|| Fault::new(in_words(&e))).into());
+        }
+    };
+    let named = inferred.fields().iter().enumerate().map(|(at, field)| {
+        if field.name().trim().is_empty() {
+            let name = format!("column_{}", at + 1);
+            return field.as_ref().clone().with_name(name);
+        }
+        field.as_ref().clone()
+    });
+    let fields: Vec<Field> = named.collect();
+    let mut seen = HashSet::new();
+    if let Some(twice) = fields.iter().find(|field| !seen.insert(field.name())) {
+        let what = format!("two columns are named `{}`", twice.name());
+        return Err(Fault::at(1, what).into());
+    }
+    Ok(Schema::new(fields))
+}
+
+/// Whole rows from the beginning of a file: as many as settle types, or all.
+async fn head(pieces: &mut Pieces, mut quotes: Quotes) -> Result<Vec<u8>, DataFusionError> {
+    let mut head: Vec<u8> = Vec::new();
+    let (mut looked, mut end, mut rows) = (0, 0, 0);
+    while let Some(piece) = pieces.try_next().await? {
+        head.extend_from_slice(&piece);
+        while let Some(n) = memchr(b'\n', &head[looked..]) {
+            quotes.push(&head[looked..=looked + n])?;
+            looked += n + 1;
+            if quotes.is_open() {
+                continue;
+            }
+            (end, rows) = (looked, rows + 1);
+            if rows > SAMPLE {
+                head.truncate(end);
+                return Ok(head);
+            }
+        }
+        if head.len() >= SAMPLE_BYTES && rows > 1 {
+            head.truncate(end);
+            return Ok(head);
+        }
+        if head.len() - end > LONGEST {
+            return Err(quotes.too_long().into());
+        }
+    }
+    quotes.push(&head[looked..])?;
+    quotes.finish()?;
+    Ok(head)
+}
+
+/// Which columns of a file are read, and how.
+struct Layout {
+    wanted: Wanted,
+    name: String,
+    dialect: Dialect,
+    null: Option<Regex>,
+    /// All columns of the file, with the types that they are read as.
+    read_as: SchemaRef,
+    /// Those of them that are wanted.
+    positions: Vec<usize>,
+}
+
+impl Layout {
+    fn new(wanted: Wanted, name: &str, dialect: &Dialect) -> Result<Layout, Fault> {
+        let fields = wanted.file.fields().iter().enumerate().map(|(at, field)| {
+            let data_type = wanted.field_at(at).map(Field::data_type);
+            let read_as = data_type.filter(|data_type| is_direct(data_type));
+            Field::new(
+                field.name(),
+                read_as.unwrap_or(&DataType::Utf8).clone(),
+                true,
+            )
+        });
+        let read_as = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        Ok(Layout {
+            name: name.to_string(),
+            null: dialect.null_regex()?,
+            dialect: dialect.clone(),
+            read_as,
+            positions: wanted.positions(),
+            wanted,
+        })
+    }
+
+    fn decoder(&self, schema: &SchemaRef, positions: &[usize], rows: usize) -> ReaderBuilder {
+        let mut builder = ReaderBuilder::new(Arc::clone(schema))
+            .with_delimiter(self.dialect.delimiter(&self.name))
+            .with_quote(self.dialect.quote())
+            .with_batch_size(rows)
+            .with_projection(positions.to_vec());
+        if let Some(null) = &self.null {
+            builder = builder.with_null_regex(null.clone());
+        }
+        builder
+    }
+
+    fn rows_decoder(&self, rows: usize, has_header: bool) -> Decoder {
+        let decoder = self.decoder(&self.read_as, &self.positions, rows);
+        decoder.with_header(has_header).build_decoder()
+    }
+
+    /// The columns that are wanted, of rows as they are read.
+    fn typed(&self, rows: &RecordBatch) -> Result<RecordBatch, Fault> {
+        self.wanted.of(rows, |text, field| {
+            typed(text.as_string(), field.data_type())
+                .map_err(|value| Fault::new(unlike(field, &format!("`{value}`"))))
+        })
+    }
+
+    /// What is wrong with the first bad row of some bytes, whose first line has this number.
+    fn locate(&self, bytes: &[u8], mut line: u64, has_header: bool) -> Option<Fault> {
+        let mut decoder = self.rows_decoder(1, has_header);
+        let (mut at, mut is_header) = (0, has_header);
+        loop {
+            let blank = bytes[at..]
+                .iter()
+                .take_while(|b| matches!(b, b'\r' | b'\n'));
+            let begin = at + blank.count();
+            line += lines_in(&bytes[at..begin]);
+            let rest = bytes.get(begin..).filter(|rest| !rest.is_empty())?;
+            let decoded = decoder.decode(rest);
+            let fault = |e: &ArrowError| Fault::at(line, in_words(e));
+            let length = match decoded {
+                Ok(length) => length,
+                Err(e) => return Some(fault(&e)),
+            };
+            at = begin + length;
+            let row = &bytes[begin..at];
+            if at == bytes.len()
+                && let Err(e) = decoder.decode(&[])
+            {
+                return Some(fault(&e));
+            }
+            if is_header {
+                is_header = false;
+            } else {
+                match decoder.flush() {
+                    Ok(Some(rows)) => {
+                        if let Err(fault) = self.typed(&rows) {
+                            return Some(Fault::at(line, fault.what));
+                        }
+                    }
+                    Ok(None) => (),
+                    Err(e) => return Some(Fault::at(line, self.bad_value(row, &e))),
+                }
+            }
+            line += lines_in(row);
+        }
+    }
+
+    /// Which value of a row is not of its type.
+    fn bad_value(&self, row: &[u8], e: &ArrowError) -> String {
+        if std::str::from_utf8(row).is_err() {
+            return "the text is not UTF-8".into();
+        }
+        let value = |schema: &SchemaRef, position: usize| -> Result<ArrayRef, ArrowError> {
+            let mut decoder = self.decoder(schema, &[position], 1).build_decoder();
+            decoder.decode(row)?;
+            decoder.decode(&[])?;
+            let rows = decoder.flush()?;
+            let none = || ArrowError::CsvError("the row is empty".into());
+            Ok(Arc::clone(rows.ok_or_else(none)?.column(0)))
+        };
+        let fields = self.read_as.fields().iter();
+        let texts = fields.map(|field| Field::new(field.name(), DataType::Utf8, true));
+        let texts = Arc::new(Schema::new(texts.collect::<Vec<_>>()));
+        for &position in &self.positions {
+            if value(&self.read_as, position).is_err()
+                && let Some(field) = self.wanted.field_at(position)
+                && let Ok(text) = value(&texts, position)
+            {
+                return unlike(field, &format!("`{}`", text.as_string::<i32>().value(0)));
+            }
+        }
+        in_words(e)
+    }
+}
+
+/// Says that a value is not of the type that its column has.
+fn unlike(field: &Field, value: &str) -> String {
+    let held = held_by(field.data_type());
+    format!(
+        "column `{}` holds {held} in the first {SAMPLE} rows of the files, and here {value}; convert the files to Parquet, with one type for the column",
+        field.name()
+    )
+}
+
+/// Errors of Arrow's reader about the form of a row.
+fn in_words(e: &ArrowError) -> String {
+    let text = e.to_string();
+    let n_columns = text.split_once("expected ").and_then(|(_, rest)| {
+        let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+        digits.parse::<usize>().ok()
+    });
+    match n_columns {
+        Some(n) if text.contains("got more than") => {
+            format!("the row has more values than the {n} columns of the file")
+        }
+        Some(n) if text.contains("incorrect number of fields") => {
+            format!("the row has fewer values than the {n} columns of the file")
+        }
+        _ if text.contains("UTF-8") => "the text is not UTF-8".into(),
+        _ => crate::read::formats::fault::plain(&text).to_string(),
+    }
+}
+
+/// Types that Arrow's reader reads exactly or not at all. It cuts times to days and seconds, and reads nulls over values.
+fn is_direct(data_type: &DataType) -> bool {
+    use DataType::{Boolean, Float64, Int64, Utf8};
+    matches!(data_type, Boolean | Float64 | Int64 | Utf8)
+}
+
+/// Texts as another type; or the first that is none.
+fn typed(texts: &StringArray, data_type: &DataType) -> Result<ArrayRef, String> {
+    let is_exact = |text: &str| match data_type {
+        DataType::Null => false,
+        DataType::Date32 => text.len() == 10,
+        DataType::Timestamp(unit, _) => decimals(text) <= digits(*unit),
+        _ => true,
+    };
+    if let Some(bad) = texts.iter().flatten().find(|text| !is_exact(text)) {
+        return Err(bad.to_string());
+    }
+    if let DataType::Null = data_type {
+        return Ok(arrow::array::new_null_array(data_type, texts.len()));
+    }
+    let options = CastOptions {
+        safe: true,
+        ..Default::default()
+    };
+    let cast = cast_with_options(texts, data_type, &options);
+    let cast = cast.map_err(|_| {
+        texts
+            .iter()
+            .flatten()
+            .next()
+            .unwrap_or_default()
+            .to_string()
+    })?;
+    let is_lost = |at: &usize| texts.is_valid(*at) && cast.is_null(*at);
+    match (0..texts.len()).find(is_lost) {
+        Some(at) => Err(texts.value(at).to_string()),
+        None => Ok(cast),
+    }
+}
+
+/// Digits after the decimal point of a time, without zeros at their end.
+fn decimals(time: &str) -> usize {
+    let Some((_, rest)) = time.split_once('.') else {
+        return 0;
+    };
+    let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+    rest[..digits].trim_end_matches('0').len()
+}
+
+fn digits(unit: TimeUnit) -> usize {
+    match unit {
+        TimeUnit::Second => 0,
+        TimeUnit::Millisecond => 3,
+        TimeUnit::Microsecond => 6,
+        TimeUnit::Nanosecond => 9,
+    }
+}
+
+fn lines_in(bytes: &[u8]) -> u64 {
+    memchr_iter(b'\n', bytes).count() as u64
+}
+
+/// Bytes of a file, from its beginning or that of a row, become rows.
+pub struct CsvRows {
+    layout: Layout,
+    decoder: Decoder,
+    quotes: Quotes,
+    /// The bytes of the rows in the decoder, and of the header where they begin with it.
+    held: Vec<Bytes>,
+    holds_header: bool,
+    /// The line that these begin in.
+    line: u64,
+}
+
+impl CsvRows {
+    /// Of a file of this name, `is_start`: from its beginning. Hands out so many rows at a time.
+    pub fn new(
+        wanted: Wanted,
+        name: &str,
+        dialect: &Dialect,
+        is_start: bool,
+        rows: usize,
+    ) -> Result<CsvRows, Fault> {
+        let has_header = is_start && dialect.has_header();
+        let layout = Layout::new(wanted, name, dialect)?;
+        Ok(CsvRows {
+            decoder: layout.rows_decoder(rows, has_header),
+            quotes: dialect.quotes(name),
+            layout,
+            held: Vec::new(),
+            holds_header: has_header,
+            line: 1,
+        })
+    }
+
+    /// The fault in the rows that are held and in what follows them.
+    fn fault(&self, rest: &[u8], e: &str) -> Fault {
+        let mut bytes = self.held.concat();
+        bytes.extend_from_slice(rest);
+        let located = self.layout.locate(&bytes, self.line, self.holds_header);
+        located.unwrap_or_else(|| Fault::at(self.line, e))
+    }
+
+    fn flush(&mut self) -> Result<Option<RecordBatch>, Fault> {
+        let flushed = self.decoder.flush();
+        let Some(rows) = flushed.map_err(|e| self.fault(&[], &in_words(&e)))? else {
+            return Ok(None);
+        };
+        let typed = self.layout.typed(&rows);
+        let typed = typed.map_err(|fault| self.fault(&[], &fault.what))?;
+        self.line += self.held.iter().map(|bytes| lines_in(bytes)).sum::<u64>();
+        self.held.clear();
+        self.holds_header = false;
+        Ok(Some(typed))
+    }
+}
+
+impl Rows for CsvRows {
+    fn push(&mut self, mut bytes: Bytes) -> Result<Vec<RecordBatch>, Fault> {
+        self.quotes.push(&bytes)?;
+        let mut batches = Vec::new();
+        while !bytes.is_empty() {
+            let decoded = self.decoder.decode(&bytes);
+            let n = decoded.map_err(|e| self.fault(&bytes, &in_words(&e)))?;
+            self.held.push(bytes.split_to(n));
+            if self.decoder.capacity() == 0 {
+                batches.extend(self.flush()?);
+            }
+        }
+        Ok(batches)
+    }
+
+    fn finish(&mut self) -> Result<Vec<RecordBatch>, Fault> {
+        self.quotes.finish()?;
+        let decoded = self.decoder.decode(&[]);
+        decoded.map_err(|e| self.fault(&[], &in_words(&e)))?;
+        Ok(self.flush()?.into_iter().collect())
+    }
+}
+
+/// Follows the quotes of a file, more strictly than Arrow's reader: after one that closes a value, its row goes on or ends.
+struct Quotes {
+    quote: u8,
+    delimiter: u8,
+    state: State,
+    /// The last byte that was looked at.
+    before: Option<u8>,
+    line: u64,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum State {
+    Outside,
+    /// In a value whose quote stands in this line; bytes since then.
+    Inside(u64, usize),
+    /// The same, after a quote: it closes the value, unless a second one follows.
+    Closing(u64),
+}
+
+impl Quotes {
+    fn is_open(&self) -> bool {
+        matches!(self.state, State::Inside(..))
+    }
+
+    fn push(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+        let mut at = 0;
+        if self.before.is_none() && bytes.starts_with(BYTE_ORDER_MARK) {
+            at = BYTE_ORDER_MARK.len();
+        }
+        let start = at;
+        while at < bytes.len() {
+            match self.state {
+                State::Closing(line) => {
+                    let next = bytes[at];
+                    if next == self.quote {
+                        self.state = State::Inside(line, 0);
+                        at += 1;
+                    } else if self.ends_value(next) {
+                        self.state = State::Outside;
+                    } else {
+                        return Err(Fault::at(
+                            self.line,
+                            format!(
+                                "text follows the quote that closes a value, which began in line {line}: a quote is missing, or one in the value is not doubled"
+                            ),
+                        ));
+                    }
+                }
+                State::Inside(line, length) => {
+                    let rest = &bytes[at..];
+                    let end = memchr(self.quote, rest);
+                    let length = length + end.unwrap_or(rest.len());
+                    if length > LONGEST {
+                        return Err(self.too_long());
+                    }
+                    self.state = match end {
+                        Some(_) => State::Closing(line),
+                        None => State::Inside(line, length),
+                    };
+                    let end = end.map_or(bytes.len(), |n| at + n + 1);
+                    self.line += lines_in(&bytes[at..end]);
+                    at = end;
+                }
+                State::Outside => {
+                    let Some(n) = memchr(self.quote, &bytes[at..]) else {
+                        self.line += lines_in(&bytes[at..]);
+                        break;
+                    };
+                    self.line += lines_in(&bytes[at..at + n]);
+                    at += n;
+                    let before = match at.checked_sub(1) {
+                        Some(before) if at > start => Some(bytes[before]),
+                        _ => self.before,
+                    };
+                    // A quote within a value that has none around it is text.
+                    if before.is_none_or(|b| self.ends_value(b)) {
+                        self.state = State::Inside(self.line, 0);
+                    }
+                    at += 1;
+                }
+            }
+        }
+        self.before = bytes.last().copied().or(self.before);
+        Ok(())
+    }
+
+    fn ends_value(&self, byte: u8) -> bool {
+        byte == self.delimiter || matches!(byte, b'\n' | b'\r')
+    }
+
+    fn finish(&self) -> Result<(), Fault> {
+        match self.state {
+            State::Inside(line, _) => Err(Fault::at(
+                line,
+                "the quote that opens a value here is not closed before the end of the file",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn too_long(&self) -> Fault {
+        let line = match self.state {
+            State::Inside(line, _) => line,
+            _ => self.line,
+        };
+        let what = format!(
+            "a row is longer than {} MiB: a quote in this line is not closed, or the file is no CSV",
+            LONGEST >> 20
+        );
+        Fault::at(line, what)
+    }
+}

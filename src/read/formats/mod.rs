@@ -1,0 +1,10 @@
+//! Readers of the formats that DataFusion reads by position: CSV, JSON, Arrow.
+
+pub mod arrow_ipc;
+pub mod by_name;
+pub mod csv;
+pub mod fault;
+pub mod format;
+pub mod json;
+pub mod pieces;
+pub mod text;

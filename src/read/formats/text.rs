@@ -1,0 +1,150 @@
+//! What CSV and JSON have in common: bytes that become rows, with the columns that are wanted of a file.
+
+use crate::read::formats::fault::Fault;
+use crate::read::formats::pieces::Pieces;
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use bytes::Bytes;
+use datafusion::common::DataFusionError;
+use futures::stream;
+use futures::stream::{BoxStream, StreamExt, TryStreamExt};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Rows of a file that settle the types of its columns, if they are in this many bytes.
+pub const SAMPLE: usize = 1000;
+pub const SAMPLE_BYTES: usize = 4 << 20;
+
+/// Bytes of a file, piece by piece → its rows.
+pub trait Rows: Send {
+    fn push(&mut self, bytes: Bytes) -> Result<Vec<RecordBatch>, Fault>;
+
+    /// The rest, after the last piece.
+    fn finish(&mut self) -> Result<Vec<RecordBatch>, Fault>;
+}
+
+/// The rows of a file; `wrong` says in which file a fault is.
+pub fn batches(
+    pieces: Pieces,
+    rows: Box<dyn Rows>,
+    wrong: impl Fn(Fault) -> Fault + Send + 'static,
+) -> BoxStream<'static, Result<RecordBatch, DataFusionError>> {
+    struct Reading<W> {
+        pieces: Pieces,
+        rows: Box<dyn Rows>,
+        ready: VecDeque<RecordBatch>,
+        is_done: bool,
+        wrong: W,
+    }
+    let reading = Reading {
+        pieces,
+        rows,
+        ready: VecDeque::new(),
+        is_done: false,
+        wrong,
+    };
+    stream::try_unfold(reading, |mut reading| async move {
+        loop {
+            if let Some(batch) = reading.ready.pop_front() {
+                return Ok(Some((batch, reading)));
+            }
+            if reading.is_done {
+                return Ok(None);
+            }
+            let batches = match reading.pieces.try_next().await {
+                Ok(Some(bytes)) => reading.rows.push(bytes),
+                Ok(None) => {
+                    reading.is_done = true;
+                    reading.rows.finish()
+                }
+                Err(DataFusionError::IoError(e)) => Err(Fault::new(unpacked(&e))),
+                Err(e) => return Err(e),
+            };
+            reading.ready.extend(batches.map_err(&reading.wrong)?);
+        }
+    })
+    .boxed()
+}
+
+/// What to say of bytes that do not unpack.
+pub fn unpacked(e: &std::io::Error) -> String {
+    format!("it cannot be read to its end ({e})")
+}
+
+/// Columns of a table that are wanted of a file, by name: those that it has not are null.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    pub file: SchemaRef,
+    pub table: SchemaRef,
+    /// Where each of them is in the file.
+    at: Vec<Option<usize>>,
+}
+
+impl Wanted {
+    pub fn new(file: SchemaRef, table: SchemaRef) -> Wanted {
+        let at = |field: &Arc<Field>| file.index_of(field.name()).ok();
+        let at = table.fields().iter().map(at).collect();
+        Wanted { file, table, at }
+    }
+
+    /// No column of a file.
+    pub fn none(file: SchemaRef) -> Wanted {
+        Wanted::new(file, Arc::new(Schema::empty()))
+    }
+
+    /// Those that the file has.
+    pub fn positions(&self) -> Vec<usize> {
+        self.at.iter().flatten().copied().collect()
+    }
+
+    /// The column of the table that is at a position of the file.
+    pub fn field_at(&self, position: usize) -> Option<&Field> {
+        let at = self.at.iter().position(|at| *at == Some(position))?;
+        Some(self.table.field(at))
+    }
+
+    /// The columns of rows that have those at `positions`, in that order; `convert` gives them the types of the table.
+    pub fn of(
+        &self,
+        rows: &RecordBatch,
+        convert: impl Fn(&ArrayRef, &Field) -> Result<ArrayRef, Fault>,
+    ) -> Result<RecordBatch, Fault> {
+        let mut found = rows.columns().iter();
+        let columns = self.table.fields().iter().zip(&self.at);
+        let columns = columns.map(|(field, at)| {
+            let column = at.and_then(|_| found.next());
+            match column {
+                Some(column) if column.data_type() == field.data_type() => Ok(Arc::clone(column)),
+                Some(column) => convert(column, field),
+                None => Ok(new_null_array(field.data_type(), rows.num_rows())),
+            }
+        });
+        let columns = columns.collect::<Result<Vec<_>, Fault>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
+        RecordBatch::try_new_with_options(Arc::clone(&self.table), columns, &options)
+            .map_err(|e| Fault::new(crate::read::formats::fault::plain(&e.to_string())))
+    }
+}
+
+/// What a column of a type holds, in words.
+pub fn held_by(data_type: &DataType) -> &'static str {
+    match data_type {
+        DataType::Null => "no value",
+        DataType::Boolean => "true or false",
+        DataType::Float16 | DataType::Float32 | DataType::Float64 => "numbers",
+        DataType::Date32 | DataType::Date64 => "dates",
+        DataType::Timestamp(TimeUnit::Second, _) => "times in whole seconds",
+        DataType::Timestamp(TimeUnit::Millisecond, _) => "times in milliseconds",
+        DataType::Timestamp(TimeUnit::Microsecond, _) => "times in microseconds",
+        DataType::Timestamp(TimeUnit::Nanosecond, _) => "times",
+        DataType::List(_) | DataType::LargeList(_) => "lists",
+        DataType::Struct(_) => "objects",
+        whole if whole.is_integer() => "whole numbers",
+        number if number.is_numeric() => "decimal numbers",
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView => "bytes",
+        DataType::Time32(_) | DataType::Time64(_) => "times of day",
+        DataType::Duration(_) | DataType::Interval(_) => "lengths of time",
+        DataType::Dictionary(_, values) => held_by(values),
+        _ => "text",
+    }
+}

@@ -1,0 +1,60 @@
+//! Which file is damaged, and in which column: what the error of a query over many files does not say.
+
+use crate::read::formats::fault::plain;
+use crate::read::lake::frozen::Listed;
+use crate::read::lake::panics::caught;
+use crate::store::location::location;
+use crate::store::parquet::StoredFile;
+use arrow::array::RecordBatch;
+use datafusion::datasource::listing::ListingTableUrl;
+use datafusion::prelude::SessionContext;
+use futures::TryStreamExt;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::async_reader::{AsyncFileReader, ParquetRecordBatchStreamBuilder};
+use parquet::errors::ParquetError;
+
+/// Looks at the Parquet files that were read last, the latest first, and says what cannot be decoded in the first that is damaged.
+pub async fn find(context: &SessionContext, listed: &Listed) -> Option<String> {
+    for (root, path) in listed.latest() {
+        let url = ListingTableUrl::parse(&root).ok()?;
+        let store = context.runtime_env().object_store(&url).ok()?;
+        let file = || StoredFile {
+            store: store.clone(),
+            path: path.clone(),
+        };
+        let shown = location(&root, &path);
+        // What has no footer is of another format.
+        let Ok(footer) = file().get_metadata(None).await else {
+            continue;
+        };
+        let schema = footer.file_metadata().schema_descr();
+        for (at, column) in schema.root_schema().get_fields().iter().enumerate() {
+            let decoded = async {
+                let builder = ParquetRecordBatchStreamBuilder::new(file()).await?;
+                let mask = ProjectionMask::roots(builder.parquet_schema(), [at]);
+                let batches = builder.with_projection(mask).build()?;
+                let add = |rows, batch: RecordBatch| async move { Ok(rows + batch.num_rows()) };
+                batches.try_fold(0, add).await
+            };
+            // The reader panics on some footers.
+            let why = match caught(decoded).await {
+                // A page may say that it has other rows than it has.
+                Some(Ok(rows)) if rows as i64 != footer.file_metadata().num_rows() => {
+                    format!(
+                        " (it has {rows} rows, and the file says {})",
+                        footer.file_metadata().num_rows()
+                    )
+                }
+                // Bytes that do not come are for the store to say.
+                Some(Ok(_) | Err(ParquetError::External(_))) => continue,
+                Some(Err(e)) => format!(" ({})", plain(&e.to_string())),
+                None => String::new(),
+            };
+            let column = column.name();
+            return Some(format!(
+                "column `{column}` of {shown} cannot be decoded{why}; restore the file, or leave it out"
+            ));
+        }
+    }
+    None
+}

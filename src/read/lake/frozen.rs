@@ -1,0 +1,148 @@
+//! Stores of which a run reads what it has listed: a file that was replaced or deleted since is an error, not other rows.
+//!
+//! The store compares, by the tag that it gave each file when it was listed. A store that gives none is trusted, and so are weak tags,
+//! which web servers do not compare. Files on disk are looked at after they were read, because ranges of them are read without asking.
+
+use crate::store::forward::forward;
+use async_trait::async_trait;
+use bytes::Bytes;
+use object_store::path::Path;
+use object_store::{
+    Error, GetOptions, GetResult, OBJECT_STORE_COALESCE_DEFAULT, ObjectMeta, ObjectStore,
+    ObjectStoreExt, Result, coalesce_ranges,
+};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+/// Files that are remembered to be looked at where one is damaged: some for each thread.
+const LATEST: usize = 64;
+
+/// The files of all tables.
+#[derive(Debug, Clone, Default)]
+pub struct Listed(Arc<Files>);
+
+#[derive(Debug, Default)]
+struct Files {
+    /// Tags by store and path.
+    tags: RwLock<HashMap<String, HashMap<Path, String>>>,
+    /// Store and path of the files that were read last.
+    latest: Mutex<VecDeque<(String, Path)>>,
+    /// Files of text that are read in one part: a row was found to go on over the end of a part.
+    whole: Mutex<HashSet<Path>>,
+}
+
+impl Listed {
+    /// Notes a file as it was listed; `root` is the URL of its store.
+    pub fn note(&self, root: &str, meta: &ObjectMeta) {
+        let tag = meta.e_tag.iter().find(|tag| !tag.starts_with("W/"));
+        let Some(tag) = tag else { return };
+        let mut stores = self.0.tags.write().unwrap_or_else(PoisonError::into_inner);
+        let files = stores.entry(root.to_string()).or_default();
+        files.insert(meta.location.clone(), tag.clone());
+    }
+
+    fn tag(&self, root: &str, file: &Path) -> Option<String> {
+        let stores = self.0.tags.read().unwrap_or_else(PoisonError::into_inner);
+        stores.get(root)?.get(file).cloned()
+    }
+
+    fn is_read(&self, root: &str, file: &Path) {
+        let mut latest = self.0.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        latest.retain(|(store, path)| (store.as_str(), path) != (root, file));
+        latest.push_front((root.to_string(), file.clone()));
+        latest.truncate(LATEST);
+    }
+
+    /// The files of which ranges were read last, by store and path; the latest first.
+    pub fn latest(&self) -> Vec<(String, Path)> {
+        let latest = self.0.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        latest.iter().cloned().collect()
+    }
+
+    /// Lets a file be read in one part from here on.
+    pub fn read_whole(&self, file: &Path) {
+        let mut whole = self.0.whole.lock().unwrap_or_else(PoisonError::into_inner);
+        whole.insert(file.clone());
+    }
+
+    pub fn is_whole(&self, file: &Path) -> bool {
+        let whole = self.0.whole.lock().unwrap_or_else(PoisonError::into_inner);
+        whole.contains(file)
+    }
+
+    /// How many files are read in one part.
+    pub fn n_whole(&self) -> usize {
+        let whole = self.0.whole.lock().unwrap_or_else(PoisonError::into_inner);
+        whole.len()
+    }
+
+    /// A store as a run reads it.
+    pub fn of(&self, root: &str, inner: Arc<dyn ObjectStore>) -> Arc<dyn ObjectStore> {
+        Arc::new(AsListed {
+            inner,
+            root: root.to_string(),
+            listed: self.clone(),
+        })
+    }
+}
+
+#[derive(Debug)]
+struct AsListed {
+    inner: Arc<dyn ObjectStore>,
+    root: String,
+    listed: Listed,
+}
+
+impl std::fmt::Display for AsListed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl AsListed {
+    /// What to say of a listed file that is not as it was.
+    fn changed(&self, file: &Path, e: Error) -> Error {
+        let what = match &e {
+            Error::Precondition { .. } => "replaced",
+            Error::NotFound { .. } => "deleted",
+            _ => return e,
+        };
+        Error::Precondition {
+            path: crate::store::location::location(self.root.trim_end_matches('/'), file),
+            source: format!("was {what} while the run was reading").into(),
+        }
+    }
+}
+
+#[async_trait]
+impl ObjectStore for AsListed {
+    async fn get_opts(&self, location: &Path, mut options: GetOptions) -> Result<GetResult> {
+        let Some(tag) = self.listed.tag(&self.root, location) else {
+            return self.inner.get_opts(location, options).await;
+        };
+        options.if_match.get_or_insert(tag);
+        let got = self.inner.get_opts(location, options).await;
+        got.map_err(|e| self.changed(location, e))
+    }
+
+    async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        self.listed.is_read(&self.root, location);
+        if !self.root.starts_with("file:") {
+            let get = |range| self.get_range(location, range);
+            return coalesce_ranges(ranges, get, OBJECT_STORE_COALESCE_DEFAULT).await;
+        }
+        let got = self.inner.get_ranges(location, ranges).await;
+        if let Some(tag) = self.listed.tag(&self.root, location) {
+            let now = self.inner.head(location).await;
+            let now = now.map_err(|e| self.changed(location, e))?;
+            if now.e_tag != Some(tag) {
+                let (path, source) = (location.to_string(), "".into());
+                return Err(self.changed(location, Error::Precondition { path, source }));
+            }
+        }
+        got
+    }
+
+    forward!(inner: put_opts, put_multipart_opts, delete_stream, list, list_with_offset, list_with_delimiter, copy_opts);
+}

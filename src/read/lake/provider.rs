@@ -1,0 +1,213 @@
+//! A table of files as the engine reads it: exactly those that were found, each with the values of its Hive folders.
+//!
+//! The engine lists nothing itself, so a file that comes while a run reads is no part of it. Its own table of files knows no null in the
+//! name of a folder, and takes a file where a filter on such a column is null for one that passes.
+
+use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use async_trait::async_trait;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::stats::Precision;
+use datafusion::common::{
+    ColumnStatistics, DFSchema, DataFusionError, Result, ScalarValue, Statistics, project_schema,
+};
+use datafusion::datasource::TableType;
+use datafusion::datasource::file_format::FileFormat;
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::listing::helpers::expr_applicable_for_cols;
+use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder};
+use datafusion::datasource::table_schema::TableSchema;
+use datafusion::execution::object_store::ObjectStoreUrl;
+use datafusion::logical_expr::utils::conjunction;
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::empty::EmptyExec;
+use futures::{StreamExt, TryStreamExt, stream};
+use object_store::ObjectMeta;
+use std::sync::Arc;
+use tokio::sync::OnceCell;
+
+/// A table of the files that were found.
+#[derive(Debug)]
+pub struct TableOfFiles {
+    root: ObjectStoreUrl,
+    format: Arc<dyn FileFormat>,
+    /// The columns of the files, without those of folders.
+    of_files: SchemaRef,
+    of_folders: Vec<FieldRef>,
+    schema: SchemaRef,
+    /// In the order of their names.
+    files: Vec<PartitionedFile>,
+    /// What each file says of its columns, once it was asked.
+    known: Vec<OnceCell<Arc<Statistics>>>,
+}
+
+impl TableOfFiles {
+    /// `table` is its name. A file comes with the values of `of_folders`, the columns of its Hive folders.
+    pub fn new(
+        table: &str,
+        root: ObjectStoreUrl,
+        format: Arc<dyn FileFormat>,
+        of_files: Schema,
+        of_folders: &[(String, DataType)],
+        files: Vec<(ObjectMeta, &[Option<String>])>,
+    ) -> Result<TableOfFiles> {
+        let is_null = |at: usize| files.iter().any(|(_, values)| values[at].is_none());
+        let columns = of_folders.iter().enumerate();
+        let of_folders: Vec<FieldRef> = columns
+            .map(|(at, (name, of_type))| Arc::new(Field::new(name, of_type.clone(), is_null(at))))
+            .collect();
+        let all = of_files.fields().iter().chain(&of_folders).cloned();
+        let schema = Schema::new(all.collect::<Vec<_>>());
+        let value = |(field, value): (&FieldRef, &Option<String>)| match value {
+            Some(value) => ScalarValue::try_from_string(value.clone(), field.data_type()),
+            None => ScalarValue::try_from(field.data_type()),
+        };
+        let named = files.into_iter().map(|(meta, values)| {
+            let mut file = PartitionedFile::from(meta);
+            let values = of_folders.iter().zip(values).map(value);
+            file.partition_values = values.collect::<Result<_>>()?;
+            file.table_reference = Some(crate::read::lake::ident_reference(table));
+            Ok(file)
+        });
+        let files = named.collect::<Result<Vec<_>>>()?;
+        Ok(TableOfFiles {
+            root,
+            format,
+            of_files: Arc::new(of_files),
+            of_folders,
+            schema: Arc::new(schema),
+            known: files.iter().map(|_| OnceCell::new()).collect(),
+            files,
+        })
+    }
+
+    /// Whether a filter needs nothing but the columns of folders.
+    fn is_of_folders(&self, filter: &Expr) -> bool {
+        let names: Vec<&str> = self.of_folders.iter().map(|f| f.name().as_str()).collect();
+        !names.is_empty() && expr_applicable_for_cols(&names, filter)
+    }
+
+    /// The places of the files that pass filters on the columns of folders. A file for which a filter is null does not.
+    fn passing(&self, state: &dyn Session, filters: Vec<Expr>) -> Result<Vec<usize>> {
+        let all = 0..self.files.len();
+        let Some(filter) = conjunction(filters).filter(|_| !self.files.is_empty()) else {
+            return Ok(all.collect());
+        };
+        let column = |at: usize| {
+            let values = self
+                .files
+                .iter()
+                .map(|file| file.partition_values[at].clone());
+            ScalarValue::iter_to_array(values)
+        };
+        let columns = (0..self.of_folders.len())
+            .map(column)
+            .collect::<Result<_>>()?;
+        let schema = Arc::new(Schema::new(self.of_folders.clone()));
+        let values = RecordBatch::try_new(Arc::clone(&schema), columns)?;
+        let filter = state.create_physical_expr(filter, &DFSchema::try_from(schema)?)?;
+        let passes = filter.evaluate(&values)?.into_array(self.files.len())?;
+        let passes = passes.as_boolean();
+        let is_in = |at: &usize| passes.is_valid(*at) && passes.value(*at);
+        Ok(all.filter(is_in).collect())
+    }
+
+    /// A file with what it says of its columns, those of folders included.
+    async fn with_statistics(&self, state: &dyn Session, at: usize) -> Result<PartitionedFile> {
+        let mut file = self.files[at].clone();
+        if !state.config().collect_statistics() {
+            file.statistics = Some(Arc::new(Statistics::new_unknown(&self.schema)));
+            return Ok(file);
+        }
+        let known = self.known[at].get_or_try_init(|| async {
+            let store = state.runtime_env().object_store(&self.root)?;
+            let (columns, meta) = (Arc::clone(&self.of_files), &file.object_meta);
+            let known = self.format.infer_stats(state, &store, columns, meta);
+            let mut known = known.await?;
+            for value in &file.partition_values {
+                known
+                    .column_statistics
+                    .push(of_folder(value, &known.num_rows));
+            }
+            Ok::<_, DataFusionError>(Arc::new(known))
+        });
+        file.statistics = Some(Arc::clone(known.await?));
+        Ok(file)
+    }
+}
+
+/// What is known of a column that is one value in a whole file.
+fn of_folder(value: &ScalarValue, rows: &Precision<usize>) -> ColumnStatistics {
+    if value.is_null() {
+        return ColumnStatistics {
+            null_count: *rows,
+            ..ColumnStatistics::new_unknown()
+        };
+    }
+    ColumnStatistics {
+        null_count: Precision::Exact(0),
+        max_value: Precision::Exact(value.clone()),
+        min_value: Precision::Exact(value.clone()),
+        distinct_count: Precision::Exact(1),
+        ..ColumnStatistics::new_unknown()
+    }
+}
+
+#[async_trait]
+impl TableProvider for TableOfFiles {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let filters = filters.iter().filter(|filter| self.is_of_folders(filter));
+        let passing = self.passing(state, filters.cloned().collect())?;
+        if passing.is_empty() {
+            let columns = project_schema(&self.schema, projection)?;
+            return Ok(Arc::new(EmptyExec::new(columns)));
+        }
+        let at_once = state.config_options().execution.meta_fetch_concurrency;
+        let files = stream::iter(passing).map(|at| self.with_statistics(state, at));
+        let files: Vec<_> = files.buffered(at_once.get()).try_collect().await?;
+        let known = files.iter().filter_map(|file| file.statistics.as_deref());
+        let known = Statistics::try_merge_iter(known, &self.schema)?;
+        // Streams take files in the order of their names, so that trajectories go on from one to the next. What a file says of the order of
+        // its rows is not believed.
+        let groups = FileGroup::new(files).split_files(state.config().target_partitions());
+        let columns = TableSchema::builder(Arc::clone(&self.of_files))
+            .with_table_partition_cols(self.of_folders.clone())
+            .build();
+        let source = self.format.file_source(columns);
+        let scan = FileScanConfigBuilder::new(self.root.clone(), source)
+            .with_file_groups(groups)
+            .with_statistics(known)
+            .with_projection_indices(projection.cloned())?
+            .with_limit(limit)
+            .build();
+        self.format.create_physical_plan(state, scan).await
+    }
+
+    fn supports_filters_pushdown(
+        &self,
+        filters: &[&Expr],
+    ) -> Result<Vec<TableProviderFilterPushDown>> {
+        let pushed = filters
+            .iter()
+            .map(|filter| match self.is_of_folders(filter) {
+                true => TableProviderFilterPushDown::Exact,
+                false => TableProviderFilterPushDown::Inexact,
+            });
+        Ok(pushed.collect())
+    }
+}

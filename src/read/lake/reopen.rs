@@ -1,0 +1,293 @@
+//! What was found or read before, maybe elsewhere → a lake, and a query.
+
+use crate::error::{Error, Result};
+use crate::read::lake::errors::failed;
+use crate::read::lake::files::{InputFile, Packed, Table};
+use crate::read::lake::frozen::Listed;
+use crate::read::lake::provider::TableOfFiles;
+use crate::read::lake::tables::{format, name_files};
+use crate::read::lake::{Lake, Resources, empty};
+use crate::read::rows::deal::Dealer;
+use crate::read::rows::layout::Layout;
+use crate::read::rows::stop::Stop;
+use crate::store::Stores;
+use crate::words::word;
+use arrow::array::RecordBatch;
+use arrow::datatypes::{Field, Schema, SchemaRef};
+use datafusion::common::DataFusionError;
+use datafusion::dataframe::DataFrame;
+use datafusion::datasource::MemTable;
+use datafusion::execution::object_store::ObjectStoreUrl;
+use datafusion::prelude::SessionContext;
+use object_store::ObjectMeta;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Opens a session with tables as they were found before: nothing is listed, and of each table its `files` are read.
+pub fn reopen(found: Vec<Table>, resources: &Resources, stores: &Stores) -> Result<Lake> {
+    let roots = found.iter().map(|table| table.root.as_str());
+    let remote: BTreeSet<&str> = roots.filter(|root| !root.starts_with("file:")).collect();
+    let mut lake = empty(resources, stores, remote.len())?;
+    for table in &found {
+        register(&lake.context, table, stores, &lake.listed)?;
+    }
+    lake.tables = found;
+    Ok(lake)
+}
+
+impl Lake {
+    /// A query of rows that were read before, in their order, in about so many streams.
+    pub fn rows(
+        &self,
+        schema: &SchemaRef,
+        rows: Vec<RecordBatch>,
+        streams: usize,
+    ) -> Result<DataFrame> {
+        let each = rows.len().div_ceil(streams).max(1);
+        let mut rest = rows.into_iter();
+        let mut parts = Vec::with_capacity(streams);
+        loop {
+            let part: Vec<RecordBatch> = rest.by_ref().take(each).collect();
+            if part.is_empty() && !parts.is_empty() {
+                break;
+            }
+            parts.push(part);
+        }
+        let table = MemTable::try_new(Arc::clone(schema), parts);
+        let query = table.and_then(|table| self.context.read_table(Arc::new(table)));
+        query.map_err(|e| failed("rows that were read cannot be counted", e))
+    }
+
+    /// Deals the rows of a query that has the columns of `layout` into `n` lots, so that a trajectory is in one of them, in the order of the
+    /// files.
+    pub async fn deal(
+        &self,
+        frame: DataFrame,
+        layout: &Arc<Layout>,
+        n: usize,
+    ) -> Result<Vec<Vec<RecordBatch>>> {
+        let of_streams = Arc::clone(layout);
+        let dealers = self.each_stream(frame, move |_| {
+            let push = |batch: &RecordBatch, dealer: &mut Dealer| Ok(dealer.push(batch)?);
+            Ok((Dealer::of_rows(&of_streams, n)?, push))
+        });
+        let dealers = dealers.await.map_err(|stop| match stop {
+            Stop::Failed(e) => e,
+            stop => Error::bug(format!("dealing rows stopped: {stop:?}")),
+        })?;
+        let mut lots = vec![Vec::new(); n];
+        for dealer in dealers {
+            for (lot, rows) in lots.iter_mut().zip(dealer.finish()?) {
+                lot.extend(rows);
+            }
+        }
+        Ok(lots)
+    }
+}
+
+/// Makes a table known to a session as it was found before, maybe elsewhere: nothing is listed, and its files are those that it names.
+fn register(
+    context: &SessionContext,
+    table: &Table,
+    stores: &Stores,
+    noted: &Listed,
+) -> Result<()> {
+    let named = register_known(context, table, stores, noted);
+    named.map_err(|e| e.at(format!("table `{}`", table.name)))
+}
+
+fn register_known(
+    context: &SessionContext,
+    table: &Table,
+    stores: &Stores,
+    noted: &Listed,
+) -> Result<()> {
+    let wrong = |e: DataFusionError| failed("its store cannot be named", e);
+    let root = ObjectStoreUrl::parse(&table.root).map_err(wrong)?;
+    crate::read::paths::places::store(context, stores, noted, &root)?;
+    if table.folders.len() != table.files.len() {
+        return Err(Error::bug(
+            "its files do not have the values of their folders",
+        ));
+    }
+    let mut files = Vec::with_capacity(table.files.len());
+    for (file, values) in table.files.iter().zip(&table.folders) {
+        let meta = file.meta(&root)?;
+        noted.note(root.as_str(), &meta);
+        files.push((meta, values.as_slice()));
+    }
+    let of_name = |name: &str| {
+        crate::read::formats::format::Format::ALL
+            .into_iter()
+            .find(|f| f.name() == name)
+    };
+    let kind = of_name(table.format).ok_or_else(|| Error::bug("it has no format"))?;
+    let format = format(kind, &table.dialect, noted);
+    let is_folder_column = |f: &Field| table.partition_columns.contains(f.name());
+    let fields = table.schema.fields().iter();
+    let (of_folders, of_files): (Vec<_>, Vec<_>) = fields.partition(|f| is_folder_column(f));
+    let typed = |name: &String| {
+        let field = of_folders.iter().find(|f| f.name() == name);
+        field.map(|f| (name.clone(), f.data_type().clone()))
+    };
+    let of_folders: Vec<_> = table.partition_columns.iter().filter_map(typed).collect();
+    let schema = Schema::new(of_files.into_iter().cloned().collect::<Vec<_>>());
+    let files = TableOfFiles::new(&table.name, root, format, schema, &of_folders, files);
+    name_files(context, &table.name, files)?;
+    Ok(())
+}
+
+impl InputFile {
+    /// As the store at `root` lists it.
+    fn meta(&self, root: &ObjectStoreUrl) -> Result<ObjectMeta> {
+        let broken =
+            |what: &str| Error::bug(format!("{} has no {what} in its store", self.location));
+        let path = crate::read::paths::places::path_at(root, &self.location);
+        Ok(ObjectMeta {
+            location: path.ok_or_else(|| broken("place"))?,
+            last_modified: self.modified.parse().map_err(|_| broken("time"))?,
+            size: self.size_bytes,
+            e_tag: self.e_tag.clone(),
+            version: None,
+        })
+    }
+}
+
+impl From<Packed> for Table {
+    fn from(packed: Packed) -> Table {
+        let file = |(location, size_bytes, modified, e_tag)| InputFile {
+            location,
+            size_bytes,
+            modified,
+            e_tag,
+            // For the plan, which is made.
+            content: None,
+        };
+        Table {
+            name: packed.name,
+            format: word(&packed.format),
+            dialect: packed.dialect,
+            root: packed.root,
+            folders: packed.folders,
+            files: packed.files.into_iter().map(file).collect(),
+            schema: Arc::new(Schema::new(packed.columns)),
+            partition_columns: packed.partition_columns,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read::lake::files::TableSource;
+    use crate::read::lake::subset::{Part, over_part};
+    use arrow::array::{ArrayRef, AsArray, Int64Array};
+    use arrow::datatypes::{DataType, Int64Type};
+    use parquet::arrow::ArrowWriter;
+    use parquet::file::properties::WriterProperties;
+    use std::collections::BTreeMap;
+
+    /// The values of a table of the numbers below 1000 in ten row groups, in parts.
+    async fn in_parts(lake: &Lake, of: u64) -> Vec<Vec<i64>> {
+        let mut parts = Vec::new();
+        for at in 0..of {
+            let sql = "SELECT v FROM t WHERE v <> 7";
+            let frame = lake.query(sql, &BTreeMap::new()).await.unwrap();
+            let frame = over_part(frame, Part { at, of }).unwrap();
+            let mut values = Vec::new();
+            for batch in frame.collect().await.unwrap() {
+                values.extend_from_slice(batch.column(0).as_primitive::<Int64Type>().values());
+            }
+            values.sort_unstable();
+            parts.push(values);
+        }
+        parts
+    }
+
+    #[tokio::test]
+    async fn a_table_that_is_opened_again_is_read_whole_and_in_parts() {
+        let folder = tempfile::tempdir().unwrap();
+        let column: ArrayRef = Arc::new((0..1000).collect::<Int64Array>());
+        let rows = RecordBatch::try_from_iter([("v", column)]).unwrap();
+        let properties = WriterProperties::builder().set_max_row_group_row_count(Some(100));
+        let file = std::fs::File::create(folder.path().join("a.parquet")).unwrap();
+        let properties = Some(properties.build());
+        let mut writer = ArrowWriter::try_new(file, rows.schema(), properties).unwrap();
+        writer.write(&rows).unwrap();
+        writer.close().unwrap();
+
+        let resources = Resources {
+            threads: 2,
+            memory_bytes: None,
+        };
+        let paths = [folder.path().display().to_string()];
+        let sources = [TableSource::of_parquet("t", &paths)];
+        let stores = Stores::default();
+        let lake = crate::read::lake::open(&sources, &resources, &stores)
+            .await
+            .unwrap();
+        let found = lake.tables;
+        let bytes = postcard::to_stdvec(&found).unwrap();
+        let found: Vec<Table> = postcard::from_bytes(&bytes).unwrap();
+        let lake = reopen(found, &resources, &stores).unwrap();
+        let all: Vec<i64> = (0..1000).filter(|v| *v != 7).collect();
+        for of in [1, 2, 3, 7, 40] {
+            let parts = in_parts(&lake, of).await;
+            // The end of the file, which has no rows, may be a part of its own.
+            let with_rows = parts.iter().filter(|part| !part.is_empty());
+            assert!(with_rows.count() > 1 || of < 40, "{of}");
+            let mut together = parts.concat();
+            together.sort_unstable();
+            assert_eq!(together, all, "{of}");
+        }
+    }
+
+    #[tokio::test]
+    async fn values_of_folders_are_there_again() {
+        let folder = tempfile::tempdir().unwrap();
+        for (month, v) in [("1", 1), ("2", 2), ("__HIVE_DEFAULT_PARTITION__", 3)] {
+            let column: ArrayRef = Arc::new(Int64Array::from(vec![v]));
+            let rows = RecordBatch::try_from_iter([("v", column)]).unwrap();
+            let folder = folder.path().join(format!("month={month}"));
+            std::fs::create_dir_all(&folder).unwrap();
+            let file = std::fs::File::create(folder.join("a.parquet")).unwrap();
+            let mut writer = ArrowWriter::try_new(file, rows.schema(), None).unwrap();
+            writer.write(&rows).unwrap();
+            writer.close().unwrap();
+        }
+        let resources = Resources {
+            threads: 2,
+            memory_bytes: None,
+        };
+        let paths = [folder.path().display().to_string()];
+        let sources = [TableSource::of_parquet("t", &paths)];
+        let stores = Stores::default();
+        let lake = crate::read::lake::open(&sources, &resources, &stores)
+            .await
+            .unwrap();
+        let bytes = postcard::to_stdvec(&lake.tables).unwrap();
+        let found: Vec<Table> = postcard::from_bytes(&bytes).unwrap();
+        let again = reopen(found, &resources, &stores).unwrap();
+        for lake in [lake, again] {
+            assert_eq!(lake.tables[0].schema.field(1).data_type(), &DataType::Int64);
+            for (filter, expected) in [
+                ("month IS NULL", vec![3]),
+                ("month > 1", vec![2]),
+                ("NOT (month > 1)", vec![1]),
+                ("month IS DISTINCT FROM 1", vec![2, 3]),
+            ] {
+                let sql = format!("SELECT v FROM t WHERE {filter} ORDER BY v");
+                let frame = lake.query(&sql, &BTreeMap::new()).await.unwrap();
+                let batches = frame.collect().await.unwrap();
+                let values = batches.iter().flat_map(|batch| {
+                    batch
+                        .column(0)
+                        .as_primitive::<Int64Type>()
+                        .values()
+                        .to_vec()
+                });
+                assert_eq!(values.collect::<Vec<_>>(), expected, "{filter}");
+            }
+        }
+    }
+}

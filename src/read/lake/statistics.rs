@@ -1,0 +1,99 @@
+//! What is known of the rows of a query before they are read.
+
+use crate::error::Result;
+use crate::read::lake::Lake;
+use crate::read::lake::errors::failed;
+use crate::read::lake::files::Table;
+use crate::read::rows::layout::{Evidence, Layout};
+use arrow::datatypes::DataType;
+use datafusion::common::stats::Precision;
+use datafusion::common::{ColumnStatistics, ScalarValue};
+use datafusion::dataframe::DataFrame;
+use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
+use serde::Serialize;
+use std::collections::BTreeSet;
+
+impl Lake {
+    /// What the statistics of files say of the rows of a query that has the columns of `layout`.
+    pub async fn bounds(&self, frame: DataFrame, layout: &Layout) -> Result<Bounds> {
+        let plan = self.physical(frame).await?;
+        let known = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new());
+        let known = known.map_err(|e| failed("the query has no statistics", e))?;
+        let (first, sides) = match &layout.evidence {
+            Evidence::Trajectories { state, .. } => (layout.n_order(), vec![state]),
+            Evidence::Pairs { source, target, .. } => {
+                (layout.partition.len(), vec![source, target])
+            }
+        };
+        let (mut first, mut states) = (first, Some(0));
+        for side in sides {
+            let keys = first..first + side.keys.len();
+            first += side.len();
+            // Every combination of several keys may occur.
+            let mut of_side = keys.map(|at| integers(known.column_statistics.get(at)?));
+            let of_side = of_side.try_fold(1u64, |all, n| Some(all.saturating_mul(n?)));
+            states = match (states, of_side) {
+                (Some(states), Some(own)) if side.bins.is_empty() => Some(own.max(states)),
+                _ => None,
+            };
+        }
+        let mut partitions = layout.partition.iter().enumerate().map(|(at, field)| {
+            let in_folders = self.folders(field.name());
+            in_folders.or_else(|| integers(known.column_statistics.get(at)?))
+        });
+        Ok(Bounds {
+            rows: known.num_rows.get_value().map(|&rows| rows as u64),
+            states,
+            partitions: partitions.try_fold(1u64, |all, n| Some(all.saturating_mul(n?))),
+        })
+    }
+
+    /// How many values a column has in the names of folders, if it is there.
+    fn folders(&self, column: &str) -> Option<u64> {
+        let at = |table: &Table| {
+            table
+                .partition_columns
+                .iter()
+                .position(|name| name == column)
+        };
+        let (table, at) = (self.tables.iter()).find_map(|table| Some((table, at(table)?)))?;
+        // Rows with a null have no model.
+        let values = table
+            .folders
+            .iter()
+            .filter_map(|values| values[at].as_ref());
+        Some(values.collect::<BTreeSet<_>>().len() as u64)
+    }
+}
+
+/// Integers between the smallest and the largest of a column, both among them.
+fn integers(column: &ColumnStatistics) -> Option<u64> {
+    let integer = |value: &Precision<ScalarValue>| {
+        let value = value.get_value()?;
+        let value = value.data_type().is_integer().then_some(value)?;
+        match value.cast_to(&DataType::Int64) {
+            Ok(ScalarValue::Int64(value)) => value,
+            _ => None,
+        }
+    };
+    let (low, high) = (integer(&column.min_value)?, integer(&column.max_value)?);
+    high.abs_diff(low).checked_add(1)
+}
+
+/// What is known of the rows of a query before they are read; nothing where no statistics say it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Bounds {
+    pub rows: Option<u64>,
+    /// Of integer states: as many as lie between the smallest and the largest.
+    pub states: Option<u64>,
+    /// Values of the partition: those that folders have in their names, or as many integers as lie between the smallest and the largest.
+    pub partitions: Option<u64>,
+}
+
+/// States and non-zeros of one model, counted or at most.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Size {
+    pub sources: u64,
+    pub targets: u64,
+    pub nonzeros: u64,
+}

@@ -1,0 +1,244 @@
+//! A query over some of the files of its table.
+//!
+//! In: a planned query. Out: whether its rows are those of one table, each by itself, so that the rows of some files are a part of the
+//! rows of all; and the same query over some of the files, or parts of them, with the columns and types that all of them have together.
+
+use crate::error::{Error, Kind, Result};
+use crate::read::lake::provider::TableOfFiles;
+use crate::store::location::location;
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::DataFusionError;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::dataframe::DataFrame;
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::{FileGroup, FileScanConfig, FileScanConfigBuilder};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::datasource::{TableType, provider_as_source, source_as_provider};
+use datafusion::logical_expr::{Expr, LogicalPlan, TableProviderFilterPushDown, Volatility};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::empty::EmptyExec;
+use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The table whose rows a query takes one by one, or why there is none.
+pub fn one_table(frame: &DataFrame) -> Result<String, String> {
+    let mut tables = Vec::new();
+    let mut reason = None;
+    let walked = frame.logical_plan().apply(|node| {
+        reason = match node {
+            LogicalPlan::Projection(_) | LogicalPlan::Filter(_) | LogicalPlan::SubqueryAlias(_) => {
+                None
+            }
+            // The order of rows does not matter, how many there are does.
+            LogicalPlan::Sort(sort) if sort.fetch.is_none() => None,
+            LogicalPlan::TableScan(scan) => {
+                tables.push(scan.table_name.table().to_string());
+                let files = source_as_provider(&scan.source);
+                let files = files.is_ok_and(|table| table.is::<TableOfFiles>());
+                (!files).then(|| format!("`{}` is no table of files", scan.table_name))
+            }
+            other => Some(format!("the SQL has {}", step(other))),
+        };
+        if reason.is_none() {
+            node.apply_expressions(|e| {
+                reason = depends(e);
+                Ok(match reason {
+                    Some(_) => TreeNodeRecursion::Stop,
+                    None => TreeNodeRecursion::Continue,
+                })
+            })?;
+        }
+        Ok(match reason {
+            Some(_) => TreeNodeRecursion::Stop,
+            None => TreeNodeRecursion::Continue,
+        })
+    });
+    match (walked, reason, &tables[..]) {
+        (_, Some(reason), _) => Err(reason),
+        (Err(e), ..) => Err(e.strip_backtrace()),
+        (_, _, [one]) => Ok(one.clone()),
+        (_, _, _) => Err("the SQL reads no table".into()),
+    }
+}
+
+/// What a row of the result may depend on beside a row of the table.
+fn depends(e: &Expr) -> Option<String> {
+    let mut found = None;
+    let walked = e.apply(|e| {
+        found = match e {
+            Expr::ScalarSubquery(_) | Expr::Exists(_) | Expr::InSubquery(_) => {
+                Some("the SQL has a subquery".to_string())
+            }
+            Expr::ScalarFunction(call)
+                if call.func.signature().volatility != Volatility::Immutable =>
+            {
+                Some(format!("the SQL calls {}()", call.func.name()))
+            }
+            _ => None,
+        };
+        Ok(match found {
+            Some(_) => TreeNodeRecursion::Stop,
+            None => TreeNodeRecursion::Continue,
+        })
+    });
+    match walked {
+        Ok(_) => found,
+        Err(e) => Some(e.strip_backtrace()),
+    }
+}
+
+/// A step of a query that takes rows together, in words.
+fn step(node: &LogicalPlan) -> &'static str {
+    match node {
+        LogicalPlan::Window(_) => "a window function",
+        LogicalPlan::Aggregate(_) => "an aggregate",
+        LogicalPlan::Join(_) => "a join",
+        LogicalPlan::Union(_) => "a union",
+        LogicalPlan::Subquery(_) => "a subquery",
+        LogicalPlan::Sort(_) | LogicalPlan::Limit(_) => "a limit",
+        LogicalPlan::Values(_) | LogicalPlan::EmptyRelation(_) => "rows of its own",
+        LogicalPlan::Distinct(_) => "DISTINCT",
+        LogicalPlan::Unnest(_) => "an unnested column",
+        LogicalPlan::RecursiveQuery(_) => "a recursive query",
+        _ => "a step that may take rows together",
+    }
+}
+
+/// One of `of` parts of a file by its bytes: the row groups that begin there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    pub at: u64,
+    pub of: u64,
+}
+
+impl Part {
+    pub const WHOLE: Part = Part { at: 0, of: 1 };
+
+    /// Of a file of so many bytes.
+    fn bytes(self, size: u64) -> Range<i64> {
+        let begin = |at: u64| (u128::from(size) * u128::from(at) / u128::from(self.of)) as i64;
+        begin(self.at)..begin(self.at + 1)
+    }
+}
+
+/// The query over the files at `locations` alone, as listed in [`crate::read::lake::files::InputFile`].
+pub fn over(frame: DataFrame, locations: HashSet<String>) -> Result<DataFrame> {
+    narrowed(frame, Wanted::Files(locations))
+}
+
+/// The query over a part of each file, which must be Parquet.
+pub fn over_part(frame: DataFrame, part: Part) -> Result<DataFrame> {
+    narrowed(frame, Wanted::Part(part))
+}
+
+fn narrowed(frame: DataFrame, wanted: Wanted) -> Result<DataFrame> {
+    let failed = |e: DataFusionError| {
+        let what = "the query cannot be planned over some of its files";
+        Error::with_source(Kind::Bug, what, e)
+    };
+    let (mut state, plan) = frame.into_parts();
+    // Statistics would be those of all files, and take a look into each.
+    state
+        .config_mut()
+        .options_mut()
+        .execution
+        .collect_statistics = false;
+    let plan = plan.transform_up(|node| {
+        let LogicalPlan::TableScan(mut scan) = node else {
+            return Ok(Transformed::no(node));
+        };
+        let table = source_as_provider(&scan.source)?;
+        let wanted = wanted.clone();
+        scan.source = provider_as_source(Arc::new(SomeFiles { table, wanted }));
+        Ok(Transformed::yes(LogicalPlan::TableScan(scan)))
+    });
+    Ok(DataFrame::new(state, plan.map_err(failed)?.data))
+}
+
+/// A table of files of which some alone are read.
+#[derive(Debug)]
+struct SomeFiles {
+    table: Arc<dyn TableProvider>,
+    wanted: Wanted,
+}
+
+#[derive(Debug, Clone)]
+enum Wanted {
+    /// By location.
+    Files(HashSet<String>),
+    /// Of each file.
+    Part(Part),
+}
+
+impl Wanted {
+    /// A file of a store, as far as it is wanted.
+    fn of(&self, file: &PartitionedFile, store: &str) -> Option<PartitionedFile> {
+        let meta = &file.object_meta;
+        match self {
+            Wanted::Files(locations) => {
+                let is_one = locations.contains(&location(store, &meta.location));
+                is_one.then(|| file.clone())
+            }
+            Wanted::Part(part) => {
+                let bytes = part.bytes(meta.size);
+                Some(file.clone().with_range(bytes.start, bytes.end))
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl TableProvider for SomeFiles {
+    fn schema(&self) -> SchemaRef {
+        self.table.schema()
+    }
+
+    fn table_type(&self) -> TableType {
+        self.table.table_type()
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
+        let plan = self.table.scan(state, projection, filters, limit).await?;
+        let Some(scan) = plan.downcast_ref::<DataSourceExec>() else {
+            // No file passed the filters.
+            return Ok(plan);
+        };
+        let Some(config) = scan.data_source().downcast_ref::<FileScanConfig>() else {
+            let what = "a table of files is read by something else than a scan of files";
+            return Err(DataFusionError::Internal(what.into()));
+        };
+        let store = config.object_store_url.as_str().to_string();
+        let files = config.file_groups.iter().flat_map(|group| group.iter());
+        let files = files.filter_map(|file| self.wanted.of(file, &store));
+        let files: Vec<_> = files.collect();
+        if files.is_empty() {
+            return Ok(Arc::new(EmptyExec::new(plan.schema())));
+        }
+        // Streams take files in the order of their names, so that trajectories go on from one to the next.
+        let threads = state.config().target_partitions();
+        let groups = FileGroup::new(files).split_files(threads);
+        let config = FileScanConfigBuilder::from(config.clone())
+            .with_file_groups(groups)
+            .with_output_ordering(Vec::new())
+            .with_output_partitioning(None)
+            .build();
+        Ok(DataSourceExec::from_data_source(config))
+    }
+
+    fn supports_filters_pushdown(
+        &self,
+        filters: &[&Expr],
+    ) -> Result<Vec<TableProviderFilterPushDown>, DataFusionError> {
+        self.table.supports_filters_pushdown(filters)
+    }
+}

@@ -1,0 +1,361 @@
+//! The tables of a pipeline → their files, columns and Hive partitions, registered with DataFusion by name.
+//!
+//! What is checked here is that the files go together: all lie in one store and in the same Hive folders, and have columns of one kind.
+
+use crate::error::{Error, Result};
+use crate::read::formats::by_name::Named;
+use crate::read::formats::csv::Dialect;
+use crate::read::formats::text::held_by;
+use crate::read::lake::errors::failed;
+use crate::read::lake::files::{InputFile, Table, TableSource};
+use crate::read::lake::frozen::Listed;
+use crate::read::lake::panics::caught;
+use crate::read::lake::provider::TableOfFiles;
+use crate::read::paths::places::{FoundFile, Place};
+use crate::store::Stores;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::catalog::TableProvider;
+use datafusion::common::DataFusionError;
+use datafusion::datasource::file_format::FileFormat;
+use datafusion::datasource::file_format::parquet::ParquetFormat;
+use datafusion::execution::object_store::ObjectStoreUrl;
+use datafusion::logical_expr::type_coercion::binary::type_union_resolution;
+use datafusion::prelude::SessionContext;
+use futures::{StreamExt, TryStreamExt, stream};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Files whose columns are looked at at a time: a request to a distant store takes much longer than it keeps anybody busy.
+const LOOKED_AT: usize = 32;
+
+/// How many remote stores some paths lie in.
+pub fn remote_stores<'a>(paths: impl Iterator<Item = &'a str>) -> usize {
+    let roots = paths.filter_map(|path| {
+        let (scheme, rest) = path.split_once("://")?;
+        (scheme != "file").then_some((scheme, rest.split('/').next()))
+    });
+    roots.collect::<BTreeSet<_>>().len()
+}
+
+/// Makes a table known to a session, and says what was found.
+pub async fn register(
+    context: &SessionContext,
+    source: &TableSource<'_>,
+    stores: &Stores,
+    noted: &Listed,
+) -> Result<Table> {
+    let named = register_files(context, source, stores, noted).await;
+    named.map_err(|e| e.at(format!("table `{}`", source.name)))
+}
+
+async fn register_files(
+    context: &SessionContext,
+    source: &TableSource<'_>,
+    stores: &Stores,
+    noted: &Listed,
+) -> Result<Table> {
+    let named = source.format.name();
+    let format = format(source.format, &source.dialect, noted);
+    let state = context.state();
+    let mut roots: Vec<ObjectStoreUrl> = Vec::new();
+    let mut files: Vec<FoundFile> = Vec::new();
+    // In a folder only files of the format count; a file or a pattern says itself what it means.
+    let ending =
+        |names: &mut dyn Iterator<Item = &str>| extension_of(source.format, &source.dialect, names);
+    for path in source.paths {
+        let place = Place::of(path)?;
+        if let Some(first) = roots.first().filter(|first| **first != place.root) {
+            return Err(Error::input(format!(
+                "its paths lie in several stores ({} and {}); make tables of them and join these in the SQL by UNION ALL",
+                first.as_str(),
+                place.root.as_str()
+            )));
+        }
+        roots.push(place.root.clone());
+        let store = crate::read::paths::places::store(context, stores, noted, &place.root)?;
+        let mut found = crate::read::paths::places::files(place, &store, path, ending).await?;
+        let is_binary = matches!(named, "parquet" | "arrow");
+        let is_cut = |file: &&FoundFile| {
+            let ending = format!(".{named}");
+            is_binary && file.meta.size == 0 && file.meta.location.as_ref().ends_with(&ending)
+        };
+        if let Some(file) = found.iter().find(is_cut) {
+            let shown = &file.shown;
+            return Err(Error::input(format!(
+                "{shown} is empty, which no {named} file is: whoever wrote it did not get to its end; restore it or remove it"
+            )));
+        }
+        if found.iter().all(|file| file.meta.size == 0) {
+            let shown = &found[0].shown;
+            return Err(Error::input(format!(
+                "{shown} is empty: it has no columns, and no row; remove it, or write a header"
+            )));
+        }
+        found.retain(|file| file.meta.size > 0);
+        files.extend(found);
+    }
+    // The order of the columns is that of the files.
+    files.sort_by(|a, b| a.meta.location.cmp(&b.meta.location));
+    let partition_columns = hive_columns(&files)?;
+    let once = |a: &FoundFile, b: &FoundFile| a.meta.location == b.meta.location;
+    let twice = files.windows(2).find(|two| {
+        let [a, b] = two else { return false };
+        once(a, b) && a.folders != b.folders
+    });
+    if let Some([one, ..]) = twice {
+        return Err(Error::input(format!(
+            "{} is reached by two Hive folders that say different values of it; let one path lead to it",
+            one.shown
+        )));
+    }
+    files.dedup_by(|a, b| once(a, b));
+
+    let Some(root) = roots.into_iter().next() else {
+        return Err(Error::bug("it has no path"));
+    };
+    for file in &files {
+        noted.note(root.as_str(), &file.meta);
+    }
+    let store = context.runtime_env().object_store(&root);
+    let store = store.map_err(|e| failed("its store", e))?;
+    // File by file, so that a file that cannot be read is named.
+    let schemas = stream::iter(&files).map(|file| {
+        let objects = std::slice::from_ref(&file.meta);
+        let schema = format.infer_schema(&state, &store, objects);
+        async move {
+            let what = || format!("{} is no readable {named} file", file.shown);
+            // A footer may say that it is longer than its file, and not every reader asks.
+            let schema = caught(schema).await;
+            let schema =
+                schema.ok_or_else(|| Error::input(format!("{}: its end is damaged", what())))?;
+            let schema = schema.map_err(|e| failed(&what(), e))?;
+            Ok::<_, Error>((schema, file.shown.as_str()))
+        }
+    });
+    let schemas: Vec<_> = schemas.buffered(LOOKED_AT).try_collect().await?;
+    let mut schema = merge(&schemas)?;
+    // A column that is in the files as well is that of the folders.
+    let is_folder = |f: &Field| partition_columns.iter().any(|(name, _)| name == f.name());
+    let fields = schema.fields().iter().filter(|f| !is_folder(f)).cloned();
+    schema = Schema::new(fields.collect::<Vec<_>>());
+
+    let folders: Vec<Vec<Option<String>>> = files
+        .iter_mut()
+        .map(|file| std::mem::take(&mut file.folders))
+        .map(|folders| folders.into_iter().map(|(_, value)| value).collect())
+        .collect();
+    let of_table = files.iter().zip(&folders);
+    let of_table = of_table.map(|(file, values)| (file.meta.clone(), values.as_slice()));
+    let of_table = TableOfFiles::new(
+        source.name,
+        root.clone(),
+        format,
+        schema,
+        &partition_columns,
+        of_table.collect(),
+    );
+    let schema = name_files(context, source.name, of_table)?;
+    let listed = files.into_iter().map(|file| InputFile {
+        location: file.shown,
+        size_bytes: file.meta.size,
+        modified: file.meta.last_modified.to_rfc3339(),
+        e_tag: file.meta.e_tag,
+        content: None,
+    });
+    Ok(Table {
+        name: source.name.to_string(),
+        format: named,
+        dialect: source.dialect.clone(),
+        root: root.as_str().to_string(),
+        files: listed.collect(),
+        folders,
+        schema,
+        partition_columns: partition_columns
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect(),
+    })
+}
+
+/// Lets a session know files by the name of a table; returns all columns of them.
+pub(crate) fn name_files(
+    context: &SessionContext,
+    name: &str,
+    table: Result<TableOfFiles, DataFusionError>,
+) -> Result<SchemaRef> {
+    let unregistered = |e: DataFusionError| failed("cannot be registered", e);
+    let table = table.map_err(unregistered)?;
+    let schema = table.schema();
+    context
+        .register_table(crate::read::lake::ident_reference(name), Arc::new(table))
+        .map_err(unregistered)?;
+    Ok(schema)
+}
+
+/// How DataFusion reads files of a format.
+pub(crate) fn format(
+    format: crate::read::formats::format::Format,
+    dialect: &Dialect,
+    noted: &Listed,
+) -> Arc<dyn FileFormat> {
+    match format {
+        crate::read::formats::format::Format::Parquet => Arc::new(ParquetFormat::default()),
+        _ => Arc::new(Named::new(format, dialect.clone(), noted)),
+    }
+}
+
+/// How the names of the files of a table end in a folder. Files that are packed beside others that are not may hold the same rows.
+pub(crate) fn extension_of<'a>(
+    format: crate::read::formats::format::Format,
+    dialect: &Dialect,
+    names: impl Iterator<Item = &'a str>,
+) -> Result<String, String> {
+    use crate::read::formats::format::Compression::{Gzip, None, Zstd};
+    let ending = |packed: crate::read::formats::format::Compression| {
+        format!(".{}{}", format.name(), packed.ending())
+    };
+    if let Some(asked) = dialect.asked_compression() {
+        return Ok(ending(asked));
+    }
+    let is_text = matches!(
+        format,
+        crate::read::formats::format::Format::Csv | crate::read::formats::format::Format::Json
+    );
+    let endings = if is_text {
+        &[None, Gzip, Zstd][..]
+    } else {
+        &[None][..]
+    };
+    let endings: Vec<String> = endings.iter().map(|packed| ending(*packed)).collect();
+    let mut found = BTreeSet::new();
+    for name in names {
+        found.extend(endings.iter().filter(|ending| name.ends_with(*ending)));
+    }
+    match found.into_iter().collect::<Vec<_>>()[..] {
+        [] => Ok(ending(None)),
+        [one] => Ok(one.clone()),
+        [one, another, ..] => Err(format!(
+            "has {one} and {another} files, which may hold the same rows; say which ones by `compression`, or by a glob"
+        )),
+    }
+}
+
+/// Hive partition columns: the same for all files. Integers where every value is null or one as it would be written, else strings.
+fn hive_columns(files: &[FoundFile]) -> Result<Vec<(String, DataType)>> {
+    let names = |file: &FoundFile| -> Vec<String> {
+        let folders = file.folders.iter();
+        folders.map(|(name, _)| name.clone()).collect()
+    };
+    let Some(first) = files.first() else {
+        return Ok(Vec::new());
+    };
+    let columns = names(first);
+    if let Some(other) = files.iter().find(|file| names(file) != columns) {
+        return Err(Error::input(format!(
+            "its files lie in different Hive folders: {} and {}",
+            first.shown, other.shown
+        )));
+    }
+    let mut repeated = (1..columns.len()).filter(|at| columns[..*at].contains(&columns[*at]));
+    if let Some(at) = repeated.next() {
+        return Err(Error::input(format!(
+            "{} lies in two Hive folders of the column `{}`",
+            first.shown, columns[at]
+        )));
+    }
+    let is_integer = |at: usize| {
+        let mut values = files.iter().filter_map(|file| file.folders[at].1.as_ref());
+        // A column of nulls alone is text, as in DuckDB.
+        let is_known = values.clone().next().is_some();
+        is_known && values.all(|v| v.parse::<i64>().is_ok_and(|n| n.to_string() == *v))
+    };
+    let typed = columns.into_iter().enumerate().map(|(at, name)| {
+        if is_integer(at) {
+            (name, DataType::Int64)
+        } else {
+            (name, DataType::Utf8)
+        }
+    });
+    Ok(typed.collect())
+}
+
+/// One schema for all files, which come with their names: columns by name, null where a file lacks one, integers and floats widened
+/// where files differ.
+fn merge(schemas: &[(SchemaRef, &str)]) -> Result<Schema> {
+    // Each column with the file that it has its type from, and in how many files it is.
+    let mut columns: Vec<(Field, &str, usize)> = Vec::new();
+    for (schema, file) in schemas {
+        for new in schema.fields() {
+            let Some((old, of, n)) = columns.iter_mut().find(|(f, ..)| f.name() == new.name())
+            else {
+                columns.push((new.as_ref().clone(), file, 1));
+                continue;
+            };
+            *n += 1;
+            let (a, b) = (old.data_type().clone(), new.data_type().clone());
+            let nullable = old.is_nullable() || new.is_nullable();
+            if a == DataType::Null {
+                *old = old.clone().with_data_type(b);
+                *of = file;
+            } else if a != b && b != DataType::Null {
+                let wide = type_union_resolution(&[a.clone(), b.clone()]);
+                let wide = wide.filter(|_| a.is_numeric() == b.is_numeric());
+                let wide = wide.ok_or_else(|| {
+                    let (mut a, mut b) = (held_by(&a).to_string(), held_by(&b).to_string());
+                    if a == b {
+                        (a, b) = (old.data_type().to_string(), new.data_type().to_string());
+                    }
+                    Error::input(format!(
+                        "its files do not agree on the columns: `{}` holds {a} in {of} and {b} in {file}",
+                        new.name()
+                    ))
+                })?;
+                if wide == b {
+                    *of = file;
+                }
+                *old = old.clone().with_data_type(wide);
+            }
+            *old = old.clone().with_nullable(nullable);
+        }
+    }
+    let fields = columns.into_iter().map(|(field, _, n)| {
+        let nullable = field.is_nullable() || n < schemas.len();
+        field.with_nullable(nullable)
+    });
+    Ok(Schema::new(fields.collect::<Vec<_>>()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schemas_are_merged_in_either_order() {
+        let schema = |fields: &[(&str, DataType)]| {
+            let fields = fields.iter().map(|(n, t)| Field::new(*n, t.clone(), false));
+            Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+        };
+        let old = (schema(&[("a", DataType::Int32)]), "old");
+        let new = (
+            schema(&[("a", DataType::Int64), ("b", DataType::Utf8)]),
+            "new",
+        );
+        for files in [[old.clone(), new.clone()], [new, old.clone()]] {
+            let merged = merge(&files).expect("one schema");
+            assert_eq!(*merged.field(0), Field::new("a", DataType::Int64, false));
+            assert_eq!(*merged.field(1), Field::new("b", DataType::Utf8, true));
+        }
+        let text = (schema(&[("a", DataType::Utf8)]), "text");
+        // A column without a value is of any type.
+        let null = (schema(&[("a", DataType::Null)]), "null");
+        for files in [[old.clone(), null.clone()], [null, old.clone()]] {
+            let merged = merge(&files).expect("one schema");
+            assert_eq!(*merged.field(0).data_type(), DataType::Int32);
+        }
+        let clash = merge(&[old, text]).expect_err("no number is a text");
+        assert_eq!(
+            clash.to_string(),
+            "its files do not agree on the columns: `a` holds whole numbers in old and text in text"
+        );
+    }
+}

@@ -1,0 +1,233 @@
+//! Folders that are more than their files: tables of Delta, Iceberg and Hudi, whose files may hold rows that were deleted, and outputs of
+//! gyre, which hold earlier results too.
+
+use crate::error::{Error, Result};
+use crate::read::paths::current::Current;
+use futures::{StreamExt, TryStreamExt, stream};
+use object_store::path::Path;
+use object_store::{Error as StoreError, ObjectStore, ObjectStoreExt};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Objects of a folder `metadata` that are looked at: those of an Iceberg table are among the first.
+const LOOKED_AT: usize = 1000;
+
+/// What a folder is by a file or a folder in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    Delta,
+    Iceberg,
+    Hudi,
+    /// It may be an output of gyre.
+    Output,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Delta => "Delta",
+            Kind::Iceberg => "Iceberg",
+            Kind::Hudi => "Hudi",
+            Kind::Output => "gyre",
+        }
+    }
+
+    /// What writes a table out as plain Parquet.
+    fn export(self, table: &str) -> String {
+        let table = table.replace('\'', "''");
+        let (extension, scan) = match self {
+            Kind::Delta => ("delta", "delta_scan"),
+            Kind::Iceberg => ("iceberg", "iceberg_scan"),
+            // DuckDB has no reader for it.
+            _ => {
+                return format!("spark.read.format('hudi').load('{table}').write.parquet('table')");
+            }
+        };
+        format!(
+            "duckdb -c \"INSTALL {extension}; LOAD {extension}; COPY (FROM {scan}('{table}')) TO 'table.parquet'\""
+        )
+    }
+}
+
+/// Marked folders, each with what marks it.
+#[derive(Debug, Default)]
+pub struct Marks(BTreeSet<(Path, Kind)>);
+
+impl Marks {
+    /// Notes what a file or folder says of those that it lies in.
+    pub fn see(&mut self, path: &Path) {
+        let parts: Vec<_> = path.parts().collect();
+        let folder = |n: usize| Path::from_iter(parts[..n].iter().cloned());
+        for (at, part) in parts.iter().enumerate() {
+            let kind = match part.as_ref() {
+                "_delta_log" => Kind::Delta,
+                ".hoodie" => Kind::Hudi,
+                "metadata" if parts.get(at + 1).is_some_and(|p| is_iceberg(p.as_ref())) => {
+                    Kind::Iceberg
+                }
+                "current.json" if at + 1 == parts.len() => Kind::Output,
+                _ => continue,
+            };
+            self.0.insert((folder(at), kind));
+        }
+    }
+
+    /// The marked folders that a file lies in.
+    pub fn of(&self, file: &Path) -> impl Iterator<Item = &(Path, Kind)> {
+        self.0
+            .iter()
+            .filter(|(folder, _)| file.prefix_matches(folder))
+    }
+
+    /// Those at and above a folder, by looking for each mark there. A folder that may not be looked at has none.
+    pub async fn above(store: &Arc<dyn ObjectStore>, folder: &Path) -> Result<Marks, StoreError> {
+        let parts: Vec<_> = folder.parts().collect();
+        let folders = (0..=parts.len()).map(|n| Path::from_iter(parts[..n].iter().cloned()));
+        let mut looks = Vec::new();
+        for folder in folders {
+            for place in ["_delta_log", ".hoodie", "metadata", "current.json"] {
+                looks.push(look(store, folder.clone().join(place)));
+            }
+        }
+        let seen = stream::iter(looks).buffered(16);
+        let seen: Vec<Option<Path>> = seen.try_collect().await?;
+        let mut marks = Marks::default();
+        seen.iter().flatten().for_each(|path| marks.see(path));
+        Ok(marks)
+    }
+}
+
+/// The first thing at or below a place that marks a folder.
+pub async fn look(store: &Arc<dyn ObjectStore>, place: Path) -> Result<Option<Path>, StoreError> {
+    let looked = async {
+        match place.filename() {
+            Some("current.json") => store.head(&place).await.map(|meta| Some(meta.location)),
+            Some("metadata") => {
+                let mut listed = store.list(Some(&place)).take(LOOKED_AT);
+                while let Some(meta) = listed.try_next().await? {
+                    if meta.location.filename().is_some_and(is_iceberg) {
+                        return Ok(Some(meta.location));
+                    }
+                }
+                Ok(None)
+            }
+            _ => {
+                let first = store.list(Some(&place)).try_next().await?;
+                Ok(first.map(|meta| meta.location))
+            }
+        }
+    };
+    match looked.await {
+        Err(e) if is_closed(&e) => Ok(None),
+        looked => looked,
+    }
+}
+
+/// Whether a store has nothing there, or does not say.
+fn is_closed(e: &StoreError) -> bool {
+    use StoreError::*;
+    let is_kind = matches!(
+        e,
+        NotFound { .. }
+            | PermissionDenied { .. }
+            | Unauthenticated { .. }
+            | NotSupported { .. }
+            | NotImplemented { .. }
+            | InvalidPath { .. }
+    );
+    is_kind || crate::error::is_denied(e)
+}
+
+/// `v3.metadata.json`, `00003-<uuid>.metadata.json`.
+fn is_iceberg(name: &str) -> bool {
+    let version = name.strip_suffix(".metadata.json");
+    let version = version.or_else(|| name.strip_suffix(".gz.metadata.json"));
+    let version = version.map(|version| version.strip_prefix('v').unwrap_or(version));
+    version.is_some_and(|version| version.starts_with(|c: char| c.is_ascii_digit()))
+}
+
+/// The error for a path that reads a table of another format; `table` and `path` as messages show them.
+pub fn refused(kind: Kind, table: &str, path: &str, is_at: Option<bool>) -> Error {
+    let what = match is_at {
+        Some(true) => format!("{path} is"),
+        Some(false) => format!("{path} lies in {table},"),
+        None => format!("{path} reads {table},"),
+    };
+    let (name, export) = (kind.name(), kind.export(table));
+    let article = if kind == Kind::Iceberg { "an" } else { "a" };
+    Error::input(format!(
+        "{what} {article} {name} table, some of whose files may hold rows that are no longer in it; write it out and read that, or name its files one by one: {export}"
+    ))
+}
+
+/// The result in place of an output; none where `current.json` is that of another program.
+pub async fn output(
+    store: &Arc<dyn ObjectStore>,
+    folder: &Path,
+) -> Result<Option<Current>, StoreError> {
+    let got = match store.get(&folder.clone().join("current.json")).await {
+        Ok(got) => got.bytes().await?,
+        Err(e) if is_closed(&e) => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    Ok(Current::parse(&got, "current.json").ok())
+}
+
+/// The error for a path that is an output and none of its tables. `shown` is the output.
+pub fn whole_output(path: &str, shown: &str, is_at: bool, current: &Current) -> Error {
+    let what = match is_at {
+        true => format!("{path} is an output of gyre"),
+        false => format!("{path} reads the output {shown} of gyre"),
+    };
+    let shown = shown.trim_end_matches('/');
+    let tables = current.tables.keys().map(|name| format!("{shown}/{name}"));
+    Error::spec(format!(
+        "{what}, which holds earlier results too; name one of its tables: {}",
+        tables.collect::<Vec<_>>().join(", ")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_known_by_their_metadata() {
+        let cases = [
+            ("t/_delta_log/0.json", Some(("t", Kind::Delta))),
+            ("t/_delta_log", Some(("t", Kind::Delta))),
+            ("_delta_log/0.json", Some(("", Kind::Delta))),
+            ("t/.hoodie/hoodie.properties", Some(("t", Kind::Hudi))),
+            (
+                "a/t/metadata/v1.metadata.json",
+                Some(("a/t", Kind::Iceberg)),
+            ),
+            (
+                "t/metadata/00001-9c12d441.metadata.json",
+                Some(("t", Kind::Iceberg)),
+            ),
+            (
+                "t/metadata/00001-9c.gz.metadata.json",
+                Some(("t", Kind::Iceberg)),
+            ),
+            ("t/metadata/notes.json", None),
+            ("t/metadata/table.metadata.json", None),
+            ("t/metadata", None),
+            ("out/current.json", Some(("out", Kind::Output))),
+            ("t/a.parquet", None),
+        ];
+        for (path, expected) in cases {
+            let mut marks = Marks::default();
+            marks.see(&path.into());
+            let expected = expected.map(|(folder, kind)| (Path::from(folder), kind));
+            assert_eq!(marks.0.into_iter().next(), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn the_line_that_exports_a_table_quotes_its_name() {
+        let told = refused(Kind::Delta, "/lake/it's", "lake/it's", Some(true)).to_string();
+        let line = "duckdb -c \"INSTALL delta; LOAD delta; COPY (FROM delta_scan('/lake/it''s')) TO 'table.parquet'\"";
+        assert!(told.ends_with(line), "{told}");
+    }
+}

@@ -1,0 +1,71 @@
+//! Columns of counts or weights → what each row weighs.
+
+use crate::error::Error;
+use crate::read::counts::counted::LARGEST_TOTAL;
+use crate::read::rows::stop::{Dropped, Stop, bug};
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Float64Type, Int64Type, UInt64Type};
+
+/// Given counts; 0 where the row counts for nothing.
+pub(crate) fn counts(
+    column: &ArrayRef,
+    name: &str,
+    place: impl Fn(usize) -> String,
+    dropped: &mut Dropped,
+) -> Result<Vec<u64>, Stop> {
+    if let Ok(signed) = cast(column, &DataType::Int64)
+        && let Some(at) = (0..column.len())
+            .find(|&at| signed.is_valid(at) && signed.as_primitive::<Int64Type>().value(at) < 0)
+    {
+        let n = signed.as_primitive::<Int64Type>().value(at);
+        return Err(Stop::Failed(Error::input(format!(
+            "`{name}` = {n} for {} is negative; counts are 0 or more",
+            place(at)
+        ))));
+    }
+    let counts = cast(column, &DataType::UInt64).map_err(bug)?;
+    let counts = counts.as_primitive::<UInt64Type>();
+    dropped.add("null count", counts.null_count() as u64);
+    // Totals beyond what f64 holds are refused for the partition; how far beyond does not matter.
+    let counts: Vec<u64> = counts
+        .iter()
+        .map(|n| n.unwrap_or(0).min(LARGEST_TOTAL + 1))
+        .collect();
+    dropped.add(
+        "count of zero",
+        counts.iter().filter(|&&n| n == 0).count() as u64 - column.null_count() as u64,
+    );
+    Ok(counts)
+}
+
+/// Given weights; 0 where the row weighs nothing.
+pub(crate) fn weights(
+    column: &ArrayRef,
+    name: &str,
+    place: impl Fn(usize) -> String,
+    dropped: &mut Dropped,
+) -> Result<Vec<f64>, Stop> {
+    let given = cast(column, &DataType::Float64).map_err(bug)?;
+    let given = given.as_primitive::<Float64Type>();
+    let mut weights = Vec::with_capacity(given.len());
+    for (at, weight) in given.iter().enumerate() {
+        let (weight, reason) = match weight {
+            None => (0.0, Some("null weight")),
+            Some(w) if w.is_nan() => (0.0, Some("NaN weight")),
+            Some(w) if w < 0.0 || w.is_infinite() => {
+                return Err(Stop::Failed(Error::input(format!(
+                    "`{name}` = {w} for {} is no weight; weights are finite and 0 or more",
+                    place(at)
+                ))));
+            }
+            Some(0.0) => (0.0, Some("weight of zero")),
+            Some(w) => (w, None),
+        };
+        if let Some(reason) = reason {
+            dropped.add(reason, 1);
+        }
+        weights.push(weight);
+    }
+    Ok(weights)
+}

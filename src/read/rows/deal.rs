@@ -1,0 +1,230 @@
+//! Rows → lots, by a hash of some of their columns: rows that are equal there are in one lot, on whatever machine they were dealt.
+//!
+//! Rows of a query are dealt by partition and trajectory, so that a lot has whole trajectories; sums by partition, so that a lot has whole
+//! matrices, or by source where all are one matrix. The order of rows is kept.
+
+use crate::error::{Error, Kind, Result};
+use crate::read::counts::carry::failed;
+use crate::read::counts::resample_groups::hash;
+use crate::read::counts::sums;
+use crate::read::rows::layout::{Evidence, Layout, schema};
+use crate::read::rows::ranges::{first_rows, ranges};
+use crate::read::rows::stop::bug;
+use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
+use arrow::compute::{cast, concat_batches, take};
+use arrow::datatypes::{Field, SchemaRef};
+use arrow::row::{RowConverter, SortField};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Rows of a lot that are put into one batch.
+const BATCH: usize = 1 << 16;
+
+/// Deals rows.
+pub struct Dealer {
+    schema: SchemaRef,
+    by: Range<usize>,
+    converter: RowConverter,
+    lots: Vec<Lot>,
+}
+
+#[derive(Default)]
+struct Lot {
+    full: Vec<RecordBatch>,
+    begun: Vec<RecordBatch>,
+    begun_rows: usize,
+}
+
+impl Lot {
+    fn push(&mut self, batch: RecordBatch, schema: &SchemaRef) -> Result<()> {
+        self.begun_rows += batch.num_rows();
+        self.begun.push(batch);
+        match self.begun_rows >= BATCH {
+            true => self.fill(schema),
+            false => Ok(()),
+        }
+    }
+
+    fn fill(&mut self, schema: &SchemaRef) -> Result<()> {
+        if self.begun_rows > 0 {
+            let batch = concat_batches(schema, &self.begun).map_err(|e| failed(bug(e)))?;
+            self.full.push(batch);
+        }
+        self.begun.clear();
+        self.begun_rows = 0;
+        Ok(())
+    }
+}
+
+impl Dealer {
+    /// For rows with the columns of a layout, by trajectory.
+    pub fn of_rows(layout: &Layout, lots: usize) -> Result<Dealer> {
+        let Evidence::Trajectories { trajectory, .. } = &layout.evidence else {
+            return Err(Error::bug("a table of pairs has no trajectories"));
+        };
+        let by = 0..layout.partition.len() + trajectory.len();
+        Dealer::new(&layout.fields(), by, lots)
+    }
+
+    /// For the table of sums.
+    pub fn of_sums(layout: &Layout, lots: usize) -> Result<Dealer> {
+        Dealer::new(&sums::fields(layout), sums::keys(layout), lots)
+    }
+
+    fn new(fields: &[Field], by: Range<usize>, lots: usize) -> Result<Dealer> {
+        let keys = fields[by.clone()].iter();
+        let keys = keys.map(|f| SortField::new(f.data_type().clone()));
+        let converter = RowConverter::new(keys.collect()).map_err(|e| {
+            let what = "a trajectory or partition column has a type that cannot be a key";
+            Error::with_source(Kind::Input, what, e)
+        })?;
+        Ok(Dealer {
+            schema: schema(fields),
+            by,
+            converter,
+            lots: (0..lots.max(1)).map(|_| Lot::default()).collect(),
+        })
+    }
+
+    /// Deals the next rows.
+    pub fn push(&mut self, batch: &RecordBatch) -> Result<()> {
+        let n = batch.num_rows();
+        let typed = batch.columns().iter().zip(self.schema.fields());
+        let typed = typed.map(|(column, field)| cast(column, field.data_type()));
+        let columns: Vec<ArrayRef> = typed
+            .collect::<Result<_, _>>()
+            .map_err(|e| failed(bug(e)))?;
+        let mut rows = vec![Vec::new(); self.lots.len()];
+        let keys = &columns[self.by.clone()];
+        if keys.is_empty() {
+            rows[0] = (0..n as u32).collect();
+        } else {
+            let spells = ranges(keys, n).map_err(failed)?;
+            let starts = first_rows(keys, &spells).map_err(failed)?;
+            let keys = self.converter.convert_columns(&starts);
+            let keys = keys.map_err(|e| failed(bug(e)))?;
+            for (spell, key) in spells.into_iter().zip(keys.iter()) {
+                let lot = (hash(key.data()) >> 32) as usize % rows.len();
+                rows[lot].extend(spell.start as u32..spell.end as u32);
+            }
+        }
+        for (lot, rows) in self.lots.iter_mut().zip(rows) {
+            if rows.is_empty() {
+                continue;
+            }
+            let rows = UInt32Array::from(rows);
+            let own = columns.iter().map(|column| take(column, &rows, None));
+            let own = own.collect::<Result<_, _>>();
+            let own = own.and_then(|own| RecordBatch::try_new(Arc::clone(&self.schema), own));
+            lot.push(own.map_err(|e| failed(bug(e)))?, &self.schema)?;
+        }
+        Ok(())
+    }
+
+    /// The rows of each lot.
+    pub fn finish(mut self) -> Result<Vec<Vec<RecordBatch>>> {
+        for lot in &mut self.lots {
+            lot.fill(&self.schema)?;
+        }
+        Ok(self.lots.into_iter().map(|lot| lot.full).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::lag::Step;
+    use crate::read::rows::states::StateColumns;
+    use arrow::array::{AsArray, Int64Array, StringArray};
+    use arrow::datatypes::{DataType, Int64Type};
+    use std::collections::BTreeMap;
+
+    fn layout() -> Layout {
+        let field = |name: &str, t: DataType| Field::new(name, t, true);
+        Layout {
+            partition: vec![field("g", DataType::Utf8)],
+            evidence: Evidence::Trajectories {
+                trajectory: vec![field("id", DataType::Int64)],
+                time: field("t", DataType::Int64),
+                state: StateColumns {
+                    keys: vec![field("s", DataType::Int64)],
+                    bins: Vec::new(),
+                },
+                weight: None,
+                lags: vec![Step::Ticks(1)],
+                strided: false,
+                overlap: Vec::new(),
+            },
+            given: Vec::new(),
+            grouping: None,
+            one_label_set: false,
+            connected: false,
+        }
+    }
+
+    /// Rows (g, id, t) of small batches, dealt: the lot of each trajectory, and its times in the order of the lot.
+    fn dealt(rows: &[(&str, Option<i64>, i64)], each: usize) -> Vec<BTreeMap<String, Vec<i64>>> {
+        let mut dealer = Dealer::of_rows(&layout(), 3).unwrap();
+        for rows in rows.chunks(each) {
+            let times: ArrayRef = Arc::new(rows.iter().map(|r| r.2).collect::<Int64Array>());
+            let columns: Vec<ArrayRef> = vec![
+                Arc::new(StringArray::from_iter_values(rows.iter().map(|r| r.0))),
+                Arc::new(rows.iter().map(|r| r.1).collect::<Int64Array>()),
+                Arc::clone(&times),
+                times,
+            ];
+            let batch = RecordBatch::try_new(layout().numbered(), columns).unwrap();
+            dealer.push(&batch).unwrap();
+        }
+        let lots = dealer.finish().unwrap().into_iter().map(|lot| {
+            let mut times: BTreeMap<String, Vec<i64>> = BTreeMap::new();
+            for batch in lot {
+                for at in 0..batch.num_rows() {
+                    let name = crate::read::rows::states::key_text(&batch.columns()[..2], at);
+                    let time = batch.column(2).as_primitive::<Int64Type>().value(at);
+                    times.entry(name).or_default().push(time);
+                }
+            }
+            times
+        });
+        lots.collect()
+    }
+
+    #[test]
+    fn a_trajectory_is_in_one_lot_and_in_its_order() {
+        let rows: Vec<(&str, Option<i64>, i64)> = (0..60)
+            .map(|at| {
+                (
+                    ["a", "b"][at as usize % 2],
+                    (at % 7 > 0).then_some(at % 5),
+                    at,
+                )
+            })
+            .collect();
+        let lots = dealt(&rows, 60);
+        // How rows come in batches does not matter.
+        assert_eq!(lots, dealt(&rows, 7));
+        let mut seen = BTreeMap::new();
+        for (name, times) in lots.iter().flatten() {
+            assert!(times.is_sorted(), "{name}: {times:?}");
+            assert_eq!(seen.insert(name.clone(), times.len()), None, "{name}");
+        }
+        assert_eq!(seen.values().sum::<usize>(), 60);
+        assert!(lots.iter().all(|lot| !lot.is_empty()), "{lots:?}");
+    }
+
+    #[test]
+    fn lots_hold_many_rows_in_few_batches() {
+        let mut dealer = Dealer::of_rows(&layout(), 1).unwrap();
+        let column: ArrayRef = Arc::new(Int64Array::from(vec![1; 1000]));
+        let group: ArrayRef = Arc::new(StringArray::from(vec!["a"; 1000]));
+        let columns = vec![group, column.clone(), column.clone(), column];
+        let batch = RecordBatch::try_new(layout().numbered(), columns).unwrap();
+        for _ in 0..100 {
+            dealer.push(&batch).unwrap();
+        }
+        let rows = dealer.finish().unwrap().remove(0);
+        let rows: Vec<usize> = rows.iter().map(RecordBatch::num_rows).collect();
+        assert_eq!(rows, [66_000, 34_000]);
+    }
+}

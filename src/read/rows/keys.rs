@@ -1,0 +1,325 @@
+//! Keys ↔ ids: gives every distinct row of some columns, of any SQL type, a small number in order of appearance.
+
+use crate::error::{Error, Kind, Result};
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Int64Type};
+use arrow::row::{RowConverter, SortField};
+use hashbrown::{DefaultHashBuilder, HashTable};
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+/// The id of a key that is null, and so no key at all.
+pub const NONE: u32 = u32::MAX;
+
+/// Distinct keys in order of appearance.
+pub struct Keys {
+    types: Vec<DataType>,
+    stored: Stored,
+    table: HashTable<u32>,
+    hasher: DefaultHashBuilder,
+}
+
+/// The keys by id.
+enum Stored {
+    /// One column of integers, as which most keys come.
+    Integers(Vec<i64>),
+    /// Any columns in arrow's row format, which sorts as the columns do.
+    Rows(RowConverter, Bytes),
+}
+
+/// Byte strings one after another; string `k` ends at `ends[k]`.
+#[derive(Default)]
+struct Bytes {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Bytes {
+    fn get(&self, id: u32) -> &[u8] {
+        let start = if id == 0 {
+            0
+        } else {
+            self.ends[id as usize - 1]
+        };
+        &self.bytes[start..self.ends[id as usize]]
+    }
+}
+
+/// The values of an integer column, if all of its type fit an i64.
+pub fn integers(column: &ArrayRef) -> Option<Int64Array> {
+    if !is_integer(column.data_type()) {
+        return None;
+    }
+    Some(cast(column, &DataType::Int64).ok()?.as_primitive().clone())
+}
+
+fn is_integer(data_type: &DataType) -> bool {
+    data_type.is_integer() && *data_type != DataType::UInt64
+}
+
+impl Keys {
+    pub fn new(types: &[DataType]) -> Result<Keys> {
+        let stored = match types {
+            [one] if is_integer(one) => Stored::Integers(Vec::new()),
+            _ => {
+                let fields = types.iter().map(|t| SortField::new(t.clone())).collect();
+                let converter = RowConverter::new(fields).map_err(|e| {
+                    let what = "a key column has a type that cannot be a key";
+                    Error::with_source(Kind::Input, what, e)
+                })?;
+                Stored::Rows(converter, Bytes::default())
+            }
+        };
+        Ok(Keys {
+            types: types.to_vec(),
+            stored,
+            table: HashTable::new(),
+            hasher: DefaultHashBuilder::default(),
+        })
+    }
+
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Keys of the same types, of which there are none yet.
+    pub fn empty(&self) -> Result<Keys> {
+        Keys::new(&self.types)
+    }
+
+    /// The place of each id among all keys in ascending order.
+    pub fn ranks(&self) -> Vec<u32> {
+        ranks(&self.order())
+    }
+
+    /// All ids in ascending order of their keys.
+    fn order(&self) -> Vec<u32> {
+        let mut order: Vec<u32> = (0..self.len() as u32).collect();
+        match &self.stored {
+            Stored::Integers(keys) => order.sort_unstable_by_key(|&id| keys[id as usize]),
+            Stored::Rows(_, keys) => order.sort_unstable_by(|&a, &b| keys.get(a).cmp(keys.get(b))),
+        }
+        order
+    }
+
+    /// Appends the ids of the rows of `columns`; `NONE` where any column is null.
+    pub fn intern(&mut self, columns: &[ArrayRef], ids: &mut Vec<u32>) -> Result<()> {
+        let broken = |e| Error::with_source(Kind::Bug, "key columns changed their type", e);
+        match &mut self.stored {
+            Stored::Integers(keys) => {
+                let values = cast(&columns[0], &DataType::Int64).map_err(broken)?;
+                let values = values.as_primitive::<Int64Type>();
+                ids.reserve(values.len());
+                // Equal keys come in spells.
+                let mut last = None;
+                for value in values {
+                    let id = match (value, last) {
+                        (None, _) => NONE,
+                        (Some(value), Some((before, id))) if value == before => id,
+                        (Some(value), _) => {
+                            let id = integer_id(&mut self.table, &self.hasher, keys, value)?;
+                            last = Some((value, id));
+                            id
+                        }
+                    };
+                    ids.push(id);
+                }
+            }
+            Stored::Rows(converter, keys) => {
+                let rows = converter.convert_columns(columns).map_err(broken)?;
+                ids.reserve(rows.num_rows());
+                for (at, row) in rows.iter().enumerate() {
+                    let null = columns.iter().any(|c| c.is_null(at));
+                    ids.push(if null {
+                        NONE
+                    } else {
+                        row_id(&mut self.table, &self.hasher, keys, row.data())?
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the keys of `other`; returns the id here of each key there.
+    pub fn absorb(&mut self, other: &Keys) -> Result<Vec<u32>> {
+        let (table, hasher) = (&mut self.table, &self.hasher);
+        match (&mut self.stored, &other.stored) {
+            (Stored::Integers(keys), Stored::Integers(others)) => others
+                .iter()
+                .map(|&value| integer_id(table, hasher, keys, value))
+                .collect(),
+            (Stored::Rows(_, keys), Stored::Rows(_, others)) => (0..others.ends.len())
+                .map(|id| row_id(table, hasher, keys, others.get(id as u32)))
+                .collect(),
+            _ => Err(Error::bug("keys of two types are added up")),
+        }
+    }
+
+    /// The keys as columns in ascending order, and the rank of each id in that order.
+    pub fn sorted(self) -> Result<(Vec<ArrayRef>, Vec<u32>)> {
+        let order = self.order();
+        Ok((self.columns(&order)?, ranks(&order)))
+    }
+
+    /// The keys `ids` as columns.
+    pub fn columns(&self, ids: &[u32]) -> Result<Vec<ArrayRef>> {
+        match &self.stored {
+            // All rows are one key, which is nowhere stored.
+            Stored::Rows(..) if self.types.is_empty() => Ok(Vec::new()),
+            Stored::Integers(keys) => {
+                let values = ids.iter().map(|&id| keys[id as usize]);
+                let values: ArrayRef = Arc::new(Int64Array::from_iter_values(values));
+                cast(&values, &self.types[0]).map(|column| vec![column])
+            }
+            Stored::Rows(converter, keys) => {
+                let parser = converter.parser();
+                converter.convert_rows(ids.iter().map(|&id| parser.parse(keys.get(id))))
+            }
+        }
+        .map_err(|e| Error::with_source(Kind::Bug, "keys cannot be decoded", e))
+    }
+}
+
+/// The place of each id in an order of all.
+fn ranks(order: &[u32]) -> Vec<u32> {
+    let mut rank = vec![0; order.len()];
+    for (at, &id) in order.iter().enumerate() {
+        rank[id as usize] = at as u32;
+    }
+    rank
+}
+
+#[inline]
+fn integer_id(
+    table: &mut HashTable<u32>,
+    hasher: &DefaultHashBuilder,
+    keys: &mut Vec<i64>,
+    key: i64,
+) -> Result<u32> {
+    let hash = hasher.hash_one(key);
+    if let Some(&id) = table.find(hash, |&id| keys[id as usize] == key) {
+        return Ok(id);
+    }
+    let id = next_id(keys.len())?;
+    keys.push(key);
+    table.insert_unique(hash, id, |&id| hasher.hash_one(keys[id as usize]));
+    Ok(id)
+}
+
+#[inline]
+fn row_id(
+    table: &mut HashTable<u32>,
+    hasher: &DefaultHashBuilder,
+    keys: &mut Bytes,
+    key: &[u8],
+) -> Result<u32> {
+    let hash = hasher.hash_one(key);
+    if let Some(&id) = table.find(hash, |&id| keys.get(id) == key) {
+        return Ok(id);
+    }
+    let id = next_id(keys.ends.len())?;
+    keys.bytes.extend_from_slice(key);
+    keys.ends.push(keys.bytes.len());
+    table.insert_unique(hash, id, |&id| hasher.hash_one(keys.get(id)));
+    Ok(id)
+}
+
+fn next_id(len: usize) -> Result<u32> {
+    let id = u32::try_from(len).ok().filter(|&id| id < NONE);
+    id.ok_or_else(|| {
+        Error::input("there are more than 4294967294 distinct keys; coarsen the states")
+    })
+}
+
+/// The distinct rows of some lists of columns in ascending order, and the place of each row of each list among them.
+pub(crate) fn union(lists: &[&[ArrayRef]]) -> Result<(Vec<ArrayRef>, Vec<Vec<u32>>)> {
+    let types: Vec<_> = lists[0].iter().map(|c| c.data_type().clone()).collect();
+    let mut keys = Keys::new(&types)?;
+    let mut numbers = Vec::with_capacity(lists.len());
+    for columns in lists {
+        let mut ids = Vec::with_capacity(columns[0].len());
+        keys.intern(columns, &mut ids)?;
+        numbers.push(ids);
+    }
+    let (columns, rank) = keys.sorted()?;
+    let ids = numbers.iter_mut().flatten();
+    ids.for_each(|id| *id = rank[*id as usize]);
+    Ok((columns, numbers))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::array::{Int32Array, StringArray};
+
+    fn columns(a: &[Option<&str>], b: &[i32]) -> Vec<ArrayRef> {
+        vec![
+            Arc::new(StringArray::from(a.to_vec())),
+            Arc::new(Int32Array::from(b.to_vec())),
+        ]
+    }
+
+    #[test]
+    fn ids_follow_appearance_and_ranks_follow_order() {
+        let mut keys = Keys::new(&[DataType::Utf8, DataType::Int32]).unwrap();
+        let mut ids = Vec::new();
+        keys.intern(
+            &columns(
+                &[Some("b"), Some("a"), None, Some("b"), Some("a")],
+                &[1, 2, 3, 1, -2],
+            ),
+            &mut ids,
+        )
+        .unwrap();
+        assert_eq!(ids, [0, 1, NONE, 0, 2]);
+        let (sorted, rank) = keys.sorted().unwrap();
+        assert_eq!(rank, [2, 1, 0]);
+        assert_eq!(
+            sorted[0].as_ref(),
+            &StringArray::from(vec!["a", "a", "b"]) as &dyn Array
+        );
+        assert_eq!(
+            sorted[1].as_ref(),
+            &Int32Array::from(vec![-2, 2, 1]) as &dyn Array
+        );
+    }
+
+    #[test]
+    fn a_key_of_no_columns_has_none() {
+        let keys = Keys::new(&[]).unwrap();
+        assert!(keys.columns(&[0]).unwrap().is_empty());
+    }
+
+    #[test]
+    fn absorbing_translates_ids() {
+        let mut one = Keys::new(&[DataType::Utf8, DataType::Int32]).unwrap();
+        let mut two = Keys::new(&[DataType::Utf8, DataType::Int32]).unwrap();
+        one.intern(&columns(&[Some("x")], &[1]), &mut Vec::new())
+            .unwrap();
+        two.intern(&columns(&[Some("y"), Some("x")], &[1, 1]), &mut Vec::new())
+            .unwrap();
+        assert_eq!(one.absorb(&two).unwrap(), [1, 0]);
+        assert_eq!(one.len(), 2);
+    }
+
+    #[test]
+    fn integers_keep_their_type_and_their_order() {
+        let mut keys = Keys::new(&[DataType::Int32]).unwrap();
+        let column: ArrayRef = Arc::new(Int32Array::from(vec![Some(7), None, Some(-3), Some(7)]));
+        let mut ids = Vec::new();
+        keys.intern(&[column], &mut ids).unwrap();
+        assert_eq!(ids, [0, NONE, 1, 0]);
+        let mut other = Keys::new(&[DataType::Int32]).unwrap();
+        let column: ArrayRef = Arc::new(Int32Array::from(vec![5, -3]));
+        other.intern(&[column], &mut ids).unwrap();
+        assert_eq!(keys.absorb(&other).unwrap(), [2, 1]);
+        let (sorted, rank) = keys.sorted().unwrap();
+        assert_eq!(
+            sorted[0].as_ref(),
+            &Int32Array::from(vec![-3, 5, 7]) as &dyn Array
+        );
+        assert_eq!(rank, [2, 0, 1]);
+    }
+}

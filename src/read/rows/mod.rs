@@ -1,0 +1,13 @@
+//! Rows of a query, for every kind of evidence: keys, states, times, weights.
+
+pub mod amounts;
+pub mod bins;
+pub mod deal;
+pub mod ipc;
+pub mod keys;
+pub mod layout;
+pub mod ranges;
+pub mod states;
+pub mod stop;
+pub mod tag;
+pub mod time;

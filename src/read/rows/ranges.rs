@@ -1,0 +1,67 @@
+//! Ranges of equal keys in sorted batches.
+
+use crate::error::Result;
+use crate::read::rows::states::nan_rows;
+use crate::read::rows::stop::{Dropped, Stop, bug};
+use arrow::array::{Array, ArrayRef, BooleanArray, UInt32Array};
+use arrow::compute::{and_not, filter, is_not_null, partition, take};
+use std::ops::Range;
+
+/// Ranges of rows that are equal in all of some columns.
+pub(crate) fn ranges(columns: &[ArrayRef], rows: usize) -> Result<Vec<Range<usize>>, Stop> {
+    if columns.is_empty() {
+        return Ok(std::iter::once(0..rows).collect());
+    }
+    Ok(partition(columns).map_err(bug)?.ranges())
+}
+
+/// The partition of every row, from that of each range.
+pub(crate) fn spread(ranges: &[Range<usize>], partitions: &[u32]) -> Vec<u32> {
+    let rows = ranges.iter().zip(partitions);
+    rows.flat_map(|(range, &partition)| std::iter::repeat_n(partition, range.len()))
+        .collect()
+}
+
+/// Removes the rows in which one of the first `n` columns is null or NaN; `kind` says what a column is.
+pub(crate) fn drop_null_rows(
+    columns: &mut [ArrayRef],
+    n: usize,
+    kind: impl Fn(usize) -> &'static str,
+    dropped: &mut Dropped,
+) -> Result<(), Stop> {
+    for at in 0..n {
+        let column = &columns[at];
+        let nulls = column.null_count();
+        let nan = match column.data_type().is_floating() {
+            true => Some(nan_rows(column)?).filter(|nan| nan.true_count() > 0),
+            false => None,
+        };
+        let mut keep: BooleanArray = match (nulls, &nan) {
+            (0, None) => continue,
+            _ => is_not_null(column).map_err(bug)?,
+        };
+        if nulls > 0 {
+            dropped.add(format!("null {}", kind(at)), nulls as u64);
+        }
+        if let Some(nan) = nan {
+            dropped.add(format!("NaN {}", kind(at)), nan.true_count() as u64);
+            keep = and_not(&keep, &nan).map_err(bug)?;
+        }
+        for column in columns.iter_mut() {
+            *column = filter(column, &keep).map_err(bug)?;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn first_rows(
+    columns: &[ArrayRef],
+    ranges: &[Range<usize>],
+) -> Result<Vec<ArrayRef>, Stop> {
+    let starts = UInt32Array::from_iter_values(ranges.iter().map(|r| r.start as u32));
+    columns
+        .iter()
+        .map(|c| take(c, &starts, None))
+        .collect::<Result<_, _>>()
+        .map_err(bug)
+}

@@ -1,0 +1,444 @@
+//! Columns → state ids, and back. Small integers and bounded boxes are their own ids, so most states are never looked up.
+
+use crate::error::{Error, Kind, Result};
+use crate::read::rows::bins::{Binning, Outside};
+use crate::read::rows::keys::{Keys, NONE, union};
+use crate::read::rows::stop::{Dropped, Stop};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Float64Array, Int64Array, UInt32Array};
+use arrow::compute::{cast, take};
+use arrow::datatypes::{
+    ArrowPrimitiveType, DataType, Field, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
+    UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// What the columns of a state are: keys of any type first, then binned coordinates.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StateColumns {
+    #[serde(with = "crate::read::rows::ipc::fields")]
+    pub keys: Vec<Field>,
+    pub bins: Vec<(String, Binning)>,
+}
+
+impl StateColumns {
+    pub fn len(&self) -> usize {
+        self.keys.len() + self.bins.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The columns that describe a state in the output: keys in their own types, binned coordinates as box centres.
+    pub fn output_fields(&self) -> Vec<Field> {
+        let keys = self
+            .keys
+            .iter()
+            .map(|f| Field::new(f.name(), f.data_type().clone(), false));
+        keys.chain(
+            self.bins
+                .iter()
+                .map(|(name, _)| Field::new(name, DataType::Float64, false)),
+        )
+        .collect()
+    }
+
+    /// Number of boxes of each coordinate if all are bounded and their product is a u32.
+    fn box_numbers(&self) -> Option<Vec<u64>> {
+        let boxes: Vec<u64> = self
+            .bins
+            .iter()
+            .map(|(_, b)| boxes(b))
+            .collect::<Option<_>>()?;
+        let product = boxes.iter().try_fold(1u64, |p, &b| p.checked_mul(b))?;
+        (self.keys.is_empty() && product < u64::from(NONE)).then_some(boxes)
+    }
+}
+
+/// How many boxes a coordinate has, if there is a bound.
+fn boxes(binning: &Binning) -> Option<u64> {
+    match binning {
+        Binning::Open { .. } => None,
+        Binning::Bounded { boxes, .. } | Binning::Periodic { boxes, .. } => Some(u64::from(*boxes)),
+    }
+}
+
+enum Coding {
+    /// One integer column whose values, if small and not negative, are the ids.
+    Direct,
+    /// Bounded boxes, numbered with the last coordinate running fastest.
+    Boxes(Vec<u64>),
+    Interned(Keys),
+}
+
+/// Gives ids to states as they stream by.
+pub struct States {
+    columns: StateColumns,
+    coding: Coding,
+}
+
+impl States {
+    /// `direct = false` after a stream turned out to hold integers that are no small ids.
+    pub fn new(columns: &StateColumns, direct: bool) -> Result<States> {
+        let coding = match (columns.keys.as_slice(), columns.box_numbers()) {
+            ([key], _) if direct && columns.bins.is_empty() && key.data_type().is_integer() => {
+                Coding::Direct
+            }
+            ([], Some(boxes)) => Coding::Boxes(boxes),
+            _ => {
+                let bins = columns.bins.iter().map(|_| DataType::Int64);
+                let types: Vec<_> = columns
+                    .keys
+                    .iter()
+                    .map(|f| f.data_type().clone())
+                    .chain(bins)
+                    .collect();
+                Coding::Interned(Keys::new(&types)?)
+            }
+        };
+        Ok(States {
+            columns: columns.clone(),
+            coding,
+        })
+    }
+
+    pub fn columns(&self) -> &StateColumns {
+        &self.columns
+    }
+
+    /// The ids of the rows of `arrays` (in the order of `StateColumns`); `NONE` for rows that are no state, which `dropped` tells by reason.
+    pub fn ids(
+        &mut self,
+        arrays: &[ArrayRef],
+        dropped: &mut Dropped,
+        ids: &mut Vec<u32>,
+    ) -> Result<(), Stop> {
+        let (keys, coordinates) = arrays.split_at(self.columns.keys.len());
+        ids.clear();
+        match &mut self.coding {
+            Coding::Direct => {
+                if !small_integers(&keys[0], ids) {
+                    return Err(Stop::WideStates);
+                }
+                dropped.add("null state", keys[0].null_count() as u64);
+            }
+            Coding::Boxes(boxes) => {
+                ids.resize(arrays[0].len(), 0);
+                for ((array, (name, binning)), &n) in
+                    coordinates.iter().zip(&self.columns.bins).zip(boxes.iter())
+                {
+                    each_box(array, name, binning, dropped, |at, index| {
+                        ids[at] = match index {
+                            Some(index) if ids[at] != NONE => ids[at] * n as u32 + index as u32,
+                            _ => NONE,
+                        }
+                    })?;
+                }
+            }
+            Coding::Interned(interned) => {
+                let mut arrays: Vec<ArrayRef> = Vec::with_capacity(self.columns.len());
+                let mut bad =
+                    vec![false; keys.first().or(coordinates.first()).map_or(0, |a| a.len())];
+                for key in keys {
+                    let nulls = key.null_count();
+                    if nulls > 0 {
+                        dropped.add("null state", nulls as u64);
+                    }
+                    if key.data_type().is_floating() {
+                        let nan = nan_rows(key)?;
+                        bad.iter_mut()
+                            .enumerate()
+                            .for_each(|(at, bad)| *bad |= nan.value(at));
+                        dropped.add("NaN state", nan.true_count() as u64);
+                    }
+                    arrays.push(Arc::clone(key));
+                }
+                for (array, (name, binning)) in coordinates.iter().zip(&self.columns.bins) {
+                    let mut indices = vec![0i64; array.len()];
+                    each_box(array, name, binning, dropped, |at, index| match index {
+                        Some(index) => indices[at] = index,
+                        None => bad[at] = true,
+                    })?;
+                    arrays.push(Arc::new(Int64Array::from(indices)));
+                }
+                if bad.contains(&true) {
+                    // Rows that are no state must not leave keys behind: they are interned as nulls.
+                    let keep = BooleanArray::from(bad);
+                    arrays[0] = arrow::compute::nullif(&arrays[0], &keep).map_err(bug)?;
+                }
+                interned.intern(&arrays, ids)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the states of `other`; returns the id here of each id there, or nothing where ids are values.
+    pub fn absorb(&mut self, other: &States) -> Result<Option<Vec<u32>>> {
+        match (&mut self.coding, &other.coding) {
+            (Coding::Interned(here), Coding::Interned(there)) => here.absorb(there).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// The table of all states in ascending order, and the rank of each id (nothing where ids are values, which ascend).
+    pub fn finish(self) -> Result<(StateTable, Option<Vec<u32>>)> {
+        let columns = self.columns;
+        match self.coding {
+            Coding::Direct => Ok((
+                StateTable {
+                    columns,
+                    coded: Coded::Direct,
+                },
+                None,
+            )),
+            Coding::Boxes(boxes) => Ok((
+                StateTable {
+                    columns,
+                    coded: Coded::Boxes(boxes),
+                },
+                None,
+            )),
+            Coding::Interned(keys) => {
+                let (arrays, rank) = keys.sorted()?;
+                Ok((
+                    StateTable {
+                        columns,
+                        coded: Coded::Listed(arrays),
+                    },
+                    Some(rank),
+                ))
+            }
+        }
+    }
+}
+
+/// Integers as ids, `NONE` for nulls; false if one of them is negative or too large.
+fn small_integers(column: &ArrayRef, ids: &mut Vec<u32>) -> bool {
+    fn of<T: ArrowPrimitiveType>(column: &ArrayRef, ids: &mut Vec<u32>) -> bool
+    where
+        T::Native: TryInto<u32>,
+    {
+        let column = column.as_primitive::<T>();
+        let id = |value: T::Native| value.try_into().unwrap_or(NONE);
+        if column.null_count() == 0 {
+            ids.extend(column.values().iter().map(|&value| id(value)));
+            // Without an early exit the search is vectorised.
+            !ids.iter().fold(false, |any, &id| any | (id == NONE))
+        } else {
+            ids.extend(column.iter().map(|value| value.map_or(NONE, id)));
+            let none = ids.iter().filter(|&&id| id == NONE).count();
+            none == column.null_count()
+        }
+    }
+    match column.data_type() {
+        DataType::Int8 => of::<Int8Type>(column, ids),
+        DataType::Int16 => of::<Int16Type>(column, ids),
+        DataType::Int32 => of::<Int32Type>(column, ids),
+        DataType::Int64 => of::<Int64Type>(column, ids),
+        DataType::UInt8 => of::<UInt8Type>(column, ids),
+        DataType::UInt16 => of::<UInt16Type>(column, ids),
+        DataType::UInt32 => of::<UInt32Type>(column, ids),
+        DataType::UInt64 => of::<UInt64Type>(column, ids),
+        _ => false,
+    }
+}
+
+/// Calls `set(row, box)` for every row: nothing where the coordinate is null, NaN or outside and dropped.
+fn each_box(
+    array: &ArrayRef,
+    name: &str,
+    binning: &Binning,
+    dropped: &mut Dropped,
+    mut set: impl FnMut(usize, Option<i64>),
+) -> Result<(), Stop> {
+    let values = cast(array, &DataType::Float64).map_err(bug)?;
+    let values = values.as_primitive::<Float64Type>();
+    let (mut nulls, mut nans, mut outside) = (0, 0, 0);
+    let has_nulls = values.null_count() > 0;
+    for (at, &x) in values.values().iter().enumerate() {
+        let is_null = has_nulls && values.is_null(at);
+        let index = if is_null { None } else { binning.index(x) };
+        set(at, index);
+        if index.is_some() {
+            continue;
+        }
+        match binning {
+            _ if is_null => nulls += 1,
+            _ if x.is_nan() => nans += 1,
+            Binning::Bounded {
+                low,
+                high,
+                outside: Outside::Error,
+                ..
+            } => {
+                return Err(Stop::Failed(Error::input(format!(
+                    "`{name}` = {x} lies outside its bounds [{low}, {high}]; widen them, or set `outside = \"drop\"` or `\"clip\"`"
+                ))));
+            }
+            _ => outside += 1,
+        }
+    }
+    dropped.add("null coordinate", nulls);
+    dropped.add("NaN coordinate", nans);
+    dropped.add("outside the bins", outside);
+    Ok(())
+}
+
+/// Which rows of a column of floats are NaN.
+pub(crate) fn nan_rows(array: &ArrayRef) -> Result<BooleanArray, Stop> {
+    let values = cast(array, &DataType::Float64).map_err(bug)?;
+    Ok(values
+        .as_primitive::<Float64Type>()
+        .iter()
+        .map(|x| Some(x.is_some_and(f64::is_nan)))
+        .collect())
+}
+
+fn bug(e: arrow::error::ArrowError) -> Stop {
+    Stop::Failed(Error::with_source(
+        Kind::Bug,
+        "a state column cannot be read as its type",
+        e,
+    ))
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+enum Coded {
+    Direct,
+    Boxes(Vec<u64>),
+    Listed(#[serde(with = "crate::read::rows::ipc::arrays")] Vec<ArrayRef>),
+}
+
+/// All states of one side; ids ascend with the states.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct StateTable {
+    columns: StateColumns,
+    coded: Coded,
+}
+
+impl StateTable {
+    /// A table of no states, which has the columns of one.
+    pub fn empty(columns: &StateColumns) -> StateTable {
+        let coded = Coded::Listed(Vec::new());
+        StateTable {
+            columns: columns.clone(),
+            coded,
+        }
+    }
+
+    /// One table of the states of all, and the id there of each id of each; nothing where ids stay.
+    pub(crate) fn unite(tables: &[&StateTable]) -> Result<(StateTable, Vec<Option<Vec<u32>>>)> {
+        let listed = |table: &&StateTable| match &table.coded {
+            Coded::Listed(arrays) => Some(arrays.clone()),
+            Coded::Direct | Coded::Boxes(_) => None,
+        };
+        let lists: Vec<Vec<ArrayRef>> = tables.iter().filter_map(listed).collect();
+        if lists.is_empty() || tables.len() == 1 {
+            return Ok((tables[0].clone(), vec![None; tables.len()]));
+        }
+        if lists.len() < tables.len() {
+            let what = "some states are numbers and others are listed";
+            return Err(Error::bug(what));
+        }
+        let lists: Vec<&[ArrayRef]> = lists.iter().map(|list| &list[..]).collect();
+        let (arrays, numbers) = union(&lists)?;
+        let all = StateTable {
+            columns: tables[0].columns.clone(),
+            coded: Coded::Listed(arrays),
+        };
+        Ok((all, numbers.into_iter().map(Some).collect()))
+    }
+
+    /// The same states under other names of columns of the same types.
+    pub fn named(mut self, columns: &StateColumns) -> StateTable {
+        self.columns = columns.clone();
+        self
+    }
+
+    pub fn fields(&self) -> Vec<Field> {
+        self.columns.output_fields()
+    }
+
+    /// The output columns (`StateColumns::output_fields`) of the states `ids`.
+    pub fn columns(&self, ids: &[u32]) -> Result<Vec<ArrayRef>> {
+        let broken = |e| Error::with_source(Kind::Bug, "state ids cannot be decoded", e);
+        match &self.coded {
+            Coded::Direct => {
+                let values: ArrayRef = Arc::new(UInt32Array::from(ids.to_vec()));
+                Ok(vec![
+                    cast(&values, self.columns.keys[0].data_type()).map_err(broken)?,
+                ])
+            }
+            Coded::Boxes(boxes) => {
+                let mut stride = 1;
+                let mut out: Vec<ArrayRef> = Vec::new();
+                for ((_, binning), &n) in self.columns.bins.iter().zip(boxes).rev() {
+                    let index = |id: &u32| (u64::from(*id) / stride % n) as i64;
+                    out.push(Arc::new(Float64Array::from_iter_values(
+                        ids.iter().map(|id| binning.center(index(id))),
+                    )));
+                    stride *= n;
+                }
+                out.reverse();
+                Ok(out)
+            }
+            Coded::Listed(arrays) => {
+                let ids = UInt32Array::from(ids.to_vec());
+                let mut out: Vec<ArrayRef> = arrays
+                    .iter()
+                    .map(|a| take(a, &ids, None))
+                    .collect::<Result<_, _>>()
+                    .map_err(broken)?;
+                for ((_, binning), array) in self
+                    .columns
+                    .bins
+                    .iter()
+                    .zip(&mut out[self.columns.keys.len()..])
+                {
+                    let index = array.as_primitive::<Int64Type>().values();
+                    *array = Arc::new(Float64Array::from_iter_values(
+                        index.iter().map(|&i| binning.center(i)),
+                    ));
+                }
+                Ok(out)
+            }
+        }
+    }
+
+    /// One state in words, for messages.
+    pub fn describe(&self, id: u32) -> String {
+        match self.columns(&[id]) {
+            Ok(columns) => describe(&columns, 0),
+            Err(e) => e.to_string(),
+        }
+    }
+}
+
+/// Row `at` of some columns in words: `AER`, or `(AER, 3)`. What would break a line or steer a terminal is escaped.
+pub fn describe(columns: &[ArrayRef], at: usize) -> String {
+    escaped(&key_text(columns, at))
+}
+
+/// Text with its control characters escaped.
+pub fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c.is_control() {
+            true => out.extend(c.escape_default()),
+            false => out.push(c),
+        }
+    }
+    out
+}
+
+/// Row `at` of some columns as it tells models apart: as `describe` has it, with nothing escaped.
+pub fn key_text(columns: &[ArrayRef], at: usize) -> String {
+    let show = |c: &ArrayRef| {
+        arrow::util::display::array_value_to_string(c, at).unwrap_or_else(|e| e.to_string())
+    };
+    match columns {
+        [one] => show(one),
+        many => format!("({})", many.iter().map(show).collect::<Vec<_>>().join(", ")),
+    }
+}

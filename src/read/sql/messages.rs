@@ -1,0 +1,158 @@
+//! Errors of the query engine → words of SQL and of the pipeline file.
+
+use crate::error::{hint, nearest};
+use crate::read::formats::fault::plain;
+use datafusion::common::{DataFusionError, SchemaError};
+use datafusion::execution::SessionState;
+
+/// Types by the names that SQL has for them.
+const TYPES: [(&str, &str); 20] = [
+    ("Utf8View", "VARCHAR"),
+    ("LargeUtf8", "VARCHAR"),
+    ("Utf8", "VARCHAR"),
+    ("BinaryView", "BYTEA"),
+    ("LargeBinary", "BYTEA"),
+    ("Int8", "TINYINT"),
+    ("Int16", "SMALLINT"),
+    ("Int32", "INTEGER"),
+    ("Int64", "BIGINT"),
+    ("UInt8", "TINYINT UNSIGNED"),
+    ("UInt16", "SMALLINT UNSIGNED"),
+    ("UInt32", "INTEGER UNSIGNED"),
+    ("UInt64", "BIGINT UNSIGNED"),
+    ("Float32", "REAL"),
+    ("Float64", "DOUBLE"),
+    ("Boolean", "BOOLEAN"),
+    ("Date32", "DATE"),
+    ("Date64", "DATE"),
+    ("Timestamp(ns)", "TIMESTAMP"),
+    ("Timestamp(Nanosecond, None)", "TIMESTAMP"),
+];
+
+/// What an error says of the tables and functions of a session.
+pub fn of_plan(e: &DataFusionError, state: &SessionState, tables: &[String]) -> String {
+    let root = first(e);
+    let tables: Vec<&str> = tables.iter().map(String::as_str).collect();
+    if let DataFusionError::SchemaError(e, _) = root {
+        return of_column(e);
+    }
+    let text = brief(root);
+    if let Some(name) = within(&text, "table '", "' not found") {
+        let name = name.rsplit('.').next().unwrap_or_default();
+        let same = tables.iter().find(|t| t.eq_ignore_ascii_case(name));
+        return match same {
+            Some(same) => format!("there is no table `{name}`, but `{same}`: {}", quoted(same)),
+            None => format!("there is no table `{name}`{}", hint(name, &tables)),
+        };
+    }
+    if let Some(name) = within(&text, "Invalid function '", "'") {
+        let all = state.scalar_functions().keys();
+        let all = all.chain(state.aggregate_functions().keys());
+        let all: Vec<&str> = all.map(String::as_str).collect();
+        let near = nearest(name, &all).map(|near| format!("; did you mean `{near}`?"));
+        return format!("there is no function `{name}`{}", near.unwrap_or_default());
+    }
+    text
+}
+
+fn of_column(e: &SchemaError) -> String {
+    match e {
+        SchemaError::FieldNotFound {
+            field,
+            valid_fields,
+        } => {
+            let name = field.name();
+            let names: Vec<&str> = valid_fields.iter().map(|f| f.name()).collect();
+            let mut same = names.iter().filter(|n| n.eq_ignore_ascii_case(name));
+            match (same.next(), same.next()) {
+                (Some(same), None) => {
+                    format!(
+                        "there is no column `{name}`, but `{same}`: {}",
+                        quoted(same)
+                    )
+                }
+                _ => format!("there is no column `{name}`{}", hint(name, &names)),
+            }
+        }
+        SchemaError::AmbiguousReference { field } => {
+            let name = field.name();
+            format!(
+                "more than one table has a column `{name}`; write it with its table, as t.{name}"
+            )
+        }
+        SchemaError::DuplicateQualifiedField { name, .. }
+        | SchemaError::DuplicateUnqualifiedField { name } => {
+            format!("the column `{name}` stands twice in one result; rename one with AS")
+        }
+    }
+}
+
+fn quoted(name: &str) -> String {
+    format!("write \"{name}\" in double quotes, without which names are read in lower case")
+}
+
+/// The first of several errors, without what is around it.
+fn first(e: &DataFusionError) -> &DataFusionError {
+    let mut e = e;
+    loop {
+        let root = e.find_root();
+        match root {
+            DataFusionError::Collection(all) if !all.is_empty() => e = &all[0],
+            _ => return root,
+        }
+    }
+}
+
+fn within<'t>(text: &'t str, before: &str, after: &str) -> Option<&'t str> {
+    let rest = &text[text.find(before)? + before.len()..];
+    Some(&rest[..rest.find(after)?])
+}
+
+/// The engine's message without its layers, and with the names of SQL for types.
+pub fn brief(e: &DataFusionError) -> String {
+    let text = first(e).strip_backtrace();
+    let text = plain(&text);
+    // What follows is for those who write the engine, or lists all that it knows.
+    let end = [
+        "\nThis issue was likely",
+        " You might need to add explicit",
+        "\n\tCandidate functions",
+    ]
+    .iter()
+    .filter_map(|what| text.find(what))
+    .min()
+    .unwrap_or(text.len());
+    let mut text = text[..end].replace("datafusion.public.", "");
+    for (own, sql) in TYPES {
+        text = replace_word(&text, own, sql);
+    }
+    text.trim().trim_end_matches('.').to_string()
+}
+
+/// Replaces what stands between signs that are of no word.
+fn replace_word(text: &str, word: &str, by: &str) -> String {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '`' || c == '"' || c == '\'';
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(word) {
+        let (before, after) = (&rest[..at], &rest[at + word.len()..]);
+        let apart = !before.ends_with(is_word) && !after.starts_with(is_word);
+        out.push_str(before);
+        out.push_str(if apart { by } else { word });
+        rest = after;
+    }
+    out + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_have_the_names_of_sql() {
+        let e = DataFusionError::Plan("Cannot coerce Utf8View + Int64 of `Int64`".into());
+        assert_eq!(brief(&e), "Cannot coerce VARCHAR + BIGINT of `Int64`");
+        let e = DataFusionError::Plan("table 'datafusion.public.y' is odd.".into());
+        assert_eq!(brief(&e), "table 'y' is odd");
+    }
+}

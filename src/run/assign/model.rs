@@ -1,0 +1,307 @@
+//! A written result → what its fits say about states, ready to be looked up: one [`KnownModel`] a partition and lag.
+
+use crate::error::{Error, Kind, Result};
+use crate::methods::fit::{Latent, Side, Singular};
+use crate::methods::low_rank::known::{Known, Told};
+use crate::output::result::{ModelKey, Written, WrittenFit, affiliation, embedding, floats};
+use crate::output::tables::names::Table;
+use crate::read::counts::follow::StateNumbers;
+use crate::read::rows::layout::Evidence;
+use crate::read::rows::states::StateColumns;
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::compute::partition;
+use arrow::datatypes::{Field, Float64Type, Int32Type};
+use hashbrown::HashMap;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// One partition and lag of a model. States go by their numbers.
+pub struct KnownModel {
+    /// State → its place among the sources.
+    pub sources: HashMap<u32, u32>,
+    /// State → its place among the targets.
+    pub targets: HashMap<u32, u32>,
+    /// Beside `Written::fits`.
+    pub fits: Vec<Known>,
+    /// What each fit says of the targets, without their points.
+    pub target_sides: Vec<Side>,
+}
+
+/// What numbers the states of the model and of the new rows.
+pub struct Numbers {
+    sources: StateNumbers,
+    /// Of pairs; trajectories have one kind of states.
+    targets: Option<StateNumbers>,
+}
+
+impl Numbers {
+    pub fn new(evidence: &Evidence) -> Result<Numbers> {
+        let (sources, targets) = sides(evidence);
+        let is_pairs = matches!(evidence, Evidence::Pairs { .. });
+        Ok(Numbers {
+            sources: StateNumbers::new(sources)?,
+            targets: is_pairs.then(|| StateNumbers::new(targets)).transpose()?,
+        })
+    }
+
+    /// The numbers of source states by their columns.
+    pub fn sources(&mut self, columns: &[ArrayRef]) -> Result<Vec<u32>> {
+        states(self.sources.of(columns)?)
+    }
+
+    /// The numbers of target states by their columns.
+    pub fn targets(&mut self, columns: &[ArrayRef]) -> Result<Vec<u32>> {
+        let numbers = self.targets.as_mut().unwrap_or(&mut self.sources);
+        states(numbers.of(columns)?)
+    }
+
+    /// The same numbers, for the states of trajectories.
+    pub fn states(&self) -> Result<StateNumbers> {
+        self.sources.again()
+    }
+}
+
+fn states(numbers: Vec<Option<u32>>) -> Result<Vec<u32>> {
+    let numbers: Option<Vec<u32>> = numbers.into_iter().collect();
+    numbers.ok_or_else(|| Error::input("a written state has a null or NaN key"))
+}
+
+/// The columns of sources and of targets.
+pub fn sides(evidence: &Evidence) -> (&StateColumns, &StateColumns) {
+    match evidence {
+        Evidence::Trajectories { state, .. } => (state, state),
+        Evidence::Pairs { source, target, .. } => (source, target),
+    }
+}
+
+/// Some columns of a written table and where the rows of each model are.
+struct Columns {
+    all: Part,
+    of_model: BTreeMap<ModelKey, Range<usize>>,
+}
+
+/// Some rows of these columns.
+struct Part {
+    names: Arc<Vec<String>>,
+    columns: Vec<ArrayRef>,
+}
+
+impl Columns {
+    /// Key columns, and others by name.
+    async fn read(
+        written: &Written<'_>,
+        table: Table,
+        keys: &[Field],
+        names: &[&str],
+    ) -> Result<Columns> {
+        let models = written.models(table).await?.into_iter();
+        let keys = keys.iter().map(|f| f.name().as_str());
+        let names: Vec<&str> = keys.chain(names.iter().copied()).collect();
+        Ok(Columns {
+            all: Part {
+                columns: written.table(table).await?.columns(&names).await?,
+                names: Arc::new(names.into_iter().map(String::from).collect()),
+            },
+            of_model: models.map(|model| (model.key, model.rows)).collect(),
+        })
+    }
+
+    /// The rows of one model; none where the table has none.
+    fn of(&self, key: &ModelKey) -> Part {
+        self.all
+            .rows(&self.of_model.get(key).cloned().unwrap_or_default())
+    }
+}
+
+impl Part {
+    fn rows(&self, rows: &Range<usize>) -> Part {
+        let columns = self.columns.iter();
+        let columns = columns.map(|c| c.slice(rows.start, rows.len()));
+        Part {
+            names: Arc::clone(&self.names),
+            columns: columns.collect(),
+        }
+    }
+
+    fn column(&self, name: &str) -> Result<&ArrayRef> {
+        let at = self.names.iter().position(|own| own == name);
+        let at = at.ok_or_else(|| Error::bug(format!("column `{name}` was not read")))?;
+        Ok(&self.columns[at])
+    }
+
+    /// The rows of each fit, which are next to each other.
+    fn by_fit(&self) -> Result<HashMap<String, Part>> {
+        let fits = self.column("fit")?;
+        let ranges = partition(std::slice::from_ref(fits))
+            .map_err(|e| Error::with_source(Kind::Bug, "fits cannot be told apart", e))?
+            .ranges();
+        let fits = fits.as_string::<i32>();
+        let of_fit = |rows: Range<usize>| (fits.value(rows.start).to_string(), self.rows(&rows));
+        Ok(ranges.into_iter().map(of_fit).collect())
+    }
+
+    fn optional(&self, name: &str) -> Result<Vec<Option<f64>>> {
+        let column = self.column(name)?.as_primitive_opt::<Float64Type>();
+        let none = || Error::input(format!("the written column `{name}` holds no numbers"));
+        Ok(column.ok_or_else(none)?.iter().collect())
+    }
+
+    /// What a fit of rank `rank` says of the states of these rows.
+    fn side(&self, fit: &WrittenFit, rank: usize) -> Result<Side> {
+        let of_fit = |what: &str| self.column(&format!("{}_{what}", fit.name));
+        let soft = fit.is_soft.then(|| points(of_fit("membership")?, rank));
+        Ok(Side {
+            affiliation: affiliation(of_fit("affiliation")?)?,
+            embedding: points(of_fit("embedding")?, rank)?,
+            membership: soft.transpose()?,
+        })
+    }
+}
+
+/// Reads all models. `evidence` is that of the new rows, whose key columns are those of the model. With `smoothing` every set gets so many
+/// transitions more (see `reduce::known`).
+pub async fn read(
+    written: &Written<'_>,
+    evidence: &Evidence,
+    numbers: &mut Numbers,
+    smoothing: f64,
+) -> Result<BTreeMap<ModelKey, KnownModel>> {
+    let of_fits = written.fits.iter().flat_map(|fit| {
+        let soft = fit.is_soft.then_some("membership");
+        let columns = ["affiliation", "embedding"].into_iter().chain(soft);
+        columns.map(|what| format!("{}_{what}", fit.name))
+    });
+    let of_fits: Vec<String> = of_fits.collect();
+    let of_states = std::iter::once("count").chain(of_fits.iter().map(String::as_str));
+    let of_states: Vec<&str> = of_states.collect();
+    let sources = Columns::read(written, Table::Sources, &written.sources, &of_states).await?;
+    let targets = Columns::read(written, Table::Targets, &written.targets, &of_states).await?;
+    let names = ["fit", "latent", "probability"];
+    let latent = Columns::read(written, Table::Latent, &written.targets, &names).await?;
+    let names = ["fit", "transitions", "weights", "crispness"];
+    let of_fits = Columns::read(written, Table::Fits, &[], &names).await?;
+    let names = ["fit", "singular_value", "residual", "eigenvalue"];
+    let spectrum = Columns::read(written, Table::Spectrum, &[], &names).await?;
+
+    let (source_columns, target_columns) = sides(evidence);
+    check_boxes(source_columns, &sources.all.columns)?;
+    check_boxes(target_columns, &targets.all.columns)?;
+    let (n_source, n_target) = (written.sources.len(), written.targets.len());
+    let mut models = BTreeMap::new();
+    for key in sources.of_model.keys() {
+        let (sources, targets, latent) = (sources.of(key), targets.of(key), latent.of(key));
+        let source_place = places(numbers.sources(&sources.columns[..n_source])?);
+        let target_place = places(numbers.targets(&targets.columns[..n_target])?);
+        let [source_total, target_total] = [&sources, &targets].map(|side| side.column("count"));
+        let (source_total, target_total) = (floats(source_total?)?, floats(target_total?)?);
+        let of_fits = of_fits.of(key).by_fit()?;
+        let (mut latent, spectrum) = (latent.by_fit()?, spectrum.of(key).by_fit()?);
+        let (mut fits, mut target_sides) = (Vec::new(), Vec::new());
+        for fit in &written.fits {
+            let lacks = |table: Table| {
+                let what = format!("`{}` lacks fit `{}`", table.name(), fit.name);
+                Error::input(what).at(written.place(key))
+            };
+            let row = of_fits.get(&fit.name).ok_or_else(|| lacks(Table::Fits))?;
+            let spectrum = spectrum
+                .get(&fit.name)
+                .ok_or_else(|| lacks(Table::Spectrum))?;
+            let latent = latent
+                .remove(&fit.name)
+                .ok_or_else(|| lacks(Table::Latent))?;
+            let total = floats(row.column("transitions")?)?[0];
+            let weights = row.column("weights")?.as_list_opt::<i32>();
+            let weights = weights.ok_or_else(|| Error::input("written weights are no list"))?;
+            let weights = floats(&weights.value(0))?;
+            // Where the rank was picked, that of this model may be smaller than there are columns.
+            let rank = weights.len();
+            let states = numbers.targets(&latent.columns[..n_target])?;
+            let states = states.iter().map(|state| target_place.get(state).copied());
+            let unknown = || {
+                let what = "`latent` has a target that `targets` has not";
+                Error::input(what).at(written.place(key))
+            };
+            let eigenvalues = spectrum.optional("eigenvalue")?.into_iter();
+            let residuals = spectrum.optional("residual")?.into_iter();
+            let values = floats(spectrum.column("singular_value")?)?.into_iter();
+            let values = values.zip(residuals).zip(eigenvalues);
+            // The imaginary part is not asked for.
+            let singular = |((value, residual), real): ((f64, _), Option<f64>)| Singular {
+                value,
+                residual,
+                eigenvalue: real.map(|real| [real, 0.0]),
+            };
+            let mut side = targets.side(fit, rank)?;
+            let told = Told {
+                sources: sources.side(fit, rank)?,
+                targets: &side,
+                latent: Latent {
+                    offsets: offsets(latent.column("latent")?, rank),
+                    targets: states.collect::<Option<_>>().ok_or_else(unknown)?,
+                    probability: floats(latent.column("probability")?)?,
+                },
+                spectrum: &values.map(singular).collect::<Vec<_>>(),
+                crispness: row.optional("crispness")?[0],
+                weights: &weights,
+                source_total: &source_total,
+                target_total: &target_total,
+                total,
+            };
+            fits.push(Known::new(told, smoothing));
+            side.embedding = Vec::new();
+            target_sides.push(side);
+        }
+        let model = KnownModel {
+            sources: source_place,
+            targets: target_place,
+            fits,
+            target_sides,
+        };
+        models.insert(key.clone(), model);
+    }
+    Ok(models)
+}
+
+/// The first `rank` numbers of each row of coordinates or memberships; the others are zeros.
+fn points(column: &ArrayRef, rank: usize) -> Result<Vec<f64>> {
+    let none = || Error::input("a row of written coordinates or memberships is null");
+    let whole = embedding(column)?.ok_or_else(none)?;
+    let width = column.as_fixed_size_list().value_length() as usize;
+    if rank > width {
+        let what = format!("a fit of rank {rank} has rows of {width} coordinates or memberships");
+        return Err(Error::input(what));
+    }
+    let rows = whole.chunks_exact(width.max(1));
+    Ok(rows.flat_map(|row| &row[..rank]).copied().collect())
+}
+
+fn places(states: Vec<u32>) -> HashMap<u32, u32> {
+    let places = states.into_iter().zip(0..);
+    places.collect()
+}
+
+/// Where each latent state begins among rows that are sorted by it.
+fn offsets(latent: &ArrayRef, rank: usize) -> Vec<usize> {
+    let latent = latent.as_primitive::<Int32Type>().values();
+    let states = 0..=rank as i32;
+    states
+        .map(|k| latent.partition_point(|&own| own < k))
+        .collect()
+}
+
+/// Checks that binned coordinates of the model are centres of boxes of the pipeline. `columns` begin with those of `StateColumns`.
+fn check_boxes(states: &StateColumns, columns: &[ArrayRef]) -> Result<()> {
+    for ((name, binning), column) in states.bins.iter().zip(&columns[states.keys.len()..]) {
+        for x in floats(column)? {
+            let centre = binning.index(x).map(|index| binning.center(index));
+            let width = (binning.center(1) - binning.center(0)).abs();
+            if !centre.is_some_and(|centre| (centre - x).abs() <= 1e-6 * width) {
+                return Err(Error::spec(format!(
+                    "a box of `{name}` lies around {x}, which is the middle of no box of the pipeline; give [transitions.bins] as for the model"
+                )));
+            }
+        }
+    }
+    Ok(())
+}

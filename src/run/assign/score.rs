@@ -1,0 +1,171 @@
+//! Pairs of trajectories → what each fit says about each trajectory: a set and a log-likelihood.
+//!
+//! Σ w log (λΓ)_yx over the pairs (x, y) of a trajectory at a lag, for their weights w and (λΓ)_yx = λ_{y,γ(x)}. Memory grows with
+//! trajectories and states.
+
+use crate::methods::low_rank::assign::Assigned;
+use crate::methods::low_rank::known::Known;
+use crate::output::tables::assigned::{TrajectoryFit, TrajectoryRows};
+use crate::read::counts::follow::{Followed, FollowedRow, Sink};
+use crate::read::counts::weighted::Weighed;
+use crate::run::assign::model::KnownModel;
+use hashbrown::HashMap;
+use std::sync::Arc;
+
+/// One partition and lag: the states that the model has, and the new ones.
+pub struct Lookup {
+    /// State → its row of `sets`.
+    sources: HashMap<u32, u32>,
+    /// State → its place among the targets of the model.
+    targets: HashMap<u32, u32>,
+    /// The set of every source in every fit, −1 for none; sources × fits row-major.
+    sets: Vec<i32>,
+    fits: Vec<Known>,
+}
+
+impl Lookup {
+    /// The model, and `assigned` for the source states `new` (by number, beside the rows of `assigned`).
+    pub fn new(model: KnownModel, states: &[u32], assigned: &[Assigned]) -> Lookup {
+        let KnownModel {
+            mut sources,
+            targets,
+            fits,
+            ..
+        } = model;
+        let mut sets = Vec::with_capacity((sources.len() + states.len()) * fits.len());
+        for j in 0..sources.len() {
+            sets.extend(fits.iter().map(|fit| fit.affiliation[j]));
+        }
+        for (j, &state) in states.iter().enumerate() {
+            let next = sources.len() as u32;
+            if *sources.entry(state).or_insert(next) == next {
+                sets.extend(assigned.iter().map(|fit| fit.states[j].affiliation));
+            }
+        }
+        Lookup {
+            sources,
+            targets,
+            sets,
+            fits,
+        }
+    }
+
+    /// The sets of a source, one a fit.
+    fn sets(&self, source: u32) -> Option<&[i32]> {
+        let row = *self.sources.get(&source)? as usize;
+        Some(&self.sets[row * self.fits.len()..][..self.fits.len()])
+    }
+}
+
+/// Scores trajectories as they are followed.
+pub struct Scorer {
+    /// By partition × lags + lag; nothing where the model has none.
+    lookups: Arc<Vec<Option<Lookup>>>,
+    n_lags: usize,
+    n_fits: usize,
+    /// By trajectory × lags + lag, up to the last that has a pair.
+    transitions: Vec<f64>,
+    /// Beside `transitions`, one a fit.
+    fits: Vec<TrajectoryFit>,
+}
+
+impl Scorer {
+    pub fn new(lookups: &Arc<Vec<Option<Lookup>>>, n_lags: usize, n_fits: usize) -> Scorer {
+        Scorer {
+            lookups: Arc::clone(lookups),
+            n_lags,
+            n_fits,
+            transitions: Vec::new(),
+            fits: Vec::new(),
+        }
+    }
+
+    fn lookup(&self, partition: u32, lag: usize) -> Option<&Lookup> {
+        let at = partition as usize * self.n_lags + lag;
+        self.lookups.get(at)?.as_ref()
+    }
+}
+
+impl Sink for Scorer {
+    fn pair(
+        &mut self,
+        trajectory: usize,
+        partition: u32,
+        lag: usize,
+        source: Weighed,
+        target: u32,
+    ) {
+        let at = trajectory * self.n_lags + lag;
+        if at >= self.transitions.len() {
+            let n = (trajectory + 1) * self.n_lags;
+            self.transitions.resize(n, 0.0);
+            self.fits.resize(n * self.n_fits, TrajectoryFit::default());
+        }
+        let slot = partition as usize * self.n_lags + lag;
+        let Some(Some(lookup)) = self.lookups.get(slot) else {
+            return;
+        };
+        let weight = source.weight;
+        self.transitions[at] += weight;
+        let target = lookup.targets.get(&target).map(|&i| i as usize);
+        let sets = lookup.sets(source.state);
+        let scores = &mut self.fits[at * self.n_fits..][..self.n_fits];
+        for (f, (score, fit)) in scores.iter_mut().zip(&lookup.fits).enumerate() {
+            let set = sets.and_then(|sets| usize::try_from(sets[f]).ok());
+            let (Some(i), Some(k)) = (target, set) else {
+                score.left_out += weight;
+                continue;
+            };
+            match fit.log_latent[i * fit.rank + k] {
+                f64::NEG_INFINITY => score.impossible += weight,
+                log => {
+                    score.log_likelihood += weight * log;
+                    score.scored += weight;
+                }
+            }
+        }
+    }
+}
+
+/// The trajectories of a partition with what one lag says about them, in counts divided by `overlap`; nothing where the model has no such
+/// partition and lag.
+pub fn rows(
+    followed: &Followed<Scorer>,
+    partition: usize,
+    lag: usize,
+    overlap: u64,
+) -> TrajectoryRows {
+    let scorer = &followed.sink;
+    let Some(lookup) = scorer.lookup(partition as u32, lag) else {
+        return TrajectoryRows::default();
+    };
+    let first = followed
+        .rows
+        .partition_point(|row| (row.partition as usize) < partition);
+    let end = followed
+        .rows
+        .partition_point(|row| row.partition as usize <= partition);
+    let ends: Vec<FollowedRow> = followed.rows[first..end].to_vec();
+    let slot = |row: &FollowedRow| row.trajectory * scorer.n_lags + lag;
+    let by = overlap as f64;
+    let of_fit = |f: usize| {
+        let row = |row: &FollowedRow| {
+            let sums = scorer.fits.get(slot(row) * scorer.n_fits + f);
+            let sums = sums.copied().unwrap_or_default();
+            TrajectoryFit {
+                affiliation: lookup.sets(row.number).map_or(-1, |sets| sets[f]),
+                log_likelihood: sums.log_likelihood / by,
+                scored: sums.scored / by,
+                left_out: sums.left_out / by,
+                impossible: sums.impossible / by,
+            }
+        };
+        ends.iter().map(row).collect()
+    };
+    let transitions = |row| scorer.transitions.get(slot(row)).map_or(0.0, |n| n / by);
+    TrajectoryRows {
+        transitions: ends.iter().map(transitions).collect(),
+        fits: (0..scorer.n_fits).map(of_fit).collect(),
+        ends,
+    }
+}

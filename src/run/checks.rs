@@ -1,0 +1,311 @@
+//! What must hold before a result is put in place: limits on what was counted, and SQL over the inputs and the staged tables.
+//!
+//! In: a plan, what a run has counted and fitted, and its tables in staging. Out: a record of every check, and an error if one of
+//! those that may not be broken is.
+
+use crate::error::{Error, Kind, Result};
+use crate::output::place::Output;
+use crate::output::result::{Written, floats};
+use crate::output::tables::names::{Names, Table};
+use crate::plan::Plan;
+use crate::plan::checks::{CheckRule, STAGED, add, bug, query};
+use crate::plan::pipeline::checks::On;
+use crate::read::lake::Lake;
+use crate::read::rows::states::describe;
+use crate::run::journal::Journal;
+use crate::run::record::{CheckRecord, ModelRecord, RunRecord};
+use crate::run::summary::told;
+use crate::words::counted;
+use arrow::array::{Array, RecordBatch};
+use datafusion::common::DataFusionError;
+use datafusion::dataframe::DataFrame;
+use datafusion::datasource::file_format::parquet::ParquetFormat;
+use datafusion::datasource::listing::{
+    ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl,
+};
+use datafusion::prelude::SessionContext;
+use futures::StreamExt;
+use object_store::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use url::Url;
+
+/// Rows and partitions that a message shows.
+const SHOWN: usize = 5;
+
+/// Characters of a row that a message shows.
+const WIDTH: usize = 200;
+
+/// A session in which the result has the tables that a run has staged.
+async fn staged(lake: &Lake, output: &Output, run: &str, names: &Names) -> Result<SessionContext> {
+    let session = lake.fork().await?;
+    let root = Url::parse(STAGED).map_err(|e| bug("the staging has no URL", e))?;
+    session.register_object_store(&root, Arc::clone(&output.store));
+    for &table in &names.tables {
+        let path = output.staged(run, table.name());
+        let url = ListingTableUrl::try_new(url_of(&root, &path)?, None)
+            .map_err(|e| bug("a staged table has no URL", e))?;
+        let options = ListingOptions::new(Arc::new(ParquetFormat::default()));
+        let config = ListingTableConfig::new(url)
+            .with_listing_options(options.with_file_extension(""))
+            .with_schema(crate::output::tables::schema(table, names).0);
+        let found = ListingTable::try_new(config);
+        let found = found.map_err(|e| bug("a staged table cannot be queried", e))?;
+        add(&session, table.name(), Arc::new(found))?;
+    }
+    Ok(session)
+}
+
+/// The URL whose path is decoded to `path`, whatever characters that has.
+fn url_of(root: &Url, path: &Path) -> Result<Url> {
+    let mut url = root.clone();
+    let mut segments =
+        (url.path_segments_mut()).map_err(|()| Error::bug("the staging has no path"))?;
+    segments
+        .clear()
+        .extend(path.parts().map(|part| part.as_ref().to_string()));
+    drop(segments);
+    Ok(url)
+}
+
+/// Tries the checks of the pipeline on the tables that a run has staged.
+pub async fn gate(
+    plan: &Plan,
+    lake: &Lake,
+    output: &Output,
+    names: &Names,
+    journal: &mut Journal<'_>,
+) -> Result<()> {
+    journal.progress.stage("check", None);
+    let mut found = Vec::with_capacity(plan.checks.len());
+    let tried = outcomes(plan, lake, output, &journal.record, names, &mut found).await;
+    journal.record.checks = found;
+    tried?;
+    journal.done("check", plan.checks.len() as u64, 0);
+    verdict(&journal.record.checks)
+}
+
+/// Tries every check of a plan on what a run has counted and staged.
+async fn outcomes(
+    plan: &Plan,
+    lake: &Lake,
+    output: &Output,
+    record: &RunRecord,
+    names: &Names,
+    outcomes: &mut Vec<CheckRecord>,
+) -> Result<()> {
+    let mut session = None;
+    for check in &plan.checks {
+        let limit = check.rule.limit();
+        let (passed, value, rows) = match &check.rule {
+            CheckRule::MinRows(least) => {
+                let rows = record.head.rows_read;
+                (rows >= *least, Some(rows as f64), Vec::new())
+            }
+            CheckRule::MaxDropped(most) => {
+                let dropped: u64 = record.head.rows_dropped.values().sum();
+                let share = dropped as f64 / record.head.rows_read as f64;
+                (share <= *most, Some(share), Vec::new())
+            }
+            CheckRule::Partitions(expected) => {
+                let lags: Vec<String> = plan.lags.iter().map(ToString::to_string).collect();
+                let missing = missing(expected, &lags, &record.models);
+                let rows = missing.iter().take(SHOWN).cloned().collect();
+                (missing.is_empty(), Some(missing.len() as f64), rows)
+            }
+            CheckRule::MaxDrift(most) => {
+                let drift = earlier(output).await?;
+                let drift = drift.map(|earlier| (record.transitions - earlier).abs() / earlier);
+                (drift.is_none_or(|drift| drift <= *most), drift, Vec::new())
+            }
+            CheckRule::Sql { sql, parameters } => {
+                if session.is_none() {
+                    session = Some(staged(lake, output, &record.head.id, names).await?);
+                }
+                let session = session.as_ref().ok_or_else(|| Error::bug("no session"))?;
+                let frame = query(session, &check.name, sql, parameters).await?;
+                let failed = |e| {
+                    crate::read::lake::errors::failed(
+                        &format!("check `{}` cannot be made", check.name),
+                        e,
+                    )
+                };
+                let (n, rows) = first_rows(frame).await.map_err(failed)?;
+                (n == 0, Some(n as f64), rows)
+            }
+        };
+        let outcome = CheckRecord {
+            name: check.name.clone(),
+            kind: check.rule.kind(),
+            on: check.on,
+            passed,
+            value,
+            limit,
+            rows,
+        };
+        if !passed && check.on == On::Warn {
+            tracing::warn!(check = outcome.name, "{}", told(&outcome));
+        }
+        outcomes.push(outcome);
+    }
+    Ok(())
+}
+
+/// The expected partitions, each at every lag, that have no model.
+fn missing(
+    expected: &[BTreeMap<String, String>],
+    lags: &[String],
+    models: &[ModelRecord],
+) -> Vec<String> {
+    let found: BTreeSet<_> = models
+        .iter()
+        .map(|m| (&m.partition, m.lag.as_ref()))
+        .collect();
+    let lags: Vec<Option<&String>> = match lags {
+        [] => vec![None],
+        lags => lags.iter().map(Some).collect(),
+    };
+    let all = expected
+        .iter()
+        .flat_map(|key| lags.iter().map(move |lag| (key, *lag)));
+    let missing = all.filter(|model| !found.contains(model));
+    let words = missing.map(|(key, lag)| {
+        let columns = key
+            .iter()
+            .map(|(k, v)| format!("{k}={}", crate::read::rows::states::escaped(v)));
+        let lag = lag.into_iter().map(|lag| format!("lag {lag}"));
+        columns.chain(lag).collect::<Vec<_>>().join(", ")
+    });
+    words.collect()
+}
+
+/// Transitions of the result in place, if there is one.
+async fn earlier(output: &Output) -> Result<Option<f64>> {
+    let Some(written) = Written::open(output).await? else {
+        return Ok(None);
+    };
+    let counts = written
+        .table(Table::Sources)
+        .await?
+        .columns(&["count"])
+        .await?;
+    Ok(Some(floats(&counts[0])?.iter().sum()))
+}
+
+/// The number of rows that a query gives, and the first ones in words.
+async fn first_rows(frame: DataFrame) -> Result<(u64, Vec<String>), DataFusionError> {
+    let (mut n, mut rows) = (0, Vec::new());
+    let mut stream = frame.execute_stream().await?;
+    while let Some(batch) = stream.next().await {
+        let batch = batch?;
+        let more = batch.num_rows().min(SHOWN - rows.len());
+        rows.extend((0..more).map(|at| row(&batch, at)));
+        n += batch.num_rows() as u64;
+    }
+    Ok((n, rows))
+}
+
+/// A row in words, cut where it is long.
+fn row(batch: &RecordBatch, at: usize) -> String {
+    let fields = batch.schema_ref().fields().iter().zip(batch.columns());
+    let cells = fields.map(|(field, column)| match column.is_null(at) {
+        true => format!("{}=null", field.name()),
+        false => format!(
+            "{}={}",
+            field.name(),
+            describe(std::slice::from_ref(column), at)
+        ),
+    });
+    let whole = cells.collect::<Vec<_>>().join(", ");
+    match whole.char_indices().nth(WIDTH) {
+        Some((end, _)) => format!("{} …", &whole[..end]),
+        None => whole,
+    }
+}
+
+/// An error if a check that may not be broken is: it names all of them and shows what they found.
+fn verdict(outcomes: &[CheckRecord]) -> Result<()> {
+    let broken = |check: &&CheckRecord| !check.passed && check.on == On::Fail;
+    let broken: Vec<&CheckRecord> = outcomes.iter().filter(broken).collect();
+    if broken.is_empty() {
+        return Ok(());
+    }
+    let mut message = format!(
+        "{} of {} failed, and the output stays as it was",
+        broken.len(),
+        counted(outcomes.len(), "check")
+    );
+    for check in broken {
+        message += &format!("\n  {}", told(check).replace('\n', "\n  "));
+    }
+    Err(Error::new(Kind::Check, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::array::{ArrayRef, Int64Array, StringArray};
+
+    #[test]
+    fn staged_tables_are_found_whatever_their_folder_is_called() {
+        let root = Url::parse(STAGED).expect("a URL");
+        for folder in [
+            "plain",
+            "with space",
+            "a%2Fb",
+            "50%",
+            "#?[*]",
+            "ü–名",
+            "a+b",
+        ] {
+            let path = Path::from_iter(["tmp", folder, ".staging", "t.parquet"]);
+            let url = url_of(&root, &path).expect("a URL");
+            let found = ListingTableUrl::try_new(url, None).expect("a table's URL");
+            assert_eq!(found.prefix(), &path, "{folder}");
+        }
+    }
+
+    #[test]
+    fn a_row_is_one_short_line() {
+        let text: ArrayRef = Arc::new(StringArray::from(vec!["a\nb".to_string(), "x".repeat(999)]));
+        let number: ArrayRef = Arc::new(Int64Array::from(vec![None, Some(1)]));
+        let batch = RecordBatch::try_from_iter([("name", text), ("n", number)]).expect("a batch");
+        assert_eq!(row(&batch, 0), "name=a\\nb, n=null");
+        let long = row(&batch, 1);
+        assert_eq!(long.chars().count(), WIDTH + 2);
+        assert!(long.ends_with("x …"));
+    }
+
+    #[test]
+    fn a_verdict_names_what_is_broken_and_shows_rows() {
+        let check = |name: &str, kind, on, passed, value, limit| CheckRecord {
+            name: name.into(),
+            kind,
+            on,
+            passed,
+            value: Some(value),
+            limit,
+            rows: Vec::new(),
+        };
+        let mut outcomes = vec![
+            check("min_rows", "min_rows", On::Fail, true, 2e6, 1e6),
+            check("max_dropped", "max_dropped", On::Warn, false, 0.08333, 0.05),
+        ];
+        verdict(&outcomes).expect("nothing that may not be broken");
+        let warning = "max_dropped: 8.33 % of the rows were dropped, more than 5 %";
+        assert_eq!(told(&outcomes[1]), warning);
+        let drift = check("max_drift", "max_drift", On::Fail, false, 1.5, 0.2);
+        let mut sql = check("small", "sql", On::Fail, false, 1200.0, 0.0);
+        sql.rows = vec!["fit=a, latent=1".into(), "fit=a, latent=2".into()];
+        outcomes.extend([drift, sql]);
+        let error = verdict(&outcomes).expect_err("two broken checks");
+        assert_eq!(error.kind(), Kind::Check);
+        let expected = "2 of 4 checks failed, and the output stays as it was
+  max_drift: the number of transitions differs by 150 % from the result in place, more than 20 %
+  small: 1,200 rows where there should be none
+    fit=a, latent=1
+    fit=a, latent=2
+    … and 1,198 more";
+        assert_eq!(error.to_string(), expected);
+    }
+}

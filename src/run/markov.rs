@@ -1,0 +1,96 @@
+//! The models of all lags → whether the sets of each fit are a Markov chain: implied timescales and Chapman-Kolmogorov tests.
+//!
+//! A fit has its sets at the lag τ it was made for. The test counts the transitions between the same sets at every lag kτ of the run, so models
+//! of one partition are brought together here, after all of them are fitted.
+
+use crate::assess::bootstrap::Bootstrap;
+use crate::assess::markov::{Comparison, Markov, coarse_counts, timescales};
+use crate::evidence::lag::Lag;
+use crate::evidence::pass::local::Local;
+use crate::methods::fit::Fit;
+use crate::output::tables::model::Model;
+use rayon::prelude::*;
+
+/// Tests every fit of every model; `lags` are those of the run, none for pairs, whose lag counts as one. Sources and targets have common state
+/// ids. Models are ordered by partition.
+pub fn test(models: &mut [Model], lags: &[Lag]) {
+    let tested: Vec<Vec<Markov>> = models
+        .par_iter()
+        .map(|model| {
+            let others = |other: &&Model| other.counts.partition == model.counts.partition;
+            let others: Vec<(u64, &Model)> = models
+                .iter()
+                .filter(others)
+                .filter_map(|other| {
+                    let (own, longer) = (lags.get(model.counts.lag)?, lags.get(other.counts.lag)?);
+                    Some((longer.in_steps_of(own).filter(|&k| k > 1)?, other))
+                })
+                .collect();
+            let lag = lags.get(model.counts.lag).map_or(1.0, Lag::number);
+            let fits = model.fits.iter().enumerate();
+            let of_fit = |(at, fit)| of_fit(model, fit, model.bootstraps.get(at), lag, &others);
+            fits.map(of_fit).collect()
+        })
+        .collect();
+    for (model, tested) in models.iter_mut().zip(tested) {
+        model.markov = tested;
+    }
+}
+
+fn of_fit(
+    model: &Model,
+    fit: &Fit,
+    bootstrap: Option<&Bootstrap>,
+    lag: f64,
+    others: &[(u64, &Model)],
+) -> Markov {
+    let rank = fit.rank;
+    let counts = |at: &Model| {
+        let (states, sets) = (&model.counts.source_states, &fit.sources.affiliation);
+        let sources = sets_of(&at.counts.source_states, states, sets);
+        let targets = sets_of(&at.counts.target_states, states, sets);
+        coarse_counts(&Local, &at.counts.by_source, &sources, &targets, rank)
+    };
+    let own = counts(model);
+    let mut comparisons: Vec<Comparison> = others
+        .iter()
+        .map(|&(steps, other)| Comparison::new(steps, &own, &counts(other), rank))
+        .collect();
+    comparisons.sort_by_key(|c| c.steps);
+    let timescales = timescales(&own, rank, lag);
+    let interval = |at| bootstrap.and_then(|b| b.timescales.get(at).copied());
+    Markov {
+        intervals: (0..timescales.len())
+            .map(|at| interval(at).unwrap_or_default())
+            .collect(),
+        timescales,
+        comparisons,
+    }
+}
+
+/// The sets of `ids`, given those of `states`; −1 for a state that is not among them. Both ascend.
+fn sets_of(ids: &[u32], states: &[u32], sets: &[i32]) -> Vec<i32> {
+    let mut at = 0;
+    ids.iter()
+        .map(|id| {
+            while states.get(at).is_some_and(|state| state < id) {
+                at += 1;
+            }
+            let found = states.get(at) == Some(id);
+            if found { sets[at] } else { -1 }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_that_were_not_fitted_have_no_set() {
+        assert_eq!(
+            sets_of(&[1, 3, 4, 9], &[0, 1, 4], &[5, 6, 7]),
+            [6, -1, 7, -1]
+        );
+    }
+}

@@ -1,0 +1,40 @@
+//! Sets of an earlier result.
+
+use crate::assess::changes::{Comparison, Labelled};
+use crate::assess::lineage::Ids;
+use crate::output::result::ModelKey;
+use crate::output::tables::model::Model;
+use crate::output::tables::names::Names;
+use crate::read::rows::states::key_text;
+use arrow::array::ArrayRef;
+use std::collections::BTreeMap;
+
+/// How the fits of a run follow from those of an earlier result.
+#[derive(Debug, Default)]
+pub struct Past {
+    /// By model and fit; nothing for a fit that the earlier result does not have.
+    pub comparisons: Vec<Vec<Option<Comparison>>>,
+    /// What the earlier result calls its sets, those of other fits and models included.
+    pub ids: BTreeMap<(ModelKey, String), Ids>,
+}
+
+/// The key of a model of this run, as `Written` has it.
+pub fn key(names: &Names, model: &Model) -> ModelKey {
+    let text = |column: &ArrayRef| key_text(std::slice::from_ref(column), model.counts.partition);
+    ModelKey {
+        partition: names.partitions.iter().map(text).collect(),
+        lag: names.lag.text(model.counts.lag),
+    }
+}
+
+/// What is compared of a fit.
+pub fn labelled(model: &Model, fit: usize) -> Labelled<'_> {
+    let fit = &model.fits[fit];
+    Labelled {
+        rank: fit.rank,
+        affiliation: &fit.sources.affiliation,
+        amount: &model.source_total,
+        unit: model.counts.exponent,
+        embedding: &fit.sources.embedding,
+    }
+}

@@ -1,0 +1,262 @@
+//! What stands before every remote store: errors that show no secrets, answers that are as long as they should be, copies over what is
+//! there only where that is meant, and stores that are only read.
+//!
+//! Here is no retry and no time limit, because the clients have both: they alone know which requests may be sent twice.
+
+use crate::store::secrets::hide;
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::{BoxStream, StreamExt, TryStreamExt};
+use futures::{FutureExt, TryFutureExt, stream};
+use object_store::path::Path;
+use object_store::{
+    CopyMode, CopyOptions, Error, GetOptions, GetRange, GetResult, GetResultPayload, ListResult,
+    MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload,
+    PutResult, Result, UploadPart,
+};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// The same error without secrets. Servers may send them back, as S3 does a session token that has expired.
+pub fn veiled(e: Error) -> Error {
+    use Error::*;
+    let mut causes = vec![e.to_string()];
+    let mut cause = std::error::Error::source(&e);
+    while let Some(e) = cause {
+        causes.push(e.to_string());
+        cause = e.source();
+    }
+    if causes
+        .iter()
+        .all(|text| matches!(hide(text), Cow::Borrowed(_)))
+    {
+        return e;
+    }
+    // The message of an error has that of its cause in it.
+    let text = &causes[if causes.len() > 1 { 1 } else { 0 }];
+    let source = hide(text).into_owned().into();
+    match e {
+        NotFound { path, .. } => NotFound { path, source },
+        AlreadyExists { path, .. } => AlreadyExists { path, source },
+        Precondition { path, .. } => Precondition { path, source },
+        NotModified { path, .. } => NotModified { path, source },
+        PermissionDenied { path, .. } => PermissionDenied { path, source },
+        Unauthenticated { path, .. } => Unauthenticated { path, source },
+        Generic { store, .. } => Generic { store, source },
+        _ => Generic {
+            store: "remote",
+            source,
+        },
+    }
+}
+
+/// A remote store whose errors show no secrets.
+pub struct Guard {
+    inner: Arc<dyn ObjectStore>,
+    scheme: Box<str>,
+}
+
+impl Guard {
+    /// `scheme` is that of its URLs.
+    pub fn new(inner: Arc<dyn ObjectStore>, scheme: &str) -> Guard {
+        let scheme = scheme.into();
+        Guard { inner, scheme }
+    }
+
+    fn may_write(&self) -> Result<()> {
+        if !crate::store::location::is_http(&self.scheme) {
+            return Ok(());
+        }
+        let source = "http:// and https:// locations can be read and not written".into();
+        Err(Error::NotSupported { source })
+    }
+}
+
+fn veiled_stream<T: Send + 'static>(
+    stream: BoxStream<'static, Result<T>>,
+) -> BoxStream<'static, Result<T>> {
+    stream.map(|item| item.map_err(veiled)).boxed()
+}
+
+/// The name of the store: how it is configured is nobody's business.
+impl std::fmt::Debug for Guard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(&self.inner, f)
+    }
+}
+
+impl std::fmt::Display for Guard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(&self.inner, f)
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Guard {
+    async fn put_opts(
+        &self,
+        location: &Path,
+        payload: PutPayload,
+        options: PutOptions,
+    ) -> Result<PutResult> {
+        self.may_write()?;
+        let put = self.inner.put_opts(location, payload, options);
+        put.await.map_err(veiled)
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        location: &Path,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.may_write()?;
+        let upload = self.inner.put_multipart_opts(location, options).await;
+        let inner = upload.map_err(veiled)?;
+        Ok(Box::new(GuardedUpload { inner }))
+    }
+
+    /// Ranges come by this as well.
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        let wanted = match &options.range {
+            Some(GetRange::Bounded(range)) => Some(range.clone()),
+            _ => None,
+        };
+        let (is_head, got) = (options.head, self.inner.get_opts(location, options).await);
+        let mut got = got.map_err(veiled)?;
+        if wanted.is_some_and(|wanted| got.range != wanted) {
+            return Err(cut_short(location));
+        }
+        let len = got.range.end - got.range.start;
+        got.payload = match got.payload {
+            GetResultPayload::Stream(bytes) if !is_head => {
+                let bytes = whole(location.clone(), bytes, len);
+                GetResultPayload::Stream(veiled_stream(bytes))
+            }
+            other => other,
+        };
+        Ok(got)
+    }
+
+    fn delete_stream(
+        &self,
+        locations: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        match self.may_write() {
+            Ok(()) => veiled_stream(self.inner.delete_stream(locations)),
+            Err(e) => stream::once(async { Err(e) }).boxed(),
+        }
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        veiled_stream(self.inner.list(prefix))
+    }
+
+    fn list_with_offset(
+        &self,
+        prefix: Option<&Path>,
+        offset: &Path,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        veiled_stream(self.inner.list_with_offset(prefix, offset))
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        let listed = self.inner.list_with_delimiter(prefix).await;
+        listed.map_err(veiled)
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, mut options: CopyOptions) -> Result<()> {
+        self.may_write()?;
+        if &*self.scheme == "gs" {
+            // This client takes each of the two for the other, as a test of copies tells.
+            options.mode = match options.mode {
+                CopyMode::Overwrite => CopyMode::Create,
+                CopyMode::Create => CopyMode::Overwrite,
+            };
+        }
+        let copied = self.inner.copy_opts(from, to, options).await;
+        copied.map_err(veiled)
+    }
+}
+
+/// The same bytes, and an error where there are not `len` of them: a part is never taken for the whole.
+fn whole(
+    location: Path,
+    bytes: BoxStream<'static, Result<Bytes>>,
+    len: u64,
+) -> BoxStream<'static, Result<Bytes>> {
+    let counted = stream::try_unfold((bytes, len), move |(mut bytes, left)| {
+        let location = location.clone();
+        async move {
+            match bytes.try_next().await? {
+                Some(some) => match left.checked_sub(some.len() as u64) {
+                    Some(left) => Ok(Some((some, (bytes, left)))),
+                    None => Err(cut_short(&location)),
+                },
+                None if left > 0 => Err(cut_short(&location)),
+                None => Ok(None),
+            }
+        }
+    });
+    counted.boxed()
+}
+
+fn cut_short(location: &Path) -> Error {
+    Error::Generic {
+        store: "remote",
+        source: format!("the answer for {location} is not as long as what was asked for").into(),
+    }
+}
+
+#[derive(Debug)]
+struct GuardedUpload {
+    inner: Box<dyn MultipartUpload>,
+}
+
+#[async_trait]
+impl MultipartUpload for GuardedUpload {
+    fn put_part(&mut self, data: PutPayload) -> UploadPart {
+        self.inner.put_part(data).map_err(veiled).boxed()
+    }
+
+    async fn complete(&mut self) -> Result<PutResult> {
+        let done = self.inner.complete().await;
+        done.map_err(veiled)
+    }
+
+    async fn abort(&mut self) -> Result<()> {
+        let done = self.inner.abort().await;
+        done.map_err(veiled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_servers_send_back_is_hidden_and_an_error_stays_what_it_is() {
+        crate::store::secrets::learn("aws_session_token", "token-of-a-session");
+        crate::store::secrets::learn("aws_session_token", "short");
+        let precondition = |body: &str| Error::Precondition {
+            path: "current.json".into(),
+            source: body.into(),
+        };
+        let hidden = veiled(precondition("<Token-0>token-of-a-session</Token-0>, short"));
+        assert!(matches!(&hidden, Error::Precondition { path, .. } if path == "current.json"));
+        let text = hidden.to_string();
+        assert!(text.contains("<Token-0>***</Token-0>, short"), "{text}");
+        // A secret that only the cause of a cause shows is cut off.
+        let deep = Error::Generic {
+            store: "S3",
+            source: Box::new(crate::error::Error::with_source(
+                crate::error::Kind::Store,
+                "the request failed",
+                "token-of-a-session",
+            )),
+        };
+        let text = crate::error::Error::with_source(crate::error::Kind::Store, "x", veiled(deep));
+        assert_eq!(text.full(), "x (Generic S3 error: the request failed)");
+        let open = veiled(precondition("the ETag does not match"));
+        assert!(open.to_string().ends_with("the ETag does not match"));
+    }
+}

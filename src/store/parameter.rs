@@ -1,0 +1,87 @@
+//! The section `[store]` of a pipeline: options of the clients of stores.
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::Visitor;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// How the stores of URLs are reached, beside the environment variables of their clouds.
+#[derive(Clone, Default, PartialEq, serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Store {
+    /// Environment variables of the clouds in lower case, such as `aws_region`, `google_service_account` and
+    /// `azure_storage_account_name`, which go before those variables; `allow_http`, `timeout`, `connect_timeout` and `proxy_url` are for
+    /// all connections.
+    #[serde(default)]
+    #[schemars(example = &serde_json::json!({ "aws_region": "eu-central-1", "aws_endpoint_url": "https://minio.example.org" }))]
+    pub options: BTreeMap<String, Parameter>,
+}
+
+/// The values may be secret.
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.options.keys()).finish()
+    }
+}
+
+/// A plain value.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Parameter {
+    Boolean(bool),
+    Integer(i64),
+    Float(f64),
+    String(String),
+}
+
+impl<'de> Deserialize<'de> for Parameter {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ParameterVisitor;
+        impl Visitor<'_> for ParameterVisitor {
+            type Value = Parameter;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string, a number or true or false")
+            }
+            fn visit_bool<E>(self, value: bool) -> Result<Parameter, E> {
+                Ok(Parameter::Boolean(value))
+            }
+            fn visit_i64<E>(self, value: i64) -> Result<Parameter, E> {
+                Ok(Parameter::Integer(value))
+            }
+            fn visit_f64<E>(self, value: f64) -> Result<Parameter, E> {
+                Ok(Parameter::Float(value))
+            }
+            fn visit_str<E>(self, value: &str) -> Result<Parameter, E> {
+                Ok(Parameter::String(value.to_string()))
+            }
+        }
+        // Text into which variables were put stays text.
+        deserializer.deserialize_string(ParameterVisitor)
+    }
+}
+
+impl Serialize for Parameter {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Parameter::Boolean(value) => value.serialize(serializer),
+            Parameter::Integer(value) => value.serialize(serializer),
+            Parameter::Float(value) => value.serialize(serializer),
+            Parameter::String(value) => value.serialize(serializer),
+        }
+    }
+}
+
+impl JsonSchema for Parameter {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Parameter".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": ["string", "integer", "number", "boolean"] })
+    }
+}

@@ -1,0 +1,44 @@
+//! JSON with a checksum of itself.
+
+use crate::error::{Error, Kind, Result};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// The key of a checksum in a JSON object.
+pub(crate) const CHECKSUM: &str = "checksum";
+
+/// An object as JSON, with a checksum of what it says, because other things are removed or left uncounted by it.
+pub(crate) fn sealed(value: &impl Serialize) -> Result<Vec<u8>> {
+    let bug = |e| Error::with_source(Kind::Bug, "a record cannot be written as JSON", e);
+    let mut value = serde_json::to_value(value).map_err(bug)?;
+    let checksum = checksum(&value);
+    if let Some(keys) = value.as_object_mut() {
+        keys.insert(CHECKSUM.into(), checksum.into());
+    }
+    json(&value)
+}
+
+/// Reads what [`sealed`] has written, or a version of gyre that knew no checksums.
+pub(crate) fn unsealed<T: DeserializeOwned>(bytes: &[u8]) -> serde_json::Result<T> {
+    use serde::de::Error;
+    let mut value: serde_json::Value = serde_json::from_slice(bytes)?;
+    let found = value.as_object_mut().and_then(|keys| keys.remove(CHECKSUM));
+    if found.is_some_and(|found| found != checksum(&value)) {
+        let what = "it is damaged: the key `checksum` is not that of the others";
+        return Err(serde_json::Error::custom(what));
+    }
+    serde_json::from_value(value)
+}
+
+pub(crate) fn checksum(value: &serde_json::Value) -> String {
+    blake3::hash(value.to_string().as_bytes())
+        .to_hex()
+        .to_string()
+}
+
+pub(crate) fn json(value: &impl Serialize) -> Result<Vec<u8>> {
+    let mut bytes = serde_json::to_vec_pretty(value)
+        .map_err(|e| Error::with_source(Kind::Bug, "a record cannot be written as JSON", e))?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}
