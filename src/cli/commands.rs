@@ -18,8 +18,11 @@ use crate::plan::pipeline::Spec;
 use crate::plan::{Plan, plan};
 use crate::read::lake::{Lake, Resources};
 use crate::run::compare::compare;
+use crate::run::local::Local;
 use crate::run::progress::Progress;
 use crate::run::record::Failure;
+#[cfg(feature = "cluster")]
+use crate::run::site::Site;
 use crate::run::summary::Summary;
 use crate::run::{Options, Outcome};
 use crate::store::Stores;
@@ -30,7 +33,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 #[cfg(feature = "cluster")]
-use crate::cluster::nodes::Nodes;
+use crate::cluster::site::{Remote, SPLIT};
 #[cfg(feature = "cluster")]
 use crate::read::paths::current::Current;
 
@@ -138,7 +141,7 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
                 #[cfg(feature = "cluster")]
                 let quote = match &args.cluster {
                     Some(address) => {
-                        let split = args.split.unwrap_or(crate::run::SPLIT);
+                        let split = args.split.unwrap_or(SPLIT);
                         Some(quote(address, &plan, &frame, bounds, threads, split).await?)
                     }
                     None => None,
@@ -238,16 +241,21 @@ fn run_pipeline(args: &crate::cli::args::Run, watch: &Arc<Watch>) -> Result<Done
             #[cfg(feature = "cluster")]
             let cluster = cluster(args, &plan, &output, watch.terminal.as_ref()).await?;
             #[cfg(feature = "cluster")]
-            let nodes = cluster.clone().map(|cluster| cluster as Arc<dyn Nodes>);
+            let site = match &cluster {
+                Some(cluster) => Arc::new(Remote {
+                    nodes: cluster.clone(),
+                    split: args.split.unwrap_or(SPLIT),
+                }) as Arc<dyn Site>,
+                None => Arc::new(Local),
+            };
             #[cfg(not(feature = "cluster"))]
-            let nodes = None;
+            let site = Arc::new(Local);
             let options = Options {
                 threads,
                 force: args.force,
                 full_refresh: args.full_refresh,
                 keep_every: crate::run::KEEP_EVERY,
-                nodes,
-                split: args.split.unwrap_or(crate::run::SPLIT),
+                site,
             };
             let running = crate::run::run(
                 Arc::clone(&plan),
@@ -410,7 +418,7 @@ fn with_lake(
         let sources: Vec<crate::read::lake::files::TableSource> = spec
             .tables
             .iter()
-            .map(|(name, table)| crate::read::lake::files::TableSource::new(name, table))
+            .map(|(name, table)| table.source(name))
             .collect();
         let resources = Resources {
             threads,

@@ -6,4 +6,5 @@ pub mod ballista;
 pub mod nodes;
 pub mod quote;
 pub mod rounds;
+pub mod site;
 pub mod task;

@@ -81,55 +81,6 @@ pub struct Restart {
     pub converged: bool,
 }
 
-impl From<crate::methods::dbmr::params::Restart> for Restart {
-    fn from(restart: crate::methods::dbmr::params::Restart) -> Self {
-        Restart {
-            seed: restart.seed,
-            init: Some(restart.init.name().into()),
-            sources: restart.sources,
-            iterations: restart.iterations,
-            evaluations: Some(restart.evaluations),
-            objective: restart.log_likelihood,
-            empty_states: restart.empty_states,
-            converged: restart.converged,
-        }
-    }
-}
-
-impl Restart {
-    pub(crate) fn of_partitions(
-        restart: crate::methods::cocluster::Restart,
-        sources: usize,
-    ) -> Self {
-        Restart {
-            seed: restart.seed,
-            init: Some(restart.init),
-            sources,
-            iterations: restart.iterations,
-            evaluations: None,
-            objective: restart.mutual_information,
-            empty_states: restart.empty_sets,
-            converged: restart.converged,
-        }
-    }
-
-    pub(crate) fn of_kmeans(
-        restart: crate::methods::spectral::kmeans::Restart,
-        sources: usize,
-    ) -> Self {
-        Restart {
-            seed: restart.seed,
-            init: None,
-            sources,
-            evaluations: None,
-            iterations: restart.iterations,
-            objective: restart.inertia,
-            empty_states: restart.empty,
-            converged: restart.converged,
-        }
-    }
-}
-
 /// What a model keeps of the full transition matrix. Logarithms are natural.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Metrics {

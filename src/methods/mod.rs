@@ -223,7 +223,7 @@ fn partitioned(mut fit: Fit, found: crate::methods::cocluster::Partitions) -> Fi
     fit.restarts = found
         .restarts
         .into_iter()
-        .map(|r| Restart::of_partitions(r, sources))
+        .map(|r| r.record(sources))
         .collect();
     fit
 }

@@ -45,7 +45,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 /// Fetches the matrices of models that have none.
-pub trait Fetch: Sync {
+pub trait Fetch: Send + Sync {
     /// The counts of the model at a place, with their matrix.
     fn counts(&self, model: usize) -> BoxFuture<'_, Result<Counts>>;
     /// How many to fetch at a time.

@@ -198,7 +198,7 @@ pub(crate) fn add(
     name: &str,
     table: Arc<dyn TableProvider>,
 ) -> Result<()> {
-    let added = session.register_table(crate::read::lake::ident_reference(name), table);
+    let added = session.register_table(crate::read::lake::files::ident_reference(name), table);
     added
         .map(|_| ())
         .map_err(|e| bug("a table cannot be named", e))

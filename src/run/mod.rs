@@ -6,41 +6,37 @@ pub mod compare;
 pub mod fitted;
 pub mod increment;
 pub mod journal;
+pub mod local;
 pub mod markov;
 pub mod model;
 pub mod progress;
 pub mod ranks;
 pub mod record;
 pub mod sets;
+pub mod site;
 pub mod summary;
 
-use crate::cluster::nodes::Nodes;
-use crate::cluster::rounds::{Rounds, Stored};
 use crate::error::{Error, Kind, Result};
-use crate::evidence::counts::matrix::Counts;
 use crate::output::Fetch;
-use crate::output::checkpoint::Work;
-use crate::output::ledger::Ledger;
 use crate::output::place::Output;
 use crate::output::pointer::{Begun, Promotion};
 use crate::output::tables::model::Model;
 use crate::output::tables::names::Table;
-use crate::plan::pipeline::keys::{Empty, NamesFrom};
-use crate::plan::{Increments, Plan};
+use crate::plan::Plan;
+use crate::plan::pipeline::keys::NamesFrom;
 use crate::read::counts::counted::Counted;
 use crate::read::lake::Lake;
 use crate::read::paths::current::Current;
 use crate::run::fitted::Fitted;
-use crate::run::increment::Counting;
 use crate::run::journal::Journal;
-use crate::run::model::{fit_model, names, nothing_connected, place};
+use crate::run::model::{nothing_connected, place};
 use crate::run::progress::Progress;
-use crate::run::record::{Deviation, Ended, Failure, ModelRecord, Resumed, RunRecord};
+use crate::run::record::{Deviation, Ended, ModelRecord, Resumed, RunRecord};
+use crate::run::site::{Fits, Job, Site};
 use datafusion::dataframe::DataFrame;
 use futures::future::BoxFuture;
-use rayon::prelude::*;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How a run ended.
 pub enum Outcome {
@@ -54,12 +50,6 @@ pub enum Outcome {
 /// than once in that time but for pieces that took as long.
 pub const KEEP_EVERY: Duration = Duration::from_secs(1);
 
-/// Counts are large beside what counting takes: they are worth keeping if it took so many times as long.
-const COUNTING: u32 = 5;
-
-/// So many non-zeros take 7 GB where they are fitted, at the 25 bytes that the README tells.
-pub const SPLIT: u64 = 1 << 28;
-
 /// What a run is told beside its plan.
 #[derive(Clone)]
 pub struct Options {
@@ -71,10 +61,8 @@ pub struct Options {
     pub full_refresh: bool,
     /// How often finished work is kept for the next run: [`KEEP_EVERY`], unless a test is in a hurry.
     pub keep_every: Duration,
-    /// Who counts and fits; this process alone without.
-    pub nodes: Option<Arc<dyn Nodes>>,
-    /// A model with more non-zeros than that has its passes done by all of them: [`SPLIT`], unless there is a reason.
-    pub split: u64,
+    /// Where the run counts and fits.
+    pub site: Arc<dyn Site>,
 }
 
 /// An error where the result of a plan could never be put in place, or its sets have their names from what is no output. Nothing is
@@ -143,22 +131,21 @@ async fn drive(
     let work = output.work(&plan.hash, again, options.keep_every);
     let work = Arc::new(work.await);
     progress.stage("count", None);
-    let (mut fitted, ledger, afar) = match &options.nodes {
-        Some(nodes) => {
-            let nodes = Arc::clone(nodes);
-            let (nodes, work) = ((nodes, options.split), Arc::clone(&work));
-            let rounds = Rounds::begin(&plan, output, nodes, work, progress.as_ref()).await?;
-            let (fitted, matrices) = afar(&plan, &rounds, &frame, journal).await?;
-            (fitted, None, Some(matrices))
-        }
-        None => {
-            let earlier = begun.earlier().filter(|_| !options.full_refresh);
-            let from = (lake, frame, earlier);
-            let here = here(&plan, from, output, &work, options, journal, progress);
-            let (fitted, ledger) = here.await?;
-            (fitted, ledger, None)
-        }
+    let job = Job {
+        plan: &plan,
+        lake,
+        frame,
+        output,
+        checkpoint: &work,
+        keep_every: options.keep_every,
+        progress,
+        earlier: begun.earlier().filter(|_| !options.full_refresh),
     };
+    let Fits {
+        mut fitted,
+        ledger,
+        matrices,
+    } = options.site.fit(job, journal).await?;
     fitted.keep_names(&plan, output, begun.earlier()).await?;
     fitted.tell_empty(output, begun.earlier()).await?;
     if plan.markov {
@@ -187,8 +174,7 @@ async fn drive(
         pieces: work.taken(),
     });
     journal.record.resumed = resumed;
-    let afar = afar.as_ref().map(|afar| afar as &dyn Fetch);
-    stage(output, begun, &fitted, afar, journal).await?;
+    stage(output, begun, &fitted, matrices.as_deref(), journal).await?;
     if let Some(ledger) = &ledger {
         output.put_ledger(&begun.run, ledger).await?;
     }
@@ -211,133 +197,19 @@ async fn drive(
     Ok(())
 }
 
-/// Counts and fits in this process.
-async fn here(
-    plan: &Arc<Plan>,
-    (lake, frame, earlier): (&Lake, DataFrame, Option<&Current>),
-    output: &Output,
-    work: &Arc<Work>,
-    options: &Options,
-    journal: &mut Journal<'_>,
-    progress: &Arc<dyn Progress>,
-) -> Result<(Fitted, Option<Ledger>)> {
-    let start = Instant::now();
-    let kept = counted_before(plan, work).await?;
-    let is_counted = kept.is_some();
-    let Counting {
-        counted,
-        ledger,
-        record: increment,
-    } = match kept {
-        Some(counting) => counting,
-        None => {
-            let hear = Arc::clone(progress);
-            let hear = Arc::new(move |rows| hear.advance(rows as u64));
-            crate::run::increment::count(plan, lake, frame, output, earlier, hear).await?
-        }
-    };
-    let counting = start.elapsed();
-    // Where files are counted one by one, what was counted is in the objects of the ledger.
-    let is_worth_it = !is_counted && ledger.is_none() && counting >= COUNTING * options.keep_every;
-    let of = |counts: &Counts| {
-        let left_out = counts.left_out.as_ref();
-        (counts.nnz() as u64, left_out.map_or(0.0, |l| l.transitions))
-    };
-    let matrices = counted.counts.iter().map(of).collect();
-    journal.counted(&counted, increment);
-    check_not_empty(&counted, matrices)?;
-    crate::memory::give_back();
-    let (plan, work, progress) = (Arc::clone(plan), Arc::clone(work), Arc::clone(progress));
-    let fitted = tokio::task::spawn_blocking(move || {
-        if is_worth_it {
-            crate::evidence::pass::resume::keep(work.as_ref(), COUNTED, counting, &counted);
-        }
-        let mut failures = Vec::new();
-        let fitted = fit_all(&plan, counted, &work, progress.as_ref(), &mut failures);
-        (fitted, failures)
-    });
-    let fitted = fitted.await;
-    let (fitted, failures) =
-        fitted.map_err(|e| Error::with_source(Kind::Bug, "fitting died", e))?;
-    journal.record.head.failures = failures;
-    let mut fitted = fitted?;
-    fitted.is_counted = is_counted;
-    Ok((fitted, ledger))
-}
-
-/// Counts and fits on other machines.
-async fn afar<'a>(
-    plan: &Plan,
-    rounds: &Rounds<'a>,
-    frame: &DataFrame,
-    journal: &mut Journal<'_>,
-) -> Result<(Fitted, Stored<'a>)> {
-    crate::cluster::rounds::check(plan)?;
-    let mut gathered = rounds.count(frame).await?;
-    journal.counted(&gathered.counted, gathered.record.take());
-    let matrices = gathered.units.iter().map(|unit| &unit.matrix);
-    let matrices = matrices.map(|m| (m.nonzeros, m.left_out)).collect();
-    check_not_empty(&gathered.counted, matrices)?;
-    let mut empty = Vec::new();
-    if plan.empty == Empty::Skip {
-        gathered.units.retain(|unit| {
-            let (partition, lag) = (unit.partition, unit.matrix.lag as usize);
-            let is_empty = unit.matrix.nonzeros == 0;
-            empty.extend(is_empty.then_some((partition, lag)));
-            !is_empty
-        });
-    }
-    let counted = &gathered.counted;
-    let labels: Vec<usize> = counted.labels.iter().map(|l| l.len()).collect();
-    let names = names(plan, counted, &labels);
-    let results = rounds.fit(&gathered, &names).await?;
-    let labels = std::mem::take(&mut gathered.counted.labels);
-    let matrices = rounds.matrices(gathered, &results);
-    let failures = &mut journal.record.head.failures;
-    let mut fitted = Fitted::of(plan, names, &labels, results, empty, failures)?;
-    if plan.markov {
-        // The sets of a model are tested on the counts of others.
-        for (at, model) in fitted.models.iter_mut().enumerate() {
-            model.counts.by_source = matrices.counts(at).await?.by_source;
-        }
-    }
-    Ok((fitted, matrices))
-}
-
-/// The name of the counts among the work of a plan.
-const COUNTED: &str = "counted";
-
-/// The counts that an earlier run has kept. Those of a plan that counts by files are in its ledger's objects.
-async fn counted_before(plan: &Plan, work: &Arc<Work>) -> Result<Option<Counting>> {
-    if matches!(plan.increments, Increments::Of { .. }) {
-        return Ok(None);
-    }
-    let work = Arc::clone(work);
-    let found = tokio::task::spawn_blocking(move || {
-        crate::evidence::pass::resume::find(work.as_ref(), COUNTED)
-    });
-    let found = found
-        .await
-        .map_err(|e| Error::with_source(Kind::Bug, "reading the counts died", e))?;
-    Ok(found.map(|counted| Counting {
-        counted,
-        ledger: None,
-        record: None,
-    }))
-}
-
 /// Checks the fits, writes the tables where nobody sees them yet, and checks those.
 async fn stage(
     output: &Output,
     begun: &Begun,
     fitted: &Fitted,
-    afar: Option<&dyn Fetch>,
+    matrices: Option<&dyn Fetch>,
     journal: &mut Journal<'_>,
 ) -> Result<()> {
     journal.progress.stage("write", None);
     check_certificates(fitted)?;
     let (names, models) = (&fitted.names, &fitted.models);
-    let written = crate::output::stage(output, begun, names, models, afar, fitted.again).await?;
+    let written =
+        crate::output::stage(output, begun, names, models, matrices, fitted.again).await?;
     for &table in written.keys() {
         let bytes = output.staged_bytes(&begun.run, table).await?;
         journal.record.table_bytes.insert(table, bytes);
@@ -364,7 +236,7 @@ fn check_certificates(fitted: &Fitted) -> Result<()> {
 }
 
 /// `matrices`: of each its non-zeros, and the transitions that were left out of it.
-fn check_not_empty(counted: &Counted, matrices: Vec<(u64, f64)>) -> Result<()> {
+pub(crate) fn check_not_empty(counted: &Counted, matrices: Vec<(u64, f64)>) -> Result<()> {
     if counted.rows == 0 {
         return Err(Error::input("the SQL of [transitions] gives no rows"));
     }
@@ -384,38 +256,6 @@ fn check_not_empty(counted: &Counted, matrices: Vec<(u64, f64)>) -> Result<()> {
         )));
     }
     Ok(())
-}
-
-/// Fits every partition and lag.
-fn fit_all(
-    plan: &Plan,
-    mut counted: Counted,
-    work: &Work,
-    progress: &dyn Progress,
-    failures: &mut Vec<Failure>,
-) -> Result<Fitted> {
-    let labels: Vec<usize> = counted.labels.iter().map(|l| l.len()).collect();
-    let names = names(plan, &counted, &labels);
-    let mut counts = std::mem::take(&mut counted.counts);
-    let mut empty = Vec::new();
-    if plan.empty == Empty::Skip {
-        counts.retain(|counts| {
-            let is_empty = counts.nnz() == 0;
-            empty.extend(is_empty.then_some((counts.partition, counts.lag)));
-            !is_empty
-        });
-    }
-    let units = counts.len() * (plan.fits.len() + plan.resamples());
-    progress.stage("fit", Some(units as u64));
-    let results = counts.into_par_iter().map(|counts| {
-        let place = place(&names, &counts);
-        let fitted = fit_model(plan, &names, counts, work, progress);
-        let (model, told) = fitted.map_err(|e| (place, e))?;
-        let record = crate::run::model::record(plan, &names, &model, told);
-        Ok((model, record))
-    });
-    let results = results.collect();
-    Fitted::of(plan, names, &counted.labels, results, empty, failures)
 }
 
 /// Tests the sets of all fits, for the tables and the records.
@@ -441,7 +281,7 @@ mod tests {
     use crate::plan::pipeline::Spec;
     use crate::plan::plan;
     use crate::read::lake::Resources;
-    use crate::read::lake::files::TableSource;
+    use crate::run::local::fit_all;
     use crate::run::progress::Silent;
 
     const PIPELINE: &str = r#"
@@ -478,7 +318,7 @@ rank = 2
             threads: 1,
             memory_bytes: None,
         };
-        let sources = spec.tables.iter().map(|(n, t)| TableSource::new(n, t));
+        let sources = spec.tables.iter().map(|(n, t)| t.source(n));
         let sources: Vec<_> = sources.collect();
         let lake = crate::read::lake::open(&sources, &resources, &Default::default())
             .await

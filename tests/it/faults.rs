@@ -13,10 +13,10 @@ use gyre::output::retention::{Cleaning, DAY};
 use gyre::plan::pipeline::Spec;
 use gyre::plan::{Plan, plan};
 use gyre::read::lake;
-use gyre::read::lake::files::TableSource;
 use gyre::read::lake::{Lake as Opened, Resources};
+use gyre::run::local::Local;
 use gyre::run::progress::Silent;
-use gyre::run::{KEEP_EVERY, Options, SPLIT, run};
+use gyre::run::{KEEP_EVERY, Options, run};
 use gyre::store::Stores;
 use jiff::SignedDuration;
 use object_store::memory::InMemory;
@@ -121,9 +121,7 @@ async fn planned(
 ) -> Result<(Plan, Opened, datafusion::dataframe::DataFrame)> {
     let spec = Spec::parse(text, "p.toml", &[], &|_| None)?;
     let tables = spec.tables.iter();
-    let sources: Vec<_> = tables
-        .map(|(n, table)| TableSource::new(n, table))
-        .collect();
+    let sources: Vec<_> = tables.map(|(n, table)| table.source(n)).collect();
     let resources = Resources {
         threads: 1,
         memory_bytes: None,
@@ -142,8 +140,7 @@ async fn run_at(text: &str, stores: Stores, seed: u64, keep_every: Duration) -> 
         force: false,
         full_refresh: false,
         keep_every,
-        nodes: None,
-        split: SPLIT,
+        site: Arc::new(Local),
     };
     let progress = Arc::new(Silent);
     let ended = run(Arc::new(plan), &lake, frame, &output, &options, progress).await;
@@ -720,8 +717,7 @@ async fn files_that_change_under_a_run_are_named() {
                 force: false,
                 full_refresh: false,
                 keep_every: KEEP_EVERY,
-                nodes: None,
-                split: SPLIT,
+                site: Arc::new(Local),
             };
             let progress = Arc::new(Silent);
             let ended = run(Arc::new(plan), &opened, frame, &output, &options, progress).await;

@@ -11,10 +11,10 @@ use gyre::output::place::Output;
 use gyre::plan::pipeline::Spec;
 use gyre::read::lake;
 use gyre::read::lake::Resources;
-use gyre::read::lake::files::TableSource;
 use gyre::read::rows::states::key_text;
+use gyre::run::local::Local;
 use gyre::run::progress::Silent;
-use gyre::run::{KEEP_EVERY, Options, Outcome, SPLIT, run};
+use gyre::run::{KEEP_EVERY, Options, Outcome, run};
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
@@ -74,9 +74,7 @@ pub fn run_text_into(store: &InMemory, text: &str) -> Result<Outcome> {
     let ran = RUNTIME.block_on(async {
         let spec = Spec::parse(text, "p.toml", &[], &|_| None)?;
         let tables = spec.tables.iter();
-        let sources: Vec<_> = tables
-            .map(|(name, table)| TableSource::new(name, table))
-            .collect();
+        let sources: Vec<_> = tables.map(|(name, table)| table.source(name)).collect();
         let resources = Resources {
             threads: 2,
             memory_bytes: Some(256 << 20),
@@ -90,8 +88,7 @@ pub fn run_text_into(store: &InMemory, text: &str) -> Result<Outcome> {
             force: false,
             full_refresh: false,
             keep_every: KEEP_EVERY,
-            nodes: None,
-            split: SPLIT,
+            site: Arc::new(Local),
         };
         let plan = Arc::new(plan);
         run(plan, &lake, frame, &output, &options, Arc::new(Silent)).await

@@ -4,6 +4,7 @@ use crate::lake::Lake;
 use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt, stream};
 use gyre::cluster::nodes::{Nodes, Task};
+use gyre::cluster::site::{Remote, SPLIT};
 use gyre::cluster::task::perform;
 use gyre::error::{Error, Result};
 use gyre::output::place::Output;
@@ -11,9 +12,9 @@ use gyre::plan::pipeline::Spec;
 use gyre::plan::plan;
 use gyre::read::lake;
 use gyre::read::lake::Resources;
-use gyre::read::lake::files::TableSource;
+use gyre::run::local::Local;
 use gyre::run::progress::Silent;
-use gyre::run::{KEEP_EVERY, Options, Outcome, SPLIT, run};
+use gyre::run::{KEEP_EVERY, Options, Outcome, run};
 use gyre::store::Stores;
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
@@ -159,7 +160,7 @@ pub async fn run_split(
     let text = text.replace("FOLDER", &lake.folder.path().display().to_string());
     let spec = Spec::parse(&text, "p.toml", &[], &|_| None)?;
     let sources = spec.tables.iter();
-    let sources: Vec<TableSource> = sources.map(|(name, t)| TableSource::new(name, t)).collect();
+    let sources: Vec<_> = sources.map(|(name, t)| t.source(name)).collect();
     let opened = lake::open(&sources, &RESOURCES, &Stores::default()).await?;
     let sql = lake::query_text(&spec.transitions.query)?;
     let (plan, frame) = plan(&spec, &sql, None, &opened).await?;
@@ -169,8 +170,10 @@ pub async fn run_split(
         force: false,
         full_refresh: false,
         keep_every: KEEP_EVERY,
-        nodes,
-        split,
+        site: match nodes {
+            Some(nodes) => Arc::new(Remote { nodes, split }),
+            None => Arc::new(Local),
+        },
     };
     let progress = Arc::new(Silent);
     let record = match run(Arc::new(plan), &opened, frame, &output, &options, progress).await? {

@@ -281,6 +281,26 @@ fn row_totals(shards: &[Csr], n: usize) -> Vec<f64> {
     totals
 }
 
+/// Shards of a dense matrix given by columns, `columns[j][i]` = N_ij.
+#[cfg(test)]
+pub(crate) fn dense(columns: &[Vec<f64>], real: bool, shard_nnz: usize) -> Shards {
+    let (mut sources, mut targets, mut values) = (Vec::new(), Vec::new(), Vec::new());
+    for (j, column) in columns.iter().enumerate() {
+        for (i, &v) in column.iter().enumerate().filter(|(_, v)| **v > 0.0) {
+            sources.push(j as u32);
+            targets.push(i as u32);
+            values.push(v);
+        }
+    }
+    let values = if real {
+        Values::Real(values)
+    } else {
+        Values::Count(values.iter().map(|&v| v as u32).collect())
+    };
+    let (n, m) = (columns.len(), columns[0].len());
+    Shards::new(n, m, &sources, &targets, values, shard_nnz)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

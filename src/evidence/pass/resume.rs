@@ -193,7 +193,7 @@ mod tests {
             vec![2.0, 2.0, 1.0],
             vec![0.0, 1.0, 4.0],
         ];
-        let shards = crate::methods::dbmr::tests::shards(&columns, false, 2);
+        let shards = crate::evidence::counts::shards::dense(&columns, false, 2);
         let method = Method::Dbmr(crate::methods::dbmr::params::Params::new(2));
         let mut fit = fit(&Local, &method, Evidence::Counts(&shards), 1).expect("a fit");
         let odd = [
@@ -244,7 +244,7 @@ mod tests {
                     .collect()
             })
             .collect();
-        let shards = crate::methods::dbmr::tests::shards(&columns, false, 40);
+        let shards = crate::evidence::counts::shards::dense(&columns, false, 40);
         let groups = Groups::scatter(n, &shards.by_source, 6);
         let searched = crate::methods::dbmr::params::Params {
             restarts: 6,

@@ -378,11 +378,27 @@ fn sweep(rows: &[f64], labels: &mut [u32], table: &mut Table, least: f64) -> boo
     any
 }
 
+impl Restart {
+    /// The record of a restart over `sources` sources.
+    pub(crate) fn record(self, sources: usize) -> crate::methods::fit::Restart {
+        crate::methods::fit::Restart {
+            seed: self.seed,
+            init: Some(self.init),
+            sources,
+            iterations: self.iterations,
+            evaluations: None,
+            objective: self.mutual_information,
+            empty_states: self.empty_sets,
+            converged: self.converged,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::evidence::counts::shards::dense as shards;
     use crate::evidence::pass::local::Local;
-    use crate::methods::dbmr::tests::shards;
     use proptest::prelude::*;
 
     fn params(rank: usize, restarts: usize) -> Params {

@@ -246,7 +246,7 @@ pub(crate) fn empty_search<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::methods::dbmr::tests::shards;
+    use crate::evidence::counts::shards::dense as shards;
     use proptest::prelude::*;
 
     /// ℓ̂ of dense columns from its definition.

@@ -357,9 +357,9 @@ fn record(end: End, params: &Params, seed: u64, trace: &mut [f64]) -> Restart {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-    use crate::evidence::counts::csr::Values;
+    use crate::evidence::counts::shards::dense as shards;
     use crate::evidence::pass::local::Local;
     use proptest::prelude::*;
     use rand::RngExt;
@@ -369,25 +369,6 @@ pub(crate) mod tests {
             restarts,
             ..Params::plain(rank)
         }
-    }
-
-    /// Shards of a dense matrix given by columns, `columns[j][i]` = N_ij.
-    pub fn shards(columns: &[Vec<f64>], real: bool, shard_nnz: usize) -> Shards {
-        let (mut sources, mut targets, mut values) = (Vec::new(), Vec::new(), Vec::new());
-        for (j, column) in columns.iter().enumerate() {
-            for (i, &v) in column.iter().enumerate().filter(|(_, v)| **v > 0.0) {
-                sources.push(j as u32);
-                targets.push(i as u32);
-                values.push(v);
-            }
-        }
-        let values = if real {
-            Values::Real(values)
-        } else {
-            Values::Count(values.iter().map(|&v| v as u32).collect())
-        };
-        let (n, m) = (columns.len(), columns[0].len());
-        Shards::new(n, m, &sources, &targets, values, shard_nnz)
     }
 
     /// Algorithm 2 as it is written: affiliation and ℓ̂ after every iteration.
@@ -609,12 +590,12 @@ pub(crate) mod tests {
                 assert_eq!(alone.affiliation, one.affiliation);
             }
             // No restart of the plain algorithm is better, and what it would do next is nothing.
-            let plain = fit(&Local, &s, &crate::methods::dbmr::tests::params(4, 10), 5);
+            let plain = fit(&Local, &s, &super::tests::params(4, 10), 5);
             assert!(best.log_likelihood >= plain.restarts[plain.best].log_likelihood - 1e-6);
             let after = Params {
                 init: Init::Svd,
                 max_iterations: 1,
-                ..crate::methods::dbmr::tests::params(4, 1)
+                ..super::tests::params(4, 1)
             };
             let after = fit_from(&Local, &s, &after, Some(&one.affiliation), 0);
             if n == 90 {

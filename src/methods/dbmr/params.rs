@@ -1,5 +1,6 @@
 //! Parameters of DBMR, and the partition that it finds.
 
+use crate::methods::fit;
 use serde::{Deserialize, Serialize};
 
 /// How a restart begins.
@@ -93,4 +94,19 @@ pub struct Partition {
     pub best: usize,
     /// ℓ̂ of the best restart after each of its iterations.
     pub trace: Vec<f64>,
+}
+
+impl From<Restart> for fit::Restart {
+    fn from(restart: Restart) -> Self {
+        fit::Restart {
+            seed: restart.seed,
+            init: Some(restart.init.name().into()),
+            sources: restart.sources,
+            iterations: restart.iterations,
+            evaluations: Some(restart.evaluations),
+            objective: restart.log_likelihood,
+            empty_states: restart.empty_states,
+            converged: restart.converged,
+        }
+    }
 }

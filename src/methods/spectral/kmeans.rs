@@ -537,6 +537,22 @@ fn draw(costs: &[f64], cost: &[Lanes<f64>], threshold: f64) -> usize {
     last
 }
 
+impl Restart {
+    /// The record of a restart over `sources` sources.
+    pub(crate) fn record(self, sources: usize) -> crate::methods::fit::Restart {
+        crate::methods::fit::Restart {
+            seed: self.seed,
+            init: None,
+            sources,
+            evaluations: None,
+            iterations: self.iterations,
+            objective: self.inertia,
+            empty_states: self.empty,
+            converged: self.converged,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,7 +13,7 @@ pub mod truncated_svd;
 use crate::error::Result;
 use crate::evidence::counts::shards::Shards;
 use crate::evidence::pass::Runner;
-use crate::methods::fit::{Fit, Restart, Singular};
+use crate::methods::fit::{Fit, Singular};
 use crate::methods::low_rank::model;
 use crate::methods::low_rank::model::Spectrum;
 use crate::methods::low_rank::{assemble, canonical, names};
@@ -44,9 +44,7 @@ pub(crate) fn pairs<R: Runner>(
             .all(|side| side.restarts[side.best].converged);
         fit.best_restart = sources.best;
         let restarts = sources.restarts.into_iter();
-        fit.restarts = restarts
-            .map(|r| Restart::of_kmeans(r, shards.n_sources))
-            .collect();
+        fit.restarts = restarts.map(|r| r.record(shards.n_sources)).collect();
         fit
     } else {
         let sets = soft::pairs(&embedding, shards, params)?;

@@ -7,7 +7,9 @@ use crate::plan::pipeline::document::Node;
 use crate::plan::pipeline::fits::{Fit, fits};
 use crate::plan::pipeline::read::{Fault, read, required, section};
 use crate::plan::pipeline::shape::{InOrder, OneOrMany, none_or_more, one_or_many};
+use crate::read::formats::csv::Dialect;
 use crate::read::formats::format::{Compression, Format};
+use crate::read::lake::files::TableSource;
 use crate::read::rows::bins::BinText;
 use crate::store::parameter::Store;
 use schemars::JsonSchema;
@@ -136,6 +138,22 @@ impl Table {
     pub fn kind(&self) -> Format {
         let by_name = || self.path.first().and_then(|path| Format::of_name(path));
         self.format.or_else(by_name).unwrap_or(Format::Parquet)
+    }
+
+    /// The table as the lake opens it, under its name in the SQL.
+    pub fn source<'a>(&'a self, name: &'a str) -> TableSource<'a> {
+        TableSource {
+            name,
+            paths: &self.path,
+            format: self.kind(),
+            dialect: Dialect {
+                delimiter: self.delimiter,
+                header: self.header,
+                quote: self.quote,
+                null: self.null.clone(),
+                compression: self.compression,
+            },
+        }
     }
 }
 

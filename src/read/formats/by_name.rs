@@ -371,7 +371,6 @@ fn in_file(e: DataFusionError, shown: &str) -> DataFusionError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read::lake::files::TableSource;
     use crate::read::lake::{Lake, Resources};
     use crate::store::Stores;
     use arrow::array::{AsArray, RecordBatch};
@@ -392,7 +391,7 @@ mod tests {
             folder.display()
         );
         let spec = crate::plan::pipeline::Spec::parse(&toml, "p", &[], &|_| None).unwrap();
-        let source = TableSource::new("t", &spec.tables["t"]);
+        let source = spec.tables["t"].source("t");
         let lake = crate::read::lake::open(&[source], &RESOURCES, &Stores::default()).await?;
         Ok(in_parts(lake).await)
     }

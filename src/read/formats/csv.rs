@@ -3,7 +3,6 @@
 //! Arrow's reader splits rows and reads values. What it would pass over is an error here: a quote that is not closed, text after
 //! a closing quote, a value that does not fit the type that the first rows have given its column.
 
-use crate::plan::pipeline::keys;
 use crate::read::formats::fault::Fault;
 use crate::read::formats::format::Compression;
 use crate::read::formats::pieces::Pieces;
@@ -31,23 +30,11 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// How the text files of a table are written, where the pipeline says so.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Dialect {
-    delimiter: Option<char>,
-    header: Option<bool>,
-    quote: Option<char>,
-    null: Vec<String>,
-    compression: Option<Compression>,
-}
-
-impl From<&keys::Table> for Dialect {
-    fn from(table: &keys::Table) -> Dialect {
-        Dialect {
-            delimiter: table.delimiter,
-            header: table.header,
-            quote: table.quote,
-            null: table.null.clone(),
-            compression: table.compression,
-        }
-    }
+    pub delimiter: Option<char>,
+    pub header: Option<bool>,
+    pub quote: Option<char>,
+    pub null: Vec<String>,
+    pub compression: Option<Compression>,
 }
 
 impl Dialect {

@@ -1,8 +1,10 @@
 //! Tables of a lake: where their files are and how they are written.
 
 use crate::read::formats::csv::Dialect;
+use crate::read::formats::format::Format;
 use crate::words::Word;
 use arrow::datatypes::{Field, SchemaRef};
+use datafusion::common::TableReference;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -76,26 +78,17 @@ impl Table {
 pub struct TableSource<'a> {
     pub name: &'a str,
     pub paths: &'a [String],
-    pub format: crate::read::formats::format::Format,
+    pub format: Format,
     pub dialect: Dialect,
 }
 
 impl<'a> TableSource<'a> {
-    pub fn new(name: &'a str, table: &'a crate::plan::pipeline::keys::Table) -> Self {
-        TableSource {
-            name,
-            paths: &table.path,
-            format: table.kind(),
-            dialect: Dialect::from(table),
-        }
-    }
-
     /// A table of Parquet files.
     pub fn of_parquet(name: &'a str, paths: &'a [String]) -> Self {
         TableSource {
             name,
             paths,
-            format: crate::read::formats::format::Format::Parquet,
+            format: Format::Parquet,
             dialect: Dialect::default(),
         }
     }
@@ -130,4 +123,9 @@ impl From<Table> for Packed {
             partition_columns: table.partition_columns,
         }
     }
+}
+
+/// A table name that keeps its case.
+pub(crate) fn ident_reference(name: &str) -> TableReference {
+    TableReference::bare(name.to_string())
 }

@@ -34,7 +34,7 @@ use crate::read::counts::merge::Sums;
 use crate::read::counts::stream::Worker;
 use crate::read::counts::weighted::{Point, Weighed};
 use crate::read::lake::errors::{READING, failed};
-use crate::read::lake::files::{Table, TableSource};
+use crate::read::lake::files::{Table, TableSource, ident_reference};
 use crate::read::lake::frozen::Listed;
 use crate::read::lake::panics::{Reading, caught};
 use crate::read::lake::spill::Spilled;
@@ -46,7 +46,7 @@ use crate::store::parquet::StoredFile;
 use arrow::array::RecordBatch;
 use datafusion::catalog::MemoryCatalogProviderList;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{DataFusionError, ParamValues, ScalarValue, TableReference};
+use datafusion::common::{DataFusionError, ParamValues, ScalarValue};
 use datafusion::dataframe::DataFrame;
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
@@ -628,11 +628,6 @@ fn table_names(context: &SessionContext) -> Vec<String> {
     let mut tables: Vec<String> = schemas.flat_map(|schema| schema.table_names()).collect();
     tables.sort();
     tables
-}
-
-/// A table name that keeps its case.
-pub(crate) fn ident_reference(name: &str) -> TableReference {
-    TableReference::bare(name.to_string())
 }
 
 /// Rows by (partition, trajectory, time).

@@ -67,7 +67,7 @@ impl TableOfFiles {
             let mut file = PartitionedFile::from(meta);
             let values = of_folders.iter().zip(values).map(value);
             file.partition_values = values.collect::<Result<_>>()?;
-            file.table_reference = Some(crate::read::lake::ident_reference(table));
+            file.table_reference = Some(crate::read::lake::files::ident_reference(table));
             Ok(file)
         });
         let files = named.collect::<Result<Vec<_>>>()?;

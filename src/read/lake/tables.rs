@@ -187,7 +187,10 @@ pub(crate) fn name_files(
     let table = table.map_err(unregistered)?;
     let schema = table.schema();
     context
-        .register_table(crate::read::lake::ident_reference(name), Arc::new(table))
+        .register_table(
+            crate::read::lake::files::ident_reference(name),
+            Arc::new(table),
+        )
         .map_err(unregistered)?;
     Ok(schema)
 }

@@ -1,0 +1,84 @@
+//! Counts and fits a run on other machines.
+
+use crate::cluster::nodes::Nodes;
+use crate::cluster::rounds::{Rounds, check};
+use crate::error::Result;
+use crate::output::Fetch;
+use crate::plan::pipeline::keys::Empty;
+use crate::run::check_not_empty;
+use crate::run::fitted::Fitted;
+use crate::run::journal::Journal;
+use crate::run::model::names;
+use crate::run::site::{Fits, Job, Site};
+use futures::future::BoxFuture;
+use std::sync::Arc;
+
+/// The largest number of non-zeros of a model that one executor fits alone: 7 GB at 25 bytes each.
+pub const SPLIT: u64 = 1 << 28;
+
+/// Other machines.
+pub struct Remote {
+    pub nodes: Arc<dyn Nodes>,
+    /// The passes of a model with more non-zeros are spread over all machines; [`SPLIT`] by default.
+    pub split: u64,
+}
+
+impl Site for Remote {
+    fn fit<'s, 'a: 's>(
+        &'s self,
+        job: Job<'a>,
+        journal: &'s mut Journal<'_>,
+    ) -> BoxFuture<'s, Result<Fits<'a>>> {
+        Box::pin(self.count_and_fit(job, journal))
+    }
+}
+
+impl Remote {
+    async fn count_and_fit<'a>(&self, job: Job<'a>, journal: &mut Journal<'_>) -> Result<Fits<'a>> {
+        let Job {
+            plan,
+            frame,
+            output,
+            checkpoint,
+            progress,
+            ..
+        } = job;
+        check(plan)?;
+        let nodes = (Arc::clone(&self.nodes), self.split);
+        let checkpoint = Arc::clone(checkpoint);
+        let rounds = Rounds::begin(plan, output, nodes, checkpoint, progress.as_ref()).await?;
+        let mut gathered = rounds.count(&frame).await?;
+        journal.counted(&gathered.counted, gathered.record.take());
+        let matrices = gathered.units.iter().map(|unit| &unit.matrix);
+        let matrices = matrices.map(|m| (m.nonzeros, m.left_out)).collect();
+        check_not_empty(&gathered.counted, matrices)?;
+        let mut empty = Vec::new();
+        if plan.empty == Empty::Skip {
+            gathered.units.retain(|unit| {
+                let (partition, lag) = (unit.partition, unit.matrix.lag as usize);
+                let is_empty = unit.matrix.nonzeros == 0;
+                empty.extend(is_empty.then_some((partition, lag)));
+                !is_empty
+            });
+        }
+        let counted = &gathered.counted;
+        let labels: Vec<usize> = counted.labels.iter().map(|l| l.len()).collect();
+        let names = names(plan, counted, &labels);
+        let results = rounds.fit(&gathered, &names).await?;
+        let labels = std::mem::take(&mut gathered.counted.labels);
+        let matrices = rounds.matrices(gathered, &results);
+        let failures = &mut journal.record.head.failures;
+        let mut fitted = Fitted::of(plan, names, &labels, results, empty, failures)?;
+        if plan.markov {
+            // The sets of a model are tested on the counts of others.
+            for (at, model) in fitted.models.iter_mut().enumerate() {
+                model.counts.by_source = matrices.counts(at).await?.by_source;
+            }
+        }
+        Ok(Fits {
+            fitted,
+            ledger: None,
+            matrices: Some(Box::new(matrices)),
+        })
+    }
+}

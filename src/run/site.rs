@@ -1,0 +1,55 @@
+//! Where a run counts and fits: in this process, or on other machines.
+
+use crate::error::Result;
+use crate::output::Fetch;
+use crate::output::checkpoint::Work;
+use crate::output::ledger::Ledger;
+use crate::output::place::Output;
+use crate::plan::Plan;
+use crate::read::lake::Lake;
+use crate::read::paths::current::Current;
+use crate::run::fitted::Fitted;
+use crate::run::journal::Journal;
+use crate::run::progress::Progress;
+use datafusion::dataframe::DataFrame;
+use futures::future::BoxFuture;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a site counts and fits, and what it may use for that.
+pub struct Job<'a> {
+    pub plan: &'a Arc<Plan>,
+    pub lake: &'a Lake,
+    /// The query of the plan.
+    pub frame: DataFrame,
+    pub output: &'a Output,
+    /// Finished work of this plan, of this run and of earlier ones.
+    pub checkpoint: &'a Arc<Work>,
+    /// How often finished work is kept for the next run.
+    pub keep_every: Duration,
+    pub progress: &'a Arc<dyn Progress>,
+    /// The result in place, unless all rows are to be counted anew.
+    pub earlier: Option<&'a Current>,
+}
+
+/// The fits of a job.
+pub struct Fits<'a> {
+    pub(crate) fitted: Fitted,
+    /// The files that were counted, where the plan counts new files only.
+    pub(crate) ledger: Option<Ledger>,
+    /// Reads the matrices of the models, where they are not in this process.
+    pub(crate) matrices: Option<Box<dyn Fetch + 'a>>,
+}
+
+/// Counts the rows of a plan and fits all partitions and lags.
+///
+/// Every site gives the same fits, to the last byte.
+pub trait Site: Send + Sync {
+    /// # Errors
+    /// If the rows cannot be read or counted, or no model can be fitted.
+    fn fit<'s, 'a: 's>(
+        &'s self,
+        job: Job<'a>,
+        journal: &'s mut Journal<'_>,
+    ) -> BoxFuture<'s, Result<Fits<'a>>>;
+}
