@@ -6,7 +6,7 @@ use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use gyre::evidence::Evidence;
 use gyre::evidence::counts::csr::Values;
 use gyre::evidence::counts::shards::Shards;
-use gyre::evidence::pass::local::Local;
+use gyre::evidence::pass::Passes;
 use gyre::methods::Method;
 use gyre::methods::dbmr::params;
 use gyre::methods::fit;
@@ -37,7 +37,9 @@ fn methods(c: &mut Criterion) {
         ] {
             let id = BenchmarkId::new(name, format!("{states}-states-{nnz}-nnz"));
             group.bench_function(id, |b| {
-                b.iter(|| fit(&Local, &method, Evidence::Counts(&shards), 1).expect("a fit"))
+                b.iter(|| {
+                    fit(&Passes::local(), &method, Evidence::Counts(&shards), 1).expect("a fit")
+                })
             });
         }
     }

@@ -14,7 +14,7 @@
 //! - [`ledger`] knows which files have been counted, [`increment`] counts the others alone, by [`files`].
 //! - [`count`] pairs rows at a lag and counts exactly; [`shard`] cuts the counts into units of work, [`resample`] weighs them by
 //!   groups of trajectories.
-//! - [`reduce`] has one file a method, on top of [`math`]; a [`runner`] says where their passes run, and which work is done already.
+//! - [`reduce`] has one file a method, on top of [`math`]; a [`passes`] says where their passes run, and which work is done already.
 //! - [`markov`] tests the sets of the fits of all lags, where that is asked for.
 //! - [`lineage`] lets sets keep the names that an earlier result gave them, and says what changed; [`family`] lets those of several ranks and
 //!   lags agree.

@@ -19,7 +19,7 @@ use crate::error::Result;
 use crate::evidence::Evidence;
 use crate::evidence::counts::groups::{Groups, Resampled, draw};
 use crate::evidence::counts::shards::Shards;
-use crate::evidence::pass::Runner;
+use crate::evidence::pass::Passes;
 use crate::math::matching;
 use crate::methods::Method;
 use crate::methods::dbmr;
@@ -92,8 +92,8 @@ pub struct Number {
 }
 
 /// Fits `params.resamples` resamples with each method, beside its fit to all groups. `heard` is called after every one.
-pub fn bootstrap<R: Runner>(
-    runner: &R,
+pub fn bootstrap(
+    passes: &Passes<'_>,
     groups: &Groups,
     whole: &Shards,
     fits: &[(&Method, &Fit)],
@@ -112,13 +112,13 @@ pub fn bootstrap<R: Runner>(
     for first in (0..resamples).step_by(rayon::current_num_threads()) {
         let side_by_side = first..resamples.min(first + rayon::current_num_threads());
         let refitted = side_by_side.into_par_iter().map(|b| {
-            let refitted = runner.piece(&format!("resample-{b}"), |runner| {
+            let refitted = passes.piece(&format!("resample-{b}"), |passes| {
                 let seed = crate::math::seed::restart_seed(seed, b);
                 let weights = draw(groups.n_groups, seed);
                 let resampled = groups.shards(&weights, params.shard_nnz);
                 let one = |(at, &(method, fit)): (usize, &(&Method, &Fit))| {
-                    runner.piece(&format!("fit-{at}"), |runner| {
-                        refit(runner, &resampled, whole, method, fit, params, seed)
+                    passes.piece(&format!("fit-{at}"), |passes| {
+                        refit(passes, &resampled, whole, method, fit, params, seed)
                     })
                 };
                 let fits = fits.iter().enumerate().map(one).collect();
@@ -170,8 +170,8 @@ struct One {
 }
 
 /// Fits a resample as the whole was fitted, and names its sets.
-fn refit<R: Runner>(
-    runner: &R,
+fn refit(
+    passes: &Passes<'_>,
     resampled: &Resampled,
     whole: &Shards,
     method: &Method,
@@ -183,7 +183,7 @@ fn refit<R: Runner>(
         states.iter().map(|&j| labels[j as usize]).collect()
     };
     let before = pick(&of_whole.sources.affiliation, &resampled.sources);
-    let fit = fit(runner, resampled, method, &before, seed).ok()?;
+    let fit = fit(passes, resampled, method, &before, seed).ok()?;
     let rank = fit.rank.max(of_whole.rank);
 
     let places = resampled.sources.iter();
@@ -209,13 +209,13 @@ fn refit<R: Runner>(
             .map(|(_, _, value)| value)
             .collect(),
         timescales: params.chain.map_or_else(Vec::new, |chain| {
-            chain.timescales(runner, resampled, &fit.sources.affiliation, fit.rank)
+            chain.timescales(passes, resampled, &fit.sources.affiliation, fit.rank)
         }),
     })
 }
 
-fn fit<R: Runner>(
-    runner: &R,
+fn fit(
+    passes: &Passes<'_>,
     resampled: &Resampled,
     method: &Method,
     before: &[i32],
@@ -235,9 +235,9 @@ fn fit<R: Runner>(
             };
             let best =
                 |partition: &params::Partition| partition.restarts[partition.best].log_likelihood;
-            let mut partition = dbmr::fit(runner, shards, &fresh, seed);
-            let from_whole = runner.piece("settle", |runner| {
-                dbmr::settle_from(runner, shards, params, &start, seed)
+            let mut partition = dbmr::fit(passes, shards, &fresh, seed);
+            let from_whole = passes.piece("settle", |passes| {
+                dbmr::settle_from(passes, shards, params, &start, seed)
             });
             if best(&from_whole) >= best(&partition) {
                 partition = from_whole;
@@ -245,7 +245,7 @@ fn fit<R: Runner>(
             let affiliation =
                 crate::methods::low_rank::canonical(&partition.affiliation, params.rank, shards);
             Ok(crate::methods::low_rank::projection(
-                runner,
+                passes,
                 shards,
                 affiliation,
                 params.rank,
@@ -255,7 +255,7 @@ fn fit<R: Runner>(
         }
         _ => {
             let method = method.for_resample(resampled)?;
-            crate::methods::fit(runner, &method, Evidence::Counts(shards), seed)
+            crate::methods::fit(passes, &method, Evidence::Counts(shards), seed)
         }
     }
 }
@@ -399,7 +399,7 @@ mod tests {
     use super::*;
     use crate::evidence::counts::csr::{Csr, Values};
     use crate::evidence::counts::groups::Part;
-    use crate::evidence::pass::local::Local;
+    use crate::evidence::pass::Passes;
     use crate::methods::Method;
     use crate::methods::fit as fit_whole;
     use rand::{RngExt, SeedableRng};
@@ -463,10 +463,12 @@ mod tests {
             .shards;
         let fits: Vec<Fit> = methods
             .iter()
-            .map(|method| fit_whole(&Local, method, Evidence::Counts(&whole), 1).expect("a fit"))
+            .map(|method| {
+                fit_whole(&Passes::local(), method, Evidence::Counts(&whole), 1).expect("a fit")
+            })
             .collect();
         let with: Vec<_> = methods.iter().zip(&fits).collect();
-        bootstrap(&Local, groups, &whole, &with, params, 5, &|| ())
+        bootstrap(&Passes::local(), groups, &whole, &with, params, 5, &|| ())
     }
 
     fn number(bootstrap: &Bootstrap, metric: &str, index: Option<usize>) -> (f64, Spread) {

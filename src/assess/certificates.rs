@@ -233,7 +233,7 @@ mod tests {
     use super::*;
     use crate::evidence::Evidence;
     use crate::evidence::counts::csr::Values;
-    use crate::evidence::pass::local::Local;
+    use crate::evidence::pass::Passes;
     use crate::methods::Method;
     use crate::methods::fit;
     use proptest::prelude::*;
@@ -268,7 +268,9 @@ mod tests {
         ];
         methods
             .iter()
-            .map(|method| fit(&Local, method, Evidence::Counts(shards), 1).expect("a fit"))
+            .map(|method| {
+                fit(&Passes::local(), method, Evidence::Counts(shards), 1).expect("a fit")
+            })
             .collect()
     }
 
@@ -282,7 +284,7 @@ mod tests {
             affiliation: vec![0, 0, 1],
             rank: 2,
         };
-        let fits = [fit(&Local, &method, Evidence::Counts(&shards), 0).expect("a fit")];
+        let fits = [fit(&Passes::local(), &method, Evidence::Counts(&shards), 0).expect("a fit")];
         let certificates = &of(&shards, &fits)[0];
         let sides = |name: &str| {
             let found = certificates.iter().find(|c| c.name == name);

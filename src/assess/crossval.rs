@@ -21,7 +21,7 @@ use crate::evidence::Evidence;
 use crate::evidence::counts::groups;
 use crate::evidence::counts::groups::{Groups, Resampled};
 use crate::evidence::counts::products::Multiply;
-use crate::evidence::pass::Runner;
+use crate::evidence::pass::Passes;
 use crate::math::dense;
 use crate::math::seed::restart_seed;
 use crate::math::sum;
@@ -82,8 +82,8 @@ impl Validation {
 
 /// Fits every candidate, a method and its seed, to the counts of all folds but one, for every fold, and scores it with that fold. There
 /// are no more folds than groups. Nothing for a candidate that cannot be fitted to some fold, because too few states are left.
-pub fn validate<R: Runner>(
-    runner: &R,
+pub fn validate(
+    passes: &Passes<'_>,
     groups: &Groups,
     (n_folds, seed): (usize, u64),
     shard_nnz: usize,
@@ -100,10 +100,10 @@ pub fn validate<R: Runner>(
             // Far from the numbers of restarts, so that no fold repeats the draws of the fit to all counts.
             let seed = restart_seed(*seed, usize::MAX - fold);
             let evidence = Evidence::Counts(&train.shards);
-            folds.push(runner.try_piece(&format!("fold-{fold}-{at}"), |runner| {
+            folds.push(passes.try_piece(&format!("fold-{fold}-{at}"), |passes| {
                 let method = method.for_resample(&train);
-                match method.and_then(|m| crate::methods::fit(runner, &m, evidence, seed)) {
-                    Ok(fit) => Ok(score(runner, &train, &test, &fit)),
+                match method.and_then(|m| crate::methods::fit(passes, &m, evidence, seed)) {
+                    Ok(fit) => Ok(score(passes, &train, &test, &fit)),
                     Err(e) if e.kind() == Kind::Input => Ok(None),
                     Err(e) => Err(e.at(format!("fold {fold}"))),
                 }
@@ -118,18 +118,13 @@ const UNSEEN: u32 = u32::MAX;
 
 /// Scores a fit to `train` with the counts of `test`, which are over states of the same whole; nothing if training has seen none of
 /// these transitions.
-pub fn score<R: Runner>(
-    runner: &R,
-    train: &Resampled,
-    test: &Resampled,
-    fit: &Fit,
-) -> Option<Fold> {
+pub fn score(passes: &Passes<'_>, train: &Resampled, test: &Resampled, fit: &Fit) -> Option<Fold> {
     let sources = places(&train.sources, &test.sources);
     let targets = places(&train.targets, &test.targets);
-    let (log_likelihood, unseen) = held_out(runner, train, test, fit, (&sources, &targets))?;
+    let (log_likelihood, unseen) = held_out(passes, train, test, fit, (&sources, &targets))?;
     Some(Fold {
         log_likelihood,
-        vamp_2: vamp_2(runner, test, fit, (&sources, &targets)),
+        vamp_2: vamp_2(passes, test, fit, (&sources, &targets)),
         unseen,
     })
 }
@@ -141,8 +136,8 @@ fn places(held: &[u32], wanted: &[u32]) -> Vec<u32> {
 }
 
 /// The log-likelihood of a transition that can be scored, and the share of those that cannot.
-fn held_out<R: Runner>(
-    runner: &R,
+fn held_out(
+    passes: &Passes<'_>,
     train: &Resampled,
     test: &Resampled,
     fit: &Fit,
@@ -152,12 +147,12 @@ fn held_out<R: Runner>(
     let (rank, none, new) = (fit.rank, fit.rank as u32, fit.rank as u32 + 1);
     let set = |j: usize| u32::try_from(fit.sources.affiliation[j]).unwrap_or(none);
     let trained = (0..train.shards.n_sources).map(set).collect();
-    let trained = model::of_partition(runner, &train.shards, trained, rank + 1);
+    let trained = model::of_partition(passes, &train.shards, trained, rank + 1);
     let tested = sources.iter().map(|&place| match place {
         UNSEEN => new,
         place => set(place as usize),
     });
-    let tested = model::of_partition(runner, &test.shards, tested.collect(), rank + 2);
+    let tested = model::of_partition(passes, &test.shards, tested.collect(), rank + 2);
 
     let row = |i: usize| &tested.counts[i * (rank + 2)..][..rank + 2];
     let total = |i: usize| match targets[i] {
@@ -193,8 +188,8 @@ fn held_out<R: Runner>(
 /// Eigenvalues of a covariance below this share of the largest count as zero: such directions are rounding.
 const NEGLIGIBLE: f64 = 1e-10;
 
-fn vamp_2<R: Runner>(
-    runner: &R,
+fn vamp_2(
+    passes: &Passes<'_>,
     test: &Resampled,
     fit: &Fit,
     (sources, targets): (&[u32], &[u32]),
@@ -223,7 +218,7 @@ fn vamp_2<R: Runner>(
         width: rank,
         scale: Cow::default(),
     };
-    runner.rows(&shards.by_source, &kernel, &mut image);
+    passes.rows(shards.sources(), &kernel, &mut image);
     image.par_iter_mut().for_each(|x| *x /= shards.total);
     let c00 = gram(&psi, &weighted(&psi, &shards.source_total), rank);
     let c11 = gram(&phi, &weighted(&phi, &shards.target_total), rank);
@@ -280,7 +275,7 @@ mod tests {
     use super::*;
     use crate::evidence::counts::csr::Values;
     use crate::evidence::counts::shards::Shards;
-    use crate::evidence::pass::local::Local;
+    use crate::evidence::pass::Passes;
 
     /// The counts of (source, target, count) over the states that have some, which ascend.
     fn resampled(counts: &[(u32, u32, u32)]) -> Resampled {
@@ -323,14 +318,15 @@ mod tests {
             rank: 2,
         };
         let evidence = Evidence::Counts(&train.shards);
-        let fit = crate::methods::fit(&Local, &method, evidence, 0).expect("a fit");
+        let fit = crate::methods::fit(&Passes::local(), &method, evidence, 0).expect("a fit");
         (train, test, fit)
     }
 
     #[test]
     fn held_out_likelihood_by_hand() {
         let (train, test, fit) = world();
-        let fold = score(&Local, &train, &test, &fit).expect("transitions that are known");
+        let fold =
+            score(&Passes::local(), &train, &test, &fit).expect("transitions that are known");
         // λ_00 = 4.4/9, λ_10 = 4.6/9, λ_01 = 0.4/3, λ_11 = 2.6/3, for 8 of 14 transitions.
         let expected = 2.0 * (4.4f64 / 9.0).ln()
             + (4.6f64 / 9.0).ln()
@@ -345,10 +341,11 @@ mod tests {
     #[test]
     fn vamp_2_by_hand() {
         let (train, test, fit) = world();
-        let fold = score(&Local, &train, &test, &fit).expect("transitions that are known");
+        let fold =
+            score(&Passes::local(), &train, &test, &fit).expect("transitions that are known");
         assert!((fold.vamp_2 - (5.0 / 35.0 + 17.0 / 25.0)).abs() < 1e-14);
         // On its own counts a fit has Σ σ²(Λ̃).
-        let own = score(&Local, &train, &train, &fit).expect("its own transitions");
+        let own = score(&Passes::local(), &train, &train, &fit).expect("its own transitions");
         let squares: f64 = fit.spectrum.iter().map(|s| s.value * s.value).sum();
         assert!((own.vamp_2 - squares).abs() < 1e-14);
         assert_eq!(own.unseen, 0.0);
@@ -363,8 +360,8 @@ mod tests {
             rank: 3,
         };
         let evidence = Evidence::Counts(&train.shards);
-        let wide = crate::methods::fit(&Local, &method, evidence, 0).expect("a fit");
-        let fold = |fit| score(&Local, &train, &test, fit).expect("known transitions");
+        let wide = crate::methods::fit(&Passes::local(), &method, evidence, 0).expect("a fit");
+        let fold = |fit| score(&Passes::local(), &train, &test, fit).expect("known transitions");
         assert!((fold(&wide).vamp_2 - fold(&fit).vamp_2).abs() < 1e-12);
         assert_eq!(fold(&wide).log_likelihood, fold(&fit).log_likelihood);
     }
@@ -373,7 +370,7 @@ mod tests {
     fn transitions_that_are_all_new_have_no_score() {
         let (train, _, fit) = world();
         let test = resampled(&[(0, 2, 1), (3, 0, 1)]);
-        assert_eq!(score(&Local, &train, &test, &fit), None);
+        assert_eq!(score(&Passes::local(), &train, &test, &fit), None);
     }
 
     #[test]

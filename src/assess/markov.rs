@@ -7,8 +7,9 @@
 
 use crate::evidence::counts::csr::Csr;
 use crate::evidence::counts::groups::Resampled;
-use crate::evidence::pass::Runner;
-use crate::evidence::pass::kernel::{Conserved, Kernel, Totals, each};
+use crate::evidence::counts::totals::Totals;
+use crate::evidence::pass::Passes;
+use crate::evidence::pass::kernel::{Conserved, Kernel, Sharded, each};
 use crate::math::dense;
 use crate::with_values;
 use serde::{Deserialize, Serialize};
@@ -67,6 +68,7 @@ pub struct OfSets<'a> {
 }
 
 impl Kernel for OfSets<'_> {
+    type Shard = Csr;
     type Cell = f64;
 
     const NAME: &'static str = "of sets";
@@ -98,9 +100,9 @@ impl Kernel for OfSets<'_> {
 }
 
 /// C, r × r row-major, from the sets of sources (rows of `by_source`) and of targets (its columns); what has the set −1 counts nowhere.
-pub fn coarse_counts<R: Runner>(
-    runner: &R,
-    by_source: &[Csr],
+pub fn coarse_counts(
+    passes: &Passes<'_>,
+    by_source: Sharded<'_, Csr>,
     source_sets: &[i32],
     target_sets: &[i32],
     rank: usize,
@@ -108,7 +110,7 @@ pub fn coarse_counts<R: Runner>(
     let mut of_source = vec![0.0; source_sets.len() * rank];
     let target_sets = Cow::from(target_sets);
     let kernel = OfSets { target_sets, rank };
-    runner.rows(by_source, &kernel, &mut of_source);
+    passes.rows(by_source, &kernel, &mut of_source);
     // Sources add up in their order, whatever shards they are in.
     let mut coarse = vec![0.0; rank * rank];
     for (row, &set) in of_source.chunks_exact(rank).zip(source_sets) {
@@ -174,9 +176,9 @@ pub struct Chain<'a> {
 impl Chain<'_> {
     /// The timescales of the sets of the sources of a resample, on its own counts, infinite for what never decays. A target that is no
     /// source of the resample has no set.
-    pub fn timescales<R: Runner>(
+    pub fn timescales(
         &self,
-        runner: &R,
+        passes: &Passes<'_>,
         resampled: &Resampled,
         sets: &[i32],
         rank: usize,
@@ -188,8 +190,8 @@ impl Chain<'_> {
         };
         let targets = resampled.targets.iter();
         let target_sets: Vec<i32> = targets.map(|target| set(target).unwrap_or(-1)).collect();
-        let by_source = &resampled.shards.by_source;
-        let coarse = coarse_counts(runner, by_source, sets, &target_sets, rank);
+        let by_source = resampled.shards.sources();
+        let coarse = coarse_counts(passes, by_source, sets, &target_sets, rank);
         let all = timescales(&coarse, rank, self.lag).into_iter();
         all.map(|t| t.timescale.unwrap_or(f64::INFINITY)).collect()
     }
@@ -240,7 +242,7 @@ impl Markov {
 mod tests {
     use super::*;
     use crate::evidence::counts::csr::Values;
-    use crate::evidence::pass::local::Local;
+    use crate::evidence::pass::Passes;
 
     #[track_caller]
     fn close(found: &[f64], expected: &[f64]) {
@@ -331,7 +333,16 @@ mod tests {
             rows.collect()
         };
         for cut in [1, 3] {
-            let c = coarse_counts(&Local, &shards(cut), &[0, 1, 1], &[0, 1, 1, -1], 2);
+            let c = coarse_counts(
+                &Passes::local(),
+                Sharded {
+                    shards: &shards(cut),
+                    totals: Totals::UNKNOWN,
+                },
+                &[0, 1, 1],
+                &[0, 1, 1, -1],
+                2,
+            );
             assert_eq!(c, [4.0, 1.0, 2.0, 8.0]);
         }
     }

@@ -241,7 +241,7 @@ mod tests {
     use crate::evidence::Evidence;
     use crate::evidence::counts::csr::Values;
     use crate::evidence::counts::groups::Groups;
-    use crate::evidence::pass::local::Local;
+    use crate::evidence::pass::Passes;
     use crate::methods::Method;
     use rand::{RngExt, SeedableRng};
     use rand_pcg::Pcg64;
@@ -256,8 +256,8 @@ mod tests {
             affiliation: vec![0, 0, 1],
             rank: 2,
         };
-        let fit =
-            crate::methods::fit(&Local, &method, Evidence::Counts(&shards), 0).expect("a fit");
+        let fit = crate::methods::fit(&Passes::local(), &method, Evidence::Counts(&shards), 0)
+            .expect("a fit");
         let c = Criteria::new(&fit, &[1.0, 0.75], &shards);
         let deviance = 16.0 * 2f64.ln();
         assert_eq!(c.parameters, 1);
@@ -318,17 +318,19 @@ mod tests {
             seed: 0,
         };
         let spectrum =
-            crate::methods::spectral::truncated_svd::leading(&Local, shards, &options).values;
+            crate::methods::spectral::truncated_svd::leading(&Passes::local(), shards, &options)
+                .values;
         let groups = Groups::scatter(shards.n_targets, &shards.by_source, 40);
         let methods: Vec<Method> = ranks.map(of).collect();
         let candidates: Vec<(&Method, u64)> = methods.iter().map(|m| (m, 0)).collect();
         let validations =
-            crate::assess::crossval::validate(&Local, &groups, (5, 3), 1000, &candidates);
+            crate::assess::crossval::validate(&Passes::local(), &groups, (5, 3), 1000, &candidates);
         let scored = methods.iter().zip(validations.expect("five folds"));
         scored
             .map(|(method, validation)| {
-                let fit = crate::methods::fit(&Local, method, Evidence::Counts(shards), 0)
-                    .expect("a fit");
+                let fit =
+                    crate::methods::fit(&Passes::local(), method, Evidence::Counts(shards), 0)
+                        .expect("a fit");
                 Criteria {
                     validation,
                     ..Criteria::new(&fit, &spectrum, shards)

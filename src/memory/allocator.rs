@@ -279,11 +279,11 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let sizes = (1usize..6 * LARGE, 0usize..64, any::<bool>());
         let steps = prop::collection::vec(sizes, 1..80);
-        let mut runner = proptest::test_runner::TestRunner::deterministic();
+        let mut passes = proptest::test_runner::TestRunner::deterministic();
         start(folder.path()).expect("scratch");
         for most in [usize::MAX, 5 * LARGE, 0] {
             set_most_plain(most);
-            let checked = runner.run(&steps, |steps| check(&steps));
+            let checked = passes.run(&steps, |steps| check(&steps));
             checked.unwrap_or_else(|e| panic!("{e}"));
             assert_eq!(PLAIN.load(Ordering::Relaxed), 0);
         }

@@ -31,7 +31,7 @@ use crate::error::{Error, Result};
 use crate::evidence::Evidence;
 use crate::evidence::counts::groups::Resampled;
 use crate::evidence::counts::shards::Shards;
-use crate::evidence::pass::Runner;
+use crate::evidence::pass::Passes;
 use crate::methods::fit::{Fit, Restart};
 use crate::methods::low_rank::model::Model;
 use crate::methods::low_rank::{canonical, most_probable, names, projection};
@@ -114,18 +114,18 @@ impl Method {
 ///
 /// Latent states are numbered by decreasing weight w_k = Σ_{γ(j)=k} p_j, ties by their first source, empty ones last; a given
 /// partition keeps its numbers.
-pub fn fit<R: Runner>(runner: &R, method: &Method, evidence: Evidence, seed: u64) -> Result<Fit> {
+pub fn fit(passes: &Passes<'_>, method: &Method, evidence: Evidence, seed: u64) -> Result<Fit> {
     let Evidence::Counts(shards) = evidence;
     match method {
         Method::Dbmr(params) => {
             check_rank(params.rank, shards)?;
-            runner.step("partition");
-            let partition = crate::methods::dbmr::fit(runner, shards, params, seed);
+            passes.step("partition");
+            let partition = crate::methods::dbmr::fit(passes, shards, params, seed);
             let affiliation = canonical(&partition.affiliation, params.rank, shards);
             let best = &partition.restarts[partition.best];
             let (iterations, converged) = (best.iterations, best.converged);
             let mut fit = projection(
-                runner,
+                passes,
                 shards,
                 affiliation,
                 params.rank,
@@ -140,16 +140,16 @@ pub fn fit<R: Runner>(runner: &R, method: &Method, evidence: Evidence, seed: u64
         }
         Method::Svd(params) => {
             check_rank(params.rank, shards)?;
-            crate::methods::spectral::pairs(runner, shards, params, seed)
+            crate::methods::spectral::pairs(passes, shards, params, seed)
         }
         Method::Cocluster(params) => {
             check_rank(params.rank, shards)?;
-            runner.step("partition");
-            let found = crate::methods::cocluster::fit(runner, shards, params, seed);
+            passes.step("partition");
+            let found = crate::methods::cocluster::fit(passes, shards, params, seed);
             let affiliation = canonical(&found.sources, params.rank, shards);
             let targets =
                 |model: &Model| crate::methods::spectral::svd::match_targets(model, &found.targets);
-            let fit = projection(runner, shards, affiliation, params.rank, targets, seed);
+            let fit = projection(passes, shards, affiliation, params.rank, targets, seed);
             Ok(partitioned(fit, found))
         }
         Method::Metastable {
@@ -157,9 +157,9 @@ pub fn fit<R: Runner>(runner: &R, method: &Method, evidence: Evidence, seed: u64
             target_of_source,
         } => {
             check_rank(params.rank, shards)?;
-            runner.step("partition");
+            passes.step("partition");
             let found = crate::methods::cocluster::metastable::fit(
-                runner,
+                passes,
                 shards,
                 target_of_source,
                 params,
@@ -169,7 +169,7 @@ pub fn fit<R: Runner>(runner: &R, method: &Method, evidence: Evidence, seed: u64
             let name = |k: &u32| names[*k as usize];
             let affiliation = found.sources.iter().map(name).collect();
             let targets = |_: &Model| found.targets.iter().map(|k| name(k) as i32).collect();
-            let fit = projection(runner, shards, affiliation, params.rank, targets, seed);
+            let fit = projection(passes, shards, affiliation, params.rank, targets, seed);
             Ok(partitioned(fit, found))
         }
         Method::Gpcca {
@@ -177,7 +177,7 @@ pub fn fit<R: Runner>(runner: &R, method: &Method, evidence: Evidence, seed: u64
             source_of_target,
         } => {
             check_rank(params.rank, shards)?;
-            crate::methods::spectral::cycles(runner, shards, params, source_of_target, seed)
+            crate::methods::spectral::cycles(passes, shards, params, source_of_target, seed)
         }
         // A given partition may have more sets than there are states here: those are empty.
         Method::Given { affiliation, rank } => {
@@ -187,7 +187,7 @@ pub fn fit<R: Runner>(runner: &R, method: &Method, evidence: Evidence, seed: u64
             );
             let affiliation = affiliation.clone();
             Ok(projection(
-                runner,
+                passes,
                 shards,
                 affiliation,
                 *rank,
@@ -233,7 +233,7 @@ mod tests {
     use super::*;
     use crate::error::Kind;
     use crate::evidence::counts::csr::Values;
-    use crate::evidence::pass::local::Local;
+    use crate::evidence::pass::Passes;
     use crate::math::seed::restart_seed;
 
     /// `n` sources and `m` targets with counts where a hash of (j, i) says so, and on the diagonal.
@@ -286,7 +286,7 @@ mod tests {
         let shards = world(3, 4, 100);
         for rank in [0, 4] {
             let method = Method::Svd(crate::methods::spectral::svd::Params::new(rank));
-            let error = fit(&Local, &method, Evidence::Counts(&shards), 0).unwrap_err();
+            let error = fit(&Passes::local(), &method, Evidence::Counts(&shards), 0).unwrap_err();
             assert_eq!(error.kind(), Kind::Input);
             let expected = match rank {
                 0 => "rank 0 leaves no latent state",
@@ -301,7 +301,7 @@ mod tests {
         let shards = world(3, 2, 100);
         let few = |affiliation: Vec<u32>, rank| {
             let method = Method::Given { affiliation, rank };
-            fit(&Local, &method, Evidence::Counts(&shards), 0).expect("a fit")
+            fit(&Passes::local(), &method, Evidence::Counts(&shards), 0).expect("a fit")
         };
         let (all, own) = (few(vec![1, 4, 4], 6), few(vec![0, 1, 1], 2));
         assert_eq!(all.metrics.empty_states, 4);
@@ -347,7 +347,7 @@ mod tests {
                 source_of_target: vec![0],
             },
         ] {
-            let fit = fit(&Local, &method, Evidence::Counts(&shards), 0).expect("rank 1");
+            let fit = fit(&Passes::local(), &method, Evidence::Counts(&shards), 0).expect("rank 1");
             assert_eq!((fit.coarse, fit.metrics.kappa), (vec![1.0], 0.5));
             assert!((fit.spectrum[0].value - 1.0).abs() < 1e-15);
         }
@@ -365,7 +365,9 @@ mod tests {
         for method in methods(90) {
             let run = |pool: &rayon::ThreadPool, shard_nnz| {
                 let shards = world(90, 70, shard_nnz);
-                pool.install(|| fit(&Local, &method, Evidence::Counts(&shards), 3).expect("rank 4"))
+                pool.install(|| {
+                    fit(&Passes::local(), &method, Evidence::Counts(&shards), 3).expect("rank 4")
+                })
             };
             let whole = run(&one, usize::MAX);
             assert_eq!(whole, run(&five, 200));
@@ -378,7 +380,7 @@ mod tests {
     fn fits_agree_on_what_they_claim() {
         let shards = world(90, 70, 500);
         for method in methods(90) {
-            let fit = fit(&Local, &method, Evidence::Counts(&shards), 3).expect("rank 4");
+            let fit = fit(&Passes::local(), &method, Evidence::Counts(&shards), 3).expect("rank 4");
             assert_eq!(fit.coarse_counts.iter().sum::<f64>(), shards.total);
             assert!(
                 fit.coarse
@@ -443,8 +445,20 @@ mod tests {
             affiliation: (0..90).map(|j| if flip { 89 - j } else { j } % 4).collect(),
             rank: 4,
         };
-        let here = fit(&Local, &given(false), Evidence::Counts(&shards), 0).expect("rank 4");
-        let there = fit(&Local, &given(true), Evidence::Counts(&reversed), 0).expect("rank 4");
+        let here = fit(
+            &Passes::local(),
+            &given(false),
+            Evidence::Counts(&shards),
+            0,
+        )
+        .expect("rank 4");
+        let there = fit(
+            &Passes::local(),
+            &given(true),
+            Evidence::Counts(&reversed),
+            0,
+        )
+        .expect("rank 4");
         assert_eq!(here.latent, there.latent);
         assert_eq!(here.coarse, there.coarse);
         let (a, b) = (&here.metrics, &there.metrics);

@@ -9,7 +9,7 @@
 //! these objects but time: what cannot be read is done again, and what cannot be written is not kept.
 
 use crate::error::{Error, Result};
-use crate::evidence::pass::resume::Memory;
+use crate::evidence::pass::checkpoints::Checkpoints;
 use crate::output::layout::WORK;
 use crate::output::place::Output;
 use bytes::Bytes;
@@ -215,7 +215,7 @@ fn is_part(name: &str, whole: &str) -> bool {
     rest.is_some_and(|rest| rest.starts_with('/'))
 }
 
-impl Memory for Work {
+impl Checkpoints for Work {
     fn has(&self, name: &str) -> bool {
         self.known.contains_key(name)
     }

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Kind, Result};
 use crate::evidence::counts::matrix::Counts;
-use crate::evidence::pass::resume;
+use crate::evidence::pass::checkpoints;
 use crate::output::checkpoint::Work;
 use crate::plan::pipeline::keys::Empty;
 use crate::plan::{Increments, Plan};
@@ -79,7 +79,7 @@ async fn count_and_fit<'a>(job: Job<'a>, journal: &mut Journal<'_>) -> Result<Fi
     let (plan, work, progress) = (Arc::clone(plan), Arc::clone(work), Arc::clone(progress));
     let fitted = tokio::task::spawn_blocking(move || {
         if is_worth_it {
-            resume::keep(work.as_ref(), COUNTED, counting, &counted);
+            checkpoints::keep(work.as_ref(), COUNTED, counting, &counted);
         }
         let mut failures = Vec::new();
         let fitted = fit_all(&plan, counted, &work, progress.as_ref(), &mut failures);
@@ -107,7 +107,7 @@ async fn counted_before(plan: &Plan, work: &Arc<Work>) -> Result<Option<Counting
         return Ok(None);
     }
     let work = Arc::clone(work);
-    let found = tokio::task::spawn_blocking(move || resume::find(work.as_ref(), COUNTED));
+    let found = tokio::task::spawn_blocking(move || checkpoints::find(work.as_ref(), COUNTED));
     let found = found
         .await
         .map_err(|e| Error::with_source(Kind::Bug, "reading the counts died", e))?;

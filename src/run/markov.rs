@@ -5,8 +5,10 @@
 
 use crate::assess::bootstrap::Bootstrap;
 use crate::assess::markov::{Comparison, Markov, coarse_counts, timescales};
+use crate::evidence::counts::totals::Totals;
 use crate::evidence::lag::Lag;
-use crate::evidence::pass::local::Local;
+use crate::evidence::pass::Passes;
+use crate::evidence::pass::kernel::Sharded;
 use crate::methods::fit::Fit;
 use crate::output::tables::model::Model;
 use rayon::prelude::*;
@@ -49,7 +51,16 @@ fn of_fit(
         let (states, sets) = (&model.counts.source_states, &fit.sources.affiliation);
         let sources = sets_of(&at.counts.source_states, states, sets);
         let targets = sets_of(&at.counts.target_states, states, sets);
-        coarse_counts(&Local, &at.counts.by_source, &sources, &targets, rank)
+        coarse_counts(
+            &Passes::local(),
+            Sharded {
+                shards: &at.counts.by_source,
+                totals: Totals::UNKNOWN,
+            },
+            &sources,
+            &targets,
+            rank,
+        )
     };
     let own = counts(model);
     let mut comparisons: Vec<Comparison> = others

@@ -9,10 +9,10 @@ use crate::evidence::counts::csr::Csr;
 use crate::evidence::counts::matrix::Counts;
 use crate::evidence::counts::shards::Shards;
 use crate::evidence::lag::Lag;
-use crate::evidence::pass::Runner;
-use crate::evidence::pass::local::Local;
-use crate::evidence::pass::resume::{Kept as Keeping, Memory};
-use crate::evidence::pass::timed::Timed;
+use crate::evidence::pass::Passes;
+use crate::evidence::pass::checkpoints::Checkpoints;
+use crate::evidence::pass::executor::{Executor, Local};
+use crate::evidence::pass::steps::Steps;
 use crate::math::scale::{exponent, times_power};
 use crate::methods;
 use crate::methods::Method;
@@ -107,12 +107,12 @@ fn scale_rows(shards: &mut [Csr], n: i32) {
     }
 }
 
-/// Fits a model to the counts of one partition and lag, and says how it went. `memory` may know pieces of it.
+/// Fits a model to the counts of one partition and lag, and says how it went. `checkpoints` may have pieces of it.
 pub fn fit_model(
     plan: &Plan,
     names: &Names,
     mut counts: Counts,
-    memory: &dyn Memory,
+    checkpoints: &dyn Checkpoints,
     progress: &dyn Progress,
 ) -> Result<(Model, Told)> {
     if counts.nnz() == 0 {
@@ -132,7 +132,7 @@ pub fn fit_model(
     let shards = shards(&plan.layout, &mut counts)?;
     let shard_seconds = start.elapsed().as_secs_f64();
     let from = (counts, &shards);
-    let (model, told) = fit_shards(&Local, plan, names, from, memory, progress)?;
+    let (model, told) = fit_shards(&Local, plan, names, from, checkpoints, progress)?;
     let told = Told {
         shard_seconds,
         ..told
@@ -140,14 +140,14 @@ pub fn fit_model(
     Ok((model.with(shards), told))
 }
 
-/// The same with the matrix in shards, which may be an outline for a runner that has the passes done elsewhere. The model is without them:
+/// The same with the matrix in shards, which may be an outline for a passes that has the passes done elsewhere. The model is without them:
 /// [`Model::with`].
-pub(crate) fn fit_shards<R: Runner>(
-    passes: &R,
+pub(crate) fn fit_shards(
+    executor: &dyn Executor,
     plan: &Plan,
     names: &Names,
     (mut counts, shards): (Counts, &Shards),
-    memory: &dyn Memory,
+    checkpoints: &dyn Checkpoints,
     progress: &dyn Progress,
 ) -> Result<(Model, Told)> {
     let place = place(names, &counts);
@@ -179,17 +179,19 @@ pub(crate) fn fit_shards<R: Runner>(
                 }
             }
         };
-        let (start, runner) = (Instant::now(), Timed::new(passes));
+        let (start, steps) = (Instant::now(), Steps::default());
         let seed = seed(plan.seed, &place, &candidate.name);
         let name = format!("fit-{n}");
-        let is_known = memory.has(&format!("{whole}/{name}"));
-        let fit = Keeping::new(&runner, memory, whole.clone())
-            .try_piece(&name, |runner| {
-                methods::fit(runner, &method, Evidence::Counts(shards), seed)
+        let is_known = checkpoints.has(&format!("{whole}/{name}"));
+        let fit = Passes::at(executor)
+            .resuming(checkpoints, whole.clone())
+            .timed(&steps)
+            .try_piece(&name, |passes| {
+                methods::fit(passes, &method, Evidence::Counts(shards), seed)
             })
             .map_err(|e| e.at(format!("fit `{}`", candidate.name)))?;
         let seconds = start.elapsed().as_secs_f64();
-        let steps = runner.seconds().into_iter();
+        let steps = steps.seconds().into_iter();
         let told = FitTold {
             resumed: is_known,
             seconds,
@@ -208,7 +210,7 @@ pub(crate) fn fit_shards<R: Runner>(
             progress.advance(1);
         }
     }
-    let runner = Keeping::new(passes, memory, whole);
+    let passes = Passes::at(executor).resuming(checkpoints, whole);
     let (start, groups) = (Instant::now(), counts.groups.take());
     let bootstraps = match (&plan.validation, &groups) {
         (Some(validation), Some(groups)) if validation.bootstrap > 0 => {
@@ -231,7 +233,7 @@ pub(crate) fn fit_shards<R: Runner>(
             let fits: Vec<_> = tried.iter().map(|t| (&t.method, &t.fit)).collect();
             let seed = seed(plan.seed, &place, "bootstrap");
             let heard = || progress.advance(1);
-            bootstrap::bootstrap(&runner, groups, shards, &fits, &params, seed, &heard)
+            bootstrap::bootstrap(&passes, groups, shards, &fits, &params, seed, &heard)
         }
         _ => Vec::new(),
     };
@@ -246,7 +248,7 @@ pub(crate) fn fit_shards<R: Runner>(
         groups: groups.as_ref(),
         seed: seed(plan.seed, &place, "ranks"),
     };
-    let mut ranks = ranks::compare(&runner, plan, &ground, &tried)?;
+    let mut ranks = ranks::compare(&passes, plan, &ground, &tried)?;
     let ranks_seconds = (!ranks.is_empty()).then(|| start.elapsed().as_secs_f64());
     let (mut fits, mut told, mut bootstraps) = (Vec::new(), Vec::new(), Vec::new());
     let mut methods = Vec::new();

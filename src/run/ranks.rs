@@ -8,7 +8,7 @@ use crate::assess::ranks::{Criteria, RankRow};
 use crate::error::{Error, Result};
 use crate::evidence::counts::groups::Groups;
 use crate::evidence::counts::shards::Shards;
-use crate::evidence::pass::Runner;
+use crate::evidence::pass::Passes;
 use crate::methods::Method;
 use crate::methods::fit::Fit;
 use crate::plan::fits::Ranks;
@@ -43,8 +43,8 @@ pub struct Ground<'a> {
 }
 
 /// One row for every fit that is compared, by the pipeline's name and rank.
-pub fn compare<R: Runner>(
-    runner: &R,
+pub fn compare(
+    passes: &Passes<'_>,
     plan: &Plan,
     ground: &Ground<'_>,
     tried: &[Tried],
@@ -65,15 +65,15 @@ pub fn compare<R: Runner>(
             max_products: 100_000,
             seed: ground.seed,
         };
-        runner.piece("spectrum", |runner| {
-            crate::methods::spectral::truncated_svd::leading(runner, shards, &options).values
+        passes.piece("spectrum", |passes| {
+            crate::methods::spectral::truncated_svd::leading(passes, shards, &options).values
         })
     });
     let validations = match ground.groups {
         Some(groups) if plan.folds() > 0 => {
             let candidates: Vec<_> = compared.iter().map(|t| (&t.method, t.seed)).collect();
             let folds = (plan.folds(), ground.seed);
-            crate::assess::crossval::validate(runner, groups, folds, ground.shard_nnz, &candidates)?
+            crate::assess::crossval::validate(passes, groups, folds, ground.shard_nnz, &candidates)?
         }
         _ => vec![None; compared.len()],
     };

@@ -6,7 +6,7 @@ use crate::worlds;
 use crate::worlds::World;
 use gyre::assess::certificates;
 use gyre::evidence::Evidence;
-use gyre::evidence::pass::local::Local;
+use gyre::evidence::pass::Passes;
 use gyre::methods;
 use gyre::methods::Method;
 use gyre::methods::dbmr::params;
@@ -15,7 +15,8 @@ use gyre::methods::spectral::svd;
 
 fn fit(world: &World, method: Method) -> Fit {
     let shards = world.shards(2_000);
-    methods::fit(&Local, &method, Evidence::Counts(&shards), 1).expect("a rank that fits the world")
+    methods::fit(&Passes::local(), &method, Evidence::Counts(&shards), 1)
+        .expect("a rank that fits the world")
 }
 
 /// The paper's default-Γ.

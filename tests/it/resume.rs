@@ -12,8 +12,9 @@ use gyre::plan::plan;
 use gyre::read::lake;
 use gyre::read::lake::Resources;
 use gyre::read::lake::files::TableSource;
+use gyre::run::local::Local;
 use gyre::run::progress::Silent;
-use gyre::run::{Options, Outcome, SPLIT, run};
+use gyre::run::{Options, Outcome, run};
 use gyre::store::Stores;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -174,8 +175,7 @@ async fn a_run_that_keeps_everything() {
         full_refresh: false,
         force: false,
         keep_every: Duration::ZERO,
-        nodes: None,
-        split: SPLIT,
+        site: Arc::new(Local),
     };
     let progress = Arc::new(Silent);
     let ended = run(Arc::new(plan), &lake, frame, &output, &options, progress).await;

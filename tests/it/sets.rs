@@ -6,7 +6,7 @@ use crate::worlds;
 use crate::worlds::World;
 use arrow::array::{ArrayRef, StringArray};
 use gyre::evidence::Evidence;
-use gyre::evidence::pass::local::Local;
+use gyre::evidence::pass::Passes;
 use gyre::methods;
 use gyre::methods::Method;
 use gyre::methods::cocluster;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 fn try_fit(world: &World, method: &Method) -> gyre::error::Result<Fit> {
     let shards = world.shards(2_000);
-    methods::fit(&Local, method, Evidence::Counts(&shards), 1)
+    methods::fit(&Passes::local(), method, Evidence::Counts(&shards), 1)
 }
 
 fn fit(world: &World, method: &Method) -> Fit {

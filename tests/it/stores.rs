@@ -16,8 +16,9 @@ use gyre::read::lake;
 use gyre::read::lake::Resources;
 use gyre::read::lake::files::TableSource;
 use gyre::read::paths::current::Current;
+use gyre::run::local::Local;
 use gyre::run::progress::Silent;
-use gyre::run::{KEEP_EVERY, Options, SPLIT, run};
+use gyre::run::{KEEP_EVERY, Options, run};
 use jiff::SignedDuration;
 use object_store::memory::InMemory;
 use object_store::path::Path;
@@ -47,8 +48,7 @@ async fn run_into(lake: &Lake, store: Arc<dyn ObjectStore>, seed: u64) -> Result
         force: false,
         full_refresh: false,
         keep_every: KEEP_EVERY,
-        nodes: None,
-        split: SPLIT,
+        site: Arc::new(Local),
     };
     run(
         Arc::new(plan),

@@ -2,8 +2,8 @@
 
 use crate::cluster::ballista::VERSION;
 use crate::cluster::nodes::Task;
-use crate::cluster::task::bench::{pack, unpack};
 use crate::error::Result;
+use crate::evidence::pass::packed::{pack, unpack};
 use serde::{Deserialize, Serialize};
 
 /// What the bytes of such a task begin with: those of no other do.

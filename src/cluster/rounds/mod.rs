@@ -13,13 +13,13 @@
 pub mod passes;
 
 use crate::cluster::nodes::Nodes;
-use crate::cluster::task::bench::unpack;
 use crate::cluster::task::counting::{Matrices, Matrix, Rows, Slice, Summed};
 use crate::cluster::task::fitting::{Fitted, Group};
 use crate::cluster::task::work::{Site, Work};
 use crate::error::{Error, Kind, Result};
 use crate::evidence::counts::matrix::Counts;
-use crate::evidence::pass::resume::Memory;
+use crate::evidence::pass::checkpoints::Checkpoints;
+use crate::evidence::pass::packed::unpack;
 use crate::output::Fetch;
 use crate::output::parts::Piece;
 use crate::output::place::Output;
@@ -66,7 +66,7 @@ pub struct Rounds<'a> {
     progress: &'a dyn Progress,
     site: Site,
     /// What was kept of fits that run here.
-    memory: Arc<dyn Memory + Send>,
+    memory: Arc<dyn Checkpoints + Send>,
     /// Models with more non-zeros than that are fitted pass by pass.
     split: u64,
 }
@@ -121,7 +121,7 @@ impl<'a> Rounds<'a> {
         plan: &Arc<Plan>,
         output: &'a Output,
         (nodes, split): (Arc<dyn Nodes>, u64),
-        memory: Arc<dyn Memory + Send>,
+        memory: Arc<dyn Checkpoints + Send>,
         progress: &'a dyn Progress,
     ) -> Result<Rounds<'a>> {
         Ok(Rounds {

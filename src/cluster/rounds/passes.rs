@@ -8,20 +8,20 @@
 //! it is used: a run that is started again goes on from the pieces of the fit that were kept.
 
 use crate::cluster::rounds::{Gathered, Rounds, groups};
-use crate::cluster::task::bench::{pack, unpack};
 use crate::cluster::task::fitting::Group;
 use crate::cluster::task::passing::{Cut, Pass, Unit, outline};
 use crate::cluster::task::work::Work;
 use crate::error::{Error, Kind, Result};
 use crate::evidence::counts::csr::Csr;
 use crate::evidence::counts::shards::Shards;
-use crate::evidence::pass::Runner;
-use crate::evidence::pass::kernel::{Kernel, Totals};
+use crate::evidence::pass::executor::{Executor, Pass as PassOver};
+use crate::evidence::pass::packed::{pack, unpack};
 use crate::output::tables::model::Model;
 use crate::read::lake::statistics::Size;
 use crate::run::model::{fit_shards, names};
 use crate::run::progress::Silent;
 use crate::run::record::Told;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -56,7 +56,7 @@ enum Side {
 struct Stopped;
 
 /// Runs passes on other machines.
-struct Afar<'a> {
+struct RemotePasses<'a> {
     shards: &'a Shards,
     cut: &'a Cut,
     asks: mpsc::UnboundedSender<Ask>,
@@ -75,7 +75,7 @@ impl Cut {
     }
 }
 
-impl Afar<'_> {
+impl RemotePasses<'_> {
     fn stop(&self, e: Option<Error>) -> ! {
         let mut error = self.error.lock().unwrap_or_else(PoisonError::into_inner);
         *error = error.take().or(e);
@@ -83,82 +83,47 @@ impl Afar<'_> {
         resume_unwind(Box::new(Stopped))
     }
 
-    fn ask<K: Kernel>(&self, side: Side, kernel: &K, given: &[K::Cell]) -> Result<Vec<K::Cell>> {
-        let (shards, _) = self.side(side);
-        let width = kernel.width();
+    /// The results of a pass, computed on other machines: each unit's rows.
+    fn ask(&self, side: Side, pass: &dyn PassOver) -> Result<Vec<(Range<usize>, Vec<u8>)>> {
         let spans = self.cut.units(side).iter().map(|unit| {
-            let own = &shards[unit.shards.clone()];
+            let own = &self.side(side)[unit.shards.clone()];
             let first = own.first().map_or(0, |shard| shard.first_row);
-            first * width..own.last().map_or(0, |shard| shard.rows().end) * width
+            first..own.last().map_or(first, |shard| shard.rows().end)
         });
-        let rows = spans.clone().map(|span| match K::IN_PLACE {
-            true => pack(&&given[span]),
-            false => Ok(Vec::new()),
-        });
+        let rows = spans.clone().map(|span| pass.given(span));
         let (answer, answered) = oneshot::channel();
         let ask = Ask {
-            name: K::NAME,
-            kernel: pack(kernel)?,
+            name: pass.name(),
+            kernel: pass.kernel()?,
             side,
             rows: rows.collect::<Result<_>>()?,
             answer,
         };
-        // Whoever does not listen any more knows why.
+        // If nobody listens any more, the error is known there.
         let rows = match self.asks.send(ask) {
             Ok(()) => answered.blocking_recv().ok(),
             Err(_) => None,
         };
         let rows = rows.unwrap_or_else(|| self.stop(None));
-        let mut all = Vec::with_capacity(given.len());
-        for (span, bytes) in spans.zip(rows) {
-            let own: Vec<K::Cell> = unpack(&bytes)?;
-            if own.len() != span.len() {
-                let (found, cells) = (own.len(), span.len());
-                let what = format!("{found} cells came of a unit of {cells}");
-                return Err(Error::bug(what));
-            }
-            all.extend(own);
+        Ok(spans.zip(rows).collect())
+    }
+
+    fn side(&self, side: Side) -> &[Csr] {
+        match side {
+            Side::Sources => &self.shards.by_source,
+            Side::Targets => &self.shards.by_target,
         }
-        Ok(all)
     }
 
-    /// The shards of a side, and the totals of the matrix as it is seen from there.
-    fn side(&self, side: Side) -> (&[Csr], Totals<'_>) {
-        let shards = self.shards;
-        let (own, rows, columns) = match side {
-            Side::Sources => (
-                &shards.by_source,
-                &shards.source_total,
-                &shards.target_total,
-            ),
-            Side::Targets => (
-                &shards.by_target,
-                &shards.target_total,
-                &shards.source_total,
-            ),
-        };
-        let totals = Totals {
-            rows,
-            columns,
-            are_exact: shards.is_integral(),
-        };
-        (own, totals)
-    }
-
-    fn conserved<K: Kernel>(
-        &self,
-        side: Side,
-        kernel: &K,
-        given: &[K::Cell],
-    ) -> Result<Vec<K::Cell>> {
+    fn conserved(&self, side: Side, pass: &mut dyn PassOver) -> Result<()> {
         let mut tries = 0;
         loop {
-            let rows = self.ask(side, kernel, given)?;
-            let Err(what) = kernel.conserved(&self.side(side).1, &rows) else {
-                return Ok(rows);
+            let rows = self.ask(side, pass)?;
+            let Err(what) = pass.accept(rows)? else {
+                return Ok(());
             };
             tries += 1;
-            let name = K::NAME;
+            let name = pass.name();
             if tries == TRIES {
                 let what = format!(
                     "the pass `{name}` came back wrong {TRIES} times ({what}): a machine of the cluster computes wrongly; nothing was written"
@@ -170,50 +135,43 @@ impl Afar<'_> {
     }
 }
 
-impl Runner for Afar<'_> {
-    fn rows<K: Kernel>(&self, shards: &[Csr], kernel: &K, out: &mut [K::Cell]) {
-        let side = match std::ptr::eq(shards, self.shards.by_source.as_slice()) {
-            true => Side::Sources,
-            false => Side::Targets,
-        };
-        assert!(
-            std::ptr::eq(shards, self.side(side).0),
-            "passes elsewhere are over the matrix that is there"
-        );
-        match self.conserved(side, kernel, out) {
-            Ok(rows) => out.clone_from_slice(&rows),
-            Err(e) => self.stop(Some(e)),
+impl Executor for RemotePasses<'_> {
+    fn run(&self, pass: &mut dyn PassOver) {
+        let is_side = |side: &Side| pass.shards() == self.side(*side).as_ptr().cast();
+        let side = [Side::Sources, Side::Targets].into_iter().find(is_side);
+        let side = side.expect("remote passes are over the matrix that the executors have");
+        if let Err(e) = self.conserved(side, pass) {
+            self.stop(Some(e));
         }
     }
 
-    /// As many as there are: each only waits.
-    fn side_by_side(&self) -> usize {
+    /// Every piece of work: each only waits.
+    fn concurrency(&self) -> usize {
         usize::MAX
     }
 
-    fn times<T: Send>(&self, times: usize, work: impl Fn() -> T + Sync) -> Vec<T> {
-        /// Works no more, however it ends.
+    fn times(&self, times: usize, work: &(dyn Fn(usize) + Sync)) {
+        /// Counts a thread as ended, however it ends.
         struct Ends<'a>(&'a AtomicUsize);
         impl Drop for Ends<'_> {
             fn drop(&mut self) {
                 self.0.fetch_sub(1, Ordering::Relaxed);
             }
         }
-        let work = || {
+        let work = |at| {
             let _ends = Ends(self.working);
-            work()
+            work(at);
         };
         // They work in place of this thread.
         self.working.fetch_add(times - 1, Ordering::Relaxed);
-        let done = thread::scope(|scope| {
-            let threads: Vec<_> = (0..times).map(|_| scope.spawn(work)).collect();
-            let ended = threads.into_iter().map(thread::ScopedJoinHandle::join);
-            ended
-                .map(|end| end.unwrap_or_else(|panic| resume_unwind(panic)))
-                .collect()
+        thread::scope(|scope| {
+            let work = &work;
+            let threads: Vec<_> = (0..times).map(|at| scope.spawn(move || work(at))).collect();
+            for thread in threads {
+                thread.join().unwrap_or_else(|panic| resume_unwind(panic));
+            }
         });
         self.working.fetch_add(1, Ordering::Relaxed);
-        done
     }
 }
 
@@ -259,7 +217,7 @@ impl Rounds<'_> {
         let working = Arc::new(AtomicUsize::new(1));
         let working_there = Arc::clone(&working);
         let fitting = tokio::task::spawn_blocking(move || {
-            let afar = Afar {
+            let remote = RemotePasses {
                 shards: &shards,
                 cut: &of_thread,
                 asks,
@@ -267,7 +225,7 @@ impl Rounds<'_> {
                 error: Mutex::default(),
             };
             let from = (counts, &shards);
-            let fit = || fit_shards(&afar, &plan, &names, from, memory.as_ref(), &Silent);
+            let fit = || fit_shards(&remote, &plan, &names, from, memory.as_ref(), &Silent);
             match catch_unwind(AssertUnwindSafe(fit)) {
                 Ok(fitted) => {
                     let (model, told) = fitted?;
@@ -276,7 +234,7 @@ impl Rounds<'_> {
                     Ok(Some((model, told)))
                 }
                 Err(panic) if panic.is::<Stopped>() => {
-                    let error = afar
+                    let error = remote
                         .error
                         .into_inner()
                         .unwrap_or_else(PoisonError::into_inner);

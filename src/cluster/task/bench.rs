@@ -7,8 +7,6 @@ use crate::plan::Plan;
 use crate::read::lake::Resources;
 use crate::store::Stores;
 use bytes::Bytes;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use std::sync::Arc;
 
 /// Whoever does a task, and what it does it with.
@@ -36,16 +34,4 @@ pub(crate) async fn blocking<T: Send + 'static>(
 ) -> Result<T> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|e| Error::with_source(Kind::Bug, "a task died", e))?
-}
-
-/// Anything as bytes.
-pub fn pack(value: &impl Serialize) -> Result<Vec<u8>> {
-    let bytes = postcard::to_stdvec(value);
-    bytes.map_err(|e| Error::with_source(Kind::Bug, "a part of a task cannot be written", e))
-}
-
-/// What [`pack`] has written.
-pub fn unpack<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
-    let value = postcard::from_bytes(bytes);
-    value.map_err(|e| Error::with_source(Kind::Bug, "a part of a task cannot be understood", e))
 }

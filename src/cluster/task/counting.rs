@@ -1,9 +1,10 @@
 //! Files → rows by trajectory → sums → the counts of partitions, each step a task of its own.
 
-use crate::cluster::task::bench::{Bench, blocking, pack, unpack};
+use crate::cluster::task::bench::{Bench, blocking};
 use crate::error::{Error, Kind, Result};
 use crate::evidence::counts::groups::Groups;
 use crate::evidence::counts::matrix::Counts;
+use crate::evidence::pass::packed::{pack, unpack};
 use crate::output::parts::Piece;
 use crate::read::counts::counted::Counted;
 use crate::read::counts::merge::Sums;

@@ -1,10 +1,11 @@
 //! Counts of several partitions and lags → their models.
 
-use crate::cluster::task::bench::{Bench, blocking, pack, unpack};
+use crate::cluster::task::bench::{Bench, blocking};
 use crate::cluster::task::counting::read_counts;
 use crate::error::{Error, Kind, Result};
 use crate::evidence::counts::matrix::Counts;
-use crate::evidence::pass::resume::Forgetful;
+use crate::evidence::pass::checkpoints::NoCheckpoints;
+use crate::evidence::pass::packed::{pack, unpack};
 use crate::memory;
 use crate::output::parts::Piece;
 use crate::output::tables::names::Names;
@@ -58,7 +59,7 @@ impl Bench {
         let plan = Arc::clone(&self.plan);
         let fitted = blocking(move || {
             let fit = |(names, counts): (Arc<Names>, Counts)| {
-                let (mut model, told) = fit_model(&plan, &names, counts, &Forgetful, &Silent)?;
+                let (mut model, told) = fit_model(&plan, &names, counts, &NoCheckpoints, &Silent)?;
                 model.counts.by_source.clear();
                 Ok::<_, Error>((pack(&model)?, told))
             };

@@ -14,9 +14,10 @@ pub mod fitting;
 pub mod passing;
 pub mod work;
 
-use crate::cluster::task::bench::{Bench, pack, unpack};
+use crate::cluster::task::bench::Bench;
 use crate::cluster::task::work::{FORMAT, Site, Work};
 use crate::error::{Error, Result};
+use crate::evidence::pass::packed::{pack, unpack};
 use crate::output::place::Output;
 use crate::plan::Plan;
 use crate::read::lake::Resources;

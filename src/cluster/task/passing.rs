@@ -4,7 +4,7 @@
 //! matrix was cut. What the units of a pass share, such as a factor of states × rank, is one object, which each process reads once.
 
 use crate::assess::markov::OfSets;
-use crate::cluster::task::bench::{Bench, blocking, pack, unpack};
+use crate::cluster::task::bench::{Bench, blocking};
 use crate::cluster::task::cache::Name;
 use crate::cluster::task::counting::read_counts;
 use crate::cluster::task::fitting::Group;
@@ -14,9 +14,9 @@ use crate::evidence::counts::matrix::Counts;
 use crate::evidence::counts::products::Multiply;
 use crate::evidence::counts::set_sums::Gather;
 use crate::evidence::counts::shards::Shards;
-use crate::evidence::pass::Runner;
+use crate::evidence::pass::executor;
 use crate::evidence::pass::kernel::Kernel;
-use crate::evidence::pass::local::Local;
+use crate::evidence::pass::packed::{pack, unpack};
 use crate::methods::dbmr::nearest::{Assign, Spread};
 use crate::methods::dbmr::scan::{Look, Pick};
 use crate::methods::low_rank::metrics::{Missed, Scoring};
@@ -126,7 +126,7 @@ impl Bench {
         }
     }
 
-    async fn apply<K: Kernel + Send + 'static>(&self, pass: &Pass) -> Result<Vec<u8>> {
+    async fn apply<K: Kernel<Shard = Csr> + Send + 'static>(&self, pass: &Pass) -> Result<Vec<u8>> {
         let name = |of: &'static str, piece: &Piece| -> Name { (of, piece.checksum()) };
         let read = async |piece: &Piece| self.output.piece(&self.plan.hash, piece).await;
         let unit = async {
@@ -156,7 +156,7 @@ impl Bench {
                 let what = format!("a unit of {n} cells was given {}", rows.len());
                 return Err(Error::bug(what));
             }
-            Local.rows(&unit, kernel.as_ref(), &mut rows);
+            executor::apply(&unit, kernel.as_ref(), &mut rows);
             pack(&rows)
         })
         .await

@@ -1,11 +1,11 @@
 //! What a task does: its site and its work.
 
 use crate::cluster::nodes::Task;
-use crate::cluster::task::bench::pack;
 use crate::cluster::task::counting::{Rows, Slice};
 use crate::cluster::task::fitting::Group;
 use crate::cluster::task::passing::Pass;
 use crate::error::{Error, Kind, Result};
+use crate::evidence::pass::packed::pack;
 use crate::output::parts::Piece;
 use crate::output::place::Output;
 use crate::plan::Plan;

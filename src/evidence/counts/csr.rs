@@ -1,5 +1,7 @@
 //! Compressed sparse rows: one shard of a count matrix, seen from its rows, and its products with blocks of vectors.
 
+use crate::evidence::counts::totals::Totals;
+use crate::evidence::pass::kernel::Shard;
 use crate::math::scale::times_power;
 use multiversion::multiversion;
 use serde::{Deserialize, Serialize};
@@ -139,6 +141,14 @@ pub struct Csr {
     pub offsets: Vec<usize>,
     pub columns: Vec<u32>,
     pub values: Values,
+}
+
+impl Shard for Csr {
+    type Totals<'a> = Totals<'a>;
+
+    fn rows(&self) -> Range<usize> {
+        self.first_row..self.first_row + self.n_rows()
+    }
 }
 
 impl Csr {
@@ -354,7 +364,7 @@ fn prefetch<T>(at: *const T) {
 mod tests {
     use super::*;
     use crate::evidence::counts::products::Multiply;
-    use crate::evidence::pass::kernel::{Kernel, Totals};
+    use crate::evidence::pass::kernel::Kernel;
     use std::borrow::Cow;
 
     // [ 2 0 1 ]   [ 1 ]   [ 5 ]             [ 10 ]

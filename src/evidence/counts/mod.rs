@@ -7,3 +7,4 @@ pub mod matrix;
 pub mod products;
 pub mod set_sums;
 pub mod shards;
+pub mod totals;

@@ -1,7 +1,8 @@
 //! Products of sparse counts with dense blocks.
 
 use crate::evidence::counts::csr::Csr;
-use crate::evidence::pass::kernel::{Conserved, Kernel, Totals};
+use crate::evidence::counts::totals::Totals;
+use crate::evidence::pass::kernel::{Conserved, Kernel};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -16,6 +17,7 @@ pub struct Multiply<'a> {
 }
 
 impl Kernel for Multiply<'_> {
+    type Shard = Csr;
     type Cell = f64;
 
     const NAME: &'static str = "multiply";

@@ -1,7 +1,8 @@
 //! Sums of counts per set: the counts of each row in each set of its columns.
 
 use crate::evidence::counts::csr::{Csr, Value, Values};
-use crate::evidence::pass::kernel::{Conserved, Kernel, Totals};
+use crate::evidence::counts::totals::Totals;
+use crate::evidence::pass::kernel::{Conserved, Kernel};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -50,6 +51,7 @@ pub struct Gather<'a> {
 }
 
 impl Kernel for Gather<'_> {
+    type Shard = Csr;
     type Cell = f64;
 
     const NAME: &'static str = "gather";

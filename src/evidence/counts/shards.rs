@@ -4,6 +4,8 @@
 //! owns an output row and adds its terms in ascending order, which makes every result independent of the number of shards.
 
 use crate::evidence::counts::csr::{Csr, Value, Values};
+use crate::evidence::counts::totals::Totals;
+use crate::evidence::pass::kernel::Sharded;
 use crate::memory;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -112,6 +114,32 @@ impl Shards {
     /// Whether entries are elsewhere.
     pub fn is_outline(&self) -> bool {
         self.by_source.iter().any(Csr::is_outline)
+    }
+
+    /// The rows of the sources.
+    pub fn sources(&self) -> Sharded<'_, Csr> {
+        let totals = Totals {
+            rows: &self.source_total,
+            columns: &self.target_total,
+            are_exact: self.is_integral(),
+        };
+        Sharded {
+            shards: &self.by_source,
+            totals,
+        }
+    }
+
+    /// The rows of the targets.
+    pub fn targets(&self) -> Sharded<'_, Csr> {
+        let totals = Totals {
+            rows: &self.target_total,
+            columns: &self.source_total,
+            are_exact: self.is_integral(),
+        };
+        Sharded {
+            shards: &self.by_target,
+            totals,
+        }
     }
 
     pub fn nnz(&self) -> usize {

@@ -14,7 +14,7 @@
 
 use crate::evidence::counts::csr::Csr;
 use crate::evidence::counts::shards::Shards;
-use crate::evidence::pass::Runner;
+use crate::evidence::pass::Passes;
 use crate::memory;
 use crate::methods::cocluster;
 use crate::methods::cocluster::joint::{Table, x_log_x};
@@ -23,8 +23,8 @@ use crate::methods::spectral::gpcca;
 use crate::methods::spectral::pcca;
 
 /// Source j is target `target_of_source[j]`, if it is one; no two sources are one target.
-pub fn fit<R: Runner>(
-    runner: &R,
+pub fn fit(
+    passes: &Passes<'_>,
     shards: &Shards,
     target_of_source: &[Option<u32>],
     params: &Params,
@@ -36,15 +36,15 @@ pub fn fit<R: Runner>(
         "one target or none a source"
     );
     let problem = Problem::new(shards, target_of_source, params);
-    let cycle = cycle(runner, shards, target_of_source, params, seed);
-    cocluster::search(runner, shards, params, cycle, seed, |start| {
-        problem.climb(runner, &start)
+    let cycle = cycle(passes, shards, target_of_source, params, seed);
+    cocluster::search(passes, shards, params, cycle, seed, |start| {
+        problem.climb(passes, &start)
     })
 }
 
 /// The labels of G-PCCA, where it applies and is wanted.
-fn cycle<R: Runner>(
-    runner: &R,
+fn cycle(
+    passes: &Passes<'_>,
     shards: &Shards,
     target_of_source: &[Option<u32>],
     params: &Params,
@@ -61,7 +61,7 @@ fn cycle<R: Runner>(
         return None;
     }
     let (weights, schur) = (&shards.source_total, gpcca::Params::new(params.rank));
-    let found = gpcca::leading(runner, shards, &source_of_target, weights, &schur, seed).ok()?;
+    let found = gpcca::leading(passes, shards, &source_of_target, weights, &schur, seed).ok()?;
     Some(pcca::fit(&found.embedding, params.rank, weights)?.affiliation)
 }
 
@@ -161,8 +161,8 @@ impl<'a> Problem<'a> {
     }
 
     /// From a partition of the sources; a state that is none begins where it is the most probable.
-    fn climb<R: Runner>(&self, runner: &R, start: &[u32]) -> Climbed {
-        let targets = cocluster::first_targets(runner, self.shards, start, self.params.rank);
+    fn climb(&self, passes: &Passes<'_>, start: &[u32]) -> Climbed {
+        let targets = cocluster::first_targets(passes, self.shards, start, self.params.rank);
         let of_state = |x: &State| match (x.source, x.target) {
             (Some(j), _) => start[j],
             (None, Some(i)) => targets[i],
@@ -324,7 +324,7 @@ fn gain(table: &Table, terms: &[f64], counts: &Counts, b: usize) -> f64 {
 mod tests {
     use super::*;
     use crate::evidence::counts::csr::Values;
-    use crate::evidence::pass::local::Local;
+    use crate::evidence::pass::Passes;
     use proptest::prelude::*;
 
     /// Shards of dense counts `rows[j][i]` from source j to target i.
@@ -365,7 +365,13 @@ mod tests {
     fn two_pairs_by_hand() {
         let rows = [[4, 4, 0, 0], [4, 4, 1, 0], [0, 1, 4, 4], [0, 0, 4, 4]];
         let rows: Vec<Vec<u32>> = rows.iter().map(|r| r.to_vec()).collect();
-        let found = fit(&Local, &shards(&rows, 3), &square(4), &params(2, 10), 1);
+        let found = fit(
+            &Passes::local(),
+            &shards(&rows, 3),
+            &square(4),
+            &params(2, 10),
+            1,
+        );
         let e = &found.sources;
         assert!(e[0] == e[1] && e[2] == e[3] && e[0] != e[2]);
         assert_eq!(found.targets, found.sources);
@@ -385,7 +391,7 @@ mod tests {
             vec![3, 0, 0, 5, 6],
         ];
         let map = [None, Some(1), Some(2), Some(3), Some(4)];
-        let found = fit(&Local, &shards(&rows, 4), &map, &params(2, 10), 2);
+        let found = fit(&Passes::local(), &shards(&rows, 4), &map, &params(2, 10), 2);
         let (one, two) = (found.sources[0], found.sources[3]);
         assert_ne!(one, two);
         assert_eq!(found.sources, [one, one, one, two, two]);
@@ -402,7 +408,13 @@ mod tests {
                     .collect()
             })
             .collect();
-        let found = fit(&Local, &shards(&rows, 30), &square(15), &params(3, 10), 1);
+        let found = fit(
+            &Passes::local(),
+            &shards(&rows, 30),
+            &square(15),
+            &params(3, 10),
+            1,
+        );
         assert!((found.restarts[found.best].mutual_information - 3f64.ln()).abs() < 1e-14);
         assert!((0..15).all(|j| found.sources[j] != found.targets[(j + 5) % 15]));
     }
@@ -443,7 +455,7 @@ mod tests {
             let run = |threads, shard_nnz| {
                 let s = shards(&rows, shard_nnz);
                 let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-                pool.expect("a pool").install(|| fit(&Local, &s, &map, &params(rank, 3), seed))
+                pool.expect("a pool").install(|| fit(&Passes::local(), &s, &map, &params(rank, 3), seed))
             };
             let found = run(1, usize::MAX);
             prop_assert_eq!(&found, &run(3, 4));

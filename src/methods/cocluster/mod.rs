@@ -25,7 +25,8 @@ pub mod metastable;
 use crate::evidence::counts::csr::Csr;
 use crate::evidence::counts::set_sums::Gather;
 use crate::evidence::counts::shards::Shards;
-use crate::evidence::pass::Runner;
+use crate::evidence::pass::Passes;
+use crate::evidence::pass::kernel::Sharded;
 use crate::math::seed::restart_seed;
 use crate::methods::cocluster::joint::{Table, merge, x_log_x};
 use crate::methods::dbmr;
@@ -102,9 +103,9 @@ pub struct Partitions {
     pub trace: Vec<f64>,
 }
 
-pub fn fit<R: Runner>(runner: &R, shards: &Shards, params: &Params, seed: u64) -> Partitions {
-    search(runner, shards, params, None, seed, |sources| {
-        climb(runner, shards, params, sources)
+pub fn fit(passes: &Passes<'_>, shards: &Shards, params: &Params, seed: u64) -> Partitions {
+    search(passes, shards, params, None, seed, |sources| {
+        climb(passes, shards, params, sources)
     })
 }
 
@@ -119,8 +120,8 @@ pub(crate) struct Climbed {
 }
 
 /// The best of all restarts; `climb` goes on from a partition of the sources. The second begins with `cycle`, if there is one.
-pub(crate) fn search<R: Runner>(
-    runner: &R,
+pub(crate) fn search(
+    passes: &Passes<'_>,
     shards: &Shards,
     params: &Params,
     cycle: Option<Vec<u32>>,
@@ -133,17 +134,17 @@ pub(crate) fn search<R: Runner>(
     let ended: Vec<(Restart, Climbed)> = (0..params.restarts)
         .into_par_iter()
         .map(|t| {
-            runner.piece(&format!("restart-{t}"), |runner| {
+            passes.piece(&format!("restart-{t}"), |passes| {
                 let seed = restart_seed(seed, t);
                 let (init, start) = match (t, &cycle) {
                     (0, _) => {
                         let params = params::Params::new(rank);
-                        ("dbmr", dbmr::fit(runner, shards, &params, seed).affiliation)
+                        ("dbmr", dbmr::fit(passes, shards, &params, seed).affiliation)
                     }
                     (1, Some(cycle)) => ("gpcca", cycle.clone()),
                     _ => {
                         let sets = if t % 2 == 1 { MORE * rank } else { rank };
-                        ("random", random_start(runner, shards, rank, sets, seed))
+                        ("random", random_start(passes, shards, rank, sets, seed))
                     }
                 };
                 let end = climb(start);
@@ -187,8 +188,8 @@ pub(crate) fn search<R: Runner>(
 
 /// A random beginning: random partitions of both sides into `sets` are improved a little, and while they are too many, the pairs that
 /// tell the least apart are merged, on one side and the other in turn.
-fn random_start<R: Runner>(
-    runner: &R,
+fn random_start(
+    passes: &Passes<'_>,
     shards: &Shards,
     rank: usize,
     sets: usize,
@@ -199,27 +200,22 @@ fn random_start<R: Runner>(
     let mut sources: Vec<u32> = (0..shards.n_sources)
         .map(|_| random.random_range(0..fine as u32))
         .collect();
-    let mut targets = first_targets(runner, shards, &sources, fine);
-    alternate(runner, shards, fine, &ROUGH, &mut sources, &mut targets);
-    let rows = gather(runner, &shards.by_source, &targets, fine, shards.n_sources);
+    let mut targets = first_targets(passes, shards, &sources, fine);
+    alternate(passes, shards, fine, &ROUGH, &mut sources, &mut targets);
+    let rows = gather(passes, shards.sources(), &targets, fine, shards.n_sources);
     let merged = merge(Table::new(&rows, &sources, fine).counts, fine, rank);
     sources.iter_mut().for_each(|k| *k = merged[*k as usize]);
     sources
 }
 
-fn climb<R: Runner>(
-    runner: &R,
-    shards: &Shards,
-    params: &Params,
-    mut sources: Vec<u32>,
-) -> Climbed {
-    let mut targets = first_targets(runner, shards, &sources, params.rank);
+fn climb(passes: &Passes<'_>, shards: &Shards, params: &Params, mut sources: Vec<u32>) -> Climbed {
+    let mut targets = first_targets(passes, shards, &sources, params.rank);
     let effort = Effort {
         alternations: params.max_iterations,
         rounds: params.max_iterations,
     };
     let (trace, converged) = alternate(
-        runner,
+        passes,
         shards,
         params.rank,
         &effort,
@@ -235,8 +231,8 @@ fn climb<R: Runner>(
 }
 
 /// Improves either side in turn until neither changes. Returns I after each turn, and whether it stopped by itself.
-fn alternate<R: Runner>(
-    runner: &R,
+fn alternate(
+    passes: &Passes<'_>,
     shards: &Shards,
     rank: usize,
     effort: &Effort,
@@ -245,9 +241,9 @@ fn alternate<R: Runner>(
 ) -> (Vec<f64>, bool) {
     let mut trace = Vec::new();
     for _ in 0..effort.alternations {
-        let rows = gather(runner, &shards.by_source, targets, rank, shards.n_sources);
+        let rows = gather(passes, shards.sources(), targets, rank, shards.n_sources);
         let (sources_moved, _) = improve(&rows, sources, rank, effort.rounds);
-        let rows = gather(runner, &shards.by_target, sources, rank, shards.n_targets);
+        let rows = gather(passes, shards.targets(), sources, rank, shards.n_targets);
         let (targets_moved, table) = improve(&rows, targets, rank, effort.rounds);
         trace.push(table.information());
         if !(targets_moved || sources_moved) {
@@ -258,26 +254,26 @@ fn alternate<R: Runner>(
 }
 
 /// The set under which each target is most probable (coherence (11)).
-pub(crate) fn first_targets<R: Runner>(
-    runner: &R,
+pub(crate) fn first_targets(
+    passes: &Passes<'_>,
     shards: &Shards,
     sources: &[u32],
     rank: usize,
 ) -> Vec<u32> {
-    model::of_partition(runner, shards, sources.to_vec(), rank).target_sets()
+    model::of_partition(passes, shards, sources.to_vec(), rank).target_sets()
 }
 
 /// Sums of the counts of every row over the sets of the other side, rows × r.
-pub(crate) fn gather<R: Runner>(
-    runner: &R,
-    shards: &[Csr],
+pub(crate) fn gather(
+    passes: &Passes<'_>,
+    over: Sharded<'_, Csr>,
     labels: &[u32],
     rank: usize,
     n_rows: usize,
 ) -> Vec<f64> {
     let mut rows = vec![0.0; n_rows * rank];
     let affiliation = Cow::from(labels);
-    runner.rows(shards, &Gather { affiliation, rank }, &mut rows);
+    passes.rows(over, &Gather { affiliation, rank }, &mut rows);
     rows
 }
 
@@ -398,7 +394,7 @@ impl Restart {
 mod tests {
     use super::*;
     use crate::evidence::counts::shards::dense as shards;
-    use crate::evidence::pass::local::Local;
+    use crate::evidence::pass::Passes;
     use proptest::prelude::*;
 
     fn params(rank: usize, restarts: usize) -> Params {
@@ -439,7 +435,12 @@ mod tests {
             [3.0, 0.0, 0.0, 3.0],
         ];
         let columns: Vec<Vec<f64>> = n.iter().map(|c| c.to_vec()).collect();
-        let fit = fit(&Local, &shards(&columns, false, 3), &params(2, 5), 1);
+        let fit = fit(
+            &Passes::local(),
+            &shards(&columns, false, 3),
+            &params(2, 5),
+            1,
+        );
         let (e, f) = (&fit.sources, &fit.targets);
         assert!(e[0] == e[2] && e[1] == e[3] && e[0] != e[1], "{e:?}");
         assert!(f[1] == f[2] && f[0] == f[3] && f[0] != f[1], "{f:?}");
@@ -459,14 +460,14 @@ mod tests {
             })
             .collect();
         let s = shards(&columns, false, 9);
-        let three = fit(&Local, &s, &params(3, 3), 1);
+        let three = fit(&Passes::local(), &s, &params(3, 3), 1);
         let best = &three.restarts[three.best];
-        let two = fit(&Local, &s, &params(2, 3), 1);
+        let two = fit(&Passes::local(), &s, &params(2, 3), 1);
         let most = two.restarts[two.best].mutual_information;
         assert!((best.mutual_information - most).abs() < 1e-14);
         let inits: Vec<&str> = three.restarts.iter().map(|r| &*r.init).collect();
         assert!(best.converged && inits == ["dbmr", "random", "random"]);
-        let one = fit(&Local, &s, &params(1, 1), 1);
+        let one = fit(&Passes::local(), &s, &params(1, 1), 1);
         assert_eq!(one.restarts[0].mutual_information, 0.0);
     }
 
@@ -493,7 +494,7 @@ mod tests {
         ) {
             let s = shards(&columns, real, 7);
             let rank = rank.min(columns.len());
-            let fit = fit(&Local, &s, &params(rank, 3), seed);
+            let fit = fit(&Passes::local(), &s, &params(rank, 3), seed);
             let here = information(&columns, &fit.sources, &fit.targets, rank);
             prop_assert!((here - fit.restarts[fit.best].mutual_information).abs() < 1e-12);
             for pair in fit.trace.windows(2) {
@@ -530,7 +531,7 @@ mod tests {
                 let s = shards(&columns, real, shard_nnz);
                 let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
                 pool.expect("a pool")
-                    .install(|| fit(&Local, &s, &params(4, 6), 3))
+                    .install(|| fit(&Passes::local(), &s, &params(4, 6), 3))
             };
             let one = run(1, usize::MAX);
             assert_eq!(one, run(5, 200));

@@ -9,7 +9,7 @@
 
 use crate::evidence::counts::set_sums::Gather;
 use crate::evidence::counts::shards::Shards;
-use crate::evidence::pass::Runner;
+use crate::evidence::pass::Passes;
 use crate::memory;
 use crate::methods::dbmr::local_search::empty_search;
 use crate::methods::dbmr::moves::Columns;
@@ -37,15 +37,15 @@ pub fn side_by_side(n_targets: usize, params: &Params, most: usize) -> usize {
 }
 
 /// Runs `params.restarts` restarts, from `start` where there is one.
-pub fn fit<R: Runner>(
-    runner: &R,
+pub fn fit(
+    passes: &Passes<'_>,
     shards: &Shards,
     params: &Params,
     start: Option<&[u32]>,
     seed: u64,
 ) -> Partition {
     let problem = Problem {
-        runner,
+        passes,
         shards,
         columns: (start.is_none() && params.init == Init::Kl).then(|| Columns::new(shards)),
         start,
@@ -56,8 +56,8 @@ pub fn fit<R: Runner>(
         next: AtomicUsize::new(0),
     };
 
-    let side_by_side = side_by_side(shards.n_targets, params, runner.side_by_side());
-    let ended: Vec<Vec<Ended>> = runner.times(side_by_side, || problem.run());
+    let side_by_side = side_by_side(shards.n_targets, params, passes.concurrency());
+    let ended: Vec<Vec<Ended>> = passes.times(side_by_side, || problem.run());
 
     let mut ended: Vec<Ended> = ended.into_iter().flatten().collect();
     ended.sort_by_key(|e| e.index);
@@ -76,8 +76,8 @@ pub fn fit<R: Runner>(
 }
 
 /// What all restarts of a fit share.
-struct Problem<'a, R> {
-    runner: &'a R,
+struct Problem<'a> {
+    passes: &'a Passes<'a>,
     shards: &'a Shards,
     /// Where restarts begin by them.
     columns: Option<Columns<'a>>,
@@ -123,7 +123,7 @@ impl Slot {
     }
 }
 
-impl<R: Runner> Problem<'_, R> {
+impl Problem<'_> {
     /// Runs one restart after another until none is left.
     fn run(&self) -> Vec<Ended> {
         let n = self.shards.n_sources;
@@ -148,7 +148,7 @@ impl<R: Runner> Problem<'_, R> {
             if index >= self.params.restarts {
                 return ended;
             }
-            let end = self.runner.piece(&format!("restart-{index}"), |_| {
+            let end = self.passes.piece(&format!("restart-{index}"), |_| {
                 self.begin(&mut slot, index);
                 let mut converged = false;
                 while !converged && slot.trace.len() < self.params.max_iterations {
@@ -192,8 +192,8 @@ impl<R: Runner> Problem<'_, R> {
             lambda: Cow::Borrowed(&slot.lambda),
             drift: Cow::from(&slot.drift),
         };
-        let by_source = &self.shards.by_source;
-        self.runner.rows(by_source, &kernel, &mut slot.columns);
+        self.passes
+            .rows(self.shards.sources(), &kernel, &mut slot.columns);
         slot.moved.clear();
         for (j, (k, column)) in slot.affiliation.iter_mut().zip(&slot.columns).enumerate() {
             slot.evaluations += u64::from(column.is_looked_at);
@@ -228,8 +228,8 @@ impl<R: Runner> Problem<'_, R> {
         if self.shards.is_integral() && FEW * reach.sum::<usize>() < self.nnz {
             if self.shards.is_outline() {
                 let kernel = Spread::new(&slot.lambda);
-                let by_source = &self.shards.by_source;
-                self.runner.rows(by_source, &kernel, &mut slot.columns);
+                self.passes
+                    .rows(self.shards.sources(), &kernel, &mut slot.columns);
             } else {
                 for csr in by_target {
                     memory::look();
@@ -264,8 +264,8 @@ impl<R: Runner> Problem<'_, R> {
             affiliation: Cow::from(affiliation),
             rank,
         };
-        let by_target = &self.shards.by_target;
-        self.runner.rows(by_target, &kernel, slot.lambda.renew());
+        self.passes
+            .rows(self.shards.targets(), &kernel, slot.lambda.renew());
         slot.lambda
             .renew_totals(affiliation, &self.shards.source_total);
     }

@@ -9,7 +9,7 @@
 
 use crate::evidence::counts::set_sums::Gather;
 use crate::evidence::counts::shards::Shards;
-use crate::evidence::pass::Runner;
+use crate::evidence::pass::Passes;
 use crate::methods::dbmr::local_search::{ACTIVE, Sweeps};
 use crate::methods::dbmr::moves::{Clusters, Columns, Entropy, NONE, ROUNDING};
 use crate::methods::dbmr::scan::{Found, Look, Subset};
@@ -24,8 +24,8 @@ const NEIGHBOURS: usize = 64;
 
 /// All sources of a matrix on their way to states.
 #[derive(Debug)]
-pub struct Settling<'a, R> {
-    runner: &'a R,
+pub struct Settling<'a> {
+    passes: &'a Passes<'a>,
     columns: Columns<'a>,
     pub clusters: Clusters,
     /// The state of each source.
@@ -38,17 +38,17 @@ pub struct Settling<'a, R> {
     found: Vec<Found>,
 }
 
-impl<'a, R: Runner> Settling<'a, R> {
+impl<'a> Settling<'a> {
     /// `states`: those of the sources, n values below r, or [`NONE`] for a source that gets the state that it fits best among those of the others.
-    pub fn new(runner: &'a R, shards: &'a Shards, rank: usize, states: Vec<u32>) -> Self {
+    pub fn new(passes: &'a Passes<'a>, shards: &'a Shards, rank: usize, states: Vec<u32>) -> Self {
         let n = shards.n_sources;
         assert_eq!(states.len(), n, "one state a source");
         let columns = Columns::new(shards);
         let entropy = columns.entropy;
         let mut settling = Settling {
-            runner,
+            passes,
             columns,
-            clusters: sums(runner, shards, &entropy, rank, &states),
+            clusters: sums(passes, shards, &entropy, rank, &states),
             states,
             reserves: vec![0.0; n],
             scores: 0,
@@ -63,7 +63,7 @@ impl<'a, R: Runner> Settling<'a, R> {
                     settling.states[j] = best.state;
                 }
             }
-            settling.clusters = sums(runner, shards, &entropy, rank, &settling.states);
+            settling.clusters = sums(passes, shards, &entropy, rank, &settling.states);
         }
         settling
     }
@@ -83,15 +83,15 @@ impl<'a, R: Runner> Settling<'a, R> {
             sources: Cow::Owned(subset),
             with_columns,
         };
-        let by_source = &self.columns.shards.by_source;
-        self.runner.rows(by_source, &look, &mut self.found);
+        self.passes
+            .rows(self.columns.shards.sources(), &look, &mut self.found);
         self.scores += (sources.len() * self.clusters.rank()) as u64;
     }
 }
 
 /// The sums of the sources that have a state. Those without are one state more, whose sums are left out.
-fn sums<R: Runner>(
-    runner: &R,
+fn sums(
+    passes: &Passes<'_>,
     shards: &Shards,
     entropy: &Entropy,
     rank: usize,
@@ -104,11 +104,11 @@ fn sums<R: Runner>(
         rank: width,
     };
     let mut sums = vec![0.0; shards.n_targets * width];
-    runner.rows(&shards.by_target, &gather, &mut sums);
+    passes.rows(shards.targets(), &gather, &mut sums);
     Clusters::of_sums(entropy, rank, (&sums, width), states, &shards.source_total)
 }
 
-impl<R: Runner> Sweeps for Settling<'_, R> {
+impl Sweeps for Settling<'_> {
     fn sweep(&mut self, sources: &[u32]) -> usize {
         let shards = self.columns.shards;
         let groups = sources.len().div_ceil(NEIGHBOURS);
@@ -154,9 +154,9 @@ impl<R: Runner> Sweeps for Settling<'_, R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::evidence::counts::csr::{Csr, Values};
-    use crate::evidence::pass::kernel::Kernel;
-    use crate::evidence::pass::local::Local;
+    use crate::evidence::counts::csr::Values;
+    use crate::evidence::pass::Passes;
+    use crate::evidence::pass::executor::{Executor, Pass};
 
     /// Columns of three overlapping sets of targets, in turn.
     fn overlapping(n: u32, scale: f64) -> Shards {
@@ -182,24 +182,26 @@ mod tests {
     /// Has the matrix that others have the outline of.
     struct Elsewhere<'a>(&'a Shards, &'a Shards);
 
-    impl Runner for Elsewhere<'_> {
-        fn rows<K: Kernel>(&self, shards: &[Csr], kernel: &K, out: &mut [K::Cell]) {
+    impl Executor for Elsewhere<'_> {
+        fn run(&self, pass: &mut dyn Pass) {
             let Elsewhere(outline, whole) = self;
-            match std::ptr::eq(shards, outline.by_source.as_slice()) {
-                true => Local.rows(&whole.by_source, kernel, out),
-                false => Local.rows(&whole.by_target, kernel, out),
-            }
+            assert!(!whole.is_outline());
+            let side = match pass.shards() == outline.by_source.as_ptr().cast() {
+                true => &whole.by_source,
+                false => &whole.by_target,
+            };
+            pass.apply_to(side);
         }
     }
 
-    fn settle<R: Runner>(runner: &R, shards: &Shards) -> (Vec<u32>, Vec<f64>, f64) {
+    fn settle(passes: &Passes<'_>, shards: &Shards) -> (Vec<u32>, Vec<f64>, f64) {
         let n = shards.n_sources as u32;
         // Every fourth source has a state, most of them a wrong one.
         let states = (0..n).map(|j| match j % 4 {
             0 => j / 4 % 3,
             _ => NONE,
         });
-        let mut settling = Settling::new(runner, shards, 3, states.collect());
+        let mut settling = Settling::new(passes, shards, 3, states.collect());
         let mut trace = vec![settling.running_log_likelihood()];
         assert!(settling.settle(100, 0.0, &mut trace));
         let log_likelihood = settling.log_likelihood();
@@ -210,7 +212,7 @@ mod tests {
     fn no_move_is_left_wherever_the_matrix_is() {
         for (n, scale) in [(1500, 1.0), (700, 0.3), (50, 1.0)] {
             let shards = overlapping(n, scale);
-            let (states, trace, log_likelihood) = settle(&Local, &shards);
+            let (states, trace, log_likelihood) = settle(&Passes::local(), &shards);
             let unit = 1e-9 * shards.total;
             assert!(trace.windows(2).all(|pair| pair[1] >= pair[0] - unit));
             let last = trace[trace.len() - 1];
@@ -229,7 +231,7 @@ mod tests {
 
             let outline = shards.outline();
             let elsewhere = Elsewhere(&outline, &shards);
-            let (others, other_trace, other) = settle(&elsewhere, &outline);
+            let (others, other_trace, other) = settle(&Passes::at(&elsewhere), &outline);
             assert_eq!((others, other_trace), (states, trace));
             assert_eq!(other.to_bits(), log_likelihood.to_bits());
         }

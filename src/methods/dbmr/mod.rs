@@ -19,7 +19,7 @@ pub mod seeding;
 pub mod split_merge;
 
 use crate::evidence::counts::shards::Shards;
-use crate::evidence::pass::Runner;
+use crate::evidence::pass::Passes;
 use crate::methods::dbmr::block_search::Settling;
 use crate::methods::dbmr::local_search::{Search, Sweeps, empty_search};
 use crate::methods::dbmr::moves::{Clusters, Columns, NONE};
@@ -48,21 +48,21 @@ const SAMPLE_TOLERANCE: f64 = 1e-3;
 const MANY: usize = 1 << 22;
 
 /// Fits `params.restarts` affiliations and keeps the best.
-pub fn fit<R: Runner>(runner: &R, shards: &Shards, params: &Params, seed: u64) -> Partition {
+pub fn fit(passes: &Passes<'_>, shards: &Shards, params: &Params, seed: u64) -> Partition {
     if params.init != Init::Svd {
-        return fit_from(runner, shards, params, None, seed);
+        return fit_from(passes, shards, params, None, seed);
     }
     let pairs = crate::methods::spectral::svd::Params::new(params.rank);
-    let embedding = crate::methods::spectral::svd::embedding(runner, shards, &pairs, seed);
-    runner.step("cluster");
+    let embedding = crate::methods::spectral::svd::embedding(passes, shards, &pairs, seed);
+    passes.step("cluster");
     let [sources, _] = crate::methods::spectral::svd::clusters(&embedding, shards, &pairs, seed);
-    runner.step("partition");
-    fit_from(runner, shards, params, Some(&sources.affiliation), seed)
+    passes.step("partition");
+    fit_from(passes, shards, params, Some(&sources.affiliation), seed)
 }
 
 /// The same, with the partition that `Init::Svd` begins with.
-pub fn fit_from<R: Runner>(
-    runner: &R,
+pub fn fit_from(
+    passes: &Passes<'_>,
     shards: &Shards,
     params: &Params,
     start: Option<&[u32]>,
@@ -76,16 +76,16 @@ pub fn fit_from<R: Runner>(
         "a partition to begin with and nothing else to begin with"
     );
     if params.polish {
-        return polished(runner, shards, params, start, seed);
+        return polished(passes, shards, params, start, seed);
     }
-    crate::methods::dbmr::alternate::fit(runner, shards, params, start, seed)
+    crate::methods::dbmr::alternate::fit(passes, shards, params, start, seed)
 }
 
 /// The search with exact moves: all restarts on a sample of the sources, and the best of them goes on to all sources. Where the sources are few
 /// the sample is all of them. What is searched is here: a sample has about one non-zero a target, where all are the sample there are fewer than two or few
 /// sources, and the sums of the targets must be here anyway.
-fn polished<R: Runner>(
-    runner: &R,
+fn polished(
+    passes: &Passes<'_>,
     shards: &Shards,
     params: &Params,
     start: Option<&[u32]>,
@@ -100,19 +100,19 @@ fn polished<R: Runner>(
             tolerance: 0.0,
             ..params.clone()
         };
-        let shards = here(runner, shards);
+        let shards = here(passes, shards);
         let columns = Columns::new(&shards);
-        return searched(runner, &columns, &to_rest, start, PATIENCE, seed);
+        return searched(passes, &columns, &to_rest, start, PATIENCE, seed);
     };
     let on_sample = Params {
         tolerance: params.tolerance.max(SAMPLE_TOLERANCE),
         ..params.clone()
     };
-    let sample = crate::methods::dbmr::seeding::restrict(runner, shards, &sources);
+    let sample = crate::methods::dbmr::seeding::restrict(passes, shards, &sources);
     let start: Option<Vec<u32>> =
         start.map(|states| sources.iter().map(|&j| states[j as usize]).collect());
     let mut partition = searched(
-        runner,
+        passes,
         &Columns::new(&sample),
         &on_sample,
         start.as_deref(),
@@ -126,26 +126,26 @@ fn polished<R: Runner>(
     let best = &mut partition.restarts[partition.best];
     let all;
     (all, partition.affiliation, partition.trace) =
-        settled(runner, shards, params, params.tolerance, states, best.seed);
+        settled(passes, shards, params, params.tolerance, states, best.seed);
     let evaluations = best.evaluations + all.evaluations;
     *best = Restart { evaluations, ..all };
     partition
 }
 
 /// A matrix whose columns are within reach.
-fn here<'a, R: Runner>(runner: &R, shards: &'a Shards) -> Cow<'a, Shards> {
+fn here<'a>(passes: &Passes<'_>, shards: &'a Shards) -> Cow<'a, Shards> {
     if !shards.is_outline() {
         return Cow::Borrowed(shards);
     }
     let all: Vec<u32> = (0..shards.n_sources as u32).collect();
     Cow::Owned(crate::methods::dbmr::seeding::restrict(
-        runner, shards, &all,
+        passes, shards, &all,
     ))
 }
 
 /// Where states of some or all sources settle: column by column, or by passes where there are many counts.
-fn settled<R: Runner>(
-    runner: &R,
+fn settled(
+    passes: &Passes<'_>,
     shards: &Shards,
     params: &Params,
     tolerance: f64,
@@ -154,7 +154,7 @@ fn settled<R: Runner>(
 ) -> (Restart, Vec<u32>, Vec<f64>) {
     let mut trace = Vec::new();
     if shards.nnz() >= MANY {
-        let mut settling = Settling::new(runner, shards, params.rank, states);
+        let mut settling = Settling::new(passes, shards, params.rank, states);
         let converged = settling.settle(params.max_iterations, tolerance, &mut trace);
         let end = End {
             clusters: &settling.clusters,
@@ -166,7 +166,7 @@ fn settled<R: Runner>(
         let restart = record(end, params, seed, &mut trace);
         return (restart, settling.states, trace);
     }
-    let shards = here(runner, shards);
+    let shards = here(passes, shards);
     let columns = Columns::new(&shards);
     let members: Vec<u32> = (0..shards.n_sources as u32).collect();
     let mut search = empty_search(&columns, &members, params.rank);
@@ -187,8 +187,8 @@ struct Settled<'a> {
 }
 
 /// The partition in which one restart from `start`, which is nearly right, settles: nothing is regrouped, and no other is tried.
-pub fn settle_from<R: Runner>(
-    runner: &R,
+pub fn settle_from(
+    passes: &Passes<'_>,
     shards: &Shards,
     params: &Params,
     start: &[u32],
@@ -200,14 +200,14 @@ pub fn settle_from<R: Runner>(
         ..params.clone()
     };
     if !params.polish {
-        return crate::methods::dbmr::alternate::fit(runner, shards, &params, Some(start), seed);
+        return crate::methods::dbmr::alternate::fit(passes, shards, &params, Some(start), seed);
     }
     let tolerance = match crate::methods::dbmr::seeding::sample(shards, params.rank) {
         Some(_) => params.tolerance,
         None => 0.0,
     };
     let (restart, affiliation, trace) =
-        settled(runner, shards, &params, tolerance, start.to_vec(), seed);
+        settled(passes, shards, &params, tolerance, start.to_vec(), seed);
     Partition {
         affiliation,
         restarts: vec![restart],
@@ -218,8 +218,8 @@ pub fn settle_from<R: Runner>(
 
 /// Restarts on all sources, side by side. One that settles where earlier ones did goes no further; those that begin alike differ from there only,
 /// and all go on.
-fn searched<R: Runner>(
-    runner: &R,
+fn searched(
+    passes: &Passes<'_>,
     columns: &Columns,
     params: &Params,
     start: Option<&[u32]>,
@@ -272,7 +272,7 @@ fn searched<R: Runner>(
     for first in (0..params.restarts).step_by(SIDE_BY_SIDE) {
         let side_by_side = first..params.restarts.min(first + SIDE_BY_SIDE);
         let (new, more): (Vec<Vec<u32>>, Vec<_>) =
-            runner.piece(&format!("restarts-{first}"), |_| {
+            passes.piece(&format!("restarts-{first}"), |_| {
                 let settled: Vec<_> = side_by_side.into_par_iter().map(settle).collect();
                 let mut new: Vec<Vec<u32>> = Vec::new();
                 let are_repeats: Vec<bool> = settled
@@ -360,7 +360,7 @@ fn record(end: End, params: &Params, seed: u64, trace: &mut [f64]) -> Restart {
 mod tests {
     use super::*;
     use crate::evidence::counts::shards::dense as shards;
-    use crate::evidence::pass::local::Local;
+    use crate::evidence::pass::Passes;
     use proptest::prelude::*;
     use rand::RngExt;
 
@@ -422,7 +422,7 @@ mod tests {
 
     fn check_against_plain(columns: &[Vec<f64>], rank: usize, seed: u64, real: bool) {
         let s = shards(columns, real, 20);
-        let fit = fit(&Local, &s, &params(rank, 3), seed);
+        let fit = fit(&Passes::local(), &s, &params(rank, 3), seed);
         for (t, restart) in fit.restarts.iter().enumerate() {
             let (gamma, trace) = plain(columns, rank, restart.seed);
             assert_eq!(restart.iterations, trace.len());
@@ -533,14 +533,14 @@ mod tests {
                 let s = shards(&columns, real, shard_nnz);
                 pool.build()
                     .unwrap()
-                    .install(|| fit(&Local, &s, &params(4, 13), 5))
+                    .install(|| fit(&Passes::local(), &s, &params(4, 13), 5))
             };
             let one = run(1, 1 << 20);
             for (threads, shard_nnz) in [(1, 30), (5, 1 << 20), (5, 30), (5, 300)] {
                 assert_eq!(one, run(threads, shard_nnz));
             }
             let alone = fit(
-                &Local,
+                &Passes::local(),
                 &shards(&columns, real, 100),
                 &params(4, 1),
                 one.restarts[one.best].seed,
@@ -569,7 +569,7 @@ mod tests {
                 let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
                 let s = shards(&columns, real, shard_nnz);
                 let pool = pool.build().unwrap();
-                pool.install(|| fit(&Local, &s, &params, 5))
+                pool.install(|| fit(&Passes::local(), &s, &params, 5))
             };
             let one = run(1, 1 << 20);
             assert_eq!(one, run(5, 100));
@@ -586,18 +586,18 @@ mod tests {
             };
             let s = shards(&columns, real, 100);
             if init != Init::Svd {
-                let alone = fit(&Local, &s, &alone, best.seed);
+                let alone = fit(&Passes::local(), &s, &alone, best.seed);
                 assert_eq!(alone.affiliation, one.affiliation);
             }
             // No restart of the plain algorithm is better, and what it would do next is nothing.
-            let plain = fit(&Local, &s, &super::tests::params(4, 10), 5);
+            let plain = fit(&Passes::local(), &s, &super::tests::params(4, 10), 5);
             assert!(best.log_likelihood >= plain.restarts[plain.best].log_likelihood - 1e-6);
             let after = Params {
                 init: Init::Svd,
                 max_iterations: 1,
                 ..super::tests::params(4, 1)
             };
-            let after = fit_from(&Local, &s, &after, Some(&one.affiliation), 0);
+            let after = fit_from(&Passes::local(), &s, &after, Some(&one.affiliation), 0);
             if n == 90 {
                 assert_eq!(after.affiliation, one.affiliation);
             }
@@ -613,7 +613,7 @@ mod tests {
                 init,
                 ..params(4, 3)
             };
-            let f = fit(&Local, &s, &params, 5);
+            let f = fit(&Passes::local(), &s, &params, 5);
             assert!(f.restarts.iter().all(|r| r.init == init && r.converged));
             assert!(f.restarts.iter().all(|r| r.evaluations >= 60));
         }
@@ -628,7 +628,7 @@ mod tests {
             .map(|j| (0..100).map(|i| count[block(i)][block(j)]).collect())
             .collect();
         let s = shards(&columns, false, 1 << 20);
-        let three = fit(&Local, &s, &params(3, 100), 0);
+        let three = fit(&Passes::local(), &s, &params(3, 100), 0);
         let best = &three.restarts[three.best];
         assert!((best.log_likelihood + 95_391.27).abs() < 0.01);
         assert_eq!(best.empty_states, 0);
@@ -643,7 +643,7 @@ mod tests {
             .filter(|r| r.empty_states == 1)
             .collect();
         assert!(!empty.is_empty() && empty.iter().all(|r| r.log_likelihood < -97_800.5));
-        let two = fit(&Local, &s, &params(2, 20), 0);
+        let two = fit(&Passes::local(), &s, &params(2, 20), 0);
         assert!((two.restarts[two.best].log_likelihood + 97_800.6).abs() < 0.1);
     }
 
@@ -651,7 +651,7 @@ mod tests {
     fn one_state_takes_all() {
         // N_i· = (3, 1): ℓ̂ = 3 log ¾ + log ¼.
         let s = shards(&[vec![1.0, 1.0], vec![2.0, 0.0]], false, 10);
-        let f = fit(&Local, &s, &params(1, 2), 0);
+        let f = fit(&Passes::local(), &s, &params(1, 2), 0);
         assert_eq!(f.affiliation, [0, 0]);
         assert_eq!((f.best, f.trace.len()), (0, 1));
         let by_hand = 3.0 * 0.75f64.ln() + 0.25f64.ln();
@@ -664,7 +664,12 @@ mod tests {
         let columns: Vec<Vec<f64>> = (1..30)
             .map(|s| vec![f64::from(s), f64::from(2 * s)])
             .collect();
-        let f = fit(&Local, &shards(&columns, false, 10), &params(3, 4), 1);
+        let f = fit(
+            &Passes::local(),
+            &shards(&columns, false, 10),
+            &params(3, 4),
+            1,
+        );
         for r in &f.restarts {
             assert_eq!((r.empty_states, r.converged), (2, true));
         }
@@ -676,7 +681,12 @@ mod tests {
     fn as_many_states_as_sources_and_identical_columns() {
         let columns = grouped(12, 12, 4);
         let doubled = [columns.clone(), columns].concat();
-        let f = fit(&Local, &shards(&doubled, false, 20), &params(24, 5), 2);
+        let f = fit(
+            &Passes::local(),
+            &shards(&doubled, false, 20),
+            &params(24, 5),
+            2,
+        );
         assert_eq!(f.affiliation[..12], f.affiliation[12..]);
         assert!(f.restarts[f.best].empty_states >= 12);
     }
@@ -684,7 +694,7 @@ mod tests {
     #[test]
     fn a_limit_of_iterations_and_a_tolerance_end_a_restart_early() {
         let s = shards(&grouped(60, 60, 20), false, 50);
-        let full = fit(&Local, &s, &params(4, 1), 5);
+        let full = fit(&Passes::local(), &s, &params(4, 1), 5);
         assert!(full.trace.len() > 3, "{:?}", full.trace);
         let limited = |max_iterations, tolerance| {
             let params = Params {
@@ -692,7 +702,7 @@ mod tests {
                 tolerance,
                 ..params(4, 1)
             };
-            fit(&Local, &s, &params, 5)
+            fit(&Passes::local(), &s, &params, 5)
         };
         let two = limited(2, 0.0);
         assert_eq!(two.trace, full.trace[..2]);

@@ -641,8 +641,7 @@ mod tests {
     use super::*;
     use crate::evidence::counts::csr::Values;
     use crate::evidence::counts::set_sums::Gather;
-    use crate::evidence::pass::Runner;
-    use crate::evidence::pass::local::Local;
+    use crate::evidence::pass::Passes;
     use std::borrow::Cow;
 
     /// n = m = 6, counts by a hash with ones and larger ones among them; `scale` makes weights of them if it is not an integer.
@@ -696,7 +695,7 @@ mod tests {
                     affiliation: Cow::from(&states),
                     rank: rank + 1,
                 };
-                Local.rows(&shards.by_target, &gather, &mut sums);
+                Passes::local().rows(shards.targets(), &gather, &mut sums);
                 let sums = (&sums[..], rank + 1);
                 let mut clusters =
                     Clusters::of_sums(entropy, rank, sums, &states, &shards.source_total);

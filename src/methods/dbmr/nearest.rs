@@ -8,7 +8,8 @@
 //! k-means. The outcome is that of exact scores everywhere.
 
 use crate::evidence::counts::csr::{Csr, Value, Values};
-use crate::evidence::pass::kernel::{Conserved, Kernel, Totals, each};
+use crate::evidence::counts::totals::Totals;
+use crate::evidence::pass::kernel::{Conserved, Kernel, each};
 use multiversion::multiversion;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -383,6 +384,7 @@ impl Spread {
 }
 
 impl Kernel for Spread {
+    type Shard = Csr;
     type Cell = Column;
 
     const NAME: &'static str = "spread";
@@ -423,6 +425,7 @@ pub struct Assign<'a> {
 }
 
 impl Kernel for Assign<'_> {
+    type Shard = Csr;
     type Cell = Column;
 
     const NAME: &'static str = "assign";

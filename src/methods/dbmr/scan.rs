@@ -2,7 +2,8 @@
 //! that move single columns (`math::moves`) of a matrix that may be elsewhere.
 
 use crate::evidence::counts::csr::Csr;
-use crate::evidence::pass::kernel::{Conserved, Kernel, Totals};
+use crate::evidence::counts::totals::Totals;
+use crate::evidence::pass::kernel::{Conserved, Kernel};
 use crate::methods::dbmr::moves::{Best, Clusters, Column, Entropy, NONE};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -56,6 +57,7 @@ pub struct Look<'a> {
 }
 
 impl Kernel for Look<'_> {
+    type Shard = Csr;
     type Cell = Found;
 
     const NAME: &'static str = "look";
@@ -110,6 +112,7 @@ pub struct Pick<'a> {
 }
 
 impl Kernel for Pick<'_> {
+    type Shard = Csr;
     /// The column as the only row.
     type Cell = Option<Box<Csr>>;
 
@@ -157,8 +160,7 @@ mod tests {
     use super::*;
     use crate::evidence::counts::csr::Values;
     use crate::evidence::counts::shards::Shards;
-    use crate::evidence::pass::Runner;
-    use crate::evidence::pass::local::Local;
+    use crate::evidence::pass::Passes;
     use crate::methods::dbmr::moves::Columns;
 
     // N (targets × sources) = [ 9 8 0 1 ]
@@ -192,7 +194,7 @@ mod tests {
             with_columns: true,
         };
         let mut rows = vec![Found::default(); 4];
-        Local.rows(&shards.by_source, &look, &mut rows);
+        Passes::local().rows(shards.sources(), &look, &mut rows);
         let found: Vec<Option<u32>> = rows.iter().map(|r| Some(r.best?.state)).collect();
         assert_eq!(found, [None, Some(0), None, Some(1)]);
         let sent: Vec<bool> = rows.iter().map(|r| r.column().is_some()).collect();
@@ -219,7 +221,7 @@ mod tests {
             sources: Cow::Owned(Subset::of(4, [0, 2])),
         };
         let mut rows = vec![None; 4];
-        Local.rows(&shards.by_source, &pick, &mut rows);
+        Passes::local().rows(shards.sources(), &pick, &mut rows);
         let of = |j: usize| rows[j].as_deref().map(|row: &Csr| row.columns.clone());
         assert_eq!(
             [of(0), of(1), of(2), of(3)],

@@ -8,7 +8,7 @@
 
 use crate::evidence::counts::csr::{Csr, Values};
 use crate::evidence::counts::shards::Shards;
-use crate::evidence::pass::Runner;
+use crate::evidence::pass::Passes;
 use crate::methods::dbmr::moves::{Column, Columns};
 use crate::methods::dbmr::scan::{Pick, Subset};
 use rand::RngExt;
@@ -112,13 +112,13 @@ pub fn sample(shards: &Shards, rank: usize) -> Option<Vec<u32>> {
 }
 
 /// The counts of some sources alone, ascending, without targets that they do not reach; sources and targets are renumbered in their order.
-pub fn restrict<R: Runner>(runner: &R, shards: &Shards, sources: &[u32]) -> Shards {
+pub fn restrict(passes: &Passes<'_>, shards: &Shards, sources: &[u32]) -> Shards {
     let subset = Subset::of(shards.n_sources, sources.iter().copied());
     let pick = Pick {
         sources: Cow::Owned(subset),
     };
     let mut rows = vec![None; shards.n_sources];
-    runner.rows(&shards.by_source, &pick, &mut rows);
+    passes.rows(shards.sources(), &pick, &mut rows);
     let rows: Vec<Box<Csr>> = rows.into_iter().flatten().collect();
 
     const NONE: u32 = u32::MAX;
@@ -157,7 +157,7 @@ pub fn restrict<R: Runner>(runner: &R, shards: &Shards, sources: &[u32]) -> Shar
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::evidence::pass::local::Local;
+    use crate::evidence::pass::Passes;
     use rand::SeedableRng;
 
     // N (targets × sources) = [ 1 2 0 0 5 ]
@@ -184,10 +184,10 @@ mod tests {
     #[test]
     fn a_restriction_renumbers() {
         let shards = small();
-        let part = restrict(&Local, &shards, &[1, 4]);
+        let part = restrict(&Passes::local(), &shards, &[1, 4]);
         assert_eq!((part.n_sources, part.n_targets, part.total), (2, 2, 14.0));
         assert_eq!(part.by_source[0].columns, [0, 1, 0, 1]);
-        let part = restrict(&Local, &shards, &[0, 3]);
+        let part = restrict(&Passes::local(), &shards, &[0, 3]);
         assert_eq!(part.by_source[0].columns, [0, 1, 2]);
         assert_eq!(part.source_total, [2.0, 4.0]);
     }

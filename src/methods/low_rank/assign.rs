@@ -235,7 +235,7 @@ mod tests {
     use crate::evidence::Evidence;
     use crate::evidence::counts::csr::Values;
     use crate::evidence::counts::shards::Shards;
-    use crate::evidence::pass::local::Local;
+    use crate::evidence::pass::Passes;
     use crate::math::seed::restart_seed;
     use crate::methods::Method;
     use crate::methods::fit;
@@ -377,7 +377,8 @@ mod tests {
                     source_of_target: (0..12).collect(),
                 },
             ] {
-                let fit = fit(&Local, &method, Evidence::Counts(&shards), 3).expect("a fit");
+                let fit =
+                    fit(&Passes::local(), &method, Evidence::Counts(&shards), 3).expect("a fit");
                 let known = known(&shards, &fit);
                 let targets: Vec<Option<u32>> = (0..12).map(Some).collect();
                 let got = assign(&known, &shards.by_source, &[None; 12], &targets);

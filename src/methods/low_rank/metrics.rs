@@ -6,8 +6,9 @@
 
 use crate::evidence::counts::csr::{Csr, Value};
 use crate::evidence::counts::shards::Shards;
-use crate::evidence::pass::Runner;
-use crate::evidence::pass::kernel::{Conserved, Kernel, Totals, each};
+use crate::evidence::counts::totals::Totals;
+use crate::evidence::pass::Passes;
+use crate::evidence::pass::kernel::{Conserved, Kernel, each};
 use crate::methods::cocluster::joint::x_log_x;
 use crate::methods::fit::Metrics;
 use crate::methods::low_rank::model::Model;
@@ -17,8 +18,8 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
 /// Scores a model. `singular_values` are σ(Λ̃); `coarse_counts` are those of N over E_k and F_l, r × r row-major (k, l).
-pub fn metrics<R: Runner>(
-    runner: &R,
+pub fn metrics(
+    passes: &Passes<'_>,
     shards: &Shards,
     model: &Model,
     target_sets: &[i32],
@@ -26,7 +27,7 @@ pub fn metrics<R: Runner>(
     singular_values: &[f64],
 ) -> Metrics {
     let rank = model.rank;
-    let columns = columns(runner, shards, model);
+    let columns = columns(passes, shards, model);
     let sum =
         |part: fn(&Column) -> f64| crate::math::sum::terms(columns.len(), |j| part(&columns[j]));
     let min = |part: fn(&Column) -> f64| columns.iter().map(part).fold(f64::INFINITY, f64::min);
@@ -38,7 +39,7 @@ pub fn metrics<R: Runner>(
         target_total: Cow::from(&shards.target_total),
         allowance: allowance(shards),
     };
-    runner.rows(&shards.by_target, &kernel, &mut missed);
+    passes.rows(shards.targets(), &kernel, &mut missed);
     let frobenius_lambda = crate::math::sum::terms(shards.n_targets, |i| {
         let row = &model.counts[i * rank..][..rank];
         let terms = row.iter().zip(&model.totals).filter(|(c, _)| **c > 0.0);
@@ -131,6 +132,7 @@ pub struct Missed<'a> {
 }
 
 impl Kernel for Missed<'_> {
+    type Shard = Csr;
     type Cell = f64;
 
     const NAME: &'static str = "missed";
@@ -201,7 +203,7 @@ pub struct Scoring<'a> {
     per_target: Vec<f64>,
 }
 
-fn columns<R: Runner>(runner: &R, shards: &Shards, model: &Model) -> Vec<Column> {
+fn columns(passes: &Passes<'_>, shards: &Shards, model: &Model) -> Vec<Column> {
     let scoring = Scoring {
         model: Cow::Borrowed(model),
         source_total: Cow::from(&shards.source_total),
@@ -212,11 +214,12 @@ fn columns<R: Runner>(runner: &R, shards: &Shards, model: &Model) -> Vec<Column>
         per_target: shards.target_total.iter().map(|t| 1.0 / t).collect(),
     };
     let mut columns = vec![Column::default(); shards.n_sources];
-    runner.rows(&shards.by_source, &scoring, &mut columns);
+    passes.rows(shards.sources(), &scoring, &mut columns);
     columns
 }
 
 impl Kernel for Scoring<'_> {
+    type Shard = Csr;
     type Cell = Column;
 
     const NAME: &'static str = "score";
@@ -342,7 +345,7 @@ impl Scoring<'_> {
 mod tests {
     use super::*;
     use crate::evidence::counts::csr::Values;
-    use crate::evidence::pass::local::Local;
+    use crate::evidence::pass::Passes;
     use proptest::prelude::*;
 
     /// Shards of a dense matrix of counts, targets × sources, with the model of a partition and its metrics.
@@ -362,7 +365,7 @@ mod tests {
         };
         let shards = Shards::new(n[0].len(), n.len(), &sources, &targets, values, 3);
         let model = crate::methods::low_rank::model::of_partition(
-            &Local,
+            &Passes::local(),
             &shards,
             affiliation.to_vec(),
             rank,
@@ -370,7 +373,7 @@ mod tests {
         let sets: Vec<i32> = model.target_sets().iter().map(|&l| l as i32).collect();
         let coarse = model.coarse_counts(&sets);
         let values = model.spectrum(&shards).values;
-        metrics(&Local, &shards, &model, &sets, &coarse, &values)
+        metrics(&Passes::local(), &shards, &model, &sets, &coarse, &values)
     }
 
     fn counts(n: &[&[u32]]) -> Vec<Vec<f64>> {

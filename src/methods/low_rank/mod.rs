@@ -7,24 +7,24 @@ pub mod model;
 pub mod renumber;
 
 use crate::evidence::counts::shards::Shards;
-use crate::evidence::pass::Runner;
+use crate::evidence::pass::Passes;
 use crate::methods::fit::{Fit, Side, Singular};
 use crate::methods::low_rank::model::{Model, Spectrum};
 
 /// The fit of a partition of the sources and the targets' sets for its model: embeddings from Λ̃.
-pub(crate) fn projection<R: Runner>(
-    runner: &R,
+pub(crate) fn projection(
+    passes: &Passes<'_>,
     shards: &Shards,
     affiliation: Vec<u32>,
     rank: usize,
     target_sets: impl Fn(&Model) -> Vec<i32>,
     seed: u64,
 ) -> Fit {
-    runner.step("score");
-    let model = crate::methods::low_rank::model::of_partition(runner, shards, affiliation, rank);
+    passes.step("score");
+    let model = crate::methods::low_rank::model::of_partition(passes, shards, affiliation, rank);
     let target_sets = target_sets(&model);
     let spectrum = model.spectrum(shards);
-    assemble(runner, shards, model, target_sets, spectrum, seed)
+    assemble(passes, shards, model, target_sets, spectrum, seed)
 }
 
 /// F by (11), where a partition of the sources is all there is.
@@ -32,8 +32,8 @@ pub(crate) fn most_probable(model: &Model) -> Vec<i32> {
     model.target_sets().into_iter().map(|l| l as i32).collect()
 }
 
-pub(crate) fn assemble<R: Runner>(
-    runner: &R,
+pub(crate) fn assemble(
+    passes: &Passes<'_>,
     shards: &Shards,
     model: Model,
     target_sets: Vec<i32>,
@@ -43,7 +43,7 @@ pub(crate) fn assemble<R: Runner>(
     let coarse_counts = model.coarse_counts(&target_sets);
     let coarse = model.coarse(&coarse_counts);
     let metrics = crate::methods::low_rank::metrics::metrics(
-        runner,
+        passes,
         shards,
         &model,
         &target_sets,

@@ -7,7 +7,7 @@
 
 use crate::evidence::counts::set_sums::Gather;
 use crate::evidence::counts::shards::Shards;
-use crate::evidence::pass::Runner;
+use crate::evidence::pass::Passes;
 use crate::math::dense;
 use crate::methods::fit::Latent;
 use faer::Mat;
@@ -46,8 +46,8 @@ pub struct Spectrum {
 }
 
 /// One pass over the counts by target.
-pub fn of_partition<R: Runner>(
-    runner: &R,
+pub fn of_partition(
+    passes: &Passes<'_>,
     shards: &Shards,
     affiliation: Vec<u32>,
     rank: usize,
@@ -66,7 +66,7 @@ pub fn of_partition<R: Runner>(
         affiliation: Cow::from(&affiliation),
         rank,
     };
-    runner.rows(&shards.by_target, &kernel, &mut counts);
+    passes.rows(shards.targets(), &kernel, &mut counts);
     Model {
         rank,
         affiliation,
@@ -289,7 +289,7 @@ fn small_svd(
 mod tests {
     use super::*;
     use crate::evidence::counts::csr::Values;
-    use crate::evidence::pass::local::Local;
+    use crate::evidence::pass::Passes;
 
     // N (targets × sources) = [ 3 1 0 ]   γ = (0, 0, 1)   C = [ 4 0 ]   λ = [ 1/2 0 ]
     //                         [ 1 3 2 ]                       [ 4 2 ]       [ 1/2 1 ]
@@ -302,7 +302,7 @@ mod tests {
             Values::Count(vec![3, 1, 1, 3, 2]),
             2,
         );
-        let model = of_partition(&Local, &shards, vec![0, 0, 1], 2);
+        let model = of_partition(&Passes::local(), &shards, vec![0, 0, 1], 2);
         (shards, model)
     }
 
@@ -355,7 +355,7 @@ mod tests {
     #[test]
     fn an_empty_latent_state_adds_a_zero() {
         let (shards, _) = world();
-        let model = of_partition(&Local, &shards, vec![0, 0, 0], 2);
+        let model = of_partition(&Passes::local(), &shards, vec![0, 0, 0], 2);
         let spectrum = model.spectrum(&shards);
         assert!(spectrum.values[1] < 1e-15);
         for row in spectrum

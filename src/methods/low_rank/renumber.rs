@@ -62,7 +62,7 @@ mod tests {
     use crate::evidence::Evidence;
     use crate::evidence::counts::csr::Values;
     use crate::evidence::counts::shards::Shards;
-    use crate::evidence::pass::local::Local;
+    use crate::evidence::pass::Passes;
     use crate::methods::Method;
     use crate::methods::fit;
 
@@ -85,7 +85,7 @@ mod tests {
                 affiliation,
                 rank: 4,
             };
-            fit(&Local, &method, Evidence::Counts(&shards), 0).expect("a fit")
+            fit(&Passes::local(), &method, Evidence::Counts(&shards), 0).expect("a fit")
         };
         let (mut here, there) = (given(&|k| k), given(&|k| numbers[k as usize]));
         here.renumber(&numbers);

@@ -11,7 +11,7 @@
 use crate::error::{Error, Result};
 use crate::evidence::counts::products::Multiply;
 use crate::evidence::counts::shards::Shards;
-use crate::evidence::pass::Runner;
+use crate::evidence::pass::Passes;
 use crate::math::arnoldi;
 use crate::math::schur::By;
 use crate::methods::spectral::truncated_svd;
@@ -63,8 +63,8 @@ pub struct Dominant {
 }
 
 /// The leading Schur vectors, for targets that are all sources, too: target i is source `source_of_target[i]`.
-pub fn leading<R: Runner>(
-    runner: &R,
+pub fn leading(
+    passes: &Passes<'_>,
     shards: &Shards,
     source_of_target: &[u32],
     weights: &[f64],
@@ -103,7 +103,7 @@ pub fn leading<R: Runner>(
             width,
             scale: Cow::from(&scale),
         };
-        runner.rows(&shards.by_source, &kernel, out);
+        passes.rows(shards.sources(), &kernel, out);
     };
     let options = arnoldi::Options {
         wanted,
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
     use crate::error::Kind;
     use crate::evidence::counts::csr::Values;
-    use crate::evidence::pass::local::Local;
+    use crate::evidence::pass::Passes;
 
     /// Shards of N given as (source, target, count).
     fn shards(n: usize, mut counts: Vec<(u32, u32, u32)>, shard_nnz: usize) -> Shards {
@@ -180,7 +180,7 @@ mod tests {
         let map: Vec<u32> = (0..12).collect();
         let run = |rank| {
             leading(
-                &Local,
+                &Passes::local(),
                 &shards,
                 &map,
                 &shards.source_total,
@@ -221,7 +221,14 @@ mod tests {
                 by,
                 ..Params::new(rank)
             };
-            leading(&Local, &shards, &map, &shards.source_total, &params, 1)
+            leading(
+                &Passes::local(),
+                &shards,
+                &map,
+                &shards.source_total,
+                &params,
+                1,
+            )
         };
         // By magnitude the pair of 0.85 is before 0.6.
         run(2, By::Magnitude).expect_err("a parted pair");
@@ -251,8 +258,8 @@ mod tests {
     fn gpcca(shards: &Shards, weights: &[f64], of: &[usize]) -> (Dominant, f64, Vec<f64>) {
         let (n, r) = (shards.n_sources, of.len());
         let map: Vec<u32> = (0..n as u32).collect();
-        let found =
-            leading(&Local, shards, &map, weights, &Params::new(r), 1).expect("whole pairs");
+        let found = leading(&Passes::local(), shards, &map, weights, &Params::new(r), 1)
+            .expect("whole pairs");
         let sets = crate::methods::spectral::pcca::fit(&found.embedding, r, weights)
             .expect("independent columns");
         assert!(found.converged && sets.converged);
@@ -349,7 +356,8 @@ mod tests {
     #[test]
     fn one_state() {
         let shards = shards(1, vec![(0, 0, 7)], 9);
-        let one = leading(&Local, &shards, &[0], &[7.0], &Params::new(1), 0).expect("rank 1");
+        let one =
+            leading(&Passes::local(), &shards, &[0], &[7.0], &Params::new(1), 0).expect("rank 1");
         assert_eq!(
             (one.embedding, one.eigenvalues),
             (vec![1.0], vec![[1.0, 0.0]])
@@ -375,8 +383,9 @@ mod tests {
             let shards = shards(n as usize, counts.clone(), shard_nnz);
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
             let params = Params::new(4);
-            pool.expect("a pool")
-                .install(|| leading(&Local, &shards, &map, weights, &params, 5).expect("4 values"))
+            pool.expect("a pool").install(|| {
+                leading(&Passes::local(), &shards, &map, weights, &params, 5).expect("4 values")
+            })
         };
         let weights: Vec<f64> = (0..n).map(|j| 1.0 + f64::from(j % 5)).collect();
         let found = run(1, usize::MAX, &weights);

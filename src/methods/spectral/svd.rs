@@ -12,7 +12,7 @@
 //! `soft` makes pairs of the embeddings in the place of k-means.
 
 use crate::evidence::counts::shards::Shards;
-use crate::evidence::pass::Runner;
+use crate::evidence::pass::Passes;
 use crate::math::matching;
 use crate::methods::low_rank::model;
 use crate::methods::spectral::kmeans;
@@ -83,15 +83,15 @@ pub struct Embedding {
 }
 
 /// Decomposes P̃.
-pub fn embedding<R: Runner>(runner: &R, shards: &Shards, params: &Params, seed: u64) -> Embedding {
+pub fn embedding(passes: &Passes<'_>, shards: &Shards, params: &Params, seed: u64) -> Embedding {
     let options = truncated_svd::Options {
         rank: params.rank,
         tolerance: params.tolerance,
         max_products: params.max_products,
         seed,
     };
-    runner.step("decompose");
-    let mut triplets = truncated_svd::leading(runner, shards, &options);
+    passes.step("decompose");
+    let mut triplets = truncated_svd::leading(passes, shards, &options);
     let [right, left] = [&mut triplets.right, &mut triplets.left].map(std::mem::take);
     Embedding {
         sources: embed(right, &shards.source_total, shards.total),
@@ -150,7 +150,7 @@ pub fn match_targets(model: &model::Model, clusters: &[u32]) -> Vec<i32> {
 mod tests {
     use super::*;
     use crate::evidence::counts::csr::Values;
-    use crate::evidence::pass::local::Local;
+    use crate::evidence::pass::Passes;
 
     // N (targets × sources) = [ 0 9 9 1 ]   Sources {0, 3} go to targets {1, 2}, sources {1, 2} to target 0.
     //                         [ 4 0 1 5 ]
@@ -170,7 +170,7 @@ mod tests {
         }
         let shards = Shards::new(4, 3, &sources, &targets, Values::Count(values), 4);
         let params = Params::new(2);
-        let embedding = embedding(&Local, &shards, &params, 5);
+        let embedding = embedding(&Passes::local(), &shards, &params, 5);
         let [sources, targets] = clusters(&embedding, &shards, &params, 5);
         let e = &sources.affiliation;
         assert!(e[0] == e[3] && e[1] == e[2] && e[0] != e[1]);
@@ -187,7 +187,8 @@ mod tests {
         }
         // Whatever k-means calls the sets of targets, matching gives them the names of their sources.
         let given = vec![0, 1, 1, 0];
-        let model = crate::methods::low_rank::model::of_partition(&Local, &shards, given, 2);
+        let model =
+            crate::methods::low_rank::model::of_partition(&Passes::local(), &shards, given, 2);
         assert_eq!(match_targets(&model, &targets.affiliation), [1, 0, 0]);
         let other: Vec<u32> = targets.affiliation.iter().map(|k| 1 - k).collect();
         assert_eq!(match_targets(&model, &other), [1, 0, 0]);

@@ -22,7 +22,8 @@
 use crate::evidence::counts::csr::Csr;
 use crate::evidence::counts::products::Multiply;
 use crate::evidence::counts::shards::Shards;
-use crate::evidence::pass::Runner;
+use crate::evidence::pass::Passes;
+use crate::evidence::pass::kernel::Sharded;
 use crate::math::dense;
 use crate::math::lanczos;
 use rand::SeedableRng;
@@ -90,7 +91,7 @@ pub fn largest_residual(tolerance: f64) -> f64 {
 }
 
 /// The r leading singular triplets of P̃.
-pub fn leading<R: Runner>(runner: &R, shards: &Shards, options: &Options) -> Triplets {
+pub fn leading(passes: &Passes<'_>, shards: &Shards, options: &Options) -> Triplets {
     let (m, n) = (shards.n_targets, shards.n_sources);
     let rank = options.rank;
     assert!(
@@ -106,23 +107,23 @@ pub fn leading<R: Runner>(runner: &R, shards: &Shards, options: &Options) -> Tri
     let transposed = m < n;
     let (forward, backward, domain_scale, image_scale, domain_total) = if transposed {
         (
-            &shards.by_source,
-            &shards.by_target,
+            shards.sources(),
+            shards.targets(),
             target_scale,
             source_scale,
             &shards.target_total,
         )
     } else {
         (
-            &shards.by_target,
-            &shards.by_source,
+            shards.targets(),
+            shards.sources(),
             source_scale,
             target_scale,
             &shards.source_total,
         )
     };
     let mut operator = Operator {
-        runner,
+        passes,
         forward,
         backward,
         domain_scale,
@@ -162,12 +163,12 @@ pub fn leading<R: Runner>(runner: &R, shards: &Shards, options: &Options) -> Tri
 }
 
 /// P̃ (or P̃ᵀ) as an operator on panels, with the buffers of its products.
-struct Operator<'a, R> {
-    runner: &'a R,
+struct Operator<'a> {
+    passes: &'a Passes<'a>,
     /// Rows are the image, columns the domain.
-    forward: &'a [Csr],
+    forward: Sharded<'a, Csr>,
     /// Rows are the domain, columns the image.
-    backward: &'a [Csr],
+    backward: Sharded<'a, Csr>,
     /// 1/√ of the totals of the domain.
     domain_scale: Vec<f64>,
     /// 1/√ of the totals of the image.
@@ -179,14 +180,14 @@ struct Operator<'a, R> {
     products: usize,
 }
 
-impl<R: Runner> Operator<'_, R> {
+impl Operator<'_> {
     /// P̃, row-major: N times the identity, scaled.
     fn entries(&self) -> Vec<f64> {
         let n = self.domain_scale.len();
         let mut identity = vec![0.0; n * n];
         identity.iter_mut().step_by(n + 1).for_each(|x| *x = 1.0);
         let mut entries = vec![0.0; self.image_scale.len() * n];
-        gather(self.runner, self.forward, &identity, n, &mut entries, &[]);
+        gather(self.passes, self.forward, &identity, n, &mut entries, &[]);
         for (row, scale) in entries.chunks_exact_mut(n).zip(&self.image_scale) {
             for (x, domain_scale) in row.iter_mut().zip(&self.domain_scale) {
                 *x = *x * scale * domain_scale;
@@ -201,7 +202,7 @@ impl<R: Runner> Operator<'_, R> {
         let scaled = self.scaled.of(x.len());
         scale(x, &self.domain_scale, width, scaled);
         let scale = &self.image_scale;
-        gather(self.runner, self.forward, scaled, width, &mut out, scale);
+        gather(self.passes, self.forward, scaled, width, &mut out, scale);
         self.products += width;
         out
     }
@@ -212,7 +213,7 @@ impl<R: Runner> Operator<'_, R> {
         let scaled = self.scaled.of(y.len());
         scale(y, &self.image_scale, width, scaled);
         let scale = &self.domain_scale;
-        gather(self.runner, self.backward, scaled, width, &mut out, scale);
+        gather(self.passes, self.backward, scaled, width, &mut out, scale);
         self.products += width;
         out
     }
@@ -223,8 +224,8 @@ impl<R: Runner> Operator<'_, R> {
         let middle = self.middle.of(self.image_scale.len() * width);
         scale(x, &self.domain_scale, width, scaled);
         let (squares, roots) = (&self.image_squares, &self.domain_scale);
-        gather(self.runner, self.forward, scaled, width, middle, squares);
-        gather(self.runner, self.backward, middle, width, out, roots);
+        gather(self.passes, self.forward, scaled, width, middle, squares);
+        gather(self.passes, self.backward, middle, width, out, roots);
         self.products += 2 * width;
     }
 }
@@ -264,9 +265,9 @@ fn scale(x: &[f64], scales: &[f64], width: usize, out: &mut [f64]) {
 }
 
 /// out = diag(scale) · N · x for the rows of `shards`.
-pub(crate) fn gather<R: Runner>(
-    runner: &R,
-    shards: &[Csr],
+pub(crate) fn gather(
+    passes: &Passes<'_>,
+    over: Sharded<'_, Csr>,
     x: &[f64],
     width: usize,
     out: &mut [f64],
@@ -277,7 +278,7 @@ pub(crate) fn gather<R: Runner>(
         width,
         scale: Cow::from(scale),
     };
-    runner.rows(shards, &kernel, out);
+    passes.rows(over, &kernel, out);
 }
 
 /// Orthonormal panels of the domain whose leading columns span the wanted right vectors, and how they were found.
@@ -290,7 +291,7 @@ struct Space {
 
 /// The leading right vectors without a Krylov space, where the domain is small: of P̃ itself if it has few entries, so that nothing
 /// is lost by squaring, of G otherwise.
-fn whole_space<R: Runner>(operator: &mut Operator<R>, rank: usize) -> Space {
+fn whole_space(operator: &mut Operator<'_>, rank: usize) -> Space {
     let n = operator.domain_scale.len();
     let (width, kept) = [8, 4, 2, 1]
         .into_iter()
@@ -334,8 +335,8 @@ fn whole_space<R: Runner>(operator: &mut Operator<R>, rank: usize) -> Space {
 
 /// Rayleigh–Ritz with P̃ on the span of the panels, then the residuals of what is returned: of the backward side, as the forward
 /// side was just made exact.
-fn finish<R: Runner>(
-    mut operator: Operator<R>,
+fn finish(
+    mut operator: Operator<'_>,
     space: Space,
     options: &Options,
     transposed: bool,
@@ -443,7 +444,7 @@ fn unpanel(panels: &[Vec<f64>], width: usize, rank: usize) -> Vec<f64> {
 mod tests {
     use super::*;
     use crate::evidence::counts::csr::Values;
-    use crate::evidence::pass::local::Local;
+    use crate::evidence::pass::Passes;
     use rand::RngExt;
 
     /// Shards of the counts `n(target, source)` that are not zero, with the rows of P̃ for comparison.
@@ -602,7 +603,7 @@ mod tests {
     }
 
     fn check(s: &Shards, rank: usize, expected: &[f64], tolerance: f64) {
-        let found = leading(&Local, s, &options(rank));
+        let found = leading(&Passes::local(), s, &options(rank));
         assert_values(&found, &expected[..rank], tolerance);
         assert_sound(s, &found);
     }
@@ -700,7 +701,7 @@ mod tests {
     #[test]
     fn the_first_vectors_are_the_roots_of_the_probabilities() {
         let s = random(400, 350, 2, 3);
-        let found = leading(&Local, &s, &options(2));
+        let found = leading(&Passes::local(), &s, &options(2));
         for (j, v) in found.right.chunks_exact(2).enumerate() {
             assert!((v[0] - (s.source_total[j] / s.total).sqrt()).abs() < 1e-10);
         }
@@ -716,7 +717,7 @@ mod tests {
             let s = ring(5000, shard_nnz);
             pool.unwrap().install(|| {
                 leading(
-                    &Local,
+                    &Passes::local(),
                     &s,
                     &Options {
                         rank: 3,
@@ -735,7 +736,7 @@ mod tests {
     #[test]
     fn too_few_products_are_reported() {
         let found = leading(
-            &Local,
+            &Passes::local(),
             &ring(3000, 1000),
             &Options {
                 max_products: 100,
