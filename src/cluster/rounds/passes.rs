@@ -15,7 +15,6 @@ use crate::error::{Error, Kind, Result};
 use crate::evidence::counts::csr::Csr;
 use crate::evidence::counts::shards::Shards;
 use crate::evidence::pass::executor::{Executor, Pass as PassOver};
-use crate::evidence::pass::packed::{pack, unpack};
 use crate::output::tables::model::Model;
 use crate::read::lake::statistics::Size;
 use crate::run::model::{fit_shards, names};
