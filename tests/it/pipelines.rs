@@ -373,6 +373,31 @@ fn the_example_in_the_guide_is_valid() {
     assert_eq!(spec.job.output, "out/ocean");
 }
 
+/// The pipelines of all pages are valid, and so are pieces of them with the sections that they leave out.
+#[test]
+fn every_example_in_the_pages_is_valid() {
+    let examples = pages::blocks("toml");
+    assert!(examples.len() > 12);
+    for (page, example) in examples {
+        let mut text = example.to_string();
+        for (section, rest) in [
+            ("[job]\n", "name = \"base\"\noutput = \"out\""),
+            ("[tables.", "pairs]\npath = \"pairs.parquet\""),
+            (
+                "[transitions]",
+                "\nsql = \"SELECT * FROM pairs\"\nsource = \"a\"\ntarget = \"b\"\npartition_by = \"c\"",
+            ),
+            ("[[fit]]", "\nname = \"svd\"\nmethod = \"svd\"\nrank = 2"),
+        ] {
+            if !example.contains(section) {
+                text += &format!("\n{section}{rest}\n");
+            }
+        }
+        let spec = gyre::plan::pipeline::Spec::parse(&text, page, &[], &|_| None);
+        spec.unwrap_or_else(|e| panic!("{}\n{text}", e.full()));
+    }
+}
+
 /// Two versions of these would make two kinds of the same column or store.
 #[test]
 fn one_arrow_and_one_object_store() {
