@@ -306,7 +306,7 @@ fn the_first_file_of_the_guide_runs() {
     assert_eq!(sources.len(), 32);
     let (x, sets) = (sources.floats("x"), sources.integers("dbmr_affiliation"));
     for (x, set) in x.iter().zip(&sets) {
-        assert_eq!(set == &sets[0], *x < 1.0);
+        assert_eq!(*set == sets[0], *x < 1.0);
     }
     // The join of the guide finds the centres of boxes.
     assert!(x.iter().all(|x| ((x / 0.25).floor() + 0.5) * 0.25 == *x));

@@ -136,6 +136,7 @@ fn how_many_sets_has_the_double_gyre() {
     let ran = pipeline(&lake, "how_many_sets", &[]).well();
     pages::show(&ran.out);
     let ranks = rows(&lake, "how-many-sets", "ranks");
+    the_guide_has(&ranks);
     let names = ranks.texts("fit");
     assert_eq!(names.iter().filter(|fit| *fit == "dbmr").count(), 7);
     assert_eq!(names.iter().filter(|fit| *fit == "svd").count(), 7);
@@ -154,6 +155,29 @@ fn how_many_sets_has_the_double_gyre() {
     let (best, first) = (chosen("dbmr"), names.iter().position(|fit| fit == "dbmr"));
     let first = first.expect("a fit of that name");
     assert!(held_out[first] < held_out[best] && held_out[first + 6] < held_out[best]);
+}
+
+/// The ranks as the guide lists them, rounded.
+fn the_guide_has(ranks: &crate::lake::Rows) {
+    let mut lines = pages::block("text", "fit   rank     gap").lines();
+    let header: Vec<&str> = lines.next().expect("a header").split_whitespace().collect();
+    let lines: Vec<&str> = lines.collect();
+    assert_eq!(lines.len(), ranks.len());
+    for (at, line) in lines.iter().enumerate() {
+        for (name, cell) in header.iter().zip(line.split_whitespace()) {
+            let Ok(shown) = cell.parse::<f64>() else {
+                assert_eq!(cell, ranks.texts(name)[at], "{line}");
+                continue;
+            };
+            let half = match *name {
+                "bic" => 0.5,
+                "vamp_2" | "coherence" => 0.0005,
+                _ => 0.00005,
+            };
+            let found = ranks.floats(name)[at];
+            assert!((found - shown).abs() < 1.01 * half, "{found} in {line}");
+        }
+    }
 }
 
 /// Every way to make sets of Example 23, in the tables: what the guide compares, and memberships that add up.
