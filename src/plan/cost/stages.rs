@@ -355,10 +355,7 @@ pub(crate) mod tests {
             grouped(by_passes.passed(&quick).seconds.round())
         ));
         let page = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/benches/README.md"));
-        let missing: Vec<_> = lines
-            .iter()
-            .filter(|line| !page.contains(*line))
-            .collect();
+        let missing: Vec<_> = lines.iter().filter(|line| !page.contains(*line)).collect();
         assert!(missing.is_empty(), "benches/README.md lacks:\n{missing:#?}");
     }
 }
