@@ -49,6 +49,7 @@ pub mod cli;
 pub mod cluster;
 pub mod error;
 pub mod evidence;
+pub mod guide;
 pub mod math;
 pub mod memory;
 pub mod methods;

@@ -261,18 +261,11 @@ fn the_sql_of_checks_is_planned_before_the_run() {
 }
 
 #[test]
-fn the_checks_of_the_readme_are_valid() {
-    let readme = include_str!("../../README.md");
-    let mut examples = readme
-        .split("```toml\n")
-        .skip(1)
-        .filter_map(|rest| rest.split("```").next());
-    let example = examples
-        .find(|text| text.starts_with("[checks]"))
-        .expect("an example");
+fn the_checks_of_the_guide_are_valid() {
+    let example = crate::pages::block("toml", "[checks]\n");
     let base = include_str!("../../pipelines/routes.toml");
     let spec =
-        gyre::plan::pipeline::Spec::parse(&format!("{base}\n{example}"), "README.md", &[], &|_| {
+        gyre::plan::pipeline::Spec::parse(&format!("{base}\n{example}"), "checks.md", &[], &|_| {
             None
         });
     let checks = spec.unwrap_or_else(|e| panic!("{}", e.full())).checks;

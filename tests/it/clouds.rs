@@ -166,13 +166,9 @@ pub fn command(lake: &Lake, options: &[(String, String)], arguments: &[&str]) ->
     command
 }
 
-/// The pipeline that the README shows.
+/// The pipeline that the guide to stores shows.
 fn tracks_pipeline() -> &'static str {
-    let readme = include_str!("../../README.md");
-    let section = readme.split("### Stores\n").nth(1);
-    let example = section.and_then(|rest| rest.split("```toml\n").nth(1));
-    let example = example.and_then(|rest| rest.split("```").next());
-    example.expect("an example between fences")
+    crate::pages::block("toml", "[job]\nname = \"tracks\"\n")
 }
 
 /// Three years of tracks in Hive folders under `lake/`, and their paths.

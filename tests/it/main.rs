@@ -21,10 +21,11 @@
 //! - `nightly`: what starts gyre every night
 //! - `operations`: logs, metrics, lineage events and records, and values of data in all of them
 //! - `outcomes`: how runs end that have nothing to fit, fail or could never write, and what they leave
+//! - `pages`: the README, the guides and the other pages: their links, blocks, keys and the examples for a first run
 //! - `paths`: which files a path means, and what a run may read and write at once
 //! - `papers`: figures of the papers, each with its citation
 //! - `peers`: soft sets as other programs find them, where they can be imported
-//! - `pipelines`: the pipelines and commands that the README shows
+//! - `pipelines`: the pipelines and commands that the README and the guides show
 //! - `ranks`: how many sets: the table that compares ranks, and the rules that pick one
 //! - `readers`: the tables as DuckDB, Polars and pandas read them
 //! - `resume`: runs that are killed, and runs that go on where they were
@@ -78,6 +79,7 @@ mod names;
 mod nightly;
 mod operations;
 mod outcomes;
+mod pages;
 mod papers;
 mod passes;
 mod paths;

@@ -1,13 +1,14 @@
 //! The pipelines of the repository run as written, on small tables of the kind they expect.
 
 use crate::lake::{Lake, Ran};
-use crate::sets::{compared, the_readme_has};
+use crate::pages;
+use crate::sets::compared;
 use arrow::array::{ArrayRef, Int64Array, StringArray};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-/// Runs a pipeline of the repository from its root, as the README says, with the output in a lake.
+/// Runs a pipeline of the repository from its root, as its page says, with the output in a lake.
 fn pipeline(lake: &Lake, name: &str, more: &[&str]) -> Ran {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("gyre"));
     command
@@ -86,11 +87,12 @@ fn polzin2024_example23_double_gyre() {
     let ranks = ["compare", &output, &output, "--fit", "dbmr_r3=dbmr_r5"];
     let report = lake.gyre(&ranks).well().out;
     assert!(report.contains("\n  dbmr_r3 → dbmr_r5: sets "), "{report}");
+    pages::show(&report.replace(&output, "out/double-gyre"));
+    the_guide_lists(&rows(&lake, "double-gyre", "sets"));
 
-    // New particles and the old model, as the README shows.
-    let readme = include_str!("../../README.md");
+    // New particles and the old model, as the guide shows.
     let sql = "transitions.sql=SELECT trajectory, time, x, y FROM double_gyre(64, 32, 5, 2)";
-    assert!(readme.contains(&format!("--set '{sql}'")));
+    pages::have(&[format!("--set '{sql}'")]);
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("gyre"));
     command
         .current_dir(env!("CARGO_MANIFEST_DIR"))
@@ -106,14 +108,35 @@ fn polzin2024_example23_double_gyre() {
         .arg(lake.path("new-particles"));
     let ran = Ran::of(command.output().expect("the program starts")).well();
     assert!(ran.out.contains("10,240 trajectories"), "{}", ran.out);
+    pages::show(&ran.out.replace(&output, "out/double-gyre"));
 }
 
-/// The ranks of the double gyre as the README compares them.
+/// The sets of DBMR, as the guide to names lists them.
+fn the_guide_lists(sets: &crate::lake::Rows) {
+    let mut lines = pages::block("text", "fit      set_id  latent").lines();
+    let header: Vec<&str> = lines.next().expect("a header").split_whitespace().collect();
+    let columns: Vec<Vec<String>> = header.iter().map(|name| sets.texts(name)).collect();
+    let fits = sets.texts("fit");
+    let of_dbmr = (0..sets.len()).filter(|&at| fits[at].starts_with("dbmr"));
+    let found = of_dbmr.map(|at| {
+        let cells: Vec<&str> = columns.iter().map(|column| column[at].as_str()).collect();
+        cells.join(" ")
+    });
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(
+        lines.map(words).collect::<Vec<_>>(),
+        found.collect::<Vec<_>>()
+    );
+}
+
+/// The ranks of the double gyre as the guide compares them.
 #[test]
 fn how_many_sets_has_the_double_gyre() {
     let lake = Lake::new();
     let ran = pipeline(&lake, "how_many_sets", &[]).well();
+    pages::show(&ran.out);
     let ranks = rows(&lake, "how-many-sets", "ranks");
+    the_guide_has(&ranks);
     let names = ranks.texts("fit");
     assert_eq!(names.iter().filter(|fit| *fit == "dbmr").count(), 7);
     assert_eq!(names.iter().filter(|fit| *fit == "svd").count(), 7);
@@ -134,7 +157,30 @@ fn how_many_sets_has_the_double_gyre() {
     assert!(held_out[first] < held_out[best] && held_out[first + 6] < held_out[best]);
 }
 
-/// Every way to make sets of Example 23, in the tables: what the README compares, and memberships that add up.
+/// The ranks as the guide lists them, rounded.
+fn the_guide_has(ranks: &crate::lake::Rows) {
+    let mut lines = pages::block("text", "fit   rank     gap").lines();
+    let header: Vec<&str> = lines.next().expect("a header").split_whitespace().collect();
+    let lines: Vec<&str> = lines.collect();
+    assert_eq!(lines.len(), ranks.len());
+    for (at, line) in lines.iter().enumerate() {
+        for (name, cell) in header.iter().zip(line.split_whitespace()) {
+            let Ok(shown) = cell.parse::<f64>() else {
+                assert_eq!(cell, ranks.texts(name)[at], "{line}");
+                continue;
+            };
+            let half = match *name {
+                "bic" => 0.5,
+                "vamp_2" | "coherence" => 0.0005,
+                _ => 0.00005,
+            };
+            let found = ranks.floats(name)[at];
+            assert!((found - shown).abs() < 1.01 * half, "{found} in {line}");
+        }
+    }
+}
+
+/// Every way to make sets of Example 23, in the tables: what the guide compares, and memberships that add up.
 #[test]
 fn polzin2024_example23_every_way() {
     let lake = Lake::new();
@@ -156,7 +202,8 @@ fn polzin2024_example23_every_way() {
         let reference = of(&format!("dbmr_r{rank}"), "reference_information");
         compared(&format!("23, r = {rank}"), reference, [dbmr, both, one])
     });
-    the_readme_has(&rows_of);
+    pages::have(&rows_of);
+    pages::show(&ran.out);
     for table in ["sources", "targets"] {
         let states = rows(&lake, "sets", table);
         for rank in [3, 5] {
@@ -323,6 +370,7 @@ fn every_pipeline_is_known() {
     assert_eq!(
         names,
         [
+            "README.md",
             "deploy",
             "double_gyre.toml",
             "how_many_sets.toml",
@@ -336,19 +384,42 @@ fn every_pipeline_is_known() {
     );
 }
 
-/// The pipeline file that the README explains is one.
+/// The pipeline file that the guide explains is one.
 #[test]
-fn the_example_in_the_readme_is_valid() {
-    let readme = include_str!("../../README.md");
-    let example = readme
-        .split("```toml\n")
-        .nth(1)
-        .and_then(|rest| rest.split("```").next());
-    let example = example.expect("an example between fences");
-    let spec = gyre::plan::pipeline::Spec::parse(example, "README.md", &[], &|_| None);
+fn the_example_in_the_guide_is_valid() {
+    let example = pages::block(
+        "toml",
+        "[job]\nname = \"ocean\"\noutput = \"${OUT:-out}/ocean\"",
+    );
+    let spec = gyre::plan::pipeline::Spec::parse(example, "pipeline.md", &[], &|_| None);
     let spec = spec.unwrap_or_else(|e| panic!("{}", e.full()));
     assert_eq!(spec.fits.len(), 2);
     assert_eq!(spec.job.output, "out/ocean");
+}
+
+/// The pipelines of all pages are valid, and so are pieces of them with the sections that they leave out.
+#[test]
+fn every_example_in_the_pages_is_valid() {
+    let examples = pages::blocks("toml");
+    assert!(examples.len() > 12);
+    for (page, example) in examples {
+        let mut text = example.to_string();
+        for (section, rest) in [
+            ("[job]\n", "name = \"base\"\noutput = \"out\""),
+            ("[tables.", "pairs]\npath = \"pairs.parquet\""),
+            (
+                "[transitions]",
+                "\nsql = \"SELECT * FROM pairs\"\nsource = \"a\"\ntarget = \"b\"\npartition_by = \"c\"",
+            ),
+            ("[[fit]]", "\nname = \"svd\"\nmethod = \"svd\"\nrank = 2"),
+        ] {
+            if !example.contains(section) {
+                text += &format!("\n{section}{rest}\n");
+            }
+        }
+        let spec = gyre::plan::pipeline::Spec::parse(&text, page, &[], &|_| None);
+        spec.unwrap_or_else(|e| panic!("{}\n{text}", e.full()));
+    }
 }
 
 /// Two versions of these would make two kinds of the same column or store.

@@ -15,7 +15,6 @@ use gyre::methods::fit::Fit;
 use gyre::methods::spectral::gpcca;
 use gyre::methods::spectral::svd;
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
 fn try_fit(world: &World, method: &Method) -> gyre::error::Result<Fit> {
@@ -188,7 +187,7 @@ fn two_partitions_say_no_less_than_one() {
     }
 }
 
-/// The row of the README's comparison for a world: I(X; Y), then for DBMR, co-clustering and one partition Σ p_j KL(P_j‖Λ_j), I(E; F) and
+/// The row of the guide's comparison for a world: I(X; Y), then for DBMR, co-clustering and one partition Σ p_j KL(P_j‖Λ_j), I(E; F) and
 /// objective (2).
 pub fn compared(world: &str, reference: f64, of_methods: [[f64; 3]; 3]) -> String {
     let cell = |[kl, information, objective]: [f64; 3]| {
@@ -196,19 +195,6 @@ pub fn compared(world: &str, reference: f64, of_methods: [[f64; 3]; 3]) -> Strin
     };
     let cells = of_methods.map(cell).join(" | ");
     format!("| {world} | {reference:.3} | {cells} |")
-}
-
-#[track_caller]
-pub fn the_readme_has(rows: &[String]) {
-    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
-    let readme = std::fs::read_to_string(readme).expect("the README");
-    let missing = rows.iter().filter(|row| !readme.contains(*row));
-    let missing: Vec<&str> = missing.map(String::as_str).collect();
-    assert!(
-        missing.is_empty(),
-        "the README lacks\n{}",
-        missing.join("\n")
-    );
 }
 
 #[test]
@@ -232,7 +218,7 @@ fn polzin2024_examples_20_and_21_side_by_side() {
         let numbers = fits.map(|m| [m.kullback_leibler, m.mutual_information, m.objective]);
         compared(name, reference, numbers)
     });
-    the_readme_has(&rows);
+    crate::pages::have(&rows);
 }
 
 const PAIRS: &str = r#"

@@ -1,0 +1,564 @@
+//! The README, the guides and the other pages, for the tests that run or compare what the pages show.
+//!
+//! Every Markdown file of the repository is in `PAGES`. `src/guide/keys.md` is made from the schema of pipeline files:
+//! `GYRE_UPDATE_PAGES=1` writes it again.
+
+use crate::lake::{Lake, Ran, Rows};
+use serde_json::Value;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+pub struct Page {
+    /// From the root of the repository.
+    pub path: &'static str,
+    pub text: &'static str,
+}
+
+macro_rules! pages {
+    ($($path:literal),* $(,)?) => {
+        &[$(Page { path: $path, text: include_str!(concat!("../../", $path)) }),*]
+    };
+}
+
+pub const PAGES: &[Page] = pages![
+    "README.md",
+    "benches/README.md",
+    "benches/peers/README.md",
+    "pipelines/README.md",
+    "pipelines/deploy/README.md",
+    "sql/README.md",
+    "src/guide/assign.md",
+    "src/guide/changes.md",
+    "src/guide/checks.md",
+    "src/guide/cluster.md",
+    "src/guide/commands.md",
+    "src/guide/increments.md",
+    "src/guide/keys.md",
+    "src/guide/limits.md",
+    "src/guide/markov.md",
+    "src/guide/memory.md",
+    "src/guide/methods.md",
+    "src/guide/own_data.md",
+    "src/guide/pipeline.md",
+    "src/guide/ranks.md",
+    "src/guide/set_names.md",
+    "src/guide/sql.md",
+    "src/guide/stores.md",
+    "src/guide/tables.md",
+    "src/guide/trust.md",
+    "src/guide/versions.md",
+];
+
+/// The fenced blocks of a language, each with the path of its page.
+pub fn blocks(language: &str) -> Vec<(&'static str, &'static str)> {
+    let fence = format!("\n```{language}\n");
+    let of_page = |page: &Page| {
+        let (path, parts) = (page.path, page.text.split(&fence).skip(1));
+        let parts: Vec<&'static str> = parts.collect();
+        let ends = parts.into_iter().map(move |rest| {
+            let end = rest.find("```").expect("a fence that ends the block");
+            (path, &rest[..end])
+        });
+        ends.collect::<Vec<_>>()
+    };
+    PAGES.iter().flat_map(of_page).collect()
+}
+
+/// The only block of a language that begins with a text.
+#[track_caller]
+pub fn block(language: &str, begins: &str) -> &'static str {
+    let found = blocks(language);
+    let mut found = found.iter().filter(|(_, text)| text.starts_with(begins));
+    let first = found
+        .next()
+        .unwrap_or_else(|| panic!("no page has a block of {language} that begins with {begins:?}"));
+    assert!(found.next().is_none(), "two blocks begin with {begins:?}");
+    first.1
+}
+
+/// Each of the pieces is on some page.
+#[track_caller]
+pub fn have(pieces: &[String]) {
+    let is_missing = |piece: &&String| !PAGES.iter().any(|page| page.text.contains(*piece));
+    let missing: Vec<&str> = pieces
+        .iter()
+        .filter(is_missing)
+        .map(String::as_str)
+        .collect();
+    assert!(
+        missing.is_empty(),
+        "no page has these lines:\n{}",
+        missing.join("\n")
+    );
+}
+
+/// What a command prints is a block of some page, but for seconds, memory and the width of columns.
+#[track_caller]
+pub fn show(out: &str) {
+    let out = steady(out);
+    let of_output = blocks("text")
+        .into_iter()
+        .chain(blocks("console"))
+        .any(|(_, text)| steady(without_command(text)) == out);
+    assert!(of_output, "no page shows this:\n{}", out.join("\n"));
+}
+
+/// A block of a console after its first command.
+fn without_command(text: &str) -> &str {
+    let mut rest = text;
+    let mut is_command = rest.starts_with("$ ");
+    while is_command {
+        let end = rest.find('\n').map_or(rest.len(), |at| at + 1);
+        is_command = rest[..end].ends_with("\\\n");
+        rest = &rest[end..];
+    }
+    rest
+}
+
+/// The lines of an output as words, without what differs from run to run: seconds, memory and the folder of the output.
+fn steady(out: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut is_timed = false;
+    for line in out.lines() {
+        let mut words: Vec<&str> = line.split_whitespace().collect();
+        let Some((&first, &last)) = words.first().zip(words.last()) else {
+            is_timed = false;
+            continue;
+        };
+        match first {
+            "seconds:" => words.truncate(1),
+            "written:" => {
+                words.remove(1);
+            }
+            "fit" => is_timed = last == "seconds",
+            _ => {
+                // The rows of the table of fits end with seconds; the lines below it have a colon.
+                is_timed &= !line.contains(':');
+                if is_timed {
+                    words.pop();
+                }
+            }
+        }
+        lines.push(words.join(" "));
+    }
+    lines
+}
+
+/// The Markdown files below a folder.
+fn markdown(folder: &Path, found: &mut Vec<String>) {
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            markdown(&path, found);
+        } else if path.extension().is_some_and(|ending| ending == "md") {
+            let path = path.strip_prefix(ROOT).expect("a path below the root");
+            found.push(path.display().to_string());
+        }
+    }
+}
+
+#[test]
+fn every_page_is_listed_and_shown() {
+    let mut found = vec!["README.md".to_string()];
+    for folder in ["benches", "pipelines", "sql", "src"] {
+        markdown(&Path::new(ROOT).join(folder), &mut found);
+    }
+    found.sort();
+    let listed: Vec<&str> = PAGES.iter().map(|page| page.path).collect();
+    assert_eq!(found, listed, "add a new page to PAGES");
+
+    let guide = include_str!("../../src/guide/mod.rs");
+    let links = include_str!("../../src/guide/links.txt");
+    for page in PAGES {
+        if let Some(name) = page.path.strip_prefix("src/guide/") {
+            let name = name.strip_suffix(".md").expect("a page");
+            assert!(guide.contains(&format!("    {name},\n")), "{name}");
+            let label = format!("[{name}]: crate::guide::{name}\n");
+            assert!(links.contains(&label), "{label}");
+        }
+    }
+    let readme = PAGES[0].text.lines().count();
+    assert!(readme <= 200, "the README has {readme} lines");
+}
+
+/// rustdoc compiles blocks without a language, so each has one.
+#[test]
+fn every_block_has_a_language() {
+    for page in PAGES {
+        let mut is_open = false;
+        for (at, line) in page.text.lines().enumerate() {
+            let Some(language) = line.strip_prefix("```") else {
+                continue;
+            };
+            let place = format!("{}:{}", page.path, at + 1);
+            if is_open {
+                assert_eq!(language, "", "{place}");
+            } else {
+                let known = ["console", "sh", "sql", "text", "toml"];
+                assert!(known.contains(&language), "{place}: {language:?}");
+            }
+            is_open = !is_open;
+        }
+        assert!(!is_open, "{}", page.path);
+    }
+}
+
+/// Every second piece between fences is prose.
+fn prose(page: &Page) -> String {
+    page.text.split("```").step_by(2).collect()
+}
+
+#[test]
+fn links_lead_somewhere() {
+    for page in PAGES {
+        let folder = Path::new(ROOT).join(page.path);
+        let folder = folder.parent().expect("a folder");
+        let text = prose(page);
+        let inline = text.split("](").skip(1).filter_map(|rest| {
+            let (target, _) = rest.split_once(')')?;
+            Some(target)
+        });
+        let labels: Vec<(&str, &str)> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix('[')?.split_once("]: "))
+            .collect();
+        let targets = inline.chain(labels.iter().map(|(_, target)| *target));
+        for target in targets.filter(|target| !target.starts_with("https://")) {
+            let file: PathBuf = folder.join(target);
+            assert!(file.exists(), "{} links to {target}", page.path);
+        }
+        let used = text.split("][").skip(1).filter_map(|rest| {
+            let (label, _) = rest.split_once(']')?;
+            Some(label)
+        });
+        let used: Vec<&str> = used.collect();
+        for label in &used {
+            let is_defined = labels.iter().any(|(name, _)| name == label);
+            assert!(is_defined, "{} has no link {label}", page.path);
+        }
+        for (label, _) in &labels {
+            assert!(used.contains(label), "{} does not use {label}", page.path);
+        }
+    }
+}
+
+/// The README's pipeline on a small file of the same kind: six groups of airports in a ring, and a code that is null.
+#[test]
+fn the_pipeline_of_the_readme_runs() {
+    let lake = Lake::new();
+    let example = block("toml", "[job]\nname = \"airports\"\n");
+    assert!(PAGES[0].text.contains(example));
+    let mut rows = String::from("ZZ,1,\\N,\\N,A0,1,,0,CR2\n");
+    for group in 0..6_usize {
+        for source in 0..5 {
+            for target in (0..5).filter(|&target| target != source) {
+                for _ in 0..1 + (7 * group + 3 * source + target) % 4 {
+                    let (from, to) = (["A", "B", "C", "D", "E", "F"][group], target);
+                    writeln!(rows, "ZZ,1,{from}{source},1,{from}{to},1,,0,CR2").expect("a line");
+                }
+            }
+        }
+        let (from, to) = (
+            ["A", "B", "C", "D", "E", "F"][group],
+            ["B", "C", "D", "E", "F", "A"][group],
+        );
+        writeln!(rows, "ZZ,1,{from}0,1,{to}0,1,,0,CR2").expect("a line");
+    }
+    lake.file("routes.dat", &rows)
+        .file("airports.toml", example);
+    lake.gyre(&["check", "airports.toml"]).well();
+    lake.gyre(&["run", "airports.toml"]).well();
+    let sources = Rows::open(&lake.path("out/airports/sources/part-0.parquet"));
+    assert_eq!(sources.len(), 30);
+    let (names, sets) = (
+        sources.texts("source"),
+        sources.integers("dbmr_affiliation"),
+    );
+    for (name, set) in names.iter().zip(&sets) {
+        let group = names.iter().position(|other| other[..1] == name[..1]);
+        assert_eq!(*set, sets[group.expect("a group")], "{name}");
+    }
+    let again = lake.gyre(&["run", "airports.toml"]).well();
+    assert_eq!(again.out, "Nothing to do.\n");
+}
+
+/// Particles that seldom change between the halves of the boxes that the guide to first files has.
+#[test]
+fn the_first_file_of_the_guide_runs() {
+    let lake = Lake::new();
+    let mut rows = String::from("id,t,x,y\n");
+    for k in 0..5000_u64 {
+        let (id, t) = (k / 100, k % 100);
+        let part = |by: u64| (k * by + k * k / 7) % 97;
+        let half = (id + t / 31) % 2;
+        let (x, y) = (half * 97 + part(13), part(29));
+        writeln!(rows, "{id},{t},{},{}", x as f64 / 97.0, y as f64 / 97.0).expect("a line");
+    }
+    lake.file("points.csv", &rows);
+    lake.file("first.toml", block("toml", "[job]\nname = \"first\"\n"));
+    for line in block("sh", "gyre check first.toml\n").lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        lake.gyre(&words[1..]).well();
+    }
+    let sources = Rows::open(&lake.path("out/first/sources/part-0.parquet"));
+    assert_eq!(sources.len(), 32);
+    let (x, sets) = (sources.floats("x"), sources.integers("dbmr_affiliation"));
+    for (x, set) in x.iter().zip(&sets) {
+        assert_eq!(*set == sets[0], *x < 1.0);
+    }
+    // The join of the guide finds a set for every row.
+    let Ok(python) = std::env::var("GYRE_PYTHON") else {
+        eprintln!("left out: set GYRE_PYTHON to a Python with duckdb");
+        return;
+    };
+    let script =
+        "import duckdb, sys\nprint([row[-1] for row in duckdb.sql(sys.argv[1]).fetchall()])";
+    let mut command = Command::new(python);
+    command.args(["-c", script, block("sql", "SELECT p.*")]);
+    let ran = command.current_dir(lake.folder.path()).output();
+    let ran = Ran::of(ran.expect("Python starts")).well();
+    assert_eq!(ran.out.matches(['0', '1']).count(), 5000, "{}", ran.out);
+}
+
+#[test]
+fn the_keys_are_those_of_the_schema() {
+    let printed: Ran = Lake::new().gyre(&["schema"]).well();
+    let schema = serde_json::from_str(&printed.out).expect("a schema");
+    let text = keys(&schema);
+    let path = Path::new(ROOT).join("src/guide/keys.md");
+    if std::env::var_os("GYRE_UPDATE_PAGES").is_some() {
+        std::fs::write(path, text).expect("the page is written");
+        return;
+    }
+    let page = std::fs::read_to_string(path).expect("the page");
+    assert!(
+        page == text,
+        "set GYRE_UPDATE_PAGES=1 to write src/guide/keys.md again; it would be\n{text}"
+    );
+}
+
+const BEFORE_KEYS: &str = r#"# Keys
+
+After this page you know every key of a pipeline file, with its type and default.
+
+```toml
+[job]
+name = "small"
+output = "out/small"
+
+[tables.pairs]
+path = "pairs.parquet"
+
+[transitions]
+sql = "SELECT a, b FROM pairs"
+source = "a"
+target = "b"
+
+[[fit]]
+name = "dbmr"
+method = "dbmr"
+rank = 2
+```
+
+A test builds this page from the JSON Schema that `gyre schema` prints.
+`gyre schema > pipeline.schema.json` gives the schema to an editor.
+Every text may hold `${VAR}` or `${VAR:-default}`, except in SQL.
+An empty default means that the key is absent, and the description says what happens then.
+"#;
+
+const AFTER_KEYS: &str = "
+## Limits
+
+A key that is not on this page is an error, and `gyre check` names the key that comes closest.
+";
+
+/// The reference of all keys, in the order of the schema.
+fn keys(schema: &Value) -> String {
+    let of = |name: &str| resolved(&schema["properties"][name], schema);
+    let mut page = BEFORE_KEYS.to_string();
+    section(&mut page, "`[job]`", of("job"), schema);
+    section(&mut page, "`[store]`", of("store"), schema);
+    let table = resolved(
+        &schema["properties"]["tables"]["additionalProperties"],
+        schema,
+    );
+    section(&mut page, "`[tables.NAME]`", table, schema);
+    section(&mut page, "`[transitions]`", of("transitions"), schema);
+    let bin = &of("transitions")["properties"]["bins"]["additionalProperties"];
+    section(
+        &mut page,
+        "`[transitions.bins]`, per coordinate",
+        resolved(bin, schema),
+        schema,
+    );
+    fits(
+        &mut page,
+        resolved(&of("fit")["items"], schema)["oneOf"]
+            .as_array()
+            .expect("methods"),
+        schema,
+    );
+    section(&mut page, "`[validation]`", of("validation"), schema);
+    section(&mut page, "`[names]`", of("names"), schema);
+    section(&mut page, "`[checks]`", of("checks"), schema);
+    section(
+        &mut page,
+        "`[[check]]`",
+        resolved(&of("check")["items"], schema),
+        schema,
+    );
+    page + AFTER_KEYS
+}
+
+/// Every method, after the keys that most of them have.
+fn fits(page: &mut String, methods: &[Value], schema: &Value) {
+    let number = |key: &str, value: &Value| {
+        let same = |method: &&Value| method["properties"][key] == *value;
+        methods.iter().filter(same).count()
+    };
+    let is_common = |key: &str, value: &Value| number(key, value) > methods.len() / 2;
+    let mut common = methods[0].clone();
+    common["description"] = "Most methods have these keys.".into();
+    let properties = common["properties"].as_object_mut().expect("keys");
+    properties.retain(|key, value| is_common(key, value));
+    section(page, "`[[fit]]`", &common, schema);
+    for method in methods {
+        let title = method["title"].as_str().expect("a name");
+        let mut own = method.clone();
+        let properties = own["properties"].as_object_mut().expect("keys");
+        properties.retain(|key, value| key != "method" && !is_common(key, value));
+        section(
+            page,
+            &format!("`[[fit]]` with `method = \"{title}\"`"),
+            &own,
+            schema,
+        );
+    }
+}
+
+fn section(page: &mut String, title: &str, of: &Value, schema: &Value) {
+    let properties = of["properties"].as_object().expect("keys");
+    let required = of["required"].as_array();
+    let is_required = |key: &str| required.is_some_and(|keys| keys.iter().any(|k| k == key));
+    *page += &format!("\n## {title}\n\n{}\n", line(&of["description"]));
+    *page += "\n| key | type | default |\n|---|---|---|\n";
+    for (key, value) in properties {
+        let default = match &value["default"] {
+            _ if is_required(key) => "required".to_string(),
+            Value::Null | Value::Object(_) => String::new(),
+            default => code(default),
+        };
+        *page += &format!("| `{key}` | {} | {default} |\n", kind(value, schema, false));
+    }
+    *page += "\n";
+    for (key, value) in properties {
+        let meant = resolved(value, schema);
+        let described = match &value["description"] {
+            Value::Null => &meant["description"],
+            own => own,
+        };
+        *page += &format!("- **`{key}`**: {}\n", line(described));
+        let choices = meant["oneOf"].as_array();
+        for choice in choices.into_iter().flatten() {
+            if choice["description"].is_string() {
+                let (name, text) = (code(&choice["const"]), line(&choice["description"]));
+                *page += &format!("  - {name}: {text}\n");
+            }
+        }
+    }
+}
+
+/// What a reference means.
+fn resolved<'a>(value: &'a Value, schema: &'a Value) -> &'a Value {
+    let name = value["$ref"]
+        .as_str()
+        .and_then(|name| name.strip_prefix("#/$defs/"));
+    name.map_or(value, |name| &schema["$defs"][name])
+}
+
+/// A description on one line.
+fn line(description: &Value) -> String {
+    let text = description.as_str().expect("a description");
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A value as TOML has it.
+fn code(value: &Value) -> String {
+    match value {
+        Value::Array(values) => {
+            let values: Vec<String> = values.iter().map(Value::to_string).collect();
+            format!("`[{}]`", values.join(", "))
+        }
+        value => format!("`{value}`"),
+    }
+}
+
+/// The type of a value, or of several.
+fn kind(value: &Value, schema: &Value, is_many: bool) -> String {
+    let value = resolved(value, schema);
+    let range = match (&value["minimum"], &value["maximum"]) {
+        (Value::Null, Value::Null) => match &value["exclusiveMinimum"] {
+            Value::Null => String::new(),
+            least => format!(" above {least}"),
+        },
+        (least, Value::Null) => format!(" from {least}"),
+        (Value::Null, most) => format!(" up to {most}"),
+        (least, most) => format!(" from {least} to {most}"),
+    };
+    let several = |values: &[Value]| {
+        let mut kinds: Vec<String> = Vec::new();
+        for value in values {
+            let kind = kind(value, schema, is_many);
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        }
+        listed(&kinds)
+    };
+    if let Some(values) = value["oneOf"].as_array().or(value["anyOf"].as_array()) {
+        return several(values);
+    }
+    if let Some(values) = value["enum"].as_array() {
+        return listed(&values.iter().map(code).collect::<Vec<_>>());
+    }
+    if !value["const"].is_null() {
+        return code(&value["const"]);
+    }
+    let plural = if is_many { "s" } else { "" };
+    let named = |name: &str| match name {
+        "string" => format!("text{plural}"),
+        "array" => {
+            let count = match (&value["minItems"], &value["maxItems"]) {
+                (least, most) if least == most && !least.is_null() => format!("{least} "),
+                _ => "list of ".to_string(),
+            };
+            count + &kind(&value["items"], schema, true)
+        }
+        "object" if value["properties"]["on"].is_object() => {
+            "table with `value` and `on`".to_string()
+        }
+        "object" => format!("table{plural}"),
+        name => format!("{name}{plural}{range}"),
+    };
+    match &value["type"] {
+        Value::Array(names) => {
+            let names = names.iter().filter_map(Value::as_str);
+            // A number may be whole.
+            let names = names.filter(|name| *name != "integer");
+            listed(&names.map(named).collect::<Vec<_>>())
+        }
+        name => named(name.as_str().expect("a type")),
+    }
+}
+
+/// `a, b or c`.
+fn listed(names: &[String]) -> String {
+    match names {
+        [] => String::new(),
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} or {last}", first.join(", ")),
+    }
+}
