@@ -3,7 +3,7 @@
 mod planted;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use gyre::evidence::Evidence;
+use gyre::evidence::counts::Counts;
 use gyre::evidence::counts::csr::Values;
 use gyre::evidence::counts::shards::Shards;
 use gyre::evidence::pass::Passes;
@@ -26,20 +26,18 @@ fn methods(c: &mut Criterion) {
             Values::Count(counts),
             1 << 18,
         );
-        let paper = params::Params {
+        let paper = params::Dbmr {
             restarts: 10,
-            ..params::Params::plain(8)
+            ..params::Dbmr::plain(8)
         };
         for (name, method) in [
-            ("dbmr", Method::Dbmr(params::Params::new(8))),
+            ("dbmr", Method::Dbmr(params::Dbmr::new(8))),
             ("dbmr-paper", Method::Dbmr(paper)),
-            ("svd", Method::Svd(svd::Params::new(8))),
+            ("svd", Method::Svd(svd::Svd::new(8))),
         ] {
             let id = BenchmarkId::new(name, format!("{states}-states-{nnz}-nnz"));
             group.bench_function(id, |b| {
-                b.iter(|| {
-                    fit(&Passes::local(), &method, Evidence::Counts(&shards), 1).expect("a fit")
-                })
+                b.iter(|| fit(&Passes::local(), &method, &Counts::of(&shards), 1).expect("a fit"))
             });
         }
     }

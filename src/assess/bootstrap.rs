@@ -16,7 +16,8 @@ use crate::assess::agreement::{Contingency, adjusted_rand};
 use crate::assess::interval::Spread;
 use crate::assess::markov::Chain;
 use crate::error::Result;
-use crate::evidence::Evidence;
+use crate::evidence::counts::Counts;
+use crate::evidence::counts::Counts;
 use crate::evidence::counts::groups::{Groups, Resampled, draw};
 use crate::evidence::counts::shards::Shards;
 use crate::evidence::pass::Passes;
@@ -28,9 +29,6 @@ use crate::methods::fit::Fit;
 use crate::words::Word;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-
-/// Starts of DBMR beside the one from the partition of the whole; without `polish`, whose starts seldom meet, all but one of its own.
-const FRESH: usize = 3;
 
 /// A number that every fit has, and its name.
 pub type Metric = (&'static str, fn(&Fit) -> f64);
@@ -95,7 +93,7 @@ pub struct Number {
 pub fn bootstrap(
     passes: &Passes<'_>,
     groups: &Groups,
-    whole: &Shards,
+    whole: &Counts<'_>,
     fits: &[(&Method, &Fit)],
     params: &Params,
     seed: u64,
@@ -173,7 +171,7 @@ struct One {
 fn refit(
     passes: &Passes<'_>,
     resampled: &Resampled,
-    whole: &Shards,
+    whole: &Counts<'_>,
     method: &Method,
     of_whole: &Fit,
     params: &Params,
@@ -183,11 +181,14 @@ fn refit(
         states.iter().map(|&j| labels[j as usize]).collect()
     };
     let before = pick(&of_whole.sources.affiliation, &resampled.sources);
-    let fit = fit(passes, resampled, method, &before, seed).ok()?;
+    let counts = whole.of_resample(resampled);
+    let fit = method.refit(passes, &counts, &before, seed).ok()?;
     let rank = fit.rank.max(of_whole.rank);
 
     let places = resampled.sources.iter();
-    let weights: Vec<f64> = places.map(|&j| whole.source_total[j as usize]).collect();
+    let weights: Vec<f64> = places
+        .map(|&j| whole.shards.source_total[j as usize])
+        .collect();
     let overlap = Contingency::new(&before, &fit.sources.affiliation, &weights, rank, rank);
     let mut name = vec![0; rank];
     for (old, new) in matching::maximise(&overlap.weight, rank)
@@ -212,52 +213,6 @@ fn refit(
             chain.timescales(passes, resampled, &fit.sources.affiliation, fit.rank)
         }),
     })
-}
-
-fn fit(
-    passes: &Passes<'_>,
-    resampled: &Resampled,
-    method: &Method,
-    before: &[i32],
-    seed: u64,
-) -> Result<Fit> {
-    let shards = &resampled.shards;
-    match method {
-        Method::Dbmr(params) => {
-            crate::methods::check_rank(params.rank, shards)?;
-            let start: Vec<u32> = before.iter().map(|&k| k.max(0) as u32).collect();
-            let fresh = params::Params {
-                restarts: match (params.restarts - 1).max(1) {
-                    restarts if params.polish => restarts.min(FRESH),
-                    restarts => restarts,
-                },
-                ..params.clone()
-            };
-            let best =
-                |partition: &params::Partition| partition.restarts[partition.best].log_likelihood;
-            let mut partition = dbmr::fit(passes, shards, &fresh, seed);
-            let from_whole = passes.piece("settle", |passes| {
-                dbmr::settle_from(passes, shards, params, &start, seed)
-            });
-            if best(&from_whole) >= best(&partition) {
-                partition = from_whole;
-            }
-            let affiliation =
-                crate::methods::low_rank::canonical(&partition.affiliation, params.rank, shards);
-            Ok(crate::methods::low_rank::projection(
-                passes,
-                shards,
-                affiliation,
-                params.rank,
-                crate::methods::low_rank::most_probable,
-                seed,
-            ))
-        }
-        _ => {
-            let method = method.for_resample(resampled)?;
-            crate::methods::fit(passes, &method, Evidence::Counts(shards), seed)
-        }
-    }
 }
 
 fn agreement(a: &[i32], b: &[i32], rank: usize) -> f64 {
@@ -464,7 +419,7 @@ mod tests {
         let fits: Vec<Fit> = methods
             .iter()
             .map(|method| {
-                fit_whole(&Passes::local(), method, Evidence::Counts(&whole), 1).expect("a fit")
+                fit_whole(&Passes::local(), method, &Counts::of(&whole), 1).expect("a fit")
             })
             .collect();
         let with: Vec<_> = methods.iter().zip(&fits).collect();
@@ -484,8 +439,8 @@ mod tests {
 
     fn methods(n: u32) -> Vec<Method> {
         vec![
-            Method::Dbmr(crate::methods::dbmr::params::Params::new(2)),
-            Method::Svd(crate::methods::spectral::svd::Params::new(2)),
+            Method::Dbmr(crate::methods::dbmr::params::Dbmr::new(2)),
+            Method::Svd(crate::methods::spectral::svd::Svd::new(2)),
             Method::Given {
                 affiliation: (0..n).map(|j| u32::from(j >= n / 2)).collect(),
                 rank: 2,
@@ -577,7 +532,7 @@ mod tests {
         let groups = Groups::new(3, vec![part]);
         let found = run(
             &groups,
-            &[Method::Dbmr(crate::methods::dbmr::params::Params::new(3))],
+            &[Method::Dbmr(crate::methods::dbmr::params::Dbmr::new(3))],
             &params(40),
         )
         .remove(0);
@@ -588,7 +543,7 @@ mod tests {
         let alone = Groups::scatter(3, &groups.shards(&[1, 1, 1], 9).shards.by_source, 1);
         let found = run(
             &alone,
-            &[Method::Dbmr(crate::methods::dbmr::params::Params::new(2))],
+            &[Method::Dbmr(crate::methods::dbmr::params::Dbmr::new(2))],
             &params(5),
         )
         .remove(0);

@@ -231,7 +231,7 @@ fn residual(fit: &Fit) -> Option<Certificate> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::evidence::Evidence;
+    use crate::evidence::counts::Counts;
     use crate::evidence::counts::csr::Values;
     use crate::evidence::pass::Passes;
     use crate::methods::Method;
@@ -258,9 +258,9 @@ mod tests {
     fn fits(shards: &Shards, rank: usize) -> Vec<Fit> {
         let given = (0..shards.n_sources as u32).map(|j| j % rank as u32);
         let methods = [
-            Method::Dbmr(crate::methods::dbmr::params::Params::new(rank)),
-            Method::Svd(crate::methods::spectral::svd::Params::new(rank)),
-            Method::Cocluster(crate::methods::cocluster::Params::new(rank)),
+            Method::Dbmr(crate::methods::dbmr::params::Dbmr::new(rank)),
+            Method::Svd(crate::methods::spectral::svd::Svd::new(rank)),
+            Method::Cocluster(crate::methods::cocluster::Cocluster::new(rank)),
             Method::Given {
                 affiliation: given.collect(),
                 rank,
@@ -268,9 +268,7 @@ mod tests {
         ];
         methods
             .iter()
-            .map(|method| {
-                fit(&Passes::local(), method, Evidence::Counts(shards), 1).expect("a fit")
-            })
+            .map(|method| fit(&Passes::local(), method, &Counts::of(shards), 1).expect("a fit"))
             .collect()
     }
 
@@ -284,7 +282,7 @@ mod tests {
             affiliation: vec![0, 0, 1],
             rank: 2,
         };
-        let fits = [fit(&Passes::local(), &method, Evidence::Counts(&shards), 0).expect("a fit")];
+        let fits = [fit(&Passes::local(), &method, &Counts::of(&shards), 0).expect("a fit")];
         let certificates = &of(&shards, &fits)[0];
         let sides = |name: &str| {
             let found = certificates.iter().find(|c| c.name == name);

@@ -17,7 +17,8 @@
 //! functions, and cannot fall when both grow: for the nested functions of the SVD it rises with the rank by construction, if only by noise.
 
 use crate::error::{Kind, Result};
-use crate::evidence::Evidence;
+use crate::evidence::counts::Counts;
+use crate::evidence::counts::Counts;
 use crate::evidence::counts::groups;
 use crate::evidence::counts::groups::{Groups, Resampled};
 use crate::evidence::counts::products::Multiply;
@@ -84,6 +85,7 @@ impl Validation {
 /// are no more folds than groups. Nothing for a candidate that cannot be fitted to some fold, because too few states are left.
 pub fn validate(
     passes: &Passes<'_>,
+    whole: &Counts<'_>,
     groups: &Groups,
     (n_folds, seed): (usize, u64),
     shard_nnz: usize,
@@ -99,10 +101,9 @@ pub fn validate(
         for (at, ((method, seed), folds)) in candidates.iter().zip(&mut folds).enumerate() {
             // Far from the numbers of restarts, so that no fold repeats the draws of the fit to all counts.
             let seed = restart_seed(*seed, usize::MAX - fold);
-            let evidence = Evidence::Counts(&train.shards);
+            let counts = whole.of_resample(&train);
             folds.push(passes.try_piece(&format!("fold-{fold}-{at}"), |passes| {
-                let method = method.for_resample(&train);
-                match method.and_then(|m| crate::methods::fit(passes, &m, evidence, seed)) {
+                match crate::methods::fit(passes, method, &counts, seed) {
                     Ok(fit) => Ok(score(passes, &train, &test, &fit)),
                     Err(e) if e.kind() == Kind::Input => Ok(None),
                     Err(e) => Err(e.at(format!("fold {fold}"))),
@@ -317,7 +318,7 @@ mod tests {
             affiliation: vec![0, 0, 1],
             rank: 2,
         };
-        let evidence = Evidence::Counts(&train.shards);
+        let evidence = &Counts::of(&train.shards);
         let fit = crate::methods::fit(&Passes::local(), &method, evidence, 0).expect("a fit");
         (train, test, fit)
     }
@@ -359,7 +360,7 @@ mod tests {
             affiliation: vec![0, 0, 1],
             rank: 3,
         };
-        let evidence = Evidence::Counts(&train.shards);
+        let evidence = &Counts::of(&train.shards);
         let wide = crate::methods::fit(&Passes::local(), &method, evidence, 0).expect("a fit");
         let fold = |fit| score(&Passes::local(), &train, &test, fit).expect("known transitions");
         assert!((fold(&wide).vamp_2 - fold(&fit).vamp_2).abs() < 1e-12);

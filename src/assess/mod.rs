@@ -10,3 +10,11 @@ pub mod lineage;
 pub mod markov;
 pub mod ranks;
 pub mod succession;
+
+use crate::assess::markov::OfSets;
+use crate::evidence::pass::registry::Entry;
+
+/// The kernels of the passes of this room, for machines that receive them as bytes.
+pub fn kernels() -> Vec<Entry> {
+    vec![Entry::of::<OfSets<'static>>()]
+}

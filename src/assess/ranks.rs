@@ -16,20 +16,23 @@
 use crate::assess::crossval;
 use crate::evidence::counts::shards::Shards;
 use crate::methods::fit::Fit;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a rule can pick a rank by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// What picks one of several ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(inline)]
 pub enum Rule {
-    /// The largest σ_r(P̃) − σ_{r+1}(P̃).
+    /// The largest gap between a singular value of P̃ and the next.
     Gap,
-    /// The smallest AIC.
+    /// The smallest Akaike information criterion.
     Aic,
-    /// The smallest BIC.
+    /// The smallest Bayesian information criterion.
     Bic,
-    /// The smallest rank within one standard error of the best held-out likelihood.
+    /// The smallest rank within one standard error of the best held-out likelihood; needs the folds of `[validation]`.
     HeldOut,
-    /// The smallest rank whose cross-validated VAMP-2 score the next one does not raise by more than one standard error.
+    /// The smallest rank whose cross-validated VAMP-2 score the next one does not raise by more than one standard error; needs the folds of `[validation]`.
     Vamp2,
 }
 
@@ -104,6 +107,14 @@ fn parameters(fit: &Fit) -> usize {
 }
 
 impl Rule {
+    /// All rules, as they are written.
+    pub const NAMES: [&str; 5] = ["gap", "held-out", "vamp2", "bic", "aic"];
+
+    /// Whether the rule needs the folds of a cross-validation.
+    pub fn needs_folds(self) -> bool {
+        matches!(self, Rule::HeldOut | Rule::Vamp2)
+    }
+
     /// As pipeline files have it.
     pub fn name(self) -> &'static str {
         match self {
@@ -238,7 +249,7 @@ pub struct RankRow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::evidence::Evidence;
+    use crate::evidence::counts::Counts;
     use crate::evidence::counts::csr::Values;
     use crate::evidence::counts::groups::Groups;
     use crate::evidence::pass::Passes;
@@ -256,8 +267,8 @@ mod tests {
             affiliation: vec![0, 0, 1],
             rank: 2,
         };
-        let fit = crate::methods::fit(&Passes::local(), &method, Evidence::Counts(&shards), 0)
-            .expect("a fit");
+        let fit =
+            crate::methods::fit(&Passes::local(), &method, &Counts::of(&shards), 0).expect("a fit");
         let c = Criteria::new(&fit, &[1.0, 0.75], &shards);
         let deviance = 16.0 * 2f64.ln();
         assert_eq!(c.parameters, 1);
@@ -328,9 +339,8 @@ mod tests {
         let scored = methods.iter().zip(validations.expect("five folds"));
         scored
             .map(|(method, validation)| {
-                let fit =
-                    crate::methods::fit(&Passes::local(), method, Evidence::Counts(shards), 0)
-                        .expect("a fit");
+                let fit = crate::methods::fit(&Passes::local(), method, &Counts::of(shards), 0)
+                    .expect("a fit");
                 Criteria {
                     validation,
                     ..Criteria::new(&fit, &spectrum, shards)
@@ -342,8 +352,8 @@ mod tests {
     #[test]
     fn rules_find_planted_sets() {
         let methods: [fn(usize) -> Method; 2] = [
-            |r| Method::Dbmr(crate::methods::dbmr::params::Params::new(r)),
-            |r| Method::Svd(crate::methods::spectral::svd::Params::new(r)),
+            |r| Method::Dbmr(crate::methods::dbmr::params::Dbmr::new(r)),
+            |r| Method::Svd(crate::methods::spectral::svd::Svd::new(r)),
         ];
         for (sets, of) in [3, 5].into_iter().flat_map(|n| methods.map(|of| (n, of))) {
             let ranks = sweep(&planted(sets, sets as u64), 2..9, of);

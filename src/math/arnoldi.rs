@@ -14,7 +14,7 @@
 
 use crate::math::dense;
 use crate::math::schur;
-use crate::math::schur::By;
+use crate::math::schur::Which;
 use rand::RngExt;
 use rand_pcg::Pcg64;
 
@@ -29,7 +29,7 @@ pub struct Options {
     /// Products of B with one vector after which to stop, converged or not.
     pub max_products: usize,
     /// Which eigenvalues lead.
-    pub by: By,
+    pub by: Which,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -252,7 +252,7 @@ mod tests {
             width,
             residual: 1e-10,
             max_products: 20_000,
-            by: By::Magnitude,
+            by: Which::Magnitude,
         };
         let mut random = Pcg64::seed_from_u64(3);
         let found = leading(|x, out| apply(x, out, width), known, &options, &mut random);
@@ -406,7 +406,7 @@ mod tests {
             width: 4,
             residual: 1e-12,
             max_products: 60,
-            by: By::Magnitude,
+            by: Which::Magnitude,
         };
         let apply = |x: &[f64], out: &mut [f64]| {
             out.fill(0.0);

@@ -12,6 +12,7 @@ use crate::math::dense;
 use faer::dyn_stack::{MemBuffer, MemStack};
 use faer::linalg::evd;
 use faer::{Col, Mat, Par};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The least share of an eigenvector that is new beside those before it: what is lost in accuracy is its inverse.
@@ -25,17 +26,21 @@ const INVARIANT: f64 = 1e-12;
 const EQUAL: f64 = 1e-9;
 
 /// Which eigenvalues lead.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum By {
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Which {
+    /// Those of largest magnitude: sets that last, and cycles.
+    #[default]
     Magnitude,
+    /// Those of largest real part: sets that last.
     Real,
 }
 
-impl By {
+impl Which {
     pub fn name(self) -> &'static str {
         match self {
-            By::Magnitude => "magnitude",
-            By::Real => "real",
+            Which::Magnitude => "magnitude",
+            Which::Real => "real",
         }
     }
 }
@@ -52,7 +57,7 @@ pub struct Schur {
 
 /// The leading `count` Schur vectors of `a`. For the last of them the next real eigenvalue is taken where a pair would not fit, which
 /// there is, because `n − count` must be even.
-pub fn leading(a: &[f64], n: usize, count: usize, by: By) -> Schur {
+pub fn leading(a: &[f64], n: usize, count: usize, by: Which) -> Schur {
     assert!(a.len() == n * n && count <= n);
     assert!((n - count).is_multiple_of(2), "complex pairs stay whole");
     let mut t = a.to_vec();
@@ -77,7 +82,7 @@ fn leading_columns(a: &[f64], n: usize, count: usize) -> Vec<f64> {
 fn deflate(
     t: &mut [f64],
     q: &mut [f64],
-    (n, count, by): (usize, usize, By),
+    (n, count, by): (usize, usize, Which),
     values: &mut Vec<[f64; 2]>,
 ) {
     let first = values.len();
@@ -260,7 +265,7 @@ impl Eigen {
     }
 
     /// Where eigenvalues are, the leading first, and whether each is the first of a pair.
-    fn order(&self, by: By) -> Vec<(usize, bool)> {
+    fn order(&self, by: Which) -> Vec<(usize, bool)> {
         let mut order = Vec::new();
         let mut at = 0;
         while at < self.values.len() {
@@ -271,8 +276,8 @@ impl Eigen {
         let magnitude = |at: usize| self.values[at][0].hypot(self.values[at][1]);
         let real = |at: usize| self.values[at][0];
         let (first, then): (&dyn Fn(usize) -> f64, &dyn Fn(usize) -> f64) = match by {
-            By::Magnitude => (&magnitude, &real),
-            By::Real => (&real, &magnitude),
+            Which::Magnitude => (&magnitude, &real),
+            Which::Real => (&real, &magnitude),
         };
         order.sort_by(|a, b| first(b.0).total_cmp(&first(a.0)));
         let mut start = 0;
@@ -334,11 +339,11 @@ mod tests {
             0.0, 0.8,  0.0,  0.7,
             0.0, 0.0,  0.0, -0.5,
         ];
-        let four = leading(&a, 4, 4, By::Magnitude);
+        let four = leading(&a, 4, 4, Which::Magnitude);
         let expected = [[0.0, 0.8], [0.0, -0.8], [-0.5, 0.0], [0.3, 0.0]];
         assert_values(&four.values, &expected, 1e-14);
         assert!(errors(&a, 4, &four).iter().all(|e| *e < 1e-14));
-        assert_eq!(leading(&a, 4, 2, By::Magnitude).values, four.values[..2]);
+        assert_eq!(leading(&a, 4, 2, Which::Magnitude).values, four.values[..2]);
     }
 
     #[test]
@@ -352,7 +357,7 @@ mod tests {
             0.0, 0.0, 0.0, 0.0,  1.0,
             0.0, 0.0, 0.0, 1.0,  0.0,
         ];
-        let schur = leading(&a, 5, 5, By::Magnitude);
+        let schur = leading(&a, 5, 5, Which::Magnitude);
         assert_values(&schur.values[..2], &[[1.0, 0.0], [-1.0, 0.0]], 1e-13);
         // A triple eigenvalue moves by the cube root of a perturbation, but its invariant subspace does not.
         assert!(errors(&a, 5, &schur).iter().all(|e| *e < 1e-13));
@@ -364,7 +369,7 @@ mod tests {
         // 1 twice, −1; no vector of the second 1 exists, and an eigenvalue decomposition may give nothing for the first.
         let a = [0.0, 1.0, 0.0, 1.0, 0.0, 0.0, -0.4, 0.0, 1.0];
         for count in [1, 3] {
-            let schur = leading(&a, 3, count, By::Magnitude);
+            let schur = leading(&a, 3, count, Which::Magnitude);
             assert!(errors(&a, 3, &schur).iter().all(|e| *e < 1e-14));
             assert_values(&schur.values, &[[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0]], 1e-7);
         }
@@ -376,15 +381,15 @@ mod tests {
             let shift: Vec<f64> = (0..n * n)
                 .map(|at| f64::from((at / n + 1) % n == at % n))
                 .collect();
-            let schur = leading(&shift, n, n, By::Magnitude);
+            let schur = leading(&shift, n, n, Which::Magnitude);
             assert!(errors(&shift, n, &schur).iter().all(|e| *e < 1e-13));
             assert!((schur.values[0][0] - 1.0).abs() < 1e-13);
             let mean = vec![1.0 / n as f64; n * n];
-            let schur = leading(&mean, n, n, By::Magnitude);
+            let schur = leading(&mean, n, n, Which::Magnitude);
             assert!(errors(&mean, n, &schur).iter().all(|e| *e < 1e-13));
             let zero = vec![0.0; n * n];
             assert!(
-                errors(&zero, n, &leading(&zero, n, n, By::Magnitude))
+                errors(&zero, n, &leading(&zero, n, n, Which::Magnitude))
                     .iter()
                     .all(|e| *e == 0.0)
             );
@@ -403,7 +408,7 @@ mod tests {
             fewer in 0usize..4,
         ) {
             let count = n - (2 * fewer).min(n / 2 * 2);
-            let schur = leading(&a, n, count, By::Magnitude);
+            let schur = leading(&a, n, count, Which::Magnitude);
             let errors = errors(&a, n, &schur);
             prop_assert!(errors.iter().all(|e| *e < 1e-11), "{errors:?}");
             let size = |v: &[f64; 2]| v[0].hypot(v[1]);

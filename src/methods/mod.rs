@@ -1,231 +1,160 @@
-//! Evidence + a method with its parameters + a seed → a fit that remembers how it was made.
+//! The shelf of methods: evidence, parameters and a seed → a fit that remembers how it was made.
 //!
-//! One file a method, one file an idea they share:
-//! - `dbmr`: direct Bayesian model reduction, a partition of the sources by likelihood; `alternate` is the algorithm of the paper,
-//!   `seeding`, `polish` and `regroup` the one that goes further;
-//! - `svd`: coherent pairs by truncated singular value decomposition, with `kmeans`, or with `soft` memberships: `seba` or `pcca`, whose
-//!   `crispness` is climbed by a search of its own, both on a weighted `basis`;
-//! - `schur`: leading Schur vectors of a square problem, of which `soft` makes sets as well; `spectral` puts such fits together;
-//! - `cocluster`: a partition of either side by mutual information of their `joint` table; `metastable`: one partition for both;
-//! - `model`: any partition of the sources → the low-rank model Λ = λΓ;
-//! - `coherence`: counts and a model → metrics and bounds;
-//! - `certificates`: what can be proved about a fit → whether its numbers keep to it;
-//! - `bootstrap`: a fit and resamples of its counts → intervals and stability, by the `spread` of numbers;
-//! - `criteria`: fits of several ranks → what compares them, and the rank that a rule picks; `crossval` scores fits by what was held out;
-//! - `agreement`: how far two labelings of the same states agree; `succession`: which sets of one go on in the other; `changes`: both,
-//!   for two results;
-//! - `markov`: square counts and a partition → the chain of the sets, its timescales and powers;
-//! - `assign`: a model and the counts of new rows → sets, points, memberships and log-likelihoods of their states; `known` is what the
-//!   written tables of the model say for that.
+//! One folder per family. Each method is a struct of its parameters that implements
+//! [`estimator::Estimator`], and one line in [`Method`].
+//! - `dbmr`: direct Bayesian model reduction, a partition of the sources by likelihood.
+//! - `spectral`: coherent pairs by truncated singular value decomposition, and sets from Schur
+//!   vectors (G-PCCA).
+//! - `cocluster`: a partition of either side by mutual information, or one partition of both.
+//! - `given`: a partition that the input has.
+//! - `low_rank`: what they share: any partition of the sources → the low-rank model Λ = λΓ, its
+//!   metrics and bounds, and sets for new rows.
 //!
-//! Everything here is pure: no I/O, no clock, no environment. A fit depends on the evidence, the parameters and the seed alone,
-//! not on threads or shards. Not converging is data, not an error.
+//! Everything here is pure: no I/O, no clock, no environment. A fit depends on the evidence, the
+//! parameters and the seed alone, not on threads or shards. Not converging is data, not an error.
 
 pub mod cocluster;
 pub mod dbmr;
+pub mod estimator;
 pub mod fit;
+pub mod given;
 pub mod low_rank;
 pub mod spectral;
 
-use crate::error::{Error, Result};
-use crate::evidence::Evidence;
-use crate::evidence::counts::groups::Resampled;
-use crate::evidence::counts::shards::Shards;
+use crate::error::Result;
+use crate::evidence::counts::{Counts, Size};
 use crate::evidence::pass::Passes;
-use crate::methods::fit::{Fit, Restart};
-use crate::methods::low_rank::model::Model;
-use crate::methods::low_rank::{canonical, most_probable, names, projection};
-use crate::words::counted;
+use crate::evidence::pass::registry::Entry;
+use crate::methods::estimator::{Estimator, Fault, Needs};
+use crate::methods::fit::Fit;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::{Deserialize, Deserializer, Serialize};
 
-/// One arm a method, with its parameters.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Method {
-    /// Counts: `dbmr`.
-    Dbmr(crate::methods::dbmr::params::Params),
-    /// Counts: `svd`.
-    Svd(crate::methods::spectral::svd::Params),
-    /// Counts: `cocluster`.
-    Cocluster(crate::methods::cocluster::Params),
-    /// Counts of a square problem: `metastable`.
-    Metastable {
-        params: crate::methods::cocluster::Params,
-        /// The target that every source is, if it is one.
-        target_of_source: Vec<Option<u32>>,
-    },
-    /// Counts of a square problem: `schur` and `pcca`.
-    Gpcca {
-        params: crate::methods::spectral::gpcca::Params,
-        /// The source that every target is.
-        source_of_target: Vec<u32>,
-    },
-    /// Counts: scores a partition of the sources that the input brought.
-    Given {
-        /// A latent state below `rank` for every source.
-        affiliation: Vec<u32>,
-        rank: usize,
-    },
-}
+/// Writes the enum of all methods, which asks the method in it.
+macro_rules! methods {
+    ($($name:ident: $params:ty,)*) => {
+        /// A method with its parameters.
+        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+        pub enum Method {
+            $(#[doc = concat!("[`", stringify!($params), "`]")] $name($params),)*
+        }
 
-impl Method {
-    /// The method for the states that a resample still has.
-    pub(crate) fn for_resample(&self, resampled: &Resampled) -> Result<Method> {
-        let place =
-            |states: &[u32], whole: u32| states.binary_search(&whole).ok().map(|at| at as u32);
-        Ok(match self {
-            Method::Given { affiliation, rank } => {
-                let kept = resampled.sources.iter().map(|&j| affiliation[j as usize]);
-                Method::Given {
-                    affiliation: kept.collect(),
-                    rank: *rank,
-                }
+        impl Method {
+            /// The names of all methods, as pipeline files have them.
+            pub const NAMES: &'static [&'static str] = &[$(<$params as Estimator>::NAME),*];
+
+            /// The method of a name, read from its keys; nothing if there is no such method.
+            ///
+            /// # Errors
+            /// If the keys are wrong.
+            pub fn read<'de, D: Deserializer<'de>>(
+                name: &str,
+                keys: D,
+            ) -> std::result::Result<Option<Method>, D::Error> {
+                $(if name == <$params as Estimator>::NAME {
+                    return <$params>::deserialize(keys).map(|read| Some(Method::$name(read)));
+                })*
+                Ok(None)
             }
-            Method::Metastable {
-                params,
-                target_of_source,
-            } => {
-                let targets = resampled.sources.iter();
-                let targets =
-                    targets.map(|&j| place(&resampled.targets, target_of_source[j as usize]?));
-                Method::Metastable {
-                    params: params.clone(),
-                    target_of_source: targets.collect(),
-                }
+
+            /// The JSON Schema of the keys of a method; nothing if there is no such method.
+            pub fn schema(name: &str, generator: &mut SchemaGenerator) -> Option<Schema> {
+                $(if name == <$params as Estimator>::NAME {
+                    return Some(<$params>::json_schema(generator));
+                })*
+                None
             }
-            Method::Gpcca {
-                params,
-                source_of_target,
-            } => {
-                let sources = resampled.targets.iter();
-                let sources =
-                    sources.map(|&i| place(&resampled.sources, source_of_target[i as usize]));
-                let sources: Option<Vec<u32>> = sources.collect();
-                let without = || Error::input("a state is left in the resample as a target only");
-                Method::Gpcca {
-                    params: params.clone(),
-                    source_of_target: sources.ok_or_else(without)?,
-                }
+
+            /// [`Estimator::NAME`].
+            pub fn name(&self) -> &'static str {
+                match self { $(Method::$name(_) => <$params as Estimator>::NAME,)* }
             }
-            Method::Dbmr(_) | Method::Svd(_) | Method::Cocluster(_) => self.clone(),
-        })
-    }
+
+            /// [`Estimator::OBJECTIVE_SCALES`].
+            pub fn objective_scales(&self) -> bool {
+                match self { $(Method::$name(_) => <$params as Estimator>::OBJECTIVE_SCALES,)* }
+            }
+
+            /// [`Estimator::check`].
+            ///
+            /// # Errors
+            /// The first key that is wrong.
+            pub fn check(&self) -> std::result::Result<(), Fault> {
+                match self { $(Method::$name(own) => own.check(),)* }
+            }
+
+            /// [`Estimator::rank`].
+            pub fn rank(&self) -> Option<usize> {
+                match self { $(Method::$name(own) => own.rank(),)* }
+            }
+
+            /// [`Estimator::at`].
+            pub fn at(&self, rank: usize) -> Method {
+                match self { $(Method::$name(own) => Method::$name(own.at(rank)),)* }
+            }
+
+            /// [`Estimator::needs`].
+            pub fn needs(&self) -> Needs<'_> {
+                match self { $(Method::$name(own) => own.needs(),)* }
+            }
+
+            /// [`Estimator::bytes`].
+            pub fn bytes(&self, size: Size, threads: u64) -> u64 {
+                match self { $(Method::$name(own) => own.bytes(size, threads),)* }
+            }
+
+            /// [`Estimator::describe`].
+            pub fn describe(&self, rank: &str) -> String {
+                match self { $(Method::$name(own) => own.describe(rank),)* }
+            }
+
+            /// [`Estimator::refit`].
+            ///
+            /// # Errors
+            /// If the evidence has no such fit.
+            pub fn refit(
+                &self,
+                passes: &Passes<'_>,
+                evidence: &Counts<'_>,
+                before: &[i32],
+                seed: u64,
+            ) -> Result<Fit> {
+                match self { $(Method::$name(own) => own.refit(passes, evidence, before, seed),)* }
+            }
+        }
+
+        /// Fits a method to the evidence.
+        ///
+        /// Latent states are numbered by decreasing weight w_k = Σ_{γ(j)=k} p_j, ties by their first
+        /// source, empty ones last; a given partition keeps its numbers.
+        ///
+        /// # Errors
+        /// If the evidence has no such fit.
+        pub fn fit(
+            passes: &Passes<'_>,
+            method: &Method,
+            evidence: &Counts<'_>,
+            seed: u64,
+        ) -> Result<Fit> {
+            match method { $(Method::$name(own) => own.fit(passes, evidence, seed),)* }
+        }
+
+        /// The kernels of all methods, for machines that receive them as bytes.
+        pub fn kernels() -> Vec<Entry> {
+            let mut all = low_rank::kernels();
+            $(all.extend(<$params as Estimator>::kernels());)*
+            all
+        }
+    };
 }
 
-/// Fits `method` to the evidence.
-///
-/// Latent states are numbered by decreasing weight w_k = Σ_{γ(j)=k} p_j, ties by their first source, empty ones last; a given
-/// partition keeps its numbers.
-pub fn fit(passes: &Passes<'_>, method: &Method, evidence: Evidence, seed: u64) -> Result<Fit> {
-    let Evidence::Counts(shards) = evidence;
-    match method {
-        Method::Dbmr(params) => {
-            check_rank(params.rank, shards)?;
-            passes.step("partition");
-            let partition = crate::methods::dbmr::fit(passes, shards, params, seed);
-            let affiliation = canonical(&partition.affiliation, params.rank, shards);
-            let best = &partition.restarts[partition.best];
-            let (iterations, converged) = (best.iterations, best.converged);
-            let mut fit = projection(
-                passes,
-                shards,
-                affiliation,
-                params.rank,
-                most_probable,
-                seed,
-            );
-            (fit.iterations, fit.converged) = (iterations, converged);
-            fit.best_restart = partition.best;
-            fit.trace = partition.trace;
-            fit.restarts = partition.restarts.into_iter().map(Restart::from).collect();
-            Ok(fit)
-        }
-        Method::Svd(params) => {
-            check_rank(params.rank, shards)?;
-            crate::methods::spectral::pairs(passes, shards, params, seed)
-        }
-        Method::Cocluster(params) => {
-            check_rank(params.rank, shards)?;
-            passes.step("partition");
-            let found = crate::methods::cocluster::fit(passes, shards, params, seed);
-            let affiliation = canonical(&found.sources, params.rank, shards);
-            let targets =
-                |model: &Model| crate::methods::spectral::svd::match_targets(model, &found.targets);
-            let fit = projection(passes, shards, affiliation, params.rank, targets, seed);
-            Ok(partitioned(fit, found))
-        }
-        Method::Metastable {
-            params,
-            target_of_source,
-        } => {
-            check_rank(params.rank, shards)?;
-            passes.step("partition");
-            let found = crate::methods::cocluster::metastable::fit(
-                passes,
-                shards,
-                target_of_source,
-                params,
-                seed,
-            );
-            let names = names(&found.sources, params.rank, shards);
-            let name = |k: &u32| names[*k as usize];
-            let affiliation = found.sources.iter().map(name).collect();
-            let targets = |_: &Model| found.targets.iter().map(|k| name(k) as i32).collect();
-            let fit = projection(passes, shards, affiliation, params.rank, targets, seed);
-            Ok(partitioned(fit, found))
-        }
-        Method::Gpcca {
-            params,
-            source_of_target,
-        } => {
-            check_rank(params.rank, shards)?;
-            crate::methods::spectral::cycles(passes, shards, params, source_of_target, seed)
-        }
-        // A given partition may have more sets than there are states here: those are empty.
-        Method::Given { affiliation, rank } => {
-            assert!(
-                affiliation.iter().all(|&k| (k as usize) < *rank),
-                "a latent state must be below the rank"
-            );
-            let affiliation = affiliation.clone();
-            Ok(projection(
-                passes,
-                shards,
-                affiliation,
-                *rank,
-                most_probable,
-                seed,
-            ))
-        }
-    }
-}
-
-pub(crate) fn check_rank(rank: usize, shards: &Shards) -> Result<()> {
-    let (n, m) = (shards.n_sources, shards.n_targets);
-    if rank == 0 {
-        return Err(Error::input("rank 0 leaves no latent state"));
-    }
-    if rank > n.min(m) {
-        return Err(Error::input(format!(
-            "rank {rank} is larger than the number of states ({}, {})",
-            counted(n, "source"),
-            counted(m, "target")
-        )));
-    }
-    Ok(())
-}
-
-/// How the partitions of a fit were found.
-fn partitioned(mut fit: Fit, found: crate::methods::cocluster::Partitions) -> Fit {
-    let best = &found.restarts[found.best];
-    (fit.iterations, fit.converged) = (best.iterations, best.converged);
-    fit.best_restart = found.best;
-    fit.trace = found.trace;
-    let sources = fit.sources.affiliation.len();
-    fit.restarts = found
-        .restarts
-        .into_iter()
-        .map(|r| r.record(sources))
-        .collect();
-    fit
+methods! {
+    Dbmr: dbmr::params::Dbmr,
+    Svd: spectral::svd::Svd,
+    Cocluster: cocluster::Cocluster,
+    Metastable: cocluster::metastable::Metastable,
+    Gpcca: spectral::gpcca::Gpcca,
+    Given: given::Given,
 }
 
 #[cfg(test)]
@@ -255,23 +184,23 @@ mod tests {
     }
 
     fn methods(n: usize) -> Vec<Method> {
-        let svd = |clusters| crate::methods::spectral::svd::Params {
+        let svd = |clusters| crate::methods::spectral::svd::Svd {
             clusters,
-            ..crate::methods::spectral::svd::Params::new(4)
+            ..crate::methods::spectral::svd::Svd::new(4)
         };
         vec![
-            Method::Dbmr(crate::methods::dbmr::params::Params::new(4)),
+            Method::Dbmr(crate::methods::dbmr::params::Dbmr::new(4)),
             Method::Svd(svd(crate::methods::spectral::svd::Clusters::KMeans)),
             Method::Svd(svd(crate::methods::spectral::svd::Clusters::Seba)),
             Method::Svd(svd(crate::methods::spectral::svd::Clusters::Pcca)),
-            Method::Cocluster(crate::methods::cocluster::Params::new(4)),
+            Method::Cocluster(crate::methods::cocluster::Cocluster::new(4)),
             // The world has more sources than targets: 70 of 90 states are on both sides.
             Method::Metastable {
-                params: crate::methods::cocluster::Params::new(4),
+                params: crate::methods::cocluster::Cocluster::new(4),
                 target_of_source: (0..n as u32).map(|j| (j < 70).then_some(j)).collect(),
             },
             Method::Gpcca {
-                params: crate::methods::spectral::gpcca::Params::new(4),
+                params: crate::methods::spectral::gpcca::Gpcca::new(4),
                 source_of_target: (0..70).collect(),
             },
             Method::Given {
@@ -285,8 +214,8 @@ mod tests {
     fn too_many_latent_states() {
         let shards = world(3, 4, 100);
         for rank in [0, 4] {
-            let method = Method::Svd(crate::methods::spectral::svd::Params::new(rank));
-            let error = fit(&Passes::local(), &method, Evidence::Counts(&shards), 0).unwrap_err();
+            let method = Method::Svd(crate::methods::spectral::svd::Svd::new(rank));
+            let error = fit(&Passes::local(), &method, &Counts::of(&shards), 0).unwrap_err();
             assert_eq!(error.kind(), Kind::Input);
             let expected = match rank {
                 0 => "rank 0 leaves no latent state",
@@ -301,7 +230,7 @@ mod tests {
         let shards = world(3, 2, 100);
         let few = |affiliation: Vec<u32>, rank| {
             let method = Method::Given { affiliation, rank };
-            fit(&Passes::local(), &method, Evidence::Counts(&shards), 0).expect("a fit")
+            fit(&Passes::local(), &method, &Counts::of(&shards), 0).expect("a fit")
         };
         let (all, own) = (few(vec![1, 4, 4], 6), few(vec![0, 1, 1], 2));
         assert_eq!(all.metrics.empty_states, 4);
@@ -328,26 +257,26 @@ mod tests {
     #[test]
     fn one_state_is_a_world() {
         let shards = Shards::new(1, 1, &[0], &[0], Values::Count(vec![2]), 1);
-        let soft = |clusters| crate::methods::spectral::svd::Params {
+        let soft = |clusters| crate::methods::spectral::svd::Svd {
             clusters,
-            ..crate::methods::spectral::svd::Params::new(1)
+            ..crate::methods::spectral::svd::Svd::new(1)
         };
         for method in [
-            Method::Dbmr(crate::methods::dbmr::params::Params::new(1)),
+            Method::Dbmr(crate::methods::dbmr::params::Dbmr::new(1)),
             Method::Svd(soft(crate::methods::spectral::svd::Clusters::KMeans)),
             Method::Svd(soft(crate::methods::spectral::svd::Clusters::Seba)),
             Method::Svd(soft(crate::methods::spectral::svd::Clusters::Pcca)),
-            Method::Cocluster(crate::methods::cocluster::Params::new(1)),
+            Method::Cocluster(crate::methods::cocluster::Cocluster::new(1)),
             Method::Metastable {
-                params: crate::methods::cocluster::Params::new(1),
+                params: crate::methods::cocluster::Cocluster::new(1),
                 target_of_source: vec![Some(0)],
             },
             Method::Gpcca {
-                params: crate::methods::spectral::gpcca::Params::new(1),
+                params: crate::methods::spectral::gpcca::Gpcca::new(1),
                 source_of_target: vec![0],
             },
         ] {
-            let fit = fit(&Passes::local(), &method, Evidence::Counts(&shards), 0).expect("rank 1");
+            let fit = fit(&Passes::local(), &method, &Counts::of(&shards), 0).expect("rank 1");
             assert_eq!((fit.coarse, fit.metrics.kappa), (vec![1.0], 0.5));
             assert!((fit.spectrum[0].value - 1.0).abs() < 1e-15);
         }
@@ -366,7 +295,7 @@ mod tests {
             let run = |pool: &rayon::ThreadPool, shard_nnz| {
                 let shards = world(90, 70, shard_nnz);
                 pool.install(|| {
-                    fit(&Passes::local(), &method, Evidence::Counts(&shards), 3).expect("rank 4")
+                    fit(&Passes::local(), &method, &Counts::of(&shards), 3).expect("rank 4")
                 })
             };
             let whole = run(&one, usize::MAX);
@@ -380,7 +309,7 @@ mod tests {
     fn fits_agree_on_what_they_claim() {
         let shards = world(90, 70, 500);
         for method in methods(90) {
-            let fit = fit(&Passes::local(), &method, Evidence::Counts(&shards), 3).expect("rank 4");
+            let fit = fit(&Passes::local(), &method, &Counts::of(&shards), 3).expect("rank 4");
             assert_eq!(fit.coarse_counts.iter().sum::<f64>(), shards.total);
             assert!(
                 fit.coarse
@@ -445,20 +374,8 @@ mod tests {
             affiliation: (0..90).map(|j| if flip { 89 - j } else { j } % 4).collect(),
             rank: 4,
         };
-        let here = fit(
-            &Passes::local(),
-            &given(false),
-            Evidence::Counts(&shards),
-            0,
-        )
-        .expect("rank 4");
-        let there = fit(
-            &Passes::local(),
-            &given(true),
-            Evidence::Counts(&reversed),
-            0,
-        )
-        .expect("rank 4");
+        let here = fit(&Passes::local(), &given(false), &Counts::of(&shards), 0).expect("rank 4");
+        let there = fit(&Passes::local(), &given(true), &Counts::of(&reversed), 0).expect("rank 4");
         assert_eq!(here.latent, there.latent);
         assert_eq!(here.coarse, there.coarse);
         let (a, b) = (&here.metrics, &there.metrics);

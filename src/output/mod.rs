@@ -22,7 +22,7 @@ pub mod tables;
 pub mod task_answers;
 
 use crate::error::Result;
-use crate::evidence::counts::matrix::Counts;
+use crate::evidence::counts::matrix::CountMatrix;
 use crate::output::parquet::ROW_GROUP;
 use crate::output::place::Output;
 use crate::output::pointer::Begun;
@@ -47,7 +47,7 @@ use std::sync::Arc;
 /// Fetches the matrices of models that have none.
 pub trait Fetch: Send + Sync {
     /// The counts of the model at a place, with their matrix.
-    fn counts(&self, model: usize) -> BoxFuture<'_, Result<Counts>>;
+    fn counts(&self, model: usize) -> BoxFuture<'_, Result<CountMatrix>>;
     /// How many to fetch at a time.
     fn at_once(&self) -> usize;
 }

@@ -16,12 +16,11 @@ pub mod travel;
 
 use crate::error::{Error, Result};
 use crate::evidence::lag::Lag;
-use crate::methods::dbmr::params::Init;
 use crate::output::ledger::Basis;
 use crate::output::tables::names::{FitColumns, LagColumn, Names};
 use crate::plan::checks::{CheckRule, PlannedCheck};
 use crate::plan::evidence::{check_square, grouping};
-use crate::plan::fits::{PlannedFit, PlannedMethod, Ranks, fits};
+use crate::plan::fits::{PlannedFit, Ranks, fits};
 use crate::plan::pipeline::Spec;
 use crate::plan::pipeline::keys::{Empty, NamesFrom};
 use crate::plan::rows::{Rows, hash, inputs, lag_column, rows, unhashed};
@@ -132,12 +131,8 @@ async fn resolved(
         evidence,
         lags,
     } = rows(spec, sql, lake).await?;
-    let given = spec.fits.iter().filter_map(|fit| match &fit.method {
-        crate::plan::pipeline::fits::Method::Given(given) => {
-            Some(columns.key(&given.affiliation, "affiliation"))
-        }
-        _ => None,
-    });
+    let given = spec.fits.iter().filter_map(|fit| fit.method.needs().given);
+    let given = given.map(|column| columns.key(column, "affiliation"));
     let given = given.collect::<Result<_>>()?;
     let asked = spec.validation.as_ref();
     let asked = asked.filter(|asked| asked.bootstrap > 0 || asked.folds > 0);
@@ -377,15 +372,7 @@ impl Plan {
             return Err("[validation] makes matrices of its own".into());
         }
         let whole = |fit: &PlannedFit| {
-            let why = match &fit.method {
-                PlannedMethod::Dbmr(params) if params.init == Init::Kl && !params.polish => {
-                    "`init = \"kl\"` without `polish` compares all of its states"
-                }
-                PlannedMethod::Cocluster(_) | PlannedMethod::Metastable(_) => {
-                    "its method moves single states"
-                }
-                _ => return None,
-            };
+            let why = fit.method.needs().whole_matrix?;
             Some(format!("fit `{}` is no passes alone: {why}", fit.name))
         };
         self.fits.iter().find_map(whole).map_or(Ok(()), Err)
@@ -415,19 +402,27 @@ impl Plan {
         self.validation.as_ref().map_or(0, |v| v.bootstrap)
     }
 
+    /// The place of the column of a given partition in `Layout::given`.
+    pub(crate) fn given(&self, column: &str) -> Option<usize> {
+        self.layout
+            .given
+            .iter()
+            .position(|field| field.name() == column)
+    }
+
     /// What the columns of a fit will be; the rank of a given partition is known once its labels are counted.
     pub fn fit_columns(&self, label_counts: &[usize]) -> Vec<FitColumns> {
-        let rank = |fit: &PlannedFit| match fit.method {
-            PlannedMethod::Given(at) => label_counts[at],
-            _ => fit.rank().unwrap_or(0),
+        let rank = |fit: &PlannedFit| match fit.method.needs().given {
+            Some(column) => self.given(column).map_or(0, |at| label_counts[at]),
+            None => fit.method.rank().unwrap_or(0),
         };
         self.fits
             .iter()
             .map(|f| FitColumns {
                 name: f.name.clone(),
-                method: f.method_name(),
+                method: f.method.name(),
                 rank: rank(f),
-                is_soft: f.is_soft(),
+                is_soft: f.method.needs().is_soft,
             })
             .collect()
     }

@@ -1,9 +1,9 @@
 //! A plan as text for people and as JSON for programs.
 
 use crate::evidence::lag::Lag;
-use crate::methods::spectral::svd;
+use crate::methods::Method;
 use crate::plan::checks::CheckRule;
-use crate::plan::fits::{PlannedFit, PlannedMethod, Ranks};
+use crate::plan::fits::{PlannedFit, Ranks};
 use crate::plan::pipeline::keys::NamesFrom;
 use crate::plan::{Increments, Plan};
 use crate::read::lake::files::Table;
@@ -69,28 +69,9 @@ impl Plan {
             }),
         };
         let fit = |f: &PlannedFit| {
-            let parameters = match &f.method {
-                PlannedMethod::Dbmr(p) => {
-                    json!({"rank": p.rank, "init": p.init.name(), "polish": p.polish, "restarts": p.restarts, "max_iterations": p.max_iterations, "tolerance": p.tolerance})
-                }
-                PlannedMethod::Svd(p) => match p.clusters {
-                    svd::Clusters::KMeans => {
-                        json!({"rank": p.rank, "clusters": "kmeans", "restarts": p.restarts, "max_iterations": p.max_iterations, "tolerance": p.tolerance})
-                    }
-                    soft => {
-                        json!({"rank": p.rank, "clusters": soft.name(), "tolerance": p.tolerance})
-                    }
-                },
-                PlannedMethod::Cocluster(p) | PlannedMethod::Metastable(p) => {
-                    json!({"rank": p.rank, "restarts": p.restarts, "max_iterations": p.max_iterations})
-                }
-                PlannedMethod::Gpcca(p) => {
-                    json!({"rank": p.rank, "tolerance": p.tolerance, "which": p.by.name()})
-                }
-                PlannedMethod::Given(at) => json!({"affiliation": self.layout.given[*at].name()}),
-            };
+            let parameters = parameters(&f.method);
             let mut shown =
-                json!({"name": f.name, "method": f.method_name(), "parameters": parameters});
+                json!({"name": f.name, "method": f.method.name(), "parameters": parameters});
             if let Ranks::Auto { rule, candidates } = &f.ranks {
                 shown["parameters"]["rank"] = json!({"one_of": candidates, "rule": rule.name()});
             }
@@ -244,48 +225,7 @@ impl fmt::Display for Plan {
             )?;
         }
         for fit in &self.fits {
-            let rank = |rank: usize| match &fit.ranks {
-                Ranks::Auto { rule, candidates } => {
-                    let ranks: Vec<_> = candidates.iter().map(usize::to_string).collect();
-                    format!("rank one of {} by {}", ranks.join(" "), rule.name())
-                }
-                _ => format!("rank {rank}"),
-            };
-            let what = match &fit.method {
-                PlannedMethod::Dbmr(p) => format!(
-                    "DBMR, {}, {} restarts from `{}`{}",
-                    rank(p.rank),
-                    p.restarts,
-                    p.init.name(),
-                    if p.polish { ", polished" } else { "" }
-                ),
-                PlannedMethod::Svd(p) => match p.clusters {
-                    svd::Clusters::KMeans => format!(
-                        "truncated SVD and k-means, {}, {} restarts",
-                        rank(p.rank),
-                        p.restarts
-                    ),
-                    svd::Clusters::Seba => format!("truncated SVD and SEBA, {}", rank(p.rank)),
-                    svd::Clusters::Pcca => format!("truncated SVD and PCCA+, {}", rank(p.rank)),
-                },
-                PlannedMethod::Cocluster(p) => format!(
-                    "co-clustering of both sides, {}, {} restarts",
-                    rank(p.rank),
-                    p.restarts
-                ),
-                PlannedMethod::Metastable(p) => format!(
-                    "one partition for both sides, {}, {} restarts",
-                    rank(p.rank),
-                    p.restarts
-                ),
-                PlannedMethod::Gpcca(p) => {
-                    let by = p.by.name();
-                    format!("Schur vectors by {by} and PCCA+, {}", rank(p.rank))
-                }
-                PlannedMethod::Given(at) => {
-                    format!("the given partition `{}`", self.layout.given[*at].name())
-                }
-            };
+            let what = fit.method.describe(&fit.rank_text());
             writeln!(f, "  fit    {}: {what}", fit.name)?;
         }
         if let (Some(validation), Some(grouping)) = (&self.validation, &self.layout.grouping) {
@@ -346,5 +286,16 @@ fn boxes(binning: &bins::Binning) -> String {
         bins::Binning::Periodic { low, high, boxes } => {
             format!("{boxes} boxes on the circle [{low}, {high})")
         }
+    }
+}
+
+/// The parameters of a method, without the tag of the method.
+fn parameters(method: &Method) -> Value {
+    match serde_json::to_value(method) {
+        Ok(Value::Object(tagged)) => tagged
+            .into_iter()
+            .next()
+            .map_or(Value::Null, |(_, own)| own),
+        _ => Value::Null,
     }
 }

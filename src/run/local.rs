@@ -1,7 +1,7 @@
-//! Counts and fits in this process.
+//! CountMatrix and fits in this process.
 
 use crate::error::{Error, Kind, Result};
-use crate::evidence::counts::matrix::Counts;
+use crate::evidence::counts::matrix::CountMatrix;
 use crate::evidence::pass::checkpoints;
 use crate::output::checkpoint::Work;
 use crate::plan::pipeline::keys::Empty;
@@ -22,7 +22,7 @@ use rayon::prelude::*;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Counts are large beside what counting takes: they are worth keeping if it took so many times as long.
+/// CountMatrix are large beside what counting takes: they are worth keeping if it took so many times as long.
 const COUNTING: u32 = 5;
 
 /// This process.
@@ -68,7 +68,7 @@ async fn count_and_fit<'a>(job: Job<'a>, journal: &mut Journal<'_>) -> Result<Fi
     let counting = start.elapsed();
     // Where files are counted one by one, what was counted is in the objects of the ledger.
     let is_worth_it = !is_counted && ledger.is_none() && counting >= COUNTING * keep_every;
-    let of = |counts: &Counts| {
+    let of = |counts: &CountMatrix| {
         let left_out = counts.left_out.as_ref();
         (counts.nnz() as u64, left_out.map_or(0.0, |l| l.transitions))
     };

@@ -4,10 +4,10 @@ use crate::assess::bootstrap;
 use crate::assess::certificates;
 use crate::assess::markov::Chain;
 use crate::error::{Error, Result};
-use crate::evidence::Evidence;
 use crate::evidence::counts::csr::Csr;
-use crate::evidence::counts::matrix::Counts;
+use crate::evidence::counts::matrix::CountMatrix;
 use crate::evidence::counts::shards::Shards;
+use crate::evidence::counts::{Counts, Size};
 use crate::evidence::lag::Lag;
 use crate::evidence::pass::Passes;
 use crate::evidence::pass::checkpoints::Checkpoints;
@@ -16,14 +16,14 @@ use crate::evidence::pass::steps::Steps;
 use crate::math::scale::{exponent, times_power};
 use crate::methods;
 use crate::methods::Method;
+use crate::methods::estimator::States;
 use crate::methods::fit::Fit;
 use crate::output::tables::fits;
 use crate::output::tables::model::Model;
 use crate::output::tables::names::Names;
 use crate::plan::Plan;
-use crate::plan::fits::{PlannedFit, PlannedMethod};
+use crate::plan::fits::PlannedFit;
 use crate::read::counts::counted::{Counted, LARGEST_TOTAL};
-use crate::read::lake::statistics::Size;
 use crate::read::rows::layout::Layout;
 use crate::read::rows::states::{escaped, key_text};
 use crate::run::progress::Progress;
@@ -48,7 +48,7 @@ const LARGEST_SUM: i32 = 1010;
 const WIDEST: i32 = 256;
 
 /// An error where the weights of a model add up to more than f64 holds.
-pub(crate) fn check_sum(layout: &Layout, counts: &Counts) -> Result<()> {
+pub(crate) fn check_sum(layout: &Layout, counts: &CountMatrix) -> Result<()> {
     let Some(weight) = layout.evidence.weight() else {
         return Ok(());
     };
@@ -63,7 +63,7 @@ pub(crate) fn check_sum(layout: &Layout, counts: &Counts) -> Result<()> {
 }
 
 /// An error where weights of a model are too far apart to be fitted.
-fn check_range(layout: &Layout, counts: &Counts) -> Result<()> {
+fn check_range(layout: &Layout, counts: &CountMatrix) -> Result<()> {
     let Some(weight) = layout.evidence.weight() else {
         return Ok(());
     };
@@ -79,7 +79,7 @@ fn check_range(layout: &Layout, counts: &Counts) -> Result<()> {
 }
 
 /// Takes the matrix out of the counts for the time of the fits, weights in their unit.
-pub(crate) fn shards(layout: &Layout, counts: &mut Counts) -> Result<Shards> {
+pub(crate) fn shards(layout: &Layout, counts: &mut CountMatrix) -> Result<Shards> {
     if counts.total > u128::from(LARGEST_TOTAL) {
         return Err(Error::input(format!(
             "the counts add up to more than {LARGEST_TOTAL}, the largest total that stays exact; scale them down"
@@ -111,7 +111,7 @@ fn scale_rows(shards: &mut [Csr], n: i32) {
 pub fn fit_model(
     plan: &Plan,
     names: &Names,
-    mut counts: Counts,
+    mut counts: CountMatrix,
     checkpoints: &dyn Checkpoints,
     progress: &dyn Progress,
 ) -> Result<(Model, Told)> {
@@ -146,7 +146,7 @@ pub(crate) fn fit_shards(
     executor: &dyn Executor,
     plan: &Plan,
     names: &Names,
-    (mut counts, shards): (Counts, &Shards),
+    (mut counts, shards): (CountMatrix, &Shards),
     checkpoints: &dyn Checkpoints,
     progress: &dyn Progress,
 ) -> Result<(Model, Told)> {
@@ -154,31 +154,10 @@ pub(crate) fn fit_shards(
     let whole = format!("{}-{}", counts.partition, counts.lag);
     let mut tried = Vec::new();
     let candidates = plan.candidates(shards.n_sources, shards.n_targets)?;
+    let evidence = evidence(plan, names, &counts, shards);
     for (n, (at, candidate)) in candidates.iter().enumerate() {
-        let columns = &names.fits[*at];
-        let method = match &candidate.method {
-            PlannedMethod::Dbmr(params) => Method::Dbmr(params.clone()),
-            PlannedMethod::Svd(params) => Method::Svd(params.clone()),
-            PlannedMethod::Cocluster(params) => Method::Cocluster(params.clone()),
-            PlannedMethod::Metastable(params) => Method::Metastable {
-                params: params.clone(),
-                target_of_source: places(&counts.source_states, &counts.target_states).collect(),
-            },
-            PlannedMethod::Gpcca(params) => Method::Gpcca {
-                params: params.clone(),
-                source_of_target: source_of_target(names, &counts)?,
-            },
-            PlannedMethod::Given(at) => {
-                let affiliation = counts.given[*at].clone().map_err(|state| {
-                    let (column, state) = (plan.layout.given[*at].name(), names.sources.describe(state));
-                    Error::input(format!("the given partition `{column}` has no set for state {state}; give every source state one"))
-                })?;
-                Method::Given {
-                    affiliation,
-                    rank: columns.rank,
-                }
-            }
-        };
+        let method = &candidate.method;
+        check_evidence(plan, names, &counts, &evidence, method)?;
         let (start, steps) = (Instant::now(), Steps::default());
         let seed = seed(plan.seed, &place, &candidate.name);
         let name = format!("fit-{n}");
@@ -187,7 +166,7 @@ pub(crate) fn fit_shards(
             .resuming(checkpoints, whole.clone())
             .timed(&steps)
             .try_piece(&name, |passes| {
-                methods::fit(passes, &method, Evidence::Counts(shards), seed)
+                methods::fit(passes, method, &evidence, seed)
             })
             .map_err(|e| e.at(format!("fit `{}`", candidate.name)))?;
         let seconds = start.elapsed().as_secs_f64();
@@ -200,7 +179,7 @@ pub(crate) fn fit_shards(
         };
         tried.push(Tried {
             planned: *at,
-            method,
+            method: method.clone(),
             seed,
             fit,
             told,
@@ -233,7 +212,7 @@ pub(crate) fn fit_shards(
             let fits: Vec<_> = tried.iter().map(|t| (&t.method, &t.fit)).collect();
             let seed = seed(plan.seed, &place, "bootstrap");
             let heard = || progress.advance(1);
-            bootstrap::bootstrap(&passes, groups, shards, &fits, &params, seed, &heard)
+            bootstrap::bootstrap(&passes, groups, &evidence, &fits, &params, seed, &heard)
         }
         _ => Vec::new(),
     };
@@ -243,7 +222,7 @@ pub(crate) fn fit_shards(
     }
     let start = Instant::now();
     let ground = Ground {
-        shards,
+        counts: &evidence,
         shard_nnz: shard_nnz(shards.nnz()),
         groups: groups.as_ref(),
         seed: seed(plan.seed, &place, "ranks"),
@@ -331,7 +310,7 @@ mod scale {
         scale(&mut metrics.reference_log_likelihood);
         scale(&mut metrics.latent_log_likelihood);
         // What other methods maximise or minimise is of probabilities.
-        if matches!(method, Method::Dbmr(_)) {
+        if method.objective_scales() {
             let objectives = fit
                 .restarts
                 .iter_mut()
@@ -380,7 +359,7 @@ pub(crate) fn names(plan: &Plan, counted: &Counted, labels: &[usize]) -> Names {
 }
 
 /// A partition and lag in words: `airline=FR, lag 5d`.
-pub(crate) fn place(names: &Names, counts: &Counts) -> String {
+pub(crate) fn place(names: &Names, counts: &CountMatrix) -> String {
     place_of(names, counts.partition, counts.lag)
 }
 
@@ -405,18 +384,54 @@ pub(crate) fn partition_key(names: &Names, partition: usize) -> BTreeMap<String,
     key.collect()
 }
 
-/// The source that every target is, for methods that follow a state further.
-fn source_of_target(names: &Names, counts: &Counts) -> Result<Vec<u32>> {
-    let targets = &counts.target_states;
-    let known = targets.iter().zip(places(targets, &counts.source_states)).map(|(&state, place)| {
-        place.ok_or_else(|| {
-            Error::input(format!(
-                "method \"gpcca\" wants to know where every target state goes, but no transition starts in state {}; leave out what ends there in the SQL, or take method \"metastable\", \"cocluster\" or \"svd\"",
-                names.targets.describe(state)
-            ))
-        })
-    });
-    known.collect()
+/// The counts as methods see them.
+fn evidence<'a>(
+    plan: &Plan,
+    names: &Names,
+    counts: &CountMatrix,
+    shards: &'a Shards,
+) -> Counts<'a> {
+    let mut evidence = Counts::of(shards);
+    let of_one_kind = |fit: &PlannedFit| fit.method.needs().states != States::Apart;
+    if plan.fits.iter().any(of_one_kind) {
+        let targets = places(&counts.source_states, &counts.target_states);
+        evidence = evidence.with_targets(targets.collect());
+    }
+    for (fit, columns) in plan.fits.iter().zip(&names.fits) {
+        let given = fit.method.needs().given;
+        let sets = given.and_then(|column| Some((column, &counts.given[plan.given(column)?])));
+        if let Some((column, Ok(sets))) = sets {
+            evidence = evidence.with_given(column, sets.clone(), columns.rank);
+        }
+    }
+    evidence
+}
+
+/// An error where the states of the counts are not as a method needs them.
+fn check_evidence(
+    plan: &Plan,
+    names: &Names,
+    counts: &CountMatrix,
+    evidence: &Counts<'_>,
+    method: &Method,
+) -> Result<()> {
+    let needs = method.needs();
+    let open = evidence.source_of_target.iter().position(Option::is_none);
+    if let (States::Closed, Some(target)) = (needs.states, open) {
+        return Err(Error::input(format!(
+            "method \"{}\" wants to know where every target state goes, but no transition starts in state {}; leave out what ends there in the SQL, or take method \"metastable\", \"cocluster\" or \"svd\"",
+            method.name(),
+            names.targets.describe(counts.target_states[target])
+        )));
+    }
+    let given = needs.given.and_then(|column| plan.given(column));
+    if let Some((at, Err(state))) = given.map(|at| (at, &counts.given[at])) {
+        let (column, state) = (plan.layout.given[at].name(), names.sources.describe(*state));
+        return Err(Error::input(format!(
+            "the given partition `{column}` has no set for state {state}; give every source state one"
+        )));
+    }
+    Ok(())
 }
 
 /// The place of each state of one side among those of the other, where both have one label set; both ascend.
@@ -469,7 +484,7 @@ pub fn record(plan: &Plan, names: &Names, model: &Model, told: Told) -> ModelRec
 fn fit_record(planned: &PlannedFit, fit: &Fit, certified: bool, told: FitTold) -> FitRecord {
     FitRecord {
         name: planned.name.clone(),
-        method: planned.method_name(),
+        method: planned.method.name(),
         rank: fit.rank,
         seed: fit.seed,
         converged: fit.converged,

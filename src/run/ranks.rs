@@ -6,8 +6,8 @@
 use crate::assess::bootstrap::Bootstrap;
 use crate::assess::ranks::{Criteria, RankRow};
 use crate::error::{Error, Result};
+use crate::evidence::counts::Counts;
 use crate::evidence::counts::groups::Groups;
-use crate::evidence::counts::shards::Shards;
 use crate::evidence::pass::Passes;
 use crate::methods::Method;
 use crate::methods::fit::Fit;
@@ -33,7 +33,7 @@ pub struct Tried {
 
 /// The counts that ranks are compared on.
 pub struct Ground<'a> {
-    pub shards: &'a Shards,
+    pub counts: &'a Counts<'a>,
     /// Non-zeros of a shard of a fold.
     pub shard_nnz: usize,
     /// The same counts by group, where folds are wanted.
@@ -53,7 +53,7 @@ pub fn compare(
         .iter()
         .filter(|t| is_compared(plan, &plan.fits[t.planned]))
         .collect();
-    let shards = ground.shards;
+    let shards = &*ground.counts.shards;
     let swept = compared
         .iter()
         .filter(|t| plan.fits[t.planned].ranks != Ranks::One);
@@ -73,7 +73,14 @@ pub fn compare(
         Some(groups) if plan.folds() > 0 => {
             let candidates: Vec<_> = compared.iter().map(|t| (&t.method, t.seed)).collect();
             let folds = (plan.folds(), ground.seed);
-            crate::assess::crossval::validate(passes, groups, folds, ground.shard_nnz, &candidates)?
+            crate::assess::crossval::validate(
+                passes,
+                ground.counts,
+                groups,
+                folds,
+                ground.shard_nnz,
+                &candidates,
+            )?
         }
         _ => vec![None; compared.len()],
     };

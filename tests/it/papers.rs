@@ -5,7 +5,7 @@
 use crate::worlds;
 use crate::worlds::World;
 use gyre::assess::certificates;
-use gyre::evidence::Evidence;
+use gyre::evidence::counts::Counts;
 use gyre::evidence::pass::Passes;
 use gyre::methods;
 use gyre::methods::Method;
@@ -15,7 +15,7 @@ use gyre::methods::spectral::svd;
 
 fn fit(world: &World, method: Method) -> Fit {
     let shards = world.shards(2_000);
-    methods::fit(&Passes::local(), &method, Evidence::Counts(&shards), 1)
+    methods::fit(&Passes::local(), &method, &Counts::of(&shards), 1)
         .expect("a rank that fits the world")
 }
 
@@ -33,12 +33,12 @@ fn default_fit(world: &World) -> Fit {
 
 /// The paper's DBMR-Γ: the best of 100 runs.
 fn dbmr_fit(world: &World) -> Fit {
-    fit(world, Method::Dbmr(params::Params::plain(world.rank)))
+    fit(world, Method::Dbmr(params::Dbmr::plain(world.rank)))
 }
 
 /// The paper's SVD-Γ.
 fn svd_fit(world: &World) -> Fit {
-    fit(world, Method::Svd(svd::Params::new(world.rank)))
+    fit(world, Method::Svd(svd::Svd::new(world.rank)))
 }
 
 #[track_caller]
@@ -280,7 +280,7 @@ fn the_default_search_reaches_the_default_partition() {
         for seed in 0..50 {
             let world = world(seed);
             let given = default_fit(&world).metrics.log_likelihood;
-            let found = fit(&world, Method::Dbmr(params::Params::new(world.rank)));
+            let found = fit(&world, Method::Dbmr(params::Dbmr::new(world.rank)));
             assert!(found.metrics.log_likelihood >= given - 1e-6, "seed {seed}");
             let work = |fit: &Fit| {
                 fit.restarts
@@ -302,7 +302,7 @@ fn the_default_search_reaches_the_default_partition() {
 #[test]
 fn ring_walk_has_cosines_for_singular_values() {
     let n = 50;
-    let fit = fit(&worlds::ring_walk(n), Method::Svd(svd::Params::new(3)));
+    let fit = fit(&worlds::ring_walk(n), Method::Svd(svd::Svd::new(3)));
     let sigma = |k: usize| (std::f64::consts::PI * k as f64 / n as f64).cos().powi(2);
     spectrum(&fit, [sigma(0), sigma(1), sigma(1)]);
 }

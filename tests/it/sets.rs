@@ -5,7 +5,7 @@ use crate::lake::{Lake, Rows};
 use crate::worlds;
 use crate::worlds::World;
 use arrow::array::{ArrayRef, StringArray};
-use gyre::evidence::Evidence;
+use gyre::evidence::counts::Counts;
 use gyre::evidence::pass::Passes;
 use gyre::methods;
 use gyre::methods::Method;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 fn try_fit(world: &World, method: &Method) -> gyre::error::Result<Fit> {
     let shards = world.shards(2_000);
-    methods::fit(&Passes::local(), method, Evidence::Counts(&shards), 1)
+    methods::fit(&Passes::local(), method, &Counts::of(&shards), 1)
 }
 
 fn fit(world: &World, method: &Method) -> Fit {
@@ -27,23 +27,23 @@ fn fit(world: &World, method: &Method) -> Fit {
 }
 
 fn soft(rank: usize, clusters: svd::Clusters) -> Method {
-    Method::Svd(svd::Params {
+    Method::Svd(svd::Svd {
         clusters,
-        ..svd::Params::new(rank)
+        ..svd::Svd::new(rank)
     })
 }
 
 /// One partition for both sides of a world in which source j is target j.
 fn metastable(world: &World, rank: usize) -> Method {
     Method::Metastable {
-        params: cocluster::Params::new(rank),
+        params: cocluster::Cocluster::new(rank),
         target_of_source: (0..world.n_sources as u32).map(Some).collect(),
     }
 }
 
 fn gpcca(world: &World, rank: usize) -> Method {
     Method::Gpcca {
-        params: gpcca::Params::new(rank),
+        params: gpcca::Gpcca::new(rank),
         source_of_target: (0..world.n_targets as u32).collect(),
     }
 }
@@ -70,7 +70,7 @@ fn polzin2024_example20_eps0_every_way() {
     // ½ of the pairs inside E₃ (of 50 × 50 states), ⅖ inside E₁ and E₂, ⅒ between them.
     let by_hand = 0.5 * 2f64.ln() + 0.4 * 3.2f64.ln() + 0.1 * 0.8f64.ln();
     for method in [
-        Method::Cocluster(cocluster::Params::new(3)),
+        Method::Cocluster(cocluster::Cocluster::new(3)),
         metastable(&world, 3),
         gpcca(&world, 3),
         soft(3, svd::Clusters::Seba),
@@ -152,8 +152,8 @@ fn polzin2024_remark22_of_sets_that_objective_2_cannot_tell_apart() {
         close(metrics.kullback_leibler, 30f64.ln() - entropy, 1e-12);
     }
     for method in [
-        Method::Dbmr(params::Params::new(3)),
-        Method::Cocluster(cocluster::Params::new(3)),
+        Method::Dbmr(params::Dbmr::new(3)),
+        Method::Cocluster(cocluster::Cocluster::new(3)),
     ] {
         let fit = fit(&world, &method);
         close(fit.metrics.objective, 3.0, 1e-12);
@@ -172,9 +172,9 @@ fn two_partitions_say_no_less_than_one() {
             worlds::example21(1, seed),
             worlds::example21(4, seed),
         ] {
-            let both = fit(&world, &Method::Cocluster(cocluster::Params::new(3)));
+            let both = fit(&world, &Method::Cocluster(cocluster::Cocluster::new(3)));
             let one = fit(&world, &metastable(&world, 3));
-            let dbmr = fit(&world, &Method::Dbmr(params::Params::new(3)));
+            let dbmr = fit(&world, &Method::Dbmr(params::Dbmr::new(3)));
             let most = both.metrics.mutual_information;
             assert!(most <= both.metrics.reference_information);
             assert!(most >= one.metrics.mutual_information - 1e-9, "{seed}");
@@ -209,8 +209,8 @@ fn polzin2024_examples_20_and_21_side_by_side() {
     ]
     .map(|(name, world)| {
         let fits = [
-            Method::Dbmr(params::Params::new(3)),
-            Method::Cocluster(cocluster::Params::new(3)),
+            Method::Dbmr(params::Dbmr::new(3)),
+            Method::Cocluster(cocluster::Cocluster::new(3)),
             metastable(&world, 3),
         ]
         .map(|method| fit(&world, &method).metrics);

@@ -1,4 +1,4 @@
-//! Counts and fits a run on other machines: in rounds of tasks, each of which waits for the one before it.
+//! CountMatrix and fits a run on other machines: in rounds of tasks, each of which waits for the one before it.
 //!
 //! ```text
 //! files ─ deal ─▶ lots of whole trajectories ─ sum ─▶ sums by partition (or by source) ─ add ─▶ ─ count ─▶ matrices ─ fit ─▶ models
@@ -17,7 +17,7 @@ use crate::cluster::task::counting::{Matrices, Matrix, Rows, Slice, Summed};
 use crate::cluster::task::fitting::{Fitted, Group};
 use crate::cluster::task::work::{Site, Work};
 use crate::error::{Error, Kind, Result};
-use crate::evidence::counts::matrix::Counts;
+use crate::evidence::counts::matrix::CountMatrix;
 use crate::evidence::pass::checkpoints::Checkpoints;
 use crate::evidence::pass::packed::unpack;
 use crate::output::Fetch;
@@ -101,11 +101,11 @@ pub struct Stored<'a> {
 }
 
 impl Fetch for Stored<'_> {
-    fn counts(&self, model: usize) -> BoxFuture<'_, Result<Counts>> {
+    fn counts(&self, model: usize) -> BoxFuture<'_, Result<CountMatrix>> {
         Box::pin(async move {
             let (piece, to) = &self.of[model];
             let bytes = self.output.piece(&self.plan, piece).await?;
-            let mut counts: Counts = unpack(&bytes)?;
+            let mut counts: CountMatrix = unpack(&bytes)?;
             counts.rename(to);
             Ok(counts)
         })
@@ -135,7 +135,7 @@ impl<'a> Rounds<'a> {
         })
     }
 
-    /// Counts the rows of the plan's query, which is `frame`.
+    /// CountMatrix the rows of the plan's query, which is `frame`.
     pub async fn count(&self, frame: &DataFrame) -> Result<Gathered> {
         let (found, totals, record) = match slices(&self.plan, frame) {
             Ok(slices) => {
@@ -163,7 +163,7 @@ impl<'a> Rounds<'a> {
         Ok(gathered)
     }
 
-    /// Counts slices by themselves; returns what they come to together, and the rows of all and those that were dropped.
+    /// CountMatrix slices by themselves; returns what they come to together, and the rows of all and those that were dropped.
     async fn count_slices(&self, slices: Vec<Slice>) -> Result<(Vec<Matrices>, (u64, Dropped))> {
         let layout = &self.plan.layout;
         let lots = lots(&self.plan, &slices);

@@ -3,7 +3,7 @@
 use crate::cluster::task::bench::{Bench, blocking};
 use crate::error::{Error, Kind, Result};
 use crate::evidence::counts::groups::Groups;
-use crate::evidence::counts::matrix::Counts;
+use crate::evidence::counts::matrix::CountMatrix;
 use crate::evidence::pass::packed::{pack, unpack};
 use crate::output::parts::Piece;
 use crate::read::counts::counted::Counted;
@@ -69,7 +69,7 @@ pub struct Matrices {
 pub struct Matrix {
     pub partition: u32,
     pub lag: u32,
-    /// `Counts` without groups, and the groups.
+    /// `CountMatrix` without groups, and the groups.
     pub counts: Piece,
     pub groups: Piece,
     pub nonzeros: u64,
@@ -234,8 +234,8 @@ fn read_rows(pieces: &[Bytes]) -> Result<Vec<Vec<RecordBatch>>> {
 }
 
 /// The counts of a matrix, with their groups.
-pub fn read_counts(counts: &Bytes, groups: &Bytes) -> Result<Counts> {
-    let mut counts: Counts = unpack(counts)?;
+pub fn read_counts(counts: &Bytes, groups: &Bytes) -> Result<CountMatrix> {
+    let mut counts: CountMatrix = unpack(counts)?;
     if !groups.is_empty() {
         counts.groups = Some(unpack(groups)?);
     }

@@ -1,16 +1,16 @@
-//! Counts of several partitions and lags → their models.
+//! CountMatrix of several partitions and lags → their models.
 
 use crate::cluster::task::bench::{Bench, blocking};
 use crate::cluster::task::counting::read_counts;
 use crate::error::{Error, Kind, Result};
-use crate::evidence::counts::matrix::Counts;
+use crate::evidence::counts::Size;
+use crate::evidence::counts::matrix::CountMatrix;
 use crate::evidence::pass::checkpoints::NoCheckpoints;
 use crate::evidence::pass::packed::{pack, unpack};
 use crate::memory;
 use crate::output::parts::Piece;
 use crate::output::tables::names::Names;
 use crate::read::counts::counted::Counted;
-use crate::read::lake::statistics::Size;
 use crate::run::model::{fit_model, names};
 use crate::run::progress::Silent;
 use crate::run::record::Told;
@@ -18,14 +18,14 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// Counts of one numbering.
+/// CountMatrix of one numbering.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Group {
     /// What is beside the counts.
     pub head: Piece,
     /// What the labels of each given partition are called in all of the run.
     pub labels: Vec<Vec<u32>>,
-    /// Counts and their groups.
+    /// CountMatrix and their groups.
     pub counts: Vec<[Piece; 2]>,
 }
 
@@ -43,7 +43,7 @@ impl Bench {
         groups: Vec<Group>,
         labels: Vec<usize>,
     ) -> Result<Vec<Result<Fitted, (Kind, String)>>> {
-        let mut units: Vec<(Arc<Names>, Counts)> = Vec::new();
+        let mut units: Vec<(Arc<Names>, CountMatrix)> = Vec::new();
         for group in groups {
             let head = self.output.piece(&self.plan.hash, &group.head).await?;
             let head: Counted = unpack(&head)?;
@@ -58,7 +58,7 @@ impl Bench {
         }
         let plan = Arc::clone(&self.plan);
         let fitted = blocking(move || {
-            let fit = |(names, counts): (Arc<Names>, Counts)| {
+            let fit = |(names, counts): (Arc<Names>, CountMatrix)| {
                 let (mut model, told) = fit_model(&plan, &names, counts, &NoCheckpoints, &Silent)?;
                 model.counts.by_source.clear();
                 Ok::<_, Error>((pack(&model)?, told))
@@ -88,7 +88,7 @@ impl Bench {
     }
 
     /// What this machine has no memory for, another may have.
-    fn check_memory(&self, counts: &Counts) -> Result<()> {
+    fn check_memory(&self, counts: &CountMatrix) -> Result<()> {
         let size = Size {
             sources: counts.source_states.len() as u64,
             targets: counts.target_states.len() as u64,

@@ -3,23 +3,18 @@
 //! A kernel is the very one of a run on one machine, and a row is made in one unit alone, so nothing is merged and no sum depends on how the
 //! matrix was cut. What the units of a pass share, such as a factor of states × rank, is one object, which each process reads once.
 
-use crate::assess::markov::OfSets;
+use crate::assess;
 use crate::cluster::task::bench::{Bench, blocking};
 use crate::cluster::task::cache::Name;
 use crate::cluster::task::counting::read_counts;
 use crate::cluster::task::fitting::Group;
 use crate::error::{Error, Result};
 use crate::evidence::counts::csr::Csr;
-use crate::evidence::counts::matrix::Counts;
-use crate::evidence::counts::products::Multiply;
-use crate::evidence::counts::set_sums::Gather;
+use crate::evidence::counts::matrix::CountMatrix;
 use crate::evidence::counts::shards::Shards;
-use crate::evidence::pass::executor;
-use crate::evidence::pass::kernel::Kernel;
 use crate::evidence::pass::packed::{pack, unpack};
-use crate::methods::dbmr::nearest::{Assign, Spread};
-use crate::methods::dbmr::scan::{Look, Pick};
-use crate::methods::low_rank::metrics::{Missed, Scoring};
+use crate::evidence::pass::registry::Entry;
+use crate::methods;
 use crate::output::parts::Piece;
 use crate::plan::cost::machines::n_units;
 use serde::{Deserialize, Serialize};
@@ -32,7 +27,7 @@ const SHARDS: u64 = 8;
 /// A matrix in units.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Cut {
-    /// `Counts` without a matrix, and the outline of the shards.
+    /// `CountMatrix` without a matrix, and the outline of the shards.
     pub outline: Piece,
     pub by_source: Vec<Unit>,
     pub by_target: Vec<Unit>,
@@ -66,7 +61,7 @@ impl Bench {
         let bytes = self.pieces(pieces).await?;
         let plan = Arc::clone(&self.plan);
         let made = blocking(move || {
-            let mut counts: Counts = read_counts(&bytes[0], &bytes[1])?;
+            let mut counts: CountMatrix = read_counts(&bytes[0], &bytes[1])?;
             drop(bytes);
             counts.relabel(&group.labels);
             let n = n_units(counts.nnz() as u64, slots);
@@ -112,54 +107,34 @@ impl Bench {
 
     /// The rows that a pass makes of one unit.
     pub async fn pass(&self, pass: Pass) -> Result<Vec<u8>> {
-        match pass.name.as_str() {
-            Multiply::NAME => self.apply::<Multiply>(&pass).await,
-            Gather::NAME => self.apply::<Gather>(&pass).await,
-            Assign::NAME => self.apply::<Assign>(&pass).await,
-            Spread::NAME => self.apply::<Spread>(&pass).await,
-            Look::NAME => self.apply::<Look>(&pass).await,
-            Pick::NAME => self.apply::<Pick>(&pass).await,
-            Missed::NAME => self.apply::<Missed>(&pass).await,
-            Scoring::NAME => self.apply::<Scoring>(&pass).await,
-            OfSets::NAME => self.apply::<OfSets>(&pass).await,
-            other => Err(Error::bug(format!("there is no kernel `{other}`"))),
+        let kernels = methods::kernels().into_iter().chain(assess::kernels());
+        let mut kernels = kernels.filter(|entry| entry.name == pass.name);
+        match kernels.next() {
+            Some(entry) => self.apply(entry, &pass).await,
+            None => Err(Error::bug(format!("there is no kernel `{}`", pass.name))),
         }
     }
 
-    async fn apply<K: Kernel<Shard = Csr> + Send + 'static>(&self, pass: &Pass) -> Result<Vec<u8>> {
+    async fn apply(&self, entry: Entry, pass: &Pass) -> Result<Vec<u8>> {
         let name = |of: &'static str, piece: &Piece| -> Name { (of, piece.checksum()) };
         let read = async |piece: &Piece| self.output.piece(&self.plan.hash, piece).await;
         let unit = async {
             let bytes = read(&pass.unit).await?;
-            blocking(move || unpack::<Vec<Csr>>(&bytes)).await
+            blocking(move || (entry.unit)(&bytes)).await
         };
         let kernel = async {
             let bytes = read(&pass.kernel).await?;
-            blocking(move || unpack::<K>(&bytes)).await
+            blocking(move || (entry.kernel)(&bytes)).await
         };
         // Column indices take somewhat less in bytes than in memory.
         let units = crate::cluster::task::cache::of_units();
         let unit = units.get(name("unit", &pass.unit), 2 * pass.unit.len(), unit);
-        let unit: Arc<Vec<Csr>> = unit.await?;
+        let unit = unit.await?;
         let kernels = crate::cluster::task::cache::of_kernels();
-        let kernel = kernels.get(name(K::NAME, &pass.kernel), pass.kernel.len(), kernel);
-        let kernel: Arc<K> = kernel.await?;
+        let kernel = kernels.get(name(entry.name, &pass.kernel), pass.kernel.len(), kernel);
+        let kernel = kernel.await?;
         let rows = read(&pass.rows).await?;
-        blocking(move || {
-            let n_rows: usize = unit.iter().map(Csr::n_rows).sum();
-            let n = n_rows * kernel.width();
-            let mut rows: Vec<K::Cell> = match K::IN_PLACE {
-                true => unpack(&rows)?,
-                false => vec![K::Cell::default(); n],
-            };
-            if rows.len() != n {
-                let what = format!("a unit of {n} cells was given {}", rows.len());
-                return Err(Error::bug(what));
-            }
-            executor::apply(&unit, kernel.as_ref(), &mut rows);
-            pack(&rows)
-        })
-        .await
+        blocking(move || (entry.apply)(&kernel, &unit, &rows)).await
     }
 }
 
@@ -182,7 +157,7 @@ fn units(shards: &[Csr], n: u64) -> Vec<Range<usize>> {
 }
 
 /// The outline that a [`Cut`] tells of.
-pub fn outline(bytes: &[u8]) -> Result<(Counts, Shards)> {
+pub fn outline(bytes: &[u8]) -> Result<(CountMatrix, Shards)> {
     unpack(bytes)
 }
 

@@ -1,15 +1,15 @@
-//! Counts over one label set of sources and targets → the counts inside its largest strongly connected set.
+//! CountMatrix over one label set of sources and targets → the counts inside its largest strongly connected set.
 //!
 //! From every state of the set a way of counted transitions leads to every other one, inside the set: what is left is a closed chain, whose
 //! sources are its targets. "Largest" is by states, then by transitions inside, then the one with the first state.
 
 use crate::evidence::counts::csr::Csr;
-use crate::evidence::counts::matrix::{Counts, LeftOut};
+use crate::evidence::counts::matrix::{CountMatrix, LeftOut};
 
 /// A state without a number.
 const NONE: u32 = u32::MAX;
 
-impl Counts {
+impl CountMatrix {
     /// Keeps the largest strongly connected set. State ids of sources and of targets must be of one table.
     pub fn keep_connected(&mut self) {
         let states = union(&self.source_states, &self.target_states);
@@ -128,15 +128,15 @@ mod tests {
     use super::*;
     use crate::read::counts::tally::{Tally, pack};
 
-    fn counts(pairs: &[(u32, u32, u32)]) -> Counts {
+    fn counts(pairs: &[(u32, u32, u32)]) -> CountMatrix {
         let mut tally = Tally::default();
         for &(source, target, n) in pairs {
             tally.add_count(pack(source, target), n);
         }
-        Counts::new(0, 0, Tally::finish(vec![tally]))
+        CountMatrix::new(0, 0, Tally::finish(vec![tally]))
     }
 
-    fn entries(counts: &Counts) -> Vec<(u32, u32, f64)> {
+    fn entries(counts: &CountMatrix) -> Vec<(u32, u32, f64)> {
         let mut all = Vec::new();
         for shard in &counts.by_source {
             for l in 0..shard.n_rows() {

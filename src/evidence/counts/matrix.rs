@@ -91,13 +91,13 @@ impl Rows {
 /// The counts of one partition and lag over dense numbers of the states that have counts: sources and targets are numbered
 /// apart (coherence §3.1).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Counts {
+pub struct CountMatrix {
     pub partition: usize,
     pub lag: usize,
     /// The state id of each source and of each target, ascending.
     pub source_states: Vec<u32>,
     pub target_states: Vec<u32>,
-    /// Row j holds N_·j: the targets of source j. Counts of one pair above 2³² are kept as `Real`, as weights are.
+    /// Row j holds N_·j: the targets of source j. CountMatrix of one pair above 2³² are kept as `Real`, as weights are.
     pub by_source: Vec<Csr>,
     /// Σ of the counts; 0 where they are weights.
     pub total: u128,
@@ -111,8 +111,8 @@ pub struct Counts {
     pub left_out: Option<LeftOut>,
 }
 
-impl Counts {
-    pub fn new(partition: usize, lag: usize, pieces: Vec<Rows>) -> Counts {
+impl CountMatrix {
+    pub fn new(partition: usize, lag: usize, pieces: Vec<Rows>) -> CountMatrix {
         let total = pieces.iter().map(|rows| rows.total).sum();
         let columns: Vec<&[u32]> = pieces.iter().map(|rows| &rows.columns[..]).collect();
         let (target_states, places) = dense(&columns);
@@ -134,7 +134,7 @@ impl Counts {
                 shard.columns.iter_mut().for_each(|id| *id = places.of(*id));
             });
         }
-        Counts {
+        CountMatrix {
             partition,
             lag,
             source_states,
@@ -270,7 +270,7 @@ mod tests {
             ] {
                 tally.add_count(pair, n);
             }
-            let c = Counts::new(0, 0, Tally::finish(vec![tally]));
+            let c = CountMatrix::new(0, 0, Tally::finish(vec![tally]));
             assert_eq!(
                 (c.source_states, c.target_states),
                 (vec![3, 9], vec![5, 7, far])

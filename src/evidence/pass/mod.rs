@@ -8,6 +8,7 @@ pub mod checkpoints;
 pub mod executor;
 pub mod kernel;
 pub mod packed;
+pub mod registry;
 pub mod steps;
 
 use crate::evidence::pass::checkpoints::Checkpoints;
@@ -157,7 +158,7 @@ impl<'a> Passes<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::evidence::Evidence;
+    use crate::evidence::counts::Counts;
     use crate::evidence::counts::groups::Groups;
     use crate::evidence::pass::checkpoints::{find, keep};
     use crate::methods::Method;
@@ -245,8 +246,8 @@ mod tests {
             vec![0.0, 1.0, 4.0],
         ];
         let shards = crate::evidence::counts::shards::dense(&columns, false, 2);
-        let method = Method::Dbmr(crate::methods::dbmr::params::Params::new(2));
-        let mut fit = fit(&Passes::local(), &method, Evidence::Counts(&shards), 1).expect("a fit");
+        let method = Method::Dbmr(crate::methods::dbmr::params::Dbmr::new(2));
+        let mut fit = fit(&Passes::local(), &method, &Counts::of(&shards), 1).expect("a fit");
         let odd = [
             0.0,
             -0.0,
@@ -294,17 +295,17 @@ mod tests {
             .collect();
         let shards = crate::evidence::counts::shards::dense(&columns, false, 40);
         let groups = Groups::scatter(n, &shards.by_source, 6);
-        let searched = crate::methods::dbmr::params::Params {
+        let searched = crate::methods::dbmr::params::Dbmr {
             restarts: 6,
-            ..crate::methods::dbmr::params::Params::new(3)
+            ..crate::methods::dbmr::params::Dbmr::new(3)
         };
-        let plain = crate::methods::dbmr::params::Params {
+        let plain = crate::methods::dbmr::params::Dbmr {
             restarts: 6,
-            ..crate::methods::dbmr::params::Params::plain(3)
+            ..crate::methods::dbmr::params::Dbmr::plain(3)
         };
-        let cocluster = crate::methods::cocluster::Params {
+        let cocluster = crate::methods::cocluster::Cocluster {
             restarts: 4,
-            ..crate::methods::cocluster::Params::new(3)
+            ..crate::methods::cocluster::Cocluster::new(3)
         };
         for method in [
             Method::Dbmr(searched),
@@ -313,7 +314,7 @@ mod tests {
         ] {
             let all = |memory: &dyn Checkpoints| {
                 let passes = Passes::local().resuming(memory, "m".into());
-                let evidence = Evidence::Counts(&shards);
+                let evidence = &Counts::of(&shards);
                 let found = passes.piece("fit", |passes| {
                     fit(passes, &method, evidence, 5).expect("a fit")
                 });

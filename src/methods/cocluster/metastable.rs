@@ -12,22 +12,130 @@
 //! co-clustering do; where every target is a source, one begins with the labels of G-PCCA, which alone knows sets that follow each
 //! other in a cycle from others.
 
+use crate::error::Result;
 use crate::evidence::counts::csr::Csr;
 use crate::evidence::counts::shards::Shards;
+use crate::evidence::counts::{Counts, Size};
 use crate::evidence::pass::Passes;
+use crate::evidence::pass::registry::Entry;
 use crate::memory;
 use crate::methods::cocluster;
 use crate::methods::cocluster::joint::{Table, x_log_x};
-use crate::methods::cocluster::{Climbed, Params, Partitions};
+use crate::methods::cocluster::{Climbed, Cocluster, Partitions, WHOLE_MATRIX, ten, thousand};
+use crate::methods::estimator::{Estimator, Fault, Needs, States};
+use crate::methods::fit::Fit;
+use crate::methods::low_rank::model::Model;
+use crate::methods::low_rank::{check_rank, names, projection};
 use crate::methods::spectral::gpcca;
 use crate::methods::spectral::pcca;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// One partition of the states, as sources and as targets, for which the present set says most about the next. Source and target states must be of one kind.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Metastable {
+    /// The number of sets, or a list of numbers to fit one by one.
+    pub rank: usize,
+    /// Independent starts, of which the best is kept: the first from the sets of `dbmr`, the others at random.
+    #[serde(default = "ten")]
+    #[schemars(range(min = 1))]
+    pub restarts: usize,
+    /// Rounds over all states after which a start is given up as not converged.
+    #[serde(default = "thousand")]
+    #[schemars(range(min = 1))]
+    pub max_iterations: usize,
+}
+
+impl Metastable {
+    /// The defaults.
+    pub fn new(rank: usize) -> Self {
+        Metastable {
+            rank,
+            restarts: ten(),
+            max_iterations: thousand(),
+        }
+    }
+
+    /// The search of co-clustering with the same parameters.
+    fn search(&self) -> Cocluster {
+        Cocluster {
+            rank: self.rank,
+            restarts: self.restarts,
+            max_iterations: self.max_iterations,
+        }
+    }
+}
+
+impl Estimator for Metastable {
+    const NAME: &'static str = "metastable";
+
+    type Evidence<'a> = Counts<'a>;
+
+    fn kernels() -> Vec<Entry> {
+        Vec::new()
+    }
+
+    fn check(&self) -> std::result::Result<(), Fault> {
+        self.search().check()
+    }
+
+    fn rank(&self) -> Option<usize> {
+        Some(self.rank)
+    }
+
+    fn at(&self, rank: usize) -> Self {
+        Metastable {
+            rank,
+            ..self.clone()
+        }
+    }
+
+    fn needs(&self) -> Needs<'_> {
+        Needs {
+            states: States::OneKind,
+            whole_matrix: Some(WHOLE_MATRIX),
+            ..Needs::default()
+        }
+    }
+
+    fn bytes(&self, size: Size, threads: u64) -> u64 {
+        self.search().bytes(size, threads)
+    }
+
+    fn describe(&self, rank: &str) -> String {
+        format!(
+            "one partition for both sides, {rank}, {} restarts",
+            self.restarts
+        )
+    }
+
+    fn fit(&self, passes: &Passes<'_>, counts: &Counts<'_>, seed: u64) -> Result<Fit> {
+        let shards = &*counts.shards;
+        check_rank(self.rank, shards)?;
+        passes.step("partition");
+        let found = fit(
+            passes,
+            shards,
+            &counts.target_of_source,
+            &self.search(),
+            seed,
+        );
+        let names = names(&found.sources, self.rank, shards);
+        let name = |k: &u32| names[*k as usize];
+        let affiliation = found.sources.iter().map(name).collect();
+        let targets = |_: &Model| found.targets.iter().map(|k| name(k) as i32).collect();
+        let fit = projection(passes, shards, affiliation, self.rank, targets, seed);
+        Ok(found.recorded(fit))
+    }
+}
 
 /// Source j is target `target_of_source[j]`, if it is one; no two sources are one target.
 pub fn fit(
     passes: &Passes<'_>,
     shards: &Shards,
     target_of_source: &[Option<u32>],
-    params: &Params,
+    params: &Cocluster,
     seed: u64,
 ) -> Partitions {
     assert_eq!(
@@ -47,7 +155,7 @@ fn cycle(
     passes: &Passes<'_>,
     shards: &Shards,
     target_of_source: &[Option<u32>],
-    params: &Params,
+    params: &Cocluster,
     seed: u64,
 ) -> Option<Vec<u32>> {
     let mut source_of_target = vec![None; shards.n_targets];
@@ -60,7 +168,7 @@ fn cycle(
     if params.restarts < 2 {
         return None;
     }
-    let (weights, schur) = (&shards.source_total, gpcca::Params::new(params.rank));
+    let (weights, schur) = (&shards.source_total, gpcca::Gpcca::new(params.rank));
     let found = gpcca::leading(passes, shards, &source_of_target, weights, &schur, seed).ok()?;
     Some(pcca::fit(&found.embedding, params.rank, weights)?.affiliation)
 }
@@ -80,7 +188,7 @@ struct Sides {
 
 struct Problem<'a> {
     shards: &'a Shards,
-    params: &'a Params,
+    params: &'a Cocluster,
     /// Sources in order, then the targets that are no source, in order.
     states: Vec<State>,
 }
@@ -98,7 +206,7 @@ impl<'a> Problem<'a> {
     fn new(
         shards: &'a Shards,
         target_of_source: &[Option<u32>],
-        params: &'a Params,
+        params: &'a Cocluster,
     ) -> Problem<'a> {
         let mut is_source = vec![false; shards.n_targets];
         let mut states: Vec<State> = target_of_source
@@ -348,10 +456,10 @@ mod tests {
         )
     }
 
-    fn params(rank: usize, restarts: usize) -> Params {
-        Params {
+    fn params(rank: usize, restarts: usize) -> Cocluster {
+        Cocluster {
             restarts,
-            ..Params::new(rank)
+            ..Cocluster::new(rank)
         }
     }
 

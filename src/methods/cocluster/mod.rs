@@ -22,19 +22,28 @@
 pub mod joint;
 pub mod metastable;
 
+use crate::error::Result;
 use crate::evidence::counts::csr::Csr;
 use crate::evidence::counts::set_sums::Gather;
 use crate::evidence::counts::shards::Shards;
+use crate::evidence::counts::{Counts, Size};
 use crate::evidence::pass::Passes;
 use crate::evidence::pass::kernel::Sharded;
+use crate::evidence::pass::registry::Entry;
 use crate::math::seed::restart_seed;
 use crate::methods::cocluster::joint::{Table, merge, x_log_x};
 use crate::methods::dbmr;
 use crate::methods::dbmr::params;
+use crate::methods::estimator::{Estimator, Fault, Needs, at_least_one};
+use crate::methods::fit::Fit;
 use crate::methods::low_rank::model;
+use crate::methods::low_rank::model::Model;
+use crate::methods::low_rank::{canonical, check_rank, projection};
+use crate::methods::spectral::svd;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use rayon::prelude::*;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -55,23 +64,101 @@ const ROUGH: Effort = Effort {
     rounds: 2,
 };
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Params {
-    /// Sets r on either side.
+/// Co-clustering: the sets of sources and of targets for which the set of the one says most about that of the other.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Cocluster {
+    /// The number of sets on either side, or a list of numbers to fit one by one.
     pub rank: usize,
-    /// The first begins with the partition of DBMR, the others at random.
+    /// Independent starts, of which the best is kept: the first from the sets of `dbmr`, the others at random.
+    #[serde(default = "ten")]
+    #[schemars(range(min = 1))]
     pub restarts: usize,
-    /// Alternations of a restart, or rounds over all states where both sides have one partition (`metastable`).
+    /// Rounds over both sides after which a start is given up as not converged.
+    #[serde(default = "thousand")]
+    #[schemars(range(min = 1))]
     pub max_iterations: usize,
 }
 
-impl Params {
+pub(crate) fn ten() -> usize {
+    10
+}
+
+pub(crate) fn thousand() -> usize {
+    1000
+}
+
+impl Cocluster {
+    /// The defaults.
     pub fn new(rank: usize) -> Self {
-        Params {
+        Cocluster {
             rank,
-            restarts: 10,
-            max_iterations: 1000,
+            restarts: ten(),
+            max_iterations: thousand(),
         }
+    }
+}
+
+/// Why passes alone do not suffice.
+pub(crate) const WHOLE_MATRIX: &str = "its method moves single states";
+
+impl Estimator for Cocluster {
+    const NAME: &'static str = "cocluster";
+
+    type Evidence<'a> = Counts<'a>;
+
+    fn kernels() -> Vec<Entry> {
+        Vec::new()
+    }
+
+    fn check(&self) -> std::result::Result<(), Fault> {
+        at_least_one(&[
+            ("restarts", self.restarts),
+            ("max_iterations", self.max_iterations),
+        ])
+    }
+
+    fn rank(&self) -> Option<usize> {
+        Some(self.rank)
+    }
+
+    fn at(&self, rank: usize) -> Self {
+        Cocluster {
+            rank,
+            ..self.clone()
+        }
+    }
+
+    fn needs(&self) -> Needs<'_> {
+        Needs {
+            whole_matrix: Some(WHOLE_MATRIX),
+            ..Needs::default()
+        }
+    }
+
+    /// A factor of either side for every restart at a time.
+    fn bytes(&self, size: Size, threads: u64) -> u64 {
+        let factors = (size.factor(size.targets, self.rank))
+            .saturating_add(size.factor(size.sources, self.rank));
+        threads.min(self.restarts as u64).saturating_mul(factors)
+    }
+
+    fn describe(&self, rank: &str) -> String {
+        format!(
+            "co-clustering of both sides, {rank}, {} restarts",
+            self.restarts
+        )
+    }
+
+    fn fit(&self, passes: &Passes<'_>, counts: &Counts<'_>, seed: u64) -> Result<Fit> {
+        let shards = &*counts.shards;
+        check_rank(self.rank, shards)?;
+        passes.step("partition");
+        let found = fit(passes, shards, self, seed);
+        let affiliation = canonical(&found.sources, self.rank, shards);
+        let targets = |model: &Model| svd::match_targets(model, &found.targets);
+        let fit = projection(passes, shards, affiliation, self.rank, targets, seed);
+        Ok(found.recorded(fit))
     }
 }
 
@@ -89,6 +176,20 @@ pub struct Restart {
     pub converged: bool,
 }
 
+impl Partitions {
+    /// A fit to these partitions, with the record of how they were found.
+    pub(crate) fn recorded(self, mut fit: Fit) -> Fit {
+        let best = &self.restarts[self.best];
+        (fit.iterations, fit.converged) = (best.iterations, best.converged);
+        fit.best_restart = self.best;
+        fit.trace = self.trace;
+        let sources = fit.sources.affiliation.len();
+        let restarts = self.restarts.into_iter();
+        fit.restarts = restarts.map(|r| r.record(sources)).collect();
+        fit
+    }
+}
+
 /// Sets of both sides, with names of their own.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Partitions {
@@ -103,7 +204,7 @@ pub struct Partitions {
     pub trace: Vec<f64>,
 }
 
-pub fn fit(passes: &Passes<'_>, shards: &Shards, params: &Params, seed: u64) -> Partitions {
+pub fn fit(passes: &Passes<'_>, shards: &Shards, params: &Cocluster, seed: u64) -> Partitions {
     search(passes, shards, params, None, seed, |sources| {
         climb(passes, shards, params, sources)
     })
@@ -123,7 +224,7 @@ pub(crate) struct Climbed {
 pub(crate) fn search(
     passes: &Passes<'_>,
     shards: &Shards,
-    params: &Params,
+    params: &Cocluster,
     cycle: Option<Vec<u32>>,
     seed: u64,
     climb: impl Fn(Vec<u32>) -> Climbed + Sync,
@@ -138,7 +239,7 @@ pub(crate) fn search(
                 let seed = restart_seed(seed, t);
                 let (init, start) = match (t, &cycle) {
                     (0, _) => {
-                        let params = params::Params::new(rank);
+                        let params = params::Dbmr::new(rank);
                         ("dbmr", dbmr::fit(passes, shards, &params, seed).affiliation)
                     }
                     (1, Some(cycle)) => ("gpcca", cycle.clone()),
@@ -208,7 +309,12 @@ fn random_start(
     sources
 }
 
-fn climb(passes: &Passes<'_>, shards: &Shards, params: &Params, mut sources: Vec<u32>) -> Climbed {
+fn climb(
+    passes: &Passes<'_>,
+    shards: &Shards,
+    params: &Cocluster,
+    mut sources: Vec<u32>,
+) -> Climbed {
     let mut targets = first_targets(passes, shards, &sources, params.rank);
     let effort = Effort {
         alternations: params.max_iterations,
@@ -397,10 +503,10 @@ mod tests {
     use crate::evidence::pass::Passes;
     use proptest::prelude::*;
 
-    fn params(rank: usize, restarts: usize) -> Params {
-        Params {
+    fn params(rank: usize, restarts: usize) -> Cocluster {
+        Cocluster {
             restarts,
-            ..Params::new(rank)
+            ..Cocluster::new(rank)
         }
     }
 

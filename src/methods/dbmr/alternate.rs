@@ -15,7 +15,7 @@ use crate::methods::dbmr::local_search::empty_search;
 use crate::methods::dbmr::moves::Columns;
 use crate::methods::dbmr::nearest;
 use crate::methods::dbmr::nearest::{Assign, Column, Lambda, Logarithm, Spread};
-use crate::methods::dbmr::params::{Init, Params, Partition, Restart};
+use crate::methods::dbmr::params::{Dbmr, Init, Partition, Restart};
 use crate::methods::dbmr::seeding;
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
@@ -30,7 +30,7 @@ const LAMBDA_BYTES: usize = 256 << 20;
 const FEW: usize = 2;
 
 /// Restarts that go on side by side, where as many as `most` may.
-pub fn side_by_side(n_targets: usize, params: &Params, most: usize) -> usize {
+pub fn side_by_side(n_targets: usize, params: &Dbmr, most: usize) -> usize {
     (LAMBDA_BYTES / Lambda::bytes(n_targets, params.rank))
         .min(most)
         .clamp(1, params.restarts)
@@ -40,7 +40,7 @@ pub fn side_by_side(n_targets: usize, params: &Params, most: usize) -> usize {
 pub fn fit(
     passes: &Passes<'_>,
     shards: &Shards,
-    params: &Params,
+    params: &Dbmr,
     start: Option<&[u32]>,
     seed: u64,
 ) -> Partition {
@@ -82,7 +82,7 @@ struct Problem<'a> {
     /// Where restarts begin by them.
     columns: Option<Columns<'a>>,
     start: Option<&'a [u32]>,
-    params: &'a Params,
+    params: &'a Dbmr,
     seed: u64,
     log: Logarithm,
     nnz: usize,
@@ -216,7 +216,7 @@ impl Problem<'_> {
         slot.trace.push(slot.log_likelihood);
         // Without a gain λ is the same, as (15) is the only maximiser, and so is every γ to come; what still moves is rounding.
         if slot.moved.is_empty()
-            || slot.log_likelihood - before <= self.params.tolerance * before.abs()
+            || slot.log_likelihood - before <= self.params.tolerance() * before.abs()
         {
             return true;
         }

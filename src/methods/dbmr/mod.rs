@@ -10,6 +10,7 @@
 
 pub mod alternate;
 pub mod block_search;
+pub mod estimator;
 pub mod local_search;
 pub mod moves;
 pub mod nearest;
@@ -23,7 +24,7 @@ use crate::evidence::pass::Passes;
 use crate::methods::dbmr::block_search::Settling;
 use crate::methods::dbmr::local_search::{Search, Sweeps, empty_search};
 use crate::methods::dbmr::moves::{Clusters, Columns, NONE};
-use crate::methods::dbmr::params::{Init, Params, Partition, Restart};
+use crate::methods::dbmr::params::{Dbmr, Init, Partition, Restart};
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
 use rayon::prelude::*;
@@ -48,11 +49,11 @@ const SAMPLE_TOLERANCE: f64 = 1e-3;
 const MANY: usize = 1 << 22;
 
 /// Fits `params.restarts` affiliations and keeps the best.
-pub fn fit(passes: &Passes<'_>, shards: &Shards, params: &Params, seed: u64) -> Partition {
+pub fn fit(passes: &Passes<'_>, shards: &Shards, params: &Dbmr, seed: u64) -> Partition {
     if params.init != Init::Svd {
         return fit_from(passes, shards, params, None, seed);
     }
-    let pairs = crate::methods::spectral::svd::Params::new(params.rank);
+    let pairs = crate::methods::spectral::svd::Svd::new(params.rank);
     let embedding = crate::methods::spectral::svd::embedding(passes, shards, &pairs, seed);
     passes.step("cluster");
     let [sources, _] = crate::methods::spectral::svd::clusters(&embedding, shards, &pairs, seed);
@@ -64,7 +65,7 @@ pub fn fit(passes: &Passes<'_>, shards: &Shards, params: &Params, seed: u64) -> 
 pub fn fit_from(
     passes: &Passes<'_>,
     shards: &Shards,
-    params: &Params,
+    params: &Dbmr,
     start: Option<&[u32]>,
     seed: u64,
 ) -> Partition {
@@ -87,7 +88,7 @@ pub fn fit_from(
 fn polished(
     passes: &Passes<'_>,
     shards: &Shards,
-    params: &Params,
+    params: &Dbmr,
     start: Option<&[u32]>,
     seed: u64,
 ) -> Partition {
@@ -96,7 +97,7 @@ fn polished(
         _ => crate::methods::dbmr::seeding::sample(shards, params.rank),
     };
     let Some(sources) = sources else {
-        let to_rest = Params {
+        let to_rest = Dbmr {
             tolerance: 0.0,
             ..params.clone()
         };
@@ -104,8 +105,8 @@ fn polished(
         let columns = Columns::new(&shards);
         return searched(passes, &columns, &to_rest, start, PATIENCE, seed);
     };
-    let on_sample = Params {
-        tolerance: params.tolerance.max(SAMPLE_TOLERANCE),
+    let on_sample = Dbmr {
+        tolerance: params.tolerance().max(SAMPLE_TOLERANCE),
         ..params.clone()
     };
     let sample = crate::methods::dbmr::seeding::restrict(passes, shards, &sources);
@@ -125,8 +126,14 @@ fn polished(
     }
     let best = &mut partition.restarts[partition.best];
     let all;
-    (all, partition.affiliation, partition.trace) =
-        settled(passes, shards, params, params.tolerance, states, best.seed);
+    (all, partition.affiliation, partition.trace) = settled(
+        passes,
+        shards,
+        params,
+        params.tolerance(),
+        states,
+        best.seed,
+    );
     let evaluations = best.evaluations + all.evaluations;
     *best = Restart { evaluations, ..all };
     partition
@@ -147,7 +154,7 @@ fn here<'a>(passes: &Passes<'_>, shards: &'a Shards) -> Cow<'a, Shards> {
 fn settled(
     passes: &Passes<'_>,
     shards: &Shards,
-    params: &Params,
+    params: &Dbmr,
     tolerance: f64,
     states: Vec<u32>,
     seed: u64,
@@ -190,11 +197,11 @@ struct Settled<'a> {
 pub fn settle_from(
     passes: &Passes<'_>,
     shards: &Shards,
-    params: &Params,
+    params: &Dbmr,
     start: &[u32],
     seed: u64,
 ) -> Partition {
-    let params = Params {
+    let params = Dbmr {
         init: Init::Svd,
         restarts: 1,
         ..params.clone()
@@ -203,7 +210,7 @@ pub fn settle_from(
         return crate::methods::dbmr::alternate::fit(passes, shards, &params, Some(start), seed);
     }
     let tolerance = match crate::methods::dbmr::seeding::sample(shards, params.rank) {
-        Some(_) => params.tolerance,
+        Some(_) => params.tolerance(),
         None => 0.0,
     };
     let (restart, affiliation, trace) =
@@ -221,7 +228,7 @@ pub fn settle_from(
 fn searched(
     passes: &Passes<'_>,
     columns: &Columns,
-    params: &Params,
+    params: &Dbmr,
     start: Option<&[u32]>,
     patience: usize,
     seed: u64,
@@ -242,7 +249,7 @@ fn searched(
             )),
         }
         let mut trace = Vec::new();
-        let converged = search.settle(params.max_iterations, params.tolerance, &mut trace);
+        let converged = search.settle(params.max_iterations, params.tolerance(), &mut trace);
         Settled {
             seed,
             rng,
@@ -340,7 +347,7 @@ impl<'a> End<'a> {
     }
 }
 
-fn record(end: End, params: &Params, seed: u64, trace: &mut [f64]) -> Restart {
+fn record(end: End, params: &Dbmr, seed: u64, trace: &mut [f64]) -> Restart {
     if let Some(last) = trace.last_mut() {
         *last = end.log_likelihood;
     }
@@ -364,10 +371,10 @@ mod tests {
     use proptest::prelude::*;
     use rand::RngExt;
 
-    fn params(rank: usize, restarts: usize) -> Params {
-        Params {
+    fn params(rank: usize, restarts: usize) -> Dbmr {
+        Dbmr {
             restarts,
-            ..Params::plain(rank)
+            ..Dbmr::plain(rank)
         }
     }
 
@@ -560,10 +567,10 @@ mod tests {
             (700, true, Init::Kl),
         ] {
             let columns = scaled(&grouped(n, 60, 20), if real { 0.3 } else { 1.0 });
-            let params = Params {
+            let params = Dbmr {
                 init,
                 restarts: 6,
-                ..Params::new(4)
+                ..Dbmr::new(4)
             };
             let run = |threads, shard_nnz| {
                 let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
@@ -580,7 +587,7 @@ mod tests {
                 one.restarts[(one.best + 1) % one.restarts.len()].sources < n,
                 n == 700
             );
-            let alone = Params {
+            let alone = Dbmr {
                 restarts: 1,
                 ..params.clone()
             };
@@ -592,7 +599,7 @@ mod tests {
             // No restart of the plain algorithm is better, and what it would do next is nothing.
             let plain = fit(&Passes::local(), &s, &super::tests::params(4, 10), 5);
             assert!(best.log_likelihood >= plain.restarts[plain.best].log_likelihood - 1e-6);
-            let after = Params {
+            let after = Dbmr {
                 init: Init::Svd,
                 max_iterations: 1,
                 ..super::tests::params(4, 1)
@@ -609,7 +616,7 @@ mod tests {
     fn the_plain_algorithm_begins_where_it_is_told() {
         let s = shards(&grouped(60, 60, 20), false, 50);
         for init in [Init::Kl, Init::Svd] {
-            let params = Params {
+            let params = Dbmr {
                 init,
                 ..params(4, 3)
             };
@@ -697,7 +704,7 @@ mod tests {
         let full = fit(&Passes::local(), &s, &params(4, 1), 5);
         assert!(full.trace.len() > 3, "{:?}", full.trace);
         let limited = |max_iterations, tolerance| {
-            let params = Params {
+            let params = Dbmr {
                 max_iterations,
                 tolerance,
                 ..params(4, 1)

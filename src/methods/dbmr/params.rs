@@ -1,16 +1,19 @@
 //! Parameters of DBMR, and the partition that it finds.
 
 use crate::methods::fit;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How a restart begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// The beginning of a start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum Init {
-    /// Independent uniform affiliations, as in the paper.
+    /// Independent uniform affiliations.
     Random,
-    /// States grown around columns that are far apart (`seeding`).
+    /// Sets grown around states that are far apart in Kullback-Leibler divergence.
+    #[default]
     Kl,
-    /// The partition of the sources by their singular vectors (`svd`): all restarts begin alike.
+    /// The sets of the truncated singular value decomposition.
     Svd,
 }
 
@@ -25,43 +28,70 @@ impl Init {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Params {
-    /// Latent states r.
+/// Direct Bayesian model reduction: the low-rank chain of largest relaxed likelihood, the best of several starts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Dbmr {
+    /// The number of latent states, or a list of numbers to fit one by one.
     pub rank: usize,
-    pub init: Init,
-    /// Exact single moves (`polish`) in place of the alternating algorithm, and `regroup`. A partition they leave is a fixed point of it.
-    pub polish: bool,
-    /// Independent beginnings; the best is kept. With `polish` no more are made once four have found it.
+    /// Independent starts, of which the best is kept. With `polish` no more are made once four have found it.
+    #[serde(default = "Dbmr::restarts")]
+    #[schemars(range(min = 1))]
     pub restarts: usize,
+    /// How a start begins.
+    #[serde(default)]
+    pub init: Init,
+    /// Move single states while that gains, and split and merge sets anew. With `init = "random"` and `polish = false` this is the algorithm of the paper.
+    #[serde(default = "Dbmr::polish")]
+    pub polish: bool,
+    /// Sweeps after which a start is given up as not converged.
+    #[serde(default = "Dbmr::max_iterations")]
+    #[schemars(range(min = 1))]
     pub max_iterations: usize,
-    /// A restart stops when ℓ̂ grows by no more than this fraction of |ℓ̂|; 0: when it stops growing. With `polish` that goes for sources so many that a
-    /// sample was searched first: on fewer it always goes on until no move gains.
-    pub tolerance: f64,
+    /// A start has converged when a sweep gains no more likelihood than this, relative to its size. 0: until no affiliation changes, which is the default without `polish`. With it the default is 0.001, and it matters only where starts are made on a sample of many states.
+    #[schemars(range(min = 0))]
+    pub tolerance: Option<f64>,
 }
 
-impl Params {
-    /// The search to take unless there is a reason.
+impl Dbmr {
+    /// The defaults.
     pub fn new(rank: usize) -> Self {
-        Params {
+        Dbmr {
             rank,
-            init: Init::Kl,
-            polish: true,
-            restarts: 10,
-            max_iterations: 1000,
-            tolerance: 1e-3,
+            init: Init::default(),
+            polish: Dbmr::polish(),
+            restarts: Dbmr::restarts(),
+            max_iterations: Dbmr::max_iterations(),
+            tolerance: None,
         }
     }
 
     /// Algorithm 2 as the paper runs it.
     pub fn plain(rank: usize) -> Self {
-        Params {
+        Dbmr {
             init: Init::Random,
             polish: false,
             restarts: 100,
-            tolerance: 0.0,
-            ..Params::new(rank)
+            ..Dbmr::new(rank)
         }
+    }
+
+    fn restarts() -> usize {
+        10
+    }
+
+    fn polish() -> bool {
+        true
+    }
+
+    fn max_iterations() -> usize {
+        1000
+    }
+
+    /// The tolerance, or its default.
+    pub fn tolerance(&self) -> f64 {
+        let default = if self.polish { 1e-3 } else { 0.0 };
+        self.tolerance.unwrap_or(default)
     }
 }
 

@@ -9,7 +9,7 @@ use crate::evidence::counts::csr::Csr;
 use crate::memory;
 use crate::methods::dbmr::local_search::{Search, Sweeps};
 use crate::methods::dbmr::moves::{Clusters, Columns};
-use crate::methods::dbmr::params::Params;
+use crate::methods::dbmr::params::Dbmr;
 use crate::methods::dbmr::seeding;
 use rand_pcg::Pcg64;
 
@@ -20,7 +20,7 @@ const PIECES: usize = 3;
 /// `trace`, up to the iterations that `params` allows. Returns whether it stopped by itself.
 pub fn regroup(
     search: &mut Search,
-    params: &Params,
+    params: &Dbmr,
     patience: usize,
     rng: &mut Pcg64,
     trace: &mut Vec<f64>,
@@ -47,7 +47,7 @@ pub fn regroup(
         let old = search.replace(states);
         let rest = params.max_iterations - trace.len();
         let mut after = Vec::new();
-        let converged = search.settle(rest, params.tolerance, &mut after);
+        let converged = search.settle(rest, params.tolerance(), &mut after);
         let now = search.running_log_likelihood();
         if now - log_likelihood > 1e-12 * log_likelihood.abs() {
             log_likelihood = now;
@@ -258,7 +258,7 @@ mod tests {
             2 => 1 + j % 2,
             _ => 3,
         };
-        let params = Params::new(4);
+        let params = Dbmr::new(4);
         for start in [bad, |j: u32| [0, 0, 1, 3][j as usize / 10]] {
             let clusters = Clusters::new(40, 4, &columns.entropy);
             let mut search = Search::new(&columns, &members, clusters);

@@ -232,7 +232,7 @@ fn score(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::evidence::Evidence;
+    use crate::evidence::counts::Counts;
     use crate::evidence::counts::csr::Values;
     use crate::evidence::counts::shards::Shards;
     use crate::evidence::pass::Passes;
@@ -360,25 +360,24 @@ mod tests {
     #[test]
     fn the_states_of_a_model_get_back_what_it_says_of_them() {
         let soft = |clusters| {
-            Method::Svd(crate::methods::spectral::svd::Params {
+            Method::Svd(crate::methods::spectral::svd::Svd {
                 clusters,
-                ..crate::methods::spectral::svd::Params::new(3)
+                ..crate::methods::spectral::svd::Svd::new(3)
             })
         };
         for seed in 0..4 {
             let shards = noisy(seed);
             for method in [
-                Method::Dbmr(crate::methods::dbmr::params::Params::new(3)),
-                Method::Svd(crate::methods::spectral::svd::Params::new(3)),
+                Method::Dbmr(crate::methods::dbmr::params::Dbmr::new(3)),
+                Method::Svd(crate::methods::spectral::svd::Svd::new(3)),
                 soft(crate::methods::spectral::svd::Clusters::Seba),
                 soft(crate::methods::spectral::svd::Clusters::Pcca),
                 Method::Gpcca {
-                    params: crate::methods::spectral::gpcca::Params::new(3),
+                    params: crate::methods::spectral::gpcca::Gpcca::new(3),
                     source_of_target: (0..12).collect(),
                 },
             ] {
-                let fit =
-                    fit(&Passes::local(), &method, Evidence::Counts(&shards), 3).expect("a fit");
+                let fit = fit(&Passes::local(), &method, &Counts::of(&shards), 3).expect("a fit");
                 let known = known(&shards, &fit);
                 let targets: Vec<Option<u32>> = (0..12).map(Some).collect();
                 let got = assign(&known, &shards.by_source, &[None; 12], &targets);

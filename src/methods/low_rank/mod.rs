@@ -6,10 +6,15 @@ pub mod metrics;
 pub mod model;
 pub mod renumber;
 
+use crate::error::{Error, Result};
+use crate::evidence::counts::set_sums::Gather;
 use crate::evidence::counts::shards::Shards;
 use crate::evidence::pass::Passes;
+use crate::evidence::pass::registry::Entry;
 use crate::methods::fit::{Fit, Side, Singular};
+use crate::methods::low_rank::metrics::{Missed, Scoring};
 use crate::methods::low_rank::model::{Model, Spectrum};
+use crate::words::counted;
 
 /// The fit of a partition of the sources and the targets' sets for its model: embeddings from Λ̃.
 pub(crate) fn projection(
@@ -110,4 +115,29 @@ pub(crate) fn names(affiliation: &[u32], rank: usize, shards: &Shards) -> Vec<u3
         names[old] = new as u32;
     }
     names
+}
+
+/// Refuses a rank that the matrix does not have.
+pub(crate) fn check_rank(rank: usize, shards: &Shards) -> Result<()> {
+    let (n, m) = (shards.n_sources, shards.n_targets);
+    if rank == 0 {
+        return Err(Error::input("rank 0 leaves no latent state"));
+    }
+    if rank > n.min(m) {
+        return Err(Error::input(format!(
+            "rank {rank} is larger than the number of states ({}, {})",
+            counted(n, "source"),
+            counted(m, "target")
+        )));
+    }
+    Ok(())
+}
+
+/// The kernels of the passes that score a model.
+pub(crate) fn kernels() -> Vec<Entry> {
+    vec![
+        Entry::of::<Gather<'static>>(),
+        Entry::of::<Missed<'static>>(),
+        Entry::of::<Scoring<'static>>(),
+    ]
 }

@@ -59,7 +59,7 @@ impl Latent {
 
 #[cfg(test)]
 mod tests {
-    use crate::evidence::Evidence;
+    use crate::evidence::counts::Counts;
     use crate::evidence::counts::csr::Values;
     use crate::evidence::counts::shards::Shards;
     use crate::evidence::pass::Passes;
@@ -85,7 +85,7 @@ mod tests {
                 affiliation,
                 rank: 4,
             };
-            fit(&Passes::local(), &method, Evidence::Counts(&shards), 0).expect("a fit")
+            fit(&Passes::local(), &method, &Counts::of(&shards), 0).expect("a fit")
         };
         let (mut here, there) = (given(&|k| k), given(&|k| numbers[k as usize]));
         here.renumber(&numbers);

@@ -11,42 +11,147 @@
 use crate::error::{Error, Result};
 use crate::evidence::counts::products::Multiply;
 use crate::evidence::counts::shards::Shards;
+use crate::evidence::counts::{Counts, Size};
 use crate::evidence::pass::Passes;
+use crate::evidence::pass::registry::Entry;
 use crate::math::arnoldi;
-use crate::math::schur::By;
+use crate::math::schur::Which;
+use crate::methods::estimator::{Estimator, Fault, Needs, States, tolerance};
+use crate::methods::fit::Fit;
+use crate::methods::low_rank::check_rank;
+use crate::methods::spectral::soft;
+use crate::methods::spectral::softened::{panels, softened};
 use crate::methods::spectral::truncated_svd;
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
 use rayon::prelude::*;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
 /// Imaginary parts up to this are what rounding makes of two equal real values, which no plane holds together.
 const EQUAL: f64 = 1e-8;
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Params {
-    /// Schur vectors r, the constant one among them.
+/// Products of T with a vector that the decomposition may use.
+const MAX_PRODUCTS: usize = 100_000;
+
+/// Sets with memberships from the leading Schur vectors of the transition matrix (G-PCCA): sets that last, or that follow each other in a cycle. Source and target states must be of one kind, and every target a source.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Gpcca {
+    /// The number of sets, or a list of numbers to fit one by one. One that parts a complex pair of eigenvalues is an error.
     pub rank: usize,
-    /// T X leaves the span of X by no more than this.
+    /// The residual up to which Schur vectors are computed.
+    #[serde(default = "Gpcca::tolerance")]
+    #[schemars(range(min = 0))]
     pub tolerance: f64,
-    /// Products of T with a vector that the decomposition may spend.
-    pub max_products: usize,
-    /// Which eigenvalues lead.
-    pub by: By,
+    /// The eigenvalues whose Schur vectors are taken.
+    #[serde(default)]
+    pub which: Which,
 }
 
-impl Params {
+impl Gpcca {
+    /// The defaults.
     pub fn new(rank: usize) -> Self {
-        Params {
+        Gpcca {
             rank,
-            tolerance: 1e-9,
-            max_products: 100_000,
-            by: By::Magnitude,
+            tolerance: Gpcca::tolerance(),
+            which: Which::default(),
         }
+    }
+
+    fn tolerance() -> f64 {
+        1e-9
     }
 }
 
+impl Estimator for Gpcca {
+    const NAME: &'static str = "gpcca";
+
+    type Evidence<'a> = Counts<'a>;
+
+    fn kernels() -> Vec<Entry> {
+        vec![Entry::of::<Multiply<'static>>()]
+    }
+
+    fn check(&self) -> std::result::Result<(), Fault> {
+        tolerance(self.tolerance)
+    }
+
+    fn rank(&self) -> Option<usize> {
+        Some(self.rank)
+    }
+
+    fn at(&self, rank: usize) -> Self {
+        Gpcca {
+            rank,
+            ..self.clone()
+        }
+    }
+
+    fn needs(&self) -> Needs<'_> {
+        Needs {
+            states: States::Closed,
+            is_soft: true,
+            ..Needs::default()
+        }
+    }
+
+    fn bytes(&self, size: Size, _: u64) -> u64 {
+        panels(size, self.rank)
+    }
+
+    fn describe(&self, rank: &str) -> String {
+        format!("Schur vectors by {} and PCCA+, {rank}", self.which.name())
+    }
+
+    fn fit(&self, passes: &Passes<'_>, counts: &Counts<'_>, seed: u64) -> Result<Fit> {
+        check_rank(self.rank, &counts.shards)?;
+        let source_of_target: Option<Vec<u32>> = counts.source_of_target.iter().copied().collect();
+        let source_of_target = source_of_target.filter(|s| s.len() == counts.shards.n_targets);
+        let open = || Error::input("a target state is no source state");
+        cycles(
+            passes,
+            &counts.shards,
+            self,
+            &source_of_target.ok_or_else(open)?,
+            seed,
+        )
+    }
+}
+
+/// The fit of G-PCCA: memberships in the span of Schur vectors, which are the embedding, the same for a state on both sides.
+fn cycles(
+    passes: &Passes<'_>,
+    shards: &Shards,
+    params: &Gpcca,
+    source_of_target: &[u32],
+    seed: u64,
+) -> Result<Fit> {
+    let (rank, weights) = (params.rank, &shards.source_total);
+    passes.step("decompose");
+    let found = leading(passes, shards, source_of_target, weights, params, seed)?;
+    passes.step("cluster");
+    let sets = soft::square(&found.embedding, rank, weights, source_of_target)?;
+    let of_target = source_of_target
+        .iter()
+        .flat_map(|&j| &found.embedding[j as usize * rank..][..rank])
+        .copied()
+        .collect();
+    let e = found.embedding;
+    let mut fit = softened(passes, shards, rank, sets, e, of_target, seed);
+    let vectors = found.eigenvalues.iter().zip(&found.residuals);
+    for (singular, (&eigenvalue, &residual)) in fit.spectrum.iter_mut().zip(vectors) {
+        singular.eigenvalue = Some(eigenvalue);
+        singular.residual = Some(residual);
+    }
+    fit.largest_residual = found.converged.then_some(params.tolerance);
+    fit.iterations = found.products;
+    fit.converged &= found.converged;
+    Ok(fit)
+}
+
+/// Leading Schur vectors.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dominant {
     /// X, n × r row-major.
@@ -68,7 +173,7 @@ pub fn leading(
     shards: &Shards,
     source_of_target: &[u32],
     weights: &[f64],
-    params: &Params,
+    params: &Gpcca,
     seed: u64,
 ) -> Result<Dominant> {
     let (n, rank) = (shards.n_sources, params.rank);
@@ -109,8 +214,8 @@ pub fn leading(
         wanted,
         width,
         residual: params.tolerance,
-        max_products: params.max_products,
-        by: params.by,
+        max_products: MAX_PRODUCTS,
+        by: params.which,
     };
     let found = arnoldi::leading(apply, &roots, &options, &mut Pcg64::seed_from_u64(seed));
 
@@ -184,7 +289,7 @@ mod tests {
                 &shards,
                 &map,
                 &shards.source_total,
-                &Params::new(rank),
+                &Gpcca::new(rank),
                 1,
             )
         };
@@ -217,9 +322,9 @@ mod tests {
         let shards = shards(24, both.collect(), 50);
         let map: Vec<u32> = (0..24).collect();
         let run = |rank, by| {
-            let params = Params {
-                by,
-                ..Params::new(rank)
+            let params = Gpcca {
+                which,
+                ..Gpcca::new(rank)
             };
             leading(
                 &Passes::local(),
@@ -230,12 +335,12 @@ mod tests {
                 1,
             )
         };
-        // By magnitude the pair of 0.85 is before 0.6.
-        run(2, By::Magnitude).expect_err("a parted pair");
-        let three = run(3, By::Magnitude).expect("whole pairs");
+        // Which magnitude the pair of 0.85 is before 0.6.
+        run(2, Which::Magnitude).expect_err("a parted pair");
+        let three = run(3, Which::Magnitude).expect("whole pairs");
         let next = three.eigenvalues[3];
         assert!((next[0] - 0.6).abs() < 1e-9 && next[1] == 0.0, "{next:?}");
-        let two = run(2, By::Real).expect("no pair");
+        let two = run(2, Which::Real).expect("no pair");
         let values: Vec<f64> = two.eigenvalues.iter().map(|v| v[0]).collect();
         close(&values[..2], &[1.0, 0.6], 1e-9);
         assert!(values[2].abs() < 1e-9, "the nulls of the groups are next");
@@ -258,7 +363,7 @@ mod tests {
     fn gpcca(shards: &Shards, weights: &[f64], of: &[usize]) -> (Dominant, f64, Vec<f64>) {
         let (n, r) = (shards.n_sources, of.len());
         let map: Vec<u32> = (0..n as u32).collect();
-        let found = leading(&Passes::local(), shards, &map, weights, &Params::new(r), 1)
+        let found = leading(&Passes::local(), shards, &map, weights, &Gpcca::new(r), 1)
             .expect("whole pairs");
         let sets = crate::methods::spectral::pcca::fit(&found.embedding, r, weights)
             .expect("independent columns");
@@ -357,7 +462,7 @@ mod tests {
     fn one_state() {
         let shards = shards(1, vec![(0, 0, 7)], 9);
         let one =
-            leading(&Passes::local(), &shards, &[0], &[7.0], &Params::new(1), 0).expect("rank 1");
+            leading(&Passes::local(), &shards, &[0], &[7.0], &Gpcca::new(1), 0).expect("rank 1");
         assert_eq!(
             (one.embedding, one.eigenvalues),
             (vec![1.0], vec![[1.0, 0.0]])
@@ -382,7 +487,7 @@ mod tests {
         let run = |threads: usize, shard_nnz: usize, weights: &[f64]| {
             let shards = shards(n as usize, counts.clone(), shard_nnz);
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-            let params = Params::new(4);
+            let params = Gpcca::new(4);
             pool.expect("a pool").install(|| {
                 leading(&Passes::local(), &shards, &map, weights, &params, 5).expect("4 values")
             })

@@ -33,7 +33,7 @@ pub struct Members {
 }
 
 /// Pairs from singular vectors, by SEBA or PCCA+.
-pub fn pairs(embedding: &svd::Embedding, shards: &Shards, params: &svd::Params) -> Result<Soft> {
+pub fn pairs(embedding: &svd::Embedding, shards: &Shards, params: &svd::Svd) -> Result<Soft> {
     let rank = params.rank;
     let both = [&embedding.sources[..], &embedding.targets].concat();
     let weights = [&shards.source_total[..], &shards.target_total].concat();

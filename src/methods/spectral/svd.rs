@@ -11,25 +11,37 @@
 //!
 //! `soft` makes pairs of the embeddings in the place of k-means.
 
+use crate::error::Result;
+use crate::evidence::counts::products::Multiply;
 use crate::evidence::counts::shards::Shards;
+use crate::evidence::counts::{Counts, Size};
 use crate::evidence::pass::Passes;
+use crate::evidence::pass::registry::Entry;
 use crate::math::matching;
+use crate::methods::estimator::{Estimator, Fault, Needs, at_least_one, tolerance};
+use crate::methods::fit::{Fit, Singular};
 use crate::methods::low_rank::model;
+use crate::methods::low_rank::model::Spectrum;
+use crate::methods::low_rank::{assemble, canonical, check_rank};
 use crate::methods::spectral::kmeans;
+use crate::methods::spectral::soft;
+use crate::methods::spectral::softened::{panels, softened};
 use crate::methods::spectral::truncated_svd;
 use crate::methods::spectral::truncated_svd::Triplets;
 use rayon::prelude::*;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What makes sets of the embeddings.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Sets from singular vectors.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum Clusters {
-    /// `kmeans`, on either side, and a matching of the two.
+    /// k-means: every state is in one set.
     #[default]
     KMeans,
-    /// `seba`, on both sides at once.
+    /// Sparse vectors (SEBA): memberships that may overlap or leave a state without a set.
     Seba,
-    /// `pcca`, on both sides at once.
+    /// Robust Perron cluster analysis (PCCA+): memberships that add up to 1, as crisp as may be.
     Pcca,
 }
 
@@ -44,34 +56,116 @@ impl Clusters {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Params {
-    /// Latent states r, and singular triplets.
+/// Products of P̃ or its transpose with a vector that a decomposition may use.
+const MAX_PRODUCTS: usize = 100_000;
+
+/// Coherent pairs from the truncated singular value decomposition.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Svd {
+    /// The number of coherent pairs, or a list of numbers to fit one by one.
     pub rank: usize,
+    /// What makes sets of the singular vectors.
+    #[serde(default)]
     pub clusters: Clusters,
-    /// Independent k-means seedings on either side.
+    /// Independent starts of k-means, of which the best is kept; with `clusters = "kmeans"` alone.
+    #[serde(default = "Svd::restarts")]
+    #[schemars(range(min = 1))]
     pub restarts: usize,
-    /// Of a k-means restart.
-    pub max_iterations: usize,
-    /// Wanted relative accuracy of the singular values.
+    /// The residual up to which singular values are computed.
+    #[serde(default = "Svd::tolerance")]
+    #[schemars(range(min = 0))]
     pub tolerance: f64,
-    /// Products of P̃ or its transpose with a vector that the decomposition may spend.
-    pub max_products: usize,
+    /// Iterations after which a start of k-means is stopped; with `clusters = "kmeans"` alone.
+    #[serde(default = "Svd::max_iterations")]
+    #[schemars(range(min = 1))]
+    pub max_iterations: usize,
 }
 
-impl Params {
+impl Svd {
+    /// The defaults.
     pub fn new(rank: usize) -> Self {
-        Params {
+        Svd {
             rank,
-            clusters: Clusters::KMeans,
-            restarts: 20,
-            max_iterations: 300,
-            tolerance: 1e-10,
-            max_products: 100_000,
+            clusters: Clusters::default(),
+            restarts: Svd::restarts(),
+            max_iterations: Svd::max_iterations(),
+            tolerance: Svd::tolerance(),
         }
+    }
+
+    fn restarts() -> usize {
+        20
+    }
+
+    fn tolerance() -> f64 {
+        1e-10
+    }
+
+    fn max_iterations() -> usize {
+        300
     }
 }
 
+impl Estimator for Svd {
+    const NAME: &'static str = "svd";
+
+    type Evidence<'a> = Counts<'a>;
+
+    fn kernels() -> Vec<Entry> {
+        vec![Entry::of::<Multiply<'static>>()]
+    }
+
+    fn check(&self) -> std::result::Result<(), Fault> {
+        at_least_one(&[
+            ("restarts", self.restarts),
+            ("max_iterations", self.max_iterations),
+        ])?;
+        tolerance(self.tolerance)
+    }
+
+    fn rank(&self) -> Option<usize> {
+        Some(self.rank)
+    }
+
+    fn at(&self, rank: usize) -> Self {
+        Svd {
+            rank,
+            ..self.clone()
+        }
+    }
+
+    fn needs(&self) -> Needs<'_> {
+        Needs {
+            is_soft: self.clusters != Clusters::KMeans,
+            ..Needs::default()
+        }
+    }
+
+    fn bytes(&self, size: Size, _: u64) -> u64 {
+        panels(size, self.rank)
+    }
+
+    fn describe(&self, rank: &str) -> String {
+        match self.clusters {
+            Clusters::KMeans => {
+                format!(
+                    "truncated SVD and k-means, {rank}, {} restarts",
+                    self.restarts
+                )
+            }
+            Clusters::Seba => format!("truncated SVD and SEBA, {rank}"),
+            Clusters::Pcca => format!("truncated SVD and PCCA+, {rank}"),
+        }
+    }
+
+    fn fit(&self, passes: &Passes<'_>, counts: &Counts<'_>, seed: u64) -> Result<Fit> {
+        check_rank(self.rank, &counts.shards)?;
+        pairs(passes, &counts.shards, self, seed)
+    }
+}
+
+/// The singular vectors of P̃ as points.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Embedding {
     /// Without their vectors, of which the embeddings are made.
@@ -82,12 +176,59 @@ pub struct Embedding {
     pub targets: Vec<f64>,
 }
 
+/// The fit of Algorithm 1, or with sets that are soft: E is scored like any partition, the spectrum and the embeddings are those of P̃.
+fn pairs(passes: &Passes<'_>, shards: &Shards, params: &Svd, seed: u64) -> Result<Fit> {
+    let embedding = embedding(passes, shards, params, seed);
+    passes.step("cluster");
+    let mut fit = if params.clusters == Clusters::KMeans {
+        let [sources, targets] = clusters(&embedding, shards, params, seed);
+        let affiliation = canonical(&sources.affiliation, params.rank, shards);
+        passes.step("score");
+        let model = model::of_partition(passes, shards, affiliation, params.rank);
+        let target_sets = match_targets(&model, &targets.affiliation);
+        let spectrum = Spectrum {
+            values: model.singular_values(shards),
+            source_embedding: embedding.sources,
+            target_embedding: embedding.targets,
+        };
+        let mut fit = assemble(passes, shards, model, target_sets, spectrum, seed);
+        fit.converged = [&sources, &targets]
+            .iter()
+            .all(|side| side.restarts[side.best].converged);
+        fit.best_restart = sources.best;
+        let restarts = sources.restarts.into_iter();
+        fit.restarts = restarts.map(|r| r.record(shards.n_sources)).collect();
+        fit
+    } else {
+        let sets = soft::pairs(&embedding, shards, params)?;
+        let (e, f) = (embedding.sources, embedding.targets);
+        softened(passes, shards, params.rank, sets, e, f, seed)
+    };
+    let triplets = &embedding.triplets;
+    fit.metrics.coherence_p = Some(triplets.values.iter().sum());
+    fit.spectrum = triplets
+        .values
+        .iter()
+        .zip(&triplets.residuals)
+        .map(|(&value, &residual)| Singular {
+            value,
+            residual: Some(residual),
+            eigenvalue: None,
+        })
+        .collect();
+    fit.largest_residual =
+        (triplets.converged).then(|| truncated_largest_residual(params.tolerance));
+    fit.iterations = triplets.products;
+    fit.converged &= triplets.converged;
+    Ok(fit)
+}
+
 /// Decomposes P̃.
-pub fn embedding(passes: &Passes<'_>, shards: &Shards, params: &Params, seed: u64) -> Embedding {
+pub fn embedding(passes: &Passes<'_>, shards: &Shards, params: &Svd, seed: u64) -> Embedding {
     let options = truncated_svd::Options {
         rank: params.rank,
         tolerance: params.tolerance,
-        max_products: params.max_products,
+        max_products: MAX_PRODUCTS,
         seed,
     };
     passes.step("decompose");
@@ -104,7 +245,7 @@ pub fn embedding(passes: &Passes<'_>, shards: &Shards, params: &Params, seed: u6
 pub fn clusters(
     embedding: &Embedding,
     shards: &Shards,
-    params: &Params,
+    params: &Svd,
     seed: u64,
 ) -> [kmeans::Clustering; 2] {
     let clusters = kmeans::Params {
@@ -169,7 +310,7 @@ mod tests {
             }
         }
         let shards = Shards::new(4, 3, &sources, &targets, Values::Count(values), 4);
-        let params = Params::new(2);
+        let params = Svd::new(2);
         let embedding = embedding(&Passes::local(), &shards, &params, 5);
         let [sources, targets] = clusters(&embedding, &shards, &params, 5);
         let e = &sources.affiliation;

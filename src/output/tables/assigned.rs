@@ -1,7 +1,7 @@
 //! New rows assigned to a model → record batches: the columns of the tables of an assignment (`gyre.schema = 1`).
 
 use crate::error::{Error, Kind, Result};
-use crate::evidence::counts::matrix::Counts;
+use crate::evidence::counts::matrix::CountMatrix;
 use crate::methods::fit::Side;
 use crate::methods::low_rank::assign::Assigned;
 use crate::output::result::WrittenFit;
@@ -38,7 +38,7 @@ pub struct TrajectoryNames {
 
 /// The new rows of one partition and lag.
 pub struct AssignedModel {
-    pub counts: Counts,
+    pub counts: CountMatrix,
     /// N_·j and N_i·.
     pub source_total: Vec<f64>,
     pub target_total: Vec<f64>,

@@ -5,7 +5,7 @@ use crate::assess::certificates::Certificate;
 use crate::assess::lineage::Lineage;
 use crate::assess::markov::Markov;
 use crate::assess::ranks::RankRow;
-use crate::evidence::counts::matrix::Counts;
+use crate::evidence::counts::matrix::CountMatrix;
 use crate::methods::fit::Fit;
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Serialize, Deserialize)]
 pub struct Model {
     /// Without its matrix, where that is to be fetched.
-    pub counts: Counts,
+    pub counts: CountMatrix,
     pub nonzeros: usize,
     /// Beside `Names::fits`.
     pub fits: Vec<Fit>,
@@ -36,8 +36,8 @@ pub struct Model {
 }
 
 impl Model {
-    /// Counts alone.
-    pub(crate) fn bare(counts: Counts) -> Model {
+    /// CountMatrix alone.
+    pub(crate) fn bare(counts: CountMatrix) -> Model {
         Model {
             nonzeros: counts.nnz(),
             counts,

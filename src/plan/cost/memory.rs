@@ -2,9 +2,10 @@
 //! counted.
 
 use crate::error::{Error, Result};
+use crate::evidence::counts::Size;
 use crate::plan::Plan;
 use crate::plan::fits::{PlannedFit, PlannedMethod};
-use crate::read::lake::statistics::{Bounds, Size};
+use crate::read::lake::statistics::Bounds;
 use crate::read::rows::layout::Evidence;
 use crate::words::counted;
 use serde::Serialize;
@@ -77,7 +78,7 @@ impl Plan {
 
     /// What the fits of a model use all over at once, in bytes, when they have so many threads.
     fn resident(&self, size: Size, threads: usize) -> u64 {
-        let of = |fit: &PlannedFit| fit.resident(size, threads as u64);
+        let of = |fit: &PlannedFit| fit.method.bytes(size, threads as u64);
         self.fits.iter().map(of).max().unwrap_or(0)
     }
 
@@ -91,7 +92,7 @@ impl Plan {
         };
         let own = crate::memory::least(threads) as u64;
         for fit in &self.fits {
-            let wanted = own + fit.resident(size, threads as u64);
+            let wanted = own + fit.method.bytes(size, threads as u64);
             if wanted > bound as u64 {
                 return Err(Error::spec(format!(
                     "fit `{}` uses {} all over at once, for {}, {}{} and {}; --memory is {}: give at least {}, lower the rank, or take fewer --threads",
@@ -99,7 +100,8 @@ impl Plan {
                     crate::memory::shown(wanted as usize),
                     counted(size.sources, "source"),
                     counted(size.targets, "target"),
-                    fit.rank()
+                    fit.method
+                        .rank()
                         .map_or(String::new(), |rank| format!(", rank {rank}")),
                     counted(threads, "thread"),
                     crate::memory::shown(bound),
@@ -108,30 +110,6 @@ impl Plan {
             }
         }
         Ok(())
-    }
-}
-
-impl PlannedFit {
-    /// Dense numbers that are looked up all over, in bytes: a factor of every restart under way, or the panels of a product.
-    fn resident(&self, size: Size, threads: u64) -> u64 {
-        let (m, n) = (size.targets, size.sources);
-        let rank = self.rank().unwrap_or(1) as u64;
-        let padded = rank.next_multiple_of(8);
-        let factor = |states: u64| states.saturating_mul(padded * 8);
-        match &self.method {
-            PlannedMethod::Dbmr(p) => {
-                let at_once = threads.min(p.restarts as u64);
-                at_once.saturating_mul(factor(m).saturating_add(12 * n))
-            }
-            PlannedMethod::Cocluster(p) | PlannedMethod::Metastable(p) => {
-                let at_once = threads.min(p.restarts as u64);
-                at_once.saturating_mul(factor(m).saturating_add(factor(n)))
-            }
-            PlannedMethod::Svd(_) | PlannedMethod::Gpcca(_) => {
-                m.saturating_add(n).saturating_mul(8 * (PANEL + rank))
-            }
-            PlannedMethod::Given(_) => factor(m),
-        }
     }
 }
 
@@ -173,23 +151,23 @@ mod tests {
                 method,
                 ranks: Ranks::One,
             };
-            fit.resident(size, 2)
+            fit.method.bytes(size, 2)
         };
         assert_eq!(
             resident(PlannedMethod::Dbmr(
-                crate::methods::dbmr::params::Params::new(5)
+                crate::methods::dbmr::params::Dbmr::new(5)
             )),
             176_000
         );
         assert_eq!(
-            resident(PlannedMethod::Svd(
-                crate::methods::spectral::svd::Params::new(5)
-            )),
+            resident(PlannedMethod::Svd(crate::methods::spectral::svd::Svd::new(
+                5
+            ))),
             312_000
         );
-        let one = crate::methods::dbmr::params::Params {
+        let one = crate::methods::dbmr::params::Dbmr {
             restarts: 1,
-            ..crate::methods::dbmr::params::Params::new(5)
+            ..crate::methods::dbmr::params::Dbmr::new(5)
         };
         assert_eq!(resident(PlannedMethod::Dbmr(one)), 88_000);
     }

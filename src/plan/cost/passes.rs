@@ -130,16 +130,16 @@ mod tests {
     // Rank 8: 20 iterations of 2.5 rounds, or 4 + 2 · 10 of the best restart, and 80 + 4 · 8 products. The λ of a restart takes 106 bytes a state, of 256 MiB.
     #[test]
     fn restarts_go_side_by_side_and_products_by_panels() {
-        let plain = PlannedMethod::Dbmr(crate::methods::dbmr::params::Params {
+        let plain = PlannedMethod::Dbmr(crate::methods::dbmr::params::Dbmr {
             restarts: 4,
-            ..crate::methods::dbmr::params::Params::plain(8)
+            ..crate::methods::dbmr::params::Dbmr::plain(8)
         });
         let scores = passes(3, 1, 8);
         assert_eq!(plain.passes(200_000), [passes(51, 4, 5), scores]);
         assert_eq!(plain.passes(1_000_000), [passes(2 * 51, 2, 5), scores]);
-        let polished = PlannedMethod::Dbmr(crate::methods::dbmr::params::Params::new(8));
+        let polished = PlannedMethod::Dbmr(crate::methods::dbmr::params::Dbmr::new(8));
         assert_eq!(polished.passes(200_000), [passes(24, 1, 5), scores]);
-        let svd = PlannedMethod::Svd(crate::methods::spectral::svd::Params::new(8));
+        let svd = PlannedMethod::Svd(crate::methods::spectral::svd::Svd::new(8));
         assert_eq!(svd.passes(200_000), [passes(28, 1, 4), scores]);
         assert_eq!(svd.passes(1_000_000), [passes(56, 1, 2), scores]);
     }

@@ -220,20 +220,20 @@ pub(crate) mod tests {
             let off = method.seconds() * 1e9 - nanoseconds;
             assert!(off.abs() < 1e-6, "{method:?}: {off}");
         };
-        let restarts = |restarts| crate::methods::dbmr::params::Params {
+        let restarts = |restarts| crate::methods::dbmr::params::Dbmr {
             restarts,
-            ..crate::methods::dbmr::params::Params::new(8)
+            ..crate::methods::dbmr::params::Dbmr::new(8)
         };
         of(PlannedMethod::Dbmr(restarts(10)), 10.0 * (10.0 + 3.0 * 8.0));
         of(PlannedMethod::Dbmr(restarts(1)), 34.0);
         // 80 + 4 · 8 products.
         of(
-            PlannedMethod::Svd(crate::methods::spectral::svd::Params::new(8)),
+            PlannedMethod::Svd(crate::methods::spectral::svd::Svd::new(8)),
             112.0 * 1.8,
         );
         let one_of = PlannedFit {
             name: "svd".into(),
-            method: PlannedMethod::Svd(crate::methods::spectral::svd::Params::new(3)),
+            method: PlannedMethod::Svd(crate::methods::spectral::svd::Svd::new(3)),
             ranks: Ranks::Auto {
                 rule: crate::assess::ranks::Rule::Bic,
                 candidates: vec![2, 3],
@@ -263,9 +263,8 @@ pub(crate) mod tests {
                 lots: 276,
             }),
             fits: 2,
-            fit_seconds: PlannedMethod::Dbmr(crate::methods::dbmr::params::Params::new(8))
-                .seconds()
-                + PlannedMethod::Svd(crate::methods::spectral::svd::Params::new(8)).seconds(),
+            fit_seconds: PlannedMethod::Dbmr(crate::methods::dbmr::params::Dbmr::new(8)).seconds()
+                + PlannedMethod::Svd(crate::methods::spectral::svd::Svd::new(8)).seconds(),
             state_bytes: 2 * (OF_A_STATE[0] + OF_A_STATE[1] * 8),
             ..job()
         };
@@ -339,8 +338,8 @@ pub(crate) mod tests {
             products / 4.0,
             product.passed(&quick).seconds
         ));
-        let dbmr = PlannedMethod::Dbmr(crate::methods::dbmr::params::Params::new(8));
-        let svd = PlannedMethod::Svd(crate::methods::spectral::svd::Params::new(8));
+        let dbmr = PlannedMethod::Dbmr(crate::methods::dbmr::params::Dbmr::new(8));
+        let svd = PlannedMethod::Svd(crate::methods::spectral::svd::Svd::new(8));
         let by_passes = Job {
             passes: [dbmr, svd]
                 .iter()

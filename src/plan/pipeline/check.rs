@@ -555,7 +555,7 @@ fn fit<'a>(
     if earlier.iter().any(|f| f.name == *name) {
         return fail("name", format!("two fits are named `{name}`"));
     }
-    if let Some((key, message)) = parameters(&fit.method) {
+    if let Some((key, message)) = parameters(fit) {
         let key = match key {
             "rank" if fit.rule.is_some() => "ranks",
             key => key,
@@ -573,36 +573,16 @@ fn fit<'a>(
 }
 
 /// The first parameter that is out of range, and what it must be.
-fn parameters(method: &Method) -> Option<(&'static str, String)> {
-    let (rank, restarts, max_iterations, tolerance) = match method {
-        Method::Dbmr(p) => (&p.rank, p.restarts, p.max_iterations, p.tolerance()),
-        Method::Svd(p) => (&p.rank, p.restarts, p.max_iterations, p.tolerance),
-        Method::Cocluster(p) => (&p.rank, p.restarts, p.max_iterations, 0.0),
-        Method::Metastable(p) => (&p.rank, p.restarts, p.max_iterations, 0.0),
-        Method::Gpcca(p) => (&p.rank, 1, 1, p.tolerance),
-        Method::Given(given) => {
-            let blank = given.affiliation.trim().is_empty();
-            return blank.then(|| ("affiliation", "must not be empty".into()));
-        }
-    };
-    for (n, r) in rank.iter().enumerate() {
+fn parameters(fit: &Fit) -> Option<(&'static str, String)> {
+    for (n, r) in fit.ranks.iter().enumerate() {
         if *r == 0 {
             return Some(("rank", "must be at least 1, not 0".into()));
         }
-        if rank[..n].contains(r) {
+        if fit.ranks[..n].contains(r) {
             return Some(("rank", format!("has {r} twice")));
         }
     }
-    for (key, value) in [("restarts", restarts), ("max_iterations", max_iterations)] {
-        if value == 0 {
-            return Some((key, "must be at least 1, not 0".into()));
-        }
-    }
-    if !(tolerance >= 0.0 && tolerance.is_finite()) {
-        let message = format!("must be finite and not negative, not {tolerance}");
-        return Some(("tolerance", message));
-    }
-    None
+    fit.method.check().err()
 }
 
 fn validation(asked: &Validation, document: &Document<'_>) -> Result<()> {

@@ -1,6 +1,6 @@
 //! The result of counting.
 
-use crate::evidence::counts::matrix::Counts;
+use crate::evidence::counts::matrix::CountMatrix;
 use crate::read::rows::states::StateTable;
 use crate::read::rows::stop::Dropped;
 use arrow::array::ArrayRef;
@@ -19,7 +19,7 @@ pub struct Counted {
     pub sources: StateTable,
     pub targets: StateTable,
     /// One matrix a partition and lag, ordered by partition, then lag; empty ones included.
-    pub counts: Vec<Counts>,
+    pub counts: Vec<CountMatrix>,
     /// For each given partition, its labels in ascending order: label k is set k.
     #[serde(with = "crate::read::rows::ipc::arrays")]
     pub labels: Vec<ArrayRef>,

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::evidence::counts::groups::Groups;
-use crate::evidence::counts::matrix::{Counts, Rows};
+use crate::evidence::counts::matrix::{CountMatrix, Rows};
 use crate::math::scale;
 use crate::read::counts::counted::Counted;
 use crate::read::counts::lagged::Walker;
@@ -108,7 +108,7 @@ impl Slot {
         is_weighted: bool,
         partition: usize,
         lag: usize,
-    ) -> Result<Counts> {
+    ) -> Result<CountMatrix> {
         let n = self.weighted.len() as u64;
         let mut counts = self.grouped(layout, is_weighted, partition, lag)?;
         // Sums that f64 does not hold are refused where the matrix is fitted.
@@ -125,13 +125,13 @@ impl Slot {
         is_weighted: bool,
         partition: usize,
         lag: usize,
-    ) -> Result<Counts> {
+    ) -> Result<CountMatrix> {
         let Some(grouping) = &layout.grouping else {
             let rows = match is_weighted {
                 true => sum_weights(self.weighted),
                 false => self.pieces,
             };
-            return Ok(Counts::new(partition, lag, rows));
+            return Ok(CountMatrix::new(partition, lag, rows));
         };
         let mut tag = layout.tag();
         let mut whole = None;
@@ -141,7 +141,11 @@ impl Slot {
                 (pack(source, tag.state(target)), weight)
             });
             // Weights are added up as if there were no groups, so that groups do not change their last digits.
-            whole = Some(Counts::new(partition, lag, sum_weights(plain.collect())));
+            whole = Some(CountMatrix::new(
+                partition,
+                lag,
+                sum_weights(plain.collect()),
+            ));
             if grouping.by.is_empty() {
                 tag = Tag::for_groups(grouping.most);
                 tag_weights(&mut self.weighted, tag)?;
@@ -151,7 +155,7 @@ impl Slot {
             self.pieces
         };
         if tag == Tag::NONE {
-            let mut counts = Counts::new(partition, lag, pieces);
+            let mut counts = CountMatrix::new(partition, lag, pieces);
             let n_targets = counts.target_states.len();
             let groups = Groups::scatter(n_targets, &counts.by_source, grouping.most as u16);
             counts.groups = Some(groups);
@@ -159,7 +163,7 @@ impl Slot {
         }
         let (rows, splits): (Vec<_>, Vec<_>) =
             told_apart(pieces, tag, grouping.most).into_iter().unzip();
-        let mut counts = Counts::new(partition, lag, rows);
+        let mut counts = CountMatrix::new(partition, lag, rows);
         let n_targets = counts.target_states.len();
         let parts = splits.into_iter().zip(&counts.by_source);
         let parts = parts.map(|(split, rows)| split.part(rows)).collect();
@@ -277,7 +281,7 @@ fn gather_slots<P: Point>(
     Ok(all)
 }
 
-/// Counts less those of some of their rows.
+/// CountMatrix less those of some of their rows.
 fn less(pieces: Vec<Rows>, minus: &[Rows]) -> Result<Vec<Rows>> {
     let mut minus = minus.iter().flat_map(Rows::entries).peekable();
     let mut left = Vec::with_capacity(pieces.len());
@@ -308,7 +312,7 @@ impl Sums {
         let n_lags = layout.n_lags();
         let is_weighted = layout.evidence.weight().is_some();
         let given = &self.given;
-        let mut counts: Vec<Counts> = self
+        let mut counts: Vec<CountMatrix> = self
             .slots
             .into_par_iter()
             .enumerate()
@@ -327,7 +331,7 @@ impl Sums {
                 Ok(counts)
             })
             .collect::<Result<_>>()?;
-        let left_out = |c: &Counts| c.left_out.as_ref().map_or(0, |l| l.total);
+        let left_out = |c: &CountMatrix| c.left_out.as_ref().map_or(0, |l| l.total);
         let counted: u128 = counts.iter().map(|c| c.total + left_out(c)).sum();
         let accepted = self.accepted;
         if counted != accepted {
@@ -465,7 +469,7 @@ fn across_streams<P: Point>(
         .map_err(|(group, disorder)| disordered(disorder, || unordered::name(&groups, group), time))
 }
 
-/// Counts the pairs of trajectories that go on from one stream to the next.
+/// CountMatrix the pairs of trajectories that go on from one stream to the next.
 fn sew<P: Point>(
     layout: &Layout,
     workers: &[Worker<P>],

@@ -1,7 +1,7 @@
-//! Counts of several sets of partitions → one numbering of all. The counts themselves stay where they are and are told what changes for them.
+//! CountMatrix of several sets of partitions → one numbering of all. The counts themselves stay where they are and are told what changes for them.
 
 use crate::error::Result;
-use crate::evidence::counts::matrix::Counts;
+use crate::evidence::counts::matrix::CountMatrix;
 use crate::read::counts::counted::Counted;
 use crate::read::rows::keys::union;
 use crate::read::rows::states::StateTable;
@@ -70,7 +70,7 @@ pub fn unite(parts: &[Counted]) -> Result<(Counted, Vec<Renamed>)> {
     Ok((all, renamed.collect()))
 }
 
-impl Counts {
+impl CountMatrix {
     /// The same counts under new numbers of the partition and the states. Both ascend as before.
     pub fn rename(&mut self, to: &Renamed) {
         self.partition = to.partitions[self.partition] as usize;
@@ -156,7 +156,7 @@ mod tests {
 
         let mut tally = Tally::default();
         tally.add_count(pack(0, 1), 4);
-        let mut counts = Counts::new(1, 0, Tally::finish(vec![tally]));
+        let mut counts = CountMatrix::new(1, 0, Tally::finish(vec![tally]));
         counts.given = vec![Ok(vec![0])];
         counts.rename(&renamed[0]);
         counts.relabel(&renamed[0].labels);

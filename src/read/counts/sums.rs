@@ -350,7 +350,7 @@ mod tests {
                 states(one, &a.source_states),
                 states(other, &b.source_states)
             );
-            let values = |c: &crate::evidence::counts::matrix::Counts| -> Vec<f64> {
+            let values = |c: &crate::evidence::counts::matrix::CountMatrix| -> Vec<f64> {
                 let shards = c.by_source.iter();
                 shards
                     .flat_map(|s| (0..s.nnz()).map(|at| s.values.get(at)))

@@ -228,7 +228,7 @@ impl<E: Entry> Parts<E> {
     }
 }
 
-/// Counts pairs of state ids.
+/// CountMatrix pairs of state ids.
 #[derive(Debug, Clone)]
 pub struct Tally(Form);
 
@@ -260,13 +260,13 @@ impl Tally {
         }
     }
 
-    /// Counts a pair once.
+    /// CountMatrix a pair once.
     #[inline(always)]
     pub fn add(&mut self, pair: u64) {
         self.add_count(pair, 1);
     }
 
-    /// Counts a pair `count` times.
+    /// CountMatrix a pair `count` times.
     #[inline(always)]
     pub fn add_count(&mut self, pair: u64, count: u32) {
         let added = match &mut self.0 {
@@ -325,7 +325,7 @@ impl Tally {
         new
     }
 
-    /// Counts what has come so far, to free memory when no more is expected soon.
+    /// CountMatrix what has come so far, to free memory when no more is expected soon.
     pub fn settle(&mut self) {
         match &mut self.0 {
             Form::Narrow(parts) => parts.settle(),

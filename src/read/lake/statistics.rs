@@ -89,11 +89,3 @@ pub struct Bounds {
     /// Values of the partition: those that folders have in their names, or as many integers as lie between the smallest and the largest.
     pub partitions: Option<u64>,
 }
-
-/// States and non-zeros of one model, counted or at most.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Size {
-    pub sources: u64,
-    pub targets: u64,
-    pub nonzeros: u64,
-}

@@ -9,7 +9,7 @@ pub mod score;
 
 use crate::error::{Error, Kind, Result};
 use crate::evidence::counts::csr::Csr;
-use crate::evidence::counts::matrix::Counts;
+use crate::evidence::counts::matrix::CountMatrix;
 use crate::evidence::lag::Lag;
 use crate::memory;
 use crate::methods::fit::Side;
@@ -143,7 +143,7 @@ async fn drive(
     Err(e)
 }
 
-/// Counts the rows, assigns them and puts the tables in place.
+/// CountMatrix the rows, assigns them and puts the tables in place.
 async fn put(
     plan: &Arc<Assignment>,
     (lake, frame, (at, written)): (&Lake, DataFrame, (&str, &Written<'_>)),
@@ -402,7 +402,7 @@ fn assign_all(
 /// `sources` and `targets` are the numbers of the states.
 fn assign_model(
     known: &KnownModel,
-    counts: Counts,
+    counts: CountMatrix,
     sources: &[u32],
     targets: &[u32],
 ) -> AssignedModel {

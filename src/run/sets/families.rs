@@ -21,7 +21,6 @@ use crate::output::result::ModelKey;
 use crate::output::tables::model::Model;
 use crate::output::tables::names::Names;
 use crate::plan::Plan;
-use crate::plan::fits::PlannedMethod;
 use crate::plan::pipeline::keys::NamesFrom;
 use crate::run::sets::earlier::{Past, key, labelled};
 use rayon::prelude::*;
@@ -224,7 +223,7 @@ impl<'a> Family<'a> {
             }
         }
         // The numbers of a given partition are those of its labels.
-        let is_given = matches!(self.plan.fits[fit].method, PlannedMethod::Given(_));
+        let is_given = self.plan.fits[fit].method.needs().given.is_some();
         let numbers = match is_given || self.plan.names == NamesFrom::None {
             true => same,
             false => numbers(&with.succession.heir_of),

@@ -1,0 +1,130 @@
+//! DBMR as a method of the shelf.
+
+use crate::error::Result;
+use crate::evidence::counts::{Counts, Size};
+use crate::evidence::pass::Passes;
+use crate::evidence::pass::registry::Entry;
+use crate::methods::dbmr;
+use crate::methods::dbmr::nearest::{Assign, Spread};
+use crate::methods::dbmr::params::{Dbmr, Init, Partition};
+use crate::methods::dbmr::scan::{Look, Pick};
+use crate::methods::estimator::{Estimator, Fault, Needs, at_least_one, tolerance};
+use crate::methods::fit::{Fit, Restart};
+use crate::methods::low_rank::{canonical, check_rank, most_probable, projection};
+
+/// Starts of DBMR beside the one from the partition of the whole; without `polish`, whose starts seldom meet, all but one of its own.
+const FRESH: usize = 3;
+
+impl Estimator for Dbmr {
+    const NAME: &'static str = "dbmr";
+
+    const OBJECTIVE_SCALES: bool = true;
+
+    type Evidence<'a> = Counts<'a>;
+
+    fn kernels() -> Vec<Entry> {
+        vec![
+            Entry::of::<Assign<'static>>(),
+            Entry::of::<Spread<'static>>(),
+            Entry::of::<Look<'static>>(),
+            Entry::of::<Pick<'static>>(),
+        ]
+    }
+
+    fn check(&self) -> std::result::Result<(), Fault> {
+        at_least_one(&[
+            ("restarts", self.restarts),
+            ("max_iterations", self.max_iterations),
+        ])?;
+        tolerance(self.tolerance())
+    }
+
+    fn rank(&self) -> Option<usize> {
+        Some(self.rank)
+    }
+
+    fn at(&self, rank: usize) -> Self {
+        Dbmr {
+            rank,
+            tolerance: Some(self.tolerance()),
+            ..self.clone()
+        }
+    }
+
+    fn needs(&self) -> Needs<'_> {
+        let compares_all = self.init == Init::Kl && !self.polish;
+        Needs {
+            whole_matrix: compares_all
+                .then_some("`init = \"kl\"` without `polish` compares all of its states"),
+            ..Needs::default()
+        }
+    }
+
+    /// A factor of the targets, and numbers of the sources, for every restart at a time.
+    fn bytes(&self, size: Size, threads: u64) -> u64 {
+        let restarts = threads.min(self.restarts as u64);
+        restarts.saturating_mul(
+            size.factor(size.targets, self.rank)
+                .saturating_add(12 * size.sources),
+        )
+    }
+
+    fn describe(&self, rank: &str) -> String {
+        let polished = if self.polish { ", polished" } else { "" };
+        let (restarts, init) = (self.restarts, self.init.name());
+        format!("DBMR, {rank}, {restarts} restarts from `{init}`{polished}")
+    }
+
+    fn fit(&self, passes: &Passes<'_>, counts: &Counts<'_>, seed: u64) -> Result<Fit> {
+        let shards = &*counts.shards;
+        check_rank(self.rank, shards)?;
+        passes.step("partition");
+        let partition = dbmr::fit(passes, shards, self, seed);
+        let affiliation = canonical(&partition.affiliation, self.rank, shards);
+        let best = &partition.restarts[partition.best];
+        let (iterations, converged) = (best.iterations, best.converged);
+        let mut fit = projection(passes, shards, affiliation, self.rank, most_probable, seed);
+        (fit.iterations, fit.converged) = (iterations, converged);
+        fit.best_restart = partition.best;
+        fit.trace = partition.trace;
+        fit.restarts = partition.restarts.into_iter().map(Restart::from).collect();
+        Ok(fit)
+    }
+
+    /// The better of a few fresh restarts and of the sets of the fit to all counts.
+    fn refit(
+        &self,
+        passes: &Passes<'_>,
+        counts: &Counts<'_>,
+        before: &[i32],
+        seed: u64,
+    ) -> Result<Fit> {
+        let shards = &*counts.shards;
+        check_rank(self.rank, shards)?;
+        let start: Vec<u32> = before.iter().map(|&k| k.max(0) as u32).collect();
+        let fresh = Dbmr {
+            restarts: match (self.restarts - 1).max(1) {
+                restarts if self.polish => restarts.min(FRESH),
+                restarts => restarts,
+            },
+            ..self.clone()
+        };
+        let best = |partition: &Partition| partition.restarts[partition.best].log_likelihood;
+        let mut partition = dbmr::fit(passes, shards, &fresh, seed);
+        let from_whole = passes.piece("settle", |passes| {
+            dbmr::settle_from(passes, shards, self, &start, seed)
+        });
+        if best(&from_whole) >= best(&partition) {
+            partition = from_whole;
+        }
+        let affiliation = canonical(&partition.affiliation, self.rank, shards);
+        Ok(projection(
+            passes,
+            shards,
+            affiliation,
+            self.rank,
+            most_probable,
+            seed,
+        ))
+    }
+}

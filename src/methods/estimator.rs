@@ -1,0 +1,124 @@
+//! What the rest of gyre asks of a method.
+
+use crate::error::Result;
+use crate::evidence::counts::Size;
+use crate::evidence::pass::Passes;
+use crate::evidence::pass::registry::Entry;
+use crate::methods::fit::Fit;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fmt::Debug;
+
+/// A method with its parameters.
+///
+/// The parameters are the keys of the method in a pipeline file: serde reads them and has their
+/// defaults, and their comments are the descriptions in the JSON Schema.
+pub trait Estimator:
+    Clone + Debug + PartialEq + Serialize + DeserializeOwned + JsonSchema + Send + Sync
+{
+    /// `method = "…"` in a pipeline file.
+    const NAME: &'static str;
+
+    /// Whether objectives of restarts are proportional to the counts, as log-likelihoods are.
+    const OBJECTIVE_SCALES: bool = false;
+
+    /// What the method is fitted to.
+    type Evidence<'a>;
+
+    /// The kernels of the passes of a fit.
+    fn kernels() -> Vec<Entry>;
+
+    /// Checks the parameters, except for the rank, without any data.
+    ///
+    /// # Errors
+    /// The first key that is wrong, and what it must be.
+    fn check(&self) -> std::result::Result<(), Fault>;
+
+    /// The number of sets, unless the data has it.
+    fn rank(&self) -> Option<usize> {
+        None
+    }
+
+    /// The same with another rank, and with defaults that depend on other keys filled in.
+    fn at(&self, _rank: usize) -> Self {
+        self.clone()
+    }
+
+    /// What a fit needs of its evidence and of the process.
+    fn needs(&self) -> Needs {
+        Needs::default()
+    }
+
+    /// Bytes of dense numbers that a fit accesses at random, so that they must stay in memory.
+    fn bytes(&self, size: Size, threads: u64) -> u64;
+
+    /// One line of `gyre plan`; `rank` is the rank in words.
+    fn describe(&self, rank: &str) -> String;
+
+    /// Fits the method. The fit depends on the evidence, the parameters and the seed alone.
+    ///
+    /// # Errors
+    /// If the evidence has no such fit.
+    fn fit(&self, passes: &Passes<'_>, evidence: &Self::Evidence<'_>, seed: u64) -> Result<Fit>;
+
+    /// Fits the method to a resample. `before` has the sets of its sources in the fit to all counts,
+    /// −1 for none.
+    ///
+    /// # Errors
+    /// If the evidence has no such fit.
+    fn refit(
+        &self,
+        passes: &Passes<'_>,
+        evidence: &Self::Evidence<'_>,
+        _before: &[i32],
+        seed: u64,
+    ) -> Result<Fit> {
+        self.fit(passes, evidence, seed)
+    }
+}
+
+/// A key that is wrong, and what it must be.
+pub type Fault = (&'static str, String);
+
+/// What a fit needs of its evidence and of the process.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Needs<'a> {
+    /// How source and target states must be related.
+    pub states: States,
+    /// The fit gives memberships beside sets.
+    pub is_soft: bool,
+    /// Why the matrix must be in the process of the fit, if passes alone do not suffice.
+    pub whole_matrix: Option<&'static str>,
+    /// The column that gives the set of every source.
+    pub given: Option<&'a str>,
+}
+
+/// How source and target states are related.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum States {
+    /// In no way.
+    #[default]
+    Apart,
+    /// They are states of one kind.
+    OneKind,
+    /// They are states of one kind, and every target is a source.
+    Closed,
+}
+
+/// Checks that numbers of restarts and iterations are at least 1.
+pub(crate) fn at_least_one(numbers: &[(&'static str, usize)]) -> std::result::Result<(), Fault> {
+    match numbers.iter().find(|(_, number)| *number == 0) {
+        Some((key, _)) => Err((key, "must be at least 1, not 0".into())),
+        None => Ok(()),
+    }
+}
+
+/// Checks a tolerance.
+pub(crate) fn tolerance(tolerance: f64) -> std::result::Result<(), Fault> {
+    if tolerance >= 0.0 && tolerance.is_finite() {
+        return Ok(());
+    }
+    let message = format!("must be finite and not negative, not {tolerance}");
+    Err(("tolerance", message))
+}

@@ -1,0 +1,71 @@
+//! A partition that the input has, measured as if a method had found it.
+
+use crate::error::{Error, Result};
+use crate::evidence::counts::{Counts, Size};
+use crate::evidence::pass::Passes;
+use crate::evidence::pass::registry::Entry;
+use crate::methods::estimator::{Estimator, Fault, Needs};
+use crate::methods::fit::Fit;
+use crate::methods::low_rank::{most_probable, projection};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Sets that are known beforehand, measured as if they had been found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Given {
+    /// The column of the SQL result that says in which set the (source) state of the row is.
+    pub affiliation: String,
+}
+
+impl Estimator for Given {
+    const NAME: &'static str = "given";
+
+    type Evidence<'a> = Counts<'a>;
+
+    fn kernels() -> Vec<Entry> {
+        Vec::new()
+    }
+
+    fn check(&self) -> std::result::Result<(), Fault> {
+        if self.affiliation.trim().is_empty() {
+            return Err(("affiliation", "must not be empty".into()));
+        }
+        Ok(())
+    }
+
+    fn needs(&self) -> Needs<'_> {
+        Needs {
+            given: Some(&self.affiliation),
+            ..Needs::default()
+        }
+    }
+
+    fn bytes(&self, size: Size, _: u64) -> u64 {
+        size.factor(size.targets, 1)
+    }
+
+    fn describe(&self, _: &str) -> String {
+        format!("the given partition `{}`", self.affiliation)
+    }
+
+    /// Sets keep their numbers. There may be more of them than states here: those are empty.
+    fn fit(&self, passes: &Passes<'_>, counts: &Counts<'_>, seed: u64) -> Result<Fit> {
+        let name = &self.affiliation;
+        let given = counts.given.iter().find(|given| given.name == *name);
+        let given = given.ok_or_else(|| Error::bug(format!("there is no partition `{name}`")))?;
+        assert!(
+            given.sets.iter().all(|&k| (k as usize) < given.rank),
+            "a latent state must be below the rank"
+        );
+        let (sets, rank) = (given.sets.clone(), given.rank);
+        Ok(projection(
+            passes,
+            &counts.shards,
+            sets,
+            rank,
+            most_probable,
+            seed,
+        ))
+    }
+}
