@@ -1,4 +1,4 @@
-"""What a cluster costs on this machine, beside runs without one, as Markdown tables; `src/plan/costs.rs` has its rates from the second."""
+"""What a cluster costs on this machine, beside runs without one, as Markdown tables."""
 
 import argparse
 import contextlib

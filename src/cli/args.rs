@@ -339,9 +339,8 @@ pub struct Plan {
     #[arg(long)]
     pub json: bool,
 
-    /// Ask a cluster who is there, such as df://host:50050, and say what the run would take on it and here, and which is faster.
-    ///
-    /// An estimate, by the statistics of the files and rates that were measured elsewhere: it may be off by a factor of two.
+    /// Ask a cluster, such as df://host:50050, for its executors, and count the tasks and rounds of
+    /// the run there.
     #[arg(long, value_name = "df://HOST:PORT")]
     pub cluster: Option<Address>,
 

@@ -9,7 +9,7 @@ use crate::cli::watch::Watch;
 #[cfg(feature = "cluster")]
 use crate::cluster::ballista::client::Cluster;
 #[cfg(feature = "cluster")]
-use crate::cluster::quote::quote;
+use crate::cluster::preview::preview;
 use crate::error::{Error, Kind, Result};
 use crate::output::place::Output;
 use crate::output::retention::Cleaning;
@@ -139,10 +139,11 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
                 let bounds = lake.bounds(frame.clone(), &plan.layout).await?;
                 let needs = plan.needs(bounds, threads);
                 #[cfg(feature = "cluster")]
-                let quote = match &args.cluster {
+                let preview = match &args.cluster {
                     Some(address) => {
                         let split = args.split.unwrap_or(SPLIT);
-                        Some(quote(address, &plan, &frame, bounds, threads, split).await?)
+                        let nonzeros = needs.map(|needs| needs.nonzeros);
+                        Some(preview(address, &plan, &frame, nonzeros, split).await?)
                     }
                     None => None,
                 };
@@ -150,19 +151,19 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
                     let mut shown = plan.to_json();
                     shown["memory"] = json!(needs);
                     #[cfg(feature = "cluster")]
-                    if let Some(quote) = &quote {
-                        shown["cluster"] = json!(quote);
+                    if let Some(preview) = &preview {
+                        shown["cluster"] = json!(preview);
                     }
                     return print(&format!("{shown:#}"));
                 }
                 print(&plan.to_string())?;
                 print(&match needs {
-                    Some(needs) => format!("  memory {needs}"),
+                    Some(needs) => needs.to_string(),
                     None => "  memory grows with rows, and nothing says how many there are".into(),
                 })?;
                 #[cfg(feature = "cluster")]
-                if let Some(quote) = quote {
-                    print(&quote.to_string())?;
+                if let Some(preview) = preview {
+                    print(&preview.to_string())?;
                 }
                 Ok(Done::Well)
             },

@@ -4,7 +4,8 @@ pub mod address;
 #[cfg(feature = "cluster")]
 pub mod ballista;
 pub mod nodes;
-pub mod quote;
+#[cfg(feature = "cluster")]
+pub mod preview;
 pub mod rounds;
 pub mod site;
 pub mod task;

@@ -4,9 +4,9 @@
 
 pub mod assignment;
 pub mod checks;
-pub mod cost;
 pub mod evidence;
 pub mod fits;
+pub mod memory;
 pub mod parameters;
 pub mod pipeline;
 pub mod relative;

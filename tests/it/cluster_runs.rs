@@ -1,12 +1,14 @@
 //! Whole runs on a real cluster of this machine, against runs of one process: the same tables to the byte, whoever dies and whenever.
+//! Also what a plan prints of a cluster, and the bytes of tasks.
 
 use crate::checks::record;
-use crate::cli::integers;
+use crate::cli::{integers, small_pipeline};
 use crate::cluster::is_slow;
 use crate::lake::{Lake, Ran};
 use crate::machines::{Machines, Process};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -550,5 +552,192 @@ fn a_thousand_models_and_one_that_cannot_be() {
     for part in (0..1000).filter(|&part| part != STILL) {
         let [one, other] = [0, 1].map(|half| of_halves[&(part, half)].clone());
         assert!(one.len() == 1 && other.len() == 1 && one != other, "{part}");
+    }
+}
+
+/// What a plan prints of a cluster, and all of it as JSON.
+fn previewed(lake: &Lake, cluster: &str, more: &[&str]) -> (String, Value) {
+    let plan = ["plan", "p.toml", "--cluster", cluster, "--threads", "2"];
+    let plan = [&plan[..], more].concat();
+    let text = lake.gyre(&plan).well().out;
+    let json = lake.gyre(&[&plan[..], &["--json"]].concat()).well().out;
+    let start = text.find("  cluster ").expect("lines of a cluster");
+    (
+        text[start..].to_string(),
+        serde_json::from_str(&json).expect("JSON"),
+    )
+}
+
+#[test]
+fn a_plan_counts_executors_tasks_and_rounds() {
+    let machines = Machines::start(2);
+    let (lake, address) = (&machines.lake, &machines.scheduler.line);
+    small_pipeline(lake);
+    let (text, json) = previewed(lake, address, &[]);
+    assert_eq!(
+        text.replace(address.as_str(), "df://HOST:PORT"),
+        "  cluster df://HOST:PORT: 2 executors, 4 tasks at once
+    files: 1MB, read by 1 task into 16 lots
+    rounds of tasks that count: deal, sum, add, count
+    no model is split into passes, because none has more than 268,435,456 non-zeros
+"
+    );
+    let (there, memory) = (&json["cluster"], &json["memory"]);
+    assert_eq!(
+        (&there["executors"], &there["slots"]),
+        (&2.into(), &4.into())
+    );
+    // Six states, 36 pairs of them.
+    assert_eq!(
+        (&memory["rows"], &memory["nonzeros"]),
+        (&600.into(), &36.into())
+    );
+    assert_eq!(memory["nonzero_bytes"], 12 * 36);
+    // Nothing is left at the place of the output, and nothing comes later.
+    std::thread::sleep(Duration::from_millis(500));
+    let left = walk(&lake.path("out"));
+    assert!(left.is_empty(), "{left:?}");
+
+    let (text, _) = previewed(lake, address, &["--split", "10"]);
+    let split = "    models of more than 10 non-zeros are split into passes\n";
+    assert!(text.ends_with(split), "{text}");
+    let whole = [
+        "--split",
+        "10",
+        "--set",
+        "fit.dbmr.polish=false",
+        "--set",
+        "fit.dbmr.init=kl",
+    ];
+    let (text, _) = previewed(lake, address, &whole);
+    let why = "no model is split into passes, because fit `dbmr` is no passes alone: ";
+    assert!(text.contains(why), "{text}");
+
+    let text = fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
+    let with = |keys: &str, column: &str| {
+        let text = text.replace("lag = 1", keys);
+        let text = text.replace("SELECT *", &format!("SELECT *, {column}"));
+        lake.file("p.toml", &text);
+    };
+    with("lag = 1\nweight = \"w\"", "0.5 * id AS w");
+    let (told, _) = previewed(lake, address, &[]);
+    let alone = "1 task counts all rows of 1MB of files, because weights are no integers";
+    assert!(told.contains(alone), "{told}");
+    with("lag = [1, 2]\npartition_by = \"part\"", "id AS part");
+    let (_, json) = previewed(lake, address, &[]);
+    // Three parts, each a model of its own at both lags, and a lot is of whole parts.
+    assert_eq!(json["memory"]["nonzeros"], 6 * 36);
+    assert_eq!(json["cluster"]["rounds"], json!(["deal", "sum", "count"]));
+
+    let incremental = text.replace("[job]", "[job]\nincremental = true");
+    lake.file("p.toml", &incremental);
+    let refused = lake.gyre(&["plan", "p.toml", "--cluster", address]);
+    refused.fails(2, "`job.incremental` counts new files on one machine");
+    // Nothing says how many rows a text file has.
+    lake.file("rows.csv", "id,t,state\n1,1,1\n1,2,2\n");
+    lake.file("p.toml", &text.replace("rows.parquet", "rows.csv"));
+    let (told, json) = previewed(lake, address, &[]);
+    let split = "models of more than 268,435,456 non-zeros are split into passes\n";
+    assert!(told.ends_with(split), "{told}");
+    assert_eq!(json["memory"], Value::Null);
+    let nobody = lake.gyre(&["plan", "p.toml", "--cluster", "df://127.0.0.1:1"]);
+    nobody.fails(75, "no scheduler answers at df://127.0.0.1:1");
+
+    // A run makes the rounds of its plan, and then the fits.
+    small_pipeline(lake);
+    let (_, json) = previewed(lake, address, &[]);
+    let events = events(&machines, "1000000");
+    let rounds = events
+        .iter()
+        .filter(|event| event["message"] == "a round begins");
+    let mut made: Vec<Value> = rounds.map(|event| event["stage"].clone()).collect();
+    assert_eq!(made.pop(), Some(json!("fit")));
+    assert_eq!(json["cluster"]["rounds"], json!(made));
+}
+
+fn walk(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return Vec::new();
+    };
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    paths
+        .flat_map(|path| match path.is_dir() {
+            true => walk(&path),
+            false => vec![path],
+        })
+        .collect()
+}
+
+/// Transitions between `states` states, and a pipeline of fits over them.
+fn pairs(lake: &Lake, states: i64, fits: &str) {
+    for file in 0..2 {
+        let pairs = || (0..20 * states).map(move |k| (k % states, (k * k / 7 + file) % states));
+        let columns = vec![
+            ("a", integers(pairs().map(|(a, _)| a))),
+            ("b", integers(pairs().map(|(_, b)| b))),
+        ];
+        lake.table(&format!("pairs/{file}.parquet"), columns);
+    }
+    lake.file(
+        "p.toml",
+        &format!(
+            "[job]\nname = \"weigh\"\noutput = \"out\"\n[tables.rows]\npath = \"pairs/\"\n[transitions]\n\
+             sql = \"SELECT * FROM rows\"\nsource = \"a\"\ntarget = \"b\"\n{fits}"
+        ),
+    );
+}
+
+/// The events of a run on a cluster, which splits models of more than `split` non-zeros.
+fn events(machines: &Machines, split: &str) -> Vec<Value> {
+    let run = ["run", "p.toml", "--force", "-v", "--log-format", "json"];
+    let there = ["--cluster", &machines.scheduler.line, "--split", split];
+    let ran = machines.lake.gyre(&[&run[..], &there].concat());
+    let lines = ran.well().err;
+    let events = lines.lines().map(serde_json::from_str);
+    events.filter_map(Result::ok).collect()
+}
+
+/// The bytes of the largest task per round of a run, from its log; all passes are one entry.
+fn task_bytes(machines: &Machines, states: i64, rank: usize, split: &str) -> BTreeMap<String, u64> {
+    let fits = format!(
+        "[[fit]]\nname = \"dbmr\"\nmethod = \"dbmr\"\nrank = {rank}\nrestarts = 2\ninit = \"random\"\n\
+         polish = false\nmax_iterations = 2\n"
+    );
+    pairs(&machines.lake, states, &fits);
+    let mut largest = BTreeMap::new();
+    for event in events(machines, split) {
+        let stage = match event["message"].as_str() {
+            Some("a round begins") => event["stage"].as_str().unwrap_or_default(),
+            Some("passes made") => "pass",
+            _ => continue,
+        };
+        let bytes = event["task_bytes"].as_u64().expect("what tasks weigh");
+        let most: &mut u64 = largest.entry(stage.to_string()).or_default();
+        *most = bytes.max(*most);
+    }
+    largest
+}
+
+/// A task names its inputs and carries none of them: its size is the same for a factor of 60 numbers
+/// and for one of 40,000.
+#[test]
+fn tasks_do_not_grow_with_a_model() {
+    let machines = Machines::start(2);
+    for (split, expected) in [
+        ("1000000", &["add", "count", "fit", "sum"][..]),
+        ("100", &["add", "count", "cut", "pass", "sum"]),
+    ] {
+        let small = task_bytes(&machines, 30, 2, split);
+        let large = task_bytes(&machines, 2000, 20, split);
+        println!("30 states, rank 2: {small:?}; 2,000 states, rank 20: {large:?}");
+        let stages: Vec<_> = small.keys().collect();
+        assert_eq!(stages, expected);
+        assert_eq!(stages, large.keys().collect::<Vec<_>>());
+        for (stage, bytes) in &small {
+            assert!((100..5_000).contains(bytes), "{stage}: {bytes}");
+            // Lengths of what is named have some digits more, and lots that were empty are not.
+            let more = large[stage].abs_diff(*bytes);
+            assert!(more < 2_000, "{stage}: {bytes} and {more} more");
+        }
     }
 }

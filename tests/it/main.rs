@@ -6,9 +6,8 @@
 //! - `cli`: the program's help, messages and exit codes
 //! - `clouds`: inputs and outputs in S3, Azure and the like, where servers of them are installed
 //! - `cluster`: tasks on machines that die, stop and come back, with the feature of that name
-//! - `cluster_runs`: whole runs there, against runs of one process
+//! - `cluster_runs`: whole runs there, against runs of one process; what a plan says of them
 //! - `cut_off`: one of their executors loses its network
-//! - `costs`: what a run would take there, before it does anything, and what its tasks weigh
 //! - `counting`: counts against independent SQL, in every order and split of the rows
 //! - `faults`: what a run of every night meets: stores, files, clocks, disks and memory that fail it
 //! - `faulty`: a store whose calls go wrong
@@ -56,8 +55,6 @@ mod clouds;
 mod cluster;
 #[cfg(feature = "cluster")]
 mod cluster_runs;
-#[cfg(feature = "cluster")]
-mod costs;
 mod counting;
 #[cfg(feature = "cluster")]
 mod cut_off;

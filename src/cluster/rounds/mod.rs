@@ -25,7 +25,6 @@ use crate::output::parts::Piece;
 use crate::output::place::Output;
 use crate::output::tables::model::Model;
 use crate::output::tables::names::Names;
-use crate::plan::cost::machines::{FITS, Width};
 use crate::plan::{Increments, Plan};
 use crate::read::counts::counted::Counted;
 use crate::read::counts::renumber::{Renamed, unite};
@@ -39,6 +38,7 @@ use crate::run::progress::Progress;
 use crate::run::record::IncrementRecord;
 use datafusion::dataframe::DataFrame;
 use futures::future::BoxFuture;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
@@ -54,6 +54,9 @@ const PART_BYTES: u64 = 32 << 20;
 /// Lots that rows and sums are dealt in: one for so many bytes of input, but some for every input and not too many for any.
 const LOT_BYTES: u64 = 128 << 20;
 const LOTS: RangeInclusive<u64> = 16..=1024;
+
+/// Tasks that fits are packed into, unless a model has a larger share of all non-zeros.
+const FITS: u64 = 128;
 
 /// Non-zeros of the matrices that are held here to be written.
 const HELD: u64 = 1 << 22;
@@ -426,12 +429,32 @@ pub fn check(plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// The tasks that read the files of a plan, and the lots that they deal rows and sums in; or why one task reads all of them.
+/// The tasks that read the files of a plan, and the rounds that count them.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Width {
+    pub slices: u64,
+    /// Lots that tasks deal rows and sums into.
+    pub lots: u64,
+    /// In their order; `add` is left out if one task has all sums.
+    pub rounds: Vec<&'static str>,
+}
+
+/// The width of a plan, or why one task reads all files.
 pub fn width(plan: &Plan, frame: &DataFrame) -> Result<Width, String> {
     let slices = slices(plan, frame)?;
+    let is_dealt = matches!(plan.layout.evidence, Evidence::Trajectories { .. });
+    let is_added = plan.layout.partition.is_empty() && (is_dealt || slices.len() > 1);
+    let rounds = [
+        ("deal", is_dealt),
+        ("sum", true),
+        ("add", is_added),
+        ("count", true),
+    ];
+    let rounds = rounds.into_iter().filter(|(_, is_made)| *is_made);
     Ok(Width {
         slices: slices.len() as u64,
         lots: lots(plan, &slices) as u64,
+        rounds: rounds.map(|(name, _)| name).collect(),
     })
 }
 

@@ -16,10 +16,13 @@ use crate::evidence::pass::packed::{pack, unpack};
 use crate::evidence::pass::registry::Entry;
 use crate::methods;
 use crate::output::parts::Piece;
-use crate::plan::cost::machines::n_units;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::sync::Arc;
+
+/// Non-zeros of a unit: enough to be worth a task, and not too many for one.
+const SMALLEST: u64 = 1 << 16;
+const LARGEST: u64 = 1 << 24;
 
 /// Shards of a unit, so that units are of about one size.
 const SHARDS: u64 = 8;
@@ -51,6 +54,12 @@ pub struct Pass {
     pub kernel: Piece,
     /// The unit's own rows, where they are changed in place; else no bytes.
     pub rows: Piece,
+}
+
+/// Units per side of a matrix: one per task slot, unless they would be too small or too large.
+fn n_units(nonzeros: u64, slots: u64) -> u64 {
+    let worth = slots.min(nonzeros.div_ceil(SMALLEST));
+    worth.max(nonzeros.div_ceil(LARGEST)).max(1)
 }
 
 impl Bench {

@@ -1,21 +1,28 @@
-//! What memory the stages of a run want: at most, from what the statistics of files say before a row is read, and for sure, once rows are
-//! counted.
+//! What memory the stages of a run want: at most, from what the statistics of files say before a row
+//! is read, and for sure, once rows are counted.
 
 use crate::error::{Error, Result};
 use crate::evidence::counts::Size;
+use crate::memory::machine;
+use crate::output::number::grouped;
 use crate::plan::Plan;
-use crate::plan::fits::{PlannedFit, PlannedMethod};
+use crate::plan::fits::PlannedFit;
 use crate::read::lake::statistics::Bounds;
 use crate::read::rows::layout::Evidence;
 use crate::words::counted;
 use serde::Serialize;
 
-/// Bytes, at most.
+/// Upper bounds; sizes are bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Needs {
     /// What the bounds say.
     #[serde(flatten)]
     pub bounds: Bounds,
+    /// Of all models together.
+    pub nonzeros: u64,
+    pub nonzero_bytes: u64,
+    /// The memory of this machine, where the system reports it.
+    pub machine_bytes: Option<u64>,
     /// While rows are counted.
     pub count_bytes: u64,
     /// While models are fitted.
@@ -28,9 +35,13 @@ pub struct Needs {
 const OF_A_PAIR: u64 = 16;
 const OF_A_WEIGHT: u64 = 16;
 
+/// A non-zero of a matrix at rest: an index of 4 bytes, and a value of at most 8. While these fit into
+/// the memory of one machine, a cluster is not needed.
+const NONZERO_BYTES: u64 = 12;
+
 /// A non-zero while it is fitted: the matrix by source and by target, in two indices and two counts, and what makes one from the other.
 /// Measured: 21 bytes.
-pub(crate) const OF_A_NONZERO: u64 = 24;
+const OF_A_NONZERO: u64 = 24;
 
 /// Columns of a panel, and panels of either side that a product touches.
 const PANEL: u64 = 4 * 2;
@@ -47,21 +58,24 @@ impl Plan {
         };
         let pairs = rows.saturating_mul(of_a_row);
         let states = bounds.states.unwrap_or(u64::MAX).min(pairs);
-        // Partitions, lags and groups have pairs of their own.
-        let is_one = self.layout.partition.is_empty() && self.layout.grouping.is_none();
-        let nonzeros = match is_one {
-            true => pairs.min(states.saturating_mul(states).saturating_mul(of_a_row)),
-            false => pairs,
+        // Partitions and lags have pairs of their own.
+        let models = bounds.partitions.unwrap_or(u64::MAX);
+        let models = models.saturating_mul(of_a_row);
+        let nonzeros = pairs.min(states.saturating_mul(states).saturating_mul(models));
+        // So have groups.
+        let held = match self.layout.grouping {
+            Some(_) => pairs,
+            None => nonzeros,
         };
         let counted = match of_a_weight {
-            0 => nonzeros * OF_A_PAIR,
+            0 => held * OF_A_PAIR,
             _ => pairs * (OF_A_PAIR + OF_A_WEIGHT),
         };
         let own = crate::memory::least(threads) as u64;
         let size = Size {
             sources: states,
             targets: states,
-            nonzeros,
+            nonzeros: held,
         };
         let resident = self.resident(size, threads);
         let copies = match self.layout.grouping {
@@ -70,8 +84,11 @@ impl Plan {
         };
         Some(Needs {
             bounds,
+            nonzeros,
+            nonzero_bytes: nonzeros.saturating_mul(NONZERO_BYTES),
+            machine_bytes: machine::all(),
             count_bytes: own + counted,
-            fit_bytes: own + resident + copies * nonzeros * OF_A_NONZERO,
+            fit_bytes: own + resident + copies * held * OF_A_NONZERO,
             resident_bytes: own + resident,
         })
     }
@@ -118,15 +135,35 @@ impl std::fmt::Display for Needs {
         let shown = |bytes: u64| crate::memory::shown(bytes as usize);
         write!(
             f,
-            "count at most {}, fit at most {}, {} of it all over at once; for {}",
+            "  memory count at most {}, fit at most {}, {} of it all over at once; for {}",
             shown(self.count_bytes),
             shown(self.fit_bytes),
             shown(self.resident_bytes),
             counted(self.bounds.rows.unwrap_or(0), "row"),
         )?;
         match self.bounds.states {
-            Some(states) => write!(f, " and {}", counted(states, "state")),
-            None => write!(f, " of as many states"),
+            Some(states) => writeln!(f, " and {}", counted(states, "state"))?,
+            None => writeln!(f, " of as many states")?,
+        }
+        let nonzeros = counted(grouped(self.nonzeros as f64), "non-zero");
+        let bytes = shown(self.nonzero_bytes);
+        write!(
+            f,
+            "  size   at most {nonzeros}, {bytes} at {NONZERO_BYTES} bytes each"
+        )?;
+        match self.machine_bytes {
+            None => Ok(()),
+            Some(all) if self.nonzero_bytes <= all => {
+                let all = shown(all);
+                write!(
+                    f,
+                    "; they fit into the {all} of this machine: one process is enough"
+                )
+            }
+            Some(all) => {
+                let all = shown(all);
+                write!(f, "; this machine has {all}: use --memory or --cluster")
+            }
         }
     }
 }
@@ -135,6 +172,35 @@ impl std::fmt::Display for Needs {
 mod tests {
     use super::*;
     use crate::plan::fits::Ranks;
+
+    #[test]
+    fn one_process_is_enough_while_the_nonzeros_fit_into_memory() {
+        let needs = Needs {
+            bounds: Bounds {
+                rows: Some(50_000_000),
+                states: Some(100_000),
+                partitions: Some(1),
+            },
+            nonzeros: 50_000_000,
+            nonzero_bytes: 600_000_000,
+            machine_bytes: Some(24_000_000_000),
+            count_bytes: 968_000_000,
+            fit_bytes: 1_394_000_000,
+            resident_bytes: 194_000_000,
+        };
+        let page = include_str!("../guide/memory.md");
+        assert!(page.contains(&format!("```text\n{needs}\n```")), "{needs}");
+        let with = |machine_bytes| {
+            let needs = Needs {
+                machine_bytes,
+                ..needs
+            };
+            needs.to_string()
+        };
+        let more = with(Some(599_000_000));
+        assert!(more.ends_with("; this machine has 599MB: use --memory or --cluster"));
+        assert!(with(None).ends_with(" 600MB at 12 bytes each"));
+    }
 
     // 1,000 targets and 2,000 sources, rank 5 padded to 8: two restarts have 2 · (1000 · 8 · 8 + 2000 · 12) bytes, and an SVD panels of
     // 3,000 · (8 + 5) numbers.
@@ -154,13 +220,13 @@ mod tests {
             fit.method.bytes(size, 2)
         };
         assert_eq!(
-            resident(PlannedMethod::Dbmr(
+            resident(Method::Dbmr(
                 crate::methods::dbmr::params::Dbmr::new(5)
             )),
             176_000
         );
         assert_eq!(
-            resident(PlannedMethod::Svd(crate::methods::spectral::svd::Svd::new(
+            resident(Method::Svd(crate::methods::spectral::svd::Svd::new(
                 5
             ))),
             312_000
@@ -169,6 +235,6 @@ mod tests {
             restarts: 1,
             ..crate::methods::dbmr::params::Dbmr::new(5)
         };
-        assert_eq!(resident(PlannedMethod::Dbmr(one)), 88_000);
+        assert_eq!(resident(Method::Dbmr(one)), 88_000);
     }
 }
