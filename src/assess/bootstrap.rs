@@ -15,16 +15,11 @@
 use crate::assess::agreement::{Contingency, adjusted_rand};
 use crate::assess::interval::Spread;
 use crate::assess::markov::Chain;
-use crate::error::Result;
-use crate::evidence::counts::Counts;
 use crate::evidence::counts::Counts;
 use crate::evidence::counts::groups::{Groups, Resampled, draw};
-use crate::evidence::counts::shards::Shards;
 use crate::evidence::pass::Passes;
 use crate::math::matching;
 use crate::methods::Method;
-use crate::methods::dbmr;
-use crate::methods::dbmr::params;
 use crate::methods::fit::Fit;
 use crate::words::Word;
 use rayon::prelude::*;
@@ -357,6 +352,7 @@ mod tests {
     use crate::evidence::pass::Passes;
     use crate::methods::Method;
     use crate::methods::fit as fit_whole;
+    use crate::methods::given::Given;
     use rand::{RngExt, SeedableRng};
     use rand_pcg::Pcg64;
     use std::collections::BTreeMap;
@@ -416,11 +412,12 @@ mod tests {
         let whole = groups
             .shards(&vec![1; groups.n_groups], params.shard_nnz)
             .shards;
+        let n = whole.n_sources as u32;
+        let halves = (0..n).map(|j| u32::from(j >= n / 2)).collect();
+        let whole = Counts::of(&whole).with_given("sets", halves, 2);
         let fits: Vec<Fit> = methods
             .iter()
-            .map(|method| {
-                fit_whole(&Passes::local(), method, &Counts::of(&whole), 1).expect("a fit")
-            })
+            .map(|method| fit_whole(&Passes::local(), method, &whole, 1).expect("a fit"))
             .collect();
         let with: Vec<_> = methods.iter().zip(&fits).collect();
         bootstrap(&Passes::local(), groups, &whole, &with, params, 5, &|| ())
@@ -437,21 +434,18 @@ mod tests {
         )
     }
 
-    fn methods(n: u32) -> Vec<Method> {
+    fn methods() -> Vec<Method> {
         vec![
             Method::Dbmr(crate::methods::dbmr::params::Dbmr::new(2)),
             Method::Svd(crate::methods::spectral::svd::Svd::new(2)),
-            Method::Given {
-                affiliation: (0..n).map(|j| u32::from(j >= n / 2)).collect(),
-                rank: 2,
-            },
+            Method::Given(Given::column("sets")),
         ]
     }
 
     #[test]
     fn clear_sets_are_stable_whatever_they_are_called() {
         let groups = two_halves(40, 100, 5, 0.05, 1);
-        for found in run(&groups, &methods(10), &params(20)) {
+        for found in run(&groups, &methods(), &params(20)) {
             assert_eq!((found.resamples, found.groups), (20, 40));
             assert_eq!(found.source_stability, vec![Some(1.0); 10]);
             assert_eq!(found.target_stability, vec![Some(1.0); 10]);
@@ -473,7 +467,7 @@ mod tests {
     fn sets_of_noise_are_not_stable() {
         // One set in truth: which half a state is put into is an accident.
         let groups = two_halves(40, 30, 10, 0.5, 2);
-        let found = &run(&groups, &methods(20)[..1], &params(20))[0];
+        let found = &run(&groups, &methods()[..1], &params(20))[0];
         let stability: Vec<f64> = found.source_stability.iter().flatten().copied().collect();
         assert!(stability.iter().sum::<f64>() / 20.0 < 0.9, "{stability:?}");
         assert!(number(found, "adjusted_rand_between", None).1.mean < 0.5);
@@ -482,7 +476,7 @@ mod tests {
     // Standard errors fall with the square root of the number of trajectories, and intervals at 90 % hold the truth about as often.
     #[test]
     fn intervals_narrow_with_more_trajectories_and_hold_the_truth() {
-        let given = &methods(6)[2..];
+        let given = &methods()[2..];
         let width = |trajectories, seed| {
             let groups = two_halves(trajectories, 50, 3, 0.2, seed);
             let found = run(&groups, given, &params(100)).remove(0);
@@ -510,7 +504,7 @@ mod tests {
             };
             pool.build()
                 .expect("a pool")
-                .install(|| run(&groups, &methods(16), &params))
+                .install(|| run(&groups, &methods(), &params))
         };
         let one = run_with(1, 1000);
         assert_eq!(one, run_with(5, 1000));
@@ -580,10 +574,7 @@ mod tests {
             }),
             ..params(100)
         };
-        let given = Method::Given {
-            affiliation: vec![0, 1],
-            rank: 2,
-        };
+        let given = Method::Given(Given::column("sets"));
         run(&Groups::new(2, vec![part]), &[given], &params)
             .remove(0)
             .timescales

@@ -236,6 +236,7 @@ mod tests {
     use crate::evidence::pass::Passes;
     use crate::methods::Method;
     use crate::methods::fit;
+    use crate::methods::given::Given;
     use proptest::prelude::*;
 
     /// Shards of a dense matrix of counts, targets × sources.
@@ -257,18 +258,16 @@ mod tests {
 
     fn fits(shards: &Shards, rank: usize) -> Vec<Fit> {
         let given = (0..shards.n_sources as u32).map(|j| j % rank as u32);
+        let counts = Counts::of(shards).with_given("sets", given.collect(), rank);
         let methods = [
             Method::Dbmr(crate::methods::dbmr::params::Dbmr::new(rank)),
             Method::Svd(crate::methods::spectral::svd::Svd::new(rank)),
             Method::Cocluster(crate::methods::cocluster::Cocluster::new(rank)),
-            Method::Given {
-                affiliation: given.collect(),
-                rank,
-            },
+            Method::Given(Given::column("sets")),
         ];
         methods
             .iter()
-            .map(|method| fit(&Passes::local(), method, &Counts::of(shards), 1).expect("a fit"))
+            .map(|method| fit(&Passes::local(), method, &counts, 1).expect("a fit"))
             .collect()
     }
 
@@ -278,11 +277,14 @@ mod tests {
     #[test]
     fn a_model_by_hand() {
         let shards = shards(&[vec![3, 1, 0], vec![1, 3, 0], vec![0, 0, 2]], None);
-        let method = Method::Given {
-            affiliation: vec![0, 0, 1],
-            rank: 2,
-        };
-        let fits = [fit(&Passes::local(), &method, &Counts::of(&shards), 0).expect("a fit")];
+        let counts = Counts::of(&shards).with_given("sets", vec![0, 0, 1], 2);
+        let fits = [fit(
+            &Passes::local(),
+            &Method::Given(Given::column("sets")),
+            &counts,
+            0,
+        )
+        .expect("a fit")];
         let certificates = &of(&shards, &fits)[0];
         let sides = |name: &str| {
             let found = certificates.iter().find(|c| c.name == name);

@@ -18,7 +18,6 @@
 
 use crate::error::{Kind, Result};
 use crate::evidence::counts::Counts;
-use crate::evidence::counts::Counts;
 use crate::evidence::counts::groups;
 use crate::evidence::counts::groups::{Groups, Resampled};
 use crate::evidence::counts::products::Multiply;
@@ -277,6 +276,7 @@ mod tests {
     use crate::evidence::counts::csr::Values;
     use crate::evidence::counts::shards::Shards;
     use crate::evidence::pass::Passes;
+    use crate::methods::given::Given;
 
     /// The counts of (source, target, count) over the states that have some, which ascend.
     fn resampled(counts: &[(u32, u32, u32)]) -> Resampled {
@@ -314,11 +314,8 @@ mod tests {
             (2, 1, 4),
             (3, 0, 2),
         ]);
-        let method = Method::Given {
-            affiliation: vec![0, 0, 1],
-            rank: 2,
-        };
-        let evidence = &Counts::of(&train.shards);
+        let method = Method::Given(Given::column("sets"));
+        let evidence = &Counts::of(&train.shards).with_given("sets", vec![0, 0, 1], 2);
         let fit = crate::methods::fit(&Passes::local(), &method, evidence, 0).expect("a fit");
         (train, test, fit)
     }
@@ -356,11 +353,8 @@ mod tests {
     #[test]
     fn an_empty_set_adds_nothing() {
         let (train, test, fit) = world();
-        let method = Method::Given {
-            affiliation: vec![0, 0, 1],
-            rank: 3,
-        };
-        let evidence = &Counts::of(&train.shards);
+        let method = Method::Given(Given::column("sets"));
+        let evidence = &Counts::of(&train.shards).with_given("sets", vec![0, 0, 1], 3);
         let wide = crate::methods::fit(&Passes::local(), &method, evidence, 0).expect("a fit");
         let fold = |fit| score(&Passes::local(), &train, &test, fit).expect("known transitions");
         assert!((fold(&wide).vamp_2 - fold(&fit).vamp_2).abs() < 1e-12);

@@ -254,6 +254,7 @@ mod tests {
     use crate::evidence::counts::groups::Groups;
     use crate::evidence::pass::Passes;
     use crate::methods::Method;
+    use crate::methods::given::Given;
     use rand::{RngExt, SeedableRng};
     use rand_pcg::Pcg64;
 
@@ -263,12 +264,14 @@ mod tests {
     fn criteria_by_hand() {
         let values = Values::Count(vec![3, 1, 1, 3, 2]);
         let shards = Shards::new(3, 2, &[0, 0, 1, 1, 2], &[0, 1, 0, 1, 1], values, 9);
-        let method = Method::Given {
-            affiliation: vec![0, 0, 1],
-            rank: 2,
-        };
-        let fit =
-            crate::methods::fit(&Passes::local(), &method, &Counts::of(&shards), 0).expect("a fit");
+        let counts = Counts::of(&shards).with_given("sets", vec![0, 0, 1], 2);
+        let fit = crate::methods::fit(
+            &Passes::local(),
+            &Method::Given(Given::column("sets")),
+            &counts,
+            0,
+        )
+        .expect("a fit");
         let c = Criteria::new(&fit, &[1.0, 0.75], &shards);
         let deviance = 16.0 * 2f64.ln();
         assert_eq!(c.parameters, 1);
@@ -334,8 +337,14 @@ mod tests {
         let groups = Groups::scatter(shards.n_targets, &shards.by_source, 40);
         let methods: Vec<Method> = ranks.map(of).collect();
         let candidates: Vec<(&Method, u64)> = methods.iter().map(|m| (m, 0)).collect();
-        let validations =
-            crate::assess::crossval::validate(&Passes::local(), &groups, (5, 3), 1000, &candidates);
+        let validations = crate::assess::crossval::validate(
+            &Passes::local(),
+            &Counts::of(shards),
+            &groups,
+            (5, 3),
+            1000,
+            &candidates,
+        );
         let scored = methods.iter().zip(validations.expect("five folds"));
         scored
             .map(|(method, validation)| {

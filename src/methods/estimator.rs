@@ -46,7 +46,7 @@ pub trait Estimator:
     }
 
     /// What a fit needs of its evidence and of the process.
-    fn needs(&self) -> Needs {
+    fn needs(&self) -> Needs<'_> {
         Needs::default()
     }
 

@@ -18,6 +18,15 @@ pub struct Given {
     pub affiliation: String,
 }
 
+impl Given {
+    /// The partition in a column.
+    pub fn column(name: &str) -> Self {
+        Given {
+            affiliation: name.into(),
+        }
+    }
+}
+
 impl Estimator for Given {
     const NAME: &'static str = "given";
 

@@ -162,8 +162,10 @@ mod tests {
     use super::*;
     use crate::error::Kind;
     use crate::evidence::counts::csr::Values;
-    use crate::evidence::pass::Passes;
+    use crate::evidence::counts::shards::Shards;
     use crate::math::seed::restart_seed;
+    use crate::methods::given::Given;
+    use crate::methods::low_rank::canonical;
 
     /// `n` sources and `m` targets with counts where a hash of (j, i) says so, and on the diagonal.
     fn world(n: u32, m: u32, shard_nnz: usize) -> Shards {
@@ -183,7 +185,15 @@ mod tests {
         Shards::new(n, m, &sources, &targets, Values::Count(values), shard_nnz)
     }
 
-    fn methods(n: usize) -> Vec<Method> {
+    /// The counts of the world: source j is target j of the first 70, and in the given set j mod 4.
+    fn counts(shards: &Shards) -> Counts<'_> {
+        let n = shards.n_sources as u32;
+        Counts::of(shards)
+            .with_targets((0..n).map(|j| (j < 70).then_some(j)).collect())
+            .with_given("sets", (0..n).map(|j| j % 4).collect(), 4)
+    }
+
+    fn methods() -> Vec<Method> {
         let svd = |clusters| crate::methods::spectral::svd::Svd {
             clusters,
             ..crate::methods::spectral::svd::Svd::new(4)
@@ -195,18 +205,9 @@ mod tests {
             Method::Svd(svd(crate::methods::spectral::svd::Clusters::Pcca)),
             Method::Cocluster(crate::methods::cocluster::Cocluster::new(4)),
             // The world has more sources than targets: 70 of 90 states are on both sides.
-            Method::Metastable {
-                params: crate::methods::cocluster::Cocluster::new(4),
-                target_of_source: (0..n as u32).map(|j| (j < 70).then_some(j)).collect(),
-            },
-            Method::Gpcca {
-                params: crate::methods::spectral::gpcca::Gpcca::new(4),
-                source_of_target: (0..70).collect(),
-            },
-            Method::Given {
-                affiliation: (0..n as u32).map(|j| j % 4).collect(),
-                rank: 4,
-            },
+            Method::Metastable(crate::methods::cocluster::metastable::Metastable::new(4)),
+            Method::Gpcca(crate::methods::spectral::gpcca::Gpcca::new(4)),
+            Method::Given(Given::column("sets")),
         ]
     }
 
@@ -229,8 +230,14 @@ mod tests {
     fn a_given_partition_may_have_more_sets_than_there_are_states() {
         let shards = world(3, 2, 100);
         let few = |affiliation: Vec<u32>, rank| {
-            let method = Method::Given { affiliation, rank };
-            fit(&Passes::local(), &method, &Counts::of(&shards), 0).expect("a fit")
+            let counts = Counts::of(&shards).with_given("sets", affiliation, rank);
+            fit(
+                &Passes::local(),
+                &Method::Given(Given::column("sets")),
+                &counts,
+                0,
+            )
+            .expect("a fit")
         };
         let (all, own) = (few(vec![1, 4, 4], 6), few(vec![0, 1, 1], 2));
         assert_eq!(all.metrics.empty_states, 4);
@@ -267,16 +274,10 @@ mod tests {
             Method::Svd(soft(crate::methods::spectral::svd::Clusters::Seba)),
             Method::Svd(soft(crate::methods::spectral::svd::Clusters::Pcca)),
             Method::Cocluster(crate::methods::cocluster::Cocluster::new(1)),
-            Method::Metastable {
-                params: crate::methods::cocluster::Cocluster::new(1),
-                target_of_source: vec![Some(0)],
-            },
-            Method::Gpcca {
-                params: crate::methods::spectral::gpcca::Gpcca::new(1),
-                source_of_target: vec![0],
-            },
+            Method::Metastable(crate::methods::cocluster::metastable::Metastable::new(1)),
+            Method::Gpcca(crate::methods::spectral::gpcca::Gpcca::new(1)),
         ] {
-            let fit = fit(&Passes::local(), &method, &Counts::of(&shards), 0).expect("rank 1");
+            let fit = fit(&Passes::local(), &method, &counts(&shards), 0).expect("rank 1");
             assert_eq!((fit.coarse, fit.metrics.kappa), (vec![1.0], 0.5));
             assert!((fit.spectrum[0].value - 1.0).abs() < 1e-15);
         }
@@ -291,11 +292,11 @@ mod tests {
                 .expect("a pool")
         };
         let (one, five) = (pool(1), pool(5));
-        for method in methods(90) {
+        for method in methods() {
             let run = |pool: &rayon::ThreadPool, shard_nnz| {
                 let shards = world(90, 70, shard_nnz);
                 pool.install(|| {
-                    fit(&Passes::local(), &method, &Counts::of(&shards), 3).expect("rank 4")
+                    fit(&Passes::local(), &method, &counts(&shards), 3).expect("rank 4")
                 })
             };
             let whole = run(&one, usize::MAX);
@@ -308,8 +309,8 @@ mod tests {
     #[test]
     fn fits_agree_on_what_they_claim() {
         let shards = world(90, 70, 500);
-        for method in methods(90) {
-            let fit = fit(&Passes::local(), &method, &Counts::of(&shards), 3).expect("rank 4");
+        for method in methods() {
+            let fit = fit(&Passes::local(), &method, &counts(&shards), 3).expect("rank 4");
             assert_eq!(fit.coarse_counts.iter().sum::<f64>(), shards.total);
             assert!(
                 fit.coarse
@@ -343,7 +344,7 @@ mod tests {
                 assert!(fit.metrics.coherence <= coherence_p + 1e-10);
             }
             let weights = &fit.metrics.weights;
-            let given = matches!(method, Method::Given { .. });
+            let given = matches!(method, Method::Given(_));
             assert!(given || weights.windows(2).all(|w| w[0] >= w[1]));
         }
     }
@@ -370,12 +371,18 @@ mod tests {
             Values::Count(entries.iter().map(|e| e.2).collect()),
             500,
         );
-        let given = |flip: bool| Method::Given {
-            affiliation: (0..90).map(|j| if flip { 89 - j } else { j } % 4).collect(),
-            rank: 4,
+        let given = |shards, flip: bool| {
+            let sets = (0..90).map(|j| if flip { 89 - j } else { j } % 4).collect();
+            let counts = Counts::of(shards).with_given("sets", sets, 4);
+            fit(
+                &Passes::local(),
+                &Method::Given(Given::column("sets")),
+                &counts,
+                0,
+            )
+            .expect("rank 4")
         };
-        let here = fit(&Passes::local(), &given(false), &Counts::of(&shards), 0).expect("rank 4");
-        let there = fit(&Passes::local(), &given(true), &Counts::of(&reversed), 0).expect("rank 4");
+        let (here, there) = (given(&shards, false), given(&reversed, true));
         assert_eq!(here.latent, there.latent);
         assert_eq!(here.coarse, there.coarse);
         let (a, b) = (&here.metrics, &there.metrics);

@@ -43,9 +43,6 @@ const NONZERO_BYTES: u64 = 12;
 /// Measured: 21 bytes.
 const OF_A_NONZERO: u64 = 24;
 
-/// Columns of a panel, and panels of either side that a product touches.
-const PANEL: u64 = 4 * 2;
-
 impl Plan {
     /// What a run will want at most; nothing where nothing bounds its rows.
     pub fn needs(&self, bounds: Bounds, threads: usize) -> Option<Needs> {
@@ -171,6 +168,7 @@ impl std::fmt::Display for Needs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::methods::Method;
     use crate::plan::fits::Ranks;
 
     #[test]
@@ -220,15 +218,11 @@ mod tests {
             fit.method.bytes(size, 2)
         };
         assert_eq!(
-            resident(Method::Dbmr(
-                crate::methods::dbmr::params::Dbmr::new(5)
-            )),
+            resident(Method::Dbmr(crate::methods::dbmr::params::Dbmr::new(5))),
             176_000
         );
         assert_eq!(
-            resident(Method::Svd(crate::methods::spectral::svd::Svd::new(
-                5
-            ))),
+            resident(Method::Svd(crate::methods::spectral::svd::Svd::new(5))),
             312_000
         );
         let one = crate::methods::dbmr::params::Dbmr {

@@ -16,6 +16,7 @@ pub mod travel;
 
 use crate::error::{Error, Result};
 use crate::evidence::lag::Lag;
+use crate::methods::estimator::States;
 use crate::output::ledger::Basis;
 use crate::output::tables::names::{FitColumns, LagColumn, Names};
 use crate::plan::checks::{CheckRule, PlannedCheck};
@@ -144,10 +145,14 @@ async fn resolved(
     let mut square = Vec::new();
     square.extend(connected.then(|| "`transitions.connected`".to_string()));
     square.extend(markov.then(|| "`validation.markov`".to_string()));
-    square.extend(fits.iter().filter(|fit| fit.is_square()).map(|fit| {
-        let (method, name) = (fit.method_name(), &fit.name);
-        format!("method \"{method}\" of fit `{name}`")
-    }));
+    square.extend(
+        fits.iter()
+            .filter(|fit| fit.method.needs().states != States::Apart)
+            .map(|fit| {
+                let (method, name) = (fit.method.name(), &fit.name);
+                format!("method \"{method}\" of fit `{name}`")
+            }),
+    );
     if let Some(asker) = square.first() {
         check_square(&evidence, asker)?;
     }
@@ -346,7 +351,7 @@ impl Plan {
             for &rank in candidates.iter().filter(|rank| **rank <= largest) {
                 let candidate = PlannedFit {
                     name: format!("{}_r{rank}", fit.name),
-                    method: fit.method.with_rank(rank),
+                    method: fit.method.at(rank),
                     ranks: Ranks::OneOf(fit.name.clone()),
                 };
                 all.push((at, candidate));

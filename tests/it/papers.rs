@@ -5,30 +5,23 @@
 use crate::worlds;
 use crate::worlds::World;
 use gyre::assess::certificates;
-use gyre::evidence::counts::Counts;
 use gyre::evidence::pass::Passes;
 use gyre::methods;
 use gyre::methods::Method;
 use gyre::methods::dbmr::params;
 use gyre::methods::fit::Fit;
+use gyre::methods::given::Given;
 use gyre::methods::spectral::svd;
 
 fn fit(world: &World, method: Method) -> Fit {
     let shards = world.shards(2_000);
-    methods::fit(&Passes::local(), &method, &Counts::of(&shards), 1)
+    methods::fit(&Passes::local(), &method, &world.counts(&shards), 1)
         .expect("a rank that fits the world")
 }
 
 /// The paper's default-Γ.
 fn default_fit(world: &World) -> Fit {
-    let affiliation = world.partition.clone();
-    fit(
-        world,
-        Method::Given {
-            affiliation,
-            rank: world.rank,
-        },
-    )
+    fit(world, Method::Given(Given::column("sets")))
 }
 
 /// The paper's DBMR-Γ: the best of 100 runs.

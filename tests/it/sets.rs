@@ -10,8 +10,10 @@ use gyre::evidence::pass::Passes;
 use gyre::methods;
 use gyre::methods::Method;
 use gyre::methods::cocluster;
+use gyre::methods::cocluster::metastable::Metastable;
 use gyre::methods::dbmr::params;
 use gyre::methods::fit::Fit;
+use gyre::methods::given::Given;
 use gyre::methods::spectral::gpcca;
 use gyre::methods::spectral::svd;
 use std::collections::BTreeMap;
@@ -19,7 +21,7 @@ use std::sync::Arc;
 
 fn try_fit(world: &World, method: &Method) -> gyre::error::Result<Fit> {
     let shards = world.shards(2_000);
-    methods::fit(&Passes::local(), method, &Counts::of(&shards), 1)
+    methods::fit(&Passes::local(), method, &world.counts(&shards), 1)
 }
 
 fn fit(world: &World, method: &Method) -> Fit {
@@ -34,18 +36,12 @@ fn soft(rank: usize, clusters: svd::Clusters) -> Method {
 }
 
 /// One partition for both sides of a world in which source j is target j.
-fn metastable(world: &World, rank: usize) -> Method {
-    Method::Metastable {
-        params: cocluster::Cocluster::new(rank),
-        target_of_source: (0..world.n_sources as u32).map(Some).collect(),
-    }
+fn metastable(rank: usize) -> Method {
+    Method::Metastable(Metastable::new(rank))
 }
 
-fn gpcca(world: &World, rank: usize) -> Method {
-    Method::Gpcca {
-        params: gpcca::Gpcca::new(rank),
-        source_of_target: (0..world.n_targets as u32).collect(),
-    }
+fn gpcca(rank: usize) -> Method {
+    Method::Gpcca(gpcca::Gpcca::new(rank))
 }
 
 /// Whether two partitions are the same up to names.
@@ -71,8 +67,8 @@ fn polzin2024_example20_eps0_every_way() {
     let by_hand = 0.5 * 2f64.ln() + 0.4 * 3.2f64.ln() + 0.1 * 0.8f64.ln();
     for method in [
         Method::Cocluster(cocluster::Cocluster::new(3)),
-        metastable(&world, 3),
-        gpcca(&world, 3),
+        metastable(3),
+        gpcca(3),
         soft(3, svd::Clusters::Seba),
         soft(3, svd::Clusters::Pcca),
     ] {
@@ -101,20 +97,20 @@ fn polzin2024_example20_eps0_every_way() {
 #[test]
 fn polzin2024_example21_eps0_needs_the_cycle() {
     let world = worlds::example21(0, 0);
-    let cycle = fit(&world, &gpcca(&world, 3));
+    let cycle = fit(&world, &gpcca(3));
     assert!(same(&cycle.sources.affiliation, &world.partition));
     close(cycle.metrics.crispness.expect("memberships"), 1.0, 1e-9);
     let eigenvalue = cycle.spectrum[1].eigenvalue.expect("an eigenvalue");
     close(eigenvalue[0], -0.5, 1e-12);
     close(eigenvalue[1], 0.75f64.sqrt(), 1e-12);
-    let one = fit(&world, &metastable(&world, 3));
+    let one = fit(&world, &metastable(3));
     close(one.metrics.mutual_information, 3f64.ln(), 1e-12);
     assert_eq!(one.metrics.objective, 0.0);
     assert_eq!(
         one.restarts[one.best_restart].init.as_deref(),
         Some("gpcca")
     );
-    let error = try_fit(&world, &gpcca(&world, 2)).expect_err("a parted pair");
+    let error = try_fit(&world, &gpcca(2)).expect_err("a parted pair");
     assert_eq!(
         error.to_string(),
         "rank 2 parts the complex pair of eigenvalues -0.500000 ± 0.866025i: take 1 or 3"
@@ -138,11 +134,12 @@ fn polzin2024_remark22_of_sets_that_objective_2_cannot_tell_apart() {
             let turn = triple * 7 % 30;
             u32::from(turn >= sizes[0]) + u32::from(turn >= sizes[0] + sizes[1])
         };
-        let given = Method::Given {
-            affiliation: (0..90).map(|j| set(triple(j))).collect(),
-            rank: 3,
-        };
-        let metrics = fit(&world, &given).metrics;
+        let shards = world.shards(2_000);
+        let given = (0..90).map(|j| set(triple(j))).collect();
+        let counts = Counts::of(&shards).with_given("sets", given, 3);
+        let method = Method::Given(Given::column("sets"));
+        let fit = methods::fit(&Passes::local(), &method, &counts, 1);
+        let metrics = fit.expect("a partition").metrics;
         assert_eq!(metrics.source_sizes, sizes.map(|n| 3 * n));
         close(metrics.coherence, 3.0, 1e-12);
         close(metrics.objective, 3.0, 1e-12);
@@ -173,7 +170,7 @@ fn two_partitions_say_no_less_than_one() {
             worlds::example21(4, seed),
         ] {
             let both = fit(&world, &Method::Cocluster(cocluster::Cocluster::new(3)));
-            let one = fit(&world, &metastable(&world, 3));
+            let one = fit(&world, &metastable(3));
             let dbmr = fit(&world, &Method::Dbmr(params::Dbmr::new(3)));
             let most = both.metrics.mutual_information;
             assert!(most <= both.metrics.reference_information);
@@ -211,7 +208,7 @@ fn polzin2024_examples_20_and_21_side_by_side() {
         let fits = [
             Method::Dbmr(params::Dbmr::new(3)),
             Method::Cocluster(cocluster::Cocluster::new(3)),
-            metastable(&world, 3),
+            metastable(3),
         ]
         .map(|method| fit(&world, &method).metrics);
         let reference = fits[0].reference_information;

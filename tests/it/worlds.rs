@@ -1,5 +1,6 @@
 //! Small Markov worlds with known answers, as counts sorted by (source, target).
 
+use gyre::evidence::counts::Counts;
 use gyre::evidence::counts::csr::Values;
 use gyre::evidence::counts::shards::Shards;
 use rand::{RngExt, SeedableRng};
@@ -26,6 +27,15 @@ impl World {
             rank: partition.iter().max().map_or(0, |&k| k as usize + 1),
             partition,
         }
+    }
+
+    /// The counts in shards, with the partition as the given one, and source j as target j.
+    pub fn counts<'a>(&self, shards: &'a Shards) -> Counts<'a> {
+        let n_targets = self.n_targets as u32;
+        let targets = (0..self.n_sources as u32).map(|j| (j < n_targets).then_some(j));
+        Counts::of(shards)
+            .with_targets(targets.collect())
+            .with_given("sets", self.partition.clone(), self.rank)
     }
 
     /// The counts in shards of about `shard_nnz` non-zeros.

@@ -329,7 +329,7 @@ mod tests {
                 let of = crate::assess::bootstrap::bootstrap(
                     &passes,
                     &groups,
-                    &shards,
+                    &Counts::of(&shards),
                     &fits,
                     &params,
                     5,

@@ -194,7 +194,7 @@ struct Problem<'a> {
 }
 
 /// The counts of one state without those from itself to itself, over the sets of the other ends.
-struct Counts {
+struct OfState {
     /// To set l.
     out: Vec<f64>,
     /// From set k.
@@ -299,7 +299,7 @@ impl<'a> Problem<'a> {
         let mut table = self.table(sides);
         let least = table.no_gain();
         let mut terms: Vec<f64> = table.counts.iter().map(|&c| x_log_x(c)).collect();
-        let mut counts = Counts {
+        let mut counts = OfState {
             out: vec![0.0; rank],
             into: vec![0.0; rank],
             own: 0.0,
@@ -332,7 +332,7 @@ impl<'a> Problem<'a> {
         any
     }
 
-    fn count(&self, state: State, sides: &Sides, counts: &mut Counts) {
+    fn count(&self, state: State, sides: &Sides, counts: &mut OfState) {
         counts.out.fill(0.0);
         counts.into.fill(0.0);
         counts.own = 0.0;
@@ -365,7 +365,7 @@ fn row(shards: &[Csr], row: usize) -> impl Iterator<Item = (usize, f64)> {
 
 /// What entry (k, l) of C gains when a state joins set b.
 #[inline(always)]
-fn entry(counts: &Counts, b: usize, k: usize, l: usize) -> f64 {
+fn entry(counts: &OfState, b: usize, k: usize, l: usize) -> f64 {
     let mut gain = 0.0;
     if k == b {
         gain += counts.out[l];
@@ -387,7 +387,7 @@ fn cross(b: usize, rank: usize) -> impl Iterator<Item = (usize, usize)> {
 }
 
 /// Adds the state to set b (`sign` 1) or takes it out (−1).
-fn shift(table: &mut Table, terms: &mut [f64], counts: &Counts, b: usize, sign: f64) {
+fn shift(table: &mut Table, terms: &mut [f64], counts: &OfState, b: usize, sign: f64) {
     let rank = table.rank;
     for (k, l) in cross(b, rank) {
         let change = entry(counts, b, k, l);
@@ -403,7 +403,7 @@ fn shift(table: &mut Table, terms: &mut [f64], counts: &Counts, b: usize, sign: 
 }
 
 /// All counts of a state as a source, and as a target.
-fn weights(counts: &Counts) -> (f64, f64) {
+fn weights(counts: &OfState) -> (f64, f64) {
     let sum = |x: &[f64]| x.iter().sum::<f64>();
     (
         sum(&counts.out) + counts.own,
@@ -413,7 +413,7 @@ fn weights(counts: &Counts) -> (f64, f64) {
 
 /// What S I gains when a state that is in no set joins set b. The totals of rows count what their sources do, whether or not the state
 /// has a set as a target, and those of columns likewise.
-fn gain(table: &Table, terms: &[f64], counts: &Counts, b: usize) -> f64 {
+fn gain(table: &Table, terms: &[f64], counts: &OfState, b: usize) -> f64 {
     let rank = table.rank;
     let mut gain = 0.0;
     for (k, l) in cross(b, rank) {

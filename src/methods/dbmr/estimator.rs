@@ -25,7 +25,7 @@ impl Estimator for Dbmr {
     fn kernels() -> Vec<Entry> {
         vec![
             Entry::of::<Assign<'static>>(),
-            Entry::of::<Spread<'static>>(),
+            Entry::of::<Spread>(),
             Entry::of::<Look<'static>>(),
             Entry::of::<Pick<'static>>(),
         ]

@@ -98,7 +98,7 @@ fn polished(
     };
     let Some(sources) = sources else {
         let to_rest = Dbmr {
-            tolerance: 0.0,
+            tolerance: Some(0.0),
             ..params.clone()
         };
         let shards = here(passes, shards);
@@ -106,7 +106,7 @@ fn polished(
         return searched(passes, &columns, &to_rest, start, PATIENCE, seed);
     };
     let on_sample = Dbmr {
-        tolerance: params.tolerance().max(SAMPLE_TOLERANCE),
+        tolerance: Some(params.tolerance().max(SAMPLE_TOLERANCE)),
         ..params.clone()
     };
     let sample = crate::methods::dbmr::seeding::restrict(passes, shards, &sources);
@@ -706,7 +706,7 @@ mod tests {
         let limited = |max_iterations, tolerance| {
             let params = Dbmr {
                 max_iterations,
-                tolerance,
+                tolerance: Some(tolerance),
                 ..params(4, 1)
             };
             fit(&Passes::local(), &s, &params, 5)

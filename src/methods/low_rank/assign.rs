@@ -372,12 +372,10 @@ mod tests {
                 Method::Svd(crate::methods::spectral::svd::Svd::new(3)),
                 soft(crate::methods::spectral::svd::Clusters::Seba),
                 soft(crate::methods::spectral::svd::Clusters::Pcca),
-                Method::Gpcca {
-                    params: crate::methods::spectral::gpcca::Gpcca::new(3),
-                    source_of_target: (0..12).collect(),
-                },
+                Method::Gpcca(crate::methods::spectral::gpcca::Gpcca::new(3)),
             ] {
-                let fit = fit(&Passes::local(), &method, &Counts::of(&shards), 3).expect("a fit");
+                let counts = Counts::of(&shards).with_targets((0..12).map(Some).collect());
+                let fit = fit(&Passes::local(), &method, &counts, 3).expect("a fit");
                 let known = known(&shards, &fit);
                 let targets: Vec<Option<u32>> = (0..12).map(Some).collect();
                 let got = assign(&known, &shards.by_source, &[None; 12], &targets);

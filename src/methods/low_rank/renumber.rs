@@ -65,6 +65,7 @@ mod tests {
     use crate::evidence::pass::Passes;
     use crate::methods::Method;
     use crate::methods::fit;
+    use crate::methods::given::Given;
 
     /// A given partition with other labels is the same fit with other numbers.
     #[test]
@@ -81,11 +82,14 @@ mod tests {
         let numbers = [2, 3, 0, 1];
         let given = |name: &dyn Fn(u32) -> u32| {
             let affiliation = (0..12).map(|j| name(j * j % 3)).collect();
-            let method = Method::Given {
-                affiliation,
-                rank: 4,
-            };
-            fit(&Passes::local(), &method, &Counts::of(&shards), 0).expect("a fit")
+            let counts = Counts::of(&shards).with_given("sets", affiliation, 4);
+            fit(
+                &Passes::local(),
+                &Method::Given(Given::column("sets")),
+                &counts,
+                0,
+            )
+            .expect("a fit")
         };
         let (mut here, there) = (given(&|k| k), given(&|k| numbers[k as usize]));
         here.renumber(&numbers);

@@ -321,7 +321,7 @@ mod tests {
         });
         let shards = shards(24, both.collect(), 50);
         let map: Vec<u32> = (0..24).collect();
-        let run = |rank, by| {
+        let run = |rank, which| {
             let params = Gpcca {
                 which,
                 ..Gpcca::new(rank)

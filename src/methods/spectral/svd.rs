@@ -217,7 +217,7 @@ fn pairs(passes: &Passes<'_>, shards: &Shards, params: &Svd, seed: u64) -> Resul
         })
         .collect();
     fit.largest_residual =
-        (triplets.converged).then(|| truncated_largest_residual(params.tolerance));
+        (triplets.converged).then(|| truncated_svd::largest_residual(params.tolerance));
     fit.iterations = triplets.products;
     fit.converged &= triplets.converged;
     Ok(fit)

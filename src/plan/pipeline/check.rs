@@ -1,10 +1,11 @@
 //! What goes with what in a pipeline file: file keys → [`Spec`], or the keys that do not fit.
 
+use crate::assess::ranks::Rule;
 use crate::error::{Error, Result, nearest};
 use crate::evidence::lag::Lag;
 use crate::plan::pipeline::checks;
 use crate::plan::pipeline::document::Document;
-use crate::plan::pipeline::fits::{Fit, Method, Rule};
+use crate::plan::pipeline::fits::Fit;
 use crate::plan::pipeline::keys::{
     File, Job, NamesFrom, Table, TransitionsText, Validation, Window,
 };

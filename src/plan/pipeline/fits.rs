@@ -8,6 +8,7 @@ use crate::plan::pipeline::read::{Fault, What, read, required};
 use crate::plan::pipeline::shape::{OneOrMany, one_or_many};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
+use serde::de::Error as _;
 use std::borrow::Cow;
 
 /// One `[[fit]]`: a name for its columns, a method, and the method's own keys.

@@ -1,7 +1,7 @@
 use super::*;
-use crate::plan::pipeline::fits::Init;
-use crate::plan::pipeline::fits::Method;
-use crate::plan::pipeline::fits::Rule;
+use crate::assess::ranks::Rule;
+use crate::methods::Method;
+use crate::methods::dbmr::params::Init;
 use crate::store::parameter::Parameter;
 
 const OCEAN: &str = r#"[job]
@@ -616,7 +616,7 @@ fn variables_are_replaced_in_strings_but_not_in_sql() {
 fn a_rank_may_be_picked_by_a_rule() {
     let sets = ["fit.dbmr.rank=auto", "fit.dbmr.rule=bic"];
     let spec = parse(OCEAN, &sets).expect("a valid file");
-    assert_eq!(spec.fits[0].ranks(), [2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(spec.fits[0].ranks, [2, 3, 4, 5, 6, 7, 8]);
     assert_eq!(spec.fits[0].rule, Some(Rule::Bic));
     // One fit, of one name, whose embeddings have room for the largest.
     assert_eq!(spec.fits[0].expanded(), [(Some(8), "dbmr".to_string())]);
@@ -627,7 +627,7 @@ fn a_rank_may_be_picked_by_a_rule() {
         "validation.folds=5",
     ];
     let spec = parse(OCEAN, &sets).expect("a valid file");
-    assert_eq!(spec.fits[0].ranks(), [5, 2]);
+    assert_eq!(spec.fits[0].ranks, [5, 2]);
     // Without a rule, what is held out decides where anything is.
     for (folds, rule) in [(0, Rule::Gap), (5, Rule::HeldOut)] {
         let folds = format!("validation.folds={folds}");
@@ -665,7 +665,7 @@ fn assignments_change_and_make_values() {
         ],
     )
     .expect("valid assignments");
-    assert_eq!(spec.fits[0].ranks(), [4]);
+    assert_eq!(spec.fits[0].ranks, [4]);
     assert_eq!(spec.tables["more"].path, ["a", "b"]);
     assert_eq!(spec.job.output, "s3://lake/x=y");
     let since = &spec.transitions.parameters["since"];

@@ -66,7 +66,7 @@ fn families(plan: &Plan) -> Vec<Vec<usize>> {
     }
     let mut families: Vec<Vec<usize>> = families.into_values().collect();
     for family in &mut families {
-        family.sort_by_key(|&at| plan.fits[at].rank());
+        family.sort_by_key(|&at| plan.fits[at].method.rank());
     }
     families
 }
