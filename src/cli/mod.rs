@@ -1,6 +1,7 @@
 //! The command line: arguments, commands, progress, metrics and lineage events.
 
 pub mod args;
+#[cfg(feature = "cluster")]
 pub mod cluster;
 pub mod commands;
 pub mod openlineage;
