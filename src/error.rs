@@ -95,9 +95,10 @@ impl Error {
         source: impl Into<Box<dyn StdError + Send + Sync>>,
     ) -> Self {
         let source = source.into();
-        let kind = match is_full(source.as_ref()) {
-            true => Kind::Resources,
-            false => Kind::Store,
+        let kind = if is_full(source.as_ref()) {
+            Kind::Resources
+        } else {
+            Kind::Store
         };
         Self::with_source(kind, message, source)
     }

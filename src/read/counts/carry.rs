@@ -225,9 +225,10 @@ impl Tails {
         let kept = std::mem::take(&mut self.kept);
         let column = |at: usize| {
             let pieces: Vec<_> = kept.iter().map(|kept| kept.columns[at].as_ref()).collect();
-            match pieces.is_empty() {
-                true => Ok(arrow::array::new_empty_array(self.fields[at].data_type())),
-                false => concat(&pieces),
+            if pieces.is_empty() {
+                Ok(arrow::array::new_empty_array(self.fields[at].data_type()))
+            } else {
+                concat(&pieces)
             }
         };
         let columns = (0..self.fields.len()).map(column);

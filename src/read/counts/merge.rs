@@ -127,9 +127,10 @@ impl Slot {
         lag: usize,
     ) -> Result<Counts> {
         let Some(grouping) = &layout.grouping else {
-            let rows = match is_weighted {
-                true => sum_weights(self.weighted),
-                false => self.pieces,
+            let rows = if is_weighted {
+                sum_weights(self.weighted)
+            } else {
+                self.pieces
             };
             return Ok(Counts::new(partition, lag, rows));
         };

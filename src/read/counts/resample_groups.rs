@@ -59,9 +59,10 @@ impl Tagger {
             for state in tagged[spell].iter_mut().filter(|state| **state != NONE) {
                 if *state >= self.tag.room() {
                     // Integers that are no small ids may turn out to be few.
-                    return Err(match direct {
-                        true => Stop::WideStates,
-                        false => Stop::Failed(too_many_states(self.tag)),
+                    return Err(if direct {
+                        Stop::WideStates
+                    } else {
+                        Stop::Failed(too_many_states(self.tag))
                     });
                 }
                 *state = self.tag.with(*state, group);
@@ -182,9 +183,12 @@ fn untagged(rows: Rows, tag: Tag, number: &[u16]) -> (Rows, Split) {
             lengths.push((group.len() - before) as u16);
         }
     }
-    let values = |counts: Vec<f64>| match is_weighted {
-        true => Values::Real(counts),
-        false => Values::of_integers(counts),
+    let values = |counts: Vec<f64>| {
+        if is_weighted {
+            Values::Real(counts)
+        } else {
+            Values::of_integers(counts)
+        }
     };
     let split = Split {
         lengths,

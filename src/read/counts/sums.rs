@@ -224,9 +224,10 @@ impl Worker<u32> {
             let groups = groups.as_primitive::<UInt32Type>().values();
             for (target, &group) in targets.iter_mut().zip(groups).filter(|(t, _)| **t != NONE) {
                 if *target >= tag.room() {
-                    return Err(match self.mode.direct {
-                        true => Stop::WideStates,
-                        false => Stop::Failed(too_many_states(tag)),
+                    return Err(if self.mode.direct {
+                        Stop::WideStates
+                    } else {
+                        Stop::Failed(too_many_states(tag))
                     });
                 }
                 *target = tag.with(*target, group);

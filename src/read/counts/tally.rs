@@ -353,9 +353,10 @@ impl Tally {
                 Form::Wide(parts) => wide.push(parts),
             }
         }
-        match narrow.is_empty() {
-            true => pieces(shape, wide),
-            false => pieces(shape, narrow),
+        if narrow.is_empty() {
+            pieces(shape, wide)
+        } else {
+            pieces(shape, narrow)
         }
     }
 }

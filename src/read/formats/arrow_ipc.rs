@@ -82,9 +82,10 @@ pub fn opener(
     has_footer: bool,
     positions: Vec<usize>,
 ) -> Arc<dyn FileOpener> {
-    Arc::new(match has_footer {
-        true => ArrowOpener::new_file_opener(store, Some(positions)),
-        false => ArrowOpener::new_stream_file_opener(store, Some(positions)),
+    Arc::new(if has_footer {
+        ArrowOpener::new_file_opener(store, Some(positions))
+    } else {
+        ArrowOpener::new_stream_file_opener(store, Some(positions))
     })
 }
 

@@ -202,12 +202,13 @@ impl TableProvider for TableOfFiles {
         &self,
         filters: &[&Expr],
     ) -> Result<Vec<TableProviderFilterPushDown>> {
-        let pushed = filters
-            .iter()
-            .map(|filter| match self.is_of_folders(filter) {
-                true => TableProviderFilterPushDown::Exact,
-                false => TableProviderFilterPushDown::Inexact,
-            });
+        let pushed = filters.iter().map(|filter| {
+            if self.is_of_folders(filter) {
+                TableProviderFilterPushDown::Exact
+            } else {
+                TableProviderFilterPushDown::Inexact
+            }
+        });
         Ok(pushed.collect())
     }
 }

@@ -53,9 +53,12 @@ pub fn show(tables: &[Table], plan: &Arc<dyn ExecutionPlan>) -> String {
 
 /// Values as their folders would be called.
 fn partition(columns: &[String], values: &[ScalarValue]) -> String {
-    let folder = |(column, value): (&String, &ScalarValue)| match value.is_null() {
-        true => format!("{column}={HIVE_NULL}"),
-        false => format!("{column}={value}"),
+    let folder = |(column, value): (&String, &ScalarValue)| {
+        if value.is_null() {
+            format!("{column}={HIVE_NULL}")
+        } else {
+            format!("{column}={value}")
+        }
     };
     let folders = columns.iter().zip(values).map(folder);
     folders.collect::<Vec<_>>().join("/")

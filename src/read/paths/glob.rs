@@ -100,9 +100,12 @@ impl Choice {
         }
         let wrong = |e: glob::PatternError| e.msg.to_string();
         let whole = glob::Pattern::new(&parts.join("/")).map_err(wrong)?;
-        let level = |part: &&str| match part.starts_with("**") {
-            true => Ok(None),
-            false => glob::Pattern::new(part).map(Some).map_err(wrong),
+        let level = |part: &&str| {
+            if part.starts_with("**") {
+                Ok(None)
+            } else {
+                glob::Pattern::new(part).map(Some).map_err(wrong)
+            }
         };
         let levels = parts.iter().map(level).collect::<Result<_, String>>()?;
         Ok(Choice { whole, levels })
@@ -182,9 +185,10 @@ pub struct Found {
 /// A path below a folder, as text.
 pub fn below<'a>(folder: &Path, path: &'a Path) -> Option<&'a str> {
     let rest = path.as_ref().strip_prefix(folder.as_ref())?;
-    match folder.as_ref().is_empty() {
-        true => Some(rest),
-        false => rest.strip_prefix('/'),
+    if folder.as_ref().is_empty() {
+        Some(rest)
+    } else {
+        rest.strip_prefix('/')
     }
 }
 

@@ -175,9 +175,10 @@ pub async fn output(
 
 /// The error for a path that is an output and none of its tables. `shown` is the output.
 pub fn whole_output(path: &str, shown: &str, is_at: bool, current: &Current) -> Error {
-    let what = match is_at {
-        true => format!("{path} is an output of gyre"),
-        false => format!("{path} reads the output {shown} of gyre"),
+    let what = if is_at {
+        format!("{path} is an output of gyre")
+    } else {
+        format!("{path} reads the output {shown} of gyre")
     };
     let shown = shown.trim_end_matches('/');
     let tables = current.tables.keys().map(|name| format!("{shown}/{name}"));

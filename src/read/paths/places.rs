@@ -161,9 +161,10 @@ impl Place {
 
     /// A path of its store as a person would write it.
     fn show(&self, path: &Path) -> String {
-        match self.is_local() {
-            true => format!("/{path}"),
-            false => location(self.root.as_str(), path),
+        if self.is_local() {
+            format!("/{path}")
+        } else {
+            location(self.root.as_str(), path)
         }
     }
 }
@@ -231,10 +232,11 @@ pub async fn files(
     let found = glob::list(store, &place.path, place.pattern.as_ref()).await;
     let mut found = found.map_err(unlisted)?;
     let of_folder = place.pattern.as_ref().is_none_or(|p| p.is_of_folders);
-    let extension = match of_folder {
-        true => ending(&mut found.files.iter().map(|meta| meta.location.as_ref()))
-            .map_err(|e| Error::input(format!("{path} {e}")))?,
-        false => String::new(),
+    let extension = if of_folder {
+        ending(&mut found.files.iter().map(|meta| meta.location.as_ref()))
+            .map_err(|e| Error::input(format!("{path} {e}")))?
+    } else {
+        String::new()
     };
     let is_data = |meta: &ObjectMeta| meta.location.as_ref().ends_with(&extension);
     found.files.retain(is_data);

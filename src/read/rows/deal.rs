@@ -39,9 +39,10 @@ impl Lot {
     fn push(&mut self, batch: RecordBatch, schema: &SchemaRef) -> Result<()> {
         self.begun_rows += batch.num_rows();
         self.begun.push(batch);
-        match self.begun_rows >= BATCH {
-            true => self.fill(schema),
-            false => Ok(()),
+        if self.begun_rows >= BATCH {
+            self.fill(schema)
+        } else {
+            Ok(())
         }
     }
 

@@ -32,9 +32,10 @@ pub(crate) fn drop_null_rows(
     for at in 0..n {
         let column = &columns[at];
         let nulls = column.null_count();
-        let nan = match column.data_type().is_floating() {
-            true => Some(nan_rows(column)?).filter(|nan| nan.true_count() > 0),
-            false => None,
+        let nan = if column.data_type().is_floating() {
+            Some(nan_rows(column)?).filter(|nan| nan.true_count() > 0)
+        } else {
+            None
         };
         let mut keep: BooleanArray = match (nulls, &nan) {
             (0, None) => continue,

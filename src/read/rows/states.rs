@@ -424,9 +424,10 @@ pub fn describe(columns: &[ArrayRef], at: usize) -> String {
 pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        match c.is_control() {
-            true => out.extend(c.escape_default()),
-            false => out.push(c),
+        if c.is_control() {
+            out.extend(c.escape_default())
+        } else {
+            out.push(c)
         }
     }
     out

@@ -138,9 +138,10 @@ fn wide_sums(plan: LogicalPlan, schema: &DFSchema) -> Result<Transformed<Logical
             let name = expr.schema_name().to_string();
             let wide = expr.clone().transform_up(|expr| wide_sum(expr, schema))?;
             any |= wide.transformed;
-            Ok(match wide.transformed {
-                true => wide.data.unalias().alias(name),
-                false => wide.data,
+            Ok(if wide.transformed {
+                wide.data.unalias().alias(name)
+            } else {
+                wide.data
             })
         });
         let wide = wide.collect::<Result<Vec<_>>>()?;
@@ -167,10 +168,11 @@ fn wide_sums(plan: LogicalPlan, schema: &DFSchema) -> Result<Transformed<Logical
     let columns = before.iter().zip(wide.schema().iter());
     let columns = columns.map(|((qualifier, field), (own, wide))| {
         let column = Expr::Column(Column::from((own, wide)));
-        match field.data_type() == wide.data_type() {
-            true => column,
-            false => call(Op::Cast, field.data_type().clone(), vec![column])
-                .alias_qualified(qualifier.cloned(), field.name()),
+        if field.data_type() == wide.data_type() {
+            column
+        } else {
+            call(Op::Cast, field.data_type().clone(), vec![column])
+                .alias_qualified(qualifier.cloned(), field.name())
         }
     });
     let columns = columns.collect();
