@@ -1,8 +1,9 @@
-//! The text of a query → a statement of which the planner will drop nothing.
+//! The text of a query → a checked statement of which the planner drops nothing.
 //!
-//! The engine's planner reads only some fields of the syntax tree that its parser makes, and says nothing of the others: `TABLESAMPLE`
-//! gives all rows. So the tree is walked first. Every struct whose fields the planner drops is taken apart without `..`, so that a field
-//! that a later parser adds is an error of the compiler here.
+//! The engine's planner reads only some fields of the parser's syntax tree and ignores the others
+//! without an error: `TABLESAMPLE` returns all rows. So gyre walks the tree first. It destructures
+//! every struct whose fields the planner drops without `..`, so that a field added by a later
+//! parser version is a compile error in this file.
 
 use datafusion::common::DataFusionError;
 use datafusion::execution::SessionState;
@@ -23,28 +24,32 @@ use std::fmt::Display;
 use std::ops::ControlFlow;
 use std::ops::ControlFlow::{Break, Continue};
 
-/// Words and signs of one expression or clause that are not parted by commas or brackets: each may be a level of the tree, and a stack
-/// must hold all levels in every stage from the parser to the end of the plan.
+/// Longest expression or clause, in tokens without a comma or bracket between them. Each token may
+/// be one level of the tree, and the stack must hold all levels in every stage from the parser to
+/// the end of planning.
 const LONGEST: usize = 4_000;
 
-/// Tables and subqueries of one statement, each of which is a level of the plan or more.
+/// Most tables and subqueries per statement. Each is at least one level of the plan.
 const MOST_TABLES: usize = 500;
 
-/// Brackets within brackets.
+/// Deepest nesting of brackets.
 const DEEPEST: usize = 50;
 
-/// What is wrong with a text, after "the SQL of … cannot be planned: ".
+/// What is wrong with a text. The caller prepends "the SQL of … cannot be planned: ".
 type Refused = Box<String>;
 
-/// The only statement of a text; on error, what is wrong with it.
+/// Parses and checks a text that must hold exactly one query.
+///
+/// # Errors
+/// A sentence that says what is wrong with the text.
 pub fn parse(text: &str, state: &SessionState) -> Result<Statement, String> {
     let dialect = GenericDialect {};
     let tokens = Tokenizer::new(&dialect, text).tokenize_with_location();
     let tokens = tokens.map_err(|e| e.to_string())?;
     if longest(&tokens) > LONGEST {
         return Err(format!(
-            "an expression has more than {LONGEST} words and signs that no comma or bracket parts; write a list of \
-             alternatives as `x IN (…)`, join a table in place of a long CASE, or cut the expression by brackets and subqueries"
+            "an expression has more than {LONGEST} words and operators without a comma or bracket between them; write a list of \
+             alternatives as `x IN (…)`, join a table in place of a long CASE, or split the expression with brackets and subqueries"
         ));
     }
     let read = |tokens: Vec<TokenWithSpan>| {
@@ -60,7 +65,7 @@ pub fn parse(text: &str, state: &SessionState) -> Result<Statement, String> {
         .iter()
         .filter(|t| !matches!(t.token, Token::Whitespace(_)));
     let statements = match words.next().filter(is_from) {
-        // The parser knows `FROM x` alone, and nothing that comes after it.
+        // The parser reads `FROM x` alone, but nothing after it.
         Some(_) => read(tokens.clone()).or_else(|wrong| {
             let all = [Token::make_keyword("SELECT"), Token::Mul];
             let whole = all.map(TokenWithSpan::wrap).into_iter().chain(tokens);
@@ -81,7 +86,7 @@ pub fn parse(text: &str, state: &SessionState) -> Result<Statement, String> {
     let ast::Statement::Query(query) = parsed.as_mut() else {
         return Err(not_a_query(&parsed));
     };
-    // The break of this pass is never made.
+    // `Completed` never breaks.
     let _: ControlFlow<()> = VisitMut::visit(query.as_mut(), &mut Completed);
     let mut walk = Walk { state, tables: 0 };
     if let Break(refused) = Visit::visit(query.as_ref(), &mut walk) {
@@ -93,7 +98,7 @@ pub fn parse(text: &str, state: &SessionState) -> Result<Statement, String> {
 fn not_a_query(statement: &dyn Display) -> String {
     let text = statement.to_string();
     let first = text.split_whitespace().next().unwrap_or_default();
-    format!("`{first}` is no query; write a query that only reads, such as SELECT … FROM …")
+    format!("`{first}` is not a query; write one that only reads, such as SELECT … FROM …")
 }
 
 fn wrong_syntax(e: &DataFusionError) -> String {
@@ -110,9 +115,11 @@ fn wrong_syntax(e: &DataFusionError) -> String {
         .to_string()
 }
 
-/// The most words and signs in a row that commas, brackets and the branches of a CASE do not part, with those within brackets.
+/// The most tokens in a row that no comma, bracket or branch of a CASE separates, including the
+/// longest run inside their brackets.
 fn longest(tokens: &[TokenWithSpan]) -> usize {
-    /// What is open: by which word or bracket, words since the last comma, the longest within, and of all parts so far.
+    /// An open bracket or CASE: tokens since the last comma, the longest run nested in them, and
+    /// the longest run so far.
     #[derive(Default)]
     struct Open {
         is_case: bool,
@@ -175,7 +182,8 @@ fn longest(tokens: &[TokenWithSpan]) -> usize {
     })
 }
 
-/// Writes out what the planner does not know: `FROM x` without SELECT, and named windows wherever they are used.
+/// Rewrites what the planner does not know: `FROM x` without SELECT, and references to named
+/// windows.
 struct Completed;
 
 impl VisitorMut for Completed {
@@ -205,7 +213,7 @@ impl VisitorMut for Completed {
     }
 }
 
-/// Replaces `OVER w` by what `w` stands for.
+/// Replaces `OVER w` by the definition of `w`.
 fn name_windows<T: VisitMut>(within: &mut T, windows: &[NamedWindowDefinition]) {
     let found = |name: &Ident| {
         let named = |NamedWindowDefinition(other, window): &NamedWindowDefinition| match window {
@@ -233,7 +241,7 @@ fn lower(name: &Ident) -> String {
     }
 }
 
-/// Finds what the planner would drop.
+/// Refuses what the planner would drop, and counts tables.
 struct Walk<'a> {
     state: &'a SessionState,
     tables: usize,
@@ -246,7 +254,7 @@ fn refuse(clause: impl Display, instead: &str) -> ControlFlow<Refused> {
     )))
 }
 
-/// Refuses a clause if it is there.
+/// Refuses a clause if it is present.
 fn none<T>(
     clause: &Option<T>,
     shown: impl Fn(&T) -> String,
@@ -258,6 +266,7 @@ fn none<T>(
     }
 }
 
+/// Refuses a clause if its flag is set.
 fn unset(is_set: bool, clause: impl Display, instead: &str) -> ControlFlow<Refused> {
     if is_set {
         return refuse(clause, instead);
@@ -296,7 +305,7 @@ impl Visitor for Walk<'_> {
             )?;
         }
         match limit_clause {
-            // Both are planned whole, or refused by the planner.
+            // The planner plans both in full, or refuses them.
             None
             | Some(
                 LimitClause::LimitOffset {
@@ -329,7 +338,7 @@ impl Visitor for Walk<'_> {
     fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<Refused> {
         let Select {
             select_token: _,
-            // Comments, whatever they say.
+            // Hints are comments and have no effect.
             optimizer_hints: _,
             distinct: _,
             select_modifiers,
@@ -363,7 +372,7 @@ impl Visitor for Walk<'_> {
         none(
             exclude,
             ToString::to_string,
-            "write it after the `*` that it is meant for",
+            "write it directly after its `*`",
         )?;
         none(into, ToString::to_string, "")?;
         none(
@@ -468,7 +477,7 @@ impl Visitor for Walk<'_> {
                 table_with_joins(nested)?;
                 table_alias(alias)
             }
-            // The planner refuses what it does not know.
+            // The planner refuses other kinds of tables.
             _ => Continue(()),
         }
     }
@@ -486,7 +495,8 @@ impl Visitor for Walk<'_> {
             } if characters.len() > 1 => {
                 refuse(expr, "write all characters to be trimmed in one text")
             }
-            // The planner reads the fields of all others that it knows, and refuses those that it does not.
+            // The planner reads every field of the other expressions that it knows, and refuses the
+            // rest.
             _ => Continue(()),
         }
     }
@@ -498,8 +508,8 @@ fn shown(sample: &TableSampleKind) -> String {
     sample.to_string()
 }
 
-/// What takes the place of a sample of rows.
-const SAMPLED: &str = "a sample of rows would tear trajectories apart. Keep whole ones: `WHERE id % 10 = 0` takes one in ten where \
+/// Refusal of a sample of rows.
+const SAMPLED: &str = "a sample of rows would break trajectories into pieces. Keep whole trajectories: `WHERE id % 10 = 0` takes one in ten where \
     ids are numbers, `WHERE ascii(right(id, 1)) % 10 = 0` about as many where they are texts";
 
 fn ctes(with: &With) -> ControlFlow<Refused> {
@@ -519,7 +529,8 @@ fn ctes(with: &With) -> ControlFlow<Refused> {
         none(from, |from| format!("WITH … FROM {from}"), "")?;
         none(materialized, |m| format!("AS {m}"), "write AS alone")?;
         typed_columns(alias)?;
-        // Of a union in WITH RECURSIVE the planner takes the two sides and nothing around them.
+        // Of a union in WITH RECURSIVE the planner reads the two sides and ignores the clauses
+        // around them.
         if *recursive && matches!(query.body.as_ref(), SetExpr::SetOperation { .. }) {
             let Query {
                 with,
@@ -568,7 +579,7 @@ fn typed_columns(alias: &TableAlias) -> ControlFlow<Refused> {
     none(at, |at| format!("AT {at}"), "")
 }
 
-/// Words that are clauses of other engines, and that the parser takes for another name of the table before them.
+/// Clauses of other engines that the parser takes for an alias of the table before them.
 const CLAUSES: [&str; 9] = [
     "final",
     "sample",
@@ -589,7 +600,7 @@ fn table_alias(alias: &Option<TableAlias>) -> ControlFlow<Refused> {
     if !alias.explicit && name.quote_style.is_none() && CLAUSES.contains(&lower(name).as_str()) {
         refuse(
             name.value.to_uppercase(),
-            &format!("if it is to be a name of the table, write AS {name}"),
+            &format!("to use it as an alias of the table, write AS {name}"),
         )?;
     }
     typed_columns(alias)
@@ -616,7 +627,7 @@ fn join(join: &Join) -> ControlFlow<Refused> {
         | JoinOperator::RightOuter(JoinConstraint::None)
         | JoinOperator::FullOuter(JoinConstraint::None) => refuse(
             "JOIN without ON or USING",
-            "write CROSS JOIN if every row is to meet every other",
+            "write CROSS JOIN to pair every row with every other",
         ),
         _ => Continue(()),
     }
@@ -629,7 +640,7 @@ fn select_item(item: &SelectItem) -> ControlFlow<Refused> {
     let WildcardAdditionalOptions {
         wildcard_token: _,
         opt_ilike,
-        // The planner reads these, and knows that their columns must be there.
+        // The planner reads these, and checks that their columns exist.
         opt_exclude: _,
         opt_except: _,
         opt_replace,
@@ -638,7 +649,7 @@ fn select_item(item: &SelectItem) -> ControlFlow<Refused> {
         opt_alias: _,
     } = options;
     none(opt_ilike, |ilike| format!("* {ilike}"), "name the columns")?;
-    // It is planned, but a name that is no column is dropped.
+    // The planner reads it, but ignores a name that is not a column.
     none(
         opt_replace,
         |replace| format!("* {replace}"),
@@ -665,7 +676,7 @@ fn pipe(operator: &PipeOperator) -> ControlFlow<Refused> {
         }
         PipeOperator::Join(one) => join(one),
         PipeOperator::TableSample { sample } => refuse(sample, SAMPLED),
-        // The planner reads the fields of all others that it knows, and refuses those that it does not.
+        // The planner reads every field of the other operators that it knows, and refuses the rest.
         _ => Continue(()),
     }
 }
@@ -704,18 +715,19 @@ fn unnamed(arg: &FunctionArg) -> ControlFlow<Refused> {
     match arg {
         FunctionArg::Unnamed(_) => Continue(()),
         FunctionArg::Named { .. } | FunctionArg::ExprNamed { .. } => {
-            refuse(arg, "give arguments in their order")
+            refuse(arg, "pass arguments by position")
         }
     }
 }
 
-/// Refuses a length or width that the engine does not keep to.
+/// Refuses a length or width that the engine does not enforce.
 fn sql_type(data_type: &ast::DataType) -> ControlFlow<Refused> {
     use ast::DataType as T;
     match data_type {
-        T::Varchar(Some(_)) | T::Char(Some(_)) | T::String(Some(_)) => {
-            refuse(data_type, "it would not cut texts: write left(x, n)")
-        }
+        T::Varchar(Some(_)) | T::Char(Some(_)) | T::String(Some(_)) => refuse(
+            data_type,
+            "the engine would not truncate texts: write left(x, n)",
+        ),
         T::Float(
             ast::ExactNumberInfo::Precision(_) | ast::ExactNumberInfo::PrecisionAndScale(..),
         ) => refuse(data_type, "write REAL or DOUBLE"),
@@ -758,8 +770,8 @@ impl Walk<'_> {
         self.tables += n;
         if self.tables > MOST_TABLES {
             return Break(Box::new(format!(
-                "there are more than {MOST_TABLES} tables and subqueries; let one table of the pipeline name many files, or \
-                 write the result of a part as a table of its own"
+                "there are more than {MOST_TABLES} tables and subqueries; list many files as one table of the pipeline, or \
+                 write an intermediate result as its own table"
             )));
         }
         Continue(())
@@ -790,7 +802,7 @@ impl Walk<'_> {
             FunctionArguments::Subquery(_) => {
                 return refuse(
                     format!("{name}(SELECT …)"),
-                    "write the subquery in brackets of its own",
+                    "put the subquery into its own brackets",
                 );
             }
             FunctionArguments::List(list) => {
@@ -807,7 +819,7 @@ impl Walk<'_> {
             Some(WindowType::NamedWindow(window)) => {
                 return refuse(
                     format!("{name}(…) OVER {window}"),
-                    "no such window is written after WINDOW in its SELECT",
+                    "its SELECT defines no such window after WINDOW",
                 );
             }
             Some(WindowType::WindowSpec(spec)) => window_spec(spec)?,
@@ -846,7 +858,7 @@ impl Walk<'_> {
                 "",
             );
         }
-        // Functions of windows alone.
+        // Pure window functions.
         unset(is_distinct, format!("{name}(DISTINCT …) OVER (…)"), "")?;
         none(filter, |_| format!("{name}(…) FILTER (…) OVER (…)"), "")?;
         let takes_nulls = of_values || ["lag", "lead"].contains(&known.as_str());
@@ -978,7 +990,7 @@ mod tests {
     ];
 
     #[test]
-    fn what_the_planner_drops_is_named_wherever_it_stands() {
+    fn clauses_that_the_planner_drops_are_refused_at_every_level() {
         let state = session().state();
         let mut wrong = Vec::new();
         for (sql, named) in DROPPED {
@@ -997,7 +1009,8 @@ mod tests {
                     Ok(_) => "nothing is said".to_string(),
                     Err(what) => what,
                 };
-                // The parser may refuse a clause in brackets, but no clause alone.
+                // Inside brackets the parser itself may refuse a clause; at the top level it must
+                // not.
                 let is_syntax = around != "{}" && what.contains("Expected");
                 if !what.contains(named) && !is_syntax {
                     wrong.push(format!("{whole}: {what}"));
@@ -1008,7 +1021,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_planner_knows_is_left_alone() {
+    async fn supported_queries_are_accepted_and_run() {
         let context = session();
         let mut wrong = Vec::new();
         for (sql, rows) in [
@@ -1073,15 +1086,15 @@ mod tests {
     }
 
     #[test]
-    fn only_one_query_is_taken() {
+    fn exactly_one_query_is_accepted() {
         let state = session().state();
         for (sql, named) in [
             ("", "there is no SQL"),
             ("-- nothing", "there is no SQL"),
             ("SELECT 1; SELECT 2", "more than one statement"),
-            ("DROP TABLE x", "`DROP` is no query"),
-            ("COPY x TO 'out.csv'", "`COPY` is no query"),
-            ("EXPLAIN SELECT * FROM x", "`EXPLAIN` is no query"),
+            ("DROP TABLE x", "`DROP` is not a query"),
+            ("COPY x TO 'out.csv'", "`COPY` is not a query"),
+            ("EXPLAIN SELECT * FROM x", "`EXPLAIN` is not a query"),
             ("SHOW TABLES", "`SHOW` is no query"),
             ("SELECT * FROM", "Expected"),
             ("SELECT 'open", "Unterminated string literal"),
@@ -1092,7 +1105,7 @@ mod tests {
         }
     }
 
-    /// Long and deep texts by their form and how often something stands in them.
+    /// Long and deep texts by their form and the number of repetitions.
     fn long(form: &str, n: usize) -> String {
         let many = |one: &str, by: &str| vec![one; n].join(by);
         match form {
@@ -1139,14 +1152,14 @@ mod tests {
         "|>", "WITH", "SELECT",
     ];
 
-    /// On the stack that threads have which plan or run SQL.
+    /// Runs on a stack of the size that threads have which plan or run SQL.
     fn on_a_thread(run: impl FnOnce() + Send + 'static) {
         let thread = std::thread::Builder::new().stack_size(crate::read::lake::STACK_BYTES);
         thread.spawn(run).unwrap().join().expect("no panic");
     }
 
     #[test]
-    fn a_long_text_is_refused_in_words_of_sql() {
+    fn too_long_a_text_is_refused() {
         on_a_thread(|| {
             let state = session().state();
             for form in FORMS {
@@ -1159,11 +1172,11 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_text_that_is_taken_is_planned_and_run() {
+    fn the_longest_accepted_text_is_planned_and_run() {
         for form in FORMS {
             on_a_thread(move || {
                 let context = session();
-                // The largest number that is taken.
+                // Finds the largest accepted number of repetitions.
                 let (mut low, mut high) = (1, 10_000);
                 while high - low > 1 {
                     let middle = (low + high) / 2;
@@ -1172,7 +1185,8 @@ mod tests {
                         Err(_) => high = middle,
                     }
                 }
-                // Rows of joins are the product of those of all tables: these are planned alone.
+                // The JOIN form would produce the product of all its tables, so it is planned but
+                // not run.
                 let text = long(form, low);
                 let runtime = tokio::runtime::Builder::new_current_thread()
                     .build()
@@ -1197,7 +1211,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_may_be_as_long_as_they_like() {
+    fn lists_have_no_length_limit() {
         on_a_thread(|| {
             let state = session().state();
             let list = (0..100_000)
