@@ -1,8 +1,10 @@
-//! Sums ↔ a table: what some rows have counted, to be added to what others have.
+//! Sums ↔ a table: the integer counts of some rows, in a form that can be added to the counts of
+//! other rows.
 //!
-//! Columns, numbered because names may be there twice: partition keys, place of the lag in the layout, source state, target state, group
-//! (where there are groups), count, labels. Rows are in the order of partition, lag, source and target. Those without a target come
-//! first and count nothing: one tells of every partition, others of the labels of a source state.
+//! Columns, addressed by position because names may repeat: partition keys, index of the lag in the
+//! layout, source state, target state, group (if the layout has groups), count, labels. Rows are
+//! ordered by partition, lag, source and target. Rows without a target come first and have count 0:
+//! some list every partition, others hold the labels of a source state.
 
 use crate::error::{Error, Result};
 use crate::read::counts::carry::failed;
@@ -24,7 +26,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The columns of source and target.
+/// The columns of the source and of the target state.
 fn states(layout: &Layout) -> (&StateColumns, &StateColumns) {
     match &layout.evidence {
         Evidence::Trajectories { state, .. } => (state, state),
@@ -32,6 +34,7 @@ fn states(layout: &Layout) -> (&StateColumns, &StateColumns) {
     }
 }
 
+/// The columns of a table of sums.
 pub(crate) fn fields(layout: &Layout) -> Vec<Field> {
     let (source, target) = states(layout);
     let mut fields = layout.partition.clone();
@@ -46,7 +49,8 @@ pub(crate) fn fields(layout: &Layout) -> Vec<Field> {
     fields
 }
 
-/// The columns by which tables of sums are dealt: those of partitions, or of sources where there are none.
+/// The columns by which tables of sums are sharded: the partition keys, or the source state without
+/// partitions.
 pub(crate) fn keys(layout: &Layout) -> Range<usize> {
     match layout.partition.len() {
         0 => 1..1 + states(layout).0.len(),
@@ -54,13 +58,16 @@ pub(crate) fn keys(layout: &Layout) -> Range<usize> {
     }
 }
 
-/// The columns of a table of sums.
+/// The Arrow schema of a table of sums.
 pub fn sums_schema(layout: &Layout) -> SchemaRef {
     schema(&fields(layout))
 }
 
 impl Sums {
-    /// The table of these sums, which must be of integer counts.
+    /// Writes these sums as a table. The counts must be integers.
+    ///
+    /// # Errors
+    /// [`Kind::Bug`](crate::error::Kind::Bug) if the columns do not fit the layout.
     pub fn table(&self, layout: &Layout) -> Result<Vec<RecordBatch>> {
         let mut batches = vec![self.marks(layout)?];
         for (at, slot) in self.slots.iter().enumerate() {
@@ -105,9 +112,9 @@ impl Sums {
         batches.collect()
     }
 
-    /// The rows without a target.
+    /// The rows without a target: every partition, and the labels of source states.
     fn marks(&self, layout: &Layout) -> Result<RecordBatch> {
-        // By (partition, state) the place of its label in each given column.
+        // Maps (partition, state) to the index of its label in each given column.
         let mut labels: BTreeMap<u64, Vec<Option<u32>>> = BTreeMap::new();
         for (at, (of, _)) in self.given.iter().enumerate() {
             for (&state, &label) in of {
@@ -152,13 +159,17 @@ fn taken(columns: &[ArrayRef], rows: &[u32]) -> Result<Vec<ArrayRef>> {
     taken.collect::<Result<_, _>>().map_err(|e| failed(bug(e)))
 }
 
-/// So many nulls, then the column.
+/// Prepends `n` nulls to a column.
 fn after_nulls(n: usize, column: &ArrayRef) -> Result<ArrayRef> {
     let nulls = new_null_array(column.data_type(), n);
     concat(&[&nulls, column]).map_err(|e| failed(bug(e)))
 }
 
-/// Adds up tables of sums. `rows` and `dropped` are those that all of them stand for; `direct`: integer states may be ids.
+/// Adds up tables of sums. `rows` and `dropped` are the totals that all tables together stand for.
+/// `direct`: integer states may be used as ids.
+///
+/// # Errors
+/// A table whose columns do not match `layout`.
 pub fn restore(
     layout: &Arc<Layout>,
     tables: &[Vec<RecordBatch>],
@@ -195,7 +206,7 @@ impl Worker<u32> {
         let expected = fields(&layout);
         let types = batch.columns().iter().map(|column| column.data_type());
         if !types.eq(expected.iter().map(Field::data_type)) {
-            let what = "a table of the ledger has other columns than it was written with";
+            let what = "a table of the ledger has different columns than it was written with";
             return Err(Error::input(what).into());
         }
         let rows = batch.num_rows();
@@ -214,7 +225,7 @@ impl Worker<u32> {
 
         let spells = ranges(by_partition, rows)?;
         let partitions = self.partition_ids(&first_rows(by_partition, &spells)?, spells.len())?;
-        // Rows without a state are none that were dropped.
+        // Rows without a state were not dropped from the input: they are not counted as dropped.
         let dropped = &mut Dropped::default();
         let (mut sources, mut targets) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
         self.states.ids(source_columns, dropped, &mut sources)?;
@@ -295,7 +306,7 @@ mod tests {
         })
     }
 
-    /// Times of a trajectory in group `g`; group z has one row alone.
+    /// Rows of a trajectory in group `g` at some times; group z has a single row.
     fn batch(layout: &Layout, g: &str, id: i64, times: std::ops::Range<i64>) -> RecordBatch {
         let n = times.clone().count();
         let state = |t: i64| t * t % 7;
@@ -324,7 +335,7 @@ mod tests {
         RecordBatch::try_new(layout.numbered(), columns).unwrap()
     }
 
-    /// The sums of some batches, less those of rows among them.
+    /// The sums of some batches, minus those of rows among them.
     fn sums(layout: &Arc<Layout>, batches: &[RecordBatch], minus: &[RecordBatch]) -> Sums {
         let order = Order::Any { bytes: 1 << 25 };
         let mode = Mode {
@@ -363,21 +374,21 @@ mod tests {
     }
 
     #[test]
-    fn sums_of_pieces_add_up_to_those_of_all() {
+    fn sums_of_parts_add_up_to_the_sums_of_the_whole() {
         for named in [true, false] {
             let layout = layout(named);
             let of = |g, id, times| batch(&layout, g, id, times);
             let all = [of("a", 1, 0..20), of("b", 1, 3..9), of("z", 4, 0..1)];
             let whole = sums(&layout, &all, &[]).counted(&layout).unwrap();
             let first = sums(&layout, &[of("a", 1, 0..12), of("z", 4, 0..1)], &[]);
-            // Two rows are carried on: lag 1 and two steps reach no further back.
+            // Two rows are carried over: neither lag 1 nor two steps reaches further back.
             let carried = of("a", 1, 10..12);
             let more = [carried.clone(), of("a", 1, 12..20), of("b", 1, 3..9)];
             let second = sums(&layout, &more, &[carried]);
             assert_eq!((first.rows, second.rows), (13, 14));
             let tables = [&first, &second].map(|sums| sums.table(&layout).unwrap());
             let restored = restore(&layout, &tables, true, 27, Dropped::default()).unwrap();
-            // A table of sums that were restored is the table that they were restored from.
+            // Restoring a table and writing it again gives the same table.
             let again = restored.table(&layout).unwrap();
             let again = restore(&layout, &[again], true, 27, Dropped::default()).unwrap();
             check_same(&restored.counted(&layout).unwrap(), &whole);
@@ -385,9 +396,9 @@ mod tests {
         }
     }
 
-    /// Small integers are their own numbers until one comes that is too large.
+    /// Small integers are their own ids until one occurs that is too large.
     #[test]
-    fn states_of_another_table_may_be_no_small_integers() {
+    fn a_later_table_may_have_large_integer_states() {
         let layout = layout(false);
         let all = batch(&layout, "a", 1, 0..20);
         let table = sums(&layout, &[all], &[]).table(&layout).unwrap();
