@@ -49,7 +49,7 @@ pub async fn columns(
         }
         decoded.map_err(|e| Fault::new(plain(&e.to_string())))?;
         let Some(piece) = pieces.try_next().await? else {
-            let what = "it ends before it has said what its columns are";
+            let what = "it ends before its schema";
             return Err(Fault::new(what).into());
         };
         head = piece.to_vec();

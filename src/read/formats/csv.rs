@@ -95,7 +95,7 @@ impl Dialect {
         let regex = Regex::new(&format!("^(?:{})?$", texts.join("|")));
         regex
             .map(Some)
-            .map_err(|e| Fault::new(format!("the texts of `null` cannot be looked for: {e}")))
+            .map_err(|e| Fault::new(format!("the texts of `null` cannot be matched: {e}")))
     }
 
     fn format(&self, name: &str) -> Result<Format, Fault> {
@@ -581,7 +581,7 @@ impl Quotes {
             _ => self.line,
         };
         let what = format!(
-            "a row is longer than {} MiB: a quote in this line is not closed, or the file is no CSV",
+            "a row is longer than {} MiB: a quote in this line is not closed, or the file is not CSV",
             LONGEST >> 20
         );
         Fault::at(line, what)

@@ -54,7 +54,7 @@ fn inferred(values: &[Value]) -> Result<Schema, Fault> {
     let schema = infer_json_schema_from_iterator(values.iter().map(Ok::<_, ArrowError>));
     schema.map_err(|_| {
         let what = format!(
-            "a key has values in the first {SAMPLE} rows that are of no one type, such as a number in one and an object in another"
+            "a key has values in the first {SAMPLE} rows of several types, such as a number in one and an object in another"
         );
         Fault::new(what)
     })
@@ -63,7 +63,7 @@ fn inferred(values: &[Value]) -> Result<Schema, Fault> {
 fn no_object(e: &serde_json::Error) -> String {
     let text = e.to_string();
     let what = text.split(" at line ").next().unwrap_or(&text);
-    format!("the row is no JSON object: {what}")
+    format!("the row is not a JSON object: {what}")
 }
 
 /// Cuts bytes into objects, wherever these begin and end.

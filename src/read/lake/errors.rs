@@ -10,13 +10,13 @@ pub(crate) const READING: &str = "reading the input failed";
 pub(crate) fn failed(what: &str, e: DataFusionError) -> Error {
     let (text, root) = (crate::read::sql::messages::brief(&e), e.find_root());
     if let DataFusionError::ResourcesExhausted(_) = root {
-        let do_what = "let SQL hold more with `--memory`, or run with fewer `--threads`";
+        let do_what = "give SQL more memory with `--memory`, or use fewer `--threads`";
         return Error::new(Kind::Resources, format!("{what}: {text}; {do_what}"));
     }
     if is_full(&e) {
         let folder = std::env::temp_dir();
         let do_what = format!(
-            "{} has no room for rows that are sorted on disk; let TMPDIR name a larger folder, or SQL hold more with `--memory`",
+            "{} is full, so SQL cannot sort rows on disk; set TMPDIR to a larger folder, or give SQL more memory with `--memory`",
             folder.display()
         );
         return Error::new(Kind::Resources, format!("{what}: {text}; {do_what}"));

@@ -55,7 +55,7 @@ impl Lake {
         }
         let table = MemTable::try_new(Arc::clone(schema), parts);
         let query = table.and_then(|table| self.context.read_table(Arc::new(table)));
-        query.map_err(|e| failed("rows that were read cannot be counted", e))
+        query.map_err(|e| failed("rows that were already read cannot be counted", e))
     }
 
     /// Deals the rows of a query that has the columns of `layout` into `n` lots, so that a trajectory is in one of them, in the order of the

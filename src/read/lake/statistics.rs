@@ -18,7 +18,7 @@ impl Lake {
     pub async fn bounds(&self, frame: DataFrame, layout: &Layout) -> Result<Bounds> {
         let plan = self.physical(frame).await?;
         let known = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new());
-        let known = known.map_err(|e| failed("the query has no statistics", e))?;
+        let known = known.map_err(|e| failed("the statistics of the query cannot be computed", e))?;
         let (first, sides) = match &layout.evidence {
             Evidence::Trajectories { state, .. } => (layout.n_order(), vec![state]),
             Evidence::Pairs { source, target, .. } => {

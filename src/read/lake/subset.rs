@@ -39,7 +39,7 @@ pub fn one_table(frame: &DataFrame) -> Result<String, String> {
                 tables.push(scan.table_name.table().to_string());
                 let files = source_as_provider(&scan.source);
                 let files = files.is_ok_and(|table| table.is::<TableOfFiles>());
-                (!files).then(|| format!("`{}` is no table of files", scan.table_name))
+                (!files).then(|| format!("`{}` is not a table of files", scan.table_name))
             }
             other => Some(format!("the SQL has {}", step(other))),
         };
@@ -214,7 +214,7 @@ impl TableProvider for SomeFiles {
             return Ok(plan);
         };
         let Some(config) = scan.data_source().downcast_ref::<FileScanConfig>() else {
-            let what = "a table of files is read by something else than a scan of files";
+            let what = "a table of files is not read by a scan of files";
             return Err(DataFusionError::Internal(what.into()));
         };
         let store = config.object_store_url.as_str().to_string();

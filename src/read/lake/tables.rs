@@ -66,7 +66,7 @@ async fn register_files(
         let place = Place::of(path)?;
         if let Some(first) = roots.first().filter(|first| **first != place.root) {
             return Err(Error::input(format!(
-                "its paths lie in several stores ({} and {}); make tables of them and join these in the SQL by UNION ALL",
+                "its paths are in several stores ({} and {}); define one table per store and combine them in the SQL with UNION ALL",
                 first.as_str(),
                 place.root.as_str()
             )));
@@ -82,13 +82,13 @@ async fn register_files(
         if let Some(file) = found.iter().find(is_cut) {
             let shown = &file.shown;
             return Err(Error::input(format!(
-                "{shown} is empty, which no {named} file is: whoever wrote it did not get to its end; restore it or remove it"
+                "{shown} is empty, so it is not a {named} file: its writer did not finish; restore it or remove it"
             )));
         }
         if found.iter().all(|file| file.meta.size == 0) {
             let shown = &found[0].shown;
             return Err(Error::input(format!(
-                "{shown} is empty: it has no columns, and no row; remove it, or write a header"
+                "{shown} is empty: it has no columns and no rows; remove it, or write a header"
             )));
         }
         found.retain(|file| file.meta.size > 0);
@@ -104,7 +104,7 @@ async fn register_files(
     });
     if let Some([one, ..]) = twice {
         return Err(Error::input(format!(
-            "{} is reached by two Hive folders that say different values of it; let one path lead to it",
+            "{} is reached through two Hive folders with different values; keep one path to it",
             one.shown
         )));
     }
@@ -123,7 +123,7 @@ async fn register_files(
         let objects = std::slice::from_ref(&file.meta);
         let schema = format.infer_schema(&state, &store, objects);
         async move {
-            let what = || format!("{} is no readable {named} file", file.shown);
+            let what = || format!("{} is not a readable {named} file", file.shown);
             // A footer may say that it is longer than its file, and not every reader asks.
             let schema = caught(schema).await;
             let schema =
@@ -252,14 +252,14 @@ fn hive_columns(files: &[FoundFile]) -> Result<Vec<(String, DataType)>> {
     let columns = names(first);
     if let Some(other) = files.iter().find(|file| names(file) != columns) {
         return Err(Error::input(format!(
-            "its files lie in different Hive folders: {} and {}",
+            "its files are in different Hive folders: {} and {}",
             first.shown, other.shown
         )));
     }
     let mut repeated = (1..columns.len()).filter(|at| columns[..*at].contains(&columns[*at]));
     if let Some(at) = repeated.next() {
         return Err(Error::input(format!(
-            "{} lies in two Hive folders of the column `{}`",
+            "{} is in two Hive folders of the column `{}`",
             first.shown, columns[at]
         )));
     }

@@ -75,7 +75,7 @@ fn choices(text: &str) -> Result<Vec<String>, String> {
                     all.extend(choices(&format!("{head}{}{tail}", &text[from..to]))?);
                     from = to + 1;
                     if all.len() > MOST {
-                        return Err(format!("its braces stand for more than {MOST} patterns"));
+                        return Err(format!("its braces expand to more than {MOST} patterns"));
                     }
                 }
                 return Ok(all);

@@ -156,7 +156,7 @@ pub fn refused(kind: Kind, table: &str, path: &str, is_at: Option<bool>) -> Erro
     let (name, export) = (kind.name(), kind.export(table));
     let article = if kind == Kind::Iceberg { "an" } else { "a" };
     Error::input(format!(
-        "{what} {article} {name} table, some of whose files may hold rows that are no longer in it; write it out and read that, or name its files one by one: {export}"
+        "{what} {article} {name} table, whose files may hold deleted rows; export it and read the export, or name its files one by one: {export}"
     ))
 }
 
@@ -183,7 +183,7 @@ pub fn whole_output(path: &str, shown: &str, is_at: bool, current: &Current) -> 
     let shown = shown.trim_end_matches('/');
     let tables = current.tables.keys().map(|name| format!("{shown}/{name}"));
     Error::spec(format!(
-        "{what}, which holds earlier results too; name one of its tables: {}",
+        "{what}, which also holds earlier results; name one of its tables: {}",
         tables.collect::<Vec<_>>().join(", ")
     ))
 }

@@ -34,13 +34,13 @@ pub fn apart(sources: &[TableSource<'_>], output: &str) -> Result<()> {
             let told = match overlap(&place, &folder) {
                 None => continue,
                 Some(Overlap::Holds) => format!(
-                    "{path} reads what lies below the output {output}, so that the next run would count its tables as input"
+                    "{path} reads files below the output {output}, so the next run would count its tables as input"
                 ),
                 Some(Overlap::LiesIn) => {
-                    format!("{path} lies in the output {output} of the same job")
+                    format!("{path} is in the output {output} of the same job")
                 }
             };
-            let message = format!("{told}; move the output, or name the input more closely");
+            let message = format!("{told}; move the output, or name the input more precisely");
             return Err(of(source.name, Error::spec(message)));
         }
     }
@@ -81,7 +81,7 @@ impl Lake {
             let mut files = table.files.iter();
             if let Some(file) = files.find(|file| file.location.starts_with(&folder)) {
                 let message = format!(
-                    "{} lies in the output {output} of the same job, to which a link leads; move the output, or name the input more closely",
+                    "{} is in the output {output} of the same job, which a link leads to; move the output, or name the input more precisely",
                     file.location
                 );
                 return Err(of(&table.name, Error::spec(message)));

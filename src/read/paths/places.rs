@@ -67,7 +67,7 @@ pub fn path_at(root: &ObjectStoreUrl, location: &str) -> Option<Path> {
 /// The store and the path of a location without a pattern.
 pub fn literal(location: &str) -> Result<(ObjectStoreUrl, Path)> {
     let wrong = |e: Box<dyn std::error::Error + Send + Sync>| {
-        let message = format!("{location} is no path or URL");
+        let message = format!("{location} is not a path or URL");
         Error::with_source(crate::error::Kind::Input, message, e)
     };
     store::check(location).map_err(Error::input)?;
@@ -76,7 +76,7 @@ pub fn literal(location: &str) -> Result<(ObjectStoreUrl, Path)> {
         None => PathBuf::from(location),
         Some(url) if url.scheme() == "file" => url
             .to_file_path()
-            .map_err(|()| wrong("it names no file".into()))?,
+            .map_err(|()| wrong("it does not name a file".into()))?,
         Some(url) => {
             let path = Path::from_url_path(url.path()).map_err(|e| wrong(e.into()))?;
             return Ok((root(url)?, path));
@@ -89,7 +89,7 @@ pub fn literal(location: &str) -> Result<(ObjectStoreUrl, Path)> {
 
 fn root(url: &Url) -> Result<ObjectStoreUrl> {
     let root = ObjectStoreUrl::parse(&url[..Position::BeforePath]);
-    root.map_err(|e| failed(&format!("{url} names no store"), e))
+    root.map_err(|e| failed(&format!("{url} does not name a store"), e))
 }
 
 /// The name on disk of a location that is no URL of a remote store.
@@ -142,7 +142,7 @@ impl Place {
         };
         let (root, folder) = literal(folder)?;
         let pattern = Pattern::new(pattern)
-            .map_err(|e| Error::input(format!("{path} is no file, and no pattern: {e}")))?;
+            .map_err(|e| Error::input(format!("{path} is neither a file nor a pattern: {e}")))?;
         Ok(Place {
             root,
             path: folder,
@@ -204,7 +204,7 @@ pub async fn files(
     }
     if place.is_http() && (place.pattern.is_some() || place.is_folder == Some(true)) {
         return Err(Error::input(format!(
-            "{path} is no single file, and web servers do not list what they have; name the files"
+            "{path} is not a single file, and web servers do not list their files; name each file"
         )));
     }
     if let Some(meta) = place.head(store, path).await? {

@@ -55,7 +55,7 @@ pub(crate) fn weights(
             Some(w) if w.is_nan() => (0.0, Some("NaN weight")),
             Some(w) if w < 0.0 || w.is_infinite() => {
                 return Err(Stop::Failed(Error::input(format!(
-                    "`{name}` = {w} for {} is no weight; weights are finite and 0 or more",
+                    "`{name}` = {w} for {} is not a weight; weights are finite and 0 or more",
                     place(at)
                 ))));
             }

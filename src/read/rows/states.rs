@@ -338,7 +338,7 @@ impl StateTable {
             return Ok((tables[0].clone(), vec![None; tables.len()]));
         }
         if lists.len() < tables.len() {
-            let what = "some states are numbers and others are listed";
+            let what = "some state tables are numeric and others are listed";
             return Err(Error::bug(what));
         }
         let lists: Vec<&[ArrayRef]> = lists.iter().map(|list| &list[..]).collect();
