@@ -697,7 +697,11 @@ fn files_without_rows_are_empty_tables_or_errors() {
             "{\"a\": 1}\n{\"a\": {\"b\": 1}}\n",
             "x.json is not a readable json file: a key has values",
         ),
-        ("x.arrow", "no arrow", "x.arrow is not a readable arrow file: "),
+        (
+            "x.arrow",
+            "no arrow",
+            "x.arrow is not a readable arrow file: ",
+        ),
         (
             "x.csv.gz",
             "plain",

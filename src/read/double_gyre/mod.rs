@@ -42,14 +42,14 @@ use futures::stream::StreamExt;
 use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
-/// Makes `double_gyre(…)` known to the SQL of a session.
+/// Registers `double_gyre(…)` with a session.
 pub fn register(ctx: &SessionContext) {
     ctx.register_udtf("double_gyre", Arc::new(Function));
 }
 
 const ARGUMENTS: [&str; 7] = ["nx", "ny", "per_box", "seed", "duration", "step", "noise"];
 
-/// Trajectories made together: two rows each fill one batch of DataFusion's usual size.
+/// Trajectories per batch: with two rows each they fill a batch of DataFusion's default size.
 const BATCH: usize = 4096;
 
 static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
@@ -70,19 +70,19 @@ impl TableFunctionImpl for Function {
     }
 }
 
-/// One call of the function, its arguments checked.
+/// One call of the function with checked arguments.
 #[derive(Debug, Clone, Copy)]
 struct DoubleGyre {
     boxes: Boxes,
     seed: u64,
     duration: i64,
-    /// Runge–Kutta steps a time unit.
+    /// Runge–Kutta steps per time unit.
     steps: usize,
     noise: f64,
 }
 
 impl DoubleGyre {
-    /// `exprs` arrive simplified: arithmetic on constants is a literal by now.
+    /// Checks the arguments. `exprs` are already simplified: arithmetic on constants is a literal.
     fn new(exprs: &[Expr]) -> Result<Self> {
         if exprs.len() > ARGUMENTS.len() {
             return plan_err!(
@@ -126,8 +126,8 @@ impl DoubleGyre {
         })
     }
 
-    /// Both rows of every trajectory of a range. Hands the thread back after each time unit, a few milliseconds, so that a query
-    /// can be cancelled and other tasks of the runtime are not starved.
+    /// Both rows of every trajectory of a range. Yields after each time unit, a few milliseconds,
+    /// so that a query can be cancelled and other tasks of the runtime can run.
     async fn rows(self, trajectories: Range<usize>, with_places: bool) -> Result<RecordBatch> {
         let draws = flow::draws(self.seed, trajectories.clone());
         let (x0, y0): (Vec<f64>, Vec<f64>) = trajectories
@@ -221,12 +221,12 @@ impl TableProvider for DoubleGyre {
     }
 }
 
-/// The rows of a range of trajectories, made batch by batch as they are asked for.
+/// The rows of a range of trajectories, computed batch by batch on demand.
 #[derive(Debug)]
 struct Part {
     gyre: DoubleGyre,
     trajectories: Range<usize>,
-    /// Whether the query reads x or y. If not, nobody sees the places and the flow need not be computed.
+    /// Whether the query reads x or y. If not, the flow is not computed.
     with_places: bool,
 }
 
@@ -246,7 +246,8 @@ impl PartitionStream for Part {
     }
 }
 
-/// Argument `at`, `None` where it is left out. A NULL or a text is an error, which says what was `wanted`.
+/// Argument `at`, or `None` if it is omitted. A NULL or a text is an error that names what is
+/// `wanted`.
 fn number<'a>(exprs: &'a [Expr], at: usize, wanted: &str) -> Result<Option<&'a ScalarValue>> {
     match exprs.get(at) {
         None => Ok(None),
@@ -279,7 +280,8 @@ fn real(exprs: &[Expr], at: usize, default: f64) -> Result<f64> {
     }
 }
 
-/// A whole number of at least `least`, 0 or 1. Numbers of other types will do if they are whole: `40.0` is 40.
+/// An integer of at least `least`, which is 0 or 1. Other types are accepted if the value is an
+/// integer: `40.0` is 40.
 fn whole(exprs: &[Expr], at: usize, default: i64, least: i64) -> Result<i64> {
     let wanted = match least {
         0 => "an integer, 0 or more",
@@ -351,7 +353,7 @@ mod tests {
 
     #[tokio::test]
     async fn rows_do_not_depend_on_partitions() {
-        // 9000 trajectories: batches end elsewhere in each case.
+        // 9000 trajectories: batches end at different rows in each case.
         let call = "double_gyre(30, 15, 20, 5, 2)";
         let one = rows(1, call).await;
         assert_eq!(one.len(), 18_000);
@@ -364,7 +366,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_noise_every_box_starts_its_points() {
+    async fn without_noise_trajectories_start_in_their_boxes() {
         let mut held = vec![0; 12 * 5];
         for (s, _, x, y) in rows(2, "double_gyre(12, 5, 3, 0, 1, 0.1, 0)")
             .await
@@ -389,7 +391,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn arguments_left_out_have_their_defaults() {
+    async fn omitted_arguments_have_their_defaults() {
         let defaults = DoubleGyre::new(&[]).unwrap();
         assert_eq!(defaults.boxes.trajectories(), 204_800);
         assert_eq!((defaults.steps, defaults.duration), (100, 40));
@@ -463,7 +465,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_count_needs_no_flow() {
+    async fn counting_rows_does_not_compute_the_flow() {
         // 10⁹ time units would take years.
         let sql = "SELECT count(*) FROM double_gyre(4, 2, 5, 0, 1000000000)";
         let batches = session(2).sql(sql).await.unwrap().collect().await.unwrap();

@@ -1,7 +1,8 @@
-//! Bytes of CSV → rows. Columns are taken by the names in the header of each file.
+//! Bytes of CSV → rows. Columns are matched by the names in the header of each file.
 //!
-//! Arrow's reader splits rows and reads values. What it would pass over is an error here: a quote that is not closed, text after
-//! a closing quote, a value that does not fit the type that the first rows have given its column.
+//! Arrow's reader splits rows and parses values. What it would accept silently is an error here: an
+//! unclosed quote, text after a closing quote, a value that does not fit the type inferred from the
+//! first rows.
 
 use crate::plan::pipeline::keys;
 use crate::read::formats::fault::Fault;
@@ -23,12 +24,12 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// The longest row: what is longer is taken for a quote that is not closed.
+/// Longest row in bytes. A longer one is treated as an unclosed quote.
 const LONGEST: usize = 64 << 20;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// How the text files of a table are written, where the pipeline says so.
+/// How the text files of a table are written, as far as the pipeline says so.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Dialect {
     delimiter: Option<char>,
@@ -51,13 +52,13 @@ impl From<&keys::Table> for Dialect {
 }
 
 impl Dialect {
-    /// How the file of a name is compressed.
+    /// The compression of a file, by its name unless the pipeline sets one.
     pub fn compression(&self, name: &str) -> Compression {
         self.compression
             .unwrap_or_else(|| Compression::of_name(name).1)
     }
 
-    /// What the pipeline says of all files.
+    /// The compression that the pipeline sets for all files.
     pub fn asked_compression(&self) -> Option<Compression> {
         self.compression
     }
@@ -86,7 +87,7 @@ impl Dialect {
         }
     }
 
-    /// The texts for null, where there are some beside the empty one.
+    /// Matches the texts for null, if there are others than the empty text.
     fn null_regex(&self) -> Result<Option<Regex>, Fault> {
         if self.null.is_empty() {
             return Ok(None);
@@ -110,7 +111,10 @@ impl Dialect {
     }
 }
 
-/// The columns of a file, with the types that its first rows have.
+/// The columns of a file, with types inferred from its first rows.
+///
+/// # Errors
+/// A row that does not fit, or two columns of one name.
 pub async fn columns(
     mut pieces: Pieces,
     name: &str,
@@ -148,7 +152,7 @@ pub async fn columns(
     Ok(Schema::new(fields))
 }
 
-/// Whole rows from the beginning of a file: as many as settle types, or all.
+/// Whole rows from the start of a file: enough to infer types, or all.
 async fn head(pieces: &mut Pieces, mut quotes: Quotes) -> Result<Vec<u8>, DataFusionError> {
     let mut head: Vec<u8> = Vec::new();
     let (mut looked, mut end, mut rows) = (0, 0, 0);
@@ -179,15 +183,15 @@ async fn head(pieces: &mut Pieces, mut quotes: Quotes) -> Result<Vec<u8>, DataFu
     Ok(head)
 }
 
-/// Which columns of a file are read, and how.
+/// Which columns of a file are read, and as which types.
 struct Layout {
     wanted: Wanted,
     name: String,
     dialect: Dialect,
     null: Option<Regex>,
-    /// All columns of the file, with the types that they are read as.
+    /// All columns of the file, with the types that Arrow reads them as.
     read_as: SchemaRef,
-    /// Those of them that are wanted.
+    /// Positions of the wanted columns.
     positions: Vec<usize>,
 }
 
@@ -230,7 +234,7 @@ impl Layout {
         decoder.with_header(has_header).build_decoder()
     }
 
-    /// The columns that are wanted, of rows as they are read.
+    /// The wanted columns of rows as they were read.
     fn typed(&self, rows: &RecordBatch) -> Result<RecordBatch, Fault> {
         self.wanted.of(rows, |text, field| {
             typed(text.as_string(), field.data_type())
@@ -238,7 +242,7 @@ impl Layout {
         })
     }
 
-    /// What is wrong with the first bad row of some bytes, whose first line has this number.
+    /// The fault of the first bad row of some bytes; `line` is the number of their first line.
     fn locate(&self, bytes: &[u8], mut line: u64, has_header: bool) -> Option<Fault> {
         let mut decoder = self.rows_decoder(1, has_header);
         let (mut at, mut is_header) = (0, has_header);
@@ -279,7 +283,7 @@ impl Layout {
         }
     }
 
-    /// Which value of a row is not of its type.
+    /// Describes the value of a row that does not have the type of its column.
     fn bad_value(&self, row: &[u8], e: &ArrowError) -> String {
         if std::str::from_utf8(row).is_err() {
             return "the text is not UTF-8".into();
@@ -307,7 +311,7 @@ impl Layout {
     }
 }
 
-/// Says that a value is not of the type that its column has.
+/// The message for a value that does not have the type of its column.
 fn unlike(field: &Field, value: &str) -> String {
     let held = held_by(field.data_type());
     format!(
@@ -316,7 +320,7 @@ fn unlike(field: &Field, value: &str) -> String {
     )
 }
 
-/// Errors of Arrow's reader about the form of a row.
+/// Errors of Arrow's reader about the form of a row, rephrased.
 fn in_words(e: &ArrowError) -> String {
     let text = e.to_string();
     let n_columns = text.split_once("expected ").and_then(|(_, rest)| {
@@ -335,13 +339,17 @@ fn in_words(e: &ArrowError) -> String {
     }
 }
 
-/// Types that Arrow's reader reads exactly or not at all. It cuts times to days and seconds, and reads nulls over values.
+/// Types that Arrow's reader parses exactly. It truncates times to days and seconds, and parses
+/// nulls over values.
 fn is_direct(data_type: &DataType) -> bool {
     use DataType::{Boolean, Float64, Int64, Utf8};
     matches!(data_type, Boolean | Float64 | Int64 | Utf8)
 }
 
-/// Texts as another type; or the first that is none.
+/// Texts converted to another type.
+///
+/// # Errors
+/// The first text that does not convert.
 fn typed(texts: &StringArray, data_type: &DataType) -> Result<ArrayRef, String> {
     let is_exact = |text: &str| match data_type {
         DataType::Null => false,
@@ -375,7 +383,7 @@ fn typed(texts: &StringArray, data_type: &DataType) -> Result<ArrayRef, String> 
     }
 }
 
-/// Digits after the decimal point of a time, without zeros at their end.
+/// Significant digits after the decimal point of a time.
 fn decimals(time: &str) -> usize {
     let Some((_, rest)) = time.split_once('.') else {
         return 0;
@@ -397,20 +405,21 @@ fn lines_in(bytes: &[u8]) -> u64 {
     memchr_iter(b'\n', bytes).count() as u64
 }
 
-/// Bytes of a file, from its beginning or that of a row, become rows.
+/// Turns the bytes of a file, from its start or the start of a row, into rows.
 pub struct CsvRows {
     layout: Layout,
     decoder: Decoder,
     quotes: Quotes,
-    /// The bytes of the rows in the decoder, and of the header where they begin with it.
+    /// The bytes of the rows in the decoder, including a header.
     held: Vec<Bytes>,
     holds_header: bool,
-    /// The line that these begin in.
+    /// The line in which these bytes start.
     line: u64,
 }
 
 impl CsvRows {
-    /// Of a file of this name, `is_start`: from its beginning. Hands out so many rows at a time.
+    /// A reader of the file `name`. `is_start`: the bytes start at the start of the file. Returns
+    /// batches of `rows` rows.
     pub fn new(
         wanted: Wanted,
         name: &str,
@@ -430,7 +439,7 @@ impl CsvRows {
         })
     }
 
-    /// The fault in the rows that are held and in what follows them.
+    /// The fault in the held rows and the bytes after them.
     fn fault(&self, rest: &[u8], e: &str) -> Fault {
         let mut bytes = self.held.concat();
         bytes.extend_from_slice(rest);
@@ -475,12 +484,12 @@ impl Rows for CsvRows {
     }
 }
 
-/// Follows the quotes of a file, more strictly than Arrow's reader: after one that closes a value, its row goes on or ends.
+/// Tracks quotes more strictly than Arrow's reader: after a closing quote the value must end.
 struct Quotes {
     quote: u8,
     delimiter: u8,
     state: State,
-    /// The last byte that was looked at.
+    /// The last byte of the previous piece.
     before: Option<u8>,
     line: u64,
 }
@@ -488,9 +497,9 @@ struct Quotes {
 #[derive(Clone, Copy, PartialEq)]
 enum State {
     Outside,
-    /// In a value whose quote stands in this line; bytes since then.
+    /// In a value whose quote was opened in this line, and the number of bytes since then.
     Inside(u64, usize),
-    /// The same, after a quote: it closes the value, unless a second one follows.
+    /// After a quote in such a value: it closes the value unless another quote follows.
     Closing(u64),
 }
 
@@ -549,7 +558,7 @@ impl Quotes {
                         Some(before) if at > start => Some(bytes[before]),
                         _ => self.before,
                     };
-                    // A quote within a value that has none around it is text.
+                    // A quote within an unquoted value is plain text.
                     if before.is_none_or(|b| self.ends_value(b)) {
                         self.state = State::Inside(self.line, 0);
                     }

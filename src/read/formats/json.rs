@@ -1,6 +1,7 @@
-//! Bytes of JSON, one object per row → rows, strictly: a value that is not of the type of its column is an error at its line.
+//! Bytes of JSON, one object per row → rows. A value that does not have the type of its column is
+//! an error with its line.
 //!
-//! Arrow's own reader cuts numbers with a fraction to integers, and takes text for numbers.
+//! Arrow's own reader truncates fractions to integers, and converts text to numbers.
 
 use crate::read::formats::fault::Fault;
 use crate::read::formats::pieces::Pieces;
@@ -24,12 +25,15 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// The longest object: what is longer is taken for one that is not closed.
+/// Longest object in bytes. A longer one is treated as unclosed.
 const LONGEST: usize = 64 << 20;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// The columns of a file, with the types that its first rows have.
+/// The columns of a file, with types inferred from its first rows.
+///
+/// # Errors
+/// A row that is not a JSON object, or a key with values of several types.
 pub async fn columns(mut pieces: Pieces) -> Result<Schema, DataFusionError> {
     let mut values: Vec<Value> = Vec::new();
     let (mut objects, mut bytes) = (Objects::new(), 0);
@@ -66,15 +70,15 @@ fn no_object(e: &serde_json::Error) -> String {
     format!("the row is not a JSON object: {what}")
 }
 
-/// Cuts bytes into objects, wherever these begin and end.
+/// Splits bytes into objects, which may span pieces.
 struct Objects {
     depth: u32,
     in_text: bool,
     is_escaped: bool,
-    /// The line of the next byte, and that in which the open object begins.
+    /// The line of the next byte, and the line in which the open object starts.
     line: u64,
     begin: u64,
-    /// What has come of the open object.
+    /// The bytes of the open object so far.
     part: Vec<u8>,
     is_start: bool,
 }
@@ -170,7 +174,7 @@ fn lines_in(bytes: &[u8]) -> u64 {
     memchr_iter(b'\n', bytes).count() as u64
 }
 
-/// Bytes of a file, from its beginning or that of a row, become rows.
+/// Turns the bytes of a file, from its start or the start of a row, into rows.
 pub struct JsonRows {
     objects: Objects,
     rows: OpenRows,
@@ -178,7 +182,7 @@ pub struct JsonRows {
 }
 
 impl JsonRows {
-    /// Hands out so many rows at a time.
+    /// A reader that returns batches of `each` rows.
     pub fn new(wanted: Wanted, each: usize) -> JsonRows {
         let fields = wanted.table.fields().clone();
         JsonRows {
@@ -213,7 +217,7 @@ impl Rows for JsonRows {
     }
 }
 
-/// Rows that have not been handed out yet.
+/// Rows that have not been returned yet.
 struct OpenRows {
     wanted: Wanted,
     record: Record,
@@ -254,16 +258,16 @@ fn in_words(e: ArrowError) -> Fault {
     Fault::new(crate::read::formats::fault::plain(&e.to_string()))
 }
 
-/// The fields of objects.
+/// The fields of an object, and a column for each.
 struct Record {
     by_name: HashMap<String, usize>,
     fields: Fields,
     columns: Vec<Column>,
-    /// Which of them the object at present has had.
+    /// Whether each field has occurred in the current object.
     seen: Vec<bool>,
 }
 
-/// Values of a field.
+/// The values of a field.
 enum Column {
     Null(usize),
     Boolean(BooleanBuilder),
@@ -281,7 +285,7 @@ enum Column {
         record: Record,
         valid: NullBufferBuilder,
     },
-    /// A type that no JSON file is found to have.
+    /// A type that is never inferred for JSON.
     Other(DataType, usize),
 }
 
@@ -451,7 +455,7 @@ fn unlike(to: &RefCell<Option<String>>, what: String) -> &'static str {
     "a value of another type"
 }
 
-/// The field that a key names, if there is one.
+/// Resolves a key to the index of its field, if there is one.
 struct Key<'a>(&'a HashMap<String, usize>);
 
 impl<'de> DeserializeSeed<'de> for Key<'_> {
@@ -539,7 +543,7 @@ impl<'de> Visitor<'de> for Filler<'_, Column> {
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<(), E> {
         match self.column {
             Column::Number(values) => values.append_value(value),
-            // So `-0` is read.
+            // Accepts `-0` as an integer.
             Column::Integer(values) if value == 0.0 && value.is_sign_negative() => {
                 values.append_value(0);
             }

@@ -1,4 +1,4 @@
-//! Which files of its tables a query reads: those that the filters on Hive columns leave.
+//! Which files a query reads per table, after filters on Hive columns.
 
 use crate::read::lake::files::Table;
 use crate::read::paths::places::HIVE_NULL;
@@ -11,10 +11,10 @@ use datafusion::physical_plan::ExecutionPlan;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// So many partitions are named.
+/// Most partitions to list per table.
 const NAMED: usize = 6;
 
-/// What a plan reads of one table.
+/// What a plan reads from one table.
 #[derive(Default)]
 struct Scanned {
     /// Bytes by path.
@@ -22,7 +22,7 @@ struct Scanned {
     partitions: BTreeSet<String>,
 }
 
-/// A line for each table.
+/// One line per table: files and bytes that the plan reads, of all.
 pub fn show(tables: &[Table], plan: &Arc<dyn ExecutionPlan>) -> String {
     let mut scanned: BTreeMap<String, Scanned> = BTreeMap::new();
     let walked = plan.apply(|node| {
@@ -51,7 +51,7 @@ pub fn show(tables: &[Table], plan: &Arc<dyn ExecutionPlan>) -> String {
     tables.iter().map(line).collect()
 }
 
-/// Values as their folders would be called.
+/// Values in the form of folder names, such as `year=2024/month=1`.
 fn partition(columns: &[String], values: &[ScalarValue]) -> String {
     let folder = |(column, value): (&String, &ScalarValue)| {
         if value.is_null() {

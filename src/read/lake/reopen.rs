@@ -1,4 +1,4 @@
-//! What was found or read before, maybe elsewhere → a lake, and a query.
+//! Reopens a lake on another machine from the driver's file listing, and queries parts of it.
 
 use crate::error::{Error, Result};
 use crate::read::lake::errors::failed;
@@ -23,7 +23,10 @@ use object_store::ObjectMeta;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Opens a session with tables as they were found before: nothing is listed, and of each table its `files` are read.
+/// Opens a session with tables as they were listed before. Lists nothing.
+///
+/// # Errors
+/// A store that cannot be opened, or tables that do not fit together.
 pub fn reopen(found: Vec<Table>, resources: &Resources, stores: &Stores) -> Result<Lake> {
     let roots = found.iter().map(|table| table.root.as_str());
     let remote: BTreeSet<&str> = roots.filter(|root| !root.starts_with("file:")).collect();
@@ -36,7 +39,10 @@ pub fn reopen(found: Vec<Table>, resources: &Resources, stores: &Stores) -> Resu
 }
 
 impl Lake {
-    /// A query of rows that were read before, in their order, in about so many streams.
+    /// A query over rows that were already read, in their order, in about `streams` streams.
+    ///
+    /// # Errors
+    /// Rows whose columns differ from `schema`.
     pub fn rows(
         &self,
         schema: &SchemaRef,
@@ -58,8 +64,11 @@ impl Lake {
         query.map_err(|e| failed("rows that were already read cannot be counted", e))
     }
 
-    /// Deals the rows of a query that has the columns of `layout` into `n` lots, so that a trajectory is in one of them, in the order of the
-    /// files.
+    /// Deals the rows of a query with the columns of `layout` into `n` shards. All rows of a
+    /// trajectory are in one shard, in the order of the files.
+    ///
+    /// # Errors
+    /// Rows that cannot be read.
     pub async fn deal(
         &self,
         frame: DataFrame,
@@ -85,7 +94,7 @@ impl Lake {
     }
 }
 
-/// Makes a table known to a session as it was found before, maybe elsewhere: nothing is listed, and its files are those that it names.
+/// Registers a table as it was listed before. Lists nothing.
 fn register(
     context: &SessionContext,
     table: &Table,
@@ -138,7 +147,7 @@ fn register_known(
 }
 
 impl InputFile {
-    /// As the store at `root` lists it.
+    /// The metadata that the store at `root` listed.
     fn meta(&self, root: &ObjectStoreUrl) -> Result<ObjectMeta> {
         let broken =
             |what: &str| Error::bug(format!("{} has no {what} in its store", self.location));
@@ -160,7 +169,7 @@ impl From<Packed> for Table {
             size_bytes,
             modified,
             e_tag,
-            // For the plan, which is made.
+            // Only the plan needs content hashes, and it is already made.
             content: None,
         };
         Table {
@@ -187,7 +196,7 @@ mod tests {
     use parquet::file::properties::WriterProperties;
     use std::collections::BTreeMap;
 
-    /// The values of a table of the numbers below 1000 in ten row groups, in parts.
+    /// The values of a table of the numbers below 1000 in ten row groups, part by part.
     async fn in_parts(lake: &Lake, of: u64) -> Vec<Vec<i64>> {
         let mut parts = Vec::new();
         for at in 0..of {
@@ -205,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_table_that_is_opened_again_is_read_whole_and_in_parts() {
+    async fn a_reopened_table_is_read_whole_and_in_parts() {
         let folder = tempfile::tempdir().unwrap();
         let column: ArrayRef = Arc::new((0..1000).collect::<Int64Array>());
         let rows = RecordBatch::try_from_iter([("v", column)]).unwrap();
@@ -233,7 +242,7 @@ mod tests {
         let all: Vec<i64> = (0..1000).filter(|v| *v != 7).collect();
         for of in [1, 2, 3, 7, 40] {
             let parts = in_parts(&lake, of).await;
-            // The end of the file, which has no rows, may be a part of its own.
+            // The end of the file may be a part of its own, without rows.
             let with_rows = parts.iter().filter(|part| !part.is_empty());
             assert!(with_rows.count() > 1 || of < 40, "{of}");
             let mut together = parts.concat();
@@ -243,7 +252,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn values_of_folders_are_there_again() {
+    async fn reopened_tables_have_the_values_of_folders() {
         let folder = tempfile::tempdir().unwrap();
         for (month, v) in [("1", 1), ("2", 2), ("__HIVE_DEFAULT_PARTITION__", 3)] {
             let column: ArrayRef = Arc::new(Int64Array::from(vec![v]));

@@ -1,6 +1,8 @@
-//! The tables of a pipeline → their files, columns and Hive partitions, registered with DataFusion by name.
+//! The tables of a pipeline → their files, columns and Hive partitions, registered with DataFusion
+//! by name.
 //!
-//! What is checked here is that the files go together: all lie in one store and in the same Hive folders, and have columns of one kind.
+//! Also checks that the files of a table fit together: they are in one store, in the same Hive
+//! folders, and have columns of compatible types.
 
 use crate::error::{Error, Result};
 use crate::read::formats::by_name::Named;
@@ -25,10 +27,10 @@ use futures::{StreamExt, TryStreamExt, stream};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Files whose columns are looked at at a time: a request to a distant store takes much longer than it keeps anybody busy.
+/// Files whose schemas are read concurrently. A request to a remote store is mostly waiting.
 const LOOKED_AT: usize = 32;
 
-/// How many remote stores some paths lie in.
+/// Number of distinct remote stores among some paths.
 pub fn remote_stores<'a>(paths: impl Iterator<Item = &'a str>) -> usize {
     let roots = paths.filter_map(|path| {
         let (scheme, rest) = path.split_once("://")?;
@@ -37,7 +39,10 @@ pub fn remote_stores<'a>(paths: impl Iterator<Item = &'a str>) -> usize {
     roots.collect::<BTreeSet<_>>().len()
 }
 
-/// Makes a table known to a session, and says what was found.
+/// Registers a table with a session and returns its files and columns.
+///
+/// # Errors
+/// Files that cannot be read or do not fit together; the message names the table.
 pub async fn register(
     context: &SessionContext,
     source: &TableSource<'_>,
@@ -59,7 +64,7 @@ async fn register_files(
     let state = context.state();
     let mut roots: Vec<ObjectStoreUrl> = Vec::new();
     let mut files: Vec<FoundFile> = Vec::new();
-    // In a folder only files of the format count; a file or a pattern says itself what it means.
+    // In a folder only files of the format count; a path of a file or a glob is explicit.
     let ending =
         |names: &mut dyn Iterator<Item = &str>| extension_of(source.format, &source.dialect, names);
     for path in source.paths {
@@ -94,7 +99,7 @@ async fn register_files(
         found.retain(|file| file.meta.size > 0);
         files.extend(found);
     }
-    // The order of the columns is that of the files.
+    // Rows are read in the order of files, so this fixes the order of rows.
     files.sort_by(|a, b| a.meta.location.cmp(&b.meta.location));
     let partition_columns = hive_columns(&files)?;
     let once = |a: &FoundFile, b: &FoundFile| a.meta.location == b.meta.location;
@@ -118,13 +123,13 @@ async fn register_files(
     }
     let store = context.runtime_env().object_store(&root);
     let store = store.map_err(|e| failed("its store", e))?;
-    // File by file, so that a file that cannot be read is named.
+    // Schemas are read file by file, so that an error names its file.
     let schemas = stream::iter(&files).map(|file| {
         let objects = std::slice::from_ref(&file.meta);
         let schema = format.infer_schema(&state, &store, objects);
         async move {
             let what = || format!("{} is not a readable {named} file", file.shown);
-            // A footer may say that it is longer than its file, and not every reader asks.
+            // A footer may claim to be longer than its file, and not every reader checks.
             let schema = caught(schema).await;
             let schema =
                 schema.ok_or_else(|| Error::input(format!("{}: its end is damaged", what())))?;
@@ -134,7 +139,7 @@ async fn register_files(
     });
     let schemas: Vec<_> = schemas.buffered(LOOKED_AT).try_collect().await?;
     let mut schema = merge(&schemas)?;
-    // A column that is in the files as well is that of the folders.
+    // If a folder column also exists in the files, the folder wins.
     let is_folder = |f: &Field| partition_columns.iter().any(|(name, _)| name == f.name());
     let fields = schema.fields().iter().filter(|f| !is_folder(f)).cloned();
     schema = Schema::new(fields.collect::<Vec<_>>());
@@ -177,7 +182,7 @@ async fn register_files(
     })
 }
 
-/// Lets a session know files by the name of a table; returns all columns of them.
+/// Registers files under the name of a table; returns all columns.
 pub(crate) fn name_files(
     context: &SessionContext,
     name: &str,
@@ -192,7 +197,7 @@ pub(crate) fn name_files(
     Ok(schema)
 }
 
-/// How DataFusion reads files of a format.
+/// DataFusion's reader of a format.
 pub(crate) fn format(
     format: crate::read::formats::format::Format,
     dialect: &Dialect,
@@ -204,7 +209,8 @@ pub(crate) fn format(
     }
 }
 
-/// How the names of the files of a table end in a folder. Files that are packed beside others that are not may hold the same rows.
+/// The extension of the table's files in a folder. Compressed files beside uncompressed ones may
+/// hold the same rows, so a mixture is an error.
 pub(crate) fn extension_of<'a>(
     format: crate::read::formats::format::Format,
     dialect: &Dialect,
@@ -240,7 +246,8 @@ pub(crate) fn extension_of<'a>(
     }
 }
 
-/// Hive partition columns: the same for all files. Integers where every value is null or one as it would be written, else strings.
+/// Hive partition columns, which must be the same for all files. A column is integer if every
+/// non-null value is an integer in canonical form, else text.
 fn hive_columns(files: &[FoundFile]) -> Result<Vec<(String, DataType)>> {
     let names = |file: &FoundFile| -> Vec<String> {
         let folders = file.folders.iter();
@@ -265,7 +272,7 @@ fn hive_columns(files: &[FoundFile]) -> Result<Vec<(String, DataType)>> {
     }
     let is_integer = |at: usize| {
         let mut values = files.iter().filter_map(|file| file.folders[at].1.as_ref());
-        // A column of nulls alone is text, as in DuckDB.
+        // A column with only nulls is text, as in DuckDB.
         let is_known = values.clone().next().is_some();
         is_known && values.all(|v| v.parse::<i64>().is_ok_and(|n| n.to_string() == *v))
     };
@@ -279,10 +286,10 @@ fn hive_columns(files: &[FoundFile]) -> Result<Vec<(String, DataType)>> {
     Ok(typed.collect())
 }
 
-/// One schema for all files, which come with their names: columns by name, null where a file lacks one, integers and floats widened
-/// where files differ.
+/// Merges the schemas of files, given with file names: columns are matched by name, a column that a
+/// file lacks is nullable, and integers and floats are widened.
 fn merge(schemas: &[(SchemaRef, &str)]) -> Result<Schema> {
-    // Each column with the file that it has its type from, and in how many files it is.
+    // Each column with the file that determined its type, and the number of files that have it.
     let mut columns: Vec<(Field, &str, usize)> = Vec::new();
     for (schema, file) in schemas {
         for new in schema.fields() {
@@ -330,7 +337,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn schemas_are_merged_in_either_order() {
+    fn schemas_merge_to_the_same_result_in_either_order() {
         let schema = |fields: &[(&str, DataType)]| {
             let fields = fields.iter().map(|(n, t)| Field::new(*n, t.clone(), false));
             Arc::new(Schema::new(fields.collect::<Vec<_>>()))
@@ -346,7 +353,7 @@ mod tests {
             assert_eq!(*merged.field(1), Field::new("b", DataType::Utf8, true));
         }
         let text = (schema(&[("a", DataType::Utf8)]), "text");
-        // A column without a value is of any type.
+        // A column without values takes the type of the other file.
         let null = (schema(&[("a", DataType::Null)]), "null");
         for files in [[old.clone(), null.clone()], [null, old.clone()]] {
             let merged = merge(&files).expect("one schema");

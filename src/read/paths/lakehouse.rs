@@ -1,5 +1,5 @@
-//! Folders that are more than their files: tables of Delta, Iceberg and Hudi, whose files may hold rows that were deleted, and outputs of
-//! gyre, which hold earlier results too.
+//! Folders whose Parquet files must not be read directly: Delta, Iceberg and Hudi tables, whose
+//! files may hold deleted rows, and outputs of gyre, which also hold earlier results.
 
 use crate::error::{Error, Result};
 use crate::read::paths::current::Current;
@@ -9,16 +9,19 @@ use object_store::{Error as StoreError, ObjectStore, ObjectStoreExt};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Objects of a folder `metadata` that are looked at: those of an Iceberg table are among the first.
+/// Most objects of a folder `metadata` to inspect. Those of an Iceberg table are among the first.
 const LOOKED_AT: usize = 1000;
 
-/// What a folder is by a file or a folder in it.
+/// The kind of a marked folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
+    /// A Delta Lake table.
     Delta,
+    /// An Apache Iceberg table.
     Iceberg,
+    /// An Apache Hudi table.
     Hudi,
-    /// It may be an output of gyre.
+    /// Possibly an output of gyre.
     Output,
 }
 
@@ -32,13 +35,13 @@ impl Kind {
         }
     }
 
-    /// What writes a table out as plain Parquet.
+    /// A command that exports a table to plain Parquet.
     fn export(self, table: &str) -> String {
         let table = table.replace('\'', "''");
         let (extension, scan) = match self {
             Kind::Delta => ("delta", "delta_scan"),
             Kind::Iceberg => ("iceberg", "iceberg_scan"),
-            // DuckDB has no reader for it.
+            // DuckDB has no Hudi reader.
             _ => {
                 return format!("spark.read.format('hudi').load('{table}').write.parquet('table')");
             }
@@ -49,12 +52,12 @@ impl Kind {
     }
 }
 
-/// Marked folders, each with what marks it.
+/// Marked folders and their kinds.
 #[derive(Debug, Default)]
 pub struct Marks(BTreeSet<(Path, Kind)>);
 
 impl Marks {
-    /// Notes what a file or folder says of those that it lies in.
+    /// Records what a file or folder reveals about the folders above it.
     pub fn see(&mut self, path: &Path) {
         let parts: Vec<_> = path.parts().collect();
         let folder = |n: usize| Path::from_iter(parts[..n].iter().cloned());
@@ -72,24 +75,25 @@ impl Marks {
         }
     }
 
-    /// The marked folders that a file lies in.
+    /// The marked folders that contain a file.
     pub fn of(&self, file: &Path) -> impl Iterator<Item = &(Path, Kind)> {
         self.0
             .iter()
             .filter(|(folder, _)| file.prefix_matches(folder))
     }
 
-    /// Those at and above a folder, by looking for each mark there. A folder that may not be looked at has none.
+    /// The marks at and above a folder, found by probing for each. A folder that cannot be accessed
+    /// has none.
     pub async fn above(store: &Arc<dyn ObjectStore>, folder: &Path) -> Result<Marks, StoreError> {
         let parts: Vec<_> = folder.parts().collect();
         let folders = (0..=parts.len()).map(|n| Path::from_iter(parts[..n].iter().cloned()));
-        let mut looks = Vec::new();
+        let mut probes = Vec::new();
         for folder in folders {
             for place in ["_delta_log", ".hoodie", "metadata", "current.json"] {
-                looks.push(look(store, folder.clone().join(place)));
+                probes.push(probe(store, folder.clone().join(place)));
             }
         }
-        let seen = stream::iter(looks).buffered(16);
+        let seen = stream::iter(probes).buffered(16);
         let seen: Vec<Option<Path>> = seen.try_collect().await?;
         let mut marks = Marks::default();
         seen.iter().flatten().for_each(|path| marks.see(path));
@@ -97,9 +101,9 @@ impl Marks {
     }
 }
 
-/// The first thing at or below a place that marks a folder.
-pub async fn look(store: &Arc<dyn ObjectStore>, place: Path) -> Result<Option<Path>, StoreError> {
-    let looked = async {
+/// Probes one place for the first object that marks a folder.
+pub async fn probe(store: &Arc<dyn ObjectStore>, place: Path) -> Result<Option<Path>, StoreError> {
+    let probed = async {
         match place.filename() {
             Some("current.json") => store.head(&place).await.map(|meta| Some(meta.location)),
             Some("metadata") => {
@@ -117,13 +121,13 @@ pub async fn look(store: &Arc<dyn ObjectStore>, place: Path) -> Result<Option<Pa
             }
         }
     };
-    match looked.await {
+    match probed.await {
         Err(e) if is_closed(&e) => Ok(None),
-        looked => looked,
+        probed => probed,
     }
 }
 
-/// Whether a store has nothing there, or does not say.
+/// Whether the store has nothing at the place, or denies access.
 fn is_closed(e: &StoreError) -> bool {
     use StoreError::*;
     let is_kind = matches!(
@@ -138,7 +142,7 @@ fn is_closed(e: &StoreError) -> bool {
     is_kind || crate::error::is_denied(e)
 }
 
-/// `v3.metadata.json`, `00003-<uuid>.metadata.json`.
+/// Iceberg metadata files: `v3.metadata.json`, `00003-<uuid>.metadata.json`.
 fn is_iceberg(name: &str) -> bool {
     let version = name.strip_suffix(".metadata.json");
     let version = version.or_else(|| name.strip_suffix(".gz.metadata.json"));
@@ -146,7 +150,8 @@ fn is_iceberg(name: &str) -> bool {
     version.is_some_and(|version| version.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// The error for a path that reads a table of another format; `table` and `path` as messages show them.
+/// The error for a path that reads a table of another format. `table` and `path` are shown in the
+/// message; `is_at`: the path is the table, is inside it, or (`None`) matches files of it.
 pub fn refused(kind: Kind, table: &str, path: &str, is_at: Option<bool>) -> Error {
     let what = match is_at {
         Some(true) => format!("{path} is"),
@@ -160,7 +165,7 @@ pub fn refused(kind: Kind, table: &str, path: &str, is_at: Option<bool>) -> Erro
     ))
 }
 
-/// The result in place of an output; none where `current.json` is that of another program.
+/// The current result of an output; `None` if `current.json` belongs to another program.
 pub async fn output(
     store: &Arc<dyn ObjectStore>,
     folder: &Path,
@@ -173,7 +178,7 @@ pub async fn output(
     Ok(Current::parse(&got, "current.json").ok())
 }
 
-/// The error for a path that is an output and none of its tables. `shown` is the output.
+/// The error for a path that is a whole output instead of one of its tables. `shown` is the output.
 pub fn whole_output(path: &str, shown: &str, is_at: bool, current: &Current) -> Error {
     let what = if is_at {
         format!("{path} is an output of gyre")
@@ -193,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_are_known_by_their_metadata() {
+    fn metadata_files_identify_tables() {
         let cases = [
             ("t/_delta_log/0.json", Some(("t", Kind::Delta))),
             ("t/_delta_log", Some(("t", Kind::Delta))),
@@ -226,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_that_exports_a_table_quotes_its_name() {
+    fn the_export_command_quotes_the_name_of_the_table() {
         let told = refused(Kind::Delta, "/lake/it's", "lake/it's", Some(true)).to_string();
         let line = "duckdb -c \"INSTALL delta; LOAD delta; COPY (FROM delta_scan('/lake/it''s')) TO 'table.parquet'\"";
         assert!(told.ends_with(line), "{told}");

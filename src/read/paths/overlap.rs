@@ -1,4 +1,4 @@
-//! Keeps the output of a job and its input apart: what a run writes must never be what the next one reads.
+//! Keeps the output of a job apart from its input: a run must never write what the next run reads.
 
 use crate::error::{Error, Result};
 use crate::read::lake::Lake;
@@ -7,21 +7,21 @@ use crate::read::paths::glob;
 use crate::read::paths::places::{Place, literal};
 use object_store::path::Path;
 
-/// How a path of a table and an output lie to each other, where they are not apart.
+/// How the path of a table and an output overlap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Overlap {
     /// The path reads what is below the output.
     Holds,
-    /// The path lies in the output.
+    /// The path is inside the output.
     LiesIn,
 }
 
-/// Checks that no table reads what lies below an output, and that none lies in it.
+/// Checks that no table reads files below an output, and that no table is inside it.
 ///
 /// # Errors
-/// The first path that is not apart, or that means nothing.
+/// The first path that overlaps or cannot be parsed.
 pub fn apart(sources: &[TableSource<'_>], output: &str) -> Result<()> {
-    // A location that cannot be understood is for the one who opens it to tell.
+    // Opening the output reports a location that cannot be parsed.
     let Ok((root, folder)) = literal(output) else {
         return Ok(());
     };
@@ -31,7 +31,7 @@ pub fn apart(sources: &[TableSource<'_>], output: &str) -> Result<()> {
             if place.root != root {
                 continue;
             }
-            let told = match overlap(&place, &folder) {
+            let overlap = match overlap(&place, &folder) {
                 None => continue,
                 Some(Overlap::Holds) => format!(
                     "{path} reads files below the output {output}, so the next run would count its tables as input"
@@ -40,7 +40,7 @@ pub fn apart(sources: &[TableSource<'_>], output: &str) -> Result<()> {
                     format!("{path} is in the output {output} of the same job")
                 }
             };
-            let message = format!("{told}; move the output, or name the input more precisely");
+            let message = format!("{overlap}; move the output, or name the input more precisely");
             return Err(of(source.name, Error::spec(message)));
         }
     }
@@ -68,7 +68,10 @@ fn overlap(place: &Place, output: &Path) -> Option<Overlap> {
 }
 
 impl Lake {
-    /// Checks that no file of a table lies below an output: links may lead there from anywhere.
+    /// Checks that no listed file is below an output. Links can lead there from anywhere.
+    ///
+    /// # Errors
+    /// The first such file.
     pub fn apart(&self, output: &str) -> Result<()> {
         let Ok((root, folder)) = literal(output) else {
             return Ok(());
@@ -95,9 +98,9 @@ impl Lake {
 mod tests {
     use super::*;
 
-    /// Every way in which two locations can lie, for folders, patterns and single files.
+    /// Every way in which two locations can overlap, for folders, patterns and single files.
     #[test]
-    fn what_may_be_read_and_written_at_once_is_found() {
+    fn overlaps_of_input_and_output_are_found() {
         use Overlap::{Holds, LiesIn};
         let cases = [
             ("lake/", "lake/out", Some(Holds)),

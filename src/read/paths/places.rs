@@ -1,6 +1,7 @@
-//! A path of a table → the store that it is in and the files that it means.
+//! A path of a table → its store and its files.
 //!
-//! Files on disk go by their names without links, so that one that is reached by several ways is one file.
+//! Files on disk are named by their canonical path, so that a file that is reached through links is
+//! counted once.
 
 use crate::error::{Error, Result};
 use crate::read::lake::errors::failed;
@@ -23,30 +24,34 @@ use std::sync::Arc;
 use std::{fs, path};
 use url::{Position, Url};
 
-/// A file or folder in a store, and what is meant below it.
+/// A file or folder in a store, and a pattern below it.
 #[derive(Debug, Clone)]
 pub struct Place {
+    /// The URL of the store.
     pub root: ObjectStoreUrl,
-    /// The file or folder, or the folder that every match of the pattern lies in.
+    /// The file or folder, or the folder that contains every match of the pattern.
     pub path: Path,
+    /// The pattern, relative to `path`.
     pub pattern: Option<Pattern>,
-    /// Whether it is a folder, as far as the text or the disk tells.
+    /// Whether the place is a folder, if the text or the disk tells.
     pub is_folder: Option<bool>,
 }
 
 /// A file of a table.
 pub struct FoundFile {
+    /// The file as the store listed it.
     pub meta: ObjectMeta,
     /// The file as messages and records show it.
     pub shown: String,
-    /// Hive folders between the path of the table and the file, as column and value; a value is null.
+    /// Hive folders between the path of the table and the file, as column and value; `None` is
+    /// null.
     pub folders: Vec<(String, Option<String>)>,
 }
 
-/// What Spark and Hive write in place of a value in the name of a folder where that is null.
+/// The folder value that Spark and Hive write for null.
 pub const HIVE_NULL: &str = "__HIVE_DEFAULT_PARTITION__";
 
-/// A location in the one spelling that all its spellings share.
+/// The canonical spelling of a location.
 pub(crate) fn canonical_location(location: &str) -> String {
     match literal(location) {
         Ok((root, path)) => shown_at(&root, &path),
@@ -58,13 +63,16 @@ fn shown_at(root: &ObjectStoreUrl, path: &Path) -> String {
     location(root.as_str(), path)
 }
 
-/// The path in a store of a file as it is listed.
+/// The path in a store of a listed file.
 pub fn path_at(root: &ObjectStoreUrl, location: &str) -> Option<Path> {
     let below = location.strip_prefix(root.as_str().trim_end_matches('/'))?;
     Path::parse(below.strip_prefix('/')?).ok()
 }
 
 /// The store and the path of a location without a pattern.
+///
+/// # Errors
+/// A location that is not a path or URL.
 pub fn literal(location: &str) -> Result<(ObjectStoreUrl, Path)> {
     let wrong = |e: Box<dyn std::error::Error + Send + Sync>| {
         let message = format!("{location} is not a path or URL");
@@ -92,7 +100,7 @@ fn root(url: &Url) -> Result<ObjectStoreUrl> {
     root.map_err(|e| failed(&format!("{url} does not name a store"), e))
 }
 
-/// The name on disk of a location that is no URL of a remote store.
+/// The name on disk of a location, unless it is a URL of a remote store.
 fn on_disk(location: &str) -> Option<Cow<'_, path::Path>> {
     if !location.contains("://") {
         return Some(Cow::Borrowed(path::Path::new(location)));
@@ -103,7 +111,11 @@ fn on_disk(location: &str) -> Option<Cow<'_, path::Path>> {
 }
 
 impl Place {
-    /// What a path means, as far as its text and the disk tell. A file or folder on disk goes before a pattern of the same spelling.
+    /// Parses a path, as far as its text and the disk tell. An existing file or folder takes
+    /// precedence over a pattern of the same spelling.
+    ///
+    /// # Errors
+    /// A path that does not exist on disk or cannot be parsed.
     pub fn of(path: &str) -> Result<Place> {
         store::check(path).map_err(Error::input)?;
         let disk = on_disk(path);
@@ -151,6 +163,7 @@ impl Place {
         })
     }
 
+    /// Whether the place is on disk.
     pub fn is_local(&self) -> bool {
         self.root.as_str().starts_with("file:")
     }
@@ -159,7 +172,7 @@ impl Place {
         self.root.as_str().starts_with("http")
     }
 
-    /// A path of its store as a person would write it.
+    /// A path in the store, as a user would write it.
     fn show(&self, path: &Path) -> String {
         if self.is_local() {
             format!("/{path}")
@@ -169,7 +182,10 @@ impl Place {
     }
 }
 
-/// The store of a place, which the session knows from here on.
+/// The store of a place, which is registered with the session.
+///
+/// # Errors
+/// A store that cannot be opened.
 pub fn store(
     context: &SessionContext,
     stores: &Stores,
@@ -185,8 +201,11 @@ pub fn store(
     store.map_err(|e| failed(&format!("the store {}", root.as_str()), e))
 }
 
-/// The files of a path. In a folder only those with the ending that `ending` finds in their names are data; a file or a pattern says
-/// itself what it means.
+/// The files of a path. In a folder only files with the extension that `ending` derives from their
+/// names count; a file or a pattern is explicit.
+///
+/// # Errors
+/// No files, or files of a lakehouse table or of a whole output.
 pub async fn files(
     mut place: Place,
     store: &Arc<dyn ObjectStore>,
@@ -194,7 +213,7 @@ pub async fn files(
     ending: impl Fn(&mut dyn Iterator<Item = &str>) -> Result<String, String>,
 ) -> Result<Vec<FoundFile>> {
     let unlisted = |e: StoreError| failed(&format!("cannot list {path}"), e.into());
-    // A name with characters of a pattern goes before the pattern elsewhere too.
+    // Also in remote stores, an object with the literal name takes precedence over the pattern.
     if !place.is_local()
         && place.pattern.is_some()
         && let Ok((_, name)) = literal(path)
@@ -271,7 +290,7 @@ pub async fn files(
     Ok(named.collect())
 }
 
-/// The innermost output that a place lies in.
+/// The innermost output that contains a place.
 async fn deepest_output(
     store: &Arc<dyn ObjectStore>,
     marks: &Marks,
@@ -291,7 +310,7 @@ async fn deepest_output(
     Ok(None)
 }
 
-/// The files with their names without links, each with the name that it was listed by.
+/// The files under their canonical names, each with the name under which it was listed.
 async fn canonical_files(
     is_local: bool,
     files: Vec<ObjectMeta>,
@@ -310,11 +329,17 @@ async fn canonical_files(
         files.into_iter().map(name).collect()
     };
     let named = tokio::task::spawn_blocking(named).await;
-    named.map_err(|e| Error::with_source(crate::error::Kind::Bug, "naming the files died", e))
+    named.map_err(|e| {
+        Error::with_source(
+            crate::error::Kind::Bug,
+            "resolving links of the files panicked",
+            e,
+        )
+    })
 }
 
 impl Place {
-    /// The file that the place is, if it is one.
+    /// The metadata of the place, if it is a file.
     async fn head(&self, store: &Arc<dyn ObjectStore>, path: &str) -> Result<Option<ObjectMeta>> {
         if self.is_folder == Some(true) {
             return Ok(None);
@@ -324,7 +349,7 @@ impl Place {
             Err(StoreError::NotFound { .. }) if self.is_http() => {
                 Err(Error::input(format!("no file at {path}")))
             }
-            // What is no file is a folder.
+            // If it is not a file, it is a folder.
             Err(StoreError::NotFound { .. }) => Ok(None),
             Err(e) => Err(failed(&format!("cannot find {path}"), e.into())),
         }
@@ -338,17 +363,18 @@ impl Place {
         }
     }
 
-    /// Goes to the current result of a table of the output that the place lies in.
+    /// If the place is inside an output, redirects it to the current version of the table.
     ///
     /// # Errors
-    /// If it is no table, but the output or what it keeps beside its tables.
+    /// If it is not a table, but the whole output or something that the output keeps beside its
+    /// tables.
     fn in_output(&mut self, root: &Path, current: &Current, path: &str) -> Result<()> {
         let inside: Vec<String> = (self.path.prefix_match(root).into_iter().flatten())
             .map(|part| part.as_ref().to_string())
             .collect();
         let inside: Vec<&str> = inside.iter().map(String::as_str).collect();
         match &inside[..] {
-            // A table of a version that is named as such.
+            // An explicitly named version of a table.
             ["versions", _, _, ..] => Ok(()),
             [table, ..] | ["current", table, ..] if current.tables.contains_key(*table) => {
                 let from = usize::from(inside[0] == "current");
@@ -380,7 +406,7 @@ fn nothing_at(place: &Place, path: &str, extension: &str, folder: Option<&Path>)
     Error::input(message)
 }
 
-/// The Hive folders in the path of a file below that of its table.
+/// The Hive folders in the path of a file relative to its table.
 fn hive_folders(below: &str) -> Vec<(String, Option<String>)> {
     let folders = below.rsplit_once('/').map_or("", |(folders, _)| folders);
     let folders = folders
@@ -391,7 +417,7 @@ fn hive_folders(below: &str) -> Vec<(String, Option<String>)> {
         .collect()
 }
 
-/// The value that a Hive folder says; an empty one is null as well.
+/// The value of a Hive folder; an empty one is null too.
 fn hive_value(text: &str) -> Option<String> {
     if text.is_empty() || text == HIVE_NULL {
         return None;
@@ -405,7 +431,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hive_folders_are_columns_and_values() {
+    fn hive_folders_become_columns_and_values() {
         let folders = |below: &str| -> Vec<String> {
             let folders = hive_folders(below).into_iter();
             folders
@@ -425,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_a_folder_and_a_pattern() {
+    fn a_path_splits_into_a_folder_and_a_pattern() {
         let place = |path: &str| {
             let place = Place::of(path).map_err(|e| e.to_string())?;
             let is_folder = place.is_folder;
@@ -451,7 +477,7 @@ mod tests {
         assert!(wrong.contains("no pattern"), "{wrong}");
     }
 
-    /// The files of a path in a store, or why there are none.
+    /// The files of a path in a store, or the error.
     async fn found(store: &Arc<dyn ObjectStore>, path: &str) -> Result<Vec<String>, String> {
         let place = Place::of(path).map_err(|e| e.full())?;
         let ending = |_: &mut dyn Iterator<Item = &str>| Ok(".parquet".to_string());
@@ -461,7 +487,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn in_a_store_a_table_of_an_output_is_that_of_its_result() {
+    async fn a_table_of_an_output_is_the_one_of_its_current_result() {
         use crate::output::place::Output;
         use crate::output::pointer::Promotion;
         use std::collections::BTreeMap;
@@ -511,7 +537,7 @@ mod tests {
             assert!(told.contains("name one of its tables"), "{path}: {told}");
             assert!(told.ends_with("b/out/sources"), "{path}: {told}");
         }
-        // A pointer of another program is a file like any other.
+        // A `current.json` of another program is a file like any other.
         store
             .put(&"x/current.json".into(), "{}".into())
             .await
@@ -525,7 +551,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn in_a_store_tables_of_other_formats_are_refused() {
+    async fn tables_of_other_formats_are_refused_in_a_store() {
         for (mark, name) in [
             ("_delta_log/00000000000000000000.json", "a Delta table"),
             ("metadata/v12.metadata.json", "an Iceberg table"),

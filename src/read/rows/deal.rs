@@ -1,7 +1,9 @@
-//! Rows → lots, by a hash of some of their columns: rows that are equal there are in one lot, on whatever machine they were dealt.
+//! Rows → shards, by a hash of some columns: rows that are equal in these columns are in one shard,
+//! on whatever machine they were dealt.
 //!
-//! Rows of a query are dealt by partition and trajectory, so that a lot has whole trajectories; sums by partition, so that a lot has whole
-//! matrices, or by source where all are one matrix. The order of rows is kept.
+//! Query rows are sharded by partition and trajectory, so that a shard holds whole trajectories.
+//! Sums are sharded by partition, so that a shard holds whole matrices, or by source state if there
+//! is only one matrix. The order of rows is kept.
 
 use crate::error::{Error, Kind, Result};
 use crate::read::counts::carry::failed;
@@ -17,10 +19,10 @@ use arrow::row::{RowConverter, SortField};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Rows of a lot that are put into one batch.
+/// Rows per batch of a shard.
 const BATCH: usize = 1 << 16;
 
-/// Deals rows.
+/// Distributes rows over shards.
 pub struct Dealer {
     schema: SchemaRef,
     by: Range<usize>,
@@ -28,6 +30,7 @@ pub struct Dealer {
     lots: Vec<Lot>,
 }
 
+/// The rows of one shard: finished batches, and pieces of the next one.
 #[derive(Default)]
 struct Lot {
     full: Vec<RecordBatch>,
@@ -58,7 +61,10 @@ impl Lot {
 }
 
 impl Dealer {
-    /// For rows with the columns of a layout, by trajectory.
+    /// A dealer of rows with the columns of `layout`, by trajectory.
+    ///
+    /// # Errors
+    /// A layout of pairs, or a key column of a type that cannot be compared.
     pub fn of_rows(layout: &Layout, lots: usize) -> Result<Dealer> {
         let Evidence::Trajectories { trajectory, .. } = &layout.evidence else {
             return Err(Error::bug("a table of pairs has no trajectories"));
@@ -67,7 +73,10 @@ impl Dealer {
         Dealer::new(&layout.fields(), by, lots)
     }
 
-    /// For the table of sums.
+    /// A dealer of rows of the table of sums.
+    ///
+    /// # Errors
+    /// A key column of a type that cannot be compared.
     pub fn of_sums(layout: &Layout, lots: usize) -> Result<Dealer> {
         Dealer::new(&sums::fields(layout), sums::keys(layout), lots)
     }
@@ -87,7 +96,7 @@ impl Dealer {
         })
     }
 
-    /// Deals the next rows.
+    /// Distributes the next rows.
     pub fn push(&mut self, batch: &RecordBatch) -> Result<()> {
         let n = batch.num_rows();
         let typed = batch.columns().iter().zip(self.schema.fields());
@@ -122,7 +131,7 @@ impl Dealer {
         Ok(())
     }
 
-    /// The rows of each lot.
+    /// The rows of each shard.
     pub fn finish(mut self) -> Result<Vec<Vec<RecordBatch>>> {
         for lot in &mut self.lots {
             lot.fill(&self.schema)?;
@@ -163,7 +172,8 @@ mod tests {
         }
     }
 
-    /// Rows (g, id, t) of small batches, dealt: the lot of each trajectory, and its times in the order of the lot.
+    /// Deals rows (g, id, t) in batches of `each`. Per shard: the times of each trajectory, in
+    /// order.
     fn dealt(rows: &[(&str, Option<i64>, i64)], each: usize) -> Vec<BTreeMap<String, Vec<i64>>> {
         let mut dealer = Dealer::of_rows(&layout(), 3).unwrap();
         for rows in rows.chunks(each) {
@@ -192,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trajectory_is_in_one_lot_and_in_its_order() {
+    fn a_trajectory_is_in_one_shard_and_keeps_its_order() {
         let rows: Vec<(&str, Option<i64>, i64)> = (0..60)
             .map(|at| {
                 (
@@ -203,7 +213,7 @@ mod tests {
             })
             .collect();
         let lots = dealt(&rows, 60);
-        // How rows come in batches does not matter.
+        // The result does not depend on the batches.
         assert_eq!(lots, dealt(&rows, 7));
         let mut seen = BTreeMap::new();
         for (name, times) in lots.iter().flatten() {
@@ -215,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn lots_hold_many_rows_in_few_batches() {
+    fn shards_hold_many_rows_in_few_batches() {
         let mut dealer = Dealer::of_rows(&layout(), 1).unwrap();
         let column: ArrayRef = Arc::new(Int64Array::from(vec![1; 1000]));
         let group: ArrayRef = Arc::new(StringArray::from(vec!["a"; 1000]));
