@@ -63,11 +63,11 @@ impl Spans {
         let times = crate::read::rows::time::ticks(&columns[n_key])?;
         let mut of_rows = vec![0; times.len()];
         if let Some(keys) = &mut self.keys {
-            let spells = ranges(&columns[..n_key], times.len())?;
-            let mut ids = Vec::with_capacity(spells.len());
-            keys.intern(&first_rows(&columns[..n_key], &spells)?, &mut ids)?;
-            for (spell, id) in spells.into_iter().zip(ids) {
-                of_rows[spell].fill(id);
+            let key_ranges = ranges(&columns[..n_key], times.len())?;
+            let mut ids = Vec::with_capacity(key_ranges.len());
+            keys.intern(&first_rows(&columns[..n_key], &key_ranges)?, &mut ids)?;
+            for (key_range, id) in key_ranges.into_iter().zip(ids) {
+                of_rows[key_range].fill(id);
             }
         }
         for (&of, &time) in of_rows.iter().zip(&times) {

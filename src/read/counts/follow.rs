@@ -203,8 +203,8 @@ impl<S: Sink> Follower<S> {
         let mut first = 0;
         while first < rows {
             let trajectory = of_rows[first];
-            let spell = of_rows[first..].iter().take_while(|&&t| t == trajectory);
-            let end = first + spell.count();
+            let same = of_rows[first..].iter().take_while(|&&t| t == trajectory);
+            let end = first + same.count();
             if self.current != Some(trajectory) {
                 if (trajectory as usize) < self.ends.len() {
                     return Err(Stop::Unsorted);

@@ -51,13 +51,15 @@ impl Tagger {
         states: &[u32],
         direct: bool,
     ) -> Result<Vec<u32>, Stop> {
-        let spells = ranges(by, states.len())?;
-        let keys = self.converter.convert_columns(&first_rows(by, &spells)?);
+        let key_ranges = ranges(by, states.len())?;
+        let keys = self
+            .converter
+            .convert_columns(&first_rows(by, &key_ranges)?);
         let keys = keys.map_err(bug)?;
         let mut tagged = states.to_vec();
-        for (spell, key) in spells.into_iter().zip(keys.iter()) {
+        for (key_range, key) in key_ranges.into_iter().zip(keys.iter()) {
             let group = self.tag.group((hash(key.data()) >> 32) as u32);
-            for state in tagged[spell].iter_mut().filter(|state| **state != NONE) {
+            for state in tagged[key_range].iter_mut().filter(|state| **state != NONE) {
                 if *state >= self.tag.room() {
                     // Large integer ids may still be few distinct states.
                     return Err(if direct {

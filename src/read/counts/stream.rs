@@ -209,11 +209,11 @@ impl<P: Point> Worker<P> {
             }
             PairSource::Ordered(_) => {
                 let (by_partition, by_trajectory) = group_columns.split_at(n_partition);
-                let spells = ranges(by_partition, rows)?;
-                let starts = first_rows(by_partition, &spells)?;
-                let partitions = self.partition_ids(&starts, spells.len())?;
+                let key_ranges = ranges(by_partition, rows)?;
+                let starts = first_rows(by_partition, &key_ranges)?;
+                let partitions = self.partition_ids(&starts, key_ranges.len())?;
                 if !given.is_empty() {
-                    let of_rows = spread(&spells, &partitions);
+                    let of_rows = spread(&key_ranges, &partitions);
                     self.give_labels(given, |at| of_rows[at], &states)?;
                 }
                 let PairSource::Ordered(groups) = &mut self.pair_source else {
@@ -225,9 +225,9 @@ impl<P: Point> Worker<P> {
                 };
                 let one_integer = one_integer.as_ref().map(|values| &values.values()[..]);
                 let (runs, keys) = match one_integer {
-                    Some(values) => (integer_runs(values, &times, &spells), None),
+                    Some(values) => (integer_runs(values, &times, &key_ranges), None),
                     None if n_trajectory == 0 => {
-                        (spells.iter().cloned().map(Run::One).collect(), None)
+                        (key_ranges.iter().cloned().map(Run::One).collect(), None)
                     }
                     None => {
                         let runs = ranges(group_columns, rows)?;
@@ -237,7 +237,7 @@ impl<P: Point> Worker<P> {
                     }
                 };
                 let n_lags = self.layout.n_lags();
-                let mut spell = 0;
+                let mut current = 0;
                 for (at, run) in runs.into_iter().enumerate() {
                     let disordered =
                         |disorder, at| disordered(disorder, || describe(group_columns, at), time);
@@ -264,10 +264,15 @@ impl<P: Point> Worker<P> {
                         // Without trajectory columns all rows of a partition are one trajectory.
                         (None, None) => Group::Row(Box::default()),
                     };
-                    while spells[spell].end <= run.start {
-                        spell += 1;
+                    while key_ranges[current].end <= run.start {
+                        current += 1;
                     }
-                    groups.begin(group, partitions[spell], self.mode.order, &mut self.tallies)?;
+                    groups.begin(
+                        group,
+                        partitions[current],
+                        self.mode.order,
+                        &mut self.tallies,
+                    )?;
                     let goes_on = run.end == rows;
                     let piece = (&times[run.clone()], &walked[run.clone()]);
                     groups

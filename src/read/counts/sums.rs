@@ -223,8 +223,9 @@ impl Worker<u32> {
             return Ok(());
         }
 
-        let spells = ranges(by_partition, rows)?;
-        let partitions = self.partition_ids(&first_rows(by_partition, &spells)?, spells.len())?;
+        let key_ranges = ranges(by_partition, rows)?;
+        let partitions =
+            self.partition_ids(&first_rows(by_partition, &key_ranges)?, key_ranges.len())?;
         // Rows without a state were not dropped from the input: they are not counted as dropped.
         let dropped = &mut Dropped::default();
         let (mut sources, mut targets) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
@@ -245,12 +246,12 @@ impl Worker<u32> {
             }
         }
         if given.iter().any(|column| column.null_count() < rows) {
-            let of_rows = spread(&spells, &partitions);
+            let of_rows = spread(&key_ranges, &partitions);
             self.give_labels(given, |at| of_rows[at], &sources)?;
         }
-        for (spell, &partition) in spells.iter().zip(&partitions) {
+        for (key_range, &partition) in key_ranges.iter().zip(&partitions) {
             let (tallies, accepted) = self.tallies.of(partition, layout.n_lags());
-            for at in spell.clone().filter(|&at| targets[at] != NONE) {
+            for at in key_range.clone().filter(|&at| targets[at] != NONE) {
                 let tally = &mut tallies[lags.value(at) as usize];
                 let pair = pack(sources[at], targets[at]);
                 let mut rest = counts.value(at);

@@ -540,13 +540,13 @@ mod tests {
         fn tallies_agree_with_a_map(
             seed: u64,
             // Bits of sources and targets in three phases.
-            spells in prop::collection::vec((1u32..32, 1u32..32, 0usize..90_000), 1..4),
+            phases in prop::collection::vec((1u32..32, 1u32..32, 0usize..90_000), 1..4),
             n_tallies in 1usize..4,
         ) {
             let mut tallies = vec![Tally::default(); n_tallies];
             let mut expected: BTreeMap<u64, u64> = BTreeMap::new();
             let mut x = seed | 1;
-            for (sources, targets, rows) in spells {
+            for (sources, targets, rows) in phases {
                 for at in 0..rows {
                     x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
                     let pair = pack((x >> 32) as u32 >> (32 - sources), (x >> 20) as u32 >> (32 - targets));

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_have_exact_sines() {
+    fn nearest_integers_are_exact() {
         for (v, n) in [
             (0.0, 0),
             (0.49, 0),

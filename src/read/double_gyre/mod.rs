@@ -1,24 +1,30 @@
-//! The table function `double_gyre`: the trajectories of Example 23 of the coherence paper, made while they are read.
+//! The table function `double_gyre`: the trajectories of Example 23 of the coherence paper,
+//! computed while they are read.
 //!
 //! ```sql
-//! SELECT trajectory, time, x, y FROM double_gyre()                                  -- the example as printed: 204 800 trajectories
-//! SELECT * FROM double_gyre(512, 256, 100)                                          -- finer boxes, noise 1/256
-//! SELECT * FROM double_gyre(64, 32, 100, 7, 40, 0.01, 1.0 / 64)                     -- another seed, half the noise
+//! -- The example as printed: 204 800 trajectories.
+//! SELECT trajectory, time, x, y FROM double_gyre()
+//! -- Finer boxes, noise 1/256.
+//! SELECT * FROM double_gyre(512, 256, 100)
+//! -- Another seed, half the noise.
+//! SELECT * FROM double_gyre(64, 32, 100, 7, 40, 0.01, 1.0 / 64)
 //! ```
 //!
-//! The arguments are constants, the last ones may be left out: `double_gyre(nx, ny, per_box, seed, duration, step, noise)`.
+//! `double_gyre(nx, ny, per_box, seed, duration, step, noise)` takes constants. Trailing arguments
+//! may be omitted.
 //!
 //! | argument | default | meaning |
 //! |---|---|---|
 //! | `nx`, `ny` | 64, 32 | boxes along [0, 2] and [0, 1] |
-//! | `per_box` | 100 | uniform random starting points in each box |
-//! | `seed` | 0 | of the random numbers; the same arguments give the same rows, on every machine |
+//! | `per_box` | 100 | uniform random starting points per box |
+//! | `seed` | 0 | seed of the random numbers; equal arguments give equal rows on every machine |
 //! | `duration` | 40 | whole time units, each one period of the flow |
-//! | `step` | 0.01 | of the Runge–Kutta method, 1 over a whole number |
-//! | `noise` | 1/`ny` | ρ: each coordinate moves by a uniform number from [−ρ, ρ], reflected at the border; 0 for none |
+//! | `step` | 0.01 | step of the Runge–Kutta method, 1 over an integer |
+//! | `noise` | 1/`ny` | ρ: uniform in [−ρ, ρ] per coordinate, reflected at the border; 0 for none |
 //!
-//! Out come two rows a trajectory, ordered by (trajectory, time): `trajectory` BIGINT from 0, row by row of boxes, `time` BIGINT,
-//! 0 or `duration`, `x` DOUBLE in [0, 2) and `y` DOUBLE in [0, 1). Partitions are ranges of trajectories in ascending order.
+//! The result has two rows per trajectory, ordered by (trajectory, time): `trajectory` BIGINT from
+//! 0, row by row of boxes; `time` BIGINT, 0 or `duration`; `x` DOUBLE in [0, 2) and `y` DOUBLE in
+//! [0, 1). Partitions are ranges of trajectories in ascending order.
 
 pub mod flow;
 

@@ -92,7 +92,7 @@ impl Named {
         Ok((Arc::new(columns), false))
     }
 
-    fn is_packed(&self, file: &PartitionedFile) -> bool {
+    fn is_compressed(&self, file: &PartitionedFile) -> bool {
         let name = file.object_meta.location.as_ref();
         self.format != format::Format::Arrow
             && self.dialect.compression(name) != format::Compression::None
@@ -230,7 +230,7 @@ impl FileSource for NamedSource {
         config: &FileScanConfig,
     ) -> Result<Option<FileScanConfig>> {
         let is_whole = |file: &PartitionedFile| {
-            self.named.is_packed(file) || self.named.listed.is_whole(&file.object_meta.location)
+            self.named.is_compressed(file) || self.named.listed.is_whole(&file.object_meta.location)
         };
         let mut files = config.file_groups.iter().flat_map(|group| group.iter());
         if files.any(is_whole) {

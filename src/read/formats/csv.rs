@@ -8,7 +8,7 @@ use crate::plan::pipeline::keys;
 use crate::read::formats::fault::Fault;
 use crate::read::formats::format::Compression;
 use crate::read::formats::pieces::Pieces;
-use crate::read::formats::text::{Rows, SAMPLE, SAMPLE_BYTES, Wanted, held_by};
+use crate::read::formats::text::{Rows, SAMPLE, SAMPLE_BYTES, Wanted, value_kind};
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::csv::ReaderBuilder;
@@ -129,11 +129,13 @@ pub async fn columns(
         Ok((schema, _)) => schema,
         Err(e) => {
             let named = format.infer_schema(&head[..], Some(0));
-            let (names, _) = named.map_err(|e| Fault::at(1, in_words(&e)))?;
+            let (names, _) = named.map_err(|e| Fault::at(1, describe_error(&e)))?;
             let wanted = Wanted::none(Arc::new(names));
             let layout = Layout::new(wanted, name, dialect)?;
             let fault = layout.locate(&head, 1, dialect.has_header());
-            return Err(fault.unwrap_or_else(|| Fault::new(in_words(&e))).into());
+            return Err(fault
+                .unwrap_or_else(|| Fault::new(describe_error(&e)))
+                .into());
         }
     };
     let named = inferred.fields().iter().enumerate().map(|(at, field)| {
@@ -254,7 +256,7 @@ impl Layout {
             line += lines_in(&bytes[at..begin]);
             let rest = bytes.get(begin..).filter(|rest| !rest.is_empty())?;
             let decoded = decoder.decode(rest);
-            let fault = |e: &ArrowError| Fault::at(line, in_words(e));
+            let fault = |e: &ArrowError| Fault::at(line, describe_error(e));
             let length = match decoded {
                 Ok(length) => length,
                 Err(e) => return Some(fault(&e)),
@@ -307,21 +309,21 @@ impl Layout {
                 return unlike(field, &format!("`{}`", text.as_string::<i32>().value(0)));
             }
         }
-        in_words(e)
+        describe_error(e)
     }
 }
 
 /// The message for a value that does not have the type of its column.
 fn unlike(field: &Field, value: &str) -> String {
-    let held = held_by(field.data_type());
+    let kind = value_kind(field.data_type());
     format!(
-        "column `{}` holds {held} in the first {SAMPLE} rows of the files, and here {value}; convert the files to Parquet, with one type for the column",
+        "column `{}` holds {kind} in the first {SAMPLE} rows of the files, and here {value}; convert the files to Parquet, with one type for the column",
         field.name()
     )
 }
 
 /// Errors of Arrow's reader about the form of a row, rephrased.
-fn in_words(e: &ArrowError) -> String {
+fn describe_error(e: &ArrowError) -> String {
     let text = e.to_string();
     let n_columns = text.split_once("expected ").and_then(|(_, rest)| {
         let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
@@ -449,7 +451,7 @@ impl CsvRows {
 
     fn flush(&mut self) -> Result<Option<RecordBatch>, Fault> {
         let flushed = self.decoder.flush();
-        let Some(rows) = flushed.map_err(|e| self.fault(&[], &in_words(&e)))? else {
+        let Some(rows) = flushed.map_err(|e| self.fault(&[], &describe_error(&e)))? else {
             return Ok(None);
         };
         let typed = self.layout.typed(&rows);
@@ -467,7 +469,7 @@ impl Rows for CsvRows {
         let mut batches = Vec::new();
         while !bytes.is_empty() {
             let decoded = self.decoder.decode(&bytes);
-            let n = decoded.map_err(|e| self.fault(&bytes, &in_words(&e)))?;
+            let n = decoded.map_err(|e| self.fault(&bytes, &describe_error(&e)))?;
             self.held.push(bytes.split_to(n));
             if self.decoder.capacity() == 0 {
                 batches.extend(self.flush()?);
@@ -479,7 +481,7 @@ impl Rows for CsvRows {
     fn finish(&mut self) -> Result<Vec<RecordBatch>, Fault> {
         self.quotes.finish()?;
         let decoded = self.decoder.decode(&[]);
-        decoded.map_err(|e| self.fault(&[], &in_words(&e)))?;
+        decoded.map_err(|e| self.fault(&[], &describe_error(&e)))?;
         Ok(self.flush()?.into_iter().collect())
     }
 }

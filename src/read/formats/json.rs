@@ -5,7 +5,7 @@
 
 use crate::read::formats::fault::Fault;
 use crate::read::formats::pieces::Pieces;
-use crate::read::formats::text::{Rows, SAMPLE, SAMPLE_BYTES, Wanted, held_by};
+use crate::read::formats::text::{Rows, SAMPLE, SAMPLE_BYTES, Wanted, value_kind};
 use arrow::array::{
     ArrayRef, BooleanBuilder, Float64Builder, Int64Builder, ListArray, NullBufferBuilder,
     RecordBatch, RecordBatchOptions, StringBuilder, StructArray, new_null_array,
@@ -42,7 +42,7 @@ pub async fn columns(mut pieces: Pieces) -> Result<Schema, DataFusionError> {
         objects.push(&piece, |object, line| {
             if values.len() < SAMPLE {
                 let value = serde_json::from_slice(object);
-                values.push(value.map_err(|e| Fault::at(line, no_object(&e)))?);
+                values.push(value.map_err(|e| Fault::at(line, not_an_object(&e)))?);
             }
             Ok(())
         })?;
@@ -64,7 +64,7 @@ fn inferred(values: &[Value]) -> Result<Schema, Fault> {
     })
 }
 
-fn no_object(e: &serde_json::Error) -> String {
+fn not_an_object(e: &serde_json::Error) -> String {
     let text = e.to_string();
     let what = text.split(" at line ").next().unwrap_or(&text);
     format!("the row is not a JSON object: {what}")
@@ -234,7 +234,7 @@ impl OpenRows {
         };
         let read = into.deserialize(&mut json).and_then(|()| json.end());
         if let Err(e) = read {
-            let what = unlike.into_inner().unwrap_or_else(|| no_object(&e));
+            let what = unlike.into_inner().unwrap_or_else(|| not_an_object(&e));
             return Err(Fault::at(line, what));
         }
         self.n += 1;
@@ -245,16 +245,16 @@ impl OpenRows {
         if self.n == 0 {
             return Ok(None);
         }
-        let columns = self.record.finish(self.n).map_err(in_words)?;
+        let columns = self.record.finish(self.n).map_err(fault_of)?;
         let options = RecordBatchOptions::new().with_row_count(Some(self.n));
         let schema = Arc::clone(&self.wanted.table);
         let batch = RecordBatch::try_new_with_options(schema, columns, &options);
         self.n = 0;
-        Ok(Some(batch.map_err(in_words)?))
+        Ok(Some(batch.map_err(fault_of)?))
     }
 }
 
-fn in_words(e: ArrowError) -> Fault {
+fn fault_of(e: ArrowError) -> Fault {
     Fault::new(crate::read::formats::fault::plain(&e.to_string()))
 }
 
@@ -333,8 +333,8 @@ impl Column {
         }
     }
 
-    fn held(&self) -> &'static str {
-        held_by(&match self {
+    fn value_kind(&self) -> &'static str {
+        value_kind(&match self {
             Column::Null(_) => DataType::Null,
             Column::Boolean(_) => DataType::Boolean,
             Column::Integer(_) => DataType::Int64,
@@ -396,7 +396,8 @@ impl Column {
     }
 }
 
-/// A value of JSON that goes into a column, or the row that goes into all of them. `unlike` is what does not go there.
+/// A JSON value that goes into a column, or an object that goes into all columns of a record.
+/// `unlike` describes a value that does not fit.
 struct Filler<'a, C> {
     column: &'a mut C,
     unlike: &'a RefCell<Option<String>>,
@@ -493,7 +494,7 @@ impl Filler<'_, Column> {
     fn unlike<E: serde::de::Error>(self, value: impl fmt::Display) -> Result<(), E> {
         let what = format!(
             "holds {} in the first {SAMPLE} rows of the files, and here {value}; convert the files to Parquet, with one type for the column",
-            self.column.held()
+            self.column.value_kind()
         );
         Err(E::custom(unlike(self.unlike, what)))
     }

@@ -30,7 +30,7 @@ pub async fn open(
     let Some(range) = range else {
         return Ok(unpacked(pieces(store, file, 0).await?, compression));
     };
-    // The byte before the range says whether a line begins with the range.
+    // The byte before the range tells whether a line starts at the start of the range.
     let first = range.start.saturating_sub(1);
     Ok(lines(pieces(store, file, first).await?, first, range))
 }

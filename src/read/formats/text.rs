@@ -133,7 +133,7 @@ impl Wanted {
 }
 
 /// A description of the values of a type, for messages.
-pub fn held_by(data_type: &DataType) -> &'static str {
+pub fn value_kind(data_type: &DataType) -> &'static str {
     match data_type {
         DataType::Null => "no value",
         DataType::Boolean => "true or false",
@@ -150,7 +150,7 @@ pub fn held_by(data_type: &DataType) -> &'static str {
         DataType::Binary | DataType::LargeBinary | DataType::BinaryView => "bytes",
         DataType::Time32(_) | DataType::Time64(_) => "times of day",
         DataType::Duration(_) | DataType::Interval(_) => "lengths of time",
-        DataType::Dictionary(_, values) => held_by(values),
+        DataType::Dictionary(_, values) => value_kind(values),
         _ => "text",
     }
 }

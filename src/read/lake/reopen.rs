@@ -84,13 +84,13 @@ impl Lake {
             Stop::Failed(e) => e,
             stop => Error::bug(format!("dealing rows stopped: {stop:?}")),
         })?;
-        let mut lots = vec![Vec::new(); n];
+        let mut shards = vec![Vec::new(); n];
         for dealer in dealers {
-            for (lot, rows) in lots.iter_mut().zip(dealer.finish()?) {
-                lot.extend(rows);
+            for (shard, rows) in shards.iter_mut().zip(dealer.finish()?) {
+                shard.extend(rows);
             }
         }
-        Ok(lots)
+        Ok(shards)
     }
 }
 
@@ -99,9 +99,9 @@ fn register(
     context: &SessionContext,
     table: &Table,
     stores: &Stores,
-    noted: &Listed,
+    listing: &Listed,
 ) -> Result<()> {
-    let named = register_known(context, table, stores, noted);
+    let named = register_known(context, table, stores, listing);
     named.map_err(|e| e.at(format!("table `{}`", table.name)))
 }
 
@@ -109,11 +109,11 @@ fn register_known(
     context: &SessionContext,
     table: &Table,
     stores: &Stores,
-    noted: &Listed,
+    listing: &Listed,
 ) -> Result<()> {
     let wrong = |e: DataFusionError| failed("its store cannot be named", e);
     let root = ObjectStoreUrl::parse(&table.root).map_err(wrong)?;
-    crate::read::paths::places::store(context, stores, noted, &root)?;
+    crate::read::paths::places::store(context, stores, listing, &root)?;
     if table.folders.len() != table.files.len() {
         return Err(Error::bug(
             "its files do not have the values of their folders",
@@ -122,7 +122,7 @@ fn register_known(
     let mut files = Vec::with_capacity(table.files.len());
     for (file, values) in table.files.iter().zip(&table.folders) {
         let meta = file.meta(&root)?;
-        noted.note(root.as_str(), &meta);
+        listing.note(root.as_str(), &meta);
         files.push((meta, values.as_slice()));
     }
     let of_name = |name: &str| {
@@ -131,7 +131,7 @@ fn register_known(
             .find(|f| f.name() == name)
     };
     let kind = of_name(table.format).ok_or_else(|| Error::bug("it has no format"))?;
-    let format = format(kind, &table.dialect, noted);
+    let format = format(kind, &table.dialect, listing);
     let is_folder_column = |f: &Field| table.partition_columns.contains(f.name());
     let fields = table.schema.fields().iter();
     let (of_folders, of_files): (Vec<_>, Vec<_>) = fields.partition(|f| is_folder_column(f));

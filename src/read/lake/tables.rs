@@ -7,7 +7,7 @@
 use crate::error::{Error, Result};
 use crate::read::formats::by_name::Named;
 use crate::read::formats::csv::Dialect;
-use crate::read::formats::text::held_by;
+use crate::read::formats::text::value_kind;
 use crate::read::lake::errors::failed;
 use crate::read::lake::files::{InputFile, Table, TableSource};
 use crate::read::lake::frozen::Listed;
@@ -47,9 +47,9 @@ pub async fn register(
     context: &SessionContext,
     source: &TableSource<'_>,
     stores: &Stores,
-    noted: &Listed,
+    listing: &Listed,
 ) -> Result<Table> {
-    let named = register_files(context, source, stores, noted).await;
+    let named = register_files(context, source, stores, listing).await;
     named.map_err(|e| e.at(format!("table `{}`", source.name)))
 }
 
@@ -57,10 +57,10 @@ async fn register_files(
     context: &SessionContext,
     source: &TableSource<'_>,
     stores: &Stores,
-    noted: &Listed,
+    listing: &Listed,
 ) -> Result<Table> {
     let named = source.format.name();
-    let format = format(source.format, &source.dialect, noted);
+    let format = format(source.format, &source.dialect, listing);
     let state = context.state();
     let mut roots: Vec<ObjectStoreUrl> = Vec::new();
     let mut files: Vec<FoundFile> = Vec::new();
@@ -77,7 +77,7 @@ async fn register_files(
             )));
         }
         roots.push(place.root.clone());
-        let store = crate::read::paths::places::store(context, stores, noted, &place.root)?;
+        let store = crate::read::paths::places::store(context, stores, listing, &place.root)?;
         let mut found = crate::read::paths::places::files(place, &store, path, ending).await?;
         let is_binary = matches!(named, "parquet" | "arrow");
         let is_cut = |file: &&FoundFile| {
@@ -119,7 +119,7 @@ async fn register_files(
         return Err(Error::bug("it has no path"));
     };
     for file in &files {
-        noted.note(root.as_str(), &file.meta);
+        listing.note(root.as_str(), &file.meta);
     }
     let store = context.runtime_env().object_store(&root);
     let store = store.map_err(|e| failed("its store", e))?;
@@ -201,11 +201,11 @@ pub(crate) fn name_files(
 pub(crate) fn format(
     format: crate::read::formats::format::Format,
     dialect: &Dialect,
-    noted: &Listed,
+    listing: &Listed,
 ) -> Arc<dyn FileFormat> {
     match format {
         crate::read::formats::format::Format::Parquet => Arc::new(ParquetFormat::default()),
-        _ => Arc::new(Named::new(format, dialect.clone(), noted)),
+        _ => Arc::new(Named::new(format, dialect.clone(), listing)),
     }
 }
 
@@ -308,7 +308,7 @@ fn merge(schemas: &[(SchemaRef, &str)]) -> Result<Schema> {
                 let wide = type_union_resolution(&[a.clone(), b.clone()]);
                 let wide = wide.filter(|_| a.is_numeric() == b.is_numeric());
                 let wide = wide.ok_or_else(|| {
-                    let (mut a, mut b) = (held_by(&a).to_string(), held_by(&b).to_string());
+                    let (mut a, mut b) = (value_kind(&a).to_string(), value_kind(&b).to_string());
                     if a == b {
                         (a, b) = (old.data_type().to_string(), new.data_type().to_string());
                     }

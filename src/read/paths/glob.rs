@@ -30,7 +30,7 @@ const OPTIONS: MatchOptions = MatchOptions {
 #[derive(Debug, Clone)]
 pub struct Pattern {
     choices: Vec<Choice>,
-    /// It ends with a slash: it matches folders, and every file in them.
+    /// The pattern ends with a slash: it matches folders and every file in them.
     pub is_of_folders: bool,
 }
 

@@ -232,8 +232,8 @@ mod tests {
 
     #[test]
     fn the_export_command_quotes_the_name_of_the_table() {
-        let told = refused(Kind::Delta, "/lake/it's", "lake/it's", Some(true)).to_string();
+        let refusal = refused(Kind::Delta, "/lake/it's", "lake/it's", Some(true)).to_string();
         let line = "duckdb -c \"INSTALL delta; LOAD delta; COPY (FROM delta_scan('/lake/it''s')) TO 'table.parquet'\"";
-        assert!(told.ends_with(line), "{told}");
+        assert!(refusal.ends_with(line), "{refusal}");
     }
 }

@@ -10,10 +10,10 @@ use object_store::path::Path;
 /// How the path of a table and an output overlap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Overlap {
-    /// The path reads what is below the output.
-    Holds,
+    /// The path reads files below the output.
+    ReadsOutput,
     /// The path is inside the output.
-    LiesIn,
+    InsideOutput,
 }
 
 /// Checks that no table reads files below an output, and that no table is inside it.
@@ -33,10 +33,10 @@ pub fn apart(sources: &[TableSource<'_>], output: &str) -> Result<()> {
             }
             let overlap = match overlap(&place, &folder) {
                 None => continue,
-                Some(Overlap::Holds) => format!(
+                Some(Overlap::ReadsOutput) => format!(
                     "{path} reads files below the output {output}, so the next run would count its tables as input"
                 ),
-                Some(Overlap::LiesIn) => {
+                Some(Overlap::InsideOutput) => {
                     format!("{path} is in the output {output} of the same job")
                 }
             };
@@ -53,7 +53,7 @@ fn of(table: &str, e: Error) -> Error {
 
 fn overlap(place: &Place, output: &Path) -> Option<Overlap> {
     if place.path.prefix_matches(output) && (place.pattern.is_some() || place.path != *output) {
-        return Some(Overlap::LiesIn);
+        return Some(Overlap::InsideOutput);
     }
     let below = (output.prefix_matches(&place.path)).then(|| glob::below(&place.path, output));
     let below: Vec<&str> = match below?.unwrap_or_default() {
@@ -64,7 +64,7 @@ fn overlap(place: &Place, output: &Path) -> Option<Overlap> {
         Some(pattern) => pattern.may_match_below(&below),
         None => true,
     };
-    reads.then_some(Overlap::Holds)
+    reads.then_some(Overlap::ReadsOutput)
 }
 
 impl Lake {
@@ -101,29 +101,29 @@ mod tests {
     /// Every way in which two locations can overlap, for folders, patterns and single files.
     #[test]
     fn overlaps_of_input_and_output_are_found() {
-        use Overlap::{Holds, LiesIn};
+        use Overlap::{InsideOutput, ReadsOutput};
         let cases = [
-            ("lake/", "lake/out", Some(Holds)),
-            ("lake", "lake", Some(Holds)),
+            ("lake/", "lake/out", Some(ReadsOutput)),
+            ("lake", "lake", Some(ReadsOutput)),
             ("lake", "lake2", None),
             ("lake/in", "lake/out", None),
-            ("lake/out/sources", "lake/out", Some(LiesIn)),
-            ("lake/out/x*", "lake/out", Some(LiesIn)),
+            ("lake/out/sources", "lake/out", Some(InsideOutput)),
+            ("lake/out/x*", "lake/out", Some(InsideOutput)),
             ("lake/*.parquet", "lake/out", None),
-            ("lake/*/*.parquet", "lake/out", Some(Holds)),
+            ("lake/*/*.parquet", "lake/out", Some(ReadsOutput)),
             ("lake/*/*.parquet", "lake/a/out", None),
             ("lake/year=*/*.parquet", "lake/out", None),
-            ("lake/o*/*.parquet", "lake/out", Some(Holds)),
-            ("lake/**/*.parquet", "lake/out", Some(Holds)),
-            ("lake/**", "lake/a/b/out", Some(Holds)),
+            ("lake/o*/*.parquet", "lake/out", Some(ReadsOutput)),
+            ("lake/**/*.parquet", "lake/out", Some(ReadsOutput)),
+            ("lake/**", "lake/a/b/out", Some(ReadsOutput)),
             ("lake/in/**", "lake/out", None),
-            ("lake/{in,out}/*", "lake/out", Some(Holds)),
+            ("lake/{in,out}/*", "lake/out", Some(ReadsOutput)),
             ("lake/{in,old}/*", "lake/out", None),
-            ("lake/{a/in,out}/*", "lake/out", Some(Holds)),
+            ("lake/{a/in,out}/*", "lake/out", Some(ReadsOutput)),
             ("lake/[a-n]*/*", "lake/out", None),
-            ("lake/*/", "lake/out", Some(Holds)),
+            ("lake/*/", "lake/out", Some(ReadsOutput)),
             ("*", "lake/out", None),
-            ("**", "lake/out", Some(Holds)),
+            ("**", "lake/out", Some(ReadsOutput)),
         ];
         for (path, output, expected) in cases {
             let place = Place::of(&format!("s3://b/{path}")).expect(path);

@@ -189,12 +189,12 @@ impl Place {
 pub fn store(
     context: &SessionContext,
     stores: &Stores,
-    noted: &Listed,
+    listing: &Listed,
     root: &ObjectStoreUrl,
 ) -> Result<Arc<dyn ObjectStore>> {
     let url: &Url = root.as_ref();
     if url.scheme() != "file" {
-        let store = noted.of(root.as_str(), stores.store(url)?);
+        let store = listing.of(root.as_str(), stores.store(url)?);
         context.register_object_store(url, store);
     }
     let store = context.runtime_env().object_store(root);
@@ -495,20 +495,23 @@ mod tests {
         let output = Output::in_store(store.clone(), "b/out".into());
         let mut runs = Vec::new();
         for _ in 0..2 {
-            let begun = output.begin("a-plan-of-its-own").await.expect("a store");
-            output.claim_version(&begun).await.expect("room");
-            let table = output.staged(&begun.run, "sources");
+            let started = output.begin("a-plan-of-its-own").await.expect("a store");
+            output.claim_version(&started).await.expect("room");
+            let table = output.staged(&started.run, "sources");
             store.put(&table, "1".into()).await.expect("a file");
             let promotion = Promotion {
                 plan: "a-plan-of-its-own",
                 complete: true,
                 tables: &BTreeMap::from([("sources", 1)]),
                 keep: 2,
-                record: &begun.run,
+                record: &started.run,
                 begins: &|| (),
             };
-            output.promote(&begun, &promotion).await.expect("a result");
-            runs.push(begun.run);
+            output
+                .promote(&started, &promotion)
+                .await
+                .expect("a result");
+            runs.push(started.run);
         }
         let folder = |run: &String| format!("b/out/versions/{run}/sources");
         let (earlier, now) = (folder(&runs[0]), folder(&runs[1]));
@@ -532,10 +535,13 @@ mod tests {
             "b/out/*/*/*/*.parquet",
             "b/out/versions",
         ] {
-            let told = found(&store, &format!("memory:///{path}")).await;
-            let told = told.expect_err(path);
-            assert!(told.contains("name one of its tables"), "{path}: {told}");
-            assert!(told.ends_with("b/out/sources"), "{path}: {told}");
+            let refusal = found(&store, &format!("memory:///{path}")).await;
+            let refusal = refusal.expect_err(path);
+            assert!(
+                refusal.contains("name one of its tables"),
+                "{path}: {refusal}"
+            );
+            assert!(refusal.ends_with("b/out/sources"), "{path}: {refusal}");
         }
         // A `current.json` of another program is a file like any other.
         store
@@ -570,10 +576,10 @@ mod tests {
                 "lake/*/data/*/*",
                 "**",
             ] {
-                let told = found(&store, &format!("memory:///{path}")).await;
-                let told = told.expect_err(path);
-                assert!(told.contains(name), "{path}: {told}");
-                assert!(told.contains("lake/t')"), "{path}: {told}");
+                let refusal = found(&store, &format!("memory:///{path}")).await;
+                let refusal = refusal.expect_err(path);
+                assert!(refusal.contains(name), "{path}: {refusal}");
+                assert!(refusal.contains("lake/t')"), "{path}: {refusal}");
             }
             let named = found(&store, "memory:///lake/t/data/x=1/a.parquet").await;
             assert_eq!(named, Ok(vec!["lake/t/data/x=1/a.parquet".to_string()]));

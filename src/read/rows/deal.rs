@@ -27,22 +27,22 @@ pub struct Dealer {
     schema: SchemaRef,
     by: Range<usize>,
     converter: RowConverter,
-    lots: Vec<Lot>,
+    shards: Vec<Shard>,
 }
 
 /// The rows of one shard: finished batches, and pieces of the next one.
 #[derive(Default)]
-struct Lot {
+struct Shard {
     full: Vec<RecordBatch>,
-    begun: Vec<RecordBatch>,
-    begun_rows: usize,
+    open: Vec<RecordBatch>,
+    open_rows: usize,
 }
 
-impl Lot {
+impl Shard {
     fn push(&mut self, batch: RecordBatch, schema: &SchemaRef) -> Result<()> {
-        self.begun_rows += batch.num_rows();
-        self.begun.push(batch);
-        if self.begun_rows >= BATCH {
+        self.open_rows += batch.num_rows();
+        self.open.push(batch);
+        if self.open_rows >= BATCH {
             self.fill(schema)
         } else {
             Ok(())
@@ -50,12 +50,12 @@ impl Lot {
     }
 
     fn fill(&mut self, schema: &SchemaRef) -> Result<()> {
-        if self.begun_rows > 0 {
-            let batch = concat_batches(schema, &self.begun).map_err(|e| failed(bug(e)))?;
+        if self.open_rows > 0 {
+            let batch = concat_batches(schema, &self.open).map_err(|e| failed(bug(e)))?;
             self.full.push(batch);
         }
-        self.begun.clear();
-        self.begun_rows = 0;
+        self.open.clear();
+        self.open_rows = 0;
         Ok(())
     }
 }
@@ -65,23 +65,23 @@ impl Dealer {
     ///
     /// # Errors
     /// A layout of pairs, or a key column of a type that cannot be compared.
-    pub fn of_rows(layout: &Layout, lots: usize) -> Result<Dealer> {
+    pub fn of_rows(layout: &Layout, shards: usize) -> Result<Dealer> {
         let Evidence::Trajectories { trajectory, .. } = &layout.evidence else {
             return Err(Error::bug("a table of pairs has no trajectories"));
         };
         let by = 0..layout.partition.len() + trajectory.len();
-        Dealer::new(&layout.fields(), by, lots)
+        Dealer::new(&layout.fields(), by, shards)
     }
 
     /// A dealer of rows of the table of sums.
     ///
     /// # Errors
     /// A key column of a type that cannot be compared.
-    pub fn of_sums(layout: &Layout, lots: usize) -> Result<Dealer> {
-        Dealer::new(&sums::fields(layout), sums::keys(layout), lots)
+    pub fn of_sums(layout: &Layout, shards: usize) -> Result<Dealer> {
+        Dealer::new(&sums::fields(layout), sums::keys(layout), shards)
     }
 
-    fn new(fields: &[Field], by: Range<usize>, lots: usize) -> Result<Dealer> {
+    fn new(fields: &[Field], by: Range<usize>, shards: usize) -> Result<Dealer> {
         let keys = fields[by.clone()].iter();
         let keys = keys.map(|f| SortField::new(f.data_type().clone()));
         let converter = RowConverter::new(keys.collect()).map_err(|e| {
@@ -92,7 +92,7 @@ impl Dealer {
             schema: schema(fields),
             by,
             converter,
-            lots: (0..lots.max(1)).map(|_| Lot::default()).collect(),
+            shards: (0..shards.max(1)).map(|_| Shard::default()).collect(),
         })
     }
 
@@ -104,21 +104,21 @@ impl Dealer {
         let columns: Vec<ArrayRef> = typed
             .collect::<Result<_, _>>()
             .map_err(|e| failed(bug(e)))?;
-        let mut rows = vec![Vec::new(); self.lots.len()];
+        let mut rows = vec![Vec::new(); self.shards.len()];
         let keys = &columns[self.by.clone()];
         if keys.is_empty() {
             rows[0] = (0..n as u32).collect();
         } else {
-            let spells = ranges(keys, n).map_err(failed)?;
-            let starts = first_rows(keys, &spells).map_err(failed)?;
+            let key_ranges = ranges(keys, n).map_err(failed)?;
+            let starts = first_rows(keys, &key_ranges).map_err(failed)?;
             let keys = self.converter.convert_columns(&starts);
             let keys = keys.map_err(|e| failed(bug(e)))?;
-            for (spell, key) in spells.into_iter().zip(keys.iter()) {
-                let lot = (hash(key.data()) >> 32) as usize % rows.len();
-                rows[lot].extend(spell.start as u32..spell.end as u32);
+            for (key_range, key) in key_ranges.into_iter().zip(keys.iter()) {
+                let shard = (hash(key.data()) >> 32) as usize % rows.len();
+                rows[shard].extend(key_range.start as u32..key_range.end as u32);
             }
         }
-        for (lot, rows) in self.lots.iter_mut().zip(rows) {
+        for (shard, rows) in self.shards.iter_mut().zip(rows) {
             if rows.is_empty() {
                 continue;
             }
@@ -126,17 +126,17 @@ impl Dealer {
             let own = columns.iter().map(|column| take(column, &rows, None));
             let own = own.collect::<Result<_, _>>();
             let own = own.and_then(|own| RecordBatch::try_new(Arc::clone(&self.schema), own));
-            lot.push(own.map_err(|e| failed(bug(e)))?, &self.schema)?;
+            shard.push(own.map_err(|e| failed(bug(e)))?, &self.schema)?;
         }
         Ok(())
     }
 
     /// The rows of each shard.
     pub fn finish(mut self) -> Result<Vec<Vec<RecordBatch>>> {
-        for lot in &mut self.lots {
-            lot.fill(&self.schema)?;
+        for shard in &mut self.shards {
+            shard.fill(&self.schema)?;
         }
-        Ok(self.lots.into_iter().map(|lot| lot.full).collect())
+        Ok(self.shards.into_iter().map(|shard| shard.full).collect())
     }
 }
 
@@ -187,9 +187,9 @@ mod tests {
             let batch = RecordBatch::try_new(layout().numbered(), columns).unwrap();
             dealer.push(&batch).unwrap();
         }
-        let lots = dealer.finish().unwrap().into_iter().map(|lot| {
+        let shards = dealer.finish().unwrap().into_iter().map(|shard| {
             let mut times: BTreeMap<String, Vec<i64>> = BTreeMap::new();
-            for batch in lot {
+            for batch in shard {
                 for at in 0..batch.num_rows() {
                     let name = crate::read::rows::states::key_text(&batch.columns()[..2], at);
                     let time = batch.column(2).as_primitive::<Int64Type>().value(at);
@@ -198,7 +198,7 @@ mod tests {
             }
             times
         });
-        lots.collect()
+        shards.collect()
     }
 
     #[test]
@@ -212,16 +212,16 @@ mod tests {
                 )
             })
             .collect();
-        let lots = dealt(&rows, 60);
+        let shards = dealt(&rows, 60);
         // The result does not depend on the batches.
-        assert_eq!(lots, dealt(&rows, 7));
+        assert_eq!(shards, dealt(&rows, 7));
         let mut seen = BTreeMap::new();
-        for (name, times) in lots.iter().flatten() {
+        for (name, times) in shards.iter().flatten() {
             assert!(times.is_sorted(), "{name}: {times:?}");
             assert_eq!(seen.insert(name.clone(), times.len()), None, "{name}");
         }
         assert_eq!(seen.values().sum::<usize>(), 60);
-        assert!(lots.iter().all(|lot| !lot.is_empty()), "{lots:?}");
+        assert!(shards.iter().all(|shard| !shard.is_empty()), "{shards:?}");
     }
 
     #[test]

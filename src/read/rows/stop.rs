@@ -56,7 +56,7 @@ pub struct Mode {
 /// What is known of the order of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// They seem to be ordered by (partition, trajectory, time), each stream for itself.
+    /// Each stream seems to be ordered by (partition, trajectory, time).
     Assumed,
     /// Rows may come in any order. Each stream holds at most `bytes` of them until its end.
     Any { bytes: usize },
