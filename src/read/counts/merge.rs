@@ -492,7 +492,7 @@ fn across_streams<P: Point>(
 }
 
 /// Counts the pairs of trajectories that continue from one stream to the next.
-fn sew<P: Point>(
+fn join_ordered_streams<P: Point>(
     layout: &Layout,
     workers: &[Worker<P>],
     maps: &[Renumbering],

@@ -45,16 +45,32 @@ pub enum Outside {
 #[serde(rename_all = "lowercase")]
 pub enum Binning {
     /// Box k is [origin + k·step, origin + (k + 1)·step), for every integer k.
-    Open { origin: f64, step: f64 },
+    Open {
+        /// A border between boxes.
+        origin: f64,
+        /// Width of a box.
+        step: f64,
+    },
     /// Boxes 0..boxes of equal width from low to high; high itself is in the last one.
     Bounded {
+        /// Lower bound.
         low: f64,
+        /// Upper bound.
         high: f64,
+        /// Number of boxes.
         boxes: u32,
+        /// What happens to values outside the bounds.
         outside: Outside,
     },
     /// Boxes 0..boxes of equal width on the circle that joins high to low.
-    Periodic { low: f64, high: f64, boxes: u32 },
+    Periodic {
+        /// Start of the period.
+        low: f64,
+        /// End of the period.
+        high: f64,
+        /// Number of boxes per period.
+        boxes: u32,
+    },
 }
 
 /// 2^63, the first value too large for an i64. It is exact in f64; the largest i64 is not.

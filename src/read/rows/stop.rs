@@ -59,7 +59,10 @@ pub enum Order {
     /// Each stream seems to be ordered by (partition, trajectory, time).
     Assumed,
     /// Rows may come in any order. Each stream holds at most `bytes` of them until its end.
-    Any { bytes: usize },
+    Any {
+        /// Memory limit per stream, in bytes.
+        bytes: usize,
+    },
     /// The rows of all streams are sorted.
     Sorted,
 }
