@@ -844,7 +844,7 @@ fn too_little_memory_is_one_error() {
     );
     full.fails(
         75,
-        "is full, so SQL cannot sort rows on disk; set TMPDIR to a larger folder",
+        "has no room for rows that SQL sorts on disk; set TMPDIR to a larger folder",
     );
     for ran in [none, full] {
         assert_eq!(ran.err.trim().lines().count(), 1, "{}", ran.err);

@@ -164,7 +164,7 @@ fn messages_are_in_words_of_sql() {
     for (sql, message) in [
         (
             "SELECT State FROM mixed",
-            "there is no column `state`, but `State`: write \"State\" in double quotes",
+            "there is no column `state`, but there is `State`: write \"State\" in double quotes",
         ),
         (
             "SELECT nothing FROM rows",

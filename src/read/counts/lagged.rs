@@ -87,7 +87,7 @@ impl<P: Copy> Walker<P> {
         goes_on: bool,
         mut emit: impl FnMut(usize, P, P),
     ) -> Result<(), Disorder> {
-        assert_eq!(times.len(), points.len(), "one point a time");
+        assert_eq!(times.len(), points.len(), "one point per time");
         if self.base == 0 && self.times.is_empty() {
             self.start = times.first().copied().unwrap_or(0);
         } else {
@@ -110,7 +110,7 @@ impl<P: Copy> Walker<P> {
 
     /// Emits the pairs of whole trajectories one after another; times ascend strictly in each.
     /// Equivalent to a restart and a push per trajectory, but faster for short trajectories.
-    pub fn whole(
+    pub fn push_whole(
         &mut self,
         trajectories: &[i64],
         times: &[i64],
@@ -148,11 +148,11 @@ impl<P: Copy> Walker<P> {
                         of = first(of, j);
                         // Times ascend, so the difference is positive; it overflows only for lags
                         // that no i64 can hold.
-                        let apart = |i: usize| time.wrapping_sub(times[i]) as u64;
-                        while trajectory(i) != trajectory(j) || apart(i) > ticks as u64 {
+                        let elapsed = |i: usize| time.wrapping_sub(times[i]) as u64;
+                        while trajectory(i) != trajectory(j) || elapsed(i) > ticks as u64 {
                             i += 1;
                         }
-                        if apart(i) == ticks as u64 {
+                        if elapsed(i) == ticks as u64 {
                             let since = times[i].wrapping_sub(of.0) as u64;
                             if !self.strided || since.is_multiple_of(ticks as u64) {
                                 emit(lag, points[i], target);
@@ -201,8 +201,8 @@ impl<P: Copy> Walker<P> {
                     let reach = |t: &i64| after.wrapping_sub(*t) as u64 > ticks as u64;
                     let mut i = self.times.partition_point(reach);
                     for (&time, &target) in times.iter().zip(points) {
-                        let apart = |i: usize| time.wrapping_sub(self.times[i]) as u64;
-                        while i < self.times.len() && apart(i) > ticks as u64 {
+                        let elapsed = |i: usize| time.wrapping_sub(self.times[i]) as u64;
+                        while i < self.times.len() && elapsed(i) > ticks as u64 {
                             i += 1;
                         }
                         if i == self.times.len() {
@@ -210,7 +210,7 @@ impl<P: Copy> Walker<P> {
                         }
                         let since = self.times[i].wrapping_sub(self.start) as u64;
                         let strides = !self.strided || since.is_multiple_of(ticks as u64);
-                        if apart(i) == ticks as u64 && strides {
+                        if elapsed(i) == ticks as u64 && strides {
                             emit(lag, self.points[i], target);
                         }
                     }
@@ -402,7 +402,7 @@ mod tests {
             let states: Vec<u32> = (0..times.len() as u32).collect();
             let mut got = Vec::new();
             let mut walker = Walker::new(&lags, strided);
-            walker.whole(&trajectories, &times, &states, |l, s, t| got.push((l, s, t)));
+            walker.push_whole(&trajectories, &times, &states, |l, s, t| got.push((l, s, t)));
             let mut expected = Vec::new();
             let mut at = 0;
             for &length in &lengths {

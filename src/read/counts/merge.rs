@@ -589,7 +589,7 @@ fn labels<P: Point>(
             };
             for (&state, &label) in &own.of {
                 let (partition, state) = place(state);
-                sum.give(partition, state, names[label as usize]);
+                sum.assign(partition, state, names[label as usize]);
             }
             if let Some((state, labels)) = own.conflict {
                 let (partition, state) = place(state);

@@ -194,7 +194,7 @@ impl<P: Point> Groups<P> {
     }
 
     /// Counts trajectories that start and end in one batch, between two others.
-    pub fn pass(
+    pub fn follow_whole(
         &mut self,
         tallies: &mut Tallies,
         n_lags: usize,
@@ -202,7 +202,7 @@ impl<P: Point> Groups<P> {
         (times, points): (&[i64], &[P]),
     ) {
         let count = P::counter(tallies, self.partition, n_lags);
-        self.walker.whole(trajectories, times, points, count);
+        self.walker.push_whole(trajectories, times, points, count);
     }
 
     /// A trajectory as messages show it.

@@ -64,7 +64,7 @@ impl Labels {
         })
     }
 
-    pub fn give(&mut self, partition: u32, state: u32, label: u32) {
+    pub fn assign(&mut self, partition: u32, state: u32, label: u32) {
         if state != NONE && label != NONE {
             let state = pack(partition, state);
             let first = *self.of.entry(state).or_insert(label);
@@ -205,7 +205,7 @@ impl<P: Point> Worker<P> {
                 };
                 let partitions = &mut self.partitions;
                 let of_rows = gathered.push(group_columns, partitions, &times, &walked, room)?;
-                self.give_labels(given, |at| of_rows[at], &states)?;
+                self.assign_labels(given, |at| of_rows[at], &states)?;
             }
             PairSource::Ordered(_) => {
                 let (by_partition, by_trajectory) = group_columns.split_at(n_partition);
@@ -214,7 +214,7 @@ impl<P: Point> Worker<P> {
                 let partitions = self.partition_ids(&starts, key_ranges.len())?;
                 if !given.is_empty() {
                     let of_rows = spread(&key_ranges, &partitions);
-                    self.give_labels(given, |at| of_rows[at], &states)?;
+                    self.assign_labels(given, |at| of_rows[at], &states)?;
                 }
                 let PairSource::Ordered(groups) = &mut self.pair_source else {
                     return Ok(());
@@ -246,7 +246,7 @@ impl<P: Point> Worker<P> {
                         Run::Whole(run) => {
                             let trajectories = &one_integer.unwrap_or_default()[run.clone()];
                             let piece = (&times[run.clone()], &walked[run]);
-                            groups.pass(&mut self.tallies, n_lags, trajectories, piece);
+                            groups.follow_whole(&mut self.tallies, n_lags, trajectories, piece);
                             continue;
                         }
                         Run::Disordered(at) => {
@@ -338,7 +338,7 @@ impl<P: Point> Worker<P> {
         };
         if !given.is_empty() {
             let of_rows = spread(&ranges, &partitions);
-            self.give_labels(given, |at| of_rows[at], &sources)?;
+            self.assign_labels(given, |at| of_rows[at], &sources)?;
         }
         for (range, &partition) in ranges.iter().zip(&partitions) {
             let pairs = range
@@ -386,7 +386,7 @@ impl<P: Point> Worker<P> {
         Ok(ids)
     }
 
-    pub(crate) fn give_labels(
+    pub(crate) fn assign_labels(
         &mut self,
         columns: &[ArrayRef],
         partition: impl Fn(usize) -> u32,
@@ -396,7 +396,7 @@ impl<P: Point> Worker<P> {
             let mut ids = Vec::with_capacity(states.len());
             labels.keys.intern(std::slice::from_ref(column), &mut ids)?;
             for (at, (&state, id)) in states.iter().zip(ids).enumerate() {
-                labels.give(partition(at), state, id);
+                labels.assign(partition(at), state, id);
             }
         }
         Ok(())

@@ -95,7 +95,7 @@ impl Sums {
                 targets.push(tag.state(target));
                 counts.push(count);
             }
-            let mut columns = taken(&self.partitions, &vec![partition; n])?;
+            let mut columns = take_rows(&self.partitions, &vec![partition; n])?;
             columns.push(Arc::new(UInt32Array::from(vec![lag; n])));
             columns.extend(self.sources.columns(&sources)?);
             columns.extend(self.targets.columns(&targets)?);
@@ -127,7 +127,7 @@ impl Sums {
         let partitions: Vec<u32> = partitions.collect();
         let (n, (_, target)) = (partitions.len(), states(layout));
         let sources: Vec<u32> = labels.keys().map(|&state| unpack(state).1).collect();
-        let mut columns = taken(&self.partitions, &partitions)?;
+        let mut columns = take_rows(&self.partitions, &partitions)?;
         columns.push(Arc::new(UInt32Array::from(vec![0; n])));
         for column in self.sources.columns(&sources)? {
             columns.push(after_nulls(n_bare, &column)?);
@@ -153,10 +153,12 @@ fn batch(layout: &Layout, columns: Vec<ArrayRef>) -> Result<RecordBatch> {
     batch.map_err(|e| failed(bug(e)))
 }
 
-fn taken(columns: &[ArrayRef], rows: &[u32]) -> Result<Vec<ArrayRef>> {
+fn take_rows(columns: &[ArrayRef], rows: &[u32]) -> Result<Vec<ArrayRef>> {
     let rows = UInt32Array::from(rows.to_vec());
-    let taken = columns.iter().map(|column| take(column, &rows, None));
-    taken.collect::<Result<_, _>>().map_err(|e| failed(bug(e)))
+    let rows_taken = columns.iter().map(|column| take(column, &rows, None));
+    rows_taken
+        .collect::<Result<_, _>>()
+        .map_err(|e| failed(bug(e)))
 }
 
 /// Prepends `n` nulls to a column.
@@ -247,7 +249,7 @@ impl Worker<u32> {
         }
         if given.iter().any(|column| column.null_count() < rows) {
             let of_rows = spread(&key_ranges, &partitions);
-            self.give_labels(given, |at| of_rows[at], &sources)?;
+            self.assign_labels(given, |at| of_rows[at], &sources)?;
         }
         for (key_range, &partition) in key_ranges.iter().zip(&partitions) {
             let (tallies, accepted) = self.tallies.of(partition, layout.n_lags());

@@ -14,13 +14,13 @@ use rayon::prelude::*;
 const PART_BITS: u32 = 9;
 
 /// Upper bound of the number of parts, as a power of two. Used only if that halves the memory.
-const MOST_PART_BITS: u32 = 12;
+const MAX_PART_BITS: u32 = 12;
 
 /// Pairs of a part before it is aggregated for the first time.
-const ROOM: usize = 16 << 10;
+const PART_PAIRS: usize = 16 << 10;
 
 /// Least number of non-zeros of a finished piece of the matrix: see `pieces`.
-const SMALLEST_PIECE: usize = 16 << 10;
+const MIN_PIECE_NONZEROS: usize = 16 << 10;
 
 /// Bits of the target in a packed pair.
 const LOW: u64 = 0xffff_ffff;
@@ -112,7 +112,7 @@ impl Shape {
         let (source_bits, target_bits) =
             (64 - sources.leading_zeros(), 64 - targets.leading_zeros());
         let within = source_bits.saturating_sub(PART_BITS).min(32 - target_bits);
-        let within = within.max(source_bits.saturating_sub(MOST_PART_BITS));
+        let within = within.max(source_bits.saturating_sub(MAX_PART_BITS));
         let is_narrow = within + target_bits <= 32;
         let (source_bits, part_bits, target_bits) = if is_narrow {
             (within, source_bits - within, target_bits)
@@ -177,16 +177,16 @@ impl<E: Entry> Parts<E> {
             self.parts.resize_with(part + 1, Vec::new);
         }
         let entries = &mut self.parts[part];
-        if entries.len() >= ROOM {
+        if entries.len() >= PART_PAIRS {
             aggregate(entries, &mut self.spare);
-            if self.shape == Shape::WHOLE && entries.len() > ROOM / 2 {
+            if self.shape == Shape::WHOLE && entries.len() > PART_PAIRS / 2 {
                 return false;
             }
         }
         // If pairs seldom repeat, aggregating again and again would only cost time.
         let room = entries.capacity();
         if entries.len() > room / 2 || room == 0 {
-            entries.reserve_exact(if entries.len() > room / 4 * 3 && room >= ROOM {
+            entries.reserve_exact(if entries.len() > room / 4 * 3 && room >= PART_PAIRS {
                 3 * room
             } else {
                 room.max(64)
@@ -378,7 +378,7 @@ fn pieces<E: Entry>(shape: Shape, tallies: Vec<Parts<E>>) -> Vec<Rows> {
     }
     let entries = |part: &[Vec<E>]| part.iter().map(Vec::len).sum::<usize>();
     let total: usize = parts.iter().map(|part| entries(part)).sum();
-    let enough = (total / 64).max(SMALLEST_PIECE);
+    let enough = (total / 64).max(MIN_PIECE_NONZEROS);
     let mut pieces: Vec<(usize, Vec<Vec<Vec<E>>>)> = Vec::new();
     let mut size = usize::MAX;
     for (at, part) in parts.into_iter().enumerate() {
@@ -483,7 +483,7 @@ fn sort<E: Entry>(entries: &mut Vec<E>, spare: &mut Vec<E>) {
 /// order of rows, and Neumaier compensation keeps its error at the last digit.
 pub fn sum_weights(mut entries: Vec<(u64, f64)>) -> Vec<Rows> {
     entries.par_sort_unstable_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
-    let enough = (entries.len() / 64).max(SMALLEST_PIECE);
+    let enough = (entries.len() / 64).max(MIN_PIECE_NONZEROS);
     let (mut pieces, mut rows, mut weights) = (Vec::new(), Rows::default(), Vec::new());
     for same in entries.chunk_by(|a, b| a.0 == b.0) {
         let (source, target) = unpack(same[0].0);

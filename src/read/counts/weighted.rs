@@ -294,7 +294,7 @@ mod tests {
                 let Err(Stop::Failed(e)) = count::<Weighed>(&layout, mode, &[&rows], 9) else {
                     panic!("{weight} is not a weight");
                 };
-                let said = format!("`w` = {shown} for state 8 is no weight");
+                let said = format!("`w` = {shown} for state 8 is not a weight");
                 assert!(e.to_string().contains(&said), "{e}");
             }
         }

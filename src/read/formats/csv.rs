@@ -25,7 +25,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Longest row in bytes. A longer one is treated as an unclosed quote.
-const LONGEST: usize = 64 << 20;
+const MAX_ROW_BYTES: usize = 64 << 20;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -157,16 +157,16 @@ pub async fn columns(
 /// Whole rows from the start of a file: enough to infer types, or all.
 async fn head(pieces: &mut Pieces, mut quotes: Quotes) -> Result<Vec<u8>, DataFusionError> {
     let mut head: Vec<u8> = Vec::new();
-    let (mut looked, mut end, mut rows) = (0, 0, 0);
+    let (mut scanned, mut end, mut rows) = (0, 0, 0);
     while let Some(piece) = pieces.try_next().await? {
         head.extend_from_slice(&piece);
-        while let Some(n) = memchr(b'\n', &head[looked..]) {
-            quotes.push(&head[looked..=looked + n])?;
-            looked += n + 1;
+        while let Some(n) = memchr(b'\n', &head[scanned..]) {
+            quotes.push(&head[scanned..=scanned + n])?;
+            scanned += n + 1;
             if quotes.is_open() {
                 continue;
             }
-            (end, rows) = (looked, rows + 1);
+            (end, rows) = (scanned, rows + 1);
             if rows > SAMPLE {
                 head.truncate(end);
                 return Ok(head);
@@ -176,11 +176,11 @@ async fn head(pieces: &mut Pieces, mut quotes: Quotes) -> Result<Vec<u8>, DataFu
             head.truncate(end);
             return Ok(head);
         }
-        if head.len() - end > LONGEST {
+        if head.len() - end > MAX_ROW_BYTES {
             return Err(quotes.too_long().into());
         }
     }
-    quotes.push(&head[looked..])?;
+    quotes.push(&head[scanned..])?;
     quotes.finish()?;
     Ok(head)
 }
@@ -538,7 +538,7 @@ impl Quotes {
                     let rest = &bytes[at..];
                     let end = memchr(self.quote, rest);
                     let length = length + end.unwrap_or(rest.len());
-                    if length > LONGEST {
+                    if length > MAX_ROW_BYTES {
                         return Err(self.too_long());
                     }
                     self.state = match end {
@@ -593,7 +593,7 @@ impl Quotes {
         };
         let what = format!(
             "a row is longer than {} MiB: a quote in this line is not closed, or the file is not CSV",
-            LONGEST >> 20
+            MAX_ROW_BYTES >> 20
         );
         Fault::at(line, what)
     }

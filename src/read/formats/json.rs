@@ -26,7 +26,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// Longest object in bytes. A longer one is treated as unclosed.
-const LONGEST: usize = 64 << 20;
+const MAX_OBJECT_BYTES: usize = 64 << 20;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -153,8 +153,8 @@ impl Objects {
         if self.depth > 0 {
             self.line += lines_in(&bytes[start..]);
             self.part.extend_from_slice(&bytes[start..]);
-            if self.part.len() > LONGEST {
-                let what = format!("the object is longer than {} MiB", LONGEST >> 20);
+            if self.part.len() > MAX_OBJECT_BYTES {
+                let what = format!("the object is longer than {} MiB", MAX_OBJECT_BYTES >> 20);
                 return Err(Fault::at(self.begin, what));
             }
         }

@@ -14,7 +14,7 @@ use std::ops::Range;
 use tokio_util::io::{ReaderStream, StreamReader};
 
 /// Bytes to read from a local file, or to decompress, at once.
-const PIECE: usize = 256 << 10;
+const PIECE_BYTES: usize = 256 << 10;
 
 /// The bytes of a file, piece by piece.
 pub type Pieces = BoxStream<'static, Result<Bytes, DataFusionError>>;
@@ -51,8 +51,10 @@ async fn pieces(
             file.seek(SeekFrom::Start(begin))?;
             let file = file.take(end - begin);
             stream::try_unfold(file, |mut file| async move {
-                let mut piece = Vec::with_capacity(PIECE);
-                (&mut file).take(PIECE as u64).read_to_end(&mut piece)?;
+                let mut piece = Vec::with_capacity(PIECE_BYTES);
+                (&mut file)
+                    .take(PIECE_BYTES as u64)
+                    .read_to_end(&mut piece)?;
                 let more = (!piece.is_empty()).then(|| (Bytes::from(piece), file));
                 Ok::<_, DataFusionError>(more)
             })
@@ -75,12 +77,12 @@ fn unpacked(pieces: Pieces, compression: Compression) -> Pieces {
     if compression == Compression::Gzip {
         let mut reader = GzipDecoder::new(packed);
         reader.multiple_members(true);
-        let pieces = ReaderStream::with_capacity(reader, PIECE);
+        let pieces = ReaderStream::with_capacity(reader, PIECE_BYTES);
         return pieces.map_err(failed).boxed();
     }
     let mut reader = ZstdDecoder::new(packed);
     reader.multiple_members(true);
-    let pieces = ReaderStream::with_capacity(reader, PIECE);
+    let pieces = ReaderStream::with_capacity(reader, PIECE_BYTES);
     pieces.map_err(failed).boxed()
 }
 

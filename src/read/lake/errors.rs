@@ -18,7 +18,7 @@ pub(crate) fn failed(what: &str, e: DataFusionError) -> Error {
     if is_full(&e) {
         let folder = std::env::temp_dir();
         let do_what = format!(
-            "{} is full, so SQL cannot sort rows on disk; set TMPDIR to a larger folder, or give SQL more memory with `--memory`",
+            "{} has no room for rows that SQL sorts on disk; set TMPDIR to a larger folder, or give SQL more memory with `--memory`",
             folder.display()
         );
         return Error::new(Kind::Resources, format!("{what}: {text}; {do_what}"));

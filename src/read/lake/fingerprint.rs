@@ -10,7 +10,7 @@ use object_store::ObjectStoreExt;
 use std::collections::BTreeMap;
 
 /// Files that are read concurrently.
-const READ_AT: usize = 4;
+const CONCURRENT_READS: usize = 4;
 
 impl Lake {
     /// Reads every file of every table once and stores its blake3 hash in
@@ -41,7 +41,7 @@ impl Lake {
             }
             Ok::<_, Error>((location, hasher.finalize().to_hex().to_string()))
         };
-        let hashed = stream::iter(places).map(hash).buffered(READ_AT);
+        let hashed = stream::iter(places).map(hash).buffered(CONCURRENT_READS);
         let hashed: BTreeMap<String, String> = hashed.try_collect().await?;
         for file in self.tables.iter_mut().flat_map(|table| &mut table.files) {
             file.content = hashed.get(&file.location).cloned();

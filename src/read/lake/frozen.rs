@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// Number of recently read files to remember, as candidates if one is damaged: a few per thread.
-const LATEST: usize = 64;
+const MAX_LATEST: usize = 64;
 
 /// The files of all tables. Clones share their state.
 #[derive(Debug, Clone, Default)]
@@ -54,7 +54,7 @@ impl Listed {
         let mut latest = self.0.latest.lock().unwrap_or_else(PoisonError::into_inner);
         latest.retain(|(store, path)| (store.as_str(), path) != (root, file));
         latest.push_front((root.to_string(), file.clone()));
-        latest.truncate(LATEST);
+        latest.truncate(MAX_LATEST);
     }
 
     /// Store and path of the files of which ranges were read most recently, latest first.

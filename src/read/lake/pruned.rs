@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Most partitions to list per table.
-const NAMED: usize = 6;
+const MAX_NAMED_PARTITIONS: usize = 6;
 
 /// What a plan reads from one table.
 #[derive(Default)]
@@ -78,9 +78,17 @@ fn line(table: &Table, scanned: &Scanned) -> String {
     );
     let pruned = (1..table.files.len()).contains(&scanned.files.len());
     if pruned && !table.partition_columns.is_empty() {
-        let named = scanned.partitions.iter().take(NAMED).cloned();
+        let named = scanned
+            .partitions
+            .iter()
+            .take(MAX_NAMED_PARTITIONS)
+            .cloned();
         line += &format!("; partitions {}", named.collect::<Vec<_>>().join(", "));
-        match scanned.partitions.len().saturating_sub(NAMED) {
+        match scanned
+            .partitions
+            .len()
+            .saturating_sub(MAX_NAMED_PARTITIONS)
+        {
             0 => line += " only",
             more => line += &format!(" and {more} more"),
         }

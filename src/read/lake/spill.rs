@@ -32,7 +32,7 @@ pub fn bound(engine: RuntimeEnvBuilder, bytes: usize) -> Result<(RuntimeEnvBuild
     sweep(&place, false);
     let made = Spilled::new(&place).map_err(|e| {
         let what = format!(
-            "{} is not writable, so SQL cannot sort rows on disk; set TMPDIR to another folder",
+            "{} cannot hold rows that SQL sorts on disk; set TMPDIR to another folder",
             place.display()
         );
         Error::with_source(Kind::Resources, what, e)

@@ -108,7 +108,7 @@ fn step(node: &LogicalPlan) -> &'static str {
         LogicalPlan::Distinct(_) => "DISTINCT",
         LogicalPlan::Unnest(_) => "an unnested column",
         LogicalPlan::RecursiveQuery(_) => "a recursive query",
-        _ => "a step that may take rows together",
+        _ => "a step that may combine rows",
     }
 }
 

@@ -28,7 +28,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Files whose schemas are read concurrently. A request to a remote store is mostly waiting.
-const LOOKED_AT: usize = 32;
+const CONCURRENT_SCHEMAS: usize = 32;
 
 /// Number of distinct remote stores among some paths.
 pub fn remote_stores<'a>(paths: impl Iterator<Item = &'a str>) -> usize {
@@ -137,7 +137,7 @@ async fn register_files(
             Ok::<_, Error>((schema, file.shown.as_str()))
         }
     });
-    let schemas: Vec<_> = schemas.buffered(LOOKED_AT).try_collect().await?;
+    let schemas: Vec<_> = schemas.buffered(CONCURRENT_SCHEMAS).try_collect().await?;
     let mut schema = merge(&schemas)?;
     // If a folder column also exists in the files, the folder wins.
     let is_folder = |f: &Field| partition_columns.iter().any(|(name, _)| name == f.name());

@@ -41,7 +41,7 @@ impl Current {
             && schema > SCHEMA
         {
             return Err(Error::input(format!(
-                "{shown} was written by a newer gyre (its schema is {schema}, this one knows {SCHEMA})"
+                "{shown} was written by a newer gyre (its schema is {schema}, this version reads up to {SCHEMA})"
             )));
         }
         let current: Current = unsealed(bytes).map_err(|e| {

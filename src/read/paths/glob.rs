@@ -14,10 +14,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Folders that are listed concurrently.
-const LISTED_AT: usize = 32;
+const CONCURRENT_LISTS: usize = 32;
 
 /// Most patterns that the braces of one pattern may expand to.
-const MOST: usize = 1000;
+const MAX_PATTERNS: usize = 1000;
 
 /// Names with a leading dot are handled by `is_hidden`.
 const OPTIONS: MatchOptions = MatchOptions {
@@ -76,8 +76,10 @@ fn choices(text: &str) -> Result<Vec<String>, String> {
                 for to in cuts.into_iter().chain([at]) {
                     all.extend(choices(&format!("{head}{}{tail}", &text[from..to]))?);
                     from = to + 1;
-                    if all.len() > MOST {
-                        return Err(format!("its braces expand to more than {MOST} patterns"));
+                    if all.len() > MAX_PATTERNS {
+                        return Err(format!(
+                            "its braces expand to more than {MAX_PATTERNS} patterns"
+                        ));
                     }
                 }
                 return Ok(all);
@@ -227,7 +229,7 @@ pub async fn list(
         for (folder, _) in whole {
             let mut all = store.list(prefix(folder));
             while let Some(meta) = all.try_next().await? {
-                found.marks.see(&meta.location);
+                found.marks.record(&meta.location);
                 if is_match(&meta) {
                     found.files.push(meta);
                 }
@@ -237,15 +239,15 @@ pub async fn list(
             let inside = store.list_with_delimiter(prefix(folder)).await?;
             Ok::<_, object_store::Error>((choices, inside))
         });
-        let listed: Vec<_> = listed.buffered(LISTED_AT).try_collect().await?;
+        let listed: Vec<_> = listed.buffered(CONCURRENT_LISTS).try_collect().await?;
         let mut next = BTreeMap::new();
         for (choices, inside) in listed {
             for folder in inside.common_prefixes {
-                found.marks.see(&folder);
+                found.marks.record(&folder);
                 if folder.filename() == Some("metadata")
                     && let Some(file) = lakehouse::probe(store, folder.clone()).await?
                 {
-                    found.marks.see(&file);
+                    found.marks.record(&file);
                 }
                 let name = folder.filename().unwrap_or_default();
                 let enters = |choice: &&&Choice| {
@@ -262,7 +264,7 @@ pub async fn list(
                 }
             }
             for meta in inside.objects {
-                found.marks.see(&meta.location);
+                found.marks.record(&meta.location);
                 if is_match(&meta) {
                     found.files.push(meta);
                 }

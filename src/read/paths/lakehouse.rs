@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Most objects of a folder `metadata` to inspect. Those of an Iceberg table are among the first.
-const LOOKED_AT: usize = 1000;
+const MAX_METADATA_OBJECTS: usize = 1000;
 
 /// The kind of a marked folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,7 +58,7 @@ pub struct Marks(BTreeSet<(Path, Kind)>);
 
 impl Marks {
     /// Records what a file or folder reveals about the folders above it.
-    pub fn see(&mut self, path: &Path) {
+    pub fn record(&mut self, path: &Path) {
         let parts: Vec<_> = path.parts().collect();
         let folder = |n: usize| Path::from_iter(parts[..n].iter().cloned());
         for (at, part) in parts.iter().enumerate() {
@@ -96,7 +96,7 @@ impl Marks {
         let seen = stream::iter(probes).buffered(16);
         let seen: Vec<Option<Path>> = seen.try_collect().await?;
         let mut marks = Marks::default();
-        seen.iter().flatten().for_each(|path| marks.see(path));
+        seen.iter().flatten().for_each(|path| marks.record(path));
         Ok(marks)
     }
 }
@@ -107,7 +107,7 @@ pub async fn probe(store: &Arc<dyn ObjectStore>, place: Path) -> Result<Option<P
         match place.filename() {
             Some("current.json") => store.head(&place).await.map(|meta| Some(meta.location)),
             Some("metadata") => {
-                let mut listed = store.list(Some(&place)).take(LOOKED_AT);
+                let mut listed = store.list(Some(&place)).take(MAX_METADATA_OBJECTS);
                 while let Some(meta) = listed.try_next().await? {
                     if meta.location.filename().is_some_and(is_iceberg) {
                         return Ok(Some(meta.location));
@@ -224,7 +224,7 @@ mod tests {
         ];
         for (path, expected) in cases {
             let mut marks = Marks::default();
-            marks.see(&path.into());
+            marks.record(&path.into());
             let expected = expected.map(|(folder, kind)| (Path::from(folder), kind));
             assert_eq!(marks.0.into_iter().next(), expected, "{path}");
         }

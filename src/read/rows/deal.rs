@@ -20,7 +20,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Rows per batch of a shard.
-const BATCH: usize = 1 << 16;
+const BATCH_ROWS: usize = 1 << 16;
 
 /// Distributes rows over shards.
 pub struct Dealer {
@@ -42,7 +42,7 @@ impl Shard {
     fn push(&mut self, batch: RecordBatch, schema: &SchemaRef) -> Result<()> {
         self.open_rows += batch.num_rows();
         self.open.push(batch);
-        if self.open_rows >= BATCH {
+        if self.open_rows >= BATCH_ROWS {
             self.fill(schema)
         } else {
             Ok(())

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::read::rows::keys::NONE;
 
-/// Hashes per group, as a power of two: 16 times as many hashes as groups.
+/// Hashes per group, as a power of two: 2^4 = 16.
 pub(crate) const SPARE_BITS: u32 = 4;
 
 /// The number of low bits of a state id that hold a group.

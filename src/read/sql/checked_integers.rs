@@ -67,8 +67,8 @@ fn type_of(expr: &Expr, schema: &DFSchema) -> Option<DataType> {
 fn checked(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let integer = |expr: &Expr| match expr {
         // Already replaced expressions are not visited again.
-        Expr::ScalarFunction(function) if of(function).is_some() => {
-            of(function).map(|checked| checked.returned.clone())
+        Expr::ScalarFunction(function) if as_checked(function).is_some() => {
+            as_checked(function).map(|checked| checked.returned.clone())
         }
         other => type_of(other, schema).filter(DataType::is_integer),
     };
@@ -87,7 +87,7 @@ fn checked(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             };
             // A chain of operators becomes one function, so that long chains do not nest deeply.
             let (mut ops, mut args) = match *left {
-                Expr::ScalarFunction(mut function) => match of(&function) {
+                Expr::ScalarFunction(mut function) => match as_checked(&function) {
                     Some(Checked {
                         op: Op::Chain(ops), ..
                     }) => (ops.clone(), std::mem::take(&mut function.args)),
@@ -116,7 +116,7 @@ fn checked(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
 }
 
 /// The function, if it is one of these.
-fn of(function: &ScalarFunction) -> Option<&Checked> {
+fn as_checked(function: &ScalarFunction) -> Option<&Checked> {
     let inner: &dyn Any = function.func.inner().as_ref();
     inner.downcast_ref()
 }

@@ -42,7 +42,10 @@ pub fn of_plan(e: &DataFusionError, state: &SessionState, tables: &[String]) -> 
         let name = name.rsplit('.').next().unwrap_or_default();
         let same = tables.iter().find(|t| t.eq_ignore_ascii_case(name));
         return match same {
-            Some(same) => format!("there is no table `{name}`, but `{same}`: {}", quoted(same)),
+            Some(same) => format!(
+                "there is no table `{name}`, but there is `{same}`: {}",
+                quoted(same)
+            ),
             None => format!("there is no table `{name}`{}", hint(name, &tables)),
         };
     }
@@ -68,7 +71,7 @@ fn of_column(e: &SchemaError) -> String {
             match (same.next(), same.next()) {
                 (Some(same), None) => {
                     format!(
-                        "there is no column `{name}`, but `{same}`: {}",
+                        "there is no column `{name}`, but there is `{same}`: {}",
                         quoted(same)
                     )
                 }

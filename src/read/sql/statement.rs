@@ -27,13 +27,13 @@ use std::ops::ControlFlow::{Break, Continue};
 /// Longest expression or clause, in tokens without a comma or bracket between them. Each token may
 /// be one level of the tree, and the stack must hold all levels in every stage from the parser to
 /// the end of planning.
-const LONGEST: usize = 4_000;
+const MAX_TOKENS: usize = 4_000;
 
 /// Most tables and subqueries per statement. Each is at least one level of the plan.
-const MOST_TABLES: usize = 500;
+const MAX_TABLES: usize = 500;
 
 /// Deepest nesting of brackets.
-const DEEPEST: usize = 50;
+const MAX_NESTING: usize = 50;
 
 /// What is wrong with a text. The caller prepends "the SQL of … cannot be planned: ".
 type Refused = Box<String>;
@@ -46,16 +46,16 @@ pub fn parse(text: &str, state: &SessionState) -> Result<Statement, String> {
     let dialect = GenericDialect {};
     let tokens = Tokenizer::new(&dialect, text).tokenize_with_location();
     let tokens = tokens.map_err(|e| e.to_string())?;
-    if longest(&tokens) > LONGEST {
+    if longest(&tokens) > MAX_TOKENS {
         return Err(format!(
-            "an expression has more than {LONGEST} words and operators without a comma or bracket between them; write a list of \
+            "an expression has more than {MAX_TOKENS} words and operators without a comma or bracket between them; write a list of \
              alternatives as `x IN (…)`, join a table in place of a long CASE, or split the expression with brackets and subqueries"
         ));
     }
     let read = |tokens: Vec<TokenWithSpan>| {
         DFParserBuilder::new(tokens)
             .with_dialect(&dialect)
-            .with_recursion_limit(DEEPEST)
+            .with_recursion_limit(MAX_NESTING)
             .build()
             .and_then(|mut parser| parser.parse_statements())
             .map_err(|e| wrong_syntax(&e))
@@ -86,10 +86,10 @@ pub fn parse(text: &str, state: &SessionState) -> Result<Statement, String> {
     let ast::Statement::Query(query) = parsed.as_mut() else {
         return Err(not_a_query(&parsed));
     };
-    // `Completed` never breaks.
-    let _: ControlFlow<()> = VisitMut::visit(query.as_mut(), &mut Completed);
-    let mut walk = Walk { state, tables: 0 };
-    if let Break(refused) = Visit::visit(query.as_ref(), &mut walk) {
+    // `Desugar` never breaks.
+    let _: ControlFlow<()> = VisitMut::visit(query.as_mut(), &mut Desugar);
+    let mut checker = Checker { state, tables: 0 };
+    if let Break(refused) = Visit::visit(query.as_ref(), &mut checker) {
         return Err(*refused);
     }
     Ok(Statement::Statement(parsed))
@@ -104,7 +104,7 @@ fn not_a_query(statement: &dyn Display) -> String {
 fn wrong_syntax(e: &DataFusionError) -> String {
     let text = e.find_root().strip_backtrace();
     if text.contains("RecursionLimitExceeded") || text.contains("recursion limit") {
-        return format!("expressions and subqueries are nested more than {DEEPEST} deep");
+        return format!("expressions and subqueries are nested more than {MAX_NESTING} deep");
     }
     let text = text
         .trim_start_matches("SQL error: ")
@@ -184,9 +184,9 @@ fn longest(tokens: &[TokenWithSpan]) -> usize {
 
 /// Rewrites what the planner does not know: `FROM x` without SELECT, and references to named
 /// windows.
-struct Completed;
+struct Desugar;
 
-impl VisitorMut for Completed {
+impl VisitorMut for Desugar {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
@@ -242,7 +242,7 @@ fn lower(name: &Ident) -> String {
 }
 
 /// Refuses what the planner would drop, and counts tables.
-struct Walk<'a> {
+struct Checker<'a> {
     state: &'a SessionState,
     tables: usize,
 }
@@ -255,7 +255,7 @@ fn refuse(clause: impl Display, instead: &str) -> ControlFlow<Refused> {
 }
 
 /// Refuses a clause if it is present.
-fn none<T>(
+fn refuse_some<T>(
     clause: &Option<T>,
     shown: impl Fn(&T) -> String,
     instead: &str,
@@ -267,14 +267,14 @@ fn none<T>(
 }
 
 /// Refuses a clause if its flag is set.
-fn unset(is_set: bool, clause: impl Display, instead: &str) -> ControlFlow<Refused> {
+fn refuse_if(is_set: bool, clause: impl Display, instead: &str) -> ControlFlow<Refused> {
     if is_set {
         return refuse(clause, instead);
     }
     Continue(())
 }
 
-impl Visitor for Walk<'_> {
+impl Visitor for Checker<'_> {
     type Break = Refused;
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<Refused> {
@@ -298,7 +298,7 @@ impl Visitor for Walk<'_> {
             let is_select = matches!(body.as_ref(), SetExpr::Select(_));
             let is_all = matches!(kind, OrderByKind::All(_));
             let instead = "name the columns";
-            unset(
+            refuse_if(
                 is_all && !is_select,
                 "ORDER BY ALL after UNION, EXCEPT, INTERSECT or VALUES",
                 instead,
@@ -322,12 +322,12 @@ impl Visitor for Walk<'_> {
         if let Some(lock) = locks.first() {
             refuse(lock, "")?;
         }
-        none(for_clause, ToString::to_string, "")?;
+        refuse_some(for_clause, ToString::to_string, "")?;
         if let Some(settings) = settings {
             let first = settings.first().map_or(String::new(), ToString::to_string);
             refuse(format!("SETTINGS {first}"), "")?;
         }
-        none(format_clause, |f| format!("FORMAT {f}"), "")?;
+        refuse_some(format_clause, |f| format!("FORMAT {f}"), "")?;
         for operator in pipe_operators {
             self.count(1)?;
             pipe(operator)?;
@@ -368,14 +368,14 @@ impl Visitor for Walk<'_> {
             flavor: _,
         } = select;
         self.count(1)?;
-        none(select_modifiers, |m| m.to_string().trim().to_string(), "")?;
-        none(
+        refuse_some(select_modifiers, |m| m.to_string().trim().to_string(), "")?;
+        refuse_some(
             exclude,
             ToString::to_string,
             "write it directly after its `*`",
         )?;
-        none(into, ToString::to_string, "")?;
-        none(
+        refuse_some(into, ToString::to_string, "")?;
+        refuse_some(
             prewhere,
             |e| format!("PREWHERE {e}"),
             "write the condition after WHERE",
@@ -395,7 +395,7 @@ impl Visitor for Walk<'_> {
                 window_spec(spec)?;
             }
         }
-        none(value_table_mode, |mode| format!("SELECT {mode}"), "")?;
+        refuse_some(value_table_mode, |mode| format!("SELECT {mode}"), "")?;
         projection.iter().try_for_each(select_item)?;
         from.iter().try_for_each(table_with_joins)
     }
@@ -416,13 +416,13 @@ impl Visitor for Walk<'_> {
                 index_hints,
             } => {
                 if let Some(TableFunctionArgs { args: _, settings }) = args {
-                    unset(settings.is_some(), format!("{name}(… SETTINGS …)"), "")?;
+                    refuse_if(settings.is_some(), format!("{name}(… SETTINGS …)"), "")?;
                     function_name(name)?;
                 }
                 if let Some(hint) = with_hints.first() {
                     refuse(format!("WITH ({hint})"), "")?;
                 }
-                none(
+                refuse_some(
                     version,
                     ToString::to_string,
                     "name the files of that version as the path",
@@ -434,8 +434,8 @@ impl Visitor for Walk<'_> {
                         "write a condition on the partition's column after WHERE",
                     )?;
                 }
-                none(json_path, |path| format!("{name}{path}"), "")?;
-                none(sample, shown, SAMPLED)?;
+                refuse_some(json_path, |path| format!("{name}{path}"), "")?;
+                refuse_some(sample, shown, SAMPLED)?;
                 if let Some(hint) = index_hints.first() {
                     refuse(hint, "")?;
                 }
@@ -447,7 +447,7 @@ impl Visitor for Walk<'_> {
                 alias,
                 sample,
             } => {
-                none(sample, shown, SAMPLED)?;
+                refuse_some(sample, shown, SAMPLED)?;
                 table_alias(alias)
             }
             TableFactor::Function {
@@ -526,8 +526,8 @@ fn ctes(with: &With) -> ControlFlow<Refused> {
             materialized,
             closing_paren_token: _,
         } = cte;
-        none(from, |from| format!("WITH … FROM {from}"), "")?;
-        none(materialized, |m| format!("AS {m}"), "write AS alone")?;
+        refuse_some(from, |from| format!("WITH … FROM {from}"), "")?;
+        refuse_some(materialized, |m| format!("AS {m}"), "write AS alone")?;
         typed_columns(alias)?;
         // Of a union in WITH RECURSIVE the planner reads the two sides and ignores the clauses
         // around them.
@@ -571,12 +571,12 @@ fn typed_columns(alias: &TableAlias) -> ControlFlow<Refused> {
         at,
     } = alias;
     let typed = columns.iter().find(|column| column.data_type.is_some());
-    none(
+    refuse_some(
         &typed.map(|column| format!("{name}({column})")),
         ToString::to_string,
         "give names without types here, and CAST in the query",
     )?;
-    none(at, |at| format!("AT {at}"), "")
+    refuse_some(at, |at| format!("AT {at}"), "")
 }
 
 /// Clauses of other engines that the parser takes for an alias of the table before them.
@@ -617,7 +617,7 @@ fn join(join: &Join) -> ControlFlow<Refused> {
         global,
         join_operator,
     } = join;
-    unset(*global, "GLOBAL JOIN", "write JOIN")?;
+    refuse_if(*global, "GLOBAL JOIN", "write JOIN")?;
     match join_operator {
         JoinOperator::Join(JoinConstraint::None)
         | JoinOperator::Inner(JoinConstraint::None)
@@ -648,9 +648,9 @@ fn select_item(item: &SelectItem) -> ControlFlow<Refused> {
         opt_rename: _,
         opt_alias: _,
     } = options;
-    none(opt_ilike, |ilike| format!("* {ilike}"), "name the columns")?;
+    refuse_some(opt_ilike, |ilike| format!("* {ilike}"), "name the columns")?;
     // The planner reads it, but ignores a name that is not a column.
-    none(
+    refuse_some(
         opt_replace,
         |replace| format!("* {replace}"),
         "write `* EXCLUDE (x), … AS x`",
@@ -665,7 +665,7 @@ fn pipe(operator: &PipeOperator) -> ControlFlow<Refused> {
         } => {
             let mut all = full_table_exprs.iter().chain(group_by_expr);
             let sorted = all.find(|e| e.order_by.asc.is_some() || e.order_by.nulls_first.is_some());
-            none(
+            refuse_some(
                 &sorted,
                 |e| format!("|> AGGREGATE … {e}"),
                 "write `|> ORDER BY` after it",
@@ -688,7 +688,7 @@ fn window_spec(spec: &WindowSpec) -> ControlFlow<Refused> {
         order_by: _,
         window_frame: _,
     } = spec;
-    none(
+    refuse_some(
         window_name,
         |name| format!("OVER ({name} …)"),
         "write the window out",
@@ -696,7 +696,7 @@ fn window_spec(spec: &WindowSpec) -> ControlFlow<Refused> {
 }
 
 fn ordinality(with_ordinality: bool) -> ControlFlow<Refused> {
-    unset(
+    refuse_if(
         with_ordinality,
         "WITH ORDINALITY",
         "number the rows by row_number() OVER (…)",
@@ -704,7 +704,7 @@ fn ordinality(with_ordinality: bool) -> ControlFlow<Refused> {
 }
 
 fn function_name(name: &ObjectName) -> ControlFlow<Refused> {
-    unset(
+    refuse_if(
         name.0.len() > 1,
         format!("{name}(…)"),
         "name the function alone",
@@ -758,19 +758,19 @@ fn sql_type(data_type: &ast::DataType) -> ControlFlow<Refused> {
                 field_type,
                 options,
             } = field;
-            unset(options.is_some(), field, "")?;
+            refuse_if(options.is_some(), field, "")?;
             sql_type(field_type)
         }),
         _ => Continue(()),
     }
 }
 
-impl Walk<'_> {
+impl Checker<'_> {
     fn count(&mut self, n: usize) -> ControlFlow<Refused> {
         self.tables += n;
-        if self.tables > MOST_TABLES {
+        if self.tables > MAX_TABLES {
             return Break(Box::new(format!(
-                "there are more than {MOST_TABLES} tables and subqueries; list many files as one table of the pipeline, or \
+                "there are more than {MAX_TABLES} tables and subqueries; list many files as one table of the pipeline, or \
                  write an intermediate result as its own table"
             )));
         }
@@ -792,7 +792,7 @@ impl Walk<'_> {
             [one] => one.as_ident().map(lower).unwrap_or_default(),
             _ => String::new(),
         };
-        unset(
+        refuse_if(
             *parameters != FunctionArguments::None,
             format!("{name}{parameters}(…)"),
             "",
@@ -834,11 +834,11 @@ impl Walk<'_> {
         if is_built_in || is_higher || state.scalar_functions().contains_key(&known) {
             let instead = format!("{name} takes one row at a time");
             let of = |clause: &str| format!("{name}(…) {clause}");
-            unset(is_distinct, format!("{name}(DISTINCT …)"), &instead)?;
-            none(filter, |_| of("FILTER (…)"), &instead)?;
-            none(&nulls, |nulls| of(&nulls.to_string()), &instead)?;
-            unset(over.is_some(), of("OVER (…)"), &instead)?;
-            unset(!within_group.is_empty(), of("WITHIN GROUP (…)"), &instead)?;
+            refuse_if(is_distinct, format!("{name}(DISTINCT …)"), &instead)?;
+            refuse_some(filter, |_| of("FILTER (…)"), &instead)?;
+            refuse_some(&nulls, |nulls| of(&nulls.to_string()), &instead)?;
+            refuse_if(over.is_some(), of("OVER (…)"), &instead)?;
+            refuse_if(!within_group.is_empty(), of("WITHIN GROUP (…)"), &instead)?;
             if let Some(clause) = clauses.first() {
                 refuse(format!("{name}(… {clause})"), &instead)?;
             }
@@ -852,17 +852,17 @@ impl Walk<'_> {
         let of_values = ["first_value", "last_value", "nth_value"].contains(&known.as_str());
         if let Some(aggregate) = aggregate.filter(|_| !of_values) {
             let keeps_nulls = aggregate.supports_null_handling_clause();
-            return none(
+            return refuse_some(
                 &nulls.filter(|_| !keeps_nulls),
                 |nulls| format!("{name}(…) {nulls}"),
                 "",
             );
         }
         // Pure window functions.
-        unset(is_distinct, format!("{name}(DISTINCT …) OVER (…)"), "")?;
-        none(filter, |_| format!("{name}(…) FILTER (…) OVER (…)"), "")?;
+        refuse_if(is_distinct, format!("{name}(DISTINCT …) OVER (…)"), "")?;
+        refuse_some(filter, |_| format!("{name}(…) FILTER (…) OVER (…)"), "")?;
         let takes_nulls = of_values || ["lag", "lead"].contains(&known.as_str());
-        none(
+        refuse_some(
             &nulls.filter(|_| !takes_nulls),
             |nulls| format!("{name}(…) {nulls}"),
             "",
