@@ -215,8 +215,11 @@ impl Tails {
             keep[at] = after < self.steps || before < self.ticks;
         }
         let of = |of: &[u32]| {
-            let kept = of.iter().zip(&keep).filter(|(_, keep)| **keep);
-            kept.map(|(of, _)| *of).collect()
+            of.iter()
+                .zip(&keep)
+                .filter(|(_, keep)| **keep)
+                .map(|(of, _)| *of)
+                .collect()
         };
         let times = rows.times.iter().zip(&keep).filter(|(_, keep)| **keep);
         let (of_rows, times) = (of(&rows.of_rows), times.map(|(time, _)| *time).collect());
@@ -284,8 +287,11 @@ impl Tails {
         };
         order.sort_by_key(place);
         let order = UInt32Array::from(order);
-        let columns = kept.columns.iter().map(|column| take(column, &order, None));
-        let columns = columns.collect::<Result<Vec<_>, _>>();
+        let columns = kept
+            .columns
+            .iter()
+            .map(|column| take(column, &order, None))
+            .collect::<Result<Vec<_>, _>>();
         let batch = columns.and_then(|columns| RecordBatch::try_new(schema(&self.fields), columns));
         Ok((batch.map_err(|e| failed(bug(e)))?, self.spans))
     }

@@ -214,8 +214,8 @@ impl<S: Sink> Follower<S> {
                 let partition = match &mut self.partitions {
                     Some(keys) => {
                         let row = UInt32Array::from(vec![first as u32]);
-                        let key = group_columns[..n_partition].iter();
-                        let key: Vec<ArrayRef> = key
+                        let key: Vec<ArrayRef> = group_columns[..n_partition]
+                            .iter()
                             .map(|c| take(c, &row, None))
                             .collect::<Result<_, _>>()
                             .map_err(bug)?;
@@ -257,8 +257,11 @@ impl<S: Sink> Follower<S> {
             None => (Vec::new(), vec![0; self.ends.len()]),
         };
         let (states, rank) = self.states.finish()?;
-        let rows = self.ends.iter().zip(&place).enumerate();
-        let mut rows: Vec<FollowedRow> = rows
+        let mut rows: Vec<FollowedRow> = self
+            .ends
+            .iter()
+            .zip(&place)
+            .enumerate()
             .filter_map(|(trajectory, (end, &key))| {
                 let (time, number) = end.last?;
                 Some(FollowedRow {

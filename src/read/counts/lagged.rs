@@ -236,13 +236,17 @@ impl<P: Copy> Walker<P> {
     fn keep(&mut self, times: &[i64], points: &[P]) {
         let Some(&last) = times.last() else { return };
         let spent = |times: &[i64], after: usize| {
-            let spent = self.lags.iter().map(|step| match *step {
-                Step::Ticks(ticks) => {
-                    times.partition_point(|t| last.wrapping_sub(*t) as u64 >= ticks as u64)
-                }
-                Step::Rows(rows) => (times.len() + after).saturating_sub(rows),
-            });
-            spent.min().unwrap_or(0).min(times.len())
+            self.lags
+                .iter()
+                .map(|step| match *step {
+                    Step::Ticks(ticks) => {
+                        times.partition_point(|t| last.wrapping_sub(*t) as u64 >= ticks as u64)
+                    }
+                    Step::Rows(rows) => (times.len() + after).saturating_sub(rows),
+                })
+                .min()
+                .unwrap_or(0)
+                .min(times.len())
         };
         let new = spent(times, 0);
         let old = if new > 0 {

@@ -170,8 +170,11 @@ impl Slot {
             .unzip();
         let mut counts = Counts::new(partition, lag, rows);
         let n_targets = counts.target_states.len();
-        let parts = splits.into_iter().zip(&counts.by_source);
-        let parts = parts.map(|(split, rows)| split.part(rows)).collect();
+        let parts = splits
+            .into_iter()
+            .zip(&counts.by_source)
+            .map(|(split, rows)| split.part(rows))
+            .collect();
         let groups = Groups::new(n_targets, parts);
         counts = whole.unwrap_or(counts);
         if !groups.add_up_to(&counts.by_source) {
@@ -202,15 +205,19 @@ pub fn add_up<P: Point>(
     for (reason, rows) in &minus.dropped.0 {
         dropped.subtract(reason, *rows);
     }
-    let slots = all.tallies.into_par_iter().zip(minus.tallies);
-    let slots = slots.zip(all.weighted).map(|((all, minus), weighted)| {
-        let mut pieces = Tally::finish(all);
-        let minus = Tally::finish(minus);
-        if !minus.is_empty() {
-            pieces = subtract(pieces, &minus)?;
-        }
-        Ok(Slot { pieces, weighted })
-    });
+    let slots = all
+        .tallies
+        .into_par_iter()
+        .zip(minus.tallies)
+        .zip(all.weighted)
+        .map(|((all, minus), weighted)| {
+            let mut pieces = Tally::finish(all);
+            let minus = Tally::finish(minus);
+            if !minus.is_empty() {
+                pieces = subtract(pieces, &minus)?;
+            }
+            Ok(Slot { pieces, weighted })
+        });
     Ok(Sums {
         slots: slots.collect::<Result<_>>()?,
         given,
@@ -538,8 +545,11 @@ fn join_ordered_streams<P: Point>(
                 }
                 _ => Walker::new(lags, *strided),
             };
-            let points = head.points.iter();
-            let points: Vec<P> = points.map(|p| p.renumbered(|s| map.tagged(s))).collect();
+            let points: Vec<P> = head
+                .points
+                .iter()
+                .map(|p| p.renumbered(|s| map.tagged(s)))
+                .collect();
             let count = P::counter(&mut tallies, partition, n_lags);
             if head.is_counted {
                 walker.join(&head.times, &points, count)
@@ -562,8 +572,10 @@ fn join_ordered_streams<P: Point>(
             open = Some(((partition, first), walker));
         }
         if !groups.in_head {
-            let walker = groups.walker.clone();
-            let walker = walker.map(|p| p.renumbered(|s| map.tagged(s)));
+            let walker = groups
+                .walker
+                .clone()
+                .map(|p| p.renumbered(|s| map.tagged(s)));
             open = Some(((map.partition(groups.partition), last), walker));
         }
     }

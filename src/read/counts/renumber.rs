@@ -64,13 +64,15 @@ pub fn unite(parts: &[Counted]) -> Result<(Counted, Vec<Renamed>)> {
             all.dropped.add(reason.clone(), *rows);
         }
     }
-    let renamed = of_partitions.into_iter().enumerate();
-    let renamed = renamed.map(|(at, partitions)| Renamed {
-        partitions,
-        sources: of_sources[at].clone(),
-        targets: of_targets[at].clone(),
-        labels: of_labels.iter().map(|labels| labels[at].clone()).collect(),
-    });
+    let renamed = of_partitions
+        .into_iter()
+        .enumerate()
+        .map(|(at, partitions)| Renamed {
+            partitions,
+            sources: of_sources[at].clone(),
+            targets: of_targets[at].clone(),
+            labels: of_labels.iter().map(|labels| labels[at].clone()).collect(),
+        });
     Ok((all, renamed.collect()))
 }
 

@@ -3,9 +3,9 @@
 //!
 //! The group of a row is a hash of its trajectory, or of the columns that the pipeline names, so
 //! streams need no coordination. The low bits of the state id hold the group. Pairs with groups
-//! sort and add up like any others: first by source, then by target, then by group. There are 16
-//! times as many hashes as groups, so that few trajectories share a hash; if more hashes occur than
-//! groups are wanted, hashes are assigned to groups in turn.
+//! sort and add up like any others: first by source, then by target, then by group.
+//! There are at least 16 times as many hashes as groups, so that few trajectories share a hash; if
+//! more hashes occur than groups are wanted, hashes are assigned to groups in turn.
 
 use crate::error::{Error, Kind, Result};
 use crate::evidence::counts::csr::{Csr, Values};
@@ -34,8 +34,10 @@ impl Tagger {
         let Some(grouping) = layout.grouping.as_ref().filter(|g| !g.by.is_empty()) else {
             return Ok(None);
         };
-        let fields = grouping.by.iter();
-        let fields = fields.map(|f| SortField::new(f.data_type().clone()));
+        let fields = grouping
+            .by
+            .iter()
+            .map(|f| SortField::new(f.data_type().clone()));
         let converter = RowConverter::new(fields.collect()).map_err(|e| {
             let what = "a column that identifies groups has a type that cannot be a key";
             Error::with_source(Kind::Input, what, e)
@@ -54,8 +56,8 @@ impl Tagger {
         let key_ranges = ranges(by, states.len())?;
         let keys = self
             .converter
-            .convert_columns(&first_rows(by, &key_ranges)?);
-        let keys = keys.map_err(bug)?;
+            .convert_columns(&first_rows(by, &key_ranges)?)
+            .map_err(bug)?;
         let mut tagged = states.to_vec();
         for (key_range, key) in key_ranges.into_iter().zip(keys.iter()) {
             let group = self.tag.group((hash(key.data()) >> 32) as u32);
@@ -310,8 +312,12 @@ mod tests {
             let resampled = groups.shards(&weights, 7);
             let mut by_trajectory = BTreeMap::new();
             for (&j, total) in resampled.sources.iter().zip(resampled.shards.source_total) {
-                let state = counted.sources.describe(counts.source_states[j as usize]);
-                let state: i64 = state.trim_start_matches('s').parse().unwrap();
+                let state: i64 = counted
+                    .sources
+                    .describe(counts.source_states[j as usize])
+                    .trim_start_matches('s')
+                    .parse()
+                    .unwrap();
                 *by_trajectory.entry(state / 10).or_default() += total as u64;
             }
             by_trajectory

@@ -86,30 +86,31 @@ impl Sums {
     ) -> Result<Vec<RecordBatch>> {
         let tag = layout.tag();
         let pieces = slot.pieces.iter().filter(|rows| !rows.columns.is_empty());
-        let batches = pieces.map(|rows| {
-            let n = rows.columns.len();
-            let (mut sources, mut targets) = (Vec::with_capacity(n), Vec::with_capacity(n));
-            let mut counts = Vec::with_capacity(n);
-            for (source, target, count) in rows.entries() {
-                sources.push(source);
-                targets.push(tag.state(target));
-                counts.push(count);
-            }
-            let mut columns = take_rows(&self.partitions, &vec![partition; n])?;
-            columns.push(Arc::new(UInt32Array::from(vec![lag; n])));
-            columns.extend(self.sources.columns(&sources)?);
-            columns.extend(self.targets.columns(&targets)?);
-            if tag != Tag::NONE {
-                let groups = rows.columns.iter().map(|&target| tag.group(target));
-                columns.push(Arc::new(UInt32Array::from_iter_values(groups)));
-            }
-            columns.push(Arc::new(UInt64Array::from(counts)));
-            for field in &layout.given {
-                columns.push(new_null_array(field.data_type(), n));
-            }
-            batch(layout, columns)
-        });
-        batches.collect()
+        pieces
+            .map(|rows| {
+                let n = rows.columns.len();
+                let (mut sources, mut targets) = (Vec::with_capacity(n), Vec::with_capacity(n));
+                let mut counts = Vec::with_capacity(n);
+                for (source, target, count) in rows.entries() {
+                    sources.push(source);
+                    targets.push(tag.state(target));
+                    counts.push(count);
+                }
+                let mut columns = take_rows(&self.partitions, &vec![partition; n])?;
+                columns.push(Arc::new(UInt32Array::from(vec![lag; n])));
+                columns.extend(self.sources.columns(&sources)?);
+                columns.extend(self.targets.columns(&targets)?);
+                if tag != Tag::NONE {
+                    let groups = rows.columns.iter().map(|&target| tag.group(target));
+                    columns.push(Arc::new(UInt32Array::from_iter_values(groups)));
+                }
+                columns.push(Arc::new(UInt64Array::from(counts)));
+                for field in &layout.given {
+                    columns.push(new_null_array(field.data_type(), n));
+                }
+                batch(layout, columns)
+            })
+            .collect()
     }
 
     /// The rows without a target: every partition, and the labels of source states.
@@ -149,8 +150,7 @@ impl Sums {
 }
 
 fn batch(layout: &Layout, columns: Vec<ArrayRef>) -> Result<RecordBatch> {
-    let batch = RecordBatch::try_new(schema(&fields(layout)), columns);
-    batch.map_err(|e| failed(bug(e)))
+    RecordBatch::try_new(schema(&fields(layout)), columns).map_err(|e| failed(bug(e)))
 }
 
 fn take_rows(columns: &[ArrayRef], rows: &[u32]) -> Result<Vec<ArrayRef>> {
@@ -366,8 +366,8 @@ mod tests {
                 states(other, &b.source_states)
             );
             let values = |c: &crate::evidence::counts::matrix::Counts| -> Vec<f64> {
-                let shards = c.by_source.iter();
-                shards
+                c.by_source
+                    .iter()
                     .flat_map(|s| (0..s.nnz()).map(|at| s.values.get(at)))
                     .collect()
             };
@@ -414,12 +414,14 @@ mod tests {
                     .collect::<Int64Array>(),
             )
         };
-        let other = table.iter().map(|batch| {
-            let mut columns = batch.columns().to_vec();
-            (columns[2], columns[3]) = (negative(&columns[2]), negative(&columns[3]));
-            RecordBatch::try_new(batch.schema(), columns).unwrap()
-        });
-        let other: Vec<_> = other.collect();
+        let other: Vec<_> = table
+            .iter()
+            .map(|batch| {
+                let mut columns = batch.columns().to_vec();
+                (columns[2], columns[3]) = (negative(&columns[2]), negative(&columns[3]));
+                RecordBatch::try_new(batch.schema(), columns).unwrap()
+            })
+            .collect();
         let both = restore(&layout, &[table, other], true, 40, Dropped::default()).unwrap();
         let counted = both.counted(&layout).unwrap();
         let alone = counted.counts[0].source_states.len();

@@ -111,8 +111,10 @@ impl Shape {
     fn for_states(sources: u64, targets: u64) -> Shape {
         let (source_bits, target_bits) =
             (64 - sources.leading_zeros(), 64 - targets.leading_zeros());
-        let within = source_bits.saturating_sub(PART_BITS).min(32 - target_bits);
-        let within = within.max(source_bits.saturating_sub(MAX_PART_BITS));
+        let within = source_bits
+            .saturating_sub(PART_BITS)
+            .min(32 - target_bits)
+            .max(source_bits.saturating_sub(MAX_PART_BITS));
         let is_narrow = within + target_bits <= 32;
         let (source_bits, part_bits, target_bits) = if is_narrow {
             (within, source_bits - within, target_bits)
@@ -345,8 +347,10 @@ impl Tally {
             return Vec::new();
         };
         if tallies.iter().any(|tally| tally.shape() != shape) {
-            let used_bits = tallies.iter().map(Tally::used_bits);
-            let used_bits = used_bits.fold((0, 0), |a, b| (a.0 | b.0, a.1 | b.1));
+            let used_bits = tallies
+                .iter()
+                .map(Tally::used_bits)
+                .fold((0, 0), |a, b| (a.0 | b.0, a.1 | b.1));
             shape = Shape::for_states(used_bits.0, used_bits.1);
             tallies
                 .par_iter_mut()

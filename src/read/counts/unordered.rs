@@ -135,8 +135,10 @@ pub(crate) fn walk<P: Point>(
     partition: &[u32],
     tag: Tag,
 ) -> Result<Vec<Tallies>, (usize, Disorder)> {
-    let chunk = partition.len().div_ceil(2 * rayon::current_num_threads());
-    let chunk = chunk.max(1);
+    let chunk = partition
+        .len()
+        .div_ceil(2 * rayon::current_num_threads())
+        .max(1);
     let n_lags = walker.n_lags();
     let of = |range: Range<usize>| {
         let mut tallies = Tallies::new(tag);

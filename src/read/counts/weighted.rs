@@ -175,8 +175,11 @@ mod tests {
             columns.push(Arc::new(rows.iter().map(|r| r.4).collect::<Float64Array>()));
         }
         columns.extend(layout.grouping.is_some().then_some(id));
-        let fields = layout.fields().into_iter().enumerate();
-        let fields = fields.map(|(at, field)| field.with_name(at.to_string()));
+        let fields = layout
+            .fields()
+            .into_iter()
+            .enumerate()
+            .map(|(at, field)| field.with_name(at.to_string()));
         RecordBatch::try_new(Arc::new(Schema::new(fields.collect::<Vec<_>>())), columns).unwrap()
     }
 
@@ -251,8 +254,8 @@ mod tests {
         let reasons =
             ["NaN weight", "null weight", "weight of zero"].map(|reason| (reason.into(), 1));
         assert_eq!(counted.dropped.0, reasons.into());
-        let listed = listed(&counted).into_iter();
-        listed
+        listed(&counted)
+            .into_iter()
             .map(|((_, lag, s, t), n)| (lag, s.parse().unwrap(), t.parse().unwrap(), n))
             .collect()
     }

@@ -66,11 +66,13 @@ async fn of_footer(store: &dyn ObjectStore, file: &Path) -> Result<SchemaRef, Da
             range: Some(GetRange::Suffix(length)),
             ..Default::default()
         };
-        let got = store.get_opts(file, options).await?;
-        got.bytes().await
+        store.get_opts(file, options).await?.bytes().await
     };
-    let end = tail(END).await?;
-    let end = end.as_ref().try_into().map_err(|_| damaged())?;
+    let end = tail(END)
+        .await?
+        .as_ref()
+        .try_into()
+        .map_err(|_| damaged())?;
     let length = read_footer_length(end).map_err(|_| damaged())?;
     let footer = tail(END + length as u64).await?;
     let footer = footer.get(..length).ok_or_else(damaged)?;

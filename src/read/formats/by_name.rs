@@ -318,8 +318,8 @@ impl NamedOpener {
         let read = opened.map_err(|e| in_file(e, &shown))?;
         let typed = read.map(move |rows| {
             let rows = rows.map_err(|e| in_file(e, &shown))?;
-            let typed = arrow_ipc::typed(&rows, &wanted);
-            typed.map_err(|fault| DataFusionError::from(fault.of(&shown)))
+            arrow_ipc::typed(&rows, &wanted)
+                .map_err(|fault| DataFusionError::from(fault.of(&shown)))
         });
         Ok(typed.boxed())
     }
@@ -423,9 +423,11 @@ mod tests {
     /// The rows of each stream.
     async fn rows(lake: &Lake) -> Result<Vec<Values>, String> {
         let none = BTreeMap::new();
-        let frame = lake.query("SELECT k, s FROM t WHERE k >= 0", &none);
-        let frame = frame.await.map_err(|e| e.to_string())?;
-        let streams = lake.each_stream(frame, |_| {
+        let frame = lake
+            .query("SELECT k, s FROM t WHERE k >= 0", &none)
+            .await
+            .map_err(|e| e.to_string())?;
+        lake.each_stream(frame, |_| {
             let push = |batch: &RecordBatch, all: &mut Values| {
                 let keys = batch.column(0).as_primitive::<Int64Type>();
                 let texts = batch.column(1).as_string::<i32>();
@@ -436,8 +438,9 @@ mod tests {
                 Ok(())
             };
             Ok((Values::new(), push))
-        });
-        streams.await.map_err(|stop| format!("{stop:?}"))
+        })
+        .await
+        .map_err(|stop| format!("{stop:?}"))
     }
 
     fn csv(values: &Values, delimiter: char) -> String {

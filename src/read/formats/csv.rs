@@ -93,8 +93,7 @@ impl Dialect {
             return Ok(None);
         }
         let texts: Vec<String> = self.null.iter().map(|text| regex::escape(text)).collect();
-        let regex = Regex::new(&format!("^(?:{})?$", texts.join("|")));
-        regex
+        Regex::new(&format!("^(?:{})?$", texts.join("|")))
             .map(Some)
             .map_err(|e| Fault::new(format!("the texts of `null` cannot be matched: {e}")))
     }
@@ -232,8 +231,9 @@ impl Layout {
     }
 
     fn rows_decoder(&self, rows: usize, has_header: bool) -> Decoder {
-        let decoder = self.decoder(&self.read_as, &self.positions, rows);
-        decoder.with_header(has_header).build_decoder()
+        self.decoder(&self.read_as, &self.positions, rows)
+            .with_header(has_header)
+            .build_decoder()
     }
 
     /// The wanted columns of rows as they were read.
@@ -326,8 +326,10 @@ fn unlike(field: &Field, value: &str) -> String {
 fn describe_error(e: &ArrowError) -> String {
     let text = e.to_string();
     let n_columns = text.split_once("expected ").and_then(|(_, rest)| {
-        let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
-        digits.parse::<usize>().ok()
+        rest.split(|c: char| !c.is_ascii_digit())
+            .next()?
+            .parse::<usize>()
+            .ok()
     });
     match n_columns {
         Some(n) if text.contains("got more than") => {
@@ -369,8 +371,7 @@ fn typed(texts: &StringArray, data_type: &DataType) -> Result<ArrayRef, String> 
         safe: true,
         ..Default::default()
     };
-    let cast = cast_with_options(texts, data_type, &options);
-    let cast = cast.map_err(|_| {
+    let cast = cast_with_options(texts, data_type, &options).map_err(|_| {
         texts
             .iter()
             .flatten()
@@ -445,8 +446,9 @@ impl CsvRows {
     fn fault(&self, rest: &[u8], e: &str) -> Fault {
         let mut bytes = self.held.concat();
         bytes.extend_from_slice(rest);
-        let located = self.layout.locate(&bytes, self.line, self.holds_header);
-        located.unwrap_or_else(|| Fault::at(self.line, e))
+        self.layout
+            .locate(&bytes, self.line, self.holds_header)
+            .unwrap_or_else(|| Fault::at(self.line, e))
     }
 
     fn flush(&mut self) -> Result<Option<RecordBatch>, Fault> {
@@ -454,8 +456,10 @@ impl CsvRows {
         let Some(rows) = flushed.map_err(|e| self.fault(&[], &describe_error(&e)))? else {
             return Ok(None);
         };
-        let typed = self.layout.typed(&rows);
-        let typed = typed.map_err(|fault| self.fault(&[], &fault.what))?;
+        let typed = self
+            .layout
+            .typed(&rows)
+            .map_err(|fault| self.fault(&[], &fault.what))?;
         self.line += self.held.iter().map(|bytes| lines_in(bytes)).sum::<u64>();
         self.held.clear();
         self.holds_header = false;

@@ -62,8 +62,10 @@ impl Compression {
     pub fn of_name(name: &str) -> (&str, Compression) {
         let packed = [(".gz", Compression::Gzip), (".zst", Compression::Zstd)];
         let by_ending = |(ending, how): (&str, _)| Some((name.strip_suffix(ending)?, how));
-        let found = packed.into_iter().find_map(by_ending);
-        found.unwrap_or((name, Compression::None))
+        packed
+            .into_iter()
+            .find_map(by_ending)
+            .unwrap_or((name, Compression::None))
     }
 
     /// The file name extension of the compression.

@@ -55,8 +55,7 @@ pub async fn columns(mut pieces: Pieces) -> Result<Schema, DataFusionError> {
 }
 
 fn inferred(values: &[Value]) -> Result<Schema, Fault> {
-    let schema = infer_json_schema_from_iterator(values.iter().map(Ok::<_, ArrowError>));
-    schema.map_err(|_| {
+    infer_json_schema_from_iterator(values.iter().map(Ok::<_, ArrowError>)).map_err(|_| {
         let what = format!(
             "a key has values in the first {SAMPLE} rows of several types, such as a number in one and an object in another"
         );
@@ -305,8 +304,10 @@ impl Record {
     }
 
     fn finish(&mut self, n: usize) -> Result<Vec<ArrayRef>, ArrowError> {
-        let columns = self.columns.iter_mut();
-        columns.map(|column| column.finish(n)).collect()
+        self.columns
+            .iter_mut()
+            .map(|column| column.finish(n))
+            .collect()
     }
 }
 

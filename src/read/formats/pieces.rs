@@ -82,8 +82,9 @@ fn unpacked(pieces: Pieces, compression: Compression) -> Pieces {
     }
     let mut reader = ZstdDecoder::new(packed);
     reader.multiple_members(true);
-    let pieces = ReaderStream::with_capacity(reader, PIECE_BYTES);
-    pieces.map_err(failed).boxed()
+    ReaderStream::with_capacity(reader, PIECE_BYTES)
+        .map_err(failed)
+        .boxed()
 }
 
 /// The lines that start in a range of a file. The first piece starts at offset `at`.

@@ -116,16 +116,22 @@ impl Wanted {
         convert: impl Fn(&ArrayRef, &Field) -> Result<ArrayRef, Fault>,
     ) -> Result<RecordBatch, Fault> {
         let mut found = rows.columns().iter();
-        let columns = self.table.fields().iter().zip(&self.at);
-        let columns = columns.map(|(field, at)| {
-            let column = at.and_then(|_| found.next());
-            match column {
-                Some(column) if column.data_type() == field.data_type() => Ok(Arc::clone(column)),
-                Some(column) => convert(column, field),
-                None => Ok(new_null_array(field.data_type(), rows.num_rows())),
-            }
-        });
-        let columns = columns.collect::<Result<Vec<_>, Fault>>()?;
+        let columns = self
+            .table
+            .fields()
+            .iter()
+            .zip(&self.at)
+            .map(|(field, at)| {
+                let column = at.and_then(|_| found.next());
+                match column {
+                    Some(column) if column.data_type() == field.data_type() => {
+                        Ok(Arc::clone(column))
+                    }
+                    Some(column) => convert(column, field),
+                    None => Ok(new_null_array(field.data_type(), rows.num_rows())),
+                }
+            })
+            .collect::<Result<Vec<_>, Fault>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
         RecordBatch::try_new_with_options(Arc::clone(&self.table), columns, &options)
             .map_err(|e| Fault::new(crate::read::formats::fault::plain(&e.to_string())))

@@ -28,8 +28,11 @@ impl Lake {
         let hash = async |(location, root): (String, &String)| {
             let unread = |e| failed(&format!("{location} cannot be read"), e);
             let root = ObjectStoreUrl::parse(root).map_err(unread)?;
-            let store = self.context.runtime_env().object_store(&root);
-            let store = store.map_err(unread)?;
+            let store = self
+                .context
+                .runtime_env()
+                .object_store(&root)
+                .map_err(unread)?;
             let path = places::path_at(&root, &location);
             let path =
                 path.ok_or_else(|| Error::bug(format!("{location} has no path in its store")))?;
@@ -41,8 +44,11 @@ impl Lake {
             }
             Ok::<_, Error>((location, hasher.finalize().to_hex().to_string()))
         };
-        let hashed = stream::iter(places).map(hash).buffered(CONCURRENT_READS);
-        let hashed: BTreeMap<String, String> = hashed.try_collect().await?;
+        let hashed: BTreeMap<String, String> = stream::iter(places)
+            .map(hash)
+            .buffered(CONCURRENT_READS)
+            .try_collect()
+            .await?;
         for file in self.tables.iter_mut().flat_map(|table| &mut table.files) {
             file.content = hashed.get(&file.location).cloned();
         }

@@ -46,8 +46,13 @@ impl Listed {
     }
 
     fn tag(&self, root: &str, file: &Path) -> Option<String> {
-        let stores = self.0.tags.read().unwrap_or_else(PoisonError::into_inner);
-        stores.get(root)?.get(file).cloned()
+        self.0
+            .tags
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(root)?
+            .get(file)
+            .cloned()
     }
 
     fn is_read(&self, root: &str, file: &Path) {
@@ -59,8 +64,13 @@ impl Listed {
 
     /// Store and path of the files of which ranges were read most recently, latest first.
     pub fn latest(&self) -> Vec<(String, Path)> {
-        let latest = self.0.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        latest.iter().cloned().collect()
+        self.0
+            .latest
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+            .cloned()
+            .collect()
     }
 
     /// Makes later reads treat the file as one part.
@@ -71,14 +81,20 @@ impl Listed {
 
     /// Whether the file is read in one part.
     pub fn is_whole(&self, file: &Path) -> bool {
-        let whole = self.0.whole.lock().unwrap_or_else(PoisonError::into_inner);
-        whole.contains(file)
+        self.0
+            .whole
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .contains(file)
     }
 
     /// Number of files that are read in one part.
     pub fn n_whole(&self) -> usize {
-        let whole = self.0.whole.lock().unwrap_or_else(PoisonError::into_inner);
-        whole.len()
+        self.0
+            .whole
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .len()
     }
 
     /// Wraps a store so that reads return the listed versions only.
@@ -126,8 +142,10 @@ impl ObjectStore for AsListed {
             return self.inner.get_opts(location, options).await;
         };
         options.if_match.get_or_insert(tag);
-        let got = self.inner.get_opts(location, options).await;
-        got.map_err(|e| self.changed(location, e))
+        self.inner
+            .get_opts(location, options)
+            .await
+            .map_err(|e| self.changed(location, e))
     }
 
     async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
@@ -138,8 +156,11 @@ impl ObjectStore for AsListed {
         }
         let got = self.inner.get_ranges(location, ranges).await;
         if let Some(tag) = self.listed.tag(&self.root, location) {
-            let now = self.inner.head(location).await;
-            let now = now.map_err(|e| self.changed(location, e))?;
+            let now = self
+                .inner
+                .head(location)
+                .await
+                .map_err(|e| self.changed(location, e))?;
             if now.e_tag != Some(tag) {
                 let (path, source) = (location.to_string(), "".into());
                 return Err(self.changed(location, Error::Precondition { path, source }));

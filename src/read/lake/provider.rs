@@ -130,8 +130,10 @@ impl TableOfFiles {
         let known = self.known[at].get_or_try_init(|| async {
             let store = state.runtime_env().object_store(&self.root)?;
             let (columns, meta) = (Arc::clone(&self.of_files), &file.object_meta);
-            let known = self.format.infer_stats(state, &store, columns, meta);
-            let mut known = known.await?;
+            let mut known = self
+                .format
+                .infer_stats(state, &store, columns, meta)
+                .await?;
             for value in &file.partition_values {
                 known
                     .column_statistics
@@ -185,8 +187,11 @@ impl TableProvider for TableOfFiles {
             return Ok(Arc::new(EmptyExec::new(columns)));
         }
         let concurrency = state.config_options().execution.meta_fetch_concurrency;
-        let files = stream::iter(passing).map(|at| self.with_statistics(state, at));
-        let files: Vec<_> = files.buffered(concurrency.get()).try_collect().await?;
+        let files: Vec<_> = stream::iter(passing)
+            .map(|at| self.with_statistics(state, at))
+            .buffered(concurrency.get())
+            .try_collect()
+            .await?;
         let known = files.iter().filter_map(|file| file.statistics.as_deref());
         let known = Statistics::try_merge_iter(known, &self.schema)?;
         // Streams read files in order of name, so that trajectories continue from one file to the

@@ -60,8 +60,9 @@ impl Lake {
             parts.push(part);
         }
         let table = MemTable::try_new(Arc::clone(schema), parts);
-        let query = table.and_then(|table| self.context.read_table(Arc::new(table)));
-        query.map_err(|e| failed("rows that were already read cannot be counted", e))
+        table
+            .and_then(|table| self.context.read_table(Arc::new(table)))
+            .map_err(|e| failed("rows that were already read cannot be counted", e))
     }
 
     /// Deals the rows of a query with the columns of `layout` into `n` shards. All rows of a
@@ -76,14 +77,16 @@ impl Lake {
         n: usize,
     ) -> Result<Vec<Vec<RecordBatch>>> {
         let of_streams = Arc::clone(layout);
-        let dealers = self.each_stream(frame, move |_| {
-            let push = |batch: &RecordBatch, dealer: &mut Dealer| Ok(dealer.push(batch)?);
-            Ok((Dealer::of_rows(&of_streams, n)?, push))
-        });
-        let dealers = dealers.await.map_err(|stop| match stop {
-            Stop::Failed(e) => e,
-            stop => Error::bug(format!("dealing rows stopped: {stop:?}")),
-        })?;
+        let dealers = self
+            .each_stream(frame, move |_| {
+                let push = |batch: &RecordBatch, dealer: &mut Dealer| Ok(dealer.push(batch)?);
+                Ok((Dealer::of_rows(&of_streams, n)?, push))
+            })
+            .await
+            .map_err(|stop| match stop {
+                Stop::Failed(e) => e,
+                stop => Error::bug(format!("dealing rows stopped: {stop:?}")),
+            })?;
         let mut shards = vec![Vec::new(); n];
         for dealer in dealers {
             for (shard, rows) in shards.iter_mut().zip(dealer.finish()?) {
@@ -101,8 +104,8 @@ fn register(
     stores: &Stores,
     listing: &Listed,
 ) -> Result<()> {
-    let named = register_known(context, table, stores, listing);
-    named.map_err(|e| e.at(format!("table `{}`", table.name)))
+    register_known(context, table, stores, listing)
+        .map_err(|e| e.at(format!("table `{}`", table.name)))
 }
 
 fn register_known(
@@ -136,8 +139,10 @@ fn register_known(
     let fields = table.schema.fields().iter();
     let (of_folders, of_files): (Vec<_>, Vec<_>) = fields.partition(|f| is_folder_column(f));
     let typed = |name: &String| {
-        let field = of_folders.iter().find(|f| f.name() == name);
-        field.map(|f| (name.clone(), f.data_type().clone()))
+        of_folders
+            .iter()
+            .find(|f| f.name() == name)
+            .map(|f| (name.clone(), f.data_type().clone()))
     };
     let of_folders: Vec<_> = table.partition_columns.iter().filter_map(typed).collect();
     let schema = Schema::new(of_files.into_iter().cloned().collect::<Vec<_>>());

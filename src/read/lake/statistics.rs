@@ -42,8 +42,8 @@ impl Lake {
             };
         }
         let mut partitions = layout.partition.iter().enumerate().map(|(at, field)| {
-            let in_folders = self.folders(field.name());
-            in_folders.or_else(|| integers(known.column_statistics.get(at)?))
+            self.folders(field.name())
+                .or_else(|| integers(known.column_statistics.get(at)?))
         });
         Ok(Bounds {
             rows: known.num_rows.get_value().map(|&rows| rows as u64),

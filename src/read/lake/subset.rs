@@ -41,8 +41,8 @@ pub fn one_table(frame: &DataFrame) -> Result<String, String> {
             LogicalPlan::Sort(sort) if sort.fetch.is_none() => None,
             LogicalPlan::TableScan(scan) => {
                 tables.push(scan.table_name.table().to_string());
-                let files = source_as_provider(&scan.source);
-                let files = files.is_ok_and(|table| table.is::<TableOfFiles>());
+                let files =
+                    source_as_provider(&scan.source).is_ok_and(|table| table.is::<TableOfFiles>());
                 (!files).then(|| format!("`{}` is not a table of files", scan.table_name))
             }
             other => Some(format!("the SQL has {}", step(other))),
@@ -193,10 +193,9 @@ impl Wanted {
     fn of(&self, file: &PartitionedFile, store: &str) -> Option<PartitionedFile> {
         let meta = &file.object_meta;
         match self {
-            Wanted::Files(locations) => {
-                let is_one = locations.contains(&location(store, &meta.location));
-                is_one.then(|| file.clone())
-            }
+            Wanted::Files(locations) => locations
+                .contains(&location(store, &meta.location))
+                .then(|| file.clone()),
             Wanted::Part(part) => {
                 let bytes = part.bytes(meta.size);
                 Some(file.clone().with_range(bytes.start, bytes.end))
@@ -232,9 +231,12 @@ impl TableProvider for SomeFiles {
             return Err(DataFusionError::Internal(what.into()));
         };
         let store = config.object_store_url.as_str().to_string();
-        let files = config.file_groups.iter().flat_map(|group| group.iter());
-        let files = files.filter_map(|file| self.wanted.of(file, &store));
-        let files: Vec<_> = files.collect();
+        let files: Vec<_> = config
+            .file_groups
+            .iter()
+            .flat_map(|group| group.iter())
+            .filter_map(|file| self.wanted.of(file, &store))
+            .collect();
         if files.is_empty() {
             return Ok(Arc::new(EmptyExec::new(plan.schema())));
         }

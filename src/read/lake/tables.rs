@@ -49,8 +49,9 @@ pub async fn register(
     stores: &Stores,
     listing: &Listed,
 ) -> Result<Table> {
-    let named = register_files(context, source, stores, listing).await;
-    named.map_err(|e| e.at(format!("table `{}`", source.name)))
+    register_files(context, source, stores, listing)
+        .await
+        .map_err(|e| e.at(format!("table `{}`", source.name)))
 }
 
 async fn register_files(
@@ -149,8 +150,10 @@ async fn register_files(
         .map(|file| std::mem::take(&mut file.folders))
         .map(|folders| folders.into_iter().map(|(_, value)| value).collect())
         .collect();
-    let of_table = files.iter().zip(&folders);
-    let of_table = of_table.map(|(file, values)| (file.meta.clone(), values.as_slice()));
+    let of_table = files
+        .iter()
+        .zip(&folders)
+        .map(|(file, values)| (file.meta.clone(), values.as_slice()));
     let of_table = TableOfFiles::new(
         source.name,
         root.clone(),
@@ -250,8 +253,7 @@ pub(crate) fn extension_of<'a>(
 /// non-null value is an integer in canonical form, else text.
 fn hive_columns(files: &[FoundFile]) -> Result<Vec<(String, DataType)>> {
     let names = |file: &FoundFile| -> Vec<String> {
-        let folders = file.folders.iter();
-        folders.map(|(name, _)| name.clone()).collect()
+        file.folders.iter().map(|(name, _)| name.clone()).collect()
     };
     let Some(first) = files.first() else {
         return Ok(Vec::new());
@@ -305,8 +307,8 @@ fn merge(schemas: &[(SchemaRef, &str)]) -> Result<Schema> {
                 *old = old.clone().with_data_type(b);
                 *of = file;
             } else if a != b && b != DataType::Null {
-                let wide = type_union_resolution(&[a.clone(), b.clone()]);
-                let wide = wide.filter(|_| a.is_numeric() == b.is_numeric());
+                let wide = type_union_resolution(&[a.clone(), b.clone()])
+                    .filter(|_| a.is_numeric() == b.is_numeric());
                 let wide = wide.ok_or_else(|| {
                     let (mut a, mut b) = (value_kind(&a).to_string(), value_kind(&b).to_string());
                     if a == b {

@@ -97,8 +97,11 @@ fn choices(text: &str) -> Result<Vec<String>, String> {
 
 impl Choice {
     fn new(text: &str, is_of_folders: bool) -> Result<Choice, String> {
-        let parts = text.split('/').filter(|part| !matches!(*part, "" | "."));
-        let parts: Vec<&str> = parts.chain(is_of_folders.then_some("**/*")).collect();
+        let parts: Vec<&str> = text
+            .split('/')
+            .filter(|part| !matches!(*part, "" | "."))
+            .chain(is_of_folders.then_some("**/*"))
+            .collect();
         if parts.is_empty() {
             return Err("one of its choices is empty".into());
         }
@@ -235,11 +238,14 @@ pub async fn list(
                 }
             }
         }
-        let listed = stream::iter(listed).map(|(folder, choices)| async move {
-            let inside = store.list_with_delimiter(prefix(folder)).await?;
-            Ok::<_, object_store::Error>((choices, inside))
-        });
-        let listed: Vec<_> = listed.buffered(CONCURRENT_LISTS).try_collect().await?;
+        let listed: Vec<_> = stream::iter(listed)
+            .map(|(folder, choices)| async move {
+                let inside = store.list_with_delimiter(prefix(folder)).await?;
+                Ok::<_, object_store::Error>((choices, inside))
+            })
+            .buffered(CONCURRENT_LISTS)
+            .try_collect()
+            .await?;
         let mut next = BTreeMap::new();
         for (choices, inside) in listed {
             for folder in inside.common_prefixes {

@@ -93,8 +93,7 @@ impl Marks {
                 probes.push(probe(store, folder.clone().join(place)));
             }
         }
-        let seen = stream::iter(probes).buffered(16);
-        let seen: Vec<Option<Path>> = seen.try_collect().await?;
+        let seen: Vec<Option<Path>> = stream::iter(probes).buffered(16).try_collect().await?;
         let mut marks = Marks::default();
         seen.iter().flatten().for_each(|path| marks.record(path));
         Ok(marks)
@@ -144,8 +143,9 @@ fn is_closed(e: &StoreError) -> bool {
 
 /// Iceberg metadata files: `v3.metadata.json`, `00003-<uuid>.metadata.json`.
 fn is_iceberg(name: &str) -> bool {
-    let version = name.strip_suffix(".metadata.json");
-    let version = version.or_else(|| name.strip_suffix(".gz.metadata.json"));
+    let version = name
+        .strip_suffix(".metadata.json")
+        .or_else(|| name.strip_suffix(".gz.metadata.json"));
     let version = version.map(|version| version.strip_prefix('v').unwrap_or(version));
     version.is_some_and(|version| version.starts_with(|c: char| c.is_ascii_digit()))
 }

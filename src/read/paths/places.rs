@@ -96,8 +96,8 @@ pub fn literal(location: &str) -> Result<(ObjectStoreUrl, Path)> {
 }
 
 fn root(url: &Url) -> Result<ObjectStoreUrl> {
-    let root = ObjectStoreUrl::parse(&url[..Position::BeforePath]);
-    root.map_err(|e| failed(&format!("{url} does not name a store"), e))
+    ObjectStoreUrl::parse(&url[..Position::BeforePath])
+        .map_err(|e| failed(&format!("{url} does not name a store"), e))
 }
 
 /// The name on disk of a location, unless it is a URL of a remote store.
@@ -248,8 +248,9 @@ pub async fn files(
             return Ok(vec![place.found(meta, Vec::new())]);
         }
     }
-    let found = glob::list(store, &place.path, place.pattern.as_ref()).await;
-    let mut found = found.map_err(unlisted)?;
+    let mut found = glob::list(store, &place.path, place.pattern.as_ref())
+        .await
+        .map_err(unlisted)?;
     let of_folder = place.pattern.as_ref().is_none_or(|p| p.is_of_folders);
     let extension = if of_folder {
         ending(&mut found.files.iter().map(|meta| meta.location.as_ref()))
@@ -268,9 +269,10 @@ pub async fn files(
         }
     }
     let of_files = found.files.iter();
-    let outputs = of_files.flat_map(|meta| found.marks.of(&meta.location));
-    let outputs = outputs.filter(|(root, _)| !place.path.prefix_matches(root));
-    let outputs: std::collections::BTreeSet<_> = outputs.collect();
+    let outputs: std::collections::BTreeSet<_> = of_files
+        .flat_map(|meta| found.marks.of(&meta.location))
+        .filter(|(root, _)| !place.path.prefix_matches(root))
+        .collect();
     for (root, _) in outputs {
         let current = lakehouse::output(store, root).await.map_err(unlisted)?;
         if let Some(current) = current {
@@ -297,12 +299,16 @@ async fn deepest_output(
     place: &Path,
     path: &str,
 ) -> Result<Option<(Path, Current)>> {
-    let outputs = marks.of(place).filter(|(_, kind)| *kind == Kind::Output);
-    let mut outputs: Vec<&Path> = outputs.map(|(root, _)| root).collect();
+    let mut outputs: Vec<&Path> = marks
+        .of(place)
+        .filter(|(_, kind)| *kind == Kind::Output)
+        .map(|(root, _)| root)
+        .collect();
     outputs.sort_by_key(|root| std::cmp::Reverse(root.as_ref().len()));
     for root in outputs {
-        let current = lakehouse::output(store, root).await;
-        let current = current.map_err(|e| failed(&format!("cannot list {path}"), e.into()))?;
+        let current = lakehouse::output(store, root)
+            .await
+            .map_err(|e| failed(&format!("cannot list {path}"), e.into()))?;
         if let Some(current) = current {
             return Ok(Some((root.clone(), current)));
         }
@@ -328,8 +334,7 @@ async fn canonical_files(
         };
         files.into_iter().map(name).collect()
     };
-    let named = tokio::task::spawn_blocking(named).await;
-    named.map_err(|e| {
+    tokio::task::spawn_blocking(named).await.map_err(|e| {
         Error::with_source(
             crate::error::Kind::Bug,
             "resolving links of the files panicked",
@@ -408,11 +413,11 @@ fn nothing_at(place: &Place, path: &str, extension: &str, folder: Option<&Path>)
 
 /// The Hive folders in the path of a file relative to its table.
 fn hive_folders(below: &str) -> Vec<(String, Option<String>)> {
-    let folders = below.rsplit_once('/').map_or("", |(folders, _)| folders);
-    let folders = folders
+    below
+        .rsplit_once('/')
+        .map_or("", |(folders, _)| folders)
         .split('/')
-        .filter_map(|folder| folder.split_once('='));
-    folders
+        .filter_map(|folder| folder.split_once('='))
         .map(|(name, value)| (name.to_string(), hive_value(value)))
         .collect()
 }
@@ -433,8 +438,8 @@ mod tests {
     #[test]
     fn hive_folders_become_columns_and_values() {
         let folders = |below: &str| -> Vec<String> {
-            let folders = hive_folders(below).into_iter();
-            folders
+            hive_folders(below)
+                .into_iter()
                 .map(|(name, value)| format!("{name} {}", value.unwrap_or("NULL".into())))
                 .collect()
         };
@@ -481,8 +486,10 @@ mod tests {
     async fn found(store: &Arc<dyn ObjectStore>, path: &str) -> Result<Vec<String>, String> {
         let place = Place::of(path).map_err(|e| e.full())?;
         let ending = |_: &mut dyn Iterator<Item = &str>| Ok(".parquet".to_string());
-        let found = files(place, store, path, ending).await;
-        let found = found.map_err(|e| e.full())?.into_iter();
+        let found = files(place, store, path, ending)
+            .await
+            .map_err(|e| e.full())?
+            .into_iter();
         Ok(found.map(|file| file.meta.location.to_string()).collect())
     }
 
@@ -535,8 +542,9 @@ mod tests {
             "b/out/*/*/*/*.parquet",
             "b/out/versions",
         ] {
-            let refusal = found(&store, &format!("memory:///{path}")).await;
-            let refusal = refusal.expect_err(path);
+            let refusal = found(&store, &format!("memory:///{path}"))
+                .await
+                .expect_err(path);
             assert!(
                 refusal.contains("name one of its tables"),
                 "{path}: {refusal}"
@@ -576,8 +584,9 @@ mod tests {
                 "lake/*/data/*/*",
                 "**",
             ] {
-                let refusal = found(&store, &format!("memory:///{path}")).await;
-                let refusal = refusal.expect_err(path);
+                let refusal = found(&store, &format!("memory:///{path}"))
+                    .await
+                    .expect_err(path);
                 assert!(refusal.contains(name), "{path}: {refusal}");
                 assert!(refusal.contains("lake/t')"), "{path}: {refusal}");
             }

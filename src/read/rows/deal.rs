@@ -82,8 +82,9 @@ impl Dealer {
     }
 
     fn new(fields: &[Field], by: Range<usize>, shards: usize) -> Result<Dealer> {
-        let keys = fields[by.clone()].iter();
-        let keys = keys.map(|f| SortField::new(f.data_type().clone()));
+        let keys = fields[by.clone()]
+            .iter()
+            .map(|f| SortField::new(f.data_type().clone()));
         let converter = RowConverter::new(keys.collect()).map_err(|e| {
             let what = "a trajectory or partition column has a type that cannot be a key";
             Error::with_source(Kind::Input, what, e)
@@ -99,8 +100,11 @@ impl Dealer {
     /// Distributes the next rows.
     pub fn push(&mut self, batch: &RecordBatch) -> Result<()> {
         let n = batch.num_rows();
-        let typed = batch.columns().iter().zip(self.schema.fields());
-        let typed = typed.map(|(column, field)| cast(column, field.data_type()));
+        let typed = batch
+            .columns()
+            .iter()
+            .zip(self.schema.fields())
+            .map(|(column, field)| cast(column, field.data_type()));
         let columns: Vec<ArrayRef> = typed
             .collect::<Result<_, _>>()
             .map_err(|e| failed(bug(e)))?;
@@ -111,8 +115,10 @@ impl Dealer {
         } else {
             let key_ranges = ranges(keys, n).map_err(failed)?;
             let starts = first_rows(keys, &key_ranges).map_err(failed)?;
-            let keys = self.converter.convert_columns(&starts);
-            let keys = keys.map_err(|e| failed(bug(e)))?;
+            let keys = self
+                .converter
+                .convert_columns(&starts)
+                .map_err(|e| failed(bug(e)))?;
             for (key_range, key) in key_ranges.into_iter().zip(keys.iter()) {
                 let shard = (hash(key.data()) >> 32) as usize % rows.len();
                 rows[shard].extend(key_range.start as u32..key_range.end as u32);
@@ -123,8 +129,10 @@ impl Dealer {
                 continue;
             }
             let rows = UInt32Array::from(rows);
-            let own = columns.iter().map(|column| take(column, &rows, None));
-            let own = own.collect::<Result<_, _>>();
+            let own = columns
+                .iter()
+                .map(|column| take(column, &rows, None))
+                .collect::<Result<_, _>>();
             let own = own.and_then(|own| RecordBatch::try_new(Arc::clone(&self.schema), own));
             shard.push(own.map_err(|e| failed(bug(e)))?, &self.schema)?;
         }
@@ -187,18 +195,22 @@ mod tests {
             let batch = RecordBatch::try_new(layout().numbered(), columns).unwrap();
             dealer.push(&batch).unwrap();
         }
-        let shards = dealer.finish().unwrap().into_iter().map(|shard| {
-            let mut times: BTreeMap<String, Vec<i64>> = BTreeMap::new();
-            for batch in shard {
-                for at in 0..batch.num_rows() {
-                    let name = crate::read::rows::states::key_text(&batch.columns()[..2], at);
-                    let time = batch.column(2).as_primitive::<Int64Type>().value(at);
-                    times.entry(name).or_default().push(time);
+        dealer
+            .finish()
+            .unwrap()
+            .into_iter()
+            .map(|shard| {
+                let mut times: BTreeMap<String, Vec<i64>> = BTreeMap::new();
+                for batch in shard {
+                    for at in 0..batch.num_rows() {
+                        let name = crate::read::rows::states::key_text(&batch.columns()[..2], at);
+                        let time = batch.column(2).as_primitive::<Int64Type>().value(at);
+                        times.entry(name).or_default().push(time);
+                    }
                 }
-            }
-            times
-        });
-        shards.collect()
+                times
+            })
+            .collect()
     }
 
     #[test]
@@ -234,8 +246,13 @@ mod tests {
         for _ in 0..100 {
             dealer.push(&batch).unwrap();
         }
-        let rows = dealer.finish().unwrap().remove(0);
-        let rows: Vec<usize> = rows.iter().map(RecordBatch::num_rows).collect();
+        let rows: Vec<usize> = dealer
+            .finish()
+            .unwrap()
+            .remove(0)
+            .iter()
+            .map(RecordBatch::num_rows)
+            .collect();
         assert_eq!(rows, [66_000, 34_000]);
     }
 }

@@ -236,10 +236,12 @@ fn row_id(
 }
 
 fn next_id(len: usize) -> Result<u32> {
-    let id = u32::try_from(len).ok().filter(|&id| id < NONE);
-    id.ok_or_else(|| {
-        Error::input("there are more than 4294967294 distinct keys; coarsen the states")
-    })
+    u32::try_from(len)
+        .ok()
+        .filter(|&id| id < NONE)
+        .ok_or_else(|| {
+            Error::input("there are more than 4294967294 distinct keys; coarsen the states")
+        })
 }
 
 /// The distinct rows of several lists of columns in ascending order, and the rank of each row of

@@ -180,8 +180,10 @@ impl Layout {
 
     /// How states carry the group of their rows.
     pub(crate) fn tag(&self) -> Tag {
-        let grouping = self.grouping.as_ref().filter(|g| !g.by.is_empty());
-        grouping.map_or(Tag::NONE, |g| Tag::for_groups(g.most))
+        self.grouping
+            .as_ref()
+            .filter(|g| !g.by.is_empty())
+            .map_or(Tag::NONE, |g| Tag::for_groups(g.most))
     }
 }
 

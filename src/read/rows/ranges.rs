@@ -17,8 +17,10 @@ pub(crate) fn ranges(columns: &[ArrayRef], rows: usize) -> Result<Vec<Range<usiz
 
 /// The partition of every row, from the partition of each range.
 pub(crate) fn spread(ranges: &[Range<usize>], partitions: &[u32]) -> Vec<u32> {
-    let rows = ranges.iter().zip(partitions);
-    rows.flat_map(|(range, &partition)| std::iter::repeat_n(partition, range.len()))
+    ranges
+        .iter()
+        .zip(partitions)
+        .flat_map(|(range, &partition)| std::iter::repeat_n(partition, range.len()))
         .collect()
 }
 

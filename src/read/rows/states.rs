@@ -38,16 +38,15 @@ impl StateColumns {
     /// The columns that describe a state in the output: keys in their own types, binned coordinates
     /// as box centres.
     pub fn output_fields(&self) -> Vec<Field> {
-        let keys = self
-            .keys
+        self.keys
             .iter()
-            .map(|f| Field::new(f.name(), f.data_type().clone(), false));
-        keys.chain(
-            self.bins
-                .iter()
-                .map(|(name, _)| Field::new(name, DataType::Float64, false)),
-        )
-        .collect()
+            .map(|f| Field::new(f.name(), f.data_type().clone(), false))
+            .chain(
+                self.bins
+                    .iter()
+                    .map(|(name, _)| Field::new(name, DataType::Float64, false)),
+            )
+            .collect()
     }
 
     /// Number of boxes per coordinate, if all are bounded and the number of all boxes fits an id.

@@ -99,8 +99,7 @@ pub fn show(tick: i64, data_type: &DataType) -> String {
     if data_type.is_floating() {
         return float(tick).to_string();
     }
-    let typed = column(&[tick], data_type);
-    typed.map_or_else(
+    column(&[tick], data_type).map_or_else(
         |_| tick.to_string(),
         |array| crate::read::rows::states::describe(&[array], 0),
     )

@@ -136,17 +136,19 @@ fn call(op: Op, returned: DataType, args: Vec<Expr>) -> Expr {
 fn wide_sums(plan: LogicalPlan, schema: &DFSchema) -> Result<Transformed<LogicalPlan>> {
     let widen = |exprs: &[Expr]| -> Result<Option<Vec<Expr>>> {
         let mut any = false;
-        let wide = exprs.iter().map(|expr| {
-            let name = expr.schema_name().to_string();
-            let wide = expr.clone().transform_up(|expr| wide_sum(expr, schema))?;
-            any |= wide.transformed;
-            Ok(if wide.transformed {
-                wide.data.unalias().alias(name)
-            } else {
-                wide.data
+        let wide = exprs
+            .iter()
+            .map(|expr| {
+                let name = expr.schema_name().to_string();
+                let wide = expr.clone().transform_up(|expr| wide_sum(expr, schema))?;
+                any |= wide.transformed;
+                Ok(if wide.transformed {
+                    wide.data.unalias().alias(name)
+                } else {
+                    wide.data
+                })
             })
-        });
-        let wide = wide.collect::<Result<Vec<_>>>()?;
+            .collect::<Result<Vec<_>>>()?;
         Ok(any.then_some(wide))
     };
     let (before, wide) = match &plan {
@@ -167,17 +169,19 @@ fn wide_sums(plan: LogicalPlan, schema: &DFSchema) -> Result<Transformed<Logical
         },
         _ => return Ok(Transformed::no(plan)),
     };
-    let columns = before.iter().zip(wide.schema().iter());
-    let columns = columns.map(|((qualifier, field), (own, wide))| {
-        let column = Expr::Column(Column::from((own, wide)));
-        if field.data_type() == wide.data_type() {
-            column
-        } else {
-            call(Op::Cast, field.data_type().clone(), vec![column])
-                .alias_qualified(qualifier.cloned(), field.name())
-        }
-    });
-    let columns = columns.collect();
+    let columns = before
+        .iter()
+        .zip(wide.schema().iter())
+        .map(|((qualifier, field), (own, wide))| {
+            let column = Expr::Column(Column::from((own, wide)));
+            if field.data_type() == wide.data_type() {
+                column
+            } else {
+                call(Op::Cast, field.data_type().clone(), vec![column])
+                    .alias_qualified(qualifier.cloned(), field.name())
+            }
+        })
+        .collect();
     let projection = Projection::try_new(columns, Arc::new(wide))?;
     Ok(Transformed::yes(LogicalPlan::Projection(projection)))
 }
@@ -291,8 +295,11 @@ impl Checked {
         let args: Vec<String> = args.collect();
         match (&self.op, &args[..]) {
             (Op::Chain(ops), [first, rest @ ..]) => {
-                let rest = ops.iter().zip(rest);
-                let rest: String = rest.map(|(op, arg)| format!(" {op} {arg}")).collect();
+                let rest: String = ops
+                    .iter()
+                    .zip(rest)
+                    .map(|(op, arg)| format!(" {op} {arg}"))
+                    .collect();
                 format!("({first}{rest})")
             }
             _ => format!("{}({})", self.name(), args.join(", ")),
@@ -303,10 +310,9 @@ impl Checked {
     fn overflow_error(&self, e: DataFusionError) -> DataFusionError {
         let how = match e.find_root() {
             DataFusionError::ArrowError(of_arrow, _) => match of_arrow.as_ref() {
-                ArrowError::ArithmeticOverflow(text) => {
-                    let how = text.trim_start_matches("Overflow happened on: ");
-                    how.to_string()
-                }
+                ArrowError::ArithmeticOverflow(text) => text
+                    .trim_start_matches("Overflow happened on: ")
+                    .to_string(),
                 ArrowError::CastError(_) => "a sum".to_string(),
                 _ => return e,
             },

@@ -50,9 +50,12 @@ pub fn of_plan(e: &DataFusionError, state: &SessionState, tables: &[String]) -> 
         };
     }
     if let Some(name) = within(&text, "Invalid function '", "'") {
-        let all = state.scalar_functions().keys();
-        let all = all.chain(state.aggregate_functions().keys());
-        let all: Vec<&str> = all.map(String::as_str).collect();
+        let all: Vec<&str> = state
+            .scalar_functions()
+            .keys()
+            .chain(state.aggregate_functions().keys())
+            .map(String::as_str)
+            .collect();
         let near = nearest(name, &all).map(|near| format!("; did you mean `{near}`?"));
         return format!("there is no function `{name}`{}", near.unwrap_or_default());
     }

@@ -44,8 +44,9 @@ type Refused = Box<String>;
 /// A sentence that says what is wrong with the text.
 pub fn parse(text: &str, state: &SessionState) -> Result<Statement, String> {
     let dialect = GenericDialect {};
-    let tokens = Tokenizer::new(&dialect, text).tokenize_with_location();
-    let tokens = tokens.map_err(|e| e.to_string())?;
+    let tokens = Tokenizer::new(&dialect, text)
+        .tokenize_with_location()
+        .map_err(|e| e.to_string())?;
     if longest(&tokens) > MAX_TOKENS {
         return Err(format!(
             "an expression has more than {MAX_TOKENS} words and operators without a comma or bracket between them; write a list of \
@@ -73,8 +74,7 @@ pub fn parse(text: &str, state: &SessionState) -> Result<Statement, String> {
         }),
         None => read(tokens),
     };
-    let statements = statements?;
-    let mut statements = statements.into_iter();
+    let mut statements = statements?.into_iter();
     let statement = match (statements.next(), statements.next()) {
         (Some(one), None) => one,
         (None, _) => return Err("there is no SQL; write a query, such as SELECT … FROM …".into()),
@@ -106,11 +106,10 @@ fn wrong_syntax(e: &DataFusionError) -> String {
     if text.contains("RecursionLimitExceeded") || text.contains("recursion limit") {
         return format!("expressions and subqueries are nested more than {MAX_NESTING} deep");
     }
-    let text = text
-        .trim_start_matches("SQL error: ")
+    text.trim_start_matches("SQL error: ")
         .trim_start_matches("ParserError(\"")
-        .trim_end_matches("\")");
-    text.trim_start_matches("sql parser error: ")
+        .trim_end_matches("\")")
+        .trim_start_matches("sql parser error: ")
         .replace("\\\"", "\"")
         .to_string()
 }
@@ -810,11 +809,13 @@ impl Checker<'_> {
                 (&list.args[..], &list.clauses[..], is_distinct)
             }
         };
-        let nulls = clauses.iter().find_map(|clause| match clause {
-            FunctionArgumentClause::IgnoreOrRespectNulls(nulls) => Some(nulls),
-            _ => None,
-        });
-        let nulls = nulls.or(null_treatment.as_ref());
+        let nulls = clauses
+            .iter()
+            .find_map(|clause| match clause {
+                FunctionArgumentClause::IgnoreOrRespectNulls(nulls) => Some(nulls),
+                _ => None,
+            })
+            .or(null_treatment.as_ref());
         match over {
             Some(WindowType::NamedWindow(window)) => {
                 return refuse(
@@ -1071,11 +1072,17 @@ mod tests {
         ] {
             let run = async {
                 let statement = parse(sql, &context.state())?;
-                let plan = context.state().statement_to_plan(statement).await;
-                let plan = plan.map_err(|e| e.to_string())?;
+                let plan = context
+                    .state()
+                    .statement_to_plan(statement)
+                    .await
+                    .map_err(|e| e.to_string())?;
                 let frame = context.execute_logical_plan(plan).await;
-                let rows = frame.map_err(|e| e.to_string())?.count().await;
-                rows.map_err(|e| e.to_string())
+                frame
+                    .map_err(|e| e.to_string())?
+                    .count()
+                    .await
+                    .map_err(|e| e.to_string())
             };
             let found: Result<usize, String> = run.await;
             if found != Ok(rows) {
