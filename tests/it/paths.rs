@@ -235,7 +235,7 @@ fn a_file_is_read_once_however_it_is_reached() {
     one(&lake, "hive/x=1/a.parquet", 1);
     symlink("x=1", lake.path("hive/x=2")).expect("a link");
     let ran = pipeline(&lake, "\"hive\"", "out").gyre(&["check", "p.toml"]);
-    ran.fails(1, "is reached by two Hive folders");
+    ran.fails(1, "is reached through two Hive folders");
 }
 
 #[test]

@@ -479,7 +479,7 @@ mod tests {
         let wrong = place("s3://b*/t").expect_err("a pattern where none can be");
         assert!(wrong.contains("in the name of the bucket"), "{wrong}");
         let wrong = place("s3://b/[").expect_err("no pattern");
-        assert!(wrong.contains("no pattern"), "{wrong}");
+        assert!(wrong.contains("neither a file nor a pattern"), "{wrong}");
     }
 
     /// The files of a path in a store, or the error.

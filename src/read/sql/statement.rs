@@ -1102,7 +1102,7 @@ mod tests {
             ("DROP TABLE x", "`DROP` is not a query"),
             ("COPY x TO 'out.csv'", "`COPY` is not a query"),
             ("EXPLAIN SELECT * FROM x", "`EXPLAIN` is not a query"),
-            ("SHOW TABLES", "`SHOW` is no query"),
+            ("SHOW TABLES", "`SHOW` is not a query"),
             ("SELECT * FROM", "Expected"),
             ("SELECT 'open", "Unterminated string literal"),
         ] {
