@@ -7,7 +7,7 @@ use crate::evidence::counts::matrix::{Counts, Rows};
 use crate::math::scale;
 use crate::read::counts::counted::Counted;
 use crate::read::counts::lagged::Walker;
-use crate::read::counts::ordered::{Group, disordered};
+use crate::read::counts::ordered::{TrajectoryKey, disordered};
 use crate::read::counts::resample_groups::{split_by_group, tag_weights};
 use crate::read::counts::stream::{Labels, PairSource, Worker};
 use crate::read::counts::tallies::Tallies;
@@ -517,7 +517,7 @@ fn join_ordered_streams<P: Point>(
     };
     let n_lags = lags.len();
     // The partition and trajectory in which the streams so far ended.
-    let mut open: Option<((u32, &Group), Walker<P>)> = None;
+    let mut open: Option<((u32, &TrajectoryKey), Walker<P>)> = None;
     let mut seen = HashSet::new();
     for (worker, map) in workers.iter().zip(maps) {
         let PairSource::Ordered(groups) = &worker.pair_source else {

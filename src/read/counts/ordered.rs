@@ -13,10 +13,10 @@ use arrow::row::{RowConverter, SortField};
 use std::ops::Range;
 
 /// Follows the trajectories of one stream, partition after partition.
-pub(crate) struct Groups<P> {
+pub(crate) struct OrderedTrajectories<P> {
     pub converter: RowConverter,
     /// The trajectory of the last row, its partition, and the number of partitions so far.
-    pub current: Option<Group>,
+    pub current: Option<TrajectoryKey>,
     pub partition: u32,
     n_partitions: u32,
     pub walker: Walker<P>,
@@ -27,7 +27,7 @@ pub(crate) struct Groups<P> {
 
 /// A trajectory. Within a partition, trajectories compare as their columns do.
 #[derive(Debug, Clone, PartialEq, PartialOrd)]
-pub(crate) enum Group {
+pub(crate) enum TrajectoryKey {
     /// One integer column.
     Integer(i64),
     /// Any columns in row format.
@@ -39,7 +39,7 @@ pub(crate) enum Group {
 /// the group.
 #[derive(Default)]
 pub(crate) struct Head<P> {
-    pub group: Option<Group>,
+    pub group: Option<TrajectoryKey>,
     pub partition: u32,
     pub times: Vec<i64>,
     pub points: Vec<P>,
@@ -98,13 +98,13 @@ pub(crate) fn integer_runs(
     runs
 }
 
-impl<P: Point> Groups<P> {
+impl<P: Point> OrderedTrajectories<P> {
     pub fn new(
         trajectory: &[Field],
         lags: &[Step],
         strided: bool,
         first: bool,
-    ) -> Result<Groups<P>> {
+    ) -> Result<OrderedTrajectories<P>> {
         let fields = trajectory
             .iter()
             .map(|f| SortField::new(f.data_type().clone()))
@@ -114,7 +114,7 @@ impl<P: Point> Groups<P> {
             Error::with_source(Kind::Input, what, e)
         })?;
         let walker = Walker::new(lags, strided);
-        Ok(Groups {
+        Ok(OrderedTrajectories {
             converter,
             current: None,
             partition: 0,
@@ -128,7 +128,7 @@ impl<P: Point> Groups<P> {
     /// Sets the trajectory of the next rows, which may be that of the previous rows.
     pub fn begin(
         &mut self,
-        group: Group,
+        group: TrajectoryKey,
         partition: u32,
         order: Order,
         tallies: &mut Tallies,
@@ -206,10 +206,10 @@ impl<P: Point> Groups<P> {
     }
 
     /// A trajectory as messages show it.
-    pub fn describe(&self, group: &Group) -> String {
+    pub fn describe(&self, group: &TrajectoryKey) -> String {
         match group {
-            Group::Integer(value) => value.to_string(),
-            Group::Row(bytes) => {
+            TrajectoryKey::Integer(value) => value.to_string(),
+            TrajectoryKey::Row(bytes) => {
                 let parser = self.converter.parser();
                 let columns = self.converter.convert_rows([parser.parse(bytes)]);
                 columns.map_or_else(|e| e.to_string(), |columns| describe(&columns, 0))

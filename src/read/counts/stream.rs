@@ -2,7 +2,9 @@
 
 use crate::error::{Error, Result};
 use crate::read::counts::lagged::Disorder;
-use crate::read::counts::ordered::{Group, Groups, Run, disordered, integer_runs};
+use crate::read::counts::ordered::{
+    OrderedTrajectories, Run, TrajectoryKey, disordered, integer_runs,
+};
 use crate::read::counts::resample_groups::Tagger;
 use crate::read::counts::tallies::Tallies;
 use crate::read::counts::tally::pack;
@@ -41,7 +43,7 @@ pub(crate) enum PairSource<P> {
     /// Each row is a pair.
     Pairs,
     /// Rows are ordered: trajectories come one after another.
-    Ordered(Groups<P>),
+    Ordered(OrderedTrajectories<P>),
     /// Rows come in any order and are walked at the end.
     Gathered(Gathered<P>),
 }
@@ -92,7 +94,9 @@ impl<P: Point> Worker<P> {
             } => {
                 let pair_source = match mode.order {
                     Order::Any { .. } => PairSource::Gathered(Gathered::new(layout, trajectory)?),
-                    _ => PairSource::Ordered(Groups::new(trajectory, lags, *strided, first)?),
+                    _ => PairSource::Ordered(OrderedTrajectories::new(
+                        trajectory, lags, *strided, first,
+                    )?),
                 };
                 (States::new(state, mode.direct)?, None, pair_source)
             }
@@ -259,10 +263,10 @@ impl<P: Point> Worker<P> {
                         }
                     };
                     let group = match (one_integer, &keys) {
-                        (Some(values), _) => Group::Integer(values[run.start]),
-                        (None, Some(keys)) => Group::Row(keys.row(at).data().into()),
+                        (Some(values), _) => TrajectoryKey::Integer(values[run.start]),
+                        (None, Some(keys)) => TrajectoryKey::Row(keys.row(at).data().into()),
                         // Without trajectory columns all rows of a partition are one trajectory.
-                        (None, None) => Group::Row(Box::default()),
+                        (None, None) => TrajectoryKey::Row(Box::default()),
                     };
                     while key_ranges[current].end <= run.start {
                         current += 1;

@@ -27,7 +27,7 @@ const PERTURBATION: f64 = 0.25;
 /// Points that are advanced together: six arrays of this length fit the first-level cache.
 const BLOCK: usize = 256;
 
-/// Advances every point (x[i], y[i]) from time `start` by `steps` steps of length `step` with the
+/// Advances every point `(x[i], y[i])` from time `start` by `steps` steps of length `step` with the
 /// classical Runge–Kutta method of order 4. Sequential: points are independent, so a caller may
 /// split them over threads.
 ///
