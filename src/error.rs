@@ -1,11 +1,13 @@
-//! One error for the whole crate: a kind that a caller can act on, a sentence that names the culprit, and the cause.
+//! The error type of the crate: a kind that decides what the caller can do, a sentence that names
+//! the culprit, and the cause.
 
 use serde::{Deserialize, Serialize};
 use std::error::Error as StdError;
+/// The result of a fallible gyre function.
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, as far as the caller's next step differs.
+/// What went wrong. Two kinds differ if the caller's next step differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
     /// The pipeline file or the command line is wrong.
@@ -16,18 +18,18 @@ pub enum Kind {
     Check,
     /// The object store refused or failed.
     Store,
-    /// Another run holds or has changed the output, or somebody has changed the input while it was read.
+    /// Another run holds or has changed the output, or the input changed while it was read.
     Conflict,
     /// Memory, disk or another resource ran out.
     Resources,
     /// The user stopped the run.
     Cancelled,
-    /// gyre broke a promise of its own.
+    /// gyre violated one of its own guarantees.
     Bug,
 }
 
 impl Kind {
-    /// As records of runs have it.
+    /// The name of the kind in run records.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Spec => "spec",
@@ -41,7 +43,7 @@ impl Kind {
         }
     }
 
-    /// The process exit code (0 is success): one door out, see `main.rs`.
+    /// The process exit code; 0 is success. `main.rs` is the only place that exits.
     pub fn exit_code(self) -> u8 {
         match self {
             Kind::Input | Kind::Bug => 1,
@@ -52,13 +54,13 @@ impl Kind {
         }
     }
 
-    /// Whether the same command may succeed later without anybody changing anything.
+    /// Whether the same command may succeed later without any change by the user.
     pub fn is_retryable(self) -> bool {
         matches!(self, Kind::Store | Kind::Conflict | Kind::Resources)
     }
 }
 
-/// An error of gyre: `message` is one sentence for a person, without a full stop.
+/// An error of gyre. `message` is one sentence for a person, without a full stop.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
@@ -69,6 +71,7 @@ pub struct Error {
 }
 
 impl Error {
+    /// An error without a cause.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
         Error {
             kind,
@@ -77,6 +80,7 @@ impl Error {
         }
     }
 
+    /// An error with its cause.
     pub fn with_source(
         kind: Kind,
         message: impl Into<String>,
@@ -89,28 +93,33 @@ impl Error {
         }
     }
 
-    /// What a store or a file system has not done: [`Kind::Resources`] where it has no more room, else [`Kind::Store`].
+    /// An operation that a store or a file system failed to do: [`Kind::Resources`] if the disk or
+    /// the quota is full, else [`Kind::Store`].
     pub fn store(
         message: impl Into<String>,
         source: impl Into<Box<dyn StdError + Send + Sync>>,
     ) -> Self {
         let source = source.into();
-        let kind = match is_full(source.as_ref()) {
-            true => Kind::Resources,
-            false => Kind::Store,
+        let kind = if is_full(source.as_ref()) {
+            Kind::Resources
+        } else {
+            Kind::Store
         };
         Self::with_source(kind, message, source)
     }
 
+    /// An error of kind [`Kind::Spec`].
     pub fn spec(message: impl Into<String>) -> Self {
         Self::new(Kind::Spec, message)
     }
 
+    /// An error of kind [`Kind::Input`].
     pub fn input(message: impl Into<String>) -> Self {
         Self::new(Kind::Input, message)
     }
 
-    /// Several errors of a pipeline file as one, each on a line of its own; none where there are none.
+    /// Joins several errors of a pipeline file into one, one line per distinct error. Returns
+    /// `None` for an empty list.
     pub fn all(mut errors: Vec<Error>) -> Option<Self> {
         let mut lines: Vec<String> = Vec::new();
         for e in &errors {
@@ -126,21 +135,23 @@ impl Error {
         }
     }
 
+    /// An error of kind [`Kind::Bug`].
     pub fn bug(message: impl Into<String>) -> Self {
         Self::new(Kind::Bug, message)
     }
 
+    /// The kind of the error.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// The same error, saying first where it happened.
+    /// Prefixes the message with the place where the error happened.
     pub fn at(mut self, place: impl std::fmt::Display) -> Self {
         self.message = format!("{place}: {}", self.message);
         self
     }
 
-    /// The message and, in brackets, the causes that say something new.
+    /// The message, followed in brackets by each cause that adds information.
     pub fn full(&self) -> String {
         let mut text = self.message.clone();
         let mut cause = StdError::source(self);
@@ -155,7 +166,7 @@ impl Error {
     }
 }
 
-/// Whether the cause of an error is that the system forbids what was asked of a file.
+/// Whether the error was caused by missing permission for a file.
 pub fn is_denied(e: &(dyn StdError + 'static)) -> bool {
     let mut cause = Some(e);
     while let Some(e) = cause {
@@ -168,7 +179,7 @@ pub fn is_denied(e: &(dyn StdError + 'static)) -> bool {
     false
 }
 
-/// Whether the cause of an error is that a disk is full, or as full as a quota or limit lets it be.
+/// Whether the error was caused by a full disk, an exhausted quota or a file size limit.
 pub fn is_full(e: &(dyn StdError + 'static)) -> bool {
     use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     let mut cause = Some(e);
@@ -182,7 +193,7 @@ pub fn is_full(e: &(dyn StdError + 'static)) -> bool {
     false
 }
 
-/// The candidate that `word` most likely means, if any is near.
+/// The candidate that is closest to `word`, if any is within a third of its length in edits.
 pub fn nearest<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str> {
     let word = word.to_lowercase();
     candidates
@@ -193,7 +204,8 @@ pub fn nearest<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str> {
         .map(|(_, c)| c)
 }
 
-/// The end of a sentence about an unknown `word`: the nearest candidate, else all of them.
+/// The end of a message about an unknown `word`: the nearest candidate if there is one, else all
+/// candidates.
 pub fn hint(word: &str, candidates: &[&str]) -> String {
     if let Some(near) = nearest(word, candidates) {
         return format!("; did you mean `{near}`?");

@@ -328,12 +328,12 @@ fn mistakes_are_named() {
         (
             &[("rows.parquet", "truncated.parquet")],
             1,
-            "truncated.parquet is no readable parquet file",
+            "truncated.parquet is not a readable parquet file",
         ),
         (
             &[("rows.parquet", "text.parquet")],
             1,
-            "text.parquet is no readable parquet file",
+            "text.parquet is not a readable parquet file",
         ),
         (
             &[("rows.parquet", "empty.parquet")],

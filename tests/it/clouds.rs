@@ -542,7 +542,7 @@ fn single_files_are_read_over_http() {
     let ran = at(&format!("{}/lake/", server.url())).gyre(&["check", "p.toml"]);
     ran.fails(
         1,
-        "is no single file, and web servers do not list what they have",
+        "is not a single file, and web servers do not list their files",
     );
     let ran = at(&format!("{}/lake/gone.parquet", server.url())).gyre(&["check", "p.toml"]);
     ran.fails(1, "table `tracks`: no file at");

@@ -621,7 +621,7 @@ fn damaged_files_are_named_and_the_old_result_stays() {
     // All that stands before the footer.
     let mut page = good.clone();
     page[4..300].fill(0xff);
-    let unreadable = "in/b.parquet is no readable parquet file";
+    let unreadable = "in/b.parquet is not a readable parquet file";
     for (bytes, said) in [
         (half, unreadable),
         (footer, unreadable),
@@ -629,7 +629,7 @@ fn damaged_files_are_named_and_the_old_result_stays() {
         (b"PAR1".to_vec(), unreadable),
         (
             Vec::new(),
-            "in/b.parquet is empty, which no parquet file is",
+            "in/b.parquet is empty, so it is not a parquet file",
         ),
         (page, "in/b.parquet cannot be decoded"),
     ] {
@@ -653,7 +653,7 @@ fn damaged_files_are_named_and_the_old_result_stays() {
     longer[end + 1] ^= 0xff;
     fs::write(lake.path("in/b.parquet"), longer).expect("a file");
     let ran = lake.gyre(&["run", "p.toml"]);
-    let said = "in/b.parquet is no readable parquet file: its end is damaged";
+    let said = "in/b.parquet is not a readable parquet file: its end is damaged";
     ran.fails(1, said);
     assert_eq!(ran.err.trim().lines().count(), 1, "{}", ran.err);
     assert!(lake.tables() == before);
@@ -832,7 +832,7 @@ fn too_little_memory_is_one_error() {
     let few = format!("\"$GYRE\" run p.toml --threads 1 --set '{sql}' --memory");
     let none = shell(&lake, &[], &format!("exec {few} 135MB"));
     none.fails(75, "Resources exhausted");
-    none.fails(75, "let SQL hold more with `--memory`");
+    none.fails(75, "give SQL more memory with `--memory`");
     let full = shell(
         &lake,
         &[],
@@ -840,7 +840,7 @@ fn too_little_memory_is_one_error() {
     );
     full.fails(
         75,
-        "has no room for rows that are sorted on disk; let TMPDIR name a larger folder",
+        "has no room for rows that SQL sorts on disk; set TMPDIR to a larger folder",
     );
     for ran in [none, full] {
         assert_eq!(ran.err.trim().lines().count(), 1, "{}", ran.err);

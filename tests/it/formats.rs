@@ -573,7 +573,7 @@ fn values_that_do_not_fit_are_errors_at_their_lines() {
         (
             "json",
             "{\"id\": 1, \"t\": 1000, \"state\": }\n",
-            "line 1001: the row is no JSON object",
+            "line 1001: the row is not a JSON object",
         ),
         ("json", "17\n", "line 1001: a JSON object must begin here"),
     ];
@@ -670,38 +670,42 @@ fn files_without_rows_are_empty_tables_or_errors() {
     assert_eq!(transitions(&lake), 1.0);
     rows_at(&lake, "in/3.csv", "");
     lake.gyre(&["check", "p.toml"])
-        .fails(1, "in/3.csv is empty: it has no columns, and no row");
+        .fails(1, "in/3.csv is empty: it has no columns and no rows");
     let cases = [
         (
             "x.csv",
             "a,b,a\n1,2,3\n",
-            "x.csv is no readable csv file: line 1: two columns are named `a`",
+            "x.csv is not a readable csv file: line 1: two columns are named `a`",
         ),
         (
             "x.csv",
             "a,b\n1,2\n1,2,3\n",
-            "x.csv is no readable csv file: line 3: the row has more values than the 2 columns of the file",
+            "x.csv is not a readable csv file: line 3: the row has more values than the 2 columns of the file",
         ),
         (
             "x.csv",
             "a,b\n1,\"2\n",
-            "x.csv is no readable csv file: line 2: the quote that opens a value here is not closed",
+            "x.csv is not a readable csv file: line 2: the quote that opens a value here is not closed",
         ),
         (
             "x.json",
             "[{\"a\": 1}]\n",
-            "x.json is no readable json file: line 1: the file is one JSON array",
+            "x.json is not a readable json file: line 1: the file is one JSON array",
         ),
         (
             "x.json",
             "{\"a\": 1}\n{\"a\": {\"b\": 1}}\n",
-            "x.json is no readable json file: a key has values",
+            "x.json is not a readable json file: a key has values",
         ),
-        ("x.arrow", "no arrow", "x.arrow is no readable arrow file: "),
+        (
+            "x.arrow",
+            "no arrow",
+            "x.arrow is not a readable arrow file: ",
+        ),
         (
             "x.csv.gz",
             "plain",
-            "x.csv.gz is no readable csv file: it cannot be read to its end",
+            "x.csv.gz is not a readable csv file: it cannot be read to its end",
         ),
     ];
     for (name, text, message) in cases {

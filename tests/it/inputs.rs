@@ -237,16 +237,16 @@ fn files_that_do_not_go_together_are_named() {
     let cases = [
         (
             "\"in/\"",
-            "table `rows`: its files lie in different Hive folders: ",
+            "table `rows`: its files are in different Hive folders: ",
         ),
         ("\"delta/\"", "delta/ is a Delta table"),
         (
             "\"empty/\"",
-            "empty/x.parquet is empty, which no parquet file is",
+            "empty/x.parquet is empty, so it is not a parquet file",
         ),
         (
             "[\"in/b.parquet\", \"memory:///b.parquet\"]",
-            "its paths lie in several stores (file:/// and memory://",
+            "its paths are in several stores (file:/// and memory://",
         ),
         ("\"memory:///gone/\"", "no .parquet file at memory:///gone/"),
         (

@@ -60,7 +60,7 @@ fn quoted(path: &str) -> String {
     format!("{path:?}")
 }
 
-const OVERLAPS: [&str; 2] = ["reads what lies below the output", "lies in the output"];
+const OVERLAPS: [&str; 2] = ["reads files below the output", "is in the output"];
 
 /// All of a list of inputs with all of a list of outputs, each in several spellings: what `check` lets through, three runs read alike.
 #[test]
@@ -154,7 +154,7 @@ fn a_link_to_the_own_output_is_no_input() {
     symlink("../out/sources", lake.path("lake/more")).expect("a link");
     lake.gyre(&["check", "p.toml"]).fails(
         2,
-        "lies in the output out of the same job, to which a link leads",
+        "is in the output out of the same job, which a link leads to",
     );
 }
 
@@ -235,7 +235,7 @@ fn a_file_is_read_once_however_it_is_reached() {
     one(&lake, "hive/x=1/a.parquet", 1);
     symlink("x=1", lake.path("hive/x=2")).expect("a link");
     let ran = pipeline(&lake, "\"hive\"", "out").gyre(&["check", "p.toml"]);
-    ran.fails(1, "is reached by two Hive folders");
+    ran.fails(1, "is reached through two Hive folders");
 }
 
 #[test]
@@ -266,7 +266,7 @@ fn patterns_stay_in_their_folder() {
     let ran = pipeline(&lake, "\"gl/s*\"", "out").gyre(&["check", "p.toml"]);
     ran.fails(1, "it matches the folder ");
     let ran = pipeline(&lake, "\"gl/[a\"", "out").gyre(&["check", "p.toml"]);
-    ran.fails(1, "gl/[a is no file, and no pattern: ");
+    ran.fails(1, "gl/[a is neither a file nor a pattern: ");
 }
 
 #[test]

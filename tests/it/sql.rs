@@ -30,7 +30,7 @@ fn clauses_that_would_be_ignored_are_refused() {
     for (sql, message) in [
         (
             "SELECT * FROM rows TABLESAMPLE (10)",
-            "the SQL of [transitions] cannot be planned: `TABLESAMPLE (10)` is not supported; a sample of rows would tear trajectories apart",
+            "the SQL of [transitions] cannot be planned: `TABLESAMPLE (10)` is not supported; a sample of rows would break trajectories into pieces",
         ),
         ("SELECT * FROM rows FINAL", "`FINAL` is not supported"),
         (
@@ -164,7 +164,7 @@ fn messages_are_in_words_of_sql() {
     for (sql, message) in [
         (
             "SELECT State FROM mixed",
-            "there is no column `state`, but `State`: write \"State\" in double quotes",
+            "there is no column `state`, but there is `State`: write \"State\" in double quotes",
         ),
         (
             "SELECT nothing FROM rows",

@@ -276,7 +276,7 @@ lag = 40
 bins = { x = { bounds = [0, 2], boxes = 12 }, y = { bounds = [0, 1], boxes = 6 } }
 "#;
     let text = pipeline(gyre, TWO_FITS).replace("[tables.rows]\npath = \"FOLDER/rows/\"\n", "");
-    check_alone(&lake, &text, "`double_gyre()` is no table of files").await;
+    check_alone(&lake, &text, "`double_gyre()` is not a table of files").await;
 }
 
 /// Hive folders, a glob and a file by its name, several tables, and parameters of the SQL.

@@ -316,7 +316,7 @@ fn plans_show_weights_and_errors_name_the_state_and_the_column() {
 
     rows[3].4 = Some(-0.5);
     files(&lake, &rows, 1);
-    let said = format!("`w` = -0.5 for state {} is no weight", rows[3].3);
+    let said = format!("`w` = -0.5 for state {} is not a weight", rows[3].3);
     lake.gyre(&["run", "p.toml"]).fails(1, &said);
     let bad = |keys: &str, message: &str| {
         pipeline(&lake, &format!("lag = 1\n{keys}"), "");

@@ -1,8 +1,9 @@
-//! The end of every trajectory: the rows that can still begin a pair with rows that are yet to come.
+//! The end of every trajectory: the rows that can still start a pair with rows of a later run.
 //!
-//! In: batches with the columns of a `Layout` of trajectories, in any order. Out: when each trajectory begins and ends ([`Spans`]), and
-//! its last rows as they came ([`Tails`]): those that are later than its end less the longest lag, those of the longest lag in steps, and
-//! always the very last one.
+//! In: batches with the columns of a `Layout` of trajectories, in any order. Out: when each
+//! trajectory starts and ends ([`Spans`]), and its unchanged last rows ([`Tails`]): the rows later
+//! than its end minus the longest lag, as many rows as the longest lag in steps, and always the
+//! very last row.
 
 use crate::error::{Error, Result};
 use crate::evidence::lag::Step;
@@ -15,17 +16,20 @@ use arrow::buffer::ScalarBuffer;
 use arrow::compute::{cast, concat, filter, take};
 use arrow::datatypes::Field;
 
-/// When every trajectory begins and ends.
+/// When every trajectory starts and ends.
 pub struct Spans {
     fields: Vec<Field>,
-    /// (partition, trajectory) keys; nothing where all rows are one trajectory.
+    /// (partition, trajectory) keys; `None` if all rows are one trajectory.
     keys: Option<Keys>,
-    /// Ticks of the first and the last row of each.
+    /// Ticks of the first and the last row of each trajectory.
     of: Vec<(i64, i64)>,
 }
 
 impl Spans {
-    /// For rows with the leading columns of `layout` that order them.
+    /// Spans for rows that have the leading columns of `layout`, by which rows are ordered.
+    ///
+    /// # Errors
+    /// A key column of a type that cannot be compared.
     pub fn new(layout: &Layout) -> Result<Spans> {
         let mut fields = layout.fields();
         fields.truncate(layout.n_order());
@@ -39,16 +43,16 @@ impl Spans {
         Ok(Spans { fields, keys, of })
     }
 
-    /// Takes the next rows.
+    /// Reads the next rows.
     pub fn push(&mut self, batch: &RecordBatch) -> Result<(), Stop> {
         let mut columns = batch.columns().to_vec();
         self.take_in(&mut columns).map(|_| ())
     }
 
-    /// Takes the next rows and leaves those in `columns` that belong to a trajectory; returns the number of the trajectory and the time
-    /// of each.
+    /// Reads the next rows and drops those from `columns` that belong to no trajectory. Returns the
+    /// number of the trajectory and the time of each remaining row.
     fn take_in(&mut self, columns: &mut [ArrayRef]) -> Result<(Vec<u32>, ScalarBuffer<i64>), Stop> {
-        // What is dropped here is told where it is counted.
+        // Counting reports the rows that are dropped here.
         let dropped = &mut Dropped::default();
         let n_key = self.fields.len() - 1;
         for (column, field) in columns.iter_mut().zip(&self.fields) {
@@ -59,11 +63,11 @@ impl Spans {
         let times = crate::read::rows::time::ticks(&columns[n_key])?;
         let mut of_rows = vec![0; times.len()];
         if let Some(keys) = &mut self.keys {
-            let spells = ranges(&columns[..n_key], times.len())?;
-            let mut ids = Vec::with_capacity(spells.len());
-            keys.intern(&first_rows(&columns[..n_key], &spells)?, &mut ids)?;
-            for (spell, id) in spells.into_iter().zip(ids) {
-                of_rows[spell].fill(id);
+            let key_ranges = ranges(&columns[..n_key], times.len())?;
+            let mut ids = Vec::with_capacity(key_ranges.len());
+            keys.intern(&first_rows(&columns[..n_key], &key_ranges)?, &mut ids)?;
+            for (key_range, id) in key_ranges.into_iter().zip(ids) {
+                of_rows[key_range].fill(id);
             }
         }
         for (&of, &time) in of_rows.iter().zip(&times) {
@@ -75,10 +79,10 @@ impl Spans {
         Ok((of_rows, times))
     }
 
-    /// Adds the trajectories of `other`; returns the number here of each there.
+    /// Adds the trajectories of `other`; returns their numbers in `self`.
     pub fn absorb(&mut self, other: &Spans) -> Result<Vec<u32>> {
         let ids = match (&mut self.keys, &other.keys) {
-            (Some(here), Some(there)) => here.absorb(there)?,
+            (Some(own), Some(others)) => own.absorb(others)?,
             _ => vec![0; other.of.len()],
         };
         for (&id, &(first, last)) in ids.iter().zip(&other.of) {
@@ -90,7 +94,7 @@ impl Spans {
         Ok(ids)
     }
 
-    /// Whether every trajectory begins after it ended in `earlier`.
+    /// Whether every trajectory starts after it ended in `earlier`.
     pub fn are_after(&self, earlier: &Spans) -> Result<bool> {
         let mut all = Spans {
             fields: self.fields.clone(),
@@ -100,7 +104,7 @@ impl Spans {
             },
             of: Vec::new(),
         };
-        // Their keys get the numbers that they have in `earlier`.
+        // Known keys get the numbers that they have in `earlier`.
         all.absorb(earlier)?;
         let ids = all.absorb(self)?;
         let after = |(&id, own): (&u32, &(i64, i64))| {
@@ -112,7 +116,7 @@ impl Spans {
         Ok(ids.iter().zip(&self.of).all(after))
     }
 
-    /// Ticks of the first and the last row of all.
+    /// Ticks of the first and the last row of all trajectories; `None` without rows.
     pub fn whole(&self) -> Option<(i64, i64)> {
         let first = self.of.iter().map(|span| span.0).min()?;
         Some((first, self.of.iter().map(|span| span.1).max()?))
@@ -122,27 +126,32 @@ impl Spans {
 /// The last rows of every trajectory.
 pub struct Tails {
     fields: Vec<Field>,
+    /// When every trajectory starts and ends.
     pub spans: Spans,
-    /// How long before the end of its trajectory a row can begin a pair, and how many rows before it.
+    /// How long before the end of its trajectory a row can start a pair, in ticks and in rows.
     ticks: u64,
     steps: usize,
-    kept: Vec<Kept>,
+    kept: Vec<TailRows>,
     n_kept: usize,
-    /// Rows to gather before those that are not needed any more are left out.
+    /// Rows to gather before unneeded rows are removed.
     room: usize,
 }
 
 /// Some rows, each with the number of its trajectory and its time.
-struct Kept {
+struct TailRows {
     columns: Vec<ArrayRef>,
     of_rows: Vec<u32>,
     times: Vec<i64>,
 }
 
-/// Rows that are gathered before they are looked through again.
+/// Rows to gather between two removals.
 const ROOM: usize = 1 << 18;
 
 impl Tails {
+    /// Tails of trajectories with the lags of `layout`.
+    ///
+    /// # Errors
+    /// A layout of pairs.
     pub fn new(layout: &Layout) -> Result<Tails> {
         let Evidence::Trajectories { lags, .. } = &layout.evidence else {
             return Err(Error::bug("a table of pairs has no trajectories"));
@@ -165,7 +174,7 @@ impl Tails {
         })
     }
 
-    /// Takes the next rows.
+    /// Reads the next rows.
     pub fn push(&mut self, batch: &RecordBatch) -> Result<(), Stop> {
         let mut columns = Vec::with_capacity(batch.num_columns());
         for (column, field) in batch.columns().iter().zip(&self.fields) {
@@ -175,7 +184,7 @@ impl Tails {
         let time = self.spans.fields.len() - 1;
         columns[time] = cast(&columns[time], self.fields[time].data_type()).map_err(bug)?;
         let times = times.to_vec();
-        let kept = Kept {
+        let kept = TailRows {
             columns,
             of_rows,
             times,
@@ -184,14 +193,14 @@ impl Tails {
         self.n_kept += kept.times.len();
         self.kept.push(kept);
         if self.n_kept > self.room {
-            self.tidy()?;
+            self.compact()?;
             self.room = ROOM + 2 * self.n_kept;
         }
         Ok(())
     }
 
     /// The rows that may be among the last ones, as far as is known.
-    fn needed(&self, rows: Kept) -> Result<Kept, Stop> {
+    fn needed(&self, rows: TailRows) -> Result<TailRows, Stop> {
         let mut order: Vec<u32> = (0..rows.times.len() as u32).collect();
         order.sort_by_key(|&at| (rows.of_rows[at as usize], rows.times[at as usize]));
         let mut keep = vec![false; order.len()];
@@ -206,32 +215,36 @@ impl Tails {
             keep[at] = after < self.steps || before < self.ticks;
         }
         let of = |of: &[u32]| {
-            let kept = of.iter().zip(&keep).filter(|(_, keep)| **keep);
-            kept.map(|(of, _)| *of).collect()
+            of.iter()
+                .zip(&keep)
+                .filter(|(_, keep)| **keep)
+                .map(|(of, _)| *of)
+                .collect()
         };
         let times = rows.times.iter().zip(&keep).filter(|(_, keep)| **keep);
         let (of_rows, times) = (of(&rows.of_rows), times.map(|(time, _)| *time).collect());
         let keep = BooleanArray::from(keep);
         let columns = rows.columns.iter().map(|column| filter(column, &keep));
-        Ok(Kept {
+        Ok(TailRows {
             columns: columns.collect::<Result<_, _>>().map_err(bug)?,
             of_rows,
             times,
         })
     }
 
-    /// Puts all rows together and keeps those that are among the last ones.
-    fn tidy(&mut self) -> Result<(), Stop> {
+    /// Concatenates all rows and keeps those that are among the last ones.
+    fn compact(&mut self) -> Result<(), Stop> {
         let kept = std::mem::take(&mut self.kept);
         let column = |at: usize| {
             let pieces: Vec<_> = kept.iter().map(|kept| kept.columns[at].as_ref()).collect();
-            match pieces.is_empty() {
-                true => Ok(arrow::array::new_empty_array(self.fields[at].data_type())),
-                false => concat(&pieces),
+            if pieces.is_empty() {
+                Ok(arrow::array::new_empty_array(self.fields[at].data_type()))
+            } else {
+                concat(&pieces)
             }
         };
         let columns = (0..self.fields.len()).map(column);
-        let all = Kept {
+        let all = TailRows {
             columns: columns.collect::<Result<_, _>>().map_err(bug)?,
             of_rows: kept
                 .iter()
@@ -246,7 +259,7 @@ impl Tails {
         Ok(())
     }
 
-    /// The tails of the rows of both.
+    /// Adds the rows of `other`.
     pub fn absorb(&mut self, other: Tails) -> Result<()> {
         let ids = self.spans.absorb(&other.spans)?;
         self.n_kept += other.n_kept;
@@ -259,9 +272,9 @@ impl Tails {
         Ok(())
     }
 
-    /// The rows by partition, trajectory and time, and the spans.
+    /// The rows ordered by partition, trajectory and time, and the spans.
     pub fn finish(mut self) -> Result<(RecordBatch, Spans)> {
-        self.tidy().map_err(failed)?;
+        self.compact().map_err(failed)?;
         let kept = self.kept.swap_remove(0);
         let rank = match &self.spans.keys {
             Some(keys) => keys.ranks(),
@@ -274,8 +287,11 @@ impl Tails {
         };
         order.sort_by_key(place);
         let order = UInt32Array::from(order);
-        let columns = kept.columns.iter().map(|column| take(column, &order, None));
-        let columns = columns.collect::<Result<Vec<_>, _>>();
+        let columns = kept
+            .columns
+            .iter()
+            .map(|column| take(column, &order, None))
+            .collect::<Result<Vec<_>, _>>();
         let batch = columns.and_then(|columns| RecordBatch::try_new(schema(&self.fields), columns));
         Ok((batch.map_err(|e| failed(bug(e)))?, self.spans))
     }
@@ -336,7 +352,7 @@ mod tests {
         RecordBatch::try_new(layout(&[]).numbered(), columns).unwrap()
     }
 
-    /// What is carried on of rows that come in two streams, as (group, trajectory, time).
+    /// The rows carried over from two streams, as (group, trajectory, time).
     fn carried(lags: &[Step]) -> Vec<(i64, i64, i64)> {
         let rows = [
             (Some(1), 5, Some(7)),
@@ -372,8 +388,9 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_carried_that_can_begin_a_pair() {
-        // Trajectory 9 of group 0 has the times 1 3 4 6: those above 6 − 3 can begin a pair of lag 3.
+    fn rows_that_can_start_a_pair_are_carried_over() {
+        // Trajectory 9 of group 0 has the times 1 3 4 6: those after 6 − 3 can start a pair of lag
+        // 3.
         assert_eq!(
             carried(&[Step::Ticks(3), Step::Ticks(1)]),
             [(0, 2, 1), (0, 9, 4), (0, 9, 6), (1, 5, 7)]
@@ -389,7 +406,7 @@ mod tests {
                 (1, 5, 7)
             ]
         );
-        // The last row is carried even where no lag reaches beyond it.
+        // The last row is carried over even if no lag reaches beyond it.
         assert_eq!(
             carried(&[Step::Ticks(1)]),
             [(0, 2, 1), (0, 9, 6), (1, 5, 7)]
@@ -397,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn late_rows_are_those_that_are_not_after_their_trajectory() {
+    fn rows_are_late_if_they_are_not_after_their_trajectory() {
         let spans = |rows: &[Row]| {
             let mut spans = Spans::new(&layout(&[])).unwrap();
             spans.push(&batch(rows)).unwrap();
@@ -412,7 +429,7 @@ mod tests {
         assert!(is_after(&[(Some(0), 1, Some(6)), (Some(1), 1, Some(10))]));
         assert!(!is_after(&[(Some(0), 1, Some(6)), (Some(1), 1, Some(9))]));
         assert!(!is_after(&[(Some(0), 1, Some(7)), (Some(0), 1, Some(2))]));
-        // Another trajectory may begin whenever it does.
+        // Another trajectory may start at any time.
         assert!(is_after(&[(Some(0), 2, Some(1)), (None, 1, Some(1))]));
         assert!(is_after(&[]));
     }

@@ -6,23 +6,31 @@ use crate::read::rows::stop::Dropped;
 use arrow::array::ArrayRef;
 use serde::{Deserialize, Serialize};
 
-/// Sums of counts are kept in f64 after counting: exact up to here.
+/// Largest total of integer counts. Sums are kept in f64 after counting, which is exact up to this
+/// value.
 pub const LARGEST_TOTAL: u64 = 1 << 53;
 
 /// All transition counts of a run.
 #[derive(Serialize, Deserialize)]
 pub struct Counted {
-    /// The partition keys of partition 0, 1, … as columns, ascending; no columns without `partition_by`, and then one partition.
+    /// Partition keys of partition 0, 1, … as columns, ascending. Empty without `partition_by`;
+    /// then there is one partition.
     #[serde(with = "crate::read::rows::ipc::arrays")]
     pub partitions: Vec<ArrayRef>,
+    /// Number of partitions, at least 1.
     pub n_partitions: usize,
+    /// All source states.
     pub sources: StateTable,
+    /// All target states.
     pub targets: StateTable,
-    /// One matrix a partition and lag, ordered by partition, then lag; empty ones included.
+    /// One matrix per partition and lag, ordered by partition, then lag, including empty ones.
     pub counts: Vec<CountMatrix>,
-    /// For each given partition, its labels in ascending order: label k is set k.
+    /// For each given partition, its labels in ascending order. The index of a label is the number
+    /// of its set.
     #[serde(with = "crate::read::rows::ipc::arrays")]
     pub labels: Vec<ArrayRef>,
+    /// Rows that were read.
     pub rows: u64,
+    /// Rows that were dropped, by reason.
     pub dropped: Dropped,
 }

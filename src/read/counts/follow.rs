@@ -1,8 +1,10 @@
-//! Rows of trajectories in order → their pairs one by one, each with its trajectory, and the last state of every trajectory.
+//! Ordered rows of trajectories → pairs one by one, each with its trajectory, and the last state of
+//! every trajectory.
 //!
-//! In: batches with the columns of a `Layout` of trajectories, ordered by time within each trajectory and with all rows of a trajectory
-//! together; a row that breaks that stops with `Stop::Unsorted`. Out: every lagged pair to a [`Sink`], in time order. What is kept grows
-//! with trajectories and states, not with rows or pairs.
+//! In: batches with the columns of a `Layout` of trajectories. Each trajectory's rows are
+//! contiguous and ordered by time; a row that breaks this stops with `Stop::Unsorted`. Out: every
+//! lagged pair to a [`Sink`], in time order. Memory grows with the number of trajectories and
+//! states, not with rows or pairs.
 
 use crate::error::{Error, Result};
 use crate::read::counts::lagged::Walker;
@@ -20,23 +22,25 @@ use arrow::compute::{cast, take};
 use arrow::datatypes::Field;
 use std::sync::Arc;
 
-/// Numbers that are the same for a state wherever it stands: in tables that gyre has written and in new rows.
+/// Numbers for states that do not depend on where a state occurs: in tables that gyre wrote or in
+/// new rows.
 pub struct StateNumbers(States);
 
 impl StateNumbers {
+    /// An empty numbering for states with these columns.
     pub fn new(columns: &StateColumns) -> Result<StateNumbers> {
         States::new(columns, false).map(StateNumbers)
     }
 
-    /// Another one with the same numbers.
-    pub fn again(&self) -> Result<StateNumbers> {
+    /// A copy with the same numbers.
+    pub fn duplicate(&self) -> Result<StateNumbers> {
         let mut states = States::new(self.0.columns(), false)?;
         states.absorb(&self.0)?;
         Ok(StateNumbers(states))
     }
 
-    /// The numbers of the rows of some columns (in the order of `StateColumns`; a binned coordinate may be the centre of its box);
-    /// nothing for rows that are no state.
+    /// The number of each row of some columns, in the order of `StateColumns`; a binned coordinate
+    /// may be the centre of its box. `None` for rows without a state.
     pub fn of(&mut self, columns: &[ArrayRef]) -> Result<Vec<Option<u32>>> {
         let mut ids = Vec::new();
         match self.0.ids(columns, &mut Dropped::default(), &mut ids) {
@@ -50,60 +54,72 @@ impl StateNumbers {
     }
 }
 
-/// Takes the pairs of trajectories.
+/// Receives the pairs of trajectories.
 pub trait Sink: Send {
-    /// `trajectory` counts them by appearance, `lag` is the place in the layout. Both states are states, and the weight of the source,
-    /// 1 where rows have none, is that of the pair.
+    /// Receives one pair. `trajectory` numbers trajectories by first appearance; `lag` is the index
+    /// in the layout. Both states are valid. The weight of the source is the weight of the pair; it
+    /// is 1 if rows have no weights.
     fn pair(&mut self, trajectory: usize, partition: u32, lag: usize, source: Weighed, target: u32);
 }
 
 /// Follows trajectories one after another.
 pub struct Follower<S> {
+    /// Receives the pairs.
     pub sink: S,
     layout: Arc<Layout>,
     states: States,
-    /// Those that were counted, in their order, and others after them.
+    /// The partitions that were counted, in their order, then new ones.
     partitions: Option<Keys>,
-    /// (partition, trajectory) keys; nothing where all rows are one trajectory.
+    /// (partition, trajectory) keys; `None` if all rows are one trajectory.
     trajectories: Option<Keys>,
     current: Option<u32>,
     walker: Walker<Weighed>,
     ends: Vec<End>,
 }
 
-/// Where a trajectory has come to.
+/// The end of a trajectory so far.
 #[derive(Debug, Clone, Copy)]
 struct End {
     partition: u32,
-    /// Time and state of the last row that has a state.
+    /// Time and state of the last row with a state.
     last: Option<(i64, u32)>,
 }
 
-/// Every trajectory that has a state, ascending by partition and trajectory.
+/// Every trajectory with a state, ascending by partition and trajectory.
 pub struct Followed<S> {
+    /// The sink with all pairs.
     pub sink: S,
     /// The trajectory columns of all trajectories.
     pub keys: Vec<ArrayRef>,
+    /// One entry per trajectory, ascending by `key`.
     pub rows: Vec<FollowedRow>,
+    /// All states, in ascending order.
     pub states: StateTable,
 }
 
 /// One trajectory.
 #[derive(Debug, Clone, Copy)]
 pub struct FollowedRow {
-    /// Its place in `Followed::keys`.
+    /// Its row in `Followed::keys`.
     pub key: u32,
-    /// What the sink calls it.
+    /// Its number in the calls of the sink.
     pub trajectory: usize,
+    /// Its partition.
     pub partition: u32,
-    /// Ticks of the last row that has a state, and this state as the sink and as `Followed::states` call it.
+    /// Ticks of the last row that has a state.
     pub time: i64,
+    /// The last state, by its number in the calls of the sink.
     pub number: u32,
+    /// The last state, by its index in `Followed::states`.
     pub state: u32,
 }
 
 impl<S: Sink> Follower<S> {
-    /// `partitions` are the keys of partition 0, 1, …; `numbers` number the states.
+    /// A follower that passes pairs to `sink`. `partitions` are the keys of partition 0, 1, …;
+    /// `numbers` number the states.
+    ///
+    /// # Errors
+    /// A layout of pairs, or keys of a type that cannot be compared.
     pub fn new(
         layout: &Arc<Layout>,
         numbers: StateNumbers,
@@ -154,7 +170,7 @@ impl<S: Sink> Follower<S> {
         else {
             return Ok(());
         };
-        // The rows that are dropped here were told when they were counted.
+        // Counting has already reported the rows that are dropped here.
         let dropped = &mut Dropped::default();
         let n_partition = self.layout.partition.len();
         let n_group = n_partition + trajectory.len();
@@ -187,8 +203,8 @@ impl<S: Sink> Follower<S> {
         let mut first = 0;
         while first < rows {
             let trajectory = of_rows[first];
-            let spell = of_rows[first..].iter().take_while(|&&t| t == trajectory);
-            let end = first + spell.count();
+            let same = of_rows[first..].iter().take_while(|&&t| t == trajectory);
+            let end = first + same.count();
             if self.current != Some(trajectory) {
                 if (trajectory as usize) < self.ends.len() {
                     return Err(Stop::Unsorted);
@@ -198,8 +214,8 @@ impl<S: Sink> Follower<S> {
                 let partition = match &mut self.partitions {
                     Some(keys) => {
                         let row = UInt32Array::from(vec![first as u32]);
-                        let key = group_columns[..n_partition].iter();
-                        let key: Vec<ArrayRef> = key
+                        let key: Vec<ArrayRef> = group_columns[..n_partition]
+                            .iter()
                             .map(|c| take(c, &row, None))
                             .collect::<Result<_, _>>()
                             .map_err(bug)?;
@@ -234,14 +250,18 @@ impl<S: Sink> Follower<S> {
         Ok(())
     }
 
+    /// The trajectories, their last states, and the sink.
     pub fn finish(self) -> Result<Followed<S>> {
         let (mut keys, place) = match self.trajectories {
             Some(keys) => keys.sorted()?,
             None => (Vec::new(), vec![0; self.ends.len()]),
         };
         let (states, rank) = self.states.finish()?;
-        let rows = self.ends.iter().zip(&place).enumerate();
-        let mut rows: Vec<FollowedRow> = rows
+        let mut rows: Vec<FollowedRow> = self
+            .ends
+            .iter()
+            .zip(&place)
+            .enumerate()
             .filter_map(|(trajectory, (end, &key))| {
                 let (time, number) = end.last?;
                 Some(FollowedRow {
@@ -264,7 +284,7 @@ impl<S: Sink> Follower<S> {
     }
 }
 
-/// Ticks as a column of the type that they came in.
+/// Ticks as a column of the time type of `field`.
 pub fn times(ticks: &[i64], field: &Field) -> Result<ArrayRef> {
     time::column(ticks, field.data_type()).map_err(|e| match bug(e) {
         Stop::Failed(e) => e,
@@ -344,16 +364,17 @@ mod tests {
             unreachable!("the layout is one of trajectories");
         };
         let mut numbers = StateNumbers::new(state).unwrap();
-        // The model knows z, which gets the number 0.
+        // The model knows state z, which gets number 0.
         let written: ArrayRef = Arc::new(StringArray::from(vec!["z"]));
         assert_eq!(numbers.of(&[written]).unwrap(), [Some(0)]);
         let partitions: ArrayRef = Arc::new(StringArray::from(vec!["A", "B"]));
         Follower::new(&layout, numbers, &[partitions], Pairs(Vec::new())).unwrap()
     }
 
-    // B: trajectory 7 = z y - y (times 0 1 2 3, no state at 2), then trajectory 3 = x alone. A: trajectory 7 = y z, cut by batches.
+    // B: trajectory 7 = z y - y (times 0 1 2 3, no state at 2), then trajectory 3 = x alone. A:
+    // trajectory 7 = y z, split between batches.
     #[test]
-    fn trajectories_are_followed_across_batches() {
+    fn trajectories_continue_across_batches() {
         let mut follower = follower();
         let rows = [
             ("B", 7, 0, Some("z")),
@@ -373,7 +394,8 @@ mod tests {
             Err(Stop::Unsorted)
         ));
         let followed = follower.finish().unwrap();
-        // By number: z 0, y 1, x 2. Two rows on, z (at 0) and y (at 1) meet no state and y.
+        // By number: z 0, y 1, x 2. Two steps after z (time 0) there is no state, and two steps
+        // after y (time 1) there is y.
         assert_eq!(
             followed.sink.0,
             [(0, 1, 0, 0, 1), (0, 1, 1, 1, 1), (2, 0, 0, 1, 0)]
@@ -397,7 +419,7 @@ mod tests {
         );
     }
 
-    /// Sums up what a trajectory weighs at each lag.
+    /// Sums the weights of a trajectory at each lag.
     #[derive(Default)]
     struct Sums([f64; 2]);
 
@@ -407,9 +429,10 @@ mod tests {
         }
     }
 
-    // y x - y at times 0 to 3 with ½, 2, 4 and 8: at lag 1 y → x, two rows on x → y; and x y with 0 and ¼ weighs nothing.
+    // y x - y at times 0 to 3 with weights ½, 2, 4 and 8: lag 1 has y → x, two steps has x → y. The
+    // pairs of x y with weights 0 and ¼ have weight 0.
     #[test]
-    fn pairs_bring_the_weights_of_their_sources() {
+    fn pairs_have_the_weights_of_their_sources() {
         let mut layout = (*layout()).clone();
         let Evidence::Trajectories { weight, state, .. } = &mut layout.evidence else {
             unreachable!("the layout is one of trajectories");
@@ -435,7 +458,7 @@ mod tests {
         follower.push(&rows).unwrap();
         let followed = follower.finish().unwrap();
         assert_eq!(followed.sink.0, [0.5, 2.0]);
-        // A row that weighs nothing still tells where its trajectory is.
+        // A row with weight 0 still sets the last state of its trajectory.
         assert_eq!(
             followed.rows.iter().map(|r| r.time).collect::<Vec<_>>(),
             [3, 1]
@@ -443,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn disorder_asks_for_sorting_and_two_rows_at_a_time_fail() {
+    fn unordered_rows_ask_for_sorting_and_equal_times_fail() {
         let back = batch(&[("A", 1, 4, Some("x")), ("A", 1, 3, Some("x"))]);
         assert!(matches!(follower().push(&back), Err(Stop::Unsorted)));
         let twice = batch(&[("A", 1, 4, Some("x")), ("A", 1, 4, Some("y"))]);

@@ -1,4 +1,5 @@
-//! Points of one trajectory in time order → lagged pairs (coherence §3.1). Pure: slices in, pairs out.
+//! Points of one trajectory in time order → lagged pairs (coherence §3.1). Pure: slices in, pairs
+//! out.
 
 use crate::evidence::lag::Step;
 
@@ -6,23 +7,28 @@ use crate::evidence::lag::Step;
 #[derive(Debug, Clone)]
 pub struct Walker<P> {
     lags: Vec<Step>,
-    /// Only the pairs that start at 0, τ, 2τ … after the first row.
+    /// Emit only the pairs that start at 0, τ, 2τ, … after the first row.
     strided: bool,
-    /// Rows of the pieces before that can still begin a pair; the first of them is row `base` of the trajectory.
+    /// Rows of earlier pieces that can still start a pair; the first of them is row `base` of the
+    /// trajectory.
     times: Vec<i64>,
     points: Vec<P>,
     base: usize,
     start: i64,
 }
 
-/// Two rows that are not in strictly ascending time: the earlier row's time and the later row's.
+/// Two rows that are not in strictly ascending time order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Disorder {
+    /// Ticks of the earlier row.
     pub before: i64,
+    /// Ticks of the later row.
     pub after: i64,
 }
 
 impl<P: Copy> Walker<P> {
+    /// A walker at the start of a trajectory. `strided`: emit only the pairs that start at
+    /// multiples of each lag.
     pub fn new(lags: &[Step], strided: bool) -> Walker<P> {
         Walker {
             lags: lags.to_vec(),
@@ -34,18 +40,19 @@ impl<P: Copy> Walker<P> {
         }
     }
 
+    /// Number of lags.
     pub fn n_lags(&self) -> usize {
         self.lags.len()
     }
 
-    /// Forgets the trajectory; the next piece begins another one.
+    /// Forgets the trajectory; the next piece starts another one.
     pub fn restart(&mut self) {
         self.times.clear();
         self.points.clear();
         self.base = 0;
     }
 
-    /// The same walker with other points in the place of those it keeps.
+    /// The same walker with its kept points replaced by `other` of them.
     pub fn map(mut self, other: impl Fn(P) -> P) -> Walker<P> {
         self.points
             .iter_mut()
@@ -53,8 +60,9 @@ impl<P: Copy> Walker<P> {
         self
     }
 
-    /// Whether rows at `times` reach so far that no pair joins a row before them with one after them. Where pairs are
-    /// strided that is never known, because it takes the first row of the trajectory to know which pairs there are.
+    /// Whether rows at `times` span so much that no pair joins a row before them with a row after
+    /// them. Always false for strided pairs: only the first row of a trajectory decides which of
+    /// these exist.
     pub fn is_spanned_by(&self, times: &[i64]) -> bool {
         let (Some(first), Some(last)) = (times.first(), times.last()) else {
             return false;
@@ -66,8 +74,12 @@ impl<P: Copy> Walker<P> {
             })
     }
 
-    /// Appends the next rows of the trajectory and emits (lag, source, target) for every pair that they complete.
-    /// Points may have no state: the caller of `emit` leaves such pairs out. If the trajectory does not go on, nothing is kept.
+    /// Appends the next rows of the trajectory and emits (lag, source, target) for every pair that
+    /// they complete. Points may have no state: `emit` must skip such pairs. Without `goes_on` no
+    /// rows are kept.
+    ///
+    /// # Errors
+    /// The first two rows that are not in ascending time order.
     pub fn push(
         &mut self,
         times: &[i64],
@@ -75,7 +87,7 @@ impl<P: Copy> Walker<P> {
         goes_on: bool,
         mut emit: impl FnMut(usize, P, P),
     ) -> Result<(), Disorder> {
-        assert_eq!(times.len(), points.len(), "one point a time");
+        assert_eq!(times.len(), points.len(), "one point per time");
         if self.base == 0 && self.times.is_empty() {
             self.start = times.first().copied().unwrap_or(0);
         } else {
@@ -89,16 +101,16 @@ impl<P: Copy> Walker<P> {
                 after: times[at + 1],
             });
         }
-        self.inside(|_| (), times, points, emit);
+        self.pairs_within(|_| (), times, points, emit);
         if goes_on {
             self.keep(times, points);
         }
         Ok(())
     }
 
-    /// Emits the pairs of whole trajectories one after another, in each of which times ascend strictly: as if each were pushed after a
-    /// restart, without the cost of one where trajectories are short.
-    pub fn whole(
+    /// Emits the pairs of whole trajectories one after another; times ascend strictly in each.
+    /// Equivalent to a restart and a push per trajectory, but faster for short trajectories.
+    pub fn push_whole(
         &mut self,
         trajectories: &[i64],
         times: &[i64],
@@ -107,19 +119,21 @@ impl<P: Copy> Walker<P> {
     ) {
         self.restart();
         self.start = times.first().copied().unwrap_or(0);
-        self.inside(|row| trajectories[row], times, points, emit);
+        self.pairs_within(|row| trajectories[row], times, points, emit);
     }
 
-    /// Emits the pairs among rows, the first of which go on with the trajectory of this walker.
+    /// Emits the pairs among the given rows, the first of which continue the trajectory of this
+    /// walker.
     #[inline(always)]
-    fn inside<T: PartialEq>(
+    fn pairs_within<T: PartialEq>(
         &self,
         trajectory: impl Fn(usize) -> T,
         times: &[i64],
         points: &[P],
         mut emit: impl FnMut(usize, P, P),
     ) {
-        // The first row of the trajectory that row j belongs to: its time, its number in it, and its place here.
+        // The first row of the trajectory of row j: its time, its index in the trajectory, and its
+        // index in `times`.
         let begin = (self.start, self.base + self.times.len(), 0);
         let first = |before: (i64, usize, usize), j: usize| {
             let is_new = self.strided && j > 0 && trajectory(j) != trajectory(j - 1);
@@ -132,12 +146,13 @@ impl<P: Copy> Walker<P> {
                     let mut i = 0;
                     for (j, (&time, &target)) in times.iter().zip(points).enumerate() {
                         of = first(of, j);
-                        // Times ascend, so the difference is positive; it overflows only for lags that no i64 can hold.
-                        let apart = |i: usize| time.wrapping_sub(times[i]) as u64;
-                        while trajectory(i) != trajectory(j) || apart(i) > ticks as u64 {
+                        // Times ascend, so the difference is positive; it overflows only for lags
+                        // that no i64 can hold.
+                        let elapsed = |i: usize| time.wrapping_sub(times[i]) as u64;
+                        while trajectory(i) != trajectory(j) || elapsed(i) > ticks as u64 {
                             i += 1;
                         }
-                        if apart(i) == ticks as u64 {
+                        if elapsed(i) == ticks as u64 {
                             let since = times[i].wrapping_sub(of.0) as u64;
                             if !self.strided || since.is_multiple_of(ticks as u64) {
                                 emit(lag, points[i], target);
@@ -164,7 +179,10 @@ impl<P: Copy> Walker<P> {
         }
     }
 
-    /// Emits the pairs of a row kept and a row of the piece that follows.
+    /// Emits the pairs of a kept row and a row of the next piece.
+    ///
+    /// # Errors
+    /// The next piece does not start later than the kept rows end.
     pub fn join(
         &self,
         times: &[i64],
@@ -183,8 +201,8 @@ impl<P: Copy> Walker<P> {
                     let reach = |t: &i64| after.wrapping_sub(*t) as u64 > ticks as u64;
                     let mut i = self.times.partition_point(reach);
                     for (&time, &target) in times.iter().zip(points) {
-                        let apart = |i: usize| time.wrapping_sub(self.times[i]) as u64;
-                        while i < self.times.len() && apart(i) > ticks as u64 {
+                        let elapsed = |i: usize| time.wrapping_sub(self.times[i]) as u64;
+                        while i < self.times.len() && elapsed(i) > ticks as u64 {
                             i += 1;
                         }
                         if i == self.times.len() {
@@ -192,13 +210,13 @@ impl<P: Copy> Walker<P> {
                         }
                         let since = self.times[i].wrapping_sub(self.start) as u64;
                         let strides = !self.strided || since.is_multiple_of(ticks as u64);
-                        if apart(i) == ticks as u64 && strides {
+                        if elapsed(i) == ticks as u64 && strides {
                             emit(lag, self.points[i], target);
                         }
                     }
                 }
                 Step::Rows(rows) => {
-                    // Row i kept meets row i + rows of those kept and new.
+                    // Kept row i is paired with row i + rows of the kept and new rows.
                     let kept = self.times.len();
                     let sources = kept.saturating_sub(rows)..kept;
                     for i in sources {
@@ -213,17 +231,22 @@ impl<P: Copy> Walker<P> {
         Ok(())
     }
 
-    /// Keeps the rows that can still begin a pair, and the last one to check the order of the next piece.
+    /// Keeps the rows that can still start a pair, and the last row to check the order of the next
+    /// piece.
     fn keep(&mut self, times: &[i64], points: &[P]) {
         let Some(&last) = times.last() else { return };
         let spent = |times: &[i64], after: usize| {
-            let spent = self.lags.iter().map(|step| match *step {
-                Step::Ticks(ticks) => {
-                    times.partition_point(|t| last.wrapping_sub(*t) as u64 >= ticks as u64)
-                }
-                Step::Rows(rows) => (times.len() + after).saturating_sub(rows),
-            });
-            spent.min().unwrap_or(0).min(times.len())
+            self.lags
+                .iter()
+                .map(|step| match *step {
+                    Step::Ticks(ticks) => {
+                        times.partition_point(|t| last.wrapping_sub(*t) as u64 >= ticks as u64)
+                    }
+                    Step::Rows(rows) => (times.len() + after).saturating_sub(rows),
+                })
+                .min()
+                .unwrap_or(0)
+                .min(times.len())
         };
         let new = spent(times, 0);
         let old = if new > 0 {
@@ -231,7 +254,7 @@ impl<P: Copy> Walker<P> {
         } else {
             spent(&self.times, times.len())
         };
-        // Rows are freed when they are many, so that each is moved only a few times.
+        // Frees rows in bulk, so that each row is moved only a few times.
         if new > 0 || (old > 4096 && 2 * old > self.times.len()) {
             self.times.drain(..old);
             self.points.drain(..old);
@@ -262,8 +285,8 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_makes_no_pair() {
-        // Times 0 1 3 4: at lag 1 the pairs are 0→1 and 3→4; at lag 3 they are 0→3 and 1→4.
+    fn no_pair_spans_a_gap() {
+        // Times 0 1 3 4: the pairs are 0→1 and 3→4 at lag 1, and 0→3 and 1→4 at lag 3.
         let got = pairs(
             &[Step::Ticks(1), Step::Ticks(3)],
             false,
@@ -274,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_count_rows_whatever_the_time() {
+    fn steps_count_rows_and_ignore_times() {
         assert_eq!(
             pairs(&[Step::Rows(2)], false, &[0, 5, 6, 100], &[1, 2, 3, 4]),
             [(0, 1, 3), (0, 2, 4)]
@@ -296,8 +319,8 @@ mod tests {
     }
 
     #[test]
-    fn points_come_out_as_they_went_in() {
-        // States 1 2 3 4 that weigh ½ 1 2 4 at times 0 1 2 4, cut after two rows.
+    fn points_keep_their_weights() {
+        // States 1 2 3 4 with weights ½ 1 2 4 at times 0 1 2 4, split after two rows.
         let points = [(1, 0.5), (2, 1.0), (3, 2.0), (4, 4.0)];
         let times = [0, 1, 2, 4];
         let mut walker = Walker::new(&[Step::Ticks(2), Step::Rows(1)], false);
@@ -333,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_across_a_spanning_piece_are_those_that_join_and_those_inside() {
+    fn a_spanning_piece_separates_the_pairs_before_and_after_it() {
         let (times, states): (Vec<i64>, Vec<u32>) = ((0..20).collect(), (0..20).collect());
         let lags = [Step::Ticks(3), Step::Rows(2)];
         let mut first = Walker::new(&lags, false);
@@ -345,7 +368,7 @@ mod tests {
             .unwrap();
         assert!(!first.is_spanned_by(&times[5..7]));
         assert!(first.is_spanned_by(&times[5..9]));
-        // Of the second piece only its first rows are told to the first walker.
+        // The first walker gets only the first rows of the second piece.
         first
             .join(&times[5..9], &states[5..9], |l, s, t| got.push((l, s, t)))
             .unwrap();
@@ -363,7 +386,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn short_trajectories_make_the_pairs_of_each(
+        fn whole_trajectories_give_the_same_pairs_as_single_pushes(
             lengths in prop::collection::vec(1usize..9, 1..30),
             gaps in prop::collection::vec(1i64..4, 1..300),
             strided: bool,
@@ -383,7 +406,7 @@ mod tests {
             let states: Vec<u32> = (0..times.len() as u32).collect();
             let mut got = Vec::new();
             let mut walker = Walker::new(&lags, strided);
-            walker.whole(&trajectories, &times, &states, |l, s, t| got.push((l, s, t)));
+            walker.push_whole(&trajectories, &times, &states, |l, s, t| got.push((l, s, t)));
             let mut expected = Vec::new();
             let mut at = 0;
             for &length in &lengths {
@@ -396,7 +419,7 @@ mod tests {
         }
 
         #[test]
-        fn pieces_make_the_pairs_of_the_whole(
+        fn pieces_give_the_same_pairs_as_the_whole(
             gaps in prop::collection::vec(1i64..4, 1..300),
             cuts in prop::collection::vec(1usize..40, 1..40),
             strided: bool,

@@ -1,4 +1,5 @@
-//! Workers of all streams → sums → counts: gives the states common numbers, sews trajectories together across streams, adds up.
+//! Workers of all streams → sums → counts: assigns common state numbers, counts pairs across
+//! streams, adds up.
 
 use crate::error::{Error, Result};
 use crate::evidence::counts::groups::Groups;
@@ -6,9 +7,9 @@ use crate::evidence::counts::matrix::{CountMatrix, Rows};
 use crate::math::scale;
 use crate::read::counts::counted::Counted;
 use crate::read::counts::lagged::Walker;
-use crate::read::counts::ordered::{Group, disordered};
-use crate::read::counts::resample_groups::{tag_weights, told_apart};
-use crate::read::counts::stream::{Labels, Way, Worker};
+use crate::read::counts::ordered::{TrajectoryKey, disordered};
+use crate::read::counts::resample_groups::{split_by_group, tag_weights};
+use crate::read::counts::stream::{Labels, PairSource, Worker};
 use crate::read::counts::tallies::Tallies;
 use crate::read::counts::tally::{Tally, pack, sum_weights, unpack};
 use crate::read::counts::unordered;
@@ -22,7 +23,7 @@ use arrow::array::ArrayRef;
 use hashbrown::{HashMap, HashSet};
 use rayon::prelude::*;
 
-/// Numbers in one worker → ranks among all keys; nothing where the numbers of the worker are ranks.
+/// Numbers of one worker → ranks among all keys; `None` if the worker's numbers are the ranks.
 struct Renumbering {
     partitions: Option<Vec<u32>>,
     sources: Option<Vec<u32>>,
@@ -51,13 +52,13 @@ impl Renumbering {
         self.tag.renumbered(id, |id| self.source(id))
     }
 
-    /// Targets of pairs carry their group.
+    /// A target, which always carries its group in pairs.
     fn target(&self, id: u32) -> u32 {
         self.tag.renumbered(id, |id| renumber(&self.targets, id))
     }
 }
 
-/// All keys in ascending order, and what they are called in each worker.
+/// All keys in ascending order, and the numbers of each worker.
 struct Numbering {
     partitions: Vec<ArrayRef>,
     n_partitions: usize,
@@ -66,7 +67,7 @@ struct Numbering {
     maps: Vec<Renumbering>,
 }
 
-/// What some streams have counted, by common numbers.
+/// The counts of some streams under common numbers.
 struct Slots {
     /// By `partition × n_lags + lag`.
     tallies: Vec<Vec<Tally>>,
@@ -76,7 +77,8 @@ struct Slots {
     accepted: u128,
 }
 
-/// What was counted, added up. What a layout asks of whole matrices is still to be done, so that sums can be added to others.
+/// Added-up counts before the steps that need whole matrices, so that sums can be added to other
+/// sums.
 pub struct Sums {
     pub(crate) partitions: Vec<ArrayRef>,
     pub(crate) n_partitions: usize,
@@ -84,24 +86,28 @@ pub struct Sums {
     pub(crate) targets: StateTable,
     /// By `partition × n_lags + lag`.
     pub(crate) slots: Vec<Slot>,
-    /// For each given partition the label of a (partition, state) and the labels' names; a label is the rank of its name.
+    /// For each given partition: the label of each (partition, state), and the label names. A label
+    /// is the rank of its name.
     pub(crate) given: Vec<(HashMap<u64, u32>, ArrayRef)>,
+    /// Rows that were read.
     pub rows: u64,
+    /// Rows that were dropped, by reason.
     pub dropped: Dropped,
-    /// Transitions that were counted; 0 for weights.
+    /// Number of counted transitions; 0 for weights.
     pub accepted: u128,
     /// Whether integer states are their own ids.
     pub direct: bool,
 }
 
-/// What one partition and lag has: pairs that are counted, or pairs with weights. Targets carry their groups.
+/// The pairs of one partition and lag, counted or with weights. Targets carry their groups.
 pub(crate) struct Slot {
     pub pieces: Vec<Rows>,
     weighted: Vec<(u64, f64)>,
 }
 
 impl Slot {
-    /// The matrix, and of weights the unit that it is fitted in: the power of two next to the mean weight of a transition.
+    /// The matrix. Weights also get their fitting unit: the power of two nearest to the mean weight
+    /// of a transition.
     fn counted(
         self,
         layout: &Layout,
@@ -111,14 +117,14 @@ impl Slot {
     ) -> Result<CountMatrix> {
         let n = self.weighted.len() as u64;
         let mut counts = self.grouped(layout, is_weighted, partition, lag)?;
-        // Sums that f64 does not hold are refused where the matrix is fitted.
+        // Non-finite sums are refused later, where the matrix is fitted.
         if is_weighted && counts.values().all(f64::is_finite) {
             counts.exponent = scale::nearest_to_mean(counts.values(), n);
         }
         Ok(counts)
     }
 
-    /// Tells everything apart by group, if that is asked for.
+    /// The matrix, split by group if the layout asks for groups.
     fn grouped(
         mut self,
         layout: &Layout,
@@ -127,9 +133,10 @@ impl Slot {
         lag: usize,
     ) -> Result<CountMatrix> {
         let Some(grouping) = &layout.grouping else {
-            let rows = match is_weighted {
-                true => sum_weights(self.weighted),
-                false => self.pieces,
+            let rows = if is_weighted {
+                sum_weights(self.weighted)
+            } else {
+                self.pieces
             };
             return Ok(CountMatrix::new(partition, lag, rows));
         };
@@ -140,12 +147,9 @@ impl Slot {
                 let (source, target) = unpack(pair);
                 (pack(source, tag.state(target)), weight)
             });
-            // Weights are added up as if there were no groups, so that groups do not change their last digits.
-            whole = Some(CountMatrix::new(
-                partition,
-                lag,
-                sum_weights(plain.collect()),
-            ));
+            // Weights are also added up without groups, so that groups do not change the last
+            // digits of sums.
+            whole = Some(CountMatrix::new(partition, lag, sum_weights(plain.collect())));
             if grouping.by.is_empty() {
                 tag = Tag::for_groups(grouping.most);
                 tag_weights(&mut self.weighted, tag)?;
@@ -161,12 +165,16 @@ impl Slot {
             counts.groups = Some(groups);
             return Ok(counts);
         }
-        let (rows, splits): (Vec<_>, Vec<_>) =
-            told_apart(pieces, tag, grouping.most).into_iter().unzip();
+        let (rows, splits): (Vec<_>, Vec<_>) = split_by_group(pieces, tag, grouping.most)
+            .into_iter()
+            .unzip();
         let mut counts = CountMatrix::new(partition, lag, rows);
         let n_targets = counts.target_states.len();
-        let parts = splits.into_iter().zip(&counts.by_source);
-        let parts = parts.map(|(split, rows)| split.part(rows)).collect();
+        let parts = splits
+            .into_iter()
+            .zip(&counts.by_source)
+            .map(|(split, rows)| split.part(rows))
+            .collect();
         let groups = Groups::new(n_targets, parts);
         counts = whole.unwrap_or(counts);
         if !groups.add_up_to(&counts.by_source) {
@@ -177,7 +185,11 @@ impl Slot {
     }
 }
 
-/// Adds up the counts of all streams, which are given in their order, less what the streams of `minus` count of the same rows.
+/// Adds up the counts of all streams, in stream order, and subtracts the counts of the streams of
+/// `minus`, which count a subset of the same rows.
+///
+/// # Errors
+/// [`Stop`] if the streams must be read again in another mode, or if counting failed.
 pub fn add_up<P: Point>(
     layout: &Layout,
     mode: Mode,
@@ -193,15 +205,19 @@ pub fn add_up<P: Point>(
     for (reason, rows) in &minus.dropped.0 {
         dropped.subtract(reason, *rows);
     }
-    let slots = all.tallies.into_par_iter().zip(minus.tallies);
-    let slots = slots.zip(all.weighted).map(|((all, minus), weighted)| {
-        let mut pieces = Tally::finish(all);
-        let minus = Tally::finish(minus);
-        if !minus.is_empty() {
-            pieces = less(pieces, &minus)?;
-        }
-        Ok(Slot { pieces, weighted })
-    });
+    let slots = all
+        .tallies
+        .into_par_iter()
+        .zip(minus.tallies)
+        .zip(all.weighted)
+        .map(|((all, minus), weighted)| {
+            let mut pieces = Tally::finish(all);
+            let minus = Tally::finish(minus);
+            if !minus.is_empty() {
+                pieces = subtract(pieces, &minus)?;
+            }
+            Ok(Slot { pieces, weighted })
+        });
     Ok(Sums {
         slots: slots.collect::<Result<_>>()?,
         given,
@@ -281,8 +297,8 @@ fn gather_slots<P: Point>(
     Ok(all)
 }
 
-/// CountMatrix less those of some of their rows.
-fn less(pieces: Vec<Rows>, minus: &[Rows]) -> Result<Vec<Rows>> {
+/// Subtracts the counts of a subset of the rows.
+fn subtract(pieces: Vec<Rows>, minus: &[Rows]) -> Result<Vec<Rows>> {
     let mut minus = minus.iter().flat_map(Rows::entries).peekable();
     let mut left = Vec::with_capacity(pieces.len());
     let mut counts = Vec::new();
@@ -295,19 +311,28 @@ fn less(pieces: Vec<Rows>, minus: &[Rows]) -> Result<Vec<Rows>> {
             match count {
                 Some(0) => (),
                 Some(count) => rows.add(source, target, count, &mut counts),
-                None => return Err(Error::bug("some rows have more pairs than all")),
+                None => {
+                    return Err(Error::bug(
+                        "a subset of the rows has more pairs than all rows",
+                    ));
+                }
             }
         }
         left.push(rows.with_counts(&counts));
     }
     match minus.next() {
         None => Ok(left),
-        Some(_) => Err(Error::bug("some rows have a pair that all have not")),
+        Some(_) => Err(Error::bug(
+            "a subset of the rows has a pair that all rows lack",
+        )),
     }
 }
 
 impl Sums {
     /// The matrices that the layout asks for.
+    ///
+    /// # Errors
+    /// [`Kind::Bug`](crate::error::Kind::Bug) if the totals do not add up.
     pub fn counted(self, layout: &Layout) -> Result<Counted> {
         let n_lags = layout.n_lags();
         let is_weighted = layout.evidence.weight().is_some();
@@ -425,7 +450,7 @@ fn number<'a, P: Point>(
     })
 }
 
-/// The counts of what a stream alone cannot count.
+/// The counts of pairs that no single stream can count.
 fn across_streams<P: Point>(
     layout: &Layout,
     workers: Vec<Worker<P>>,
@@ -442,14 +467,18 @@ fn across_streams<P: Point>(
     else {
         return Ok(Vec::new());
     };
-    if !matches!(workers.first().map(|w| &w.way), Some(Way::Gathered(_))) {
-        return sew(layout, &workers, maps, partitions).map(|tallies| vec![tallies]);
+    if !matches!(
+        workers.first().map(|w| &w.pair_source),
+        Some(PairSource::Gathered(_))
+    ) {
+        return join_ordered_streams(layout, &workers, maps, partitions)
+            .map(|tallies| vec![tallies]);
     }
     let mut groups = unordered::Gathered::<P>::new(layout, trajectory)?.groups;
     let mut partition: Vec<u32> = Vec::new();
     let mut streams = Vec::new();
     for (worker, map) in workers.into_iter().zip(maps) {
-        let Way::Gathered(gathered) = worker.way else {
+        let PairSource::Gathered(gathered) = worker.pair_source else {
             continue;
         };
         let ids = groups.absorb(&gathered.groups)?;
@@ -469,8 +498,8 @@ fn across_streams<P: Point>(
         .map_err(|(group, disorder)| disordered(disorder, || unordered::name(&groups, group), time))
 }
 
-/// CountMatrix the pairs of trajectories that go on from one stream to the next.
-fn sew<P: Point>(
+/// Counts the pairs of trajectories that continue from one stream to the next.
+fn join_ordered_streams<P: Point>(
     layout: &Layout,
     workers: &[Worker<P>],
     maps: &[Renumbering],
@@ -487,11 +516,11 @@ fn sew<P: Point>(
         return Ok(tallies);
     };
     let n_lags = lags.len();
-    // The partition and trajectory that the streams so far ended in.
-    let mut open: Option<((u32, &Group), Walker<P>)> = None;
+    // The partition and trajectory in which the streams so far ended.
+    let mut open: Option<((u32, &TrajectoryKey), Walker<P>)> = None;
     let mut seen = HashSet::new();
     for (worker, map) in workers.iter().zip(maps) {
-        let Way::Ordered(groups) = &worker.way else {
+        let PairSource::Ordered(groups) = &worker.pair_source else {
             continue;
         };
         let Some(last) = &groups.current else {
@@ -503,7 +532,7 @@ fn sew<P: Point>(
         let of_open = open.as_ref().map(|((partition, _), _)| *partition);
         for own in 0..worker.partitions.as_ref().map_or(0, Keys::len) {
             let own = map.partition(own as u32);
-            // A partition may go on from one stream to the next, and may not come again.
+            // A partition may continue in the next stream, but must not occur again later.
             if !seen.insert(own) && !is_sorted && (own != partition || of_open != Some(own)) {
                 return Err(Stop::Unsorted);
             }
@@ -516,8 +545,11 @@ fn sew<P: Point>(
                 }
                 _ => Walker::new(lags, *strided),
             };
-            let points = head.points.iter();
-            let points: Vec<P> = points.map(|p| p.renumbered(|s| map.tagged(s))).collect();
+            let points: Vec<P> = head
+                .points
+                .iter()
+                .map(|p| p.renumbered(|s| map.tagged(s)))
+                .collect();
             let count = P::counter(&mut tallies, partition, n_lags);
             if head.is_counted {
                 walker.join(&head.times, &points, count)
@@ -540,15 +572,18 @@ fn sew<P: Point>(
             open = Some(((partition, first), walker));
         }
         if !groups.in_head {
-            let walker = groups.walker.clone();
-            let walker = walker.map(|p| p.renumbered(|s| map.tagged(s)));
+            let walker = groups
+                .walker
+                .clone()
+                .map(|p| p.renumbered(|s| map.tagged(s)));
             open = Some(((map.partition(groups.partition), last), walker));
         }
     }
     Ok(tallies)
 }
 
-/// For each given partition the label of a (partition, state) and the labels' names; a label is the rank of its name.
+/// For each given partition: the label of each (partition, state), and the label names. A label is
+/// the rank of its name.
 fn labels<P: Point>(
     layout: &Layout,
     numbering: &Numbering,
@@ -566,7 +601,7 @@ fn labels<P: Point>(
             };
             for (&state, &label) in &own.of {
                 let (partition, state) = place(state);
-                sum.give(partition, state, names[label as usize]);
+                sum.assign(partition, state, names[label as usize]);
             }
             if let Some((state, labels)) = own.conflict {
                 let (partition, state) = place(state);

@@ -1,4 +1,4 @@
-//! Follows the trajectories of one stream whose rows come in order, and counts their pairs.
+//! Follows the trajectories of one ordered stream and counts their pairs.
 
 use crate::error::{Error, Kind, Result};
 use crate::evidence::lag::Step;
@@ -13,36 +13,38 @@ use arrow::row::{RowConverter, SortField};
 use std::ops::Range;
 
 /// Follows the trajectories of one stream, partition after partition.
-pub(crate) struct Groups<P> {
+pub(crate) struct OrderedTrajectories<P> {
     pub converter: RowConverter,
-    /// The trajectory of the last row, its partition, and how many partitions there were.
-    pub current: Option<Group>,
+    /// The trajectory of the last row, its partition, and the number of partitions so far.
+    pub current: Option<TrajectoryKey>,
     pub partition: u32,
     n_partitions: u32,
     pub walker: Walker<P>,
-    /// The stream is still in its first group, and no pair of it is counted.
+    /// The stream is still in its first group, and none of its pairs are counted yet.
     pub in_head: bool,
     pub head: Head<P>,
 }
 
-/// A trajectory; within a partition they compare as their columns do.
+/// A trajectory. Within a partition, trajectories compare as their columns do.
 #[derive(Debug, Clone, PartialEq, PartialOrd)]
-pub(crate) enum Group {
+pub(crate) enum TrajectoryKey {
     /// One integer column.
     Integer(i64),
     /// Any columns in row format.
     Row(Box<[u8]>),
 }
 
-/// The first rows of the first group, because its trajectory may have begun in the stream before: so many that no pair joins a row
-/// before them with one after them, or all there are.
+/// The first rows of the first group, whose trajectory may have started in the previous stream.
+/// There are enough rows that no pair joins a row before them with a row after them, or all rows of
+/// the group.
 #[derive(Default)]
 pub(crate) struct Head<P> {
-    pub group: Option<Group>,
+    pub group: Option<TrajectoryKey>,
     pub partition: u32,
     pub times: Vec<i64>,
     pub points: Vec<P>,
-    /// Whether the pairs among these rows are counted; the stream's walker has gone on from there.
+    /// Whether the pairs among these rows are counted, and the walker of the stream has continued
+    /// from there.
     pub is_counted: bool,
 }
 
@@ -50,13 +52,13 @@ pub(crate) struct Head<P> {
 pub(crate) enum Run {
     /// Rows of one trajectory.
     One(Range<usize>),
-    /// Trajectories that begin and end here, in ascending order.
+    /// Trajectories that start and end in the batch, in ascending order.
     Whole(Range<usize>),
-    /// This row and the next are in no order.
+    /// This row and the next are out of order.
     Disordered(usize),
 }
 
-/// Cuts each range into its first trajectory, its last one, and those between.
+/// Splits each range into its first trajectory, its last one, and those between.
 pub(crate) fn integer_runs(
     trajectories: &[i64],
     times: &[i64],
@@ -96,13 +98,13 @@ pub(crate) fn integer_runs(
     runs
 }
 
-impl<P: Point> Groups<P> {
+impl<P: Point> OrderedTrajectories<P> {
     pub fn new(
         trajectory: &[Field],
         lags: &[Step],
         strided: bool,
         first: bool,
-    ) -> Result<Groups<P>> {
+    ) -> Result<OrderedTrajectories<P>> {
         let fields = trajectory
             .iter()
             .map(|f| SortField::new(f.data_type().clone()))
@@ -112,7 +114,7 @@ impl<P: Point> Groups<P> {
             Error::with_source(Kind::Input, what, e)
         })?;
         let walker = Walker::new(lags, strided);
-        Ok(Groups {
+        Ok(OrderedTrajectories {
             converter,
             current: None,
             partition: 0,
@@ -123,10 +125,10 @@ impl<P: Point> Groups<P> {
         })
     }
 
-    /// The trajectory of the next rows, which may be that of the rows before.
+    /// Sets the trajectory of the next rows, which may be that of the previous rows.
     pub fn begin(
         &mut self,
-        group: Group,
+        group: TrajectoryKey,
         partition: u32,
         order: Order,
         tallies: &mut Tallies,
@@ -141,7 +143,8 @@ impl<P: Point> Groups<P> {
                     return Err(Stop::Unsorted);
                 }
             }
-            // Partitions are numbered as they appear: one that comes again has an old number.
+            // Partitions are numbered by first appearance, so a returning partition has an old
+            // number.
             Some(_) if order != Order::Sorted && partition != self.n_partitions => {
                 return Err(Stop::Unsorted);
             }
@@ -153,10 +156,10 @@ impl<P: Point> Groups<P> {
         }
         if !is_same_partition {
             self.n_partitions += 1;
-            // No more rows of the last partition are to come.
+            // The last partition gets no more rows.
             let n_lags = self.walker.n_lags();
             let ended = tallies.of(self.partition, n_lags).0.iter_mut();
-            ended.for_each(Tally::settle);
+            ended.for_each(Tally::aggregate);
         }
         self.walker.restart();
         self.partition = partition;
@@ -164,7 +167,7 @@ impl<P: Point> Groups<P> {
         Ok(())
     }
 
-    /// The next rows of the present trajectory.
+    /// Follows the next rows of the current trajectory.
     #[inline]
     pub fn follow(
         &mut self,
@@ -190,8 +193,8 @@ impl<P: Point> Groups<P> {
         Ok(())
     }
 
-    /// Counts trajectories that begin and end in one batch, between two others.
-    pub fn pass(
+    /// Counts trajectories that start and end in one batch, between two others.
+    pub fn follow_whole(
         &mut self,
         tallies: &mut Tallies,
         n_lags: usize,
@@ -199,14 +202,14 @@ impl<P: Point> Groups<P> {
         (times, points): (&[i64], &[P]),
     ) {
         let count = P::counter(tallies, self.partition, n_lags);
-        self.walker.whole(trajectories, times, points, count);
+        self.walker.push_whole(trajectories, times, points, count);
     }
 
-    /// A trajectory in words.
-    pub fn describe(&self, group: &Group) -> String {
+    /// A trajectory as messages show it.
+    pub fn describe(&self, group: &TrajectoryKey) -> String {
         match group {
-            Group::Integer(value) => value.to_string(),
-            Group::Row(bytes) => {
+            TrajectoryKey::Integer(value) => value.to_string(),
+            TrajectoryKey::Row(bytes) => {
                 let parser = self.converter.parser();
                 let columns = self.converter.convert_rows([parser.parse(bytes)]);
                 columns.map_or_else(|e| e.to_string(), |columns| describe(&columns, 0))
@@ -229,10 +232,10 @@ pub(crate) fn disordered(
         crate::read::rows::time::show(disorder.after, time.data_type()),
     );
     Stop::Failed(Error::input(match trajectory().as_str() {
-        // Without columns that tell trajectories apart.
+        // No columns identify trajectories.
         "()" => format!(
             "all rows are one trajectory, which has two rows at {name} = {at}; keep one row for each time, or name the columns \
-             that tell trajectories apart as `trajectory`"
+             that identify trajectories as `trajectory`"
         ),
         of => format!(
             "trajectory {of} has two rows at {name} = {at}; keep one row for each trajectory and time"

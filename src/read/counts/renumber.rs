@@ -1,4 +1,5 @@
-//! CountMatrix of several sets of partitions → one numbering of all. The counts themselves stay where they are and are told what changes for them.
+//! Counts of several sets of partitions → one numbering of partitions, states and labels. The
+//! counts stay where they are; each set gets its map of new numbers.
 
 use crate::error::Result;
 use crate::evidence::counts::matrix::CountMatrix;
@@ -7,18 +8,21 @@ use crate::read::rows::keys::union;
 use crate::read::rows::states::StateTable;
 use arrow::array::ArrayRef;
 
-/// New numbers for what some counts have numbers for.
+/// New numbers for the partitions, states and labels of some counts, by old number.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Renamed {
+    /// New number of each partition.
     pub partitions: Vec<u32>,
-    /// Nothing where they stay.
+    /// New number of each source state; `None` if the numbers do not change.
     pub sources: Option<Vec<u32>>,
+    /// New number of each target state; `None` if the numbers do not change.
     pub targets: Option<Vec<u32>>,
-    /// Of each given partition.
+    /// New number of each label, per given partition.
     pub labels: Vec<Vec<u32>>,
 }
 
-/// Puts together what is beside the counts of several sets of partitions, of which none is in two.
+/// Merges what several sets of partitions have besides their counts, and returns the new numbers of
+/// each set. No partition may occur in two sets.
 pub fn unite(parts: &[Counted]) -> Result<(Counted, Vec<Renamed>)> {
     let sides = |of: fn(&Counted) -> &StateTable| {
         let tables: Vec<&StateTable> = parts.iter().map(of).collect();
@@ -27,7 +31,7 @@ pub fn unite(parts: &[Counted]) -> Result<(Counted, Vec<Renamed>)> {
     let (sources, of_sources) = sides(|part| &part.sources)?;
     let (targets, of_targets) = sides(|part| &part.targets)?;
     let (partitions, of_partitions, n_partitions) = match &parts[0].partitions[..] {
-        // All is one partition.
+        // Without partition columns everything is one partition.
         [] => (Vec::new(), vec![vec![0]; parts.len()], 1),
         _ => {
             let columns: Vec<&[ArrayRef]> = parts.iter().map(|part| &part.partitions[..]).collect();
@@ -60,18 +64,20 @@ pub fn unite(parts: &[Counted]) -> Result<(Counted, Vec<Renamed>)> {
             all.dropped.add(reason.clone(), *rows);
         }
     }
-    let renamed = of_partitions.into_iter().enumerate();
-    let renamed = renamed.map(|(at, partitions)| Renamed {
-        partitions,
-        sources: of_sources[at].clone(),
-        targets: of_targets[at].clone(),
-        labels: of_labels.iter().map(|labels| labels[at].clone()).collect(),
-    });
+    let renamed = of_partitions
+        .into_iter()
+        .enumerate()
+        .map(|(at, partitions)| Renamed {
+            partitions,
+            sources: of_sources[at].clone(),
+            targets: of_targets[at].clone(),
+            labels: of_labels.iter().map(|labels| labels[at].clone()).collect(),
+        });
     Ok((all, renamed.collect()))
 }
 
 impl CountMatrix {
-    /// The same counts under new numbers of the partition and the states. Both ascend as before.
+    /// Applies the new numbers of the partition and the states, which ascend as the old ones do.
     pub fn rename(&mut self, to: &Renamed) {
         self.partition = to.partitions[self.partition] as usize;
         let sides = [
@@ -85,7 +91,7 @@ impl CountMatrix {
         }
     }
 
-    /// The same counts under new numbers of the labels of each given partition.
+    /// Applies the new numbers of the labels of each given partition.
     pub fn relabel(&mut self, to: &[Vec<u32>]) {
         for (labels, numbers) in self.given.iter_mut().zip(to) {
             let labels = labels.iter_mut().flatten();
@@ -131,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn partitions_states_and_labels_ascend_in_all() {
+    fn merged_partitions_states_and_labels_ascend() {
         let parts = [
             part(&["a", "c"], texts(&["z", "x"]), &["l"]),
             part(&["b"], texts(&["y", "z"]), &["k", "l"]),
@@ -169,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn states_that_are_their_ids_keep_them() {
+    fn integer_states_keep_their_ids() {
         let integers = |n: i64| -> ArrayRef { Arc::new(Int64Array::from(vec![n])) };
         let parts = [
             part(&["a"], integers(7), &[]),

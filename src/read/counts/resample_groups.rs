@@ -1,10 +1,11 @@
-//! Groups of rows that are resampled together: each row's state carries the group while pairs are counted, and counts are told apart
-//! by it at the end.
+//! Groups of rows that are resampled together. Each row's state carries its group while pairs are
+//! counted; at the end the counts are split by group.
 //!
-//! The group of a row is a hash of its trajectory (or of the columns that the pipeline names), so that streams need not agree on
-//! anything. It stands in the low bits of the state's id: pairs with it sort and add up like any others, first by source, then by
-//! target, then by group. There are several times as many hashes as groups, so that few trajectories seldom share one; where more
-//! occur than groups are wanted, those are dealt among the groups in turn.
+//! The group of a row is a hash of its trajectory, or of the columns that the pipeline names, so
+//! streams need no coordination. The low bits of the state id hold the group. Pairs with groups
+//! sort and add up like any others: first by source, then by target, then by group.
+//! There are at least 16 times as many hashes as groups, so that few trajectories share a hash; if
+//! more hashes occur than groups are wanted, hashes are assigned to groups in turn.
 
 use crate::error::{Error, Kind, Result};
 use crate::evidence::counts::csr::{Csr, Values};
@@ -21,47 +22,52 @@ use arrow::array::ArrayRef;
 use arrow::row::{RowConverter, SortField};
 use rayon::prelude::*;
 
-/// Gives the states of rows their group.
+/// Tags the states of rows with their group.
 pub(crate) struct Tagger {
     tag: Tag,
     converter: RowConverter,
 }
 
 impl Tagger {
-    /// Nothing where rows have no groups.
+    /// `None` if rows have no groups.
     pub fn new(layout: &Layout) -> Result<Option<Tagger>> {
         let Some(grouping) = layout.grouping.as_ref().filter(|g| !g.by.is_empty()) else {
             return Ok(None);
         };
-        let fields = grouping.by.iter();
-        let fields = fields.map(|f| SortField::new(f.data_type().clone()));
+        let fields = grouping
+            .by
+            .iter()
+            .map(|f| SortField::new(f.data_type().clone()));
         let converter = RowConverter::new(fields.collect()).map_err(|e| {
-            let what = "a column that tells groups has a type that cannot be a key";
+            let what = "a column that identifies groups has a type that cannot be a key";
             Error::with_source(Kind::Input, what, e)
         })?;
         let tag = layout.tag();
         Ok(Some(Tagger { tag, converter }))
     }
 
-    /// The states with the group of their rows, which `by` tells.
+    /// The states with the group of their rows. `by` are the columns that identify groups.
     pub fn tagged(
         &mut self,
         by: &[ArrayRef],
         states: &[u32],
         direct: bool,
     ) -> Result<Vec<u32>, Stop> {
-        let spells = ranges(by, states.len())?;
-        let keys = self.converter.convert_columns(&first_rows(by, &spells)?);
-        let keys = keys.map_err(bug)?;
+        let key_ranges = ranges(by, states.len())?;
+        let keys = self
+            .converter
+            .convert_columns(&first_rows(by, &key_ranges)?)
+            .map_err(bug)?;
         let mut tagged = states.to_vec();
-        for (spell, key) in spells.into_iter().zip(keys.iter()) {
+        for (key_range, key) in key_ranges.into_iter().zip(keys.iter()) {
             let group = self.tag.group((hash(key.data()) >> 32) as u32);
-            for state in tagged[spell].iter_mut().filter(|state| **state != NONE) {
+            for state in tagged[key_range].iter_mut().filter(|state| **state != NONE) {
                 if *state >= self.tag.room() {
-                    // Integers that are no small ids may turn out to be few.
-                    return Err(match direct {
-                        true => Stop::WideStates,
-                        false => Stop::Failed(too_many_states(self.tag)),
+                    // Large integer ids may still be few distinct states.
+                    return Err(if direct {
+                        Stop::WideStates
+                    } else {
+                        Stop::Failed(too_many_states(self.tag))
                     });
                 }
                 *state = self.tag.with(*state, group);
@@ -80,8 +86,8 @@ pub(crate) fn hash(key: &[u8]) -> u64 {
     })
 }
 
-/// Gives each weight a group of its own, where nothing says which belong together: by its rank among all of them, so that their order does
-/// not matter.
+/// Assigns each weight to a group of its own if no column identifies groups. The group depends on
+/// the rank of the weight among all weights, not on their order.
 pub(crate) fn tag_weights(entries: &mut [(u64, f64)], tag: Tag) -> Result<()> {
     entries.par_sort_unstable_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
     if entries
@@ -101,9 +107,9 @@ pub(crate) fn tag_weights(entries: &mut [(u64, f64)], tag: Tag) -> Result<()> {
     Ok(())
 }
 
-/// Sorted counts whose targets carry groups → the counts without, and the parts of each piece of them by group, of which there are at most
-/// `most`.
-pub(crate) fn told_apart(pieces: Vec<Rows>, tag: Tag, most: usize) -> Vec<(Rows, Split)> {
+/// Splits sorted counts with tagged targets into the counts without groups and, for each piece, its
+/// parts by group. There are at most `most` groups.
+pub(crate) fn split_by_group(pieces: Vec<Rows>, tag: Tag, most: usize) -> Vec<(Rows, Split)> {
     let mut number = vec![u16::MAX; 1 << tag.bits];
     for &tagged in pieces.iter().flat_map(|rows| &rows.columns) {
         number[tag.group(tagged) as usize] = 0;
@@ -121,14 +127,14 @@ pub(crate) fn told_apart(pieces: Vec<Rows>, tag: Tag, most: usize) -> Vec<(Rows,
 
 /// The entries of the pairs of some rows by group.
 pub(crate) struct Split {
-    /// How many each pair has.
+    /// Number of groups per pair.
     lengths: Vec<u16>,
     group: Vec<u16>,
     counts: Values,
 }
 
 impl Split {
-    /// Beside the rows that were split.
+    /// The groups as a part of the rows that were split.
     pub fn part(self, whole: &Csr) -> Part {
         let mut ends = Vec::with_capacity(whole.nnz() + 1);
         ends.push(0);
@@ -182,9 +188,12 @@ fn untagged(rows: Rows, tag: Tag, number: &[u16]) -> (Rows, Split) {
             lengths.push((group.len() - before) as u16);
         }
     }
-    let values = |counts: Vec<f64>| match is_weighted {
-        true => Values::Real(counts),
-        false => Values::of_integers(counts),
+    let values = |counts: Vec<f64>| {
+        if is_weighted {
+            Values::Real(counts)
+        } else {
+            Values::of_integers(counts)
+        }
     };
     let split = Split {
         lengths,
@@ -293,7 +302,7 @@ mod tests {
         direct: true,
     };
 
-    /// Transitions of each trajectory in each group: its states are its own.
+    /// Transitions per trajectory and group. Trajectories share no states.
     fn transitions(counted: &Counted, lag: usize) -> Vec<BTreeMap<i64, u64>> {
         let counts = &counted.counts[lag];
         let groups = counts.groups.as_ref().unwrap();
@@ -303,8 +312,12 @@ mod tests {
             let resampled = groups.shards(&weights, 7);
             let mut by_trajectory = BTreeMap::new();
             for (&j, total) in resampled.sources.iter().zip(resampled.shards.source_total) {
-                let state = counted.sources.describe(counts.source_states[j as usize]);
-                let state: i64 = state.trim_start_matches('s').parse().unwrap();
+                let state: i64 = counted
+                    .sources
+                    .describe(counts.source_states[j as usize])
+                    .trim_start_matches('s')
+                    .parse()
+                    .unwrap();
                 *by_trajectory.entry(state / 10).or_default() += total as u64;
             }
             by_trajectory
@@ -315,7 +328,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(40))]
         #[test]
-        fn groups_hold_whole_trajectories_however_rows_come(
+        fn groups_hold_whole_trajectories_in_every_row_order(
             lengths in prop::collection::vec(1usize..30, 2..12),
             states in prop::collection::vec(0i64..6, 40),
             cuts in prop::collection::vec(0usize..200, 3),
@@ -355,9 +368,10 @@ mod tests {
         }
     }
 
-    // Two rows of weight ½ and one of 2 for 0 → 0, one of 4 for 3 → 1; counts of 3 and 1 for the same.
+    // Two rows of weight ½ and one of 2 for 0 → 0, one of 4 for 3 → 1; and counts of 3 and 1 for
+    // the same pairs.
     #[test]
-    fn transitions_that_belong_to_nothing_are_put_into_groups_one_by_one() {
+    fn transitions_without_group_columns_are_grouped_one_by_one() {
         let state = |name: &str| StateColumns {
             keys: vec![field(name, DataType::Int64)],
             bins: Vec::new(),
@@ -424,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn states_that_leave_no_room_are_refused() {
+    fn too_many_states_for_the_groups_are_refused() {
         // 4096 groups take 16 bits, which leaves 65535 states.
         let layout = layout(4096, false);
         let layout = Arc::new(layout);
@@ -435,7 +449,7 @@ mod tests {
             worker.push(&batch(&layout, &rows)).err()
         };
         assert!(matches!(stop(true), Some(Stop::WideStates)));
-        // Looked up, the state has number 0.
+        // Interned, the state has number 0.
         assert!(stop(false).is_none());
     }
 }

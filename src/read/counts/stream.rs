@@ -1,8 +1,10 @@
-//! Counts the rows of one stream of batches, in local ids.
+//! Counts the rows of one stream of batches under local ids.
 
 use crate::error::{Error, Result};
 use crate::read::counts::lagged::Disorder;
-use crate::read::counts::ordered::{Group, Groups, Run, disordered, integer_runs};
+use crate::read::counts::ordered::{
+    OrderedTrajectories, Run, TrajectoryKey, disordered, integer_runs,
+};
 use crate::read::counts::resample_groups::Tagger;
 use crate::read::counts::tallies::Tallies;
 use crate::read::counts::tally::pack;
@@ -20,12 +22,12 @@ use arrow::datatypes::{DataType, Field};
 use hashbrown::HashMap;
 use std::sync::Arc;
 
-/// Counts the rows of one stream, which are points of trajectories or pairs.
+/// Counts the rows of one stream: points of trajectories, or pairs.
 pub struct Worker<P> {
     pub(crate) layout: Arc<Layout>,
     pub(crate) mode: Mode,
     pub(crate) states: States,
-    /// Target states of pairs; trajectories have one kind of states.
+    /// Target states of pairs; trajectories use `states` for both ends.
     pub(crate) targets: Option<States>,
     pub(crate) partitions: Option<Keys>,
     pub(crate) labels: Vec<Labels>,
@@ -33,25 +35,25 @@ pub struct Worker<P> {
     pub(crate) tallies: Tallies,
     pub(crate) rows: u64,
     pub(crate) dropped: Dropped,
-    pub(crate) way: Way<P>,
+    pub(crate) pair_source: PairSource<P>,
 }
 
 /// How the rows of a stream become pairs.
-pub(crate) enum Way<P> {
-    /// They are pairs.
+pub(crate) enum PairSource<P> {
+    /// Each row is a pair.
     Pairs,
-    /// Trajectories one after another.
-    Ordered(Groups<P>),
-    /// Trajectories in any order, walked at the end.
+    /// Rows are ordered: trajectories come one after another.
+    Ordered(OrderedTrajectories<P>),
+    /// Rows come in any order and are walked at the end.
     Gathered(Gathered<P>),
 }
 
-/// The sets that one column gives to the source states.
+/// The sets that one column assigns to the source states.
 pub(crate) struct Labels {
     pub keys: Keys,
     /// (partition, state) → label.
     pub of: HashMap<u64, u32>,
-    /// A state that was given two labels, and the labels.
+    /// A state with two labels, and these labels.
     pub conflict: Option<(u64, [u32; 2])>,
 }
 
@@ -64,7 +66,7 @@ impl Labels {
         })
     }
 
-    pub fn give(&mut self, partition: u32, state: u32, label: u32) {
+    pub fn assign(&mut self, partition: u32, state: u32, label: u32) {
         if state != NONE && label != NONE {
             let state = pack(partition, state);
             let first = *self.of.entry(state).or_insert(label);
@@ -80,9 +82,9 @@ fn types(fields: &[Field]) -> Vec<DataType> {
 }
 
 impl<P: Point> Worker<P> {
-    /// A worker for a stream; `first` says that no stream comes before it.
+    /// A worker for a stream; `first` says that it is the first stream.
     pub fn new(layout: &Arc<Layout>, mode: Mode, first: bool) -> Result<Worker<P>> {
-        let (states, targets, way) = match &layout.evidence {
+        let (states, targets, pair_source) = match &layout.evidence {
             Evidence::Trajectories {
                 trajectory,
                 state,
@@ -90,16 +92,18 @@ impl<P: Point> Worker<P> {
                 strided,
                 ..
             } => {
-                let way = match mode.order {
-                    Order::Any { .. } => Way::Gathered(Gathered::new(layout, trajectory)?),
-                    _ => Way::Ordered(Groups::new(trajectory, lags, *strided, first)?),
+                let pair_source = match mode.order {
+                    Order::Any { .. } => PairSource::Gathered(Gathered::new(layout, trajectory)?),
+                    _ => PairSource::Ordered(OrderedTrajectories::new(
+                        trajectory, lags, *strided, first,
+                    )?),
                 };
-                (States::new(state, mode.direct)?, None, way)
+                (States::new(state, mode.direct)?, None, pair_source)
             }
             Evidence::Pairs { source, target, .. } => (
                 States::new(source, mode.direct)?,
                 Some(States::new(target, mode.direct)?),
-                Way::Pairs,
+                PairSource::Pairs,
             ),
         };
         let labels = layout.given.iter().map(Labels::new);
@@ -118,7 +122,7 @@ impl<P: Point> Worker<P> {
             tallies: Tallies::new(layout.tag()),
             rows: 0,
             dropped: Dropped::default(),
-            way,
+            pair_source,
         })
     }
 
@@ -189,32 +193,34 @@ impl<P: Point> Worker<P> {
         });
         let (given, by) = rest.split_at(self.layout.given.len());
         let group_columns = &columns[..n_group];
-        // Labels are given to states as they are; pairs are made of states that carry their group.
+        // Labels belong to plain states; pairs consist of states that carry their group.
         let tagged = match &mut self.tagger {
             Some(tagger) => Some(tagger.tagged(by, &states, self.mode.direct)?),
             None => None,
         };
         let walked = P::of_rows(tagged.as_ref().unwrap_or(&states), weights.transpose()?)?;
-        match &mut self.way {
-            Way::Pairs => return Err(Error::bug("a table of pairs has no trajectories").into()),
-            Way::Gathered(gathered) => {
+        match &mut self.pair_source {
+            PairSource::Pairs => {
+                return Err(Error::bug("a table of pairs has no trajectories").into());
+            }
+            PairSource::Gathered(gathered) => {
                 let Order::Any { bytes: room } = self.mode.order else {
-                    return Err(Error::bug("rows are gathered that are ordered").into());
+                    return Err(Error::bug("ordered rows are gathered").into());
                 };
                 let partitions = &mut self.partitions;
                 let of_rows = gathered.push(group_columns, partitions, &times, &walked, room)?;
-                self.give_labels(given, |at| of_rows[at], &states)?;
+                self.assign_labels(given, |at| of_rows[at], &states)?;
             }
-            Way::Ordered(_) => {
+            PairSource::Ordered(_) => {
                 let (by_partition, by_trajectory) = group_columns.split_at(n_partition);
-                let spells = ranges(by_partition, rows)?;
-                let starts = first_rows(by_partition, &spells)?;
-                let partitions = self.partition_ids(&starts, spells.len())?;
+                let key_ranges = ranges(by_partition, rows)?;
+                let starts = first_rows(by_partition, &key_ranges)?;
+                let partitions = self.partition_ids(&starts, key_ranges.len())?;
                 if !given.is_empty() {
-                    let of_rows = spread(&spells, &partitions);
-                    self.give_labels(given, |at| of_rows[at], &states)?;
+                    let of_rows = spread(&key_ranges, &partitions);
+                    self.assign_labels(given, |at| of_rows[at], &states)?;
                 }
-                let Way::Ordered(groups) = &mut self.way else {
+                let PairSource::Ordered(groups) = &mut self.pair_source else {
                     return Ok(());
                 };
                 let one_integer = match by_trajectory {
@@ -223,9 +229,9 @@ impl<P: Point> Worker<P> {
                 };
                 let one_integer = one_integer.as_ref().map(|values| &values.values()[..]);
                 let (runs, keys) = match one_integer {
-                    Some(values) => (integer_runs(values, &times, &spells), None),
+                    Some(values) => (integer_runs(values, &times, &key_ranges), None),
                     None if n_trajectory == 0 => {
-                        (spells.iter().cloned().map(Run::One).collect(), None)
+                        (key_ranges.iter().cloned().map(Run::One).collect(), None)
                     }
                     None => {
                         let runs = ranges(group_columns, rows)?;
@@ -235,7 +241,7 @@ impl<P: Point> Worker<P> {
                     }
                 };
                 let n_lags = self.layout.n_lags();
-                let mut spell = 0;
+                let mut current = 0;
                 for (at, run) in runs.into_iter().enumerate() {
                     let disordered =
                         |disorder, at| disordered(disorder, || describe(group_columns, at), time);
@@ -244,7 +250,7 @@ impl<P: Point> Worker<P> {
                         Run::Whole(run) => {
                             let trajectories = &one_integer.unwrap_or_default()[run.clone()];
                             let piece = (&times[run.clone()], &walked[run]);
-                            groups.pass(&mut self.tallies, n_lags, trajectories, piece);
+                            groups.follow_whole(&mut self.tallies, n_lags, trajectories, piece);
                             continue;
                         }
                         Run::Disordered(at) => {
@@ -257,15 +263,20 @@ impl<P: Point> Worker<P> {
                         }
                     };
                     let group = match (one_integer, &keys) {
-                        (Some(values), _) => Group::Integer(values[run.start]),
-                        (None, Some(keys)) => Group::Row(keys.row(at).data().into()),
+                        (Some(values), _) => TrajectoryKey::Integer(values[run.start]),
+                        (None, Some(keys)) => TrajectoryKey::Row(keys.row(at).data().into()),
                         // Without trajectory columns all rows of a partition are one trajectory.
-                        (None, None) => Group::Row(Box::default()),
+                        (None, None) => TrajectoryKey::Row(Box::default()),
                     };
-                    while spells[spell].end <= run.start {
-                        spell += 1;
+                    while key_ranges[current].end <= run.start {
+                        current += 1;
                     }
-                    groups.begin(group, partitions[spell], self.mode.order, &mut self.tallies)?;
+                    groups.begin(
+                        group,
+                        partitions[current],
+                        self.mode.order,
+                        &mut self.tallies,
+                    )?;
                     let goes_on = run.end == rows;
                     let piece = (&times[run.clone()], &walked[run.clone()]);
                     groups
@@ -331,7 +342,7 @@ impl<P: Point> Worker<P> {
         };
         if !given.is_empty() {
             let of_rows = spread(&ranges, &partitions);
-            self.give_labels(given, |at| of_rows[at], &sources)?;
+            self.assign_labels(given, |at| of_rows[at], &sources)?;
         }
         for (range, &partition) in ranges.iter().zip(&partitions) {
             let pairs = range
@@ -369,7 +380,7 @@ impl<P: Point> Worker<P> {
         Ok(())
     }
 
-    /// The partition of each range from the partition keys of its first row.
+    /// The partition of each range, from the partition keys of its first row.
     pub(crate) fn partition_ids(&mut self, starts: &[ArrayRef], n: usize) -> Result<Vec<u32>> {
         let mut ids = Vec::with_capacity(n);
         match &mut self.partitions {
@@ -379,7 +390,7 @@ impl<P: Point> Worker<P> {
         Ok(ids)
     }
 
-    pub(crate) fn give_labels(
+    pub(crate) fn assign_labels(
         &mut self,
         columns: &[ArrayRef],
         partition: impl Fn(usize) -> u32,
@@ -389,14 +400,14 @@ impl<P: Point> Worker<P> {
             let mut ids = Vec::with_capacity(states.len());
             labels.keys.intern(std::slice::from_ref(column), &mut ids)?;
             for (at, (&state, id)) in states.iter().zip(ids).enumerate() {
-                labels.give(partition(at), state, id);
+                labels.assign(partition(at), state, id);
             }
         }
         Ok(())
     }
 }
 
-/// What the rows of a batch of pairs weigh.
+/// The amounts of the rows of a batch of pairs.
 enum Amounts {
     Ones,
     Counts(Vec<u64>),

@@ -1,8 +1,10 @@
-//! Sums ↔ a table: what some rows have counted, to be added to what others have.
+//! Sums ↔ a table: the integer counts of some rows, in a form that can be added to the counts of
+//! other rows.
 //!
-//! Columns, numbered because names may be there twice: partition keys, place of the lag in the layout, source state, target state, group
-//! (where there are groups), count, labels. Rows are in the order of partition, lag, source and target. Those without a target come
-//! first and count nothing: one tells of every partition, others of the labels of a source state.
+//! Columns, addressed by position because names may repeat: partition keys, index of the lag in the
+//! layout, source state, target state, group (if the layout has groups), count, labels. Rows are
+//! ordered by partition, lag, source and target. Rows without a target come first and have count 0:
+//! some list every partition, others hold the labels of a source state.
 
 use crate::error::{Error, Result};
 use crate::read::counts::carry::failed;
@@ -24,7 +26,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The columns of source and target.
+/// The columns of the source and of the target state.
 fn states(layout: &Layout) -> (&StateColumns, &StateColumns) {
     match &layout.evidence {
         Evidence::Trajectories { state, .. } => (state, state),
@@ -32,6 +34,7 @@ fn states(layout: &Layout) -> (&StateColumns, &StateColumns) {
     }
 }
 
+/// The columns of a table of sums.
 pub(crate) fn fields(layout: &Layout) -> Vec<Field> {
     let (source, target) = states(layout);
     let mut fields = layout.partition.clone();
@@ -46,7 +49,8 @@ pub(crate) fn fields(layout: &Layout) -> Vec<Field> {
     fields
 }
 
-/// The columns by which tables of sums are dealt: those of partitions, or of sources where there are none.
+/// The columns by which tables of sums are sharded: the partition keys, or the source state without
+/// partitions.
 pub(crate) fn keys(layout: &Layout) -> Range<usize> {
     match layout.partition.len() {
         0 => 1..1 + states(layout).0.len(),
@@ -54,13 +58,16 @@ pub(crate) fn keys(layout: &Layout) -> Range<usize> {
     }
 }
 
-/// The columns of a table of sums.
+/// The Arrow schema of a table of sums.
 pub fn sums_schema(layout: &Layout) -> SchemaRef {
     schema(&fields(layout))
 }
 
 impl Sums {
-    /// The table of these sums, which must be of integer counts.
+    /// Writes these sums as a table. The counts must be integers.
+    ///
+    /// # Errors
+    /// [`Kind::Bug`](crate::error::Kind::Bug) if the columns do not fit the layout.
     pub fn table(&self, layout: &Layout) -> Result<Vec<RecordBatch>> {
         let mut batches = vec![self.marks(layout)?];
         for (at, slot) in self.slots.iter().enumerate() {
@@ -79,35 +86,36 @@ impl Sums {
     ) -> Result<Vec<RecordBatch>> {
         let tag = layout.tag();
         let pieces = slot.pieces.iter().filter(|rows| !rows.columns.is_empty());
-        let batches = pieces.map(|rows| {
-            let n = rows.columns.len();
-            let (mut sources, mut targets) = (Vec::with_capacity(n), Vec::with_capacity(n));
-            let mut counts = Vec::with_capacity(n);
-            for (source, target, count) in rows.entries() {
-                sources.push(source);
-                targets.push(tag.state(target));
-                counts.push(count);
-            }
-            let mut columns = taken(&self.partitions, &vec![partition; n])?;
-            columns.push(Arc::new(UInt32Array::from(vec![lag; n])));
-            columns.extend(self.sources.columns(&sources)?);
-            columns.extend(self.targets.columns(&targets)?);
-            if tag != Tag::NONE {
-                let groups = rows.columns.iter().map(|&target| tag.group(target));
-                columns.push(Arc::new(UInt32Array::from_iter_values(groups)));
-            }
-            columns.push(Arc::new(UInt64Array::from(counts)));
-            for field in &layout.given {
-                columns.push(new_null_array(field.data_type(), n));
-            }
-            batch(layout, columns)
-        });
-        batches.collect()
+        pieces
+            .map(|rows| {
+                let n = rows.columns.len();
+                let (mut sources, mut targets) = (Vec::with_capacity(n), Vec::with_capacity(n));
+                let mut counts = Vec::with_capacity(n);
+                for (source, target, count) in rows.entries() {
+                    sources.push(source);
+                    targets.push(tag.state(target));
+                    counts.push(count);
+                }
+                let mut columns = take_rows(&self.partitions, &vec![partition; n])?;
+                columns.push(Arc::new(UInt32Array::from(vec![lag; n])));
+                columns.extend(self.sources.columns(&sources)?);
+                columns.extend(self.targets.columns(&targets)?);
+                if tag != Tag::NONE {
+                    let groups = rows.columns.iter().map(|&target| tag.group(target));
+                    columns.push(Arc::new(UInt32Array::from_iter_values(groups)));
+                }
+                columns.push(Arc::new(UInt64Array::from(counts)));
+                for field in &layout.given {
+                    columns.push(new_null_array(field.data_type(), n));
+                }
+                batch(layout, columns)
+            })
+            .collect()
     }
 
-    /// The rows without a target.
+    /// The rows without a target: every partition, and the labels of source states.
     fn marks(&self, layout: &Layout) -> Result<RecordBatch> {
-        // By (partition, state) the place of its label in each given column.
+        // Maps (partition, state) to the index of its label in each given column.
         let mut labels: BTreeMap<u64, Vec<Option<u32>>> = BTreeMap::new();
         for (at, (of, _)) in self.given.iter().enumerate() {
             for (&state, &label) in of {
@@ -120,7 +128,7 @@ impl Sums {
         let partitions: Vec<u32> = partitions.collect();
         let (n, (_, target)) = (partitions.len(), states(layout));
         let sources: Vec<u32> = labels.keys().map(|&state| unpack(state).1).collect();
-        let mut columns = taken(&self.partitions, &partitions)?;
+        let mut columns = take_rows(&self.partitions, &partitions)?;
         columns.push(Arc::new(UInt32Array::from(vec![0; n])));
         for column in self.sources.columns(&sources)? {
             columns.push(after_nulls(n_bare, &column)?);
@@ -142,23 +150,28 @@ impl Sums {
 }
 
 fn batch(layout: &Layout, columns: Vec<ArrayRef>) -> Result<RecordBatch> {
-    let batch = RecordBatch::try_new(schema(&fields(layout)), columns);
-    batch.map_err(|e| failed(bug(e)))
+    RecordBatch::try_new(schema(&fields(layout)), columns).map_err(|e| failed(bug(e)))
 }
 
-fn taken(columns: &[ArrayRef], rows: &[u32]) -> Result<Vec<ArrayRef>> {
+fn take_rows(columns: &[ArrayRef], rows: &[u32]) -> Result<Vec<ArrayRef>> {
     let rows = UInt32Array::from(rows.to_vec());
-    let taken = columns.iter().map(|column| take(column, &rows, None));
-    taken.collect::<Result<_, _>>().map_err(|e| failed(bug(e)))
+    let rows_taken = columns.iter().map(|column| take(column, &rows, None));
+    rows_taken
+        .collect::<Result<_, _>>()
+        .map_err(|e| failed(bug(e)))
 }
 
-/// So many nulls, then the column.
+/// Prepends `n` nulls to a column.
 fn after_nulls(n: usize, column: &ArrayRef) -> Result<ArrayRef> {
     let nulls = new_null_array(column.data_type(), n);
     concat(&[&nulls, column]).map_err(|e| failed(bug(e)))
 }
 
-/// Adds up tables of sums. `rows` and `dropped` are those that all of them stand for; `direct`: integer states may be ids.
+/// Adds up tables of sums. `rows` and `dropped` are the totals that all tables together stand for.
+/// `direct`: integer states may be used as ids.
+///
+/// # Errors
+/// A table whose columns do not match `layout`.
 pub fn restore(
     layout: &Arc<Layout>,
     tables: &[Vec<RecordBatch>],
@@ -195,7 +208,7 @@ impl Worker<u32> {
         let expected = fields(&layout);
         let types = batch.columns().iter().map(|column| column.data_type());
         if !types.eq(expected.iter().map(Field::data_type)) {
-            let what = "a table of the ledger has other columns than it was written with";
+            let what = "a table of the ledger has different columns than it was written with";
             return Err(Error::input(what).into());
         }
         let rows = batch.num_rows();
@@ -212,9 +225,10 @@ impl Worker<u32> {
             return Ok(());
         }
 
-        let spells = ranges(by_partition, rows)?;
-        let partitions = self.partition_ids(&first_rows(by_partition, &spells)?, spells.len())?;
-        // Rows without a state are none that were dropped.
+        let key_ranges = ranges(by_partition, rows)?;
+        let partitions =
+            self.partition_ids(&first_rows(by_partition, &key_ranges)?, key_ranges.len())?;
+        // Rows without a state were not dropped from the input: they are not counted as dropped.
         let dropped = &mut Dropped::default();
         let (mut sources, mut targets) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
         self.states.ids(source_columns, dropped, &mut sources)?;
@@ -224,21 +238,22 @@ impl Worker<u32> {
             let groups = groups.as_primitive::<UInt32Type>().values();
             for (target, &group) in targets.iter_mut().zip(groups).filter(|(t, _)| **t != NONE) {
                 if *target >= tag.room() {
-                    return Err(match self.mode.direct {
-                        true => Stop::WideStates,
-                        false => Stop::Failed(too_many_states(tag)),
+                    return Err(if self.mode.direct {
+                        Stop::WideStates
+                    } else {
+                        Stop::Failed(too_many_states(tag))
                     });
                 }
                 *target = tag.with(*target, group);
             }
         }
         if given.iter().any(|column| column.null_count() < rows) {
-            let of_rows = spread(&spells, &partitions);
-            self.give_labels(given, |at| of_rows[at], &sources)?;
+            let of_rows = spread(&key_ranges, &partitions);
+            self.assign_labels(given, |at| of_rows[at], &sources)?;
         }
-        for (spell, &partition) in spells.iter().zip(&partitions) {
+        for (key_range, &partition) in key_ranges.iter().zip(&partitions) {
             let (tallies, accepted) = self.tallies.of(partition, layout.n_lags());
-            for at in spell.clone().filter(|&at| targets[at] != NONE) {
+            for at in key_range.clone().filter(|&at| targets[at] != NONE) {
                 let tally = &mut tallies[lags.value(at) as usize];
                 let pair = pack(sources[at], targets[at]);
                 let mut rest = counts.value(at);
@@ -294,7 +309,7 @@ mod tests {
         })
     }
 
-    /// Times of a trajectory in group `g`; group z has one row alone.
+    /// Rows of a trajectory in group `g` at some times; group z has a single row.
     fn batch(layout: &Layout, g: &str, id: i64, times: std::ops::Range<i64>) -> RecordBatch {
         let n = times.clone().count();
         let state = |t: i64| t * t % 7;
@@ -323,7 +338,7 @@ mod tests {
         RecordBatch::try_new(layout.numbered(), columns).unwrap()
     }
 
-    /// The sums of some batches, less those of rows among them.
+    /// The sums of some batches, minus those of rows among them.
     fn sums(layout: &Arc<Layout>, batches: &[RecordBatch], minus: &[RecordBatch]) -> Sums {
         let order = Order::Any { bytes: 1 << 25 };
         let mode = Mode {
@@ -351,8 +366,8 @@ mod tests {
                 states(other, &b.source_states)
             );
             let values = |c: &crate::evidence::counts::matrix::CountMatrix| -> Vec<f64> {
-                let shards = c.by_source.iter();
-                shards
+                c.by_source
+                    .iter()
                     .flat_map(|s| (0..s.nnz()).map(|at| s.values.get(at)))
                     .collect()
             };
@@ -362,21 +377,21 @@ mod tests {
     }
 
     #[test]
-    fn sums_of_pieces_add_up_to_those_of_all() {
+    fn sums_of_parts_add_up_to_the_sums_of_the_whole() {
         for named in [true, false] {
             let layout = layout(named);
             let of = |g, id, times| batch(&layout, g, id, times);
             let all = [of("a", 1, 0..20), of("b", 1, 3..9), of("z", 4, 0..1)];
             let whole = sums(&layout, &all, &[]).counted(&layout).unwrap();
             let first = sums(&layout, &[of("a", 1, 0..12), of("z", 4, 0..1)], &[]);
-            // Two rows are carried on: lag 1 and two steps reach no further back.
+            // Two rows are carried over: neither lag 1 nor two steps reaches further back.
             let carried = of("a", 1, 10..12);
             let more = [carried.clone(), of("a", 1, 12..20), of("b", 1, 3..9)];
             let second = sums(&layout, &more, &[carried]);
             assert_eq!((first.rows, second.rows), (13, 14));
             let tables = [&first, &second].map(|sums| sums.table(&layout).unwrap());
             let restored = restore(&layout, &tables, true, 27, Dropped::default()).unwrap();
-            // A table of sums that were restored is the table that they were restored from.
+            // Restoring a table and writing it again gives the same table.
             let again = restored.table(&layout).unwrap();
             let again = restore(&layout, &[again], true, 27, Dropped::default()).unwrap();
             check_same(&restored.counted(&layout).unwrap(), &whole);
@@ -384,9 +399,9 @@ mod tests {
         }
     }
 
-    /// Small integers are their own numbers until one comes that is too large.
+    /// Small integers are their own ids until one occurs that is too large.
     #[test]
-    fn states_of_another_table_may_be_no_small_integers() {
+    fn a_later_table_may_have_large_integer_states() {
         let layout = layout(false);
         let all = batch(&layout, "a", 1, 0..20);
         let table = sums(&layout, &[all], &[]).table(&layout).unwrap();
@@ -399,12 +414,14 @@ mod tests {
                     .collect::<Int64Array>(),
             )
         };
-        let other = table.iter().map(|batch| {
-            let mut columns = batch.columns().to_vec();
-            (columns[2], columns[3]) = (negative(&columns[2]), negative(&columns[3]));
-            RecordBatch::try_new(batch.schema(), columns).unwrap()
-        });
-        let other: Vec<_> = other.collect();
+        let other: Vec<_> = table
+            .iter()
+            .map(|batch| {
+                let mut columns = batch.columns().to_vec();
+                (columns[2], columns[3]) = (negative(&columns[2]), negative(&columns[3]));
+                RecordBatch::try_new(batch.schema(), columns).unwrap()
+            })
+            .collect();
         let both = restore(&layout, &[table, other], true, 40, Dropped::default()).unwrap();
         let counted = both.counted(&layout).unwrap();
         let alone = counted.counts[0].source_states.len();

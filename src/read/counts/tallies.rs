@@ -1,15 +1,15 @@
-//! Tallies of one task, one per slot of partition and lag.
+//! The tallies of one task: one per partition and lag.
 
 use crate::read::counts::tally::Tally;
 use crate::read::rows::tag::Tag;
 
-/// Pairs by `partition × n_lags + lag`: how often each occurred, or each with its weight.
+/// Pairs by `partition × n_lags + lag`: the count of each pair, or every pair with its weight.
 pub struct Tallies {
     pub(crate) by_slot: Vec<Tally>,
     pub(crate) weights: Vec<Vec<(u64, f64)>>,
-    /// How many were counted; those with a weight are not among them.
+    /// Number of counted pairs, without those that have weights.
     pub(crate) accepted: u128,
-    /// What states carry; of a pair its target keeps it.
+    /// The tag that states carry; in a pair only the target keeps it.
     pub(crate) tag: Tag,
 }
 
@@ -23,20 +23,20 @@ impl Tallies {
         }
     }
 
-    /// The tallies of a partition, one a lag, and the number of all pairs in them.
+    /// The tallies of a partition, one per lag, and the total number of counted pairs.
     #[inline(always)]
     pub(crate) fn of(&mut self, partition: u32, n_lags: usize) -> (&mut [Tally], &mut u128) {
         let own = slots(&mut self.by_slot, partition, n_lags);
         (own, &mut self.accepted)
     }
 
-    /// The weights of the pairs of a partition, one list a lag.
+    /// The weights of the pairs of a partition, one list per lag.
     pub(crate) fn weights_of(&mut self, partition: u32, n_lags: usize) -> &mut [Vec<(u64, f64)>] {
         slots(&mut self.weights, partition, n_lags)
     }
 }
 
-/// The slots of a partition, which are made if there are none.
+/// The slots of a partition, which are created if missing.
 #[inline(always)]
 pub(crate) fn slots<T: Default>(all: &mut Vec<T>, partition: u32, n_lags: usize) -> &mut [T] {
     let first = partition as usize * n_lags;

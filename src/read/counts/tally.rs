@@ -1,42 +1,45 @@
 //! Pairs of state ids → sorted counts.
 //!
-//! Pairs are spread over parts by ranges of their source, and a part is sorted and counted when it is full or at the end: by then it
-//! fits a processor's cache, where a sort by digits costs a few nanoseconds a pair. Integer counts add up to the same in any order, so
-//! the result depends neither on how rows came nor on how many tallies shared them.
+//! Pairs are distributed over parts by ranges of their source. A part is sorted and aggregated when
+//! it is full, or at the end: it then fits the processor's cache, where a radix sort costs a few
+//! nanoseconds per pair. Integer sums do not depend on order, so the result depends neither on the
+//! order of rows nor on the number of tallies.
 
 use crate::evidence::counts::matrix::Rows;
 use crate::memory;
 use rayon::prelude::*;
 
-/// Parts of a tally, as a power of two: so many that a part of some ten million pairs fits the cache, so few that the ends of all
-/// parts do too.
+/// Number of parts of a tally, as a power of two: enough that a part of some ten million pairs fits
+/// the cache, and few enough that the ends of all parts fit too.
 const PART_BITS: u32 = 9;
 
-/// More parts are taken, up to this, if that saves half of the memory.
-const MOST_PART_BITS: u32 = 12;
+/// Upper bound of the number of parts, as a power of two. Used only if that halves the memory.
+const MAX_PART_BITS: u32 = 12;
 
-/// Pairs of a part before it is counted for the first time.
-const ROOM: usize = 16 << 10;
+/// Pairs of a part before it is aggregated for the first time.
+const PART_PAIRS: usize = 16 << 10;
 
-/// Non-zeros of a finished piece of the matrix, at least: see `pieces`.
-const SMALLEST_PIECE: usize = 16 << 10;
+/// Least number of non-zeros of a finished piece of the matrix: see `pieces`.
+const MIN_PIECE_NONZEROS: usize = 16 << 10;
 
-/// The target of a pair.
+/// Bits of the target in a packed pair.
 const LOW: u64 = 0xffff_ffff;
 
+/// Packs a pair: the source in the high 32 bits, the target in the low 32 bits.
 pub fn pack(source: u32, target: u32) -> u64 {
     u64::from(source) << 32 | u64::from(target)
 }
 
+/// The (source, target) of a packed pair.
 pub fn unpack(pair: u64) -> (u32, u32) {
     ((pair >> 32) as u32, pair as u32)
 }
 
-/// A pair and how often it occurred, as a part keeps it.
+/// A pair and its count, as a part stores it.
 trait Entry: Copy + Send + Sync {
-    /// `source` is counted from the first of the part.
+    /// `source` is relative to the first source of the part.
     fn new(source: u64, target: u64, count: u32, target_bits: u32) -> Self;
-    /// Sorts like (source, target).
+    /// A key that sorts like (source, target).
     fn key(self) -> u64;
     fn count(self) -> u32;
     fn with_count(self, count: u32) -> Self;
@@ -46,7 +49,7 @@ trait Entry: Copy + Send + Sync {
     }
 }
 
-/// Key above count, where source and target together have up to 32 bits.
+/// Key above count, if source and target together have at most 32 bits.
 impl Entry for u64 {
     #[inline(always)]
     fn new(source: u64, target: u64, count: u32, target_bits: u32) -> u64 {
@@ -86,12 +89,12 @@ impl Entry for (u64, u32) {
     }
 }
 
-/// Which sources and targets the parts can hold.
+/// The sources and targets that parts can hold.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Shape {
     /// Part p holds the sources whose bits above these are p.
     source_bits: u32,
-    /// Every target is below 2 to this.
+    /// Every target is below 2^`target_bits`.
     target_bits: u32,
     most_parts: usize,
 }
@@ -104,12 +107,14 @@ impl Shape {
         most_parts: 1,
     };
 
-    /// For sources and targets with no other bits than these.
+    /// A shape for sources and targets whose set bits are among these.
     fn for_states(sources: u64, targets: u64) -> Shape {
         let (source_bits, target_bits) =
             (64 - sources.leading_zeros(), 64 - targets.leading_zeros());
-        let within = source_bits.saturating_sub(PART_BITS).min(32 - target_bits);
-        let within = within.max(source_bits.saturating_sub(MOST_PART_BITS));
+        let within = source_bits
+            .saturating_sub(PART_BITS)
+            .min(32 - target_bits)
+            .max(source_bits.saturating_sub(MAX_PART_BITS));
         let is_narrow = within + target_bits <= 32;
         let (source_bits, part_bits, target_bits) = if is_narrow {
             (within, source_bits - within, target_bits)
@@ -132,7 +137,7 @@ impl Shape {
 struct Parts<E> {
     shape: Shape,
     parts: Vec<Vec<E>>,
-    /// Memory of the sort.
+    /// Scratch memory of the sort.
     spare: Vec<E>,
 }
 
@@ -145,7 +150,7 @@ impl<E: Entry> Parts<E> {
         }
     }
 
-    /// Adds a pair where there is room for it at once.
+    /// Adds a pair if its part has free capacity; returns whether it did.
     #[inline(always)]
     fn add(&mut self, pair: u64, count: u32) -> bool {
         let (source, target) = (pair >> 32, pair & LOW);
@@ -163,7 +168,7 @@ impl<E: Entry> Parts<E> {
         }
     }
 
-    /// Makes room for a pair, or says that this shape cannot hold it.
+    /// Makes room for a pair; returns false if this shape cannot hold it.
     fn make_room(&mut self, pair: u64) -> bool {
         let (source, target) = (pair >> 32, pair & LOW);
         let part = (source >> self.shape.source_bits) as usize;
@@ -174,16 +179,16 @@ impl<E: Entry> Parts<E> {
             self.parts.resize_with(part + 1, Vec::new);
         }
         let entries = &mut self.parts[part];
-        if entries.len() >= ROOM {
-            settle(entries, &mut self.spare);
-            if self.shape == Shape::WHOLE && entries.len() > ROOM / 2 {
+        if entries.len() >= PART_PAIRS {
+            aggregate(entries, &mut self.spare);
+            if self.shape == Shape::WHOLE && entries.len() > PART_PAIRS / 2 {
                 return false;
             }
         }
-        // Where pairs seldom repeat, counting again and again would only cost time.
+        // If pairs seldom repeat, aggregating again and again would only cost time.
         let room = entries.capacity();
         if entries.len() > room / 2 || room == 0 {
-            entries.reserve_exact(if entries.len() > room / 4 * 3 && room >= ROOM {
+            entries.reserve_exact(if entries.len() > room / 4 * 3 && room >= PART_PAIRS {
                 3 * room
             } else {
                 room.max(64)
@@ -192,27 +197,27 @@ impl<E: Entry> Parts<E> {
         true
     }
 
-    fn settle(&mut self) {
+    fn aggregate(&mut self) {
         for entries in &mut self.parts {
             memory::look();
-            settle(entries, &mut self.spare);
+            aggregate(entries, &mut self.spare);
             entries.shrink_to_fit();
         }
         self.spare = Vec::new();
     }
 
-    /// The bits of all sources and of all targets.
-    fn held(&self) -> (u64, u64) {
-        let mut held = (0, 0);
+    /// The bitwise OR of all sources and of all targets.
+    fn used_bits(&self) -> (u64, u64) {
+        let mut used_bits = (0, 0);
         for (part, entries) in self.parts.iter().enumerate().filter(|(_, e)| !e.is_empty()) {
             memory::look();
-            held.0 |= (part as u64) << self.shape.source_bits;
+            used_bits.0 |= (part as u64) << self.shape.source_bits;
             for entry in entries {
                 let (source, target) = E::states(entry.key(), self.shape.target_bits);
-                held = (held.0 | source, held.1 | target);
+                used_bits = (used_bits.0 | source, used_bits.1 | target);
             }
         }
-        held
+        used_bits
     }
 
     /// Calls `each` with every pair and its count.
@@ -228,7 +233,7 @@ impl<E: Entry> Parts<E> {
     }
 }
 
-/// CountMatrix pairs of state ids.
+/// Counts pairs of state ids.
 #[derive(Debug, Clone)]
 pub struct Tally(Form);
 
@@ -260,13 +265,13 @@ impl Tally {
         }
     }
 
-    /// CountMatrix a pair once.
+    /// Counts a pair once.
     #[inline(always)]
     pub fn add(&mut self, pair: u64) {
         self.add_count(pair, 1);
     }
 
-    /// CountMatrix a pair `count` times.
+    /// Counts a pair `count` times.
     #[inline(always)]
     pub fn add_count(&mut self, pair: u64, count: u32) {
         let added = match &mut self.0 {
@@ -286,17 +291,20 @@ impl Tally {
             Form::Wide(parts) => parts.make_room(pair),
         };
         if !has_room {
-            let held = self.held();
-            self.reshape(Shape::for_states(held.0 | pair >> 32, held.1 | pair & LOW));
+            let used_bits = self.used_bits();
+            self.reshape(Shape::for_states(
+                used_bits.0 | pair >> 32,
+                used_bits.1 | pair & LOW,
+            ));
         }
         self.add_count(pair, count);
     }
 
-    /// The bits of all sources and of all targets.
-    fn held(&self) -> (u64, u64) {
+    /// The bitwise OR of all sources and of all targets.
+    fn used_bits(&self) -> (u64, u64) {
         match &self.0 {
-            Form::Narrow(parts) => parts.held(),
-            Form::Wide(parts) => parts.held(),
+            Form::Narrow(parts) => parts.used_bits(),
+            Form::Wide(parts) => parts.used_bits(),
         }
     }
 
@@ -315,7 +323,7 @@ impl Tally {
         }
     }
 
-    /// The counts with other numbers for the states.
+    /// The counts under other numbers for the states.
     pub fn renumbered(self, source: impl Fn(u32) -> u32, target: impl Fn(u32) -> u32) -> Tally {
         let mut new = Tally::default();
         self.drain(|pair, count| {
@@ -325,11 +333,11 @@ impl Tally {
         new
     }
 
-    /// CountMatrix what has come so far, to free memory when no more is expected soon.
-    pub fn settle(&mut self) {
+    /// Aggregates the pairs so far. Frees memory if no more pairs are expected soon.
+    pub fn aggregate(&mut self) {
         match &mut self.0 {
-            Form::Narrow(parts) => parts.settle(),
-            Form::Wide(parts) => parts.settle(),
+            Form::Narrow(parts) => parts.aggregate(),
+            Form::Wide(parts) => parts.aggregate(),
         }
     }
 
@@ -339,9 +347,11 @@ impl Tally {
             return Vec::new();
         };
         if tallies.iter().any(|tally| tally.shape() != shape) {
-            let held = tallies.iter().map(Tally::held);
-            let held = held.fold((0, 0), |a, b| (a.0 | b.0, a.1 | b.1));
-            shape = Shape::for_states(held.0, held.1);
+            let used_bits = tallies
+                .iter()
+                .map(Tally::used_bits)
+                .fold((0, 0), |a, b| (a.0 | b.0, a.1 | b.1));
+            shape = Shape::for_states(used_bits.0, used_bits.1);
             tallies
                 .par_iter_mut()
                 .for_each(|tally| tally.reshape(shape));
@@ -353,14 +363,15 @@ impl Tally {
                 Form::Wide(parts) => wide.push(parts),
             }
         }
-        match narrow.is_empty() {
-            true => pieces(shape, wide),
-            false => pieces(shape, narrow),
+        if narrow.is_empty() {
+            pieces(shape, wide)
+        } else {
+            pieces(shape, narrow)
         }
     }
 }
 
-/// Adds up the parts of tallies of one shape, several adjacent ones to a piece where they are small.
+/// Adds up the parts of tallies of one shape. Small adjacent parts become one piece.
 fn pieces<E: Entry>(shape: Shape, tallies: Vec<Parts<E>>) -> Vec<Rows> {
     let n_parts = tallies.iter().map(|t| t.parts.len()).max().unwrap_or(0);
     let mut parts: Vec<Vec<Vec<E>>> = (0..n_parts).map(|_| Vec::new()).collect();
@@ -371,7 +382,7 @@ fn pieces<E: Entry>(shape: Shape, tallies: Vec<Parts<E>>) -> Vec<Rows> {
     }
     let entries = |part: &[Vec<E>]| part.iter().map(Vec::len).sum::<usize>();
     let total: usize = parts.iter().map(|part| entries(part)).sum();
-    let enough = (total / 64).max(SMALLEST_PIECE);
+    let enough = (total / 64).max(MIN_PIECE_NONZEROS);
     let mut pieces: Vec<(usize, Vec<Vec<Vec<E>>>)> = Vec::new();
     let mut size = usize::MAX;
     for (at, part) in parts.into_iter().enumerate() {
@@ -398,7 +409,7 @@ fn pieces<E: Entry>(shape: Shape, tallies: Vec<Parts<E>>) -> Vec<Rows> {
                     let mut entries = entries.into_iter();
                     let mut all = entries.next().unwrap_or_default();
                     entries.for_each(|more| all.extend_from_slice(&more));
-                    settle(&mut all, spare);
+                    aggregate(&mut all, spare);
                     let base = ((first + part) as u64) << shape.source_bits;
                     for entry in &all {
                         let (source, target) = E::states(entry.key(), shape.target_bits);
@@ -412,8 +423,9 @@ fn pieces<E: Entry>(shape: Shape, tallies: Vec<Parts<E>>) -> Vec<Rows> {
         .collect()
 }
 
-/// Sorts entries and adds up those of one pair. A sum that a u32 cannot hold stays in several entries.
-fn settle<E: Entry>(entries: &mut Vec<E>, spare: &mut Vec<E>) {
+/// Sorts entries and adds up the counts of equal pairs. A sum that does not fit u32 stays in
+/// several entries.
+fn aggregate<E: Entry>(entries: &mut Vec<E>, spare: &mut Vec<E>) {
     sort(entries, spare);
     let mut kept = 1.min(entries.len());
     for at in 1..entries.len() {
@@ -432,10 +444,10 @@ fn settle<E: Entry>(entries: &mut Vec<E>, spare: &mut Vec<E>) {
     entries.truncate(kept);
 }
 
-/// Bits of one digit of the sort.
+/// Bits per digit of the radix sort.
 const DIGIT: u32 = 9;
 
-/// Sorts by key, digit by digit from the lowest, over the digits in which keys differ.
+/// Radix sort by key from the lowest digit, skipping the bits in which no keys differ.
 fn sort<E: Entry>(entries: &mut Vec<E>, spare: &mut Vec<E>) {
     let Some(&first) = entries.first() else {
         return;
@@ -471,11 +483,11 @@ fn sort<E: Entry>(entries: &mut Vec<E>, spare: &mut Vec<E>) {
     }
 }
 
-/// Sums given weights of pairs. Sorting the weights first makes the sum independent of the order of rows, and compensation
-/// (Neumaier) keeps its error at the last digit.
+/// Sums the weights of equal pairs. Sorting the weights first makes the sum independent of the
+/// order of rows, and Neumaier compensation keeps its error at the last digit.
 pub fn sum_weights(mut entries: Vec<(u64, f64)>) -> Vec<Rows> {
     entries.par_sort_unstable_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
-    let enough = (entries.len() / 64).max(SMALLEST_PIECE);
+    let enough = (entries.len() / 64).max(MIN_PIECE_NONZEROS);
     let (mut pieces, mut rows, mut weights) = (Vec::new(), Rows::default(), Vec::new());
     for same in entries.chunk_by(|a, b| a.0 == b.0) {
         let (source, target) = unpack(same[0].0);
@@ -501,7 +513,7 @@ fn compensated(terms: impl Iterator<Item = f64>) -> f64 {
         };
         sum = next;
     }
-    // Beyond what f64 holds the compensation is no number.
+    // If the sum overflows f64, the compensation is NaN.
     if sum.is_finite() { sum + lost } else { sum }
 }
 
@@ -526,18 +538,19 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
-        /// Few and many states, small and large, so that every shape and every change of shape occurs.
+        /// Few and many states with small and large ids, so that every shape and every change of
+        /// shape occurs.
         #[test]
-        fn tallies_count_like_a_map(
+        fn tallies_agree_with_a_map(
             seed: u64,
-            // Bits of sources and targets in three spells.
-            spells in prop::collection::vec((1u32..32, 1u32..32, 0usize..90_000), 1..4),
+            // Bits of sources and targets in three phases.
+            phases in prop::collection::vec((1u32..32, 1u32..32, 0usize..90_000), 1..4),
             n_tallies in 1usize..4,
         ) {
             let mut tallies = vec![Tally::default(); n_tallies];
             let mut expected: BTreeMap<u64, u64> = BTreeMap::new();
             let mut x = seed | 1;
-            for (sources, targets, rows) in spells {
+            for (sources, targets, rows) in phases {
                 for at in 0..rows {
                     x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
                     let pair = pack((x >> 32) as u32 >> (32 - sources), (x >> 20) as u32 >> (32 - targets));
@@ -545,7 +558,7 @@ mod tests {
                     tallies[at % n_tallies].add_count(pair, count);
                     *expected.entry(pair).or_default() += u64::from(count);
                 }
-                tallies[0].settle();
+                tallies[0].aggregate();
             }
             let rows = Tally::finish(tallies);
             prop_assert_eq!(rows.iter().map(|r| r.total).sum::<u128>(), expected.values().map(|&n| u128::from(n)).sum::<u128>());

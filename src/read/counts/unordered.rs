@@ -1,4 +1,5 @@
-//! Rows of trajectories in any order → pairs: a stream's rows are kept, put together by trajectory, and walked in time order.
+//! Unordered rows of trajectories → pairs: the rows of a stream are kept, grouped by trajectory,
+//! and walked in time order.
 
 use crate::error::Result;
 use crate::read::counts::lagged::{Disorder, Walker};
@@ -27,7 +28,7 @@ pub(crate) struct Gathered<P> {
 }
 
 impl<P: Point> Gathered<P> {
-    /// Bytes that a row takes: as it came, and once more while rows are put together.
+    /// Bytes per row: once as it came, and once while rows are grouped.
     const ROW: usize = size_of::<u32>() + size_of::<i64>() + size_of::<P>() + size_of::<(i64, P)>();
 
     pub fn new(
@@ -46,7 +47,8 @@ impl<P: Point> Gathered<P> {
         })
     }
 
-    /// Keeps the rows of a batch, at most `room` bytes in all; returns the partition of each.
+    /// Keeps the rows of a batch and returns the partition of each. All kept rows together take at
+    /// most `room` bytes.
     pub fn push(
         &mut self,
         columns: &[ArrayRef],
@@ -70,7 +72,7 @@ impl<P: Point> Gathered<P> {
         self.points.extend_from_slice(points);
         let of_rows = &self.of_rows[before..];
 
-        // Of a new group the first row tells the partition.
+        // The first row of a new group determines its partition.
         let mut firsts = Vec::new();
         for (at, &group) in of_rows.iter().enumerate() {
             if group as usize == self.partitions.len() + firsts.len() {
@@ -97,8 +99,8 @@ impl<P: Point> Gathered<P> {
             .collect())
     }
 
-    /// Puts the rows of each group together, in the order in which they came. `group` gives groups other numbers, of which
-    /// there are `n`, and `state` states.
+    /// Groups the rows; the order within a group does not change. `group` maps old to new group
+    /// numbers, of which there are `n`; `state` maps state numbers.
     pub fn sorted(self, n: usize, group: &[u32], state: impl Fn(u32) -> u32) -> Sorted<P> {
         let group = |of: u32| group.get(of as usize).map_or(0, |&g| g as usize);
         let mut next = vec![0usize; n + 1];
@@ -125,15 +127,18 @@ pub(crate) struct Sorted<P> {
     rows: Vec<(i64, P)>,
 }
 
-/// Walks every group through its rows of all streams. `partition` is that of each group.
+/// Walks every group through its rows of all streams. `partition` holds the partition of each
+/// group.
 pub(crate) fn walk<P: Point>(
     streams: &[Sorted<P>],
     walker: &Walker<P>,
     partition: &[u32],
     tag: Tag,
 ) -> Result<Vec<Tallies>, (usize, Disorder)> {
-    let chunk = partition.len().div_ceil(2 * rayon::current_num_threads());
-    let chunk = chunk.max(1);
+    let chunk = partition
+        .len()
+        .div_ceil(2 * rayon::current_num_threads())
+        .max(1);
     let n_lags = walker.n_lags();
     let of = |range: Range<usize>| {
         let mut tallies = Tallies::new(tag);
@@ -165,13 +170,13 @@ pub(crate) fn walk<P: Point>(
         .into_par_iter()
         .step_by(chunk)
         .map(|first| of(first..(first + chunk).min(partition.len())))
-        // All are waited for, so that the first failure is always the same.
+        // Waits for all groups, so that the reported failure is always the same one.
         .collect::<Vec<_>>()
         .into_iter()
         .collect()
 }
 
-/// A group in words.
+/// A group as messages show it.
 pub(crate) fn name(groups: &Keys, group: usize) -> String {
     match groups.columns(&[group as u32]) {
         Ok(columns) => describe(&columns, 0),

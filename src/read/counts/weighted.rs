@@ -1,6 +1,7 @@
-//! What a row of a trajectory is to the pairs that it starts and ends: its state, or its state and what it weighs.
+//! What a row of a trajectory contributes to pairs: its state, or its state and its weight.
 //!
-//! Following trajectories knows nothing of it, so that whole counts and weights take the same way and neither pays for the other.
+//! `Walker` is generic over this, so whole counts and weights share one code path and neither pays
+//! for the other.
 
 use crate::error::{Error, Result};
 use crate::read::counts::tallies::Tallies;
@@ -8,15 +9,16 @@ use crate::read::counts::tally::pack;
 use crate::read::rows::keys::NONE;
 use std::borrow::Cow;
 
-/// A row of a trajectory without its time. A plain state is one whose every pair counts one.
+/// A row of a trajectory without its time. A pair of plain states counts 1.
 pub trait Point: Copy + Default + Send + Sync + 'static {
-    /// The points of rows, from their states and from their weights if they have any.
+    /// The points of rows, from their states and their weights, if any.
     fn of_rows(states: &[u32], weights: Option<Vec<f64>>) -> Result<Cow<'_, [Self]>>;
 
-    /// With another number for the state.
+    /// The same point with another number for its state.
     fn renumbered(self, number: impl Fn(u32) -> u32) -> Self;
 
-    /// What counts the pairs (lag, source, target) of a partition; those with an end that is no state are left out.
+    /// A closure that counts the pairs (lag, source, target) of a partition. It skips pairs with an
+    /// end that has no state.
     fn counter(
         tallies: &mut Tallies,
         partition: u32,
@@ -28,7 +30,7 @@ impl Point for u32 {
     fn of_rows(states: &[u32], weights: Option<Vec<f64>>) -> Result<Cow<'_, [u32]>> {
         match weights {
             None => Ok(Cow::Borrowed(states)),
-            Some(_) => Err(Error::bug("weights of rows would be lost")),
+            Some(_) => Err(Error::bug("weights of rows would be ignored")),
         }
     }
 
@@ -53,15 +55,18 @@ impl Point for u32 {
     }
 }
 
-/// A state and a weight that is finite and 0 or more. A pair weighs what its source does, and nothing is no pair.
+/// A state and a finite weight ≥ 0. The weight of a pair is the weight of its source; a pair of
+/// weight 0 is not counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Weighed {
+    /// The id of the state, or `NONE`.
     pub state: u32,
+    /// The weight of the row.
     pub weight: f64,
 }
 
 impl Weighed {
-    /// Whether a pair from here to a target counts.
+    /// Whether a pair from this row to `target` counts.
     pub fn goes_to(self, target: Weighed) -> bool {
         self.state != NONE && target.state != NONE && self.weight > 0.0
     }
@@ -170,8 +175,11 @@ mod tests {
             columns.push(Arc::new(rows.iter().map(|r| r.4).collect::<Float64Array>()));
         }
         columns.extend(layout.grouping.is_some().then_some(id));
-        let fields = layout.fields().into_iter().enumerate();
-        let fields = fields.map(|(at, field)| field.with_name(at.to_string()));
+        let fields = layout
+            .fields()
+            .into_iter()
+            .enumerate()
+            .map(|(at, field)| field.with_name(at.to_string()));
         RecordBatch::try_new(Arc::new(Schema::new(fields.collect::<Vec<_>>())), columns).unwrap()
     }
 
@@ -206,7 +214,7 @@ mod tests {
         finish(&layout, mode, workers)
     }
 
-    /// (partition, lag, source, target) with what was counted.
+    /// (partition, lag, source, target) and the count or weight.
     type Entry = ((usize, usize, String, String), f64);
 
     fn listed(counted: &Counted) -> Vec<Entry> {
@@ -227,7 +235,8 @@ mod tests {
         all
     }
 
-    // Trajectory 1: a b a b a with ½, 2, none, 1 and 4 at times 0 to 4. Trajectory 2: a b b at times 0, 1 and 3 with ¼, NaN and 0.
+    // Trajectory 1: a b a b a with weights ½, 2, null, 1 and 4 at times 0 to 4. Trajectory 2: a b b
+    // at times 0, 1 and 3 with weights ¼, NaN and 0.
     const ROWS: [Row; 8] = [
         (0, 1, 0, Some(0), Some(0.5)),
         (0, 1, 1, Some(1), Some(2.0)),
@@ -245,20 +254,22 @@ mod tests {
         let reasons =
             ["NaN weight", "null weight", "weight of zero"].map(|reason| (reason.into(), 1));
         assert_eq!(counted.dropped.0, reasons.into());
-        let listed = listed(&counted).into_iter();
-        listed
+        listed(&counted)
+            .into_iter()
             .map(|((_, lag, s, t), n)| (lag, s.parse().unwrap(), t.parse().unwrap(), n))
             .collect()
     }
 
     #[test]
-    fn a_pair_weighs_what_its_source_does() {
-        // Lag 1: a→b ½ + ¼, b→a 2 + 1; the rows without a weight still end pairs. Two rows on: a→a ½, a→b ¼, b→b 2.
+    fn a_pair_has_the_weight_of_its_source() {
+        // Lag 1: a→b ½ + ¼, b→a 2 + 1; rows without a weight still end pairs. Two steps: a→a ½, a→b
+        // ¼, b→b 2.
         let layout = layout(&LAGS, true);
         let one = [(0, 0, 1, 0.75), (0, 1, 0, 3.0)];
         let two = [(1, 0, 0, 0.5), (1, 0, 1, 0.25), (1, 1, 1, 2.0)];
         assert_eq!(weights_of(&layout), [&one[..], &two].concat());
-        // Of pairs two rows apart only those from the first and the third row of a trajectory are left, and the third weighs nothing.
+        // Strided pairs of two steps start at the first and third row of a trajectory, and the
+        // third row has no weight.
         let two = [(1, 0, 0, 0.5), (1, 0, 1, 0.25)];
         assert_eq!(weights_of(&strided(layout)), [&one[..], &two].concat());
     }
@@ -275,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_weight_names_the_state_and_the_column() {
+    fn an_invalid_weight_names_the_state_and_the_column() {
         let layout = layout(&LAGS, true);
         for (weight, shown) in [(-1.5, "-1.5"), (f64::INFINITY, "inf")] {
             for mode in [ASSUMED, GATHERED] {
@@ -284,9 +295,9 @@ mod tests {
                     (0, 1, 1, Some(8), Some(weight)),
                 ];
                 let Err(Stop::Failed(e)) = count::<Weighed>(&layout, mode, &[&rows], 9) else {
-                    panic!("{weight} is no weight");
+                    panic!("{weight} is not a weight");
                 };
-                let said = format!("`w` = {shown} for state 8 is no weight");
+                let said = format!("`w` = {shown} for state 8 is not a weight");
                 assert!(e.to_string().contains(&said), "{e}");
             }
         }
@@ -323,7 +334,7 @@ mod tests {
         prop::collection::vec((0i64..2, prop::collection::vec(row, 1..30)), 1..8)
     }
 
-    /// Their rows, ordered; `weight` is that of a trajectory and a row of it.
+    /// Their rows in order. `weight` takes a trajectory and one of its rows.
     fn rows(of: &[Path], weight: impl Fn(usize, usize) -> f64) -> Vec<Row> {
         let mut all = Vec::new();
         for (id, (partition, points)) in of.iter().enumerate() {
@@ -337,7 +348,7 @@ mod tests {
         all
     }
 
-    /// The rows in four streams that end anywhere.
+    /// The rows in four streams that may end anywhere.
     fn cut<'a>(rows: &'a [Row], cuts: &[usize; 3]) -> [&'a [Row]; 4] {
         let mut cuts = cuts.map(|at| at % (rows.len() + 1));
         cuts.sort_unstable();
@@ -348,7 +359,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(60))]
         #[test]
-        fn a_whole_weight_counts_a_trajectory_so_often(
+        fn an_integer_weight_counts_a_trajectory_that_many_times(
             trajectories in trajectories(),
             often in prop::collection::vec(0usize..4, 8),
             cuts: [usize; 3],
@@ -366,7 +377,7 @@ mod tests {
             let again: Vec<_> = again.flat_map(|(t, &k)| std::iter::repeat_n(t.clone(), k)).collect();
             let again = rows(&again, |_, _| 1.0);
             let expected = count::<u32>(&of(false), ASSUMED, &[&again], 1000).unwrap();
-            // Partitions are numbered in order, and one that is left without a row has no number.
+            // Partitions are numbered in order; a partition without rows has no number.
             let mut found_in: Vec<i64> = again.iter().map(|row| row.0).collect();
             found_in.dedup();
             let mut all: Vec<i64> = weighed.iter().map(|row| row.0).collect();
@@ -380,9 +391,10 @@ mod tests {
             }
         }
 
-        /// Rows of their own states tell which pairs there are, and so what the weights of others add up to.
+        /// Rows whose states are unique show which pairs exist, and so the sums that the weights of
+        /// other rows must have.
         #[test]
-        fn weights_are_the_same_bits_however_rows_come(
+        fn weights_do_not_depend_on_the_order_of_rows(
             trajectories in trajectories(),
             weights in prop::collection::vec(0.0f64..1e3, 40),
             cuts: [usize; 3],

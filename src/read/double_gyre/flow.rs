@@ -1,9 +1,11 @@
-//! The double gyre, Example 23 of the coherence paper: points in, the points that they reach and noisy observations of them out.
+//! The double gyre, Example 23 of the coherence paper: points in; the points that they reach, and
+//! noisy observations of both, out.
 //!
-//! Stream function ψ = A sin(πf) sin(πy) with f = x + a(t)·x·(x − 2) and a(t) = δ sin(ωt), A = δ = 1/4, ω = 2π, on
-//! [0, 2] × [0, 1]; ẋ = −∂ψ/∂y and ẏ = ∂ψ/∂x, with period 1 in time. Coordinates are slices of S values, `x` and `y` apart, so
-//! that the loops over points vectorise. Every result is the same to the last bit on every instruction set: only additions,
-//! multiplications and bit operations occur, in a written order, and no fused multiply-add.
+//! Stream function ψ = A sin(πf) sin(πy) with f = x + a(t)·x·(x − 2) and a(t) = δ sin(ωt), A = δ =
+//! 1/4, ω = 2π, on [0, 2] × [0, 1]; ẋ = −∂ψ/∂y and ẏ = ∂ψ/∂x, with period 1 in time. Coordinates
+//! are two slices of S values, `x` and `y`, so that the loops over points vectorise. Results are
+//! bitwise identical on every instruction set: only additions, multiplications and bit operations
+//! occur, in a fixed order and without fused multiply-add.
 
 use multiversion::multiversion;
 use rand::{RngExt, SeedableRng};
@@ -11,23 +13,30 @@ use rand_pcg::Pcg64;
 use std::f64::consts::PI;
 use std::ops::Range;
 
+/// Upper end of x: the domain is [0, WIDTH] × [0, HEIGHT].
 /// The domain is [0, WIDTH] × [0, HEIGHT].
 pub const WIDTH: f64 = 2.0;
+/// Upper end of y.
 pub const HEIGHT: f64 = 1.0;
 
-/// A and δ.
+/// A.
 const STRENGTH: f64 = 0.25;
+/// δ.
 const PERTURBATION: f64 = 0.25;
 
-/// Points advanced together: six arrays of this length stay in the first-level cache.
+/// Points that are advanced together: six arrays of this length fit the first-level cache.
 const BLOCK: usize = 256;
 
-/// Advances every point (x[i], y[i]) from time `start` by `steps` steps of length `step` with the classical Runge–Kutta method
-/// of order 4. Sequential: a caller splits the points over threads as it likes, since no point depends on another.
+/// Advances every point `(x[i], y[i])` from time `start` by `steps` steps of length `step` with the
+/// classical Runge–Kutta method of order 4. Sequential: points are independent, so a caller may
+/// split them over threads.
+///
+/// # Panics
+/// If `x` and `y` differ in length.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
 pub fn advance(x: &mut [f64], y: &mut [f64], start: f64, step: f64, steps: usize) {
     assert_eq!(x.len(), y.len(), "one y for every x");
-    // The rates leave out their common factor πA/2, so lengths of time carry it.
+    // The rates omit their common factor πA/2, so the step lengths include it.
     let h = step * (0.5 * PI * STRENGTH);
     for (x, y) in x.chunks_mut(BLOCK).zip(y.chunks_mut(BLOCK)) {
         let mut block = Block {
@@ -50,8 +59,9 @@ pub fn advance(x: &mut [f64], y: &mut [f64], start: f64, step: f64, steps: usize
     }
 }
 
-/// Points and, per point, the place where the next rate is taken and the weighted sum of the rates so far. Each stage of a step
-/// is a loop of its own: its iterations are short enough that a processor overlaps several and hides the latency of one.
+/// Points and, per point, the place of the next rate and the weighted sum of the rates so far. Each
+/// stage of a step is its own loop: its iterations are short, so a processor overlaps several and
+/// hides latency.
 struct Block<'a> {
     n: usize,
     x: &'a mut [f64],
@@ -101,9 +111,10 @@ fn perturbation(t: f64) -> f64 {
     flip(PERTURBATION * sin_pi(turn), odd)
 }
 
-/// (ẋ, ẏ) / (πA/2). From ẋ = −πA sin(πf) cos(πy) and ẏ = πA cos(πf) sin(πy) f′, where each product of a sine and a cosine is
-/// the sum or the difference of sin π(f + y) and sin π(f − y): two sines do the work of four functions. Taking the integers out
-/// of f and y before adding them keeps the border exactly invariant, for there f or y is an integer.
+/// (ẋ, ẏ) / (πA/2). In ẋ = −πA sin(πf) cos(πy) and ẏ = πA cos(πf) sin(πy) f′ each product of a sine
+/// and a cosine is the sum or the difference of sin π(f + y) and sin π(f − y), so two sines replace
+/// four functions. Removing the integer parts of f and y before the addition keeps the border
+/// exactly invariant, because f or y is an integer there.
 #[inline(always)]
 fn rate(a: f64, x: f64, y: f64) -> (f64, f64) {
     let f = x + a * (x * (x - 2.0));
@@ -119,8 +130,9 @@ fn rate(a: f64, x: f64, y: f64) -> (f64, f64) {
     )
 }
 
-/// (v − n, bits whose lowest is the parity of n) for the integer n nearest to v, |v| < 2⁵¹. Adding 1.5·2⁵² rounds to an integer
-/// and leaves it in the low bits of the sum; unlike `f64::round_ties_even` this needs no instruction beyond addition.
+/// (v − n, bits whose lowest is the parity of n) for the integer n nearest to v, |v| < 2⁵¹. Adding
+/// 1.5·2⁵² rounds to an integer and leaves it in the low bits of the sum. Unlike
+/// `f64::round_ties_even` this needs only additions.
 #[inline(always)]
 fn nearest_integer(v: f64) -> (f64, u64) {
     const SHIFT: f64 = 1.5 * (1u64 << 52) as f64;
@@ -128,19 +140,20 @@ fn nearest_integer(v: f64) -> (f64, u64) {
     (v - (shifted - SHIFT), shifted.to_bits())
 }
 
-/// `v` with its sign changed where the lowest bit of `odd` is set.
+/// `v`, negated if the lowest bit of `odd` is set.
 #[inline(always)]
 fn flip(v: f64, odd: u64) -> f64 {
     f64::from_bits(v.to_bits() ^ (odd << 63))
 }
 
-/// sin(πs) for |s| ≤ 1, as s (1 − s²) q(s²) with the minimax polynomial q of degree 9 (relative error 8·10⁻¹⁸ before rounding).
-/// The factors keep the zeros at 0 and ±1 exact and the function odd to the last bit.
+/// sin(πs) for |s| ≤ 1, as s (1 − s²) q(s²) with the minimax polynomial q of degree 9 (relative
+/// error 8·10⁻¹⁸ before rounding). The factors keep the zeros at 0 and ±1 exact and the function
+/// exactly odd.
 #[inline(always)]
 fn sin_pi(s: f64) -> f64 {
     let w = s * s;
     let v = w * w;
-    // Even and odd powers apart: two short chains of dependent operations overlap where a long one would wait for itself.
+    // Separate even and odd powers: two short chains of dependent operations overlap.
     let mut even = 2.2312641987892747e-8;
     even = even * v + 2.114247524882107e-5;
     even = even * v + 6.925270696029536e-3;
@@ -154,26 +167,29 @@ fn sin_pi(s: f64) -> f64 {
     s * (1.0 - w) * (even + w * odd)
 }
 
-/// The point of [0, hi) that `z` lands on when the borders 0 and `hi` reflect it; exact `hi` becomes the number just below.
-/// `z` lies in [−hi, 2·hi].
+/// The point of [0, hi) that `z` reaches if it is reflected at 0 and `hi`; exactly `hi` becomes the
+/// next smaller number. `z` is in [−hi, 2·hi].
 pub fn reflect(z: f64, hi: f64) -> f64 {
     let z = z.abs();
     let z = if z > hi { 2.0 * hi - z } else { z };
     z.min(hi.next_down())
 }
 
-/// The coordinate `z` of [0, hi] as observed: moved by a uniform number from [−noise, noise], noise ≤ hi, and reflected at the
-/// border. `draw` is uniform on [0, 1).
+/// The coordinate `z` of [0, hi] as observed: moved by a uniform number from [−noise, noise], noise
+/// ≤ hi, and reflected at the border. `draw` is uniform on [0, 1).
 pub fn observe(z: f64, draw: f64, noise: f64, hi: f64) -> f64 {
     reflect(z + noise * (2.0 * draw - 1.0), hi)
 }
 
-/// `nx` × `ny` equal boxes that each start `per_box` trajectories: trajectory s starts in box s / per_box, and box b is the one
-/// in column b mod nx and row b / nx.
+/// `nx` × `ny` equal boxes, each the start of `per_box` trajectories. Trajectory s starts in box s
+/// / per_box; box b is in column b mod nx and row b / nx.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Boxes {
+    /// Boxes along x.
     pub nx: usize,
+    /// Boxes along y.
     pub ny: usize,
+    /// Trajectories per box.
     pub per_box: usize,
 }
 
@@ -183,7 +199,8 @@ impl Boxes {
         self.nx * self.ny * self.per_box
     }
 
-    /// The start (x, y) of a trajectory: the point of its box at the fractions `across` and `up`, both in [0, 1).
+    /// The start (x, y) of a trajectory: the point of its box at the fractions `across` and `up`,
+    /// both in [0, 1).
     pub fn start(&self, trajectory: usize, across: f64, up: f64) -> (f64, f64) {
         let number = trajectory / self.per_box;
         (
@@ -193,18 +210,20 @@ impl Boxes {
     }
 }
 
-/// The point at `fraction` of cell `i` of `n` equal cells of [0, length). Rounding must not lift it into the next cell.
+/// The point at `fraction` of cell `i` of `n` equal cells of [0, length). The minimum prevents
+/// rounding into the next cell.
 fn place(i: usize, fraction: f64, length: f64, n: usize) -> f64 {
     let edge = length * (i + 1) as f64 / n as f64;
     (length * (i as f64 + fraction) / n as f64).min(edge.next_down())
 }
 
-/// Numbers from [0, 1) that a trajectory takes.
+/// Random numbers per trajectory.
 const DRAWS: usize = 6;
 
-/// The uniform numbers from [0, 1) of a range of trajectories, six each: two for the start, two for the noise on it and two for
-/// the noise on the end. Trajectory s owns the numbers 6s .. 6s + 6 of the one sequence of `seed`, which the generator can jump
-/// to, so that a trajectory does not depend on the ranges in which the others are made.
+/// Six uniform numbers from [0, 1) per trajectory: two for the start, two for its noise and two for
+/// the noise of the end. Trajectory s uses the numbers 6s .. 6s + 6 of the one sequence of `seed`.
+/// The generator can jump there, so the numbers do not depend on how trajectories are split into
+/// ranges.
 pub fn draws(seed: u64, trajectories: Range<usize>) -> Vec<[f64; DRAWS]> {
     let mut random = Pcg64::seed_from_u64(seed);
     random.advance(DRAWS as u128 * trajectories.start as u128);
@@ -217,7 +236,8 @@ pub fn draws(seed: u64, trajectories: Range<usize>) -> Vec<[f64; DRAWS]> {
 mod tests {
     use super::*;
 
-    /// The same method, written down plainly from the definition with the sines of the standard library.
+    /// The same method, written directly from the definition with the sines of the standard
+    /// library.
     fn reference(x: &mut [f64], y: &mut [f64], start: f64, h: f64, steps: usize) {
         let rate = |t: f64, [x, y]: [f64; 2]| {
             let e = 0.25 * (2.0 * PI * t).sin();
@@ -242,7 +262,7 @@ mod tests {
         }
     }
 
-    /// Random points of the domain; 600 of them fill two blocks and a part of a third.
+    /// Random points of the domain; 600 points fill two blocks and part of a third.
     fn points(n: usize) -> (Vec<f64>, Vec<f64>) {
         draws(7, 0..n)
             .iter()
@@ -257,10 +277,10 @@ mod tests {
     }
 
     #[test]
-    fn sines_are_right_to_the_last_place_of_one() {
+    fn sines_are_correct_to_an_ulp_of_one() {
         for k in -4000..=4000 {
             let s = f64::from(k) / 4000.0;
-            // π·s in the working precision is off by up to an ulp, so the check avoids it near ±1.
+            // π·s in working precision is off by up to an ulp, so the check avoids values near ±1.
             let exact = if s.abs() > 0.5 {
                 (PI * (1.0 - s.abs())).sin().copysign(s)
             } else {
@@ -273,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_come_out_exactly() {
+    fn nearest_integers_are_exact() {
         for (v, n) in [
             (0.0, 0),
             (0.49, 0),
@@ -300,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn half_the_step_has_a_sixteenth_of_the_error() {
+    fn halving_the_step_divides_the_error_by_sixteen() {
         let run = |steps: usize| {
             let (mut x, mut y) = points(50);
             advance(&mut x, &mut y, 0.0, 1.0 / steps as f64, steps);
@@ -315,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn the_border_maps_to_itself_and_its_corners_rest() {
+    fn the_border_is_invariant_and_its_corners_are_fixed() {
         let corners = [(0.0, 0.0), (2.0, 0.0), (0.0, 1.0), (2.0, 1.0)];
         let (mut x, mut y): (Vec<f64>, Vec<f64>) = corners.into_iter().unzip();
         for k in 1..100 {
@@ -335,7 +355,8 @@ mod tests {
 
     #[test]
     fn without_perturbation_the_stream_function_would_be_conserved() {
-        // At t = 0 and t = 1/2 the perturbation vanishes: there f = x, and (ẋ, ẏ) is at right angles to ∇ψ.
+        // The perturbation vanishes at t = 0 and t = 1/2: there f = x, and (ẋ, ẏ) is orthogonal to
+        // ∇ψ.
         for (x, y) in [(0.3, 0.2), (1.6, 0.7), (1.1, 0.95)] {
             for a in [perturbation(0.0), perturbation(0.5)] {
                 let (u, v) = rate(a, x, y);
@@ -356,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn reflection_ends_inside() {
+    fn reflected_points_are_inside() {
         assert_eq!(reflect(-0.25, 1.0), 0.25);
         assert_eq!(reflect(1.25, 1.0), 0.75);
         assert_eq!(reflect(0.5, 2.0), 0.5);

@@ -1,24 +1,30 @@
-//! The table function `double_gyre`: the trajectories of Example 23 of the coherence paper, made while they are read.
+//! The table function `double_gyre`: the trajectories of Example 23 of the coherence paper,
+//! computed while they are read.
 //!
 //! ```sql
-//! SELECT trajectory, time, x, y FROM double_gyre()                                  -- the example as printed: 204 800 trajectories
-//! SELECT * FROM double_gyre(512, 256, 100)                                          -- finer boxes, noise 1/256
-//! SELECT * FROM double_gyre(64, 32, 100, 7, 40, 0.01, 1.0 / 64)                     -- another seed, half the noise
+//! -- The example as printed: 204 800 trajectories.
+//! SELECT trajectory, time, x, y FROM double_gyre()
+//! -- Finer boxes, noise 1/256.
+//! SELECT * FROM double_gyre(512, 256, 100)
+//! -- Another seed, half the noise.
+//! SELECT * FROM double_gyre(64, 32, 100, 7, 40, 0.01, 1.0 / 64)
 //! ```
 //!
-//! The arguments are constants, the last ones may be left out: `double_gyre(nx, ny, per_box, seed, duration, step, noise)`.
+//! `double_gyre(nx, ny, per_box, seed, duration, step, noise)` takes constants. Trailing arguments
+//! may be omitted.
 //!
 //! | argument | default | meaning |
 //! |---|---|---|
 //! | `nx`, `ny` | 64, 32 | boxes along [0, 2] and [0, 1] |
-//! | `per_box` | 100 | uniform random starting points in each box |
-//! | `seed` | 0 | of the random numbers; the same arguments give the same rows, on every machine |
+//! | `per_box` | 100 | uniform random starting points per box |
+//! | `seed` | 0 | seed of the random numbers; equal arguments give equal rows on every machine |
 //! | `duration` | 40 | whole time units, each one period of the flow |
-//! | `step` | 0.01 | of the Runge–Kutta method, 1 over a whole number |
-//! | `noise` | 1/`ny` | ρ: each coordinate moves by a uniform number from [−ρ, ρ], reflected at the border; 0 for none |
+//! | `step` | 0.01 | step of the Runge–Kutta method, 1 over an integer |
+//! | `noise` | 1/`ny` | ρ: uniform in [−ρ, ρ] per coordinate, reflected at the border; 0 for none |
 //!
-//! Out come two rows a trajectory, ordered by (trajectory, time): `trajectory` BIGINT from 0, row by row of boxes, `time` BIGINT,
-//! 0 or `duration`, `x` DOUBLE in [0, 2) and `y` DOUBLE in [0, 1). Partitions are ranges of trajectories in ascending order.
+//! The result has two rows per trajectory, ordered by (trajectory, time): `trajectory` BIGINT from
+//! 0, row by row of boxes; `time` BIGINT, 0 or `duration`; `x` DOUBLE in [0, 2) and `y` DOUBLE in
+//! [0, 1). Partitions are ranges of trajectories in ascending order.
 
 pub mod flow;
 
@@ -42,14 +48,14 @@ use futures::stream::StreamExt;
 use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
-/// Makes `double_gyre(…)` known to the SQL of a session.
+/// Registers `double_gyre(…)` with a session.
 pub fn register(ctx: &SessionContext) {
     ctx.register_udtf("double_gyre", Arc::new(Function));
 }
 
 const ARGUMENTS: [&str; 7] = ["nx", "ny", "per_box", "seed", "duration", "step", "noise"];
 
-/// Trajectories made together: two rows each fill one batch of DataFusion's usual size.
+/// Trajectories per batch: with two rows each they fill a batch of DataFusion's default size.
 const BATCH: usize = 4096;
 
 static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
@@ -70,19 +76,19 @@ impl TableFunctionImpl for Function {
     }
 }
 
-/// One call of the function, its arguments checked.
+/// One call of the function with checked arguments.
 #[derive(Debug, Clone, Copy)]
 struct DoubleGyre {
     boxes: Boxes,
     seed: u64,
     duration: i64,
-    /// Runge–Kutta steps a time unit.
+    /// Runge–Kutta steps per time unit.
     steps: usize,
     noise: f64,
 }
 
 impl DoubleGyre {
-    /// `exprs` arrive simplified: arithmetic on constants is a literal by now.
+    /// Checks the arguments. `exprs` are already simplified: arithmetic on constants is a literal.
     fn new(exprs: &[Expr]) -> Result<Self> {
         if exprs.len() > ARGUMENTS.len() {
             return plan_err!(
@@ -126,8 +132,8 @@ impl DoubleGyre {
         })
     }
 
-    /// Both rows of every trajectory of a range. Hands the thread back after each time unit, a few milliseconds, so that a query
-    /// can be cancelled and other tasks of the runtime are not starved.
+    /// Both rows of every trajectory of a range. Yields after each time unit, a few milliseconds,
+    /// so that a query can be cancelled and other tasks of the runtime can run.
     async fn rows(self, trajectories: Range<usize>, with_places: bool) -> Result<RecordBatch> {
         let draws = flow::draws(self.seed, trajectories.clone());
         let (x0, y0): (Vec<f64>, Vec<f64>) = trajectories
@@ -221,12 +227,12 @@ impl TableProvider for DoubleGyre {
     }
 }
 
-/// The rows of a range of trajectories, made batch by batch as they are asked for.
+/// The rows of a range of trajectories, computed batch by batch on demand.
 #[derive(Debug)]
 struct Part {
     gyre: DoubleGyre,
     trajectories: Range<usize>,
-    /// Whether the query reads x or y. If not, nobody sees the places and the flow need not be computed.
+    /// Whether the query reads x or y. If not, the flow is not computed.
     with_places: bool,
 }
 
@@ -246,7 +252,8 @@ impl PartitionStream for Part {
     }
 }
 
-/// Argument `at`, `None` where it is left out. A NULL or a text is an error, which says what was `wanted`.
+/// Argument `at`, or `None` if it is omitted. A NULL or a text is an error that names what is
+/// `wanted`.
 fn number<'a>(exprs: &'a [Expr], at: usize, wanted: &str) -> Result<Option<&'a ScalarValue>> {
     match exprs.get(at) {
         None => Ok(None),
@@ -279,7 +286,8 @@ fn real(exprs: &[Expr], at: usize, default: f64) -> Result<f64> {
     }
 }
 
-/// A whole number of at least `least`, 0 or 1. Numbers of other types will do if they are whole: `40.0` is 40.
+/// An integer of at least `least`, which is 0 or 1. Other types are accepted if the value is an
+/// integer: `40.0` is 40.
 fn whole(exprs: &[Expr], at: usize, default: i64, least: i64) -> Result<i64> {
     let wanted = match least {
         0 => "an integer, 0 or more",
@@ -351,7 +359,7 @@ mod tests {
 
     #[tokio::test]
     async fn rows_do_not_depend_on_partitions() {
-        // 9000 trajectories: batches end elsewhere in each case.
+        // 9000 trajectories: batches end at different rows in each case.
         let call = "double_gyre(30, 15, 20, 5, 2)";
         let one = rows(1, call).await;
         assert_eq!(one.len(), 18_000);
@@ -364,7 +372,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_noise_every_box_starts_its_points() {
+    async fn without_noise_trajectories_start_in_their_boxes() {
         let mut held = vec![0; 12 * 5];
         for (s, _, x, y) in rows(2, "double_gyre(12, 5, 3, 0, 1, 0.1, 0)")
             .await
@@ -389,7 +397,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn arguments_left_out_have_their_defaults() {
+    async fn omitted_arguments_have_their_defaults() {
         let defaults = DoubleGyre::new(&[]).unwrap();
         assert_eq!(defaults.boxes.trajectories(), 204_800);
         assert_eq!((defaults.steps, defaults.duration), (100, 40));
@@ -463,7 +471,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_count_needs_no_flow() {
+    async fn counting_rows_does_not_compute_the_flow() {
         // 10⁹ time units would take years.
         let sql = "SELECT count(*) FROM double_gyre(4, 2, 5, 0, 1000000000)";
         let batches = session(2).sql(sql).await.unwrap().collect().await.unwrap();

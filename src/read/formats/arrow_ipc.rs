@@ -1,4 +1,4 @@
-//! Arrow files, with a footer or as streams → their columns, and readers of those that are wanted.
+//! Arrow files, with a footer or as streams → their schema, and readers of selected columns.
 
 use crate::read::formats::fault::{Fault, plain};
 use crate::read::formats::format::Compression;
@@ -18,12 +18,15 @@ use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectStore};
 use std::sync::Arc;
 
-/// How a file with a footer begins.
+/// First bytes of a file with a footer.
 const MAGIC: &[u8] = b"ARROW1";
-/// How it ends: the length of the footer, and the same word.
+/// Bytes at the end of a file after the footer: the length of the footer, and the magic bytes.
 const END: u64 = 10;
 
-/// The columns of a file, and whether it has a footer.
+/// The schema of a file, and whether it has a footer.
+///
+/// # Errors
+/// A damaged footer, or a stream that ends before its schema.
 pub async fn columns(
     store: &dyn ObjectStore,
     file: &Path,
@@ -42,14 +45,14 @@ pub async fn columns(
     let mut decoder = StreamDecoder::new();
     loop {
         let mut buffer = Buffer::from_vec(head);
-        // What follows the columns is not asked for here.
+        // Only the schema is needed, so an error after it is ignored.
         let decoded = decoder.decode(&mut buffer);
         if let Some(schema) = decoder.schema() {
             return Ok((schema, false));
         }
         decoded.map_err(|e| Fault::new(plain(&e.to_string())))?;
         let Some(piece) = pieces.try_next().await? else {
-            let what = "it ends before it has said what its columns are";
+            let what = "it ends before its schema";
             return Err(Fault::new(what).into());
         };
         head = piece.to_vec();
@@ -63,11 +66,13 @@ async fn of_footer(store: &dyn ObjectStore, file: &Path) -> Result<SchemaRef, Da
             range: Some(GetRange::Suffix(length)),
             ..Default::default()
         };
-        let got = store.get_opts(file, options).await?;
-        got.bytes().await
+        store.get_opts(file, options).await?.bytes().await
     };
-    let end = tail(END).await?;
-    let end = end.as_ref().try_into().map_err(|_| damaged())?;
+    let end = tail(END)
+        .await?
+        .as_ref()
+        .try_into()
+        .map_err(|_| damaged())?;
     let length = read_footer_length(end).map_err(|_| damaged())?;
     let footer = tail(END + length as u64).await?;
     let footer = footer.get(..length).ok_or_else(damaged)?;
@@ -76,19 +81,23 @@ async fn of_footer(store: &dyn ObjectStore, file: &Path) -> Result<SchemaRef, Da
     Ok(Arc::new(fb_to_schema(schema)))
 }
 
-/// Reads columns of files that are in the store, by their positions.
+/// A reader of the columns at `positions` of files of a store.
 pub fn opener(
     store: Arc<dyn ObjectStore>,
     has_footer: bool,
     positions: Vec<usize>,
 ) -> Arc<dyn FileOpener> {
-    Arc::new(match has_footer {
-        true => ArrowOpener::new_file_opener(store, Some(positions)),
-        false => ArrowOpener::new_stream_file_opener(store, Some(positions)),
+    Arc::new(if has_footer {
+        ArrowOpener::new_file_opener(store, Some(positions))
+    } else {
+        ArrowOpener::new_stream_file_opener(store, Some(positions))
     })
 }
 
-/// The columns that are wanted, of rows as they were read.
+/// The wanted columns of rows as they were read.
+///
+/// # Errors
+/// A value that does not fit the type of its column.
 pub fn typed(rows: &RecordBatch, wanted: &Wanted) -> Result<RecordBatch, Fault> {
     let options = CastOptions {
         safe: false,

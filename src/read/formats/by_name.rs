@@ -1,5 +1,6 @@
-//! Files whose columns DataFusion takes by their positions: CSV, JSON and Arrow. Here each file is opened by the names that it has
-//! for its columns itself, and gives those of the table; what it lacks is null.
+//! Reads CSV, JSON and Arrow files by column name. DataFusion maps columns of these formats by
+//! position; here each file is read with its own column names and mapped to the columns of the
+//! table. Columns that a file lacks are null.
 
 use crate::read::formats::arrow_ipc;
 use crate::read::formats::csv;
@@ -37,18 +38,18 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How the files of a table are read.
+/// DataFusion's reader of a format other than Parquet.
 #[derive(Debug, Clone)]
 pub struct Named {
     format: format::Format,
     dialect: Dialect,
     listed: Listed,
-    /// The columns of files that were looked at, and of Arrow files whether they have a footer.
+    /// The schema of each inspected file, and for Arrow files whether they have a footer.
     known: Arc<Mutex<HashMap<Path, (SchemaRef, bool)>>>,
 }
 
 impl Named {
-    /// `format` is not Parquet.
+    /// A reader of `format`, which must not be Parquet.
     pub fn new(format: format::Format, dialect: Dialect, listed: &Listed) -> Named {
         Named {
             format,
@@ -58,12 +59,12 @@ impl Named {
         }
     }
 
-    /// The columns of a file.
+    /// The schema of a file, cached.
     async fn columns(&self, store: &dyn ObjectStore, file: &Path) -> Result<(SchemaRef, bool)> {
         if let Some(known) = self.known().get(file).cloned() {
             return Ok(known);
         }
-        let found = self.look(store, file).await?;
+        let found = self.probe(store, file).await?;
         self.known().insert(file.clone(), found.clone());
         Ok(found)
     }
@@ -72,7 +73,7 @@ impl Named {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn look(&self, store: &dyn ObjectStore, file: &Path) -> Result<(SchemaRef, bool)> {
+    async fn probe(&self, store: &dyn ObjectStore, file: &Path) -> Result<(SchemaRef, bool)> {
         if self.format == format::Format::Arrow {
             return arrow_ipc::columns(store, file).await;
         }
@@ -91,7 +92,7 @@ impl Named {
         Ok((Arc::new(columns), false))
     }
 
-    fn is_packed(&self, file: &PartitionedFile) -> bool {
+    fn is_compressed(&self, file: &PartitionedFile) -> bool {
         let name = file.object_meta.location.as_ref();
         self.format != format::Format::Arrow
             && self.dialect.compression(name) != format::Compression::None
@@ -156,13 +157,13 @@ impl FileFormat for Named {
     }
 }
 
-/// Columns of the files of a table.
+/// The columns of the files of a table.
 #[derive(Clone)]
 struct NamedSource {
     named: Named,
     table: TableSchema,
     projection: SplitProjection,
-    /// Rows that are handed out at a time.
+    /// Rows per batch.
     rows: usize,
     metrics: ExecutionPlanMetricsSet,
 }
@@ -229,7 +230,7 @@ impl FileSource for NamedSource {
         config: &FileScanConfig,
     ) -> Result<Option<FileScanConfig>> {
         let is_whole = |file: &PartitionedFile| {
-            self.named.is_packed(file) || self.named.listed.is_whole(&file.object_meta.location)
+            self.named.is_compressed(file) || self.named.listed.is_whole(&file.object_meta.location)
         };
         let mut files = config.file_groups.iter().flat_map(|group| group.iter());
         if files.any(is_whole) {
@@ -255,14 +256,14 @@ impl FileSource for NamedSource {
     }
 }
 
-/// Opens files, or parts of them.
+/// Opens files or parts of them.
 #[derive(Clone)]
 struct NamedOpener {
     named: Named,
     store: Arc<dyn ObjectStore>,
     /// The URL of the store.
     root: String,
-    /// Columns of the table.
+    /// The wanted columns of the table.
     wanted: SchemaRef,
     rows: usize,
 }
@@ -305,7 +306,7 @@ impl NamedOpener {
         shown: String,
     ) -> Result<Batches> {
         if !has_footer {
-            // A stream does not say where its rows begin: its first part is all of it.
+            // A stream does not say where its batches start, so its first part reads all of it.
             if !is_first {
                 return Ok(futures::stream::empty().boxed());
             }
@@ -317,8 +318,8 @@ impl NamedOpener {
         let read = opened.map_err(|e| in_file(e, &shown))?;
         let typed = read.map(move |rows| {
             let rows = rows.map_err(|e| in_file(e, &shown))?;
-            let typed = arrow_ipc::typed(&rows, &wanted);
-            typed.map_err(|fault| DataFusionError::from(fault.of(&shown)))
+            arrow_ipc::typed(&rows, &wanted)
+                .map_err(|fault| DataFusionError::from(fault.of(&shown)))
         });
         Ok(typed.boxed())
     }
@@ -345,7 +346,8 @@ impl NamedOpener {
         let pieces = pieces::open(self.store.as_ref(), path, range, compression).await?;
         let (listed, path) = (self.named.listed.clone(), path.clone());
         let wrong = move |mut fault: Fault| {
-            // A row may go on over the end of a part: then the file is read in one part.
+            // The fault may come from a row that continues past the end of the part: a retry reads
+            // the file in one part.
             if is_part {
                 listed.read_whole(&path);
                 fault.line = None;
@@ -356,7 +358,7 @@ impl NamedOpener {
     }
 }
 
-/// An error of the engine, said of a file. What the store says stays as it is.
+/// Adds the file to an error of the engine. Errors of the store stay as they are.
 fn in_file(e: DataFusionError, shown: &str) -> DataFusionError {
     match e {
         DataFusionError::External(e) => match e.downcast::<Fault>() {
@@ -379,7 +381,7 @@ mod tests {
     use proptest::sample::select;
     use std::collections::BTreeMap;
 
-    /// Text in one file of a folder, which is split into parts wherever it is not refused.
+    /// A lake with one text file, which is split into parts wherever possible.
     async fn opened(
         folder: &std::path::Path,
         name: &str,
@@ -407,7 +409,7 @@ mod tests {
         lake
     }
 
-    /// The same tables as another process is told of them.
+    /// The same tables as another process opens them.
     async fn reopened(lake: &Lake) -> Lake {
         let tables = postcard::to_stdvec(&lake.tables).unwrap();
         let tables = postcard::from_bytes(&tables).unwrap();
@@ -420,9 +422,11 @@ mod tests {
     /// The rows of each stream.
     async fn rows(lake: &Lake) -> Result<Vec<Values>, String> {
         let none = BTreeMap::new();
-        let frame = lake.query("SELECT k, s FROM t WHERE k >= 0", &none);
-        let frame = frame.await.map_err(|e| e.to_string())?;
-        let streams = lake.each_stream(frame, |_| {
+        let frame = lake
+            .query("SELECT k, s FROM t WHERE k >= 0", &none)
+            .await
+            .map_err(|e| e.to_string())?;
+        lake.each_stream(frame, |_| {
             let push = |batch: &RecordBatch, all: &mut Values| {
                 let keys = batch.column(0).as_primitive::<Int64Type>();
                 let texts = batch.column(1).as_string::<i32>();
@@ -433,8 +437,9 @@ mod tests {
                 Ok(())
             };
             Ok((Values::new(), push))
-        });
-        streams.await.map_err(|stop| format!("{stop:?}"))
+        })
+        .await
+        .map_err(|stop| format!("{stop:?}"))
     }
 
     fn csv(values: &Values, delimiter: char) -> String {
@@ -454,7 +459,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-        /// Wherever a file is split: rows that go on over the end of a part are read once, in order.
+        /// Rows that continue past the end of a part are read once and in order, wherever the file
+        /// is split.
         #[test]
         fn rows_may_have_line_breaks(
             texts in prop::collection::vec(

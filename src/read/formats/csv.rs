@@ -1,12 +1,13 @@
-//! Bytes of CSV → rows. Columns are taken by the names in the header of each file.
+//! Bytes of CSV → rows. Columns are matched by the names in the header of each file.
 //!
-//! Arrow's reader splits rows and reads values. What it would pass over is an error here: a quote that is not closed, text after
-//! a closing quote, a value that does not fit the type that the first rows have given its column.
+//! Arrow's reader splits rows and parses values. What it would accept silently is an error here: an
+//! unclosed quote, text after a closing quote, a value that does not fit the type inferred from the
+//! first rows.
 
 use crate::read::formats::fault::Fault;
 use crate::read::formats::format::Compression;
 use crate::read::formats::pieces::Pieces;
-use crate::read::formats::text::{Rows, SAMPLE, SAMPLE_BYTES, Wanted, held_by};
+use crate::read::formats::text::{Rows, SAMPLE, SAMPLE_BYTES, Wanted, value_kind};
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::csv::ReaderBuilder;
@@ -22,12 +23,12 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// The longest row: what is longer is taken for a quote that is not closed.
-const LONGEST: usize = 64 << 20;
+/// Longest row in bytes. A longer one is treated as an unclosed quote.
+const MAX_ROW_BYTES: usize = 64 << 20;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// How the text files of a table are written, where the pipeline says so.
+/// How the text files of a table are written, as far as the pipeline says so.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Dialect {
     pub delimiter: Option<char>,
@@ -38,13 +39,13 @@ pub struct Dialect {
 }
 
 impl Dialect {
-    /// How the file of a name is compressed.
+    /// The compression of a file, by its name unless the pipeline sets one.
     pub fn compression(&self, name: &str) -> Compression {
         self.compression
             .unwrap_or_else(|| Compression::of_name(name).1)
     }
 
-    /// What the pipeline says of all files.
+    /// The compression that the pipeline sets for all files.
     pub fn asked_compression(&self) -> Option<Compression> {
         self.compression
     }
@@ -73,16 +74,15 @@ impl Dialect {
         }
     }
 
-    /// The texts for null, where there are some beside the empty one.
+    /// Matches the texts for null, if there are others than the empty text.
     fn null_regex(&self) -> Result<Option<Regex>, Fault> {
         if self.null.is_empty() {
             return Ok(None);
         }
         let texts: Vec<String> = self.null.iter().map(|text| regex::escape(text)).collect();
-        let regex = Regex::new(&format!("^(?:{})?$", texts.join("|")));
-        regex
+        Regex::new(&format!("^(?:{})?$", texts.join("|")))
             .map(Some)
-            .map_err(|e| Fault::new(format!("the texts of `null` cannot be looked for: {e}")))
+            .map_err(|e| Fault::new(format!("the texts of `null` cannot be matched: {e}")))
     }
 
     fn format(&self, name: &str) -> Result<Format, Fault> {
@@ -97,7 +97,10 @@ impl Dialect {
     }
 }
 
-/// The columns of a file, with the types that its first rows have.
+/// The columns of a file, with types inferred from its first rows.
+///
+/// # Errors
+/// A row that does not fit, or two columns of one name.
 pub async fn columns(
     mut pieces: Pieces,
     name: &str,
@@ -112,11 +115,13 @@ pub async fn columns(
         Ok((schema, _)) => schema,
         Err(e) => {
             let named = format.infer_schema(&head[..], Some(0));
-            let (names, _) = named.map_err(|e| Fault::at(1, in_words(&e)))?;
+            let (names, _) = named.map_err(|e| Fault::at(1, describe_error(&e)))?;
             let wanted = Wanted::none(Arc::new(names));
             let layout = Layout::new(wanted, name, dialect)?;
             let fault = layout.locate(&head, 1, dialect.has_header());
-            return Err(fault.unwrap_or_else(|| Fault::new(in_words(&e))).into());
+            return Err(fault
+                .unwrap_or_else(|| Fault::new(describe_error(&e)))
+                .into());
         }
     };
     let named = inferred.fields().iter().enumerate().map(|(at, field)| {
@@ -135,19 +140,19 @@ pub async fn columns(
     Ok(Schema::new(fields))
 }
 
-/// Whole rows from the beginning of a file: as many as settle types, or all.
+/// Whole rows from the start of a file: enough to infer types, or all.
 async fn head(pieces: &mut Pieces, mut quotes: Quotes) -> Result<Vec<u8>, DataFusionError> {
     let mut head: Vec<u8> = Vec::new();
-    let (mut looked, mut end, mut rows) = (0, 0, 0);
+    let (mut scanned, mut end, mut rows) = (0, 0, 0);
     while let Some(piece) = pieces.try_next().await? {
         head.extend_from_slice(&piece);
-        while let Some(n) = memchr(b'\n', &head[looked..]) {
-            quotes.push(&head[looked..=looked + n])?;
-            looked += n + 1;
+        while let Some(n) = memchr(b'\n', &head[scanned..]) {
+            quotes.push(&head[scanned..=scanned + n])?;
+            scanned += n + 1;
             if quotes.is_open() {
                 continue;
             }
-            (end, rows) = (looked, rows + 1);
+            (end, rows) = (scanned, rows + 1);
             if rows > SAMPLE {
                 head.truncate(end);
                 return Ok(head);
@@ -157,24 +162,24 @@ async fn head(pieces: &mut Pieces, mut quotes: Quotes) -> Result<Vec<u8>, DataFu
             head.truncate(end);
             return Ok(head);
         }
-        if head.len() - end > LONGEST {
+        if head.len() - end > MAX_ROW_BYTES {
             return Err(quotes.too_long().into());
         }
     }
-    quotes.push(&head[looked..])?;
+    quotes.push(&head[scanned..])?;
     quotes.finish()?;
     Ok(head)
 }
 
-/// Which columns of a file are read, and how.
+/// Which columns of a file are read, and as which types.
 struct Layout {
     wanted: Wanted,
     name: String,
     dialect: Dialect,
     null: Option<Regex>,
-    /// All columns of the file, with the types that they are read as.
+    /// All columns of the file, with the types that Arrow reads them as.
     read_as: SchemaRef,
-    /// Those of them that are wanted.
+    /// Positions of the wanted columns.
     positions: Vec<usize>,
 }
 
@@ -213,11 +218,12 @@ impl Layout {
     }
 
     fn rows_decoder(&self, rows: usize, has_header: bool) -> Decoder {
-        let decoder = self.decoder(&self.read_as, &self.positions, rows);
-        decoder.with_header(has_header).build_decoder()
+        self.decoder(&self.read_as, &self.positions, rows)
+            .with_header(has_header)
+            .build_decoder()
     }
 
-    /// The columns that are wanted, of rows as they are read.
+    /// The wanted columns of rows as they were read.
     fn typed(&self, rows: &RecordBatch) -> Result<RecordBatch, Fault> {
         self.wanted.of(rows, |text, field| {
             typed(text.as_string(), field.data_type())
@@ -225,7 +231,7 @@ impl Layout {
         })
     }
 
-    /// What is wrong with the first bad row of some bytes, whose first line has this number.
+    /// The fault of the first bad row of some bytes; `line` is the number of their first line.
     fn locate(&self, bytes: &[u8], mut line: u64, has_header: bool) -> Option<Fault> {
         let mut decoder = self.rows_decoder(1, has_header);
         let (mut at, mut is_header) = (0, has_header);
@@ -237,7 +243,7 @@ impl Layout {
             line += lines_in(&bytes[at..begin]);
             let rest = bytes.get(begin..).filter(|rest| !rest.is_empty())?;
             let decoded = decoder.decode(rest);
-            let fault = |e: &ArrowError| Fault::at(line, in_words(e));
+            let fault = |e: &ArrowError| Fault::at(line, describe_error(e));
             let length = match decoded {
                 Ok(length) => length,
                 Err(e) => return Some(fault(&e)),
@@ -266,7 +272,7 @@ impl Layout {
         }
     }
 
-    /// Which value of a row is not of its type.
+    /// Describes the value of a row that does not have the type of its column.
     fn bad_value(&self, row: &[u8], e: &ArrowError) -> String {
         if std::str::from_utf8(row).is_err() {
             return "the text is not UTF-8".into();
@@ -290,25 +296,27 @@ impl Layout {
                 return unlike(field, &format!("`{}`", text.as_string::<i32>().value(0)));
             }
         }
-        in_words(e)
+        describe_error(e)
     }
 }
 
-/// Says that a value is not of the type that its column has.
+/// The message for a value that does not have the type of its column.
 fn unlike(field: &Field, value: &str) -> String {
-    let held = held_by(field.data_type());
+    let kind = value_kind(field.data_type());
     format!(
-        "column `{}` holds {held} in the first {SAMPLE} rows of the files, and here {value}; convert the files to Parquet, with one type for the column",
+        "column `{}` holds {kind} in the first {SAMPLE} rows of the files, and here {value}; convert the files to Parquet, with one type for the column",
         field.name()
     )
 }
 
-/// Errors of Arrow's reader about the form of a row.
-fn in_words(e: &ArrowError) -> String {
+/// Errors of Arrow's reader about the form of a row, rephrased.
+fn describe_error(e: &ArrowError) -> String {
     let text = e.to_string();
     let n_columns = text.split_once("expected ").and_then(|(_, rest)| {
-        let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
-        digits.parse::<usize>().ok()
+        rest.split(|c: char| !c.is_ascii_digit())
+            .next()?
+            .parse::<usize>()
+            .ok()
     });
     match n_columns {
         Some(n) if text.contains("got more than") => {
@@ -322,13 +330,17 @@ fn in_words(e: &ArrowError) -> String {
     }
 }
 
-/// Types that Arrow's reader reads exactly or not at all. It cuts times to days and seconds, and reads nulls over values.
+/// Types that Arrow's reader parses exactly. It truncates times to days and seconds, and parses
+/// nulls over values.
 fn is_direct(data_type: &DataType) -> bool {
     use DataType::{Boolean, Float64, Int64, Utf8};
     matches!(data_type, Boolean | Float64 | Int64 | Utf8)
 }
 
-/// Texts as another type; or the first that is none.
+/// Texts converted to another type.
+///
+/// # Errors
+/// The first text that does not convert.
 fn typed(texts: &StringArray, data_type: &DataType) -> Result<ArrayRef, String> {
     let is_exact = |text: &str| match data_type {
         DataType::Null => false,
@@ -346,8 +358,7 @@ fn typed(texts: &StringArray, data_type: &DataType) -> Result<ArrayRef, String> 
         safe: true,
         ..Default::default()
     };
-    let cast = cast_with_options(texts, data_type, &options);
-    let cast = cast.map_err(|_| {
+    let cast = cast_with_options(texts, data_type, &options).map_err(|_| {
         texts
             .iter()
             .flatten()
@@ -362,7 +373,7 @@ fn typed(texts: &StringArray, data_type: &DataType) -> Result<ArrayRef, String> 
     }
 }
 
-/// Digits after the decimal point of a time, without zeros at their end.
+/// Significant digits after the decimal point of a time.
 fn decimals(time: &str) -> usize {
     let Some((_, rest)) = time.split_once('.') else {
         return 0;
@@ -384,20 +395,21 @@ fn lines_in(bytes: &[u8]) -> u64 {
     memchr_iter(b'\n', bytes).count() as u64
 }
 
-/// Bytes of a file, from its beginning or that of a row, become rows.
+/// Turns the bytes of a file, from its start or the start of a row, into rows.
 pub struct CsvRows {
     layout: Layout,
     decoder: Decoder,
     quotes: Quotes,
-    /// The bytes of the rows in the decoder, and of the header where they begin with it.
+    /// The bytes of the rows in the decoder, including a header.
     held: Vec<Bytes>,
     holds_header: bool,
-    /// The line that these begin in.
+    /// The line in which these bytes start.
     line: u64,
 }
 
 impl CsvRows {
-    /// Of a file of this name, `is_start`: from its beginning. Hands out so many rows at a time.
+    /// A reader of the file `name`. `is_start`: the bytes start at the start of the file. Returns
+    /// batches of `rows` rows.
     pub fn new(
         wanted: Wanted,
         name: &str,
@@ -417,21 +429,24 @@ impl CsvRows {
         })
     }
 
-    /// The fault in the rows that are held and in what follows them.
+    /// The fault in the held rows and the bytes after them.
     fn fault(&self, rest: &[u8], e: &str) -> Fault {
         let mut bytes = self.held.concat();
         bytes.extend_from_slice(rest);
-        let located = self.layout.locate(&bytes, self.line, self.holds_header);
-        located.unwrap_or_else(|| Fault::at(self.line, e))
+        self.layout
+            .locate(&bytes, self.line, self.holds_header)
+            .unwrap_or_else(|| Fault::at(self.line, e))
     }
 
     fn flush(&mut self) -> Result<Option<RecordBatch>, Fault> {
         let flushed = self.decoder.flush();
-        let Some(rows) = flushed.map_err(|e| self.fault(&[], &in_words(&e)))? else {
+        let Some(rows) = flushed.map_err(|e| self.fault(&[], &describe_error(&e)))? else {
             return Ok(None);
         };
-        let typed = self.layout.typed(&rows);
-        let typed = typed.map_err(|fault| self.fault(&[], &fault.what))?;
+        let typed = self
+            .layout
+            .typed(&rows)
+            .map_err(|fault| self.fault(&[], &fault.what))?;
         self.line += self.held.iter().map(|bytes| lines_in(bytes)).sum::<u64>();
         self.held.clear();
         self.holds_header = false;
@@ -445,7 +460,7 @@ impl Rows for CsvRows {
         let mut batches = Vec::new();
         while !bytes.is_empty() {
             let decoded = self.decoder.decode(&bytes);
-            let n = decoded.map_err(|e| self.fault(&bytes, &in_words(&e)))?;
+            let n = decoded.map_err(|e| self.fault(&bytes, &describe_error(&e)))?;
             self.held.push(bytes.split_to(n));
             if self.decoder.capacity() == 0 {
                 batches.extend(self.flush()?);
@@ -457,17 +472,17 @@ impl Rows for CsvRows {
     fn finish(&mut self) -> Result<Vec<RecordBatch>, Fault> {
         self.quotes.finish()?;
         let decoded = self.decoder.decode(&[]);
-        decoded.map_err(|e| self.fault(&[], &in_words(&e)))?;
+        decoded.map_err(|e| self.fault(&[], &describe_error(&e)))?;
         Ok(self.flush()?.into_iter().collect())
     }
 }
 
-/// Follows the quotes of a file, more strictly than Arrow's reader: after one that closes a value, its row goes on or ends.
+/// Tracks quotes more strictly than Arrow's reader: after a closing quote the value must end.
 struct Quotes {
     quote: u8,
     delimiter: u8,
     state: State,
-    /// The last byte that was looked at.
+    /// The last byte of the previous piece.
     before: Option<u8>,
     line: u64,
 }
@@ -475,9 +490,9 @@ struct Quotes {
 #[derive(Clone, Copy, PartialEq)]
 enum State {
     Outside,
-    /// In a value whose quote stands in this line; bytes since then.
+    /// In a value whose quote was opened in this line, and the number of bytes since then.
     Inside(u64, usize),
-    /// The same, after a quote: it closes the value, unless a second one follows.
+    /// After a quote in such a value: it closes the value unless another quote follows.
     Closing(u64),
 }
 
@@ -514,7 +529,7 @@ impl Quotes {
                     let rest = &bytes[at..];
                     let end = memchr(self.quote, rest);
                     let length = length + end.unwrap_or(rest.len());
-                    if length > LONGEST {
+                    if length > MAX_ROW_BYTES {
                         return Err(self.too_long());
                     }
                     self.state = match end {
@@ -536,7 +551,7 @@ impl Quotes {
                         Some(before) if at > start => Some(bytes[before]),
                         _ => self.before,
                     };
-                    // A quote within a value that has none around it is text.
+                    // A quote within an unquoted value is plain text.
                     if before.is_none_or(|b| self.ends_value(b)) {
                         self.state = State::Inside(self.line, 0);
                     }
@@ -568,8 +583,8 @@ impl Quotes {
             _ => self.line,
         };
         let what = format!(
-            "a row is longer than {} MiB: a quote in this line is not closed, or the file is no CSV",
-            LONGEST >> 20
+            "a row is longer than {} MiB: a quote in this line is not closed, or the file is not CSV",
+            MAX_ROW_BYTES >> 20
         );
         Fault::at(line, what)
     }

@@ -3,19 +3,23 @@
 use datafusion::common::DataFusionError;
 use std::fmt;
 
-/// Why a file cannot be read on, and the line, counted from one.
+/// Why a file cannot be read, and in which line, counted from 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
+    /// The line, if known.
     pub line: Option<u64>,
+    /// The message, without the place.
     pub what: String,
 }
 
 impl Fault {
+    /// A fault without a line.
     pub fn new(what: impl Into<String>) -> Fault {
         let what = what.into();
         Fault { line: None, what }
     }
 
+    /// A fault in a line.
     pub fn at(line: u64, what: impl Into<String>) -> Fault {
         Fault {
             line: Some(line),
@@ -23,7 +27,7 @@ impl Fault {
         }
     }
 
-    /// The same fault, of the file that is shown so.
+    /// Moves the place into the message: the file, and the line if known.
     pub fn of(self, file: &str) -> Fault {
         let what = match self.line {
             Some(line) => format!("{file}, line {line}: {}", self.what),
@@ -50,7 +54,7 @@ impl From<Fault> for DataFusionError {
     }
 }
 
-/// The message of an engine without the names that it has for its layers.
+/// The message of an engine without the names of its layers.
 pub fn plain(text: &str) -> &str {
     const LAYERS: [&str; 27] = [
         "Error during planning: ",

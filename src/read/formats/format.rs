@@ -1,21 +1,27 @@
-//! Formats and compressions of files, and the endings of names that stand for them.
+//! Formats and compressions of files, and their file name extensions.
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
+/// The format of the files of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
+    /// Apache Parquet.
     Parquet,
+    /// CSV; `.tsv` files are separated by tabs.
     Csv,
+    /// JSON, one object per row.
     Json,
+    /// Arrow IPC, with a footer or as a stream.
     Arrow,
 }
 
 impl Format {
+    /// All formats.
     pub const ALL: [Format; 4] = [Format::Parquet, Format::Csv, Format::Json, Format::Arrow];
 
-    /// As a pipeline writes it.
+    /// The name in a pipeline.
     pub fn name(self) -> &'static str {
         match self {
             Format::Parquet => "parquet",
@@ -25,7 +31,7 @@ impl Format {
         }
     }
 
-    /// What the ending of a name says, before that of a compression.
+    /// The format that the extension of a file name implies, before that of a compression.
     pub(crate) fn of_name(name: &str) -> Option<Format> {
         let name = name.rsplit('/').next()?;
         let (name, _) = Compression::of_name(name);
@@ -43,21 +49,26 @@ impl Format {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Compression {
+    /// Not compressed.
     None,
+    /// Gzip (`.gz`).
     Gzip,
+    /// Zstandard (`.zst`).
     Zstd,
 }
 
 impl Compression {
-    /// A name without the ending of its compression, and what that says.
+    /// Splits the extension of a compression from a file name.
     pub fn of_name(name: &str) -> (&str, Compression) {
         let packed = [(".gz", Compression::Gzip), (".zst", Compression::Zstd)];
         let by_ending = |(ending, how): (&str, _)| Some((name.strip_suffix(ending)?, how));
-        let found = packed.into_iter().find_map(by_ending);
-        found.unwrap_or((name, Compression::None))
+        packed
+            .into_iter()
+            .find_map(by_ending)
+            .unwrap_or((name, Compression::None))
     }
 
-    /// What the name of a file that is compressed so ends in.
+    /// The file name extension of the compression.
     pub fn ending(self) -> &'static str {
         match self {
             Compression::None => "",

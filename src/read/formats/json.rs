@@ -1,10 +1,11 @@
-//! Bytes of JSON, one object per row → rows, strictly: a value that is not of the type of its column is an error at its line.
+//! Bytes of JSON, one object per row → rows. A value that does not have the type of its column is
+//! an error with its line.
 //!
-//! Arrow's own reader cuts numbers with a fraction to integers, and takes text for numbers.
+//! Arrow's own reader truncates fractions to integers, and converts text to numbers.
 
 use crate::read::formats::fault::Fault;
 use crate::read::formats::pieces::Pieces;
-use crate::read::formats::text::{Rows, SAMPLE, SAMPLE_BYTES, Wanted, held_by};
+use crate::read::formats::text::{Rows, SAMPLE, SAMPLE_BYTES, Wanted, value_kind};
 use arrow::array::{
     ArrayRef, BooleanBuilder, Float64Builder, Int64Builder, ListArray, NullBufferBuilder,
     RecordBatch, RecordBatchOptions, StringBuilder, StructArray, new_null_array,
@@ -24,12 +25,15 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// The longest object: what is longer is taken for one that is not closed.
-const LONGEST: usize = 64 << 20;
+/// Longest object in bytes. A longer one is treated as unclosed.
+const MAX_OBJECT_BYTES: usize = 64 << 20;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// The columns of a file, with the types that its first rows have.
+/// The columns of a file, with types inferred from its first rows.
+///
+/// # Errors
+/// A row that is not a JSON object, or a key with values of several types.
 pub async fn columns(mut pieces: Pieces) -> Result<Schema, DataFusionError> {
     let mut values: Vec<Value> = Vec::new();
     let (mut objects, mut bytes) = (Objects::new(), 0);
@@ -38,7 +42,7 @@ pub async fn columns(mut pieces: Pieces) -> Result<Schema, DataFusionError> {
         objects.push(&piece, |object, line| {
             if values.len() < SAMPLE {
                 let value = serde_json::from_slice(object);
-                values.push(value.map_err(|e| Fault::at(line, no_object(&e)))?);
+                values.push(value.map_err(|e| Fault::at(line, not_an_object(&e)))?);
             }
             Ok(())
         })?;
@@ -51,30 +55,29 @@ pub async fn columns(mut pieces: Pieces) -> Result<Schema, DataFusionError> {
 }
 
 fn inferred(values: &[Value]) -> Result<Schema, Fault> {
-    let schema = infer_json_schema_from_iterator(values.iter().map(Ok::<_, ArrowError>));
-    schema.map_err(|_| {
+    infer_json_schema_from_iterator(values.iter().map(Ok::<_, ArrowError>)).map_err(|_| {
         let what = format!(
-            "a key has values in the first {SAMPLE} rows that are of no one type, such as a number in one and an object in another"
+            "a key has values in the first {SAMPLE} rows of several types, such as a number in one and an object in another"
         );
         Fault::new(what)
     })
 }
 
-fn no_object(e: &serde_json::Error) -> String {
+fn not_an_object(e: &serde_json::Error) -> String {
     let text = e.to_string();
     let what = text.split(" at line ").next().unwrap_or(&text);
-    format!("the row is no JSON object: {what}")
+    format!("the row is not a JSON object: {what}")
 }
 
-/// Cuts bytes into objects, wherever these begin and end.
+/// Splits bytes into objects, which may span pieces.
 struct Objects {
     depth: u32,
     in_text: bool,
     is_escaped: bool,
-    /// The line of the next byte, and that in which the open object begins.
+    /// The line of the next byte, and the line in which the open object starts.
     line: u64,
     begin: u64,
-    /// What has come of the open object.
+    /// The bytes of the open object so far.
     part: Vec<u8>,
     is_start: bool,
 }
@@ -149,8 +152,8 @@ impl Objects {
         if self.depth > 0 {
             self.line += lines_in(&bytes[start..]);
             self.part.extend_from_slice(&bytes[start..]);
-            if self.part.len() > LONGEST {
-                let what = format!("the object is longer than {} MiB", LONGEST >> 20);
+            if self.part.len() > MAX_OBJECT_BYTES {
+                let what = format!("the object is longer than {} MiB", MAX_OBJECT_BYTES >> 20);
                 return Err(Fault::at(self.begin, what));
             }
         }
@@ -170,7 +173,7 @@ fn lines_in(bytes: &[u8]) -> u64 {
     memchr_iter(b'\n', bytes).count() as u64
 }
 
-/// Bytes of a file, from its beginning or that of a row, become rows.
+/// Turns the bytes of a file, from its start or the start of a row, into rows.
 pub struct JsonRows {
     objects: Objects,
     rows: OpenRows,
@@ -178,7 +181,7 @@ pub struct JsonRows {
 }
 
 impl JsonRows {
-    /// Hands out so many rows at a time.
+    /// A reader that returns batches of `each` rows.
     pub fn new(wanted: Wanted, each: usize) -> JsonRows {
         let fields = wanted.table.fields().clone();
         JsonRows {
@@ -213,7 +216,7 @@ impl Rows for JsonRows {
     }
 }
 
-/// Rows that have not been handed out yet.
+/// Rows that have not been returned yet.
 struct OpenRows {
     wanted: Wanted,
     record: Record,
@@ -230,7 +233,7 @@ impl OpenRows {
         };
         let read = into.deserialize(&mut json).and_then(|()| json.end());
         if let Err(e) = read {
-            let what = unlike.into_inner().unwrap_or_else(|| no_object(&e));
+            let what = unlike.into_inner().unwrap_or_else(|| not_an_object(&e));
             return Err(Fault::at(line, what));
         }
         self.n += 1;
@@ -241,29 +244,29 @@ impl OpenRows {
         if self.n == 0 {
             return Ok(None);
         }
-        let columns = self.record.finish(self.n).map_err(in_words)?;
+        let columns = self.record.finish(self.n).map_err(fault_of)?;
         let options = RecordBatchOptions::new().with_row_count(Some(self.n));
         let schema = Arc::clone(&self.wanted.table);
         let batch = RecordBatch::try_new_with_options(schema, columns, &options);
         self.n = 0;
-        Ok(Some(batch.map_err(in_words)?))
+        Ok(Some(batch.map_err(fault_of)?))
     }
 }
 
-fn in_words(e: ArrowError) -> Fault {
+fn fault_of(e: ArrowError) -> Fault {
     Fault::new(crate::read::formats::fault::plain(&e.to_string()))
 }
 
-/// The fields of objects.
+/// The fields of an object, and a column for each.
 struct Record {
     by_name: HashMap<String, usize>,
     fields: Fields,
     columns: Vec<Column>,
-    /// Which of them the object at present has had.
+    /// Whether each field has occurred in the current object.
     seen: Vec<bool>,
 }
 
-/// Values of a field.
+/// The values of a field.
 enum Column {
     Null(usize),
     Boolean(BooleanBuilder),
@@ -281,7 +284,7 @@ enum Column {
         record: Record,
         valid: NullBufferBuilder,
     },
-    /// A type that no JSON file is found to have.
+    /// A type that is never inferred for JSON.
     Other(DataType, usize),
 }
 
@@ -301,8 +304,10 @@ impl Record {
     }
 
     fn finish(&mut self, n: usize) -> Result<Vec<ArrayRef>, ArrowError> {
-        let columns = self.columns.iter_mut();
-        columns.map(|column| column.finish(n)).collect()
+        self.columns
+            .iter_mut()
+            .map(|column| column.finish(n))
+            .collect()
     }
 }
 
@@ -329,8 +334,8 @@ impl Column {
         }
     }
 
-    fn held(&self) -> &'static str {
-        held_by(&match self {
+    fn value_kind(&self) -> &'static str {
+        value_kind(&match self {
             Column::Null(_) => DataType::Null,
             Column::Boolean(_) => DataType::Boolean,
             Column::Integer(_) => DataType::Int64,
@@ -392,7 +397,8 @@ impl Column {
     }
 }
 
-/// A value of JSON that goes into a column, or the row that goes into all of them. `unlike` is what does not go there.
+/// A JSON value that goes into a column, or an object that goes into all columns of a record.
+/// `unlike` describes a value that does not fit.
 struct Filler<'a, C> {
     column: &'a mut C,
     unlike: &'a RefCell<Option<String>>,
@@ -451,7 +457,7 @@ fn unlike(to: &RefCell<Option<String>>, what: String) -> &'static str {
     "a value of another type"
 }
 
-/// The field that a key names, if there is one.
+/// Resolves a key to the index of its field, if there is one.
 struct Key<'a>(&'a HashMap<String, usize>);
 
 impl<'de> DeserializeSeed<'de> for Key<'_> {
@@ -489,7 +495,7 @@ impl Filler<'_, Column> {
     fn unlike<E: serde::de::Error>(self, value: impl fmt::Display) -> Result<(), E> {
         let what = format!(
             "holds {} in the first {SAMPLE} rows of the files, and here {value}; convert the files to Parquet, with one type for the column",
-            self.column.held()
+            self.column.value_kind()
         );
         Err(E::custom(unlike(self.unlike, what)))
     }
@@ -539,7 +545,7 @@ impl<'de> Visitor<'de> for Filler<'_, Column> {
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<(), E> {
         match self.column {
             Column::Number(values) => values.append_value(value),
-            // So `-0` is read.
+            // Accepts `-0` as an integer.
             Column::Integer(values) if value == 0.0 && value.is_sign_negative() => {
                 values.append_value(0);
             }

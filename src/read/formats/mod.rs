@@ -1,4 +1,4 @@
-//! Readers of the formats that DataFusion reads by position: CSV, JSON, Arrow.
+//! Readers of the formats that DataFusion maps by position: CSV, JSON and Arrow.
 
 pub mod arrow_ipc;
 pub mod by_name;

@@ -1,4 +1,4 @@
-//! A text file, or the lines that begin in a part of it → its bytes, unpacked.
+//! A text file, or the lines that start in a part of it → its decompressed bytes.
 
 use crate::read::formats::format::Compression;
 use async_compression::tokio::bufread::{GzipDecoder, ZstdDecoder};
@@ -13,12 +13,14 @@ use std::io::{Read, Seek, SeekFrom};
 use std::ops::Range;
 use tokio_util::io::{ReaderStream, StreamReader};
 
-/// Bytes that are read of a local file, or unpacked, at a time.
-const PIECE: usize = 256 << 10;
+/// Bytes to read from a local file, or to decompress, at once.
+const PIECE_BYTES: usize = 256 << 10;
 
+/// The bytes of a file, piece by piece.
 pub type Pieces = BoxStream<'static, Result<Bytes, DataFusionError>>;
 
-/// The bytes of a file, or of the lines that begin in a range of it, which must not be compressed.
+/// The bytes of a file, or of the lines that start in a range of it. A range requires an
+/// uncompressed file.
 pub async fn open(
     store: &dyn ObjectStore,
     file: &Path,
@@ -28,7 +30,7 @@ pub async fn open(
     let Some(range) = range else {
         return Ok(unpacked(pieces(store, file, 0).await?, compression));
     };
-    // The byte before the range says whether a line begins with the range.
+    // The byte before the range tells whether a line starts at the start of the range.
     let first = range.start.saturating_sub(1);
     Ok(lines(pieces(store, file, first).await?, first, range))
 }
@@ -49,8 +51,10 @@ async fn pieces(
             file.seek(SeekFrom::Start(begin))?;
             let file = file.take(end - begin);
             stream::try_unfold(file, |mut file| async move {
-                let mut piece = Vec::with_capacity(PIECE);
-                (&mut file).take(PIECE as u64).read_to_end(&mut piece)?;
+                let mut piece = Vec::with_capacity(PIECE_BYTES);
+                (&mut file)
+                    .take(PIECE_BYTES as u64)
+                    .read_to_end(&mut piece)?;
                 let more = (!piece.is_empty()).then(|| (Bytes::from(piece), file));
                 Ok::<_, DataFusionError>(more)
             })
@@ -69,20 +73,21 @@ fn unpacked(pieces: Pieces, compression: Compression) -> Pieces {
         Ok(e) => e,
         Err(e) => DataFusionError::IoError(e),
     };
-    // What was packed in several turns is one file.
+    // Concatenated compressed members are one file.
     if compression == Compression::Gzip {
         let mut reader = GzipDecoder::new(packed);
         reader.multiple_members(true);
-        let pieces = ReaderStream::with_capacity(reader, PIECE);
+        let pieces = ReaderStream::with_capacity(reader, PIECE_BYTES);
         return pieces.map_err(failed).boxed();
     }
     let mut reader = ZstdDecoder::new(packed);
     reader.multiple_members(true);
-    let pieces = ReaderStream::with_capacity(reader, PIECE);
-    pieces.map_err(failed).boxed()
+    ReaderStream::with_capacity(reader, PIECE_BYTES)
+        .map_err(failed)
+        .boxed()
 }
 
-/// The lines that begin in a range, of pieces of which the first begins at `at`.
+/// The lines that start in a range of a file. The first piece starts at offset `at`.
 fn lines(pieces: Pieces, at: u64, range: Range<u64>) -> Pieces {
     struct Cut {
         pieces: Pieces,
@@ -115,7 +120,7 @@ fn lines(pieces: Pieces, at: u64, range: Range<u64>) -> Pieces {
                     break;
                 }
             }
-            // The last line ends where the byte before the end of the range lies, or after it.
+            // The last line ends at or after the byte before the end of the range.
             let last = (range.end - 1).saturating_sub(begin) as usize;
             if let Some(line_end) = piece.get(last..).and_then(|rest| memchr(b'\n', rest)) {
                 piece.truncate(last + line_end + 1);
@@ -143,9 +148,10 @@ mod tests {
     }
 
     proptest! {
-        /// Wherever a file is cut, and in whatever pieces it comes: each line is in one part, in order.
+        /// Each line is in exactly one part and in order, wherever the file is split and whatever
+        /// its pieces are.
         #[test]
-        fn parts_make_up_the_file(text in "[ab\n]{0,40}", cuts in prop::collection::vec(0u64..41, 0..4), piece in 1usize..9) {
+        fn parts_add_up_to_the_file(text in "[ab\n]{0,40}", cuts in prop::collection::vec(0u64..41, 0..4), piece in 1usize..9) {
             let n = text.len() as u64;
             let mut ends: Vec<u64> = cuts.into_iter().map(|cut| cut.min(n)).collect();
             ends.extend([0, n]);
@@ -167,7 +173,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_that_was_cut_off_while_it_was_packed_is_an_error() {
+    async fn a_truncated_compressed_file_is_an_error() {
         use tokio::io::AsyncWriteExt;
         let text = "a line of text\n".repeat(10_000);
         let mut gzip = async_compression::tokio::write::GzipEncoder::new(Vec::new());

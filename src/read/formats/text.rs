@@ -1,4 +1,4 @@
-//! What CSV and JSON have in common: bytes that become rows, with the columns that are wanted of a file.
+//! The common part of CSV and JSON: bytes that become rows, with the wanted columns of a file.
 
 use crate::read::formats::fault::Fault;
 use crate::read::formats::pieces::Pieces;
@@ -11,19 +11,21 @@ use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Rows of a file that settle the types of its columns, if they are in this many bytes.
+/// Number of rows from which types of columns are inferred.
 pub const SAMPLE: usize = 1000;
+/// Most bytes from which types of columns are inferred.
 pub const SAMPLE_BYTES: usize = 4 << 20;
 
-/// Bytes of a file, piece by piece → its rows.
+/// Turns the bytes of a file, piece by piece, into rows.
 pub trait Rows: Send {
+    /// The rows that are complete after the next bytes.
     fn push(&mut self, bytes: Bytes) -> Result<Vec<RecordBatch>, Fault>;
 
-    /// The rest, after the last piece.
+    /// The remaining rows, after the last piece.
     fn finish(&mut self) -> Result<Vec<RecordBatch>, Fault>;
 }
 
-/// The rows of a file; `wrong` says in which file a fault is.
+/// The rows of a file; `wrong` adds the file to a fault.
 pub fn batches(
     pieces: Pieces,
     rows: Box<dyn Rows>,
@@ -66,21 +68,24 @@ pub fn batches(
     .boxed()
 }
 
-/// What to say of bytes that do not unpack.
+/// The message for bytes that cannot be decompressed.
 pub fn unpacked(e: &std::io::Error) -> String {
     format!("it cannot be read to its end ({e})")
 }
 
-/// Columns of a table that are wanted of a file, by name: those that it has not are null.
+/// The wanted columns of a table, matched to a file by name. Columns that the file lacks are null.
 #[derive(Debug, Clone)]
 pub struct Wanted {
+    /// All columns of the file.
     pub file: SchemaRef,
+    /// The wanted columns of the table.
     pub table: SchemaRef,
-    /// Where each of them is in the file.
+    /// The position of each wanted column in the file.
     at: Vec<Option<usize>>,
 }
 
 impl Wanted {
+    /// The columns of `table`, wanted of a file with the columns of `file`.
     pub fn new(file: SchemaRef, table: SchemaRef) -> Wanted {
         let at = |field: &Arc<Field>| file.index_of(field.name()).ok();
         let at = table.fields().iter().map(at).collect();
@@ -92,42 +97,49 @@ impl Wanted {
         Wanted::new(file, Arc::new(Schema::empty()))
     }
 
-    /// Those that the file has.
+    /// The positions of the wanted columns that the file has.
     pub fn positions(&self) -> Vec<usize> {
         self.at.iter().flatten().copied().collect()
     }
 
-    /// The column of the table that is at a position of the file.
+    /// The wanted column at a position of the file.
     pub fn field_at(&self, position: usize) -> Option<&Field> {
         let at = self.at.iter().position(|at| *at == Some(position))?;
         Some(self.table.field(at))
     }
 
-    /// The columns of rows that have those at `positions`, in that order; `convert` gives them the types of the table.
+    /// The wanted columns of rows whose columns are those at `positions`, in that order. `convert`
+    /// converts to the types of the table.
     pub fn of(
         &self,
         rows: &RecordBatch,
         convert: impl Fn(&ArrayRef, &Field) -> Result<ArrayRef, Fault>,
     ) -> Result<RecordBatch, Fault> {
         let mut found = rows.columns().iter();
-        let columns = self.table.fields().iter().zip(&self.at);
-        let columns = columns.map(|(field, at)| {
-            let column = at.and_then(|_| found.next());
-            match column {
-                Some(column) if column.data_type() == field.data_type() => Ok(Arc::clone(column)),
-                Some(column) => convert(column, field),
-                None => Ok(new_null_array(field.data_type(), rows.num_rows())),
-            }
-        });
-        let columns = columns.collect::<Result<Vec<_>, Fault>>()?;
+        let columns = self
+            .table
+            .fields()
+            .iter()
+            .zip(&self.at)
+            .map(|(field, at)| {
+                let column = at.and_then(|_| found.next());
+                match column {
+                    Some(column) if column.data_type() == field.data_type() => {
+                        Ok(Arc::clone(column))
+                    }
+                    Some(column) => convert(column, field),
+                    None => Ok(new_null_array(field.data_type(), rows.num_rows())),
+                }
+            })
+            .collect::<Result<Vec<_>, Fault>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
         RecordBatch::try_new_with_options(Arc::clone(&self.table), columns, &options)
             .map_err(|e| Fault::new(crate::read::formats::fault::plain(&e.to_string())))
     }
 }
 
-/// What a column of a type holds, in words.
-pub fn held_by(data_type: &DataType) -> &'static str {
+/// A description of the values of a type, for messages.
+pub fn value_kind(data_type: &DataType) -> &'static str {
     match data_type {
         DataType::Null => "no value",
         DataType::Boolean => "true or false",
@@ -144,7 +156,7 @@ pub fn held_by(data_type: &DataType) -> &'static str {
         DataType::Binary | DataType::LargeBinary | DataType::BinaryView => "bytes",
         DataType::Time32(_) | DataType::Time64(_) => "times of day",
         DataType::Duration(_) | DataType::Interval(_) => "lengths of time",
-        DataType::Dictionary(_, values) => held_by(values),
+        DataType::Dictionary(_, values) => value_kind(values),
         _ => "text",
     }
 }

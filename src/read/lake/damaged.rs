@@ -1,4 +1,4 @@
-//! Which file is damaged, and in which column: what the error of a query over many files does not say.
+//! Finds the damaged file and column that the error of a query over many files does not name.
 
 use crate::read::formats::fault::plain;
 use crate::read::lake::frozen::Listed;
@@ -13,7 +13,8 @@ use parquet::arrow::ProjectionMask;
 use parquet::arrow::async_reader::{AsyncFileReader, ParquetRecordBatchStreamBuilder};
 use parquet::errors::ParquetError;
 
-/// Looks at the Parquet files that were read last, the latest first, and says what cannot be decoded in the first that is damaged.
+/// Decodes the most recently read Parquet files, latest first, and describes the first column that
+/// cannot be decoded. `None` if there is none, or if a store fails.
 pub async fn find(context: &SessionContext, listed: &Listed) -> Option<String> {
     for (root, path) in listed.latest() {
         let url = ListingTableUrl::parse(&root).ok()?;
@@ -23,7 +24,7 @@ pub async fn find(context: &SessionContext, listed: &Listed) -> Option<String> {
             path: path.clone(),
         };
         let shown = location(&root, &path);
-        // What has no footer is of another format.
+        // A file without a footer has another format.
         let Ok(footer) = file().get_metadata(None).await else {
             continue;
         };
@@ -38,14 +39,14 @@ pub async fn find(context: &SessionContext, listed: &Listed) -> Option<String> {
             };
             // The reader panics on some footers.
             let why = match caught(decoded).await {
-                // A page may say that it has other rows than it has.
+                // A page may claim another number of rows than it has.
                 Some(Ok(rows)) if rows as i64 != footer.file_metadata().num_rows() => {
                     format!(
                         " (it has {rows} rows, and the file says {})",
                         footer.file_metadata().num_rows()
                     )
                 }
-                // Bytes that do not come are for the store to say.
+                // If the bytes cannot be fetched, the store's own error is reported.
                 Some(Ok(_) | Err(ParquetError::External(_))) => continue,
                 Some(Err(e)) => format!(" ({})", plain(&e.to_string())),
                 None => String::new(),

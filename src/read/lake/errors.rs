@@ -1,22 +1,24 @@
-//! Errors of DataFusion and of stores as errors of gyre.
+//! Errors of DataFusion and of object stores → errors of gyre.
 
 use crate::error::{Error, Kind, is_denied, is_full};
 use datafusion::common::DataFusionError;
 use object_store::Error as StoreError;
 
-/// How errors begin that come while rows are read.
+/// The start of every error that occurs while rows are read.
 pub(crate) const READING: &str = "reading the input failed";
 
+/// An engine error as an error of gyre: `what` failed because of `e`. The kind follows from the
+/// root cause.
 pub(crate) fn failed(what: &str, e: DataFusionError) -> Error {
     let (text, root) = (crate::read::sql::messages::brief(&e), e.find_root());
     if let DataFusionError::ResourcesExhausted(_) = root {
-        let do_what = "let SQL hold more with `--memory`, or run with fewer `--threads`";
+        let do_what = "give SQL more memory with `--memory`, or use fewer `--threads`";
         return Error::new(Kind::Resources, format!("{what}: {text}; {do_what}"));
     }
     if is_full(&e) {
         let folder = std::env::temp_dir();
         let do_what = format!(
-            "{} has no room for rows that are sorted on disk; let TMPDIR name a larger folder, or SQL hold more with `--memory`",
+            "{} has no room for rows that SQL sorts on disk; set TMPDIR to a larger folder, or give SQL more memory with `--memory`",
             folder.display()
         );
         return Error::new(Kind::Resources, format!("{what}: {text}; {do_what}"));
@@ -28,16 +30,17 @@ pub(crate) fn failed(what: &str, e: DataFusionError) -> Error {
                 format!("{what}: {path} {source}; run again"),
             );
         }
-        // Asking again later would not help.
+        // A retry would not help.
         Some(
             StoreError::NotFound { .. }
             | StoreError::InvalidPath { .. }
             | StoreError::PermissionDenied { .. }
             | StoreError::Unauthenticated { .. },
         ) => Kind::Input,
-        // A list of what is in no bucket fails without a kind of its own: only the code in the answer tells.
+        // Listing a bucket that does not exist fails with a generic error; only the code in the
+        // answer identifies it.
         Some(e @ StoreError::Generic { .. }) if is_no_bucket(e) => Kind::Input,
-        // Of a local file it fails without a kind too.
+        // Listing a local folder without permission fails with a generic error too.
         Some(e) if is_denied(e) => Kind::Input,
         Some(_) => Kind::Store,
         None => Kind::Input,
@@ -45,6 +48,7 @@ pub(crate) fn failed(what: &str, e: DataFusionError) -> Error {
     Error::new(kind, format!("{what}: {text}"))
 }
 
+/// Whether a store says that the bucket or container does not exist.
 pub(crate) fn is_no_bucket(e: &StoreError) -> bool {
     let text = e.to_string();
     ["NoSuchBucket", "ContainerNotFound"]
@@ -52,7 +56,7 @@ pub(crate) fn is_no_bucket(e: &StoreError) -> bool {
         .any(|code| text.contains(code))
 }
 
-/// The error of a store that an error of the engine comes from, through whatever read it.
+/// The store error behind an engine error, through every layer around it.
 pub(crate) fn store_error(e: &DataFusionError) -> Option<&StoreError> {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(e);
     while let Some(e) = cause {
@@ -70,9 +74,9 @@ mod tests {
     use super::*;
     use std::io::ErrorKind;
 
-    /// Asking again later helps where a disk failed, and not where a file may not be read.
+    /// A retry helps if a disk failed, but not if a file may not be read.
     #[test]
-    fn a_file_that_may_not_be_read_is_wrong_input() {
+    fn a_file_without_permission_is_an_input_error() {
         for (cause, expected) in [
             (ErrorKind::PermissionDenied, Kind::Input),
             (ErrorKind::TimedOut, Kind::Store),

@@ -1,4 +1,4 @@
-//! Tables of a lake: where their files are and how they are written.
+//! Tables of a lake: their files, and how these are written.
 
 use crate::read::formats::csv::Dialect;
 use crate::read::formats::format::Format;
@@ -8,6 +8,7 @@ use datafusion::common::TableReference;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
+/// The SQL of a query.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Query {
@@ -17,21 +18,26 @@ pub enum Query {
     File(String),
 }
 
-/// One input file as it was listed: enough to see that it has changed.
+/// One input file as it was listed, with enough to detect that it has changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InputFile {
+    /// URL or path of the file.
     pub location: String,
+    /// Size in bytes.
     pub size_bytes: u64,
+    /// Time of the last change (RFC 3339).
     pub modified: String,
+    /// The tag that the store gave to this version of the file, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub e_tag: Option<String>,
-    /// blake3 of its bytes, where the pipeline asks for that.
+    /// blake3 hash of the content, if the pipeline asks for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
 }
 
 impl InputFile {
-    /// What tells it from another file of its name: its content where that is known, else what the store says of it.
+    /// What identifies this version of the file: its content hash if known, else size, time and
+    /// tag.
     pub fn fingerprint(&self) -> InputFile {
         let mut print = self.clone();
         if print.content.is_some() {
@@ -41,30 +47,33 @@ impl InputFile {
     }
 }
 
-/// A table as it was found.
+/// A table as it was listed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(
     from = "crate::read::lake::files::Packed",
     into = "crate::read::lake::files::Packed"
 )]
 pub struct Table {
+    /// Name in SQL.
     pub name: String,
+    /// Format of the files, as [`Format::name`](crate::read::formats::format::Format::name).
     pub format: Word,
-    /// How its files are written, where they are text.
+    /// How text files are written.
     pub dialect: Dialect,
-    /// The URL of the store that its files are in.
+    /// The URL of the store that holds the files.
     pub root: String,
-    /// In the order of their locations.
+    /// The files, ordered by location.
     pub files: Vec<InputFile>,
-    /// Of each file the values of `partition_columns`.
+    /// The values of `partition_columns`, per file.
     pub folders: Vec<Vec<Option<String>>>,
+    /// All columns.
     pub schema: SchemaRef,
-    /// Hive partition columns, also in `schema`.
+    /// Hive partition columns, which `schema` includes.
     pub partition_columns: Vec<String>,
 }
 
 impl Table {
-    /// The same table with some of its files alone.
+    /// The same table with the files at these indices; `None` if the range is out of bounds.
     pub fn of_files(&self, files: Range<usize>) -> Option<Table> {
         Some(Table {
             files: self.files.get(files.clone())?.to_vec(),
@@ -74,11 +83,15 @@ impl Table {
     }
 }
 
-/// Where a table lies and how it is written, as the pipeline says.
+/// The paths and the format of a table, as the pipeline writes them.
 pub struct TableSource<'a> {
+    /// Name in SQL.
     pub name: &'a str,
+    /// Paths, URLs or globs.
     pub paths: &'a [String],
+    /// Format of the files.
     pub format: Format,
+    /// How text files are written.
     pub dialect: Dialect,
 }
 
@@ -94,7 +107,7 @@ impl<'a> TableSource<'a> {
     }
 }
 
-/// A table as bytes that do not say what they are.
+/// A table in the form in which it is serialized to executors.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Packed {
     pub(crate) name: String,

@@ -1,7 +1,9 @@
-//! Stores of which a run reads what it has listed: a file that was replaced or deleted since is an error, not other rows.
+//! Stores that serve exactly the listed versions of files: a file that was replaced or deleted
+//! since is an error.
 //!
-//! The store compares, by the tag that it gave each file when it was listed. A store that gives none is trusted, and so are weak tags,
-//! which web servers do not compare. Files on disk are looked at after they were read, because ranges of them are read without asking.
+//! The store itself compares the tag that it gave each file when it was listed. Stores that give no
+//! tag are trusted, and so are weak tags, which web servers do not compare. Files on disk are
+//! checked after reading, because ranges of them are read without a conditional request.
 
 use crate::store::forward::forward;
 use async_trait::async_trait;
@@ -15,10 +17,10 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-/// Files that are remembered to be looked at where one is damaged: some for each thread.
-const LATEST: usize = 64;
+/// Number of recently read files to remember, as candidates if one is damaged: a few per thread.
+const MAX_LATEST: usize = 64;
 
-/// The files of all tables.
+/// The files of all tables. Clones share their state.
 #[derive(Debug, Clone, Default)]
 pub struct Listed(Arc<Files>);
 
@@ -26,14 +28,15 @@ pub struct Listed(Arc<Files>);
 struct Files {
     /// Tags by store and path.
     tags: RwLock<HashMap<String, HashMap<Path, String>>>,
-    /// Store and path of the files that were read last.
+    /// Store and path of the most recently read files.
     latest: Mutex<VecDeque<(String, Path)>>,
-    /// Files of text that are read in one part: a row was found to go on over the end of a part.
+    /// Text files that are read in one part, because a row was found to continue past the end of a
+    /// part.
     whole: Mutex<HashSet<Path>>,
 }
 
 impl Listed {
-    /// Notes a file as it was listed; `root` is the URL of its store.
+    /// Records a file as it was listed; `root` is the URL of its store.
     pub fn note(&self, root: &str, meta: &ObjectMeta) {
         let tag = meta.e_tag.iter().find(|tag| !tag.starts_with("W/"));
         let Some(tag) = tag else { return };
@@ -43,41 +46,58 @@ impl Listed {
     }
 
     fn tag(&self, root: &str, file: &Path) -> Option<String> {
-        let stores = self.0.tags.read().unwrap_or_else(PoisonError::into_inner);
-        stores.get(root)?.get(file).cloned()
+        self.0
+            .tags
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(root)?
+            .get(file)
+            .cloned()
     }
 
     fn is_read(&self, root: &str, file: &Path) {
         let mut latest = self.0.latest.lock().unwrap_or_else(PoisonError::into_inner);
         latest.retain(|(store, path)| (store.as_str(), path) != (root, file));
         latest.push_front((root.to_string(), file.clone()));
-        latest.truncate(LATEST);
+        latest.truncate(MAX_LATEST);
     }
 
-    /// The files of which ranges were read last, by store and path; the latest first.
+    /// Store and path of the files of which ranges were read most recently, latest first.
     pub fn latest(&self) -> Vec<(String, Path)> {
-        let latest = self.0.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        latest.iter().cloned().collect()
+        self.0
+            .latest
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+            .cloned()
+            .collect()
     }
 
-    /// Lets a file be read in one part from here on.
+    /// Makes later reads treat the file as one part.
     pub fn read_whole(&self, file: &Path) {
         let mut whole = self.0.whole.lock().unwrap_or_else(PoisonError::into_inner);
         whole.insert(file.clone());
     }
 
+    /// Whether the file is read in one part.
     pub fn is_whole(&self, file: &Path) -> bool {
-        let whole = self.0.whole.lock().unwrap_or_else(PoisonError::into_inner);
-        whole.contains(file)
+        self.0
+            .whole
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .contains(file)
     }
 
-    /// How many files are read in one part.
+    /// Number of files that are read in one part.
     pub fn n_whole(&self) -> usize {
-        let whole = self.0.whole.lock().unwrap_or_else(PoisonError::into_inner);
-        whole.len()
+        self.0
+            .whole
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .len()
     }
 
-    /// A store as a run reads it.
+    /// Wraps a store so that reads return the listed versions only.
     pub fn of(&self, root: &str, inner: Arc<dyn ObjectStore>) -> Arc<dyn ObjectStore> {
         Arc::new(AsListed {
             inner,
@@ -101,7 +121,7 @@ impl std::fmt::Display for AsListed {
 }
 
 impl AsListed {
-    /// What to say of a listed file that is not as it was.
+    /// The error for a listed file that has changed or vanished; other errors stay as they are.
     fn changed(&self, file: &Path, e: Error) -> Error {
         let what = match &e {
             Error::Precondition { .. } => "replaced",
@@ -122,8 +142,10 @@ impl ObjectStore for AsListed {
             return self.inner.get_opts(location, options).await;
         };
         options.if_match.get_or_insert(tag);
-        let got = self.inner.get_opts(location, options).await;
-        got.map_err(|e| self.changed(location, e))
+        self.inner
+            .get_opts(location, options)
+            .await
+            .map_err(|e| self.changed(location, e))
     }
 
     async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
@@ -134,8 +156,11 @@ impl ObjectStore for AsListed {
         }
         let got = self.inner.get_ranges(location, ranges).await;
         if let Some(tag) = self.listed.tag(&self.root, location) {
-            let now = self.inner.head(location).await;
-            let now = now.map_err(|e| self.changed(location, e))?;
+            let now = self
+                .inner
+                .head(location)
+                .await
+                .map_err(|e| self.changed(location, e))?;
             if now.e_tag != Some(tag) {
                 let (path, source) = (location.to_string(), "".into());
                 return Err(self.changed(location, Error::Precondition { path, source }));

@@ -1,21 +1,23 @@
-//! Readers panic on some damaged bytes. Here that becomes a value, and who prints panics is told that this one is none of a person's business.
+//! Turns reader panics on damaged bytes into `None`, and silences the panic hook for them.
 
 use futures::FutureExt;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How much is being read.
+/// Number of reads in progress.
 static READING: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether a panic on any thread now may be that of a reader: it is caught, and an error says what file is damaged.
+/// Whether a panic on any thread may come from a reader. It is then caught, and an error names the
+/// damaged file.
 pub fn panics_are_caught() -> bool {
     READING.load(Ordering::Relaxed) > 0
 }
 
-/// Says for as long as it lives that something is being read, also by tasks that the engine starts.
+/// Marks a read in progress until it is dropped, including the engine's own tasks.
 pub(crate) struct Reading(());
 
 impl Reading {
+    /// Starts a read.
     pub fn new() -> Reading {
         READING.fetch_add(1, Ordering::Relaxed);
         Reading(())
@@ -28,7 +30,7 @@ impl Drop for Reading {
     }
 }
 
-/// What a reader gives; none where it panics.
+/// The result of `read`, or `None` if it panics.
 pub(crate) async fn caught<T>(read: impl Future<Output = T>) -> Option<T> {
     let _reading = Reading::new();
     AssertUnwindSafe(read).catch_unwind().await.ok()

@@ -1,7 +1,9 @@
-//! A table of files as the engine reads it: exactly those that were found, each with the values of its Hive folders.
+//! A table of files as the engine reads it: exactly the listed files, each with the values of its
+//! Hive folders.
 //!
-//! The engine lists nothing itself, so a file that comes while a run reads is no part of it. Its own table of files knows no null in the
-//! name of a folder, and takes a file where a filter on such a column is null for one that passes.
+//! The engine lists nothing itself, so a file that appears during a run is not read. DataFusion's
+//! own listing table is not used: it does not know null values in folder names, and reads files for
+//! which a filter on such a column evaluates to null.
 
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
@@ -27,7 +29,7 @@ use object_store::ObjectMeta;
 use std::sync::Arc;
 use tokio::sync::OnceCell;
 
-/// A table of the files that were found.
+/// A table of the listed files.
 #[derive(Debug)]
 pub struct TableOfFiles {
     root: ObjectStoreUrl,
@@ -36,14 +38,18 @@ pub struct TableOfFiles {
     of_files: SchemaRef,
     of_folders: Vec<FieldRef>,
     schema: SchemaRef,
-    /// In the order of their names.
+    /// Ordered by name.
     files: Vec<PartitionedFile>,
-    /// What each file says of its columns, once it was asked.
+    /// The statistics of each file, once they were read.
     known: Vec<OnceCell<Arc<Statistics>>>,
 }
 
 impl TableOfFiles {
-    /// `table` is its name. A file comes with the values of `of_folders`, the columns of its Hive folders.
+    /// A table named `table`. Each file comes with its values of `of_folders`, the columns of Hive
+    /// folders.
+    ///
+    /// # Errors
+    /// A folder value that does not have the type of its column.
     pub fn new(
         table: &str,
         root: ObjectStoreUrl,
@@ -82,13 +88,14 @@ impl TableOfFiles {
         })
     }
 
-    /// Whether a filter needs nothing but the columns of folders.
+    /// Whether a filter uses only folder columns.
     fn is_of_folders(&self, filter: &Expr) -> bool {
         let names: Vec<&str> = self.of_folders.iter().map(|f| f.name().as_str()).collect();
         !names.is_empty() && expr_applicable_for_cols(&names, filter)
     }
 
-    /// The places of the files that pass filters on the columns of folders. A file for which a filter is null does not.
+    /// Indices of the files that pass filters on folder columns. A file for which the filter is
+    /// null does not pass.
     fn passing(&self, state: &dyn Session, filters: Vec<Expr>) -> Result<Vec<usize>> {
         let all = 0..self.files.len();
         let Some(filter) = conjunction(filters).filter(|_| !self.files.is_empty()) else {
@@ -113,7 +120,7 @@ impl TableOfFiles {
         Ok(all.filter(is_in).collect())
     }
 
-    /// A file with what it says of its columns, those of folders included.
+    /// A file with the statistics of its columns, including folder columns.
     async fn with_statistics(&self, state: &dyn Session, at: usize) -> Result<PartitionedFile> {
         let mut file = self.files[at].clone();
         if !state.config().collect_statistics() {
@@ -123,8 +130,10 @@ impl TableOfFiles {
         let known = self.known[at].get_or_try_init(|| async {
             let store = state.runtime_env().object_store(&self.root)?;
             let (columns, meta) = (Arc::clone(&self.of_files), &file.object_meta);
-            let known = self.format.infer_stats(state, &store, columns, meta);
-            let mut known = known.await?;
+            let mut known = self
+                .format
+                .infer_stats(state, &store, columns, meta)
+                .await?;
             for value in &file.partition_values {
                 known
                     .column_statistics
@@ -137,7 +146,7 @@ impl TableOfFiles {
     }
 }
 
-/// What is known of a column that is one value in a whole file.
+/// The statistics of a column that has one value per file.
 fn of_folder(value: &ScalarValue, rows: &Precision<usize>) -> ColumnStatistics {
     if value.is_null() {
         return ColumnStatistics {
@@ -177,13 +186,16 @@ impl TableProvider for TableOfFiles {
             let columns = project_schema(&self.schema, projection)?;
             return Ok(Arc::new(EmptyExec::new(columns)));
         }
-        let at_once = state.config_options().execution.meta_fetch_concurrency;
-        let files = stream::iter(passing).map(|at| self.with_statistics(state, at));
-        let files: Vec<_> = files.buffered(at_once.get()).try_collect().await?;
+        let concurrency = state.config_options().execution.meta_fetch_concurrency;
+        let files: Vec<_> = stream::iter(passing)
+            .map(|at| self.with_statistics(state, at))
+            .buffered(concurrency.get())
+            .try_collect()
+            .await?;
         let known = files.iter().filter_map(|file| file.statistics.as_deref());
         let known = Statistics::try_merge_iter(known, &self.schema)?;
-        // Streams take files in the order of their names, so that trajectories go on from one to the next. What a file says of the order of
-        // its rows is not believed.
+        // Streams read files in order of name, so that trajectories continue from one file to the
+        // next. Declared sort orders of files are ignored.
         let groups = FileGroup::new(files).split_files(state.config().target_partitions());
         let columns = TableSchema::builder(Arc::clone(&self.of_files))
             .with_table_partition_cols(self.of_folders.clone())
@@ -202,12 +214,13 @@ impl TableProvider for TableOfFiles {
         &self,
         filters: &[&Expr],
     ) -> Result<Vec<TableProviderFilterPushDown>> {
-        let pushed = filters
-            .iter()
-            .map(|filter| match self.is_of_folders(filter) {
-                true => TableProviderFilterPushDown::Exact,
-                false => TableProviderFilterPushDown::Inexact,
-            });
+        let pushed = filters.iter().map(|filter| {
+            if self.is_of_folders(filter) {
+                TableProviderFilterPushDown::Exact
+            } else {
+                TableProviderFilterPushDown::Inexact
+            }
+        });
         Ok(pushed.collect())
     }
 }

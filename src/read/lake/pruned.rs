@@ -1,4 +1,4 @@
-//! Which files of its tables a query reads: those that the filters on Hive columns leave.
+//! Which files a query reads per table, after filters on Hive columns.
 
 use crate::read::lake::files::Table;
 use crate::read::paths::places::HIVE_NULL;
@@ -11,10 +11,10 @@ use datafusion::physical_plan::ExecutionPlan;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// So many partitions are named.
-const NAMED: usize = 6;
+/// Most partitions to list per table.
+const MAX_NAMED_PARTITIONS: usize = 6;
 
-/// What a plan reads of one table.
+/// What a plan reads from one table.
 #[derive(Default)]
 struct Scanned {
     /// Bytes by path.
@@ -22,7 +22,7 @@ struct Scanned {
     partitions: BTreeSet<String>,
 }
 
-/// A line for each table.
+/// One line per table: files and bytes that the plan reads, of all.
 pub fn show(tables: &[Table], plan: &Arc<dyn ExecutionPlan>) -> String {
     let mut scanned: BTreeMap<String, Scanned> = BTreeMap::new();
     let walked = plan.apply(|node| {
@@ -51,11 +51,14 @@ pub fn show(tables: &[Table], plan: &Arc<dyn ExecutionPlan>) -> String {
     tables.iter().map(line).collect()
 }
 
-/// Values as their folders would be called.
+/// Values in the form of folder names, such as `year=2024/month=1`.
 fn partition(columns: &[String], values: &[ScalarValue]) -> String {
-    let folder = |(column, value): (&String, &ScalarValue)| match value.is_null() {
-        true => format!("{column}={HIVE_NULL}"),
-        false => format!("{column}={value}"),
+    let folder = |(column, value): (&String, &ScalarValue)| {
+        if value.is_null() {
+            format!("{column}={HIVE_NULL}")
+        } else {
+            format!("{column}={value}")
+        }
     };
     let folders = columns.iter().zip(values).map(folder);
     folders.collect::<Vec<_>>().join("/")
@@ -75,9 +78,17 @@ fn line(table: &Table, scanned: &Scanned) -> String {
     );
     let pruned = (1..table.files.len()).contains(&scanned.files.len());
     if pruned && !table.partition_columns.is_empty() {
-        let named = scanned.partitions.iter().take(NAMED).cloned();
+        let named = scanned
+            .partitions
+            .iter()
+            .take(MAX_NAMED_PARTITIONS)
+            .cloned();
         line += &format!("; partitions {}", named.collect::<Vec<_>>().join(", "));
-        match scanned.partitions.len().saturating_sub(NAMED) {
+        match scanned
+            .partitions
+            .len()
+            .saturating_sub(MAX_NAMED_PARTITIONS)
+        {
             0 => line += " only",
             more => line += &format!(" and {more} more"),
         }

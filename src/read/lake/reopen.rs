@@ -1,4 +1,4 @@
-//! What was found or read before, maybe elsewhere → a lake, and a query.
+//! Reopens a lake on another machine from the driver's file listing, and queries parts of it.
 
 use crate::error::{Error, Result};
 use crate::read::lake::errors::failed;
@@ -23,7 +23,10 @@ use object_store::ObjectMeta;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Opens a session with tables as they were found before: nothing is listed, and of each table its `files` are read.
+/// Opens a session with tables as they were listed before. Lists nothing.
+///
+/// # Errors
+/// A store that cannot be opened, or tables that do not fit together.
 pub fn reopen(found: Vec<Table>, resources: &Resources, stores: &Stores) -> Result<Lake> {
     let roots = found.iter().map(|table| table.root.as_str());
     let remote: BTreeSet<&str> = roots.filter(|root| !root.starts_with("file:")).collect();
@@ -36,7 +39,10 @@ pub fn reopen(found: Vec<Table>, resources: &Resources, stores: &Stores) -> Resu
 }
 
 impl Lake {
-    /// A query of rows that were read before, in their order, in about so many streams.
+    /// A query over rows that were already read, in their order, in about `streams` streams.
+    ///
+    /// # Errors
+    /// Rows whose columns differ from `schema`.
     pub fn rows(
         &self,
         schema: &SchemaRef,
@@ -54,12 +60,16 @@ impl Lake {
             parts.push(part);
         }
         let table = MemTable::try_new(Arc::clone(schema), parts);
-        let query = table.and_then(|table| self.context.read_table(Arc::new(table)));
-        query.map_err(|e| failed("rows that were read cannot be counted", e))
+        table
+            .and_then(|table| self.context.read_table(Arc::new(table)))
+            .map_err(|e| failed("rows that were already read cannot be counted", e))
     }
 
-    /// Deals the rows of a query that has the columns of `layout` into `n` lots, so that a trajectory is in one of them, in the order of the
-    /// files.
+    /// Deals the rows of a query with the columns of `layout` into `n` shards. All rows of a
+    /// trajectory are in one shard, in the order of the files.
+    ///
+    /// # Errors
+    /// Rows that cannot be read.
     pub async fn deal(
         &self,
         frame: DataFrame,
@@ -67,44 +77,46 @@ impl Lake {
         n: usize,
     ) -> Result<Vec<Vec<RecordBatch>>> {
         let of_streams = Arc::clone(layout);
-        let dealers = self.each_stream(frame, move |_| {
-            let push = |batch: &RecordBatch, dealer: &mut Dealer| Ok(dealer.push(batch)?);
-            Ok((Dealer::of_rows(&of_streams, n)?, push))
-        });
-        let dealers = dealers.await.map_err(|stop| match stop {
-            Stop::Failed(e) => e,
-            stop => Error::bug(format!("dealing rows stopped: {stop:?}")),
-        })?;
-        let mut lots = vec![Vec::new(); n];
+        let dealers = self
+            .each_stream(frame, move |_| {
+                let push = |batch: &RecordBatch, dealer: &mut Dealer| Ok(dealer.push(batch)?);
+                Ok((Dealer::of_rows(&of_streams, n)?, push))
+            })
+            .await
+            .map_err(|stop| match stop {
+                Stop::Failed(e) => e,
+                stop => Error::bug(format!("dealing rows stopped: {stop:?}")),
+            })?;
+        let mut shards = vec![Vec::new(); n];
         for dealer in dealers {
-            for (lot, rows) in lots.iter_mut().zip(dealer.finish()?) {
-                lot.extend(rows);
+            for (shard, rows) in shards.iter_mut().zip(dealer.finish()?) {
+                shard.extend(rows);
             }
         }
-        Ok(lots)
+        Ok(shards)
     }
 }
 
-/// Makes a table known to a session as it was found before, maybe elsewhere: nothing is listed, and its files are those that it names.
+/// Registers a table as it was listed before. Lists nothing.
 fn register(
     context: &SessionContext,
     table: &Table,
     stores: &Stores,
-    noted: &Listed,
+    listing: &Listed,
 ) -> Result<()> {
-    let named = register_known(context, table, stores, noted);
-    named.map_err(|e| e.at(format!("table `{}`", table.name)))
+    register_known(context, table, stores, listing)
+        .map_err(|e| e.at(format!("table `{}`", table.name)))
 }
 
 fn register_known(
     context: &SessionContext,
     table: &Table,
     stores: &Stores,
-    noted: &Listed,
+    listing: &Listed,
 ) -> Result<()> {
     let wrong = |e: DataFusionError| failed("its store cannot be named", e);
     let root = ObjectStoreUrl::parse(&table.root).map_err(wrong)?;
-    crate::read::paths::places::store(context, stores, noted, &root)?;
+    crate::read::paths::places::store(context, stores, listing, &root)?;
     if table.folders.len() != table.files.len() {
         return Err(Error::bug(
             "its files do not have the values of their folders",
@@ -113,7 +125,7 @@ fn register_known(
     let mut files = Vec::with_capacity(table.files.len());
     for (file, values) in table.files.iter().zip(&table.folders) {
         let meta = file.meta(&root)?;
-        noted.note(root.as_str(), &meta);
+        listing.note(root.as_str(), &meta);
         files.push((meta, values.as_slice()));
     }
     let of_name = |name: &str| {
@@ -122,13 +134,15 @@ fn register_known(
             .find(|f| f.name() == name)
     };
     let kind = of_name(table.format).ok_or_else(|| Error::bug("it has no format"))?;
-    let format = format(kind, &table.dialect, noted);
+    let format = format(kind, &table.dialect, listing);
     let is_folder_column = |f: &Field| table.partition_columns.contains(f.name());
     let fields = table.schema.fields().iter();
     let (of_folders, of_files): (Vec<_>, Vec<_>) = fields.partition(|f| is_folder_column(f));
     let typed = |name: &String| {
-        let field = of_folders.iter().find(|f| f.name() == name);
-        field.map(|f| (name.clone(), f.data_type().clone()))
+        of_folders
+            .iter()
+            .find(|f| f.name() == name)
+            .map(|f| (name.clone(), f.data_type().clone()))
     };
     let of_folders: Vec<_> = table.partition_columns.iter().filter_map(typed).collect();
     let schema = Schema::new(of_files.into_iter().cloned().collect::<Vec<_>>());
@@ -138,7 +152,7 @@ fn register_known(
 }
 
 impl InputFile {
-    /// As the store at `root` lists it.
+    /// The metadata that the store at `root` listed.
     fn meta(&self, root: &ObjectStoreUrl) -> Result<ObjectMeta> {
         let broken =
             |what: &str| Error::bug(format!("{} has no {what} in its store", self.location));
@@ -160,7 +174,7 @@ impl From<Packed> for Table {
             size_bytes,
             modified,
             e_tag,
-            // For the plan, which is made.
+            // Only the plan needs content hashes, and it is already made.
             content: None,
         };
         Table {
@@ -187,7 +201,7 @@ mod tests {
     use parquet::file::properties::WriterProperties;
     use std::collections::BTreeMap;
 
-    /// The values of a table of the numbers below 1000 in ten row groups, in parts.
+    /// The values of a table of the numbers below 1000 in ten row groups, part by part.
     async fn in_parts(lake: &Lake, of: u64) -> Vec<Vec<i64>> {
         let mut parts = Vec::new();
         for at in 0..of {
@@ -205,7 +219,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_table_that_is_opened_again_is_read_whole_and_in_parts() {
+    async fn a_reopened_table_is_read_whole_and_in_parts() {
         let folder = tempfile::tempdir().unwrap();
         let column: ArrayRef = Arc::new((0..1000).collect::<Int64Array>());
         let rows = RecordBatch::try_from_iter([("v", column)]).unwrap();
@@ -233,7 +247,7 @@ mod tests {
         let all: Vec<i64> = (0..1000).filter(|v| *v != 7).collect();
         for of in [1, 2, 3, 7, 40] {
             let parts = in_parts(&lake, of).await;
-            // The end of the file, which has no rows, may be a part of its own.
+            // The end of the file may be a part of its own, without rows.
             let with_rows = parts.iter().filter(|part| !part.is_empty());
             assert!(with_rows.count() > 1 || of < 40, "{of}");
             let mut together = parts.concat();
@@ -243,7 +257,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn values_of_folders_are_there_again() {
+    async fn reopened_tables_have_the_values_of_folders() {
         let folder = tempfile::tempdir().unwrap();
         for (month, v) in [("1", 1), ("2", 2), ("__HIVE_DEFAULT_PARTITION__", 3)] {
             let column: ArrayRef = Arc::new(Int64Array::from(vec![v]));

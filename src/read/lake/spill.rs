@@ -1,8 +1,8 @@
-//! Rows that SQL sorts on disk, where its memory is bounded.
+//! The spill folder of SQL, for sorts that exceed the memory limit.
 //!
-//! The engine removes them with the last of its tasks. Those of a run that is stopped may still be computing when the program ends, so their
-//! folder goes with the lake. A process that is killed leaves it: a lock in it says whether its process is alive, and the next one removes
-//! those of dead ones.
+//! The engine removes spill files with the last of its tasks. Tasks of a cancelled run may still be
+//! computing when the program ends, so the folder is removed with the lake. A killed process leaves
+//! its folder behind. The folder holds a lock file; later runs remove folders whose lock is free.
 
 use crate::error::{Error, Kind, Result};
 use datafusion::execution::memory_pool::FairSpillPool;
@@ -16,19 +16,23 @@ use tempfile::TempDir;
 const PREFIX: &str = "gyre-sql-";
 const LOCK: &str = ".lock";
 
-/// A folder for rows, which goes with this value.
+/// A spill folder, which is removed when this value is dropped.
 pub struct Spilled {
     folder: TempDir,
     _lock: File,
 }
 
-/// Lets SQL hold `bytes`; what is more is in the folder, for as long as that lives.
+/// Limits the memory of SQL to `bytes` and makes it spill to a new folder, which lives as long as
+/// the returned value.
+///
+/// # Errors
+/// [`Kind::Resources`] if the folder cannot be created.
 pub fn bound(engine: RuntimeEnvBuilder, bytes: usize) -> Result<(RuntimeEnvBuilder, Spilled)> {
     let place = std::env::temp_dir();
     sweep(&place, false);
     let made = Spilled::new(&place).map_err(|e| {
         let what = format!(
-            "{} cannot hold rows that are sorted on disk; let TMPDIR name another folder",
+            "{} cannot hold rows that SQL sorts on disk; set TMPDIR to another folder",
             place.display()
         );
         Error::with_source(Kind::Resources, what, e)
@@ -46,7 +50,7 @@ impl Spilled {
             let path = folder.path().join(LOCK);
             let lock = File::create_new(&path)?;
             lock.lock()?;
-            // Another process may have found it before it was locked.
+            // Another process may have removed the folder before it was locked.
             if path.exists() {
                 return Ok(Spilled {
                     folder,
@@ -57,8 +61,9 @@ impl Spilled {
     }
 }
 
-/// Removes the folders of dead processes, or only shows them; returns them and their bytes. What cannot be looked at or removed is left:
-/// it may be that of another user.
+/// Removes the spill folders of dead processes, or only lists them if `is_dry_run`. Returns their
+/// paths and sizes in bytes. Folders that cannot be opened or removed may belong to other users and
+/// are left alone.
 pub fn sweep(place: &Path, is_dry_run: bool) -> Vec<(String, u64)> {
     let mut swept = Vec::new();
     for entry in fs::read_dir(place).into_iter().flatten().flatten() {
@@ -98,11 +103,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_of_dead_processes_alone_are_removed() {
+    fn only_folders_of_dead_processes_are_removed() {
         let place = tempfile::tempdir().expect("a folder");
         let alive = Spilled::new(place.path()).expect("a folder");
         let dead = Spilled::new(place.path()).expect("a folder");
-        // As a process that is killed leaves it.
+        // What a killed process leaves behind.
         let path = dead.folder.keep();
         drop(dead._lock);
         fs::create_dir(path.join("datafusion")).expect("a folder");

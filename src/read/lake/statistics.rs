@@ -1,4 +1,4 @@
-//! What is known of the rows of a query before they are read.
+//! What file statistics tell about the rows of a query before they are read.
 
 use crate::error::Result;
 use crate::read::lake::Lake;
@@ -14,11 +14,15 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 
 impl Lake {
-    /// What the statistics of files say of the rows of a query that has the columns of `layout`.
+    /// Upper bounds from file statistics for the rows of a query that has the columns of `layout`.
+    ///
+    /// # Errors
+    /// A query that cannot be planned.
     pub async fn bounds(&self, frame: DataFrame, layout: &Layout) -> Result<Bounds> {
         let plan = self.physical(frame).await?;
         let known = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new());
-        let known = known.map_err(|e| failed("the query has no statistics", e))?;
+        let known =
+            known.map_err(|e| failed("the statistics of the query cannot be computed", e))?;
         let (first, sides) = match &layout.evidence {
             Evidence::Trajectories { state, .. } => (layout.n_order(), vec![state]),
             Evidence::Pairs { source, target, .. } => {
@@ -38,8 +42,8 @@ impl Lake {
             };
         }
         let mut partitions = layout.partition.iter().enumerate().map(|(at, field)| {
-            let in_folders = self.folders(field.name());
-            in_folders.or_else(|| integers(known.column_statistics.get(at)?))
+            self.folders(field.name())
+                .or_else(|| integers(known.column_statistics.get(at)?))
         });
         Ok(Bounds {
             rows: known.num_rows.get_value().map(|&rows| rows as u64),
@@ -48,7 +52,7 @@ impl Lake {
         })
     }
 
-    /// How many values a column has in the names of folders, if it is there.
+    /// Number of distinct values of a Hive folder column; `None` if there is no such column.
     fn folders(&self, column: &str) -> Option<u64> {
         let at = |table: &Table| {
             table
@@ -57,7 +61,7 @@ impl Lake {
                 .position(|name| name == column)
         };
         let (table, at) = (self.tables.iter()).find_map(|table| Some((table, at(table)?)))?;
-        // Rows with a null have no model.
+        // Rows with a null partition have no model.
         let values = table
             .folders
             .iter()
@@ -66,7 +70,7 @@ impl Lake {
     }
 }
 
-/// Integers between the smallest and the largest of a column, both among them.
+/// Number of integers from the minimum to the maximum of a column, inclusive.
 fn integers(column: &ColumnStatistics) -> Option<u64> {
     let integer = |value: &Precision<ScalarValue>| {
         let value = value.get_value()?;
@@ -80,12 +84,14 @@ fn integers(column: &ColumnStatistics) -> Option<u64> {
     high.abs_diff(low).checked_add(1)
 }
 
-/// What is known of the rows of a query before they are read; nothing where no statistics say it.
+/// Upper bounds known before any row is read; `None` if statistics do not give one.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Bounds {
+    /// Number of rows.
     pub rows: Option<u64>,
-    /// Of integer states: as many as lie between the smallest and the largest.
+    /// Number of integers between the smallest and the largest state.
     pub states: Option<u64>,
-    /// Values of the partition: those that folders have in their names, or as many integers as lie between the smallest and the largest.
+    /// Number of partitions: distinct folder values, or integers between the smallest and the
+    /// largest key.
     pub partitions: Option<u64>,
 }

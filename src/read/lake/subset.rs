@@ -1,7 +1,8 @@
-//! A query over some of the files of its table.
+//! Restricts a query to some files of its table.
 //!
-//! In: a planned query. Out: whether its rows are those of one table, each by itself, so that the rows of some files are a part of the
-//! rows of all; and the same query over some of the files, or parts of them, with the columns and types that all of them have together.
+//! In: a planned query. Out: whether it maps the rows of one table one by one, so that the rows of
+//! some files are a subset of all result rows; and the same query over some files or parts of
+//! files, with unchanged columns and types.
 
 use crate::error::{Error, Kind, Result};
 use crate::read::lake::provider::TableOfFiles;
@@ -24,7 +25,10 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The table whose rows a query takes one by one, or why there is none.
+/// The table that a query maps row by row.
+///
+/// # Errors
+/// Why the query does not map one table row by row.
 pub fn one_table(frame: &DataFrame) -> Result<String, String> {
     let mut tables = Vec::new();
     let mut reason = None;
@@ -33,13 +37,13 @@ pub fn one_table(frame: &DataFrame) -> Result<String, String> {
             LogicalPlan::Projection(_) | LogicalPlan::Filter(_) | LogicalPlan::SubqueryAlias(_) => {
                 None
             }
-            // The order of rows does not matter, how many there are does.
+            // The order of rows does not matter, but a limit does.
             LogicalPlan::Sort(sort) if sort.fetch.is_none() => None,
             LogicalPlan::TableScan(scan) => {
                 tables.push(scan.table_name.table().to_string());
-                let files = source_as_provider(&scan.source);
-                let files = files.is_ok_and(|table| table.is::<TableOfFiles>());
-                (!files).then(|| format!("`{}` is no table of files", scan.table_name))
+                let files =
+                    source_as_provider(&scan.source).is_ok_and(|table| table.is::<TableOfFiles>());
+                (!files).then(|| format!("`{}` is not a table of files", scan.table_name))
             }
             other => Some(format!("the SQL has {}", step(other))),
         };
@@ -65,7 +69,7 @@ pub fn one_table(frame: &DataFrame) -> Result<String, String> {
     }
 }
 
-/// What a row of the result may depend on beside a row of the table.
+/// Why an expression depends on more than its row; `None` if it does not.
 fn depends(e: &Expr) -> Option<String> {
     let mut found = None;
     let walked = e.apply(|e| {
@@ -91,7 +95,7 @@ fn depends(e: &Expr) -> Option<String> {
     }
 }
 
-/// A step of a query that takes rows together, in words.
+/// The name of a step that combines rows.
 fn step(node: &LogicalPlan) -> &'static str {
     match node {
         LogicalPlan::Window(_) => "a window function",
@@ -104,33 +108,43 @@ fn step(node: &LogicalPlan) -> &'static str {
         LogicalPlan::Distinct(_) => "DISTINCT",
         LogicalPlan::Unnest(_) => "an unnested column",
         LogicalPlan::RecursiveQuery(_) => "a recursive query",
-        _ => "a step that may take rows together",
+        _ => "a step that may combine rows",
     }
 }
 
-/// One of `of` parts of a file by its bytes: the row groups that begin there.
+/// Part `at` of `of` equal byte ranges of a file: the row groups that start in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
+    /// Index of the part, below `of`.
     pub at: u64,
+    /// Number of parts.
     pub of: u64,
 }
 
 impl Part {
+    /// The only part of an undivided file.
     pub const WHOLE: Part = Part { at: 0, of: 1 };
 
-    /// Of a file of so many bytes.
+    /// Byte range of the part in a file of `size` bytes.
     fn bytes(self, size: u64) -> Range<i64> {
         let begin = |at: u64| (u128::from(size) * u128::from(at) / u128::from(self.of)) as i64;
         begin(self.at)..begin(self.at + 1)
     }
 }
 
-/// The query over the files at `locations` alone, as listed in [`crate::read::lake::files::InputFile`].
+/// The query restricted to the files at `locations`, as in
+/// [`InputFile::location`](crate::read::lake::files::InputFile::location).
+///
+/// # Errors
+/// [`Kind::Bug`] if the query cannot be planned again.
 pub fn over(frame: DataFrame, locations: HashSet<String>) -> Result<DataFrame> {
     narrowed(frame, Wanted::Files(locations))
 }
 
-/// The query over a part of each file, which must be Parquet.
+/// The query restricted to one part of each file. The files must be Parquet.
+///
+/// # Errors
+/// [`Kind::Bug`] if the query cannot be planned again.
 pub fn over_part(frame: DataFrame, part: Part) -> Result<DataFrame> {
     narrowed(frame, Wanted::Part(part))
 }
@@ -141,7 +155,7 @@ fn narrowed(frame: DataFrame, wanted: Wanted) -> Result<DataFrame> {
         Error::with_source(Kind::Bug, what, e)
     };
     let (mut state, plan) = frame.into_parts();
-    // Statistics would be those of all files, and take a look into each.
+    // Statistics would cover all files, and reading them opens each file.
     state
         .config_mut()
         .options_mut()
@@ -159,7 +173,7 @@ fn narrowed(frame: DataFrame, wanted: Wanted) -> Result<DataFrame> {
     Ok(DataFrame::new(state, plan.map_err(failed)?.data))
 }
 
-/// A table of files of which some alone are read.
+/// A table of files that reads only the wanted ones.
 #[derive(Debug)]
 struct SomeFiles {
     table: Arc<dyn TableProvider>,
@@ -168,21 +182,20 @@ struct SomeFiles {
 
 #[derive(Debug, Clone)]
 enum Wanted {
-    /// By location.
+    /// Files by location.
     Files(HashSet<String>),
-    /// Of each file.
+    /// The same part of every file.
     Part(Part),
 }
 
 impl Wanted {
-    /// A file of a store, as far as it is wanted.
+    /// The wanted part of a file, if any.
     fn of(&self, file: &PartitionedFile, store: &str) -> Option<PartitionedFile> {
         let meta = &file.object_meta;
         match self {
-            Wanted::Files(locations) => {
-                let is_one = locations.contains(&location(store, &meta.location));
-                is_one.then(|| file.clone())
-            }
+            Wanted::Files(locations) => locations
+                .contains(&location(store, &meta.location))
+                .then(|| file.clone()),
             Wanted::Part(part) => {
                 let bytes = part.bytes(meta.size);
                 Some(file.clone().with_range(bytes.start, bytes.end))
@@ -214,17 +227,21 @@ impl TableProvider for SomeFiles {
             return Ok(plan);
         };
         let Some(config) = scan.data_source().downcast_ref::<FileScanConfig>() else {
-            let what = "a table of files is read by something else than a scan of files";
+            let what = "a table of files is not read by a scan of files";
             return Err(DataFusionError::Internal(what.into()));
         };
         let store = config.object_store_url.as_str().to_string();
-        let files = config.file_groups.iter().flat_map(|group| group.iter());
-        let files = files.filter_map(|file| self.wanted.of(file, &store));
-        let files: Vec<_> = files.collect();
+        let files: Vec<_> = config
+            .file_groups
+            .iter()
+            .flat_map(|group| group.iter())
+            .filter_map(|file| self.wanted.of(file, &store))
+            .collect();
         if files.is_empty() {
             return Ok(Arc::new(EmptyExec::new(plan.schema())));
         }
-        // Streams take files in the order of their names, so that trajectories go on from one to the next.
+        // Streams read files in order of name, so that trajectories continue from one file to the
+        // next.
         let threads = state.config().target_partitions();
         let groups = FileGroup::new(files).split_files(threads);
         let config = FileScanConfigBuilder::from(config.clone())

@@ -1,11 +1,13 @@
-//! The tables of a pipeline → their files, columns and Hive partitions, registered with DataFusion by name.
+//! The tables of a pipeline → their files, columns and Hive partitions, registered with DataFusion
+//! by name.
 //!
-//! What is checked here is that the files go together: all lie in one store and in the same Hive folders, and have columns of one kind.
+//! Also checks that the files of a table fit together: they are in one store, in the same Hive
+//! folders, and have columns of compatible types.
 
 use crate::error::{Error, Result};
 use crate::read::formats::by_name::Named;
 use crate::read::formats::csv::Dialect;
-use crate::read::formats::text::held_by;
+use crate::read::formats::text::value_kind;
 use crate::read::lake::errors::failed;
 use crate::read::lake::files::{InputFile, Table, TableSource};
 use crate::read::lake::frozen::Listed;
@@ -25,10 +27,10 @@ use futures::{StreamExt, TryStreamExt, stream};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Files whose columns are looked at at a time: a request to a distant store takes much longer than it keeps anybody busy.
-const LOOKED_AT: usize = 32;
+/// Files whose schemas are read concurrently. A request to a remote store is mostly waiting.
+const CONCURRENT_SCHEMAS: usize = 32;
 
-/// How many remote stores some paths lie in.
+/// Number of distinct remote stores among some paths.
 pub fn remote_stores<'a>(paths: impl Iterator<Item = &'a str>) -> usize {
     let roots = paths.filter_map(|path| {
         let (scheme, rest) = path.split_once("://")?;
@@ -37,42 +39,46 @@ pub fn remote_stores<'a>(paths: impl Iterator<Item = &'a str>) -> usize {
     roots.collect::<BTreeSet<_>>().len()
 }
 
-/// Makes a table known to a session, and says what was found.
+/// Registers a table with a session and returns its files and columns.
+///
+/// # Errors
+/// Files that cannot be read or do not fit together; the message names the table.
 pub async fn register(
     context: &SessionContext,
     source: &TableSource<'_>,
     stores: &Stores,
-    noted: &Listed,
+    listing: &Listed,
 ) -> Result<Table> {
-    let named = register_files(context, source, stores, noted).await;
-    named.map_err(|e| e.at(format!("table `{}`", source.name)))
+    register_files(context, source, stores, listing)
+        .await
+        .map_err(|e| e.at(format!("table `{}`", source.name)))
 }
 
 async fn register_files(
     context: &SessionContext,
     source: &TableSource<'_>,
     stores: &Stores,
-    noted: &Listed,
+    listing: &Listed,
 ) -> Result<Table> {
     let named = source.format.name();
-    let format = format(source.format, &source.dialect, noted);
+    let format = format(source.format, &source.dialect, listing);
     let state = context.state();
     let mut roots: Vec<ObjectStoreUrl> = Vec::new();
     let mut files: Vec<FoundFile> = Vec::new();
-    // In a folder only files of the format count; a file or a pattern says itself what it means.
+    // In a folder only files of the format count; a path of a file or a glob is explicit.
     let ending =
         |names: &mut dyn Iterator<Item = &str>| extension_of(source.format, &source.dialect, names);
     for path in source.paths {
         let place = Place::of(path)?;
         if let Some(first) = roots.first().filter(|first| **first != place.root) {
             return Err(Error::input(format!(
-                "its paths lie in several stores ({} and {}); make tables of them and join these in the SQL by UNION ALL",
+                "its paths are in several stores ({} and {}); define one table per store and combine them in the SQL with UNION ALL",
                 first.as_str(),
                 place.root.as_str()
             )));
         }
         roots.push(place.root.clone());
-        let store = crate::read::paths::places::store(context, stores, noted, &place.root)?;
+        let store = crate::read::paths::places::store(context, stores, listing, &place.root)?;
         let mut found = crate::read::paths::places::files(place, &store, path, ending).await?;
         let is_binary = matches!(named, "parquet" | "arrow");
         let is_cut = |file: &&FoundFile| {
@@ -82,19 +88,19 @@ async fn register_files(
         if let Some(file) = found.iter().find(is_cut) {
             let shown = &file.shown;
             return Err(Error::input(format!(
-                "{shown} is empty, which no {named} file is: whoever wrote it did not get to its end; restore it or remove it"
+                "{shown} is empty, so it is not a {named} file: its writer did not finish; restore it or remove it"
             )));
         }
         if found.iter().all(|file| file.meta.size == 0) {
             let shown = &found[0].shown;
             return Err(Error::input(format!(
-                "{shown} is empty: it has no columns, and no row; remove it, or write a header"
+                "{shown} is empty: it has no columns and no rows; remove it, or write a header"
             )));
         }
         found.retain(|file| file.meta.size > 0);
         files.extend(found);
     }
-    // The order of the columns is that of the files.
+    // Rows are read in the order of files, so this fixes the order of rows.
     files.sort_by(|a, b| a.meta.location.cmp(&b.meta.location));
     let partition_columns = hive_columns(&files)?;
     let once = |a: &FoundFile, b: &FoundFile| a.meta.location == b.meta.location;
@@ -104,7 +110,7 @@ async fn register_files(
     });
     if let Some([one, ..]) = twice {
         return Err(Error::input(format!(
-            "{} is reached by two Hive folders that say different values of it; let one path lead to it",
+            "{} is reached through two Hive folders with different values; keep one path to it",
             one.shown
         )));
     }
@@ -114,17 +120,17 @@ async fn register_files(
         return Err(Error::bug("it has no path"));
     };
     for file in &files {
-        noted.note(root.as_str(), &file.meta);
+        listing.note(root.as_str(), &file.meta);
     }
     let store = context.runtime_env().object_store(&root);
     let store = store.map_err(|e| failed("its store", e))?;
-    // File by file, so that a file that cannot be read is named.
+    // Schemas are read file by file, so that an error names its file.
     let schemas = stream::iter(&files).map(|file| {
         let objects = std::slice::from_ref(&file.meta);
         let schema = format.infer_schema(&state, &store, objects);
         async move {
-            let what = || format!("{} is no readable {named} file", file.shown);
-            // A footer may say that it is longer than its file, and not every reader asks.
+            let what = || format!("{} is not a readable {named} file", file.shown);
+            // A footer may claim to be longer than its file, and not every reader checks.
             let schema = caught(schema).await;
             let schema =
                 schema.ok_or_else(|| Error::input(format!("{}: its end is damaged", what())))?;
@@ -132,9 +138,9 @@ async fn register_files(
             Ok::<_, Error>((schema, file.shown.as_str()))
         }
     });
-    let schemas: Vec<_> = schemas.buffered(LOOKED_AT).try_collect().await?;
+    let schemas: Vec<_> = schemas.buffered(CONCURRENT_SCHEMAS).try_collect().await?;
     let mut schema = merge(&schemas)?;
-    // A column that is in the files as well is that of the folders.
+    // If a folder column also exists in the files, the folder wins.
     let is_folder = |f: &Field| partition_columns.iter().any(|(name, _)| name == f.name());
     let fields = schema.fields().iter().filter(|f| !is_folder(f)).cloned();
     schema = Schema::new(fields.collect::<Vec<_>>());
@@ -144,8 +150,10 @@ async fn register_files(
         .map(|file| std::mem::take(&mut file.folders))
         .map(|folders| folders.into_iter().map(|(_, value)| value).collect())
         .collect();
-    let of_table = files.iter().zip(&folders);
-    let of_table = of_table.map(|(file, values)| (file.meta.clone(), values.as_slice()));
+    let of_table = files
+        .iter()
+        .zip(&folders)
+        .map(|(file, values)| (file.meta.clone(), values.as_slice()));
     let of_table = TableOfFiles::new(
         source.name,
         root.clone(),
@@ -177,7 +185,7 @@ async fn register_files(
     })
 }
 
-/// Lets a session know files by the name of a table; returns all columns of them.
+/// Registers files under the name of a table; returns all columns.
 pub(crate) fn name_files(
     context: &SessionContext,
     name: &str,
@@ -195,19 +203,20 @@ pub(crate) fn name_files(
     Ok(schema)
 }
 
-/// How DataFusion reads files of a format.
+/// DataFusion's reader of a format.
 pub(crate) fn format(
     format: crate::read::formats::format::Format,
     dialect: &Dialect,
-    noted: &Listed,
+    listing: &Listed,
 ) -> Arc<dyn FileFormat> {
     match format {
         crate::read::formats::format::Format::Parquet => Arc::new(ParquetFormat::default()),
-        _ => Arc::new(Named::new(format, dialect.clone(), noted)),
+        _ => Arc::new(Named::new(format, dialect.clone(), listing)),
     }
 }
 
-/// How the names of the files of a table end in a folder. Files that are packed beside others that are not may hold the same rows.
+/// The extension of the table's files in a folder. Compressed files beside uncompressed ones may
+/// hold the same rows, so a mixture is an error.
 pub(crate) fn extension_of<'a>(
     format: crate::read::formats::format::Format,
     dialect: &Dialect,
@@ -243,11 +252,11 @@ pub(crate) fn extension_of<'a>(
     }
 }
 
-/// Hive partition columns: the same for all files. Integers where every value is null or one as it would be written, else strings.
+/// Hive partition columns, which must be the same for all files. A column is integer if every
+/// non-null value is an integer in canonical form, else text.
 fn hive_columns(files: &[FoundFile]) -> Result<Vec<(String, DataType)>> {
     let names = |file: &FoundFile| -> Vec<String> {
-        let folders = file.folders.iter();
-        folders.map(|(name, _)| name.clone()).collect()
+        file.folders.iter().map(|(name, _)| name.clone()).collect()
     };
     let Some(first) = files.first() else {
         return Ok(Vec::new());
@@ -255,20 +264,20 @@ fn hive_columns(files: &[FoundFile]) -> Result<Vec<(String, DataType)>> {
     let columns = names(first);
     if let Some(other) = files.iter().find(|file| names(file) != columns) {
         return Err(Error::input(format!(
-            "its files lie in different Hive folders: {} and {}",
+            "its files are in different Hive folders: {} and {}",
             first.shown, other.shown
         )));
     }
     let mut repeated = (1..columns.len()).filter(|at| columns[..*at].contains(&columns[*at]));
     if let Some(at) = repeated.next() {
         return Err(Error::input(format!(
-            "{} lies in two Hive folders of the column `{}`",
+            "{} is in two Hive folders of the column `{}`",
             first.shown, columns[at]
         )));
     }
     let is_integer = |at: usize| {
         let mut values = files.iter().filter_map(|file| file.folders[at].1.as_ref());
-        // A column of nulls alone is text, as in DuckDB.
+        // A column with only nulls is text, as in DuckDB.
         let is_known = values.clone().next().is_some();
         is_known && values.all(|v| v.parse::<i64>().is_ok_and(|n| n.to_string() == *v))
     };
@@ -282,10 +291,10 @@ fn hive_columns(files: &[FoundFile]) -> Result<Vec<(String, DataType)>> {
     Ok(typed.collect())
 }
 
-/// One schema for all files, which come with their names: columns by name, null where a file lacks one, integers and floats widened
-/// where files differ.
+/// Merges the schemas of files, given with file names: columns are matched by name, a column that a
+/// file lacks is nullable, and integers and floats are widened.
 fn merge(schemas: &[(SchemaRef, &str)]) -> Result<Schema> {
-    // Each column with the file that it has its type from, and in how many files it is.
+    // Each column with the file that determined its type, and the number of files that have it.
     let mut columns: Vec<(Field, &str, usize)> = Vec::new();
     for (schema, file) in schemas {
         for new in schema.fields() {
@@ -301,10 +310,10 @@ fn merge(schemas: &[(SchemaRef, &str)]) -> Result<Schema> {
                 *old = old.clone().with_data_type(b);
                 *of = file;
             } else if a != b && b != DataType::Null {
-                let wide = type_union_resolution(&[a.clone(), b.clone()]);
-                let wide = wide.filter(|_| a.is_numeric() == b.is_numeric());
+                let wide = type_union_resolution(&[a.clone(), b.clone()])
+                    .filter(|_| a.is_numeric() == b.is_numeric());
                 let wide = wide.ok_or_else(|| {
-                    let (mut a, mut b) = (held_by(&a).to_string(), held_by(&b).to_string());
+                    let (mut a, mut b) = (value_kind(&a).to_string(), value_kind(&b).to_string());
                     if a == b {
                         (a, b) = (old.data_type().to_string(), new.data_type().to_string());
                     }
@@ -333,7 +342,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn schemas_are_merged_in_either_order() {
+    fn schemas_merge_to_the_same_result_in_either_order() {
         let schema = |fields: &[(&str, DataType)]| {
             let fields = fields.iter().map(|(n, t)| Field::new(*n, t.clone(), false));
             Arc::new(Schema::new(fields.collect::<Vec<_>>()))
@@ -349,7 +358,7 @@ mod tests {
             assert_eq!(*merged.field(1), Field::new("b", DataType::Utf8, true));
         }
         let text = (schema(&[("a", DataType::Utf8)]), "text");
-        // A column without a value is of any type.
+        // A column without values takes the type of the other file.
         let null = (schema(&[("a", DataType::Null)]), "null");
         for files in [[old.clone(), null.clone()], [null, old.clone()]] {
             let merged = merge(&files).expect("one schema");

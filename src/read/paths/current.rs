@@ -1,34 +1,37 @@
-//! `current.json` of an output: which result is in place.
+//! `current.json` of an output, which names the current result.
 
 use crate::error::{Error, Kind, Result};
 use crate::store::seal::unsealed;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Version of what `current.json` holds.
+/// Schema version of `current.json`.
 pub(crate) const SCHEMA: u32 = 2;
 
-/// What `current.json` says of the result that is in place.
+/// The content of `current.json`: the current result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Current {
+    /// Schema version of the file.
     pub schema: u32,
+    /// Id of the run.
     pub run: String,
-    /// Where its tables are below the output. Before versions (schema 1) that was the output itself.
+    /// The folder of its tables, relative to the output. Empty in schema 1, which kept the tables
+    /// in the output itself.
     #[serde(default)]
     pub folder: String,
-    /// Hash of the plan and its inputs; a run with the same hash has nothing to do.
+    /// Hash of the plan and its inputs. A run with the same hash has nothing to do.
     pub plan: String,
-    /// Whether every partition is in the tables.
+    /// Whether the tables contain every partition.
     pub complete: bool,
-    /// Rows of each table.
+    /// Number of rows per table.
     pub tables: BTreeMap<String, u64>,
-    /// The runs whose versions are kept, newest first.
+    /// Runs whose versions are kept, newest first.
     #[serde(default)]
     pub earlier: Vec<String>,
 }
 
 impl Current {
-    /// Reads a pointer; `shown` says where it is.
+    /// Parses the file; `shown` is its location for messages.
     pub(crate) fn parse(bytes: &[u8], shown: &str) -> Result<Current> {
         #[derive(Deserialize)]
         struct Version {
@@ -38,7 +41,7 @@ impl Current {
             && schema > SCHEMA
         {
             return Err(Error::input(format!(
-                "{shown} was written by a newer gyre (its schema is {schema}, this one knows {SCHEMA})"
+                "{shown} was written by a newer gyre (its schema is {schema}, this version reads up to {SCHEMA})"
             )));
         }
         let current: Current = unsealed(bytes).map_err(|e| {
@@ -46,7 +49,7 @@ impl Current {
                 format!("{shown} does not name a result of gyre; restore it or remove it");
             Error::with_source(Kind::Input, message, e)
         })?;
-        // What is removed goes by these names.
+        // Run ids become paths of files to delete, so they must be plain names.
         let is_plain = |run: &str| {
             let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
             !run.is_empty() && run.bytes().all(plain)
@@ -59,7 +62,7 @@ impl Current {
         Ok(current)
     }
 
-    /// Whether the version of a run is in place or kept.
+    /// Whether the version of a run is current or kept.
     pub fn names(&self, run: &str) -> bool {
         self.run == run || self.earlier.iter().any(|kept| kept == run)
     }

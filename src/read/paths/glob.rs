@@ -1,6 +1,8 @@
-//! Patterns of paths, the same on every store: `*` and `?` match within a folder, `**` across folders, beside `[..]` and `{a,b}`.
+//! Glob patterns, the same on every store: `*` and `?` match within a folder, `**` across folders;
+//! `[..]` and `{a,b}` also work.
 //!
-//! A pattern is matched by gyre on names that a store has listed. Folders that cannot hold a match are not listed.
+//! gyre matches patterns itself on the names that a store lists. Folders that cannot contain a
+//! match are not listed.
 
 use crate::read::paths::lakehouse;
 use crate::read::paths::lakehouse::Marks;
@@ -11,24 +13,24 @@ use object_store::{ObjectMeta, ObjectStore, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Folders that are listed at a time.
-const LISTED_AT: usize = 32;
+/// Folders that are listed concurrently.
+const CONCURRENT_LISTS: usize = 32;
 
-/// Patterns that the braces of one may stand for.
-const MOST: usize = 1000;
+/// Most patterns that the braces of one pattern may expand to.
+const MAX_PATTERNS: usize = 1000;
 
-/// Names that begin with a dot are looked at before.
+/// Names with a leading dot are handled by `is_hidden`.
 const OPTIONS: MatchOptions = MatchOptions {
     case_sensitive: true,
     require_literal_separator: true,
     require_literal_leading_dot: false,
 };
 
-/// A pattern of paths below a folder: what each choice between braces gives.
+/// A glob below a folder, as one pattern per choice of its braces.
 #[derive(Debug, Clone)]
 pub struct Pattern {
     choices: Vec<Choice>,
-    /// It ends with a slash: it matches folders, and every file in them.
+    /// The pattern ends with a slash: it matches folders and every file in them.
     pub is_of_folders: bool,
 }
 
@@ -36,25 +38,25 @@ pub struct Pattern {
 #[derive(Debug, Clone)]
 struct Choice {
     whole: glob::Pattern,
-    /// By level of folders; none for `**`, this level and all below it.
+    /// One pattern per folder level; `None` is `**`, which matches this level and all below it.
     levels: Vec<Option<glob::Pattern>>,
 }
 
-/// Where the first character of a pattern that stands for others is; none in a plain path.
+/// Position of the first wildcard character; `None` for a plain path.
 pub fn special(path: &str) -> Option<usize> {
     path.find(['*', '?', '[', '{'])
 }
 
-/// Where the class ends that begins with the `[` at the front of a text.
+/// End of the character class that starts with the `[` at the front of `text`.
 fn class_end(text: &str) -> Option<usize> {
     let first = text[1..].trim_start_matches('!');
     let begin = text.len() - first.len();
-    // A bracket at the front is a letter of the class.
+    // A `]` directly after the opening bracket is a literal.
     let from = begin + first.chars().next()?.len_utf8();
     text[from..].find(']').map(|at| from + at)
 }
 
-/// The patterns that braces stand for, which may be nested.
+/// Expands braces, which may be nested.
 fn choices(text: &str) -> Result<Vec<String>, String> {
     let (mut depth, mut open, mut cuts) = (0usize, None, Vec::new());
     let mut at = 0;
@@ -74,8 +76,10 @@ fn choices(text: &str) -> Result<Vec<String>, String> {
                 for to in cuts.into_iter().chain([at]) {
                     all.extend(choices(&format!("{head}{}{tail}", &text[from..to]))?);
                     from = to + 1;
-                    if all.len() > MOST {
-                        return Err(format!("its braces stand for more than {MOST} patterns"));
+                    if all.len() > MAX_PATTERNS {
+                        return Err(format!(
+                            "its braces expand to more than {MAX_PATTERNS} patterns"
+                        ));
                     }
                 }
                 return Ok(all);
@@ -93,28 +97,35 @@ fn choices(text: &str) -> Result<Vec<String>, String> {
 
 impl Choice {
     fn new(text: &str, is_of_folders: bool) -> Result<Choice, String> {
-        let parts = text.split('/').filter(|part| !matches!(*part, "" | "."));
-        let parts: Vec<&str> = parts.chain(is_of_folders.then_some("**/*")).collect();
+        let parts: Vec<&str> = text
+            .split('/')
+            .filter(|part| !matches!(*part, "" | "."))
+            .chain(is_of_folders.then_some("**/*"))
+            .collect();
         if parts.is_empty() {
             return Err("one of its choices is empty".into());
         }
         let wrong = |e: glob::PatternError| e.msg.to_string();
         let whole = glob::Pattern::new(&parts.join("/")).map_err(wrong)?;
-        let level = |part: &&str| match part.starts_with("**") {
-            true => Ok(None),
-            false => glob::Pattern::new(part).map(Some).map_err(wrong),
+        let level = |part: &&str| {
+            if part.starts_with("**") {
+                Ok(None)
+            } else {
+                glob::Pattern::new(part).map(Some).map_err(wrong)
+            }
         };
         let levels = parts.iter().map(level).collect::<Result<_, String>>()?;
         Ok(Choice { whole, levels })
     }
 
-    /// Whether names that begin so are meant, which are no data elsewhere.
+    /// Whether the pattern names files with this first character explicitly; hidden names are
+    /// skipped otherwise.
     fn names(&self, first: char) -> bool {
         let mut levels = self.levels.iter().flatten();
         levels.any(|level| level.as_str().starts_with(first))
     }
 
-    /// Whether a file below a folder is meant.
+    /// Whether the pattern matches a file, given relative to its folder.
     fn matches(&self, below: &str) -> bool {
         let is_match = self.whole.matches_with(below, OPTIONS);
         is_match && !is_hidden(below, Some(self))
@@ -122,6 +133,8 @@ impl Choice {
 }
 
 impl Pattern {
+    /// Parses a pattern.
+    ///
     /// # Errors
     /// What is wrong with the text.
     pub fn new(text: &str) -> Result<Pattern, String> {
@@ -134,11 +147,13 @@ impl Pattern {
         })
     }
 
+    /// Whether the pattern matches a file, given relative to its folder.
     pub fn matches(&self, below: &str) -> bool {
         self.choices.iter().any(|choice| choice.matches(below))
     }
 
-    /// Whether it may match a file somewhere below a folder, which lies `folders` below that of the pattern.
+    /// Whether the pattern may match a file somewhere below a folder, given as folder names
+    /// relative to the folder of the pattern.
     pub fn may_match_below(&self, folders: &[&str]) -> bool {
         let may_match = |choice: &Choice| {
             let mut folders = folders.iter();
@@ -158,8 +173,9 @@ impl Pattern {
     }
 }
 
-/// Whether a file, or a folder that it is in, has the name of something that is not finished or no data: what begins with `_` or `.`.
-/// So Spark and Hive have it. `_year=2024/` is a Hive folder. What a pattern names is data.
+/// Whether a file or one of its folders is hidden: its name starts with `_` or `.`, which Spark and
+/// Hive use for unfinished files and metadata. `_year=2024/` is a Hive folder and not hidden. Names
+/// that the pattern spells out are data.
 fn is_hidden(below: &str, pattern: Option<&Choice>) -> bool {
     let is_named = |first| pattern.is_some_and(|pattern| pattern.names(first));
     below.split('/').any(|part| {
@@ -168,27 +184,31 @@ fn is_hidden(below: &str, pattern: Option<&Choice>) -> bool {
     })
 }
 
-/// What a store has below a folder.
+/// The content of a folder in a store.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// Files, hidden ones left out.
+    /// The files, without hidden ones.
     pub files: Vec<ObjectMeta>,
     /// A folder that the pattern matches.
     pub folder: Option<Path>,
-    /// Tables of other formats, and outputs.
+    /// Folders that belong to lakehouse tables or outputs.
     pub marks: Marks,
 }
 
-/// A path below a folder, as text.
+/// `path` relative to `folder` as text; `None` if it is not below.
 pub fn below<'a>(folder: &Path, path: &'a Path) -> Option<&'a str> {
     let rest = path.as_ref().strip_prefix(folder.as_ref())?;
-    match folder.as_ref().is_empty() {
-        true => Some(rest),
-        false => rest.strip_prefix('/'),
+    if folder.as_ref().is_empty() {
+        Some(rest)
+    } else {
+        rest.strip_prefix('/')
     }
 }
 
-/// The files below a folder that a pattern matches; all of them without one.
+/// The files below a folder that match a pattern, or all files without a pattern.
+///
+/// # Errors
+/// The store cannot list a folder.
 pub async fn list(
     store: &Arc<dyn ObjectStore>,
     folder: &Path,
@@ -212,25 +232,28 @@ pub async fn list(
         for (folder, _) in whole {
             let mut all = store.list(prefix(folder));
             while let Some(meta) = all.try_next().await? {
-                found.marks.see(&meta.location);
+                found.marks.record(&meta.location);
                 if is_match(&meta) {
                     found.files.push(meta);
                 }
             }
         }
-        let listed = stream::iter(listed).map(|(folder, choices)| async move {
-            let inside = store.list_with_delimiter(prefix(folder)).await?;
-            Ok::<_, object_store::Error>((choices, inside))
-        });
-        let listed: Vec<_> = listed.buffered(LISTED_AT).try_collect().await?;
+        let listed: Vec<_> = stream::iter(listed)
+            .map(|(folder, choices)| async move {
+                let inside = store.list_with_delimiter(prefix(folder)).await?;
+                Ok::<_, object_store::Error>((choices, inside))
+            })
+            .buffered(CONCURRENT_LISTS)
+            .try_collect()
+            .await?;
         let mut next = BTreeMap::new();
         for (choices, inside) in listed {
             for folder in inside.common_prefixes {
-                found.marks.see(&folder);
+                found.marks.record(&folder);
                 if folder.filename() == Some("metadata")
-                    && let Some(file) = lakehouse::look(store, folder.clone()).await?
+                    && let Some(file) = lakehouse::probe(store, folder.clone()).await?
                 {
-                    found.marks.see(&file);
+                    found.marks.record(&file);
                 }
                 let name = folder.filename().unwrap_or_default();
                 let enters = |choice: &&&Choice| {
@@ -247,7 +270,7 @@ pub async fn list(
                 }
             }
             for meta in inside.objects {
-                found.marks.see(&meta.location);
+                found.marks.record(&meta.location);
                 if is_match(&meta) {
                     found.files.push(meta);
                 }
@@ -294,7 +317,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn patterns_match_as_in_the_shell() {
+    async fn patterns_match_as_in_a_shell() {
         let store = store().await;
         let cases: [(&str, &[&str]); 16] = [
             ("*.parquet", &["a.parquet", "a[1].parquet"]),
@@ -354,9 +377,9 @@ mod tests {
     }
 
     proptest! {
-        /// The walk finds what matching every name finds, and an output is apart only if nothing below it matches.
+        /// The pruned walk finds the same files as matching every name.
         #[test]
-        fn the_walk_leaves_out_nothing(
+        fn pruning_misses_no_match(
             segments in proptest::collection::vec(segment(), 1..4),
             files in proptest::collection::btree_set("[ab]{1,2}(/[ab]{1,2}){0,3}", 1..12),
         ) {

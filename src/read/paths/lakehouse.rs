@@ -1,5 +1,5 @@
-//! Folders that are more than their files: tables of Delta, Iceberg and Hudi, whose files may hold rows that were deleted, and outputs of
-//! gyre, which hold earlier results too.
+//! Folders whose Parquet files must not be read directly: Delta, Iceberg and Hudi tables, whose
+//! files may hold deleted rows, and outputs of gyre, which also hold earlier results.
 
 use crate::error::{Error, Result};
 use crate::read::paths::current::Current;
@@ -9,16 +9,19 @@ use object_store::{Error as StoreError, ObjectStore, ObjectStoreExt};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Objects of a folder `metadata` that are looked at: those of an Iceberg table are among the first.
-const LOOKED_AT: usize = 1000;
+/// Most objects of a folder `metadata` to inspect. Those of an Iceberg table are among the first.
+const MAX_METADATA_OBJECTS: usize = 1000;
 
-/// What a folder is by a file or a folder in it.
+/// The kind of a marked folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
+    /// A Delta Lake table.
     Delta,
+    /// An Apache Iceberg table.
     Iceberg,
+    /// An Apache Hudi table.
     Hudi,
-    /// It may be an output of gyre.
+    /// Possibly an output of gyre.
     Output,
 }
 
@@ -32,13 +35,13 @@ impl Kind {
         }
     }
 
-    /// What writes a table out as plain Parquet.
+    /// A command that exports a table to plain Parquet.
     fn export(self, table: &str) -> String {
         let table = table.replace('\'', "''");
         let (extension, scan) = match self {
             Kind::Delta => ("delta", "delta_scan"),
             Kind::Iceberg => ("iceberg", "iceberg_scan"),
-            // DuckDB has no reader for it.
+            // DuckDB has no Hudi reader.
             _ => {
                 return format!("spark.read.format('hudi').load('{table}').write.parquet('table')");
             }
@@ -49,13 +52,13 @@ impl Kind {
     }
 }
 
-/// Marked folders, each with what marks it.
+/// Marked folders and their kinds.
 #[derive(Debug, Default)]
 pub struct Marks(BTreeSet<(Path, Kind)>);
 
 impl Marks {
-    /// Notes what a file or folder says of those that it lies in.
-    pub fn see(&mut self, path: &Path) {
+    /// Records what a file or folder reveals about the folders above it.
+    pub fn record(&mut self, path: &Path) {
         let parts: Vec<_> = path.parts().collect();
         let folder = |n: usize| Path::from_iter(parts[..n].iter().cloned());
         for (at, part) in parts.iter().enumerate() {
@@ -72,38 +75,38 @@ impl Marks {
         }
     }
 
-    /// The marked folders that a file lies in.
+    /// The marked folders that contain a file.
     pub fn of(&self, file: &Path) -> impl Iterator<Item = &(Path, Kind)> {
         self.0
             .iter()
             .filter(|(folder, _)| file.prefix_matches(folder))
     }
 
-    /// Those at and above a folder, by looking for each mark there. A folder that may not be looked at has none.
+    /// The marks at and above a folder, found by probing for each. A folder that cannot be accessed
+    /// has none.
     pub async fn above(store: &Arc<dyn ObjectStore>, folder: &Path) -> Result<Marks, StoreError> {
         let parts: Vec<_> = folder.parts().collect();
         let folders = (0..=parts.len()).map(|n| Path::from_iter(parts[..n].iter().cloned()));
-        let mut looks = Vec::new();
+        let mut probes = Vec::new();
         for folder in folders {
             for place in ["_delta_log", ".hoodie", "metadata", "current.json"] {
-                looks.push(look(store, folder.clone().join(place)));
+                probes.push(probe(store, folder.clone().join(place)));
             }
         }
-        let seen = stream::iter(looks).buffered(16);
-        let seen: Vec<Option<Path>> = seen.try_collect().await?;
+        let seen: Vec<Option<Path>> = stream::iter(probes).buffered(16).try_collect().await?;
         let mut marks = Marks::default();
-        seen.iter().flatten().for_each(|path| marks.see(path));
+        seen.iter().flatten().for_each(|path| marks.record(path));
         Ok(marks)
     }
 }
 
-/// The first thing at or below a place that marks a folder.
-pub async fn look(store: &Arc<dyn ObjectStore>, place: Path) -> Result<Option<Path>, StoreError> {
-    let looked = async {
+/// Probes one place for the first object that marks a folder.
+pub async fn probe(store: &Arc<dyn ObjectStore>, place: Path) -> Result<Option<Path>, StoreError> {
+    let probed = async {
         match place.filename() {
             Some("current.json") => store.head(&place).await.map(|meta| Some(meta.location)),
             Some("metadata") => {
-                let mut listed = store.list(Some(&place)).take(LOOKED_AT);
+                let mut listed = store.list(Some(&place)).take(MAX_METADATA_OBJECTS);
                 while let Some(meta) = listed.try_next().await? {
                     if meta.location.filename().is_some_and(is_iceberg) {
                         return Ok(Some(meta.location));
@@ -117,13 +120,13 @@ pub async fn look(store: &Arc<dyn ObjectStore>, place: Path) -> Result<Option<Pa
             }
         }
     };
-    match looked.await {
+    match probed.await {
         Err(e) if is_closed(&e) => Ok(None),
-        looked => looked,
+        probed => probed,
     }
 }
 
-/// Whether a store has nothing there, or does not say.
+/// Whether the store has nothing at the place, or denies access.
 fn is_closed(e: &StoreError) -> bool {
     use StoreError::*;
     let is_kind = matches!(
@@ -138,15 +141,17 @@ fn is_closed(e: &StoreError) -> bool {
     is_kind || crate::error::is_denied(e)
 }
 
-/// `v3.metadata.json`, `00003-<uuid>.metadata.json`.
+/// Iceberg metadata files: `v3.metadata.json`, `00003-<uuid>.metadata.json`.
 fn is_iceberg(name: &str) -> bool {
-    let version = name.strip_suffix(".metadata.json");
-    let version = version.or_else(|| name.strip_suffix(".gz.metadata.json"));
+    let version = name
+        .strip_suffix(".metadata.json")
+        .or_else(|| name.strip_suffix(".gz.metadata.json"));
     let version = version.map(|version| version.strip_prefix('v').unwrap_or(version));
     version.is_some_and(|version| version.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// The error for a path that reads a table of another format; `table` and `path` as messages show them.
+/// The error for a path that reads a table of another format. `table` and `path` are shown in the
+/// message; `is_at`: the path is the table, is inside it, or (`None`) matches files of it.
 pub fn refused(kind: Kind, table: &str, path: &str, is_at: Option<bool>) -> Error {
     let what = match is_at {
         Some(true) => format!("{path} is"),
@@ -156,11 +161,11 @@ pub fn refused(kind: Kind, table: &str, path: &str, is_at: Option<bool>) -> Erro
     let (name, export) = (kind.name(), kind.export(table));
     let article = if kind == Kind::Iceberg { "an" } else { "a" };
     Error::input(format!(
-        "{what} {article} {name} table, some of whose files may hold rows that are no longer in it; write it out and read that, or name its files one by one: {export}"
+        "{what} {article} {name} table, whose files may hold deleted rows; export it and read the export, or name its files one by one: {export}"
     ))
 }
 
-/// The result in place of an output; none where `current.json` is that of another program.
+/// The current result of an output; `None` if `current.json` belongs to another program.
 pub async fn output(
     store: &Arc<dyn ObjectStore>,
     folder: &Path,
@@ -173,16 +178,17 @@ pub async fn output(
     Ok(Current::parse(&got, "current.json").ok())
 }
 
-/// The error for a path that is an output and none of its tables. `shown` is the output.
+/// The error for a path that is a whole output instead of one of its tables. `shown` is the output.
 pub fn whole_output(path: &str, shown: &str, is_at: bool, current: &Current) -> Error {
-    let what = match is_at {
-        true => format!("{path} is an output of gyre"),
-        false => format!("{path} reads the output {shown} of gyre"),
+    let what = if is_at {
+        format!("{path} is an output of gyre")
+    } else {
+        format!("{path} reads the output {shown} of gyre")
     };
     let shown = shown.trim_end_matches('/');
     let tables = current.tables.keys().map(|name| format!("{shown}/{name}"));
     Error::spec(format!(
-        "{what}, which holds earlier results too; name one of its tables: {}",
+        "{what}, which also holds earlier results; name one of its tables: {}",
         tables.collect::<Vec<_>>().join(", ")
     ))
 }
@@ -192,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_are_known_by_their_metadata() {
+    fn metadata_files_identify_tables() {
         let cases = [
             ("t/_delta_log/0.json", Some(("t", Kind::Delta))),
             ("t/_delta_log", Some(("t", Kind::Delta))),
@@ -218,16 +224,16 @@ mod tests {
         ];
         for (path, expected) in cases {
             let mut marks = Marks::default();
-            marks.see(&path.into());
+            marks.record(&path.into());
             let expected = expected.map(|(folder, kind)| (Path::from(folder), kind));
             assert_eq!(marks.0.into_iter().next(), expected, "{path}");
         }
     }
 
     #[test]
-    fn the_line_that_exports_a_table_quotes_its_name() {
-        let told = refused(Kind::Delta, "/lake/it's", "lake/it's", Some(true)).to_string();
+    fn the_export_command_quotes_the_name_of_the_table() {
+        let refusal = refused(Kind::Delta, "/lake/it's", "lake/it's", Some(true)).to_string();
         let line = "duckdb -c \"INSTALL delta; LOAD delta; COPY (FROM delta_scan('/lake/it''s')) TO 'table.parquet'\"";
-        assert!(told.ends_with(line), "{told}");
+        assert!(refusal.ends_with(line), "{refusal}");
     }
 }

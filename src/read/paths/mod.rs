@@ -1,4 +1,4 @@
-//! Paths of tables: globs, lakehouse folders, and the files that a path means.
+//! Paths of tables: globs, lakehouse folders, outputs, and the files that a path refers to.
 
 pub mod current;
 pub mod glob;

@@ -1,4 +1,4 @@
-//! Keeps the output of a job and its input apart: what a run writes must never be what the next one reads.
+//! Keeps the output of a job apart from its input: a run must never write what the next run reads.
 
 use crate::error::{Error, Result};
 use crate::read::lake::Lake;
@@ -7,21 +7,21 @@ use crate::read::paths::glob;
 use crate::read::paths::places::{Place, literal};
 use object_store::path::Path;
 
-/// How a path of a table and an output lie to each other, where they are not apart.
+/// How the path of a table and an output overlap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Overlap {
-    /// The path reads what is below the output.
-    Holds,
-    /// The path lies in the output.
-    LiesIn,
+    /// The path reads files below the output.
+    ReadsOutput,
+    /// The path is inside the output.
+    InsideOutput,
 }
 
-/// Checks that no table reads what lies below an output, and that none lies in it.
+/// Checks that no table reads files below an output, and that no table is inside it.
 ///
 /// # Errors
-/// The first path that is not apart, or that means nothing.
+/// The first path that overlaps or cannot be parsed.
 pub fn apart(sources: &[TableSource<'_>], output: &str) -> Result<()> {
-    // A location that cannot be understood is for the one who opens it to tell.
+    // Opening the output reports a location that cannot be parsed.
     let Ok((root, folder)) = literal(output) else {
         return Ok(());
     };
@@ -31,16 +31,16 @@ pub fn apart(sources: &[TableSource<'_>], output: &str) -> Result<()> {
             if place.root != root {
                 continue;
             }
-            let told = match overlap(&place, &folder) {
+            let overlap = match overlap(&place, &folder) {
                 None => continue,
-                Some(Overlap::Holds) => format!(
-                    "{path} reads what lies below the output {output}, so that the next run would count its tables as input"
+                Some(Overlap::ReadsOutput) => format!(
+                    "{path} reads files below the output {output}, so the next run would count its tables as input"
                 ),
-                Some(Overlap::LiesIn) => {
-                    format!("{path} lies in the output {output} of the same job")
+                Some(Overlap::InsideOutput) => {
+                    format!("{path} is in the output {output} of the same job")
                 }
             };
-            let message = format!("{told}; move the output, or name the input more closely");
+            let message = format!("{overlap}; move the output, or name the input more precisely");
             return Err(of(source.name, Error::spec(message)));
         }
     }
@@ -53,7 +53,7 @@ fn of(table: &str, e: Error) -> Error {
 
 fn overlap(place: &Place, output: &Path) -> Option<Overlap> {
     if place.path.prefix_matches(output) && (place.pattern.is_some() || place.path != *output) {
-        return Some(Overlap::LiesIn);
+        return Some(Overlap::InsideOutput);
     }
     let below = (output.prefix_matches(&place.path)).then(|| glob::below(&place.path, output));
     let below: Vec<&str> = match below?.unwrap_or_default() {
@@ -64,11 +64,14 @@ fn overlap(place: &Place, output: &Path) -> Option<Overlap> {
         Some(pattern) => pattern.may_match_below(&below),
         None => true,
     };
-    reads.then_some(Overlap::Holds)
+    reads.then_some(Overlap::ReadsOutput)
 }
 
 impl Lake {
-    /// Checks that no file of a table lies below an output: links may lead there from anywhere.
+    /// Checks that no listed file is below an output. Links can lead there from anywhere.
+    ///
+    /// # Errors
+    /// The first such file.
     pub fn apart(&self, output: &str) -> Result<()> {
         let Ok((root, folder)) = literal(output) else {
             return Ok(());
@@ -81,7 +84,7 @@ impl Lake {
             let mut files = table.files.iter();
             if let Some(file) = files.find(|file| file.location.starts_with(&folder)) {
                 let message = format!(
-                    "{} lies in the output {output} of the same job, to which a link leads; move the output, or name the input more closely",
+                    "{} is in the output {output} of the same job, which a link leads to; move the output, or name the input more precisely",
                     file.location
                 );
                 return Err(of(&table.name, Error::spec(message)));
@@ -95,32 +98,32 @@ impl Lake {
 mod tests {
     use super::*;
 
-    /// Every way in which two locations can lie, for folders, patterns and single files.
+    /// Every way in which two locations can overlap, for folders, patterns and single files.
     #[test]
-    fn what_may_be_read_and_written_at_once_is_found() {
-        use Overlap::{Holds, LiesIn};
+    fn overlaps_of_input_and_output_are_found() {
+        use Overlap::{InsideOutput, ReadsOutput};
         let cases = [
-            ("lake/", "lake/out", Some(Holds)),
-            ("lake", "lake", Some(Holds)),
+            ("lake/", "lake/out", Some(ReadsOutput)),
+            ("lake", "lake", Some(ReadsOutput)),
             ("lake", "lake2", None),
             ("lake/in", "lake/out", None),
-            ("lake/out/sources", "lake/out", Some(LiesIn)),
-            ("lake/out/x*", "lake/out", Some(LiesIn)),
+            ("lake/out/sources", "lake/out", Some(InsideOutput)),
+            ("lake/out/x*", "lake/out", Some(InsideOutput)),
             ("lake/*.parquet", "lake/out", None),
-            ("lake/*/*.parquet", "lake/out", Some(Holds)),
+            ("lake/*/*.parquet", "lake/out", Some(ReadsOutput)),
             ("lake/*/*.parquet", "lake/a/out", None),
             ("lake/year=*/*.parquet", "lake/out", None),
-            ("lake/o*/*.parquet", "lake/out", Some(Holds)),
-            ("lake/**/*.parquet", "lake/out", Some(Holds)),
-            ("lake/**", "lake/a/b/out", Some(Holds)),
+            ("lake/o*/*.parquet", "lake/out", Some(ReadsOutput)),
+            ("lake/**/*.parquet", "lake/out", Some(ReadsOutput)),
+            ("lake/**", "lake/a/b/out", Some(ReadsOutput)),
             ("lake/in/**", "lake/out", None),
-            ("lake/{in,out}/*", "lake/out", Some(Holds)),
+            ("lake/{in,out}/*", "lake/out", Some(ReadsOutput)),
             ("lake/{in,old}/*", "lake/out", None),
-            ("lake/{a/in,out}/*", "lake/out", Some(Holds)),
+            ("lake/{a/in,out}/*", "lake/out", Some(ReadsOutput)),
             ("lake/[a-n]*/*", "lake/out", None),
-            ("lake/*/", "lake/out", Some(Holds)),
+            ("lake/*/", "lake/out", Some(ReadsOutput)),
             ("*", "lake/out", None),
-            ("**", "lake/out", Some(Holds)),
+            ("**", "lake/out", Some(ReadsOutput)),
         ];
         for (path, output, expected) in cases {
             let place = Place::of(&format!("s3://b/{path}")).expect(path);

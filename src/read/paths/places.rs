@@ -1,6 +1,7 @@
-//! A path of a table → the store that it is in and the files that it means.
+//! A path of a table → its store and its files.
 //!
-//! Files on disk go by their names without links, so that one that is reached by several ways is one file.
+//! Files on disk are named by their canonical path, so that a file that is reached through links is
+//! counted once.
 
 use crate::error::{Error, Result};
 use crate::read::lake::errors::failed;
@@ -23,30 +24,34 @@ use std::sync::Arc;
 use std::{fs, path};
 use url::{Position, Url};
 
-/// A file or folder in a store, and what is meant below it.
+/// A file or folder in a store, and a pattern below it.
 #[derive(Debug, Clone)]
 pub struct Place {
+    /// The URL of the store.
     pub root: ObjectStoreUrl,
-    /// The file or folder, or the folder that every match of the pattern lies in.
+    /// The file or folder, or the folder that contains every match of the pattern.
     pub path: Path,
+    /// The pattern, relative to `path`.
     pub pattern: Option<Pattern>,
-    /// Whether it is a folder, as far as the text or the disk tells.
+    /// Whether the place is a folder, if the text or the disk tells.
     pub is_folder: Option<bool>,
 }
 
 /// A file of a table.
 pub struct FoundFile {
+    /// The file as the store listed it.
     pub meta: ObjectMeta,
     /// The file as messages and records show it.
     pub shown: String,
-    /// Hive folders between the path of the table and the file, as column and value; a value is null.
+    /// Hive folders between the path of the table and the file, as column and value; `None` is
+    /// null.
     pub folders: Vec<(String, Option<String>)>,
 }
 
-/// What Spark and Hive write in place of a value in the name of a folder where that is null.
+/// The folder value that Spark and Hive write for null.
 pub const HIVE_NULL: &str = "__HIVE_DEFAULT_PARTITION__";
 
-/// A location in the one spelling that all its spellings share.
+/// The canonical spelling of a location.
 pub(crate) fn canonical_location(location: &str) -> String {
     match literal(location) {
         Ok((root, path)) => shown_at(&root, &path),
@@ -58,16 +63,19 @@ fn shown_at(root: &ObjectStoreUrl, path: &Path) -> String {
     location(root.as_str(), path)
 }
 
-/// The path in a store of a file as it is listed.
+/// The path in a store of a listed file.
 pub fn path_at(root: &ObjectStoreUrl, location: &str) -> Option<Path> {
     let below = location.strip_prefix(root.as_str().trim_end_matches('/'))?;
     Path::parse(below.strip_prefix('/')?).ok()
 }
 
 /// The store and the path of a location without a pattern.
+///
+/// # Errors
+/// A location that is not a path or URL.
 pub fn literal(location: &str) -> Result<(ObjectStoreUrl, Path)> {
     let wrong = |e: Box<dyn std::error::Error + Send + Sync>| {
-        let message = format!("{location} is no path or URL");
+        let message = format!("{location} is not a path or URL");
         Error::with_source(crate::error::Kind::Input, message, e)
     };
     store::check(location).map_err(Error::input)?;
@@ -76,7 +84,7 @@ pub fn literal(location: &str) -> Result<(ObjectStoreUrl, Path)> {
         None => PathBuf::from(location),
         Some(url) if url.scheme() == "file" => url
             .to_file_path()
-            .map_err(|()| wrong("it names no file".into()))?,
+            .map_err(|()| wrong("it does not name a file".into()))?,
         Some(url) => {
             let path = Path::from_url_path(url.path()).map_err(|e| wrong(e.into()))?;
             return Ok((root(url)?, path));
@@ -88,11 +96,11 @@ pub fn literal(location: &str) -> Result<(ObjectStoreUrl, Path)> {
 }
 
 fn root(url: &Url) -> Result<ObjectStoreUrl> {
-    let root = ObjectStoreUrl::parse(&url[..Position::BeforePath]);
-    root.map_err(|e| failed(&format!("{url} names no store"), e))
+    ObjectStoreUrl::parse(&url[..Position::BeforePath])
+        .map_err(|e| failed(&format!("{url} does not name a store"), e))
 }
 
-/// The name on disk of a location that is no URL of a remote store.
+/// The name on disk of a location, unless it is a URL of a remote store.
 fn on_disk(location: &str) -> Option<Cow<'_, path::Path>> {
     if !location.contains("://") {
         return Some(Cow::Borrowed(path::Path::new(location)));
@@ -103,7 +111,11 @@ fn on_disk(location: &str) -> Option<Cow<'_, path::Path>> {
 }
 
 impl Place {
-    /// What a path means, as far as its text and the disk tell. A file or folder on disk goes before a pattern of the same spelling.
+    /// Parses a path, as far as its text and the disk tell. An existing file or folder takes
+    /// precedence over a pattern of the same spelling.
+    ///
+    /// # Errors
+    /// A path that does not exist on disk or cannot be parsed.
     pub fn of(path: &str) -> Result<Place> {
         store::check(path).map_err(Error::input)?;
         let disk = on_disk(path);
@@ -142,7 +154,7 @@ impl Place {
         };
         let (root, folder) = literal(folder)?;
         let pattern = Pattern::new(pattern)
-            .map_err(|e| Error::input(format!("{path} is no file, and no pattern: {e}")))?;
+            .map_err(|e| Error::input(format!("{path} is neither a file nor a pattern: {e}")))?;
         Ok(Place {
             root,
             path: folder,
@@ -151,6 +163,7 @@ impl Place {
         })
     }
 
+    /// Whether the place is on disk.
     pub fn is_local(&self) -> bool {
         self.root.as_str().starts_with("file:")
     }
@@ -159,33 +172,40 @@ impl Place {
         self.root.as_str().starts_with("http")
     }
 
-    /// A path of its store as a person would write it.
+    /// A path in the store, as a user would write it.
     fn show(&self, path: &Path) -> String {
-        match self.is_local() {
-            true => format!("/{path}"),
-            false => location(self.root.as_str(), path),
+        if self.is_local() {
+            format!("/{path}")
+        } else {
+            location(self.root.as_str(), path)
         }
     }
 }
 
-/// The store of a place, which the session knows from here on.
+/// The store of a place, which is registered with the session.
+///
+/// # Errors
+/// A store that cannot be opened.
 pub fn store(
     context: &SessionContext,
     stores: &Stores,
-    noted: &Listed,
+    listing: &Listed,
     root: &ObjectStoreUrl,
 ) -> Result<Arc<dyn ObjectStore>> {
     let url: &Url = root.as_ref();
     if url.scheme() != "file" {
-        let store = noted.of(root.as_str(), stores.store(url)?);
+        let store = listing.of(root.as_str(), stores.store(url)?);
         context.register_object_store(url, store);
     }
     let store = context.runtime_env().object_store(root);
     store.map_err(|e| failed(&format!("the store {}", root.as_str()), e))
 }
 
-/// The files of a path. In a folder only those with the ending that `ending` finds in their names are data; a file or a pattern says
-/// itself what it means.
+/// The files of a path. In a folder only files with the extension that `ending` derives from their
+/// names count; a file or a pattern is explicit.
+///
+/// # Errors
+/// No files, or files of a lakehouse table or of a whole output.
 pub async fn files(
     mut place: Place,
     store: &Arc<dyn ObjectStore>,
@@ -193,7 +213,7 @@ pub async fn files(
     ending: impl Fn(&mut dyn Iterator<Item = &str>) -> Result<String, String>,
 ) -> Result<Vec<FoundFile>> {
     let unlisted = |e: StoreError| failed(&format!("cannot list {path}"), e.into());
-    // A name with characters of a pattern goes before the pattern elsewhere too.
+    // Also in remote stores, an object with the literal name takes precedence over the pattern.
     if !place.is_local()
         && place.pattern.is_some()
         && let Ok((_, name)) = literal(path)
@@ -203,7 +223,7 @@ pub async fn files(
     }
     if place.is_http() && (place.pattern.is_some() || place.is_folder == Some(true)) {
         return Err(Error::input(format!(
-            "{path} is no single file, and web servers do not list what they have; name the files"
+            "{path} is not a single file, and web servers do not list their files; name each file"
         )));
     }
     if let Some(meta) = place.head(store, path).await? {
@@ -228,13 +248,15 @@ pub async fn files(
             return Ok(vec![place.found(meta, Vec::new())]);
         }
     }
-    let found = glob::list(store, &place.path, place.pattern.as_ref()).await;
-    let mut found = found.map_err(unlisted)?;
+    let mut found = glob::list(store, &place.path, place.pattern.as_ref())
+        .await
+        .map_err(unlisted)?;
     let of_folder = place.pattern.as_ref().is_none_or(|p| p.is_of_folders);
-    let extension = match of_folder {
-        true => ending(&mut found.files.iter().map(|meta| meta.location.as_ref()))
-            .map_err(|e| Error::input(format!("{path} {e}")))?,
-        false => String::new(),
+    let extension = if of_folder {
+        ending(&mut found.files.iter().map(|meta| meta.location.as_ref()))
+            .map_err(|e| Error::input(format!("{path} {e}")))?
+    } else {
+        String::new()
     };
     let is_data = |meta: &ObjectMeta| meta.location.as_ref().ends_with(&extension);
     found.files.retain(is_data);
@@ -247,9 +269,10 @@ pub async fn files(
         }
     }
     let of_files = found.files.iter();
-    let outputs = of_files.flat_map(|meta| found.marks.of(&meta.location));
-    let outputs = outputs.filter(|(root, _)| !place.path.prefix_matches(root));
-    let outputs: std::collections::BTreeSet<_> = outputs.collect();
+    let outputs: std::collections::BTreeSet<_> = of_files
+        .flat_map(|meta| found.marks.of(&meta.location))
+        .filter(|(root, _)| !place.path.prefix_matches(root))
+        .collect();
     for (root, _) in outputs {
         let current = lakehouse::output(store, root).await.map_err(unlisted)?;
         if let Some(current) = current {
@@ -269,19 +292,23 @@ pub async fn files(
     Ok(named.collect())
 }
 
-/// The innermost output that a place lies in.
+/// The innermost output that contains a place.
 async fn deepest_output(
     store: &Arc<dyn ObjectStore>,
     marks: &Marks,
     place: &Path,
     path: &str,
 ) -> Result<Option<(Path, Current)>> {
-    let outputs = marks.of(place).filter(|(_, kind)| *kind == Kind::Output);
-    let mut outputs: Vec<&Path> = outputs.map(|(root, _)| root).collect();
+    let mut outputs: Vec<&Path> = marks
+        .of(place)
+        .filter(|(_, kind)| *kind == Kind::Output)
+        .map(|(root, _)| root)
+        .collect();
     outputs.sort_by_key(|root| std::cmp::Reverse(root.as_ref().len()));
     for root in outputs {
-        let current = lakehouse::output(store, root).await;
-        let current = current.map_err(|e| failed(&format!("cannot list {path}"), e.into()))?;
+        let current = lakehouse::output(store, root)
+            .await
+            .map_err(|e| failed(&format!("cannot list {path}"), e.into()))?;
         if let Some(current) = current {
             return Ok(Some((root.clone(), current)));
         }
@@ -289,7 +316,7 @@ async fn deepest_output(
     Ok(None)
 }
 
-/// The files with their names without links, each with the name that it was listed by.
+/// The files under their canonical names, each with the name under which it was listed.
 async fn canonical_files(
     is_local: bool,
     files: Vec<ObjectMeta>,
@@ -307,12 +334,17 @@ async fn canonical_files(
         };
         files.into_iter().map(name).collect()
     };
-    let named = tokio::task::spawn_blocking(named).await;
-    named.map_err(|e| Error::with_source(crate::error::Kind::Bug, "naming the files died", e))
+    tokio::task::spawn_blocking(named).await.map_err(|e| {
+        Error::with_source(
+            crate::error::Kind::Bug,
+            "resolving links of the files panicked",
+            e,
+        )
+    })
 }
 
 impl Place {
-    /// The file that the place is, if it is one.
+    /// The metadata of the place, if it is a file.
     async fn head(&self, store: &Arc<dyn ObjectStore>, path: &str) -> Result<Option<ObjectMeta>> {
         if self.is_folder == Some(true) {
             return Ok(None);
@@ -322,7 +354,7 @@ impl Place {
             Err(StoreError::NotFound { .. }) if self.is_http() => {
                 Err(Error::input(format!("no file at {path}")))
             }
-            // What is no file is a folder.
+            // If it is not a file, it is a folder.
             Err(StoreError::NotFound { .. }) => Ok(None),
             Err(e) => Err(failed(&format!("cannot find {path}"), e.into())),
         }
@@ -336,17 +368,18 @@ impl Place {
         }
     }
 
-    /// Goes to the current result of a table of the output that the place lies in.
+    /// If the place is inside an output, redirects it to the current version of the table.
     ///
     /// # Errors
-    /// If it is no table, but the output or what it keeps beside its tables.
+    /// If it is not a table, but the whole output or something that the output keeps beside its
+    /// tables.
     fn in_output(&mut self, root: &Path, current: &Current, path: &str) -> Result<()> {
         let inside: Vec<String> = (self.path.prefix_match(root).into_iter().flatten())
             .map(|part| part.as_ref().to_string())
             .collect();
         let inside: Vec<&str> = inside.iter().map(String::as_str).collect();
         match &inside[..] {
-            // A table of a version that is named as such.
+            // An explicitly named version of a table.
             ["versions", _, _, ..] => Ok(()),
             [table, ..] | ["current", table, ..] if current.tables.contains_key(*table) => {
                 let from = usize::from(inside[0] == "current");
@@ -378,18 +411,18 @@ fn nothing_at(place: &Place, path: &str, extension: &str, folder: Option<&Path>)
     Error::input(message)
 }
 
-/// The Hive folders in the path of a file below that of its table.
+/// The Hive folders in the path of a file relative to its table.
 fn hive_folders(below: &str) -> Vec<(String, Option<String>)> {
-    let folders = below.rsplit_once('/').map_or("", |(folders, _)| folders);
-    let folders = folders
+    below
+        .rsplit_once('/')
+        .map_or("", |(folders, _)| folders)
         .split('/')
-        .filter_map(|folder| folder.split_once('='));
-    folders
+        .filter_map(|folder| folder.split_once('='))
         .map(|(name, value)| (name.to_string(), hive_value(value)))
         .collect()
 }
 
-/// The value that a Hive folder says; an empty one is null as well.
+/// The value of a Hive folder; an empty one is null too.
 fn hive_value(text: &str) -> Option<String> {
     if text.is_empty() || text == HIVE_NULL {
         return None;
@@ -403,10 +436,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hive_folders_are_columns_and_values() {
+    fn hive_folders_become_columns_and_values() {
         let folders = |below: &str| -> Vec<String> {
-            let folders = hive_folders(below).into_iter();
-            folders
+            hive_folders(below)
+                .into_iter()
                 .map(|(name, value)| format!("{name} {}", value.unwrap_or("NULL".into())))
                 .collect()
         };
@@ -423,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_a_folder_and_a_pattern() {
+    fn a_path_splits_into_a_folder_and_a_pattern() {
         let place = |path: &str| {
             let place = Place::of(path).map_err(|e| e.to_string())?;
             let is_folder = place.is_folder;
@@ -446,20 +479,22 @@ mod tests {
         let wrong = place("s3://b*/t").expect_err("a pattern where none can be");
         assert!(wrong.contains("in the name of the bucket"), "{wrong}");
         let wrong = place("s3://b/[").expect_err("no pattern");
-        assert!(wrong.contains("no pattern"), "{wrong}");
+        assert!(wrong.contains("neither a file nor a pattern"), "{wrong}");
     }
 
-    /// The files of a path in a store, or why there are none.
+    /// The files of a path in a store, or the error.
     async fn found(store: &Arc<dyn ObjectStore>, path: &str) -> Result<Vec<String>, String> {
         let place = Place::of(path).map_err(|e| e.full())?;
         let ending = |_: &mut dyn Iterator<Item = &str>| Ok(".parquet".to_string());
-        let found = files(place, store, path, ending).await;
-        let found = found.map_err(|e| e.full())?.into_iter();
+        let found = files(place, store, path, ending)
+            .await
+            .map_err(|e| e.full())?
+            .into_iter();
         Ok(found.map(|file| file.meta.location.to_string()).collect())
     }
 
     #[tokio::test]
-    async fn in_a_store_a_table_of_an_output_is_that_of_its_result() {
+    async fn a_table_of_an_output_is_the_one_of_its_current_result() {
         use crate::output::place::Output;
         use crate::output::pointer::Promotion;
         use std::collections::BTreeMap;
@@ -467,20 +502,23 @@ mod tests {
         let output = Output::in_store(store.clone(), "b/out".into());
         let mut runs = Vec::new();
         for _ in 0..2 {
-            let begun = output.begin("a-plan-of-its-own").await.expect("a store");
-            output.claim_version(&begun).await.expect("room");
-            let table = output.staged(&begun.run, "sources");
+            let started = output.begin("a-plan-of-its-own").await.expect("a store");
+            output.claim_version(&started).await.expect("room");
+            let table = output.staged(&started.run, "sources");
             store.put(&table, "1".into()).await.expect("a file");
             let promotion = Promotion {
                 plan: "a-plan-of-its-own",
                 complete: true,
                 tables: &BTreeMap::from([("sources", 1)]),
                 keep: 2,
-                record: &begun.run,
+                record: &started.run,
                 begins: &|| (),
             };
-            output.promote(&begun, &promotion).await.expect("a result");
-            runs.push(begun.run);
+            output
+                .promote(&started, &promotion)
+                .await
+                .expect("a result");
+            runs.push(started.run);
         }
         let folder = |run: &String| format!("b/out/versions/{run}/sources");
         let (earlier, now) = (folder(&runs[0]), folder(&runs[1]));
@@ -504,12 +542,16 @@ mod tests {
             "b/out/*/*/*/*.parquet",
             "b/out/versions",
         ] {
-            let told = found(&store, &format!("memory:///{path}")).await;
-            let told = told.expect_err(path);
-            assert!(told.contains("name one of its tables"), "{path}: {told}");
-            assert!(told.ends_with("b/out/sources"), "{path}: {told}");
+            let refusal = found(&store, &format!("memory:///{path}"))
+                .await
+                .expect_err(path);
+            assert!(
+                refusal.contains("name one of its tables"),
+                "{path}: {refusal}"
+            );
+            assert!(refusal.ends_with("b/out/sources"), "{path}: {refusal}");
         }
-        // A pointer of another program is a file like any other.
+        // A `current.json` of another program is a file like any other.
         store
             .put(&"x/current.json".into(), "{}".into())
             .await
@@ -523,7 +565,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn in_a_store_tables_of_other_formats_are_refused() {
+    async fn tables_of_other_formats_are_refused_in_a_store() {
         for (mark, name) in [
             ("_delta_log/00000000000000000000.json", "a Delta table"),
             ("metadata/v12.metadata.json", "an Iceberg table"),
@@ -542,10 +584,11 @@ mod tests {
                 "lake/*/data/*/*",
                 "**",
             ] {
-                let told = found(&store, &format!("memory:///{path}")).await;
-                let told = told.expect_err(path);
-                assert!(told.contains(name), "{path}: {told}");
-                assert!(told.contains("lake/t')"), "{path}: {told}");
+                let refusal = found(&store, &format!("memory:///{path}"))
+                    .await
+                    .expect_err(path);
+                assert!(refusal.contains(name), "{path}: {refusal}");
+                assert!(refusal.contains("lake/t')"), "{path}: {refusal}");
             }
             let named = found(&store, "memory:///lake/t/data/x=1/a.parquet").await;
             assert_eq!(named, Ok(vec!["lake/t/data/x=1/a.parquet".to_string()]));

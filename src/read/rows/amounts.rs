@@ -1,4 +1,4 @@
-//! Columns of counts or weights → what each row weighs.
+//! Columns of counts or weights → the amount that each row contributes.
 
 use crate::error::Error;
 use crate::read::counts::counted::LARGEST_TOTAL;
@@ -7,7 +7,10 @@ use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type, Int64Type, UInt64Type};
 
-/// Given counts; 0 where the row counts for nothing.
+/// Counts of rows; 0 for rows that do not count. `place` describes a row for messages.
+///
+/// # Errors
+/// A negative count.
 pub(crate) fn counts(
     column: &ArrayRef,
     name: &str,
@@ -27,7 +30,7 @@ pub(crate) fn counts(
     let counts = cast(column, &DataType::UInt64).map_err(bug)?;
     let counts = counts.as_primitive::<UInt64Type>();
     dropped.add("null count", counts.null_count() as u64);
-    // Totals beyond what f64 holds are refused for the partition; how far beyond does not matter.
+    // Partitions with totals beyond 2^53 are refused later; how far beyond does not matter.
     let counts: Vec<u64> = counts
         .iter()
         .map(|n| n.unwrap_or(0).min(LARGEST_TOTAL + 1))
@@ -39,7 +42,10 @@ pub(crate) fn counts(
     Ok(counts)
 }
 
-/// Given weights; 0 where the row weighs nothing.
+/// Weights of rows; 0 for rows that do not count. `place` describes a row for messages.
+///
+/// # Errors
+/// A negative or infinite weight.
 pub(crate) fn weights(
     column: &ArrayRef,
     name: &str,
@@ -55,7 +61,7 @@ pub(crate) fn weights(
             Some(w) if w.is_nan() => (0.0, Some("NaN weight")),
             Some(w) if w < 0.0 || w.is_infinite() => {
                 return Err(Stop::Failed(Error::input(format!(
-                    "`{name}` = {w} for {} is no weight; weights are finite and 0 or more",
+                    "`{name}` = {w} for {} is not a weight; weights are finite and 0 or more",
                     place(at)
                 ))));
             }

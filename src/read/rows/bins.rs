@@ -1,7 +1,7 @@
 //! Coordinates → box numbers (coherence, appendix A: Ulam boxes).
 //!
-//! In: one real coordinate. Out: the number of the half-open box `[left, right)` that holds it, or nothing where no box does.
-//! A coordinate that is not finite never has a box.
+//! In: one real coordinate. Out: the number of the half-open box `[left, right)` that contains it,
+//! or `None` outside all boxes. A coordinate that is not finite has no box.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -45,23 +45,42 @@ pub enum Outside {
 #[serde(rename_all = "lowercase")]
 pub enum Binning {
     /// Box k is [origin + k·step, origin + (k + 1)·step), for every integer k.
-    Open { origin: f64, step: f64 },
+    Open {
+        /// A border between boxes.
+        origin: f64,
+        /// Width of a box.
+        step: f64,
+    },
     /// Boxes 0..boxes of equal width from low to high; high itself is in the last one.
     Bounded {
+        /// Lower bound.
         low: f64,
+        /// Upper bound.
         high: f64,
+        /// Number of boxes.
         boxes: u32,
+        /// What happens to values outside the bounds.
         outside: Outside,
     },
     /// Boxes 0..boxes of equal width on the circle that joins high to low.
-    Periodic { low: f64, high: f64, boxes: u32 },
+    Periodic {
+        /// Start of the period.
+        low: f64,
+        /// End of the period.
+        high: f64,
+        /// Number of boxes per period.
+        boxes: u32,
+    },
 }
 
-/// The first number too large for an i64. It is exact in f64; the largest i64 is not.
+/// 2^63, the first value too large for an i64. It is exact in f64; the largest i64 is not.
 const TWO_TO_63: f64 = (1u64 << 63) as f64;
 
 impl Binning {
-    /// Checks what was written; on error, the key at fault (or "") and what it must be.
+    /// Checks the keys of a `bin` table.
+    ///
+    /// # Errors
+    /// The key at fault (or "") and what it must be.
     pub fn new(text: &BinText) -> Result<Binning, (&'static str, String)> {
         let &BinText {
             step,
@@ -125,8 +144,8 @@ impl Binning {
         Ok(Binning::Open { origin, step })
     }
 
-    /// The box of `x`. None where x is not finite, where it lies outside bounds that do not clip, and, without bounds, where
-    /// the number would not fit an i64.
+    /// The box of `x`. `None` if x is not finite, if it is outside bounds that do not clip, or,
+    /// without bounds, if the number does not fit an i64.
     #[inline]
     pub fn index(&self, x: f64) -> Option<i64> {
         if !x.is_finite() {
@@ -154,7 +173,8 @@ impl Binning {
             Binning::Periodic { low, high, boxes } => {
                 let (offset, range) = (x - low, high - low);
                 if (low..high).contains(&x) {
-                    // Not wrapped: just below high, rounding may make the offset a whole period, which is the last box still.
+                    // Not wrapped: just below `high`, rounding may give an offset of a whole
+                    // period, which still belongs to the last box.
                     Some(within(offset, range, boxes))
                 } else {
                     offset
@@ -165,7 +185,7 @@ impl Binning {
         }
     }
 
-    /// The middle of box `index`, in the unit of the column.
+    /// The centre of box `index`, in the unit of the column.
     pub fn center(&self, index: i64) -> f64 {
         match *self {
             Binning::Open { origin, step } => origin + (index as f64 + 0.5) * step,
@@ -179,16 +199,17 @@ impl Binning {
     }
 }
 
-/// The box of an offset in [0, range]. Multiplying before dividing keeps borders such as 0.3 of ten boxes in [0, 1] exact. The
-/// minimum puts the upper bound, and an offset that rounding moved onto it, in the last box.
+/// The box of an offset in [0, range]. Multiplying before dividing keeps borders exact, such as 0.3
+/// for ten boxes in [0, 1]. The minimum assigns the upper bound, and offsets rounded up to it, to
+/// the last box.
 #[inline]
 fn within(offset: f64, range: f64, boxes: u32) -> i64 {
-    // Nothing is negative here, so the conversion is the floor.
+    // The operands are not negative, so the conversion rounds down.
     let k = (offset * f64::from(boxes) / range) as i64;
     k.min(i64::from(boxes) - 1)
 }
 
-/// The number of boxes in a range: as given, or as `step` divides it.
+/// The number of boxes in a range: as given, or the range divided by `step`.
 fn box_count(
     key: &'static str,
     [low, high]: [f64; 2],
@@ -239,15 +260,15 @@ mod tests {
     }
 
     #[test]
-    fn borders_belong_to_the_box_on_their_right() {
+    fn a_border_belongs_to_the_box_on_its_right() {
         let lat = bounded(-90.0, 90.0, 360, Outside::Drop);
         assert_eq!(lat.index(-90.0), Some(0));
         assert_eq!(lat.index(-89.5), Some(1));
         assert_eq!(lat.index((-89.5f64).next_down()), Some(0));
         assert_eq!(lat.index(0.0), Some(180));
-        // Borders hold to the precision of x − low, here 1.4e-14.
+        // Borders are exact to the precision of x − low, here 1.4e-14.
         assert_eq!(lat.index(-1.5e-14), Some(179));
-        // Ten boxes in [0, 1]: tenths are borders although they are no binary fractions.
+        // Ten boxes in [0, 1]: tenths are exact borders although they are not binary fractions.
         let tenths = bounded(0.0, 1.0, 10, Outside::Drop);
         for k in 0..10 {
             assert_eq!(tenths.index(k as f64 / 10.0), Some(k));
@@ -255,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn the_upper_bound_is_in_the_last_box_and_beyond_is_outside() {
+    fn the_upper_bound_is_in_the_last_box_and_larger_values_are_outside() {
         let lat = bounded(-90.0, 90.0, 360, Outside::Drop);
         assert_eq!(lat.index(90.0), Some(359));
         assert_eq!(lat.index(90f64.next_down()), Some(359));
@@ -284,7 +305,7 @@ mod tests {
         assert_eq!(lon.index(180f64.next_down()), Some(719));
         assert_eq!(lon.index((-180f64).next_down()), Some(719));
         assert_eq!(lon.index(190.0), lon.index(-170.0));
-        // A value just below zero is so small that the wrapped value rounds to a whole period.
+        // A value just below zero: its wrapped value rounds to a whole period.
         let unit = Binning::Periodic {
             low: 0.0,
             high: 1.0,
@@ -296,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn boxes_without_bounds_count_both_ways_and_never_overflow() {
+    fn unbounded_boxes_have_negative_numbers_and_never_overflow() {
         let depth = Binning::Open {
             origin: 5.0,
             step: 10.0,
@@ -320,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finite_has_no_box() {
+    fn coordinates_that_are_not_finite_have_no_box() {
         for binning in [
             Binning::Open {
                 origin: 0.0,
@@ -340,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn centers_lie_in_the_middle_of_their_boxes() {
+    fn centers_are_in_the_middle_of_their_boxes() {
         let lat = bounded(-90.0, 90.0, 360, Outside::Drop);
         assert_eq!(lat.center(0), -89.75);
         let depth = Binning::Open {

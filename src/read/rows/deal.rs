@@ -1,7 +1,9 @@
-//! Rows → lots, by a hash of some of their columns: rows that are equal there are in one lot, on whatever machine they were dealt.
+//! Rows → shards, by a hash of some columns: rows that are equal in these columns are in one shard,
+//! on whatever machine they were dealt.
 //!
-//! Rows of a query are dealt by partition and trajectory, so that a lot has whole trajectories; sums by partition, so that a lot has whole
-//! matrices, or by source where all are one matrix. The order of rows is kept.
+//! Query rows are sharded by partition and trajectory, so that a shard holds whole trajectories.
+//! Sums are sharded by partition, so that a shard holds whole matrices, or by source state if there
+//! is only one matrix. The order of rows is kept.
 
 use crate::error::{Error, Kind, Result};
 use crate::read::counts::carry::failed;
@@ -17,63 +19,72 @@ use arrow::row::{RowConverter, SortField};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Rows of a lot that are put into one batch.
-const BATCH: usize = 1 << 16;
+/// Rows per batch of a shard.
+const BATCH_ROWS: usize = 1 << 16;
 
-/// Deals rows.
+/// Distributes rows over shards.
 pub struct Dealer {
     schema: SchemaRef,
     by: Range<usize>,
     converter: RowConverter,
-    lots: Vec<Lot>,
+    shards: Vec<Shard>,
 }
 
+/// The rows of one shard: finished batches, and pieces of the next one.
 #[derive(Default)]
-struct Lot {
+struct Shard {
     full: Vec<RecordBatch>,
-    begun: Vec<RecordBatch>,
-    begun_rows: usize,
+    open: Vec<RecordBatch>,
+    open_rows: usize,
 }
 
-impl Lot {
+impl Shard {
     fn push(&mut self, batch: RecordBatch, schema: &SchemaRef) -> Result<()> {
-        self.begun_rows += batch.num_rows();
-        self.begun.push(batch);
-        match self.begun_rows >= BATCH {
-            true => self.fill(schema),
-            false => Ok(()),
+        self.open_rows += batch.num_rows();
+        self.open.push(batch);
+        if self.open_rows >= BATCH_ROWS {
+            self.fill(schema)
+        } else {
+            Ok(())
         }
     }
 
     fn fill(&mut self, schema: &SchemaRef) -> Result<()> {
-        if self.begun_rows > 0 {
-            let batch = concat_batches(schema, &self.begun).map_err(|e| failed(bug(e)))?;
+        if self.open_rows > 0 {
+            let batch = concat_batches(schema, &self.open).map_err(|e| failed(bug(e)))?;
             self.full.push(batch);
         }
-        self.begun.clear();
-        self.begun_rows = 0;
+        self.open.clear();
+        self.open_rows = 0;
         Ok(())
     }
 }
 
 impl Dealer {
-    /// For rows with the columns of a layout, by trajectory.
-    pub fn of_rows(layout: &Layout, lots: usize) -> Result<Dealer> {
+    /// A dealer of rows with the columns of `layout`, by trajectory.
+    ///
+    /// # Errors
+    /// A layout of pairs, or a key column of a type that cannot be compared.
+    pub fn of_rows(layout: &Layout, shards: usize) -> Result<Dealer> {
         let Evidence::Trajectories { trajectory, .. } = &layout.evidence else {
             return Err(Error::bug("a table of pairs has no trajectories"));
         };
         let by = 0..layout.partition.len() + trajectory.len();
-        Dealer::new(&layout.fields(), by, lots)
+        Dealer::new(&layout.fields(), by, shards)
     }
 
-    /// For the table of sums.
-    pub fn of_sums(layout: &Layout, lots: usize) -> Result<Dealer> {
-        Dealer::new(&sums::fields(layout), sums::keys(layout), lots)
+    /// A dealer of rows of the table of sums.
+    ///
+    /// # Errors
+    /// A key column of a type that cannot be compared.
+    pub fn of_sums(layout: &Layout, shards: usize) -> Result<Dealer> {
+        Dealer::new(&sums::fields(layout), sums::keys(layout), shards)
     }
 
-    fn new(fields: &[Field], by: Range<usize>, lots: usize) -> Result<Dealer> {
-        let keys = fields[by.clone()].iter();
-        let keys = keys.map(|f| SortField::new(f.data_type().clone()));
+    fn new(fields: &[Field], by: Range<usize>, shards: usize) -> Result<Dealer> {
+        let keys = fields[by.clone()]
+            .iter()
+            .map(|f| SortField::new(f.data_type().clone()));
         let converter = RowConverter::new(keys.collect()).map_err(|e| {
             let what = "a trajectory or partition column has a type that cannot be a key";
             Error::with_source(Kind::Input, what, e)
@@ -82,51 +93,58 @@ impl Dealer {
             schema: schema(fields),
             by,
             converter,
-            lots: (0..lots.max(1)).map(|_| Lot::default()).collect(),
+            shards: (0..shards.max(1)).map(|_| Shard::default()).collect(),
         })
     }
 
-    /// Deals the next rows.
+    /// Distributes the next rows.
     pub fn push(&mut self, batch: &RecordBatch) -> Result<()> {
         let n = batch.num_rows();
-        let typed = batch.columns().iter().zip(self.schema.fields());
-        let typed = typed.map(|(column, field)| cast(column, field.data_type()));
+        let typed = batch
+            .columns()
+            .iter()
+            .zip(self.schema.fields())
+            .map(|(column, field)| cast(column, field.data_type()));
         let columns: Vec<ArrayRef> = typed
             .collect::<Result<_, _>>()
             .map_err(|e| failed(bug(e)))?;
-        let mut rows = vec![Vec::new(); self.lots.len()];
+        let mut rows = vec![Vec::new(); self.shards.len()];
         let keys = &columns[self.by.clone()];
         if keys.is_empty() {
             rows[0] = (0..n as u32).collect();
         } else {
-            let spells = ranges(keys, n).map_err(failed)?;
-            let starts = first_rows(keys, &spells).map_err(failed)?;
-            let keys = self.converter.convert_columns(&starts);
-            let keys = keys.map_err(|e| failed(bug(e)))?;
-            for (spell, key) in spells.into_iter().zip(keys.iter()) {
-                let lot = (hash(key.data()) >> 32) as usize % rows.len();
-                rows[lot].extend(spell.start as u32..spell.end as u32);
+            let key_ranges = ranges(keys, n).map_err(failed)?;
+            let starts = first_rows(keys, &key_ranges).map_err(failed)?;
+            let keys = self
+                .converter
+                .convert_columns(&starts)
+                .map_err(|e| failed(bug(e)))?;
+            for (key_range, key) in key_ranges.into_iter().zip(keys.iter()) {
+                let shard = (hash(key.data()) >> 32) as usize % rows.len();
+                rows[shard].extend(key_range.start as u32..key_range.end as u32);
             }
         }
-        for (lot, rows) in self.lots.iter_mut().zip(rows) {
+        for (shard, rows) in self.shards.iter_mut().zip(rows) {
             if rows.is_empty() {
                 continue;
             }
             let rows = UInt32Array::from(rows);
-            let own = columns.iter().map(|column| take(column, &rows, None));
-            let own = own.collect::<Result<_, _>>();
+            let own = columns
+                .iter()
+                .map(|column| take(column, &rows, None))
+                .collect::<Result<_, _>>();
             let own = own.and_then(|own| RecordBatch::try_new(Arc::clone(&self.schema), own));
-            lot.push(own.map_err(|e| failed(bug(e)))?, &self.schema)?;
+            shard.push(own.map_err(|e| failed(bug(e)))?, &self.schema)?;
         }
         Ok(())
     }
 
-    /// The rows of each lot.
+    /// The rows of each shard.
     pub fn finish(mut self) -> Result<Vec<Vec<RecordBatch>>> {
-        for lot in &mut self.lots {
-            lot.fill(&self.schema)?;
+        for shard in &mut self.shards {
+            shard.fill(&self.schema)?;
         }
-        Ok(self.lots.into_iter().map(|lot| lot.full).collect())
+        Ok(self.shards.into_iter().map(|shard| shard.full).collect())
     }
 }
 
@@ -162,7 +180,8 @@ mod tests {
         }
     }
 
-    /// Rows (g, id, t) of small batches, dealt: the lot of each trajectory, and its times in the order of the lot.
+    /// Deals rows (g, id, t) in batches of `each`. Per shard: the times of each trajectory, in
+    /// order.
     fn dealt(rows: &[(&str, Option<i64>, i64)], each: usize) -> Vec<BTreeMap<String, Vec<i64>>> {
         let mut dealer = Dealer::of_rows(&layout(), 3).unwrap();
         for rows in rows.chunks(each) {
@@ -176,22 +195,26 @@ mod tests {
             let batch = RecordBatch::try_new(layout().numbered(), columns).unwrap();
             dealer.push(&batch).unwrap();
         }
-        let lots = dealer.finish().unwrap().into_iter().map(|lot| {
-            let mut times: BTreeMap<String, Vec<i64>> = BTreeMap::new();
-            for batch in lot {
-                for at in 0..batch.num_rows() {
-                    let name = crate::read::rows::states::key_text(&batch.columns()[..2], at);
-                    let time = batch.column(2).as_primitive::<Int64Type>().value(at);
-                    times.entry(name).or_default().push(time);
+        dealer
+            .finish()
+            .unwrap()
+            .into_iter()
+            .map(|shard| {
+                let mut times: BTreeMap<String, Vec<i64>> = BTreeMap::new();
+                for batch in shard {
+                    for at in 0..batch.num_rows() {
+                        let name = crate::read::rows::states::key_text(&batch.columns()[..2], at);
+                        let time = batch.column(2).as_primitive::<Int64Type>().value(at);
+                        times.entry(name).or_default().push(time);
+                    }
                 }
-            }
-            times
-        });
-        lots.collect()
+                times
+            })
+            .collect()
     }
 
     #[test]
-    fn a_trajectory_is_in_one_lot_and_in_its_order() {
+    fn a_trajectory_is_in_one_shard_and_keeps_its_order() {
         let rows: Vec<(&str, Option<i64>, i64)> = (0..60)
             .map(|at| {
                 (
@@ -201,20 +224,20 @@ mod tests {
                 )
             })
             .collect();
-        let lots = dealt(&rows, 60);
-        // How rows come in batches does not matter.
-        assert_eq!(lots, dealt(&rows, 7));
+        let shards = dealt(&rows, 60);
+        // The result does not depend on the batches.
+        assert_eq!(shards, dealt(&rows, 7));
         let mut seen = BTreeMap::new();
-        for (name, times) in lots.iter().flatten() {
+        for (name, times) in shards.iter().flatten() {
             assert!(times.is_sorted(), "{name}: {times:?}");
             assert_eq!(seen.insert(name.clone(), times.len()), None, "{name}");
         }
         assert_eq!(seen.values().sum::<usize>(), 60);
-        assert!(lots.iter().all(|lot| !lot.is_empty()), "{lots:?}");
+        assert!(shards.iter().all(|shard| !shard.is_empty()), "{shards:?}");
     }
 
     #[test]
-    fn lots_hold_many_rows_in_few_batches() {
+    fn shards_hold_many_rows_in_few_batches() {
         let mut dealer = Dealer::of_rows(&layout(), 1).unwrap();
         let column: ArrayRef = Arc::new(Int64Array::from(vec![1; 1000]));
         let group: ArrayRef = Arc::new(StringArray::from(vec!["a"; 1000]));
@@ -223,8 +246,13 @@ mod tests {
         for _ in 0..100 {
             dealer.push(&batch).unwrap();
         }
-        let rows = dealer.finish().unwrap().remove(0);
-        let rows: Vec<usize> = rows.iter().map(RecordBatch::num_rows).collect();
+        let rows: Vec<usize> = dealer
+            .finish()
+            .unwrap()
+            .remove(0)
+            .iter()
+            .map(RecordBatch::num_rows)
+            .collect();
         assert_eq!(rows, [66_000, 34_000]);
     }
 }

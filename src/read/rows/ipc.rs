@@ -1,4 +1,5 @@
-//! Columns as bytes, for serde: each in an Arrow stream of its own, because they differ in length. And rows.
+//! Columns, fields and rows ↔ Arrow IPC bytes, for serde. Each column is its own Arrow stream,
+//! because columns may differ in length.
 
 use arrow::array::{ArrayRef, RecordBatch, new_empty_array};
 use arrow::datatypes::{Field, Schema, SchemaRef};
@@ -24,16 +25,18 @@ fn read(bytes: &[u8]) -> Result<(Field, ArrayRef), ArrowError> {
     Ok((batch.schema_ref().field(0).clone(), batch.column(0).clone()))
 }
 
-/// For a list of columns.
+/// Serializes a list of columns.
 pub mod arrays {
     use super::*;
 
+    /// Serializes each column as an Arrow stream.
     pub fn serialize<S: Serializer>(arrays: &[ArrayRef], to: S) -> Result<S::Ok, S::Error> {
         let column = |a: &ArrayRef| write(Field::new("", a.data_type().clone(), true), a.clone());
         let columns: Result<Vec<_>, _> = arrays.iter().map(column).collect();
         columns.map_err(S::Error::custom)?.serialize(to)
     }
 
+    /// Reads what [`serialize`] wrote.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<ArrayRef>, D::Error> {
         let columns = Vec::<Vec<u8>>::deserialize(from)?;
         let array = |bytes: &Vec<u8>| read(bytes).map(|(_, array)| array);
@@ -42,16 +45,18 @@ pub mod arrays {
     }
 }
 
-/// For what columns are called, and their types.
+/// Serializes a list of column names and types.
 pub mod fields {
     use super::*;
 
+    /// Serializes each field as an empty Arrow stream.
     pub fn serialize<S: Serializer>(fields: &[Field], to: S) -> Result<S::Ok, S::Error> {
         let column = |f: &Field| write(f.clone(), new_empty_array(f.data_type()));
         let columns: Result<Vec<_>, _> = fields.iter().map(column).collect();
         columns.map_err(S::Error::custom)?.serialize(to)
     }
 
+    /// Reads what [`serialize`] wrote.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Field>, D::Error> {
         let columns = Vec::<Vec<u8>>::deserialize(from)?;
         let field = |bytes: &Vec<u8>| read(bytes).map(|(field, _)| field);
@@ -60,34 +65,38 @@ pub mod fields {
     }
 }
 
-/// For the name and type of one column.
+/// Serializes the name and type of one column.
 pub mod field {
     use super::*;
 
+    /// Serializes the field as an empty Arrow stream.
     pub fn serialize<S: Serializer>(field: &Field, to: S) -> Result<S::Ok, S::Error> {
         fields::serialize(std::slice::from_ref(field), to)
     }
 
+    /// Reads what [`serialize`] wrote.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Field, D::Error> {
         let none = || D::Error::custom("no column");
         maybe_field::deserialize(from)?.ok_or_else(none)
     }
 }
 
-/// For those of a column that may be missing.
+/// Serializes the name and type of an optional column.
 pub mod maybe_field {
     use super::*;
 
+    /// Serializes the field, if any, as an empty Arrow stream.
     pub fn serialize<S: Serializer>(field: &Option<Field>, to: S) -> Result<S::Ok, S::Error> {
         fields::serialize(field.as_slice(), to)
     }
 
+    /// Reads what [`serialize`] wrote.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Field>, D::Error> {
         Ok(fields::deserialize(from)?.pop())
     }
 }
 
-/// Rows of the columns of `schema` as one Arrow stream; nothing for no rows.
+/// Rows with the columns of `schema` as one Arrow stream; empty bytes for no rows.
 pub fn write_rows(schema: &SchemaRef, rows: &[RecordBatch]) -> Result<Vec<u8>, ArrowError> {
     if rows.iter().all(|batch| batch.num_rows() == 0) {
         return Ok(Vec::new());
@@ -99,7 +108,7 @@ pub fn write_rows(schema: &SchemaRef, rows: &[RecordBatch]) -> Result<Vec<u8>, A
     writer.into_inner()
 }
 
-/// Reads what [`write_rows`] has written.
+/// Reads what [`write_rows`] wrote.
 pub fn read_rows(bytes: &[u8]) -> Result<Vec<RecordBatch>, ArrowError> {
     match bytes {
         [] => Ok(Vec::new()),
@@ -125,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_come_back_as_they_were() {
+    fn columns_survive_a_round_trip() {
         let decimals = Decimal128Array::from(vec![1, -2, 3]).with_precision_and_scale(9, 2);
         let arrays: Vec<ArrayRef> = vec![
             Arc::new(StringArray::from(vec![Some("a"), None])),

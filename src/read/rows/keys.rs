@@ -1,4 +1,5 @@
-//! Keys ↔ ids: gives every distinct row of some columns, of any SQL type, a small number in order of appearance.
+//! Keys ↔ ids: every distinct row of some columns, of any SQL type, gets a small number in order of
+//! first appearance.
 
 use crate::error::{Error, Kind, Result};
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
@@ -9,10 +10,10 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-/// The id of a key that is null, and so no key at all.
+/// The id of a null key, which is not a key.
 pub const NONE: u32 = u32::MAX;
 
-/// Distinct keys in order of appearance.
+/// Distinct keys in order of first appearance.
 pub struct Keys {
     types: Vec<DataType>,
     stored: Stored,
@@ -22,13 +23,13 @@ pub struct Keys {
 
 /// The keys by id.
 enum Stored {
-    /// One column of integers, as which most keys come.
+    /// One integer column, which is the most common case.
     Integers(Vec<i64>),
-    /// Any columns in arrow's row format, which sorts as the columns do.
+    /// Any columns in arrow's row format, which sorts like the columns.
     Rows(RowConverter, Bytes),
 }
 
-/// Byte strings one after another; string `k` ends at `ends[k]`.
+/// Concatenated byte strings; string `k` ends at `ends[k]`.
 #[derive(Default)]
 struct Bytes {
     bytes: Vec<u8>,
@@ -46,7 +47,7 @@ impl Bytes {
     }
 }
 
-/// The values of an integer column, if all of its type fit an i64.
+/// The values of an integer column; `None` if the type is not an integer type within i64.
 pub fn integers(column: &ArrayRef) -> Option<Int64Array> {
     if !is_integer(column.data_type()) {
         return None;
@@ -59,6 +60,10 @@ fn is_integer(data_type: &DataType) -> bool {
 }
 
 impl Keys {
+    /// No keys yet, for columns of these types.
+    ///
+    /// # Errors
+    /// A type that cannot be compared.
     pub fn new(types: &[DataType]) -> Result<Keys> {
         let stored = match types {
             [one] if is_integer(one) => Stored::Integers(Vec::new()),
@@ -79,16 +84,17 @@ impl Keys {
         })
     }
 
+    /// Number of distinct keys.
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// Keys of the same types, of which there are none yet.
+    /// An empty set of keys of the same types.
     pub fn empty(&self) -> Result<Keys> {
         Keys::new(&self.types)
     }
 
-    /// The place of each id among all keys in ascending order.
+    /// The rank of each id among all keys in ascending order.
     pub fn ranks(&self) -> Vec<u32> {
         ranks(&self.order())
     }
@@ -103,7 +109,10 @@ impl Keys {
         order
     }
 
-    /// Appends the ids of the rows of `columns`; `NONE` where any column is null.
+    /// Appends the ids of the rows of `columns`; `NONE` for rows in which any column is null.
+    ///
+    /// # Errors
+    /// More than 2^32 − 2 distinct keys.
     pub fn intern(&mut self, columns: &[ArrayRef], ids: &mut Vec<u32>) -> Result<()> {
         let broken = |e| Error::with_source(Kind::Bug, "key columns changed their type", e);
         match &mut self.stored {
@@ -111,7 +120,7 @@ impl Keys {
                 let values = cast(&columns[0], &DataType::Int64).map_err(broken)?;
                 let values = values.as_primitive::<Int64Type>();
                 ids.reserve(values.len());
-                // Equal keys come in spells.
+                // Equal keys come in runs.
                 let mut last = None;
                 for value in values {
                     let id = match (value, last) {
@@ -142,7 +151,7 @@ impl Keys {
         Ok(())
     }
 
-    /// Adds the keys of `other`; returns the id here of each key there.
+    /// Adds the keys of `other`; returns the new id of each of its keys.
     pub fn absorb(&mut self, other: &Keys) -> Result<Vec<u32>> {
         let (table, hasher) = (&mut self.table, &self.hasher);
         match (&mut self.stored, &other.stored) {
@@ -153,11 +162,11 @@ impl Keys {
             (Stored::Rows(_, keys), Stored::Rows(_, others)) => (0..others.ends.len())
                 .map(|id| row_id(table, hasher, keys, others.get(id as u32)))
                 .collect(),
-            _ => Err(Error::bug("keys of two types are added up")),
+            _ => Err(Error::bug("keys of two types cannot be merged")),
         }
     }
 
-    /// The keys as columns in ascending order, and the rank of each id in that order.
+    /// The keys as columns in ascending order, and the rank of each id.
     pub fn sorted(self) -> Result<(Vec<ArrayRef>, Vec<u32>)> {
         let order = self.order();
         Ok((self.columns(&order)?, ranks(&order)))
@@ -166,7 +175,7 @@ impl Keys {
     /// The keys `ids` as columns.
     pub fn columns(&self, ids: &[u32]) -> Result<Vec<ArrayRef>> {
         match &self.stored {
-            // All rows are one key, which is nowhere stored.
+            // Without columns all rows are one key, which is not stored.
             Stored::Rows(..) if self.types.is_empty() => Ok(Vec::new()),
             Stored::Integers(keys) => {
                 let values = ids.iter().map(|&id| keys[id as usize]);
@@ -182,7 +191,7 @@ impl Keys {
     }
 }
 
-/// The place of each id in an order of all.
+/// The rank of each id in `order`.
 fn ranks(order: &[u32]) -> Vec<u32> {
     let mut rank = vec![0; order.len()];
     for (at, &id) in order.iter().enumerate() {
@@ -227,13 +236,16 @@ fn row_id(
 }
 
 fn next_id(len: usize) -> Result<u32> {
-    let id = u32::try_from(len).ok().filter(|&id| id < NONE);
-    id.ok_or_else(|| {
-        Error::input("there are more than 4294967294 distinct keys; coarsen the states")
-    })
+    u32::try_from(len)
+        .ok()
+        .filter(|&id| id < NONE)
+        .ok_or_else(|| {
+            Error::input("there are more than 4294967294 distinct keys; coarsen the states")
+        })
 }
 
-/// The distinct rows of some lists of columns in ascending order, and the place of each row of each list among them.
+/// The distinct rows of several lists of columns in ascending order, and the rank of each row of
+/// each list.
 pub(crate) fn union(lists: &[&[ArrayRef]]) -> Result<(Vec<ArrayRef>, Vec<Vec<u32>>)> {
     let types: Vec<_> = lists[0].iter().map(|c| c.data_type().clone()).collect();
     let mut keys = Keys::new(&types)?;
@@ -262,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_follow_appearance_and_ranks_follow_order() {
+    fn ids_follow_first_appearance_and_ranks_follow_key_order() {
         let mut keys = Keys::new(&[DataType::Utf8, DataType::Int32]).unwrap();
         let mut ids = Vec::new();
         keys.intern(
@@ -287,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_no_columns_has_none() {
+    fn keys_without_columns_have_no_columns() {
         let keys = Keys::new(&[]).unwrap();
         assert!(keys.columns(&[0]).unwrap().is_empty());
     }
@@ -305,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_keep_their_type_and_their_order() {
+    fn integers_keep_their_type_and_order() {
         let mut keys = Keys::new(&[DataType::Int32]).unwrap();
         let column: ArrayRef = Arc::new(Int32Array::from(vec![Some(7), None, Some(-3), Some(7)]));
         let mut ids = Vec::new();

@@ -7,69 +7,85 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// The columns that counting reads, in the order in which batches must bring them: partition keys, then those of the evidence,
-/// then the given partitions, then those that tell groups.
+/// The columns that counting reads, in the order of the columns of a batch: partition keys, the
+/// columns of the evidence, the given partitions, the columns that identify groups.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Layout {
+    /// Partition keys.
     #[serde(with = "crate::read::rows::ipc::fields")]
     pub partition: Vec<Field>,
+    /// The columns that pairs are made of.
     pub evidence: Evidence,
-    /// Columns that name the set of a row's (source) state.
+    /// Columns that name the set of the row's source state.
     #[serde(with = "crate::read::rows::ipc::fields")]
     pub given: Vec<Field>,
-    /// Whether counts are to be told apart by group.
+    /// How counts are split by group, if they are.
     pub grouping: Option<Grouping>,
-    /// Sources and targets of pairs are states of one kind and have common ids, as those of trajectories always do; square methods, Markov
-    /// tests and `connected` need it.
+    /// Sources and targets of pairs are states of one kind with common ids. Always true for
+    /// trajectories. Square methods, Markov tests and `connected` need it.
     pub one_label_set: bool,
-    /// Keep the largest strongly connected set of every matrix alone; needs one label set.
+    /// Keep only the largest strongly connected set of every matrix; needs one label set.
     pub connected: bool,
 }
 
-/// What is resampled: rows that are equal in these columns stay together, and so does what falls into one of at most so many groups.
+/// What is resampled: rows that are equal in the columns `by` stay together, and there are at most
+/// `most` groups.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Grouping {
+    /// Most groups.
     pub most: usize,
-    /// None for pairs of which every single transition stands for itself.
+    /// Empty for pairs whose transitions are resampled one by one.
     #[serde(with = "crate::read::rows::ipc::fields")]
     pub by: Vec<Field>,
 }
 
+/// The columns that pairs are made of.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Evidence {
-    /// Columns: trajectory keys, time, state, weight (unless each pair weighs one).
+    /// Columns: trajectory keys, time, state, weight (if there is one).
     Trajectories {
+        /// The trajectory keys; empty if each partition is one trajectory.
         #[serde(with = "crate::read::rows::ipc::fields")]
         trajectory: Vec<Field>,
+        /// The time of a row.
         #[serde(with = "crate::read::rows::ipc::field")]
         time: Field,
+        /// The state of a row.
         state: StateColumns,
-        /// What the pairs that a row starts weigh.
+        /// The weight of the pairs that a row starts; without it each pair counts 1.
         #[serde(with = "crate::read::rows::ipc::maybe_field")]
         weight: Option<Field>,
+        /// The lags, one matrix per partition each.
         lags: Vec<Step>,
+        /// Whether pairs start only at multiples of each lag.
         strided: bool,
-        /// What the counts of each lag are divided by, once they are counted; empty where they stay whole.
+        /// Divisor of the counts of each lag, applied after counting; empty for plain counts.
         overlap: Vec<u64>,
     },
-    /// Columns: source, target, measure (unless each row weighs one).
+    /// Columns: source, target, measure (unless each row counts 1).
     Pairs {
+        /// The state at the start of a pair.
         source: StateColumns,
+        /// The state at the end of a pair.
         target: StateColumns,
+        /// How much a row counts.
         measure: Measure,
     },
 }
 
-/// What a row of pairs weighs.
+/// How much a row of pairs counts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Measure {
+    /// Each row counts 1.
     One,
+    /// A column of counts ≥ 0.
     Count(#[serde(with = "crate::read::rows::ipc::field")] Field),
+    /// A column of finite weights ≥ 0.
     Weight(#[serde(with = "crate::read::rows::ipc::field")] Field),
 }
 
 impl Evidence {
-    /// The column of weights, where pairs have them.
+    /// The column of weights, if pairs have weights.
     pub fn weight(&self) -> Option<&Field> {
         match self {
             Evidence::Trajectories { weight, .. } => weight.as_ref(),
@@ -80,7 +96,7 @@ impl Evidence {
         }
     }
 
-    /// What the counts of a lag are divided by; 1 where they stay whole.
+    /// Divisor of the counts of a lag; 1 for plain counts.
     pub fn overlap(&self, lag: usize) -> u64 {
         match self {
             Evidence::Trajectories { overlap, .. } => overlap.get(lag).copied().unwrap_or(1),
@@ -90,7 +106,7 @@ impl Evidence {
 }
 
 impl Layout {
-    /// Every column in order.
+    /// Every column, in order.
     pub fn fields(&self) -> Vec<Field> {
         let state = |s: &StateColumns| {
             let bins = s
@@ -130,12 +146,14 @@ impl Layout {
         fields
     }
 
-    /// The columns as a query of them brings them: by number, because one may be asked for twice.
+    /// The columns of a query for this layout, named by position because a column may be requested
+    /// twice.
     pub fn numbered(&self) -> SchemaRef {
         crate::read::rows::layout::schema(&self.fields())
     }
 
-    /// How many leading columns order the rows: partition keys, trajectory keys and time.
+    /// Number of leading columns that order the rows: partition keys, trajectory keys and time. 0
+    /// for pairs.
     pub fn n_order(&self) -> usize {
         match &self.evidence {
             Evidence::Trajectories { trajectory, .. } => {
@@ -145,7 +163,7 @@ impl Layout {
         }
     }
 
-    /// Number of matrices a partition has.
+    /// Number of matrices per partition.
     pub fn n_lags(&self) -> usize {
         match &self.evidence {
             Evidence::Trajectories { lags, .. } => lags.len(),
@@ -162,12 +180,14 @@ impl Layout {
 
     /// How states carry the group of their rows.
     pub(crate) fn tag(&self) -> Tag {
-        let grouping = self.grouping.as_ref().filter(|g| !g.by.is_empty());
-        grouping.map_or(Tag::NONE, |g| Tag::for_groups(g.most))
+        self.grouping
+            .as_ref()
+            .filter(|g| !g.by.is_empty())
+            .map_or(Tag::NONE, |g| Tag::for_groups(g.most))
     }
 }
 
-/// Columns by their number, because one may be there twice.
+/// Columns named by position, because names may repeat.
 pub(crate) fn schema<'a>(fields: impl IntoIterator<Item = &'a Field>) -> Arc<Schema> {
     let numbered = fields
         .into_iter()

@@ -1,4 +1,4 @@
-//! Rows of a query, for every kind of evidence: keys, states, times, weights.
+//! Rows of a query, for every kind of evidence: keys, states, times, amounts.
 
 pub mod amounts;
 pub mod bins;

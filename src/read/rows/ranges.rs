@@ -7,7 +7,7 @@ use arrow::array::{Array, ArrayRef, BooleanArray, UInt32Array};
 use arrow::compute::{and_not, filter, is_not_null, partition, take};
 use std::ops::Range;
 
-/// Ranges of rows that are equal in all of some columns.
+/// Ranges of consecutive rows that are equal in all given columns.
 pub(crate) fn ranges(columns: &[ArrayRef], rows: usize) -> Result<Vec<Range<usize>>, Stop> {
     if columns.is_empty() {
         return Ok(std::iter::once(0..rows).collect());
@@ -15,14 +15,17 @@ pub(crate) fn ranges(columns: &[ArrayRef], rows: usize) -> Result<Vec<Range<usiz
     Ok(partition(columns).map_err(bug)?.ranges())
 }
 
-/// The partition of every row, from that of each range.
+/// The partition of every row, from the partition of each range.
 pub(crate) fn spread(ranges: &[Range<usize>], partitions: &[u32]) -> Vec<u32> {
-    let rows = ranges.iter().zip(partitions);
-    rows.flat_map(|(range, &partition)| std::iter::repeat_n(partition, range.len()))
+    ranges
+        .iter()
+        .zip(partitions)
+        .flat_map(|(range, &partition)| std::iter::repeat_n(partition, range.len()))
         .collect()
 }
 
-/// Removes the rows in which one of the first `n` columns is null or NaN; `kind` says what a column is.
+/// Removes the rows in which one of the first `n` columns is null or NaN. `kind` names a column in
+/// the reasons of `dropped`.
 pub(crate) fn drop_null_rows(
     columns: &mut [ArrayRef],
     n: usize,
@@ -32,9 +35,10 @@ pub(crate) fn drop_null_rows(
     for at in 0..n {
         let column = &columns[at];
         let nulls = column.null_count();
-        let nan = match column.data_type().is_floating() {
-            true => Some(nan_rows(column)?).filter(|nan| nan.true_count() > 0),
-            false => None,
+        let nan = if column.data_type().is_floating() {
+            Some(nan_rows(column)?).filter(|nan| nan.true_count() > 0)
+        } else {
+            None
         };
         let mut keep: BooleanArray = match (nulls, &nan) {
             (0, None) => continue,
@@ -54,6 +58,7 @@ pub(crate) fn drop_null_rows(
     Ok(())
 }
 
+/// The first row of each range.
 pub(crate) fn first_rows(
     columns: &[ArrayRef],
     ranges: &[Range<usize>],

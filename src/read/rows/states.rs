@@ -1,4 +1,5 @@
-//! Columns → state ids, and back. Small integers and bounded boxes are their own ids, so most states are never looked up.
+//! Columns → state ids, and back. Small integers and bounded boxes are their own ids, so most
+//! states need no hash table.
 
 use crate::error::{Error, Kind, Result};
 use crate::read::rows::bins::{Binning, Outside};
@@ -13,38 +14,42 @@ use arrow::datatypes::{
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// What the columns of a state are: keys of any type first, then binned coordinates.
+/// The columns of a state: keys of any type first, then binned coordinates.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StateColumns {
+    /// Key columns.
     #[serde(with = "crate::read::rows::ipc::fields")]
     pub keys: Vec<Field>,
+    /// Names and binnings of coordinates.
     pub bins: Vec<(String, Binning)>,
 }
 
 impl StateColumns {
+    /// Number of columns.
     pub fn len(&self) -> usize {
         self.keys.len() + self.bins.len()
     }
 
+    /// Whether the state has no columns.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The columns that describe a state in the output: keys in their own types, binned coordinates as box centres.
+    /// The columns that describe a state in the output: keys in their own types, binned coordinates
+    /// as box centres.
     pub fn output_fields(&self) -> Vec<Field> {
-        let keys = self
-            .keys
+        self.keys
             .iter()
-            .map(|f| Field::new(f.name(), f.data_type().clone(), false));
-        keys.chain(
-            self.bins
-                .iter()
-                .map(|(name, _)| Field::new(name, DataType::Float64, false)),
-        )
-        .collect()
+            .map(|f| Field::new(f.name(), f.data_type().clone(), false))
+            .chain(
+                self.bins
+                    .iter()
+                    .map(|(name, _)| Field::new(name, DataType::Float64, false)),
+            )
+            .collect()
     }
 
-    /// Number of boxes of each coordinate if all are bounded and their product is a u32.
+    /// Number of boxes per coordinate, if all are bounded and the number of all boxes fits an id.
     fn box_numbers(&self) -> Option<Vec<u64>> {
         let boxes: Vec<u64> = self
             .bins
@@ -56,7 +61,7 @@ impl StateColumns {
     }
 }
 
-/// How many boxes a coordinate has, if there is a bound.
+/// Number of boxes of a coordinate; `None` if unbounded.
 fn boxes(binning: &Binning) -> Option<u64> {
     match binning {
         Binning::Open { .. } => None,
@@ -64,22 +69,28 @@ fn boxes(binning: &Binning) -> Option<u64> {
     }
 }
 
+/// How states map to ids.
 enum Coding {
-    /// One integer column whose values, if small and not negative, are the ids.
+    /// One integer column; its values are the ids, if they are small and not negative.
     Direct,
-    /// Bounded boxes, numbered with the last coordinate running fastest.
+    /// Bounded boxes, numbered with the last coordinate varying fastest.
     Boxes(Vec<u64>),
+    /// Any columns, with ids by first appearance.
     Interned(Keys),
 }
 
-/// Gives ids to states as they stream by.
+/// Assigns ids to the states of a stream.
 pub struct States {
     columns: StateColumns,
     coding: Coding,
 }
 
 impl States {
-    /// `direct = false` after a stream turned out to hold integers that are no small ids.
+    /// States with these columns. `direct = false` after a stream contained integers that are not
+    /// small ids.
+    ///
+    /// # Errors
+    /// A key column of a type that cannot be compared.
     pub fn new(columns: &StateColumns, direct: bool) -> Result<States> {
         let coding = match (columns.keys.as_slice(), columns.box_numbers()) {
             ([key], _) if direct && columns.bins.is_empty() && key.data_type().is_integer() => {
@@ -103,11 +114,17 @@ impl States {
         })
     }
 
+    /// The columns of a state.
     pub fn columns(&self) -> &StateColumns {
         &self.columns
     }
 
-    /// The ids of the rows of `arrays` (in the order of `StateColumns`); `NONE` for rows that are no state, which `dropped` tells by reason.
+    /// Replaces `ids` by the ids of the rows of `arrays`, in the order of `StateColumns`. Rows
+    /// without a state get `NONE`, and `dropped` counts them by reason.
+    ///
+    /// # Errors
+    /// [`Stop::WideStates`] if direct integers are not small ids; a coordinate outside bounds that
+    /// forbid it.
     pub fn ids(
         &mut self,
         arrays: &[ArrayRef],
@@ -163,7 +180,7 @@ impl States {
                     arrays.push(Arc::new(Int64Array::from(indices)));
                 }
                 if bad.contains(&true) {
-                    // Rows that are no state must not leave keys behind: they are interned as nulls.
+                    // Rows without a state are interned as null, so that they leave no keys behind.
                     let keep = BooleanArray::from(bad);
                     arrays[0] = arrow::compute::nullif(&arrays[0], &keep).map_err(bug)?;
                 }
@@ -173,15 +190,17 @@ impl States {
         Ok(())
     }
 
-    /// Adds the states of `other`; returns the id here of each id there, or nothing where ids are values.
+    /// Adds the states of `other`; returns the new id of each of its ids, or `None` if ids are
+    /// values.
     pub fn absorb(&mut self, other: &States) -> Result<Option<Vec<u32>>> {
         match (&mut self.coding, &other.coding) {
-            (Coding::Interned(here), Coding::Interned(there)) => here.absorb(there).map(Some),
+            (Coding::Interned(own), Coding::Interned(others)) => own.absorb(others).map(Some),
             _ => Ok(None),
         }
     }
 
-    /// The table of all states in ascending order, and the rank of each id (nothing where ids are values, which ascend).
+    /// All states in ascending order, and the rank of each id. The ranks are `None` if ids are
+    /// values, which already ascend.
     pub fn finish(self) -> Result<(StateTable, Option<Vec<u32>>)> {
         let columns = self.columns;
         match self.coding {
@@ -213,7 +232,7 @@ impl States {
     }
 }
 
-/// Integers as ids, `NONE` for nulls; false if one of them is negative or too large.
+/// Integers as ids, `NONE` for nulls; returns false if one of them is negative or too large.
 fn small_integers(column: &ArrayRef, ids: &mut Vec<u32>) -> bool {
     fn of<T: ArrowPrimitiveType>(column: &ArrayRef, ids: &mut Vec<u32>) -> bool
     where
@@ -244,7 +263,8 @@ fn small_integers(column: &ArrayRef, ids: &mut Vec<u32>) -> bool {
     }
 }
 
-/// Calls `set(row, box)` for every row: nothing where the coordinate is null, NaN or outside and dropped.
+/// Calls `set(row, box)` for every row; the box is `None` if the coordinate is null, NaN, or
+/// outside and dropped.
 fn each_box(
     array: &ArrayRef,
     name: &str,
@@ -285,7 +305,7 @@ fn each_box(
     Ok(())
 }
 
-/// Which rows of a column of floats are NaN.
+/// The rows of a floating-point column that are NaN.
 pub(crate) fn nan_rows(array: &ArrayRef) -> Result<BooleanArray, Stop> {
     let values = cast(array, &DataType::Float64).map_err(bug)?;
     Ok(values
@@ -303,6 +323,7 @@ fn bug(e: arrow::error::ArrowError) -> Stop {
     ))
 }
 
+/// How ids map to states.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 enum Coded {
     Direct,
@@ -318,7 +339,7 @@ pub struct StateTable {
 }
 
 impl StateTable {
-    /// A table of no states, which has the columns of one.
+    /// A table without states, with the columns of one.
     pub fn empty(columns: &StateColumns) -> StateTable {
         let coded = Coded::Listed(Vec::new());
         StateTable {
@@ -327,7 +348,8 @@ impl StateTable {
         }
     }
 
-    /// One table of the states of all, and the id there of each id of each; nothing where ids stay.
+    /// Merges several tables; returns the new id of each id of each table, or `None` if ids do not
+    /// change.
     pub(crate) fn unite(tables: &[&StateTable]) -> Result<(StateTable, Vec<Option<Vec<u32>>>)> {
         let listed = |table: &&StateTable| match &table.coded {
             Coded::Listed(arrays) => Some(arrays.clone()),
@@ -338,7 +360,7 @@ impl StateTable {
             return Ok((tables[0].clone(), vec![None; tables.len()]));
         }
         if lists.len() < tables.len() {
-            let what = "some states are numbers and others are listed";
+            let what = "some state tables are numeric and others are listed";
             return Err(Error::bug(what));
         }
         let lists: Vec<&[ArrayRef]> = lists.iter().map(|list| &list[..]).collect();
@@ -350,17 +372,18 @@ impl StateTable {
         Ok((all, numbers.into_iter().map(Some).collect()))
     }
 
-    /// The same states under other names of columns of the same types.
+    /// The same states under other column names of the same types.
     pub fn named(mut self, columns: &StateColumns) -> StateTable {
         self.columns = columns.clone();
         self
     }
 
+    /// The output columns of a state.
     pub fn fields(&self) -> Vec<Field> {
         self.columns.output_fields()
     }
 
-    /// The output columns (`StateColumns::output_fields`) of the states `ids`.
+    /// The output columns of the states `ids`, as in `StateColumns::output_fields`.
     pub fn columns(&self, ids: &[u32]) -> Result<Vec<ArrayRef>> {
         let broken = |e| Error::with_source(Kind::Bug, "state ids cannot be decoded", e);
         match &self.coded {
@@ -406,7 +429,7 @@ impl StateTable {
         }
     }
 
-    /// One state in words, for messages.
+    /// One state as messages show it.
     pub fn describe(&self, id: u32) -> String {
         match self.columns(&[id]) {
             Ok(columns) => describe(&columns, 0),
@@ -415,7 +438,8 @@ impl StateTable {
     }
 }
 
-/// Row `at` of some columns in words: `AER`, or `(AER, 3)`. What would break a line or steer a terminal is escaped.
+/// Row `at` of some columns as messages show it: `AER`, or `(AER, 3)`. Control characters are
+/// escaped.
 pub fn describe(columns: &[ArrayRef], at: usize) -> String {
     escaped(&key_text(columns, at))
 }
@@ -424,15 +448,16 @@ pub fn describe(columns: &[ArrayRef], at: usize) -> String {
 pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        match c.is_control() {
-            true => out.extend(c.escape_default()),
-            false => out.push(c),
+        if c.is_control() {
+            out.extend(c.escape_default())
+        } else {
+            out.push(c)
         }
     }
     out
 }
 
-/// Row `at` of some columns as it tells models apart: as `describe` has it, with nothing escaped.
+/// Row `at` of some columns as it identifies a model: like `describe`, but without escaping.
 pub fn key_text(columns: &[ArrayRef], at: usize) -> String {
     let show = |c: &ArrayRef| {
         arrow::util::display::array_value_to_string(c, at).unwrap_or_else(|e| e.to_string())

@@ -1,11 +1,11 @@
-//! Why counting stops: errors of rows, and rows that were dropped.
+//! Why counting stops, and which rows it dropped.
 
 use crate::error::{Error, Kind};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// Rows that could not be an end of a transition, or weigh nothing, by reason.
+/// Number of rows that were dropped, by reason: they cannot be an end of a transition, or count 0.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dropped(pub BTreeMap<Cow<'static, str>, u64>);
 
@@ -16,7 +16,7 @@ impl Dropped {
         }
     }
 
-    /// Takes back rows that were added for a reason.
+    /// Removes rows that were added for a reason.
     pub(crate) fn subtract(&mut self, reason: &str, rows: u64) {
         if let Some(all) = self.0.get_mut(reason) {
             *all -= rows;
@@ -25,15 +25,16 @@ impl Dropped {
     }
 }
 
-/// Why a count stopped.
+/// Why counting stopped.
 #[derive(Debug)]
 pub enum Stop {
     /// Rows are not ordered by (partition, trajectory, time): gather or sort them and count again.
     Unsorted,
     /// There are more rows than may be gathered: sort them and count again.
     TooManyRows,
-    /// Integer states are no small ids: look them up and count again.
+    /// Integer states are not small ids: intern them and count again.
     WideStates,
+    /// An error that counting again would not avoid.
     Failed(Error),
 }
 
@@ -46,19 +47,23 @@ impl From<Error> for Stop {
 /// How to read the streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mode {
+    /// What is known of the order of rows.
     pub order: Order,
-    /// Integer states are taken as ids.
+    /// Integer states are their own ids.
     pub direct: bool,
 }
 
 /// What is known of the order of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// They seem to be ordered by (partition, trajectory, time), each stream for itself.
+    /// Each stream seems to be ordered by (partition, trajectory, time).
     Assumed,
-    /// They may come in any order: each stream holds up to so many bytes of them until its end.
-    Any { bytes: usize },
-    /// The rows of all streams are ordered, by sorting.
+    /// Rows may come in any order. Each stream holds at most `bytes` of them until its end.
+    Any {
+        /// Memory limit per stream, in bytes.
+        bytes: usize,
+    },
+    /// The rows of all streams are sorted.
     Sorted,
 }
 

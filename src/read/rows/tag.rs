@@ -1,20 +1,22 @@
-//! The tag of a resample group, kept in the spare bits of a state.
+//! The tag of a resample group, which the low bits of a state id hold.
 
 use crate::error::Error;
 use crate::read::rows::keys::NONE;
 
-/// Hashes beside each group, as a power of two.
+/// Hashes per group, as a power of two: 2^4 = 16.
 pub(crate) const SPARE_BITS: u32 = 4;
 
-/// The bits of a state id that hold a group.
+/// The number of low bits of a state id that hold a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tag {
     pub(crate) bits: u32,
 }
 
 impl Tag {
+    /// No groups.
     pub const NONE: Tag = Tag { bits: 0 };
 
+    /// A tag with room for the hashes of `most` groups.
     pub fn for_groups(most: usize) -> Tag {
         Tag {
             bits: most.next_power_of_two().ilog2() + SPARE_BITS,
@@ -27,20 +29,23 @@ impl Tag {
         tagged >> self.bits
     }
 
+    /// The group of a tagged state.
     pub fn group(self, tagged: u32) -> u32 {
         tagged & ((1 << self.bits) - 1)
     }
 
+    /// The state with a group.
     pub fn with(self, state: u32, group: u32) -> u32 {
         state << self.bits | group
     }
 
-    /// States whose ids leave room for a group: the last one is kept apart from `NONE`.
+    /// Number of states whose ids leave room for a group, without the last one, which would collide
+    /// with `NONE`.
     pub fn room(self) -> u32 {
         NONE >> self.bits
     }
 
-    /// The id with another number for its state.
+    /// The tagged id with another number for its state.
     pub fn renumbered(self, tagged: u32, number: impl Fn(u32) -> u32) -> u32 {
         if tagged == NONE {
             return NONE;
@@ -49,6 +54,7 @@ impl Tag {
     }
 }
 
+/// The error for states that leave no room for groups.
 pub(crate) fn too_many_states(tag: Tag) -> Error {
     Error::input(format!(
         "states are numbered beyond {}, which leaves no room for their groups of trajectories; coarsen the states or lower `validation.groups`",

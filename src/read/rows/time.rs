@@ -1,4 +1,4 @@
-//! Time columns ↔ i64 ticks that keep the order.
+//! Time columns ↔ order-preserving i64 ticks.
 
 use crate::error::{Error, Kind};
 use crate::read::rows::stop::{Dropped, Stop};
@@ -19,7 +19,8 @@ pub fn is_time(data_type: &DataType) -> bool {
         )
 }
 
-/// Marks NaN times as null, so that they are dropped with a reason like other rows without a time.
+/// Replaces NaN times by null, so that these rows are dropped with a reason, like other rows
+/// without a time.
 pub fn without_nan(times: &ArrayRef, dropped: &mut Dropped) -> Result<ArrayRef, Stop> {
     if !times.data_type().is_floating() {
         return Ok(Arc::clone(times));
@@ -36,7 +37,11 @@ pub fn without_nan(times: &ArrayRef, dropped: &mut Dropped) -> Result<ArrayRef, 
     ))
 }
 
-/// Times without nulls as ticks: units of the column, or for floats an integer that sorts as they do.
+/// Times without nulls as ticks: units of the column, or for floats an integer that sorts like
+/// them.
+///
+/// # Errors
+/// A time that does not fit an i64.
 pub fn ticks(times: &ArrayRef) -> Result<ScalarBuffer<i64>, Stop> {
     if times.data_type().is_floating() {
         let floats = cast(times, &DataType::Float64).map_err(unreadable)?;
@@ -63,13 +68,14 @@ pub fn ticks(times: &ArrayRef) -> Result<ScalarBuffer<i64>, Stop> {
     Ok(ticks.as_primitive::<Int64Type>().values().clone())
 }
 
-/// The bits of a float, turned so that integers compare as the floats do (IEEE 754 total order; −0 is made 0).
+/// The bits of a float, mapped so that integers compare like the floats (IEEE 754 total order; −0
+/// becomes 0).
 fn ordered(t: f64) -> i64 {
     let bits = (t + 0.0).to_bits() as i64;
     bits ^ (((bits >> 63) as u64) >> 1) as i64
 }
 
-/// The float of a tick: undoes `ordered`.
+/// The float of a tick: the inverse of `ordered`.
 fn float(tick: i64) -> f64 {
     f64::from_bits((tick ^ (((tick >> 63) as u64) >> 1) as i64) as u64)
 }
@@ -93,8 +99,7 @@ pub fn show(tick: i64, data_type: &DataType) -> String {
     if data_type.is_floating() {
         return float(tick).to_string();
     }
-    let typed = column(&[tick], data_type);
-    typed.map_or_else(
+    column(&[tick], data_type).map_or_else(
         |_| tick.to_string(),
         |array| crate::read::rows::states::describe(&[array], 0),
     )
@@ -114,7 +119,7 @@ mod tests {
     use arrow::array::{Date32Array, TimestampSecondArray};
 
     #[test]
-    fn float_ticks_keep_the_order_and_come_back() {
+    fn float_ticks_keep_the_order_and_round_trip() {
         let times = [
             f64::NEG_INFINITY,
             -1.5,
@@ -139,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_and_timestamps_show_as_such() {
+    fn dates_and_timestamps_are_formatted_as_such() {
         let days: ArrayRef = Arc::new(Date32Array::from(vec![1]));
         assert_eq!(
             show(ticks(&days).unwrap()[0], days.data_type()),

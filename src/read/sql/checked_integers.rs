@@ -1,9 +1,10 @@
-//! Integer arithmetic of SQL that fails where a result does not fit, where the engine would wrap around.
+//! Checked integer arithmetic for SQL: an overflow is an error instead of a wrapped result.
 //!
-//! The engine's planner makes `a + b` wrap, and no option says otherwise. So a rule after the coercion of types puts functions in its
-//! place that compute the same by arrow's checked kernels, and lets sums of integers be made of wider ones. Times of day are taken from
-//! timestamps in the same way, because the engine would leave out files by times of day of their first and last. Names and types of columns
-//! stay what they were.
+//! The engine's planner compiles `a + b` to wrapping arithmetic and has no option for checked
+//! arithmetic. This analyzer rule runs after type coercion. It replaces integer operators by
+//! functions that use arrow's checked kernels, and computes sums of integers in a wider type. It
+//! also replaces casts of timestamps to times of day, because the engine would prune files by the
+//! times of day of their first and last timestamps. Names and types of columns do not change.
 
 use arrow::compute::kernels::numeric::{add, mul, neg, sub};
 use arrow::datatypes::{DataType, Field, FieldRef};
@@ -24,10 +25,10 @@ use datafusion::physical_expr_common::datum::apply;
 use std::any::Any;
 use std::sync::Arc;
 
-/// How an error begins that is none of the files.
+/// How an overflow error begins. It is caused by the SQL, not by a file.
 pub const OVERFLOW: &str = "an integer in the SQL is too large for its type";
 
-/// Replaces integer arithmetic that wraps around.
+/// Analyzer rule that replaces wrapping integer arithmetic.
 #[derive(Debug)]
 pub struct Exact;
 
@@ -58,16 +59,16 @@ impl AnalyzerRule for Exact {
     }
 }
 
-/// The type of an expression; none where only the query around it knows.
+/// The type of an expression; `None` if only the surrounding query knows it.
 fn type_of(expr: &Expr, schema: &DFSchema) -> Option<DataType> {
     expr.get_type(schema).ok()
 }
 
 fn checked(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let integer = |expr: &Expr| match expr {
-        // What was replaced before is not gone through again.
-        Expr::ScalarFunction(function) if of(function).is_some() => {
-            of(function).map(|checked| checked.returned.clone())
+        // Already replaced expressions are not visited again.
+        Expr::ScalarFunction(function) if as_checked(function).is_some() => {
+            as_checked(function).map(|checked| checked.returned.clone())
         }
         other => type_of(other, schema).filter(DataType::is_integer),
     };
@@ -80,13 +81,13 @@ fn checked(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             let same = match (integer(&left), integer(&right)) {
                 (Some(a), Some(b)) if a == b => a,
                 _ => {
-                    let as_it_was = BinaryExpr { left, op, right };
-                    return Ok(Transformed::no(Expr::BinaryExpr(as_it_was)));
+                    let unchanged = BinaryExpr { left, op, right };
+                    return Ok(Transformed::no(Expr::BinaryExpr(unchanged)));
                 }
             };
-            // A chain is one function, so that a long one is not as deep as it is long.
+            // A chain of operators becomes one function, so that long chains do not nest deeply.
             let (mut ops, mut args) = match *left {
-                Expr::ScalarFunction(mut function) => match of(&function) {
+                Expr::ScalarFunction(mut function) => match as_checked(&function) {
                     Some(Checked {
                         op: Op::Chain(ops), ..
                     }) => (ops.clone(), std::mem::take(&mut function.args)),
@@ -102,7 +103,7 @@ fn checked(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             Some(same) => Ok(Transformed::yes(call(Op::Negate, same, vec![*negated]))),
             None => Ok(Transformed::no(Expr::Negative(negated))),
         },
-        // The engine leaves out files by the least and the greatest value, as if times of day grew with days.
+        // The engine prunes files by minimum and maximum, as if times of day grew with timestamps.
         Expr::Cast(Cast { expr, field }) | Expr::TryCast(TryCast { expr, field })
             if matches!(field.data_type(), DataType::Time32(_) | DataType::Time64(_))
                 && matches!(type_of(&expr, schema), Some(DataType::Timestamp(..))) =>
@@ -114,8 +115,8 @@ fn checked(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     }
 }
 
-/// The function if it is one of these.
-fn of(function: &ScalarFunction) -> Option<&Checked> {
+/// The function, if it is one of these.
+fn as_checked(function: &ScalarFunction) -> Option<&Checked> {
     let inner: &dyn Any = function.func.inner().as_ref();
     inner.downcast_ref()
 }
@@ -130,20 +131,24 @@ fn call(op: Op, returned: DataType, args: Vec<Expr>) -> Expr {
     Expr::ScalarFunction(ScalarFunction::new_udf(function, args))
 }
 
-/// Sums of integers as sums of decimals, which hold the sum of any number of them, and above these a projection to what they were.
+/// Computes sums of integers as decimals, which can hold the sum of any number of them, and adds a
+/// projection that casts the results back to the original types.
 fn wide_sums(plan: LogicalPlan, schema: &DFSchema) -> Result<Transformed<LogicalPlan>> {
     let widen = |exprs: &[Expr]| -> Result<Option<Vec<Expr>>> {
         let mut any = false;
-        let wide = exprs.iter().map(|expr| {
-            let name = expr.schema_name().to_string();
-            let wide = expr.clone().transform_up(|expr| wide_sum(expr, schema))?;
-            any |= wide.transformed;
-            Ok(match wide.transformed {
-                true => wide.data.unalias().alias(name),
-                false => wide.data,
+        let wide = exprs
+            .iter()
+            .map(|expr| {
+                let name = expr.schema_name().to_string();
+                let wide = expr.clone().transform_up(|expr| wide_sum(expr, schema))?;
+                any |= wide.transformed;
+                Ok(if wide.transformed {
+                    wide.data.unalias().alias(name)
+                } else {
+                    wide.data
+                })
             })
-        });
-        let wide = wide.collect::<Result<Vec<_>>>()?;
+            .collect::<Result<Vec<_>>>()?;
         Ok(any.then_some(wide))
     };
     let (before, wide) = match &plan {
@@ -164,21 +169,24 @@ fn wide_sums(plan: LogicalPlan, schema: &DFSchema) -> Result<Transformed<Logical
         },
         _ => return Ok(Transformed::no(plan)),
     };
-    let columns = before.iter().zip(wide.schema().iter());
-    let columns = columns.map(|((qualifier, field), (own, wide))| {
-        let column = Expr::Column(Column::from((own, wide)));
-        match field.data_type() == wide.data_type() {
-            true => column,
-            false => call(Op::Cast, field.data_type().clone(), vec![column])
-                .alias_qualified(qualifier.cloned(), field.name()),
-        }
-    });
-    let columns = columns.collect();
+    let columns = before
+        .iter()
+        .zip(wide.schema().iter())
+        .map(|((qualifier, field), (own, wide))| {
+            let column = Expr::Column(Column::from((own, wide)));
+            if field.data_type() == wide.data_type() {
+                column
+            } else {
+                call(Op::Cast, field.data_type().clone(), vec![column])
+                    .alias_qualified(qualifier.cloned(), field.name())
+            }
+        })
+        .collect();
     let projection = Projection::try_new(columns, Arc::new(wide))?;
     Ok(Transformed::yes(LogicalPlan::Projection(projection)))
 }
 
-/// A type that holds the sum of any number of 64-bit integers.
+/// A type that can hold the sum of any number of 64-bit integers.
 const WIDE: DataType = DataType::Decimal128(38, 0);
 
 fn wide_sum(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
@@ -203,7 +211,7 @@ fn wide_sum(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         Expr::WindowFunction(mut window) => {
             let is_sum = matches!(&window.fun, WindowFunctionDefinition::AggregateUDF(f)
                 if is_wrapping(f.name(), &window.params.args));
-            // Sums of distinct values that slide are only made of integers.
+            // Sliding sums of distinct values exist for integers only.
             if is_sum && !window.params.distinct {
                 widened(&mut window.params.args);
                 Transformed::yes(Expr::WindowFunction(window))
@@ -217,10 +225,10 @@ fn wide_sum(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum Op {
-    /// `a + b * c`, where each operator takes what came before it.
+    /// `a + b * c`, evaluated from left to right.
     Chain(Vec<Operator>),
     Negate,
-    /// A wide sum as an integer, or the time of day of a timestamp.
+    /// Casts a wide sum to an integer, or a timestamp to a time of day.
     Cast,
 }
 
@@ -272,37 +280,39 @@ impl ScalarUDFImpl for Checked {
                     _ => apply(&so_far, next, mul),
                 })
             }
-            // The second is not read.
+            // The second argument is ignored.
             (Op::Negate, [a]) => apply(a, a, |a, _| neg(a.get().0)),
             (Op::Cast, [a]) => a.cast_to(&self.returned, None),
             _ => exec_err!("{} has the wrong number of arguments", self.name()),
         };
-        result.map_err(|e| self.too_large(e))
+        result.map_err(|e| self.overflow_error(e))
     }
 }
 
 impl Checked {
-    /// A call as it was written: names must not be the same where operators are not.
+    /// The call as it was written. Two calls with different operators must have different names.
     fn shown(&self, args: impl Iterator<Item = String>) -> String {
         let args: Vec<String> = args.collect();
         match (&self.op, &args[..]) {
             (Op::Chain(ops), [first, rest @ ..]) => {
-                let rest = ops.iter().zip(rest);
-                let rest: String = rest.map(|(op, arg)| format!(" {op} {arg}")).collect();
+                let rest: String = ops
+                    .iter()
+                    .zip(rest)
+                    .map(|(op, arg)| format!(" {op} {arg}"))
+                    .collect();
                 format!("({first}{rest})")
             }
             _ => format!("{}({})", self.name(), args.join(", ")),
         }
     }
 
-    /// The error in words; one that is none of sizes stays what it is.
-    fn too_large(&self, e: DataFusionError) -> DataFusionError {
+    /// Rewrites an overflow error into a message; other errors stay as they are.
+    fn overflow_error(&self, e: DataFusionError) -> DataFusionError {
         let how = match e.find_root() {
             DataFusionError::ArrowError(of_arrow, _) => match of_arrow.as_ref() {
-                ArrowError::ArithmeticOverflow(text) => {
-                    let how = text.trim_start_matches("Overflow happened on: ");
-                    how.to_string()
-                }
+                ArrowError::ArithmeticOverflow(text) => text
+                    .trim_start_matches("Overflow happened on: ")
+                    .to_string(),
                 ArrowError::CastError(_) => "a sum".to_string(),
                 _ => return e,
             },
@@ -310,12 +320,12 @@ impl Checked {
         };
         let name = sql_name(&self.returned);
         DataFusionError::Execution(format!(
-            "{OVERFLOW}: {how} does not fit {name}; CAST what goes into it to a wider type, such as BIGINT or DOUBLE"
+            "{OVERFLOW}: {how} does not fit {name}; CAST its operands to a wider type, such as BIGINT or DOUBLE"
         ))
     }
 }
 
-/// What SQL calls an integer type.
+/// The SQL name of an integer type.
 fn sql_name(of: &DataType) -> String {
     match of {
         DataType::Int8 => "TINYINT",
@@ -360,7 +370,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_does_not_fit_is_an_error() {
+    async fn overflow_is_an_error() {
         fails(
             "SELECT s * CAST(100 AS TINYINT) FROM t WHERE s = 2",
             "2 * 100 does not fit TINYINT",
@@ -413,7 +423,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_fits_is_what_it_was() {
+    async fn results_that_fit_are_unchanged() {
         for sql in [
             "SELECT s + 1, s * 2 AS d, -CAST(s AS BIGINT) FROM t",
             "SELECT 7 - s * 2 + 3 - (s - 1) * 5 - CAST(s AS INT) * CAST(s AS SMALLINT) FROM t",

@@ -1,11 +1,11 @@
-//! Errors of the query engine → words of SQL and of the pipeline file.
+//! Query-engine errors → messages in terms of SQL and of the pipeline file.
 
 use crate::error::{hint, nearest};
 use crate::read::formats::fault::plain;
 use datafusion::common::{DataFusionError, SchemaError};
 use datafusion::execution::SessionState;
 
-/// Types by the names that SQL has for them.
+/// Arrow type names and their SQL names.
 const TYPES: [(&str, &str); 20] = [
     ("Utf8View", "VARCHAR"),
     ("LargeUtf8", "VARCHAR"),
@@ -29,7 +29,8 @@ const TYPES: [(&str, &str); 20] = [
     ("Timestamp(Nanosecond, None)", "TIMESTAMP"),
 ];
 
-/// What an error says of the tables and functions of a session.
+/// The message of a planning error. `tables` are the names of the pipeline's tables, for
+/// suggestions.
 pub fn of_plan(e: &DataFusionError, state: &SessionState, tables: &[String]) -> String {
     let root = first(e);
     let tables: Vec<&str> = tables.iter().map(String::as_str).collect();
@@ -41,14 +42,20 @@ pub fn of_plan(e: &DataFusionError, state: &SessionState, tables: &[String]) -> 
         let name = name.rsplit('.').next().unwrap_or_default();
         let same = tables.iter().find(|t| t.eq_ignore_ascii_case(name));
         return match same {
-            Some(same) => format!("there is no table `{name}`, but `{same}`: {}", quoted(same)),
+            Some(same) => format!(
+                "there is no table `{name}`, but there is `{same}`: {}",
+                quoted(same)
+            ),
             None => format!("there is no table `{name}`{}", hint(name, &tables)),
         };
     }
     if let Some(name) = within(&text, "Invalid function '", "'") {
-        let all = state.scalar_functions().keys();
-        let all = all.chain(state.aggregate_functions().keys());
-        let all: Vec<&str> = all.map(String::as_str).collect();
+        let all: Vec<&str> = state
+            .scalar_functions()
+            .keys()
+            .chain(state.aggregate_functions().keys())
+            .map(String::as_str)
+            .collect();
         let near = nearest(name, &all).map(|near| format!("; did you mean `{near}`?"));
         return format!("there is no function `{name}`{}", near.unwrap_or_default());
     }
@@ -67,7 +74,7 @@ fn of_column(e: &SchemaError) -> String {
             match (same.next(), same.next()) {
                 (Some(same), None) => {
                     format!(
-                        "there is no column `{name}`, but `{same}`: {}",
+                        "there is no column `{name}`, but there is `{same}`: {}",
                         quoted(same)
                     )
                 }
@@ -77,21 +84,21 @@ fn of_column(e: &SchemaError) -> String {
         SchemaError::AmbiguousReference { field } => {
             let name = field.name();
             format!(
-                "more than one table has a column `{name}`; write it with its table, as t.{name}"
+                "more than one table has a column `{name}`; qualify it with its table, as in t.{name}"
             )
         }
         SchemaError::DuplicateQualifiedField { name, .. }
         | SchemaError::DuplicateUnqualifiedField { name } => {
-            format!("the column `{name}` stands twice in one result; rename one with AS")
+            format!("the column `{name}` occurs twice in one result; rename one with AS")
         }
     }
 }
 
 fn quoted(name: &str) -> String {
-    format!("write \"{name}\" in double quotes, without which names are read in lower case")
+    format!("write \"{name}\" in double quotes, because unquoted names are read in lower case")
 }
 
-/// The first of several errors, without what is around it.
+/// The first of several errors, without the layers around it.
 fn first(e: &DataFusionError) -> &DataFusionError {
     let mut e = e;
     loop {
@@ -108,11 +115,11 @@ fn within<'t>(text: &'t str, before: &str, after: &str) -> Option<&'t str> {
     Some(&rest[..rest.find(after)?])
 }
 
-/// The engine's message without its layers, and with the names of SQL for types.
+/// The engine's message without its layers, with SQL names for types.
 pub fn brief(e: &DataFusionError) -> String {
     let text = first(e).strip_backtrace();
     let text = plain(&text);
-    // What follows is for those who write the engine, or lists all that it knows.
+    // The rest addresses the engine's developers, or lists every candidate function.
     let end = [
         "\nThis issue was likely",
         " You might need to add explicit",
@@ -129,7 +136,7 @@ pub fn brief(e: &DataFusionError) -> String {
     text.trim().trim_end_matches('.').to_string()
 }
 
-/// Replaces what stands between signs that are of no word.
+/// Replaces whole words only: occurrences inside identifiers and quoted names stay.
 fn replace_word(text: &str, word: &str, by: &str) -> String {
     let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '`' || c == '"' || c == '\'';
     let mut out = String::with_capacity(text.len());

@@ -1,8 +1,9 @@
-//! The text of a query → a statement of which the planner will drop nothing.
+//! The text of a query → a checked statement of which the planner drops nothing.
 //!
-//! The engine's planner reads only some fields of the syntax tree that its parser makes, and says nothing of the others: `TABLESAMPLE`
-//! gives all rows. So the tree is walked first. Every struct whose fields the planner drops is taken apart without `..`, so that a field
-//! that a later parser adds is an error of the compiler here.
+//! The engine's planner reads only some fields of the parser's syntax tree and ignores the others
+//! without an error: `TABLESAMPLE` returns all rows. So gyre walks the tree first. It destructures
+//! every struct whose fields the planner drops without `..`, so that a field added by a later
+//! parser version is a compile error in this file.
 
 use datafusion::common::DataFusionError;
 use datafusion::execution::SessionState;
@@ -23,34 +24,39 @@ use std::fmt::Display;
 use std::ops::ControlFlow;
 use std::ops::ControlFlow::{Break, Continue};
 
-/// Words and signs of one expression or clause that are not parted by commas or brackets: each may be a level of the tree, and a stack
-/// must hold all levels in every stage from the parser to the end of the plan.
-const LONGEST: usize = 4_000;
+/// Longest expression or clause, in tokens without a comma or bracket between them. Each token may
+/// be one level of the tree, and the stack must hold all levels in every stage from the parser to
+/// the end of planning.
+const MAX_TOKENS: usize = 4_000;
 
-/// Tables and subqueries of one statement, each of which is a level of the plan or more.
-const MOST_TABLES: usize = 500;
+/// Most tables and subqueries per statement. Each is at least one level of the plan.
+const MAX_TABLES: usize = 500;
 
-/// Brackets within brackets.
-const DEEPEST: usize = 50;
+/// Deepest nesting of brackets.
+const MAX_NESTING: usize = 50;
 
-/// What is wrong with a text, after "the SQL of … cannot be planned: ".
+/// What is wrong with a text. The caller prepends "the SQL of … cannot be planned: ".
 type Refused = Box<String>;
 
-/// The only statement of a text; on error, what is wrong with it.
+/// Parses and checks a text that must hold exactly one query.
+///
+/// # Errors
+/// A sentence that says what is wrong with the text.
 pub fn parse(text: &str, state: &SessionState) -> Result<Statement, String> {
     let dialect = GenericDialect {};
-    let tokens = Tokenizer::new(&dialect, text).tokenize_with_location();
-    let tokens = tokens.map_err(|e| e.to_string())?;
-    if longest(&tokens) > LONGEST {
+    let tokens = Tokenizer::new(&dialect, text)
+        .tokenize_with_location()
+        .map_err(|e| e.to_string())?;
+    if longest(&tokens) > MAX_TOKENS {
         return Err(format!(
-            "an expression has more than {LONGEST} words and signs that no comma or bracket parts; write a list of \
-             alternatives as `x IN (…)`, join a table in place of a long CASE, or cut the expression by brackets and subqueries"
+            "an expression has more than {MAX_TOKENS} words and operators without a comma or bracket between them; write a list of \
+             alternatives as `x IN (…)`, join a table in place of a long CASE, or split the expression with brackets and subqueries"
         ));
     }
     let read = |tokens: Vec<TokenWithSpan>| {
         DFParserBuilder::new(tokens)
             .with_dialect(&dialect)
-            .with_recursion_limit(DEEPEST)
+            .with_recursion_limit(MAX_NESTING)
             .build()
             .and_then(|mut parser| parser.parse_statements())
             .map_err(|e| wrong_syntax(&e))
@@ -60,7 +66,7 @@ pub fn parse(text: &str, state: &SessionState) -> Result<Statement, String> {
         .iter()
         .filter(|t| !matches!(t.token, Token::Whitespace(_)));
     let statements = match words.next().filter(is_from) {
-        // The parser knows `FROM x` alone, and nothing that comes after it.
+        // The parser reads `FROM x` alone, but nothing after it.
         Some(_) => read(tokens.clone()).or_else(|wrong| {
             let all = [Token::make_keyword("SELECT"), Token::Mul];
             let whole = all.map(TokenWithSpan::wrap).into_iter().chain(tokens);
@@ -68,8 +74,7 @@ pub fn parse(text: &str, state: &SessionState) -> Result<Statement, String> {
         }),
         None => read(tokens),
     };
-    let statements = statements?;
-    let mut statements = statements.into_iter();
+    let mut statements = statements?.into_iter();
     let statement = match (statements.next(), statements.next()) {
         (Some(one), None) => one,
         (None, _) => return Err("there is no SQL; write a query, such as SELECT … FROM …".into()),
@@ -81,10 +86,10 @@ pub fn parse(text: &str, state: &SessionState) -> Result<Statement, String> {
     let ast::Statement::Query(query) = parsed.as_mut() else {
         return Err(not_a_query(&parsed));
     };
-    // The break of this pass is never made.
-    let _: ControlFlow<()> = VisitMut::visit(query.as_mut(), &mut Completed);
-    let mut walk = Walk { state, tables: 0 };
-    if let Break(refused) = Visit::visit(query.as_ref(), &mut walk) {
+    // `Desugar` never breaks.
+    let _: ControlFlow<()> = VisitMut::visit(query.as_mut(), &mut Desugar);
+    let mut checker = Checker { state, tables: 0 };
+    if let Break(refused) = Visit::visit(query.as_ref(), &mut checker) {
         return Err(*refused);
     }
     Ok(Statement::Statement(parsed))
@@ -93,26 +98,27 @@ pub fn parse(text: &str, state: &SessionState) -> Result<Statement, String> {
 fn not_a_query(statement: &dyn Display) -> String {
     let text = statement.to_string();
     let first = text.split_whitespace().next().unwrap_or_default();
-    format!("`{first}` is no query; write a query that only reads, such as SELECT … FROM …")
+    format!("`{first}` is not a query; write one that only reads, such as SELECT … FROM …")
 }
 
 fn wrong_syntax(e: &DataFusionError) -> String {
     let text = e.find_root().strip_backtrace();
     if text.contains("RecursionLimitExceeded") || text.contains("recursion limit") {
-        return format!("expressions and subqueries are nested more than {DEEPEST} deep");
+        return format!("expressions and subqueries are nested more than {MAX_NESTING} deep");
     }
-    let text = text
-        .trim_start_matches("SQL error: ")
+    text.trim_start_matches("SQL error: ")
         .trim_start_matches("ParserError(\"")
-        .trim_end_matches("\")");
-    text.trim_start_matches("sql parser error: ")
+        .trim_end_matches("\")")
+        .trim_start_matches("sql parser error: ")
         .replace("\\\"", "\"")
         .to_string()
 }
 
-/// The most words and signs in a row that commas, brackets and the branches of a CASE do not part, with those within brackets.
+/// The most tokens in a row that no comma, bracket or branch of a CASE separates, including the
+/// longest run inside their brackets.
 fn longest(tokens: &[TokenWithSpan]) -> usize {
-    /// What is open: by which word or bracket, words since the last comma, the longest within, and of all parts so far.
+    /// An open bracket or CASE: tokens since the last comma, the longest run nested in them, and
+    /// the longest run so far.
     #[derive(Default)]
     struct Open {
         is_case: bool,
@@ -175,10 +181,11 @@ fn longest(tokens: &[TokenWithSpan]) -> usize {
     })
 }
 
-/// Writes out what the planner does not know: `FROM x` without SELECT, and named windows wherever they are used.
-struct Completed;
+/// Rewrites what the planner does not know: `FROM x` without SELECT, and references to named
+/// windows.
+struct Desugar;
 
-impl VisitorMut for Completed {
+impl VisitorMut for Desugar {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
@@ -205,7 +212,7 @@ impl VisitorMut for Completed {
     }
 }
 
-/// Replaces `OVER w` by what `w` stands for.
+/// Replaces `OVER w` by the definition of `w`.
 fn name_windows<T: VisitMut>(within: &mut T, windows: &[NamedWindowDefinition]) {
     let found = |name: &Ident| {
         let named = |NamedWindowDefinition(other, window): &NamedWindowDefinition| match window {
@@ -233,8 +240,8 @@ fn lower(name: &Ident) -> String {
     }
 }
 
-/// Finds what the planner would drop.
-struct Walk<'a> {
+/// Refuses what the planner would drop, and counts tables.
+struct Checker<'a> {
     state: &'a SessionState,
     tables: usize,
 }
@@ -246,8 +253,8 @@ fn refuse(clause: impl Display, instead: &str) -> ControlFlow<Refused> {
     )))
 }
 
-/// Refuses a clause if it is there.
-fn none<T>(
+/// Refuses a clause if it is present.
+fn refuse_some<T>(
     clause: &Option<T>,
     shown: impl Fn(&T) -> String,
     instead: &str,
@@ -258,14 +265,15 @@ fn none<T>(
     }
 }
 
-fn unset(is_set: bool, clause: impl Display, instead: &str) -> ControlFlow<Refused> {
+/// Refuses a clause if its flag is set.
+fn refuse_if(is_set: bool, clause: impl Display, instead: &str) -> ControlFlow<Refused> {
     if is_set {
         return refuse(clause, instead);
     }
     Continue(())
 }
 
-impl Visitor for Walk<'_> {
+impl Visitor for Checker<'_> {
     type Break = Refused;
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<Refused> {
@@ -289,14 +297,14 @@ impl Visitor for Walk<'_> {
             let is_select = matches!(body.as_ref(), SetExpr::Select(_));
             let is_all = matches!(kind, OrderByKind::All(_));
             let instead = "name the columns";
-            unset(
+            refuse_if(
                 is_all && !is_select,
                 "ORDER BY ALL after UNION, EXCEPT, INTERSECT or VALUES",
                 instead,
             )?;
         }
         match limit_clause {
-            // Both are planned whole, or refused by the planner.
+            // The planner plans both in full, or refuses them.
             None
             | Some(
                 LimitClause::LimitOffset {
@@ -313,12 +321,12 @@ impl Visitor for Walk<'_> {
         if let Some(lock) = locks.first() {
             refuse(lock, "")?;
         }
-        none(for_clause, ToString::to_string, "")?;
+        refuse_some(for_clause, ToString::to_string, "")?;
         if let Some(settings) = settings {
             let first = settings.first().map_or(String::new(), ToString::to_string);
             refuse(format!("SETTINGS {first}"), "")?;
         }
-        none(format_clause, |f| format!("FORMAT {f}"), "")?;
+        refuse_some(format_clause, |f| format!("FORMAT {f}"), "")?;
         for operator in pipe_operators {
             self.count(1)?;
             pipe(operator)?;
@@ -329,7 +337,7 @@ impl Visitor for Walk<'_> {
     fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<Refused> {
         let Select {
             select_token: _,
-            // Comments, whatever they say.
+            // Hints are comments and have no effect.
             optimizer_hints: _,
             distinct: _,
             select_modifiers,
@@ -359,14 +367,14 @@ impl Visitor for Walk<'_> {
             flavor: _,
         } = select;
         self.count(1)?;
-        none(select_modifiers, |m| m.to_string().trim().to_string(), "")?;
-        none(
+        refuse_some(select_modifiers, |m| m.to_string().trim().to_string(), "")?;
+        refuse_some(
             exclude,
             ToString::to_string,
-            "write it after the `*` that it is meant for",
+            "write it directly after its `*`",
         )?;
-        none(into, ToString::to_string, "")?;
-        none(
+        refuse_some(into, ToString::to_string, "")?;
+        refuse_some(
             prewhere,
             |e| format!("PREWHERE {e}"),
             "write the condition after WHERE",
@@ -386,7 +394,7 @@ impl Visitor for Walk<'_> {
                 window_spec(spec)?;
             }
         }
-        none(value_table_mode, |mode| format!("SELECT {mode}"), "")?;
+        refuse_some(value_table_mode, |mode| format!("SELECT {mode}"), "")?;
         projection.iter().try_for_each(select_item)?;
         from.iter().try_for_each(table_with_joins)
     }
@@ -407,13 +415,13 @@ impl Visitor for Walk<'_> {
                 index_hints,
             } => {
                 if let Some(TableFunctionArgs { args: _, settings }) = args {
-                    unset(settings.is_some(), format!("{name}(… SETTINGS …)"), "")?;
+                    refuse_if(settings.is_some(), format!("{name}(… SETTINGS …)"), "")?;
                     function_name(name)?;
                 }
                 if let Some(hint) = with_hints.first() {
                     refuse(format!("WITH ({hint})"), "")?;
                 }
-                none(
+                refuse_some(
                     version,
                     ToString::to_string,
                     "name the files of that version as the path",
@@ -425,8 +433,8 @@ impl Visitor for Walk<'_> {
                         "write a condition on the partition's column after WHERE",
                     )?;
                 }
-                none(json_path, |path| format!("{name}{path}"), "")?;
-                none(sample, shown, SAMPLED)?;
+                refuse_some(json_path, |path| format!("{name}{path}"), "")?;
+                refuse_some(sample, shown, SAMPLED)?;
                 if let Some(hint) = index_hints.first() {
                     refuse(hint, "")?;
                 }
@@ -438,7 +446,7 @@ impl Visitor for Walk<'_> {
                 alias,
                 sample,
             } => {
-                none(sample, shown, SAMPLED)?;
+                refuse_some(sample, shown, SAMPLED)?;
                 table_alias(alias)
             }
             TableFactor::Function {
@@ -468,7 +476,7 @@ impl Visitor for Walk<'_> {
                 table_with_joins(nested)?;
                 table_alias(alias)
             }
-            // The planner refuses what it does not know.
+            // The planner refuses other kinds of tables.
             _ => Continue(()),
         }
     }
@@ -486,7 +494,8 @@ impl Visitor for Walk<'_> {
             } if characters.len() > 1 => {
                 refuse(expr, "write all characters to be trimmed in one text")
             }
-            // The planner reads the fields of all others that it knows, and refuses those that it does not.
+            // The planner reads every field of the other expressions that it knows, and refuses the
+            // rest.
             _ => Continue(()),
         }
     }
@@ -498,8 +507,8 @@ fn shown(sample: &TableSampleKind) -> String {
     sample.to_string()
 }
 
-/// What takes the place of a sample of rows.
-const SAMPLED: &str = "a sample of rows would tear trajectories apart. Keep whole ones: `WHERE id % 10 = 0` takes one in ten where \
+/// Refusal of a sample of rows.
+const SAMPLED: &str = "a sample of rows would break trajectories into pieces. Keep whole trajectories: `WHERE id % 10 = 0` takes one in ten where \
     ids are numbers, `WHERE ascii(right(id, 1)) % 10 = 0` about as many where they are texts";
 
 fn ctes(with: &With) -> ControlFlow<Refused> {
@@ -516,10 +525,11 @@ fn ctes(with: &With) -> ControlFlow<Refused> {
             materialized,
             closing_paren_token: _,
         } = cte;
-        none(from, |from| format!("WITH … FROM {from}"), "")?;
-        none(materialized, |m| format!("AS {m}"), "write AS alone")?;
+        refuse_some(from, |from| format!("WITH … FROM {from}"), "")?;
+        refuse_some(materialized, |m| format!("AS {m}"), "write AS alone")?;
         typed_columns(alias)?;
-        // Of a union in WITH RECURSIVE the planner takes the two sides and nothing around them.
+        // Of a union in WITH RECURSIVE the planner reads the two sides and ignores the clauses
+        // around them.
         if *recursive && matches!(query.body.as_ref(), SetExpr::SetOperation { .. }) {
             let Query {
                 with,
@@ -560,15 +570,15 @@ fn typed_columns(alias: &TableAlias) -> ControlFlow<Refused> {
         at,
     } = alias;
     let typed = columns.iter().find(|column| column.data_type.is_some());
-    none(
+    refuse_some(
         &typed.map(|column| format!("{name}({column})")),
         ToString::to_string,
         "give names without types here, and CAST in the query",
     )?;
-    none(at, |at| format!("AT {at}"), "")
+    refuse_some(at, |at| format!("AT {at}"), "")
 }
 
-/// Words that are clauses of other engines, and that the parser takes for another name of the table before them.
+/// Clauses of other engines that the parser takes for an alias of the table before them.
 const CLAUSES: [&str; 9] = [
     "final",
     "sample",
@@ -589,7 +599,7 @@ fn table_alias(alias: &Option<TableAlias>) -> ControlFlow<Refused> {
     if !alias.explicit && name.quote_style.is_none() && CLAUSES.contains(&lower(name).as_str()) {
         refuse(
             name.value.to_uppercase(),
-            &format!("if it is to be a name of the table, write AS {name}"),
+            &format!("to use it as an alias of the table, write AS {name}"),
         )?;
     }
     typed_columns(alias)
@@ -606,7 +616,7 @@ fn join(join: &Join) -> ControlFlow<Refused> {
         global,
         join_operator,
     } = join;
-    unset(*global, "GLOBAL JOIN", "write JOIN")?;
+    refuse_if(*global, "GLOBAL JOIN", "write JOIN")?;
     match join_operator {
         JoinOperator::Join(JoinConstraint::None)
         | JoinOperator::Inner(JoinConstraint::None)
@@ -616,7 +626,7 @@ fn join(join: &Join) -> ControlFlow<Refused> {
         | JoinOperator::RightOuter(JoinConstraint::None)
         | JoinOperator::FullOuter(JoinConstraint::None) => refuse(
             "JOIN without ON or USING",
-            "write CROSS JOIN if every row is to meet every other",
+            "write CROSS JOIN to pair every row with every other",
         ),
         _ => Continue(()),
     }
@@ -629,7 +639,7 @@ fn select_item(item: &SelectItem) -> ControlFlow<Refused> {
     let WildcardAdditionalOptions {
         wildcard_token: _,
         opt_ilike,
-        // The planner reads these, and knows that their columns must be there.
+        // The planner reads these, and checks that their columns exist.
         opt_exclude: _,
         opt_except: _,
         opt_replace,
@@ -637,9 +647,9 @@ fn select_item(item: &SelectItem) -> ControlFlow<Refused> {
         opt_rename: _,
         opt_alias: _,
     } = options;
-    none(opt_ilike, |ilike| format!("* {ilike}"), "name the columns")?;
-    // It is planned, but a name that is no column is dropped.
-    none(
+    refuse_some(opt_ilike, |ilike| format!("* {ilike}"), "name the columns")?;
+    // The planner reads it, but ignores a name that is not a column.
+    refuse_some(
         opt_replace,
         |replace| format!("* {replace}"),
         "write `* EXCLUDE (x), … AS x`",
@@ -654,7 +664,7 @@ fn pipe(operator: &PipeOperator) -> ControlFlow<Refused> {
         } => {
             let mut all = full_table_exprs.iter().chain(group_by_expr);
             let sorted = all.find(|e| e.order_by.asc.is_some() || e.order_by.nulls_first.is_some());
-            none(
+            refuse_some(
                 &sorted,
                 |e| format!("|> AGGREGATE … {e}"),
                 "write `|> ORDER BY` after it",
@@ -665,7 +675,7 @@ fn pipe(operator: &PipeOperator) -> ControlFlow<Refused> {
         }
         PipeOperator::Join(one) => join(one),
         PipeOperator::TableSample { sample } => refuse(sample, SAMPLED),
-        // The planner reads the fields of all others that it knows, and refuses those that it does not.
+        // The planner reads every field of the other operators that it knows, and refuses the rest.
         _ => Continue(()),
     }
 }
@@ -677,7 +687,7 @@ fn window_spec(spec: &WindowSpec) -> ControlFlow<Refused> {
         order_by: _,
         window_frame: _,
     } = spec;
-    none(
+    refuse_some(
         window_name,
         |name| format!("OVER ({name} …)"),
         "write the window out",
@@ -685,7 +695,7 @@ fn window_spec(spec: &WindowSpec) -> ControlFlow<Refused> {
 }
 
 fn ordinality(with_ordinality: bool) -> ControlFlow<Refused> {
-    unset(
+    refuse_if(
         with_ordinality,
         "WITH ORDINALITY",
         "number the rows by row_number() OVER (…)",
@@ -693,7 +703,7 @@ fn ordinality(with_ordinality: bool) -> ControlFlow<Refused> {
 }
 
 fn function_name(name: &ObjectName) -> ControlFlow<Refused> {
-    unset(
+    refuse_if(
         name.0.len() > 1,
         format!("{name}(…)"),
         "name the function alone",
@@ -704,18 +714,19 @@ fn unnamed(arg: &FunctionArg) -> ControlFlow<Refused> {
     match arg {
         FunctionArg::Unnamed(_) => Continue(()),
         FunctionArg::Named { .. } | FunctionArg::ExprNamed { .. } => {
-            refuse(arg, "give arguments in their order")
+            refuse(arg, "pass arguments by position")
         }
     }
 }
 
-/// Refuses a length or width that the engine does not keep to.
+/// Refuses a length or width that the engine does not enforce.
 fn sql_type(data_type: &ast::DataType) -> ControlFlow<Refused> {
     use ast::DataType as T;
     match data_type {
-        T::Varchar(Some(_)) | T::Char(Some(_)) | T::String(Some(_)) => {
-            refuse(data_type, "it would not cut texts: write left(x, n)")
-        }
+        T::Varchar(Some(_)) | T::Char(Some(_)) | T::String(Some(_)) => refuse(
+            data_type,
+            "the engine would not truncate texts: write left(x, n)",
+        ),
         T::Float(
             ast::ExactNumberInfo::Precision(_) | ast::ExactNumberInfo::PrecisionAndScale(..),
         ) => refuse(data_type, "write REAL or DOUBLE"),
@@ -746,20 +757,20 @@ fn sql_type(data_type: &ast::DataType) -> ControlFlow<Refused> {
                 field_type,
                 options,
             } = field;
-            unset(options.is_some(), field, "")?;
+            refuse_if(options.is_some(), field, "")?;
             sql_type(field_type)
         }),
         _ => Continue(()),
     }
 }
 
-impl Walk<'_> {
+impl Checker<'_> {
     fn count(&mut self, n: usize) -> ControlFlow<Refused> {
         self.tables += n;
-        if self.tables > MOST_TABLES {
+        if self.tables > MAX_TABLES {
             return Break(Box::new(format!(
-                "there are more than {MOST_TABLES} tables and subqueries; let one table of the pipeline name many files, or \
-                 write the result of a part as a table of its own"
+                "there are more than {MAX_TABLES} tables and subqueries; list many files as one table of the pipeline, or \
+                 write an intermediate result as its own table"
             )));
         }
         Continue(())
@@ -780,7 +791,7 @@ impl Walk<'_> {
             [one] => one.as_ident().map(lower).unwrap_or_default(),
             _ => String::new(),
         };
-        unset(
+        refuse_if(
             *parameters != FunctionArguments::None,
             format!("{name}{parameters}(…)"),
             "",
@@ -790,7 +801,7 @@ impl Walk<'_> {
             FunctionArguments::Subquery(_) => {
                 return refuse(
                     format!("{name}(SELECT …)"),
-                    "write the subquery in brackets of its own",
+                    "put the subquery into its own brackets",
                 );
             }
             FunctionArguments::List(list) => {
@@ -798,16 +809,18 @@ impl Walk<'_> {
                 (&list.args[..], &list.clauses[..], is_distinct)
             }
         };
-        let nulls = clauses.iter().find_map(|clause| match clause {
-            FunctionArgumentClause::IgnoreOrRespectNulls(nulls) => Some(nulls),
-            _ => None,
-        });
-        let nulls = nulls.or(null_treatment.as_ref());
+        let nulls = clauses
+            .iter()
+            .find_map(|clause| match clause {
+                FunctionArgumentClause::IgnoreOrRespectNulls(nulls) => Some(nulls),
+                _ => None,
+            })
+            .or(null_treatment.as_ref());
         match over {
             Some(WindowType::NamedWindow(window)) => {
                 return refuse(
                     format!("{name}(…) OVER {window}"),
-                    "no such window is written after WINDOW in its SELECT",
+                    "its SELECT defines no such window after WINDOW",
                 );
             }
             Some(WindowType::WindowSpec(spec)) => window_spec(spec)?,
@@ -822,11 +835,11 @@ impl Walk<'_> {
         if is_built_in || is_higher || state.scalar_functions().contains_key(&known) {
             let instead = format!("{name} takes one row at a time");
             let of = |clause: &str| format!("{name}(…) {clause}");
-            unset(is_distinct, format!("{name}(DISTINCT …)"), &instead)?;
-            none(filter, |_| of("FILTER (…)"), &instead)?;
-            none(&nulls, |nulls| of(&nulls.to_string()), &instead)?;
-            unset(over.is_some(), of("OVER (…)"), &instead)?;
-            unset(!within_group.is_empty(), of("WITHIN GROUP (…)"), &instead)?;
+            refuse_if(is_distinct, format!("{name}(DISTINCT …)"), &instead)?;
+            refuse_some(filter, |_| of("FILTER (…)"), &instead)?;
+            refuse_some(&nulls, |nulls| of(&nulls.to_string()), &instead)?;
+            refuse_if(over.is_some(), of("OVER (…)"), &instead)?;
+            refuse_if(!within_group.is_empty(), of("WITHIN GROUP (…)"), &instead)?;
             if let Some(clause) = clauses.first() {
                 refuse(format!("{name}(… {clause})"), &instead)?;
             }
@@ -840,17 +853,17 @@ impl Walk<'_> {
         let of_values = ["first_value", "last_value", "nth_value"].contains(&known.as_str());
         if let Some(aggregate) = aggregate.filter(|_| !of_values) {
             let keeps_nulls = aggregate.supports_null_handling_clause();
-            return none(
+            return refuse_some(
                 &nulls.filter(|_| !keeps_nulls),
                 |nulls| format!("{name}(…) {nulls}"),
                 "",
             );
         }
-        // Functions of windows alone.
-        unset(is_distinct, format!("{name}(DISTINCT …) OVER (…)"), "")?;
-        none(filter, |_| format!("{name}(…) FILTER (…) OVER (…)"), "")?;
+        // Pure window functions.
+        refuse_if(is_distinct, format!("{name}(DISTINCT …) OVER (…)"), "")?;
+        refuse_some(filter, |_| format!("{name}(…) FILTER (…) OVER (…)"), "")?;
         let takes_nulls = of_values || ["lag", "lead"].contains(&known.as_str());
-        none(
+        refuse_some(
             &nulls.filter(|_| !takes_nulls),
             |nulls| format!("{name}(…) {nulls}"),
             "",
@@ -978,7 +991,7 @@ mod tests {
     ];
 
     #[test]
-    fn what_the_planner_drops_is_named_wherever_it_stands() {
+    fn clauses_that_the_planner_drops_are_refused_at_every_level() {
         let state = session().state();
         let mut wrong = Vec::new();
         for (sql, named) in DROPPED {
@@ -997,7 +1010,8 @@ mod tests {
                     Ok(_) => "nothing is said".to_string(),
                     Err(what) => what,
                 };
-                // The parser may refuse a clause in brackets, but no clause alone.
+                // Inside brackets the parser itself may refuse a clause; at the top level it must
+                // not.
                 let is_syntax = around != "{}" && what.contains("Expected");
                 if !what.contains(named) && !is_syntax {
                     wrong.push(format!("{whole}: {what}"));
@@ -1008,7 +1022,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_planner_knows_is_left_alone() {
+    async fn supported_queries_are_accepted_and_run() {
         let context = session();
         let mut wrong = Vec::new();
         for (sql, rows) in [
@@ -1058,11 +1072,17 @@ mod tests {
         ] {
             let run = async {
                 let statement = parse(sql, &context.state())?;
-                let plan = context.state().statement_to_plan(statement).await;
-                let plan = plan.map_err(|e| e.to_string())?;
+                let plan = context
+                    .state()
+                    .statement_to_plan(statement)
+                    .await
+                    .map_err(|e| e.to_string())?;
                 let frame = context.execute_logical_plan(plan).await;
-                let rows = frame.map_err(|e| e.to_string())?.count().await;
-                rows.map_err(|e| e.to_string())
+                frame
+                    .map_err(|e| e.to_string())?
+                    .count()
+                    .await
+                    .map_err(|e| e.to_string())
             };
             let found: Result<usize, String> = run.await;
             if found != Ok(rows) {
@@ -1073,16 +1093,16 @@ mod tests {
     }
 
     #[test]
-    fn only_one_query_is_taken() {
+    fn exactly_one_query_is_accepted() {
         let state = session().state();
         for (sql, named) in [
             ("", "there is no SQL"),
             ("-- nothing", "there is no SQL"),
             ("SELECT 1; SELECT 2", "more than one statement"),
-            ("DROP TABLE x", "`DROP` is no query"),
-            ("COPY x TO 'out.csv'", "`COPY` is no query"),
-            ("EXPLAIN SELECT * FROM x", "`EXPLAIN` is no query"),
-            ("SHOW TABLES", "`SHOW` is no query"),
+            ("DROP TABLE x", "`DROP` is not a query"),
+            ("COPY x TO 'out.csv'", "`COPY` is not a query"),
+            ("EXPLAIN SELECT * FROM x", "`EXPLAIN` is not a query"),
+            ("SHOW TABLES", "`SHOW` is not a query"),
             ("SELECT * FROM", "Expected"),
             ("SELECT 'open", "Unterminated string literal"),
         ] {
@@ -1092,7 +1112,7 @@ mod tests {
         }
     }
 
-    /// Long and deep texts by their form and how often something stands in them.
+    /// Long and deep texts by their form and the number of repetitions.
     fn long(form: &str, n: usize) -> String {
         let many = |one: &str, by: &str| vec![one; n].join(by);
         match form {
@@ -1139,14 +1159,14 @@ mod tests {
         "|>", "WITH", "SELECT",
     ];
 
-    /// On the stack that threads have which plan or run SQL.
+    /// Runs on a stack of the size that threads have which plan or run SQL.
     fn on_a_thread(run: impl FnOnce() + Send + 'static) {
         let thread = std::thread::Builder::new().stack_size(crate::read::lake::STACK_BYTES);
         thread.spawn(run).unwrap().join().expect("no panic");
     }
 
     #[test]
-    fn a_long_text_is_refused_in_words_of_sql() {
+    fn too_long_a_text_is_refused() {
         on_a_thread(|| {
             let state = session().state();
             for form in FORMS {
@@ -1159,11 +1179,11 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_text_that_is_taken_is_planned_and_run() {
+    fn the_longest_accepted_text_is_planned_and_run() {
         for form in FORMS {
             on_a_thread(move || {
                 let context = session();
-                // The largest number that is taken.
+                // Finds the largest accepted number of repetitions.
                 let (mut low, mut high) = (1, 10_000);
                 while high - low > 1 {
                     let middle = (low + high) / 2;
@@ -1172,7 +1192,8 @@ mod tests {
                         Err(_) => high = middle,
                     }
                 }
-                // Rows of joins are the product of those of all tables: these are planned alone.
+                // The JOIN form would produce the product of all its tables, so it is planned but
+                // not run.
                 let text = long(form, low);
                 let runtime = tokio::runtime::Builder::new_current_thread()
                     .build()
@@ -1197,7 +1218,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_may_be_as_long_as_they_like() {
+    fn lists_have_no_length_limit() {
         on_a_thread(|| {
             let state = session().state();
             let list = (0..100_000)

@@ -58,7 +58,7 @@ impl Numbers {
 
     /// The same numbers, for the states of trajectories.
     pub fn states(&self) -> Result<StateNumbers> {
-        self.sources.again()
+        self.sources.duplicate()
     }
 }
 
