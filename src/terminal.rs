@@ -61,9 +61,10 @@ pub fn usage(e: &clap::Error) -> ExitCode {
     let text = e.render();
     let of = |is_terminal: bool| {
         let has_colours = is_terminal && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
-        match has_colours && std::env::var_os("TERM").is_none_or(|term| term != "dumb") {
-            true => text.ansi().to_string(),
-            false => text.to_string(),
+        if has_colours && std::env::var_os("TERM").is_none_or(|term| term != "dumb") {
+            text.ansi().to_string()
+        } else {
+            text.to_string()
         }
     };
     if e.use_stderr() {
@@ -192,17 +193,19 @@ fn asked_to_stop() {
 fn end_without_memory(bytes: usize) -> ! {
     let mut line = [0; 320];
     let mut rest = &mut line[..];
-    let (begin, end) = match IS_JSON.load(Ordering::Relaxed) {
-        true => (
+    let (begin, end) = if IS_JSON.load(Ordering::Relaxed) {
+        (
             r#"{"level":"ERROR","message":""#,
             r#"","kind":"Resources","exit_code":75}"#,
-        ),
-        false => ("error: ", ""),
+        )
+    } else {
+        ("error: ", "")
     };
     let megabytes = bytes.div_ceil(1_000_000);
-    let output = match PROMOTING.load(Ordering::SeqCst) {
-        true => "",
-        false => "; the output is as it was before",
+    let output = if PROMOTING.load(Ordering::SeqCst) {
+        ""
+    } else {
+        "; the output is as it was before"
     };
     let written = writeln!(
         rest,

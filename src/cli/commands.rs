@@ -96,12 +96,11 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
                 .map_err(|e| Error::with_source(Kind::Resources, "cannot start a thread", e))?;
             let mut cleaned = runtime.block_on(output.clean(&asked))?;
             cleaned.spilled = crate::read::lake::spill::sweep(&std::env::temp_dir(), args.dry_run);
-            match args.dry_run {
-                true => print(&cleaned.to_string()),
-                false => {
-                    terminal.say(&cleaned.to_string());
-                    Ok(Done::Well)
-                }
+            if args.dry_run {
+                print(&cleaned.to_string())
+            } else {
+                terminal.say(&cleaned.to_string());
+                Ok(Done::Well)
             }
         }
         #[cfg(feature = "cluster")]

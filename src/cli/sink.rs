@@ -118,9 +118,10 @@ fn through(path: &Path, is_pipe: bool) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
     let mut options = OpenOptions::new();
     options.write(true);
-    let _probe = match is_pipe {
-        true => Some(options.clone().custom_flags(libc::O_NONBLOCK).open(path)?),
-        false => None,
+    let _probe = if is_pipe {
+        Some(options.clone().custom_flags(libc::O_NONBLOCK).open(path)?)
+    } else {
+        None
     };
     options.open(path)
 }

@@ -84,7 +84,7 @@ pub async fn quote(
         if answers.done().await?.is_empty() {
             break;
         }
-        output.forget_work(&own).await;
+        output.remove_checkpoints(&own).await;
     }
     let width = rounds::width(plan, frame);
     let width = (width.as_ref().ok().copied(), width.err());

@@ -24,9 +24,10 @@ pub fn times_power(mut x: f64, mut n: i32) -> f64 {
 /// The e with 2^e ≤ x < 2^(e + 1), of a finite x above 0.
 pub fn exponent(x: f64) -> i32 {
     let of_normal = |x: f64| ((x.to_bits() >> 52) & 0x7ff) as i32 - 1023;
-    match x < f64::MIN_POSITIVE {
-        true => of_normal(x * power(54)) - 54,
-        false => of_normal(x),
+    if x < f64::MIN_POSITIVE {
+        of_normal(x * power(54)) - 54
+    } else {
+        of_normal(x)
     }
 }
 

@@ -236,9 +236,10 @@ mod tests {
                 match blocks.len() {
                     0..4 => {
                         let layout = bytes(size, 8 << (which % 4));
-                        let at = match is_freed {
-                            true => Bounded.alloc_zeroed(layout),
-                            false => Bounded.alloc(layout),
+                        let at = if is_freed {
+                            Bounded.alloc_zeroed(layout)
+                        } else {
+                            Bounded.alloc(layout)
                         };
                         let slice = std::slice::from_raw_parts_mut(at, size);
                         prop_assert!(!is_freed || slice.iter().all(|&x| x == 0));

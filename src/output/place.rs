@@ -1,15 +1,16 @@
-//! Where the tables of a pipeline go: a store, a place in it, and the paths below.
+//! The location of a pipeline's tables: a store, a path in it, and the paths below.
 //!
 //! ```text
-//! <output>/current.json                                  the pointer: which version is the result
-//! <output>/versions/<run>/<table>/part-0.parquet         beside an empty _SUCCESS
-//! <output>/versions/<run>/run.json                       the record of the run, and other JSON beside the tables
-//! <output>/ledger/<kind>-<checksum>.parquet              what ledger.json beside the tables names, shared by versions
-//! <output>/runs/<run>.json                               the same record, which outlives its version
-//! <output>/work/<plan>/                                  what a run has finished before its end, and its executors
+//! <output>/current.json                            the pointer: which version is the result
+//! <output>/versions/<run>/<table>/part-0.parquet   next to an empty _SUCCESS
+//! <output>/versions/<run>/run.json                 the run record, and other JSON next to the tables
+//! <output>/ledger/<kind>-<checksum>.parquet        objects that ledger.json names, shared by versions
+//! <output>/runs/<run>.json                         the same record, which outlives its version
+//! <output>/work/<plan>/                            checkpoints of unfinished runs and of executors
 //! ```
 //!
-//! How a version becomes the result is told in `commit`; what a file system has besides, in `folder`; how work is kept, in `work`.
+//! `commit` describes how a version becomes the result, `folder` what a file system adds, and
+//! `checkpoint` how finished work is kept.
 
 use crate::error::{Error, Kind, Result};
 use crate::output::folder::Folder;
@@ -31,10 +32,10 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// What is in a folder of an output.
+/// The content of a folder of an output.
 pub(crate) struct Inside {
     pub bytes: u64,
-    /// When something in it was last written.
+    /// When an object in it was last written.
     pub newest: Timestamp,
 }
 
@@ -52,17 +53,20 @@ pub struct Output {
     pub store: Arc<dyn ObjectStore>,
     root: Path,
     shown: String,
-    /// The folder itself, where the output is one.
+    /// The folder itself, if the output is on a file system.
     pub(crate) folder: Option<Folder>,
     /// The version that is being written through this value.
     claim: Mutex<Option<Claim>>,
-    /// The run that began last may be the result, or its failure has a record.
+    /// Whether the latest run may be the result, or its failure has a record.
     pub(crate) is_recorded: AtomicBool,
     pub(crate) writes: Writes,
 }
 
 impl Output {
     /// Opens a folder or URL. Nothing is created before something is written.
+    ///
+    /// # Errors
+    /// If the location is not valid or its store cannot be set up.
     pub fn open(location: &str, stores: &Stores) -> Result<Output> {
         let (place, writes) = (stores.open(location)?, Writes::default());
         Ok(Output {
@@ -76,14 +80,16 @@ impl Output {
         })
     }
 
-    /// How long to wait for another process that holds the lock of a folder: [`LOCK_TIMEOUT`](super::LOCK_TIMEOUT) unless it is said.
+    /// Sets how long to wait for another process that holds the lock of a folder. The default is
+    /// [`LOCK_TIMEOUT`](super::folder::LOCK_TIMEOUT).
     pub fn set_lock_timeout(&mut self, timeout: Duration) {
         if let Some(folder) = &mut self.folder {
             folder.patience = timeout;
         }
     }
 
-    /// An output in any store, for tests and embedders. Who drops a write to it has to see to it that it ends.
+    /// An output in any store, for tests and embedders. Writes are not tracked: a caller that drops
+    /// a write has to make sure that it ends.
     pub fn in_store(store: Arc<dyn ObjectStore>, root: Path) -> Output {
         let shown = root.to_string();
         Output {
@@ -107,31 +113,32 @@ impl Output {
         self.at(&[VERSIONS, run])
     }
 
-    /// The file of a table that a run writes.
+    /// The path of a table file that a run writes.
     pub fn staged(&self, run: &str, table: &str) -> Path {
         self.at(&[VERSIONS, run, table, PART])
     }
 
-    /// Bytes of a table that a run has written.
+    /// Size in bytes of a table that a run has written.
     pub async fn staged_bytes(&self, run: &str, table: &str) -> Result<u64> {
         let path = self.staged(run, table);
         let found = self.store.head(&path).await;
         Ok(found.map_err(|e| self.failed(&path, "read back", e))?.size)
     }
 
-    /// A file of a version beside its tables: `name` is such as `ledger.json`.
+    /// The path of a file next to the tables of a version, such as `ledger.json`.
     pub fn beside(&self, run: &str, name: &str) -> Path {
         self.at(&[VERSIONS, run, name])
     }
 
-    /// The file of a table of a result.
+    /// The path of a table file of a result.
     pub fn table(&self, result: &Current, table: &str) -> Path {
         let folder = result.folder.split('/');
         let parts: Vec<&str> = folder.chain([table, PART]).collect();
         self.at(&parts)
     }
 
-    /// An error where these tables could never be put in place here, as far as that shows without writing.
+    /// Fails if these tables could never be written to this output, as far as can be seen without
+    /// writing.
     pub fn check(&self, tables: &[&str]) -> Result<()> {
         self.folder
             .as_ref()
@@ -160,13 +167,14 @@ impl Output {
         Error::store(format!("{} cannot be {what}", self.show(path)), e)
     }
 
-    /// What time it is where the output is: the age of what is there is told by that clock, and the one of this machine may be another
-    /// or have jumped. A store says it of an object that was put just now.
+    /// The time by the clock of the output. The age of objects is measured with it, because the
+    /// clock of this machine may differ or jump. A store reports it as the modification time of an
+    /// object that was just put.
     pub(crate) async fn now(&self) -> Result<Timestamp> {
         if self.folder.is_some() {
             return Ok(Timestamp::now());
         }
-        // Where removing it fails, it is taken for a version that a dead run has left.
+        // If the removal fails, `clean` later takes the object for a dead version.
         let path = self.beside(&format!("clock-{}", unique()?), "now");
         self.put(&path, Vec::new()).await?;
         let found = self.store.head(&path).await;
@@ -176,19 +184,20 @@ impl Output {
         Ok(seconds.unwrap_or(Timestamp::MIN))
     }
 
-    /// Writes a JSON object, over any that is there.
+    /// Writes a JSON object and replaces any existing one.
     pub async fn put_json(&self, path: &Path, value: &impl Serialize) -> Result<()> {
         self.put(path, json(value)?).await
     }
 
-    /// Writes the record of a run, which people read and nothing goes on from: without secrets.
+    /// Writes a run record without secrets. Records are for people; nothing reads them back to
+    /// resume.
     pub async fn put_record(&self, path: &Path, record: &impl Serialize) -> Result<()> {
         let record = json(record)?;
         let record = hide(&String::from_utf8_lossy(&record)).into_owned();
         self.put(path, record.into_bytes()).await
     }
 
-    /// Reads a JSON object; nothing where there is none.
+    /// Reads a JSON object, or `None` if it does not exist.
     pub async fn get_json<T: DeserializeOwned>(&self, path: &Path) -> Result<Option<T>> {
         let bytes = match self.store.get(path).await {
             Ok(found) => found.bytes().await,
@@ -215,7 +224,7 @@ impl Output {
         listed.map_err(|e| self.failed(path, "listed", e))
     }
 
-    /// What folders there are in one such as `versions`.
+    /// The folders in one such as `versions`, by name.
     pub(crate) async fn inside(&self, place: &str) -> Result<BTreeMap<String, Inside>> {
         let mut found: BTreeMap<String, Inside> = BTreeMap::new();
         let path = self.at(&[place]);
@@ -228,7 +237,7 @@ impl Output {
             folder.newest = written.unwrap_or(Timestamp::MAX).max(folder.newest);
         }
         if let Some(folder) = &self.folder {
-            // Files that a dead process was writing are not listed.
+            // The store does not list partial files of dead processes.
             let entries = folder.inside(place);
             for (name, changed) in entries.map_err(|e| folder.failed("listed", e))? {
                 let folder = found.entry(name).or_default();
@@ -238,7 +247,7 @@ impl Output {
         Ok(found)
     }
 
-    /// Removes a folder in one such as `versions`, and everything in it.
+    /// Removes a folder in one such as `versions`, with its content.
     pub(crate) async fn remove(&self, place: &str, name: &str) -> Result<()> {
         let path = self.at(&[place, name]);
         if let Some(folder) = &self.folder {

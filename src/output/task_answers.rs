@@ -1,13 +1,14 @@
-//! Where executors and those who ask them for tasks meet: objects below the output.
+//! The objects below the output through which clients and executors exchange task results.
 //!
 //! ```text
-//! <output>/work/<plan>/done/<task>                what a task has come to
-//! <output>/work/<plan>/running/<task>/<attempt>   written again and again while a long task is done
-//! <output>/work/<plan>/marks/<mark>               what a client has written, for executors to find
+//! <output>/work/<plan>/done/<task>                the result of a task
+//! <output>/work/<plan>/running/<task>/<attempt>   rewritten regularly while a long task runs
+//! <output>/work/<plan>/marks/<mark>               written by a client for executors to find
 //! ```
 //!
-//! An answer is one put of bytes that hold their checksum; whoever does a task again writes the same. An attempt that ends, well or with an
-//! error, removes its object under `running`: what stays there is of a process that died.
+//! An answer is one put of bytes that contain their checksum; repeating a task writes the same
+//! bytes. An attempt that ends, with or without an error, removes its object below `running`, so an
+//! old object belongs to a dead process.
 
 use crate::error::{Error, Kind, Result};
 use crate::output::layout::WORK;
@@ -20,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What an answer begins with. One of another version is not taken for one of this.
+/// First bytes of an answer. Answers of another version are ignored.
 const FORMAT: &str = concat!("gyre ", env!("CARGO_PKG_VERSION"), " answer 1\n");
 
 const DONE: &str = "done";
@@ -35,17 +36,17 @@ pub struct Answers {
     shown: String,
 }
 
-/// An error of a task, as it travels.
+/// A serialised error of a task.
 #[derive(Serialize, Deserialize)]
 struct Failed {
     kind: Kind,
     message: String,
 }
 
-/// A task and the name of an attempt at it.
+/// A task and the name of one attempt at it.
 pub type Attempt = (String, String);
 
-/// The attempts of tasks that take long: when each was last heard of.
+/// The attempts of long tasks, with the time of their last heartbeat.
 pub type Running = BTreeMap<Attempt, Timestamp>;
 
 impl Output {
@@ -85,7 +86,7 @@ impl Answers {
             .map_err(|e| self.failed("listed", e))
     }
 
-    /// The attempts that have begun a while ago and have not ended.
+    /// The attempts that have sent a heartbeat and have not ended.
     pub async fn running(&self) -> Result<Running> {
         let list = self.store.list(Some(&self.at(&[RUNNING])));
         let found: Vec<_> = list
@@ -96,13 +97,13 @@ impl Answers {
             let mut names = meta.location.as_ref().rsplit('/');
             let (attempt, task) = (names.next()?, names.next()?);
             let millis = meta.last_modified.timestamp_millis();
-            let heard = Timestamp::from_millisecond(millis).ok()?;
-            Some(((task.to_string(), attempt.to_string()), heard))
+            let last_seen = Timestamp::from_millisecond(millis).ok()?;
+            Some(((task.to_string(), attempt.to_string()), last_seen))
         };
         Ok(found.into_iter().filter_map(attempt).collect())
     }
 
-    /// What a task has come to, if that is known and whole.
+    /// The result of a task, or `None` if it is missing or damaged.
     pub async fn read(&self, task: &str) -> Result<Option<Result<Vec<u8>>>> {
         let read = async { self.store.get(&self.at(&[DONE, task])).await?.bytes().await };
         match read.await {
@@ -129,7 +130,7 @@ impl Answers {
         }
     }
 
-    /// Removes all answers, so that everything is done again.
+    /// Removes all answers, so that every task is repeated.
     pub async fn forget(&self) -> Result<()> {
         let all = self.store.list(Some(&self.at(&[DONE])));
         let all = all.map_ok(|meta| meta.location).boxed();
@@ -137,14 +138,14 @@ impl Answers {
         gone.await.map_err(|e| self.failed("cleaned", e))
     }
 
-    /// Says that an attempt goes on.
+    /// Writes the heartbeat of an attempt.
     pub async fn beat(&self, task: &str, attempt: &str) -> Result<()> {
         let path = self.at(&[RUNNING, task, attempt]);
         let put = self.store.put(&path, attempt.to_string().into()).await;
         put.map(drop).map_err(|e| self.failed("written", e))
     }
 
-    /// Says that an attempt goes on no more.
+    /// Removes the heartbeat of an attempt.
     pub async fn end(&self, task: &str, attempt: &str) -> Result<()> {
         self.remove(&self.at(&[RUNNING, task, attempt])).await
     }
@@ -186,7 +187,7 @@ fn framed(answer: Result<Vec<u8>>) -> Result<Vec<u8>> {
     Ok([FORMAT.as_bytes(), checksum.as_bytes(), &payload].concat())
 }
 
-/// The answer in a frame, unless it is damaged or of another version.
+/// The answer in a frame, or `None` if it is damaged or of another version.
 fn unframed(bytes: &[u8]) -> Option<Result<Vec<u8>>> {
     let rest = bytes.strip_prefix(FORMAT.as_bytes())?;
     let (checksum, payload) = rest.split_first_chunk::<{ blake3::OUT_LEN }>()?;

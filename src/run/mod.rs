@@ -19,7 +19,7 @@ use crate::cluster::rounds::{Rounds, Stored};
 use crate::error::{Error, Kind, Result};
 use crate::evidence::counts::matrix::Counts;
 use crate::output::Fetch;
-use crate::output::checkpoint::Work;
+use crate::output::checkpoint::Checkpoint;
 use crate::output::ledger::Ledger;
 use crate::output::place::Output;
 use crate::output::pointer::{Begun, Promotion};
@@ -112,7 +112,7 @@ pub fn run<'a>(
         let again = options.force || options.full_refresh;
         if !again && begun.earlier().is_some_and(is_done) {
             // A run that died after its result was in place has left it.
-            output.forget_work(&plan.hash).await;
+            output.remove_checkpoints(&plan.hash).await;
             return Ok(Outcome::NothingToDo);
         }
         let record = RunRecord::new(&plan, &begun.run, options.threads);
@@ -205,7 +205,7 @@ async fn drive(
         begins: &|| progress.promoting(),
     };
     output.promote(begun, &promotion).await?;
-    output.forget_work(&plan.hash).await;
+    output.remove_checkpoints(&plan.hash).await;
     let (rows, bytes) = journal.record.written();
     journal.done("promote", rows, bytes);
     Ok(())
@@ -216,7 +216,7 @@ async fn here(
     plan: &Arc<Plan>,
     (lake, frame, earlier): (&Lake, DataFrame, Option<&Current>),
     output: &Output,
-    work: &Arc<Work>,
+    work: &Arc<Checkpoint>,
     options: &Options,
     journal: &mut Journal<'_>,
     progress: &Arc<dyn Progress>,
@@ -308,7 +308,7 @@ async fn afar<'a>(
 const COUNTED: &str = "counted";
 
 /// The counts that an earlier run has kept. Those of a plan that counts by files are in its ledger's objects.
-async fn counted_before(plan: &Plan, work: &Arc<Work>) -> Result<Option<Counting>> {
+async fn counted_before(plan: &Plan, work: &Arc<Checkpoint>) -> Result<Option<Counting>> {
     if matches!(plan.increments, Increments::Of { .. }) {
         return Ok(None);
     }
@@ -390,7 +390,7 @@ fn check_not_empty(counted: &Counted, matrices: Vec<(u64, f64)>) -> Result<()> {
 fn fit_all(
     plan: &Plan,
     mut counted: Counted,
-    work: &Work,
+    work: &Checkpoint,
     progress: &dyn Progress,
     failures: &mut Vec<Failure>,
 ) -> Result<Fitted> {

@@ -349,9 +349,12 @@ impl Stores {
     /// Looks at the values of a cloud, or of all connections: the clients take what they are told for what can be sent, and panic else.
     /// What the environment says is not looked at where an option says it too.
     fn check_values(&self, cloud: &str) -> Result<(), String> {
-        let is_own = |key: &str| match cloud.is_empty() {
-            true => of_client(key),
-            false => key.starts_with(cloud) && crate::store::options::canonical(key).is_some(),
+        let is_own = |key: &str| {
+            if cloud.is_empty() {
+                of_client(key)
+            } else {
+                key.starts_with(cloud) && crate::store::options::canonical(key).is_some()
+            }
         };
         let options = || self.0.options.iter().filter(|(key, _)| is_own(key));
         for (key, value) in options() {

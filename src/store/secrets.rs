@@ -129,9 +129,12 @@ fn spellings(secret: &str) -> [String; 6] {
     };
     // The parser of forms also takes `+` for a space, which is one in forms alone.
     let decoded = form_urlencoded::parse(secret.replace('+', "%2B").as_bytes())
-        .map(|(name, value)| match value.is_empty() {
-            true => name.into_owned(),
-            false => format!("{name}={value}"),
+        .map(|(name, value)| {
+            if value.is_empty() {
+                name.into_owned()
+            } else {
+                format!("{name}={value}")
+            }
         })
         .collect::<Vec<_>>()
         .join("&");
@@ -158,9 +161,10 @@ pub fn hide(text: &str) -> Cow<'_, str> {
     };
     hide_texts(&mut value);
     let end = if text.ends_with('\n') { "\n" } else { "" };
-    match text.trim_end().contains('\n') {
-        true => format!("{value:#}{end}").into(),
-        false => format!("{value}{end}").into(),
+    if text.trim_end().contains('\n') {
+        format!("{value:#}{end}").into()
+    } else {
+        format!("{value}{end}").into()
     }
 }
 

@@ -167,7 +167,7 @@ async fn an_executor_that_stands_still_is_left_behind_and_taken_back() {
     // What it has begun it ends, when nobody wants it any more and the run has taken everything away.
     let output = machines.lake.path("out").display().to_string();
     let output = Output::open(&output, &Stores::default()).expect("an output");
-    output.forget_work("plan").await;
+    output.remove_checkpoints("plan").await;
     let work = machines.lake.path("out/work/plan");
     assert!(!work.exists());
     still.signal("-CONT");

@@ -1,7 +1,7 @@
-//! The ledger beside the tables of a version, and the objects that it names, in `<output>/ledger/`.
+//! Stores the ledger next to the tables of a version, and its objects in `<output>/ledger/`.
 //!
-//! An object is named after its checksum and never changed, so that the ledgers of several versions share what they have in common, and a
-//! run which dies leaves all of them as good as they were.
+//! An object is named after its checksum and never changed. The ledgers of several versions
+//! therefore share objects, and a run that dies leaves all of them valid.
 
 use crate::error::{Error, Kind, Result};
 use crate::output::ledger::{Ledger, Object};
@@ -29,13 +29,13 @@ const FILE: &str = "ledger.json";
 const BATCH: usize = 1 << 16;
 
 impl Output {
-    /// The ledger of a result, if there is one that can be read.
+    /// The ledger of a result, or `None` if it is missing or unreadable.
     pub async fn ledger(&self, result: &Current) -> Result<Option<Ledger>> {
         let bytes = self.bytes(&self.beside(&result.run, FILE)).await?;
         Ok(bytes.and_then(|bytes| unsealed(&bytes).ok()))
     }
 
-    /// Writes the ledger of a run beside its tables.
+    /// Writes the ledger of a run next to its tables.
     pub async fn put_ledger(&self, run: &str, ledger: &Ledger) -> Result<()> {
         self.put(&self.beside(run, FILE), sealed(ledger)?).await
     }
@@ -62,7 +62,7 @@ impl Output {
         Ok(object)
     }
 
-    /// The rows of an object; none where it is gone or is not what was stored.
+    /// The rows of an object, or `None` if it is missing or damaged.
     pub async fn object(&self, object: &Object) -> Result<Option<Vec<RecordBatch>>> {
         let bytes = self.bytes(&self.object_path(object)).await?;
         let Some(bytes) = bytes.filter(|bytes| object.is(bytes)) else {
@@ -73,8 +73,10 @@ impl Output {
         Ok(decoded.ok())
     }
 
-    /// Removes objects that the ledger of no result or earlier result names, unless a run may have written them to name them yet. Where one
-    /// is missed after all, the next run counts its files again. Returns what goes, and its bytes; `dropped`: the results that go as well.
+    /// Removes objects that the ledger of no current or earlier result names, unless they are young
+    /// enough to belong to a running run. If an object is removed too early, the next run counts
+    /// its files again. Returns what was removed, and its bytes. `dropped` names the results that
+    /// are removed as well.
     pub(crate) async fn clean_objects(
         &self,
         asked: &Cleaning,
@@ -95,7 +97,7 @@ impl Output {
         for run in results {
             let bytes = self.bytes(&self.beside(&run, FILE)).await?;
             let Some(bytes) = bytes else { continue };
-            // Nobody knows what a damaged one names.
+            // A damaged ledger does not tell which objects it needs.
             let Ok(ledger) = unsealed::<Ledger>(&bytes) else {
                 return Ok(removed);
             };
@@ -128,7 +130,7 @@ impl Output {
         Ok(removed)
     }
 
-    /// What a file holds, if there is one.
+    /// The bytes of a file, if it exists.
     async fn bytes(&self, path: &Path) -> Result<Option<Bytes>> {
         let found = match self.store.get(path).await {
             Ok(found) => found.bytes().await,
