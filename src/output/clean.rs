@@ -9,7 +9,7 @@
 //! symbolic link. Run records are kept.
 
 use crate::error::{Error, Kind, Result};
-use crate::output::folder::{State, Unnamed, is_own, is_run};
+use crate::output::folder::{State, Unnamed, is_run, is_unique_suffix};
 use crate::output::layout::{RUNS, VERSIONS, WORK};
 use crate::output::number::grouped;
 use crate::output::place::Output;
@@ -94,7 +94,8 @@ impl Output {
                 let unnamed = unnamed.map(|(run, found)| {
                     let age = now.duration_since(found.newest);
                     // `Output::now` also puts an object here.
-                    let is_ours = is_run(run) || run.strip_prefix("clock-").is_some_and(is_own);
+                    let is_ours =
+                        is_run(run) || run.strip_prefix("clock-").is_some_and(is_unique_suffix);
                     let state = match is_ours {
                         false => State::Foreign,
                         true if age < asked.older_than => State::Alive,
@@ -170,8 +171,8 @@ impl Display for Cleaned {
             was_kept,
         } in &self.removed
         {
-            let what = if was_kept {
-                format!("older than the {} results to keep", self.keep)
+            let what = if *was_kept {
+                format!("beyond job.keep = {}", self.keep)
             } else {
                 "left by an interrupted run".to_string()
             };

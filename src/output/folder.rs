@@ -12,12 +12,12 @@
 //!
 //! A version that the pointer does not name is in one of these states:
 //!
-//!  | lock file | lock | state |
+//! | lock file | lock | state |
 //! |---|---|---|
-//!  | exists | taken | alive: a run is writing it |
-//!  | exists | free | dead: its run has ended |
-//!  | missing, but `run.json` exists or the folder is empty | | dead |
-//!  | missing otherwise, or the name is not a run id | | foreign: kept |
+//! | exists | taken | alive: a run is writing it |
+//! | exists | free | dead: its run has ended |
+//! | missing, but `run.json` exists or the folder is empty | | dead |
+//! | missing otherwise, or the name is not a run id | | foreign: kept |
 
 use crate::error::{Error, Kind, Result};
 use crate::output::layout::{CURRENT, RECORD, RUNS, VERSIONS, WORK};
@@ -427,20 +427,20 @@ impl Folder {
         self.path.is_dir()
     }
 
-    /// Fails if this folder can never be written, or if something is where the link of a table must
+    /// Fails if this folder cannot be written, or if something is where the link of a table must
     /// go. Changes nothing.
     pub fn check(&self, tables: &[&str]) -> Result<()> {
         let unusable = |path: &Path, why: &str| {
             let (shown, path) = (self.path.display(), path.display());
             Err(Error::spec(format!(
-                "the output {shown} can never be written: {path} {why}; name another output"
+                "the output {shown} cannot be written: {path} {why}; name another output"
             )))
         };
         let mut there = self.path.as_path();
         loop {
             match fs::metadata(there) {
                 Ok(found) if found.is_dir() => break,
-                Ok(_) => return unusable(there, "is no folder"),
+                Ok(_) => return unusable(there, "is not a folder"),
                 Err(_) if fs::symlink_metadata(there).is_ok_and(|found| found.is_symlink()) => {
                     return unusable(there, "is a link that leads nowhere");
                 }
@@ -458,7 +458,7 @@ impl Folder {
         for place in [VERSIONS, RUNS, WORK] {
             let path = self.path.join(place);
             if path.exists() && !path.is_dir() {
-                return unusable(&path, "is no folder");
+                return unusable(&path, "is not a folder");
             }
         }
         // Table folders from before versions become links.
@@ -666,7 +666,7 @@ fn unwritable(folder: &Path) -> Option<String> {
                 Some("is on a read-only file system".into())
             }
             e if e.kind() == ErrorKind::PermissionDenied => {
-                Some("must not be written by this user".into())
+                Some("is not writable by this user".into())
             }
             _ => None,
         };
@@ -874,7 +874,7 @@ mod tests {
         assert_eq!(cleaned.foreign, [unsealed, link, file, mine.clone()]);
         let text = cleaned.to_string();
         assert!(
-            text.contains("left alone mine: no run has made it"),
+            text.contains("left alone mine: not made by a run"),
             "{text}"
         );
         for left in &cleaned.foreign {

@@ -3,8 +3,8 @@
 //! ```text
 //! <output>/current.json                            the pointer: which version is the result
 //! <output>/versions/<run>/<table>/part-0.parquet   next to an empty _SUCCESS
-//! <output>/versions/<run>/run.json                 the run record, and other JSON next to the tables
-//! <output>/ledger/<kind>-<checksum>.parquet        objects that ledger.json names, shared by versions
+//! <output>/versions/<run>/run.json                 the run record and other JSON
+//! <output>/ledger/<kind>-<checksum>.parquet        objects of the ledgers of all versions
 //! <output>/runs/<run>.json                         the same record, which outlives its version
 //! <output>/work/<plan>/                            checkpoints of unfinished runs and of executors
 //! ```

@@ -1,4 +1,4 @@
-//! A file of a store as the Parquet reader reads it.
+//! Lets the Parquet reader read a file of a store.
 
 use crate::error::Result;
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A file in a store, of which ranges are read.
+/// A file in a store, read by byte ranges.
 pub(crate) struct StoredFile {
     pub store: Arc<dyn ObjectStore>,
     pub path: Path,

@@ -327,7 +327,7 @@ async fn answers_come_by_way_of_a_bucket() {
     assert_eq!(e.kind(), Kind::Spec, "{}", e.full());
     for part in [
         &machines.executors[0].name(),
-        "`aws_endpoint_url` of `[store.options]` says who is shown tokens",
+        "`aws_endpoint_url` of `[store.options]` decides who receives credentials",
         "AWS_ENDPOINT_URL in its environment",
     ] {
         assert!(e.full().contains(part), "{part:?} in {}", e.full());

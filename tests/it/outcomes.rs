@@ -374,19 +374,19 @@ fn an_output_that_can_never_be_written_is_found_before_any_work() {
         ),
         ("/proc/x/y/z", "/proc shows the state"),
         ("/sys/x", "shows the state of the system and holds no files"),
-        ("plain", "plain is no folder"),
-        ("plain/out/deep", "plain is no folder"),
+        ("plain", "plain is not a folder"),
+        ("plain/out/deep", "plain is not a folder"),
         ("dangling", "is a link that leads nowhere"),
         ("dangling/out", "is a link that leads nowhere"),
         (
             "sources/out",
-            "sources/out/sources is where a link of gyre must go; move it away",
+            "sources/out/sources is where gyre must create a link; move it away",
         ),
         (
             "link/out",
-            "link/out/current is where a link of gyre must go; move it away",
+            "link/out/current is where gyre must create a link; move it away",
         ),
-        ("versions/out", "versions/out/versions is no folder"),
+        ("versions/out", "versions/out/versions is not a folder"),
     ];
     let before = everything(lake.folder.path());
     for (place, message) in places {
