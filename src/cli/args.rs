@@ -1,5 +1,8 @@
 //! The command line as clap types. Each doc comment of a field or command is help text.
 
+// clap would also print doc comments of types.
+#![allow(missing_docs)]
+
 use crate::cluster::address::Address;
 use crate::run::compare::Pair;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};

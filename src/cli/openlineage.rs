@@ -20,8 +20,11 @@ const NAMESPACE: &str = "gyre";
 /// How far a run has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventType {
+    /// The run has begun.
     Start,
+    /// The run has ended with a result.
     Complete,
+    /// The run has failed.
     Fail,
     /// Stopped by a signal.
     Abort,
@@ -29,13 +32,17 @@ pub enum EventType {
 
 /// One event of a run.
 pub struct Event<'a> {
+    /// What the event reports.
     pub event: EventType,
+    /// When the event happened.
     pub time: Timestamp,
+    /// Name of the pipeline, which is the job.
     pub pipeline: &'a str,
     /// `None` if the run failed before it was planned.
     pub plan: Option<&'a Plan>,
     /// The record as far as the run has come.
     pub record: Option<&'a RunRecord>,
+    /// Why the run failed.
     pub error: Option<&'a str>,
 }
 

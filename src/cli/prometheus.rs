@@ -11,11 +11,15 @@ use std::fmt::Write;
 /// How a run ended.
 #[derive(Debug, Clone, Copy)]
 pub struct Ended<'a> {
+    /// Name of the pipeline.
     pub pipeline: &'a str,
+    /// Exit code of the program.
     pub exit_code: u8,
+    /// Whether the result was up to date.
     pub had_nothing_to_do: bool,
     /// Seconds since 1970.
     pub finished_seconds: f64,
+    /// Duration of the run in seconds.
     pub duration_seconds: f64,
 }
 

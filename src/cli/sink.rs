@@ -16,6 +16,7 @@ pub enum Sink {
     Direct(Mutex<File>),
     /// The path leads to the stdout or stderr of this process.
     Stdout,
+    /// As `Stdout`, for stderr.
     Stderr,
 }
 

@@ -19,6 +19,7 @@ use std::time::Instant;
 
 /// Follows one run from the command line to its end.
 pub struct Watch {
+    /// Shows the progress of the run.
     pub terminal: Arc<dyn Terminal>,
     metrics: Option<Sink>,
     lineage: Option<Sink>,

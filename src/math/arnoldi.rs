@@ -50,7 +50,9 @@ pub struct Leading {
     pub residuals: Vec<f64>,
     /// Products of B with one vector.
     pub products: usize,
+    /// Number of restarts.
     pub restarts: usize,
+    /// Whether every residual is within the tolerance.
     pub converged: bool,
 }
 

@@ -43,7 +43,9 @@ pub struct Options {
 pub struct Ritz {
     /// `⌈wanted / width⌉` panels.
     pub panels: Vec<Vec<f64>>,
+    /// Number of restarts.
     pub restarts: usize,
+    /// Whether every wanted pair has converged.
     pub converged: bool,
 }
 

@@ -13,6 +13,7 @@ pub struct Ranges {
 }
 
 impl Ranges {
+    /// No free parts.
     pub const fn new() -> Ranges {
         Ranges {
             by_start: BTreeMap::new(),

@@ -4,7 +4,6 @@
 
 use crate::error::{Error, Kind, Result};
 use crate::memory::allocator;
-
 use crate::memory::{EXCEEDED, give_back};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -58,11 +57,9 @@ pub fn start(bound: usize, slack: usize) -> Result<()> {
     let statm = File::open("/proc/self/statm").map_err(unreadable)?;
     let cannot = |e: io::Error| Error::with_source(Kind::Resources, "cannot start a thread", e);
     let named = |name: &str| thread::Builder::new().name(name.into());
-
     let trims = named("trim").spawn(move || {
         loop {
             thread::park();
-
             give_back();
             thread::sleep(TRIM_PAUSE);
         }

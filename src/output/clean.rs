@@ -22,6 +22,7 @@ use std::fmt::{Display, Formatter};
 /// What was removed and what was kept.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Cleaned {
+    /// Versions that were removed.
     pub removed: Vec<Removed>,
     /// Plans whose checkpoints were removed, and their bytes.
     pub work: Vec<(String, u64)>,
@@ -41,7 +42,9 @@ pub struct Cleaned {
 /// A version that was removed.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Removed {
+    /// The run id of the version.
     pub run: String,
+    /// The size of its objects in bytes.
     pub bytes: u64,
     /// True for an earlier result; false for the version of a dead run.
     pub was_kept: bool,

@@ -52,7 +52,9 @@ const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// A version that the pointer does not name.
 pub struct Unnamed {
+    /// The name of its folder, usually a run id.
     pub run: String,
+    /// Whether it may be removed.
     pub state: State,
 }
 
@@ -76,6 +78,7 @@ pub struct Folder {
 }
 
 impl Folder {
+    /// The folder at `path`, with the default [`LOCK_TIMEOUT`].
     pub fn new(path: PathBuf) -> Folder {
         Folder {
             path,
@@ -87,6 +90,7 @@ impl Folder {
         self.path.join(VERSIONS).join(run)
     }
 
+    /// The error for an operation on this folder that failed: "... cannot be {what}".
     pub fn failed(
         &self,
         what: &str,

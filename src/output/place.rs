@@ -50,6 +50,7 @@ impl Default for Inside {
 
 /// Where the tables of a pipeline go.
 pub struct Output {
+    /// The store that holds the tables.
     pub store: Arc<dyn ObjectStore>,
     root: Path,
     shown: String,

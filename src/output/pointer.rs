@@ -31,6 +31,7 @@ pub(crate) struct Claim {
 pub struct Promotion<'a, R> {
     /// Hash of everything the tables were made from.
     pub plan: &'a str,
+    /// Whether every model was fitted.
     pub complete: bool,
     /// Rows per table.
     pub tables: &'a BTreeMap<&'static str, u64>,

@@ -28,7 +28,9 @@ use std::sync::Arc;
 /// The result in place at an output, and the meaning of its columns.
 pub struct Written<'a> {
     output: &'a Output,
+    /// The pointer to the result.
     pub current: Current,
+    /// Key columns of the partition.
     pub partition: Vec<Field>,
     /// `lag`, if the pipeline has trajectories.
     pub lag: Option<Field>,
@@ -43,6 +45,7 @@ pub struct Written<'a> {
 /// A fit, as described by the columns of the states.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrittenFit {
+    /// Name of the fit, with its rank.
     pub name: String,
     /// The largest rank that the fit of any model may have.
     pub rank: usize,
@@ -61,7 +64,9 @@ impl WrittenFit {
 /// The rows of one partition and lag in a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelRows {
+    /// Partition and lag.
     pub key: ModelKey,
+    /// Range of rows in the table.
     pub rows: Range<usize>,
 }
 
@@ -70,6 +75,7 @@ pub struct ModelRows {
 pub struct ModelKey {
     /// In the order of the partition columns.
     pub partition: Vec<String>,
+    /// The lag, if there is one.
     pub lag: Option<String>,
 }
 
@@ -160,6 +166,7 @@ impl<'a> Written<'a> {
         self.current.tables.contains_key(table.name())
     }
 
+    /// Opens a table of the result.
     pub async fn table(&self, table: Table) -> Result<WrittenTable> {
         WrittenTable::open(self.output, self.output.table(&self.current, table.name())).await
     }
@@ -243,10 +250,12 @@ impl WrittenTable {
         }
     }
 
+    /// The Arrow schema of the table.
     pub fn schema(&self) -> SchemaRef {
         Arc::clone(self.builder.schema())
     }
 
+    /// Number of rows.
     pub fn rows(&self) -> usize {
         self.builder.metadata().file_metadata().num_rows() as usize
     }

@@ -113,6 +113,7 @@ impl Answers {
         }
     }
 
+    /// Writes the result of a task.
     pub async fn write(&self, task: &str, answer: Result<Vec<u8>>) -> Result<()> {
         let bytes = framed(answer)?;
         let put = self.store.put(&self.at(&[DONE, task]), bytes.into()).await;
@@ -157,12 +158,14 @@ impl Answers {
         }
     }
 
+    /// Writes a mark.
     pub async fn put_mark(&self, mark: &str) -> Result<()> {
         let path = self.at(&[MARKS, mark]);
         let put = self.store.put(&path, mark.to_string().into()).await;
         put.map(drop).map_err(|e| self.failed("written", e))
     }
 
+    /// Whether a mark exists.
     pub async fn has_mark(&self, mark: &str) -> Result<bool> {
         match self.store.head(&self.at(&[MARKS, mark])).await {
             Ok(_) => Ok(true),
@@ -171,6 +174,7 @@ impl Answers {
         }
     }
 
+    /// Removes a mark.
     pub async fn remove_mark(&self, mark: &str) -> Result<()> {
         self.remove(&self.at(&[MARKS, mark])).await
     }

@@ -86,7 +86,9 @@ impl From<&crate::store::parameter::Store> for Stores {
 
 /// A path in a store.
 pub struct Place {
+    /// The store.
     pub store: Arc<dyn ObjectStore>,
+    /// The path in the store.
     pub path: Path,
     /// The same place as a path of the file system, if it is local.
     pub folder: Option<PathBuf>,

@@ -29,9 +29,13 @@ impl fmt::Debug for Store {
 /// A scalar value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Parameter {
+    /// `true` or `false`.
     Boolean(bool),
+    /// A whole number.
     Integer(i64),
+    /// A floating-point number.
     Float(f64),
+    /// Text.
     String(String),
 }
 

@@ -22,7 +22,9 @@ pub(crate) const SCHEMA: u32 = 1;
 /// The files that have been counted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ledger {
+    /// [`SCHEMA`] of the gyre that wrote it.
     pub schema: u32,
+    /// What the counts depend on, besides the rows.
     pub basis: Basis,
     /// In the order in which they were counted.
     pub units: Vec<Unit>,
@@ -32,8 +34,11 @@ pub struct Ledger {
 /// unit can be kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Basis {
+    /// Version of gyre.
     pub gyre: String,
+    /// Hash of the SQL.
     pub sql: String,
+    /// Hash of the parameters of the SQL.
     pub parameters: String,
     /// Names, types and format of the table's columns over all files.
     pub columns: String,
@@ -44,6 +49,7 @@ pub struct Basis {
 /// The counts of some files.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Unit {
+    /// The input files.
     pub files: Vec<CountedFile>,
     /// Rows that the SQL returned for them.
     pub rows: u64,
@@ -54,9 +60,11 @@ pub struct Unit {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// See `first`.
     pub last: Option<String>,
     /// Why these files were counted.
     pub why: String,
+    /// The counts, as an object of the ledger.
     pub counts: Object,
     /// The last rows of the trajectories; none for tables of pairs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -67,6 +75,7 @@ pub struct Unit {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CountedFile {
     #[serde(flatten)]
+    /// The file as it was when it was counted.
     pub file: InputFile,
     /// According to the metadata of the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -76,10 +85,13 @@ pub struct CountedFile {
 /// A Parquet file of the ledger, named after its content and never changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Object {
+    /// File name.
     pub name: String,
     /// blake3 of its bytes.
     pub checksum: String,
+    /// Size in bytes.
     pub bytes: u64,
+    /// Number of rows.
     pub rows: u64,
 }
 
@@ -148,6 +160,7 @@ impl Basis {
 }
 
 impl Ledger {
+    /// A ledger without units.
     pub fn new(basis: &Basis) -> Ledger {
         Ledger {
             schema: SCHEMA,
