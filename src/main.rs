@@ -183,16 +183,17 @@ fn handle_signals() -> Result<()> {
             e => return Err(cannot(std::io::Error::from_raw_os_error(e))),
         }
     };
-    let builder = std::thread::Builder::new().name("signals".into());
-    let thread = builder.spawn(move || {
-        loop {
-            let mut signal = 0;
-            // SAFETY: the signals of the set are blocked in all threads.
-            if unsafe { libc::sigwait(&signals, &mut signal) } == 0 {
-                on_signal();
+    let thread = std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            loop {
+                let mut signal = 0;
+                // SAFETY: the signals of the set are blocked in all threads.
+                if unsafe { libc::sigwait(&signals, &mut signal) } == 0 {
+                    on_signal();
+                }
             }
-        }
-    });
+        });
     thread.map_err(cannot)?;
     memory::when_refused(end_without_memory);
     Ok(())
@@ -201,16 +202,17 @@ fn handle_signals() -> Result<()> {
 #[cfg(not(unix))]
 fn handle_signals() -> Result<()> {
     let cannot = |e| Error::with_source(Kind::Resources, "cannot handle signals", e);
-    let builder = std::thread::Builder::new().name("signals".into());
-    let thread = builder.spawn(|| {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build();
-        let Ok(runtime) = runtime else { return };
-        while runtime.block_on(tokio::signal::ctrl_c()).is_ok() {
-            on_signal();
-        }
-    });
+    let thread = std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            let Ok(runtime) = runtime else { return };
+            while runtime.block_on(tokio::signal::ctrl_c()).is_ok() {
+                on_signal();
+            }
+        });
     thread.map_err(cannot).map(|_| ())
 }
 
@@ -390,9 +392,10 @@ impl Progress for Bars {
         if !self.shown {
             return;
         }
-        let bar = total.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
-        let bar = bar.with_style(style(name, total.is_some()));
-        let bar = bar.with_prefix(name);
+        let bar = total
+            .map_or_else(ProgressBar::new_spinner, ProgressBar::new)
+            .with_style(style(name, total.is_some()))
+            .with_prefix(name);
         bar.enable_steady_tick(Duration::from_millis(100));
         let old = std::mem::replace(&mut *self.bar(), bar);
         old.finish_and_clear();

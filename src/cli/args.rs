@@ -338,15 +338,19 @@ pub struct Assign {
 const MAX_THREADS: usize = 1024;
 
 fn threads(text: &str) -> Result<NonZeroUsize, String> {
-    let number = text.parse().ok();
-    let number = number.filter(|n: &NonZeroUsize| n.get() <= MAX_THREADS);
+    let number = text
+        .parse()
+        .ok()
+        .filter(|n: &NonZeroUsize| n.get() <= MAX_THREADS);
     number.ok_or_else(|| format!("write a whole number from 1 to {MAX_THREADS}"))
 }
 
 /// A finite number, 0 or more.
 fn amount(text: &str) -> Result<f64, String> {
-    let number = text.parse().ok();
-    let number = number.filter(|n: &f64| n.is_finite() && *n >= 0.0);
+    let number = text
+        .parse()
+        .ok()
+        .filter(|n: &f64| n.is_finite() && *n >= 0.0);
     number.ok_or_else(|| "write a number that is 0 or more".into())
 }
 

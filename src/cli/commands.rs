@@ -74,8 +74,7 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
         Command::Compare(args) => {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
-                .build();
-            let runtime = runtime
+                .build()
                 .map_err(|e| Error::with_source(Kind::Resources, "cannot start a thread", e))?;
             let report =
                 runtime.block_on(compare(&args.a, &args.b, &args.fit, args.lag.as_ref()))?;
@@ -100,8 +99,7 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
             let runtime = tokio::runtime::Builder::new_multi_thread()
                 .worker_threads(1)
                 .enable_all()
-                .build();
-            let runtime = runtime
+                .build()
                 .map_err(|e| Error::with_source(Kind::Resources, "cannot start a thread", e))?;
             let mut cleaned = runtime.block_on(output.clean(&asked))?;
             cleaned.spilled = crate::read::lake::spill::sweep(&std::env::temp_dir(), args.dry_run);
@@ -487,8 +485,9 @@ fn manual(words: &[String]) -> Result<String> {
         })?;
     }
     let mut page = Vec::new();
-    let rendered = clap_mangen::Man::new(of.clone()).render(&mut page);
-    rendered.map_err(|e| Error::with_source(Kind::Bug, "the manual page cannot be made", e))?;
+    clap_mangen::Man::new(of.clone())
+        .render(&mut page)
+        .map_err(|e| Error::with_source(Kind::Bug, "the manual page cannot be made", e))?;
     Ok(String::from_utf8_lossy(&page).into_owned())
 }
 

@@ -148,8 +148,9 @@ fn facet(of: &str, mut fields: Value) -> Value {
 
 fn dataset(location: &str, schema: &SchemaRef) -> Value {
     let (namespace, name) = name(location);
-    let fields = schema.fields().iter();
-    let fields: Vec<Value> = fields
+    let fields: Vec<Value> = schema
+        .fields()
+        .iter()
         .map(|field| json!({"name": field.name(), "type": field.data_type().to_string()}))
         .collect();
     json!({

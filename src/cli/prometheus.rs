@@ -257,11 +257,14 @@ fn list(value: &Value) -> &[Value] {
 /// The partition and lag of a model as labels. Commas in values are escaped, so that different
 /// partitions have different labels.
 fn place(model: &Value) -> Vec<(&'static str, String)> {
-    let columns = model["partition"].as_object().into_iter().flatten();
-    let columns = columns.map(|(name, value)| {
-        let value = value.as_str().unwrap_or_default();
-        format!("{name}={}", value.replace('\\', "\\\\").replace(',', "\\,"))
-    });
+    let columns = model["partition"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(name, value)| {
+            let value = value.as_str().unwrap_or_default();
+            format!("{name}={}", value.replace('\\', "\\\\").replace(',', "\\,"))
+        });
     let partition = columns.collect::<Vec<_>>().join(",");
     let partition = (!partition.is_empty()).then_some(("partition", partition));
     let lag = model["lag"].as_str().map(|lag| ("lag", lag.to_string()));

@@ -149,8 +149,12 @@ impl Watch {
                 finished_seconds: now.as_millisecond() as f64 / 1e3,
                 duration_seconds: self.began.elapsed().as_secs_f64(),
             };
-            let record = known.record.as_ref().map(serde_json::to_value);
-            let record = record.and_then(|json| json.ok()).or(known.in_place.clone());
+            let record = known
+                .record
+                .as_ref()
+                .map(serde_json::to_value)
+                .and_then(|json| json.ok())
+                .or(known.in_place.clone());
             let page = prometheus::text(&ended, record.as_ref());
             sink.replace(&page).map_err(|e| unwritten("metrics", e))?;
         }

@@ -120,8 +120,13 @@ pub fn leading(
         let coupling = coupling(&columns, &schur.vectors, width, kept);
         let residuals: Vec<f64> = (0..wanted)
             .map(|i| {
-                let column = coupling.iter().skip(i).step_by(kept);
-                column.map(|c| c * c).sum::<f64>().sqrt()
+                coupling
+                    .iter()
+                    .skip(i)
+                    .step_by(kept)
+                    .map(|c| c * c)
+                    .sum::<f64>()
+                    .sqrt()
             })
             .collect();
         let converged = residuals.iter().all(|r| *r <= options.residual);

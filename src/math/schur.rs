@@ -80,8 +80,10 @@ pub fn leading(a: &[f64], n: usize, count: usize, by: By) -> Schur {
 }
 
 fn leading_columns(a: &[f64], n: usize, count: usize) -> Vec<f64> {
-    let rows = a.chunks_exact(n.max(1));
-    rows.flat_map(|row| &row[..count]).copied().collect()
+    a.chunks_exact(n.max(1))
+        .flat_map(|row| &row[..count])
+        .copied()
+        .collect()
 }
 
 /// Moves some of the eigenvectors of the block of T behind `values` to its front.
@@ -157,8 +159,8 @@ fn deflate(
 fn are_invariant(a: &[f64], [re, im]: [f64; 2], vectors: &[Vec<f64>]) -> bool {
     let n = vectors[0].len();
     let image = |x: &[f64]| -> Vec<f64> {
-        let rows = a.chunks_exact(n);
-        rows.map(|row| row.iter().zip(x).map(|(a, x)| a * x).sum())
+        a.chunks_exact(n)
+            .map(|row| row.iter().zip(x).map(|(a, x)| a * x).sum())
             .collect()
     };
     let least = INVARIANT * (norm(a) + f64::MIN_POSITIVE);

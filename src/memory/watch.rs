@@ -128,8 +128,10 @@ impl Watch {
 fn in_use(statm: &File) -> InUse {
     let mut text = [0; 96];
     let read = statm.read_at(&mut text, 0).unwrap_or(0);
-    let text = std::str::from_utf8(&text[..read]).unwrap_or_default();
-    let mut pages = text.split(' ').map(|pages| pages.parse().unwrap_or(0));
+    let mut pages = std::str::from_utf8(&text[..read])
+        .unwrap_or_default()
+        .split(' ')
+        .map(|pages| pages.parse().unwrap_or(0));
     let (all, of_files) = (pages.nth(1).unwrap_or(0), pages.next().unwrap_or(0));
     InUse {
         all: all * crate::memory::page(),

@@ -104,7 +104,7 @@ impl Output {
         done: Option<&str>,
         older_than: SignedDuration,
     ) -> Result<Vec<(String, u64)>> {
-        let all = self.inside(WORK).await?;
+        let all = self.folders_in(WORK).await?;
         let now = if all.keys().all(|plan| done == Some(plan)) {
             Timestamp::MIN
         } else {
@@ -113,8 +113,9 @@ impl Output {
         let is_stale = |plan: &str, newest: Timestamp| {
             done == Some(plan) || now.duration_since(newest) >= older_than
         };
-        let all = all.into_iter();
-        let stale = all.filter(|(plan, found)| is_stale(plan, found.newest));
+        let stale = all
+            .into_iter()
+            .filter(|(plan, found)| is_stale(plan, found.newest));
         Ok(stale.map(|(plan, found)| (plan, found.bytes)).collect())
     }
 }
@@ -196,10 +197,11 @@ impl Checkpoint {
         let n_pieces = pieces.len();
         let mut chunks = vec![Bytes::from_static(FORMAT)];
         for (name, piece) in pieces {
-            let head = postcard::to_stdvec(&(name, piece.len() as u64));
-            let head = head.map_err(|e| object_store::Error::Generic {
-                store: "work",
-                source: e.into(),
+            let head = postcard::to_stdvec(&(name, piece.len() as u64)).map_err(|e| {
+                object_store::Error::Generic {
+                    store: "work",
+                    source: e.into(),
+                }
             })?;
             chunks.extend([Bytes::from(head), piece]);
         }

@@ -67,8 +67,9 @@ impl Output {
             cleaned.work.push((plan, bytes));
         }
         if let Some(folder) = &self.folder {
-            let drafts = folder.drafts(&[crate::output::ledger::store::LEDGER, RUNS], asked);
-            let drafts = drafts.map_err(|e| folder.failed("cleaned", e))?;
+            let drafts = folder
+                .drafts(&[crate::output::ledger::store::LEDGER, RUNS], asked)
+                .map_err(|e| folder.failed("cleaned", e))?;
             cleaned.files.extend(drafts);
         }
         Ok(cleaned)
@@ -80,10 +81,10 @@ impl Output {
             folder.check_no_links(&[VERSIONS, WORK, crate::output::ledger::store::LEDGER, RUNS])?;
         }
         if !asked.dry_run {
-            self.mend().await?;
+            self.repair().await?;
         }
         // List before reading the pointer: a version that is promoted in between is then named.
-        let sizes = self.inside(VERSIONS).await?;
+        let sizes = self.folders_in(VERSIONS).await?;
         let (pointer, unnamed) = match &self.folder {
             Some(folder) => folder.unnamed().await?,
             None => {
@@ -222,8 +223,12 @@ impl Display for Cleaned {
         let what = [versions, work, count(self.files.len(), "file"), spilled];
         let what: Vec<String> = what.into_iter().flatten().collect();
         let bytes = self.removed.iter().map(|removed| removed.bytes);
-        let more = self.work.iter().chain(&self.files).chain(&self.spilled);
-        let more = more.map(|(_, bytes)| *bytes);
+        let more = self
+            .work
+            .iter()
+            .chain(&self.files)
+            .chain(&self.spilled)
+            .map(|(_, bytes)| *bytes);
         let bytes: u64 = bytes.chain(more).sum();
         lines.push(if what.is_empty() {
             "Nothing to clean.".to_string()

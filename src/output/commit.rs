@@ -73,11 +73,7 @@ impl Output {
     }
 
     pub(crate) async fn pointer(&self) -> Result<Option<Seen>> {
-        if self
-            .folder
-            .as_ref()
-            .is_some_and(|folder| !folder.is_there())
-        {
+        if self.folder.as_ref().is_some_and(|folder| !folder.exists()) {
             return Ok(None);
         }
         let path = self.at(&[CURRENT]);
@@ -116,7 +112,7 @@ impl Output {
     /// Notes the result in place for a run of a plan, and repairs what a dead run left undone after
     /// it replaced the pointer.
     pub async fn begin(&self, plan: &str) -> Result<Begun> {
-        let seen = self.mend().await?;
+        let seen = self.repair().await?;
         let is_whole = match &seen {
             Some(seen) => self.is_whole(&seen.current).await?,
             None => false,
@@ -143,9 +139,9 @@ impl Output {
 
     /// Finishes what a run that died after it replaced the pointer left undone: links and record.
     /// Returns the pointer.
-    pub(crate) async fn mend(&self) -> Result<Option<Seen>> {
+    pub(crate) async fn repair(&self) -> Result<Option<Seen>> {
         if let Some(folder) = &self.folder {
-            folder.mend().await?;
+            folder.repair().await?;
         }
         let seen = self.pointer().await?;
         if let Some(Seen { current, .. }) = &seen {
@@ -162,7 +158,7 @@ impl Output {
     /// Finds out whether a store honours the conditions of a put, before anything depends on it.
     /// Some stores reject conditions, others ignore them.
     async fn probe(&self, run: &str) -> Result<()> {
-        let path = self.beside(run, "probe");
+        let path = self.version_file(run, "probe");
         let put = async |mode: PutMode, bytes: &'static [u8]| {
             let payload = PutPayload::from_static(bytes);
             self.store.put_opts(&path, payload, mode.into()).await
@@ -172,10 +168,9 @@ impl Output {
             let second = put(PutMode::Create, b"2").await;
             let changed = put(PutMode::Update(first.clone()), b"3").await;
             let stale = put(PutMode::Update(first), b"4").await;
-            let is_honoured = [&second, &stale].iter().all(|put| {
-                let refused = put.as_ref().err();
-                refused.is_some_and(is_refused)
-            });
+            let is_honoured = [&second, &stale]
+                .iter()
+                .all(|put| put.as_ref().err().is_some_and(is_refused));
             changed.map(|_| is_honoured)
         };
         let honours = honours().await;
@@ -250,7 +245,7 @@ impl Output {
             let success = self.at(&[VERSIONS, &begun.run, table, SUCCESS]);
             self.put(&success, Vec::new()).await?;
         }
-        self.put_record(&self.beside(&begun.run, RECORD), promotion.record)
+        self.put_record(&self.version_file(&begun.run, RECORD), promotion.record)
             .await?;
         // `clean` may have taken the version for dead.
         if !self.is_whole(&current).await? {
@@ -312,7 +307,7 @@ impl Output {
     /// Copies the record of a version to where it outlives the version.
     async fn keep_record(&self, run: &str) -> Result<()> {
         let to = self.at(&[RUNS, &format!("{run}.json")]);
-        match self.store.copy(&self.beside(run, RECORD), &to).await {
+        match self.store.copy(&self.version_file(run, RECORD), &to).await {
             // Results from before versions had a single record.
             Err(object_store::Error::NotFound { .. }) | Ok(()) => Ok(()),
             Err(e) => Err(self.failed(&to, "written", e)),
@@ -354,8 +349,7 @@ impl Output {
         // While the outcome of the put is unknown, nothing may remove the version that it names,
         // not even a stop.
         let claim = self.claim().take();
-        let swapped = self.swap_object(seen, next).await;
-        swapped.map_err(|failure| {
+        self.swap_object(seen, next).await.map_err(|failure| {
             if !failure.may_be_done {
                 *self.claim() = claim;
                 self.is_recorded.store(false, Ordering::SeqCst);
@@ -413,7 +407,7 @@ impl Output {
             tracing::warn!("{}; `gyre clean` will remove it", e.full());
         }
         if let Some(folder) = &self.folder {
-            folder.tidy().await;
+            folder.remove_if_empty().await;
         }
     }
 }

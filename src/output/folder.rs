@@ -45,8 +45,8 @@ pub const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a run waits for the lock before it logs a warning.
 const WARN_AFTER: Duration = Duration::from_secs(1);
 
-/// How long a run waits for the lock to tidy up.
-const TIDYING: Duration = Duration::from_secs(1);
+/// How long a run waits for the lock to remove_if_empty up.
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(1);
 
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
@@ -104,7 +104,7 @@ impl Folder {
     /// # Errors
     /// [`Kind::Conflict`] after [`Folder::patience`].
     async fn lock(&self) -> Result<File> {
-        let begun = Instant::now();
+        let start = Instant::now();
         let mut is_logged = false;
         loop {
             match self.try_lock() {
@@ -112,7 +112,7 @@ impl Folder {
                 Ok(None) => (),
                 Err(e) => return Err(self.failed("locked", e)),
             }
-            let (waited, path) = (begun.elapsed(), self.path.join(LOCK));
+            let (waited, path) = (start.elapsed(), self.path.join(LOCK));
             if waited >= self.patience {
                 return Err(Error::new(
                     Kind::Conflict,
@@ -155,7 +155,7 @@ impl Folder {
                 .truncate(false)
                 .open(&path);
             let file = match file {
-                // The folder was just removed by `tidy`.
+                // The folder was just removed by `remove_if_empty`.
                 Err(e) if e.kind() == ErrorKind::NotFound => continue,
                 file => file?,
             };
@@ -212,7 +212,11 @@ impl Folder {
     }
 
     fn versions(&self) -> io::Result<Vec<String>> {
-        let mut names: Vec<String> = self.inside(VERSIONS)?.into_iter().map(|(n, _)| n).collect();
+        let mut names: Vec<String> = self
+            .folders_in(VERSIONS)?
+            .into_iter()
+            .map(|(n, _)| n)
+            .collect();
         names.sort();
         Ok(names)
     }
@@ -293,7 +297,7 @@ impl Folder {
         let earlier = self.pointer()?;
         let (current, more) = next(earlier.as_ref())?;
         if let Some(old) = earlier.filter(|old| old.folder.is_empty()) {
-            self.take_over(&old)?;
+            self.convert_unversioned(&old)?;
         }
         self.check_room(&current)?;
         let bytes = sealed(&current)?;
@@ -310,7 +314,7 @@ impl Folder {
     }
 
     /// Updates the links if they do not match the pointer.
-    pub async fn mend(&self) -> Result<()> {
+    pub async fn repair(&self) -> Result<()> {
         let Some(current) = self.pointer()? else {
             return Ok(());
         };
@@ -324,7 +328,7 @@ impl Folder {
         }
         let _locked = self.lock().await?;
         match self.pointer()? {
-            Some(old) if old.folder.is_empty() => self.take_over(&old)?,
+            Some(old) if old.folder.is_empty() => self.convert_unversioned(&old)?,
             Some(current) => self.link(&current),
             None => (),
         }
@@ -382,9 +386,9 @@ impl Folder {
     /// Converts an output from before versions, which held the table folders directly. They become
     /// the version of the run that wrote them, linked from where they were. The next run finishes
     /// an interrupted conversion.
-    fn take_over(&self, old: &Current) -> Result<()> {
+    fn convert_unversioned(&self, old: &Current) -> Result<()> {
         let version = self.version(&old.run);
-        let take_over = || {
+        let convert_unversioned = || {
             fs::create_dir_all(&version)?;
             self.point(LINK, &Path::new(VERSIONS).join(&old.run))?;
             for table in old.tables.keys() {
@@ -397,7 +401,7 @@ impl Folder {
             fs::remove_dir_all(self.path.join(".staging")).ok();
             Ok(())
         };
-        take_over().map_err(|e: io::Error| self.failed("turned into versions", e))
+        convert_unversioned().map_err(|e: io::Error| self.failed("turned into versions", e))
     }
 
     /// Fails if something else is where a link must go.
@@ -427,7 +431,7 @@ impl Folder {
     }
 
     /// Whether the folder exists.
-    pub fn is_there(&self) -> bool {
+    pub fn exists(&self) -> bool {
         self.path.is_dir()
     }
 
@@ -475,7 +479,7 @@ impl Folder {
     }
 
     /// The folders in one such as `versions`, and when an entry of each last changed.
-    pub fn inside(&self, place: &str) -> io::Result<Vec<(String, Timestamp)>> {
+    pub fn folders_in(&self, place: &str) -> io::Result<Vec<(String, Timestamp)>> {
         let entries = match fs::read_dir(self.path.join(place)) {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries?,
@@ -591,9 +595,9 @@ impl Folder {
 
     /// Removes an output without a result. If another process holds the lock, the output is in use
     /// and stays.
-    pub async fn tidy(&self) {
+    pub async fn remove_if_empty(&self) {
         let hurried = Folder {
-            patience: TIDYING.min(self.patience),
+            patience: REMOVAL_TIMEOUT.min(self.patience),
             ..self.clone()
         };
         let Ok(_locked) = hurried.lock().await else {

@@ -147,8 +147,10 @@ impl Drop for Upload {
         let in_flight = Arc::clone(&self.writes.0).try_read_owned();
         if let (Ok(in_flight), Ok(runtime)) = (in_flight, Handle::try_current()) {
             runtime.spawn(async move {
-                let aborted = inner.abort().await;
-                aborted.unwrap_or_else(|e| tracing::debug!("parts of a file are left: {e}"));
+                inner
+                    .abort()
+                    .await
+                    .unwrap_or_else(|e| tracing::debug!("parts of a file are left: {e}"));
                 drop(in_flight);
             });
         }

@@ -51,7 +51,7 @@ pub trait Fetch: Sync {
     /// The counts, with their matrix, of model number `model`.
     fn counts(&self, model: usize) -> BoxFuture<'_, Result<Counts>>;
     /// How many models to fetch concurrently.
-    fn at_once(&self) -> usize;
+    fn concurrency(&self) -> usize;
 }
 
 /// Writes every table of the models (ordered by partition and lag) to the version of a run and
@@ -86,7 +86,7 @@ pub async fn stage(
             None => write_rows(file, local(models), len, rows).await?,
             Some(remote) => {
                 let counts: Vec<_> = (0..models.len()).map(|at| remote.counts(at)).collect();
-                let counts = stream::iter(counts).buffered(remote.at_once());
+                let counts = stream::iter(counts).buffered(remote.concurrency());
                 let bare = counts.map_ok(|counts| Arc::new(Model::bare(counts)));
                 write_rows(file, bare, len, rows).await?
             }
@@ -131,8 +131,9 @@ async fn write_rows<M: Sync, D: Deref<Target = M> + Clone + Send + Sync>(
     rows: impl Fn(&M, Range<usize>) -> Result<RecordBatch> + Sync,
 ) -> Result<u64> {
     let batches = |group: Vec<(D, Range<usize>)>| {
-        let pieces = group.into_par_iter();
-        let batches = pieces.map(|(model, piece)| rows(&model, piece));
+        let batches = group
+            .into_par_iter()
+            .map(|(model, piece)| rows(&model, piece));
         batches.collect::<Result<Vec<_>>>()
     };
     // Row groups are cut by rows alone. One row group per thread is built at a time.

@@ -164,18 +164,23 @@ impl<'a> File<'a> {
             .extend_from_slice(&bytes[bytes.len().saturating_sub(TAIL)..]);
         let more = self.tail.len().saturating_sub(TAIL);
         self.tail.drain(..more);
-        let sent = self.target.put(bytes.into()).await;
-        sent.map_err(|e| unwritable(self.output, &self.path, e))
+        self.target
+            .put(bytes.into())
+            .await
+            .map_err(|e| unwritable(self.output, &self.path, e))
     }
 
     /// Closes the file, checks that the store returns what was written, and returns the number of
     /// rows.
     pub async fn finish(mut self) -> Result<u64> {
-        let finished = self.writer.finish();
-        finished.map_err(|e| unwritable(self.output, &self.path, e))?;
+        self.writer
+            .finish()
+            .map_err(|e| unwritable(self.output, &self.path, e))?;
         self.send().await?;
-        let closed = self.target.shutdown().await;
-        closed.map_err(|e| unwritable(self.output, &self.path, e))?;
+        self.target
+            .shutdown()
+            .await
+            .map_err(|e| unwritable(self.output, &self.path, e))?;
         check(self.output, &self.path, self.sent, &self.tail).await?;
         Ok(self.rows)
     }
@@ -183,8 +188,11 @@ impl<'a> File<'a> {
 
 /// Copies a file inside the store and checks the copy.
 pub async fn copy(output: &Output, from: &Path, to: &Path) -> Result<()> {
-    let copied = output.store.copy(from, to).await;
-    copied.map_err(|e| unwritable(output, to, e))?;
+    output
+        .store
+        .copy(from, to)
+        .await
+        .map_err(|e| unwritable(output, to, e))?;
     let (size, tail) = end(output, from).await?;
     check(output, to, size, &tail).await
 }

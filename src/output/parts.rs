@@ -71,8 +71,10 @@ impl Output {
         if end > 0 {
             let path = self.part(plan, part);
             let payload = PutPayload::from_iter(pieces.into_iter().map(Bytes::from));
-            let put = self.store.put(&path, payload).await;
-            put.map_err(|e| self.failed(&path, "written", e))?;
+            self.store
+                .put(&path, payload)
+                .await
+                .map_err(|e| self.failed(&path, "written", e))?;
         }
         Ok(named)
     }

@@ -33,15 +33,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// The content of a folder of an output.
-pub(crate) struct Inside {
+pub(crate) struct FolderContent {
     pub bytes: u64,
     /// When an object in it was last written.
     pub newest: Timestamp,
 }
 
-impl Default for Inside {
-    fn default() -> Inside {
-        Inside {
+impl Default for FolderContent {
+    fn default() -> FolderContent {
+        FolderContent {
             bytes: 0,
             newest: Timestamp::MIN,
         }
@@ -127,14 +127,13 @@ impl Output {
     }
 
     /// The path of a file next to the tables of a version, such as `ledger.json`.
-    pub fn beside(&self, run: &str, name: &str) -> Path {
+    pub fn version_file(&self, run: &str, name: &str) -> Path {
         self.at(&[VERSIONS, run, name])
     }
 
     /// The path of a table file of a result.
     pub fn table(&self, result: &Current, table: &str) -> Path {
-        let folder = result.folder.split('/');
-        let parts: Vec<&str> = folder.chain([table, PART]).collect();
+        let parts: Vec<&str> = result.folder.split('/').chain([table, PART]).collect();
         self.at(&parts)
     }
 
@@ -176,7 +175,7 @@ impl Output {
             return Ok(Timestamp::now());
         }
         // If the removal fails, `clean` later takes the object for a dead version.
-        let path = self.beside(&format!("clock-{}", unique()?), "now");
+        let path = self.version_file(&format!("clock-{}", unique()?), "now");
         self.put(&path, Vec::new()).await?;
         let found = self.store.head(&path).await;
         self.store.delete(&path).await.ok();
@@ -215,8 +214,11 @@ impl Output {
     }
 
     pub(crate) async fn put(&self, path: &Path, bytes: Vec<u8>) -> Result<()> {
-        let put = self.store.put(path, PutPayload::from(bytes)).await;
-        put.map_err(|e| self.failed(path, "written", e)).map(|_| ())
+        self.store
+            .put(path, PutPayload::from(bytes))
+            .await
+            .map_err(|e| self.failed(path, "written", e))
+            .map(|_| ())
     }
 
     /// All objects below a path.
@@ -226,8 +228,8 @@ impl Output {
     }
 
     /// The folders in one such as `versions`, by name.
-    pub(crate) async fn inside(&self, place: &str) -> Result<BTreeMap<String, Inside>> {
-        let mut found: BTreeMap<String, Inside> = BTreeMap::new();
+    pub(crate) async fn folders_in(&self, place: &str) -> Result<BTreeMap<String, FolderContent>> {
+        let mut found: BTreeMap<String, FolderContent> = BTreeMap::new();
         let path = self.at(&[place]);
         for meta in self.list(&path).await? {
             let mut inside = meta.location.prefix_match(&path).into_iter().flatten();
@@ -239,7 +241,7 @@ impl Output {
         }
         if let Some(folder) = &self.folder {
             // The store does not list partial files of dead processes.
-            let entries = folder.inside(place);
+            let entries = folder.folders_in(place);
             for (name, changed) in entries.map_err(|e| folder.failed("listed", e))? {
                 let folder = found.entry(name).or_default();
                 folder.newest = folder.newest.max(changed);
@@ -256,8 +258,7 @@ impl Output {
         }
         let found = self.list(&path).await?.into_iter();
         let found = stream::iter(found.map(|meta| Ok(meta.location))).boxed();
-        let gone = self.store.delete_stream(found);
-        let gone = gone.filter(|one| {
+        let gone = self.store.delete_stream(found).filter(|one| {
             let is_failure = !matches!(one, Ok(_) | Err(object_store::Error::NotFound { .. }));
             std::future::ready(is_failure)
         });

@@ -175,8 +175,12 @@ impl<'a> Written<'a> {
     pub async fn models(&self, table: Table) -> Result<Vec<ModelRows>> {
         let file = self.table(table).await?;
         let rows = file.rows();
-        let leading = self.partition.iter().chain(&self.lag);
-        let names: Vec<&str> = leading.map(|f| f.name().as_str()).collect();
+        let names: Vec<&str> = self
+            .partition
+            .iter()
+            .chain(&self.lag)
+            .map(|f| f.name().as_str())
+            .collect();
         if names.is_empty() {
             let key = ModelKey::default();
             let rows = 0..rows;
@@ -237,8 +241,10 @@ impl WrittenTable {
         let builder = ParquetRecordBatchStreamBuilder::new(reader)
             .await
             .map_err(|e| unreadable(&shown, e))?;
-        let metadata = builder.metadata().file_metadata().key_value_metadata();
-        let version = metadata
+        let version = builder
+            .metadata()
+            .file_metadata()
+            .key_value_metadata()
             .and_then(|pairs| pairs.iter().find(|pair| pair.key == "gyre.schema"))
             .and_then(|pair| pair.value.as_deref());
         match version {

@@ -78,8 +78,10 @@ impl Answers {
 
     /// The tasks that have an answer.
     pub async fn done(&self) -> Result<BTreeSet<String>> {
-        let list = self.store.list(Some(&self.at(&[DONE])));
-        let names = list.map_ok(|meta| meta.location.filename().unwrap_or_default().to_string());
+        let names = self
+            .store
+            .list(Some(&self.at(&[DONE])))
+            .map_ok(|meta| meta.location.filename().unwrap_or_default().to_string());
         names
             .try_collect()
             .await
@@ -88,8 +90,9 @@ impl Answers {
 
     /// The attempts that have sent a heartbeat and have not ended.
     pub async fn running(&self) -> Result<Running> {
-        let list = self.store.list(Some(&self.at(&[RUNNING])));
-        let found: Vec<_> = list
+        let found: Vec<_> = self
+            .store
+            .list(Some(&self.at(&[RUNNING])))
             .try_collect()
             .await
             .map_err(|e| self.failed("listed", e))?;
@@ -116,15 +119,20 @@ impl Answers {
     /// Writes the result of a task.
     pub async fn write(&self, task: &str, answer: Result<Vec<u8>>) -> Result<()> {
         let bytes = framed(answer)?;
-        let put = self.store.put(&self.at(&[DONE, task]), bytes.into()).await;
-        put.map(drop).map_err(|e| self.failed("written", e))
+        self.store
+            .put(&self.at(&[DONE, task]), bytes.into())
+            .await
+            .map(drop)
+            .map_err(|e| self.failed("written", e))
     }
 
     /// Removes the answers to some tasks.
     pub async fn remove_all(&self, tasks: impl Iterator<Item = String>) -> Result<()> {
         let paths: Vec<_> = tasks.map(|task| Ok(self.at(&[DONE, &task]))).collect();
-        let gone = self.store.delete_stream(stream::iter(paths).boxed());
-        let gone = gone.try_for_each(async |_| Ok(()));
+        let gone = self
+            .store
+            .delete_stream(stream::iter(paths).boxed())
+            .try_for_each(async |_| Ok(()));
         match gone.await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
             Err(e) => Err(self.failed("cleaned", e)),
@@ -133,8 +141,11 @@ impl Answers {
 
     /// Removes all answers, so that every task is repeated.
     pub async fn forget(&self) -> Result<()> {
-        let all = self.store.list(Some(&self.at(&[DONE])));
-        let all = all.map_ok(|meta| meta.location).boxed();
+        let all = self
+            .store
+            .list(Some(&self.at(&[DONE])))
+            .map_ok(|meta| meta.location)
+            .boxed();
         let gone = self.store.delete_stream(all).try_for_each(async |_| Ok(()));
         gone.await.map_err(|e| self.failed("cleaned", e))
     }
@@ -142,8 +153,11 @@ impl Answers {
     /// Writes the heartbeat of an attempt.
     pub async fn beat(&self, task: &str, attempt: &str) -> Result<()> {
         let path = self.at(&[RUNNING, task, attempt]);
-        let put = self.store.put(&path, attempt.to_string().into()).await;
-        put.map(drop).map_err(|e| self.failed("written", e))
+        self.store
+            .put(&path, attempt.to_string().into())
+            .await
+            .map(drop)
+            .map_err(|e| self.failed("written", e))
     }
 
     /// Removes the heartbeat of an attempt.
@@ -161,8 +175,11 @@ impl Answers {
     /// Writes a mark.
     pub async fn put_mark(&self, mark: &str) -> Result<()> {
         let path = self.at(&[MARKS, mark]);
-        let put = self.store.put(&path, mark.to_string().into()).await;
-        put.map(drop).map_err(|e| self.failed("written", e))
+        self.store
+            .put(&path, mark.to_string().into())
+            .await
+            .map(drop)
+            .map_err(|e| self.failed("written", e))
     }
 
     /// Whether a mark exists.

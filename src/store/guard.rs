@@ -101,8 +101,10 @@ impl ObjectStore for Guard {
         options: PutOptions,
     ) -> Result<PutResult> {
         self.may_write()?;
-        let put = self.inner.put_opts(location, payload, options);
-        put.await.map_err(redacted)
+        self.inner
+            .put_opts(location, payload, options)
+            .await
+            .map_err(redacted)
     }
 
     async fn put_multipart_opts(
@@ -111,8 +113,11 @@ impl ObjectStore for Guard {
         options: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
         self.may_write()?;
-        let upload = self.inner.put_multipart_opts(location, options).await;
-        let inner = upload.map_err(redacted)?;
+        let inner = self
+            .inner
+            .put_multipart_opts(location, options)
+            .await
+            .map_err(redacted)?;
         Ok(Box::new(GuardedUpload { inner }))
     }
 
@@ -161,8 +166,10 @@ impl ObjectStore for Guard {
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        let listed = self.inner.list_with_delimiter(prefix).await;
-        listed.map_err(redacted)
+        self.inner
+            .list_with_delimiter(prefix)
+            .await
+            .map_err(redacted)
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, mut options: CopyOptions) -> Result<()> {
@@ -174,8 +181,10 @@ impl ObjectStore for Guard {
                 CopyMode::Create => CopyMode::Overwrite,
             };
         }
-        let copied = self.inner.copy_opts(from, to, options).await;
-        copied.map_err(redacted)
+        self.inner
+            .copy_opts(from, to, options)
+            .await
+            .map_err(redacted)
     }
 }
 
@@ -221,13 +230,11 @@ impl MultipartUpload for GuardedUpload {
     }
 
     async fn complete(&mut self) -> Result<PutResult> {
-        let done = self.inner.complete().await;
-        done.map_err(redacted)
+        self.inner.complete().await.map_err(redacted)
     }
 
     async fn abort(&mut self) -> Result<()> {
-        let done = self.inner.abort().await;
-        done.map_err(redacted)
+        self.inner.abort().await.map_err(redacted)
     }
 }
 

@@ -42,8 +42,10 @@ impl Free {
     /// one.
     fn take(&self, len: usize) -> Vec<u8> {
         let mut buffers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let fitting = buffers.iter().enumerate();
-        let fitting = fitting.filter(|(_, b)| b.capacity() >= len);
+        let fitting = buffers
+            .iter()
+            .enumerate()
+            .filter(|(_, b)| b.capacity() >= len);
         match fitting.min_by_key(|(_, b)| b.capacity()).map(|(at, _)| at) {
             Some(at) => buffers.swap_remove(at),
             None => Vec::with_capacity(len),

@@ -312,8 +312,10 @@ impl Stores {
         root: &str,
     ) -> Result<Arc<dyn ObjectStore>, Box<dyn std::error::Error + Send + Sync>> {
         let options = |cloud: &'static str| {
-            let options = self.0.options.iter();
-            options.filter(move |(key, _)| key.starts_with(cloud) || is_client_option(key))
+            self.0
+                .options
+                .iter()
+                .filter(move |(key, _)| key.starts_with(cloud) || is_client_option(key))
         };
         crate::store::secrets::learn_environment();
         match scheme {
@@ -330,8 +332,10 @@ impl Stores {
                 let endpoints = ["aws_endpoint_url", "aws_endpoint_url_s3"];
                 let builder = cloud!(AmazonS3Builder, options("aws_"), root, endpoints);
                 // Decides between two runs that end at the same time.
-                let builder = builder.with_conditional_put(S3ConditionalPut::ETagMatch);
-                builder.build().map(|s| Arc::new(s) as _)
+                builder
+                    .with_conditional_put(S3ConditionalPut::ETagMatch)
+                    .build()
+                    .map(|s| Arc::new(s) as _)
             }
             "gs" => {
                 let endpoints = ["google_base_url"];
@@ -345,8 +349,9 @@ impl Stores {
             }
             "az" => {
                 let endpoints = ["azure_storage_endpoint"];
-                let builder = cloud!(MicrosoftAzureBuilder, options("azure_"), root, endpoints);
-                builder.build().map(|s| Arc::new(s) as _)
+                cloud!(MicrosoftAzureBuilder, options("azure_"), root, endpoints)
+                    .build()
+                    .map(|s| Arc::new(s) as _)
             }
             _ => {
                 let mut client = ClientOptions::new().with_allow_http(scheme == "http");
@@ -358,9 +363,12 @@ impl Stores {
                 {
                     client = client.with_config(key.parse()?, value);
                 }
-                let builder = HttpBuilder::new().with_url(root).with_retry(retry());
-                let built = builder.with_client_options(client).build();
-                built.map(|s| Arc::new(s) as _)
+                HttpBuilder::new()
+                    .with_url(root)
+                    .with_retry(retry())
+                    .with_client_options(client)
+                    .build()
+                    .map(|s| Arc::new(s) as _)
             }
         };
         match made {

@@ -106,8 +106,8 @@ fn is_secret(name: &str) -> bool {
 
 /// The values of the parameters of a query that hold a signature.
 fn signatures(query: &str) -> Vec<String> {
-    let pairs = form_urlencoded::parse(query.as_bytes());
-    let signatures = pairs.filter(|(name, _)| is_signature(name));
+    let signatures =
+        form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| is_signature(name));
     signatures.map(|(_, value)| value.into_owned()).collect()
 }
 

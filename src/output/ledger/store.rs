@@ -31,13 +31,14 @@ const BATCH: usize = 1 << 16;
 impl Output {
     /// The ledger of a result, or `None` if it is missing or unreadable.
     pub async fn ledger(&self, result: &Current) -> Result<Option<Ledger>> {
-        let bytes = self.bytes(&self.beside(&result.run, FILE)).await?;
+        let bytes = self.bytes(&self.version_file(&result.run, FILE)).await?;
         Ok(bytes.and_then(|bytes| unsealed(&bytes).ok()))
     }
 
     /// Writes the ledger of a run next to its tables.
     pub async fn put_ledger(&self, run: &str, ledger: &Ledger) -> Result<()> {
-        self.put(&self.beside(run, FILE), sealed(ledger)?).await
+        self.put(&self.version_file(run, FILE), sealed(ledger)?)
+            .await
     }
 
     /// Stores rows as an object.
@@ -52,8 +53,9 @@ impl Output {
             let rows = batches.iter().map(|batch| batch.num_rows() as u64).sum();
             Ok::<_, ParquetError>((Object::new(kind, &bytes, rows), bytes))
         });
-        let encoded = encoded.await;
-        let encoded = encoded.map_err(|e| Error::with_source(Kind::Bug, "a ledger died", e))?;
+        let encoded = encoded
+            .await
+            .map_err(|e| Error::with_source(Kind::Bug, "a ledger died", e))?;
         let (object, bytes) = encoded.map_err(|e| {
             let what = "counts cannot be kept for the next run; set `job.incremental = false`";
             Error::with_source(Kind::Input, what, e)
@@ -95,7 +97,7 @@ impl Output {
         }
         results.retain(|run| !dropped.contains(run));
         for run in results {
-            let bytes = self.bytes(&self.beside(&run, FILE)).await?;
+            let bytes = self.bytes(&self.version_file(&run, FILE)).await?;
             let Some(bytes) = bytes else { continue };
             // A damaged ledger does not tell which objects it needs.
             let Ok(ledger) = unsealed::<Ledger>(&bytes) else {
@@ -161,7 +163,8 @@ fn encode(schema: SchemaRef, batches: &[RecordBatch]) -> Result<Vec<u8>, Parquet
 }
 
 fn decode(bytes: Bytes) -> Result<Vec<RecordBatch>, ParquetError> {
-    let reader = ParquetRecordBatchReaderBuilder::try_new(bytes)?;
-    let reader = reader.with_batch_size(BATCH).build()?;
+    let reader = ParquetRecordBatchReaderBuilder::try_new(bytes)?
+        .with_batch_size(BATCH)
+        .build()?;
     Ok(reader.collect::<Result<_, _>>()?)
 }
