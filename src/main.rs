@@ -159,8 +159,8 @@ static STATE_CHANGED: Notify = Notify::const_new();
 /// Whether the result is being promoted or has been.
 static PROMOTING: AtomicBool = AtomicBool::new(false);
 
-/// Handles Ctrl-C, SIGTERM and SIGHUP on a thread of its own, because all threads of the runtime may
-/// be busy. The first signal stops a run in order. The second one ends the process, as does the
+/// Handles Ctrl-C, SIGTERM and SIGHUP on a thread of its own, because all threads of the runtime
+/// may be busy. The first signal stops a run in order. The second one ends the process, as does the
 /// first if nothing waits for it. Writing a file that is too large becomes an error of the write.
 #[cfg(unix)]
 fn handle_signals() -> Result<()> {

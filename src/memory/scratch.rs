@@ -57,7 +57,7 @@ impl Scratch {
             }
         };
         if [libc::TMPFS_MAGIC, RAMFS_MAGIC].contains(&place.f_type) {
-            return Err(io::Error::other("it is in memory itself"));
+            return Err(io::Error::other("its file system is in memory"));
         }
         let most = (place.f_bavail as usize).saturating_mul(place.f_bsize as usize) / PAGE * PAGE;
         let most = most.max(PAGE);
@@ -71,7 +71,8 @@ impl Scratch {
         if first == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        let first = NonNull::new(first.cast()).ok_or_else(|| io::Error::other("mapped nowhere"))?;
+        let first =
+            NonNull::new(first.cast()).ok_or_else(|| io::Error::other("mapped at address zero"))?;
         let scratch = Scratch {
             file,
             first,

@@ -45,7 +45,7 @@ pub const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a run waits for the lock before it logs a warning.
 const WARN_AFTER: Duration = Duration::from_secs(1);
 
-/// How long a run waits for the lock to remove_if_empty up.
+/// How long a run waits for the lock to remove an output without a result.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(1);
 
 const LOCK_PAUSE: Duration = Duration::from_millis(10);

@@ -26,7 +26,7 @@ pub(crate) const SUCCESS: &str = "_SUCCESS";
 pub(crate) fn unique() -> Result<String> {
     let mut unique = [0; 4];
     SysRng.try_fill_bytes(&mut unique).map_err(|e| {
-        Error::with_source(Kind::Resources, "the system gives no random numbers", e)
+        Error::with_source(Kind::Resources, "the system provides no random numbers", e)
     })?;
     Ok(format!("{:08x}", u32::from_be_bytes(unique)))
 }

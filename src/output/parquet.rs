@@ -201,7 +201,7 @@ pub async fn copy(output: &Output, from: &Path, to: &Path) -> Result<()> {
 /// footer.
 async fn check(output: &Output, path: &Path, size: u64, tail: &[u8]) -> Result<()> {
     if end(output, path).await? != (size, tail.to_vec()) {
-        let what = format!("{} is not what was written there", output.show(path));
+        let what = format!("{} differs from what was written", output.show(path));
         return Err(Error::new(Kind::Store, what));
     }
     Ok(())

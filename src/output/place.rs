@@ -205,7 +205,7 @@ impl Output {
         };
         match bytes {
             Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|e| {
-                let message = format!("{} cannot be understood", self.show(path));
+                let message = format!("{} cannot be parsed", self.show(path));
                 Error::with_source(Kind::Input, message, e)
             }),
             Err(object_store::Error::NotFound { .. }) => Ok(None),

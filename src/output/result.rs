@@ -190,7 +190,7 @@ impl<'a> Written<'a> {
         }
         let columns = file.columns(&names).await?;
         let ranges = partition(&columns)
-            .map_err(|e| Error::with_source(Kind::Bug, "rows cannot be told apart", e))?
+            .map_err(|e| Error::with_source(Kind::Bug, "rows cannot be partitioned", e))?
             .ranges();
         let (partition, lag) = columns.split_at(self.partition.len());
         let model = |rows: Range<usize>| ModelRows {
@@ -310,15 +310,25 @@ impl WrittenTable {
 
 /// Numbers of any type as f64.
 pub fn floats(column: &ArrayRef) -> Result<Vec<f64>> {
-    let column = cast(column, &DataType::Float64)
-        .map_err(|e| Error::with_source(Kind::Input, "a written column holds no numbers", e))?;
+    let column = cast(column, &DataType::Float64).map_err(|e| {
+        Error::with_source(
+            Kind::Input,
+            "a column of the result does not hold numbers",
+            e,
+        )
+    })?;
     Ok(column.as_primitive::<Float64Type>().values().to_vec())
 }
 
 /// Set numbers, with −1 for no set.
 pub fn affiliation(column: &ArrayRef) -> Result<Vec<i32>> {
-    let column = cast(column, &DataType::Int32)
-        .map_err(|e| Error::with_source(Kind::Input, "a written affiliation is no integer", e))?;
+    let column = cast(column, &DataType::Int32).map_err(|e| {
+        Error::with_source(
+            Kind::Input,
+            "an affiliation of the result is not an integer",
+            e,
+        )
+    })?;
     let column = column.as_primitive::<Int32Type>();
     Ok(column.iter().map(|set| set.unwrap_or(-1)).collect())
 }
@@ -326,7 +336,9 @@ pub fn affiliation(column: &ArrayRef) -> Result<Vec<i32>> {
 /// An embedding, row-major, or `None` if a row is null.
 pub fn embedding(column: &ArrayRef) -> Result<Option<Vec<f64>>> {
     let Some(lists) = column.as_fixed_size_list_opt() else {
-        return Err(Error::input("a written embedding is no list of fixed size"));
+        return Err(Error::input(
+            "an embedding of the result is not a list of fixed size",
+        ));
     };
     if lists.null_count() > 0 {
         return Ok(None);

@@ -203,7 +203,7 @@ fn framed(answer: Result<Vec<u8>>) -> Result<Vec<u8>> {
         message: e.full(),
     });
     let payload = postcard::to_stdvec(&answer)
-        .map_err(|e| Error::bug(format!("an answer has no bytes: {e}")))?;
+        .map_err(|e| Error::bug(format!("an answer cannot be serialised: {e}")))?;
     let checksum = blake3::hash(&payload);
     Ok([FORMAT.as_bytes(), checksum.as_bytes(), &payload].concat())
 }

@@ -432,7 +432,7 @@ fn check_value(key: &str, value: &str) -> Result<(), String> {
     if !value.is_ascii() && !is_place.iter().any(|end| name.ends_with(end)) {
         return Err("holds a character that is not ASCII, which cannot be sent".into());
     }
-    if crate::store::options::is_which(&name) && !crate::store::options::is_word(value) {
+    if crate::store::options::is_host_part(&name) && !crate::store::options::is_host_word(value) {
         return Err(
             "must hold only letters, digits and `-`: it becomes a part of a host name".into(),
         );

@@ -10,7 +10,7 @@ use object_store::azure::AzureConfigKey;
 use object_store::gcp::GoogleConfigKey;
 
 /// How to make requests, by the canonical names of the clients.
-const HOW: [&str; 23] = [
+const REQUEST: [&str; 23] = [
     "aws_checksum_algorithm",
     "aws_disable_tagging",
     "aws_request_payer",
@@ -37,14 +37,14 @@ const HOW: [&str; 23] = [
 ];
 
 /// Which of a cloud's own hosts to ask. The values become part of a host name.
-const WHICH: [&str; 3] = [
+const HOST_PARTS: [&str; 3] = [
     "aws_default_region",
     "aws_region",
     "azure_storage_account_name",
 ];
 
 /// Options that send requests to a host of the user's choice.
-const WHERE: [&str; 6] = [
+const ENDPOINTS: [&str; 6] = [
     "aws_endpoint",
     "aws_endpoint_url_s3",
     "azure_storage_endpoint",
@@ -56,35 +56,38 @@ const WHERE: [&str; 6] = [
 /// Who may set an option.
 pub(crate) enum Class {
     /// May be sent: how to make requests.
-    How,
+    Request,
     /// May be sent if it is a plain word: which of a cloud's own hosts to ask.
-    Which,
+    HostPart,
     /// Must be set by each machine for itself, if the pipeline sets it.
-    Where,
+    Endpoint,
     /// Private to each machine: credentials and the route of requests.
-    Own,
+    Private,
 }
 
 impl Class {
     pub(crate) fn of(key: &str) -> Class {
         let name = canonical(key).unwrap_or_default();
         let is_in = |names: &[&str]| names.contains(&name.as_str());
-        match () {
-            () if is_in(&HOW) => Class::How,
-            () if is_in(&WHICH) => Class::Which,
-            () if is_in(&WHERE) => Class::Where,
-            () => Class::Own,
+        if is_in(&REQUEST) {
+            Class::Request
+        } else if is_in(&HOST_PARTS) {
+            Class::HostPart
+        } else if is_in(&ENDPOINTS) {
+            Class::Endpoint
+        } else {
+            Class::Private
         }
     }
 }
 
 /// Whether an option selects one of a cloud's own hosts.
-pub(crate) fn is_which(name: &str) -> bool {
-    WHICH.contains(&name)
+pub(crate) fn is_host_part(name: &str) -> bool {
+    HOST_PARTS.contains(&name)
 }
 
 /// Whether a value can be part of a host name.
-pub(crate) fn is_word(value: &str) -> bool {
+pub(crate) fn is_host_word(value: &str) -> bool {
     let letter = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
     !value.is_empty() && value.bytes().all(letter)
 }
@@ -138,7 +141,7 @@ mod tests {
         });
         let shared = stores(&planted.collect::<Vec<_>>()).shared();
         assert!(
-            !shared.how.values().any(|value| value == "planted"),
+            !shared.values.values().any(|value| value == "planted"),
             "{shared:?}"
         );
         for key in [
@@ -147,14 +150,14 @@ mod tests {
             "aws_virtual_hosted_style_request",
             "timeout",
         ] {
-            assert!(shared.how.contains_key(key), "{key}");
+            assert!(shared.values.contains_key(key), "{key}");
         }
         for key in ["aws_endpoint_url", "azure_endpoint", "google_base_url"] {
-            assert!(shared.own.contains(key), "{key}");
+            assert!(shared.local_keys.contains(key), "{key}");
         }
         shared.check(|_| true).expect("what is shared is taken");
         // Each name is a canonical name of a client.
-        for key in HOW.iter().chain(&WHICH).chain(&WHERE) {
+        for key in REQUEST.iter().chain(&HOST_PARTS).chain(&ENDPOINTS) {
             assert_eq!(canonical(key).as_deref(), Some(*key));
             assert!(is_option(key), "{key}");
         }
@@ -191,9 +194,9 @@ mod tests {
             ("azure_storage_account_name", "elsewhere/#"),
             ("nothing", "known"),
         ] {
-            let how = BTreeMap::from([(key.to_string(), value.to_string())]);
+            let values = BTreeMap::from([(key.to_string(), value.to_string())]);
             let shared = SharedOptions {
-                how,
+                values,
                 ..SharedOptions::default()
             };
             let e = shared.stores().err().expect(key);

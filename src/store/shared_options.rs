@@ -2,16 +2,16 @@
 
 use crate::error::{Error, Result};
 use crate::store::Stores;
-use crate::store::options::{Class, canonical, is_word};
+use crate::store::options::{Class, canonical, is_host_word};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The options of a pipeline that may be sent to other machines.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SharedOptions {
-    pub(crate) how: BTreeMap<String, String>,
+    pub(crate) values: BTreeMap<String, String>,
     /// Keys that the receiving machine must have in its own environment.
-    pub(crate) own: BTreeSet<String>,
+    pub(crate) local_keys: BTreeSet<String>,
 }
 
 impl Stores {
@@ -20,13 +20,13 @@ impl Stores {
         let mut shared = SharedOptions::default();
         for (key, value) in &self.0.options {
             match Class::of(key) {
-                Class::How | Class::Which => {
-                    shared.how.insert(key.clone(), value.clone());
+                Class::Request | Class::HostPart => {
+                    shared.values.insert(key.clone(), value.clone());
                 }
-                Class::Where => {
-                    shared.own.insert(key.clone());
+                Class::Endpoint => {
+                    shared.local_keys.insert(key.clone());
                 }
-                Class::Own => (),
+                Class::Private => (),
             }
         }
         shared
@@ -45,22 +45,22 @@ impl SharedOptions {
             let mut keys = names.map(|name| name.to_ascii_lowercase());
             keys.any(|name| canonical(&name).is_some_and(|name| canonical(key) == Some(name)))
         })?;
-        Ok(Stores::new(self.how.clone()))
+        Ok(Stores::new(self.values.clone()))
     }
 
     pub(crate) fn check(&self, is_set: impl Fn(&str) -> bool) -> Result<()> {
-        for (key, value) in &self.how {
+        for (key, value) in &self.values {
             let is_allowed = match Class::of(key) {
-                Class::How => true,
-                Class::Which => is_word(value),
-                Class::Where | Class::Own => false,
+                Class::Request => true,
+                Class::HostPart => is_host_word(value),
+                Class::Endpoint | Class::Private => false,
             };
             if !is_allowed {
                 let message = format!("a task must not set `{key}` of `[store.options]`");
                 return Err(Error::spec(message));
             }
         }
-        match self.own.iter().find(|key| !is_set(key)) {
+        match self.local_keys.iter().find(|key| !is_set(key)) {
             None => Ok(()),
             Some(key) => Err(Error::spec(format!(
                 "`{key}` of `[store.options]` decides who receives credentials, so each executor must set it itself: start each with {} in its environment",

@@ -22,7 +22,7 @@ pub(crate) const SCHEMA: u32 = 1;
 /// The files that have been counted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ledger {
-    /// [`SCHEMA`] of the gyre that wrote it.
+    /// Version of the ledger format.
     pub schema: u32,
     /// What the counts depend on, besides the rows.
     pub basis: Basis,

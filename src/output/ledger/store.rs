@@ -55,7 +55,7 @@ impl Output {
         });
         let encoded = encoded
             .await
-            .map_err(|e| Error::with_source(Kind::Bug, "a ledger died", e))?;
+            .map_err(|e| Error::with_source(Kind::Bug, "the ledger task panicked", e))?;
         let (object, bytes) = encoded.map_err(|e| {
             let what = "counts cannot be kept for the next run; set `job.incremental = false`";
             Error::with_source(Kind::Input, what, e)
@@ -71,7 +71,8 @@ impl Output {
             return Ok(None);
         };
         let decoded = tokio::task::spawn_blocking(move || decode(bytes)).await;
-        let decoded = decoded.map_err(|e| Error::with_source(Kind::Bug, "a ledger died", e))?;
+        let decoded =
+            decoded.map_err(|e| Error::with_source(Kind::Bug, "the ledger task panicked", e))?;
         Ok(decoded.ok())
     }
 
