@@ -159,7 +159,7 @@ pub async fn exceeded() -> Error {
     let in_use = EXCEEDED.0.load(Ordering::Relaxed);
     let (in_use, enough) = (shown(in_use), shown(in_use + in_use / 4));
     let what = format!(
-        "--memory is too small: {in_use} are in use that cannot be moved to disk; set at least {enough}"
+        "--memory is too small: {in_use} are in use that cannot be moved to disk; give at least {enough}"
     );
     Error::new(Kind::Resources, what)
 }

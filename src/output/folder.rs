@@ -753,7 +753,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_two_runs_the_first_wins() {
+    async fn the_first_of_two_runs_wins() {
         let temporary = tempfile::tempdir().expect("a folder");
         let folder = temporary.path().join("out");
         // The slower run detects the conflict when it starts to write, or after it has written.

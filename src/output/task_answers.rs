@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_damaged_answer_is_none() {
+    async fn damaged_answers_are_ignored() {
         let (store, answers) = answers();
         let whole = framed(Ok(vec![7; 40])).expect("bytes");
         assert!(unframed(&whole).is_some());
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn attempts_are_there_until_they_end() {
+    async fn attempts_are_listed_until_they_end() {
         let (_, answers) = answers();
         for (task, attempt) in [("a", "1"), ("a", "2"), ("b", "3")] {
             answers.beat(task, attempt).await.expect("a store");

@@ -281,7 +281,7 @@ fn what_the_system_refuses_is_one_error() {
         (
             "ulimit -n 6",
             "",
-            "only 6 files may be open at once, and 64 are wanted",
+            "the limit of open files is 6, and gyre needs 64",
         ),
         ("ulimit -f 2", "", "cannot be written"),
         ("ulimit -v 700000", "--threads 300", "300 threads"),

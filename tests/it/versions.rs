@@ -434,7 +434,7 @@ fn what_is_in_the_way_is_left_alone() {
         ),
         (
             &sealed.replace(&first, "20260101T000000Z-0-0"),
-            "it is damaged: the key `checksum` is not that of the others",
+            "it is damaged: `checksum` does not match the other keys",
         ),
         (
             &good.replace(&first, "../../x"),
