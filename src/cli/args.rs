@@ -1,4 +1,7 @@
-//! The command line: clap types and nothing else. Each doc comment is help text.
+//! The command line as clap types. Each doc comment of a field or command is help text.
+
+// clap would also print doc comments of types.
+#![allow(missing_docs)]
 
 use crate::cluster::address::Address;
 use crate::run::compare::Pair;
@@ -76,7 +79,7 @@ const UP_EXAMPLE: &str = "\
 Example:
   gyre cluster up --executors 4 & gyre run ocean.toml --cluster df://127.0.0.1:50050";
 
-/// The end of a long help text.
+/// The end of a long help text: examples and exit codes.
 fn long(examples: &str) -> String {
     format!("{examples}\n\n{EXIT_CODES}")
 }
@@ -101,19 +104,20 @@ pub struct Cli {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Messages")]
 pub struct Logging {
-    /// Print errors, and results that were asked for (plan, explain, compare, schema and the like); not how a command went.
+    /// Print errors and requested results only (plan, explain, compare, schema and the like).
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub quiet: bool,
 
-    /// Log more: -v adds each stage, which JSON lines always have, -vv adds each pass.
+    /// Log more: -v adds each stage, -vv adds each pass. JSON lines always include stages.
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
 
-    /// Write the log on stderr as text for people or as JSON lines for machines.
+    /// Write the log on stderr as text for people or as JSON lines for programs.
     #[arg(long, global = true, value_enum, value_name = "FORMAT", default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
 }
 
+/// The format of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     Text,
@@ -124,17 +128,20 @@ pub enum LogFormat {
 pub enum Command {
     /// Run a pipeline: read, count, fit, check and write.
     ///
-    /// A run whose pipeline and inputs have not changed since the last one does nothing. Results become visible only after
-    /// their checks have passed; a stopped run leaves the earlier results in place.
+    /// A run does nothing if neither the pipeline nor its inputs have changed since the last one.
+    /// Results become visible only after their checks have passed. A stopped run leaves the earlier
+    /// results in place.
     #[command(after_help = RUN_EXAMPLES, after_long_help = long(RUN_EXAMPLES))]
     Run(Run),
 
     /// Assign new rows to the sets of a model that a run has written.
     ///
-    /// The pipeline says where the new rows are and what their columns mean: the same states, bins, lags and partitions as those of
-    /// the model. States that the model knows keep their sets and memberships. New ones get the set under which their transitions are most
-    /// likely, and trajectories the set of the state in which they are, with a log-likelihood each. Targets that the model has never seen
-    /// are counted apart. Results become visible as those of a run do, and a second assignment of the same rows does nothing.
+    /// The pipeline says where the new rows are and what their columns mean. States, bins, lags and
+    /// partitions must be those of the model. Known states keep their sets and memberships. A new
+    /// state gets the set under which its transitions are most likely. A trajectory gets the set of
+    /// its state and a log-likelihood. Transitions to targets that the model does not know are
+    /// counted separately. Results become visible as those of a run do, and a second assignment of
+    /// the same rows does nothing.
     #[command(after_help = ASSIGN_EXAMPLES, after_long_help = long(ASSIGN_EXAMPLES))]
     Assign(Assign),
 
@@ -142,7 +149,7 @@ pub enum Command {
     #[command(after_help = CHECK_EXAMPLE, after_long_help = long(CHECK_EXAMPLE))]
     Check(Pipeline),
 
-    /// Show what a run would read, compute and write, without doing it.
+    /// Show what a run would read, compute and write, without running it.
     #[command(after_help = PLAN_EXAMPLES, after_long_help = long(PLAN_EXAMPLES))]
     Plan(Plan),
 
@@ -150,33 +157,39 @@ pub enum Command {
     #[command(after_help = EXPLAIN_EXAMPLE, after_long_help = long(EXPLAIN_EXAMPLE))]
     Explain(Pipeline),
 
-    /// Show how the sets of two outputs go together: kept, split, merged, born and died, and how many states changed set.
+    /// Show how the sets of two outputs correspond: kept, split, merged, born and died, and how
+    /// many states changed set.
     ///
-    /// Compares every partition and lag that both have, over the source states that both have. Results that differ are no
-    /// failure: the exit code is 0 whenever they could be compared.
+    /// Compares every partition and lag that both outputs have, over the source states that both
+    /// have. Differences are not a failure: the exit code is 0 whenever the outputs can be
+    /// compared.
     #[command(after_help = COMPARE_EXAMPLES, after_long_help = long(COMPARE_EXAMPLES))]
     Compare(Compare),
 
-    /// Remove earlier results beyond those to keep, and what runs that died have left.
+    /// Remove earlier results beyond job.keep, and what dead runs have left.
     ///
-    /// Every run does so when its result is in place. The result in place is never touched, nor what a run is writing: in a folder such
-    /// a run holds a lock; elsewhere whatever has no file younger than --older-than is taken for dead, and so is the finished work of runs
-    /// that did not end, which the next run could go on from.
+    /// Every run does this after it has promoted its result. The result in place is never removed,
+    /// nor is a version that a run is writing. In a folder, such a run holds a lock. In an object
+    /// store, a version without a file younger than --older-than counts as dead. The same age
+    /// applies to the checkpoints of unfinished runs, from which the next run could resume.
     #[command(after_help = CLEAN_EXAMPLES, after_long_help = long(CLEAN_EXAMPLES))]
     Clean(Clean),
 
-    /// Hand out tasks to the executors of a cluster.
+    /// Distribute tasks to the executors of a cluster.
     ///
-    /// It keeps nothing: one that starts again is found by executors and runs, which ask anew for what was under way. What it is sent is
-    /// neither encrypted nor signed, and whoever reaches its address can have executors do tasks: keep it inside a network that you trust.
+    /// The scheduler stores nothing: after a restart, executors and runs find it again and repeat
+    /// their requests. It has no authentication and no encryption. Anyone who can connect to it can
+    /// make the executors read and write with their credentials. Run it only inside a trusted
+    /// network.
     #[cfg(feature = "cluster")]
     #[command(after_help = SCHEDULER_EXAMPLE)]
     Scheduler(Scheduler),
 
     /// Do tasks for runs with `--cluster`, until stopped.
     ///
-    /// An executor asks the scheduler for tasks and listens nowhere. It reads inputs and writes below outputs itself, with the credentials
-    /// of its own environment. One that is stopped ends what it does for 20 seconds; what it leaves undone others do.
+    /// An executor asks the scheduler for tasks and does not listen on any port. It reads inputs
+    /// and writes outputs itself, with the credentials of its own environment. A stopped executor
+    /// has 20 seconds to finish its tasks; other executors repeat what it leaves unfinished.
     #[cfg(feature = "cluster")]
     #[command(after_help = EXECUTOR_EXAMPLE)]
     Executor(Executor),
@@ -207,7 +220,7 @@ pub enum Command {
 
 #[derive(Debug, Args)]
 pub struct Man {
-    /// The command whose page to print, such as run; gyre itself unless given.
+    /// The command whose page to print, such as run; gyre itself by default.
     #[arg(value_name = "COMMAND")]
     pub command: Vec<String>,
 
@@ -216,7 +229,7 @@ pub struct Man {
     pub out: Option<PathBuf>,
 }
 
-/// A pipeline file and what this call changes about it.
+/// A pipeline file and the overrides of the command line.
 #[derive(Debug, Args)]
 pub struct Pipeline {
     /// The pipeline file (TOML).
@@ -225,16 +238,16 @@ pub struct Pipeline {
 
     /// Set one value of the pipeline file, such as fit.dbmr.rank=4; may be repeated.
     ///
-    /// The key is a path into the file, in which fits go by name or by number from 0. The value is read as TOML if it is TOML,
-    /// else as a string. Tables that are missing are made.
+    /// The key is a path into the file, in which a fit is given by its name or by its index from 0.
+    /// The value is read as TOML if it is valid TOML, else as a string. Missing tables are created.
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
 
-    /// The number of threads; all cores unless given. Results do not depend on it.
+    /// The number of threads; all cores by default. Results do not depend on it.
     #[arg(long, value_name = "N", value_parser = threads)]
     pub threads: Option<NonZeroUsize>,
 
-    /// The memory to stay within, such as 8GB or 512MiB.
+    /// The memory limit of the process, such as 8GB or 512MiB.
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<Bytes>,
 
@@ -248,39 +261,44 @@ pub struct Run {
     #[command(flatten)]
     pub pipeline: Pipeline,
 
-    /// Run even when nothing has changed since the last run, and do all work anew.
+    /// Run even if nothing has changed since the last run, and reuse no earlier work.
     #[arg(long)]
     pub force: bool,
 
-    /// Count all rows anew, where `job.incremental` would count those of new files alone.
+    /// Count all rows again, where `job.incremental` would count only those of new files.
     #[arg(long)]
     pub full_refresh: bool,
 
-    /// Count and fit on the executors of a cluster, such as df://host:50050. The tables are the same to the byte.
+    /// Count and fit on the executors of a cluster, such as df://host:50050. The tables are
+    /// byte-identical to those of a local run.
     ///
-    /// Every executor must see the inputs and the output: a folder must be the same one on all machines.
+    /// Every executor must have access to the inputs and the output: a folder must be the same one
+    /// on all machines.
     #[arg(long, value_name = "df://HOST:PORT")]
     pub cluster: Option<Address>,
 
-    /// Spread the passes of a model with more non-zeros than N over all executors; other models are fitted by one executor each. 2²⁸, unless
-    /// given.
+    /// Spread the passes of a model with more than N non-zeros over all executors. One executor
+    /// fits each smaller model. The default is 2²⁸.
     #[arg(long, value_name = "N", requires = "cluster")]
     pub split: Option<u64>,
 
-    /// How long to wait for another process that holds the lock of the output folder, such as 10s; then the exit code is 75.
+    /// How long to wait for another process that holds the lock of the output folder, such as 10s;
+    /// then the exit code is 75.
     #[arg(long, value_name = "TIME", default_value = "60s")]
     pub lock_timeout: Age,
 
-    /// The exit code when there is nothing to do, for schedulers that tell this from a run.
+    /// The exit code if there is nothing to do, for schedulers that distinguish this from a run.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub skip_code: u8,
 
-    /// Write how the run ended, and its numbers, to a file in Prometheus' text format; replaced as a whole, also when the run fails.
-    /// Devices and pipes such as /dev/stdout are written through.
+    /// Write how the run ended, and its numbers, to a file in Prometheus' text format. The file is
+    /// replaced as a whole, also if the run fails. Devices and pipes such as /dev/stdout are
+    /// written directly.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub metrics: Option<PathBuf>,
 
-    /// Append OpenLineage events to a file, a device or a pipe, one JSON object a line: START, and COMPLETE, FAIL or ABORT.
+    /// Append OpenLineage events to a file, a device or a pipe, one JSON object per line: START,
+    /// and COMPLETE, FAIL or ABORT.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub lineage: Option<PathBuf>,
 }
@@ -294,39 +312,45 @@ pub struct Assign {
     #[arg(long, value_name = "OUTPUT")]
     pub model: String,
 
-    /// Where the tables go, instead of job.output; it must hold no models.
+    /// Where the tables go, instead of job.output; it must not hold models.
     #[arg(long, value_name = "OUTPUT")]
     pub output: Option<String>,
 
-    /// Give every set N transitions more, shared out over the targets as all transitions of the model are.
+    /// Add N transitions to every set, distributed over the targets like all transitions of the
+    /// model.
     ///
-    /// Without them a set that never went to a target of a new state is ruled out for it, and a state for which all sets are ruled out
-    /// gets none.
+    /// Without smoothing, a set without transitions to one of a new state's targets is excluded for
+    /// that state. A state for which all sets are excluded gets none.
     #[arg(long, value_name = "N", default_value_t = 0.0, value_parser = amount)]
     pub smoothing: f64,
 
-    /// Assign even when nothing has changed since the last time.
+    /// Assign even if nothing has changed since the last time.
     #[arg(long)]
     pub force: bool,
 
-    /// How long to wait for another process that holds the lock of the output folder, such as 10s; then the exit code is 75.
+    /// How long to wait for another process that holds the lock of the output folder, such as 10s;
+    /// then the exit code is 75.
     #[arg(long, value_name = "TIME", default_value = "60s")]
     pub lock_timeout: Age,
 }
 
-/// More threads than any machine has for one process would only be waited for.
-const MOST_THREADS: usize = 1024;
+/// A sanity limit, above the cores of any machine.
+const MAX_THREADS: usize = 1024;
 
 fn threads(text: &str) -> Result<NonZeroUsize, String> {
-    let number = text.parse().ok();
-    let number = number.filter(|n: &NonZeroUsize| n.get() <= MOST_THREADS);
-    number.ok_or_else(|| format!("write a whole number from 1 to {MOST_THREADS}"))
+    let number = text
+        .parse()
+        .ok()
+        .filter(|n: &NonZeroUsize| n.get() <= MAX_THREADS);
+    number.ok_or_else(|| format!("write a whole number from 1 to {MAX_THREADS}"))
 }
 
 /// A finite number, 0 or more.
 fn amount(text: &str) -> Result<f64, String> {
-    let number = text.parse().ok();
-    let number = number.filter(|n: &f64| n.is_finite() && *n >= 0.0);
+    let number = text
+        .parse()
+        .ok()
+        .filter(|n: &f64| n.is_finite() && *n >= 0.0);
     number.ok_or_else(|| "write a number that is 0 or more".into())
 }
 
@@ -344,7 +368,8 @@ pub struct Plan {
     #[arg(long, value_name = "df://HOST:PORT")]
     pub cluster: Option<Address>,
 
-    /// As `gyre run --split`: spread the passes of a model with more non-zeros than N over all executors. 2²⁸, unless given.
+    /// As `gyre run --split`: spread the passes of a model with more than N non-zeros over all
+    /// executors. The default is 2²⁸.
     #[arg(long, value_name = "N", requires = "cluster")]
     pub split: Option<u64>,
 }
@@ -359,11 +384,13 @@ pub struct Compare {
     #[arg(value_name = "B", value_hint = ValueHint::DirPath)]
     pub b: String,
 
-    /// Compare this fit, or one of A with another of B as dbmr_r3=dbmr_r5; may be repeated. All that both have unless given.
+    /// Compare this fit, or a fit of A with another of B as dbmr_r3=dbmr_r5; may be repeated. By
+    /// default, compares all fits that both have.
     #[arg(long, value_name = "NAME[=NAME]")]
     pub fit: Vec<Pair>,
 
-    /// Compare the models of one lag with those of another, as 5d=10d; each lag with the same unless given.
+    /// Compare the models of one lag with those of another, as 5d=10d. By default, compares equal
+    /// lags.
     #[arg(long, value_name = "LAG[=LAG]")]
     pub lag: Option<Pair>,
 
@@ -382,7 +409,8 @@ pub struct Clean {
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
 
-    /// How old what a run has left must be, such as 1d or 12h, where no lock tells whether the run is alive.
+    /// The minimum age of what is removed, such as 1d or 12h, where no lock shows whether its run
+    /// is alive.
     #[arg(long, value_name = "AGE", default_value = "1d")]
     pub older_than: Age,
 
@@ -390,7 +418,8 @@ pub struct Clean {
     #[arg(long)]
     pub dry_run: bool,
 
-    /// How long to wait for another process that holds the lock of the output folder, such as 10s; then the exit code is 75.
+    /// How long to wait for another process that holds the lock of the output folder, such as 10s;
+    /// then the exit code is 75.
     #[arg(long, value_name = "TIME", default_value = "60s")]
     pub lock_timeout: Age,
 }
@@ -398,11 +427,12 @@ pub struct Clean {
 #[cfg(feature = "cluster")]
 #[derive(Debug, Args)]
 pub struct Scheduler {
-    /// Where to listen; port 0 is any that is free. Other machines reach 0.0.0.0:50050, and so does whoever else can.
+    /// The address to listen on; port 0 means any free port. With 0.0.0.0:50050, anyone who can
+    /// reach this machine can connect.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:50050")]
     pub listen: String,
 
-    /// End when standard input is closed: with the program that has started this one, however that ends.
+    /// Exit when standard input is closed, that is when the parent process has ended.
     #[arg(long, hide = true)]
     pub with_parent: bool,
 }
@@ -414,19 +444,19 @@ pub struct Executor {
     #[arg(long, value_name = "df://HOST:PORT")]
     pub scheduler: Address,
 
-    /// How many tasks to do at once, each of which may use so many threads; all cores unless given.
+    /// How many tasks to do concurrently, and how many threads each may use; all cores by default.
     #[arg(long, value_name = "N", value_parser = threads)]
     pub vcores: Option<NonZeroUsize>,
 
-    /// The memory to stay within, such as 8GB or 512MiB.
+    /// The memory limit of the process, such as 8GB or 512MiB.
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<Bytes>,
 
-    /// The folder for temporary files, which end with the executor; TMPDIR unless given.
+    /// The folder for temporary files, which are removed with the executor; TMPDIR by default.
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub work_dir: Option<PathBuf>,
 
-    /// End when standard input is closed: with the program that has started this one, however that ends.
+    /// Exit when standard input is closed, that is when the parent process has ended.
     #[arg(long, hide = true)]
     pub with_parent: bool,
 }
@@ -434,9 +464,9 @@ pub struct Executor {
 #[cfg(feature = "cluster")]
 #[derive(Debug, Subcommand)]
 pub enum Cluster {
-    /// Start a scheduler and executors on this machine, and stop them at the end.
+    /// Start a scheduler and executors on this machine, and stop them on exit.
     ///
-    /// Prints the address for `gyre run --cluster` when all are ready.
+    /// Prints the address for `gyre run --cluster` when all of them are ready.
     #[command(after_help = UP_EXAMPLE)]
     Up(Up),
 }
@@ -448,15 +478,16 @@ pub struct Up {
     #[arg(long, value_name = "N", default_value = "2", value_parser = threads)]
     pub executors: NonZeroUsize,
 
-    /// The port of the scheduler on 127.0.0.1; 0 is any that is free.
+    /// The port of the scheduler on 127.0.0.1; port 0 means any free port.
     #[arg(long, value_name = "PORT", default_value_t = 50050)]
     pub port: u16,
 
-    /// How many tasks each executor does at once; unless given, all of them together as many as there are cores.
+    /// How many tasks each executor does concurrently; by default, the cores are divided among the
+    /// executors.
     #[arg(long, value_name = "N", value_parser = threads)]
     pub vcores: Option<NonZeroUsize>,
 
-    /// The memory that each executor stays within, such as 8GB or 512MiB.
+    /// The memory limit of each executor, such as 8GB or 512MiB.
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<Bytes>,
 }
@@ -492,7 +523,8 @@ impl FromStr for Pair {
     }
 }
 
-/// A size in bytes, above zero; a million or more, or written with B, kB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024).
+/// A size in bytes, above zero. Either a plain number of at least one million, or a number with B,
+/// kB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bytes(pub u64);
 
@@ -532,9 +564,9 @@ impl FromStr for Bytes {
         };
         match bytes {
             Some(0) => Err("the size must be above zero".into()),
-            // Who writes no unit means megabytes: no program runs in so few bytes.
+            // A small number without a unit is meant as megabytes: gyre cannot run in so few bytes.
             Some(bytes) if unit.is_empty() && bytes < 1_000_000 => Err(format!(
-                "{bytes} bytes is too little; name a unit, as in {bytes}MB"
+                "{bytes} bytes is too small; add a unit, as in {bytes}MB"
             )),
             Some(bytes) => Ok(Bytes(bytes)),
             None => Err("write a size such as 8GB or 512MiB".into()),
@@ -542,7 +574,7 @@ impl FromStr for Bytes {
     }
 }
 
-/// The whole command line as clap's description, for completions and the manual page.
+/// The command line as clap's description, for completions and manual pages.
 pub fn command() -> clap::Command {
     Cli::command()
 }
@@ -586,7 +618,7 @@ mod tests {
     }
 
     #[test]
-    fn global_options_stand_before_or_after_the_command() {
+    fn global_options_may_precede_or_follow_the_command() {
         assert!(parse("gyre -q plan a.toml").expect("valid").logging.quiet);
         let cli = parse("gyre plan a.toml --json -q").expect("valid");
         assert!(matches!(
@@ -602,7 +634,7 @@ mod tests {
         check_error("gyre run", "PIPELINE");
         check_error("gyre run a.toml --threads 0", "--threads");
         check_error("gyre run a.toml --memory 8G", "8GB or 8GiB");
-        check_error("gyre run a.toml --memory 200", "name a unit, as in 200MB");
+        check_error("gyre run a.toml --memory 200", "add a unit, as in 200MB");
         check_error("gyre run a.toml --threads 1025", "from 1 to 1024");
         check_error("gyre run a.toml --threads 100000", "--threads");
         check_error("gyre run a.toml --lock-timeout soon", "such as 1d");
@@ -620,8 +652,8 @@ mod tests {
     fn a_scheduler_has_a_host_and_a_port() {
         let read = |text: &str| text.parse::<Address>().map(|a| (a.host, a.port));
         if cfg!(not(feature = "cluster")) {
-            let told = read("df://host:50050").expect_err("no clusters");
-            assert!(told.contains("--features cluster"), "{told}");
+            let error = read("df://host:50050").expect_err("no clusters");
+            assert!(error.contains("--features cluster"), "{error}");
             return;
         }
         assert_eq!(read("df://host:50050"), Ok(("host".into(), 50050)));
@@ -635,13 +667,13 @@ mod tests {
             "df://me:secret@host:1",
             "df://host/a:1",
         ] {
-            let told = read(wrong).expect_err(wrong);
-            assert!(told.contains("df://host:50050") && !told.contains("secret"));
+            let error = read(wrong).expect_err(wrong);
+            assert!(error.contains("df://host:50050") && !error.contains("secret"));
         }
     }
 
     #[test]
-    fn sizes_know_their_units() {
+    fn sizes_may_have_units() {
         let bytes = |t: &str| t.parse::<Bytes>().map(|b| b.0);
         assert_eq!(bytes("1000000"), Ok(1_000_000));
         assert_eq!(bytes("200 B"), Ok(200));
@@ -663,7 +695,7 @@ mod tests {
     }
 
     #[test]
-    fn ages_are_not_negative() {
+    fn ages_must_not_be_negative() {
         let seconds = |t: &str| t.parse::<Age>().map(|age| age.0.as_secs());
         assert_eq!(seconds("1d"), Ok(86_400));
         assert_eq!(seconds("1h30m"), Ok(5_400));

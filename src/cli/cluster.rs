@@ -1,4 +1,5 @@
-//! The commands that are processes of a cluster, until whoever has started them stops them.
+//! The commands `gyre scheduler`, `gyre executor` and `gyre cluster up`, which run until they are
+//! stopped.
 
 use crate::cli::args::{Executor, Scheduler, Up};
 use crate::cli::terminal::{Done, Terminal, start};
@@ -13,20 +14,20 @@ use std::num::NonZeroUsize;
 use tokio::sync::oneshot;
 use tracing::level_filters::LevelFilter;
 
-/// `gyre scheduler`: says where it listens.
+/// Runs `gyre scheduler`. Prints the address that it listens on.
 ///
 /// # Errors
-/// As [`server::serve`].
+/// As [`scheduler::serve`].
 pub fn scheduler(args: &Scheduler, terminal: &dyn Terminal) -> Result<Done> {
     let ready = |address: &_| terminal.print(&format!("{address}"));
     let stopped = stopped(terminal, args.with_parent);
     on_runtime(scheduler::serve(&args.listen, ready, stopped))
 }
 
-/// `gyre executor`: says what it is called.
+/// Runs `gyre executor`. Prints its name.
 ///
 /// # Errors
-/// As [`process::run`].
+/// As [`executor::run`].
 pub fn executor(args: &Executor, terminal: &dyn Terminal) -> Result<Done> {
     let vcores = args.vcores.map_or_else(cores, NonZeroUsize::get);
     let folder = args.work_dir.clone().unwrap_or_else(std::env::temp_dir);
@@ -34,7 +35,7 @@ pub fn executor(args: &Executor, terminal: &dyn Terminal) -> Result<Done> {
     let runtime = start(vcores, bound, &folder)?;
     let resources = Resources {
         threads: vcores,
-        // The rest of the bound is the program's, and other tasks have as much at once.
+        // The program takes the rest of the bound, and concurrent tasks share this part.
         memory_bytes: bound.map(|bytes| (bytes - memory::least(vcores)) / vcores),
     };
     let ready = |name: &str| terminal.print(&format!("{name} asks {} for tasks", args.scheduler));
@@ -47,15 +48,15 @@ pub fn executor(args: &Executor, terminal: &dyn Terminal) -> Result<Done> {
         ready,
         stopped,
     ));
-    // A task that was left undone ends with the process.
+    // An unfinished task ends with the process.
     runtime.shutdown_background();
     ended.map(|()| Done::Well)
 }
 
-/// `gyre cluster up`: says where the scheduler listens, when all executors are there.
+/// Runs `gyre cluster up`. Prints the address of the scheduler when all executors are ready.
 ///
 /// # Errors
-/// As [`together::up`].
+/// As [`up::up`].
 pub fn up(args: &Up, terminal: &dyn Terminal) -> Result<Done> {
     let executors = args.executors.get();
     let plan = up::Plan {
@@ -93,7 +94,8 @@ fn on_runtime(running: impl Future<Output = Result<()>>) -> Result<Done> {
 async fn stopped(terminal: &dyn Terminal, with_parent: bool) {
     let (gone, orphaned) = oneshot::channel::<()>();
     if with_parent {
-        // Nothing is ever sent there: it is closed when the parent is gone, even killed.
+        // The parent never writes here. The system closes the pipe when the parent ends, even if it
+        // is killed.
         std::thread::spawn(move || {
             let mut nothing = [0; 64];
             let mut input = std::io::stdin();

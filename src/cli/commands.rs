@@ -1,7 +1,9 @@
-//! The commands of the program: what was typed → threads, lake, plan and the stage that does the work → what is printed.
+//! Runs the commands: parsed arguments → threads, lake, plan and the stage that does the work →
+//! printed text.
 //!
-//! All of it is here and not in the program, and [`execute`] is neither generic nor async: a future is compiled where it is polled, with all
-//! that it awaits, so a program that polled one would be compiled for as long as the library.
+//! [`execute`] belongs to the library and is neither generic nor async. A future is compiled where
+//! it is polled, with everything that it awaits, so polling one in the program would compile most
+//! of the library reuse_nothing.
 
 use crate::cli::args::{Command, Pipeline};
 use crate::cli::terminal::{Done, Terminal, start};
@@ -38,18 +40,23 @@ use crate::cluster::site::{Remote, SPLIT};
 use crate::read::paths::current::Current;
 
 /// Runs one command to its end.
+///
+/// # Errors
+/// The error of the command; its kind determines the exit code.
 pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
     let print = |text: &str| terminal.print(text).map(|()| Done::Well);
     if !matches!(
         command,
         Command::Schema | Command::Completions { .. } | Command::Man(_)
     ) {
-        check_files()?;
+        check_file_limit()?;
     }
     match command {
         Command::Schema => {
             let text = serde_json::to_string_pretty(&crate::plan::pipeline::json_schema());
-            print(&text.map_err(|e| Error::with_source(Kind::Bug, "the schema is no JSON", e))?)
+            print(&text.map_err(|e| {
+                Error::with_source(Kind::Bug, "the schema cannot be written as JSON", e)
+            })?)
         }
         Command::Completions { shell } => {
             let mut script = Vec::new();
@@ -70,14 +77,15 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
         Command::Compare(args) => {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
-                .build();
-            let runtime = runtime
+                .build()
                 .map_err(|e| Error::with_source(Kind::Resources, "cannot start a thread", e))?;
             let report =
                 runtime.block_on(compare(&args.a, &args.b, &args.fit, args.lag.as_ref()))?;
             if args.json {
                 let text = serde_json::to_string_pretty(&report);
-                print(&text.map_err(|e| Error::with_source(Kind::Bug, "a report is no JSON", e))?)
+                print(&text.map_err(|e| {
+                    Error::with_source(Kind::Bug, "the report cannot be written as JSON", e)
+                })?)
             } else {
                 print(&report.to_string())
             }
@@ -94,17 +102,15 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
             let runtime = tokio::runtime::Builder::new_multi_thread()
                 .worker_threads(1)
                 .enable_all()
-                .build();
-            let runtime = runtime
+                .build()
                 .map_err(|e| Error::with_source(Kind::Resources, "cannot start a thread", e))?;
             let mut cleaned = runtime.block_on(output.clean(&asked))?;
             cleaned.spilled = crate::read::lake::spill::sweep(&std::env::temp_dir(), args.dry_run);
-            match args.dry_run {
-                true => print(&cleaned.to_string()),
-                false => {
-                    terminal.say(&cleaned.to_string());
-                    Ok(Done::Well)
-                }
+            if args.dry_run {
+                print(&cleaned.to_string())
+            } else {
+                terminal.say(&cleaned.to_string());
+                Ok(Done::Well)
             }
         }
         #[cfg(feature = "cluster")]
@@ -125,7 +131,7 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
             };
             let (tables, fits) = (counted(tables, "table"), counted(fits, "fit"));
             terminal.say(&format!(
-                "{} is valid: {tables}, {fits} a model{checks}",
+                "{} is valid: {tables}, {fits} per model{checks}",
                 pipeline.path.display()
             ));
             Ok(Done::Well)
@@ -229,14 +235,14 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
 
 fn run_pipeline(args: &crate::cli::args::Run, watch: &Arc<Watch>) -> Result<Done> {
     let spec = parse(&args.pipeline.path, &args.pipeline.set)?;
-    watch.named(&spec.job.name);
+    watch.set_pipeline(&spec.job.name);
     with_plan_of(
         spec,
         &args.pipeline,
         &watch.terminal,
         async |lake, plan, frame, threads| {
             let plan = Arc::new(plan);
-            watch.planned(&plan);
+            watch.set_plan(&plan);
             let mut output = Output::open(&plan.output, &plan.stores)?;
             output.set_lock_timeout(args.lock_timeout.0.unsigned_abs());
             #[cfg(feature = "cluster")]
@@ -267,7 +273,7 @@ fn run_pipeline(args: &crate::cli::args::Run, watch: &Arc<Watch>) -> Result<Done
                 watch.clone(),
             );
             let ended = until_stopped(running, watch.terminal.as_ref(), &output).await;
-            // One that was stopped could not do that itself.
+            // A run that was stopped could not write its own record.
             if let (Err(e), Some(mut record)) = (&ended, watch.record()) {
                 record.head.failed(e);
                 output.keep_failed(&record.head.id, &record).await;
@@ -282,7 +288,7 @@ fn run_pipeline(args: &crate::cli::args::Run, watch: &Arc<Watch>) -> Result<Done
                         Some(_) => output.last_record().await?,
                         None => None,
                     };
-                    watch.nothing_to_do(in_place);
+                    watch.set_nothing_to_do(in_place);
                     watch.terminal.say("Nothing to do.");
                     Ok(Done::Skipped(args.skip_code))
                 }
@@ -298,7 +304,7 @@ fn run_pipeline(args: &crate::cli::args::Run, watch: &Arc<Watch>) -> Result<Done
     )
 }
 
-/// The cluster that a run asks for, unless there is nothing to do.
+/// Connects to the cluster of a run, unless there is nothing to do.
 #[cfg(feature = "cluster")]
 async fn cluster(
     args: &crate::cli::args::Run,
@@ -310,26 +316,27 @@ async fn cluster(
         return Ok(None);
     };
     let is_done = |c: Current| c.plan == plan.hash && c.complete;
-    let again = args.force || args.full_refresh;
-    if !again && output.current().await?.is_some_and(is_done) {
+    let reuse_nothing = args.force || args.full_refresh;
+    if !reuse_nothing && output.current().await?.is_some_and(is_done) {
         return Ok(None);
     }
     let connecting = Cluster::connect(address, &plan.output, &plan.hash, &plan.stores);
     let cluster = until_stopped(connecting, terminal, output).await?;
-    if again {
+    if reuse_nothing {
         cluster.forget().await?;
     }
     Ok(Some(Arc::new(cluster)))
 }
 
-/// Waits for what writes to an output, or for the signal that stops it.
+/// Waits for a future that writes to an output, or for a stop signal, after which the output is
+/// abandoned.
 async fn until_stopped<T>(
     running: impl Future<Output = Result<T>>,
     terminal: &dyn Terminal,
     output: &Output,
 ) -> Result<T> {
     let outcome = tokio::select! {
-        // Heard before the first step, which may be a long one.
+        // Polled before the first step of the run, which may be a long one.
         biased;
         () = terminal.stopped() => {
             terminal.finish();
@@ -347,13 +354,13 @@ async fn until_stopped<T>(
     outcome
 }
 
-/// Waits for what writes nothing, or for the signal that stops it.
+/// Waits for a future that writes nothing, or for a stop signal.
 async fn stoppable<T>(
     reading: impl Future<Output = Result<T>>,
     terminal: &dyn Terminal,
 ) -> Result<T> {
     tokio::select! {
-        // Heard before the first step, which may be a long one.
+        // Polled before the first step of the run, which may be a long one.
         biased;
         () = terminal.stopped() => Err(Error::new(Kind::Cancelled, "stopped")),
         e = crate::memory::exceeded() => Err(e),
@@ -368,7 +375,7 @@ fn done(failures: &[Failure]) -> Done {
     }
 }
 
-/// Plans a run and hands it to `then` with the lake, the query and the number of threads.
+/// Plans a run and passes the lake, the plan, the query and the number of threads to `then`.
 fn with_plan(
     pipeline: &Pipeline,
     terminal: &Arc<dyn Terminal>,
@@ -399,8 +406,8 @@ fn with_plan_of(
     )
 }
 
-/// Opens the lake of a pipeline and hands it to `then` with what the pipeline says, its SQL and the number of threads. `output` is where
-/// results go, if not where the pipeline says.
+/// Opens the lake of a pipeline and passes the pipeline, its SQL, the lake and the number of
+/// threads to `then`. `output` overrides where results go.
 fn with_lake(
     mut spec: Spec,
     pipeline: &Pipeline,
@@ -423,7 +430,7 @@ fn with_lake(
             .collect();
         let resources = Resources {
             threads,
-            // The rest of the bound is the program's.
+            // The program takes the rest of the bound.
             memory_bytes: bound.map(|bytes| bytes - crate::memory::least(threads)),
         };
         let output = output.unwrap_or(&spec.job.output);
@@ -441,27 +448,27 @@ fn with_lake(
         let sql = crate::read::lake::query_text(&spec.transitions.query)?;
         then(spec, sql, lake, threads).await
     });
-    // A stopped run leaves its threads behind; they end with the process.
+    // The threads of a stopped run end with the process.
     runtime.shutdown_background();
     done
 }
 
-/// The fewest files that a command may have open at once.
-const FILES: u64 = 64;
+/// The minimum number of files that a command needs to open.
+const MIN_FILES: u64 = 64;
 
-/// An error where so few files may be open that no runtime can start, which would panic.
-fn check_files() -> Result<()> {
+/// Fails if the limit of open files is so low that the runtime would panic.
+fn check_file_limit() -> Result<()> {
     #[cfg(unix)]
     {
         let mut files = libc::rlimit {
             rlim_cur: 0,
             rlim_max: 0,
         };
-        // SAFETY: the call fills the structure, which holds nothing but numbers.
+        // SAFETY: the call fills the structure, which holds only numbers.
         let is_known = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut files) } == 0;
-        if is_known && files.rlim_cur < FILES {
+        if is_known && files.rlim_cur < MIN_FILES {
             let what = format!(
-                "only {} files may be open at once, and {FILES} are wanted; raise the limit (`ulimit -n {FILES}`)",
+                "the limit of open files is {}, and gyre needs {MIN_FILES}; raise the limit (`ulimit -n {MIN_FILES}`)",
                 files.rlim_cur
             );
             return Err(Error::new(Kind::Resources, what));
@@ -470,7 +477,7 @@ fn check_files() -> Result<()> {
     Ok(())
 }
 
-/// The manual page of a command, by the words that it is called by.
+/// The manual page of a command, given by its words.
 fn manual(words: &[String]) -> Result<String> {
     let mut command = crate::cli::args::command().disable_help_subcommand(true);
     command.build();
@@ -482,13 +489,14 @@ fn manual(words: &[String]) -> Result<String> {
         of = commands().find(|c| c.get_name() == word).ok_or_else(|| {
             let known = if known.is_empty() { "none" } else { &known };
             Error::spec(format!(
-                "no command `{word}` has a page here; there are: {known}"
+                "there is no manual page for `{word}`; there are pages for: {known}"
             ))
         })?;
     }
     let mut page = Vec::new();
-    let rendered = clap_mangen::Man::new(of.clone()).render(&mut page);
-    rendered.map_err(|e| Error::with_source(Kind::Bug, "the manual page cannot be made", e))?;
+    clap_mangen::Man::new(of.clone())
+        .render(&mut page)
+        .map_err(|e| Error::with_source(Kind::Bug, "the manual page cannot be made", e))?;
     Ok(String::from_utf8_lossy(&page).into_owned())
 }
 

@@ -1,7 +1,9 @@
-//! A run → OpenLineage events: what it read, what it wrote, and how it ended, one JSON object a line (RunEvent of spec 2-0-2).
+//! A run → OpenLineage events: its inputs, its outputs and how it ended, one JSON object per line
+//! (RunEvent of spec 2-0-2).
 //!
-//! Datasets are named as the spec's naming page says: `file` and an absolute path, or `s3://bucket` and a key. An input is the file
-//! of a table or the folder that all its files lie under, an output is the folder of a table.
+//! Datasets are named as the spec's naming page says: `file` and an absolute path, or `s3://bucket`
+//! and a key. An input is the file of a table, or the folder that holds all its files. An output is
+//! the folder of a table.
 
 use crate::plan::Plan;
 use crate::read::lake::files::Table;
@@ -15,10 +17,14 @@ pub(crate) const SCHEMA: &str =
     "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent";
 const NAMESPACE: &str = "gyre";
 
+/// How far a run has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventType {
+    /// The run has begun.
     Start,
+    /// The run has ended with a result.
     Complete,
+    /// The run has failed.
     Fail,
     /// Stopped by a signal.
     Abort,
@@ -26,17 +32,22 @@ pub enum EventType {
 
 /// One event of a run.
 pub struct Event<'a> {
+    /// What the event reports.
     pub event: EventType,
+    /// When the event happened.
     pub time: Timestamp,
+    /// Name of the pipeline, which is the job.
     pub pipeline: &'a str,
-    /// None where the run failed before there was one.
+    /// `None` if the run failed before it was planned.
     pub plan: Option<&'a Plan>,
-    /// As far as it got.
+    /// The record as far as the run has come.
     pub record: Option<&'a RunRecord>,
+    /// Why the run failed.
     pub error: Option<&'a str>,
 }
 
 impl Event<'_> {
+    /// The event as the JSON object that OpenLineage defines.
     pub fn to_json(&self) -> Value {
         let (inputs, outputs) = match self.plan {
             Some(plan) => (plan.tables.iter().map(input).collect(), self.outputs(plan)),
@@ -79,7 +90,7 @@ impl Event<'_> {
         })
     }
 
-    /// A UUID of version 8, whose bits are a hash: all events of a run have the same.
+    /// A UUID of version 8, whose bits are a hash of the run: all of its events have the same one.
     fn run_id(&self) -> String {
         let (id, output) = match (self.record, self.plan) {
             (Some(record), Some(plan)) => (record.head.id.clone(), plan.output.as_str()),
@@ -105,7 +116,7 @@ impl Event<'_> {
         format!("{a}-{b}-{c}-{d}-{e}")
     }
 
-    /// The tables of the result; a run that has put them in place says how large they are.
+    /// The tables of the result, with their sizes if the run has promoted them.
     fn outputs(&self, plan: &Plan) -> Vec<Value> {
         let is_in_place = self.event == EventType::Complete;
         let record = self.record.filter(|_| is_in_place);
@@ -126,7 +137,7 @@ impl Event<'_> {
     }
 }
 
-/// Fields with what every facet has. `of` is the version and name of its schema.
+/// Adds the members that every facet has. `of` is the version and name of its schema.
 fn facet(of: &str, mut fields: Value) -> Value {
     let (_, name) = of.split_once('/').unwrap_or(("", of));
     let url = format!("https://openlineage.io/spec/facets/{of}.json#/$defs/{name}");
@@ -137,8 +148,9 @@ fn facet(of: &str, mut fields: Value) -> Value {
 
 fn dataset(location: &str, schema: &SchemaRef) -> Value {
     let (namespace, name) = name(location);
-    let fields = schema.fields().iter();
-    let fields: Vec<Value> = fields
+    let fields: Vec<Value> = schema
+        .fields()
+        .iter()
         .map(|field| json!({"name": field.name(), "type": field.data_type().to_string()}))
         .collect();
     json!({
@@ -157,7 +169,7 @@ fn input(table: &Table) -> Value {
     dataset(folder(&locations), &table.schema)
 }
 
-/// The one file, or the folder that all lie under.
+/// The only file, or the folder that holds all files.
 fn folder<'a>(locations: &[&'a str]) -> &'a str {
     let [first, rest @ ..] = locations else {
         return "";
@@ -173,7 +185,7 @@ fn folder<'a>(locations: &[&'a str]) -> &'a str {
     &first[..common.unwrap_or(0)]
 }
 
-/// Namespace and name of a location. A user and password before the host are no part of it.
+/// Namespace and name of a location, without user and password.
 fn name(location: &str) -> (String, String) {
     if let Some(path) = location.strip_prefix("file:") {
         return ("file".into(), format!("/{}", path.trim_start_matches('/')));
@@ -191,7 +203,7 @@ fn name(location: &str) -> (String, String) {
     }
 }
 
-/// A folder as an absolute path, a URL as it is.
+/// A folder as an absolute path; a URL unchanged.
 fn absolute(location: &str) -> String {
     let location = location.trim_end_matches('/');
     if location.contains("://") {

@@ -1,7 +1,8 @@
 //! The record of a run → Prometheus' text format, for the textfile collector of the node exporter.
 //!
-//! In: how the program ended, and the record of the run as JSON, as far as it got; where there was nothing to do, that of the result
-//! in place. Out: gauges, each with the pipeline as a label.
+//! In: how the program ended, and the record of the run as JSON, as far as the run has come; if
+//! there was nothing to do, the record of the result in place. Out: gauges, each with the pipeline
+//! as a label.
 
 use crate::store::secrets::hide;
 use serde_json::Value;
@@ -10,18 +11,22 @@ use std::fmt::Write;
 /// How a run ended.
 #[derive(Debug, Clone, Copy)]
 pub struct Ended<'a> {
+    /// Name of the pipeline.
     pub pipeline: &'a str,
+    /// Exit code of the program.
     pub exit_code: u8,
+    /// Whether the result was up to date.
     pub had_nothing_to_do: bool,
-    /// Since 1970.
+    /// Seconds since 1970.
     pub finished_seconds: f64,
+    /// Duration of the run in seconds.
     pub duration_seconds: f64,
 }
 
-/// The labels of a sample beside `pipeline`, and its value.
+/// The labels of a sample besides `pipeline`, and its value.
 type Sample = (Vec<(&'static str, String)>, f64);
 
-/// All families, each once, with its help and type.
+/// The whole page: every family once, with its help and type.
 pub fn text(ended: &Ended<'_>, record: Option<&Value>) -> String {
     let mut page = Page {
         pipeline: ended.pipeline,
@@ -72,7 +77,7 @@ struct Page<'a> {
 }
 
 impl Page<'_> {
-    /// A family of gauges; one without samples is left out.
+    /// Writes a family of gauges; one without samples is left out.
     fn family(&mut self, name: &str, help: &str, samples: impl IntoIterator<Item = Sample>) {
         let mut samples = samples.into_iter().peekable();
         if samples.peek().is_none() {
@@ -100,7 +105,7 @@ impl Page<'_> {
 
     fn record(&mut self, record: &Value) {
         for (name, help, key) in [
-            ("rows_read", "Rows that the SQL gave.", "rows_read"),
+            ("rows_read", "Rows that the SQL returned.", "rows_read"),
             ("input_bytes", "Bytes of the input files.", "input_bytes"),
             ("transitions", "Transitions in all models.", "transitions"),
             (
@@ -120,7 +125,7 @@ impl Page<'_> {
         self.family("models", "Models that were fitted.", length("models"));
         self.family(
             "models_failed",
-            "Partitions and lags that could not be fitted.",
+            "Models (partitions and lags) that could not be fitted.",
             length("failures"),
         );
         for (name, help, key, by) in [
@@ -132,7 +137,7 @@ impl Page<'_> {
             ),
             (
                 "rows_dropped",
-                "Rows that could be no end of a transition.",
+                "Rows that could not be an end of a transition.",
                 "rows_dropped",
                 "reason",
             ),
@@ -178,7 +183,7 @@ impl Page<'_> {
             ),
             (
                 "fit_reference_log_likelihood",
-                "Its upper bound.",
+                "Upper bound of the log-likelihood, in nats.",
                 "reference_log_likelihood",
             ),
             (
@@ -188,7 +193,7 @@ impl Page<'_> {
             ),
             (
                 "fit_objective",
-                "Probability of staying with one's set, added up over the sets.",
+                "Sum over the sets of the probability of staying in the set.",
                 "objective",
             ),
             (
@@ -228,14 +233,14 @@ impl Page<'_> {
         };
         let passed = |check: &Value| f64::from(u8::from(check["passed"] == true));
         let samples = checks.iter().map(|check| (labels(check), passed(check)));
-        self.family("check_passed", "1 if a check held.", samples);
+        self.family("check_passed", "1 if the check passed.", samples);
         for (name, help, key) in [
             (
                 "check_value",
-                "What a check found: rows, a share, a change, missing partitions.",
+                "The value that a check measured: rows, a share, a change or missing partitions.",
                 "value",
             ),
-            ("check_limit", "What it was compared with.", "limit"),
+            ("check_limit", "The limit of the check.", "limit"),
         ] {
             let samples = checks
                 .iter()
@@ -249,20 +254,24 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// The partition and lag of a model as labels. A comma in a value is escaped, so that different partitions have different labels.
+/// The partition and lag of a model as labels. Commas in values are escaped, so that different
+/// partitions have different labels.
 fn place(model: &Value) -> Vec<(&'static str, String)> {
-    let columns = model["partition"].as_object().into_iter().flatten();
-    let columns = columns.map(|(name, value)| {
-        let value = value.as_str().unwrap_or_default();
-        format!("{name}={}", value.replace('\\', "\\\\").replace(',', "\\,"))
-    });
+    let columns = model["partition"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(name, value)| {
+            let value = value.as_str().unwrap_or_default();
+            format!("{name}={}", value.replace('\\', "\\\\").replace(',', "\\,"))
+        });
     let partition = columns.collect::<Vec<_>>().join(",");
     let partition = (!partition.is_empty()).then_some(("partition", partition));
     let lag = model["lag"].as_str().map(|lag| ("lag", lag.to_string()));
     partition.into_iter().chain(lag).collect()
 }
 
-/// The text of a label: backslash, quote and newline are escaped, and nothing else is. Secrets are hidden here, where they are no numbers.
+/// The text of a label, without secrets. Backslashes, quotes and newlines are escaped.
 pub fn label(value: &str) -> String {
     hide(value)
         .replace('\\', "\\\\")
@@ -309,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_escaped_and_told_apart() {
+    fn labels_are_escaped_and_distinct() {
         let model =
             |a: &str, b: &str| json!({"partition": {"a": a, "b": b}, "lag": "5d", "nonzeros": 7});
         let record =

@@ -1,5 +1,5 @@
-//! A file that is told of a run: replaced as a whole or added to where it is one, written through where it is a device or a pipe. What
-//! is no regular file is never replaced.
+//! An output file for metrics or events. A regular file is replaced as a whole or appended to. A
+//! device or a pipe is written directly and never replaced.
 
 use crate::error::{Error, Result};
 use std::fs::{File, OpenOptions};
@@ -8,34 +8,36 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+/// Where metrics or events are written.
 pub enum Sink {
-    /// A regular file, or none yet.
+    /// A regular file, which may not exist yet.
     Regular(PathBuf),
-    /// A device or a pipe, open since before the run: a pipe has a reader then.
-    Through(Mutex<File>),
-    /// What stdout or stderr goes to, by whatever name: it is in use.
+    /// A device or a pipe. It is open since before the run, so a pipe has a reader.
+    Direct(Mutex<File>),
+    /// The path leads to the stdout or stderr of this process.
     Stdout,
+    /// As `Stdout`, for stderr.
     Stderr,
 }
 
 impl Sink {
-    /// Finds out what is at a path; `option` is what named it.
+    /// Finds out what is at a path; `option` is the option that named it.
     ///
     /// # Errors
-    /// If that cannot be written, as far as it can be said before a run of hours.
+    /// If the path cannot be written, as far as that is known before the run.
     pub fn open(option: &str, path: &Path) -> Result<Sink> {
         let wrong = |what: &str| Error::spec(format!("{option} {}: {what}", path.display()));
         let folder = path.parent().filter(|folder| *folder != Path::new(""));
         let Ok(found) = path.metadata() else {
             return match folder.is_some_and(|folder| !folder.is_dir()) || path.file_name().is_none()
             {
-                true => Err(wrong("name a file in a folder that is there")),
-                false if path.is_symlink() => Err(wrong("it is a link to nothing")),
+                true => Err(wrong("name a file in an existing folder")),
+                false if path.is_symlink() => Err(wrong("the link has no target")),
                 false => Ok(Sink::Regular(path.to_path_buf())),
             };
         };
         if found.is_dir() {
-            return Err(wrong("name a file in a folder that is there"));
+            return Err(wrong("name a file in an existing folder"));
         }
         #[cfg(unix)]
         {
@@ -43,7 +45,7 @@ impl Sink {
             for (fd, sink) in [("/dev/fd/1", Sink::Stdout), ("/dev/fd/2", Sink::Stderr)] {
                 if Path::new(fd)
                     .metadata()
-                    .is_ok_and(|own| is_same(&own, &found))
+                    .is_ok_and(|own| is_same_file(&own, &found))
                 {
                     return Ok(sink);
                 }
@@ -52,22 +54,22 @@ impl Sink {
                 return Err(wrong("it is a socket; name a file, a device or a pipe"));
             }
             if !found.is_file() {
-                let file = through(path, found.file_type().is_fifo());
+                let file = open_directly(path, found.file_type().is_fifo());
                 return match file {
-                    Ok(file) => Ok(Sink::Through(Mutex::new(file))),
+                    Ok(file) => Ok(Sink::Direct(Mutex::new(file))),
                     Err(e) if e.raw_os_error() == Some(libc::ENXIO) => Err(wrong(
-                        "no program reads this pipe; start the one that does before the run",
+                        "no program reads this pipe; start its reader before the run",
                     )),
                     Err(e) => Err(wrong(&format!("it cannot be written ({e})"))),
                 };
             }
         }
-        // A link stays, and the file that it leads to is the one to replace.
+        // Keep a link and replace its target.
         let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
         Ok(Sink::Regular(path))
     }
 
-    /// Puts a text in the place of what a file holds; a reader sees either of them whole.
+    /// Replaces the content. A reader sees either the old or the new text.
     pub fn replace(&self, text: &str) -> io::Result<()> {
         match self {
             Sink::Regular(path) => replace(path, text),
@@ -75,7 +77,7 @@ impl Sink {
         }
     }
 
-    /// Adds a text, in one write, so that runs that share a file do not mix their lines.
+    /// Appends a text in one write, so that runs that share a file do not mix their lines.
     pub fn append(&self, text: &str) -> io::Result<()> {
         let bytes = text.as_bytes();
         match self {
@@ -83,7 +85,7 @@ impl Sink {
                 let file = OpenOptions::new().create(true).append(true).open(path);
                 file?.write_all(bytes)
             }
-            Sink::Through(file) => {
+            Sink::Direct(file) => {
                 let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
                 file.write_all(bytes)
             }
@@ -107,20 +109,22 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
 }
 
 #[cfg(unix)]
-fn is_same(a: &std::fs::Metadata, b: &std::fs::Metadata) -> bool {
+fn is_same_file(a: &std::fs::Metadata, b: &std::fs::Metadata) -> bool {
     use std::os::unix::fs::MetadataExt;
     (a.dev(), a.ino()) == (b.dev(), b.ino())
 }
 
-/// Opens what is no regular file. Opening a pipe that has no reader would wait for one; with one, writing waits for it.
+/// Opens a device or a pipe. Opening a pipe without a reader would block, so this is probed first;
+/// if it has one, writing may wait for it.
 #[cfg(unix)]
-fn through(path: &Path, is_pipe: bool) -> io::Result<File> {
+fn open_directly(path: &Path, is_pipe: bool) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
     let mut options = OpenOptions::new();
     options.write(true);
-    let _probe = match is_pipe {
-        true => Some(options.clone().custom_flags(libc::O_NONBLOCK).open(path)?),
-        false => None,
+    let _probe = if is_pipe {
+        Some(options.clone().custom_flags(libc::O_NONBLOCK).open(path)?)
+    } else {
+        None
     };
     options.open(path)
 }
@@ -158,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_and_pipes_are_written_through() {
+    fn devices_and_pipes_are_written_directly() {
         let full = Sink::open("--metrics", Path::new("/dev/full")).expect("a device");
         full.replace("x").expect_err("it is full");
         let device = fs::metadata("/dev/full").expect("it is there");
@@ -199,13 +203,13 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_refused_before_a_run() {
+    fn unwritable_paths_are_refused_before_a_run() {
         let folder = tempfile::tempdir().expect("a folder");
         let at = |name: &str| folder.path().join(name);
-        assert!(refused(folder.path()).contains("name a file in a folder that is there"));
-        assert!(refused(&at("none/a.prom")).contains("name a file in a folder that is there"));
+        assert!(refused(folder.path()).contains("name a file in an existing folder"));
+        assert!(refused(&at("none/a.prom")).contains("name a file in an existing folder"));
         symlink("nothing", at("link")).expect("a link");
-        assert!(refused(&at("link")).contains("it is a link to nothing"));
+        assert!(refused(&at("link")).contains("the link has no target"));
         let _socket = std::os::unix::net::UnixListener::bind(at("socket")).expect("a socket");
         assert!(refused(&at("socket")).contains("it is a socket"));
     }

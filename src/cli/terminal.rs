@@ -7,28 +7,34 @@ use futures::future::BoxFuture;
 use std::path::Path;
 use tokio::runtime::Runtime;
 
-/// Who has typed the command: reads its results, watches it and may stop it.
+/// The terminal of a command: prints its results, shows its progress and receives stop signals.
 pub trait Terminal: Progress {
-    /// Writes a result that was asked for.
+    /// Prints a requested result.
+    ///
+    /// # Errors
+    /// If stdout cannot be written.
     fn print(&self, text: &str) -> Result<()>;
-    /// Says how a command ended that has done what it was asked for: that this cannot be read makes nothing undone.
+    /// Prints how a successful command ended. A failure to print is only logged, because the work
+    /// is done.
     fn say(&self, text: &str);
-    /// Waits for the signal that stops a command, as long as it can be stopped.
+    /// Completes when a signal stops the command, as long as it can be stopped.
     fn stopped(&self) -> BoxFuture<'_, ()>;
-    /// No more progress comes: there may be text next.
+    /// Ends the display of progress, because text may follow.
     fn finish(&self);
 }
 
 /// How a command that did not fail ended.
 pub enum Done {
+    /// All work was done.
     Well,
     /// Some partitions failed and the others were written.
     Partly,
-    /// There was nothing to do, which ends with this exit code.
+    /// There was nothing to do; the program ends with this exit code.
     Skipped(u8),
 }
 
 impl Done {
+    /// The exit code of the program.
     pub fn exit_code(&self) -> u8 {
         match self {
             Done::Well => 0,
@@ -38,7 +44,7 @@ impl Done {
     }
 }
 
-/// Starts the threads of a process that computes, and keeps it within its bound.
+/// Starts the threads of a computing process and sets its memory bound.
 pub(crate) fn start(threads: usize, bound: Option<usize>, folder: &Path) -> Result<Runtime> {
     if let Some(bytes) = bound {
         crate::memory::bound(bytes, threads, folder)?;
@@ -47,7 +53,7 @@ pub(crate) fn start(threads: usize, bound: Option<usize>, folder: &Path) -> Resu
         Error::new(
             Kind::Resources,
             format!(
-                "cannot start {}: {e}; take fewer --threads",
+                "cannot start {}: {e}; use fewer --threads",
                 counted(threads, "thread")
             ),
         )
@@ -63,7 +69,7 @@ pub(crate) fn start(threads: usize, bound: Option<usize>, folder: &Path) -> Resu
             .thread_stack_size(crate::read::lake::STACK_BYTES);
         runtime.enable_all().build()
     };
-    // It panics where the system has no thread for it.
+    // tokio panics if the system cannot start its threads.
     let _caught = crate::read::lake::panics::Reading::new();
     match std::panic::catch_unwind(build) {
         Ok(built) => built.map_err(|e| no_threads(&e)),

@@ -1,4 +1,4 @@
-//! What a run tells others than the person who started it: progress, metrics for Prometheus, events for OpenLineage.
+//! Reports a run to other programs: progress, metrics for Prometheus and events for OpenLineage.
 
 use crate::cli::args;
 use crate::cli::openlineage::{Event, EventType};
@@ -19,6 +19,7 @@ use std::time::Instant;
 
 /// Follows one run from the command line to its end.
 pub struct Watch {
+    /// Shows the progress of the run.
     pub terminal: Arc<dyn Terminal>,
     metrics: Option<Sink>,
     lineage: Option<Sink>,
@@ -32,22 +33,24 @@ struct Known {
     pipeline: String,
     plan: Option<Arc<Plan>>,
     record: Option<RunRecord>,
-    /// The record of the result in place, where there is nothing to do.
+    /// The record of the result in place, if there is nothing to do.
     in_place: Option<Value>,
     had_nothing_to_do: bool,
     /// Why an event could not be written.
-    untold: Option<Error>,
+    unwritten_event: Option<Error>,
 }
 
 impl Watch {
+    /// Opens the files of the run's reports.
+    ///
     /// # Errors
-    /// If what is told of the run cannot be written, as far as that can be said before it.
+    /// If a file cannot be written, as far as that is known before the run.
     pub fn new(args: &args::Run, terminal: Arc<dyn Terminal>) -> Result<Watch> {
         let open = |option: &str, path: &Option<PathBuf>| {
             let path = path.as_ref();
             path.map(|path| Sink::open(option, path)).transpose()
         };
-        // Until the file is read, the pipeline is called as the file is.
+        // Until the file is parsed, its stem is the name of the pipeline.
         let stem = args.pipeline.path.file_stem().unwrap_or_default();
         let known = Known {
             pipeline: stem.to_string_lossy().into_owned(),
@@ -66,33 +69,38 @@ impl Watch {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn named(&self, pipeline: &str) {
+    /// Sets the name of the pipeline.
+    pub fn set_pipeline(&self, pipeline: &str) {
         self.known().pipeline = pipeline.to_string();
     }
 
-    /// The record of the run as far as it has come, if it began.
+    /// The record of the run as far as it has come, if the run has begun.
     pub fn record(&self) -> Option<RunRecord> {
         self.known().record.clone()
     }
 
-    pub fn planned(&self, plan: &Arc<Plan>) {
+    /// Sets the plan of the run.
+    pub fn set_plan(&self, plan: &Arc<Plan>) {
         self.known().plan = Some(Arc::clone(plan));
     }
 
-    /// There is nothing to do; `in_place` is the record of the result.
-    pub fn nothing_to_do(&self, in_place: Option<Value>) {
+    /// Notes that there is nothing to do; `in_place` is the record of the result.
+    pub fn set_nothing_to_do(&self, in_place: Option<Value>) {
         let mut known = self.known();
         (known.had_nothing_to_do, known.in_place) = (true, in_place);
     }
 
-    /// Tells how the run ended. Where that cannot be told, a run that ended well did not.
+    /// Reports how the run ended.
+    ///
+    /// # Errors
+    /// That of the run, or else the failure to write the reports.
     pub fn end(&self, ran: Result<Done>) -> Result<Done> {
         let (exit_code, error) = match &ran {
             Ok(done) => (done.exit_code(), None),
             Err(e) => (e.kind().exit_code(), Some(e.full())),
         };
-        let told = self.tell(exit_code, error.as_deref());
-        match (ran, told) {
+        let reported = self.report(exit_code, error.as_deref());
+        match (ran, reported) {
             (Ok(_), Err(e)) => Err(e),
             (ran, Err(e)) => {
                 tracing::error!("{}", e.full());
@@ -102,7 +110,7 @@ impl Watch {
         }
     }
 
-    fn tell(&self, exit_code: u8, error: Option<&str>) -> Result<()> {
+    fn report(&self, exit_code: u8, error: Option<&str>) -> Result<()> {
         let mut known = self.known();
         let now = Timestamp::now();
         if error.is_none() {
@@ -116,7 +124,7 @@ impl Watch {
                 "run ends"
             );
         }
-        let lineage = match (&self.lineage, known.untold.take()) {
+        let lineage = match (&self.lineage, known.unwritten_event.take()) {
             (_, Some(e)) => Err(e),
             (Some(sink), None) if !known.had_nothing_to_do => {
                 let event = match (error, exit_code) {
@@ -124,7 +132,7 @@ impl Watch {
                     (Some(_), 130) => EventType::Abort,
                     (Some(_), _) => EventType::Fail,
                 };
-                // Every run has a start, even one that failed before it.
+                // Every run has a START event, even one that failed before it.
                 let start = known.record.is_none().then_some(EventType::Start);
                 let events = start.into_iter().map(|start| (start, None));
                 events
@@ -141,8 +149,12 @@ impl Watch {
                 finished_seconds: now.as_millisecond() as f64 / 1e3,
                 duration_seconds: self.began.elapsed().as_secs_f64(),
             };
-            let record = known.record.as_ref().map(serde_json::to_value);
-            let record = record.and_then(|json| json.ok()).or(known.in_place.clone());
+            let record = known
+                .record
+                .as_ref()
+                .map(serde_json::to_value)
+                .and_then(|json| json.ok())
+                .or(known.in_place.clone());
             let page = prometheus::text(&ended, record.as_ref());
             sink.replace(&page).map_err(|e| unwritten("metrics", e))?;
         }
@@ -150,7 +162,7 @@ impl Watch {
     }
 }
 
-/// Adds an event as a line.
+/// Appends an event as a line.
 fn append(sink: &Sink, event: &Value) -> Result<()> {
     let line = format!("{}\n", hide(&event.to_string()));
     sink.append(&line).map_err(|e| unwritten("lineage", e))
@@ -190,7 +202,7 @@ impl Progress for Watch {
         known.record = Some(record.clone());
         if let Some(sink) = self.lineage.as_ref().filter(|_| begins) {
             let event = known.event(EventType::Start, Timestamp::now(), None);
-            known.untold = append(sink, &event).err();
+            known.unwritten_event = append(sink, &event).err();
         }
     }
 

@@ -1,20 +1,28 @@
-//! The principal angles between two subspaces of weighted functions (Björck and Golub, Math. Comp. 27, 1973).
+//! Principal angles between two subspaces of weighted functions (Björck and Golub, Math. Comp. 27,
+//! 1973).
 //!
-//! In: two bases as columns over the same n points (n × r_a and n × r_b, row-major) and a weight for each point, which makes the
-//! inner product ⟨f, g⟩ = Σ w f g. Out: min(dim A, dim B) angles in radians, ascending. A basis may be linearly dependent.
+//! In: two bases as columns over the same n points (n × r_a and n × r_b, row-major), and a weight
+//! for each point, which defines the inner product ⟨f, g⟩ = Σ w f g. Out: min(dim A, dim B) angles
+//! in radians, ascending. A basis may be linearly dependent.
 
 use crate::math::dense::{square_svd, symmetric_eigen};
 use crate::math::sum;
 
-/// Directions of a basis whose square is below this share of the longest one's are rounding.
-const NOTHING: f64 = 1e-13;
+/// Directions whose squared length is below this share of the longest one's are rounding errors.
+const NEGLIGIBLE: f64 = 1e-13;
 
-/// A basis that is orthonormal in the weighted inner product, already scaled by the root of the weights.
+/// A basis that is orthonormal in the weighted inner product, already scaled by the square roots of
+/// the weights.
 struct Basis {
     vectors: Vec<f64>,
     dimension: usize,
 }
 
+/// The angles in radians, ascending, between the spans of the columns of `a` (n × `rank_a`) and
+/// `b` (n × `rank_b`), both row-major, for n = `weights.len()`.
+///
+/// # Panics
+/// If a basis does not have one row per weight.
 pub fn principal_angles(
     a: Vec<f64>,
     rank_a: usize,
@@ -37,11 +45,12 @@ pub fn principal_angles(
     if r == 0 {
         return Vec::new();
     }
-    // C = SᵀL, r × s, filled up with zeros to s × s; its singular values are the cosines.
+    // C = SᵀL, r × s, padded with zeros to s × s. Its singular values are the cosines.
     let mut cosines = vec![0.0; s * s];
     cosines[..r * s].copy_from_slice(&products(&small, &large));
     let (values, _, right) = square_svd(&cosines, s);
-    // Near zero a cosine has lost the angle: it comes from what a principal vector y = Lz has outside the other space, y − S(Cz).
+    // The cosine does not resolve small angles. Take the sine from the part of a principal vector y
+    // = Lz outside the other space, y − S(Cz).
     let angle = |k: usize| {
         let z: Vec<f64> = (0..s).map(|j| right[j * s + k]).collect();
         let image: Vec<f64> = (0..r)
@@ -81,11 +90,12 @@ impl Basis {
             vectors: columns,
             dimension: rank,
         };
-        // What the first pass leaves is well conditioned, and the second makes it orthonormal to rounding.
+        // The first pass leaves a well conditioned basis; the second makes it orthonormal up to
+        // rounding.
         basis.orthonormal().orthonormal()
     }
 
-    /// A V D^{-1/2} for AᵀA = V D Vᵀ, without the directions that are nothing.
+    /// A V D^{-1/2} for AᵀA = V D Vᵀ, without negligible directions.
     fn orthonormal(mut self) -> Basis {
         let r = self.dimension;
         if r == 0 {
@@ -94,7 +104,7 @@ impl Basis {
         let (values, vectors) = symmetric_eigen(&products(&self, &self), r);
         let longest = values.last().copied().unwrap_or(0.0);
         let kept: Vec<usize> = (0..r)
-            .filter(|&k| values[k] > NOTHING * longest && values[k] > 0.0)
+            .filter(|&k| values[k] > NEGLIGIBLE * longest && values[k] > 0.0)
             .collect();
         // In place: a new row is no longer than the old one.
         let n = self.vectors.len() / r;
@@ -117,7 +127,8 @@ mod tests {
     use super::*;
     use std::f64::consts::{FRAC_PI_2, FRAC_PI_6};
 
-    // The x–y plane of R³ against the plane of x and (0, cos 30°, sin 30°): they share x, and the rest is 30° apart.
+    // The x–y plane of R³ against the plane of x and (0, cos 30°, sin 30°): they share x, and the
+    // other directions enclose 30°.
     #[test]
     fn two_planes_that_share_a_line() {
         let a = || vec![1.0, 0.0, 0.0, 1.0, 0.0, 0.0];
@@ -127,7 +138,7 @@ mod tests {
         let angles = principal_angles(a(), 2, b, 2, &[1.0; 3]);
         assert!(angles[0].abs() < 1e-15, "{angles:?}");
         assert!((angles[1] - FRAC_PI_6).abs() < 1e-15);
-        // A line against the plane that holds it, and against one that is orthogonal to it.
+        // A line against a plane that contains it, and against an orthogonal plane.
         assert!(principal_angles(a(), 2, vec![1.0, 1.0, 0.0], 1, &[1.0; 3])[0] < 1e-15);
         let up = principal_angles(vec![0.0, 0.0, 2.0], 1, a(), 2, &[1.0; 3]);
         assert!((up[0] - FRAC_PI_2).abs() < 1e-15 && up.len() == 1);

@@ -1,16 +1,19 @@
-//! Leading Schur vectors of an operator B that is known only by its products with blocks of vectors, and one eigenvector of it.
+//! Leading Schur vectors of an operator B, given by its products with blocks of vectors and one
+//! known eigenvector.
 //!
-//! In: B as a function on *panels* (`n × width`, row-major, see `dense`), a unit eigenvector, how many vectors more and how exact.
-//! Out: orthonormal vectors, orthogonal to the given one, which with it span invariant subspaces of B for the eigenvalues of largest
-//! magnitude or real part, and these eigenvalues.
+//! In: B as a function on *panels* (`n × width`, row-major, see `dense`), a unit eigenvector, the
+//! number of further vectors and the tolerance. Out: orthonormal vectors, orthogonal to the given
+//! one. Together with it they span invariant subspaces of B for the eigenvalues of largest
+//! magnitude or real part. These eigenvalues are returned too.
 //!
-//! Block Krylov–Schur (Stewart, SIAM J. Matrix Anal. Appl. 23, 2002): B V = V H + F C, with an orthonormal basis V and one panel F to
-//! which B was not yet applied. A restart replaces V by its leading Schur vectors and keeps F. Everything is orthogonal to the given
-//! eigenvector, so the iteration sees the eigenvalues of the quotient, which are all others of B. Where there are few dimensions a
-//! dense method is taken.
+//! Block Krylov–Schur (Stewart, SIAM J. Matrix Anal. Appl. 23, 2002): B V = V H + F C, with an
+//! orthonormal basis V and one panel F to which B has not been applied yet. A restart replaces V by
+//! its leading Schur vectors and keeps F. All vectors are orthogonal to the given eigenvector, so
+//! the iteration sees the eigenvalues of the quotient, which are all others of B. A dense method is
+//! used in small dimensions.
 //!
-//! *Multiplicity.* From blocks of b random vectors a Krylov space sees min(b, geometric multiplicity) copies of an eigenvalue, so of
-//! more copies than `width` some may be missing.
+//! *Multiplicity.* From blocks of b random vectors, a Krylov space finds min(b, geometric
+//! multiplicity) copies of an eigenvalue. Copies beyond `width` may be missed.
 
 use crate::math::dense;
 use crate::math::schur;
@@ -18,42 +21,53 @@ use crate::math::schur::Which;
 use rand::RngExt;
 use rand_pcg::Pcg64;
 
+/// Parameters of [`leading`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// Wanted Schur vectors beside the given one.
+    /// Wanted Schur vectors besides the given one.
     pub wanted: usize,
-    /// Vectors in a panel: 2, 4 or 8.
+    /// Vectors per panel: 2, 4 or 8.
     pub width: usize,
-    /// The iteration stops when B q leaves the span of the vectors up to q by no more than this, for every wanted q.
+    /// The iteration stops when, for every wanted q, the part of B q outside the span of the
+    /// vectors up to q has at most this length.
     pub residual: f64,
-    /// Products of B with one vector after which to stop, converged or not.
+    /// The iteration stops after this many products of B with one vector, converged or not.
     pub max_products: usize,
-    /// Which eigenvalues lead.
+    /// The order of the eigenvalues.
     pub by: Which,
 }
 
+/// The result of [`leading`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Leading {
-    /// n × wanted row-major.
+    /// n × wanted, row-major.
     pub vectors: Vec<f64>,
-    /// Real and imaginary parts, the leading first, pairs together, the positive imaginary part first. If the last one has a
-    /// positive imaginary part, then its partner was not wanted.
+    /// Real and imaginary parts in leading order. Complex pairs are adjacent, the positive
+    /// imaginary part first. If the last value has a positive imaginary part, its conjugate was
+    /// beyond the wanted number.
     pub values: Vec<[f64; 2]>,
-    /// How far B q leaves the span of the given vector and those up to q.
+    /// Length of the part of B q outside the span of the given vector and those up to q.
     pub residuals: Vec<f64>,
+    /// Products of B with one vector.
     pub products: usize,
+    /// Number of restarts.
     pub restarts: usize,
+    /// Whether every residual is within the tolerance.
     pub converged: bool,
 }
 
-/// Vectors that survive a restart, and vectors from which on the basis is restarted.
+/// The number of vectors that survive a restart, and the basis size that triggers one.
 fn dimensions(wanted: usize, width: usize) -> (usize, usize) {
     let kept = (wanted + 18).next_multiple_of(width);
     let largest = kept + 12 * width + wanted / 2;
     (kept, largest.next_multiple_of(width))
 }
 
-/// The leading Schur vectors of B, `apply(x, out)`: out = Bx on panels, for Bv = v `known`, a unit vector.
+/// The leading Schur vectors of B, where `apply(x, out)` sets out = Bx on panels and `known` is a
+/// unit vector v with Bv = v.
+///
+/// # Panics
+/// If `wanted` is not below n, or if `width` is odd.
 pub fn leading(
     mut apply: impl FnMut(&[f64], &mut [f64]),
     known: &[f64],
@@ -65,7 +79,7 @@ pub fn leading(
     assert!(wanted < n && width.is_multiple_of(2));
     let (kept, largest) = dimensions(wanted, width);
     if n < 4 * largest {
-        return whole(apply, known, options);
+        return leading_dense(apply, known, options);
     }
 
     let mut panel = vec![0.0; n * width];
@@ -78,9 +92,9 @@ pub fn leading(
     let mut basis = vec![panel];
     dense::orthonormalise(&basis, 0..1, width, &mut first, random);
     basis.push(first);
-    // Columns of H and C, as far down as they are not zero; column j belongs to vector j of V.
+    // Columns of H and C down to their last non-zero entry; column j belongs to vector j of V.
     let mut columns: Vec<Vec<f64>> = Vec::new();
-    let (mut products, mut restarts, mut next_look) = (0, 0, 0);
+    let (mut products, mut restarts, mut next_check) = (0, 0, 0);
     loop {
         let mut next = vec![0.0; n * width];
         apply(&basis[basis.len() - 1], &mut next);
@@ -95,10 +109,10 @@ pub fn leading(
 
         let k = columns.len();
         let is_last = products >= options.max_products;
-        if k < kept || !(k >= largest || is_last || k >= next_look) {
+        if k < kept || !(k >= largest || is_last || k >= next_check) {
             continue;
         }
-        next_look = k + k / 4;
+        next_check = k + k / 4;
         let h: Vec<f64> = (0..k * k)
             .map(|at| columns[at % k].get(at / k).copied().unwrap_or(0.0))
             .collect();
@@ -106,8 +120,13 @@ pub fn leading(
         let coupling = coupling(&columns, &schur.vectors, width, kept);
         let residuals: Vec<f64> = (0..wanted)
             .map(|i| {
-                let column = coupling.iter().skip(i).step_by(kept);
-                column.map(|c| c * c).sum::<f64>().sqrt()
+                coupling
+                    .iter()
+                    .skip(i)
+                    .step_by(kept)
+                    .map(|c| c * c)
+                    .sum::<f64>()
+                    .sqrt()
             })
             .collect();
         let converged = residuals.iter().all(|r| *r <= options.residual);
@@ -129,7 +148,7 @@ pub fn leading(
         }
         basis.drain(1 + kept / width..last);
         restarts += 1;
-        next_look = 0;
+        next_check = 0;
         columns = (0..kept)
             .map(|j| {
                 let within = schur.form.iter().skip(j).step_by(kept);
@@ -140,7 +159,7 @@ pub fn leading(
     }
 }
 
-/// C S, width × kept row-major, for the Schur vectors S of H.
+/// C S, width × kept, row-major, for the Schur vectors S of H.
 fn coupling(columns: &[Vec<f64>], s: &[f64], width: usize, kept: usize) -> Vec<f64> {
     let k = columns.len();
     let mut out = vec![0.0; width * kept];
@@ -154,7 +173,7 @@ fn coupling(columns: &[Vec<f64>], s: &[f64], width: usize, kept: usize) -> Vec<f
     out
 }
 
-/// Columns of panels, row-major.
+/// The first `count` columns of panels, row-major.
 fn unpanel(panels: &[Vec<f64>], n: usize, width: usize, count: usize) -> Vec<f64> {
     let mut out = Vec::with_capacity(n * count);
     for i in 0..n {
@@ -163,9 +182,13 @@ fn unpanel(panels: &[Vec<f64>], n: usize, width: usize, count: usize) -> Vec<f64
     out
 }
 
-/// `leading` by a dense decomposition. The reflection I − 2wwᵀ that takes the known vector to the first unit vector takes B to a
-/// matrix whose first row and column can be struck out.
-fn whole(mut apply: impl FnMut(&[f64], &mut [f64]), known: &[f64], options: &Options) -> Leading {
+/// `leading` by a dense decomposition. The reflection I − 2wwᵀ maps the known vector to the first
+/// unit vector. It maps B to a matrix whose first row and column can be dropped.
+fn leading_dense(
+    mut apply: impl FnMut(&[f64], &mut [f64]),
+    known: &[f64],
+    options: &Options,
+) -> Leading {
     let (n, wanted, width) = (known.len(), options.wanted, options.width);
     let mut w = known.to_vec();
     w[0] += 1f64.copysign(known[0]);
@@ -199,7 +222,7 @@ fn whole(mut apply: impl FnMut(&[f64], &mut [f64]), known: &[f64], options: &Opt
             }
         }
     }
-    // One or two more than wanted, so that the last that is wanted is in order.
+    // One or two more than wanted, so that the last wanted vector is in order.
     let more = if (n - 1 - wanted).is_multiple_of(2) {
         2
     } else {
@@ -231,7 +254,8 @@ mod tests {
     use super::*;
     use rand::SeedableRng;
 
-    /// `leading` for a sparse matrix of (row, column, value), and the largest entry of BQ − Q(QᵀBQ) for Q with the known vector.
+    /// Runs `leading` for a sparse matrix of (row, column, value). Also returns the largest entry
+    /// of BQ − Q(QᵀBQ), where Q includes the known vector.
     fn check(
         n: usize,
         entries: &[(usize, usize, f64)],
@@ -284,7 +308,8 @@ mod tests {
         (found, off)
     }
 
-    /// A walk on a ring of n states that goes on with probability `on` and stays otherwise: values 1 − on + on e^{2πik/n}.
+    /// A walk on a ring of n states that moves on with probability `on` and stays otherwise. Its
+    /// eigenvalues are 1 − on + on e^{2πik/n}.
     fn ring(n: usize, on: f64) -> Vec<(usize, usize, f64)> {
         (0..n)
             .flat_map(|i| [(i, i, 1.0 - on), (i, (i + 1) % n, on)])
@@ -317,7 +342,8 @@ mod tests {
 
     #[test]
     fn pairs_of_a_large_operator() {
-        // 1, then pairs of magnitude 0.95ᵏ whose angles go round, and couplings above: eigenvectors are not orthogonal.
+        // 1, then pairs of magnitude 0.95ᵏ with rotating angles, and couplings above: the
+        // eigenvectors are not orthogonal.
         let n = 1001;
         let mut entries = vec![(0, 0, 1.0)];
         let value = |k: usize| {
@@ -351,8 +377,9 @@ mod tests {
     }
 
     #[test]
-    fn far_from_normal() {
-        // A birth-death walk with drift, on 400 states: similar to a symmetric matrix by a very uneven scale.
+    fn a_very_non_normal_operator() {
+        // A birth–death walk with drift on 400 states: similar to a symmetric matrix, by a very
+        // uneven scaling.
         let n = 400;
         let mut entries = Vec::new();
         for i in 0..n {
@@ -371,7 +398,8 @@ mod tests {
         let known = vec![1.0 / (n as f64).sqrt(); n];
         let (found, off) = check(n, &entries, &known, 6, 4);
         assert!(found.converged && off < 1e-9, "{off}");
-        // 1 − 0.58 + 2 √(0.3 · 0.28) cos(kπ/n) for a walk whose ends stay with the probability of a step that is not there.
+        // 1 − 0.58 + 2 √(0.3 · 0.28) cos(kπ/n) for a walk that stays at an end with the probability
+        // of the missing step.
         for (k, value) in found.values.iter().enumerate() {
             let angle = std::f64::consts::PI * (k + 1) as f64 / n as f64;
             let expected = 0.42 + 2.0 * 0.084f64.sqrt() * angle.cos();
@@ -381,7 +409,8 @@ mod tests {
 
     #[test]
     fn equal_values_of_a_reducible_operator() {
-        // Three separate walks of 300 states that forget where they were in a few steps: 1 three times.
+        // Three separate walks of 300 states that mix within a few steps: the eigenvalue 1 three
+        // times.
         let n = 300;
         let mut entries = Vec::new();
         for at in 0..3 * n {
@@ -397,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_ends_it_unconverged() {
+    fn the_product_limit_stops_it_unconverged() {
         let n = 3000;
         let known = vec![1.0 / (n as f64).sqrt(); n];
         let entries = ring(n, 0.5);

@@ -1,17 +1,19 @@
-//! A directed graph → its strongly connected components, by Tarjan's algorithm on a stack of its own: paths may be as long as there are
-//! nodes. One visit of every node and edge.
+//! Strongly connected components of a directed graph, by Tarjan's algorithm with an explicit stack,
+//! so that paths may be as long as there are nodes. Every node and edge is visited once.
 
-/// A node that was not visited yet.
+/// Marks a node that has not been visited yet.
 const NEW: u32 = u32::MAX;
 
-/// The component of every node `0..n`: two nodes are in one if each is reached from the other. `edges(v)` are the nodes that v leads to;
-/// what is no node leads nowhere. Components are numbered as they are found.
+/// The component of every node `0..n`. Two nodes are in the same component if each can be reached
+/// from the other. `edges(v)` are the successors of v; successors that are not below `n` are
+/// ignored. Components are numbered in the order in which they are found.
 pub fn strong<'a>(n: usize, edges: impl Fn(usize) -> &'a [u32]) -> Vec<u32> {
     let mut component = vec![NEW; n];
-    // When a node was visited, and the earliest visit on the path that it leads back to.
+    // When a node was visited, and the earliest visit on the path that can be reached from it.
     let (mut visit, mut back) = (vec![NEW; n], vec![NEW; n]);
     let (mut visits, mut components) = (0, 0);
-    // The nodes of the path, each with the next of its edges; and those that have no component yet.
+    // The nodes of the path, each with the index of its next edge, and the nodes without a
+    // component.
     let (mut path, mut open): (Vec<(usize, usize)>, Vec<usize>) = (Vec::new(), Vec::new());
     for root in 0..n {
         if visit[root] == NEW {
@@ -56,7 +58,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    // 0 → 1 → 2 → 0 is a cycle, 3 leads into it and nothing leads back, 4 ⇄ 5 stand apart, 6 has a loop, 7 nothing.
+    // 0 → 1 → 2 → 0 is a cycle. 3 leads into it without a way back. 4 ⇄ 5 are separate. 6 has a
+    // loop. 7 has no valid successor.
     #[test]
     fn components_by_hand() {
         let edges: [&[u32]; 8] = [&[1], &[2], &[0], &[3, 0], &[5], &[4], &[6], &[9]];
@@ -69,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_way_round_is_one_component() {
+    fn a_long_cycle_is_one_component() {
         let n = 1_000_000;
         let next: Vec<u32> = (0..n as u32).map(|v| (v + 1) % n as u32).collect();
         let components = strong(n, |v| &next[v..v + 1]);
@@ -79,7 +82,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_component_is_what_reaches_back(
+        fn components_are_mutual_reachability(
             n in 1usize..12,
             edges in prop::collection::vec((0usize..12, 0u32..12), 0..40),
         ) {

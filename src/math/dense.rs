@@ -1,9 +1,12 @@
-//! Tall and narrow dense blocks: the few products that a block Krylov method needs, in a fixed order of summation.
+//! Products of tall and narrow dense blocks for block Krylov methods, with a fixed order of
+//! summation.
 //!
-//! In: a basis of `K = panels · width` columns over `n` rows, kept as *panels*, each an `n × width` row-major slice; small
-//! matrices are row-major slices. Out: the same. A width is 1, 2, 4, 8 or 16, so that the compiler unrolls and vectorises.
+//! In: a basis of `K = panels · width` columns over `n` rows, stored as *panels*, each an `n ×
+//! width` row-major slice; small matrices are row-major slices. Out: the same. A width is 1, 2, 4,
+//! 8 or 16, so that the compiler unrolls and vectorises the loops.
 //!
-//! Rows are cut into fixed blocks, block sums are added in order, so no digit depends on the number of threads.
+//! Rows are cut into fixed blocks and block sums are added in order, so the results do not depend
+//! on the number of threads.
 
 use faer::dyn_stack::{MemBuffer, MemStack};
 use faer::linalg::{evd, svd};
@@ -13,18 +16,21 @@ use rand::{Rng, RngExt};
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// Rows that are summed one after another: fixed, because it decides the rounding. A block of a panel stays in the L2 cache.
+/// Rows that are summed one after another. The number is fixed because it determines the rounding.
+/// A block of a panel fits into the L2 cache.
 const ROWS: usize = 1024;
 
-/// A direction shorter than this, beside an operator of norm one, is rounding and nothing else.
-pub const NOTHING: f64 = 1e-13;
+/// For an operator of norm one, a shorter direction is a rounding error.
+pub const NEGLIGIBLE: f64 = 1e-13;
 
-/// Unit vectors with a product no larger than this are orthogonal: no subtraction would leave less than its own rounding. Of a
-/// Krylov basis two thirds of the panels are, and need only be read once.
+/// Unit vectors with a product of at most this are treated as orthogonal: a subtraction would leave
+/// no less than its own rounding error. Two thirds of the panels of a Krylov basis are orthogonal
+/// and need to be read only once.
 const ORTHOGONAL: f64 = 1e-14;
 
-/// A pass of Gram–Schmidt is the last if it keeps at least this share of every squared length. Much less will not do: what one
-/// pass leaves along the basis grows by the loss of length, and from panel to panel it would grow like a power of it.
+/// A Gram–Schmidt pass is the last one if it keeps at least this share of every squared length. A
+/// much smaller share does not work: the part that one pass leaves along the basis grows with the
+/// loss of length, and it would grow exponentially from panel to panel.
 const ENOUGH: f64 = 0.5;
 
 /// `VᵀW` (`K × width`), for a basis `panels` = V and one panel `w` = W.
@@ -71,7 +77,7 @@ pub fn subtract<P: AsRef<[f64]> + Sync>(
 ) {
     assert_eq!(coefficients.len(), panels.len() * width * width);
     let negative: Vec<f64> = coefficients.iter().map(|c| -c).collect();
-    // From the last rows to the first: those that `project` has just read are still in the cache.
+    // From the last rows to the first: those that `project` read last are still in the cache.
     w.par_chunks_mut(ROWS * width)
         .enumerate()
         .rev()
@@ -95,8 +101,8 @@ pub fn subtract<P: AsRef<[f64]> + Sync>(
         });
 }
 
-/// `subtract` of those panels that w is not orthogonal to already, for w with columns of length one or more; sets the other
-/// coefficients to zero.
+/// Like `subtract`, but skips the panels to which w is orthogonal already and sets their
+/// coefficients to zero. The columns of w must have at least length one.
 fn subtract_large<P: AsRef<[f64]> + Sync>(
     panels: &[P],
     width: usize,
@@ -119,14 +125,14 @@ fn subtract_large<P: AsRef<[f64]> + Sync>(
     subtract(&large, width, &tiles, w);
 }
 
-/// V ← VS in place, for `s` = S (`K × kept`, row-major, `kept` a multiple of the width): the first panels become the product,
-/// the others are left as they were.
+/// V ← VS in place, for `s` = S (`K × kept`, row-major, `kept` a multiple of the width). The first
+/// panels become the product; the others are unchanged.
 pub fn rotate(panels: &mut [Vec<f64>], width: usize, s: &[f64], kept: usize) {
     let k = panels.len() * width;
     assert!(s.len() == k * kept && kept.is_multiple_of(width) && kept <= k);
     let tile = width * width;
     let tiles_out = kept / width;
-    // The coefficients, one width × width tile after another, for each panel out and each panel in.
+    // The coefficients as width × width tiles, for each output panel and each input panel.
     let tiles: Vec<f64> = (0..tiles_out * panels.len() * tile)
         .map(|at| {
             let (out, rest) = (at / (panels.len() * tile), at % (panels.len() * tile));
@@ -162,20 +168,25 @@ pub fn rotate(panels: &mut [Vec<f64>], width: usize, s: &[f64], kept: usize) {
     });
 }
 
-/// What `orthonormalise` found: the panel it was given equals `basis · along + new panel · rest`.
+/// The decomposition of a panel by [`orthonormalise`]: panel = `basis · along + new panel · rest`.
 pub struct Split {
     /// `K × width`, row-major.
     pub along: Vec<f64>,
-    /// `width × width`, row-major; a zero row for every direction that was nothing but rounding and was drawn anew.
+    /// `width × width`, row-major; a zero row for every direction that was replaced by a random
+    /// one.
     pub rest: Vec<f64>,
 }
 
-/// Makes the columns of `w` orthonormal to `panels` and to each other, to rounding. Directions shorter than [`NOTHING`] are
-/// replaced by random ones. The whole must leave room: `K + width ≤ n`.
+/// Makes the columns of `w` orthonormal to `panels` and to each other, up to rounding. Directions
+/// shorter than [`NEGLIGIBLE`] are replaced by random ones.
 ///
-/// Classical Gram–Schmidt against the basis, then the scaled Gram matrix of the block (Stathopoulos & Wu, SIAM J. Sci.
-/// Comput. 23, 2002); again until a pass changes nothing that a rounding error could have spoilt. `near` are the panels that w
-/// is known to lie along, up to rounding: the first pass takes these alone, which saves half of the memory traffic.
+/// Classical Gram–Schmidt against the basis, then the scaled Gram matrix of the block (Stathopoulos
+/// & Wu, SIAM J. Sci. Comput. 23, 2002), repeated until a pass changes nothing beyond rounding.
+/// `near` are the panels that w is known to have components in. The first pass uses only these,
+/// which saves half of the memory traffic.
+///
+/// # Panics
+/// Unless `K + width ≤ n`.
 pub fn orthonormalise<P: AsRef<[f64]> + Sync>(
     panels: &[P],
     near: Range<usize>,
@@ -186,20 +197,20 @@ pub fn orthonormalise<P: AsRef<[f64]> + Sync>(
     let k = panels.len() * width;
     assert!(
         (k + width) * width <= w.len(),
-        "there are not so many dimensions"
+        "the basis and the block do not fit into the dimension"
     );
     let mut along = vec![0.0; k * width];
     let mut rest = identity(width);
     let all = 0..panels.len();
     let mut pass = near;
-    // Two passes are the rule and four the worst seen; the cap only says that this loop ends.
+    // Two passes are usual and four the largest number seen; the cap only guarantees termination.
     for turn in 0..10 {
         let some = &panels[pass.clone()];
         let mut c = project(some, width, w);
         if turn == 0 {
             subtract(some, width, &c, w);
         } else {
-            // From now on the columns are no shorter than one.
+            // From the second pass on, the columns have at least length one.
             subtract_large(some, width, &mut c, w);
         }
         let along = &mut along[pass.start * width * width..][..c.len()];
@@ -212,15 +223,15 @@ pub fn orthonormalise<P: AsRef<[f64]> + Sync>(
         let length: Vec<f64> = squares.iter().map(|s| s.sqrt()).collect();
         let inverse: Vec<f64> = length
             .iter()
-            .map(|&l| if l > NOTHING { 1.0 / l } else { 0.0 })
+            .map(|&l| if l > NEGLIGIBLE { 1.0 / l } else { 0.0 })
             .collect();
         let scaled: Vec<f64> = (0..width * width)
             .map(|at| gram[at] * inverse[at / width] * inverse[at % width])
             .collect();
         let (values, vectors) = symmetric_eigen(&scaled, width);
 
-        // W ← W T and rest ← T⁻¹ rest with T = D⁻¹ Q Λ^{-1/2}, T⁻¹ = Λ^{1/2} Qᵀ D. An eigenvalue at the level of rounding
-        // is raised to it: the next pass then sees the true length of that direction.
+        // W ← W T and rest ← T⁻¹ rest, with T = D⁻¹ Q Λ^{-1/2} and T⁻¹ = Λ^{1/2} Qᵀ D. Eigenvalues
+        // at the level of rounding are raised to it: the next pass then measures the true length.
         let mut t = vec![0.0; width * width];
         let mut back = vec![0.0; width * width];
         let mut drawn = Vec::new();
@@ -229,7 +240,7 @@ pub fn orthonormalise<P: AsRef<[f64]> + Sync>(
             let longest = (0..width)
                 .map(|from| (vectors[from * width + to] * length[from]).abs())
                 .fold(0.0, f64::max);
-            if root * longest <= NOTHING {
+            if root * longest <= NEGLIGIBLE {
                 drawn.push(to);
                 continue;
             }
@@ -256,7 +267,8 @@ pub fn orthonormalise<P: AsRef<[f64]> + Sync>(
     Split { along, rest }
 }
 
-/// Eigenvalues, ascending, and eigenvectors (columns of an `n × n` row-major matrix) of a symmetric `n × n` matrix.
+/// Eigenvalues, ascending, and eigenvectors (columns of an `n × n` row-major matrix) of a symmetric
+/// `n × n` matrix.
 pub fn symmetric_eigen(a: &[f64], n: usize) -> (Vec<f64>, Vec<f64>) {
     let a = Mat::from_fn(n, n, |i, j| a[i * n + j]);
     let mut values = faer::Col::<f64>::zeros(n);
@@ -282,7 +294,8 @@ pub fn symmetric_eigen(a: &[f64], n: usize) -> (Vec<f64>, Vec<f64>) {
     )
 }
 
-/// The `count` leading eigenpairs of a symmetric `n × n` matrix: values, descending, and vectors (`n × count`, row-major).
+/// The `count` leading eigenpairs of a symmetric `n × n` matrix: values, descending, and vectors
+/// (`n × count`, row-major).
 pub fn leading_eigen(a: &[f64], n: usize, count: usize) -> (Vec<f64>, Vec<f64>) {
     let (values, vectors) = symmetric_eigen(a, n);
     (
@@ -293,7 +306,8 @@ pub fn leading_eigen(a: &[f64], n: usize, count: usize) -> (Vec<f64>, Vec<f64>) 
     )
 }
 
-/// The `count` leading right singular vectors (columns, `n × count` row-major) of a row-major matrix of `n` columns and no fewer rows.
+/// The `count` leading right singular vectors (columns, `n × count`, row-major) of a row-major
+/// matrix with `n` columns and at least as many rows.
 pub fn leading_right(a: &[f64], n: usize, count: usize) -> Vec<f64> {
     let m = a.len() / n;
     assert!(n <= m, "the shorter side is that of the right vectors");
@@ -317,7 +331,8 @@ pub fn leading_right(a: &[f64], n: usize, count: usize) -> Vec<f64> {
         .collect()
 }
 
-/// Singular values, descending, with left and right vectors (columns of `n × n` row-major matrices) of an `n × n` matrix.
+/// Singular values, descending, with left and right vectors (columns of `n × n` row-major matrices)
+/// of an `n × n` matrix.
 pub fn square_svd(a: &[f64], n: usize) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
     let a = Mat::from_fn(n, n, |i, j| a[i * n + j]);
     let mut values = faer::Col::<f64>::zeros(n);
@@ -339,7 +354,8 @@ pub fn square_svd(a: &[f64], n: usize) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
     (values.iter().copied().collect(), rows(&left), rows(&right))
 }
 
-/// The eigenvalues (real and imaginary part) of an `n × n` matrix, in no order; conjugates are exact.
+/// The eigenvalues (real and imaginary part) of an `n × n` matrix, in no particular order.
+/// Conjugate pairs are exact.
 pub fn eigenvalues(a: &[f64], n: usize) -> Vec<(f64, f64)> {
     let a = Mat::from_fn(n, n, |i, j| a[i * n + j]);
     let mut re = faer::Col::<f64>::zeros(n);
@@ -387,7 +403,7 @@ fn multiply_right(width: usize, w: &mut [f64], t: &[f64]) {
         });
 }
 
-/// Calls a kernel compiled for the width.
+/// Calls a kernel that is compiled for the width.
 macro_rules! with_width {
     ($width:expr, $kernel:ident($($argument:expr),*)) => {
         match $width {
@@ -406,7 +422,7 @@ fn inner(width: usize, v: &[f64], w: &[f64], out: &mut [f64]) {
     with_width!(width, inner_of(v, w, out));
 }
 
-/// `inner` for two panels V, one after the other in `out`.
+/// `inner` for two panels V, whose results are adjacent in `out`.
 fn inner_pair(width: usize, a: &[f64], b: &[f64], w: &[f64], out: &mut [f64]) {
     match width {
         4 => inner_pair_of::<4>(a, b, w, out),
@@ -422,7 +438,7 @@ fn add_product(width: usize, v: &[f64], c: &[f64], w: &mut [f64]) {
     with_width!(width, add_product_of(v, c, w));
 }
 
-/// `add_product` for two panels V, whose coefficients lie one after the other in `c`.
+/// `add_product` for two panels V, whose coefficients are adjacent in `c`.
 fn add_products(width: usize, a: &[f64], b: &[f64], c: &[f64], w: &mut [f64]) {
     match width {
         4 => add_products_of::<4>(a, b, c, w),
@@ -480,7 +496,7 @@ fn add_products_of<const B: usize>(a: &[f64], b: &[f64], c: &[f64], w: &mut [f64
     }
 }
 
-/// W ← W + VC on some rows, C `B × B`.
+/// W ← W + VC on some rows, with C of `B × B`.
 #[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq", "x86_64+avx2"))]
 fn add_product_of<const B: usize>(v: &[f64], c: &[f64], w: &mut [f64]) {
     let c: &[[f64; B]] = c.as_chunks::<B>().0;
@@ -520,7 +536,7 @@ mod tests {
     // V = [ 1 2 ]   W = [ 1 4 ]
     //     [ 0 3 ]       [ 0 1 ]
     #[test]
-    fn the_products_are_those_worked_out_by_hand() {
+    fn products_match_hand_calculations() {
         let v = vec![1.0, 2.0, 0.0, 3.0];
         let w = vec![1.0, 4.0, 0.0, 1.0];
         // VᵀW = [1·1 + 0·0, 1·4 + 0·1; 2·1 + 3·0, 2·4 + 3·1].
@@ -537,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn a_split_gives_the_panel_back() {
+    fn a_split_reproduces_the_panel() {
         for width in [1, 2, 4, 8, 16] {
             let n = 3000;
             let mut random = Pcg64::seed_from_u64(1);
@@ -559,12 +575,12 @@ mod tests {
     }
 
     #[test]
-    fn lost_directions_are_drawn_anew() {
+    fn lost_directions_are_replaced() {
         let (n, width) = (50, 4);
         let mut random = Pcg64::seed_from_u64(1);
         let mut first = panel(n, width, 2);
         orthonormalise::<Vec<f64>>(&[], 0..0, width, &mut first, &mut random);
-        // Columns: zero, one of the basis, one new, the new one again but for 1e-9.
+        // Columns: zero, one of the basis, a new one, and the new one plus 1e-9 of another.
         let other = panel(n, width, 3);
         let mut w: Vec<f64> = (0..n)
             .flat_map(|i| {
@@ -591,7 +607,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_short_becomes_no_less_orthogonal() {
+    fn short_columns_become_orthogonal_too() {
         let (n, width) = (3000, 4);
         let mut random = Pcg64::seed_from_u64(1);
         let mut first = panel(n, width, 2);
@@ -604,7 +620,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_digit_does_not_depend_on_threads() {
+    fn results_do_not_depend_on_threads() {
         let run = |threads| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
             pool.unwrap().install(|| {
@@ -619,7 +635,7 @@ mod tests {
     }
 
     #[test]
-    fn small_decompositions_are_in_order() {
+    fn small_decompositions_are_ordered() {
         // [ 2 1 ] has eigenvalues 1 and 3, vectors (1, ∓1)/√2.
         // [ 1 2 ]
         let (values, vectors) = symmetric_eigen(&[2.0, 1.0, 1.0, 2.0], 2);
@@ -630,7 +646,7 @@ mod tests {
         assert!((values[0] - 2.0).abs() < 1e-15 && (values[1] - 1.0).abs() < 1e-15);
         assert!((left[0] * right[2] - 1.0).abs() < 1e-15);
         assert_eq!(square_svd(&[0.0; 9], 3).0, [0.0; 3]);
-        // A rotation by a third of a circle, beside a fixed direction: exp(±2πi/3) and 1.
+        // A permutation of three elements has the eigenvalues exp(±2πi/3) and 1.
         let mut turn = eigenvalues(&[0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0], 3);
         turn.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
         let root = 0.75f64.sqrt();

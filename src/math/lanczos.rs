@@ -1,45 +1,59 @@
-//! Leading eigenvectors of a symmetric operator G with ‖G‖ ≈ 1 that is known only by its products with blocks of vectors.
+//! Leading eigenvectors of a symmetric operator G with ‖G‖ ≈ 1, given by its products with blocks
+//! of vectors.
 //!
-//! In: G as a function on *panels* (`n × width`, row-major, see `dense`), a first vector, how many vectors and how exact. Out:
-//! panels whose leading columns are orthonormal Ritz vectors, in descending order of their Ritz values.
+//! In: G as a function on *panels* (`n × width`, row-major, see `dense`), a first vector, the
+//! number of vectors and the tolerance. Out: panels whose leading columns are orthonormal Ritz
+//! vectors, in descending order of their Ritz values.
 //!
-//! Block Lanczos with full orthogonalisation and thick restarts (Wu & Simon, SIAM J. Matrix Anal. Appl. 22, 2000). The basis is
-//! the `multiplied` panels V, to which G was applied, then one panel F, to which it was not. T = [V F]ᵀGV is all that is known
-//! of G: VᵀGV is the Rayleigh–Ritz matrix and ‖FᵀGVs‖ is the residual of the Ritz vector Vs. A restart replaces V by its
-//! leading Ritz vectors and keeps F, which loses nothing of either.
+//! Block Lanczos with full orthogonalisation and thick restarts (Wu & Simon, SIAM J. Matrix Anal.
+//! Appl. 22, 2000). The basis consists of the `multiplied` panels V, to which G has been applied,
+//! and one panel F, to which it has not. T = [V F]ᵀGV is all that is known of G: VᵀGV is the
+//! Rayleigh–Ritz matrix, and ‖FᵀGVs‖ is the residual of the Ritz vector Vs. A restart replaces V by
+//! its leading Ritz vectors and keeps F, so that both remain available.
 //!
-//! *Multiplicity.* From a block of b random vectors a Krylov space sees min(b, multiplicity) copies of an eigenvalue. If b or
-//! more copies stand above the last wanted value there may be others. Then the wanted vectors stay and a new Krylov space,
-//! orthogonal to them, starts from b new random vectors, round after round, until the copies are fewer than the random vectors
-//! were. Where a block loses rank, random vectors replace what is missing.
+//! *Multiplicity.* From a block of b random vectors, a Krylov space finds min(b, multiplicity)
+//! copies of an eigenvalue. If at least b copies stand above the last wanted value, there may be
+//! more. The wanted vectors are then kept, and a new Krylov space, orthogonal to them, starts from
+//! b new random vectors. This repeats until there are fewer copies than random vectors. If a block
+//! loses rank, random vectors replace the missing directions.
 
 use crate::math::dense;
-use crate::math::dense::NOTHING;
+use crate::math::dense::NEGLIGIBLE;
 use rand::RngExt;
 use rand_pcg::Pcg64;
 
+/// Parameters of [`leading`].
 pub struct Options {
     /// Wanted eigenvectors, at least one; see [`smallest_dimension`].
     pub wanted: usize,
-    /// Vectors in a panel. Wide panels make a product with one vector cheaper, but a Krylov space of the same dimension less deep.
+    /// Vectors per panel. Wide panels make the product with one vector cheaper, but a Krylov space
+    /// of the same dimension has a lower degree.
     pub width: usize,
     /// A pair has converged when ‖Gv − θv‖ ≤ `residual` · θ.
     pub residual: f64,
-    /// Products of G with one vector after which to stop, converged or not.
+    /// The iteration stops after this many products of G with one vector, converged or not.
     pub max_products: usize,
-    /// Numbers that the basis should fit into. Where it is less than the method would like, slowly decaying spectra take up to
-    /// twice the products; the basis holds `wanted` and some 30 vectors at the least.
+    /// Numbers (f64) that the basis should fit into. If the method would like more, slowly decaying
+    /// spectra take up to twice the products. The basis holds at least `wanted` and about 30 more
+    /// vectors.
     pub room: usize,
 }
 
+/// The result of [`leading`].
 pub struct Ritz {
     /// `⌈wanted / width⌉` panels.
     pub panels: Vec<Vec<f64>>,
+    /// Number of restarts.
     pub restarts: usize,
+    /// Whether every wanted pair has converged.
     pub converged: bool,
 }
 
-/// The leading Ritz vectors of G, `apply(x, out)`: out = Gx on panels, from the unit vector `start` and random vectors.
+/// The leading Ritz vectors of G, where `apply(x, out)` sets out = Gx on panels, from the unit
+/// vector `start` and random vectors.
+///
+/// # Panics
+/// If n is below [`smallest_dimension`].
 pub fn leading(
     mut apply: impl FnMut(&[f64], &mut [f64]),
     start: &[f64],
@@ -61,15 +75,16 @@ pub fn leading(
     dense::orthonormalise::<Vec<f64>>(&[], 0..0, width, &mut first, random);
     let mut basis = vec![first];
     let (mut multiplied, mut coupled) = (0, 0);
-    // Column j of T, as far down as it is not zero.
+    // Column j of T, down to its last non-zero entry.
     let mut columns: Vec<Vec<f64>> = Vec::new();
     let mut spare: Vec<Vec<f64>> = Vec::new();
-    let (mut products, mut rounds, mut restarts, mut next_look) = (0, 1, 0, 0);
+    let (mut products, mut rounds, mut restarts, mut next_check) = (0, 1, 0, 0);
     loop {
         let mut next = spare.pop().unwrap_or_else(|| vec![0.0; n * width]);
         apply(&basis[multiplied], &mut next);
         products += width;
-        // G couples a panel to itself and the one before, but the first after a restart to all that were kept.
+        // G couples a panel to itself and to the previous one, but the first panel after a restart
+        // to all that were kept.
         let near = if multiplied == coupled {
             0
         } else {
@@ -88,36 +103,37 @@ pub fn leading(
         let k = multiplied * width;
         let is_full = k >= largest;
         let is_last = products >= options.max_products;
-        // The small eigenproblem costs k³: in a large basis, look less often.
-        if k < wanted || !(is_full || is_last || k >= next_look) {
+        // The small eigenproblem costs k³, so a large basis is checked less often.
+        if k < wanted || !(is_full || is_last || k >= next_check) {
             continue;
         }
-        next_look = k + k / 32;
+        next_check = k + k / 32;
 
-        let look = kept.min(k);
-        let (values, vectors) = ritz(&columns, k, look);
-        let coupling = coupling(&columns, k, width, &vectors, look);
+        let checked = kept.min(k);
+        let (values, vectors) = ritz(&columns, k, checked);
+        let coupling = coupling(&columns, k, width, &vectors, checked);
         let residual = |i: usize| {
-            let squares = coupling.iter().skip(i).step_by(look).map(|c| c * c);
+            let squares = coupling.iter().skip(i).step_by(checked).map(|c| c * c);
             squares.sum::<f64>().sqrt()
         };
-        let is_below = |i: usize, bound: f64| residual(i) <= (bound * values[i]).max(NOTHING);
-        // In later rounds the next vectors tell whether the new Krylov space has shown the best that it contains.
+        let is_below = |i: usize, bound: f64| residual(i) <= (bound * values[i]).max(NEGLIGIBLE);
+        // In later rounds the vectors after the wanted ones show whether the new Krylov space has
+        // revealed its best directions.
         let guarded = if rounds > 1 {
             wanted + 2 * width
         } else {
             wanted
         };
-        let converged = guarded <= look
+        let converged = guarded <= checked
             && (0..wanted).all(|i| is_below(i, options.residual))
             && (wanted..guarded).all(|i| is_below(i, 1e-4));
         if !(converged || is_last || is_full) {
             continue;
         }
 
-        dense::rotate(&mut basis[..multiplied], width, &vectors, look);
-        spare.extend(basis.drain(look / width..multiplied));
-        multiplied = look / width;
+        dense::rotate(&mut basis[..multiplied], width, &vectors, checked);
+        spare.extend(basis.drain(checked / width..multiplied));
+        multiplied = checked / width;
         let is_complete = converged && !is_saturated(&values[..wanted], rounds * width);
         if is_complete || is_last {
             basis.truncate(wanted.div_ceil(width));
@@ -128,9 +144,9 @@ pub fn leading(
             };
         }
         restarts += 1;
-        next_look = 0;
+        next_check = 0;
         if converged {
-            // What the wanted vectors still lack along F is below the tolerance and may go.
+            // The remaining components along F are below the tolerance and may be dropped.
             rounds += 1;
             multiplied = wanted.div_ceil(width);
             basis.truncate(multiplied);
@@ -145,7 +161,7 @@ pub fn leading(
                 let mut column = vec![0.0; multiplied * width];
                 column[i] = values[i];
                 if is_coupled {
-                    column.extend(coupling.iter().skip(i).step_by(look));
+                    column.extend(coupling.iter().skip(i).step_by(checked));
                 }
                 column
             })
@@ -153,8 +169,8 @@ pub fn leading(
     }
 }
 
-/// Vectors that survive a restart, some more than wanted, so that the gap that counts lies behind them; and vectors from which on
-/// the basis is restarted.
+/// The number of vectors that survive a restart, some more than wanted so that the relevant gap
+/// lies behind them, and the basis size that triggers a restart.
 fn dimensions(wanted: usize, width: usize, room: usize) -> (usize, usize) {
     let kept = (wanted + 18).next_multiple_of(width);
     let largest = kept + 12 * width + wanted / 2;
@@ -166,8 +182,8 @@ fn dimensions(wanted: usize, width: usize, room: usize) -> (usize, usize) {
     (kept, fitting.clamp(kept + 4 * width, largest))
 }
 
-/// The smallest n for which `leading` has room for its largest basis. Below it, and in general below a few hundred, a dense
-/// method is the better one.
+/// The smallest n for which `leading` has room for its largest basis. Below it, and generally below
+/// a few hundred, a dense method is better.
 pub fn smallest_dimension(wanted: usize, width: usize) -> usize {
     2 * wanted + 24 * width
 }
@@ -178,9 +194,10 @@ fn random_panel(n: usize, width: usize, random: &mut Pcg64) -> Vec<f64> {
         .collect()
 }
 
-/// The leading eigenpairs of VᵀGV (`k × k`): `count` values, descending, and vectors (`k × count`, row-major).
+/// The leading eigenpairs of VᵀGV (`k × k`): `count` values, descending, and vectors (`k × count`,
+/// row-major).
 fn ritz(columns: &[Vec<f64>], k: usize, count: usize) -> (Vec<f64>, Vec<f64>) {
-    // The upper part was measured against the basis; the lower part is the same by symmetry.
+    // The upper part was computed against the basis; the lower part follows by symmetry.
     let upper = |i: usize, j: usize| columns[j][i];
     let t: Vec<f64> = (0..k * k)
         .map(|at| upper((at / k).min(at % k), (at / k).max(at % k)))
@@ -201,10 +218,10 @@ fn coupling(columns: &[Vec<f64>], k: usize, width: usize, s: &[f64], count: usiz
     out
 }
 
-/// Whether `copies` or more equal values stand above the last one.
+/// Whether at least `copies` equal values stand above the last one.
 fn is_saturated(values: &[f64], copies: usize) -> bool {
     let last = values[values.len() - 1];
-    let are_close = |a: f64, b: f64| a - b <= 1e-6 * a + NOTHING;
+    let are_close = |a: f64, b: f64| a - b <= 1e-6 * a + NEGLIGIBLE;
     values
         .windows(copies)
         .any(|group| are_close(group[0], group[copies - 1]) && !are_close(group[0], last))
@@ -254,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_geometric_spectrum_needs_restarts_and_gets_them() {
+    fn a_geometric_spectrum_converges_with_restarts() {
         let values: Vec<f64> = (0..3000).map(|i| 0.998f64.powi(i)).collect();
         for width in [1, 2, 4, 8] {
             let (found, ritz) = diagonal(&values, 7, width, 100_000, usize::MAX);
@@ -264,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_room_costs_products_but_no_digit() {
+    fn a_small_room_keeps_the_accuracy() {
         assert_eq!(dimensions(10, 4, usize::MAX), (28, 81));
         assert_eq!(dimensions(10, 4, 41), (20, 36));
         assert_eq!(dimensions(10, 2, 42), (14, 40));
@@ -278,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn more_copies_than_the_block_is_wide_are_all_found() {
+    fn more_copies_than_the_block_width_are_found() {
         // 1 (13 times), 0.9 (6 times), then a tail from 0.7 down.
         let mut values = vec![1.0; 13];
         values.extend([0.9; 6]);
@@ -291,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn operators_of_low_rank_do_not_stop_it() {
+    fn operators_of_low_rank_converge() {
         for (rank, width) in [(0, 2), (1, 2), (5, 2), (0, 4), (1, 4), (2, 4), (5, 4)] {
             let values: Vec<f64> = (0..400).map(|i| if i < rank { 0.5 } else { 0.0 }).collect();
             let (found, ritz) = diagonal(&values, 8, width, 100_000, usize::MAX);
@@ -303,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_of_products_ends_it_unconverged() {
+    fn the_product_limit_stops_it_unconverged() {
         let values: Vec<f64> = (0..3000).map(|i| 0.9999f64.powi(i)).collect();
         let (_, ritz) = diagonal(&values, 7, 4, 40, usize::MAX);
         assert!(!ritz.converged);

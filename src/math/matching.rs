@@ -1,13 +1,19 @@
-//! The assignment problem: a square matrix of gains → the permutation whose gains add up to the most.
+//! The assignment problem: a square matrix of gains → the permutation with the largest total gain.
 //!
-//! The Hungarian method by shortest augmenting paths with dual potentials (Jonker and Volgenant): O(n³) time, O(n) memory beside
-//! the matrix. It has no randomness and breaks ties towards the lowest column, so equal gains always give the same matching.
+//! The Hungarian method by shortest augmenting paths with dual potentials (Jonker and Volgenant):
+//! O(n³) time, and O(n) memory besides the matrix. It has no randomness and breaks ties towards the
+//! lowest column, so equal gains always give the same matching.
 
-/// The column matched to every row of `gain` (`n × n`, row-major, finite), a permutation with the largest Σ gain[row, column].
+/// The column matched to every row of `gain` (`n × n`, row-major, finite): a permutation with the
+/// largest Σ gain[row, column].
+///
+/// # Panics
+/// If `gain` is not `n × n` or not finite.
 pub fn maximise(gain: &[f64], n: usize) -> Vec<usize> {
     assert_eq!(gain.len(), n * n, "the gains must be a square matrix");
     const FREE: usize = usize::MAX;
-    // Costs are −gain. The potentials keep every reduced cost `cost − row[i] − column[j]` at or above 0, and at 0 on matched pairs.
+    // Costs are −gain. The potentials keep every reduced cost `cost − row[i] − column[j]` at or
+    // above 0, and at 0 on matched pairs.
     let (mut row, mut column) = (vec![0.0; n], vec![0.0; n]);
     // Column `n` is virtual: it holds the row that enters the matching.
     let mut owner = vec![FREE; n + 1];
@@ -44,7 +50,7 @@ pub fn maximise(gain: &[f64], n: usize) -> Vec<usize> {
             seen[nearest] = true;
             reached = nearest;
         }
-        // Shifting the pairs along the path matches one row more.
+        // Shifting the pairs along the path matches one more row.
         while reached != n {
             owner[reached] = owner[previous[reached]];
             reached = previous[reached];

@@ -1,4 +1,5 @@
-//! Pure numerics on slices: no I/O, no async, no clock, no environment. Shape mismatches are panics: they are bugs of the caller.
+//! Pure numerics on slices: no I/O, no async, no clock, no environment. A shape mismatch is a bug
+//! of the caller and panics.
 
 pub mod angles;
 pub mod arnoldi;

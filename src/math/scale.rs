@@ -1,13 +1,14 @@
-//! Powers of two: the scale of numbers without any rounding.
+//! Exact scaling by powers of two.
 
 /// 2^`n`, for −1022 ≤ n ≤ 1023.
 fn power(n: i32) -> f64 {
     f64::from_bits(((1023 + n) as u64) << 52)
 }
 
-/// x · 2^n, rounded once and only where f64 holds no such number.
+/// x · 2^n, rounded once, and only if f64 cannot hold the exact result.
 pub fn times_power(mut x: f64, mut n: i32) -> f64 {
-    // Steps that a subnormal result is not rounded by: 53 digits are left for the last one.
+    // Intermediate steps keep 53 bits in reserve, so that only the last one can round a subnormal
+    // result.
     let down = power(-1022) * power(53);
     for _ in 0..2 {
         if n > 1023 {
@@ -21,23 +22,24 @@ pub fn times_power(mut x: f64, mut n: i32) -> f64 {
     x * power(n.clamp(-1022, 1023))
 }
 
-/// The e with 2^e ≤ x < 2^(e + 1), of a finite x above 0.
+/// The e with 2^e ≤ x < 2^(e + 1), for a finite x above 0.
 pub fn exponent(x: f64) -> i32 {
     let of_normal = |x: f64| ((x.to_bits() >> 52) & 0x7ff) as i32 - 1023;
-    match x < f64::MIN_POSITIVE {
-        true => of_normal(x * power(54)) - 54,
-        false => of_normal(x),
+    if x < f64::MIN_POSITIVE {
+        of_normal(x * power(54)) - 54
+    } else {
+        of_normal(x)
     }
 }
 
-/// The e for which 2^e is next to x, of a finite x above 0.
+/// The e for which 2^e is nearest to x, for a finite x above 0.
 pub fn nearest(x: f64) -> i32 {
     let e = exponent(x);
     e + i32::from(times_power(x, -e) >= std::f64::consts::SQRT_2)
 }
 
-/// The e for which 2^e is next to the sum of some finite values, each 0 or more, divided by `n`; 0 where all are 0. Sums may be beyond
-/// what f64 holds.
+/// The e for which 2^e is nearest to the sum of finite values, each at least 0, divided by `n`; 0
+/// if all are 0. The sum may exceed the range of f64.
 pub fn nearest_to_mean(values: impl Iterator<Item = f64> + Clone, n: u64) -> i32 {
     let largest = values.clone().fold(0.0, f64::max);
     if largest == 0.0 || n == 0 {
@@ -79,7 +81,7 @@ mod tests {
             prop_assert_eq!(nearest(scaled), n + nearest(x));
         }
 
-        /// Subnormal numbers count in steps of 2^-1074.
+        /// Subnormal numbers are multiples of 2^-1074.
         #[test]
         fn results_are_rounded_once(digits in 1u64..1 << 53, cut in 1u32..60) {
             let (whole, half) = (digits >> cut, 1u64 << (cut - 1));

@@ -1,12 +1,15 @@
-//! Leading part of the real Schur decomposition of a small dense matrix, A Q = Q T, with the eigenvalues of largest magnitude or real part first.
+//! The leading part of the real Schur decomposition of a small dense matrix, A Q = Q T, with the
+//! eigenvalues of largest magnitude or real part first.
 //!
-//! In: A, n × n row-major, and a number of vectors. Out: the first columns of the orthogonal Q, the leading block of T, and the
-//! eigenvalues. The first k columns of Q span the invariant subspace of the k leading eigenvalues wherever k does not part a complex
-//! pair, whatever multiplicities and Jordan blocks there are.
+//! In: A, n × n row-major, and the number of vectors. Out: the first columns of the orthogonal Q,
+//! the leading block of T, and the eigenvalues. The first k columns of Q span the invariant
+//! subspace of the k leading eigenvalues unless k splits a complex pair. This holds for any
+//! multiplicities and Jordan blocks.
 //!
-//! Eigenvectors are taken from an eigenvalue decomposition, in order, as long as each stands well apart from the span of those
-//! before; reflections move the span to the front, which leaves the smaller matrix behind it, and its eigenvectors are next. A
-//! single eigenvector is always good to rounding, so nothing is lost where eigenvectors are nearly parallel.
+//! Eigenvectors of an eigenvalue decomposition are used in order, as long as each is well separated
+//! from the span of those before. Reflections move their span to the front, which leaves a smaller
+//! matrix, whose eigenvectors are next. A single eigenvector is always accurate to rounding, so
+//! nearly parallel eigenvectors cost no accuracy.
 
 use crate::math::dense;
 use faer::dyn_stack::{MemBuffer, MemStack};
@@ -15,14 +18,15 @@ use faer::{Col, Mat, Par};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The least share of an eigenvector that is new beside those before it: what is lost in accuracy is its inverse.
+/// The least share of an eigenvector outside the span of those before it. Its inverse bounds the
+/// loss of accuracy.
 const APART: f64 = 1e-2;
 
-/// The largest share of the norm of A by which A may take an eigenvector off its place.
+/// The largest residual of an accepted eigenvector, relative to the norm of A.
 const INVARIANT: f64 = 1e-12;
 
-/// Magnitudes, or real parts, that differ by no more than this share are equal. Of equal magnitudes the larger real part is first, of equal
-/// real parts the larger magnitude.
+/// Magnitudes or real parts that differ by at most this share are equal. Among equal magnitudes the
+/// larger real part comes first, and among equal real parts the larger magnitude.
 const EQUAL: f64 = 1e-9;
 
 /// Which eigenvalues lead.
@@ -37,6 +41,7 @@ pub enum Which {
 }
 
 impl Which {
+    /// The name of the order in pipeline files.
     pub fn name(self) -> &'static str {
         match self {
             Which::Magnitude => "magnitude",
@@ -45,18 +50,22 @@ impl Which {
     }
 }
 
+/// The leading part of a Schur decomposition.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schur {
-    /// n × count row-major, orthonormal columns.
+    /// n × count, row-major, with orthonormal columns.
     pub vectors: Vec<f64>,
-    /// count × count row-major: upper triangular but for the blocks of complex pairs.
+    /// count × count, row-major: upper triangular except for the blocks of complex pairs.
     pub form: Vec<f64>,
-    /// Real and imaginary parts; a complex pair is two neighbours, the positive imaginary part first.
+    /// Real and imaginary parts. A complex pair is adjacent, the positive imaginary part first.
     pub values: Vec<[f64; 2]>,
 }
 
-/// The leading `count` Schur vectors of `a`. For the last of them the next real eigenvalue is taken where a pair would not fit, which
-/// there is, because `n − count` must be even.
+/// The leading `count` Schur vectors of `a`. If a pair would not fit at the end, the next real
+/// eigenvalue is used instead; it exists, because `n − count` must be even.
+///
+/// # Panics
+/// If `a` is not n × n, if `count` exceeds n, or if `n − count` is odd.
 pub fn leading(a: &[f64], n: usize, count: usize, by: Which) -> Schur {
     assert!(a.len() == n * n && count <= n);
     assert!((n - count).is_multiple_of(2), "complex pairs stay whole");
@@ -74,8 +83,10 @@ pub fn leading(a: &[f64], n: usize, count: usize, by: Which) -> Schur {
 }
 
 fn leading_columns(a: &[f64], n: usize, count: usize) -> Vec<f64> {
-    let rows = a.chunks_exact(n.max(1));
-    rows.flat_map(|row| &row[..count]).copied().collect()
+    a.chunks_exact(n.max(1))
+        .flat_map(|row| &row[..count])
+        .copied()
+        .collect()
 }
 
 /// Moves some of the eigenvectors of the block of T behind `values` to its front.
@@ -105,7 +116,7 @@ fn deflate(
             if before > 0 {
                 break;
             }
-            vectors = annihilated(&block, eigen.values[at], width);
+            vectors = smallest_singular(&block, eigen.values[at], width);
         }
         for mut v in vectors {
             for (done, reflection) in reflections.iter().enumerate() {
@@ -146,12 +157,13 @@ fn deflate(
     }
 }
 
-/// Whether these are vectors x and, for a pair, y that stand apart, with A x = re x − im y: of a multiple eigenvalue they may be nothing.
+/// Whether `vectors` are an invariant vector x or, for a pair, two independent vectors x and y with
+/// A x = re x − im y. The vectors of a multiple eigenvalue may be zero.
 fn are_invariant(a: &[f64], [re, im]: [f64; 2], vectors: &[Vec<f64>]) -> bool {
     let n = vectors[0].len();
     let image = |x: &[f64]| -> Vec<f64> {
-        let rows = a.chunks_exact(n);
-        rows.map(|row| row.iter().zip(x).map(|(a, x)| a * x).sum())
+        a.chunks_exact(n)
+            .map(|row| row.iter().zip(x).map(|(a, x)| a * x).sum())
             .collect()
     };
     let least = INVARIANT * (norm(a) + f64::MIN_POSITIVE);
@@ -176,8 +188,9 @@ fn are_invariant(a: &[f64], [re, im]: [f64; 2], vectors: &[Vec<f64>]) -> bool {
     }
 }
 
-/// The vectors that A − re, or for a pair (A − re)² + im², takes the nearest to nothing: good to rounding for any multiplicity.
-fn annihilated(a: &[f64], [re, im]: [f64; 2], width: usize) -> Vec<Vec<f64>> {
+/// The singular vectors of A − re, or for a pair of (A − re)² + im², with the smallest singular
+/// values. They are accurate to rounding for any multiplicity.
+fn smallest_singular(a: &[f64], [re, im]: [f64; 2], width: usize) -> Vec<Vec<f64>> {
     let n = a.len().isqrt();
     let shifted: Vec<f64> = (a.iter().enumerate())
         .map(|(at, a)| a - if at / n == at % n { re } else { 0.0 })
@@ -201,12 +214,12 @@ fn norm(v: &[f64]) -> f64 {
     v.iter().map(|x| x * x).sum::<f64>().sqrt()
 }
 
-/// The unit vector w for which x ↦ x − 2 w wᵀx takes v to a multiple of the first unit vector.
+/// The unit vector w for which x ↦ x − 2 w wᵀx maps v to a multiple of the first unit vector.
 fn reflection(v: &[f64]) -> Vec<f64> {
     let mut w = v.to_vec();
     w[0] += norm(v).copysign(v[0]);
     let length = norm(&w);
-    // The first unit vector itself serves for a v of zero.
+    // For v = 0, use the first unit vector.
     if length > 0.0 {
         w.iter_mut().for_each(|x| *x /= length);
     } else {
@@ -223,9 +236,9 @@ fn reflect(w: &[f64], x: &mut [f64]) {
 }
 
 struct Eigen {
-    /// Of a pair the first has the positive imaginary part.
+    /// The first of a pair has the positive imaginary part.
     values: Vec<[f64; 2]>,
-    /// Columns are eigenvectors; of a pair the real and the imaginary part, up to a sign.
+    /// The columns are eigenvectors; for a pair the real and the imaginary part, up to a sign.
     vectors: Mat<f64>,
 }
 
@@ -264,7 +277,7 @@ impl Eigen {
         self.vectors.col(column).iter().copied().collect()
     }
 
-    /// Where eigenvalues are, the leading first, and whether each is the first of a pair.
+    /// The indices of the eigenvalues, leading first, and whether each is the first of a pair.
     fn order(&self, by: Which) -> Vec<(usize, bool)> {
         let mut order = Vec::new();
         let mut at = 0;
@@ -331,7 +344,8 @@ mod tests {
 
     #[test]
     fn a_pair_is_larger_than_a_real_value() {
-        // Blocks (0.3), a turn by 90° times 0.8, and (−0.5), with couplings above: values ±0.8i, −0.5, 0.3.
+        // Blocks (0.3), a rotation by 90° times 0.8, and (−0.5), with couplings above: values
+        // ±0.8i, −0.5, 0.3.
         #[rustfmt::skip]
         let a = [
             0.3, 0.2,  0.1,  0.4,
@@ -359,14 +373,16 @@ mod tests {
         ];
         let schur = leading(&a, 5, 5, Which::Magnitude);
         assert_values(&schur.values[..2], &[[1.0, 0.0], [-1.0, 0.0]], 1e-13);
-        // A triple eigenvalue moves by the cube root of a perturbation, but its invariant subspace does not.
+        // A perturbation moves a triple eigenvalue by its cube root, but not the invariant
+        // subspace.
         assert!(errors(&a, 5, &schur).iter().all(|e| *e < 1e-13));
         assert!((schur.values[2..].iter().map(|v| v[0]).sum::<f64>() - 2.7).abs() < 1e-13);
     }
 
     #[test]
     fn a_double_value_with_one_vector() {
-        // 1 twice, −1; no vector of the second 1 exists, and an eigenvalue decomposition may give nothing for the first.
+        // 1 twice, and −1. The second 1 has no eigenvector, and a decomposition may return zero for
+        // the first.
         let a = [0.0, 1.0, 0.0, 1.0, 0.0, 0.0, -0.4, 0.0, 1.0];
         for count in [1, 3] {
             let schur = leading(&a, 3, count, Which::Magnitude);
@@ -400,7 +416,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn the_relation_holds(
+        fn the_schur_relation_holds(
             (n, a) in (1usize..14).prop_flat_map(|n| {
                 let entry = prop_oneof![2 => Just(0.0), 1 => -1.0..1.0f64, 1 => Just(1.0)];
                 (Just(n), prop::collection::vec(entry, n * n))
@@ -414,7 +430,7 @@ mod tests {
             let size = |v: &[f64; 2]| v[0].hypot(v[1]);
             let ordered = schur.values[..count.saturating_sub(1)].windows(2);
             for pair in ordered {
-                // Values of one Jordan block come out apart by a root of the rounding.
+                // Values of one Jordan block differ by a root of the rounding error.
                 prop_assert!(size(&pair[0]) >= size(&pair[1]) - 1e-3, "{:?}", schur.values);
             }
         }

@@ -1,12 +1,14 @@
-//! Sums whose order, and so whose last digit, does not depend on threads or shards.
+//! Sums with a fixed order, so that the last digit does not depend on threads or shards.
 
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// Terms added one after another before the block sums are: fixed, because it decides the rounding.
+/// Terms that are added one after another into a block sum. The number is fixed because it
+/// determines the rounding.
 pub const BLOCK: usize = 4096;
 
-/// Σ over `0..n`, where `block(range)` adds up a range from left to right. Blocks run in parallel and are added in order.
+/// Σ over `0..n`, where `block(range)` adds up a range from left to right. Blocks run in parallel
+/// and are added in order.
 pub fn blocks(n: usize, block: impl Fn(Range<usize>) -> f64 + Sync) -> f64 {
     let parts: Vec<f64> = (0..n.div_ceil(BLOCK))
         .into_par_iter()

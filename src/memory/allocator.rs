@@ -1,4 +1,5 @@
-//! The allocator of a program that bounds its memory: the system's, and a scratch file for what is large and finds no room.
+//! The allocator of a memory-bounded program: the system allocator, and a scratch file for large
+//! allocations beyond the bound.
 
 #[cfg(target_os = "linux")]
 use crate::error::Error;
@@ -13,24 +14,24 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes from which on an allocation is large.
+/// An allocation of at least this many bytes is large.
 const LARGE: usize = 64 << 10;
 
 /// Bytes of large allocations in plain memory.
 static PLAIN: AtomicUsize = AtomicUsize::new(0);
 
-/// The most of them, as long as the scratch file has room.
-static MOST_PLAIN: AtomicUsize = AtomicUsize::new(usize::MAX);
+/// The maximum of `PLAIN`, as long as the scratch file has room.
+static MAX_PLAIN: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 #[cfg(target_os = "linux")]
 static SCRATCH: std::sync::OnceLock<Scratch> = std::sync::OnceLock::new();
 
-/// Makes the scratch file.
+/// Creates the scratch file in a folder.
 #[cfg(target_os = "linux")]
 pub(crate) fn start(folder: &std::path::Path) -> Result<()> {
     let scratch = Scratch::new(folder).map_err(|e| {
         let what = format!(
-            "{} cannot hold what --memory leaves no room for; set TMPDIR to a folder on a disk",
+            "{} cannot hold the scratch file of --memory; set TMPDIR to a folder on a disk",
             folder.display()
         );
         Error::with_source(Kind::Resources, what, e)
@@ -40,11 +41,11 @@ pub(crate) fn start(folder: &std::path::Path) -> Result<()> {
 }
 
 #[cfg(target_os = "linux")]
-pub(crate) fn set_most_plain(bytes: usize) {
-    MOST_PLAIN.store(bytes, Ordering::Relaxed);
+pub(crate) fn set_max_plain(bytes: usize) {
+    MAX_PLAIN.store(bytes, Ordering::Relaxed);
 }
 
-/// Lets pages of the scratch file leave the process until it is `enough`.
+/// Releases pages of the scratch file from the process until `enough` returns true.
 #[cfg(target_os = "linux")]
 pub(crate) fn release(enough: impl FnMut() -> bool) {
     if let Some(scratch) = SCRATCH.get() {
@@ -52,6 +53,7 @@ pub(crate) fn release(enough: impl FnMut() -> bool) {
     }
 }
 
+/// Bytes of the scratch file; `None` without a bound.
 pub(crate) fn scratch_len() -> Option<usize> {
     #[cfg(target_os = "linux")]
     return SCRATCH.get().map(Scratch::len);
@@ -59,24 +61,24 @@ pub(crate) fn scratch_len() -> Option<usize> {
     None
 }
 
-/// Serves the program; see the module `memory`.
+/// The global allocator of the program; see the module [`memory`](crate::memory).
 pub struct Bounded;
 
 fn is_large(bytes: usize) -> bool {
     bytes >= LARGE
 }
 
-/// Takes room for a large allocation in plain memory, if there is so much.
+/// Reserves room for a large allocation in plain memory. Returns false if there is none.
 fn takes_room(bytes: usize) -> bool {
     let before = PLAIN.fetch_add(bytes, Ordering::Relaxed);
-    let has_room = before.saturating_add(bytes) <= MOST_PLAIN.load(Ordering::Relaxed);
+    let has_room = before.saturating_add(bytes) <= MAX_PLAIN.load(Ordering::Relaxed);
     if !has_room {
         PLAIN.fetch_sub(bytes, Ordering::Relaxed);
     }
     has_room
 }
 
-/// A part of the scratch file.
+/// Takes memory from the scratch file.
 fn in_scratch(layout: Layout) -> Option<NonNull<u8>> {
     #[cfg(target_os = "linux")]
     if layout.align() <= ranges::PAGE {
@@ -88,10 +90,10 @@ fn in_scratch(layout: Layout) -> Option<NonNull<u8>> {
     None
 }
 
-/// What is written between two looks.
+/// Bytes that are written between two checks of the bound.
 const PIECE: usize = 4 << 20;
 
-/// Writes `bytes` bytes piece by piece: calls `write` with where a piece begins and how long it is.
+/// Writes `bytes` bytes in pieces: calls `write` with the start and length of each piece.
 fn in_pieces(bytes: usize, write: impl Fn(usize, usize)) {
     for start in (0..bytes).step_by(PIECE) {
         crate::memory::look();
@@ -99,35 +101,36 @@ fn in_pieces(bytes: usize, write: impl Fn(usize, usize)) {
     }
 }
 
-/// A large allocation in the scratch file, if plain memory has no room for it; else it has taken its room there.
+/// Takes a large allocation from the scratch file if plain memory has no room for it. Otherwise
+/// returns `None` with the room in plain memory reserved.
 fn beyond_bound(layout: Layout) -> Option<NonNull<u8>> {
     if takes_room(layout.size()) {
         return None;
     }
     let at = in_scratch(layout);
     if at.is_none() {
-        // The disk is full: whether the system has memory is for it to say.
+        // The disk is full: use plain memory, which the system may refuse.
         PLAIN.fetch_add(layout.size(), Ordering::Relaxed);
     }
     at
 }
 
-/// What holds the scratch file, if `at` is in it.
+/// The scratch file, if `at` lies in it.
 #[cfg(target_os = "linux")]
 fn scratch_of(at: *const u8) -> Option<&'static Scratch> {
     SCRATCH.get().filter(|scratch| scratch.holds(at))
 }
 
-/// What the system gave; where it gave nothing, the process ends unless it is embedded.
-fn given(at: *mut u8, bytes: usize) -> *mut u8 {
+/// Passes a pointer on, and ends the process if the system gave none, unless gyre is embedded.
+fn checked(at: *mut u8, bytes: usize) -> *mut u8 {
     if at.is_null() {
         crate::memory::refused(bytes);
     }
     at
 }
 
-// SAFETY: memory comes from the system's allocator or is a part of the scratch file that nobody else has, aligned to pages; where it came
-// from is told by its address, and so it goes back there.
+// SAFETY: memory comes from the system allocator or from a part of the scratch file that is not
+// lent twice, aligned to pages. The address tells which of the two to return it to.
 unsafe impl GlobalAlloc for Bounded {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if is_large(layout.size())
@@ -135,8 +138,8 @@ unsafe impl GlobalAlloc for Bounded {
         {
             return at.as_ptr();
         }
-        // SAFETY: what the caller promises.
-        given(unsafe { System.alloc(layout) }, layout.size())
+        // SAFETY: guaranteed by the caller.
+        checked(unsafe { System.alloc(layout) }, layout.size())
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
@@ -144,13 +147,13 @@ unsafe impl GlobalAlloc for Bounded {
             && let Some(at) = beyond_bound(layout)
         {
             in_pieces(layout.size(), |start, len| {
-                // SAFETY: so many bytes were taken.
+                // SAFETY: this many bytes were taken.
                 unsafe { at.as_ptr().add(start).write_bytes(0, len) }
             });
             return at.as_ptr();
         }
-        // SAFETY: what the caller promises.
-        given(unsafe { System.alloc_zeroed(layout) }, layout.size())
+        // SAFETY: guaranteed by the caller.
+        checked(unsafe { System.alloc_zeroed(layout) }, layout.size())
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
@@ -161,40 +164,40 @@ unsafe impl GlobalAlloc for Bounded {
             }
             PLAIN.fetch_sub(layout.size(), Ordering::Relaxed);
         }
-        // SAFETY: what the caller promises; it did not come from the scratch file.
+        // SAFETY: guaranteed by the caller; the memory is not from the scratch file.
         unsafe { System.dealloc(at, layout) }
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         let (was_large, is_large) = (is_large(layout.size()), is_large(size));
         if !was_large && !is_large {
-            // SAFETY: what the caller promises; what is small is the system's.
-            return given(unsafe { System.realloc(at, layout, size) }, size);
+            // SAFETY: guaranteed by the caller; small allocations come from the system.
+            return checked(unsafe { System.realloc(at, layout, size) }, size);
         }
         #[cfg(target_os = "linux")]
         if was_large && let (Some(scratch), Some(own)) = (scratch_of(at), NonNull::new(at)) {
             if is_large && scratch.resize(own, layout.size(), size) {
                 return at;
             }
-            // SAFETY: what the caller promises.
+            // SAFETY: guaranteed by the caller.
             return unsafe { self.moved(at, layout, size) };
         }
         if is_large {
             let more = size.saturating_sub(if was_large { layout.size() } else { 0 });
             if !takes_room(more) {
-                // SAFETY: what the caller promises.
+                // SAFETY: guaranteed by the caller.
                 return unsafe { self.moved(at, layout, size) };
             }
         }
-        // Room was taken for what it grows by; what it shrinks by is given back.
+        // Room was reserved for growth; return the room that a shrink frees.
         let less = match (was_large, is_large) {
             (true, true) => layout.size().saturating_sub(size),
             (true, false) => layout.size(),
             _ => 0,
         };
         PLAIN.fetch_sub(less, Ordering::Relaxed);
-        // SAFETY: what the caller promises; it did not come from the scratch file.
-        given(unsafe { System.realloc(at, layout, size) }, size)
+        // SAFETY: guaranteed by the caller; the memory is not from the scratch file.
+        checked(unsafe { System.realloc(at, layout, size) }, size)
     }
 }
 
@@ -204,7 +207,7 @@ impl Bounded {
     /// # Safety
     /// As for `realloc`.
     unsafe fn moved(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: the size is one that the caller of `realloc` may ask for; old and new do not overlap.
+        // SAFETY: the caller of `realloc` may ask for this size; old and new memory do not overlap.
         unsafe {
             let new = self.alloc(Layout::from_size_align_unchecked(size, layout.align()));
             if !new.is_null() {
@@ -224,21 +227,23 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Blocks that are made, grown, shrunk and freed keep their bytes, wherever they are, and what is plain is accounted for.
+    /// Blocks keep their bytes when they are allocated, resized and freed, in memory and in the
+    /// scratch file, and the accounting of plain memory stays right.
     fn check(steps: &[(usize, usize, bool)]) -> Result<(), TestCaseError> {
         let bytes =
             |size: usize, align: usize| Layout::from_size_align(size, align).expect("sizes");
         let mut blocks: Vec<(*mut u8, Layout, u8)> = Vec::new();
         for (n, &(size, which, is_freed)) in steps.iter().enumerate() {
             let mark = n as u8 | 1;
-            // SAFETY: every block is given back once, with its own layout, and used within it.
+            // SAFETY: every block is freed once with its own layout, and used within it.
             unsafe {
                 match blocks.len() {
                     0..4 => {
                         let layout = bytes(size, 8 << (which % 4));
-                        let at = match is_freed {
-                            true => Bounded.alloc_zeroed(layout),
-                            false => Bounded.alloc(layout),
+                        let at = if is_freed {
+                            Bounded.alloc_zeroed(layout)
+                        } else {
+                            Bounded.alloc(layout)
                         };
                         let slice = std::slice::from_raw_parts_mut(at, size);
                         prop_assert!(!is_freed || slice.iter().all(|&x| x == 0));
@@ -273,21 +278,21 @@ mod tests {
         Ok(())
     }
 
-    /// The tests' own allocator is another one: nothing but the blocks of this test is counted.
+    /// The tests run under another global allocator, so only the blocks of this test are counted.
     #[test]
     fn blocks_keep_their_bytes_in_memory_and_in_scratch() {
         let folder = tempfile::tempdir().expect("a folder");
         let sizes = (1usize..6 * LARGE, 0usize..64, any::<bool>());
         let steps = prop::collection::vec(sizes, 1..80);
-        let mut passes = proptest::test_runner::TestRunner::deterministic();
+        let mut runner = proptest::test_runner::TestRunner::deterministic();
         start(folder.path()).expect("scratch");
         for most in [usize::MAX, 5 * LARGE, 0] {
-            set_most_plain(most);
-            let checked = passes.run(&steps, |steps| check(&steps));
+            set_max_plain(most);
+            let checked = runner.run(&steps, |steps| check(&steps));
             checked.unwrap_or_else(|e| panic!("{e}"));
             assert_eq!(PLAIN.load(Ordering::Relaxed), 0);
         }
-        set_most_plain(usize::MAX);
+        set_max_plain(usize::MAX);
         assert!(scratch_len().is_some_and(|len| len > 0));
     }
 }

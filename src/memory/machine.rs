@@ -1,14 +1,15 @@
-//! The memory that a process can have at all: that of the machine, or what the control groups above it leave.
+//! The memory that is available to the process: that of the machine, or less if its control groups
+//! limit it.
 
 use std::fs;
 use std::path::Path;
 
-/// Bytes, where the system tells.
+/// Available memory in bytes, if the system reports it.
 pub fn all() -> Option<u64> {
     below(Path::new("/"))
 }
 
-/// The same of a system whose files are below `root`.
+/// The same for a system whose files are below `root`.
 fn below(root: &Path) -> Option<u64> {
     let read = |path: &Path| fs::read_to_string(path).ok();
     let meminfo = read(&root.join("proc/meminfo"))?;
@@ -16,7 +17,8 @@ fn below(root: &Path) -> Option<u64> {
         .lines()
         .find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kilobytes: u64 = total.trim().strip_suffix(" kB")?.parse().ok()?;
-    // A line a hierarchy, as `0::/app` of version 2 or `4:memory:/app` of version 1. A group has what all above it leave.
+    // One line per hierarchy: `0::/app` in version 2 or `4:memory:/app` in version 1. The limits of
+    // all parent groups apply.
     let groups = read(&root.join("proc/self/cgroup")).unwrap_or_default();
     let limits = groups.lines().flat_map(|line| {
         let mut parts = line.splitn(3, ':');
@@ -27,13 +29,13 @@ fn below(root: &Path) -> Option<u64> {
             false => return Vec::new(),
         };
         let group = Path::new(parts.next().unwrap_or_default());
-        let above = group.ancestors().map(|group| {
+        let of_parents = group.ancestors().map(|group| {
             let group = group.strip_prefix("/").unwrap_or(group);
             read(&root.join(mount).join(group).join(file))
         });
-        above.flatten().collect()
+        of_parents.flatten().collect()
     });
-    // Where there is no limit it says `max`, or a number beyond all memory.
+    // An unlimited group reports `max`, or a number larger than any memory.
     let limits = limits.filter_map(|limit| limit.trim().parse().ok());
     Some(limits.fold(kilobytes << 10, u64::min))
 }
@@ -59,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_has_what_machine_and_groups_leave() {
+    fn the_smallest_limit_of_machine_and_groups_applies() {
         let machine = 4096 << 10;
         check("", &[], machine);
         check("0::/\n", &[("memory.max", "max\n")], machine);

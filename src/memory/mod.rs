@@ -1,15 +1,14 @@
-//! Keeps the whole process within a bound.
+//! Keeps the whole process within a memory bound.
 //!
-//! Every large allocation is made by [`Bounded`]. Those that the bound leaves room for are plain memory, as without a bound; the others
-//! are parts of a scratch file that is mapped into memory. When the process comes near its bound, the pages of the file leave it and come
-//! back one by one as they are used. So whatever grows with the data, counts, shards, resamples, states and gathered rows alike, can be
-//! larger than memory, no stage knows of it, and no result depends on it.
+//! Every large allocation goes through [`Bounded`](allocator::Bounded). Allocations within the
+//! bound use plain memory; the others are parts of a scratch file that is mapped into memory. When
+//! the process comes near its bound, pages of that file are released, and they return one by one
+//! when they are used again. Counts, shards, resamples, states and gathered rows can therefore
+//! exceed memory. Results do not depend on the bound.
 //!
-//! On Linux alone: elsewhere pages of a mapped file do not leave a process on demand.
+//! This works on Linux only: other systems do not release pages of a mapped file on demand.
 
 pub mod allocator;
-#[cfg(target_os = "linux")]
-pub mod code;
 pub mod machine;
 pub mod ranges;
 #[cfg(target_os = "linux")]
@@ -26,34 +25,35 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// What the program takes for itself: its code, its threads, and all that is small.
+/// Bytes for the program itself: code, threads and small allocations.
 const OWN: usize = 96 << 20;
 
-/// What each thread reads, decodes and writes at a time.
-const OF_A_THREAD: usize = 32 << 20;
+/// Bytes that each thread reads, decodes and writes at a time.
+const PER_THREAD: usize = 32 << 20;
 
-/// Pages of the scratch file that are in use want room too: half of what is left, and so much where there is more.
+/// Upper limit in bytes for the used pages of the scratch file, which get half of what is left.
 const RESIDENT: usize = 128 << 20;
 
-/// What each thread may touch before somebody looks: on a machine that many want, the watching thread waits its turn like all others.
-const TOUCHED_UNSEEN: usize = 28 << 20;
+/// Bytes that each thread may touch before the next check: on a busy machine the watching thread is
+/// scheduled late.
+const TOUCHED_BETWEEN_CHECKS: usize = 28 << 20;
 
-/// The least bound that a program with so many threads can work in, in bytes.
+/// The smallest bound in bytes for this number of threads.
 pub const fn least(threads: usize) -> usize {
-    OWN + threads * OF_A_THREAD
+    OWN + threads * PER_THREAD
 }
 
-/// The memory of a machine that does not tell it.
+/// Memory in bytes that is assumed if the system does not report it.
 const UNKNOWN: u64 = 4 << 30;
 
 static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
 
-/// The bound that the process keeps within, in bytes, if there is one.
+/// The memory bound of the process in bytes, if there is one.
 pub fn limit() -> Option<usize> {
     Some(LIMIT.load(Ordering::Relaxed)).filter(|&bytes| bytes < usize::MAX)
 }
 
-/// The bound of this process in bytes, or else all memory that it could have.
+/// The memory bound of the process in bytes, or else all memory that is available to it.
 pub fn limit_or_all() -> usize {
     limit().unwrap_or_else(|| all().unwrap_or(UNKNOWN) as usize)
 }
@@ -61,12 +61,12 @@ pub fn limit_or_all() -> usize {
 /// Keeps the process within `bytes` from now on. `folder` holds the scratch file.
 ///
 /// # Errors
-/// If that is too little for `threads` threads, or if the folder cannot hold such a file.
+/// If `bytes` is too small for `threads` threads, or if the folder cannot hold the scratch file.
 pub fn bound(bytes: usize, threads: usize, folder: &Path) -> Result<()> {
     let least = least(threads);
     if bytes < least {
         return Err(Error::spec(format!(
-            "--memory {} is too little: the program and {} take {} before there is any data; give more, or take fewer --threads",
+            "--memory {} is too small: the program and {} need {} before any data is read; increase it, or use fewer --threads",
             shown(bytes),
             counted(threads, "thread"),
             shown(least)
@@ -76,9 +76,9 @@ pub fn bound(bytes: usize, threads: usize, folder: &Path) -> Result<()> {
     {
         allocator::start(folder)?;
         let resident = ((bytes - least) / 2).min(RESIDENT);
-        let unseen = (threads * TOUCHED_UNSEEN).min(bytes / 4);
-        watch::start(bytes, unseen.max(resident / 2))?;
-        allocator::set_most_plain(bytes - least - resident);
+        let touched = (threads * TOUCHED_BETWEEN_CHECKS).min(bytes / 4);
+        watch::start(bytes, touched.max(resident / 2))?;
+        allocator::set_max_plain(bytes - least - resident);
     }
     LIMIT.store(bytes, Ordering::Relaxed);
     #[cfg(not(target_os = "linux"))]
@@ -86,68 +86,72 @@ pub fn bound(bytes: usize, threads: usize, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Looks at the process now, on a thread that is about to touch much memory: near the bound it waits until other pages have left. That takes a
-/// microsecond or two, and nothing where memory is not bounded. As with allocations, which look too, no result depends on it.
+/// Checks the memory in use on a thread that is about to touch much memory. Near the bound, the
+/// call blocks until other pages have been released. It takes one or two microseconds, and nothing
+/// without a bound. Results do not depend on it.
 pub fn look() {
     #[cfg(target_os = "linux")]
     watch::look();
 }
 
-/// Bytes of a page.
+/// Bytes per page.
 #[cfg(target_os = "linux")]
 fn page() -> usize {
-    // SAFETY: asks for a number.
+    // SAFETY: the call only returns a number.
     unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
 }
 
-/// Bytes that the process had when it could not be kept within its bound, and the news of it.
+/// Bytes in use when the process could not be kept within its bound, and the notification of that.
 static EXCEEDED: (AtomicUsize, Notify) = (AtomicUsize::new(0), Notify::const_new());
 
-/// Bytes that the system has refused, if it has.
+/// Bytes that the system refused, or 0.
 static REFUSED: AtomicUsize = AtomicUsize::new(0);
 
-/// How many wait to hear that memory has run out.
-static HEARING: AtomicUsize = AtomicUsize::new(0);
+/// Number of tasks that wait for memory to run out.
+static WAITING: AtomicUsize = AtomicUsize::new(0);
 
-/// Ends the process, without taking memory, where the system refuses so many bytes.
+/// Ends the process without allocating, after the system refused this many bytes.
 static END: OnceLock<fn(usize) -> !> = OnceLock::new();
 
-/// How long a run has to stop in order when memory is refused.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+/// How long a run may take to stop in order when memory is refused.
+const TIME_TO_STOP: Duration = Duration::from_secs(2);
 
-/// Says what ends the process where the system refuses memory: it is told the bytes, and must take none. Without it the process aborts.
+/// Sets the function that ends the process when the system refuses memory. It receives the number
+/// of bytes and must not allocate. Without it the process aborts.
 pub fn when_refused(end: fn(usize) -> !) {
     END.set(end).ok();
 }
 
-/// The system has refused memory to the calling thread, which does not come back where [`when_refused`] was said.
+/// Handles a refused allocation. It does not return if [`when_refused`] was called.
 fn refused(bytes: usize) {
     let Some(end) = END.get() else { return };
     REFUSED.store(bytes.max(1), Ordering::Relaxed);
-    // Small allocations may still find room: the run is stopped as by a signal, unless it is this thread that would do so.
-    if HEARING.load(Ordering::Relaxed) > 0 {
+    // Small allocations may still succeed: stop the run as a signal would, unless this thread is
+    // the one that would stop it.
+    if WAITING.load(Ordering::Relaxed) > 0 {
         EXCEEDED.1.notify_one();
-        std::thread::sleep(LAST_WORDS);
+        std::thread::sleep(TIME_TO_STOP);
     }
     end(bytes)
 }
 
-/// Ends when the process cannot be kept within its bound, or the system refuses it memory, which may never be.
+/// Completes when the process cannot be kept within its bound or the system refuses memory, which
+/// may never happen.
 pub async fn exceeded() -> Error {
-    struct Hearing;
-    impl Drop for Hearing {
+    struct Waiting;
+    impl Drop for Waiting {
         fn drop(&mut self) {
-            HEARING.fetch_sub(1, Ordering::Relaxed);
+            WAITING.fetch_sub(1, Ordering::Relaxed);
         }
     }
-    HEARING.fetch_add(1, Ordering::Relaxed);
-    let hearing = Hearing;
+    WAITING.fetch_add(1, Ordering::Relaxed);
+    let waiting = Waiting;
     EXCEEDED.1.notified().await;
-    drop(hearing);
+    drop(waiting);
     let refused = REFUSED.load(Ordering::Relaxed);
     if refused > 0 {
         let what = format!(
-            "the system refuses {} of memory more; let --memory keep the run within what there is, or give it more",
+            "the system refuses {} more memory; set --memory below the available memory, or provide more",
             shown(refused)
         );
         return Error::new(Kind::Resources, what);
@@ -155,27 +159,28 @@ pub async fn exceeded() -> Error {
     let in_use = EXCEEDED.0.load(Ordering::Relaxed);
     let (in_use, enough) = (shown(in_use), shown(in_use + in_use / 4));
     let what = format!(
-        "--memory is too little: {in_use} are in use that cannot wait on disk; give at least {enough}"
+        "--memory is too small: {in_use} are in use that cannot be moved to disk; give at least {enough}"
     );
     Error::new(Kind::Resources, what)
 }
 
-/// Bytes of the scratch file, which never shrinks; nothing where memory is not bounded.
+/// Bytes of the scratch file, which never shrinks; `None` without a bound.
 pub fn scratch_bytes() -> Option<u64> {
     allocator::scratch_len().map(|len| len as u64)
 }
 
-/// Gives the system what has been freed: glibc keeps it, scattered as it is, and later stages would add to it. After counting 37 M
-/// non-zeros the peak of the whole run is 27 % lower.
+/// Returns freed memory to the system. glibc keeps it in scattered pieces, and later stages would
+/// add to it: after counting 37 million non-zeros this lowers the peak of the whole run by 27 %.
 pub fn give_back() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: it takes no pointer and may be called from any thread at any time; memory in use stays as it is.
+    // SAFETY: it takes no pointer and may be called from any thread at any time; memory in use is
+    // unaffected.
     unsafe {
         libc::malloc_trim(0);
     }
 }
 
-/// Bytes as `--memory` takes them.
+/// Formats bytes as `--memory` accepts them.
 pub fn shown(bytes: usize) -> String {
     format!("{}MB", bytes.div_ceil(1_000_000))
 }
@@ -185,12 +190,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bound_that_holds_no_program_is_refused_with_the_least() {
+    fn a_too_small_bound_is_refused_with_the_minimum() {
         let e = bound(100_000_000, 4, Path::new("unused")).expect_err("too little");
         assert_eq!(e.kind(), Kind::Spec);
         assert_eq!(
             e.to_string(),
-            "--memory 100MB is too little: the program and 4 threads take 235MB before there is any data; give more, or take fewer --threads"
+            "--memory 100MB is too small: the program and 4 threads need 235MB before any data is read; increase it, or use fewer --threads"
         );
     }
 }

@@ -1,11 +1,11 @@
-//! Which parts of a scratch file are free: whole pages, the smallest part that is large enough first.
+//! Tracks the free parts of a scratch file: best fit, in whole pages.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What all sizes are rounded up to.
+/// All sizes are rounded up to this many bytes.
 pub const PAGE: usize = 4096;
 
-/// Free parts of a file, by their first byte and by their length. No two touch.
+/// Free parts of a file, by start and by length in bytes. No two of them touch.
 #[derive(Debug, Default)]
 pub struct Ranges {
     by_start: BTreeMap<usize, usize>,
@@ -13,6 +13,7 @@ pub struct Ranges {
 }
 
 impl Ranges {
+    /// No free parts.
     pub const fn new() -> Ranges {
         Ranges {
             by_start: BTreeMap::new(),
@@ -20,7 +21,8 @@ impl Ranges {
         }
     }
 
-    /// Takes `len` bytes, whole pages, from the smallest free part that has them; its first byte.
+    /// Takes `len` bytes, a multiple of [`PAGE`], from the smallest free part that is large enough.
+    /// Returns the first byte.
     pub fn take(&mut self, len: usize) -> Option<usize> {
         let &(found, start) = self.by_len.range((len, 0)..).next()?;
         self.remove(start, found);
@@ -30,7 +32,7 @@ impl Ranges {
         Some(start)
     }
 
-    /// Takes the `more` bytes from `start` on, if they are free.
+    /// Takes `more` bytes from `start` on if they are free. Returns whether they were.
     pub fn take_at(&mut self, start: usize, more: usize) -> bool {
         match self.by_start.get(&start) {
             Some(&found) if found >= more => {
@@ -44,7 +46,7 @@ impl Ranges {
         }
     }
 
-    /// Frees what is free no more.
+    /// Frees a taken part and merges it with free neighbours.
     pub fn give(&mut self, mut start: usize, mut len: usize) {
         if let Some((&before, &own)) = self.by_start.range(..start).next_back()
             && before + own == start
@@ -76,7 +78,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_smallest_part_that_fits_is_taken_and_neighbours_grow_together() {
+    fn the_best_fit_is_taken_and_neighbours_merge() {
         let mut free = Ranges::new();
         free.give(0, 3 * PAGE);
         free.give(5 * PAGE, PAGE);
@@ -92,7 +94,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is taken and given back, no page is ever lent twice, and at the end all are free again.
+        /// No page is lent twice, and after all were returned everything is free again.
         #[test]
         fn no_page_is_lent_twice(steps in prop::collection::vec((1usize..9, any::<prop::sample::Index>(), any::<bool>()), 1..200)) {
             const PAGES: usize = 64;

@@ -1,4 +1,4 @@
-//! Memory that is a file: its pages can leave the process at any time and come back when they are read.
+//! Memory backed by a file: its pages can be released at any time and return when they are used.
 
 use crate::memory::ranges::{PAGE, Ranges};
 use std::fs::File;
@@ -9,26 +9,28 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// The file grows by so much at once.
+/// The file grows by at least this many bytes.
 const STEP: usize = 64 << 20;
 
-/// The file leaves in so many parts.
+/// The file is released in this many parts.
 const PARTS: usize = 8;
 
-/// A file without a name in a folder for scratch, mapped into memory. The system removes it with the process, however that ends.
+/// An unnamed file in a scratch folder, mapped into memory. The system removes it when the process
+/// ends, however that happens.
 pub struct Scratch {
     file: File,
     first: NonNull<u8>,
-    /// Bytes that the file could have: as many as were free on its disk.
+    /// The maximum size of the file in bytes: the free space of its disk at the start.
     most: usize,
     used: Mutex<Used>,
-    /// What `used.len` is, for those who must not wait while the file grows.
+    /// A copy of `used.len` for readers that must not wait while the file grows.
     len: AtomicUsize,
-    /// The part that leaves next.
+    /// The part that is released next.
     next: AtomicUsize,
 }
 
-// SAFETY: the mapping lives as long as the process, and each part of it belongs to who has taken it.
+// SAFETY: the mapping lives as long as the process, and each part belongs to the allocation that
+// took it.
 unsafe impl Send for Scratch {}
 unsafe impl Sync for Scratch {}
 
@@ -39,10 +41,14 @@ struct Used {
 }
 
 impl Scratch {
-    /// Fails where the folder is no place for it: not there, not writable, in memory itself, or on a file system that cannot set room apart.
+    /// Creates the file.
+    ///
+    /// # Errors
+    /// If the folder is missing, not writable or in memory, or if its file system cannot reserve
+    /// space.
     pub fn new(folder: &Path) -> io::Result<Scratch> {
         let file = tempfile::tempfile_in(folder)?;
-        // SAFETY: the call fills the structure, which holds nothing but numbers.
+        // SAFETY: the call fills the structure, which holds only numbers.
         let place = unsafe {
             let mut place: libc::statfs = std::mem::zeroed();
             match libc::fstatfs(file.as_raw_fd(), &mut place) {
@@ -51,11 +57,12 @@ impl Scratch {
             }
         };
         if [libc::TMPFS_MAGIC, RAMFS_MAGIC].contains(&place.f_type) {
-            return Err(io::Error::other("it is in memory itself"));
+            return Err(io::Error::other("its file system is in memory"));
         }
         let most = (place.f_bavail as usize).saturating_mul(place.f_bsize as usize) / PAGE * PAGE;
         let most = most.max(PAGE);
-        // SAFETY: a new mapping at a place that the system chooses. What lies beyond the end of the file is touched by nobody.
+        // SAFETY: a new mapping at an address that the system chooses. Nothing touches it beyond
+        // the end of the file.
         let first = unsafe {
             let access = libc::PROT_READ | libc::PROT_WRITE;
             let kind = libc::MAP_SHARED | libc::MAP_NORESERVE;
@@ -64,7 +71,8 @@ impl Scratch {
         if first == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        let first = NonNull::new(first.cast()).ok_or_else(|| io::Error::other("mapped nowhere"))?;
+        let first =
+            NonNull::new(first.cast()).ok_or_else(|| io::Error::other("mapped at address zero"))?;
         let scratch = Scratch {
             file,
             first,
@@ -84,13 +92,13 @@ impl Scratch {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets room apart on disk, so that no write to the mapping ever finds the disk full.
+    /// Reserves space on disk, so that a write to the mapping never finds the disk full.
     fn grow(&self, used: &mut Used, len: usize) -> io::Result<()> {
         let add = |more: usize| {
             if more > self.most - used.len {
                 return Err(io::ErrorKind::StorageFull.into());
             }
-            // SAFETY: a call on a file that is open.
+            // SAFETY: a call on an open file.
             match unsafe {
                 libc::posix_fallocate(self.file.as_raw_fd(), used.len as i64, more as i64)
             } {
@@ -105,7 +113,7 @@ impl Scratch {
         Ok(())
     }
 
-    /// Memory for `len` bytes at a page of its own, with anything in it; nothing where the disk is full.
+    /// Takes uninitialised memory for `len` bytes, aligned to a page; `None` if the disk is full.
     pub fn take(&self, len: usize) -> Option<NonNull<u8>> {
         let len = len.next_multiple_of(PAGE);
         let mut used = self.used();
@@ -116,11 +124,11 @@ impl Scratch {
                 used.free.take(len)?
             }
         };
-        // SAFETY: it is within the mapping.
+        // SAFETY: the offset is within the mapping.
         Some(unsafe { self.first.add(at) })
     }
 
-    /// Whether `len` bytes that were taken could be made `new_len` where they are.
+    /// Resizes `len` taken bytes to `new_len` in place. Returns whether that was possible.
     pub fn resize(&self, at: NonNull<u8>, len: usize, new_len: usize) -> bool {
         let (len, new_len) = (len.next_multiple_of(PAGE), new_len.next_multiple_of(PAGE));
         let start = self.place(at);
@@ -131,11 +139,13 @@ impl Scratch {
         new_len <= len || used.free.take_at(start + len, new_len - len)
     }
 
+    /// Returns `len` bytes that were taken.
     pub fn give(&self, at: NonNull<u8>, len: usize) {
         let start = self.place(at);
         self.used().free.give(start, len.next_multiple_of(PAGE));
     }
 
+    /// Whether an address lies in the mapping.
     pub fn holds(&self, at: *const u8) -> bool {
         (at as usize).wrapping_sub(self.first.as_ptr() as usize) < self.most
     }
@@ -149,16 +159,19 @@ impl Scratch {
         self.len.load(Ordering::Relaxed)
     }
 
-    /// Lets pages leave the process, part after part, until it is `enough` or none is left. They stay with the system, which writes them to
-    /// disk when it wants their memory; those that are used come back at once. The next time begins where this one ended, so that of data
-    /// that passes go through again and again a part stays. Parts are few, because others go on touching pages meanwhile.
+    /// Releases pages from the process, part by part, until `enough` returns true or all parts are
+    /// released. The system keeps released pages until it needs their memory, and used ones return
+    /// at once. The next call starts where this one ended, so a part of the data stays resident
+    /// across repeated passes. There are few parts, because other threads go on touching pages
+    /// meanwhile.
     pub fn release(&self, mut enough: impl FnMut() -> bool) {
         let len = self.len();
         let part = (len / PARTS).next_multiple_of(PAGE).max(PAGE);
         for _ in 0..PARTS {
             let at = self.next.fetch_add(1, Ordering::Relaxed) % PARTS * part;
             let part = part.min(len.saturating_sub(at));
-            // SAFETY: it is within the file, and pages of a shared mapping of a file come back with what was written to them.
+            // SAFETY: the range is within the file, and released pages of a shared file mapping
+            // return with their content.
             unsafe {
                 libc::madvise(
                     self.first.add(at).as_ptr().cast(),
@@ -181,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_comes_back_after_its_pages_have_left() {
+    fn released_pages_keep_their_content() {
         let folder = tempfile::tempdir().expect("a folder");
         let scratch = Scratch::new(folder.path()).expect("scratch");
         assert_eq!(
@@ -191,7 +204,7 @@ mod tests {
         let len = 3 * PAGE - 7;
         let [a, b] = [1u8, 2].map(|x| {
             let at = scratch.take(len).expect("room");
-            // SAFETY: so many bytes were taken.
+            // SAFETY: this many bytes were taken.
             unsafe { at.as_ptr().write_bytes(x, len) };
             at
         });
@@ -221,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_in_memory_is_no_scratch() {
+    fn a_folder_in_memory_is_refused() {
         let Err(e) = Scratch::new(Path::new("/dev/shm")) else {
             panic!("taken");
         };

@@ -1,9 +1,9 @@
-//! Looks at the process, and lets pages of the scratch file and of the program leave it when it comes near its bound. Whoever is about to touch
-//! much looks, and waits while pages leave; a thread of its own looks all the time for those who do not.
+//! Watches the memory of the process and releases pages of the scratch file near its bound. A
+//! thread that is about to touch much memory checks first and waits while pages are released; a
+//! watching thread checks regularly on behalf of all others.
 
 use crate::error::{Error, Kind, Result};
 use crate::memory::allocator;
-use crate::memory::code::Code;
 use crate::memory::{EXCEEDED, give_back};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -13,58 +13,55 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
-/// A look costs some microseconds: the less room there is, the sooner the next one.
+/// A check takes some microseconds. The less room is left, the sooner the next one.
 const SOONEST: Duration = Duration::from_micros(250);
 const LATEST: Duration = Duration::from_millis(5);
 
-/// Memory is touched at some gigabytes a second by each thread: so many bytes in a microsecond by all of them.
+/// Bytes that all threads together may touch per microsecond: some gigabytes per second and thread.
 const TOUCHED: usize = 16 << 10;
 
-/// So much leaves at once.
-const AT_ONCE: usize = 16 << 20;
+/// Bytes that are released at a time.
+const RELEASED_AT_ONCE: usize = 16 << 20;
 
-/// How long more than the bound is found before it is given up.
+/// How long the bound may be exceeded before the run is stopped.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// What allocations are freed for good so often at most: that visits all that is free.
-const TRIMMED: Duration = Duration::from_millis(100);
+/// Minimum interval between trims, because a trim visits all free memory.
+const TRIM_PAUSE: Duration = Duration::from_millis(100);
 
 static WATCH: OnceLock<Watch> = OnceLock::new();
 
 struct Watch {
     statm: File,
     bound: usize,
-    /// More than that is near the bound.
+    /// Above this many bytes the process is near its bound.
     near: usize,
-    /// Held while pages leave: those who look meanwhile wait, so that nobody touches memory faster than it goes. Looks are taken in the
-    /// allocator too, so nothing is allocated by who holds it.
+    /// Held while pages are released. Other threads wait for it, so that memory is not touched
+    /// faster than it is released. The allocator checks too, so a holder must not allocate.
     leaving: Mutex<()>,
-    /// Lets code leave and trims allocations: on a thread of its own, because nobody who waits for room needs that to end.
+    /// The thread that trims allocations; no waiting thread depends on its end.
     trims: Thread,
 }
 
-/// Bytes of memory that the process has.
+/// Bytes of memory that the process uses.
 #[derive(Debug, Clone, Copy)]
 struct InUse {
     all: usize,
-    /// Those that are no pages of files, and so cannot leave.
+    /// Pages that do not belong to files and so cannot be released.
     plain: usize,
 }
 
-/// `slack` may be touched until the next look.
+/// Starts watching. `slack` bytes may be touched until the next check.
 pub fn start(bound: usize, slack: usize) -> Result<()> {
-    let no_look =
-        |e| Error::with_source(Kind::Resources, "the memory in use cannot be looked at", e);
-    let statm = File::open("/proc/self/statm").map_err(no_look)?;
+    let unreadable = |e| Error::with_source(Kind::Resources, "the memory in use cannot be read", e);
+    let statm = File::open("/proc/self/statm").map_err(unreadable)?;
     let cannot = |e: io::Error| Error::with_source(Kind::Resources, "cannot start a thread", e);
     let named = |name: &str| thread::Builder::new().name(name.into());
-    let code = Code::of_program();
     let trims = named("trim").spawn(move || {
         loop {
             thread::park();
-            code.release();
             give_back();
-            thread::sleep(TRIMMED);
+            thread::sleep(TRIM_PAUSE);
         }
     });
     let watch = Watch {
@@ -75,12 +72,12 @@ pub fn start(bound: usize, slack: usize) -> Result<()> {
         trims: trims.map_err(cannot)?.thread().clone(),
     };
     let watch = WATCH.get_or_init(|| watch);
-    let watching = named("memory").spawn(|| watch.go_on());
+    let watching = named("memory").spawn(|| watch.watch());
     watching.map_err(cannot)?;
     Ok(())
 }
 
-/// Looks now, on the thread that is about to touch more.
+/// Checks the memory in use on the calling thread.
 pub fn look() {
     if let Some(watch) = WATCH.get() {
         watch.look();
@@ -88,28 +85,29 @@ pub fn look() {
 }
 
 impl Watch {
-    /// Keeps the process within its bound. What is in use after that.
+    /// Keeps the process within its bound and returns what is in use afterwards.
     fn look(&self) -> InUse {
         let found = in_use(&self.statm);
-        if found.all <= self.most(found) {
+        if found.all <= self.limit(found) {
             return found;
         }
         let _leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
         let found = in_use(&self.statm);
-        let most = self.most(found);
-        if found.all > most {
+        let limit = self.limit(found);
+        if found.all > limit {
             self.trims.unpark();
-            allocator::release(|| in_use(&self.statm).all < most - AT_ONCE);
+            allocator::release(|| in_use(&self.statm).all < limit - RELEASED_AT_ONCE);
         }
         in_use(&self.statm)
     }
 
-    /// What may be in use before pages leave: where plain memory leaves little for them, those that have come back are used before they go again.
-    fn most(&self, found: InUse) -> usize {
-        (found.plain + 2 * AT_ONCE).clamp(self.near, self.bound)
+    /// The memory that may be in use before pages are released. If plain memory leaves little room,
+    /// pages that have returned are used before they go again.
+    fn limit(&self, found: InUse) -> usize {
+        (found.plain + 2 * RELEASED_AT_ONCE).clamp(self.near, self.bound)
     }
 
-    fn go_on(&self) {
+    fn watch(&self) {
         let mut exceeded: Option<Instant> = None;
         loop {
             let in_use = self.look().all;
@@ -130,8 +128,10 @@ impl Watch {
 fn in_use(statm: &File) -> InUse {
     let mut text = [0; 96];
     let read = statm.read_at(&mut text, 0).unwrap_or(0);
-    let text = std::str::from_utf8(&text[..read]).unwrap_or_default();
-    let mut pages = text.split(' ').map(|pages| pages.parse().unwrap_or(0));
+    let mut pages = std::str::from_utf8(&text[..read])
+        .unwrap_or_default()
+        .split(' ')
+        .map(|pages| pages.parse().unwrap_or(0));
     let (all, of_files) = (pages.nth(1).unwrap_or(0), pages.next().unwrap_or(0));
     InUse {
         all: all * crate::memory::page(),
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_memory_of_this_process_is_seen() {
+    fn the_memory_of_this_process_is_measured() {
         let statm = File::open("/proc/self/statm").expect("a look");
         let before = in_use(&statm);
         let touched = std::hint::black_box(vec![1u8; 64 << 20]);

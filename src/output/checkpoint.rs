@@ -1,12 +1,13 @@
-//! What a run has finished before its end, so that the next run of the plan can go on from there if it dies.
+//! Checkpoints: finished work that the next run of the same plan can reuse if this run dies.
 //!
 //! ```text
-//! <output>/work/<plan>/<hash>      some pieces of work, each with its name
+//! <output>/work/<plan>/<hash>      named pieces of finished work
 //! ```
 //!
-//! An object is written with one put and called by the hash of the plan and its bytes: one that is short, damaged, from another plan or of
-//! another format is not what its name says, and is left alone. Runs of one plan at once write pieces that mean the same. Nothing depends on
-//! these objects but time: what cannot be read is done again, and what cannot be written is not kept.
+//! Each object is written with one put. Its name is the hash of the plan and of its bytes, so an
+//! object that is truncated, damaged, from another plan or in another format does not match its
+//! name and is ignored. Concurrent runs of one plan write equivalent pieces. These objects only
+//! save time: work that cannot be read is repeated, and work that cannot be written is not kept.
 
 use crate::error::{Error, Result};
 use crate::evidence::pass::checkpoints::Checkpoints;
@@ -23,25 +24,25 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
-/// What an object begins with: the format of all that follows.
+/// First bytes of an object: the format of the rest.
 const FORMAT: &[u8] = b"gyre work 1\n";
 
-/// The work of one plan, kept below its output.
-pub struct Work {
+/// The checkpoints of one plan, stored below its output.
+pub struct Checkpoint {
     store: Arc<dyn ObjectStore>,
     folder: Path,
     shown: String,
     plan: String,
     every: Duration,
-    /// Pieces are kept by the threads that do them, which wait for the store.
+    /// The threads that finish pieces block on the store through this handle.
     runtime: Handle,
-    known: BTreeMap<String, Place>,
+    known: BTreeMap<String, PiecePlace>,
     taken: AtomicUsize,
     waiting: Mutex<Waiting>,
     is_refused: AtomicBool,
 }
 
-struct Place {
+struct PiecePlace {
     object: Path,
     bytes: Range<u64>,
     checksum: blake3::Hash,
@@ -54,11 +55,12 @@ struct Waiting {
 }
 
 impl Output {
-    /// The work of a plan, with what earlier runs of it have kept unless the run is to start `afresh`. Pieces that took `every` are written
-    /// at once; smaller ones wait until so long has passed since the last were written.
-    pub async fn work(&self, plan: &str, afresh: bool, every: Duration) -> Work {
+    /// Opens the checkpoints of a plan. Pieces of earlier runs are reused unless `afresh`. A piece
+    /// whose work took at least `every` is written at once; smaller pieces wait until `every` has
+    /// passed since the last write.
+    pub async fn work(&self, plan: &str, afresh: bool, every: Duration) -> Checkpoint {
         let folder = self.at(&[WORK, plan]);
-        let mut work = Work {
+        let mut work = Checkpoint {
             store: Arc::clone(&self.store),
             shown: self.show(&folder),
             folder,
@@ -73,17 +75,18 @@ impl Output {
             }),
             is_refused: AtomicBool::new(false),
         };
-        if !afresh && let Err(e) = work.look(self).await {
-            tracing::warn!("all work is done anew, because {}", e.full());
+        if !afresh && let Err(e) = work.probe(self).await {
+            tracing::warn!("no checkpoint is reused: {}", e.full());
         }
         work
     }
 
-    /// Removes the work of a plan, which is done, and that of others which nobody went on with for a day.
-    pub async fn forget_work(&self, plan: &str) {
+    /// Removes the checkpoints of a finished plan, and those of other plans that no run has touched
+    /// for a day.
+    pub async fn remove_checkpoints(&self, plan: &str) {
         let forget = async {
             for (name, _) in self
-                .stale_work(Some(plan), crate::output::retention::DAY)
+                .stale_checkpoints(Some(plan), crate::output::retention::DAY)
                 .await?
             {
                 self.remove(WORK, &name).await?;
@@ -91,42 +94,44 @@ impl Output {
             Ok::<_, Error>(())
         };
         if let Err(e) = forget.await {
-            tracing::warn!("{}; `gyre clean` will find it", e.full());
+            tracing::warn!("{}; `gyre clean` will remove it", e.full());
         }
     }
 
-    /// The plans whose work is as old as that, or is done, and its bytes.
-    pub(crate) async fn stale_work(
+    /// Plans whose checkpoints are at least `older_than` old, or that are `done`, with their bytes.
+    pub(crate) async fn stale_checkpoints(
         &self,
         done: Option<&str>,
         older_than: SignedDuration,
     ) -> Result<Vec<(String, u64)>> {
-        let all = self.inside(WORK).await?;
-        let now = match all.keys().all(|plan| done == Some(plan)) {
-            true => Timestamp::MIN,
-            false => self.now().await?,
+        let all = self.folders_in(WORK).await?;
+        let now = if all.keys().all(|plan| done == Some(plan)) {
+            Timestamp::MIN
+        } else {
+            self.now().await?
         };
         let is_stale = |plan: &str, newest: Timestamp| {
             done == Some(plan) || now.duration_since(newest) >= older_than
         };
-        let all = all.into_iter();
-        let stale = all.filter(|(plan, found)| is_stale(plan, found.newest));
+        let stale = all
+            .into_iter()
+            .filter(|(plan, found)| is_stale(plan, found.newest));
         Ok(stale.map(|(plan, found)| (plan, found.bytes)).collect())
     }
 }
 
-impl Work {
-    /// How many pieces were taken from earlier runs.
+impl Checkpoint {
+    /// Number of pieces taken from earlier runs.
     pub fn taken(&self) -> usize {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// Finds out what there is. Everything is read once, one object at a time, and read again where it is wanted: it may be more than memory
-    /// holds.
-    async fn look(&mut self, output: &Output) -> Result<()> {
+    /// Lists the existing pieces. Every object is read once to check it, one at a time, and read
+    /// again when a piece is wanted: all of them together may exceed memory.
+    async fn probe(&mut self, output: &Output) -> Result<()> {
         for meta in output.list(&self.folder).await? {
             let object = meta.location;
-            // Below it are parts, which tasks know by their names.
+            // Sub-folders hold the parts of tasks, which are found by name.
             if object.parts().count() != self.folder.parts().count() + 1 {
                 continue;
             }
@@ -139,7 +144,7 @@ impl Work {
                 Err(e) => tracing::info!("{} cannot be read: {e}", output.show(&object)),
             }
         }
-        // The pieces of a piece are not asked for any more.
+        // The sub-pieces of a complete piece are not needed any more.
         let mut whole: Option<String> = None;
         self.known.retain(|name, _| {
             let is_part = whole.as_ref().is_some_and(|whole| is_part(name, whole));
@@ -150,13 +155,13 @@ impl Work {
         });
         if !self.known.is_empty() {
             let pieces = self.known.len();
-            tracing::info!(pieces, "going on with the work in {}", self.shown);
+            tracing::info!(pieces, "resuming from the checkpoints in {}", self.shown);
         }
         Ok(())
     }
 
-    /// The pieces in an object, if it is what its name says.
-    fn pieces(&self, object: &Path, bytes: &Bytes) -> Option<Vec<(String, Place)>> {
+    /// The pieces in an object, or `None` if its name does not match its bytes.
+    fn pieces(&self, object: &Path, bytes: &Bytes) -> Option<Vec<(String, PiecePlace)>> {
         if object.filename() != Some(&self.name(std::slice::from_ref(bytes))) {
             return None;
         }
@@ -167,7 +172,7 @@ impl Work {
             let start = (bytes.len() - piece.len()) as u64;
             let (piece, more) = piece.split_at_checked(usize::try_from(len).ok()?)?;
             rest = more;
-            let place = Place {
+            let place = PiecePlace {
                 object: object.clone(),
                 bytes: start..start + len,
                 checksum: blake3::hash(piece),
@@ -177,7 +182,7 @@ impl Work {
         Some(pieces)
     }
 
-    /// What an object of these bytes is called.
+    /// The name of an object with these bytes.
     fn name(&self, bytes: &[Bytes]) -> String {
         let mut hasher = blake3::Hasher::new();
         hasher.update(self.plan.as_bytes());
@@ -192,10 +197,11 @@ impl Work {
         let n_pieces = pieces.len();
         let mut chunks = vec![Bytes::from_static(FORMAT)];
         for (name, piece) in pieces {
-            let head = postcard::to_stdvec(&(name, piece.len() as u64));
-            let head = head.map_err(|e| object_store::Error::Generic {
-                store: "work",
-                source: e.into(),
+            let head = postcard::to_stdvec(&(name, piece.len() as u64)).map_err(|e| {
+                object_store::Error::Generic {
+                    store: "work",
+                    source: e.into(),
+                }
             })?;
             chunks.extend([Bytes::from(head), piece]);
         }
@@ -204,18 +210,18 @@ impl Work {
         let bytes = payload.content_length();
         self.runtime.block_on(self.store.put(&object, payload))?;
         let seconds = start.elapsed().as_secs_f64();
-        tracing::info!(pieces = n_pieces, bytes, seconds, "kept finished work");
+        tracing::info!(pieces = n_pieces, bytes, seconds, "wrote a checkpoint");
         Ok(())
     }
 }
 
-/// Whether one name is that of a piece of another.
+/// Whether `name` is a sub-piece of `whole`.
 fn is_part(name: &str, whole: &str) -> bool {
     let rest = name.strip_prefix(whole);
     rest.is_some_and(|rest| rest.starts_with('/'))
 }
 
-impl Checkpoints for Work {
+impl Checkpoints for Checkpoint {
     fn has(&self, name: &str) -> bool {
         self.known.contains_key(name)
     }
@@ -230,11 +236,11 @@ impl Checkpoints for Work {
                 Some(bytes)
             }
             Ok(_) => {
-                tracing::warn!(name, "is done again, because it is not what was kept");
+                tracing::warn!(name, "a damaged checkpoint is ignored");
                 None
             }
             Err(e) => {
-                tracing::warn!(name, "is done again, because it cannot be read: {e}");
+                tracing::warn!(name, "a checkpoint is ignored: it cannot be read: {e}");
                 None
             }
         }
@@ -262,7 +268,7 @@ impl Checkpoints for Work {
         };
         if let Err(e) = self.write(pieces) {
             self.is_refused.store(true, Ordering::Relaxed);
-            tracing::warn!("finished work cannot be kept in {}: {e}", self.shown);
+            tracing::warn!("cannot write checkpoints in {}: {e}", self.shown);
         }
     }
 }
@@ -295,7 +301,7 @@ mod tests {
             Output::in_store(Arc::new(self.store.clone()), "out".into())
         }
 
-        fn work(&self, plan: &str, afresh: bool, every: Duration) -> Work {
+        fn work(&self, plan: &str, afresh: bool, every: Duration) -> Checkpoint {
             let output = self.output();
             self.runtime.block_on(output.work(plan, afresh, every))
         }
@@ -317,13 +323,13 @@ mod tests {
         }
     }
 
-    fn keep(work: &Work, names: &[&str]) {
+    fn keep(work: &Checkpoint, names: &[&str]) {
         for name in names {
             work.keep(name, Duration::ZERO, name.as_bytes().to_vec());
         }
     }
 
-    fn known(work: &Work, names: &[&str]) -> Vec<bool> {
+    fn known(work: &Checkpoint, names: &[&str]) -> Vec<bool> {
         let find = |name: &&str| {
             work.find(name)
                 .map(|bytes| assert_eq!(bytes, name.as_bytes()))
@@ -336,7 +342,7 @@ mod tests {
         let lake = Lake::new();
         let work = lake.work(PLAN, false, Duration::ZERO);
         keep(&work, &["a/b", "a/c", "a", "ab", "d/e"]);
-        // A run sees what was there when it began.
+        // A run sees the pieces that existed when it began.
         assert_eq!((known(&work, &["a"]), work.taken()), (vec![false], 0));
         let next = lake.work(PLAN, false, Duration::ZERO);
         let names = ["a", "ab", "d/e", "a/b", "d"];
@@ -348,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn small_pieces_wait_for_others() {
+    fn small_pieces_are_written_together() {
         let lake = Lake::new();
         let work = lake.work(PLAN, false, HOUR);
         keep(&work, &["a/b", "a", "c/d"]);
@@ -358,13 +364,13 @@ mod tests {
         let next = lake.work(PLAN, false, HOUR);
         let names = ["a", "c/d", "e", "a/b"];
         assert_eq!(known(&next, &names), [true, true, true, false]);
-        // The first of them is not written with its part, which was done with.
+        // Sub-pieces of a finished piece are not written.
         let text = String::from_utf8_lossy(&lake.bytes(&lake.objects()[0])).to_string();
         assert!(text.contains("c/d") && !text.contains("a/b"), "{text:?}");
     }
 
     #[test]
-    fn what_is_damaged_is_not_used() {
+    fn damaged_objects_are_ignored() {
         let lake = Lake::new();
         keep(&lake.work(PLAN, false, Duration::ZERO), &["a"]);
         let first = lake.objects().remove(0);
@@ -384,7 +390,7 @@ mod tests {
             assert_eq!(known(&work, &["a", "b"]), [false, true]);
         }
         lake.put(&first, whole.clone());
-        // Under the name of another plan, and in a format to come.
+        // Under the name of another plan, and in a later format.
         let name = first.filename().expect("a name");
         lake.put(
             &Path::from(format!("out/work/another/{name}")),
@@ -403,13 +409,13 @@ mod tests {
     }
 
     #[test]
-    fn work_that_is_done_or_old_goes() {
+    fn finished_and_old_checkpoints_are_removed() {
         let lake = Lake::new();
         for plan in ["done", "young"] {
             keep(&lake.work(plan, false, Duration::ZERO), &["a", "b"]);
         }
         let output = lake.output();
-        lake.runtime.block_on(output.forget_work("done"));
+        lake.runtime.block_on(output.remove_checkpoints("done"));
         assert!(
             lake.objects()
                 .iter()

@@ -1,12 +1,15 @@
-//! Removes versions that nobody needs: those beyond the ones to keep, and those that dead runs have left.
+//! Removes versions that are no longer needed: those beyond the number to keep, and those of dead
+//! runs.
 //!
-//! What the pointer names is never touched, and a version that it does not name may be one that a run is writing. In a folder such a
-//! run holds a lock; elsewhere it has written something of late. A version is named before its run ends and never again once its name
-//! is gone, so what was found dead stays dead. What no run has made is left alone, by its name and, in a folder, by what it holds; nothing
-//! is removed through a link. Records of runs stay.
+//! Versions that the pointer names are never removed. A version that the pointer does not name may
+//! be in use by a run that is writing it: in a folder such a run holds a lock, and in an object
+//! store it has written something recently. A version is named before its run ends and is never
+//! named again after it was dropped, so a dead version stays dead. Versions that no run made are
+//! kept; they are recognised by name and, in a folder, by content. Nothing is removed through a
+//! symbolic link. Run records are kept.
 
 use crate::error::{Error, Kind, Result};
-use crate::output::folder::{State, Unnamed, is_own, is_run};
+use crate::output::folder::{State, Unnamed, is_run, is_unique_suffix};
 use crate::output::layout::{RUNS, VERSIONS, WORK};
 use crate::output::number::grouped;
 use crate::output::place::Output;
@@ -16,64 +19,72 @@ use jiff::Timestamp;
 use std::fmt;
 use std::fmt::{Display, Formatter};
 
-/// What was cleaned, and what was not.
+/// What was removed and what was kept.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Cleaned {
+    /// Versions that were removed.
     pub removed: Vec<Removed>,
-    /// Plans whose finished work is no more, and its bytes.
+    /// Plans whose checkpoints were removed, and their bytes.
     pub work: Vec<(String, u64)>,
-    /// Files that are no more, and their bytes: counts that no result names, and drafts of a run that was killed while it wrote them.
+    /// Files that were removed, and their bytes: counts that no result names, and drafts of a
+    /// killed run.
     pub files: Vec<(String, u64)>,
-    /// Folders of rows that SQL of dead processes was sorting on this machine, and their bytes.
+    /// Sort folders of dead processes on this machine, and their bytes.
     pub spilled: Vec<(String, u64)>,
     /// Versions that a run may be writing.
     pub left: Vec<String>,
-    /// What is among the versions and was made by no run.
+    /// Entries among the versions that no run made.
     pub foreign: Vec<String>,
     keep: usize,
     dry_run: bool,
 }
 
-/// A version that is no more.
+/// A version that was removed.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Removed {
+    /// The run id of the version.
     pub run: String,
+    /// The size of its objects in bytes.
     pub bytes: u64,
-    /// It was a result once; else it is what a dead run has left.
+    /// True for an earlier result; false for the version of a dead run.
     pub was_kept: bool,
 }
 
 impl Output {
-    /// Removes versions that nobody needs, and work that nobody goes on with.
+    /// Removes unneeded versions, stale checkpoints and partial files.
+    ///
+    /// # Errors
+    /// If the store cannot list or remove, or if the lock of a folder stays taken.
     pub async fn clean(&self, asked: &Cleaning) -> Result<Cleaned> {
         let mut cleaned = self.clean_versions(asked).await?;
         if let Some(folder) = self.folder.as_ref().filter(|_| !asked.dry_run) {
             folder.sweep().await?;
         }
-        for (plan, bytes) in self.stale_work(None, asked.older_than).await? {
+        for (plan, bytes) in self.stale_checkpoints(None, asked.older_than).await? {
             if !asked.dry_run {
                 self.remove(WORK, &plan).await?;
             }
             cleaned.work.push((plan, bytes));
         }
         if let Some(folder) = &self.folder {
-            let drafts = folder.drafts(&[crate::output::ledger::store::LEDGER, RUNS], asked);
-            let drafts = drafts.map_err(|e| folder.failed("cleaned", e))?;
+            let drafts = folder
+                .drafts(&[crate::output::ledger::store::LEDGER, RUNS], asked)
+                .map_err(|e| folder.failed("cleaned", e))?;
             cleaned.files.extend(drafts);
         }
         Ok(cleaned)
     }
 
-    /// Removes versions that nobody needs.
+    /// Removes unneeded versions and the objects that only they name.
     pub(crate) async fn clean_versions(&self, asked: &Cleaning) -> Result<Cleaned> {
         if let Some(folder) = &self.folder {
             folder.check_no_links(&[VERSIONS, WORK, crate::output::ledger::store::LEDGER, RUNS])?;
         }
         if !asked.dry_run {
-            self.mend().await?;
+            self.repair().await?;
         }
-        // Listed before the pointer is read: what becomes the result in between is named.
-        let sizes = self.inside(VERSIONS).await?;
+        // List before reading the pointer: a version that is promoted in between is then named.
+        let sizes = self.folders_in(VERSIONS).await?;
         let (pointer, unnamed) = match &self.folder {
             Some(folder) => folder.unnamed().await?,
             None => {
@@ -86,8 +97,9 @@ impl Output {
                 };
                 let unnamed = unnamed.map(|(run, found)| {
                     let age = now.duration_since(found.newest);
-                    // Who asks for the time puts an object here too.
-                    let is_ours = is_run(run) || run.strip_prefix("clock-").is_some_and(is_own);
+                    // `Output::now` also puts an object here.
+                    let is_ours =
+                        is_run(run) || run.strip_prefix("clock-").is_some_and(is_unique_suffix);
                     let state = match is_ours {
                         false => State::Foreign,
                         true if age < asked.older_than => State::Alive,
@@ -107,7 +119,7 @@ impl Output {
             found.map(|version| version.run.clone())
         };
         if !asked.dry_run && !dropped.is_empty() {
-            // Nothing is removed while it has a name.
+            // A version loses its name before it is removed.
             let seen = self.pointer().await?;
             let shorter = |found: Option<&Current>| match found {
                 Some(found) => {
@@ -163,9 +175,10 @@ impl Display for Cleaned {
             was_kept,
         } in &self.removed
         {
-            let what = match was_kept {
-                true => format!("earlier than the {} to keep", self.keep),
-                false => "left by a run that did not end".to_string(),
+            let what = if *was_kept {
+                format!("beyond job.keep = {}", self.keep)
+            } else {
+                "left by an interrupted run".to_string()
             };
             lines.push(format!(
                 "{verb} {run}: {what}, {} bytes",
@@ -175,13 +188,14 @@ impl Display for Cleaned {
         for (plan, bytes) in &self.work {
             let bytes = grouped(*bytes as f64);
             lines.push(format!(
-                "{verb} {WORK}/{plan}: what runs that did not end had finished, {bytes} bytes"
+                "{verb} {WORK}/{plan}: checkpoints of interrupted runs, {bytes} bytes"
             ));
         }
         for (file, bytes) in &self.files {
-            let what = match file.contains('#') {
-                true => "left by a run that was killed while it wrote it",
-                false => "no result needs it",
+            let what = if file.contains('#') {
+                "partial file of a killed run"
+            } else {
+                "no result needs it"
             };
             let bytes = grouped(*bytes as f64);
             lines.push(format!("{verb} {file}: {what}, {bytes} bytes"));
@@ -189,11 +203,11 @@ impl Display for Cleaned {
         for (folder, bytes) in &self.spilled {
             let bytes = grouped(*bytes as f64);
             lines.push(format!(
-                "{verb} {folder}: rows that a process which is dead was sorting, {bytes} bytes"
+                "{verb} {folder}: sort files of a dead process, {bytes} bytes"
             ));
         }
         for name in &self.foreign {
-            lines.push(format!("left alone {name}: no run has made it"));
+            lines.push(format!("left alone {name}: not made by a run"));
         }
         for run in &self.left {
             lines.push(format!("left alone {run}: a run may be writing it"));
@@ -209,22 +223,25 @@ impl Display for Cleaned {
         let what = [versions, work, count(self.files.len(), "file"), spilled];
         let what: Vec<String> = what.into_iter().flatten().collect();
         let bytes = self.removed.iter().map(|removed| removed.bytes);
-        let more = self.work.iter().chain(&self.files).chain(&self.spilled);
-        let more = more.map(|(_, bytes)| *bytes);
+        let more = self
+            .work
+            .iter()
+            .chain(&self.files)
+            .chain(&self.spilled)
+            .map(|(_, bytes)| *bytes);
         let bytes: u64 = bytes.chain(more).sum();
-        lines.push(match what.is_empty() {
-            true => "Nothing to clean.".to_string(),
-            false => {
-                let (what, bytes) = (listed(&what), grouped(bytes as f64));
-                format!("{verb} {what}, {bytes} bytes")
-            }
+        lines.push(if what.is_empty() {
+            "Nothing to clean.".to_string()
+        } else {
+            let (what, bytes) = (join_words(&what), grouped(bytes as f64));
+            format!("{verb} {what}, {bytes} bytes")
         });
         write!(f, "{}", lines.join("\n"))
     }
 }
 
-/// `a`, `a and b`, `a, b and c`.
-fn listed(what: &[String]) -> String {
+/// Formats as `a`, `a and b`, or `a, b and c`.
+fn join_words(what: &[String]) -> String {
     match what {
         [first @ .., before, last] => [first, &[format!("{before} and {last}")]]
             .concat()
@@ -242,9 +259,9 @@ mod tests {
     use object_store::memory::InMemory;
     use std::sync::Arc;
 
-    /// A store has no locks: age alone tells.
+    /// An object store has no locks, so only the age counts.
     #[tokio::test]
-    async fn what_may_be_alive_is_left_alone() {
+    async fn versions_that_may_be_alive_are_kept() {
         let store = Arc::new(InMemory::new());
         let output = Output::in_store(store.clone(), "out".into());
         let run = "20260301T020000Z-0123abcd-00000001";
@@ -258,14 +275,14 @@ mod tests {
             dry_run: false,
         };
         let cleaned = output.clean(&asked).await.expect("a store");
-        let mine = "left alone mine: no run has made it\n";
+        let mine = "left alone mine: not made by a run\n";
         let said = format!("{mine}left alone {run}: a run may be writing it\nNothing to clean.");
         assert_eq!(cleaned.to_string(), said);
         asked.older_than = SignedDuration::ZERO;
         asked.dry_run = true;
         let cleaned = output.clean(&asked).await.expect("a store");
         let said = format!(
-            "would remove {run}: left by a run that did not end, 4 bytes\n{mine}would remove 1 version, 4 bytes"
+            "would remove {run}: left by an interrupted run, 4 bytes\n{mine}would remove 1 version, 4 bytes"
         );
         assert_eq!(cleaned.to_string(), said);
         store.head(&table).await.expect("it is still there");

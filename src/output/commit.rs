@@ -1,14 +1,16 @@
-//! How a version becomes the result, on every store and beside other runs.
+//! How a version becomes the result, on every store and next to concurrent runs.
 //!
-//! A run notes the pointer, `current.json`, when it begins. It writes its tables as a version of its own, which nobody sees, has them
-//! checked, and replaces the pointer on condition that it is still the one noted: by a conditional put, or under a lock where the
-//! output is a folder. That is all: nothing before it is visible, nothing after it is needed, and of two runs at once the first one
-//! wins. The other says so and takes its version away, as does a run that fails or is stopped; what a run that died has left is found
-//! by [`clean`](super::clean).
+//! When a run begins, it notes the pointer `current.json`. It writes its tables into a version of
+//! its own, which no reader sees, and checks them. Then it replaces the pointer on condition that
+//! the pointer is still the one it noted: with a conditional put, or under a lock if the output is
+//! a folder. Nothing is visible before this step and nothing is required after it. Of two
+//! concurrent runs the first one wins. The other reports a conflict and removes its version, as
+//! does a run that fails or is stopped. [`clean`](super::clean) removes the versions of runs that
+//! died.
 //!
-//! The answer to a put can be lost while the put is not. So a run that hears of a failure looks at the pointer, and where even that
-//! does not tell it leaves its version alone. No two pointers are alike, because run ids are not: a condition that once failed fails
-//! for ever.
+//! The answer to a put can be lost although the put succeeded. After a failed put the run therefore
+//! reads the pointer again, and if that does not settle the question it keeps its version. No two
+//! pointers are equal, because run ids are unique, so a condition that failed once fails for ever.
 
 use crate::error::{Error, Kind, Result};
 use crate::output::layout::{CURRENT, PART, RECORD, RUNS, SUCCESS, VERSIONS, unique};
@@ -24,11 +26,11 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// A run that has failed waits so long for its record to be written, and no longer.
+/// A failed run waits at most this long for its record to be written.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Output {
-    /// The result in place, if there is one and its tables are whole.
+    /// The result in place, if there is one and all of its tables exist.
     pub async fn current(&self) -> Result<Option<Current>> {
         let Some(Seen { current, .. }) = self.pointer().await? else {
             return Ok(None);
@@ -36,7 +38,7 @@ impl Output {
         Ok(self.is_whole(&current).await?.then_some(current))
     }
 
-    /// The record of the run that made the result in place, as JSON, if both are there.
+    /// The record of the run that made the result in place, as JSON, if both exist.
     pub async fn last_record(&self) -> Result<Option<serde_json::Value>> {
         match self.current().await? {
             Some(current) => {
@@ -47,10 +49,10 @@ impl Output {
         }
     }
 
-    /// Checks that the result in place, if there is one, is that of a job of this name, as far as its record says.
+    /// Checks that the result in place, if any, has a record of the same job name.
     ///
     /// # Errors
-    /// If it is that of another job, which nobody may have meant to lose.
+    /// If the result belongs to another job: replacing it is probably a mistake.
     pub async fn check_job(&self, name: &str) -> Result<()> {
         let Some(seen) = self.pointer().await? else {
             return Ok(());
@@ -61,7 +63,7 @@ impl Output {
             .as_ref()
             .and_then(|record| record["pipeline"].as_str())
         {
-            // The record has the name as it may leave the process.
+            // Secrets are hidden in the record, so compare the hidden name.
             Some(other) if other != hide(name) => Err(Error::spec(format!(
                 "{} holds the result of the job `{other}`, which the job `{name}` would replace; name another output, or replace it with --force",
                 self.shown()
@@ -71,11 +73,7 @@ impl Output {
     }
 
     pub(crate) async fn pointer(&self) -> Result<Option<Seen>> {
-        if self
-            .folder
-            .as_ref()
-            .is_some_and(|folder| !folder.is_there())
-        {
+        if self.folder.as_ref().is_some_and(|folder| !folder.exists()) {
             return Ok(None);
         }
         let path = self.at(&[CURRENT]);
@@ -93,13 +91,14 @@ impl Output {
         Ok(Some(Seen { current, version }))
     }
 
-    /// Whether every table of a result is there.
+    /// Whether every table of a result exists.
     async fn is_whole(&self, current: &Current) -> Result<bool> {
         let folder: Vec<&str> = current.folder.split('/').collect();
         let tables = current.tables.keys().map(String::as_str);
-        let folders = match current.folder.is_empty() {
-            true => tables.clone().map(|table| self.at(&[table])).collect(),
-            false => vec![self.at(&folder)],
+        let folders = if current.folder.is_empty() {
+            tables.clone().map(|table| self.at(&[table])).collect()
+        } else {
+            vec![self.at(&folder)]
         };
         let mut there = BTreeSet::new();
         for folder in folders {
@@ -110,9 +109,10 @@ impl Output {
         Ok(files.all(|file| there.contains(&self.at(&[&folder[..], &file].concat()))))
     }
 
-    /// Notes what is in place for a run of a plan, and ends what a run that died has left undone behind its pointer.
+    /// Notes the result in place for a run of a plan, and repairs what a dead run left undone after
+    /// it replaced the pointer.
     pub async fn begin(&self, plan: &str) -> Result<Begun> {
-        let seen = self.mend().await?;
+        let seen = self.repair().await?;
         let is_whole = match &seen {
             Some(seen) => self.is_whole(&seen.current).await?,
             None => false,
@@ -121,7 +121,7 @@ impl Output {
         let now = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
         let run = format!("{now}-{}-{}", plan.get(..8).unwrap_or(plan), unique()?);
         if seen.is_none() && self.folder.is_none() {
-            // Who is stopped meanwhile takes the probe away.
+            // A stop during the probe then removes its object.
             *self.claim() = Some(Claim {
                 run: run.clone(),
                 _lock: None,
@@ -137,10 +137,11 @@ impl Output {
         })
     }
 
-    /// Does what a run that died between its pointer and its end has left to do, links and the record; returns the pointer.
-    pub(crate) async fn mend(&self) -> Result<Option<Seen>> {
+    /// Finishes what a run that died after it replaced the pointer left undone: links and record.
+    /// Returns the pointer.
+    pub(crate) async fn repair(&self) -> Result<Option<Seen>> {
         if let Some(folder) = &self.folder {
-            folder.mend().await?;
+            folder.repair().await?;
         }
         let seen = self.pointer().await?;
         if let Some(Seen { current, .. }) = &seen {
@@ -154,35 +155,35 @@ impl Output {
         Ok(seen)
     }
 
-    /// Finds out whether a store heeds the conditions of a put, before anything depends on it. Some know none, others ignore them.
+    /// Finds out whether a store honours the conditions of a put, before anything depends on it.
+    /// Some stores reject conditions, others ignore them.
     async fn probe(&self, run: &str) -> Result<()> {
-        let path = self.beside(run, "probe");
+        let path = self.version_file(run, "probe");
         let put = async |mode: PutMode, bytes: &'static [u8]| {
             let payload = PutPayload::from_static(bytes);
             self.store.put_opts(&path, payload, mode.into()).await
         };
-        let heeds = async || {
+        let honours = async || {
             let first = UpdateVersion::from(put(PutMode::Create, b"1").await?);
             let second = put(PutMode::Create, b"2").await;
             let changed = put(PutMode::Update(first.clone()), b"3").await;
             let stale = put(PutMode::Update(first), b"4").await;
-            let is_heeded = [&second, &stale].iter().all(|put| {
-                let refused = put.as_ref().err();
-                refused.is_some_and(is_refused)
-            });
-            changed.map(|_| is_heeded)
+            let is_honoured = [&second, &stale]
+                .iter()
+                .all(|put| put.as_ref().err().is_some_and(is_refused));
+            changed.map(|_| is_honoured)
         };
-        let heeds = heeds().await;
+        let honours = honours().await;
         self.store.delete(&path).await.ok();
         let unusable = format!(
-            "the store of {} cannot put an object on condition that it is unchanged, without which two runs cannot be kept apart; write to a folder, or turn conditional puts on",
+            "the store of {} does not support conditional puts, so concurrent runs could overwrite each other; write to a folder, or enable conditional puts",
             self.shown()
         );
-        match heeds {
+        match honours {
             Ok(true) => Ok(()),
             Ok(false) => Err(Error::spec(unusable)),
             Err(e) if is_unsupported(&e) => Err(Error::with_source(Kind::Spec, unusable, e)),
-            // Whoever puts an object needs nothing to be there but the bucket.
+            // A put needs nothing but the bucket to exist.
             Err(e @ object_store::Error::NotFound { .. }) => {
                 let message = format!(
                     "there is no bucket for {}; make it, or name another output",
@@ -194,7 +195,7 @@ impl Output {
         }
     }
 
-    /// Makes room for the version of a run, unless another run has been quicker.
+    /// Creates the version of a run, unless another run was quicker.
     pub async fn claim_version(&self, begun: &Begun) -> Result<()> {
         let now = self.pointer().await?.map(|seen| seen.current.run);
         if now.as_deref() != begun.seen() {
@@ -223,7 +224,8 @@ impl Output {
         Error::new(Kind::Conflict, message)
     }
 
-    /// Makes the version of a run the result. Its tables are written and checked; if another run has been quicker, they are removed.
+    /// Makes the version of a run the result. Its tables are written and checked already. If
+    /// another run was quicker, the version is removed.
     pub async fn promote(
         &self,
         begun: &Begun,
@@ -243,9 +245,9 @@ impl Output {
             let success = self.at(&[VERSIONS, &begun.run, table, SUCCESS]);
             self.put(&success, Vec::new()).await?;
         }
-        self.put_record(&self.beside(&begun.run, RECORD), promotion.record)
+        self.put_record(&self.version_file(&begun.run, RECORD), promotion.record)
             .await?;
-        // It may have been taken for dead.
+        // `clean` may have taken the version for dead.
         if !self.is_whole(&current).await? {
             let version = self.show(&self.version(&begun.run));
             let what = format!("{version} has lost tables that were written; run again");
@@ -255,7 +257,7 @@ impl Output {
             folder.sync(&begun.run)?;
         }
         let is_kept = |found: &Current| {
-            // Elsewhere than in folders nothing was made before versions.
+            // Only folders held results before versions were introduced.
             begun.is_whole && (self.folder.is_some() || !found.folder.is_empty())
         };
         let next = |found: Option<&Current>| {
@@ -277,7 +279,7 @@ impl Output {
         let dropped = self
             .swap(begun.seen.clone(), promotion.begins, next)
             .await?;
-        // The result is in place; what goes wrong from here on is made good by the next run.
+        // The result is in place: the next run repairs whatever fails from here on.
         if let Some(folder) = &self.folder {
             folder.release(&begun.run);
         }
@@ -288,7 +290,7 @@ impl Output {
         Ok(())
     }
 
-    /// What is left to do for a version that is in place.
+    /// Finishes the version that is in place: record and clean-up.
     async fn finish(&self, run: &str, dropped: &[String], keep: usize) -> Result<()> {
         self.keep_record(run).await?;
         for run in dropped {
@@ -302,24 +304,25 @@ impl Output {
         self.clean_versions(&asked).await.map(|_| ())
     }
 
-    /// Puts the record of a version where it outlives the version.
+    /// Copies the record of a version to where it outlives the version.
     async fn keep_record(&self, run: &str) -> Result<()> {
         let to = self.at(&[RUNS, &format!("{run}.json")]);
-        match self.store.copy(&self.beside(run, RECORD), &to).await {
-            // Before versions there was one record.
+        match self.store.copy(&self.version_file(run, RECORD), &to).await {
+            // Results from before versions had a single record.
             Err(object_store::Error::NotFound { .. }) | Ok(()) => Ok(()),
             Err(e) => Err(self.failed(&to, "written", e)),
         }
     }
 
-    /// Puts the record of a run that has failed beside those of others, once. The result in place is not touched.
+    /// Writes the record of a failed run next to the others, once. The result in place is not
+    /// touched.
     pub async fn keep_failed(&self, run: &str, record: &impl Serialize) {
         if self.is_recorded.swap(true, Ordering::SeqCst) {
             return;
         }
         let path = self.at(&[RUNS, &format!("{run}.json")]);
         let put = tokio::time::timeout(PATIENCE, self.put_record(&path, record)).await;
-        // Where the output cannot be written, the error of the run has said so.
+        // If the output cannot be written, the error of the run says so already.
         match put {
             Ok(Ok(())) => (),
             Ok(Err(e)) => tracing::info!("the run has no record: {}", e.full()),
@@ -327,15 +330,15 @@ impl Output {
         }
     }
 
-    /// Replaces the pointer, of which `seen` is what is known, by what `next` makes of it. If it is another one meanwhile, `next`
-    /// decides again.
+    /// Replaces the pointer `seen` by the result of `next`. If the pointer has changed meanwhile,
+    /// `next` decides again.
     pub(crate) async fn swap<T>(
         &self,
         seen: Option<Seen>,
         begins: &(dyn Fn() + Sync),
         next: impl FnMut(Option<&Current>) -> Result<(Current, T)>,
     ) -> Result<T> {
-        // A run that may be the result has a record that says so.
+        // A run that may be the result has a record already.
         self.is_recorded.store(true, Ordering::SeqCst);
         if let Some(folder) = &self.folder {
             let swapped = folder.swap(begins, next).await;
@@ -343,10 +346,10 @@ impl Output {
             return swapped;
         }
         begins();
-        // As long as nobody knows what comes of the put, what it names must not be removed: not by who stops here either.
+        // While the outcome of the put is unknown, nothing may remove the version that it names,
+        // not even a stop.
         let claim = self.claim().take();
-        let swapped = self.swap_object(seen, next).await;
-        swapped.map_err(|failure| {
+        self.swap_object(seen, next).await.map_err(|failure| {
             if !failure.may_be_done {
                 *self.claim() = claim;
                 self.is_recorded.store(false, Ordering::SeqCst);
@@ -380,7 +383,7 @@ impl Output {
             let is_done =
                 |now: &Seen| now.current == current || is_new && now.current.names(&current.run);
             match self.pointer().await {
-                // The put was done and its answer lost.
+                // The put succeeded and its answer was lost.
                 Ok(Some(now)) if is_done(&now) => return Ok(more),
                 Ok(now) if is_refused && now != seen => seen = now,
                 now => {
@@ -391,19 +394,20 @@ impl Output {
         }
     }
 
-    /// Removes what was claimed and has not become the result: the run has failed, or was stopped.
+    /// Removes the claimed version of a run that failed or was stopped.
     pub async fn abandon(&self) {
-        // A write that is under way would make again what is removed here.
+        // A write in flight would recreate what is removed here.
         let _none = self.writes.none().await;
         let Some(claim) = self.claim().take() else {
             return;
         };
-        // What cannot be written often cannot be removed either; the first error is the one to hear about.
+        // An output that cannot be written often cannot be cleaned either; the first error matters
+        // more.
         if let Err(e) = self.remove(VERSIONS, &claim.run).await {
-            tracing::warn!("{}; `gyre clean` will find it", e.full());
+            tracing::warn!("{}; `gyre clean` will remove it", e.full());
         }
         if let Some(folder) = &self.folder {
-            folder.tidy().await;
+            folder.remove_if_empty().await;
         }
     }
 }
@@ -411,7 +415,7 @@ impl Output {
 /// Why the pointer was not replaced, as far as is known.
 struct NotSwapped {
     error: Error,
-    /// The put may be done all the same, or be done yet.
+    /// The put may have succeeded, or may still succeed.
     may_be_done: bool,
 }
 
@@ -430,7 +434,7 @@ fn is_refused(e: &object_store::Error) -> bool {
     matches!(e, AlreadyExists { .. } | Precondition { .. })
 }
 
-/// Whether a store does not do what it was asked for.
+/// Whether a store does not support a request.
 fn is_unsupported(e: &object_store::Error) -> bool {
     use object_store::Error::{NotImplemented, NotSupported};
     matches!(e, NotImplemented { .. } | NotSupported { .. })

@@ -1,14 +1,23 @@
-//! An output on a file system: the locks that a commit needs there, and links for readers of plain paths.
+//! An output on a file system: the locks that a commit needs, and links for readers of plain paths.
 //!
 //! ```text
-//! <output>/.lock                   held while the pointer is compared and replaced, which no file system does in one step
-//! <output>/versions/<run>/.lock    held by a run that is alive, from before its first file until it is the result
-//! <output>/current                 a link to versions/<run>, replaced by renaming another over it
-//! <output>/<table>                 a link to current/<table>: so all tables change at one instant
+//! <output>/.lock                   held while the pointer is compared and replaced
+//! <output>/versions/<run>/.lock    held by a run from before its first file until its promotion
+//! <output>/current                 a link to versions/<run>, replaced by a rename
+//! <output>/<table>                 a link to current/<table>, so all tables change at one instant
 //! ```
 //!
-//! The pointer decides and the links follow it. A process that dies between the two leaves readers of plain paths with the earlier
-//! result, whole, until the next run or `gyre clean` mends the links.
+//! The pointer decides and the links follow it. If a process dies between the two, readers of plain
+//! paths see the complete earlier result until the next run or `gyre clean` repairs the links.
+//!
+//! A version that the pointer does not name is in one of these states:
+//!
+//! | lock file | lock | state |
+//! |---|---|---|
+//! | exists | taken | alive: a run is writing it |
+//! | exists | free | dead: its run has ended |
+//! | missing, but `run.json` exists or the folder is empty | | dead |
+//! | missing otherwise, or the name is not a run id | | foreign: kept |
 
 use crate::error::{Error, Kind, Result};
 use crate::output::layout::{CURRENT, RECORD, RUNS, VERSIONS, WORK};
@@ -30,31 +39,33 @@ const LINK: &str = "current";
 const POINTER_DRAFT: &str = ".current.json";
 const LINK_DRAFT: &str = ".link";
 
-/// How long a run waits for the lock of its output, which others hold for moments.
+/// How long a run waits for the lock of its output, which is normally held for moments.
 pub const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long it waits before it says so.
-const SAID: Duration = Duration::from_secs(1);
+/// How long a run waits for the lock before it logs a warning.
+const WARN_AFTER: Duration = Duration::from_secs(1);
 
-/// How long it waits to tidy up.
-const TIDYING: Duration = Duration::from_secs(1);
+/// How long a run waits for the lock to remove an output without a result.
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(1);
 
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// A version that the pointer does not name.
 pub struct Unnamed {
+    /// The name of its folder, usually a run id.
     pub run: String,
+    /// Whether it may be removed.
     pub state: State,
 }
 
-/// What is known of a version that the pointer does not name.
+/// The state of a version that the pointer does not name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// A run is or may be writing it.
     Alive,
-    /// The run has ended.
+    /// Its run has ended.
     Dead,
-    /// No run has made it.
+    /// No run made it.
     Foreign,
 }
 
@@ -67,6 +78,7 @@ pub struct Folder {
 }
 
 impl Folder {
+    /// The folder at `path`, with the default [`LOCK_TIMEOUT`].
     pub fn new(path: PathBuf) -> Folder {
         Folder {
             path,
@@ -78,6 +90,7 @@ impl Folder {
         self.path.join(VERSIONS).join(run)
     }
 
+    /// The error for an operation on this folder that failed: "... cannot be {what}".
     pub fn failed(
         &self,
         what: &str,
@@ -86,17 +99,20 @@ impl Folder {
         Error::store(format!("{} cannot be {what}", self.path.display()), e)
     }
 
-    /// Waits for the lock of the output; it is free again when the file is dropped.
+    /// Waits for the lock of the output. Dropping the file releases it.
+    ///
+    /// # Errors
+    /// [`Kind::Conflict`] after [`Folder::patience`].
     async fn lock(&self) -> Result<File> {
-        let begun = Instant::now();
-        let mut is_said = false;
+        let start = Instant::now();
+        let mut is_logged = false;
         loop {
             match self.try_lock() {
                 Ok(Some(file)) => return Ok(file),
                 Ok(None) => (),
                 Err(e) => return Err(self.failed("locked", e)),
             }
-            let (waited, path) = (begun.elapsed(), self.path.join(LOCK));
+            let (waited, path) = (start.elapsed(), self.path.join(LOCK));
             if waited >= self.patience {
                 return Err(Error::new(
                     Kind::Conflict,
@@ -107,10 +123,10 @@ impl Folder {
                     ),
                 ));
             }
-            if !is_said && waited >= SAID {
-                is_said = true;
+            if !is_logged && waited >= WARN_AFTER {
+                is_logged = true;
                 tracing::warn!(
-                    "waiting for {}, whose lock another process holds, for {:?} at most",
+                    "waiting for {} for at most {:?}: another process holds its lock",
                     path.display(),
                     self.patience
                 );
@@ -124,7 +140,7 @@ impl Folder {
         let path = self.path.join(LOCK);
         loop {
             match fs::create_dir_all(&self.path) {
-                // Another run's folder was there, and was tidied away before it could be looked at.
+                // Another run removed its folder between the two calls.
                 Err(e)
                     if e.kind() == ErrorKind::AlreadyExists
                         && fs::metadata(&self.path).map_or(true, |found| found.is_dir()) =>
@@ -139,7 +155,7 @@ impl Folder {
                 .truncate(false)
                 .open(&path);
             let file = match file {
-                // The folder was tidied away just now.
+                // The folder was just removed by `remove_if_empty`.
                 Err(e) if e.kind() == ErrorKind::NotFound => continue,
                 file => file?,
             };
@@ -152,7 +168,7 @@ impl Folder {
         }
     }
 
-    /// What `current.json` says.
+    /// Reads `current.json`.
     fn pointer(&self) -> Result<Option<Current>> {
         let path = self.path.join(CURRENT);
         match fs::read(&path) {
@@ -162,9 +178,11 @@ impl Folder {
         }
     }
 
-    /// Makes the folder of a version, with a lock that says that its run is alive for as long as the file is open.
+    /// Creates the folder of a version, with a lock that marks its run as alive while the file is
+    /// open.
     pub async fn claim(&self, run: &str) -> Result<File> {
-        // A version without a lock is dead; so nobody may look between the next two steps.
+        // A version without a lock counts as dead, so the output stays locked between the next two
+        // steps.
         let _locked = self.lock().await?;
         let claim = || {
             fs::create_dir_all(self.version(run))?;
@@ -175,8 +193,8 @@ impl Folder {
         claim().map_err(|e: io::Error| self.failed("written to", e))
     }
 
-    /// The pointer, and the versions that it does not name. Both are seen at one moment: no run becomes the result meanwhile, and none
-    /// begins to write.
+    /// The pointer, and the versions that it does not name. Both are read under the lock: no run is
+    /// promoted and none begins to write in between.
     pub async fn unnamed(&self) -> Result<(Option<Current>, Vec<Unnamed>)> {
         if !self.path.exists() {
             return Ok((None, Vec::new()));
@@ -194,12 +212,17 @@ impl Folder {
     }
 
     fn versions(&self) -> io::Result<Vec<String>> {
-        let mut names: Vec<String> = self.inside(VERSIONS)?.into_iter().map(|(n, _)| n).collect();
+        let mut names: Vec<String> = self
+            .folders_in(VERSIONS)?
+            .into_iter()
+            .map(|(n, _)| n)
+            .collect();
         names.sort();
         Ok(names)
     }
 
-    /// A run makes a folder that has its name, and in it a lock or, when all is written, its record.
+    /// A run creates a folder with its id, and in it a lock file or, when all is written, its
+    /// record.
     fn state(&self, run: &str) -> State {
         let folder = self.version(run);
         let is_folder = fs::symlink_metadata(&folder).is_ok_and(|found| found.is_dir());
@@ -209,22 +232,24 @@ impl Folder {
         match File::open(folder.join(LOCK)) {
             Ok(file) => match file.try_lock() {
                 Ok(()) => State::Dead,
-                // Who cannot be asked is let live.
+                // If the lock cannot be queried, the run counts as alive.
                 Err(TryLockError::WouldBlock | TryLockError::Error(_)) => State::Alive,
             },
             Err(e) if e.kind() == ErrorKind::NotFound => {
                 let is_empty =
                     || fs::read_dir(&folder).is_ok_and(|mut found| found.next().is_none());
-                match folder.join(RECORD).is_file() || is_empty() {
-                    true => State::Dead,
-                    false => State::Foreign,
+                if folder.join(RECORD).is_file() || is_empty() {
+                    State::Dead
+                } else {
+                    State::Foreign
                 }
             }
             Err(_) => State::Alive,
         }
     }
 
-    /// An error if one of the folders in which things are removed is a link: what it leads to is not this output's.
+    /// Fails if one of the folders in which entries are removed is a symbolic link: its target does
+    /// not belong to this output.
     pub fn check_no_links(&self, places: &[&str]) -> Result<()> {
         for place in places {
             let path = self.path.join(place);
@@ -238,14 +263,14 @@ impl Folder {
         Ok(())
     }
 
-    /// Puts every file of a version on disk, so that the pointer does not get there before them.
+    /// Flushes every file of a version to disk, so that the pointer is not on disk before them.
     pub fn sync(&self, run: &str) -> Result<()> {
         fn collect(path: PathBuf, paths: &mut Vec<PathBuf>) -> io::Result<()> {
             for entry in fs::read_dir(&path)? {
                 let entry = entry?;
                 match entry.metadata()? {
                     found if found.is_dir() => collect(entry.path(), paths)?,
-                    // What is empty is in its folder alone.
+                    // An empty file is stored in its folder alone.
                     found if found.len() == 0 => (),
                     _ => paths.push(entry.path()),
                 }
@@ -255,13 +280,13 @@ impl Folder {
         }
         let mut paths = vec![self.path.join(VERSIONS)];
         let synced = collect(self.version(run), &mut paths);
-        // At once, because the system writes them together.
+        // In parallel, because the system groups these writes.
         let synced = synced.and_then(|()| paths.par_iter().try_for_each(|path| sync(path)));
         synced.map_err(|e| self.failed("written to", e))
     }
 
-    /// Replaces the pointer by what `next` makes of the one that is there, and lets the links follow. After an error it is as it was.
-    /// `begins` is called when the lock is there.
+    /// Replaces the pointer by the result of `next`, and updates the links. After an error the
+    /// pointer is unchanged. `begins` is called when the lock is held.
     pub async fn swap<T>(
         &self,
         begins: &(dyn Fn() + Sync),
@@ -272,7 +297,7 @@ impl Folder {
         let earlier = self.pointer()?;
         let (current, more) = next(earlier.as_ref())?;
         if let Some(old) = earlier.filter(|old| old.folder.is_empty()) {
-            self.take_over(&old)?;
+            self.convert_unversioned(&old)?;
         }
         self.check_room(&current)?;
         let bytes = sealed(&current)?;
@@ -288,21 +313,22 @@ impl Folder {
         Ok(more)
     }
 
-    /// Lets the links go where the pointer goes, if they do not.
-    pub async fn mend(&self) -> Result<()> {
+    /// Updates the links if they do not match the pointer.
+    pub async fn repair(&self) -> Result<()> {
         let Some(current) = self.pointer()? else {
             return Ok(());
         };
-        let is_right = match current.folder.is_empty() {
-            true => !self.version(&current.run).exists(),
-            false => self.is_linked(&current),
+        let is_right = if current.folder.is_empty() {
+            !self.version(&current.run).exists()
+        } else {
+            self.is_linked(&current)
         };
         if is_right {
             return Ok(());
         }
         let _locked = self.lock().await?;
         match self.pointer()? {
-            Some(old) if old.folder.is_empty() => self.take_over(&old)?,
+            Some(old) if old.folder.is_empty() => self.convert_unversioned(&old)?,
             Some(current) => self.link(&current),
             None => (),
         }
@@ -318,7 +344,8 @@ impl Folder {
             && tables.all(|table| goes(table, &Path::new(LINK).join(table)))
     }
 
-    /// Links what the pointer names. The pointer is in place already, so what fails here is told and mended later.
+    /// Creates the links for a pointer that is already in place. A failure is logged, and the next
+    /// run repairs it.
     fn link(&self, current: &Current) {
         let link = || {
             for table in current.tables.keys() {
@@ -345,7 +372,7 @@ impl Folder {
         }
     }
 
-    /// Lets the link `name` go to a place in this folder, at one instant.
+    /// Points the link `name` to a path in this folder, atomically.
     fn point(&self, name: &str, to: &Path) -> io::Result<()> {
         let (link, draft) = (self.path.join(name), self.path.join(LINK_DRAFT));
         if fs::read_link(&link).is_ok_and(|found| found == to) {
@@ -356,11 +383,12 @@ impl Folder {
         fs::rename(draft, link)
     }
 
-    /// Before versions there were folders of tables right in the output. They become the version of the run that wrote them, linked
-    /// from where they were; what is cut short is ended by the next run.
-    fn take_over(&self, old: &Current) -> Result<()> {
+    /// Converts an output from before versions, which held the table folders directly. They become
+    /// the version of the run that wrote them, linked from where they were. The next run finishes
+    /// an interrupted conversion.
+    fn convert_unversioned(&self, old: &Current) -> Result<()> {
         let version = self.version(&old.run);
-        let take_over = || {
+        let convert_unversioned = || {
             fs::create_dir_all(&version)?;
             self.point(LINK, &Path::new(VERSIONS).join(&old.run))?;
             for table in old.tables.keys() {
@@ -373,17 +401,17 @@ impl Folder {
             fs::remove_dir_all(self.path.join(".staging")).ok();
             Ok(())
         };
-        take_over().map_err(|e: io::Error| self.failed("turned into versions", e))
+        convert_unversioned().map_err(|e: io::Error| self.failed("turned into versions", e))
     }
 
-    /// An error if something else is where a link must go.
+    /// Fails if something else is where a link must go.
     fn check_room(&self, current: &Current) -> Result<()> {
         let names = current.tables.keys().map(String::as_str);
-        // An empty folder is in nobody's way.
+        // An empty folder may be removed.
         self.links_have_room(names, |path| fs::remove_dir(path).is_ok())
     }
 
-    /// The same; `is_empty` says whether what is there may go.
+    /// As `check_room`; `is_empty` says whether an entry may be replaced.
     fn links_have_room<'a>(
         &self,
         names: impl Iterator<Item = &'a str>,
@@ -394,7 +422,7 @@ impl Folder {
             let is_link = fs::symlink_metadata(&path).map(|found| found.is_symlink());
             if is_link.is_ok_and(|is_link| !is_link) && !is_empty(&path) {
                 return Err(Error::spec(format!(
-                    "{} is where a link of gyre must go; move it away, or name another output",
+                    "{} is where gyre must create a link; move it away, or name another output",
                     path.display()
                 )));
             }
@@ -402,24 +430,25 @@ impl Folder {
         Ok(())
     }
 
-    /// Whether there is a folder.
-    pub fn is_there(&self) -> bool {
+    /// Whether the folder exists.
+    pub fn exists(&self) -> bool {
         self.path.is_dir()
     }
 
-    /// An error where nothing can ever be written here, or something is where the link of a table must go. Nothing is changed.
+    /// Fails if this folder cannot be written, or if something is where the link of a table must
+    /// go. Changes nothing.
     pub fn check(&self, tables: &[&str]) -> Result<()> {
         let unusable = |path: &Path, why: &str| {
             let (shown, path) = (self.path.display(), path.display());
             Err(Error::spec(format!(
-                "the output {shown} can never be written: {path} {why}; name another output"
+                "the output {shown} cannot be written: {path} {why}; name another output"
             )))
         };
         let mut there = self.path.as_path();
         loop {
             match fs::metadata(there) {
                 Ok(found) if found.is_dir() => break,
-                Ok(_) => return unusable(there, "is no folder"),
+                Ok(_) => return unusable(there, "is not a folder"),
                 Err(_) if fs::symlink_metadata(there).is_ok_and(|found| found.is_symlink()) => {
                     return unusable(there, "is a link that leads nowhere");
                 }
@@ -437,10 +466,10 @@ impl Folder {
         for place in [VERSIONS, RUNS, WORK] {
             let path = self.path.join(place);
             if path.exists() && !path.is_dir() {
-                return unusable(&path, "is no folder");
+                return unusable(&path, "is not a folder");
             }
         }
-        // Folders of tables from before versions become links.
+        // Table folders from before versions become links.
         match self.pointer() {
             Ok(Some(current)) if current.folder.is_empty() => Ok(()),
             _ => self.links_have_room(tables.iter().copied(), |path| {
@@ -449,8 +478,8 @@ impl Folder {
         }
     }
 
-    /// The folders in one such as `versions`, and when an entry of each last came or went.
-    pub fn inside(&self, place: &str) -> io::Result<Vec<(String, Timestamp)>> {
+    /// The folders in one such as `versions`, and when an entry of each last changed.
+    pub fn folders_in(&self, place: &str) -> io::Result<Vec<(String, Timestamp)>> {
         let entries = match fs::read_dir(self.path.join(place)) {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries?,
@@ -458,7 +487,7 @@ impl Folder {
         let mut inside = Vec::new();
         for entry in entries {
             let entry = entry?;
-            // It may be gone again.
+            // The entry may have been removed meanwhile.
             let changed = entry.metadata().and_then(|found| found.modified());
             let changed = changed.ok().and_then(|at| Timestamp::try_from(at).ok());
             let name = entry.file_name().into_string().ok();
@@ -467,8 +496,8 @@ impl Folder {
         Ok(inside)
     }
 
-    /// Removes what a process that was killed was writing in some folders: drafts called `name#1`, of which the store shows nobody anything.
-    /// Returns them, and their bytes.
+    /// Removes partial files of killed processes in some folders. They are called `name#1`, and the
+    /// store does not list them. Returns their paths and bytes.
     pub fn drafts(&self, places: &[&str], asked: &Cleaning) -> io::Result<Vec<(String, u64)>> {
         let mut drafts = Vec::new();
         for place in places {
@@ -483,7 +512,7 @@ impl Folder {
                 if number.is_empty() || !number.bytes().all(|b| b.is_ascii_digit()) {
                     continue;
                 }
-                // One that is gone again has become what it was to be.
+                // A draft that is missing now was completed.
                 let Ok(found) = entry.metadata() else {
                     continue;
                 };
@@ -524,15 +553,17 @@ impl Folder {
             _ => Ok(()),
         };
         let folder = self.path.join(place).join(name);
-        // The files that tell the folder of a run go last, so that a process that dies meanwhile leaves one that is known.
+        // `LOCK` and `RECORD` identify the folder of a run. They go last, so that an interrupted
+        // removal can be resumed.
         for entry in fs::read_dir(&folder).into_iter().flatten() {
             let entry = entry?;
             if [LOCK, RECORD].iter().any(|last| entry.file_name() == *last) {
                 continue;
             }
-            match entry.file_type()?.is_dir() {
-                true => gone(fs::remove_dir_all(entry.path()))?,
-                false => gone(fs::remove_file(entry.path()))?,
+            if entry.file_type()?.is_dir() {
+                gone(fs::remove_dir_all(entry.path()))?
+            } else {
+                gone(fs::remove_file(entry.path()))?
             }
         }
         gone(fs::remove_dir_all(folder))?;
@@ -542,7 +573,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Removes what dead processes were writing where only who has the lock may write.
+    /// Removes drafts of dead processes that only a holder of the lock may write.
     pub async fn sweep(&self) -> Result<()> {
         if !self.path.exists() {
             return Ok(());
@@ -552,20 +583,21 @@ impl Folder {
             fs::remove_file(self.path.join(draft)).ok();
         }
         drop(locked);
-        // One with work in it stays.
+        // Fails if the folder holds checkpoints, which stay.
         fs::remove_dir(self.path.join(WORK)).ok();
         Ok(())
     }
 
-    /// Says that the run of a version that is in place need not be looked after any more.
+    /// Marks a version as promoted by removing its lock file.
     pub fn release(&self, run: &str) {
         fs::remove_file(self.version(run).join(LOCK)).ok();
     }
 
-    /// Removes an output that came to nothing. What another process has locked is in use.
-    pub async fn tidy(&self) {
+    /// Removes an output without a result. If another process holds the lock, the output is in use
+    /// and stays.
+    pub async fn remove_if_empty(&self) {
         let hurried = Folder {
-            patience: TIDYING.min(self.patience),
+            patience: REMOVAL_TIMEOUT.min(self.patience),
             ..self.clone()
         };
         let Ok(_locked) = hurried.lock().await else {
@@ -580,7 +612,7 @@ impl Folder {
     }
 }
 
-/// Whether a name is one that `begin` gives to a run: when it began, the plan, and something of its own.
+/// Whether a name is a run id of `begin`: start time, plan, and a unique suffix.
 pub fn is_run(name: &str) -> bool {
     let parts = || {
         let (time, rest) = name.split_once('-')?;
@@ -594,25 +626,27 @@ pub fn is_run(name: &str) -> bool {
                 15 => b == b'Z',
                 _ => b.is_ascii_digit(),
             });
-        is_time && !plan.is_empty() && is_own(own)
+        is_time && !plan.is_empty() && is_unique_suffix(own)
     })
 }
 
-/// Whether a name ends in what `unique` gives.
-pub fn is_own(own: &str) -> bool {
+/// Whether a suffix has the form of `unique`.
+pub fn is_unique_suffix(own: &str) -> bool {
     own.len() == 8 && own.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
-/// Puts a file, or the names in a folder, on disk.
+/// Flushes a file, or the entries of a folder, to disk.
 fn sync(path: &Path) -> io::Result<()> {
-    // Elsewhere neither can be opened for that by reading.
-    match cfg!(unix) {
-        true => File::open(path)?.sync_all(),
-        false => Ok(()),
+    // Other systems cannot flush a file that is open for reading.
+    if cfg!(unix) {
+        File::open(path)?.sync_all()
+    } else {
+        Ok(())
     }
 }
 
-/// Whether an open file is the one at a path: whoever held its lock may have removed it.
+/// Whether an open file is still the one at a path: the last holder of its lock may have removed
+/// it.
 fn is_at(file: &File, path: &Path) -> bool {
     #[cfg(unix)]
     {
@@ -628,27 +662,27 @@ fn is_at(file: &File, path: &Path) -> bool {
     }
 }
 
-/// Why nothing can be made in a folder that is there, if the system says so.
+/// Why no file can be created in an existing folder, if the system says so.
 #[cfg(unix)]
 fn unwritable(folder: &Path) -> Option<String> {
     use std::os::unix::ffi::OsStrExt;
     let path = std::ffi::CString::new(folder.as_os_str().as_bytes()).ok()?;
-    // SAFETY: the path ends with a zero, and the call reads nothing else.
+    // SAFETY: the path ends with a zero byte, and the call reads nothing else.
     if unsafe { libc::access(path.as_ptr(), libc::W_OK | libc::X_OK) } != 0 {
         return match io::Error::last_os_error() {
             e if e.kind() == ErrorKind::ReadOnlyFilesystem => {
                 Some("is on a read-only file system".into())
             }
             e if e.kind() == ErrorKind::PermissionDenied => {
-                Some("must not be written by this user".into())
+                Some("is not writable by this user".into())
             }
             _ => None,
         };
     }
-    // Root may write anything, and yet makes no files where the system shows its own state.
+    // Root may write anywhere, but not into system file systems such as `/proc`.
     #[cfg(target_os = "linux")]
     {
-        // SAFETY: the call fills the structure, which holds nothing but numbers.
+        // SAFETY: the call fills the structure, which holds only numbers.
         let place = unsafe {
             let mut place: libc::statfs = std::mem::zeroed();
             match libc::statfs(path.as_ptr(), &mut place) {
@@ -657,7 +691,7 @@ fn unwritable(folder: &Path) -> Option<String> {
             }
         };
         if [libc::PROC_SUPER_MAGIC, libc::SYSFS_MAGIC].contains(&place.f_type) {
-            return Some("shows the state of the system and holds no files".into());
+            return Some("is a system file system, which holds no files".into());
         }
     }
     None
@@ -698,7 +732,7 @@ mod tests {
         output.begin("a-plan-of-its-own").await.expect("a folder")
     }
 
-    /// Writes one table, which holds the id of the run, and makes it the result.
+    /// Writes one table, which holds the id of the run, and promotes it.
     async fn promote(output: &Output, begun: &Begun) -> Result<()> {
         let table = output.staged(&begun.run, "sources");
         let put = output.store.put(&table, begun.run.clone().into());
@@ -719,10 +753,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_two_runs_the_first_wins() {
+    async fn the_first_of_two_runs_wins() {
         let temporary = tempfile::tempdir().expect("a folder");
         let folder = temporary.path().join("out");
-        // The other run hears of it when it wants to write, and when it has written.
+        // The slower run detects the conflict when it starts to write, or after it has written.
         for has_written in [false, true] {
             let (one, other) = (open(&folder), open(&folder));
             let (first, second) = (begin(&one).await, begin(&other).await);
@@ -732,16 +766,17 @@ mod tests {
             }
             one.claim_version(&first).await.expect("room");
             promote(&one, &first).await.expect("the result");
-            let late = match has_written {
-                false => other.claim_version(&second).await,
-                true => promote(&other, &second).await,
+            let late = if has_written {
+                promote(&other, &second).await
+            } else {
+                other.claim_version(&second).await
             };
             let e = late.expect_err("it is late");
             assert_eq!(e.kind(), Kind::Conflict, "{}", e.full());
             other.abandon().await;
             assert_eq!(table(&folder), first.run);
             assert!(!folder.join("versions").join(&second.run).exists());
-            // After it, the same process is right.
+            // Afterwards the same process can promote again.
             let third = begin(&other).await;
             assert_eq!(third.earlier().map(|c| &c.run), Some(&first.run));
             other.claim_version(&third).await.expect("room");
@@ -751,7 +786,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_version_lives_as_long_as_its_run() {
+    async fn a_version_is_alive_while_its_run_is() {
         let temporary = tempfile::tempdir().expect("a folder");
         let folder = temporary.path().join("out");
         let (one, other) = (open(&folder), open(&folder));
@@ -767,7 +802,7 @@ mod tests {
             (cleaned.left, cleaned.removed),
             (vec![begun.run.clone()], vec![])
         );
-        // What ends without a word is dead, however young.
+        // A run that ended silently is dead at any age.
         drop(one);
         let cleaned = other.clean(&asked).await.expect("a folder");
         assert_eq!(cleaned.removed.len(), 1);
@@ -776,7 +811,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lock_is_waited_for_and_given_up() {
+    async fn waiting_for_a_lock_times_out() {
         let temporary = tempfile::tempdir().expect("a folder");
         let folder = temporary.path().join("out");
         let mut output = open(&folder);
@@ -797,7 +832,7 @@ mod tests {
             dry_run: true,
         };
         output.clean(&asked).await.expect_err("it is held");
-        // A wait that is dropped leaves no version, and others may wait meanwhile.
+        // A cancelled wait leaves no version, and others may wait meanwhile.
         output.set_lock_timeout(LOCK_TIMEOUT);
         let waiting = output.claim_version(&begun);
         let stopped = tokio::time::timeout(3 * LOCK_PAUSE, waiting).await;
@@ -810,15 +845,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_no_run_has_made_is_left_alone() {
+    async fn foreign_entries_are_kept() {
         let temporary = tempfile::tempdir().expect("a folder");
         let folder = temporary.path().join("out");
         let output = open(&folder);
         let run = |n: u32| format!("20260301T020000Z-0123abcd-{n:08x}");
         let versions = folder.join(VERSIONS);
-        // By name and seal: what a run has made.
+        // Made by runs, by name and lock or record.
         let (dead, sealed, empty) = (run(1), run(2), run(3));
-        // A folder of any name, one without a seal, a link, and a file.
+        // A folder with a foreign name, one without lock and record, a link, and a file.
         let (mine, unsealed, link, file) = ("mine".to_string(), run(4), run(5), run(6));
         for name in [&dead, &sealed, &empty, &mine, &unsealed] {
             fs::create_dir_all(versions.join(name)).expect("a folder");
@@ -847,7 +882,7 @@ mod tests {
         assert_eq!(cleaned.foreign, [unsealed, link, file, mine.clone()]);
         let text = cleaned.to_string();
         assert!(
-            text.contains("left alone mine: no run has made it"),
+            text.contains("left alone mine: not made by a run"),
             "{text}"
         );
         for left in &cleaned.foreign {
@@ -855,7 +890,7 @@ mod tests {
         }
         assert!(outside.join(LOCK).exists());
 
-        // Through a link nothing is removed at all.
+        // Nothing is removed through a link.
         let moved = temporary.path().join("moved");
         fs::create_dir_all(versions.join(&dead)).expect("a folder");
         fs::rename(&versions, &moved).expect("a folder");
@@ -871,7 +906,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_come_to_nothing_leave_nothing() {
+    fn abandoned_runs_leave_nothing() {
         let temporary = tempfile::tempdir().expect("a folder");
         let folder = temporary.path().join("out");
         std::thread::scope(|scope| {

@@ -1,7 +1,8 @@
-//! Writes that are done or not, even where nobody waits for them any more.
+//! Completes writes even after their caller has gone away.
 //!
-//! Who drops the future of a write does not end the write: a thread goes on putting the file on disk, a server the object in place, and
-//! what was removed meanwhile is there again. So each write is a task of its own, and who removes waits until none is under way.
+//! Dropping the future of a write does not end the write: a thread may still put the file on disk,
+//! or a server the object in place, and so recreate something that was removed meanwhile. Each
+//! write is therefore a task of its own, and a removal first waits until no write is in flight.
 
 use crate::store::forward::forward;
 use async_trait::async_trait;
@@ -15,31 +16,31 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedRwLockWriteGuard, RwLock};
 
-/// The writes of a run: each holds the lock with the others.
+/// The writes of a run. Each of them holds a shared lock.
 #[derive(Debug, Clone, Default)]
 pub struct Writes(Arc<RwLock<()>>);
 
 impl Writes {
-    /// A store whose writes are among these.
+    /// Wraps a store so that its writes belong to these.
     pub fn of(&self, inner: Arc<dyn ObjectStore>) -> Arc<dyn ObjectStore> {
         let writes = self.clone();
-        Arc::new(Written { inner, writes })
+        Arc::new(Tracked { inner, writes })
     }
 
-    /// Waits until no write is under way; none begins as long as the guard lives.
+    /// Waits until no write is in flight. No write begins while the guard lives.
     pub async fn none(&self) -> OwnedRwLockWriteGuard<()> {
         Arc::clone(&self.0).write_owned().await
     }
 
-    /// Does a write to its end, whether or not that is waited for.
+    /// Runs a write to its end, whether or not the caller waits for it.
     async fn done<T: Send + 'static>(
         &self,
         write: impl Future<Output = T> + Send + 'static,
     ) -> Result<T> {
-        let under_way = Arc::clone(&self.0).read_owned().await;
+        let in_flight = Arc::clone(&self.0).read_owned().await;
         let task = tokio::spawn(async move {
             let done = write.await;
-            drop(under_way);
+            drop(in_flight);
             done
         });
         Ok(task.await?)
@@ -47,19 +48,19 @@ impl Writes {
 }
 
 #[derive(Debug)]
-struct Written {
+struct Tracked {
     inner: Arc<dyn ObjectStore>,
     writes: Writes,
 }
 
-impl std::fmt::Display for Written {
+impl std::fmt::Display for Tracked {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.inner.fmt(f)
     }
 }
 
 #[async_trait]
-impl ObjectStore for Written {
+impl ObjectStore for Tracked {
     async fn put_opts(
         &self,
         location: &Path,
@@ -78,7 +79,7 @@ impl ObjectStore for Written {
     ) -> Result<Box<dyn MultipartUpload>> {
         let (inner, location) = (Arc::clone(&self.inner), location.clone());
         let writes = self.writes.clone();
-        // One that nobody waits for any more is dropped by its task.
+        // If the caller is gone, the task drops the upload, which aborts it.
         let begin = async move {
             let inner = inner.put_multipart_opts(&location, options).await?;
             let inner = Some(inner);
@@ -96,10 +97,10 @@ impl ObjectStore for Written {
     }
 }
 
-/// A file that comes in parts.
+/// A file that is uploaded in parts.
 #[derive(Debug)]
 struct Upload {
-    /// None once the file is whole, or is no more.
+    /// `None` once the file is complete or aborted.
     inner: Option<Box<dyn MultipartUpload>>,
     writes: Writes,
 }
@@ -138,17 +139,19 @@ impl MultipartUpload for Upload {
 }
 
 impl Drop for Upload {
-    /// A store keeps parts that nobody puts together, and shows them to nobody.
+    /// Aborts an unfinished upload: a store would keep its parts without showing them.
     fn drop(&mut self) {
         let Some(mut inner) = self.inner.take() else {
             return;
         };
-        let under_way = Arc::clone(&self.writes.0).try_read_owned();
-        if let (Ok(under_way), Ok(runtime)) = (under_way, Handle::try_current()) {
+        let in_flight = Arc::clone(&self.writes.0).try_read_owned();
+        if let (Ok(in_flight), Ok(runtime)) = (in_flight, Handle::try_current()) {
             runtime.spawn(async move {
-                let aborted = inner.abort().await;
-                aborted.unwrap_or_else(|e| tracing::debug!("parts of a file are left: {e}"));
-                drop(under_way);
+                inner
+                    .abort()
+                    .await
+                    .unwrap_or_else(|e| tracing::debug!("parts of a file are left: {e}"));
+                drop(in_flight);
             });
         }
     }
@@ -163,7 +166,7 @@ mod tests {
     use std::time::Duration;
 
     #[tokio::test]
-    async fn what_nobody_waits_for_is_done_before_it_can_be_removed() {
+    async fn dropped_writes_complete_before_a_removal() {
         let (memory, writes) = (InMemory::new(), Writes::default());
         let slow = ThrottleConfig {
             wait_put_per_call: Duration::from_millis(30),
@@ -176,7 +179,7 @@ mod tests {
         memory.head(&first).await.expect_err("and is dropped");
         let none = writes.none().await;
         memory.head(&first).await.expect("it is done");
-        // As long as that holds, nothing begins.
+        // While the guard lives, no write begins.
         assert!(store.put(&second, "2".into()).now_or_never().is_none());
         drop(none);
         drop(writes.none().await);

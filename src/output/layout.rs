@@ -4,28 +4,35 @@ use crate::error::{Error, Kind, Result};
 use rand::TryRng;
 use rand::rngs::SysRng;
 
+/// Name of the pointer to the version that is the result.
 pub(crate) const CURRENT: &str = "current.json";
 
+/// Folder of the versions.
 pub(crate) const VERSIONS: &str = "versions";
 
+/// Folder of the run records.
 pub(crate) const RUNS: &str = "runs";
 
+/// Name of the record inside a version.
 pub(crate) const RECORD: &str = "run.json";
 
+/// Name of the only file of a table.
 pub(crate) const PART: &str = "part-0.parquet";
 
+/// Empty marker of a complete table.
 pub(crate) const SUCCESS: &str = "_SUCCESS";
 
-/// Something that nobody else has.
+/// Eight random hexadecimal digits.
 pub(crate) fn unique() -> Result<String> {
     let mut unique = [0; 4];
     SysRng.try_fill_bytes(&mut unique).map_err(|e| {
-        Error::with_source(Kind::Resources, "the system gives no random numbers", e)
+        Error::with_source(Kind::Resources, "the system provides no random numbers", e)
     })?;
     Ok(format!("{:08x}", u32::from_be_bytes(unique)))
 }
 
+/// Folder of the checkpoints.
 pub(crate) const WORK: &str = "work";
 
-/// Version of the tables' names and columns, in the metadata of every file.
+/// Version of the names and columns of the tables, in the metadata of every file.
 pub const SCHEMA_VERSION: &str = "1";

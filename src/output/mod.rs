@@ -1,7 +1,9 @@
-//! Fits → lake: builds the output tables, stages them, checks what was staged, promotes it. Only this module writes under the output.
+//! Fits → lake: builds the output tables, stages them, checks them and promotes them. Only this
+//! module writes below the output.
 //!
-//! `output` is where, `commit` how a version becomes the result, `folder` what a file system needs for that, `clean` what goes again, `work` what a run keeps for
-//! the next one if it dies, `parts` what its tasks leave for each other, `writes` what is being written when it is stopped.
+//! Code map: `place` is the output itself, `commit` turns a version into the result, `folder` adds
+//! what a file system needs for that, `clean` removes old versions, `checkpoint` keeps finished
+//! work for the next run, `parts` passes data between tasks, `in_flight` tracks unfinished writes.
 
 pub mod checkpoint;
 pub mod clean;
@@ -44,27 +46,28 @@ use std::ops::{Deref, Range};
 use std::pin::pin;
 use std::sync::Arc;
 
-/// Fetches the matrices of models that have none.
+/// Fetches the matrices of models that do not hold theirs.
 pub trait Fetch: Send + Sync {
-    /// The counts of the model at a place, with their matrix.
+    /// The counts, with their matrix, of model number `model`.
     fn counts(&self, model: usize) -> BoxFuture<'_, Result<CountMatrix>>;
-    /// How many to fetch at a time.
-    fn at_once(&self) -> usize;
+    /// How many models to fetch concurrently.
+    fn concurrency(&self) -> usize;
 }
 
-/// Writes every table of the models (ordered by partition and lag) to the version of a run and returns their row counts. `again`: what
-/// the earlier result has of sets and changes holds for these models too, and stays. `afar`: fetches
-/// the matrices of the models, where they have none.
+/// Writes every table of the models (ordered by partition and lag) to the version of a run and
+/// returns their row counts. With `reuse_sets`, the tables of sets and changes are copied from the
+/// earlier result, because they hold for these models too. `remote` fetches the matrices of models
+/// that do not hold theirs.
 pub async fn stage(
     output: &Output,
     begun: &Begun,
     names: &Names,
     models: &[Model],
-    afar: Option<&dyn Fetch>,
-    again: bool,
+    remote: Option<&dyn Fetch>,
+    reuse_sets: bool,
 ) -> Result<BTreeMap<&'static str, u64>> {
     output.claim_version(begun).await?;
-    let earlier = begun.earlier().filter(|_| again);
+    let earlier = begun.earlier().filter(|_| reuse_sets);
     let mut written = BTreeMap::new();
     for &table in &names.tables {
         let (schema, sorted_by) = schema(table, names);
@@ -79,11 +82,11 @@ pub async fn stage(
         let file = crate::output::parquet::File::create(output, path, schema, &sorted_by)?;
         let len = |model: &Model| len(table, model);
         let rows = |model: &Model, piece| rows(table, names, model, piece);
-        let n = match afar.filter(|_| table == Table::Counts) {
-            None => write_rows(file, here(models), len, rows).await?,
-            Some(afar) => {
-                let counts: Vec<_> = (0..models.len()).map(|at| afar.counts(at)).collect();
-                let counts = stream::iter(counts).buffered(afar.at_once());
+        let n = match remote.filter(|_| table == Table::Counts) {
+            None => write_rows(file, local(models), len, rows).await?,
+            Some(remote) => {
+                let counts: Vec<_> = (0..models.len()).map(|at| remote.counts(at)).collect();
+                let counts = stream::iter(counts).buffered(remote.concurrency());
                 let bare = counts.map_ok(|counts| Arc::new(Model::bare(counts)));
                 write_rows(file, bare, len, rows).await?
             }
@@ -108,19 +111,19 @@ pub async fn stage_assigned(
         let file = crate::output::parquet::File::create(output, path, schema, &sorted_by)?;
         let rows = |model: &AssignedModel, piece| assigned::rows(table, names, model, piece);
         let len = |model: &AssignedModel| assigned::len(table, model);
-        let n = write_rows(file, here(models), len, rows).await?;
+        let n = write_rows(file, local(models), len, rows).await?;
         written.insert(table.name(), n);
     }
     Ok(written)
 }
 
-/// Models that are at hand, one after another.
-fn here<M>(models: &[M]) -> impl Stream<Item = Result<&M>> {
+/// Local models as a stream.
+fn local<M>(models: &[M]) -> impl Stream<Item = Result<&M>> {
     let models: Vec<Result<&M>> = models.iter().map(Ok).collect();
     stream::iter(models)
 }
 
-/// Writes a file of `len` rows for every model, which `rows` makes, and closes it.
+/// Writes `len(model)` rows for every model, built by `rows`, and closes the file.
 async fn write_rows<M: Sync, D: Deref<Target = M> + Clone + Send + Sync>(
     mut file: crate::output::parquet::File<'_>,
     models: impl Stream<Item = Result<D>>,
@@ -128,11 +131,12 @@ async fn write_rows<M: Sync, D: Deref<Target = M> + Clone + Send + Sync>(
     rows: impl Fn(&M, Range<usize>) -> Result<RecordBatch> + Sync,
 ) -> Result<u64> {
     let batches = |group: Vec<(D, Range<usize>)>| {
-        let pieces = group.into_par_iter();
-        let batches = pieces.map(|(model, piece)| rows(&model, piece));
+        let batches = group
+            .into_par_iter()
+            .map(|(model, piece)| rows(&model, piece));
         batches.collect::<Result<Vec<_>>>()
     };
-    // Row groups are cut by rows alone; so many are made at once as there are threads.
+    // Row groups are cut by rows alone. One row group per thread is built at a time.
     let (mut groups, mut group, mut room) = (Vec::new(), Vec::new(), ROW_GROUP);
     let mut models = pin!(models);
     while let Some(model) = models.next().await {

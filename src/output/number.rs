@@ -1,6 +1,7 @@
 //! Numbers and counts in messages.
 
-/// 1234567 as 1,234,567; fractions keep two digits. Numbers that would be long are in scientific notation.
+/// Formats 1234567 as 1,234,567. Fractions keep two digits; very large and very small numbers use
+/// scientific notation.
 pub(crate) fn grouped(x: f64) -> String {
     if x != 0.0 && !(0.005..1e18).contains(&x.abs()) {
         return format!("{x:.4e}");
@@ -23,7 +24,7 @@ pub(crate) fn grouped(x: f64) -> String {
     out + fraction
 }
 
-/// Some files in words: `1 new file`, `12 files`.
+/// A number of files, as in `1 new file` or `12 files`.
 pub fn files(n: usize, what: &str) -> String {
     let plural = if n == 1 { "" } else { "s" };
     format!("{n}{what} file{plural}")

@@ -21,15 +21,17 @@ use rayon::prelude::*;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::io::AsyncWriteExt;
 
-/// Rows of a row group.
+/// Rows per row group.
 pub const ROW_GROUP: usize = 1 << 20;
 
-/// Bytes of the end of a file that are read back: no footer needs more but those of the widest tables.
+/// Bytes at the end of a file that are read back: more than any footer but those of the widest
+/// tables.
 const TAIL: usize = 1 << 16;
 
 /// Rows of a column that are encoded at a time.
 const PIECE: usize = 1 << 14;
 
+/// A Parquet file that is being written.
 pub struct File<'a> {
     output: &'a Output,
     path: Path,
@@ -44,7 +46,7 @@ pub struct File<'a> {
     tail: Vec<u8>,
 }
 
-/// What is encoded and not yet in the store.
+/// Encoded bytes that are not in the store yet.
 #[derive(Clone, Default)]
 struct Buffer(Arc<Mutex<Vec<u8>>>);
 
@@ -66,14 +68,14 @@ impl std::io::Write for Buffer {
 }
 
 impl<'a> File<'a> {
-    /// `sorted_by` names the columns that order the rows, ascending.
+    /// Starts a file. `sorted_by` names the columns that order the rows, ascending.
     pub fn create(
         output: &'a Output,
         path: Path,
         schema: SchemaRef,
         sorted_by: &[String],
     ) -> Result<File<'a>> {
-        // An order by (a, b, c) is one by (a, b), but not one by (a, c).
+        // An order by (a, b, c) is also one by (a, b), but not one by (a, c).
         let sorting = sorted_by.iter().map_while(|name| {
             let column_idx = leaf(&schema, name)?;
             Some(SortingColumn {
@@ -111,7 +113,8 @@ impl<'a> File<'a> {
         })
     }
 
-    /// Appends row groups. Every column of each is encoded by itself, on all cores; `batches` makes the rows of a group.
+    /// Appends row groups. The columns of each group are encoded in parallel; `batches` builds the
+    /// rows of a group.
     pub async fn write<G: Send + Sync>(
         &mut self,
         groups: Vec<G>,
@@ -153,7 +156,7 @@ impl<'a> File<'a> {
         Ok(())
     }
 
-    /// Gives what is encoded to the store.
+    /// Sends the encoded bytes to the store.
     async fn send(&mut self) -> Result<()> {
         let bytes = std::mem::take(&mut *self.buffer.bytes());
         self.sent += bytes.len() as u64;
@@ -161,34 +164,44 @@ impl<'a> File<'a> {
             .extend_from_slice(&bytes[bytes.len().saturating_sub(TAIL)..]);
         let more = self.tail.len().saturating_sub(TAIL);
         self.tail.drain(..more);
-        let sent = self.target.put(bytes.into()).await;
-        sent.map_err(|e| unwritable(self.output, &self.path, e))
+        self.target
+            .put(bytes.into())
+            .await
+            .map_err(|e| unwritable(self.output, &self.path, e))
     }
 
-    /// Closes the file and checks that the store gives back what was written.
+    /// Closes the file, checks that the store returns what was written, and returns the number of
+    /// rows.
     pub async fn finish(mut self) -> Result<u64> {
-        let finished = self.writer.finish();
-        finished.map_err(|e| unwritable(self.output, &self.path, e))?;
+        self.writer
+            .finish()
+            .map_err(|e| unwritable(self.output, &self.path, e))?;
         self.send().await?;
-        let closed = self.target.shutdown().await;
-        closed.map_err(|e| unwritable(self.output, &self.path, e))?;
+        self.target
+            .shutdown()
+            .await
+            .map_err(|e| unwritable(self.output, &self.path, e))?;
         check(self.output, &self.path, self.sent, &self.tail).await?;
         Ok(self.rows)
     }
 }
 
-/// Copies a file inside the store.
+/// Copies a file inside the store and checks the copy.
 pub async fn copy(output: &Output, from: &Path, to: &Path) -> Result<()> {
-    let copied = output.store.copy(from, to).await;
-    copied.map_err(|e| unwritable(output, to, e))?;
+    output
+        .store
+        .copy(from, to)
+        .await
+        .map_err(|e| unwritable(output, to, e))?;
     let (size, tail) = end(output, from).await?;
     check(output, to, size, &tail).await
 }
 
-/// Checks that the store has a file of that size, which ends in these bytes: those of its footer and, of a small file, all.
+/// Checks that the store has a file of this size and with these last bytes, which include the
+/// footer.
 async fn check(output: &Output, path: &Path, size: u64, tail: &[u8]) -> Result<()> {
     if end(output, path).await? != (size, tail.to_vec()) {
-        let what = format!("{} is not what was written there", output.show(path));
+        let what = format!("{} differs from what was written", output.show(path));
         return Err(Error::new(Kind::Store, what));
     }
     Ok(())
@@ -206,7 +219,8 @@ async fn end(output: &Output, path: &Path) -> Result<(u64, Vec<u8>)> {
     end.map_err(|e| output.failed(path, "read back", e))
 }
 
-/// Encodes a column, which is one leaf: no table has structs. Piece by piece, because the writer first lists all rows that are not null.
+/// Encodes a column, which is one leaf because no table has structs. It is encoded in pieces,
+/// because the writer first lists all rows that are not null.
 fn write_column(
     writer: &mut ArrowColumnWriter,
     field: &FieldRef,
@@ -221,7 +235,8 @@ fn write_column(
     Ok(())
 }
 
-/// The place of a top-level column among the leaves of a Parquet schema, if it is a leaf and only leaves stand before it.
+/// The index of a top-level column among the leaves of a Parquet schema, or `None` if it or a
+/// column before it is nested.
 fn leaf(schema: &SchemaRef, name: &str) -> Option<i32> {
     let at = schema.fields().iter().position(|f| f.name() == name)?;
     let flat = schema.fields()[..=at]

@@ -1,11 +1,12 @@
-//! What tasks leave for other tasks of their plan.
+//! Data that tasks leave for other tasks of the same plan.
 //!
 //! ```text
-//! <output>/work/<plan>/parts/<hash>      some pieces one after another
+//! <output>/work/<plan>/parts/<hash>      pieces, one after another
 //! ```
 //!
-//! A part is written with one put, called by the hash of its bytes and never changed. Who tells of a piece tells what it must be, so that one
-//! which is short, damaged or gone is never taken for another. Parts go with the work of the plan.
+//! A part is written with one put, named by the hash of its bytes and never changed. A reference to
+//! a piece holds its checksum, so a truncated, damaged or missing part is never mistaken for
+//! another. Parts are removed with the checkpoints of the plan.
 
 use crate::error::{Error, Kind, Result};
 use crate::output::layout::WORK;
@@ -19,36 +20,37 @@ use std::ops::Range;
 
 const PARTS: &str = "parts";
 
-/// Parts that are read at a time.
-const AT_ONCE: usize = 16;
+/// Parts that are read concurrently.
+const CONCURRENT_READS: usize = 16;
 
-/// Some bytes of a part; of no bytes there is no part.
+/// A range of bytes of a part. An empty piece has no part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Piece {
-    /// The hash that it is called by.
+    /// The hash that names the part.
     part: [u8; 32],
     bytes: Range<u64>,
     checksum: [u8; 32],
 }
 
 impl Piece {
+    /// Whether the piece has no bytes.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// How many bytes.
+    /// Number of bytes.
     pub fn len(&self) -> u64 {
         self.bytes.end - self.bytes.start
     }
 
-    /// The hash of the bytes.
+    /// The blake3 hash of the bytes.
     pub fn checksum(&self) -> [u8; 32] {
         self.checksum
     }
 }
 
 impl Output {
-    /// Writes pieces as a part of the work of a plan.
+    /// Writes pieces as one part of the checkpoints of a plan.
     pub async fn put_part(&self, plan: &str, pieces: Vec<Vec<u8>>) -> Result<Vec<Piece>> {
         let mut hasher = blake3::Hasher::new();
         for piece in &pieces {
@@ -69,8 +71,10 @@ impl Output {
         if end > 0 {
             let path = self.part(plan, part);
             let payload = PutPayload::from_iter(pieces.into_iter().map(Bytes::from));
-            let put = self.store.put(&path, payload).await;
-            put.map_err(|e| self.failed(&path, "written", e))?;
+            self.store
+                .put(&path, payload)
+                .await
+                .map_err(|e| self.failed(&path, "written", e))?;
         }
         Ok(named)
     }
@@ -78,21 +82,24 @@ impl Output {
     /// The bytes of a piece.
     ///
     /// # Errors
-    /// [`Kind::Store`] where it is not what was written.
+    /// [`Kind::Store`] if they are not the bytes that were written.
     pub async fn piece(&self, plan: &str, piece: &Piece) -> Result<Bytes> {
-        let bytes = self.of_one_part(plan, std::slice::from_ref(piece)).await?;
+        let bytes = self.read_part(plan, std::slice::from_ref(piece)).await?;
         Ok(bytes.into_iter().next().unwrap_or_default())
     }
 
-    /// The same of several; neighbours in a part are read together.
+    /// The bytes of several pieces. Neighbours in a part are read together.
     pub async fn pieces(&self, plan: &str, pieces: &[Piece]) -> Result<Vec<Bytes>> {
         let parts = pieces.chunk_by(|a, b| a.part == b.part);
-        let read: Vec<_> = parts.map(|own| self.of_one_part(plan, own)).collect();
-        let read: Vec<Vec<Bytes>> = stream::iter(read).buffered(AT_ONCE).try_collect().await?;
+        let read: Vec<_> = parts.map(|own| self.read_part(plan, own)).collect();
+        let read: Vec<Vec<Bytes>> = stream::iter(read)
+            .buffered(CONCURRENT_READS)
+            .try_collect()
+            .await?;
         Ok(read.into_iter().flatten().collect())
     }
 
-    async fn of_one_part(&self, plan: &str, pieces: &[Piece]) -> Result<Vec<Bytes>> {
+    async fn read_part(&self, plan: &str, pieces: &[Piece]) -> Result<Vec<Bytes>> {
         let path = self.part(plan, pieces[0].part);
         let ranges = pieces.iter().filter(|piece| !piece.is_empty());
         let ranges: Vec<Range<u64>> = ranges.map(|piece| piece.bytes.clone()).collect();
@@ -102,9 +109,10 @@ impl Output {
             found = read.map_err(|e| self.failed(&path, "read", e))?.into_iter();
         }
         let bytes = pieces.iter().map(|piece| {
-            let bytes = match piece.is_empty() {
-                true => Bytes::new(),
-                false => found.next().unwrap_or_default(),
+            let bytes = if piece.is_empty() {
+                Bytes::new()
+            } else {
+                found.next().unwrap_or_default()
             };
             let is_whole = blake3::hash(&bytes) == piece.checksum;
             let what = || format!("{} is damaged; run again with `--force`", self.show(&path));
@@ -115,7 +123,7 @@ impl Output {
         bytes.collect()
     }
 
-    /// Removes the part that a piece is in: nobody will ask for it.
+    /// Removes the part of a piece that is not needed any more.
     pub async fn remove_part(&self, plan: &str, piece: &Piece) -> Result<()> {
         let path = self.part(plan, piece.part);
         match self.store.delete(&path).await {
@@ -137,7 +145,7 @@ mod tests {
     use std::sync::Arc;
 
     #[tokio::test]
-    async fn pieces_are_what_was_written_or_nothing() {
+    async fn damaged_pieces_are_errors() {
         let store = Arc::new(InMemory::new());
         let output = Output::in_store(store.clone(), "out".into());
         let pieces = vec![b"one".to_vec(), Vec::new(), b"three".to_vec()];
@@ -166,8 +174,8 @@ mod tests {
         assert!(damaged.to_string().contains("is damaged"), "{damaged}");
         let elsewhere = output.piece("other", &named[0]).await.unwrap_err();
         assert_eq!(elsewhere.kind(), Kind::Store);
-        // What goes with the work of the plan.
-        output.forget_work("plan").await;
+        // Parts go with the checkpoints of the plan.
+        output.remove_checkpoints("plan").await;
         output.piece("plan", &named[0]).await.unwrap_err();
     }
 }

@@ -1,15 +1,16 @@
-//! Where the tables of a pipeline go: a store, a place in it, and the paths below.
+//! The location of a pipeline's tables: a store, a path in it, and the paths below.
 //!
 //! ```text
-//! <output>/current.json                                  the pointer: which version is the result
-//! <output>/versions/<run>/<table>/part-0.parquet         beside an empty _SUCCESS
-//! <output>/versions/<run>/run.json                       the record of the run, and other JSON beside the tables
-//! <output>/ledger/<kind>-<checksum>.parquet              what ledger.json beside the tables names, shared by versions
-//! <output>/runs/<run>.json                               the same record, which outlives its version
-//! <output>/work/<plan>/                                  what a run has finished before its end, and its executors
+//! <output>/current.json                            the pointer: which version is the result
+//! <output>/versions/<run>/<table>/part-0.parquet   next to an empty _SUCCESS
+//! <output>/versions/<run>/run.json                 the run record and other JSON
+//! <output>/ledger/<kind>-<checksum>.parquet        objects of the ledgers of all versions
+//! <output>/runs/<run>.json                         the same record, which outlives its version
+//! <output>/work/<plan>/                            checkpoints of unfinished runs and of executors
 //! ```
 //!
-//! How a version becomes the result is told in `commit`; what a file system has besides, in `folder`; how work is kept, in `work`.
+//! `commit` describes how a version becomes the result, `folder` what a file system adds, and
+//! `checkpoint` how finished work is kept.
 
 use crate::error::{Error, Kind, Result};
 use crate::output::folder::Folder;
@@ -31,16 +32,16 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// What is in a folder of an output.
-pub(crate) struct Inside {
+/// The content of a folder of an output.
+pub(crate) struct FolderContent {
     pub bytes: u64,
-    /// When something in it was last written.
+    /// When an object in it was last written.
     pub newest: Timestamp,
 }
 
-impl Default for Inside {
-    fn default() -> Inside {
-        Inside {
+impl Default for FolderContent {
+    fn default() -> FolderContent {
+        FolderContent {
             bytes: 0,
             newest: Timestamp::MIN,
         }
@@ -49,20 +50,24 @@ impl Default for Inside {
 
 /// Where the tables of a pipeline go.
 pub struct Output {
+    /// The store that holds the tables.
     pub store: Arc<dyn ObjectStore>,
     root: Path,
     shown: String,
-    /// The folder itself, where the output is one.
+    /// The folder itself, if the output is on a file system.
     pub(crate) folder: Option<Folder>,
     /// The version that is being written through this value.
     claim: Mutex<Option<Claim>>,
-    /// The run that began last may be the result, or its failure has a record.
+    /// Whether the latest run may be the result, or its failure has a record.
     pub(crate) is_recorded: AtomicBool,
     pub(crate) writes: Writes,
 }
 
 impl Output {
     /// Opens a folder or URL. Nothing is created before something is written.
+    ///
+    /// # Errors
+    /// If the location is not valid or its store cannot be set up.
     pub fn open(location: &str, stores: &Stores) -> Result<Output> {
         let (place, writes) = (stores.open(location)?, Writes::default());
         Ok(Output {
@@ -76,14 +81,16 @@ impl Output {
         })
     }
 
-    /// How long to wait for another process that holds the lock of a folder: [`LOCK_TIMEOUT`](super::LOCK_TIMEOUT) unless it is said.
+    /// Sets how long to wait for another process that holds the lock of a folder. The default is
+    /// [`LOCK_TIMEOUT`](super::folder::LOCK_TIMEOUT).
     pub fn set_lock_timeout(&mut self, timeout: Duration) {
         if let Some(folder) = &mut self.folder {
             folder.patience = timeout;
         }
     }
 
-    /// An output in any store, for tests and embedders. Who drops a write to it has to see to it that it ends.
+    /// An output in any store, for tests and embedders. Writes are not tracked: a caller that drops
+    /// a write has to make sure that it ends.
     pub fn in_store(store: Arc<dyn ObjectStore>, root: Path) -> Output {
         let shown = root.to_string();
         Output {
@@ -107,31 +114,31 @@ impl Output {
         self.at(&[VERSIONS, run])
     }
 
-    /// The file of a table that a run writes.
+    /// The path of a table file that a run writes.
     pub fn staged(&self, run: &str, table: &str) -> Path {
         self.at(&[VERSIONS, run, table, PART])
     }
 
-    /// Bytes of a table that a run has written.
+    /// Size in bytes of a table that a run has written.
     pub async fn staged_bytes(&self, run: &str, table: &str) -> Result<u64> {
         let path = self.staged(run, table);
         let found = self.store.head(&path).await;
         Ok(found.map_err(|e| self.failed(&path, "read back", e))?.size)
     }
 
-    /// A file of a version beside its tables: `name` is such as `ledger.json`.
-    pub fn beside(&self, run: &str, name: &str) -> Path {
+    /// The path of a file next to the tables of a version, such as `ledger.json`.
+    pub fn version_file(&self, run: &str, name: &str) -> Path {
         self.at(&[VERSIONS, run, name])
     }
 
-    /// The file of a table of a result.
+    /// The path of a table file of a result.
     pub fn table(&self, result: &Current, table: &str) -> Path {
-        let folder = result.folder.split('/');
-        let parts: Vec<&str> = folder.chain([table, PART]).collect();
+        let parts: Vec<&str> = result.folder.split('/').chain([table, PART]).collect();
         self.at(&parts)
     }
 
-    /// An error where these tables could never be put in place here, as far as that shows without writing.
+    /// Fails if these tables could never be written to this output, as far as can be seen without
+    /// writing.
     pub fn check(&self, tables: &[&str]) -> Result<()> {
         self.folder
             .as_ref()
@@ -160,14 +167,15 @@ impl Output {
         Error::store(format!("{} cannot be {what}", self.show(path)), e)
     }
 
-    /// What time it is where the output is: the age of what is there is told by that clock, and the one of this machine may be another
-    /// or have jumped. A store says it of an object that was put just now.
+    /// The time by the clock of the output. The age of objects is measured with it, because the
+    /// clock of this machine may differ or jump. A store reports it as the modification time of an
+    /// object that was just put.
     pub(crate) async fn now(&self) -> Result<Timestamp> {
         if self.folder.is_some() {
             return Ok(Timestamp::now());
         }
-        // Where removing it fails, it is taken for a version that a dead run has left.
-        let path = self.beside(&format!("clock-{}", unique()?), "now");
+        // If the removal fails, `clean` later takes the object for a dead version.
+        let path = self.version_file(&format!("clock-{}", unique()?), "now");
         self.put(&path, Vec::new()).await?;
         let found = self.store.head(&path).await;
         self.store.delete(&path).await.ok();
@@ -176,19 +184,20 @@ impl Output {
         Ok(seconds.unwrap_or(Timestamp::MIN))
     }
 
-    /// Writes a JSON object, over any that is there.
+    /// Writes a JSON object and replaces any existing one.
     pub async fn put_json(&self, path: &Path, value: &impl Serialize) -> Result<()> {
         self.put(path, json(value)?).await
     }
 
-    /// Writes the record of a run, which people read and nothing goes on from: without secrets.
+    /// Writes a run record without secrets. Records are for people; nothing reads them back to
+    /// resume.
     pub async fn put_record(&self, path: &Path, record: &impl Serialize) -> Result<()> {
         let record = json(record)?;
         let record = hide(&String::from_utf8_lossy(&record)).into_owned();
         self.put(path, record.into_bytes()).await
     }
 
-    /// Reads a JSON object; nothing where there is none.
+    /// Reads a JSON object, or `None` if it does not exist.
     pub async fn get_json<T: DeserializeOwned>(&self, path: &Path) -> Result<Option<T>> {
         let bytes = match self.store.get(path).await {
             Ok(found) => found.bytes().await,
@@ -196,7 +205,7 @@ impl Output {
         };
         match bytes {
             Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|e| {
-                let message = format!("{} cannot be understood", self.show(path));
+                let message = format!("{} cannot be parsed", self.show(path));
                 Error::with_source(Kind::Input, message, e)
             }),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
@@ -205,8 +214,11 @@ impl Output {
     }
 
     pub(crate) async fn put(&self, path: &Path, bytes: Vec<u8>) -> Result<()> {
-        let put = self.store.put(path, PutPayload::from(bytes)).await;
-        put.map_err(|e| self.failed(path, "written", e)).map(|_| ())
+        self.store
+            .put(path, PutPayload::from(bytes))
+            .await
+            .map_err(|e| self.failed(path, "written", e))
+            .map(|_| ())
     }
 
     /// All objects below a path.
@@ -215,9 +227,9 @@ impl Output {
         listed.map_err(|e| self.failed(path, "listed", e))
     }
 
-    /// What folders there are in one such as `versions`.
-    pub(crate) async fn inside(&self, place: &str) -> Result<BTreeMap<String, Inside>> {
-        let mut found: BTreeMap<String, Inside> = BTreeMap::new();
+    /// The folders in one such as `versions`, by name.
+    pub(crate) async fn folders_in(&self, place: &str) -> Result<BTreeMap<String, FolderContent>> {
+        let mut found: BTreeMap<String, FolderContent> = BTreeMap::new();
         let path = self.at(&[place]);
         for meta in self.list(&path).await? {
             let mut inside = meta.location.prefix_match(&path).into_iter().flatten();
@@ -228,8 +240,8 @@ impl Output {
             folder.newest = written.unwrap_or(Timestamp::MAX).max(folder.newest);
         }
         if let Some(folder) = &self.folder {
-            // Files that a dead process was writing are not listed.
-            let entries = folder.inside(place);
+            // The store does not list partial files of dead processes.
+            let entries = folder.folders_in(place);
             for (name, changed) in entries.map_err(|e| folder.failed("listed", e))? {
                 let folder = found.entry(name).or_default();
                 folder.newest = folder.newest.max(changed);
@@ -238,7 +250,7 @@ impl Output {
         Ok(found)
     }
 
-    /// Removes a folder in one such as `versions`, and everything in it.
+    /// Removes a folder in one such as `versions`, with its content.
     pub(crate) async fn remove(&self, place: &str, name: &str) -> Result<()> {
         let path = self.at(&[place, name]);
         if let Some(folder) = &self.folder {
@@ -246,8 +258,7 @@ impl Output {
         }
         let found = self.list(&path).await?.into_iter();
         let found = stream::iter(found.map(|meta| Ok(meta.location))).boxed();
-        let gone = self.store.delete_stream(found);
-        let gone = gone.filter(|one| {
+        let gone = self.store.delete_stream(found).filter(|one| {
             let is_failure = !matches!(one, Ok(_) | Err(object_store::Error::NotFound { .. }));
             std::future::ready(is_failure)
         });

@@ -5,23 +5,23 @@ use object_store::UpdateVersion;
 use std::collections::BTreeMap;
 use std::fs::File;
 
-/// A run that means to replace what it has found.
+/// A run that intends to replace the result it found.
 pub struct Begun {
-    /// The id of the run: when it began, the plan, and something that no other run has.
+    /// The run id: start time, plan, and a unique suffix.
     pub run: String,
     pub(crate) seen: Option<Seen>,
-    /// Whether the tables of the result that was found are all there.
+    /// Whether all tables of the found result exist.
     pub(crate) is_whole: bool,
 }
 
-/// The pointer, and how a conditional put names it.
+/// The pointer, and the object version for a conditional put.
 #[derive(Clone, PartialEq)]
 pub(crate) struct Seen {
     pub current: Current,
     pub(crate) version: UpdateVersion,
 }
 
-/// A version that is being written. Where the output is a folder, the lock of its run.
+/// A version that is being written, with the lock of its run if the output is a folder.
 pub(crate) struct Claim {
     pub(crate) run: String,
     pub(crate) _lock: Option<File>,
@@ -29,21 +29,22 @@ pub(crate) struct Claim {
 
 /// What a run has written.
 pub struct Promotion<'a, R> {
-    /// Hash of what the tables were made from.
+    /// Hash of everything the tables were made from.
     pub plan: &'a str,
+    /// Whether every model was fitted.
     pub complete: bool,
-    /// Rows of each table.
+    /// Rows per table.
     pub tables: &'a BTreeMap<&'static str, u64>,
     /// How many earlier versions to keep.
     pub keep: usize,
     /// The record of the run.
     pub record: &'a R,
-    /// Called when the result begins to be put in place: from there on it is too late to stop.
+    /// Called when promotion begins: from there on the run cannot be stopped.
     pub begins: &'a (dyn Fn() + Sync),
 }
 
 impl Begun {
-    /// The result that the run will replace.
+    /// The result that the run will replace, if its tables are complete.
     pub fn earlier(&self) -> Option<&Current> {
         let seen = self.seen.as_ref().filter(|_| self.is_whole);
         seen.map(|seen| &seen.current)

@@ -1,7 +1,8 @@
-//! A result that a run has written → its tables, column by column. Nothing else in gyre reads an output.
+//! Reads a result that a run has written, column by column. Nothing else in gyre reads an output.
 //!
-//! In: an [`Output`]. Out: what its columns mean (partition keys, lag, states, fits), its models by their place among the rows of a
-//! table, and any columns as Arrow arrays. A result of another schema version is an error that says so.
+//! In: an [`Output`]. Out: the meaning of its columns (partition keys, lag, states, fits), the row
+//! range of every model in a table, and any columns as Arrow arrays. A result with another schema
+//! version is an error.
 
 use crate::error::{Error, Kind, Result};
 use crate::evidence::lag::Lag;
@@ -24,12 +25,14 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The result in place at an output, and what its columns mean.
+/// The result in place at an output, and the meaning of its columns.
 pub struct Written<'a> {
     output: &'a Output,
+    /// The pointer to the result.
     pub current: Current,
+    /// Key columns of the partition.
     pub partition: Vec<Field>,
-    /// `lag`, where the pipeline has trajectories.
+    /// `lag`, if the pipeline has trajectories.
     pub lag: Option<Field>,
     /// Key columns of the source states.
     pub sources: Vec<Field>,
@@ -39,11 +42,12 @@ pub struct Written<'a> {
     pub fits: Vec<WrittenFit>,
 }
 
-/// A fit, as the columns of the states tell.
+/// A fit, as described by the columns of the states.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrittenFit {
+    /// Name of the fit, with its rank.
     pub name: String,
-    /// The largest that the fit of a model may have.
+    /// The largest rank that the fit of any model may have.
     pub rank: usize,
     /// Whether it has memberships.
     pub is_soft: bool,
@@ -57,28 +61,31 @@ impl WrittenFit {
     }
 }
 
-/// Where the rows of a partition and lag are in a table.
+/// The rows of one partition and lag in a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelRows {
+    /// Partition and lag.
     pub key: ModelKey,
+    /// Range of rows in the table.
     pub rows: Range<usize>,
 }
 
-/// A partition and lag in words, ordered by the partition and the length of the lag.
+/// A partition and lag as text, ordered by the partition and the length of the lag.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ModelKey {
     /// In the order of the partition columns.
     pub partition: Vec<String>,
+    /// The lag, if there is one.
     pub lag: Option<String>,
 }
 
 impl ModelKey {
-    /// Row `at` of the columns of partition and lag.
+    /// The key in row `at` of the partition and lag columns.
     pub fn at(partition: &[ArrayRef], lag: Option<&ArrayRef>, at: usize) -> ModelKey {
         let text = |column: &ArrayRef| key_text(std::slice::from_ref(column), at);
         ModelKey {
             partition: partition.iter().map(text).collect(),
-            // Older results have lags as the pipeline file spelt them.
+            // Older results spell lags as the pipeline file did.
             lag: lag.map(|lag| Lag::canonical(&text(lag))),
         }
     }
@@ -107,7 +114,7 @@ pub struct WrittenTable {
 }
 
 impl<'a> Written<'a> {
-    /// The result at an output; none where no whole result is in place.
+    /// Opens the result at an output, or `None` if there is no complete result.
     pub async fn open(output: &'a Output) -> Result<Option<Written<'a>>> {
         match output.current().await? {
             Some(current) => Written::of(output, current).await.map(Some),
@@ -115,7 +122,7 @@ impl<'a> Written<'a> {
         }
     }
 
-    /// A result that the output has or had.
+    /// Opens a current or earlier result of the output.
     pub async fn of(output: &'a Output, current: Current) -> Result<Written<'a>> {
         let mut written = Written {
             output,
@@ -131,7 +138,7 @@ impl<'a> Written<'a> {
             let fields = schema.fields().iter();
             Ok::<_, Error>(fields.map(|f| f.as_ref().clone()).collect::<Vec<_>>())
         };
-        // No key column can have one of gyre's own names.
+        // Key columns cannot have gyre's own column names.
         let before = |fields: &[Field], name: &str| {
             let end = fields.iter().position(|f| f.name() == name);
             fields[..end.unwrap_or(fields.len())].to_vec()
@@ -154,21 +161,26 @@ impl<'a> Written<'a> {
         Ok(written)
     }
 
-    /// Whether the result has a table: one that an older version wrote may lack some.
+    /// Whether the result has a table: results of older versions may lack some.
     pub fn has(&self, table: Table) -> bool {
         self.current.tables.contains_key(table.name())
     }
 
+    /// Opens a table of the result.
     pub async fn table(&self, table: Table) -> Result<WrittenTable> {
         WrittenTable::open(self.output, self.output.table(&self.current, table.name())).await
     }
 
-    /// The models of a table by their rows, which are those of one partition and lag after the other.
+    /// The models of a table with their row ranges, in row order.
     pub async fn models(&self, table: Table) -> Result<Vec<ModelRows>> {
         let file = self.table(table).await?;
         let rows = file.rows();
-        let leading = self.partition.iter().chain(&self.lag);
-        let names: Vec<&str> = leading.map(|f| f.name().as_str()).collect();
+        let names: Vec<&str> = self
+            .partition
+            .iter()
+            .chain(&self.lag)
+            .map(|f| f.name().as_str())
+            .collect();
         if names.is_empty() {
             let key = ModelKey::default();
             let rows = 0..rows;
@@ -178,7 +190,7 @@ impl<'a> Written<'a> {
         }
         let columns = file.columns(&names).await?;
         let ranges = partition(&columns)
-            .map_err(|e| Error::with_source(Kind::Bug, "rows cannot be told apart", e))?
+            .map_err(|e| Error::with_source(Kind::Bug, "rows cannot be partitioned", e))?
             .ranges();
         let (partition, lag) = columns.split_at(self.partition.len());
         let model = |rows: Range<usize>| ModelRows {
@@ -188,7 +200,7 @@ impl<'a> Written<'a> {
         Ok(ranges.into_iter().map(model).collect())
     }
 
-    /// A model in words: `airline=FR, lag 5d`; nothing where there is only one.
+    /// A model in words, such as `airline=FR, lag 5d`; empty if there is only one model.
     pub fn place(&self, key: &ModelKey) -> String {
         let names = self.partition.iter().map(|f| f.name());
         let partition = names
@@ -198,14 +210,14 @@ impl<'a> Written<'a> {
         partition.chain(lag).collect::<Vec<_>>().join(", ")
     }
 
-    /// The partition of a model by column.
+    /// The partition of a model, by column.
     pub fn partition_of(&self, key: &ModelKey) -> BTreeMap<String, String> {
         let names = self.partition.iter().map(|f| f.name().clone());
         names.zip(key.partition.iter().cloned()).collect()
     }
 }
 
-/// The fit whose embedding this column is, one of `columns`.
+/// The fit whose embedding is this column of `columns`, if it is one.
 fn fit(embedding: &Field, columns: &[Field]) -> Option<WrittenFit> {
     let name = embedding.name().strip_suffix("_embedding")?;
     let membership = format!("{name}_membership");
@@ -229,8 +241,10 @@ impl WrittenTable {
         let builder = ParquetRecordBatchStreamBuilder::new(reader)
             .await
             .map_err(|e| unreadable(&shown, e))?;
-        let metadata = builder.metadata().file_metadata().key_value_metadata();
-        let version = metadata
+        let version = builder
+            .metadata()
+            .file_metadata()
+            .key_value_metadata()
             .and_then(|pairs| pairs.iter().find(|pair| pair.key == "gyre.schema"))
             .and_then(|pair| pair.value.as_deref());
         match version {
@@ -242,10 +256,12 @@ impl WrittenTable {
         }
     }
 
+    /// The Arrow schema of the table.
     pub fn schema(&self) -> SchemaRef {
         Arc::clone(self.builder.schema())
     }
 
+    /// Number of rows.
     pub fn rows(&self) -> usize {
         self.builder.metadata().file_metadata().num_rows() as usize
     }
@@ -294,23 +310,35 @@ impl WrittenTable {
 
 /// Numbers of any type as f64.
 pub fn floats(column: &ArrayRef) -> Result<Vec<f64>> {
-    let column = cast(column, &DataType::Float64)
-        .map_err(|e| Error::with_source(Kind::Input, "a written column holds no numbers", e))?;
+    let column = cast(column, &DataType::Float64).map_err(|e| {
+        Error::with_source(
+            Kind::Input,
+            "a column of the result does not hold numbers",
+            e,
+        )
+    })?;
     Ok(column.as_primitive::<Float64Type>().values().to_vec())
 }
 
-/// Set numbers, −1 for none.
+/// Set numbers, with −1 for no set.
 pub fn affiliation(column: &ArrayRef) -> Result<Vec<i32>> {
-    let column = cast(column, &DataType::Int32)
-        .map_err(|e| Error::with_source(Kind::Input, "a written affiliation is no integer", e))?;
+    let column = cast(column, &DataType::Int32).map_err(|e| {
+        Error::with_source(
+            Kind::Input,
+            "an affiliation of the result is not an integer",
+            e,
+        )
+    })?;
     let column = column.as_primitive::<Int32Type>();
     Ok(column.iter().map(|set| set.unwrap_or(-1)).collect())
 }
 
-/// An embedding, row-major; nothing if a row is null.
+/// An embedding, row-major, or `None` if a row is null.
 pub fn embedding(column: &ArrayRef) -> Result<Option<Vec<f64>>> {
     let Some(lists) = column.as_fixed_size_list_opt() else {
-        return Err(Error::input("a written embedding is no list of fixed size"));
+        return Err(Error::input(
+            "an embedding of the result is not a list of fixed size",
+        ));
     };
     if lists.null_count() > 0 {
         return Ok(None);
@@ -322,7 +350,7 @@ pub fn embedding(column: &ArrayRef) -> Result<Option<Vec<f64>>> {
     floats(&values).map(Some)
 }
 
-/// A file that cannot be read: for the store to say, or because of what is in it.
+/// The error for a file that cannot be read: `Store` if the store failed, else `Input`.
 fn unreadable(shown: &str, e: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
     let e = e.into();
     let of_store = |e: &(dyn std::error::Error + 'static)| {

@@ -2,7 +2,7 @@
 
 use jiff::SignedDuration;
 
-/// How old what a run has left must be, where nothing tells that the run is dead.
+/// The minimum age of leftovers where nothing else shows that their run is dead.
 pub const DAY: SignedDuration = SignedDuration::from_hours(24);
 
 /// What to clean.
@@ -10,8 +10,9 @@ pub const DAY: SignedDuration = SignedDuration::from_hours(24);
 pub struct Cleaning {
     /// How many earlier versions to keep.
     pub keep: usize,
-    /// Versions without a name go if nothing in them is younger, where there are no locks. So does the work of a plan, which has none.
+    /// Without locks, a version that the pointer does not name is removed when its newest object
+    /// has this age. The same holds for checkpoints.
     pub older_than: SignedDuration,
-    /// Remove nothing.
+    /// Report without removing anything.
     pub dry_run: bool,
 }

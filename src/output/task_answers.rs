@@ -1,13 +1,14 @@
-//! Where executors and those who ask them for tasks meet: objects below the output.
+//! The objects below the output through which clients and executors exchange task results.
 //!
 //! ```text
-//! <output>/work/<plan>/done/<task>                what a task has come to
-//! <output>/work/<plan>/running/<task>/<attempt>   written again and again while a long task is done
-//! <output>/work/<plan>/marks/<mark>               what a client has written, for executors to find
+//! <output>/work/<plan>/done/<task>                the result of a task
+//! <output>/work/<plan>/running/<task>/<attempt>   rewritten regularly while a long task runs
+//! <output>/work/<plan>/marks/<mark>               written by a client for executors to find
 //! ```
 //!
-//! An answer is one put of bytes that hold their checksum; whoever does a task again writes the same. An attempt that ends, well or with an
-//! error, removes its object under `running`: what stays there is of a process that died.
+//! An answer is one put of bytes that contain their checksum; repeating a task writes the same
+//! bytes. An attempt that ends, with or without an error, removes its object below `running`, so an
+//! old object belongs to a dead process.
 
 use crate::error::{Error, Kind, Result};
 use crate::output::layout::WORK;
@@ -20,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What an answer begins with. One of another version is not taken for one of this.
+/// First bytes of an answer. Answers of another version are ignored.
 const FORMAT: &str = concat!("gyre ", env!("CARGO_PKG_VERSION"), " answer 1\n");
 
 const DONE: &str = "done";
@@ -35,17 +36,17 @@ pub struct Answers {
     shown: String,
 }
 
-/// An error of a task, as it travels.
+/// A serialised error of a task.
 #[derive(Serialize, Deserialize)]
 struct Failed {
     kind: Kind,
     message: String,
 }
 
-/// A task and the name of an attempt at it.
+/// A task and the name of one attempt at it.
 pub type Attempt = (String, String);
 
-/// The attempts of tasks that take long: when each was last heard of.
+/// The attempts of long tasks, with the time of their last heartbeat.
 pub type Running = BTreeMap<Attempt, Timestamp>;
 
 impl Output {
@@ -77,18 +78,21 @@ impl Answers {
 
     /// The tasks that have an answer.
     pub async fn done(&self) -> Result<BTreeSet<String>> {
-        let list = self.store.list(Some(&self.at(&[DONE])));
-        let names = list.map_ok(|meta| meta.location.filename().unwrap_or_default().to_string());
+        let names = self
+            .store
+            .list(Some(&self.at(&[DONE])))
+            .map_ok(|meta| meta.location.filename().unwrap_or_default().to_string());
         names
             .try_collect()
             .await
             .map_err(|e| self.failed("listed", e))
     }
 
-    /// The attempts that have begun a while ago and have not ended.
+    /// The attempts that have sent a heartbeat and have not ended.
     pub async fn running(&self) -> Result<Running> {
-        let list = self.store.list(Some(&self.at(&[RUNNING])));
-        let found: Vec<_> = list
+        let found: Vec<_> = self
+            .store
+            .list(Some(&self.at(&[RUNNING])))
             .try_collect()
             .await
             .map_err(|e| self.failed("listed", e))?;
@@ -96,13 +100,13 @@ impl Answers {
             let mut names = meta.location.as_ref().rsplit('/');
             let (attempt, task) = (names.next()?, names.next()?);
             let millis = meta.last_modified.timestamp_millis();
-            let heard = Timestamp::from_millisecond(millis).ok()?;
-            Some(((task.to_string(), attempt.to_string()), heard))
+            let last_seen = Timestamp::from_millisecond(millis).ok()?;
+            Some(((task.to_string(), attempt.to_string()), last_seen))
         };
         Ok(found.into_iter().filter_map(attempt).collect())
     }
 
-    /// What a task has come to, if that is known and whole.
+    /// The result of a task, or `None` if it is missing or damaged.
     pub async fn read(&self, task: &str) -> Result<Option<Result<Vec<u8>>>> {
         let read = async { self.store.get(&self.at(&[DONE, task])).await?.bytes().await };
         match read.await {
@@ -112,39 +116,51 @@ impl Answers {
         }
     }
 
+    /// Writes the result of a task.
     pub async fn write(&self, task: &str, answer: Result<Vec<u8>>) -> Result<()> {
         let bytes = framed(answer)?;
-        let put = self.store.put(&self.at(&[DONE, task]), bytes.into()).await;
-        put.map(drop).map_err(|e| self.failed("written", e))
+        self.store
+            .put(&self.at(&[DONE, task]), bytes.into())
+            .await
+            .map(drop)
+            .map_err(|e| self.failed("written", e))
     }
 
     /// Removes the answers to some tasks.
     pub async fn remove_all(&self, tasks: impl Iterator<Item = String>) -> Result<()> {
         let paths: Vec<_> = tasks.map(|task| Ok(self.at(&[DONE, &task]))).collect();
-        let gone = self.store.delete_stream(stream::iter(paths).boxed());
-        let gone = gone.try_for_each(async |_| Ok(()));
+        let gone = self
+            .store
+            .delete_stream(stream::iter(paths).boxed())
+            .try_for_each(async |_| Ok(()));
         match gone.await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
             Err(e) => Err(self.failed("cleaned", e)),
         }
     }
 
-    /// Removes all answers, so that everything is done again.
+    /// Removes all answers, so that every task is repeated.
     pub async fn forget(&self) -> Result<()> {
-        let all = self.store.list(Some(&self.at(&[DONE])));
-        let all = all.map_ok(|meta| meta.location).boxed();
+        let all = self
+            .store
+            .list(Some(&self.at(&[DONE])))
+            .map_ok(|meta| meta.location)
+            .boxed();
         let gone = self.store.delete_stream(all).try_for_each(async |_| Ok(()));
         gone.await.map_err(|e| self.failed("cleaned", e))
     }
 
-    /// Says that an attempt goes on.
+    /// Writes the heartbeat of an attempt.
     pub async fn beat(&self, task: &str, attempt: &str) -> Result<()> {
         let path = self.at(&[RUNNING, task, attempt]);
-        let put = self.store.put(&path, attempt.to_string().into()).await;
-        put.map(drop).map_err(|e| self.failed("written", e))
+        self.store
+            .put(&path, attempt.to_string().into())
+            .await
+            .map(drop)
+            .map_err(|e| self.failed("written", e))
     }
 
-    /// Says that an attempt goes on no more.
+    /// Removes the heartbeat of an attempt.
     pub async fn end(&self, task: &str, attempt: &str) -> Result<()> {
         self.remove(&self.at(&[RUNNING, task, attempt])).await
     }
@@ -156,12 +172,17 @@ impl Answers {
         }
     }
 
+    /// Writes a mark.
     pub async fn put_mark(&self, mark: &str) -> Result<()> {
         let path = self.at(&[MARKS, mark]);
-        let put = self.store.put(&path, mark.to_string().into()).await;
-        put.map(drop).map_err(|e| self.failed("written", e))
+        self.store
+            .put(&path, mark.to_string().into())
+            .await
+            .map(drop)
+            .map_err(|e| self.failed("written", e))
     }
 
+    /// Whether a mark exists.
     pub async fn has_mark(&self, mark: &str) -> Result<bool> {
         match self.store.head(&self.at(&[MARKS, mark])).await {
             Ok(_) => Ok(true),
@@ -170,6 +191,7 @@ impl Answers {
         }
     }
 
+    /// Removes a mark.
     pub async fn remove_mark(&self, mark: &str) -> Result<()> {
         self.remove(&self.at(&[MARKS, mark])).await
     }
@@ -181,12 +203,12 @@ fn framed(answer: Result<Vec<u8>>) -> Result<Vec<u8>> {
         message: e.full(),
     });
     let payload = postcard::to_stdvec(&answer)
-        .map_err(|e| Error::bug(format!("an answer has no bytes: {e}")))?;
+        .map_err(|e| Error::bug(format!("an answer cannot be serialised: {e}")))?;
     let checksum = blake3::hash(&payload);
     Ok([FORMAT.as_bytes(), checksum.as_bytes(), &payload].concat())
 }
 
-/// The answer in a frame, unless it is damaged or of another version.
+/// The answer in a frame, or `None` if it is damaged or of another version.
 fn unframed(bytes: &[u8]) -> Option<Result<Vec<u8>>> {
     let rest = bytes.strip_prefix(FORMAT.as_bytes())?;
     let (checksum, payload) = rest.split_first_chunk::<{ blake3::OUT_LEN }>()?;
@@ -232,7 +254,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_damaged_answer_is_none() {
+    async fn damaged_answers_are_ignored() {
         let (store, answers) = answers();
         let whole = framed(Ok(vec![7; 40])).expect("bytes");
         assert!(unframed(&whole).is_some());
@@ -251,7 +273,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn attempts_are_there_until_they_end() {
+    async fn attempts_are_listed_until_they_end() {
         let (_, answers) = answers();
         for (task, attempt) in [("a", "1"), ("a", "2"), ("b", "3")] {
             answers.beat(task, attempt).await.expect("a store");

@@ -290,7 +290,7 @@ impl Run<'_> {
         if is_first {
             return format!("all of {all} counted");
         }
-        let news = match ledger.news(&self.present) {
+        let news = match ledger.new_files(&self.present) {
             0 => "no new files".to_string(),
             n => number::files(n, " new"),
         };

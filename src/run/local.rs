@@ -3,7 +3,7 @@
 use crate::error::{Error, Kind, Result};
 use crate::evidence::counts::matrix::CountMatrix;
 use crate::evidence::pass::checkpoints;
-use crate::output::checkpoint::Work;
+use crate::output::checkpoint::Checkpoint;
 use crate::plan::pipeline::keys::Empty;
 use crate::plan::{Increments, Plan};
 use crate::read::counts::counted::Counted;
@@ -102,7 +102,7 @@ async fn count_and_fit<'a>(job: Job<'a>, journal: &mut Journal<'_>) -> Result<Fi
 const COUNTED: &str = "counted";
 
 /// The counts that an earlier run has kept. Those of a plan that counts by files are in its ledger's objects.
-async fn counted_before(plan: &Plan, work: &Arc<Work>) -> Result<Option<Counting>> {
+async fn counted_before(plan: &Plan, work: &Arc<Checkpoint>) -> Result<Option<Counting>> {
     if matches!(plan.increments, Increments::Of { .. }) {
         return Ok(None);
     }
@@ -122,7 +122,7 @@ async fn counted_before(plan: &Plan, work: &Arc<Work>) -> Result<Option<Counting
 pub(crate) fn fit_all(
     plan: &Plan,
     mut counted: Counted,
-    work: &Work,
+    work: &Checkpoint,
     progress: &dyn Progress,
     failures: &mut Vec<Failure>,
 ) -> Result<Fitted> {

@@ -100,7 +100,7 @@ pub fn run<'a>(
         let again = options.force || options.full_refresh;
         if !again && begun.earlier().is_some_and(is_done) {
             // A run that died after its result was in place has left it.
-            output.forget_work(&plan.hash).await;
+            output.remove_checkpoints(&plan.hash).await;
             return Ok(Outcome::NothingToDo);
         }
         let record = RunRecord::new(&plan, &begun.run, options.threads);
@@ -191,7 +191,7 @@ async fn drive(
         begins: &|| progress.promoting(),
     };
     output.promote(begun, &promotion).await?;
-    output.forget_work(&plan.hash).await;
+    output.remove_checkpoints(&plan.hash).await;
     let (rows, bytes) = journal.record.written();
     journal.done("promote", rows, bytes);
     Ok(())

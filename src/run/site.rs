@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::output::Fetch;
-use crate::output::checkpoint::Work;
+use crate::output::checkpoint::Checkpoint;
 use crate::output::ledger::Ledger;
 use crate::output::place::Output;
 use crate::plan::Plan;
@@ -24,7 +24,7 @@ pub struct Job<'a> {
     pub frame: DataFrame,
     pub output: &'a Output,
     /// Finished work of this plan, of this run and of earlier ones.
-    pub checkpoint: &'a Arc<Work>,
+    pub checkpoint: &'a Arc<Checkpoint>,
     /// How often finished work is kept for the next run.
     pub keep_every: Duration,
     pub progress: &'a Arc<dyn Progress>,

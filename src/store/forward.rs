@@ -1,7 +1,8 @@
-//! What a store that stands before another leaves to that one.
+//! Forwards calls of a wrapping store to the store that it wraps.
 
-/// Calls of [`object_store::ObjectStore`] that go on unchanged to the store in a field: `forward!(inner: get_opts, list);` among the calls that
-/// are done in another way. The guard of remote stores has none of these: each call there is meant to be looked at.
+/// Implements calls of [`object_store::ObjectStore`] by passing them unchanged to the store in a
+/// field: `forward!(inner: get_opts, list);`, next to the calls that a wrapper implements itself.
+/// The guard of remote stores uses none of these, because each of its calls must be considered.
 macro_rules! forward {
     ($inner:ident: $($call:ident),+) => { $($crate::store::forward::forward! { @$call $inner })+ };
     (@put_opts $inner:ident) => { $crate::store::forward::forward! {
@@ -42,7 +43,7 @@ macro_rules! forward {
             self.$inner.$call($($argument),*)
         }
     };
-    // As `async_trait` writes what it is given: it sees nothing in here.
+    // Written out as `async_trait` would expand it, because that macro cannot see inside this one.
     (@async $inner:ident $call:ident[$($life:lifetime),*]($($argument:ident: $type:ty),*) -> $answer:ty) => {
         fn $call<'a, $($life,)* 'answer>(&'a self, $($argument: $type),*) -> futures::future::BoxFuture<'answer, object_store::Result<$answer>>
         where

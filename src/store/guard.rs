@@ -1,7 +1,8 @@
-//! What stands before every remote store: errors that show no secrets, answers that are as long as they should be, copies over what is
-//! there only where that is meant, and stores that are only read.
+//! Wraps every remote store: hides secrets in errors, checks the length of answers, overwrites on
+//! copy only on request, and enforces read-only stores.
 //!
-//! Here is no retry and no time limit, because the clients have both: they alone know which requests may be sent twice.
+//! The guard has no retries and no time limits. The clients have both, because only they know which
+//! requests may be sent twice.
 
 use crate::store::secrets::hide;
 use async_trait::async_trait;
@@ -17,8 +18,8 @@ use object_store::{
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// The same error without secrets. Servers may send them back, as S3 does a session token that has expired.
-pub fn veiled(e: Error) -> Error {
+/// The same error without secrets. Servers may echo them, as S3 does with an expired session token.
+pub fn redacted(e: Error) -> Error {
     use Error::*;
     let mut causes = vec![e.to_string()];
     let mut cause = std::error::Error::source(&e);
@@ -32,7 +33,7 @@ pub fn veiled(e: Error) -> Error {
     {
         return e;
     }
-    // The message of an error has that of its cause in it.
+    // The message of an error includes that of its cause.
     let text = &causes[if causes.len() > 1 { 1 } else { 0 }];
     let source = hide(text).into_owned().into();
     match e {
@@ -57,7 +58,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// `scheme` is that of its URLs.
+    /// `scheme` is that of the store's URLs.
     pub fn new(inner: Arc<dyn ObjectStore>, scheme: &str) -> Guard {
         let scheme = scheme.into();
         Guard { inner, scheme }
@@ -67,18 +68,18 @@ impl Guard {
         if !crate::store::location::is_http(&self.scheme) {
             return Ok(());
         }
-        let source = "http:// and https:// locations can be read and not written".into();
+        let source = "http:// and https:// locations are read-only".into();
         Err(Error::NotSupported { source })
     }
 }
 
-fn veiled_stream<T: Send + 'static>(
+fn redacted_stream<T: Send + 'static>(
     stream: BoxStream<'static, Result<T>>,
 ) -> BoxStream<'static, Result<T>> {
-    stream.map(|item| item.map_err(veiled)).boxed()
+    stream.map(|item| item.map_err(redacted)).boxed()
 }
 
-/// The name of the store: how it is configured is nobody's business.
+/// The name of the store; its configuration may hold secrets.
 impl std::fmt::Debug for Guard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         std::fmt::Display::fmt(&self.inner, f)
@@ -100,8 +101,10 @@ impl ObjectStore for Guard {
         options: PutOptions,
     ) -> Result<PutResult> {
         self.may_write()?;
-        let put = self.inner.put_opts(location, payload, options);
-        put.await.map_err(veiled)
+        self.inner
+            .put_opts(location, payload, options)
+            .await
+            .map_err(redacted)
     }
 
     async fn put_multipart_opts(
@@ -110,27 +113,30 @@ impl ObjectStore for Guard {
         options: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
         self.may_write()?;
-        let upload = self.inner.put_multipart_opts(location, options).await;
-        let inner = upload.map_err(veiled)?;
+        let inner = self
+            .inner
+            .put_multipart_opts(location, options)
+            .await
+            .map_err(redacted)?;
         Ok(Box::new(GuardedUpload { inner }))
     }
 
-    /// Ranges come by this as well.
+    /// Ranged reads use this call as well.
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         let wanted = match &options.range {
             Some(GetRange::Bounded(range)) => Some(range.clone()),
             _ => None,
         };
         let (is_head, got) = (options.head, self.inner.get_opts(location, options).await);
-        let mut got = got.map_err(veiled)?;
+        let mut got = got.map_err(redacted)?;
         if wanted.is_some_and(|wanted| got.range != wanted) {
-            return Err(cut_short(location));
+            return Err(wrong_length(location));
         }
         let len = got.range.end - got.range.start;
         got.payload = match got.payload {
             GetResultPayload::Stream(bytes) if !is_head => {
-                let bytes = whole(location.clone(), bytes, len);
-                GetResultPayload::Stream(veiled_stream(bytes))
+                let bytes = with_length_check(location.clone(), bytes, len);
+                GetResultPayload::Stream(redacted_stream(bytes))
             }
             other => other,
         };
@@ -142,13 +148,13 @@ impl ObjectStore for Guard {
         locations: BoxStream<'static, Result<Path>>,
     ) -> BoxStream<'static, Result<Path>> {
         match self.may_write() {
-            Ok(()) => veiled_stream(self.inner.delete_stream(locations)),
+            Ok(()) => redacted_stream(self.inner.delete_stream(locations)),
             Err(e) => stream::once(async { Err(e) }).boxed(),
         }
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        veiled_stream(self.inner.list(prefix))
+        redacted_stream(self.inner.list(prefix))
     }
 
     fn list_with_offset(
@@ -156,30 +162,35 @@ impl ObjectStore for Guard {
         prefix: Option<&Path>,
         offset: &Path,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
-        veiled_stream(self.inner.list_with_offset(prefix, offset))
+        redacted_stream(self.inner.list_with_offset(prefix, offset))
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        let listed = self.inner.list_with_delimiter(prefix).await;
-        listed.map_err(veiled)
+        self.inner
+            .list_with_delimiter(prefix)
+            .await
+            .map_err(redacted)
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, mut options: CopyOptions) -> Result<()> {
         self.may_write()?;
         if &*self.scheme == "gs" {
-            // This client takes each of the two for the other, as a test of copies tells.
+            // This client has the two modes swapped, as a test of copies shows.
             options.mode = match options.mode {
                 CopyMode::Overwrite => CopyMode::Create,
                 CopyMode::Create => CopyMode::Overwrite,
             };
         }
-        let copied = self.inner.copy_opts(from, to, options).await;
-        copied.map_err(veiled)
+        self.inner
+            .copy_opts(from, to, options)
+            .await
+            .map_err(redacted)
     }
 }
 
-/// The same bytes, and an error where there are not `len` of them: a part is never taken for the whole.
-fn whole(
+/// The same bytes, with an error unless there are exactly `len`: a truncated answer is never
+/// mistaken for a complete one.
+fn with_length_check(
     location: Path,
     bytes: BoxStream<'static, Result<Bytes>>,
     len: u64,
@@ -190,9 +201,9 @@ fn whole(
             match bytes.try_next().await? {
                 Some(some) => match left.checked_sub(some.len() as u64) {
                     Some(left) => Ok(Some((some, (bytes, left)))),
-                    None => Err(cut_short(&location)),
+                    None => Err(wrong_length(&location)),
                 },
-                None if left > 0 => Err(cut_short(&location)),
+                None if left > 0 => Err(wrong_length(&location)),
                 None => Ok(None),
             }
         }
@@ -200,10 +211,10 @@ fn whole(
     counted.boxed()
 }
 
-fn cut_short(location: &Path) -> Error {
+fn wrong_length(location: &Path) -> Error {
     Error::Generic {
         store: "remote",
-        source: format!("the answer for {location} is not as long as what was asked for").into(),
+        source: format!("the answer for {location} does not have the requested length").into(),
     }
 }
 
@@ -215,17 +226,15 @@ struct GuardedUpload {
 #[async_trait]
 impl MultipartUpload for GuardedUpload {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
-        self.inner.put_part(data).map_err(veiled).boxed()
+        self.inner.put_part(data).map_err(redacted).boxed()
     }
 
     async fn complete(&mut self) -> Result<PutResult> {
-        let done = self.inner.complete().await;
-        done.map_err(veiled)
+        self.inner.complete().await.map_err(redacted)
     }
 
     async fn abort(&mut self) -> Result<()> {
-        let done = self.inner.abort().await;
-        done.map_err(veiled)
+        self.inner.abort().await.map_err(redacted)
     }
 }
 
@@ -234,18 +243,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_servers_send_back_is_hidden_and_an_error_stays_what_it_is() {
+    fn echoed_secrets_are_hidden_and_error_kinds_stay() {
         crate::store::secrets::learn("aws_session_token", "token-of-a-session");
         crate::store::secrets::learn("aws_session_token", "short");
         let precondition = |body: &str| Error::Precondition {
             path: "current.json".into(),
             source: body.into(),
         };
-        let hidden = veiled(precondition("<Token-0>token-of-a-session</Token-0>, short"));
+        let hidden = redacted(precondition("<Token-0>token-of-a-session</Token-0>, short"));
         assert!(matches!(&hidden, Error::Precondition { path, .. } if path == "current.json"));
         let text = hidden.to_string();
         assert!(text.contains("<Token-0>***</Token-0>, short"), "{text}");
-        // A secret that only the cause of a cause shows is cut off.
+        // Only the cause of a cause shows the secret, so it is dropped.
         let deep = Error::Generic {
             store: "S3",
             source: Box::new(crate::error::Error::with_source(
@@ -254,9 +263,9 @@ mod tests {
                 "token-of-a-session",
             )),
         };
-        let text = crate::error::Error::with_source(crate::error::Kind::Store, "x", veiled(deep));
+        let text = crate::error::Error::with_source(crate::error::Kind::Store, "x", redacted(deep));
         assert_eq!(text.full(), "x (Generic S3 error: the request failed)");
-        let open = veiled(precondition("the ETag does not match"));
+        let open = redacted(precondition("the ETag does not match"));
         assert!(open.to_string().ends_with("the ETag does not match"));
     }
 }

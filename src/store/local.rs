@@ -1,7 +1,8 @@
-//! Local files, read into memory that goes round.
+//! Reads local files into recycled buffers.
 //!
-//! Parquet is decoded column chunk by column chunk, each a fresh buffer of megabytes that lives for a moment. The system hands out
-//! such memory page by page and takes it back, again and again. Here a buffer that has been decoded serves the next read.
+//! Parquet is decoded one column chunk at a time, each from a fresh buffer of several megabytes
+//! that lives for a moment. The system maps such memory page by page and unmaps it each time. Here
+//! a buffer that has been decoded serves the next read.
 
 use crate::store::forward::forward;
 use async_trait::async_trait;
@@ -15,10 +16,11 @@ use std::io::{Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Bytes of free buffers that are kept; the rest goes back to the system.
+/// Bytes of free buffers that are kept; larger amounts go back to the system.
 const KEPT: usize = 64 << 20;
 
-/// The local file system. Ranges are read into buffers that go round; everything else is [`LocalFileSystem`]'s.
+/// The local file system. Ranges are read into recycled buffers; all other calls go to
+/// [`LocalFileSystem`].
 #[derive(Debug, Default)]
 pub struct LocalFiles {
     files: LocalFileSystem,
@@ -31,16 +33,19 @@ impl std::fmt::Display for LocalFiles {
     }
 }
 
-/// Buffers that nobody holds.
+/// Buffers that are not in use.
 #[derive(Debug, Default)]
 struct Free(Mutex<Vec<Vec<u8>>>);
 
 impl Free {
-    /// An empty buffer with room for `len` bytes: the smallest that has it, or a new one.
+    /// An empty buffer with a capacity of at least `len` bytes: the smallest free one, or a new
+    /// one.
     fn take(&self, len: usize) -> Vec<u8> {
         let mut buffers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let fitting = buffers.iter().enumerate();
-        let fitting = fitting.filter(|(_, b)| b.capacity() >= len);
+        let fitting = buffers
+            .iter()
+            .enumerate()
+            .filter(|(_, b)| b.capacity() >= len);
         match fitting.min_by_key(|(_, b)| b.capacity()).map(|(at, _)| at) {
             Some(at) => buffers.swap_remove(at),
             None => Vec::with_capacity(len),
@@ -57,7 +62,7 @@ impl Free {
     }
 }
 
-/// What was read, until the last slice of it is dropped.
+/// Bytes that were read. The buffer is recycled when the last slice of it is dropped.
 struct Lent {
     buffer: Vec<u8>,
     free: Arc<Free>,
@@ -100,7 +105,7 @@ impl ObjectStore for LocalFiles {
         let bytes = tokio::task::spawn_blocking(move || read(&path, &wanted, &free)).await;
         match bytes {
             Ok(Ok(bytes)) => Ok(bytes),
-            // It knows how to say what went wrong.
+            // Its errors name the file and the range.
             _ => self.files.get_ranges(location, ranges).await,
         }
     }
@@ -113,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buffers_go_round_and_hold_what_was_asked_for() {
+    fn buffers_are_recycled_and_hold_the_requested_bytes() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("digits");
         std::fs::write(&path, "0123456789").unwrap();
@@ -122,7 +127,7 @@ mod tests {
         assert_eq!(first, ["234", "0123456789"]);
         let slice = first[1].slice(4..6);
         drop(first);
-        // A slice keeps its buffer: only the other one is free.
+        // A slice keeps its buffer, so only the other one is free.
         assert_eq!(free.0.lock().unwrap().len(), 1);
         let second = read(&path, &[7..9, 1..2], &free).unwrap();
         assert!(free.0.lock().unwrap().is_empty());
@@ -130,7 +135,7 @@ mod tests {
             (second[0].as_ref(), slice.as_ref()),
             (&b"78"[..], &b"45"[..])
         );
-        // What a shorter file cannot give is an error, and the buffers are free again.
+        // A read beyond the end is an error, and its buffers are free again.
         assert!(read(&path, &[0..1, 8..12], &free).is_err());
         assert_eq!(free.0.lock().unwrap().len(), 2);
     }

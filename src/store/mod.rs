@@ -1,9 +1,10 @@
-//! A location → the object store that it names. Nothing else in gyre makes stores.
+//! A location → the object store that it names. Nothing else in gyre creates stores.
 //!
-//! In: a path, or a URL of one of [`SCHEMES`], and the options of the pipeline. Out: a store and the place in it. A cloud is told how
-//! to sign in by its own environment variables and by `[store.options]`, which has the same names in lower case and goes first. What
-//! they hold is in no message: a location that holds credentials is refused unseen, values are checked before a client is made of them,
-//! and every remote store stands behind a guard.
+//! In: a path, or a URL with one of [`SCHEMES`], and the options of the pipeline. Out: a store and
+//! a path in it. The credentials of a cloud come from its own environment variables and from
+//! `[store.options]`, which has the same names in lower case and takes precedence. No message shows
+//! their values: a location that holds credentials is refused without being repeated, values are
+//! checked before a client is built from them, and a guard wraps every remote store.
 
 pub mod forward;
 pub mod guard;
@@ -17,7 +18,7 @@ pub mod secrets;
 pub mod shared_options;
 
 use crate::error::{Error, Kind, Result};
-use crate::store::guard::{Guard, veiled};
+use crate::store::guard::{Guard, redacted};
 use crate::store::location::{SCHEMES, is_http};
 use crate::store::parameter::Parameter;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut};
@@ -36,7 +37,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 use url::{Position, Url};
 
-/// Names of options, for suggestions. [`is_option`] decides, and knows more names for some.
+/// Names of options, for suggestions. [`is_option`] decides, and accepts further aliases.
 pub const OPTIONS: &str = "aws_access_key_id aws_secret_access_key aws_session_token aws_region aws_default_region aws_endpoint_url \
     aws_endpoint_url_s3 aws_endpoint_url_sts aws_virtual_hosted_style_request aws_s3_express aws_imdsv1_fallback aws_metadata_endpoint \
     aws_unsigned_payload aws_checksum_algorithm aws_container_credentials_relative_uri aws_container_credentials_full_uri \
@@ -50,10 +51,11 @@ pub const OPTIONS: &str = "aws_access_key_id aws_secret_access_key aws_session_t
     allow_http allow_invalid_certificates connect_timeout http1_only http2_only pool_idle_timeout pool_max_idle_per_host proxy_url \
     proxy_ca_certificate proxy_excludes randomize_addresses timeout user_agent";
 
-/// The store that `memory://` names: one for the life of the process.
+/// The store of `memory://`, one per process.
 static MEMORY: LazyLock<Arc<InMemory>> = LazyLock::new(Arc::default);
 
-/// The stores of a run, each made when it is first asked for. Without options, the environment alone configures them.
+/// The stores of a run, each created when it is first needed. Without options, only the environment
+/// configures them.
 #[derive(Clone, Default)]
 pub struct Stores(Arc<Inner>);
 
@@ -64,7 +66,7 @@ struct Inner {
     opened: Mutex<BTreeMap<String, Arc<dyn ObjectStore>>>,
 }
 
-/// Stores with the options of a pipeline.
+/// The stores of a pipeline's options.
 impl From<&crate::store::parameter::Store> for Stores {
     fn from(written: &crate::store::parameter::Store) -> Stores {
         let text = |value: &Parameter| match value {
@@ -82,15 +84,18 @@ impl From<&crate::store::parameter::Store> for Stores {
     }
 }
 
-/// A place in a store.
+/// A path in a store.
 pub struct Place {
+    /// The store.
     pub store: Arc<dyn ObjectStore>,
+    /// The path in the store.
     pub path: Path,
-    /// The same place as the file system knows it, where it is one of files.
+    /// The same place as a path of the file system, if it is local.
     pub folder: Option<PathBuf>,
 }
 
-/// Whether gyre can make sense of a location. The message does not repeat it: it may hold a secret.
+/// Checks that a location is a path or a URL that gyre supports. The error does not repeat the
+/// location, which may hold a secret.
 pub fn check(location: &str) -> Result<(), String> {
     let Some((scheme, rest)) = location.split_once("://") else {
         let scheme = location.split(':').next().unwrap_or_default();
@@ -110,7 +115,7 @@ pub fn check(location: &str) -> Result<(), String> {
         let unknown = if is_word { scheme } else { "these" };
         let known = SCHEMES.map(|scheme| format!("{scheme}://")).join(", ");
         return Err(format!(
-            "`{unknown}` locations are not known; write a path, or a URL that begins with {known}"
+            "`{unknown}` locations are not supported; write a path, or a URL that begins with {known}"
         ));
     }
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -124,12 +129,12 @@ pub fn check(location: &str) -> Result<(), String> {
     }
     let is_query = match is_http {
         true => rest.contains(['?', '#']),
-        // Elsewhere `?` and `#` are letters of a name, and `?` is one of a glob.
+        // In other schemes `?` and `#` belong to a name, and `?` is a wildcard of a glob.
         false => has_query(rest),
     };
     if is_query {
         return Err(format!(
-            "a {scheme}:// URL cannot have a query; what signs in goes into environment variables or `[store.options]`"
+            "a {scheme}:// URL cannot have a query; give credentials by environment variables or `[store.options]`"
         ));
     }
     match (scheme, authority.is_empty()) {
@@ -144,7 +149,7 @@ pub fn check(location: &str) -> Result<(), String> {
     }
 }
 
-/// Whether `?name=` follows a name, as in the query of a URL that is signed.
+/// Whether `?name=` follows a name, as in the query of a signed URL.
 fn has_query(rest: &str) -> bool {
     rest.match_indices('?').any(|(at, _)| {
         let query = rest[at + 1..].split_once('=');
@@ -153,7 +158,8 @@ fn has_query(rest: &str) -> bool {
     })
 }
 
-/// A location that [`check`] accepts as a URL; none for a path. `?` and `#` are letters of a name like any other.
+/// Parses a location that [`check`] accepts; `None` for a path. `?` and `#` are ordinary characters
+/// of a name.
 pub fn url(location: &str) -> Result<Option<Url>, url::ParseError> {
     if !location.contains("://") {
         return Ok(None);
@@ -162,7 +168,8 @@ pub fn url(location: &str) -> Result<Option<Url>, url::ParseError> {
     Url::parse(&names).map(Some)
 }
 
-/// Whether `[store.options]` may have a key. What the URL says, and what outputs rely on, is no option.
+/// Whether `[store.options]` may hold a key. Keys that the URL sets, and keys that outputs rely on,
+/// are not allowed.
 pub fn is_option(key: &str) -> bool {
     match key.split('_').next() {
         Some("aws") => {
@@ -178,20 +185,23 @@ pub fn is_option(key: &str) -> bool {
             let key = key.parse();
             key.is_ok_and(|key| !matches!(key, AzureConfigKey::ContainerName))
         }
-        _ => of_client(key),
+        _ => is_client_option(key),
     }
 }
 
-/// Whether an option is for the connections to any store.
-fn of_client(key: &str) -> bool {
+/// Whether an option configures the connections to any store.
+fn is_client_option(key: &str) -> bool {
     key.parse::<ClientConfigKey>().is_ok()
 }
 
-/// Sends again what got lost or met a busy store, after waits that grow and are random, so that many runs do not come back at once.
-/// A minute in all outlasts a throttled bucket or a restart; whatever takes longer is for whoever started the run, who hears that it can
-/// be tried again later. Requests are signed once, for five minutes. A request that is not answered in 30 seconds (the option `timeout`)
-/// counts as lost, so that a store which never answers ends a run after a minute and a half. The clients send again only what may be
-/// done twice: not a put on a condition, of which a run that hears nothing asks what came of it.
+/// Retries lost requests and those to a busy store, after growing random waits, so that many runs
+/// do not retry at the same moment. One minute in total outlasts a throttled bucket or a restart.
+/// Longer outages end the run with an error that says it can be repeated.
+///
+/// Requests are signed once and the signature holds for five minutes. A request without an answer
+/// for 30 seconds (the option `timeout`) counts as lost, so a store that never answers ends a run
+/// after 90 seconds. The clients repeat only idempotent requests. A conditional put is not one of
+/// them: the run reads the pointer to see what became of it.
 fn retry() -> RetryConfig {
     RetryConfig {
         backoff: BackoffConfig {
@@ -204,19 +214,20 @@ fn retry() -> RetryConfig {
     }
 }
 
-/// A builder of a cloud's store, told by the environment and then by the options. An `$endpoint` without encryption has to be allowed.
+/// A builder of a cloud's store, configured by the environment and then by the options. An
+/// `$endpoint` without encryption must be allowed explicitly.
 macro_rules! cloud {
     ($builder:ty, $options:expr, $root:expr, $endpoint:expr) => {{
         let mut builder = <$builder>::from_env();
         for (key, value) in $options {
             builder = builder.with_config(key.parse()?, value);
         }
-        let told = |key: &str| builder.get_config_value(&key.parse().ok()?);
-        let is_plain = |key: &&str| told(key).is_some_and(|url| url.starts_with("http://"));
-        if $endpoint.iter().any(is_plain) && told("allow_http").as_deref() != Some("true") {
+        let configured = |key: &str| builder.get_config_value(&key.parse().ok()?);
+        let is_plain = |key: &&str| configured(key).is_some_and(|url| url.starts_with("http://"));
+        if $endpoint.iter().any(is_plain) && configured("allow_http").as_deref() != Some("true") {
             let cloud = $endpoint[0].split('_').next().unwrap_or_default();
             return Err(format!(
-                "its endpoint is http://, which hides nothing on the way; `allow_http = true` in `[store.options]` allows it, and for executors of a cluster {}_ALLOW_HTTP=true in their environment",
+                "its endpoint is http://, which is not encrypted; `allow_http = true` in `[store.options]` allows it, and for executors of a cluster {}_ALLOW_HTTP=true in their environment",
                 cloud.to_uppercase()
             )
             .into());
@@ -226,7 +237,7 @@ macro_rules! cloud {
 }
 
 impl Stores {
-    /// Stores with such options, by [`is_option`].
+    /// Stores with these options, which [`is_option`] accepts.
     pub fn new(options: BTreeMap<String, String>) -> Stores {
         for (key, value) in &options {
             crate::store::secrets::learn(key, value);
@@ -237,7 +248,8 @@ impl Stores {
         }))
     }
 
-    /// Lets a store be the one of a URL such as `memory:///`, behind the same guard as any other: for tests and embedders.
+    /// Uses `store` for a URL such as `memory:///`, behind the same guard as any other store. For
+    /// tests and embedders.
     pub fn put(&self, url: &Url, store: Arc<dyn ObjectStore>) {
         let guarded = Guard::new(store, url.scheme());
         let root = url[..Position::BeforePath].to_string();
@@ -245,11 +257,14 @@ impl Stores {
         opened.insert(root, Arc::new(guarded));
     }
 
-    /// The place that a location names; a path may be relative to the folder that the program runs in.
+    /// Opens the place that a location names. A relative path starts at the current folder.
+    ///
+    /// # Errors
+    /// If the location is not valid or its store cannot be set up.
     pub fn open(&self, location: &str) -> Result<Place> {
         check(location).map_err(Error::spec)?;
         let wrong = |e: Box<dyn std::error::Error + Send + Sync>| {
-            Error::with_source(Kind::Spec, format!("{location} is no path or URL"), e)
+            Error::with_source(Kind::Spec, format!("{location} is not a path or URL"), e)
         };
         let url = url(location).map_err(|e| wrong(e.into()))?;
         let Some(url) = url.filter(|url| url.scheme() != "file") else {
@@ -273,7 +288,10 @@ impl Stores {
         })
     }
 
-    /// The store of a URL that is not one of local files.
+    /// The store of a URL that is not a local file.
+    ///
+    /// # Errors
+    /// If the store cannot be set up.
     pub fn store(&self, url: &Url) -> Result<Arc<dyn ObjectStore>> {
         let root = &url[..Position::BeforePath];
         let mut opened = self.0.opened.lock().unwrap_or_else(PoisonError::into_inner);
@@ -294,8 +312,10 @@ impl Stores {
         root: &str,
     ) -> Result<Arc<dyn ObjectStore>, Box<dyn std::error::Error + Send + Sync>> {
         let options = |cloud: &'static str| {
-            let options = self.0.options.iter();
-            options.filter(move |(key, _)| key.starts_with(cloud) || of_client(key))
+            self.0
+                .options
+                .iter()
+                .filter(move |(key, _)| key.starts_with(cloud) || is_client_option(key))
         };
         crate::store::secrets::learn_environment();
         match scheme {
@@ -311,9 +331,11 @@ impl Stores {
             "s3" => {
                 let endpoints = ["aws_endpoint_url", "aws_endpoint_url_s3"];
                 let builder = cloud!(AmazonS3Builder, options("aws_"), root, endpoints);
-                // What decides between two runs that end at the same time.
-                let builder = builder.with_conditional_put(S3ConditionalPut::ETagMatch);
-                builder.build().map(|s| Arc::new(s) as _)
+                // Decides between two runs that end at the same time.
+                builder
+                    .with_conditional_put(S3ConditionalPut::ETagMatch)
+                    .build()
+                    .map(|s| Arc::new(s) as _)
             }
             "gs" => {
                 let endpoints = ["google_base_url"];
@@ -327,33 +349,46 @@ impl Stores {
             }
             "az" => {
                 let endpoints = ["azure_storage_endpoint"];
-                let builder = cloud!(MicrosoftAzureBuilder, options("azure_"), root, endpoints);
-                builder.build().map(|s| Arc::new(s) as _)
+                cloud!(MicrosoftAzureBuilder, options("azure_"), root, endpoints)
+                    .build()
+                    .map(|s| Arc::new(s) as _)
             }
             _ => {
                 let mut client = ClientOptions::new().with_allow_http(scheme == "http");
-                for (key, value) in self.0.options.iter().filter(|(key, _)| of_client(key)) {
+                for (key, value) in self
+                    .0
+                    .options
+                    .iter()
+                    .filter(|(key, _)| is_client_option(key))
+                {
                     client = client.with_config(key.parse()?, value);
                 }
-                let builder = HttpBuilder::new().with_url(root).with_retry(retry());
-                let built = builder.with_client_options(client).build();
-                built.map(|s| Arc::new(s) as _)
+                HttpBuilder::new()
+                    .with_url(root)
+                    .with_retry(retry())
+                    .with_client_options(client)
+                    .build()
+                    .map(|s| Arc::new(s) as _)
             }
         };
         match made {
             Ok(inner) => Ok(Arc::new(Guard::new(inner, scheme))),
-            Err(e) => Err(veiled(e).into()),
+            Err(e) => Err(redacted(e).into()),
         }
     }
 
-    /// Looks at the values of a cloud, or of all connections: the clients take what they are told for what can be sent, and panic else.
-    /// What the environment says is not looked at where an option says it too.
+    /// Checks the values of a cloud, or those of all connections, because the clients panic on
+    /// values that cannot be sent. A variable of the environment is not checked if an option
+    /// overrides it.
     fn check_values(&self, cloud: &str) -> Result<(), String> {
-        let is_own = |key: &str| match cloud.is_empty() {
-            true => of_client(key),
-            false => key.starts_with(cloud) && crate::store::options::canonical(key).is_some(),
+        let belongs = |key: &str| {
+            if cloud.is_empty() {
+                is_client_option(key)
+            } else {
+                key.starts_with(cloud) && crate::store::options::canonical(key).is_some()
+            }
         };
-        let options = || self.0.options.iter().filter(|(key, _)| is_own(key));
+        let options = || self.0.options.iter().filter(|(key, _)| belongs(key));
         for (key, value) in options() {
             check_value(key, value)
                 .map_err(|what| format!("`{key}` of `[store.options]` {what}"))?;
@@ -364,17 +399,17 @@ impl Stores {
         for (name, value) in std::env::vars_os() {
             let Some(name) = name.to_str() else { continue };
             let key = name.to_ascii_lowercase();
-            let is_told = || {
+            let is_overridden = || {
                 options().any(|(k, _)| {
                     crate::store::options::canonical(k) == crate::store::options::canonical(&key)
                 })
             };
-            if !is_own(&key) || is_told() {
+            if !belongs(&key) || is_overridden() {
                 continue;
             }
             let checked = match value.to_str() {
                 Some(value) => check_value(&key, value),
-                None => Err("is no text".into()),
+                None => Err("is not valid UTF-8".into()),
             };
             checked.map_err(|what| format!("the environment variable {name} {what}"))?;
         }
@@ -382,7 +417,8 @@ impl Stores {
     }
 }
 
-/// Whether a value can be sent, and is a URL where it must be one. The message does not repeat it.
+/// Checks that a value can be sent, and that it is a URL if it must be one. The message does not
+/// repeat it.
 fn check_value(key: &str, value: &str) -> Result<(), String> {
     let name = crate::store::options::canonical(key).unwrap_or_default();
     let is_whole_text = ["google_service_account_key", "proxy_ca_certificate"];
@@ -394,10 +430,12 @@ fn check_value(key: &str, value: &str) -> Result<(), String> {
     }
     let is_place = ["_file", "_path", "service_account", "_credentials"];
     if !value.is_ascii() && !is_place.iter().any(|end| name.ends_with(end)) {
-        return Err("holds letters that no request can; only ASCII is sent".into());
+        return Err("holds a character that is not ASCII, which cannot be sent".into());
     }
-    if crate::store::options::is_which(&name) && !crate::store::options::is_word(value) {
-        return Err("becomes a part of the name of a host: letters, digits and `-`".into());
+    if crate::store::options::is_host_part(&name) && !crate::store::options::is_host_word(value) {
+        return Err(
+            "must hold only letters, digits and `-`: it becomes a part of a host name".into(),
+        );
     }
     let is_url = [
         "endpoint",
@@ -411,13 +449,13 @@ fn check_value(key: &str, value: &str) -> Result<(), String> {
         let url = Url::parse(value).ok();
         let is_fine = url.is_some_and(|url| is_http(url.scheme()) && url.host().is_some());
         if !is_fine || !value.contains("://") {
-            return Err("is no URL; write one such as https://host:9000".into());
+            return Err("is not a URL; write one such as https://host:9000".into());
         }
     }
     Ok(())
 }
 
-/// The same file or folder on disk without links, `.` and `..`. What is not there yet keeps its name.
+/// The absolute path without links, `.` and `..`. Components that do not exist keep their names.
 pub fn canonical(name: &std::path::Path) -> std::io::Result<PathBuf> {
     let mut at = PathBuf::new();
     for component in std::path::absolute(name)?.components() {
@@ -437,7 +475,7 @@ pub fn canonical(name: &std::path::Path) -> std::io::Result<PathBuf> {
     Ok(at)
 }
 
-/// The path of a `file://` URL, with `%20` and the like read as what they stand for.
+/// The path of a `file://` URL, with `%20` and the like decoded.
 fn file_path(location: &str) -> Option<PathBuf> {
     url(location).ok()??.to_file_path().ok()
 }
@@ -479,7 +517,7 @@ mod tests {
 
     /// No message repeats the location.
     #[test]
-    fn locations_are_checked_before_anything_is_opened() {
+    fn locations_are_checked_before_they_are_opened() {
         for fine in [
             "out",
             "/a b/ü",
@@ -514,16 +552,16 @@ mod tests {
             ("https:me:hidden@host/a", "two slashes"),
             ("S3:me:hidden@host/a", "two slashes"),
             ("http:/me:hidden@host/a", "two slashes"),
-            ("ftp://host/hidden", "`ftp` locations are not known"),
-            ("hid:den://x", "`these` locations are not known"),
+            ("ftp://host/hidden", "`ftp` locations are not supported"),
+            ("hid:den://x", "`these` locations are not supported"),
             ("s3:///hidden", "needs the name of a bucket"),
             ("file://hidden/b", "three slashes"),
             ("memory://hidden/b", "three slashes"),
         ];
         for (location, message) in cases {
-            let told = check(location).expect_err(location);
-            assert!(told.contains(message), "{location}: {told}");
-            assert!(!told.contains("hid"), "{location}: {told}");
+            let error = check(location).expect_err(location);
+            assert!(error.contains(message), "{location}: {error}");
+            assert!(!error.contains("hid"), "{location}: {error}");
         }
     }
 
@@ -564,9 +602,9 @@ mod tests {
         assert_eq!(got.bytes().await.expect("bytes"), "1");
     }
 
-    /// Without these a store that never answers would be waited for without end.
+    /// Without these limits a store that never answers would block a run for ever.
     #[test]
-    fn requests_are_given_up() {
+    fn requests_time_out() {
         let client = ClientOptions::new();
         let limit = |key: ClientConfigKey| client.get_config_value(&key);
         assert_eq!(limit(ClientConfigKey::Timeout).as_deref(), Some("30s"));
@@ -577,7 +615,7 @@ mod tests {
         assert_eq!(retry().retry_timeout, Duration::from_secs(60));
     }
 
-    /// The clients panic on these.
+    /// The clients panic on these values.
     #[test]
     fn values_that_cannot_be_sent_are_named_and_not_repeated() {
         let keys = [
@@ -599,18 +637,18 @@ mod tests {
                 let options: Vec<_> = options.chain([(key, value)]).collect();
                 let opened = stores(&options).open("s3://lake/a");
                 let e = opened.err().unwrap_or_else(|| panic!("{key} = {value:?}"));
-                let told = e.full();
-                assert_eq!(e.kind(), Kind::Spec, "{told}");
-                assert!(told.contains(&format!("`{key}`")), "{told}");
-                assert!(!told.contains("hid"), "{told}");
+                let error = e.full();
+                assert_eq!(e.kind(), Kind::Spec, "{error}");
+                assert!(error.contains(&format!("`{key}`")), "{error}");
+                assert!(!error.contains("hid"), "{error}");
             }
         }
         for value in ["hidden/", "hid den", "%hidden", "[hidden", "hidden@x", ""] {
             let opened = stores(&[("aws_region", value)]).open("s3://lake/a");
-            let told = opened.err().expect(value).full();
+            let error = opened.err().expect(value).full();
             assert!(
-                told.contains("`aws_region`") && !told.contains("hid"),
-                "{told}"
+                error.contains("`aws_region`") && !error.contains("hid"),
+                "{error}"
             );
         }
         for (cloud, key) in [
@@ -628,13 +666,13 @@ mod tests {
                 "",
             ] {
                 let opened = stores(&[(key, value)]).open(&format!("{cloud}://lake/a"));
-                let told = opened.err().expect(key).full();
+                let error = opened.err().expect(key).full();
                 assert!(
-                    told.contains("is no URL; write one such as"),
-                    "{value}: {told}"
+                    error.contains("is not a URL; write one such as"),
+                    "{value}: {error}"
                 );
-                assert!(told.contains(&format!("`{key}`")), "{told}");
-                assert!(!told.contains("hidden"), "{told}");
+                assert!(error.contains(&format!("`{key}`")), "{error}");
+                assert!(!error.contains("hidden"), "{error}");
             }
         }
     }
@@ -646,8 +684,8 @@ mod tests {
             .expect("a store");
         let create = PutMode::Create.into();
         let written = place.store.put_opts(&place.path, "1".into(), create).await;
-        let told = written.expect_err("read only").to_string();
-        assert!(told.contains("can be read and not written"), "{told}");
+        let error = written.expect_err("read only").to_string();
+        assert!(error.contains("are read-only"), "{error}");
         place
             .store
             .delete(&place.path)
@@ -656,7 +694,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_set_up_is_told_without_secrets() {
+    fn set_up_errors_show_no_secrets() {
         let fails = |options: &[(&str, &str)], location: &str| {
             let opened = stores(options).open(location);
             let e = opened.err().expect(location);
@@ -717,7 +755,7 @@ mod tests {
                 "{spelling}"
             );
         }
-        // What is not there yet has a name too.
+        // A path that does not exist yet has a canonical name too.
         let new = canonical(&base.join("link/new/./x/../y")).expect("a path");
         assert_eq!(new, base.join("a/new/y"));
     }

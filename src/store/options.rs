@@ -1,15 +1,16 @@
-//! What other machines are told of the options of a pipeline.
+//! Classifies store options: which of them may be sent to other machines.
 //!
-//! Who answers a request has been shown a token or a signature. So each machine says by its own environment how it signs in, where to its
-//! requests go and by what way; others may only tell it how to ask. It takes nothing else from them, whoever they are.
+//! A store that answers a request has seen a token or a signature. Each machine therefore takes its
+//! credentials, its endpoints and its proxies from its own environment. Other machines may only
+//! tell it how to make requests; it accepts nothing else from them.
 
 use object_store::ClientConfigKey;
 use object_store::aws::AmazonS3ConfigKey;
 use object_store::azure::AzureConfigKey;
 use object_store::gcp::GoogleConfigKey;
 
-/// How to ask, by the names that the clients have for it.
-const HOW: [&str; 23] = [
+/// How to make requests, by the canonical names of the clients.
+const REQUEST: [&str; 23] = [
     "aws_checksum_algorithm",
     "aws_disable_tagging",
     "aws_request_payer",
@@ -35,15 +36,15 @@ const HOW: [&str; 23] = [
     "user_agent",
 ];
 
-/// Which one of a cloud's own hosts to ask: words, that become a part of its name.
-const WHICH: [&str; 3] = [
+/// Which of a cloud's own hosts to ask. The values become part of a host name.
+const HOST_PARTS: [&str; 3] = [
     "aws_default_region",
     "aws_region",
     "azure_storage_account_name",
 ];
 
-/// What sends requests to a host of its own.
-const WHERE: [&str; 6] = [
+/// Options that send requests to a host of the user's choice.
+const ENDPOINTS: [&str; 6] = [
     "aws_endpoint",
     "aws_endpoint_url_s3",
     "azure_storage_endpoint",
@@ -52,39 +53,46 @@ const WHERE: [&str; 6] = [
     "google_base_url",
 ];
 
+/// Who may set an option.
 pub(crate) enum Class {
-    How,
-    Which,
-    Where,
-    /// How a machine signs in, and the way that its requests take.
-    Own,
+    /// May be sent: how to make requests.
+    Request,
+    /// May be sent if it is a plain word: which of a cloud's own hosts to ask.
+    HostPart,
+    /// Must be set by each machine for itself, if the pipeline sets it.
+    Endpoint,
+    /// Private to each machine: credentials and the route of requests.
+    Private,
 }
 
 impl Class {
     pub(crate) fn of(key: &str) -> Class {
         let name = canonical(key).unwrap_or_default();
         let is_in = |names: &[&str]| names.contains(&name.as_str());
-        match () {
-            () if is_in(&HOW) => Class::How,
-            () if is_in(&WHICH) => Class::Which,
-            () if is_in(&WHERE) => Class::Where,
-            () => Class::Own,
+        if is_in(&REQUEST) {
+            Class::Request
+        } else if is_in(&HOST_PARTS) {
+            Class::HostPart
+        } else if is_in(&ENDPOINTS) {
+            Class::Endpoint
+        } else {
+            Class::Private
         }
     }
 }
 
-/// Whether an option says which of a cloud's own hosts to ask.
-pub(crate) fn is_which(name: &str) -> bool {
-    WHICH.contains(&name)
+/// Whether an option selects one of a cloud's own hosts.
+pub(crate) fn is_host_part(name: &str) -> bool {
+    HOST_PARTS.contains(&name)
 }
 
-/// Whether a value can be a part of the name of a host.
-pub(crate) fn is_word(value: &str) -> bool {
+/// Whether a value can be part of a host name.
+pub(crate) fn is_host_word(value: &str) -> bool {
     let letter = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
     !value.is_empty() && value.bytes().all(letter)
 }
 
-/// The name that the clients have for an option, which has others too.
+/// The canonical name of an option that may have aliases.
 pub(crate) fn canonical(key: &str) -> Option<String> {
     let name = match key.split('_').next()? {
         "aws" => key.parse::<AmazonS3ConfigKey>().ok()?.as_ref().to_string(),
@@ -98,13 +106,13 @@ pub(crate) fn canonical(key: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::shared_options::Told;
+    use crate::store::shared_options::SharedOptions;
     use crate::store::tests::stores;
     use crate::store::{OPTIONS, is_option};
     use std::collections::BTreeMap;
 
     #[test]
-    fn others_are_told_how_to_ask_and_nothing_else() {
+    fn only_harmless_options_are_shared() {
         let secret = [
             "access_key",
             "account_key",
@@ -131,10 +139,10 @@ mod tests {
             let is_secret = !is_how && secret.iter().any(|word| key.contains(word));
             (key, if is_secret { "planted" } else { "other" })
         });
-        let told = stores(&planted.collect::<Vec<_>>()).told();
+        let shared = stores(&planted.collect::<Vec<_>>()).shared();
         assert!(
-            !told.how.values().any(|value| value == "planted"),
-            "{told:?}"
+            !shared.values.values().any(|value| value == "planted"),
+            "{shared:?}"
         );
         for key in [
             "aws_region",
@@ -142,25 +150,28 @@ mod tests {
             "aws_virtual_hosted_style_request",
             "timeout",
         ] {
-            assert!(told.how.contains_key(key), "{key}");
+            assert!(shared.values.contains_key(key), "{key}");
         }
         for key in ["aws_endpoint_url", "azure_endpoint", "google_base_url"] {
-            assert!(told.own.contains(key), "{key}");
+            assert!(shared.local_keys.contains(key), "{key}");
         }
-        told.check(|_| true).expect("what is told is taken");
-        // Each is a name that some client knows.
-        for key in HOW.iter().chain(&WHICH).chain(&WHERE) {
+        shared.check(|_| true).expect("what is shared is taken");
+        // Each name is a canonical name of a client.
+        for key in REQUEST.iter().chain(&HOST_PARTS).chain(&ENDPOINTS) {
             assert_eq!(canonical(key).as_deref(), Some(*key));
             assert!(is_option(key), "{key}");
         }
     }
 
     #[test]
-    fn where_a_store_is_must_be_known_here() {
-        let told = stores(&[("aws_endpoint_url", "http://planted"), ("aws_region", "eu")]).told();
-        assert!(!format!("{told:?}").contains("planted"));
-        told.check(|key| key == "aws_endpoint_url").expect("it is");
-        let e = told.check(|_| false).expect_err("it is not");
+    fn endpoints_must_be_set_on_each_machine() {
+        let shared =
+            stores(&[("aws_endpoint_url", "http://planted"), ("aws_region", "eu")]).shared();
+        assert!(!format!("{shared:?}").contains("planted"));
+        shared
+            .check(|key| key == "aws_endpoint_url")
+            .expect("it is");
+        let e = shared.check(|_| false).expect_err("it is not");
         assert!(e.full().contains("`aws_endpoint_url`"), "{}", e.full());
         assert!(
             e.full().contains("AWS_ENDPOINT_URL in its environment"),
@@ -169,9 +180,9 @@ mod tests {
         );
     }
 
-    /// Whoever reaches a cluster may send it anything.
+    /// Anyone who can connect to a cluster may send it anything.
     #[test]
-    fn what_nobody_may_tell_is_not_taken() {
+    fn forbidden_options_are_refused() {
         for (key, value) in [
             ("aws_endpoint_url", "http://elsewhere"),
             ("aws_allow_http", "true"),
@@ -183,12 +194,12 @@ mod tests {
             ("azure_storage_account_name", "elsewhere/#"),
             ("nothing", "known"),
         ] {
-            let how = BTreeMap::from([(key.to_string(), value.to_string())]);
-            let told = Told {
-                how,
-                ..Told::default()
+            let values = BTreeMap::from([(key.to_string(), value.to_string())]);
+            let shared = SharedOptions {
+                values,
+                ..SharedOptions::default()
             };
-            let e = told.stores().err().expect(key);
+            let e = shared.stores().err().expect(key);
             assert!(e.full().contains(&format!("`{key}`")), "{}", e.full());
         }
     }

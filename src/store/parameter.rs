@@ -1,4 +1,4 @@
-//! The section `[store]` of a pipeline: options of the clients of stores.
+//! The section `[store]` of a pipeline: options of the store clients.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Visitor;
@@ -7,31 +7,35 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// How the stores of URLs are reached, beside the environment variables of their clouds.
+/// How stores are reached, in addition to the environment variables of their clouds.
 #[derive(Clone, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Store {
-    /// Environment variables of the clouds in lower case, such as `aws_region`, `google_service_account` and
-    /// `azure_storage_account_name`, which go before those variables; `allow_http`, `timeout`, `connect_timeout` and `proxy_url` are for
-    /// all connections.
+    /// Environment variables of the clouds in lower case, such as `aws_region`,
+    /// `google_service_account` and `azure_storage_account_name`. They override the environment.
+    /// `allow_http`, `timeout`, `connect_timeout` and `proxy_url` apply to all connections.
     #[serde(default)]
     #[schemars(example = &serde_json::json!({ "aws_region": "eu-central-1", "aws_endpoint_url": "https://minio.example.org" }))]
     pub options: BTreeMap<String, Parameter>,
 }
 
-/// The values may be secret.
+/// Shows the keys only, because values may be secret.
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.options.keys()).finish()
     }
 }
 
-/// A plain value.
+/// A scalar value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Parameter {
+    /// `true` or `false`.
     Boolean(bool),
+    /// A whole number.
     Integer(i64),
+    /// A floating-point number.
     Float(f64),
+    /// Text.
     String(String),
 }
 
@@ -56,7 +60,7 @@ impl<'de> Deserialize<'de> for Parameter {
                 Ok(Parameter::String(value.to_string()))
             }
         }
-        // Text into which variables were put stays text.
+        // Text that had variables substituted stays text.
         deserializer.deserialize_string(ParameterVisitor)
     }
 }

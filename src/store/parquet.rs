@@ -1,4 +1,4 @@
-//! A file of a store as the Parquet reader reads it.
+//! Lets the Parquet reader read a file of a store.
 
 use crate::error::Result;
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A file in a store, of which ranges are read.
+/// A file in a store, read by byte ranges.
 pub(crate) struct StoredFile {
     pub store: Arc<dyn ObjectStore>,
     pub path: Path,
@@ -21,8 +21,10 @@ pub(crate) struct StoredFile {
 
 impl AsyncFileReader for StoredFile {
     fn get_bytes(&mut self, range: Range<u64>) -> BoxFuture<'_, Result<Bytes, ParquetError>> {
-        let bytes = self.store.get_range(&self.path, range);
-        bytes.map_err(external).boxed()
+        self.store
+            .get_range(&self.path, range)
+            .map_err(external)
+            .boxed()
     }
 
     fn get_byte_ranges(
@@ -30,8 +32,10 @@ impl AsyncFileReader for StoredFile {
         ranges: Vec<Range<u64>>,
     ) -> BoxFuture<'_, Result<Vec<Bytes>, ParquetError>> {
         async move {
-            let bytes = self.store.get_ranges(&self.path, &ranges).await;
-            bytes.map_err(external)
+            self.store
+                .get_ranges(&self.path, &ranges)
+                .await
+                .map_err(external)
         }
         .boxed()
     }

@@ -4,10 +4,10 @@ use crate::error::{Error, Kind, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The key of a checksum in a JSON object.
+/// The key of the checksum in a JSON object.
 pub(crate) const CHECKSUM: &str = "checksum";
 
-/// An object as JSON, with a checksum of what it says, because other things are removed or left uncounted by it.
+/// An object as JSON with a checksum of its content, because removals and counts depend on it.
 pub(crate) fn sealed(value: &impl Serialize) -> Result<Vec<u8>> {
     let bug = |e| Error::with_source(Kind::Bug, "a record cannot be written as JSON", e);
     let mut value = serde_json::to_value(value).map_err(bug)?;
@@ -18,13 +18,13 @@ pub(crate) fn sealed(value: &impl Serialize) -> Result<Vec<u8>> {
     json(&value)
 }
 
-/// Reads what [`sealed`] has written, or a version of gyre that knew no checksums.
+/// Reads what [`sealed`] wrote. Objects of versions of gyre without checksums are accepted.
 pub(crate) fn unsealed<T: DeserializeOwned>(bytes: &[u8]) -> serde_json::Result<T> {
     use serde::de::Error;
     let mut value: serde_json::Value = serde_json::from_slice(bytes)?;
     let found = value.as_object_mut().and_then(|keys| keys.remove(CHECKSUM));
     if found.is_some_and(|found| found != checksum(&value)) {
-        let what = "it is damaged: the key `checksum` is not that of the others";
+        let what = "it is damaged: `checksum` does not match the other keys";
         return Err(serde_json::Error::custom(what));
     }
     serde_json::from_value(value)

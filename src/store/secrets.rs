@@ -1,8 +1,8 @@
-//! What must not leave the process: the values that sign in to stores. Everything that the process prints, logs or writes about a run
-//! goes through [`hide`]; tables do not, because they hold data alone.
+//! Hides the credentials of stores. Everything that the process prints, logs or writes about a run
+//! goes through [`hide`]. Tables do not, because they hold only data.
 //!
-//! Secrets are learned by the names of their options and variables. What stands before the `@` of a URL, and parameters of a query
-//! that sign, are hidden whether they are known or not.
+//! Secrets are recognised by the names of their options and variables. The user info before the `@`
+//! of a URL, and signatures in its query, are hidden whether they are known or not.
 
 use crate::store::location::SCHEMES;
 use serde_json::Value;
@@ -12,10 +12,10 @@ use url::{Url, form_urlencoded};
 
 const HIDDEN: &str = "***";
 
-/// Nothing of fewer bytes is a secret: hiding it would hide words.
+/// Shorter values are not hidden, because that would hide ordinary words.
 const SHORTEST: usize = 8;
 
-/// In all spellings, the longest first.
+/// All spellings of the known secrets, longest first.
 static KNOWN: RwLock<Vec<String>> = RwLock::new(Vec::new());
 
 /// Words in the names of secrets.
@@ -31,7 +31,7 @@ const WORDS: [&str; 9] = [
     "connection_string",
 ];
 
-/// Ends of the names of what only says where a secret is, or how to use one.
+/// Endings of names that only say where a secret is or how to use one.
 const NO_SECRETS: [&str; 8] = [
     "_file",
     "_path",
@@ -43,7 +43,7 @@ const NO_SECRETS: [&str; 8] = [
     "_config_file",
 ];
 
-/// Learns the secrets in the environment, once.
+/// Learns the secrets in the environment. Only the first call has an effect.
 pub fn learn_environment() {
     static LEARNED: Once = Once::new();
     LEARNED.call_once(|| {
@@ -60,7 +60,8 @@ pub fn learn_environment() {
     });
 }
 
-/// Learns the value of an option or a variable, as far as its name says that it is secret.
+/// Learns the value of an option or variable if its name marks it as secret, and any credentials in
+/// it if it is a URL.
 pub fn learn(name: &str, value: &str) {
     let name = name.to_ascii_lowercase();
     let mut found = Vec::new();
@@ -68,7 +69,7 @@ pub fn learn(name: &str, value: &str) {
         found.push(value.to_string());
         found.extend(value.lines().map(String::from));
         // A shared access signature, or the JSON of a service account.
-        found.extend(signing(value.trim_start_matches('?')));
+        found.extend(signatures(value.trim_start_matches('?')));
         if let Ok(Value::Object(fields)) = serde_json::from_str(value) {
             let fields = fields.iter().filter(|(key, _)| is_secret(key));
             let texts = fields.filter_map(|(_, value)| value.as_str());
@@ -82,7 +83,7 @@ pub fn learn(name: &str, value: &str) {
     if let Ok(url) = Url::parse(value) {
         found.push(url.username().to_string());
         found.extend(url.password().map(String::from));
-        found.extend(url.query().into_iter().flat_map(signing));
+        found.extend(url.query().into_iter().flat_map(signatures));
     }
     let found = found.iter().map(|secret| secret.trim());
     let new: Vec<String> = found
@@ -103,20 +104,20 @@ fn is_secret(name: &str) -> bool {
         && !NO_SECRETS.iter().any(|end| name.ends_with(end))
 }
 
-/// The values of a query that sign.
-fn signing(query: &str) -> Vec<String> {
-    let pairs = form_urlencoded::parse(query.as_bytes());
-    let signing = pairs.filter(|(name, _)| signs(name));
-    signing.map(|(_, value)| value.into_owned()).collect()
+/// The values of the parameters of a query that hold a signature.
+fn signatures(query: &str) -> Vec<String> {
+    let signatures =
+        form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| is_signature(name));
+    signatures.map(|(_, value)| value.into_owned()).collect()
 }
 
-/// Whether the parameter of a query is one that signs.
-fn signs(name: &str) -> bool {
+/// Whether a query parameter holds a signature.
+fn is_signature(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     name == "sig" || is_secret(&name)
 }
 
-/// A secret as it may stand in a URL, in JSON and in text for programmers.
+/// The spellings of a secret in a URL, in JSON and in debug output.
 fn spellings(secret: &str) -> [String; 6] {
     let encoded = |plain: &str| {
         let bytes = plain.bytes().map(|b| match b {
@@ -127,11 +128,14 @@ fn spellings(secret: &str) -> [String; 6] {
         });
         bytes.collect::<String>()
     };
-    // The parser of forms also takes `+` for a space, which is one in forms alone.
+    // The form parser also reads `+` as a space, which is right only in forms.
     let decoded = form_urlencoded::parse(secret.replace('+', "%2B").as_bytes())
-        .map(|(name, value)| match value.is_empty() {
-            true => name.into_owned(),
-            false => format!("{name}={value}"),
+        .map(|(name, value)| {
+            if value.is_empty() {
+                name.into_owned()
+            } else {
+                format!("{name}={value}")
+            }
         })
         .collect::<Vec<_>>()
         .join("&");
@@ -147,7 +151,7 @@ fn spellings(secret: &str) -> [String; 6] {
     ]
 }
 
-/// The text without secrets. JSON stays JSON: in an object or a list, texts alone change.
+/// The text without secrets. JSON stays valid JSON: in objects and lists only strings change.
 pub fn hide(text: &str) -> Cow<'_, str> {
     let hidden = hide_text(text);
     if matches!(hidden, Cow::Borrowed(_)) || !text.starts_with(['{', '[']) {
@@ -158,9 +162,10 @@ pub fn hide(text: &str) -> Cow<'_, str> {
     };
     hide_texts(&mut value);
     let end = if text.ends_with('\n') { "\n" } else { "" };
-    match text.trim_end().contains('\n') {
-        true => format!("{value:#}{end}").into(),
-        false => format!("{value}{end}").into(),
+    if text.trim_end().contains('\n') {
+        format!("{value:#}{end}").into()
+    } else {
+        format!("{value}{end}").into()
     }
 }
 
@@ -193,14 +198,15 @@ fn hide_text(text: &str) -> Cow<'_, str> {
             }
         }
     }
-    for range in in_urls(&text).into_iter().rev() {
+    for range in credentials_in_urls(&text).into_iter().rev() {
         text.to_mut().replace_range(range, HIDDEN);
     }
     text
 }
 
-/// Where what stands before the `@` of a URL is, and what signs in a query; in order, apart from each other.
-fn in_urls(text: &str) -> Vec<std::ops::Range<usize>> {
+/// The ranges of user info before the `@` of URLs, and of signatures in queries: sorted and
+/// disjoint.
+fn credentials_in_urls(text: &str) -> Vec<std::ops::Range<usize>> {
     let ends = |rest: &str, more: &[char]| {
         let is_end = |c: char| c.is_whitespace() || "\"'`<>\\)".contains(c) || more.contains(&c);
         rest.find(is_end).unwrap_or(rest.len())
@@ -215,7 +221,7 @@ fn in_urls(text: &str) -> Vec<std::ops::Range<usize>> {
         let is_scheme = SCHEMES
             .iter()
             .any(|known| before.is_some_and(|word| word.eq_ignore_ascii_case(known)));
-        // One whose slashes were forgotten is still meant as a URL.
+        // A known scheme counts as a URL even without slashes.
         if slashes < 2 && !is_scheme {
             continue;
         }
@@ -232,7 +238,7 @@ fn in_urls(text: &str) -> Vec<std::ops::Range<usize>> {
             continue;
         };
         let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        if name.is_empty() || !name.chars().all(is_name) || !signs(name) {
+        if name.is_empty() || !name.chars().all(is_name) || !is_signature(name) {
             continue;
         }
         let start = at + 1 + name.len() + 1;
@@ -241,7 +247,7 @@ fn in_urls(text: &str) -> Vec<std::ops::Range<usize>> {
     }
     found.retain(|range| !range.is_empty() && &text[range.clone()] != HIDDEN);
     found.sort_by_key(|range| range.start);
-    // A URL in the query of another.
+    // Drop ranges of a URL inside the query of another.
     let mut last = 0;
     found.retain(|range| {
         let is_apart = range.start >= last;
@@ -257,7 +263,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_stands_in_urls_is_hidden_known_or_not() {
+    fn credentials_in_urls_are_hidden_known_or_not() {
         for (text, expected) in [
             (
                 "GET http://me:pw@host:9000/b?list=2 failed",
@@ -288,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn names_say_what_is_secret() {
+    fn secrets_are_recognised_by_name() {
         for name in [
             "aws_access_key_id",
             "aws_secret_access_key",
@@ -319,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signature_and_a_service_account_are_taken_apart() {
+    fn signatures_and_service_accounts_are_parsed() {
         learn(
             "azure_storage_sas_key",
             "sv=2024-01-01&sp=r&sig=Pl4nted%2FSignature%3D",
@@ -347,7 +353,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a secret holds, it is found in text, in JSON, in a URL and in what programmers print.
+        /// A secret is found in text, in JSON, in a URL and in debug output, whatever it contains.
         #[test]
         fn secrets_are_hidden_in_every_spelling(tail in "[ -~]{0,16}", unicode in "\\PC{0,4}") {
             let secret = format!("Planted7{tail}{unicode}z");

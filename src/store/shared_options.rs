@@ -1,68 +1,69 @@
-//! Options of stores that other machines receive.
+//! Store options that are sent to other machines.
 
 use crate::error::{Error, Result};
 use crate::store::Stores;
-use crate::store::options::{Class, canonical, is_word};
+use crate::store::options::{Class, canonical, is_host_word};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The options of a pipeline, as far as other machines are told.
+/// The options of a pipeline that may be sent to other machines.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Told {
-    pub(crate) how: BTreeMap<String, String>,
-    /// Those that whoever is told must have in its own environment.
-    pub(crate) own: BTreeSet<String>,
+pub struct SharedOptions {
+    pub(crate) values: BTreeMap<String, String>,
+    /// Keys that the receiving machine must have in its own environment.
+    pub(crate) local_keys: BTreeSet<String>,
 }
 
 impl Stores {
-    /// What another machine needs to know to open the same stores.
-    pub fn told(&self) -> Told {
-        let mut told = Told::default();
+    /// The options that another machine needs to open the same stores.
+    pub fn shared(&self) -> SharedOptions {
+        let mut shared = SharedOptions::default();
         for (key, value) in &self.0.options {
             match Class::of(key) {
-                Class::How | Class::Which => {
-                    told.how.insert(key.clone(), value.clone());
+                Class::Request | Class::HostPart => {
+                    shared.values.insert(key.clone(), value.clone());
                 }
-                Class::Where => {
-                    told.own.insert(key.clone());
+                Class::Endpoint => {
+                    shared.local_keys.insert(key.clone());
                 }
-                Class::Own => (),
+                Class::Private => (),
             }
         }
-        told
+        shared
     }
 }
 
-impl Told {
+impl SharedOptions {
     /// The stores as this machine opens them.
     ///
     /// # Errors
-    /// If it was told what nobody may tell it, or has no value of its own for what says where a store is.
+    /// If an option may not be set by other machines, or if an endpoint is not set in this
+    /// machine's environment.
     pub fn stores(&self) -> Result<Stores> {
         self.check(|key| {
             let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
             let mut keys = names.map(|name| name.to_ascii_lowercase());
             keys.any(|name| canonical(&name).is_some_and(|name| canonical(key) == Some(name)))
         })?;
-        Ok(Stores::new(self.how.clone()))
+        Ok(Stores::new(self.values.clone()))
     }
 
     pub(crate) fn check(&self, is_set: impl Fn(&str) -> bool) -> Result<()> {
-        for (key, value) in &self.how {
-            let may_be_told = match Class::of(key) {
-                Class::How => true,
-                Class::Which => is_word(value),
-                Class::Where | Class::Own => false,
+        for (key, value) in &self.values {
+            let is_allowed = match Class::of(key) {
+                Class::Request => true,
+                Class::HostPart => is_host_word(value),
+                Class::Endpoint | Class::Private => false,
             };
-            if !may_be_told {
-                let message = format!("`{key}` of `[store.options]` cannot be what a task says");
+            if !is_allowed {
+                let message = format!("a task must not set `{key}` of `[store.options]`");
                 return Err(Error::spec(message));
             }
         }
-        match self.own.iter().find(|key| !is_set(key)) {
+        match self.local_keys.iter().find(|key| !is_set(key)) {
             None => Ok(()),
             Some(key) => Err(Error::spec(format!(
-                "`{key}` of `[store.options]` says who is shown tokens, which every executor decides for itself: start each with {} in its environment",
+                "`{key}` of `[store.options]` decides who receives credentials, so each executor must set it itself: start each with {} in its environment",
                 key.to_uppercase()
             ))),
         }

@@ -45,7 +45,7 @@ sql = "SELECT * FROM certificates WHERE NOT holds"
     );
     assert_eq!(
         lake.gyre(&["check", "p.toml"]).well().out,
-        "p.toml is valid: 1 table, 2 fits a model, 3 checks\n"
+        "p.toml is valid: 1 table, 2 fits per model, 3 checks\n"
     );
     let ran = lake.gyre(&["run", "p.toml"]);
     ran.fails(

@@ -223,7 +223,7 @@ fn check_plan_and_explain_run_nothing() {
     small_pipeline(&lake);
     assert_eq!(
         lake.gyre(&["check", "p.toml"]).well().out,
-        "p.toml is valid: 1 table, 2 fits a model\n"
+        "p.toml is valid: 1 table, 2 fits per model\n"
     );
     let plan = lake.gyre(&["plan", "p.toml"]).well().out;
     assert!(
@@ -419,7 +419,11 @@ fn mistakes_are_named() {
             2,
             "the column `method` would stand twice in the table `fits`",
         ),
-        (&[("${OUT:-out}", "folder/out")], 2, "folder is no folder"),
+        (
+            &[("${OUT:-out}", "folder/out")],
+            2,
+            "folder is not a folder",
+        ),
         (
             &[(
                 "[[fit]]",

@@ -167,7 +167,7 @@ async fn an_executor_that_stands_still_is_left_behind_and_taken_back() {
     // What it has begun it ends, when nobody wants it any more and the run has taken everything away.
     let output = machines.lake.path("out").display().to_string();
     let output = Output::open(&output, &Stores::default()).expect("an output");
-    output.forget_work("plan").await;
+    output.remove_checkpoints("plan").await;
     let work = machines.lake.path("out/work/plan");
     assert!(!work.exists());
     still.signal("-CONT");
@@ -327,7 +327,7 @@ async fn answers_come_by_way_of_a_bucket() {
     assert_eq!(e.kind(), Kind::Spec, "{}", e.full());
     for part in [
         &machines.executors[0].name(),
-        "`aws_endpoint_url` of `[store.options]` says who is shown tokens",
+        "`aws_endpoint_url` of `[store.options]` decides who receives credentials",
         "AWS_ENDPOINT_URL in its environment",
     ] {
         assert!(e.full().contains(part), "{part:?} in {}", e.full());

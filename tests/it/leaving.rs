@@ -442,7 +442,7 @@ fn a_run_does_not_fail_by_what_it_says() {
                 let records = fs::read_dir(lake.path("out/runs")).expect("records");
                 assert_eq!(records.count(), runs);
                 if of_out && !of_err && matches!(gone, Gone::Full) && logged[0] != "-q" {
-                    let said = "all is done, but stdout cannot be written";
+                    let said = "the command succeeded, but stdout cannot be written";
                     assert!(ran.err.contains(said), "{}", ran.err);
                 }
             }
@@ -543,8 +543,10 @@ fn manual_pages_are_whole() {
     let written = fs::read_dir(lake.path("man1")).expect("a folder").count();
     assert_eq!(seen, written);
     assert!(seen > 10, "{seen}");
-    lake.gyre(&["man", "rum"])
-        .fails(2, "no command `rum` has a page here; there are: run, ");
+    lake.gyre(&["man", "rum"]).fails(
+        2,
+        "there is no manual page for `rum`; there are pages for: run, ",
+    );
     lake.gyre(&["man", "--out", "none"])
         .fails(75, "cannot be written to none");
 }

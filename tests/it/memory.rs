@@ -81,7 +81,7 @@ fn a_bound_that_cannot_work_is_refused_with_the_least() {
         |options: &[&str]| lake.gyre(&[&["run", "p.toml", "--threads", "2"], options].concat());
     run(&["--memory", "100MB"]).fails(
         2,
-        "--memory 100MB is too little: the program and 2 threads take 168MB",
+        "--memory 100MB is too small: the program and 2 threads need 168MB",
     );
     let many = ["--memory", "280MB", "--set", "fit.dbmr.rank=2000"];
     run(&many).fails(2, "fit `dbmr` uses 328MB all over at once, for 5003 sources, 4999 targets, rank 2000 and 2 threads; --memory is 280MB: give at least 328MB");
@@ -122,8 +122,9 @@ fn what_cannot_wait_on_disk_stops_the_run_and_changes_nothing() {
     let stopped = lake.gyre(&["run", "p.toml", "--threads", "2", "--memory", "175MB"]);
     stopped.fails(75, "");
     let megabytes = |text: Option<&str>| text.and_then(|text| text.parse::<usize>().ok());
-    let said = stopped.err.strip_prefix("error: --memory is too little: ");
-    let said = said.and_then(|rest| rest.split_once("MB are in use that cannot wait on disk; "));
+    let said = stopped.err.strip_prefix("error: --memory is too small: ");
+    let said =
+        said.and_then(|rest| rest.split_once("MB are in use that cannot be moved to disk; "));
     let (in_use, rest) = said.unwrap_or_else(|| panic!("{}", stopped.err));
     let enough = rest.strip_prefix("give at least ");
     let enough = enough.and_then(|rest| rest.strip_suffix("MB\n"));

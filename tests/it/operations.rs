@@ -324,7 +324,7 @@ fn a_run_tells_machines_what_it_did() {
     lake.gyre(&["run", "p.toml", "--metrics", "none/gyre.prom"])
         .fails(
             2,
-            "--metrics none/gyre.prom: name a file in a folder that is there",
+            "--metrics none/gyre.prom: name a file in an existing folder",
         );
 
     check_clients(&lake);

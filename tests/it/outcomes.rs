@@ -368,25 +368,22 @@ fn an_output_that_can_never_be_written_is_found_before_any_work() {
     lake.file("versions/out/versions", "text");
     std::os::unix::fs::symlink("nowhere", lake.path("dangling")).expect("a link");
     let places = [
-        (
-            "/proc/x",
-            "shows the state of the system and holds no files",
-        ),
-        ("/proc/x/y/z", "/proc shows the state"),
-        ("/sys/x", "shows the state of the system and holds no files"),
-        ("plain", "plain is no folder"),
-        ("plain/out/deep", "plain is no folder"),
+        ("/proc/x", "is a system file system, which holds no files"),
+        ("/proc/x/y/z", "/proc is a system file system"),
+        ("/sys/x", "is a system file system, which holds no files"),
+        ("plain", "plain is not a folder"),
+        ("plain/out/deep", "plain is not a folder"),
         ("dangling", "is a link that leads nowhere"),
         ("dangling/out", "is a link that leads nowhere"),
         (
             "sources/out",
-            "sources/out/sources is where a link of gyre must go; move it away",
+            "sources/out/sources is where gyre must create a link; move it away",
         ),
         (
             "link/out",
-            "link/out/current is where a link of gyre must go; move it away",
+            "link/out/current is where gyre must create a link; move it away",
         ),
-        ("versions/out", "versions/out/versions is no folder"),
+        ("versions/out", "versions/out/versions is not a folder"),
     ];
     let before = everything(lake.folder.path());
     for (place, message) in places {

@@ -420,10 +420,10 @@ fn the_program_keeps_what_took_long() {
     short.gyre(&["run", "p.toml"]).well();
     assert!(record(&short)["resumed"].is_null());
     let long = lake(60_000);
-    killed_when(&long, &["run", "p.toml", "-v"], "kept finished work");
+    killed_when(&long, &["run", "p.toml", "-v"], "wrote a checkpoint");
     assert!(!work(&long).is_empty());
     let other_threads = ["run", "p.toml", "-v", "--threads", "1"];
-    killed_when(&long, &other_threads, "going on with the work");
+    killed_when(&long, &other_threads, "resuming from the checkpoints");
     let cleaned = long.gyre(&["clean", "p.toml"]).well().out;
     assert_eq!(cleaned, "Nothing to clean.\n");
     let clean = ["clean", "p.toml", "--older-than", "0s"];

@@ -244,10 +244,7 @@ fn a_lock_that_is_held_is_told_stopped_and_given_up() {
         assert_eq!(ran.err.trim().lines().count(), 1, "{}", ran.err);
         for name in SIGNALS {
             let (process, mut log) = start(&lake, command);
-            wait_for(
-                &mut log,
-                "whose lock another process holds, for 60s at most",
-            );
+            wait_for(&mut log, "for at most 60s: another process holds its lock");
             signal(&process, name);
             let (code, rest) = end(process, log);
             assert_eq!(code, Some(130), "{command:?}: {rest}");
@@ -284,14 +281,14 @@ fn what_the_system_refuses_is_one_error() {
         (
             "ulimit -n 6",
             "",
-            "only 6 files may be open at once, and 64 are wanted",
+            "the limit of open files is 6, and gyre needs 64",
         ),
         ("ulimit -f 2", "", "cannot be written"),
         ("ulimit -v 700000", "--threads 300", "300 threads"),
         (
             "ulimit -v 900000",
             "--threads 1 --set 'transitions.sql=SELECT id, t, length(repeat(CAST(state AS VARCHAR), 1900000000)) AS state FROM rows WHERE id = 0'",
-            "of memory more",
+            " more memory",
         ),
     ] {
         let ran = limited(&lake, &format!("{limit}; {run} {more}"));
@@ -314,7 +311,7 @@ fn what_the_system_refuses_is_one_error() {
     lake.gyre(&["run", "p.toml", "--threads", "100000"])
         .fails(2, "write a whole number from 1 to 1024");
     lake.gyre(&["run", "p.toml", "--memory", "200"])
-        .fails(2, "200 bytes is too little; name a unit, as in 200MB");
+        .fails(2, "200 bytes is too small; add a unit, as in 200MB");
 }
 
 /// kill -9 while rows are sorted on disk: the next run, or `gyre clean`, removes them.
@@ -367,7 +364,7 @@ fn rows_of_a_killed_process_are_removed_by_the_next() {
         assert_eq!(entries(&lake, "tmp").len(), 1);
         if by_clean {
             assert!(clean(&["--dry-run"]).contains("would remove 1 temporary folder, "));
-            assert!(clean(&[]).contains("rows that a process which is dead was sorting"));
+            assert!(clean(&[]).contains("sort files of a dead process"));
         } else {
             let mut next = lake.command(&[&["run", "p.toml"][..], &bound].concat());
             let ran = next.env("TMPDIR", lake.path("tmp")).output();

@@ -386,7 +386,7 @@ async fn a_store_without_conditional_puts_is_refused() {
         let error = small_run(store.clone(), "some-plan").await;
         let error = error.expect_err("a store to refuse");
         assert_eq!(error.kind(), Kind::Spec, "{}", error.full());
-        let said = "the store of out cannot put an object on condition that it is unchanged";
+        let said = "the store of out does not support conditional puts";
         assert!(error.full().contains(said), "{}", error.full());
         assert_eq!(store.inner.list(None).count().await, 0);
     }

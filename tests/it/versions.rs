@@ -232,8 +232,8 @@ fn files_that_nobody_needs_are_shown_and_removed() {
     let lines = |verb: &str| {
         format!(
             "{verb} ledger/0123-old: no result needs it, 5 bytes\n\
-             {verb} ledger/0123#1: left by a run that was killed while it wrote it, 3 bytes\n\
-             {verb} runs/x.json#12: left by a run that was killed while it wrote it, 3 bytes\n\
+             {verb} ledger/0123#1: partial file of a killed run, 3 bytes\n\
+             {verb} runs/x.json#12: partial file of a killed run, 3 bytes\n\
              {verb} 3 files, 11 bytes\n"
         )
     };
@@ -414,7 +414,7 @@ fn what_is_in_the_way_is_left_alone() {
     fs::create_dir_all(lake.path("out/fits")).expect("a folder");
     lake.file("out/fits/mine.txt", "not gyre's");
     let refused = lake.gyre(&["run", "p.toml"]);
-    refused.fails(2, "out/fits is where a link of gyre must go; move it away");
+    refused.fails(2, "out/fits is where gyre must create a link; move it away");
     let left = ["fits", ".lock", "versions"].map(str::to_string);
     assert!(names(&lake, "out").is_subset(&left.into()));
     assert_eq!(names(&lake, "out/fits").len(), 1);
@@ -434,7 +434,7 @@ fn what_is_in_the_way_is_left_alone() {
         ),
         (
             &sealed.replace(&first, "20260101T000000Z-0-0"),
-            "it is damaged: the key `checksum` is not that of the others",
+            "it is damaged: `checksum` does not match the other keys",
         ),
         (
             &good.replace(&first, "../../x"),

@@ -82,7 +82,7 @@ impl Cluster {
                     None => output.to_string(),
                 },
                 plan: plan.to_string(),
-                options: stores.told(),
+                options: stores.shared(),
                 mark,
             },
             dispatch,

@@ -12,7 +12,7 @@
 //! were under way: they are asked for again, by Ballista or by the client, and come to the same bytes.
 //!
 //! Executors ask the scheduler for tasks and listen nowhere. What they sign in with, and to whom they show it, is in no plan: each has
-//! its own environment for that ([`Told`]).
+//! its own environment for that ([`SharedOptions`]).
 //!
 //! - [`client`] asks for tasks, by [`dispatch`], until it has all answers ([`crate::output::task_answers::Answers`]).
 //! - [`quote`] says what a run would take there, and whether it is quicker on this machine.
@@ -29,7 +29,7 @@ pub mod scheduler;
 pub mod up;
 pub mod worker;
 
-use crate::store::shared_options::Told;
+use crate::store::shared_options::SharedOptions;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ pub struct Site {
     /// The output, not relative to any folder.
     pub output: String,
     pub plan: String,
-    pub options: Told,
+    pub options: SharedOptions,
     /// What the client has put there: an executor that does not find it sees another place.
     pub mark: String,
 }

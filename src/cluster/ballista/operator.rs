@@ -288,7 +288,7 @@ mod tests {
         Site {
             output: folder.display().to_string(),
             plan: "plan".into(),
-            options: Stores::new([("aws_region".into(), "eu".into())].into()).told(),
+            options: Stores::new([("aws_region".into(), "eu".into())].into()).shared(),
             mark: "mark".into(),
         }
     }

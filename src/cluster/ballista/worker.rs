@@ -9,7 +9,7 @@ use crate::output::place::Output;
 use crate::output::task_answers::Answers;
 use crate::read::lake::Resources;
 use crate::store::Stores;
-use crate::store::shared_options::Told;
+use crate::store::shared_options::SharedOptions;
 use ballista_core::ids::new_instance_id;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -46,7 +46,7 @@ pub struct Node {
     failures: AtomicU32,
     stopped: Notify,
     /// The stores for each set of options: their connections are for all tasks.
-    stores: Mutex<BTreeMap<Told, Stores>>,
+    stores: Mutex<BTreeMap<SharedOptions, Stores>>,
     /// The sites that this process is known to see.
     seen: Mutex<BTreeSet<Site>>,
 }
@@ -233,7 +233,7 @@ mod tests {
         Site {
             output: folder.display().to_string(),
             plan: "plan".into(),
-            options: Told::default(),
+            options: SharedOptions::default(),
             mark: mark.into(),
         }
     }
@@ -296,7 +296,7 @@ mod tests {
         node.stores
             .lock()
             .expect("a lock")
-            .insert(Told::default(), stores);
+            .insert(SharedOptions::default(), stores);
         node.failures.store(9, Ordering::Relaxed);
         let site = site(std::path::Path::new("memory:///out"), "mark");
         let e = node.answer(&site, look(0)).await.expect_err("far away");

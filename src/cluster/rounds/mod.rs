@@ -100,7 +100,7 @@ pub struct Stored<'a> {
     plan: String,
     /// Of each model.
     of: Vec<(Piece, Arc<Renamed>)>,
-    at_once: usize,
+    concurrency: usize,
 }
 
 impl Fetch for Stored<'_> {
@@ -114,8 +114,8 @@ impl Fetch for Stored<'_> {
         })
     }
 
-    fn at_once(&self) -> usize {
-        self.at_once
+    fn concurrency(&self) -> usize {
+        self.concurrency
     }
 }
 
@@ -358,7 +358,7 @@ impl<'a> Rounds<'a> {
             output: self.output,
             plan: self.plan.hash.clone(),
             of: of.collect(),
-            at_once: (HELD / largest.unwrap_or(0).max(1)).clamp(1, 16) as usize,
+            concurrency: (HELD / largest.unwrap_or(0).max(1)).clamp(1, 16) as usize,
         }
     }
 

@@ -9,7 +9,7 @@ use crate::evidence::pass::packed::pack;
 use crate::output::parts::Piece;
 use crate::output::place::Output;
 use crate::plan::Plan;
-use crate::store::shared_options::Told;
+use crate::store::shared_options::SharedOptions;
 use serde::{Deserialize, Serialize};
 
 /// What the bytes of a task begin with: the version that wrote the rest.
@@ -20,7 +20,7 @@ pub(crate) const FORMAT: &[u8] = concat!("gyre task ", env!("CARGO_PKG_VERSION")
 pub struct Site {
     /// The location of the output.
     pub(crate) output: String,
-    pub(crate) options: Told,
+    pub(crate) options: SharedOptions,
     /// The hash of the plan, and its bytes.
     pub(crate) plan: String,
     pub(crate) bytes: Piece,
@@ -85,7 +85,7 @@ impl Site {
         };
         Ok(Site {
             output: location,
-            options: plan.stores.told(),
+            options: plan.stores.shared(),
             plan: plan.hash.clone(),
             bytes: bytes
                 .into_iter()

@@ -87,7 +87,7 @@ const RESIDUAL: f64 = 100.0;
 /// What the measured residuals of a decomposition that converged are at most. σ₁ = 1, so this is the test on the largest values; twice,
 /// because the measured residual is not the predicted one.
 pub fn largest_residual(tolerance: f64) -> f64 {
-    2.0 * (RESIDUAL * tolerance).max(dense::NOTHING)
+    2.0 * (RESIDUAL * tolerance).max(dense::NEGLIGIBLE)
 }
 
 /// The r leading singular triplets of P̃.

@@ -1,8 +1,10 @@
-//! Which input files went into which counts. Pure: what a ledger says → what is still to be counted, and why.
+//! Records which input files went into which counts. Pure: a ledger → the files that still have to
+//! be counted, and why.
 //!
-//! A ledger is a chain of units. A unit holds the counts of some files, and the rows that the trajectories of it and of all units before
-//! it end in. Of each trajectory, all rows of a unit are later than those of the units before it, so that a pair belongs to the unit of its
-//! later row. What a unit rests on are the units before it: where one cannot be kept, those after it cannot either.
+//! A ledger is a chain of units. A unit holds the counts of some files, and the last rows of the
+//! trajectories in it and all earlier units. Within a trajectory, all rows of a unit are later than
+//! those of earlier units, so a pair belongs to the unit of its later row. A unit depends on the
+//! units before it: if one cannot be kept, the later ones cannot either.
 
 pub mod store;
 
@@ -11,28 +13,34 @@ use crate::read::rows::stop::Dropped;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Units that a ledger has at most: beyond it the older ones are put together.
+/// The maximum number of units; beyond it the oldest are merged.
 const MOST_UNITS: usize = 32;
 
 /// Version of ledgers and of their objects.
 pub(crate) const SCHEMA: u32 = 1;
 
-/// What has been counted.
+/// The files that have been counted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ledger {
+    /// Version of the ledger format.
     pub schema: u32,
+    /// What the counts depend on, besides the rows.
     pub basis: Basis,
     /// In the order in which they were counted.
     pub units: Vec<Unit>,
 }
 
-/// What counts depend on beside the rows of files, each by a hash: where one has changed, nothing of a ledger can be kept.
+/// Everything but the rows that counts depend on, each as a hash. If one of them has changed, no
+/// unit can be kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Basis {
+    /// Version of gyre.
     pub gyre: String,
+    /// Hash of the SQL.
     pub sql: String,
+    /// Hash of the parameters of the SQL.
     pub parameters: String,
-    /// Names and types of the table's columns over all files, and their format.
+    /// Names, types and format of the table's columns over all files.
     pub columns: String,
     /// Keys, states, bins, lags and groups.
     pub layout: String,
@@ -41,46 +49,54 @@ pub struct Basis {
 /// The counts of some files.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Unit {
+    /// The input files.
     pub files: Vec<CountedFile>,
-    /// Rows that the SQL gave of them.
+    /// Rows that the SQL returned for them.
     pub rows: u64,
     /// Of these, rows that could not be an end of a transition, by reason.
     #[serde(default)]
     pub dropped: BTreeMap<String, u64>,
-    /// Time of the first row and of the last one, for people.
+    /// Time of the first and last row, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// See `first`.
     pub last: Option<String>,
     /// Why these files were counted.
     pub why: String,
+    /// The counts, as an object of the ledger.
     pub counts: Object,
-    /// The rows that trajectories end in; none for tables of pairs.
+    /// The last rows of the trajectories; none for tables of pairs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carry: Option<Object>,
 }
 
+/// An input file that has been counted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CountedFile {
     #[serde(flatten)]
+    /// The file as it was when it was counted.
     pub file: InputFile,
-    /// As the file itself says.
+    /// According to the metadata of the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows: Option<u64>,
 }
 
-/// A Parquet file of the ledger, named after what is in it. It is never changed.
+/// A Parquet file of the ledger, named after its content and never changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Object {
+    /// File name.
     pub name: String,
     /// blake3 of its bytes.
     pub checksum: String,
+    /// Size in bytes.
     pub bytes: u64,
+    /// Number of rows.
     pub rows: u64,
 }
 
 impl Object {
-    /// Of bytes that are to be stored.
+    /// The object for bytes that are to be stored.
     pub fn new(kind: &str, bytes: &[u8], rows: u64) -> Object {
         let checksum = blake3::hash(bytes).to_hex().to_string();
         Object {
@@ -97,17 +113,17 @@ impl Object {
     }
 }
 
-/// What of a ledger can be kept.
+/// Which part of a ledger can be kept.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Kept {
-    /// Units from the first on.
+    /// Number of leading units.
     pub units: usize,
-    /// What ended them, if one is left out.
+    /// Why the next unit cannot be kept, if there is one.
     pub why: Option<String>,
 }
 
 impl Kept {
-    /// So many units at most.
+    /// Limits the kept units to `units`.
     pub fn at_most(&mut self, units: usize, why: impl FnOnce() -> String) {
         if units < self.units {
             self.units = units;
@@ -144,6 +160,7 @@ impl Basis {
 }
 
 impl Ledger {
+    /// A ledger without units.
     pub fn new(basis: &Basis) -> Ledger {
         Ledger {
             schema: SCHEMA,
@@ -152,7 +169,7 @@ impl Ledger {
         }
     }
 
-    /// What can be kept where the table has these files now.
+    /// What can be kept, given the files that the table has now.
     pub fn kept(&self, basis: &Basis, present: &[InputFile]) -> Kept {
         let all = self.units.len();
         let mut kept = Kept {
@@ -171,17 +188,18 @@ impl Ledger {
             .collect();
         for (at, unit) in self.units.iter().enumerate() {
             let files = unit.files.iter().map(|counted| &counted.file);
-            let gone = files.map(|file| (file, now.get(file.location.as_str())));
+            let changed = files.map(|file| (file, now.get(file.location.as_str())));
             let is_same =
                 |file: &InputFile, now: &InputFile| now.fingerprint() == file.fingerprint();
-            let mut gone = gone.filter(|(file, now)| !now.is_some_and(|now| is_same(file, now)));
-            if let Some((file, now)) = gone.next() {
+            let mut changed =
+                changed.filter(|(file, now)| !now.is_some_and(|now| is_same(file, now)));
+            if let Some((file, now)) = changed.next() {
                 if now.is_some_and(|now| now.content.is_some() != file.content.is_some()) {
                     kept.at_most(at, || "`job.fingerprint` changed".into());
                     break;
                 }
                 let what = if now.is_some() { "replaced" } else { "deleted" };
-                let name = self.short(&file.location, present);
+                let name = self.relative_name(&file.location, present);
                 kept.at_most(at, || format!("{name} was {what}"));
             }
         }
@@ -198,8 +216,8 @@ impl Ledger {
         unread.collect()
     }
 
-    /// Files whose names no unit has.
-    pub fn news(&self, present: &[InputFile]) -> usize {
+    /// Number of files that are in no unit.
+    pub fn new_files(&self, present: &[InputFile]) -> usize {
         self.unread(self.units.len(), present).len()
     }
 
@@ -215,15 +233,17 @@ impl Ledger {
         (rows, dropped)
     }
 
-    /// How many of the oldest units should be put together: half of them, so that it is seldom done and late rows find young units.
+    /// How many of the oldest units to merge: half of them, so that merges are rare and late rows
+    /// find young units.
     pub fn overdue(&self) -> usize {
-        match self.units.len() > MOST_UNITS {
-            true => MOST_UNITS / 2 + 1,
-            false => 0,
+        if self.units.len() > MOST_UNITS {
+            MOST_UNITS / 2 + 1
+        } else {
+            0
         }
     }
 
-    /// Puts the first units together, whose counts add up to those of `counts`.
+    /// Merges the first units into one, whose counts are `counts`.
     pub fn merge(&mut self, units: usize, counts: Object) {
         let (rows, dropped) = self.rows(units);
         let rest = self.units.split_off(units);
@@ -237,7 +257,7 @@ impl Ledger {
             dropped: dropped.collect(),
             first: first.and_then(|unit| unit.first.clone()),
             last: last.and_then(|unit| unit.last.clone()),
-            why: format!("{units} units put together"),
+            why: format!("{units} units merged"),
             counts,
             carry: last.and_then(|unit| unit.carry.clone()),
             files: self.units.drain(..).flat_map(|unit| unit.files).collect(),
@@ -246,7 +266,7 @@ impl Ledger {
         self.units.extend(rest);
     }
 
-    /// Names of the objects that the ledger needs: what is beside them in its folder and in no other ledger can be removed.
+    /// Names of the objects that the ledger needs.
     pub fn objects(&self) -> impl Iterator<Item = &str> {
         let objects = self
             .units
@@ -255,8 +275,8 @@ impl Ledger {
         objects.map(|object| object.name.as_str())
     }
 
-    /// A location without the folders that all files are in.
-    fn short<'a>(&self, location: &'a str, present: &[InputFile]) -> &'a str {
+    /// A location without the folders that all files share.
+    fn relative_name<'a>(&self, location: &'a str, present: &[InputFile]) -> &'a str {
         let counted = self.units.iter().flat_map(|unit| &unit.files);
         let all = counted.map(|file| &file.file).chain(present);
         let folder = |location: &str| location.rfind('/').map_or(0, |at| at + 1);
@@ -321,7 +341,13 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(present: &[InputFile], units: usize, why: Option<&str>, unread: &[&str], news: usize) {
+    fn check(
+        present: &[InputFile],
+        units: usize,
+        why: Option<&str>,
+        unread: &[&str],
+        new_files: usize,
+    ) {
         let (ledger, _) = ledger();
         let kept = ledger.kept(&basis("a"), present);
         let why = why.map(str::to_string);
@@ -329,7 +355,7 @@ mod tests {
         let left = ledger.unread(units, present);
         let names: Vec<&str> = left.iter().map(|file| &file.location[16..]).collect();
         assert_eq!(names, unread);
-        assert_eq!(ledger.news(present), news);
+        assert_eq!(ledger.new_files(present), new_files);
     }
 
     #[test]
@@ -349,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_where_counts_mean_something_else() {
+    fn nothing_is_kept_if_the_basis_changed() {
         let (ledger, files) = ledger();
         let why = |basis: &Basis| {
             let kept = ledger.kept(basis, &files);
@@ -373,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn units_put_together_hold_what_they_held() {
+    fn merging_units_keeps_their_content() {
         let (mut ledger, files) = ledger();
         let (rows, dropped) = ledger.rows(3);
         assert_eq!((rows, dropped.0["null state"]), (20, 3));
@@ -388,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn old_units_are_put_together_when_there_are_many() {
+    fn old_units_are_merged_when_there_are_many() {
         let (mut ledger, files) = ledger();
         ledger.units = vec![unit(&files); MOST_UNITS];
         assert_eq!(ledger.overdue(), 0);

@@ -1,7 +1,7 @@
-//! The ledger beside the tables of a version, and the objects that it names, in `<output>/ledger/`.
+//! Stores the ledger next to the tables of a version, and its objects in `<output>/ledger/`.
 //!
-//! An object is named after its checksum and never changed, so that the ledgers of several versions share what they have in common, and a
-//! run which dies leaves all of them as good as they were.
+//! An object is named after its checksum and never changed. The ledgers of several versions
+//! therefore share objects, and a run that dies leaves all of them valid.
 
 use crate::error::{Error, Kind, Result};
 use crate::output::ledger::{Ledger, Object};
@@ -29,15 +29,16 @@ const FILE: &str = "ledger.json";
 const BATCH: usize = 1 << 16;
 
 impl Output {
-    /// The ledger of a result, if there is one that can be read.
+    /// The ledger of a result, or `None` if it is missing or unreadable.
     pub async fn ledger(&self, result: &Current) -> Result<Option<Ledger>> {
-        let bytes = self.bytes(&self.beside(&result.run, FILE)).await?;
+        let bytes = self.bytes(&self.version_file(&result.run, FILE)).await?;
         Ok(bytes.and_then(|bytes| unsealed(&bytes).ok()))
     }
 
-    /// Writes the ledger of a run beside its tables.
+    /// Writes the ledger of a run next to its tables.
     pub async fn put_ledger(&self, run: &str, ledger: &Ledger) -> Result<()> {
-        self.put(&self.beside(run, FILE), sealed(ledger)?).await
+        self.put(&self.version_file(run, FILE), sealed(ledger)?)
+            .await
     }
 
     /// Stores rows as an object.
@@ -52,8 +53,9 @@ impl Output {
             let rows = batches.iter().map(|batch| batch.num_rows() as u64).sum();
             Ok::<_, ParquetError>((Object::new(kind, &bytes, rows), bytes))
         });
-        let encoded = encoded.await;
-        let encoded = encoded.map_err(|e| Error::with_source(Kind::Bug, "a ledger died", e))?;
+        let encoded = encoded
+            .await
+            .map_err(|e| Error::with_source(Kind::Bug, "the ledger task panicked", e))?;
         let (object, bytes) = encoded.map_err(|e| {
             let what = "counts cannot be kept for the next run; set `job.incremental = false`";
             Error::with_source(Kind::Input, what, e)
@@ -62,19 +64,22 @@ impl Output {
         Ok(object)
     }
 
-    /// The rows of an object; none where it is gone or is not what was stored.
+    /// The rows of an object, or `None` if it is missing or damaged.
     pub async fn object(&self, object: &Object) -> Result<Option<Vec<RecordBatch>>> {
         let bytes = self.bytes(&self.object_path(object)).await?;
         let Some(bytes) = bytes.filter(|bytes| object.is(bytes)) else {
             return Ok(None);
         };
         let decoded = tokio::task::spawn_blocking(move || decode(bytes)).await;
-        let decoded = decoded.map_err(|e| Error::with_source(Kind::Bug, "a ledger died", e))?;
+        let decoded =
+            decoded.map_err(|e| Error::with_source(Kind::Bug, "the ledger task panicked", e))?;
         Ok(decoded.ok())
     }
 
-    /// Removes objects that the ledger of no result or earlier result names, unless a run may have written them to name them yet. Where one
-    /// is missed after all, the next run counts its files again. Returns what goes, and its bytes; `dropped`: the results that go as well.
+    /// Removes objects that the ledger of no current or earlier result names, unless they are young
+    /// enough to belong to a running run. If an object is removed too early, the next run counts
+    /// its files again. Returns what was removed, and its bytes. `dropped` names the results that
+    /// are removed as well.
     pub(crate) async fn clean_objects(
         &self,
         asked: &Cleaning,
@@ -93,9 +98,9 @@ impl Output {
         }
         results.retain(|run| !dropped.contains(run));
         for run in results {
-            let bytes = self.bytes(&self.beside(&run, FILE)).await?;
+            let bytes = self.bytes(&self.version_file(&run, FILE)).await?;
             let Some(bytes) = bytes else { continue };
-            // Nobody knows what a damaged one names.
+            // A damaged ledger does not tell which objects it needs.
             let Ok(ledger) = unsealed::<Ledger>(&bytes) else {
                 return Ok(removed);
             };
@@ -128,7 +133,7 @@ impl Output {
         Ok(removed)
     }
 
-    /// What a file holds, if there is one.
+    /// The bytes of a file, if it exists.
     async fn bytes(&self, path: &Path) -> Result<Option<Bytes>> {
         let found = match self.store.get(path).await {
             Ok(found) => found.bytes().await,
@@ -159,7 +164,8 @@ fn encode(schema: SchemaRef, batches: &[RecordBatch]) -> Result<Vec<u8>, Parquet
 }
 
 fn decode(bytes: Bytes) -> Result<Vec<RecordBatch>, ParquetError> {
-    let reader = ParquetRecordBatchReaderBuilder::try_new(bytes)?;
-    let reader = reader.with_batch_size(BATCH).build()?;
+    let reader = ParquetRecordBatchReaderBuilder::try_new(bytes)?
+        .with_batch_size(BATCH)
+        .build()?;
     Ok(reader.collect::<Result<_, _>>()?)
 }
