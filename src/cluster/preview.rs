@@ -63,7 +63,7 @@ pub async fn preview(
         if answers.done().await?.is_empty() {
             break;
         }
-        output.forget_work(&own).await;
+        output.remove_checkpoints(&own).await;
     }
     let files = plan.tables.iter().flat_map(|table| &table.files);
     let (width, alone) = match rounds::width(plan, frame) {

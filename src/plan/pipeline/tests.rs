@@ -354,7 +354,7 @@ fn stores_are_configured_without_being_shown() {
 29 | affiliation = 'region'\n[store.options]\naws_region = ['hidden'] | 31: `store.options.aws_region` must be a string, a number or true or false
 6 | path = "s3://key:hidden@lake/tracks" | 6: `tables.tracks.path`: a s3:// URL must not hold credentials; give them by environment variables or `[store.options]`
 3 | output = "https://example.org/out" | 3: `job.output` cannot be written: http:// and https:// locations are read alone
-3 | output = "s4://hidden" | 3: `job.output`: `s4` locations are not known; write a path, or a URL that begins with file://, s3://, gs://, az://, http://, https://, memory://
+3 | output = "s4://hidden" | 3: `job.output`: `s4` locations are not supported; write a path, or a URL that begins with file://, s3://, gs://, az://, http://, https://, memory://
 "#,
     );
     check_set(

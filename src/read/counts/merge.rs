@@ -149,7 +149,11 @@ impl Slot {
             });
             // Weights are also added up without groups, so that groups do not change the last
             // digits of sums.
-            whole = Some(CountMatrix::new(partition, lag, sum_weights(plain.collect())));
+            whole = Some(CountMatrix::new(
+                partition,
+                lag,
+                sum_weights(plain.collect()),
+            ));
             if grouping.by.is_empty() {
                 tag = Tag::for_groups(grouping.most);
                 tag_weights(&mut self.weighted, tag)?;
