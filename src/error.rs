@@ -216,3 +216,28 @@ pub fn hint(word: &str, candidates: &[&str]) -> String {
         _ => format!("; there are `{}`", candidates.join("`, `")),
     }
 }
+
+/// A number and a noun: `1 table`, `2 tables`, `3 trajectories`. The number may be text, such as
+/// `1,000`.
+pub fn counted(n: impl std::fmt::Display, one: &str) -> String {
+    let n = n.to_string();
+    match (n.as_str(), one.strip_suffix('y')) {
+        ("1", _) => format!("1 {one}"),
+        (_, Some(stem)) => format!("{n} {stem}ies"),
+        (_, None) => format!("{n} {one}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_thing_is_not_several() {
+        assert_eq!(counted(1, "table"), "1 table");
+        assert_eq!(counted(0, "table"), "0 tables");
+        assert_eq!(counted("1,000", "row"), "1,000 rows");
+        assert_eq!(counted("1", "trajectory"), "1 trajectory");
+        assert_eq!(counted(2, "trajectory"), "2 trajectories");
+    }
+}

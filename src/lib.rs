@@ -58,4 +58,3 @@ pub mod plan;
 pub mod read;
 pub mod run;
 pub mod store;
-pub mod words;

@@ -21,9 +21,9 @@ use crate::evidence::pass::Passes;
 use crate::math::matching;
 use crate::methods::Method;
 use crate::methods::fit::Fit;
-use crate::words::Word;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// A number that every fit has, and its name.
 pub type Metric = (&'static str, fn(&Fit) -> f64);
@@ -68,15 +68,15 @@ impl Bootstrap {
         for number in self.numbers.iter_mut().filter(|n| n.metric == WEIGHT) {
             number.index = number.index.map(|k| numbers[k] as usize);
         }
-        self.numbers.sort_by_key(|n| (n.metric, n.index));
+        self.numbers
+            .sort_by(|a, b| (&a.metric, a.index).cmp(&(&b.metric, b.index)));
     }
 }
 
 /// A number over the resamples.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Number {
-    #[serde(deserialize_with = "crate::words::read")]
-    pub metric: Word,
+    pub metric: Cow<'static, str>,
     /// Of a singular value or a set.
     pub index: Option<usize>,
     /// Of the whole; none where only resamples have it.
@@ -309,7 +309,7 @@ impl Sums {
         let of_whole = numbers(fit, params.metrics, &same).into_iter().enumerate();
         let mut numbers: Vec<Number> = of_whole
             .map(|(at, (metric, index, value))| Number {
-                metric,
+                metric: metric.into(),
                 index,
                 value: Some(value),
                 spread: Spread::of(self.values.iter().map(|of| of[at]), params.confidence),
@@ -320,13 +320,13 @@ impl Sums {
             ("adjusted_rand_between", self.between),
         ] {
             numbers.push(Number {
-                metric,
+                metric: metric.into(),
                 index: None,
                 value: None,
                 spread: Spread::of(values.into_iter(), params.confidence),
             });
         }
-        numbers.sort_by_key(|number| (number.metric, number.index));
+        numbers.sort_by(|a, b| (&a.metric, a.index).cmp(&(&b.metric, b.index)));
         let of_index = |at: usize| {
             let known = self.timescales.iter().filter_map(|t| t.get(at).copied());
             Spread::of(known, params.confidence).map_or([None; 2], |spread| spread.ends())

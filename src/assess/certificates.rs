@@ -12,14 +12,13 @@ use crate::error::{Error, Kind, Result};
 use crate::evidence::counts::shards::Shards;
 use crate::math::sum;
 use crate::methods::fit::{Fit, Singular};
-use crate::words::Word;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// One claim: `left` is equal to `right`, or at most `right`, but for `tolerance`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Certificate {
-    #[serde(deserialize_with = "crate::words::read")]
-    pub name: Word,
+    pub name: Cow<'static, str>,
     pub relation: Relation,
     pub left: f64,
     pub right: f64,
@@ -58,7 +57,7 @@ impl Certificate {
             Relation::AtMost => left - right,
         };
         Certificate {
-            name,
+            name: name.into(),
             relation,
             left,
             right,
@@ -198,7 +197,7 @@ fn of_fit(shards: &Shards, fit: &Fit, sigma_p: Option<&[Singular]>, unit: f64) -
     ));
     certificates.extend(sigma_p.and_then(|p| contraction(&m.singular_values, p, of_values)));
     certificates.extend(residual(fit));
-    certificates.sort_by_key(|c| c.name);
+    certificates.sort_by(|a, b| a.name.cmp(&b.name));
     certificates
 }
 

@@ -12,6 +12,7 @@ use crate::cli::watch::Watch;
 use crate::cluster::ballista::client::Cluster;
 #[cfg(feature = "cluster")]
 use crate::cluster::preview::preview;
+use crate::error::counted;
 use crate::error::{Error, Kind, Result};
 use crate::output::place::Output;
 use crate::output::retention::Cleaning;
@@ -28,7 +29,6 @@ use crate::run::site::Site;
 use crate::run::summary::Summary;
 use crate::run::{Options, Outcome};
 use crate::store::Stores;
-use crate::words::counted;
 use datafusion::dataframe::DataFrame;
 use serde_json::json;
 use std::path::Path;

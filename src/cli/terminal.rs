@@ -1,8 +1,8 @@
 //! What a command needs of the terminal, and the runtime that it starts.
 
+use crate::error::counted;
 use crate::error::{Error, Kind, Result};
 use crate::run::progress::Progress;
-use crate::words::counted;
 use futures::future::BoxFuture;
 use std::path::Path;
 use tokio::runtime::Runtime;

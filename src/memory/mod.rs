@@ -16,9 +16,9 @@ pub mod scratch;
 #[cfg(target_os = "linux")]
 pub mod watch;
 
+use crate::error::counted;
 use crate::error::{Error, Kind, Result};
 use crate::memory::machine::all;
-use crate::words::counted;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};

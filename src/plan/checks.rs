@@ -1,5 +1,6 @@
 //! What the pipeline file says of checks → checks whose SQL has been planned and whose partitions have the types of their columns.
 
+use crate::error::counted;
 use crate::error::{Error, Kind, Result};
 use crate::output::number::grouped;
 use crate::plan::parameters::{scalar, values};
@@ -9,7 +10,6 @@ use crate::read::lake::files::Query;
 use crate::read::lake::{Lake, query_text};
 use crate::read::rows::states::key_text;
 use crate::store::parameter::Parameter;
-use crate::words::counted;
 use arrow::datatypes::{Field, SchemaRef};
 use datafusion::catalog::empty::EmptyTable;
 use datafusion::common::ScalarValue;

@@ -1,6 +1,7 @@
 //! What memory the stages of a run want: at most, from what the statistics of files say before a row
 //! is read, and for sure, once rows are counted.
 
+use crate::error::counted;
 use crate::error::{Error, Result};
 use crate::evidence::counts::Size;
 use crate::memory::machine;
@@ -9,7 +10,6 @@ use crate::plan::Plan;
 use crate::plan::fits::PlannedFit;
 use crate::read::lake::statistics::Bounds;
 use crate::read::rows::layout::Evidence;
-use crate::words::counted;
 use serde::Serialize;
 
 /// Upper bounds; sizes are bytes.

@@ -14,6 +14,7 @@ pub mod rows;
 pub mod show;
 pub mod travel;
 
+use crate::error::counted;
 use crate::error::{Error, Result};
 use crate::evidence::lag::Lag;
 use crate::methods::estimator::States;
@@ -31,7 +32,6 @@ use crate::read::paths::places::canonical_location;
 use crate::read::rows::layout::{Evidence, Layout};
 use crate::read::rows::states::StateTable;
 use crate::store::Stores;
-use crate::words::counted;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::ScalarValue;
 use datafusion::dataframe::DataFrame;

@@ -1,5 +1,6 @@
 //! A plan as text for people and as JSON for programs.
 
+use crate::error::counted;
 use crate::evidence::lag::Lag;
 use crate::methods::Method;
 use crate::plan::checks::CheckRule;
@@ -10,7 +11,6 @@ use crate::read::lake::files::Table;
 use crate::read::rows::bins;
 use crate::read::rows::layout::{Evidence, Measure};
 use crate::read::rows::states::StateColumns;
-use crate::words::counted;
 use arrow::datatypes::Field;
 use serde_json::{Value, json};
 use std::fmt;

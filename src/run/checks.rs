@@ -3,6 +3,7 @@
 //! In: a plan, what a run has counted and fitted, and its tables in staging. Out: a record of every check, and an error if one of
 //! those that may not be broken is.
 
+use crate::error::counted;
 use crate::error::{Error, Kind, Result};
 use crate::output::place::Output;
 use crate::output::result::{Written, floats};
@@ -15,7 +16,6 @@ use crate::read::rows::states::describe;
 use crate::run::journal::Journal;
 use crate::run::record::{CheckRecord, ModelRecord, RunRecord};
 use crate::run::summary::told;
-use crate::words::counted;
 use arrow::array::{Array, RecordBatch};
 use datafusion::common::DataFusionError;
 use datafusion::dataframe::DataFrame;

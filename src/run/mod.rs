@@ -252,7 +252,7 @@ pub(crate) fn check_not_empty(counted: &Counted, matrices: Vec<(u64, f64)>) -> R
             .collect::<String>();
         return Err(Error::input(format!(
             "no transition was found in {}{reasons}; check the lag against the times of a trajectory",
-            crate::words::counted(counted.rows, "row")
+            crate::error::counted(counted.rows, "row")
         )));
     }
     Ok(())

@@ -320,7 +320,8 @@ mod scale {
     }
 
     pub fn certificates(certificates: &mut [Certificate], mut scale: impl FnMut(&mut f64)) {
-        let of_counts = |c: &&mut Certificate| matches!(c.name, "likelihood" | "reference");
+        let of_counts =
+            |c: &&mut Certificate| matches!(c.name.as_ref(), "likelihood" | "reference");
         for certificate in certificates.iter_mut().filter(of_counts) {
             scale(&mut certificate.left);
             scale(&mut certificate.right);

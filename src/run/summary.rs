@@ -2,11 +2,11 @@
 
 use crate::assess::lineage::{Lineage, Reference, Set};
 use crate::assess::succession::Event;
+use crate::error::counted;
 use crate::output::number::grouped;
 use crate::plan::checks::percent;
 use crate::read::rows::states::escaped;
 use crate::run::record::{BootstrapRecord, CheckRecord, FitRecord, Head, ModelRecord, RunRecord};
-use crate::words::counted;
 use std::fmt::{Display, Formatter, Result};
 
 /// Models shown before the summary points to the `fits` table.

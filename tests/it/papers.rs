@@ -80,7 +80,7 @@ fn polzin2024_certificates_of_examples_20_and_21() {
             .zip(certificates::of(&world.shards(2_000), &fits))
         {
             assert!(certificates::certified(&list), "{list:?}");
-            let names: Vec<&str> = list.iter().map(|c| c.name).collect();
+            let names: Vec<&str> = list.iter().map(|c| c.name.as_ref()).collect();
             assert!(
                 names.contains(&"contraction"),
                 "σ(P̃) is known to all of them"

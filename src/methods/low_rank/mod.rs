@@ -6,6 +6,7 @@ pub mod metrics;
 pub mod model;
 pub mod renumber;
 
+use crate::error::counted;
 use crate::error::{Error, Result};
 use crate::evidence::counts::set_sums::Gather;
 use crate::evidence::counts::shards::Shards;
@@ -14,7 +15,6 @@ use crate::evidence::pass::registry::Entry;
 use crate::methods::fit::{Fit, Side, Singular};
 use crate::methods::low_rank::metrics::{Missed, Scoring};
 use crate::methods::low_rank::model::{Model, Spectrum};
-use crate::words::counted;
 
 /// The fit of a partition of the sources and the targets' sets for its model: embeddings from Λ̃.
 pub(crate) fn projection(

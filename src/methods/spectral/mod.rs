@@ -2,6 +2,7 @@
 //! or soft, and Schur vectors.
 
 pub mod basis;
+pub mod coherent_pairs;
 pub mod crispness;
 pub mod gpcca;
 pub mod kmeans;

@@ -11,21 +11,11 @@
 //!
 //! `soft` makes pairs of the embeddings in the place of k-means.
 
-use crate::error::Result;
-use crate::evidence::counts::products::Multiply;
 use crate::evidence::counts::shards::Shards;
-use crate::evidence::counts::{Counts, Size};
 use crate::evidence::pass::Passes;
-use crate::evidence::pass::registry::Entry;
 use crate::math::matching;
-use crate::methods::estimator::{Estimator, Fault, Needs, at_least_one, tolerance};
-use crate::methods::fit::{Fit, Singular};
 use crate::methods::low_rank::model;
-use crate::methods::low_rank::model::Spectrum;
-use crate::methods::low_rank::{assemble, canonical, check_rank};
 use crate::methods::spectral::kmeans;
-use crate::methods::spectral::soft;
-use crate::methods::spectral::softened::{panels, softened};
 use crate::methods::spectral::truncated_svd;
 use crate::methods::spectral::truncated_svd::Triplets;
 use rayon::prelude::*;
@@ -107,64 +97,6 @@ impl Svd {
     }
 }
 
-impl Estimator for Svd {
-    const NAME: &'static str = "svd";
-
-    type Evidence<'a> = Counts<'a>;
-
-    fn kernels() -> Vec<Entry> {
-        vec![Entry::of::<Multiply<'static>>()]
-    }
-
-    fn check(&self) -> std::result::Result<(), Fault> {
-        at_least_one(&[
-            ("restarts", self.restarts),
-            ("max_iterations", self.max_iterations),
-        ])?;
-        tolerance(self.tolerance)
-    }
-
-    fn rank(&self) -> Option<usize> {
-        Some(self.rank)
-    }
-
-    fn at(&self, rank: usize) -> Self {
-        Svd {
-            rank,
-            ..self.clone()
-        }
-    }
-
-    fn needs(&self) -> Needs<'_> {
-        Needs {
-            is_soft: self.clusters != Clusters::KMeans,
-            ..Needs::default()
-        }
-    }
-
-    fn bytes(&self, size: Size, _: u64) -> u64 {
-        panels(size, self.rank)
-    }
-
-    fn describe(&self, rank: &str) -> String {
-        match self.clusters {
-            Clusters::KMeans => {
-                format!(
-                    "truncated SVD and k-means, {rank}, {} restarts",
-                    self.restarts
-                )
-            }
-            Clusters::Seba => format!("truncated SVD and SEBA, {rank}"),
-            Clusters::Pcca => format!("truncated SVD and PCCA+, {rank}"),
-        }
-    }
-
-    fn fit(&self, passes: &Passes<'_>, counts: &Counts<'_>, seed: u64) -> Result<Fit> {
-        check_rank(self.rank, &counts.shards)?;
-        pairs(passes, &counts.shards, self, seed)
-    }
-}
-
 /// The singular vectors of P̃ as points.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Embedding {
@@ -174,53 +106,6 @@ pub struct Embedding {
     pub sources: Vec<f64>,
     /// f, m × r row-major.
     pub targets: Vec<f64>,
-}
-
-/// The fit of Algorithm 1, or with sets that are soft: E is scored like any partition, the spectrum and the embeddings are those of P̃.
-fn pairs(passes: &Passes<'_>, shards: &Shards, params: &Svd, seed: u64) -> Result<Fit> {
-    let embedding = embedding(passes, shards, params, seed);
-    passes.step("cluster");
-    let mut fit = if params.clusters == Clusters::KMeans {
-        let [sources, targets] = clusters(&embedding, shards, params, seed);
-        let affiliation = canonical(&sources.affiliation, params.rank, shards);
-        passes.step("score");
-        let model = model::of_partition(passes, shards, affiliation, params.rank);
-        let target_sets = match_targets(&model, &targets.affiliation);
-        let spectrum = Spectrum {
-            values: model.singular_values(shards),
-            source_embedding: embedding.sources,
-            target_embedding: embedding.targets,
-        };
-        let mut fit = assemble(passes, shards, model, target_sets, spectrum, seed);
-        fit.converged = [&sources, &targets]
-            .iter()
-            .all(|side| side.restarts[side.best].converged);
-        fit.best_restart = sources.best;
-        let restarts = sources.restarts.into_iter();
-        fit.restarts = restarts.map(|r| r.record(shards.n_sources)).collect();
-        fit
-    } else {
-        let sets = soft::pairs(&embedding, shards, params)?;
-        let (e, f) = (embedding.sources, embedding.targets);
-        softened(passes, shards, params.rank, sets, e, f, seed)
-    };
-    let triplets = &embedding.triplets;
-    fit.metrics.coherence_p = Some(triplets.values.iter().sum());
-    fit.spectrum = triplets
-        .values
-        .iter()
-        .zip(&triplets.residuals)
-        .map(|(&value, &residual)| Singular {
-            value,
-            residual: Some(residual),
-            eigenvalue: None,
-        })
-        .collect();
-    fit.largest_residual =
-        (triplets.converged).then(|| truncated_svd::largest_residual(params.tolerance));
-    fit.iterations = triplets.products;
-    fit.converged &= triplets.converged;
-    Ok(fit)
 }
 
 /// Decomposes P̃.

@@ -37,7 +37,10 @@ pub(crate) fn columns(names: &Names, model: &Model) -> Vec<ArrayRef> {
         resamples.extend(std::iter::repeat_n(bootstrap.resamples as u32, n));
         numbers.extend(&bootstrap.numbers);
     }
-    let metrics: Vec<&str> = numbers.iter().map(|number| number.metric).collect();
+    let metrics: Vec<&str> = numbers
+        .iter()
+        .map(|number| number.metric.as_ref())
+        .collect();
     let indices = numbers
         .iter()
         .map(|number| number.index.map(|at| at as u32));

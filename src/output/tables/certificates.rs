@@ -32,7 +32,7 @@ pub(crate) fn columns(names: &Names, model: &Model) -> Vec<ArrayRef> {
     };
     vec![
         text(rows().map(|(columns, _)| columns.name.as_str())),
-        text(rows().map(|(_, c)| c.name)),
+        text(rows().map(|(_, c)| c.name.as_ref())),
         numbers(&|c| c.left),
         text(rows().map(|(_, c)| c.relation.sign())),
         numbers(&|c| c.right),

@@ -2,10 +2,10 @@
 
 use crate::read::formats::csv::Dialect;
 use crate::read::formats::format::Format;
-use crate::words::Word;
 use arrow::datatypes::{Field, SchemaRef};
 use datafusion::common::TableReference;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::ops::Range;
 
 /// The SQL of a query.
@@ -57,7 +57,7 @@ pub struct Table {
     /// Name in SQL.
     pub name: String,
     /// Format of the files, as [`Format::name`](crate::read::formats::format::Format::name).
-    pub format: Word,
+    pub format: Cow<'static, str>,
     /// How text files are written.
     pub dialect: Dialect,
     /// The URL of the store that holds the files.

@@ -1,8 +1,8 @@
 //! Which files a query reads per table, after filters on Hive columns.
 
+use crate::error::counted;
 use crate::read::lake::files::Table;
 use crate::read::paths::places::HIVE_NULL;
-use crate::words::counted;
 use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::datasource::physical_plan::FileScanConfig;

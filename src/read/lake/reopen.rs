@@ -11,7 +11,6 @@ use crate::read::rows::deal::Dealer;
 use crate::read::rows::layout::Layout;
 use crate::read::rows::stop::Stop;
 use crate::store::Stores;
-use crate::words::word;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::common::DataFusionError;
@@ -133,7 +132,7 @@ fn register_known(
             .into_iter()
             .find(|f| f.name() == name)
     };
-    let kind = of_name(table.format).ok_or_else(|| Error::bug("it has no format"))?;
+    let kind = of_name(&table.format).ok_or_else(|| Error::bug("it has no format"))?;
     let format = format(kind, &table.dialect, listing);
     let is_folder_column = |f: &Field| table.partition_columns.contains(f.name());
     let fields = table.schema.fields().iter();
@@ -179,7 +178,7 @@ impl From<Packed> for Table {
         };
         Table {
             name: packed.name,
-            format: word(&packed.format),
+            format: packed.format.into(),
             dialect: packed.dialect,
             root: packed.root,
             folders: packed.folders,

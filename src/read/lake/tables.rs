@@ -172,7 +172,7 @@ async fn register_files(
     });
     Ok(Table {
         name: source.name.to_string(),
-        format: named,
+        format: named.into(),
         dialect: source.dialect.clone(),
         root: root.as_str().to_string(),
         files: listed.collect(),

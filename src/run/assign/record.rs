@@ -1,11 +1,11 @@
 //! The record of an assignment, and the text a person reads after it.
 
+use crate::error::counted;
 use crate::output::number::grouped;
 use crate::read::rows::states::escaped;
 use crate::run::record::Head;
 use crate::run::summary;
 use crate::run::summary::SHOWN;
-use crate::words::counted;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter, Result};
