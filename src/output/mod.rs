@@ -27,9 +27,9 @@ use crate::output::parquet::ROW_GROUP;
 use crate::output::place::Output;
 use crate::output::pointer::Begun;
 use crate::output::tables::assigned;
-use crate::output::tables::assigned::{AssignedModel, AssignedNames, AssignedTable};
-use crate::output::tables::model::Model;
-use crate::output::tables::names::{Names, Table};
+use crate::output::tables::assigned::{AssignedModel, AssignedSchema, AssignedTable};
+use crate::output::tables::fitted_model::FittedModel;
+use crate::output::tables::run_schema::{RunSchema, Table};
 use crate::output::tables::{len, rows, schema};
 #[cfg(feature = "cluster")]
 pub use crate::output::task_answers::Answers;
@@ -58,8 +58,8 @@ pub trait Fetch: Send + Sync {
 pub async fn stage(
     output: &Output,
     begun: &Begun,
-    names: &Names,
-    models: &[Model],
+    names: &RunSchema,
+    models: &[FittedModel],
     afar: Option<&dyn Fetch>,
     again: bool,
 ) -> Result<BTreeMap<&'static str, u64>> {
@@ -77,14 +77,14 @@ pub async fn stage(
             continue;
         }
         let file = crate::output::parquet::File::create(output, path, schema, &sorted_by)?;
-        let len = |model: &Model| len(table, model);
-        let rows = |model: &Model, piece| rows(table, names, model, piece);
+        let len = |model: &FittedModel| len(table, model);
+        let rows = |model: &FittedModel, piece| rows(table, names, model, piece);
         let n = match afar.filter(|_| table == Table::Counts) {
             None => write_rows(file, here(models), len, rows).await?,
             Some(afar) => {
                 let counts: Vec<_> = (0..models.len()).map(|at| afar.counts(at)).collect();
                 let counts = stream::iter(counts).buffered(afar.at_once());
-                let bare = counts.map_ok(|counts| Arc::new(Model::bare(counts)));
+                let bare = counts.map_ok(|counts| Arc::new(FittedModel::bare(counts)));
                 write_rows(file, bare, len, rows).await?
             }
         };
@@ -97,7 +97,7 @@ pub async fn stage(
 pub async fn stage_assigned(
     output: &Output,
     begun: &Begun,
-    names: &AssignedNames,
+    names: &AssignedSchema,
     models: &[AssignedModel],
 ) -> Result<BTreeMap<&'static str, u64>> {
     output.claim_version(begun).await?;

@@ -7,7 +7,7 @@ use crate::error::{Error, Kind, Result};
 use crate::evidence::lag::Lag;
 use crate::output::layout::SCHEMA_VERSION;
 use crate::output::place::Output;
-use crate::output::tables::names::{LAG_SECONDS, Table};
+use crate::output::tables::run_schema::{LAG_SECONDS, Table};
 use crate::read::paths::current::Current;
 use crate::read::rows::states::{escaped, key_text};
 use crate::store::parquet::StoredFile;

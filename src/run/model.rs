@@ -18,8 +18,8 @@ use crate::methods;
 use crate::methods::Method;
 use crate::methods::fit::Fit;
 use crate::output::tables::fits;
-use crate::output::tables::model::Model;
-use crate::output::tables::names::Names;
+use crate::output::tables::fitted_model::FittedModel;
+use crate::output::tables::run_schema::RunSchema;
 use crate::plan::Plan;
 use crate::plan::fits::{PlannedFit, PlannedMethod};
 use crate::read::counts::counted::{Counted, LARGEST_TOTAL};
@@ -34,7 +34,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 /// A model, or its place and why there is none.
-pub(crate) type Ended = Result<(Model, ModelRecord), (String, Error)>;
+pub(crate) type Ended = Result<(FittedModel, ModelRecord), (String, Error)>;
 
 /// Non-zeros of a shard: small enough that two threads share a model evenly, large enough that a pass is not all overhead.
 fn shard_nnz(nnz: usize) -> usize {
@@ -110,11 +110,11 @@ fn scale_rows(shards: &mut [Csr], n: i32) {
 /// Fits a model to the counts of one partition and lag, and says how it went. `checkpoints` may have pieces of it.
 pub fn fit_model(
     plan: &Plan,
-    names: &Names,
+    names: &RunSchema,
     mut counts: Counts,
     checkpoints: &dyn Checkpoints,
     progress: &dyn Progress,
-) -> Result<(Model, Told)> {
+) -> Result<(FittedModel, Told)> {
     if counts.nnz() == 0 {
         let left_out = counts.left_out.as_ref();
         if left_out.is_some_and(|l| l.transitions > 0.0) {
@@ -141,15 +141,15 @@ pub fn fit_model(
 }
 
 /// The same with the matrix in shards, which may be an outline for a passes that has the passes done elsewhere. The model is without them:
-/// [`Model::with`].
+/// [`FittedModel::with`].
 pub(crate) fn fit_shards(
     executor: &dyn Executor,
     plan: &Plan,
-    names: &Names,
+    names: &RunSchema,
     (mut counts, shards): (Counts, &Shards),
     checkpoints: &dyn Checkpoints,
     progress: &dyn Progress,
-) -> Result<(Model, Told)> {
+) -> Result<(FittedModel, Told)> {
     let place = place(names, &counts);
     let whole = format!("{}-{}", counts.partition, counts.lag);
     let mut tried = Vec::new();
@@ -282,7 +282,7 @@ pub(crate) fn fit_shards(
         ranks_seconds,
         fits: told,
     };
-    let model = Model {
+    let model = FittedModel {
         counts,
         nonzeros: 0,
         fits,
@@ -298,9 +298,9 @@ pub(crate) fn fit_shards(
     Ok((model, told))
 }
 
-impl Model {
+impl FittedModel {
     /// The model with the matrix that it was fitted to.
-    pub(crate) fn with(mut self, shards: Shards) -> Model {
+    pub(crate) fn with(mut self, shards: Shards) -> FittedModel {
         self.nonzeros = shards.nnz();
         self.counts.by_source = shards.by_source;
         self.source_total = shards.source_total;
@@ -366,8 +366,8 @@ mod scale {
 }
 
 /// Everything that the columns of the tables are made from. `labels`: how many each given partition has.
-pub(crate) fn names(plan: &Plan, counted: &Counted, labels: &[usize]) -> Names {
-    Names {
+pub(crate) fn names(plan: &Plan, counted: &Counted, labels: &[usize]) -> RunSchema {
+    RunSchema {
         partition: plan.layout.partition.clone(),
         partitions: counted.partitions.clone(),
         lag: plan.lag_column(),
@@ -380,12 +380,12 @@ pub(crate) fn names(plan: &Plan, counted: &Counted, labels: &[usize]) -> Names {
 }
 
 /// A partition and lag in words: `airline=FR, lag 5d`.
-pub(crate) fn place(names: &Names, counts: &Counts) -> String {
+pub(crate) fn place(names: &RunSchema, counts: &Counts) -> String {
     place_of(names, counts.partition, counts.lag)
 }
 
 /// The same by number.
-pub(crate) fn place_of(names: &Names, partition: usize, lag: usize) -> String {
+pub(crate) fn place_of(names: &RunSchema, partition: usize, lag: usize) -> String {
     let mut parts: Vec<String> = partition_key(names, partition)
         .into_iter()
         .map(|(name, value)| format!("{name}={}", escaped(&value)))
@@ -396,7 +396,7 @@ pub(crate) fn place_of(names: &Names, partition: usize, lag: usize) -> String {
     parts.join(", ")
 }
 
-pub(crate) fn partition_key(names: &Names, partition: usize) -> BTreeMap<String, String> {
+pub(crate) fn partition_key(names: &RunSchema, partition: usize) -> BTreeMap<String, String> {
     let columns = names.partition.iter().zip(&names.partitions);
     let key = columns.map(|(field, column)| {
         let value = key_text(std::slice::from_ref(column), partition);
@@ -406,7 +406,7 @@ pub(crate) fn partition_key(names: &Names, partition: usize) -> BTreeMap<String,
 }
 
 /// The source that every target is, for methods that follow a state further.
-fn source_of_target(names: &Names, counts: &Counts) -> Result<Vec<u32>> {
+fn source_of_target(names: &RunSchema, counts: &Counts) -> Result<Vec<u32>> {
     let targets = &counts.target_states;
     let known = targets.iter().zip(places(targets, &counts.source_states)).map(|(&state, place)| {
         place.ok_or_else(|| {
@@ -438,7 +438,7 @@ fn seed(seed: u64, place: &str, fit: &str) -> u64 {
 }
 
 /// The record of a model.
-pub fn record(plan: &Plan, names: &Names, model: &Model, told: Told) -> ModelRecord {
+pub fn record(plan: &Plan, names: &RunSchema, model: &FittedModel, told: Told) -> ModelRecord {
     let counts = &model.counts;
     let fits = plan.fits.iter().zip(&model.fits).zip(&model.certificates);
     let fits = fits.zip(told.fits);

@@ -6,7 +6,7 @@ use crate::methods::fit::Side;
 use crate::methods::low_rank::assign::Assigned;
 use crate::output::result::WrittenFit;
 use crate::output::tables::columns::{amounts, batch, filled_up, row_type};
-use crate::output::tables::names::Names;
+use crate::output::tables::run_schema::RunSchema;
 use crate::read::counts::follow::{FollowedRow, times};
 use crate::read::rows::states::StateTable;
 use arrow::array::{
@@ -19,16 +19,16 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Everything the columns of an assignment are made from.
-pub struct AssignedNames {
+pub struct AssignedSchema {
     /// Of the new rows, without fits.
-    pub names: Names,
+    pub names: RunSchema,
     /// Those of the model.
     pub fits: Vec<WrittenFit>,
     /// Nothing where the rows are pairs.
-    pub trajectories: Option<TrajectoryNames>,
+    pub trajectories: Option<TrajectorySchema>,
 }
 
-pub struct TrajectoryNames {
+pub struct TrajectorySchema {
     pub fields: Vec<Field>,
     pub time: Field,
     /// The key of every trajectory, ascending by partition and trajectory.
@@ -47,7 +47,7 @@ pub struct AssignedModel {
     /// Which states the model has not.
     pub new_sources: Vec<bool>,
     pub new_targets: Vec<bool>,
-    /// Beside `AssignedNames::fits`.
+    /// Beside `AssignedSchema::fits`.
     pub fits: Vec<Assigned>,
     /// What each fit says of the targets, without points.
     pub target_sides: Vec<Side>,
@@ -59,7 +59,7 @@ pub struct AssignedModel {
 pub struct TrajectoryRows {
     pub ends: Vec<FollowedRow>,
     pub transitions: Vec<f64>,
-    /// Beside `AssignedNames::fits`, and beside `ends`.
+    /// Beside `AssignedSchema::fits`, and beside `ends`.
     pub fits: Vec<Vec<TrajectoryFit>>,
 }
 
@@ -87,7 +87,7 @@ pub enum AssignedTable {
 
 impl AssignedTable {
     /// Those that there are: pairs have no trajectories.
-    pub fn all(names: &AssignedNames) -> impl Iterator<Item = AssignedTable> + use<> {
+    pub fn all(names: &AssignedSchema) -> impl Iterator<Item = AssignedTable> + use<> {
         let trajectories = names
             .trajectories
             .is_some()
@@ -106,7 +106,7 @@ impl AssignedTable {
     }
 }
 
-impl AssignedNames {
+impl AssignedSchema {
     /// A name that would stand twice in a table, and the table.
     pub fn repeated(&self) -> Option<(String, &'static str)> {
         AssignedTable::all(self).find_map(|table| {
@@ -119,9 +119,9 @@ impl AssignedNames {
 }
 
 /// The columns of a table, and those that order its rows.
-pub fn schema(table: AssignedTable, names: &AssignedNames) -> (SchemaRef, Vec<String>) {
+pub fn schema(table: AssignedTable, names: &AssignedSchema) -> (SchemaRef, Vec<String>) {
     use DataType::{Boolean, Float64, Int32};
-    let AssignedNames {
+    let AssignedSchema {
         names,
         fits,
         trajectories,
@@ -208,7 +208,7 @@ pub fn len(table: AssignedTable, model: &AssignedModel) -> usize {
 /// Some of the rows that one model adds to a table, in its order.
 pub fn rows(
     table: AssignedTable,
-    names: &AssignedNames,
+    names: &AssignedSchema,
     model: &AssignedModel,
     rows: Range<usize>,
 ) -> Result<RecordBatch> {
@@ -235,7 +235,7 @@ fn affiliations(sets: impl Iterator<Item = i32>) -> ArrayRef {
 }
 
 fn sources(
-    AssignedNames { names, fits, .. }: &AssignedNames,
+    AssignedSchema { names, fits, .. }: &AssignedSchema,
     model: &AssignedModel,
     rows: Range<usize>,
 ) -> Result<Vec<ArrayRef>> {
@@ -279,7 +279,7 @@ fn lists(values: &[f64], rank: usize, fit: &WrittenFit, has: &[bool]) -> ArrayRe
 }
 
 fn targets(
-    AssignedNames { names, fits, .. }: &AssignedNames,
+    AssignedSchema { names, fits, .. }: &AssignedSchema,
     model: &AssignedModel,
     rows: Range<usize>,
 ) -> Result<Vec<ArrayRef>> {
@@ -308,8 +308,8 @@ fn targets(
 }
 
 fn trajectories(
-    names: &Names,
-    of: &TrajectoryNames,
+    names: &RunSchema,
+    of: &TrajectorySchema,
     trajectories: &TrajectoryRows,
     rows: Range<usize>,
 ) -> Result<Vec<ArrayRef>> {

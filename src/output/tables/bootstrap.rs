@@ -2,8 +2,8 @@
 
 use crate::assess::bootstrap::Number;
 use crate::assess::interval::Spread;
-use crate::output::tables::model::Model;
-use crate::output::tables::names::Names;
+use crate::output::tables::fitted_model::FittedModel;
+use crate::output::tables::run_schema::RunSchema;
 use arrow::array::{ArrayRef, Float64Array, StringArray, UInt32Array};
 use arrow::datatypes::{DataType, Field};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(crate) fn fields() -> Vec<Field> {
     fields
 }
 
-pub(crate) fn columns(names: &Names, model: &Model) -> Vec<ArrayRef> {
+pub(crate) fn columns(names: &RunSchema, model: &FittedModel) -> Vec<ArrayRef> {
     let mut fits: Vec<_> = names.fits.iter().zip(&model.bootstraps).collect();
     fits.sort_by(|a, b| a.0.name.cmp(&b.0.name));
     let (mut of_fit, mut resamples) = (Vec::new(), Vec::new());

@@ -2,8 +2,8 @@
 
 use crate::assess::certificates::Certificate;
 use crate::output::tables::columns::{beside, text};
-use crate::output::tables::model::Model;
-use crate::output::tables::names::Names;
+use crate::output::tables::fitted_model::FittedModel;
+use crate::output::tables::run_schema::RunSchema;
 use arrow::array::{ArrayRef, BooleanArray, Float64Array};
 use arrow::datatypes::{DataType, Field};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(crate) fn fields() -> [Field; 6] {
     ]
 }
 
-pub(crate) fn columns(names: &Names, model: &Model) -> Vec<ArrayRef> {
+pub(crate) fn columns(names: &RunSchema, model: &FittedModel) -> Vec<ArrayRef> {
     let fits = beside(names, &model.certificates);
     let rows = || {
         fits.iter()

@@ -2,8 +2,8 @@
 
 use crate::error::{Error, Kind, Result};
 use crate::methods::fit::Fit;
-use crate::output::tables::model::Model;
-use crate::output::tables::names::{FitColumns, Names};
+use crate::output::tables::fitted_model::FittedModel;
+use crate::output::tables::run_schema::{FitColumns, RunSchema};
 use arrow::array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
 use arrow::compute::take;
 use arrow::datatypes::{DataType, Field, SchemaRef};
@@ -29,7 +29,7 @@ pub(crate) fn part(columns: Vec<ArrayRef>, rows: Range<usize>) -> Vec<ArrayRef> 
 
 /// Rows of a table that are all of one partition and lag.
 pub(crate) fn batch(
-    names: &Names,
+    names: &RunSchema,
     (partition, lag): (usize, usize),
     table: &str,
     schema: SchemaRef,
@@ -52,7 +52,7 @@ pub(crate) fn batch(
 
 /// Counts or weights as a column of the count type.
 pub(crate) fn amounts(
-    names: &Names,
+    names: &RunSchema,
     values: impl Iterator<Item = impl Into<Option<f64>>>,
 ) -> ArrayRef {
     let values = values.map(Into::into);
@@ -82,12 +82,18 @@ pub(crate) fn filled_up(rows: &[f64], width: usize, wanted: usize) -> Vec<f64> {
 }
 
 /// The fits of a model in the order of their names.
-pub(crate) fn by_name<'a>(names: &'a Names, model: &'a Model) -> Vec<(&'a FitColumns, &'a Fit)> {
+pub(crate) fn by_name<'a>(
+    names: &'a RunSchema,
+    model: &'a FittedModel,
+) -> Vec<(&'a FitColumns, &'a Fit)> {
     beside(names, &model.fits)
 }
 
 /// What stands beside the fits of a model, in the order of their names.
-pub(crate) fn beside<'a, T>(names: &'a Names, of_fits: &'a [T]) -> Vec<(&'a FitColumns, &'a T)> {
+pub(crate) fn beside<'a, T>(
+    names: &'a RunSchema,
+    of_fits: &'a [T],
+) -> Vec<(&'a FitColumns, &'a T)> {
     let mut fits: Vec<_> = names.fits.iter().zip(of_fits).collect();
     fits.sort_by(|a, b| a.0.name.cmp(&b.0.name));
     fits

@@ -4,8 +4,8 @@ use crate::assess::bootstrap::Metric;
 use crate::assess::certificates::certified;
 use crate::methods::fit::Fit;
 use crate::output::tables::columns::{amounts, beside, by_name, text};
-use crate::output::tables::model::Model;
-use crate::output::tables::names::Names;
+use crate::output::tables::fitted_model::FittedModel;
+use crate::output::tables::run_schema::RunSchema;
 use arrow::array::{
     ArrayRef, BooleanArray, Float64Array, ListArray, StringArray, UInt32Array, UInt64Array,
     new_null_array,
@@ -36,7 +36,7 @@ pub const METRICS: [Metric; 16] = [
     ("lambda_p_residual", |f| f.metrics.lambda_p_residual),
 ];
 
-pub(crate) fn fits(names: &Names, model: &Model) -> Vec<ArrayRef> {
+pub(crate) fn fits(names: &RunSchema, model: &FittedModel) -> Vec<ArrayRef> {
     let fits = by_name(names, model);
     let n = fits.len();
     let u32s = |get: &dyn Fn(&Fit) -> usize| -> ArrayRef {
@@ -123,7 +123,7 @@ pub(crate) fn fits(names: &Names, model: &Model) -> Vec<ArrayRef> {
     columns
 }
 
-pub(crate) fn restarts(names: &Names, model: &Model) -> Vec<ArrayRef> {
+pub(crate) fn restarts(names: &RunSchema, model: &FittedModel) -> Vec<ArrayRef> {
     let fits = by_name(names, model);
     let rows = || {
         fits.iter().flat_map(|(c, f)| {
@@ -166,7 +166,7 @@ pub(crate) fn restarts(names: &Names, model: &Model) -> Vec<ArrayRef> {
     ]
 }
 
-pub(crate) fn spectrum(names: &Names, model: &Model) -> Vec<ArrayRef> {
+pub(crate) fn spectrum(names: &RunSchema, model: &FittedModel) -> Vec<ArrayRef> {
     let fits = by_name(names, model);
     let rows = || {
         fits.iter().flat_map(|(c, f)| {

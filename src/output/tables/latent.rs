@@ -2,13 +2,17 @@
 
 use crate::error::Result;
 use crate::output::tables::columns::{amounts, by_name, text};
-use crate::output::tables::model::Model;
-use crate::output::tables::names::Names;
+use crate::output::tables::fitted_model::FittedModel;
+use crate::output::tables::run_schema::RunSchema;
 use arrow::array::{ArrayRef, Float64Array, Int32Array, StringBuilder};
 use std::ops::Range;
 use std::sync::Arc;
 
-pub(crate) fn latent(names: &Names, model: &Model, rows: Range<usize>) -> Result<Vec<ArrayRef>> {
+pub(crate) fn latent(
+    names: &RunSchema,
+    model: &FittedModel,
+    rows: Range<usize>,
+) -> Result<Vec<ArrayRef>> {
     let mut fit_names = StringBuilder::new();
     let (mut latents, mut states, mut probabilities) = (Vec::new(), Vec::new(), Vec::new());
     let mut first = 0;
@@ -37,7 +41,7 @@ pub(crate) fn latent(names: &Names, model: &Model, rows: Range<usize>) -> Result
     Ok(columns)
 }
 
-pub(crate) fn coarse(names: &Names, model: &Model) -> Vec<ArrayRef> {
+pub(crate) fn coarse(names: &RunSchema, model: &FittedModel) -> Vec<ArrayRef> {
     let fits = by_name(names, model);
     let cells = || {
         fits.iter()

@@ -2,8 +2,8 @@
 
 use crate::assess::markov::Comparison;
 use crate::output::tables::columns::{beside, text};
-use crate::output::tables::model::Model;
-use crate::output::tables::names::Names;
+use crate::output::tables::fitted_model::FittedModel;
+use crate::output::tables::run_schema::RunSchema;
 use arrow::array::{ArrayRef, Float64Array, Int32Array, UInt32Array, UInt64Array};
 use arrow::datatypes::{DataType, Field};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(crate) fn comparison_fields() -> [Field; 2] {
     ["predicted", "estimated"].map(|name| Field::new(name, DataType::Float64, true))
 }
 
-pub(crate) fn timescales(names: &Names, model: &Model) -> Vec<ArrayRef> {
+pub(crate) fn timescales(names: &RunSchema, model: &FittedModel) -> Vec<ArrayRef> {
     let fits = beside(names, &model.markov);
     let rows = || {
         fits.iter().flat_map(|(columns, markov)| {
@@ -52,7 +52,7 @@ pub(crate) fn timescales(names: &Names, model: &Model) -> Vec<ArrayRef> {
 }
 
 /// The rows of `chapman_kolmogorov`: those of one comparison in the order of its matrices.
-pub(crate) fn comparisons(names: &Names, model: &Model) -> Vec<ArrayRef> {
+pub(crate) fn comparisons(names: &RunSchema, model: &FittedModel) -> Vec<ArrayRef> {
     let fits = beside(names, &model.markov);
     let rows = || {
         fits.iter().flat_map(|(columns, markov)| {

@@ -5,11 +5,11 @@ pub mod bootstrap;
 pub mod certificates;
 pub mod columns;
 pub mod fits;
+pub mod fitted_model;
 pub mod latent;
 pub mod markov;
-pub mod model;
-pub mod names;
 pub mod ranks;
+pub mod run_schema;
 pub mod sets;
 pub mod states;
 
@@ -17,9 +17,9 @@ use crate::error::Result;
 use crate::methods::fit::Fit;
 use crate::output::tables::columns::{amounts, batch, part, row_type, weights_type};
 use crate::output::tables::fits::{METRICS, fits, restarts, spectrum};
+use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::latent::{coarse, latent};
-use crate::output::tables::model::Model;
-use crate::output::tables::names::{Names, Table};
+use crate::output::tables::run_schema::{RunSchema, Table};
 use crate::output::tables::states::{sources, targets};
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -27,7 +27,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// The columns of a table, and those that order its rows.
-pub fn schema(table: Table, names: &Names) -> (SchemaRef, Vec<String>) {
+pub fn schema(table: Table, names: &RunSchema) -> (SchemaRef, Vec<String>) {
     use DataType::{Boolean, Float64, Int32, UInt32, UInt64, Utf8};
     let mut fields = names.leading();
     let mut sorted: Vec<String> = fields.iter().map(|f| f.name().clone()).collect();
@@ -199,7 +199,7 @@ pub fn schema(table: Table, names: &Names) -> (SchemaRef, Vec<String>) {
 }
 
 /// How many rows one model adds to a table.
-pub fn len(table: Table, model: &Model) -> usize {
+pub fn len(table: Table, model: &FittedModel) -> usize {
     let over_fits = |rows: fn(&Fit) -> usize| model.fits.iter().map(rows).sum();
     match table {
         Table::Sources => model.counts.source_states.len(),
@@ -224,7 +224,12 @@ pub fn len(table: Table, model: &Model) -> usize {
 }
 
 /// Some of the rows that one model adds to a table, in its order.
-pub fn rows(table: Table, names: &Names, model: &Model, rows: Range<usize>) -> Result<RecordBatch> {
+pub fn rows(
+    table: Table,
+    names: &RunSchema,
+    model: &FittedModel,
+    rows: Range<usize>,
+) -> Result<RecordBatch> {
     let columns = match table {
         Table::Sources => sources(names, model, rows)?,
         Table::Targets => targets(names, model, rows)?,
@@ -261,8 +266,8 @@ pub fn rows(table: Table, names: &Names, model: &Model, rows: Range<usize>) -> R
 /// Puts the columns of partition and lag before the others.
 fn with_leading(
     table: Table,
-    names: &Names,
-    model: &Model,
+    names: &RunSchema,
+    model: &FittedModel,
     rows: Vec<ArrayRef>,
 ) -> Result<RecordBatch> {
     let place = (model.counts.partition, model.counts.lag);
@@ -270,7 +275,7 @@ fn with_leading(
 }
 
 /// Rows `rows` of the counts of a model.
-fn counts(names: &Names, model: &Model, rows: Range<usize>) -> Result<Vec<ArrayRef>> {
+fn counts(names: &RunSchema, model: &FittedModel, rows: Range<usize>) -> Result<Vec<ArrayRef>> {
     let counts = &model.counts;
     let (mut sources, mut targets) = (
         Vec::with_capacity(rows.len()),

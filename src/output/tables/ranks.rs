@@ -3,7 +3,7 @@
 use crate::assess::crossval::Validation;
 use crate::assess::ranks::{Criteria, RankRow};
 use crate::output::tables::columns::text;
-use crate::output::tables::model::Model;
+use crate::output::tables::fitted_model::FittedModel;
 use arrow::array::{ArrayRef, BooleanArray, Float64Array, StringArray, UInt32Array, UInt64Array};
 use arrow::datatypes::{DataType, Field};
 use std::sync::Arc;
@@ -65,7 +65,7 @@ pub(crate) fn fields() -> Vec<Field> {
     fields
 }
 
-pub(crate) fn columns(model: &Model) -> Vec<ArrayRef> {
+pub(crate) fn columns(model: &FittedModel) -> Vec<ArrayRef> {
     let ranks = &model.ranks;
     let u32s = |get: fn(&RankRow) -> usize| -> ArrayRef {
         Arc::new(UInt32Array::from_iter_values(

@@ -3,8 +3,8 @@
 use crate::assess::changes::Changes;
 use crate::assess::lineage::{Lineage, Set};
 use crate::output::tables::columns::{amounts, beside, text};
-use crate::output::tables::model::Model;
-use crate::output::tables::names::Names;
+use crate::output::tables::fitted_model::FittedModel;
+use crate::output::tables::run_schema::RunSchema;
 use arrow::array::{
     ArrayRef, Float64Array, Int32Array, ListArray, StringArray, UInt32Array, UInt64Array,
 };
@@ -66,7 +66,7 @@ const NUMBERS: [Column<Option<f64>>; 5] = [
     ("variation_of_information", |c| c.variation_of_information),
 ];
 
-pub fn sets(names: &Names, model: &Model) -> Vec<ArrayRef> {
+pub fn sets(names: &RunSchema, model: &FittedModel) -> Vec<ArrayRef> {
     let fits = beside(names, &model.lineage);
     let rows: Vec<(&str, &Lineage, &Set)> = fits
         .iter()
@@ -117,7 +117,7 @@ fn compared_with<'a>(lineages: impl Iterator<Item = &'a Lineage>) -> ArrayRef {
     Arc::new(StringArray::from_iter(shown))
 }
 
-pub fn changes(names: &Names, model: &Model) -> Vec<ArrayRef> {
+pub fn changes(names: &RunSchema, model: &FittedModel) -> Vec<ArrayRef> {
     let fits = beside(names, &model.lineage);
     let changes = || fits.iter().map(|(_, lineage)| lineage.changes.as_ref());
     let next_id = |(_, lineage): &(_, &Lineage)| lineage.next_id;

@@ -4,14 +4,18 @@ use crate::assess::bootstrap::Bootstrap;
 use crate::error::Result;
 use crate::methods::fit::{Fit, Side};
 use crate::output::tables::columns::{amounts, filled_up};
-use crate::output::tables::model::Model;
-use crate::output::tables::names::Names;
+use crate::output::tables::fitted_model::FittedModel;
+use crate::output::tables::run_schema::RunSchema;
 use arrow::array::{ArrayRef, FixedSizeListArray, Float64Array, Int32Array};
 use arrow::datatypes::{DataType, Field};
 use std::ops::Range;
 use std::sync::Arc;
 
-pub(crate) fn sources(names: &Names, model: &Model, rows: Range<usize>) -> Result<Vec<ArrayRef>> {
+pub(crate) fn sources(
+    names: &RunSchema,
+    model: &FittedModel,
+    rows: Range<usize>,
+) -> Result<Vec<ArrayRef>> {
     let keys = &model.counts.source_states[rows.clone()];
     let keys = names.sources.columns(keys)?;
     let totals = &model.source_total[rows.clone()];
@@ -27,7 +31,11 @@ pub(crate) fn sources(names: &Names, model: &Model, rows: Range<usize>) -> Resul
     ))
 }
 
-pub(crate) fn targets(names: &Names, model: &Model, rows: Range<usize>) -> Result<Vec<ArrayRef>> {
+pub(crate) fn targets(
+    names: &RunSchema,
+    model: &FittedModel,
+    rows: Range<usize>,
+) -> Result<Vec<ArrayRef>> {
     let keys = &model.counts.target_states[rows.clone()];
     let keys = names.targets.columns(keys)?;
     let totals = &model.target_total[rows.clone()];
@@ -44,8 +52,8 @@ pub(crate) fn targets(names: &Names, model: &Model, rows: Range<usize>) -> Resul
 }
 
 pub(crate) fn states(
-    names: &Names,
-    model: &Model,
+    names: &RunSchema,
+    model: &FittedModel,
     keys: Vec<ArrayRef>,
     totals: &[f64],
     rows: Range<usize>,

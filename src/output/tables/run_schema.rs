@@ -76,7 +76,7 @@ pub struct FitColumns {
 }
 
 /// Everything the columns of a run's tables are made from.
-pub struct Names {
+pub struct RunSchema {
     pub partition: Vec<Field>,
     /// The keys of every partition, one row each.
     pub partitions: Vec<ArrayRef>,
@@ -149,7 +149,7 @@ impl Table {
     }
 }
 
-impl Names {
+impl RunSchema {
     pub(crate) fn count_type(&self) -> DataType {
         if self.is_weighted {
             DataType::Float64

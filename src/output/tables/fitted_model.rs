@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 
 /// The fits of one partition and lag. As bytes they have no lineage and no test, which come of what other models say.
 #[derive(Serialize, Deserialize)]
-pub struct Model {
+pub struct FittedModel {
     /// Without its matrix, where that is to be fetched.
     pub counts: Counts,
     pub nonzeros: usize,
-    /// Beside `Names::fits`.
+    /// Beside `RunSchema::fits`.
     pub fits: Vec<Fit>,
     /// Of each fit, by name.
     pub certificates: Vec<Vec<Certificate>>,
@@ -35,10 +35,10 @@ pub struct Model {
     pub total: f64,
 }
 
-impl Model {
+impl FittedModel {
     /// Counts alone.
-    pub(crate) fn bare(counts: Counts) -> Model {
-        Model {
+    pub(crate) fn bare(counts: Counts) -> FittedModel {
+        FittedModel {
             nonzeros: counts.nnz(),
             counts,
             fits: Vec::new(),
