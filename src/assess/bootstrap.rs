@@ -24,16 +24,13 @@ use crate::math::matching;
 use crate::methods::Method;
 use crate::methods::dbmr;
 use crate::methods::dbmr::params;
-use crate::methods::fit::Fit;
+use crate::methods::fit::{Fit, Metric};
 use crate::words::Word;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 /// Starts of DBMR beside the one from the partition of the whole; without `polish`, whose starts seldom meet, all but one of its own.
 const FRESH: usize = 3;
-
-/// A number that every fit has, and its name.
-pub type Metric = (&'static str, fn(&Fit) -> f64);
 
 #[derive(Debug, Clone, Copy)]
 pub struct Params<'a> {

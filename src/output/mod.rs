@@ -26,10 +26,10 @@ use crate::evidence::counts::matrix::Counts;
 use crate::output::parquet::ROW_GROUP;
 use crate::output::place::Output;
 use crate::output::pointer::Begun;
-use crate::output::tables::assigned;
-use crate::output::tables::assigned::{AssignedModel, AssignedSchema, AssignedTable};
+use crate::output::tables::Table;
+use crate::output::tables::assigned::{AssignedModel, AssignedSchema};
 use crate::output::tables::fitted_model::FittedModel;
-use crate::output::tables::run_schema::{RunSchema, Table};
+use crate::output::tables::run_schema::RunSchema;
 use crate::output::tables::{len, rows, schema};
 #[cfg(feature = "cluster")]
 pub use crate::output::task_answers::Answers;
@@ -77,7 +77,7 @@ pub async fn stage(
             continue;
         }
         let file = crate::output::parquet::File::create(output, path, schema, &sorted_by)?;
-        let len = |model: &FittedModel| len(table, model);
+        let len = |model: &FittedModel| len(table, names, model);
         let rows = |model: &FittedModel, piece| rows(table, names, model, piece);
         let n = match afar.filter(|_| table == Table::Counts) {
             None => write_rows(file, here(models), len, rows).await?,
@@ -102,14 +102,14 @@ pub async fn stage_assigned(
 ) -> Result<BTreeMap<&'static str, u64>> {
     output.claim_version(begun).await?;
     let mut written = BTreeMap::new();
-    for table in AssignedTable::all(names) {
-        let (schema, sorted_by) = assigned::schema(table, names);
-        let path = output.staged(&begun.run, table.name());
+    for table in names.tables() {
+        let (schema, sorted_by) = table.schema(names);
+        let path = output.staged(&begun.run, table.name);
         let file = crate::output::parquet::File::create(output, path, schema, &sorted_by)?;
-        let rows = |model: &AssignedModel, piece| assigned::rows(table, names, model, piece);
-        let len = |model: &AssignedModel| assigned::len(table, model);
+        let rows = |model: &AssignedModel, piece| table.rows(names, model, piece);
+        let len = |model: &AssignedModel| table.len(names, model);
         let n = write_rows(file, here(models), len, rows).await?;
-        written.insert(table.name(), n);
+        written.insert(table.name, n);
     }
     Ok(written)
 }

@@ -6,7 +6,8 @@
 use crate::error::{Error, Kind, Result};
 use crate::output::place::Output;
 use crate::output::result::{Written, floats};
-use crate::output::tables::run_schema::{RunSchema, Table};
+use crate::output::tables::Table;
+use crate::output::tables::run_schema::RunSchema;
 use crate::plan::Plan;
 use crate::plan::checks::{CheckRule, STAGED, add, bug, query};
 use crate::plan::pipeline::checks::On;

@@ -16,8 +16,7 @@ use crate::evidence::pass::steps::Steps;
 use crate::math::scale::{exponent, times_power};
 use crate::methods;
 use crate::methods::Method;
-use crate::methods::fit::Fit;
-use crate::output::tables::fits;
+use crate::methods::fit::{Fit, METRICS};
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::RunSchema;
 use crate::plan::Plan;
@@ -226,7 +225,7 @@ pub(crate) fn fit_shards(
             let params = bootstrap::Params {
                 resamples: validation.bootstrap,
                 confidence: validation.confidence,
-                metrics: &fits::METRICS,
+                metrics: &METRICS,
                 chain: plan.markov.then_some(chain),
                 shard_nnz: shard_nnz(shards.nnz()),
             };
