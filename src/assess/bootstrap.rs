@@ -20,13 +20,10 @@ use crate::evidence::counts::groups::{Groups, Resampled, draw};
 use crate::evidence::pass::Passes;
 use crate::math::matching;
 use crate::methods::Method;
-use crate::methods::fit::Fit;
+use crate::methods::fit::{Fit, Metric};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
-
-/// A number that every fit has, and its name.
-pub type Metric = (&'static str, fn(&Fit) -> f64);
 
 #[derive(Debug, Clone, Copy)]
 pub struct Params<'a> {

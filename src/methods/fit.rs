@@ -133,3 +133,28 @@ pub struct Metrics {
     /// w_k = Pr[X ∈ E_k], r values.
     pub weights: Vec<f64>,
 }
+
+/// A number that every fit has, and its name.
+pub type Metric = (&'static str, fn(&Fit) -> f64);
+
+/// The metrics that every fit has, in the order of the table `fits` (coherence §4-7).
+pub const METRICS: [Metric; 16] = [
+    ("log_likelihood", |f| f.metrics.log_likelihood),
+    ("reference_log_likelihood", |f| {
+        f.metrics.reference_log_likelihood
+    }),
+    ("kullback_leibler", |f| f.metrics.kullback_leibler),
+    ("frobenius_p", |f| f.metrics.frobenius_p),
+    ("frobenius_lambda", |f| f.metrics.frobenius_lambda),
+    ("frobenius_error", |f| f.metrics.frobenius_error),
+    ("kappa", |f| f.metrics.kappa),
+    ("kappa_1", |f| f.metrics.kappa_1),
+    ("kappa_2", |f| f.metrics.kappa_2),
+    ("bound", |f| f.metrics.bound),
+    ("coherence", |f| f.metrics.coherence),
+    ("coherence_lower_bound", |f| f.metrics.coherence_lower_bound),
+    ("objective", |f| f.metrics.objective),
+    ("mutual_information", |f| f.metrics.mutual_information),
+    ("reference_information", |f| f.metrics.reference_information),
+    ("lambda_p_residual", |f| f.metrics.lambda_p_residual),
+];

@@ -28,10 +28,10 @@ use crate::evidence::counts::matrix::CountMatrix;
 use crate::output::parquet::ROW_GROUP;
 use crate::output::place::Output;
 use crate::output::pointer::Begun;
-use crate::output::tables::assigned;
-use crate::output::tables::assigned::{AssignedModel, AssignedNames, AssignedTable};
-use crate::output::tables::model::Model;
-use crate::output::tables::names::{Names, Table};
+use crate::output::tables::Table;
+use crate::output::tables::assigned::{AssignedModel, AssignedSchema};
+use crate::output::tables::fitted_model::FittedModel;
+use crate::output::tables::run_schema::RunSchema;
 use crate::output::tables::{len, rows, schema};
 #[cfg(feature = "cluster")]
 pub use crate::output::task_answers::Answers;
@@ -61,8 +61,8 @@ pub trait Fetch: Send + Sync {
 pub async fn stage(
     output: &Output,
     begun: &Begun,
-    names: &Names,
-    models: &[Model],
+    names: &RunSchema,
+    models: &[FittedModel],
     remote: Option<&dyn Fetch>,
     reuse_sets: bool,
 ) -> Result<BTreeMap<&'static str, u64>> {
@@ -80,14 +80,14 @@ pub async fn stage(
             continue;
         }
         let file = crate::output::parquet::File::create(output, path, schema, &sorted_by)?;
-        let len = |model: &Model| len(table, model);
-        let rows = |model: &Model, piece| rows(table, names, model, piece);
+        let len = |model: &FittedModel| len(table, names, model);
+        let rows = |model: &FittedModel, piece| rows(table, names, model, piece);
         let n = match remote.filter(|_| table == Table::Counts) {
             None => write_rows(file, local(models), len, rows).await?,
             Some(remote) => {
                 let counts: Vec<_> = (0..models.len()).map(|at| remote.counts(at)).collect();
                 let counts = stream::iter(counts).buffered(remote.concurrency());
-                let bare = counts.map_ok(|counts| Arc::new(Model::bare(counts)));
+                let bare = counts.map_ok(|counts| Arc::new(FittedModel::bare(counts)));
                 write_rows(file, bare, len, rows).await?
             }
         };
@@ -100,19 +100,19 @@ pub async fn stage(
 pub async fn stage_assigned(
     output: &Output,
     begun: &Begun,
-    names: &AssignedNames,
+    names: &AssignedSchema,
     models: &[AssignedModel],
 ) -> Result<BTreeMap<&'static str, u64>> {
     output.claim_version(begun).await?;
     let mut written = BTreeMap::new();
-    for table in AssignedTable::all(names) {
-        let (schema, sorted_by) = assigned::schema(table, names);
-        let path = output.staged(&begun.run, table.name());
+    for table in names.tables() {
+        let (schema, sorted_by) = table.schema(names);
+        let path = output.staged(&begun.run, table.name);
         let file = crate::output::parquet::File::create(output, path, schema, &sorted_by)?;
-        let rows = |model: &AssignedModel, piece| assigned::rows(table, names, model, piece);
-        let len = |model: &AssignedModel| assigned::len(table, model);
+        let rows = |model: &AssignedModel, piece| table.rows(names, model, piece);
+        let len = |model: &AssignedModel| table.len(names, model);
         let n = write_rows(file, local(models), len, rows).await?;
-        written.insert(table.name(), n);
+        written.insert(table.name, n);
     }
     Ok(written)
 }

@@ -5,7 +5,7 @@
 
 use crate::error::Result;
 use crate::evidence::lag::Lag;
-use crate::output::tables::names::LagColumn;
+use crate::output::tables::run_schema::LagColumn;
 use crate::plan::pipeline::Spec;
 use crate::plan::rows::{Rows, hash, lag_column, rows};
 use crate::read::lake::Lake;

@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::evidence::lag::Lag;
 use crate::methods::estimator::States;
 use crate::output::ledger::Basis;
-use crate::output::tables::names::{FitColumns, LagColumn, Names};
+use crate::output::tables::run_schema::{FitColumns, LagColumn, RunSchema};
 use crate::plan::checks::{CheckRule, PlannedCheck};
 use crate::plan::evidence::{check_square, grouping};
 use crate::plan::fits::{PlannedFit, Ranks, fits};
@@ -313,7 +313,7 @@ impl Plan {
             Evidence::Trajectories { state, .. } => (state, state),
             Evidence::Pairs { source, target, .. } => (source, target),
         };
-        let names = Names {
+        let names = RunSchema {
             partition: self.layout.partition.clone(),
             partitions: Vec::new(),
             lag: self.lag_column(),
@@ -389,16 +389,16 @@ impl Plan {
     }
 
     /// The tables that the run will write: some hold what only some pipelines ask for.
-    pub fn tables(&self) -> Vec<crate::output::tables::names::Table> {
+    pub fn tables(&self) -> Vec<crate::output::tables::Table> {
         let compared = self.fits.iter().any(|f| crate::plan::is_compared(self, f));
-        let is_written = |table: &crate::output::tables::names::Table| match table {
-            crate::output::tables::names::Table::Ranks => compared,
-            crate::output::tables::names::Table::Bootstrap => self.resamples() > 0,
-            crate::output::tables::names::Table::Timescales
-            | crate::output::tables::names::Table::ChapmanKolmogorov => self.markov,
+        let is_written = |table: &crate::output::tables::Table| match table {
+            crate::output::tables::Table::Ranks => compared,
+            crate::output::tables::Table::Bootstrap => self.resamples() > 0,
+            crate::output::tables::Table::Timescales
+            | crate::output::tables::Table::ChapmanKolmogorov => self.markov,
             _ => true,
         };
-        let tables = crate::output::tables::names::Table::ALL.into_iter();
+        let tables = crate::output::tables::Table::ALL.into_iter();
         tables.filter(is_written).collect()
     }
 

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::evidence::lag::Lag;
-use crate::output::tables::names::LagColumn;
+use crate::output::tables::run_schema::LagColumn;
 use crate::plan::evidence::{Columns, all_integers, evidence};
 use crate::plan::parameters::values;
 use crate::plan::pipeline::Spec;

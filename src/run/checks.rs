@@ -7,7 +7,8 @@ use crate::error::counted;
 use crate::error::{Error, Kind, Result};
 use crate::output::place::Output;
 use crate::output::result::{Written, floats};
-use crate::output::tables::names::{Names, Table};
+use crate::output::tables::Table;
+use crate::output::tables::run_schema::RunSchema;
 use crate::plan::Plan;
 use crate::plan::checks::{CheckRule, STAGED, add, bug, query};
 use crate::plan::pipeline::checks::On;
@@ -37,7 +38,12 @@ const SHOWN: usize = 5;
 const WIDTH: usize = 200;
 
 /// A session in which the result has the tables that a run has staged.
-async fn staged(lake: &Lake, output: &Output, run: &str, names: &Names) -> Result<SessionContext> {
+async fn staged(
+    lake: &Lake,
+    output: &Output,
+    run: &str,
+    names: &RunSchema,
+) -> Result<SessionContext> {
     let session = lake.fork().await?;
     let root = Url::parse(STAGED).map_err(|e| bug("the staging has no URL", e))?;
     session.register_object_store(&root, Arc::clone(&output.store));
@@ -73,7 +79,7 @@ pub async fn gate(
     plan: &Plan,
     lake: &Lake,
     output: &Output,
-    names: &Names,
+    names: &RunSchema,
     journal: &mut Journal<'_>,
 ) -> Result<()> {
     journal.progress.stage("check", None);
@@ -91,7 +97,7 @@ async fn outcomes(
     lake: &Lake,
     output: &Output,
     record: &RunRecord,
-    names: &Names,
+    names: &RunSchema,
     outcomes: &mut Vec<CheckRecord>,
 ) -> Result<()> {
     let mut session = None;

@@ -3,8 +3,9 @@
 use crate::error::{Error, Kind, Result};
 use crate::output::place::Output;
 use crate::output::result::{ModelKey, Written};
-use crate::output::tables::model::Model;
-use crate::output::tables::names::{Names, Table};
+use crate::output::tables::Table;
+use crate::output::tables::fitted_model::FittedModel;
+use crate::output::tables::run_schema::RunSchema;
 use crate::plan::Plan;
 use crate::read::paths::current::Current;
 use crate::read::rows::states::describe;
@@ -15,8 +16,8 @@ use arrow::array::ArrayRef;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) struct Fitted {
-    pub(crate) names: Names,
-    pub(crate) models: Vec<Model>,
+    pub(crate) names: RunSchema,
+    pub(crate) models: Vec<FittedModel>,
     pub(crate) records: Vec<ModelRecord>,
     pub(crate) failures: Vec<Failure>,
     pub(crate) labels: BTreeMap<String, Vec<String>>,
@@ -109,7 +110,7 @@ impl Fitted {
     /// partitions and lags without a transition.
     pub(crate) fn of(
         plan: &Plan,
-        names: Names,
+        names: RunSchema,
         labels: &[ArrayRef],
         results: Vec<crate::run::model::Ended>,
         empty: Vec<(usize, usize)>,

@@ -10,17 +10,17 @@ use crate::evidence::lag::Lag;
 use crate::evidence::pass::Passes;
 use crate::evidence::pass::kernel::Sharded;
 use crate::methods::fit::Fit;
-use crate::output::tables::model::Model;
+use crate::output::tables::fitted_model::FittedModel;
 use rayon::prelude::*;
 
 /// Tests every fit of every model; `lags` are those of the run, none for pairs, whose lag counts as one. Sources and targets have common state
 /// ids. Models are ordered by partition.
-pub fn test(models: &mut [Model], lags: &[Lag]) {
+pub fn test(models: &mut [FittedModel], lags: &[Lag]) {
     let tested: Vec<Vec<Markov>> = models
         .par_iter()
         .map(|model| {
-            let others = |other: &&Model| other.counts.partition == model.counts.partition;
-            let others: Vec<(u64, &Model)> = models
+            let others = |other: &&FittedModel| other.counts.partition == model.counts.partition;
+            let others: Vec<(u64, &FittedModel)> = models
                 .iter()
                 .filter(others)
                 .filter_map(|other| {
@@ -40,14 +40,14 @@ pub fn test(models: &mut [Model], lags: &[Lag]) {
 }
 
 fn of_fit(
-    model: &Model,
+    model: &FittedModel,
     fit: &Fit,
     bootstrap: Option<&Bootstrap>,
     lag: f64,
-    others: &[(u64, &Model)],
+    others: &[(u64, &FittedModel)],
 ) -> Markov {
     let rank = fit.rank;
-    let counts = |at: &Model| {
+    let counts = |at: &FittedModel| {
         let (states, sets) = (&model.counts.source_states, &fit.sources.affiliation);
         let sources = sets_of(&at.counts.source_states, states, sets);
         let targets = sets_of(&at.counts.target_states, states, sets);

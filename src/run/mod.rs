@@ -20,8 +20,8 @@ use crate::error::{Error, Kind, Result};
 use crate::output::Fetch;
 use crate::output::place::Output;
 use crate::output::pointer::{Begun, Promotion};
-use crate::output::tables::model::Model;
-use crate::output::tables::names::Table;
+use crate::output::tables::Table;
+use crate::output::tables::fitted_model::FittedModel;
 use crate::plan::Plan;
 use crate::plan::pipeline::keys::NamesFrom;
 use crate::read::counts::counted::Counted;
@@ -259,7 +259,7 @@ pub(crate) fn check_not_empty(counted: &Counted, matrices: Vec<(u64, f64)>) -> R
 }
 
 /// Tests the sets of all fits, for the tables and the records.
-fn test_markov(plan: &Plan, models: &mut [Model], records: &mut [ModelRecord]) {
+fn test_markov(plan: &Plan, models: &mut [FittedModel], records: &mut [ModelRecord]) {
     crate::run::markov::test(models, &plan.lags);
     for (model, record) in models.iter().zip(records) {
         for (markov, record) in model.markov.iter().zip(&mut record.fits) {

@@ -17,10 +17,9 @@ use crate::math::scale::{exponent, times_power};
 use crate::methods;
 use crate::methods::Method;
 use crate::methods::estimator::States;
-use crate::methods::fit::Fit;
-use crate::output::tables::fits;
-use crate::output::tables::model::Model;
-use crate::output::tables::names::Names;
+use crate::methods::fit::{Fit, METRICS};
+use crate::output::tables::fitted_model::FittedModel;
+use crate::output::tables::run_schema::RunSchema;
 use crate::plan::Plan;
 use crate::plan::fits::PlannedFit;
 use crate::read::counts::counted::{Counted, LARGEST_TOTAL};
@@ -34,7 +33,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 /// A model, or its place and why there is none.
-pub(crate) type Ended = Result<(Model, ModelRecord), (String, Error)>;
+pub(crate) type Ended = Result<(FittedModel, ModelRecord), (String, Error)>;
 
 /// Non-zeros of a shard: small enough that two threads share a model evenly, large enough that a pass is not all overhead.
 fn shard_nnz(nnz: usize) -> usize {
@@ -110,11 +109,11 @@ fn scale_rows(shards: &mut [Csr], n: i32) {
 /// Fits a model to the counts of one partition and lag, and says how it went. `checkpoints` may have pieces of it.
 pub fn fit_model(
     plan: &Plan,
-    names: &Names,
+    names: &RunSchema,
     mut counts: CountMatrix,
     checkpoints: &dyn Checkpoints,
     progress: &dyn Progress,
-) -> Result<(Model, Told)> {
+) -> Result<(FittedModel, Told)> {
     if counts.nnz() == 0 {
         let left_out = counts.left_out.as_ref();
         if left_out.is_some_and(|l| l.transitions > 0.0) {
@@ -141,15 +140,15 @@ pub fn fit_model(
 }
 
 /// The same with the matrix in shards, which may be an outline for a passes that has the passes done elsewhere. The model is without them:
-/// [`Model::with`].
+/// [`FittedModel::with`].
 pub(crate) fn fit_shards(
     executor: &dyn Executor,
     plan: &Plan,
-    names: &Names,
+    names: &RunSchema,
     (mut counts, shards): (CountMatrix, &Shards),
     checkpoints: &dyn Checkpoints,
     progress: &dyn Progress,
-) -> Result<(Model, Told)> {
+) -> Result<(FittedModel, Told)> {
     let place = place(names, &counts);
     let whole = format!("{}-{}", counts.partition, counts.lag);
     let mut tried = Vec::new();
@@ -205,7 +204,7 @@ pub(crate) fn fit_shards(
             let params = bootstrap::Params {
                 resamples: validation.bootstrap,
                 confidence: validation.confidence,
-                metrics: &fits::METRICS,
+                metrics: &METRICS,
                 chain: plan.markov.then_some(chain),
                 shard_nnz: shard_nnz(shards.nnz()),
             };
@@ -261,7 +260,7 @@ pub(crate) fn fit_shards(
         ranks_seconds,
         fits: told,
     };
-    let model = Model {
+    let model = FittedModel {
         counts,
         nonzeros: 0,
         fits,
@@ -277,9 +276,9 @@ pub(crate) fn fit_shards(
     Ok((model, told))
 }
 
-impl Model {
+impl FittedModel {
     /// The model with the matrix that it was fitted to.
-    pub(crate) fn with(mut self, shards: Shards) -> Model {
+    pub(crate) fn with(mut self, shards: Shards) -> FittedModel {
         self.nonzeros = shards.nnz();
         self.counts.by_source = shards.by_source;
         self.source_total = shards.source_total;
@@ -346,8 +345,8 @@ mod scale {
 }
 
 /// Everything that the columns of the tables are made from. `labels`: how many each given partition has.
-pub(crate) fn names(plan: &Plan, counted: &Counted, labels: &[usize]) -> Names {
-    Names {
+pub(crate) fn names(plan: &Plan, counted: &Counted, labels: &[usize]) -> RunSchema {
+    RunSchema {
         partition: plan.layout.partition.clone(),
         partitions: counted.partitions.clone(),
         lag: plan.lag_column(),
@@ -360,12 +359,12 @@ pub(crate) fn names(plan: &Plan, counted: &Counted, labels: &[usize]) -> Names {
 }
 
 /// A partition and lag in words: `airline=FR, lag 5d`.
-pub(crate) fn place(names: &Names, counts: &CountMatrix) -> String {
+pub(crate) fn place(names: &RunSchema, counts: &CountMatrix) -> String {
     place_of(names, counts.partition, counts.lag)
 }
 
 /// The same by number.
-pub(crate) fn place_of(names: &Names, partition: usize, lag: usize) -> String {
+pub(crate) fn place_of(names: &RunSchema, partition: usize, lag: usize) -> String {
     let mut parts: Vec<String> = partition_key(names, partition)
         .into_iter()
         .map(|(name, value)| format!("{name}={}", escaped(&value)))
@@ -376,7 +375,7 @@ pub(crate) fn place_of(names: &Names, partition: usize, lag: usize) -> String {
     parts.join(", ")
 }
 
-pub(crate) fn partition_key(names: &Names, partition: usize) -> BTreeMap<String, String> {
+pub(crate) fn partition_key(names: &RunSchema, partition: usize) -> BTreeMap<String, String> {
     let columns = names.partition.iter().zip(&names.partitions);
     let key = columns.map(|(field, column)| {
         let value = key_text(std::slice::from_ref(column), partition);
@@ -388,7 +387,7 @@ pub(crate) fn partition_key(names: &Names, partition: usize) -> BTreeMap<String,
 /// The counts as methods see them.
 fn evidence<'a>(
     plan: &Plan,
-    names: &Names,
+    names: &RunSchema,
     counts: &CountMatrix,
     shards: &'a Shards,
 ) -> Counts<'a> {
@@ -411,7 +410,7 @@ fn evidence<'a>(
 /// An error where the states of the counts are not as a method needs them.
 fn check_evidence(
     plan: &Plan,
-    names: &Names,
+    names: &RunSchema,
     counts: &CountMatrix,
     evidence: &Counts<'_>,
     method: &Method,
@@ -454,7 +453,7 @@ fn seed(seed: u64, place: &str, fit: &str) -> u64 {
 }
 
 /// The record of a model.
-pub fn record(plan: &Plan, names: &Names, model: &Model, told: Told) -> ModelRecord {
+pub fn record(plan: &Plan, names: &RunSchema, model: &FittedModel, told: Told) -> ModelRecord {
     let counts = &model.counts;
     let fits = plan.fits.iter().zip(&model.fits).zip(&model.certificates);
     let fits = fits.zip(told.fits);

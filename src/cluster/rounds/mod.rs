@@ -23,8 +23,8 @@ use crate::evidence::pass::packed::unpack;
 use crate::output::Fetch;
 use crate::output::parts::Piece;
 use crate::output::place::Output;
-use crate::output::tables::model::Model;
-use crate::output::tables::names::Names;
+use crate::output::tables::fitted_model::FittedModel;
+use crate::output::tables::run_schema::RunSchema;
 use crate::plan::{Increments, Plan};
 use crate::read::counts::counted::Counted;
 use crate::read::counts::renumber::{Renamed, unite};
@@ -239,7 +239,7 @@ impl<'a> Rounds<'a> {
     }
 
     /// Fits all counts: a model of each unit, or what went wrong there.
-    pub async fn fit(&self, gathered: &Gathered, names: &Names) -> Result<Vec<Ended>> {
+    pub async fn fit(&self, gathered: &Gathered, names: &RunSchema) -> Result<Vec<Ended>> {
         let labels: Vec<usize> = gathered.counted.labels.iter().map(|l| l.len()).collect();
         let mut models: Vec<Option<Ended>> = Vec::new();
         models.resize_with(gathered.units.len(), || None);
@@ -305,7 +305,7 @@ impl<'a> Rounds<'a> {
                 let unit = &gathered.units[at];
                 models[at] = Some(match fitted {
                     Ok(Fitted { told, .. }) => {
-                        let mut model: Model = unpack(&bytes.next().unwrap_or_default())?;
+                        let mut model: FittedModel = unpack(&bytes.next().unwrap_or_default())?;
                         model.counts.rename(&gathered.heads[unit.head].1);
                         let record = model::record(&self.plan, names, &model, told);
                         Ok((model, record))
@@ -338,7 +338,7 @@ impl<'a> Rounds<'a> {
         }
     }
 
-    fn place(&self, names: &Names, unit: &Unit) -> String {
+    fn place(&self, names: &RunSchema, unit: &Unit) -> String {
         place_of(names, unit.partition, unit.matrix.lag as usize)
     }
 

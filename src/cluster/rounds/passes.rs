@@ -16,7 +16,7 @@ use crate::evidence::counts::Size;
 use crate::evidence::counts::csr::Csr;
 use crate::evidence::counts::shards::Shards;
 use crate::evidence::pass::executor::{Executor, Pass as PassOver};
-use crate::output::tables::model::Model;
+use crate::output::tables::fitted_model::FittedModel;
 use crate::run::model::{fit_shards, names};
 use crate::run::progress::Silent;
 use crate::run::record::Told;
@@ -197,7 +197,7 @@ impl Rounds<'_> {
         at: usize,
         labels: &[usize],
         cut: Cut,
-    ) -> Result<(Model, Told)> {
+    ) -> Result<(FittedModel, Told)> {
         let bytes = self.output.piece(&self.plan.hash, &cut.outline).await?;
         let (mut counts, shards) = outline(&bytes)?;
         counts.rename(&gathered.heads[gathered.units[at].head].1);

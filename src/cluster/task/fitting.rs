@@ -9,7 +9,7 @@ use crate::evidence::pass::checkpoints::NoCheckpoints;
 use crate::evidence::pass::packed::{pack, unpack};
 use crate::memory;
 use crate::output::parts::Piece;
-use crate::output::tables::names::Names;
+use crate::output::tables::run_schema::RunSchema;
 use crate::read::counts::counted::Counted;
 use crate::run::model::{fit_model, names};
 use crate::run::progress::Silent;
@@ -32,7 +32,7 @@ pub struct Group {
 /// A model.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Fitted {
-    /// A `Model` whose counts have no matrix: that is where it was.
+    /// A `FittedModel` whose counts have no matrix: that is where it was.
     pub model: Piece,
     pub told: Told,
 }
@@ -43,7 +43,7 @@ impl Bench {
         groups: Vec<Group>,
         labels: Vec<usize>,
     ) -> Result<Vec<Result<Fitted, (Kind, String)>>> {
-        let mut units: Vec<(Arc<Names>, CountMatrix)> = Vec::new();
+        let mut units: Vec<(Arc<RunSchema>, CountMatrix)> = Vec::new();
         for group in groups {
             let head = self.output.piece(&self.plan.hash, &group.head).await?;
             let head: Counted = unpack(&head)?;
@@ -58,7 +58,7 @@ impl Bench {
         }
         let plan = Arc::clone(&self.plan);
         let fitted = blocking(move || {
-            let fit = |(names, counts): (Arc<Names>, CountMatrix)| {
+            let fit = |(names, counts): (Arc<RunSchema>, CountMatrix)| {
                 let (mut model, told) = fit_model(&plan, &names, counts, &NoCheckpoints, &Silent)?;
                 model.counts.by_source.clear();
                 Ok::<_, Error>((pack(&model)?, told))

@@ -1,37 +1,33 @@
-//! New rows assigned to a model → record batches: the columns of the tables of an assignment (`gyre.schema = 1`).
+//! The tables of an assignment of new rows to a model (`gyre.schema = 1`).
 
 use crate::error::{Error, Kind, Result};
 use crate::evidence::counts::matrix::CountMatrix;
 use crate::methods::fit::Side;
 use crate::methods::low_rank::assign::Assigned;
 use crate::output::result::WrittenFit;
-use crate::output::tables::columns::{amounts, batch, filled_up, row_type};
-use crate::output::tables::names::Names;
+use crate::output::tables::columns::{Columns, TableColumns, set};
+use crate::output::tables::run_schema::RunSchema;
 use crate::read::counts::follow::{FollowedRow, times};
 use crate::read::rows::states::StateTable;
-use arrow::array::{
-    ArrayRef, BooleanArray, FixedSizeListArray, Float64Array, Int32Array, RecordBatch, UInt32Array,
-};
-use arrow::buffer::NullBuffer;
+use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
 use arrow::compute::take;
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{Field, SchemaRef};
 use std::ops::Range;
-use std::sync::Arc;
 
-/// Everything the columns of an assignment are made from.
-pub struct AssignedNames {
-    /// Of the new rows, without fits.
-    pub names: Names,
-    /// Those of the model.
+/// Everything that the schemas of an assignment depend on.
+pub struct AssignedSchema {
+    /// The schema of the new rows, without fits.
+    pub names: RunSchema,
+    /// The fits of the model.
     pub fits: Vec<WrittenFit>,
-    /// Nothing where the rows are pairs.
-    pub trajectories: Option<TrajectoryNames>,
+    /// None if the rows are pairs.
+    pub trajectories: Option<TrajectorySchema>,
 }
 
-pub struct TrajectoryNames {
+pub struct TrajectorySchema {
     pub fields: Vec<Field>,
     pub time: Field,
-    /// The key of every trajectory, ascending by partition and trajectory.
+    /// The key columns of the trajectories, ordered by partition and trajectory.
     pub keys: Vec<ArrayRef>,
     pub states: StateTable,
 }
@@ -42,301 +38,245 @@ pub struct AssignedModel {
     /// N_·j and N_i·.
     pub source_total: Vec<f64>,
     pub target_total: Vec<f64>,
-    /// Of N_·j, what goes to targets that the model has not.
+    /// The part of N_·j that goes to targets unknown to the model.
     pub unseen: Vec<f64>,
-    /// Which states the model has not.
+    /// Whether each state is unknown to the model.
     pub new_sources: Vec<bool>,
     pub new_targets: Vec<bool>,
-    /// Beside `AssignedNames::fits`.
+    /// One per entry of `AssignedSchema::fits`.
     pub fits: Vec<Assigned>,
-    /// What each fit says of the targets, without points.
+    /// Per fit, the sets and memberships of the targets, without points.
     pub target_sides: Vec<Side>,
     pub trajectories: TrajectoryRows,
 }
 
-/// The trajectories of one partition, ascending, and what one lag says about them.
+/// The trajectories of one partition in ascending order, and their scores at one lag.
 #[derive(Default)]
 pub struct TrajectoryRows {
     pub ends: Vec<FollowedRow>,
     pub transitions: Vec<f64>,
-    /// Beside `AssignedNames::fits`, and beside `ends`.
+    /// Per entry of `AssignedSchema::fits`, one score per entry of `ends`.
     pub fits: Vec<Vec<TrajectoryFit>>,
 }
 
-/// What a fit says about a trajectory. Transitions are added up by their weights.
+/// The score of a trajectory by a fit. Numbers of transitions are sums of their weights.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct TrajectoryFit {
-    /// The set of the state in which it is, −1 for none.
+    /// The set of its last state, −1 for none.
     pub affiliation: i32,
-    /// Σ log (λΓ)_yx over the transitions that are neither left out nor impossible.
+    /// Σ log (λΓ)_yx over the scored transitions.
     pub log_likelihood: f64,
-    /// How many these are.
+    /// Transitions that are neither left out nor impossible.
     pub scored: f64,
-    /// Transitions from a state without a set or to a target that the model has not.
+    /// Transitions from a state without a set or to a target unknown to the model.
     pub left_out: f64,
     /// Transitions with (λΓ)_yx = 0.
     pub impossible: f64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AssignedTable {
-    Sources,
-    Targets,
-    Trajectories,
+/// An output table of an assignment.
+pub struct AssignedTable {
+    pub name: &'static str,
+    columns: for<'a> fn(&'a AssignedSchema) -> TableColumns<'a, AssignedModel>,
 }
+
+const SOURCES: AssignedTable = AssignedTable {
+    name: "sources",
+    columns: sources,
+};
+
+const TARGETS: AssignedTable = AssignedTable {
+    name: "targets",
+    columns: targets,
+};
+
+const TRAJECTORIES: AssignedTable = AssignedTable {
+    name: "trajectories",
+    columns: trajectories,
+};
 
 impl AssignedTable {
-    /// Those that there are: pairs have no trajectories.
-    pub fn all(names: &AssignedNames) -> impl Iterator<Item = AssignedTable> + use<> {
-        let trajectories = names
-            .trajectories
-            .is_some()
-            .then_some(AssignedTable::Trajectories);
-        [AssignedTable::Sources, AssignedTable::Targets]
-            .into_iter()
-            .chain(trajectories)
+    /// The columns of the table, and the names of those that order its rows.
+    pub fn schema(&self, schema: &AssignedSchema) -> (SchemaRef, Vec<String>) {
+        (self.columns)(schema).schema(&schema.names)
     }
 
-    pub fn name(self) -> &'static str {
-        match self {
-            AssignedTable::Sources => "sources",
-            AssignedTable::Targets => "targets",
-            AssignedTable::Trajectories => "trajectories",
-        }
+    /// How many rows a model adds.
+    pub fn len(&self, schema: &AssignedSchema, model: &AssignedModel) -> usize {
+        (self.columns)(schema).len(model)
+    }
+
+    /// Some of the rows that a model adds, in its order.
+    pub fn rows(
+        &self,
+        schema: &AssignedSchema,
+        model: &AssignedModel,
+        rows: Range<usize>,
+    ) -> Result<RecordBatch> {
+        let place = (model.counts.partition, model.counts.lag);
+        (self.columns)(schema).batch(&schema.names, self.name, place, model, rows)
     }
 }
 
-impl AssignedNames {
-    /// A name that would stand twice in a table, and the table.
+impl AssignedSchema {
+    /// Pairs have no trajectories.
+    pub fn tables(&self) -> Vec<AssignedTable> {
+        let trajectories = self.trajectories.as_ref().map(|_| TRAJECTORIES);
+        [SOURCES, TARGETS].into_iter().chain(trajectories).collect()
+    }
+
+    /// A column name that a table would have twice, and the table.
     pub fn repeated(&self) -> Option<(String, &'static str)> {
-        AssignedTable::all(self).find_map(|table| {
-            let (schema, _) = schema(table, self);
+        self.tables().iter().find_map(|table| {
+            let (schema, _) = table.schema(self);
             let names: Vec<&String> = schema.fields().iter().map(|f| f.name()).collect();
             let at = (0..names.len()).find(|&at| names[..at].contains(&names[at]))?;
-            Some((names[at].clone(), table.name()))
+            Some((names[at].clone(), table.name))
         })
     }
 }
 
-/// The columns of a table, and those that order its rows.
-pub fn schema(table: AssignedTable, names: &AssignedNames) -> (SchemaRef, Vec<String>) {
-    use DataType::{Boolean, Float64, Int32};
-    let AssignedNames {
-        names,
-        fits,
-        trajectories,
-    } = names;
-    let mut fields = names.leading();
-    fn value(name: &str, data_type: DataType) -> Field {
-        Field::new(name, data_type, false)
-    }
-    let of_states = |states: &StateTable| {
-        let fields = states.fields().into_iter();
-        fields.map(|f| value(f.name(), f.data_type().clone()))
-    };
-    match (table, trajectories) {
-        (AssignedTable::Sources, _) => fields.extend(of_states(&names.sources)),
-        (AssignedTable::Targets, _) => fields.extend(of_states(&names.targets)),
-        (AssignedTable::Trajectories, Some(t)) => {
-            let keys = t.fields.iter();
-            fields.extend(keys.map(|f| value(f.name(), f.data_type().clone())));
+/// One row per source state of the new rows: its place in a model.
+fn sources(schema: &AssignedSchema) -> TableColumns<'_, AssignedModel> {
+    let run = &schema.names;
+    let mut columns = states(|model| &model.counts.source_states)
+        .state(&run.sources, &run.sources.fields(), |&(model, j)| {
+            model.counts.source_states[j]
+        })
+        .as_keys()
+        .amount(run, "count", |&(model, j)| model.source_total[j])
+        // Transitions to targets unknown to the model.
+        .amount(run, "unseen", |&(model, j)| model.unseen[j])
+        .column("is_new", |&(model, j)| model.new_sources[j]);
+    for (at, of) in schema.fits.iter().enumerate() {
+        let named = |name: &str| format!("{}_{name}", of.name);
+        let state = move |model: &AssignedModel, j: usize| model.fits[at].states[j];
+        columns = columns
+            .column(named("affiliation"), move |&(model, j)| {
+                set(state(model, j).affiliation)
+            })
+            // r coordinates. Null without a point.
+            .vector(named("embedding"), of.rank, move |&(model, j)| {
+                point(&model.fits[at].embedding, &model.fits[at], j)
+            });
+        if of.is_soft {
+            // r memberships from 0 to 1. Null without a point.
+            columns = columns.vector(named("membership"), of.rank, move |&(model, j)| {
+                let values = model.fits[at].membership.as_ref()?;
+                point(values, &model.fits[at], j)
+            });
         }
-        (AssignedTable::Trajectories, None) => (),
+        columns = columns
+            // Σ_i N_ij log λ_ik of the set k, nats.
+            .column(named("log_likelihood"), move |&(model, j)| {
+                state(model, j).log_likelihood
+            })
+            // Transitions to targets with λ_ik = 0.
+            .amount(run, named("impossible"), move |&(model, j)| {
+                state(model, j).impossible
+            })
+            // The score of its set minus the largest score of another set, nats.
+            .column(named("lead"), move |&(model, j)| state(model, j).lead);
     }
-    let sorted = fields.iter().map(|f| f.name().clone()).collect();
-    match (table, trajectories) {
-        (AssignedTable::Sources, _) => fields.extend([
-            value("count", names.count_type()),
-            value("unseen", names.count_type()),
-            value("is_new", Boolean),
-        ]),
-        (AssignedTable::Targets, _) => {
-            fields.extend([value("count", names.count_type()), value("is_new", Boolean)])
-        }
-        (AssignedTable::Trajectories, Some(t)) => {
-            fields.push(value(t.time.name(), t.time.data_type().clone()));
-            fields.extend(of_states(&t.states));
-            fields.push(value("transitions", names.count_type()));
-        }
-        (AssignedTable::Trajectories, None) => (),
-    }
-    for fit in fits {
-        let mut of_fit = |name: &str, data_type, nullable| {
-            fields.push(Field::new(
-                format!("{}_{name}", fit.name),
-                data_type,
-                nullable,
-            ))
-        };
-        of_fit("affiliation", Int32, true);
-        let membership = fit.is_soft.then(|| row_type(fit.rank));
-        match table {
-            AssignedTable::Sources => {
-                of_fit("embedding", row_type(fit.rank), true);
-                if let Some(membership) = membership {
-                    of_fit("membership", membership, true);
-                }
-                of_fit("log_likelihood", Float64, true);
-                of_fit("impossible", names.count_type(), false);
-                of_fit("lead", Float64, true);
-            }
-            AssignedTable::Targets => {
-                if let Some(membership) = membership {
-                    of_fit("membership", membership, true);
-                }
-            }
-            AssignedTable::Trajectories => {
-                of_fit("log_likelihood", Float64, true);
-                of_fit("mean_log_likelihood", Float64, true);
-                of_fit("left_out", names.count_type(), false);
-                of_fit("impossible", names.count_type(), false);
-            }
-        }
-    }
-    (Arc::new(Schema::new(fields)), sorted)
+    columns.finish()
 }
 
-/// How many rows one model adds to a table.
-pub fn len(table: AssignedTable, model: &AssignedModel) -> usize {
-    match table {
-        AssignedTable::Sources => model.counts.source_states.len(),
-        AssignedTable::Targets => model.counts.target_states.len(),
-        AssignedTable::Trajectories => model.trajectories.ends.len(),
-    }
+/// The row of a source in `values`, if the source has a point.
+fn point<'a>(values: &'a [f64], fit: &Assigned, j: usize) -> Option<&'a [f64]> {
+    fit.has_point[j].then(|| &values[j * fit.rank..][..fit.rank])
 }
 
-/// Some of the rows that one model adds to a table, in its order.
-pub fn rows(
-    table: AssignedTable,
-    names: &AssignedNames,
-    model: &AssignedModel,
-    rows: Range<usize>,
-) -> Result<RecordBatch> {
-    let columns = match (table, &names.trajectories) {
-        (AssignedTable::Sources, _) => sources(names, model, rows)?,
-        (AssignedTable::Targets, _) => targets(names, model, rows)?,
-        (AssignedTable::Trajectories, Some(of)) => {
-            trajectories(&names.names, of, &model.trajectories, rows)?
-        }
-        (AssignedTable::Trajectories, None) => Vec::new(),
-    };
-    let place = (model.counts.partition, model.counts.lag);
-    batch(
-        &names.names,
-        place,
-        table.name(),
-        schema(table, names).0,
-        columns,
+type StateRow<'a> = (&'a AssignedModel, usize);
+
+/// Rows that are places of states in a model.
+fn states<'a>(
+    states: impl Fn(&AssignedModel) -> &[u32] + 'a,
+) -> Columns<'a, AssignedModel, StateRow<'a>> {
+    Columns::in_pieces(
+        move |model| states(model).len(),
+        |model, rows| rows.map(|j| (model, j)).collect(),
     )
 }
 
-fn affiliations(sets: impl Iterator<Item = i32>) -> ArrayRef {
-    Arc::new(sets.map(|k| (k >= 0).then_some(k)).collect::<Int32Array>())
-}
-
-fn sources(
-    AssignedNames { names, fits, .. }: &AssignedNames,
-    model: &AssignedModel,
-    rows: Range<usize>,
-) -> Result<Vec<ArrayRef>> {
-    let mut columns = names
-        .sources
-        .columns(&model.counts.source_states[rows.clone()])?;
-    columns.push(amounts(
-        names,
-        model.source_total[rows.clone()].iter().copied(),
-    ));
-    columns.push(amounts(names, model.unseen[rows.clone()].iter().copied()));
-    columns.push(Arc::new(BooleanArray::from(
-        model.new_sources[rows.clone()].to_vec(),
-    )));
-    for (fit, of) in model.fits.iter().zip(fits) {
-        let states = &fit.states[rows.clone()];
-        columns.push(affiliations(states.iter().map(|s| s.affiliation)));
-        for values in std::iter::once(&fit.embedding).chain(&fit.membership) {
-            let values = &values[rows.start * fit.rank..rows.end * fit.rank];
-            columns.push(lists(values, fit.rank, of, &fit.has_point[rows.clone()]));
-        }
-        let log_likelihood = states.iter().map(|s| s.log_likelihood);
-        columns.push(Arc::new(log_likelihood.collect::<Float64Array>()));
-        columns.push(amounts(names, states.iter().map(|s| s.impossible)));
-        columns.push(Arc::new(
-            states.iter().map(|s| s.lead).collect::<Float64Array>(),
-        ));
-    }
-    Ok(columns)
-}
-
-/// Coordinates or memberships of states, where they have them.
-fn lists(values: &[f64], rank: usize, fit: &WrittenFit, has: &[bool]) -> ArrayRef {
-    let values = Float64Array::from(filled_up(values, rank, fit.rank));
-    Arc::new(FixedSizeListArray::new(
-        Arc::new(Field::new("item", DataType::Float64, false)),
-        fit.rank as i32,
-        Arc::new(values),
-        Some(NullBuffer::from(has)),
-    ))
-}
-
-fn targets(
-    AssignedNames { names, fits, .. }: &AssignedNames,
-    model: &AssignedModel,
-    rows: Range<usize>,
-) -> Result<Vec<ArrayRef>> {
-    let mut columns = names
-        .targets
-        .columns(&model.counts.target_states[rows.clone()])?;
-    columns.push(amounts(
-        names,
-        model.target_total[rows.clone()].iter().copied(),
-    ));
-    columns.push(Arc::new(BooleanArray::from(
-        model.new_targets[rows.clone()].to_vec(),
-    )));
-    let is_known: Vec<bool> = model.new_targets[rows.clone()]
-        .iter()
-        .map(|new| !new)
-        .collect();
-    for ((side, fit), of) in model.target_sides.iter().zip(&model.fits).zip(fits) {
-        columns.push(affiliations(side.affiliation[rows.clone()].iter().copied()));
-        if let Some(values) = &side.membership {
-            let values = &values[rows.start * fit.rank..rows.end * fit.rank];
-            columns.push(lists(values, fit.rank, of, &is_known));
+/// One row per target state of the new rows.
+fn targets(schema: &AssignedSchema) -> TableColumns<'_, AssignedModel> {
+    let run = &schema.names;
+    let mut columns = states(|model| &model.counts.target_states)
+        .state(&run.targets, &run.targets.fields(), |&(model, i)| {
+            model.counts.target_states[i]
+        })
+        .as_keys()
+        .amount(run, "count", |&(model, i)| model.target_total[i])
+        .column("is_new", |&(model, i)| model.new_targets[i]);
+    for (at, of) in schema.fits.iter().enumerate() {
+        columns = columns.column(format!("{}_affiliation", of.name), move |&(model, i)| {
+            set(model.target_sides[at].affiliation[i])
+        });
+        if of.is_soft {
+            // r memberships from 0 to 1. Null if the model does not know the target.
+            let name = format!("{}_membership", of.name);
+            columns = columns.vector(name, of.rank, move |&(model, i)| {
+                let values = model.target_sides[at].membership.as_ref()?;
+                let rank = model.fits[at].rank;
+                (!model.new_targets[i]).then(|| &values[i * rank..][..rank])
+            });
         }
     }
-    Ok(columns)
+    columns.finish()
 }
 
-fn trajectories(
-    names: &Names,
-    of: &TrajectoryNames,
-    trajectories: &TrajectoryRows,
-    rows: Range<usize>,
-) -> Result<Vec<ArrayRef>> {
-    let ends = &trajectories.ends[rows.clone()];
-    let at = UInt32Array::from_iter_values(ends.iter().map(|end| end.key));
-    let mut columns: Vec<ArrayRef> = of
-        .keys
-        .iter()
-        .map(|keys| take(keys, &at, None))
-        .collect::<Result<_, _>>()
-        .map_err(|e| Error::with_source(Kind::Bug, "trajectories cannot be decoded", e))?;
-    let ticks: Vec<i64> = ends.iter().map(|end| end.time).collect();
-    columns.push(times(&ticks, &of.time)?);
-    let states: Vec<u32> = ends.iter().map(|end| end.state).collect();
-    columns.extend(of.states.columns(&states)?);
-    let transitions = &trajectories.transitions[rows.clone()];
-    columns.push(amounts(names, transitions.iter().copied()));
-    for fit in &trajectories.fits {
-        let fit = &fit[rows.clone()];
-        columns.push(affiliations(fit.iter().map(|f| f.affiliation)));
-        let scored = || fit.iter().map(|f| (f.scored > 0.0).then_some(f));
-        let sum = scored().map(|f| f.map(|f| f.log_likelihood));
-        columns.push(Arc::new(sum.collect::<Float64Array>()));
-        let mean = scored().map(|f| f.map(|f| f.log_likelihood / f.scored));
-        columns.push(Arc::new(mean.collect::<Float64Array>()));
-        columns.push(amounts(names, fit.iter().map(|f| f.left_out)));
-        columns.push(amounts(names, fit.iter().map(|f| f.impossible)));
+/// One row per trajectory, about its end and its transitions.
+fn trajectories(schema: &AssignedSchema) -> TableColumns<'_, AssignedModel> {
+    let run = &schema.names;
+    let columns = Columns::in_pieces(
+        |model: &AssignedModel| model.trajectories.ends.len(),
+        |model, rows| rows.map(|at| (&model.trajectories, at)).collect(),
+    );
+    let Some(of) = &schema.trajectories else {
+        return columns.finish();
+    };
+    let keys = |rows: &[(&TrajectoryRows, usize)]| -> Result<Vec<ArrayRef>> {
+        let keys = rows.iter().map(|&(t, at)| t.ends[at].key);
+        let keys = UInt32Array::from_iter_values(keys);
+        let columns = of.keys.iter().map(|column| take(column, &keys, None));
+        let columns: Result<_, _> = columns.collect();
+        columns.map_err(|e| Error::with_source(Kind::Bug, "trajectories cannot be decoded", e))
+    };
+    let mut columns = columns
+        .group(&of.fields, keys)
+        .as_keys()
+        // The time of its last row that has a state.
+        .group(std::slice::from_ref(&of.time), |rows| {
+            let ticks: Vec<i64> = rows.iter().map(|&(t, at)| t.ends[at].time).collect();
+            Ok(vec![times(&ticks, &of.time)?])
+        })
+        .state(&of.states, &of.states.fields(), |&(t, at)| t.ends[at].state)
+        .amount(run, "transitions", |&(t, at)| t.transitions[at]);
+    for (fit, of) in schema.fits.iter().enumerate() {
+        let named = |name: &str| format!("{}_{name}", of.name);
+        let scored = move |t: &TrajectoryRows, at: usize| {
+            let score = t.fits[fit][at];
+            (score.scored > 0.0).then_some(score)
+        };
+        columns = columns
+            // The set of its last state.
+            .column(named("affiliation"), move |&(t, at)| {
+                set(t.fits[fit][at].affiliation)
+            })
+            // Nats, and nats per scored transition. Null if no transition is scored.
+            .column(named("log_likelihood"), move |&(t, at)| {
+                scored(t, at).map(|f| f.log_likelihood)
+            })
+            .column(named("mean_log_likelihood"), move |&(t, at)| {
+                scored(t, at).map(|f| f.log_likelihood / f.scored)
+            })
+            // Transitions without a score, by reason.
+            .amount(run, named("left_out"), move |&(t, at)| {
+                t.fits[fit][at].left_out
+            })
+            .amount(run, named("impossible"), move |&(t, at)| {
+                t.fits[fit][at].impossible
+            });
     }
-    Ok(columns)
+    columns.finish()
 }

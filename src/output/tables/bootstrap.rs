@@ -1,62 +1,46 @@
-//! Bootstraps → the rows of the table `bootstrap`: a row for each number of each fit.
+//! The table `bootstrap`: one row per number of a fit.
 
-use crate::assess::bootstrap::Number;
+use crate::assess::bootstrap::{Bootstrap, Number};
 use crate::assess::interval::Spread;
-use crate::output::tables::model::Model;
-use crate::output::tables::names::Names;
-use arrow::array::{ArrayRef, Float64Array, StringArray, UInt32Array};
-use arrow::datatypes::{DataType, Field};
-use std::sync::Arc;
+use crate::output::tables::columns::{Columns, TableColumns, by_name};
+use crate::output::tables::fitted_model::FittedModel;
+use crate::output::tables::run_schema::RunSchema;
 
-type Part = (&'static str, fn(&Spread) -> f64);
+struct Row<'a> {
+    fit: &'a str,
+    bootstrap: &'a Bootstrap,
+    number: &'a Number,
+}
 
-const SPREAD: [Part; 4] = [
+const SPREAD: [(&str, fn(&Spread) -> f64); 4] = [
     ("mean", |s| s.mean),
     ("standard_error", |s| s.standard_error),
+    // The ends of the percentile interval.
     ("low", |s| s.low),
     ("high", |s| s.high),
 ];
 
-/// The columns after `fit` and `metric`.
-pub(crate) fn fields() -> Vec<Field> {
-    let number = |name| Field::new(name, DataType::Float64, true);
-    let mut fields = vec![Field::new("index", DataType::UInt32, true), number("value")];
-    fields.extend(SPREAD.map(|(name, _)| number(name)));
-    fields.push(Field::new("resamples", DataType::UInt32, false));
-    fields
-}
-
-pub(crate) fn columns(names: &Names, model: &Model) -> Vec<ArrayRef> {
-    let mut fits: Vec<_> = names.fits.iter().zip(&model.bootstraps).collect();
-    fits.sort_by(|a, b| a.0.name.cmp(&b.0.name));
-    let (mut of_fit, mut resamples) = (Vec::new(), Vec::new());
-    let mut numbers: Vec<&Number> = Vec::new();
-    for (columns, bootstrap) in fits {
-        let n = bootstrap.numbers.len();
-        of_fit.extend(std::iter::repeat_n(columns.name.as_str(), n));
-        resamples.extend(std::iter::repeat_n(bootstrap.resamples as u32, n));
-        numbers.extend(&bootstrap.numbers);
-    }
-    let metrics: Vec<&str> = numbers
-        .iter()
-        .map(|number| number.metric.as_ref())
-        .collect();
-    let indices = numbers
-        .iter()
-        .map(|number| number.index.map(|at| at as u32));
-    let values = numbers.iter().map(|number| number.value);
-    let mut columns: Vec<ArrayRef> = vec![
-        Arc::new(StringArray::from(of_fit)),
-        Arc::new(StringArray::from(metrics)),
-        Arc::new(indices.collect::<UInt32Array>()),
-        Arc::new(values.collect::<Float64Array>()),
-    ];
-    for (_, part) in SPREAD {
-        let parts = numbers
-            .iter()
-            .map(|number| number.spread.as_ref().map(part));
-        columns.push(Arc::new(parts.collect::<Float64Array>()));
-    }
-    columns.push(Arc::new(UInt32Array::from(resamples)));
-    columns
+pub(crate) fn bootstrap<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
+    let rows = |model: &'a FittedModel| {
+        let fits = by_name(run, &model.bootstraps).into_iter();
+        fits.flat_map(|(columns, bootstrap)| {
+            bootstrap.numbers.iter().map(|number| Row {
+                fit: &columns.name,
+                bootstrap,
+                number,
+            })
+        })
+        .collect()
+    };
+    Columns::of(rows)
+        .key("fit", |r| r.fit)
+        .key("metric", |r| r.number.metric.as_ref())
+        // Of a singular value or a set, from 0.
+        .column("index", |r| r.number.index.map(|at| at as u32))
+        // Of the fit to all transitions.
+        .column("value", |r| r.number.value)
+        .each(SPREAD, |part, r| r.number.spread.as_ref().map(part))
+        // Resamples that could be fitted.
+        .column("resamples", |r| r.bootstrap.resamples as u32)
+        .finish()
 }

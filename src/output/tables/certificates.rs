@@ -1,43 +1,27 @@
-//! Certificates → the rows of the table `certificates`.
+//! The table `certificates`: one row per certificate of a fit.
 
-use crate::assess::certificates::Certificate;
-use crate::output::tables::columns::{beside, text};
-use crate::output::tables::model::Model;
-use crate::output::tables::names::Names;
-use arrow::array::{ArrayRef, BooleanArray, Float64Array};
-use arrow::datatypes::{DataType, Field};
-use std::sync::Arc;
+use crate::output::tables::columns::{Columns, TableColumns, by_name};
+use crate::output::tables::fitted_model::FittedModel;
+use crate::output::tables::run_schema::RunSchema;
 
-/// The columns after the keys `fit` and `certificate`.
-pub(crate) fn fields() -> [Field; 6] {
-    use DataType::{Boolean, Float64, Utf8};
-    [
-        Field::new("left_side", Float64, false),
-        Field::new("relation", Utf8, false),
-        Field::new("right_side", Float64, false),
-        Field::new("slack", Float64, false),
-        Field::new("tolerance", Float64, false),
-        Field::new("holds", Boolean, true),
-    ]
-}
-
-pub(crate) fn columns(names: &Names, model: &Model) -> Vec<ArrayRef> {
-    let fits = beside(names, &model.certificates);
-    let rows = || {
-        fits.iter()
-            .flat_map(|(columns, list)| list.iter().map(move |c| (*columns, c)))
+pub(crate) fn certificates<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
+    let rows = |model: &'a FittedModel| {
+        let fits = by_name(run, &model.certificates).into_iter();
+        fits.flat_map(|(columns, list)| list.iter().map(move |c| (columns, c)))
+            .collect()
     };
-    let numbers = |get: &dyn Fn(&Certificate) -> f64| -> ArrayRef {
-        Arc::new(Float64Array::from_iter_values(rows().map(|(_, c)| get(c))))
-    };
-    vec![
-        text(rows().map(|(columns, _)| columns.name.as_str())),
-        text(rows().map(|(_, c)| c.name.as_ref())),
-        numbers(&|c| c.left),
-        text(rows().map(|(_, c)| c.relation.sign())),
-        numbers(&|c| c.right),
-        numbers(&|c| c.slack()),
-        numbers(&|c| c.tolerance),
-        Arc::new(rows().map(|(_, c)| c.holds).collect::<BooleanArray>()),
-    ]
+    Columns::of(rows)
+        .key("fit", |(columns, _)| columns.name.as_str())
+        .key("certificate", |(_, c)| c.name.as_ref())
+        .column("left_side", |(_, c)| c.left)
+        // `=` or `<=`.
+        .column("relation", |(_, c)| c.relation.sign())
+        .column("right_side", |(_, c)| c.right)
+        // Right side minus left side.
+        .column("slack", |(_, c)| c.slack())
+        // What rounding and an iteration that was stopped may add.
+        .column("tolerance", |(_, c)| c.tolerance)
+        // Null if an iteration ended too early to say.
+        .column("holds", |(_, c)| c.holds)
+        .finish()
 }

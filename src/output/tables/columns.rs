@@ -1,94 +1,395 @@
-//! Builders of columns that several tables share.
+//! How a table is described: a list of columns, each named once.
+//!
+//! In: the rows of a table, as values of any type `T`. Out: its Arrow schema and record batches.
+//! A column has a name and a function from a row to a value. The type of the value is the Arrow
+//! type of the column, and an `Option` makes the column nullable.
 
 use crate::error::{Error, Kind, Result};
-use crate::methods::fit::Fit;
-use crate::output::tables::model::Model;
-use crate::output::tables::names::{FitColumns, Names};
-use arrow::array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
+use crate::output::tables::run_schema::{FitColumns, RunSchema};
+use crate::read::rows::states::StateTable;
+use arrow::array::{
+    ArrayRef, BooleanArray, FixedSizeListArray, Float64Array, Int32Array, ListArray, RecordBatch,
+    StringArray, UInt32Array, UInt64Array,
+};
+use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::compute::take;
-use arrow::datatypes::{DataType, Field, SchemaRef};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Coordinates or memberships of a state.
-pub(crate) fn row_type(rank: usize) -> DataType {
-    DataType::FixedSizeList(
-        Arc::new(Field::new("item", DataType::Float64, false)),
-        rank as i32,
-    )
+/// A value that has an Arrow type.
+pub(crate) trait Value: Sized {
+    fn data_type() -> DataType;
+    fn array(values: impl Iterator<Item = Option<Self>>) -> ArrayRef;
 }
 
-pub(crate) fn weights_type(item: DataType) -> DataType {
-    DataType::List(Arc::new(Field::new("item", item, false)))
+macro_rules! values {
+    ($($value:ty: $data_type:ident, $array:ty;)*) => {$(
+        impl Value for $value {
+            fn data_type() -> DataType {
+                DataType::$data_type
+            }
+
+            fn array(values: impl Iterator<Item = Option<Self>>) -> ArrayRef {
+                Arc::new(values.collect::<$array>())
+            }
+        }
+    )*};
 }
 
-pub(crate) fn part(columns: Vec<ArrayRef>, rows: Range<usize>) -> Vec<ArrayRef> {
-    let slice = |column: ArrayRef| column.slice(rows.start, rows.len());
-    columns.into_iter().map(slice).collect()
+values! {
+    bool: Boolean, BooleanArray;
+    i32: Int32, Int32Array;
+    u32: UInt32, UInt32Array;
+    u64: UInt64, UInt64Array;
+    f64: Float64, Float64Array;
+    &str: Utf8, StringArray;
+    String: Utf8, StringArray;
 }
 
-/// Rows of a table that are all of one partition and lag.
-pub(crate) fn batch(
-    names: &Names,
-    (partition, lag): (usize, usize),
-    table: &str,
-    schema: SchemaRef,
-    rows: Vec<ArrayRef>,
-) -> Result<RecordBatch> {
-    let n = rows.first().map_or(0, |c| c.len());
-    let mut columns: Vec<ArrayRef> = Vec::new();
-    let broken = |e| {
-        let what = format!("the rows of `{table}` do not fit its columns");
-        Error::with_source(Kind::Bug, what, e)
-    };
-    let at = UInt32Array::from(vec![partition as u32; n]);
-    for keys in &names.partitions {
-        columns.push(take(keys, &at, None).map_err(broken)?);
+fn item(data_type: DataType) -> Arc<Field> {
+    Arc::new(Field::new("item", data_type, false))
+}
+
+impl<V: Value> Value for Vec<V> {
+    fn data_type() -> DataType {
+        DataType::List(item(V::data_type()))
     }
-    columns.extend(names.lag.columns(lag, n));
-    columns.extend(rows);
-    RecordBatch::try_new(schema, columns).map_err(broken)
-}
 
-/// Counts or weights as a column of the count type.
-pub(crate) fn amounts(
-    names: &Names,
-    values: impl Iterator<Item = impl Into<Option<f64>>>,
-) -> ArrayRef {
-    let values = values.map(Into::into);
-    if names.is_weighted {
-        Arc::new(Float64Array::from_iter(values))
-    } else {
-        // Sums of counts in f64 are exact below 2⁵³, and a model with more is refused before it is fitted.
-        Arc::new(UInt64Array::from_iter(values.map(|v| v.map(|v| v as u64))))
+    fn array(values: impl Iterator<Item = Option<Self>>) -> ArrayRef {
+        let lists: Vec<Option<Vec<V>>> = values.collect();
+        let lengths = lists.iter().map(|list| list.as_ref().map_or(0, Vec::len));
+        let lengths = OffsetBuffer::from_lengths(lengths);
+        let nulls = NullBuffer::from_iter(lists.iter().map(Option::is_some));
+        let values = V::array(lists.into_iter().flatten().flatten().map(Some));
+        Arc::new(ListArray::new(
+            item(V::data_type()),
+            lengths,
+            values,
+            Some(nulls),
+        ))
     }
 }
 
-pub(crate) fn text<'a>(values: impl Iterator<Item = &'a str>) -> ArrayRef {
-    Arc::new(StringArray::from(values.collect::<Vec<_>>()))
+/// What a row has in a column: a value, or an `Option` of one.
+pub(crate) trait Cell {
+    type Value: Value;
+    const IS_NULLABLE: bool;
+    fn value(self) -> Option<Self::Value>;
 }
 
-/// Rows of `width` numbers, each followed by zeros up to a length of `wanted`.
-pub(crate) fn filled_up(rows: &[f64], width: usize, wanted: usize) -> Vec<f64> {
-    if width == wanted {
-        return rows.to_vec();
+impl<V: Value> Cell for V {
+    type Value = V;
+    const IS_NULLABLE: bool = false;
+
+    fn value(self) -> Option<V> {
+        Some(self)
     }
-    let mut filled = vec![0.0; rows.len() / width * wanted];
-    let pairs = filled
-        .chunks_exact_mut(wanted)
-        .zip(rows.chunks_exact(width));
-    pairs.for_each(|(filled, row)| filled[..width].copy_from_slice(row));
-    filled
 }
 
-/// The fits of a model in the order of their names.
-pub(crate) fn by_name<'a>(names: &'a Names, model: &'a Model) -> Vec<(&'a FitColumns, &'a Fit)> {
-    beside(names, &model.fits)
+impl<V: Value> Cell for Option<V> {
+    type Value = V;
+    const IS_NULLABLE: bool = true;
+
+    fn value(self) -> Option<V> {
+        self
+    }
 }
 
-/// What stands beside the fits of a model, in the order of their names.
-pub(crate) fn beside<'a, T>(names: &'a Names, of_fits: &'a [T]) -> Vec<(&'a FitColumns, &'a T)> {
-    let mut fits: Vec<_> = names.fits.iter().zip(of_fits).collect();
+type Rows<'a, M, T> = Box<dyn Fn(&'a M, Range<usize>) -> Vec<T> + 'a>;
+type Arrays<'a, T> = Box<dyn Fn(&[T]) -> Result<Vec<ArrayRef>> + 'a>;
+
+/// The list of columns of a table. A model `M` adds rows `T` to it.
+pub(crate) struct Columns<'a, M, T> {
+    len: Box<dyn Fn(&'a M) -> usize + 'a>,
+    rows: Rows<'a, M, T>,
+    fields: Vec<Field>,
+    /// How many fields are keys. Keys come first.
+    n_keys: usize,
+    arrays: Vec<Arrays<'a, T>>,
+}
+
+impl<'a, M, T: 'a> Columns<'a, M, T> {
+    /// A table that is small enough to make all rows of a model at once.
+    pub(crate) fn of(rows: impl Fn(&'a M) -> Vec<T> + Copy + 'a) -> Self {
+        let piece = move |model: &'a M, piece: Range<usize>| {
+            let rows = rows(model).into_iter();
+            rows.skip(piece.start).take(piece.len()).collect()
+        };
+        Columns::in_pieces(move |model| rows(model).len(), piece)
+    }
+
+    /// A table whose rows are made in pieces. `len` is the number of rows of a model.
+    pub(crate) fn in_pieces(
+        len: impl Fn(&'a M) -> usize + 'a,
+        rows: impl Fn(&'a M, Range<usize>) -> Vec<T> + 'a,
+    ) -> Self {
+        Columns {
+            len: Box::new(len),
+            rows: Box::new(rows),
+            fields: Vec::new(),
+            n_keys: 0,
+            arrays: Vec::new(),
+        }
+    }
+
+    fn with(
+        mut self,
+        fields: impl IntoIterator<Item = Field>,
+        arrays: impl Fn(&[T]) -> Result<Vec<ArrayRef>> + 'a,
+    ) -> Self {
+        self.fields.extend(fields);
+        self.arrays.push(Box::new(arrays));
+        self
+    }
+
+    /// Makes all columns so far keys, which order the rows.
+    pub(crate) fn as_keys(mut self) -> Self {
+        self.n_keys = self.fields.len();
+        self
+    }
+
+    pub(crate) fn column<C: Cell>(
+        self,
+        name: impl Into<String>,
+        cell: impl Fn(&T) -> C + 'a,
+    ) -> Self {
+        let field = Field::new(name, C::Value::data_type(), C::IS_NULLABLE);
+        self.with([field], move |rows| {
+            Ok(vec![C::Value::array(
+                rows.iter().map(|row| cell(row).value()),
+            )])
+        })
+    }
+
+    /// A column that orders the rows.
+    pub(crate) fn key<C: Cell>(self, name: &str, cell: impl Fn(&T) -> C + 'a) -> Self {
+        self.column(name, cell).as_keys()
+    }
+
+    /// One column per entry of a list of names and functions.
+    pub(crate) fn each<F: Copy + 'a, C: Cell>(
+        self,
+        list: impl IntoIterator<Item = (&'static str, F)>,
+        cell: impl Fn(F, &T) -> C + Copy + 'a,
+    ) -> Self {
+        list.into_iter().fold(self, |columns, (name, f)| {
+            columns.column(name, move |row| cell(f, row))
+        })
+    }
+
+    /// Counts as integers, or weights as floats.
+    pub(crate) fn amount<C: Cell<Value = f64>>(
+        self,
+        run: &RunSchema,
+        name: impl Into<String>,
+        cell: impl Fn(&T) -> C + 'a,
+    ) -> Self {
+        if run.is_weighted {
+            return self.column(name, cell);
+        }
+        // Sums of counts are exact in f64 below 2⁵³. A model with more is refused before its fit.
+        let field = Field::new(name, run.count_type(), C::IS_NULLABLE);
+        self.with([field], move |rows| {
+            let counts = rows.iter().map(|row| cell(row).value().map(|n| n as u64));
+            Ok(vec![u64::array(counts)])
+        })
+    }
+
+    /// A list of `width` numbers per row. Shorter lists end with zeros.
+    pub(crate) fn vector<'v>(
+        self,
+        name: String,
+        width: usize,
+        cell: impl Fn(&T) -> Option<&'v [f64]> + 'a,
+    ) -> Self {
+        let data_type = DataType::FixedSizeList(item(DataType::Float64), width as i32);
+        self.with([Field::new(name, data_type, true)], move |rows| {
+            let mut values = Vec::with_capacity(rows.len() * width);
+            let nulls = NullBuffer::from_iter(rows.iter().map(|row| {
+                let end = values.len() + width;
+                let numbers = cell(row);
+                values.extend_from_slice(numbers.unwrap_or_default());
+                values.resize(end, 0.0);
+                numbers.is_some()
+            }));
+            let values = Arc::new(Float64Array::from(values));
+            let (item, width) = (item(DataType::Float64), width as i32);
+            Ok(vec![Arc::new(FixedSizeListArray::new(
+                item,
+                width,
+                values,
+                Some(nulls),
+            ))])
+        })
+    }
+
+    /// Columns of the types of `fields` that are made together and have no nulls.
+    pub(crate) fn group(
+        self,
+        fields: &[Field],
+        arrays: impl Fn(&[T]) -> Result<Vec<ArrayRef>> + 'a,
+    ) -> Self {
+        let fields = fields.iter();
+        let fields = fields.map(|f| Field::new(f.name(), f.data_type().clone(), false));
+        self.with(fields, arrays)
+    }
+
+    /// The columns of a state, under the names of `fields`. `state` is its id in `states`.
+    pub(crate) fn state(
+        self,
+        states: &'a StateTable,
+        fields: &[Field],
+        state: impl Fn(&T) -> u32 + 'a,
+    ) -> Self {
+        self.group(fields, move |rows| {
+            states.columns(&rows.iter().map(&state).collect::<Vec<_>>())
+        })
+    }
+
+    pub(crate) fn finish(self) -> TableColumns<'a, M> {
+        let (rows, arrays) = (self.rows, self.arrays);
+        TableColumns {
+            fields: self.fields,
+            n_keys: self.n_keys,
+            len: self.len,
+            arrays: Box::new(move |model, piece| {
+                let rows = rows(model, piece);
+                let arrays = arrays.iter().map(|arrays| arrays(&rows));
+                Ok(arrays.collect::<Result<Vec<_>>>()?.concat())
+            }),
+        }
+    }
+}
+
+/// The columns of a table after those of the partition and the lag.
+pub(crate) struct TableColumns<'a, M> {
+    fields: Vec<Field>,
+    n_keys: usize,
+    len: Box<dyn Fn(&'a M) -> usize + 'a>,
+    arrays: Box<dyn Fn(&'a M, Range<usize>) -> Result<Vec<ArrayRef>> + 'a>,
+}
+
+impl<'a, M> TableColumns<'a, M> {
+    /// All columns of the table, and the names of those that order its rows.
+    pub(crate) fn schema(self, run: &RunSchema) -> (SchemaRef, Vec<String>) {
+        let mut fields = run.leading();
+        let n_keys = fields.len() + self.n_keys;
+        fields.extend(self.fields);
+        let keys = fields[..n_keys].iter().map(|f| f.name().clone()).collect();
+        (Arc::new(Schema::new(fields)), keys)
+    }
+
+    /// How many rows a model adds.
+    pub(crate) fn len(&self, model: &'a M) -> usize {
+        (self.len)(model)
+    }
+
+    /// Some of the rows that a model adds. `place` is its partition and lag.
+    pub(crate) fn batch(
+        self,
+        run: &RunSchema,
+        table: &str,
+        place: (usize, usize),
+        model: &'a M,
+        piece: Range<usize>,
+    ) -> Result<RecordBatch> {
+        let broken = |e| {
+            let what = format!("the rows of `{table}` do not fit its columns");
+            Error::with_source(Kind::Bug, what, e)
+        };
+        let (partition, lag) = place;
+        let n = piece.len();
+        let at = UInt32Array::from(vec![partition as u32; n]);
+        let leading = run.partitions.iter().map(|keys| take(keys, &at, None));
+        let mut columns: Vec<ArrayRef> = leading.collect::<Result<_, _>>().map_err(broken)?;
+        columns.extend(run.lag.columns(lag, n));
+        columns.extend((self.arrays)(model, piece)?);
+        RecordBatch::try_new(self.schema(run).0, columns).map_err(broken)
+    }
+}
+
+/// Pairs each fit of a run with what a model has of it, ordered by the name of the fit.
+pub(crate) fn by_name<'a, T>(
+    run: &'a RunSchema,
+    of_fits: impl IntoIterator<Item = T>,
+) -> Vec<(&'a FitColumns, T)> {
+    let mut fits: Vec<_> = run.fits.iter().zip(of_fits).collect();
     fits.sort_by(|a, b| a.0.name.cmp(&b.0.name));
     fits
+}
+
+/// Null for a state without a set, whose affiliation is −1.
+pub(crate) fn set(affiliation: i32) -> Option<i32> {
+    (affiliation >= 0).then_some(affiliation)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::tables::run_schema::LagColumn;
+    use crate::read::rows::states::StateColumns;
+    use arrow::util::pretty::pretty_format_batches;
+
+    fn run(is_weighted: bool) -> RunSchema {
+        let states = StateTable::empty(&StateColumns {
+            keys: vec![Field::new("state", DataType::Utf8, false)],
+            bins: Vec::new(),
+        });
+        RunSchema {
+            partition: vec![Field::new("year", DataType::Int32, true)],
+            partitions: vec![Arc::new(Int32Array::from(vec![2001, 2002]))],
+            lag: LagColumn::Integers(vec![5]),
+            sources: states.clone(),
+            targets: states,
+            is_weighted,
+            fits: Vec::new(),
+            tables: Vec::new(),
+        }
+    }
+
+    fn table<'a>(run: &RunSchema) -> TableColumns<'a, Vec<f64>> {
+        const POWERS: [(&str, fn(f64) -> f64); 2] = [("square", |x| x * x), ("half", |x| x / 2.0)];
+        Columns::of(|model: &'a Vec<f64>| model.iter().enumerate().collect())
+            .key("index", |&(at, _)| at as u32)
+            .amount(run, "count", |&(_, &x)| x)
+            .amount(run, "large", |&(_, &x)| (x > 2.0).then_some(x))
+            .each(POWERS, |f, &(_, &x)| f(x))
+            .column("name", |&(at, _)| (at > 0).then(|| at.to_string()))
+            .column("list", |&(at, _)| vec![true; at])
+            .vector("point".into(), 3, |&(at, x)| {
+                (at > 0).then_some(std::slice::from_ref(x))
+            })
+            .finish()
+    }
+
+    #[test]
+    fn rows_follow_partition_and_lag_and_short_vectors_end_with_zeros() {
+        let (run, model) = (run(false), vec![2.0, 3.0, 4.0]);
+        assert_eq!(table(&run).len(&model), 3);
+        let batch = table(&run).batch(&run, "t", (1, 0), &model, 0..2);
+        let shown = pretty_format_batches(&[batch.expect("rows")]).expect("text");
+        let expected = "\
++------+-----+-------+-------+-------+--------+------+------+--------+-----------------+
+| year | lag | index | count | large | square | half | name | list   | point           |
++------+-----+-------+-------+-------+--------+------+------+--------+-----------------+
+| 2002 | 5   | 0     | 2     |       | 4.0    | 1.0  |      | []     |                 |
+| 2002 | 5   | 1     | 3     | 3     | 9.0    | 1.5  | 1    | [true] | [3.0, 0.0, 0.0] |
++------+-----+-------+-------+-------+--------+------+------+--------+-----------------+";
+        assert_eq!(shown.to_string(), expected);
+    }
+
+    #[test]
+    fn values_give_types_and_options_give_nulls() {
+        for (is_weighted, count) in [(false, DataType::UInt64), (true, DataType::Float64)] {
+            let run = run(is_weighted);
+            let (schema, keys) = table(&run).schema(&run);
+            assert_eq!(keys, ["year", "lag", "index"]);
+            let nullable = schema.fields().iter().filter(|f| f.is_nullable());
+            let nullable: Vec<&str> = nullable.map(|f| f.name().as_str()).collect();
+            assert_eq!(nullable, ["large", "name", "point"]);
+            let field = schema.field_with_name("count").expect("a column");
+            assert_eq!(field.data_type(), &count);
+        }
+    }
 }

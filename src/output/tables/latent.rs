@@ -1,59 +1,66 @@
-//! Rows of the tables `latent` and `coarse`.
+//! The tables `latent` and `coarse`: one row per non-zero of λ, and one per pair of sets.
 
-use crate::error::Result;
-use crate::output::tables::columns::{amounts, by_name, text};
-use crate::output::tables::model::Model;
-use crate::output::tables::names::Names;
-use arrow::array::{ArrayRef, Float64Array, Int32Array, StringBuilder};
+use crate::output::tables::columns::{Columns, TableColumns, by_name};
+use crate::output::tables::fitted_model::FittedModel;
+use crate::output::tables::run_schema::RunSchema;
 use std::ops::Range;
-use std::sync::Arc;
 
-pub(crate) fn latent(names: &Names, model: &Model, rows: Range<usize>) -> Result<Vec<ArrayRef>> {
-    let mut fit_names = StringBuilder::new();
-    let (mut latents, mut states, mut probabilities) = (Vec::new(), Vec::new(), Vec::new());
+/// λ_ik > 0.
+struct Entry<'a> {
+    fit: &'a str,
+    latent: i32,
+    state: u32,
+    probability: f64,
+}
+
+pub(crate) fn latent<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
+    let len = |model: &'a FittedModel| model.fits.iter().map(|f| f.latent.targets.len()).sum();
+    Columns::in_pieces(len, |model, rows| entries(run, model, rows))
+        .key("fit", |e| e.fit)
+        // The set k.
+        .key("latent", |e| e.latent)
+        // The target i.
+        .state(&run.targets, &run.targets.fields(), |e| e.state)
+        .as_keys()
+        // λ_ik.
+        .column("probability", |e| e.probability)
+        .finish()
+}
+
+fn entries<'a>(run: &'a RunSchema, model: &'a FittedModel, rows: Range<usize>) -> Vec<Entry<'a>> {
+    let mut entries = Vec::with_capacity(rows.len());
     let mut first = 0;
-    for (columns, fit) in by_name(names, model) {
+    for (columns, fit) in by_name(run, &model.fits) {
         for (k, ends) in fit.latent.offsets.windows(2).enumerate() {
-            let own = first + ends[0]..first + ends[1];
-            let own = own.start.max(rows.start)..own.end.min(rows.end);
-            if own.is_empty() {
-                continue;
-            }
-            let own = own.start - first..own.end - first;
-            fit_names.append_value_n(&columns.name, own.len());
-            latents.extend(std::iter::repeat_n(k as i32, own.len()));
-            let targets = fit.latent.targets[own.clone()].iter();
-            states.extend(targets.map(|&i| model.counts.target_states[i as usize]));
-            probabilities.extend_from_slice(&fit.latent.probability[own]);
+            let start = rows.start.clamp(first + ends[0], first + ends[1]) - first;
+            let end = rows.end.clamp(first + start, first + ends[1]) - first;
+            entries.extend((start..end).map(|at| Entry {
+                fit: &columns.name,
+                latent: k as i32,
+                state: model.counts.target_states[fit.latent.targets[at] as usize],
+                probability: fit.latent.probability[at],
+            }));
         }
         first += fit.latent.targets.len();
     }
-    let mut columns: Vec<ArrayRef> = vec![
-        Arc::new(fit_names.finish()),
-        Arc::new(Int32Array::from(latents)),
-    ];
-    columns.extend(names.targets.columns(&states)?);
-    columns.push(Arc::new(Float64Array::from(probabilities)));
-    Ok(columns)
+    entries
 }
 
-pub(crate) fn coarse(names: &Names, model: &Model) -> Vec<ArrayRef> {
-    let fits = by_name(names, model);
-    let cells = || {
-        fits.iter()
-            .flat_map(|(columns, fit)| (0..fit.rank * fit.rank).map(move |at| (*columns, *fit, at)))
+pub(crate) fn coarse<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
+    let rows = |model: &'a FittedModel| {
+        let fits = by_name(run, &model.fits).into_iter();
+        fits.flat_map(|(columns, fit)| (0..fit.rank * fit.rank).map(move |at| (columns, fit, at)))
+            .collect()
     };
-    vec![
-        text(cells().map(|(c, _, _)| c.name.as_str())),
-        Arc::new(Int32Array::from_iter_values(
-            cells().map(|(_, f, at)| (at / f.rank) as i32),
-        )),
-        Arc::new(Int32Array::from_iter_values(
-            cells().map(|(_, f, at)| (at % f.rank) as i32),
-        )),
-        amounts(names, cells().map(|(_, f, at)| f.coarse_counts[at])),
-        Arc::new(Float64Array::from_iter_values(
-            cells().map(|(_, f, at)| f.coarse[at]),
-        )),
-    ]
+    Columns::of(rows)
+        .key("fit", |(columns, ..)| columns.name.as_str())
+        // The set k of the sources.
+        .key("latent", |(_, fit, at)| (at / fit.rank) as i32)
+        // The set l of the targets.
+        .key("target_set", |(_, fit, at)| (at % fit.rank) as i32)
+        // The transitions from E_k to F_l.
+        .amount(run, "count", |&(_, fit, at)| fit.coarse_counts[at])
+        // Pr[Y ∈ F_l | X ∈ E_k].
+        .column("probability", |&(_, fit, at)| fit.coarse[at])
+        .finish()
 }

@@ -1,86 +1,66 @@
-//! Markov tests → the tables `timescales` and `chapman_kolmogorov`.
+//! The tables `timescales` and `chapman_kolmogorov`, with `markov = true`.
 
-use crate::assess::markov::Comparison;
-use crate::output::tables::columns::{beside, text};
-use crate::output::tables::model::Model;
-use crate::output::tables::names::Names;
-use arrow::array::{ArrayRef, Float64Array, Int32Array, UInt32Array, UInt64Array};
-use arrow::datatypes::{DataType, Field};
-use std::sync::Arc;
+use crate::assess::markov::Timescale;
+use crate::output::tables::columns::{Columns, TableColumns, by_name};
+use crate::output::tables::fitted_model::FittedModel;
+use crate::output::tables::run_schema::RunSchema;
 
-/// The columns of `timescales` after the keys `fit` and `index`.
-pub(crate) fn timescale_fields() -> [Field; 5] {
-    let number = |name, nullable| Field::new(name, DataType::Float64, nullable);
-    [
-        number("eigenvalue_real", false),
-        number("eigenvalue_imaginary", false),
-        number("timescale", true),
-        number("low", true),
-        number("high", true),
-    ]
+struct TimescaleRow<'a> {
+    fit: &'a str,
+    index: usize,
+    timescale: &'a Timescale,
+    interval: [Option<f64>; 2],
 }
 
-/// The columns of `chapman_kolmogorov` after its keys.
-pub(crate) fn comparison_fields() -> [Field; 2] {
-    ["predicted", "estimated"].map(|name| Field::new(name, DataType::Float64, true))
-}
-
-pub(crate) fn timescales(names: &Names, model: &Model) -> Vec<ArrayRef> {
-    let fits = beside(names, &model.markov);
-    let rows = || {
-        fits.iter().flat_map(|(columns, markov)| {
-            let timescales = markov.timescales.iter().zip(&markov.intervals);
-            let timescales = timescales.enumerate();
-            timescales.map(move |(at, (t, interval))| (*columns, at, interval, t))
-        })
-    };
-    let end = |at: usize| -> ArrayRef {
-        let ends = rows().map(|(_, _, interval, _)| interval[at]);
-        Arc::new(ends.collect::<Float64Array>())
-    };
-    vec![
-        text(rows().map(|(columns, ..)| columns.name.as_str())),
-        Arc::new(UInt32Array::from_iter_values(
-            rows().map(|(_, at, ..)| at as u32),
-        )),
-        Arc::new(Float64Array::from_iter_values(rows().map(|(.., t)| t.re))),
-        Arc::new(Float64Array::from_iter_values(rows().map(|(.., t)| t.im))),
-        Arc::new(rows().map(|(.., t)| t.timescale).collect::<Float64Array>()),
-        end(0),
-        end(1),
-    ]
-}
-
-/// The rows of `chapman_kolmogorov`: those of one comparison in the order of its matrices.
-pub(crate) fn comparisons(names: &Names, model: &Model) -> Vec<ArrayRef> {
-    let fits = beside(names, &model.markov);
-    let rows = || {
-        fits.iter().flat_map(|(columns, markov)| {
-            markov.comparisons.iter().flat_map(move |c: &Comparison| {
-                (0..c.predicted.len()).map(move |at| (*columns, c, at))
+/// One row per eigenvalue of a fit. Times have the unit of the lag.
+pub(crate) fn timescales<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
+    let rows = |model: &'a FittedModel| {
+        let fits = by_name(run, &model.markov).into_iter();
+        fits.flat_map(|(columns, markov)| {
+            let timescales = markov.timescales.iter().zip(&markov.intervals).enumerate();
+            timescales.map(|(index, (timescale, &interval))| TimescaleRow {
+                fit: &columns.name,
+                index,
+                timescale,
+                interval,
             })
         })
+        .collect()
     };
-    let sets = |get: fn(usize, usize) -> usize| -> ArrayRef {
-        let places = rows().map(|(_, c, at)| get(at, c.predicted.len().isqrt()) as i32);
-        Arc::new(Int32Array::from_iter_values(places))
+    Columns::of(rows)
+        .key("fit", |r| r.fit)
+        .key("index", |r| r.index as u32)
+        .column("eigenvalue_real", |r| r.timescale.re)
+        .column("eigenvalue_imaginary", |r| r.timescale.im)
+        // Null if the eigenvalue never decays.
+        .column("timescale", |r| r.timescale.timescale)
+        // The ends of its percentile interval.
+        .column("low", |r| r.interval[0])
+        .column("high", |r| r.interval[1])
+        .finish()
+}
+
+/// One row per number of steps and pair of sets of a fit.
+pub(crate) fn chapman_kolmogorov<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
+    let rows = |model: &'a FittedModel| {
+        let fits = by_name(run, &model.markov).into_iter();
+        let comparisons = fits.flat_map(|(columns, markov)| {
+            let comparisons = markov.comparisons.iter();
+            comparisons.map(|c| (columns.name.as_str(), c, c.predicted.len().isqrt()))
+        });
+        comparisons
+            .flat_map(|(fit, c, rank)| (0..rank * rank).map(move |at| (fit, c, at, rank)))
+            .collect()
     };
-    vec![
-        text(rows().map(|(columns, ..)| columns.name.as_str())),
-        Arc::new(UInt64Array::from_iter_values(
-            rows().map(|(_, c, _)| c.steps),
-        )),
-        sets(|at, rank| at / rank),
-        sets(|at, rank| at % rank),
-        Arc::new(
-            rows()
-                .map(|(_, c, at)| c.predicted[at])
-                .collect::<Float64Array>(),
-        ),
-        Arc::new(
-            rows()
-                .map(|(_, c, at)| c.estimated[at])
-                .collect::<Float64Array>(),
-        ),
-    ]
+    Columns::of(rows)
+        .key("fit", |&(fit, ..)| fit)
+        // k lags.
+        .key("steps", |(_, c, ..)| c.steps)
+        .key("from_set", |&(.., at, rank)| (at / rank) as i32)
+        .key("to_set", |&(.., at, rank)| (at % rank) as i32)
+        // The probability by the power k of the transition matrix at one lag.
+        .column("predicted", |&(_, c, at, _)| c.predicted[at])
+        // The probability by the counts at k lags.
+        .column("estimated", |&(_, c, at, _)| c.estimated[at])
+        .finish()
 }

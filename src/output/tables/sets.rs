@@ -1,149 +1,85 @@
-//! Lineages → the tables `sets` and `changes`.
+//! The tables `sets` and `changes`: how the sets of a fit continue those of an earlier fit.
 
 use crate::assess::changes::Changes;
-use crate::assess::lineage::{Lineage, Set};
-use crate::output::tables::columns::{amounts, beside, text};
-use crate::output::tables::model::Model;
-use crate::output::tables::names::Names;
-use arrow::array::{
-    ArrayRef, Float64Array, Int32Array, ListArray, StringArray, UInt32Array, UInt64Array,
-};
-use arrow::buffer::OffsetBuffer;
-use arrow::datatypes::{DataType, Field};
-use std::sync::Arc;
+use crate::assess::lineage::Lineage;
+use crate::output::tables::columns::{Columns, TableColumns, by_name};
+use crate::output::tables::fitted_model::FittedModel;
+use crate::output::tables::run_schema::RunSchema;
 
-fn list(item: DataType) -> DataType {
-    DataType::List(Arc::new(Field::new("item", item, false)))
-}
-
-/// The columns of `sets` after the keys `fit` and `set_id`.
-pub fn set_fields(count: DataType) -> Vec<Field> {
-    use DataType::{Float64, Int32, UInt32, UInt64, Utf8};
-    vec![
-        Field::new("latent", Int32, true),
-        Field::new("n_sources", UInt64, false),
-        Field::new("count", count.clone(), false),
-        Field::new("probability", Float64, false),
-        Field::new("compared_with", Utf8, true),
-        Field::new("event", Utf8, true),
-        Field::new("previous_latent", Int32, true),
-        Field::new("previous_n_sources", UInt64, true),
-        Field::new("previous_count", count, true),
-        Field::new("overlap", Float64, true),
-        Field::new("parents", list(UInt32), false),
-    ]
-}
-
-/// The columns of `changes` after the key `fit`.
-pub fn change_fields() -> Vec<Field> {
-    use DataType::{Float64, UInt32, UInt64, Utf8};
-    let mut fields = vec![
-        Field::new("next_id", UInt32, false),
-        Field::new("compared_with", Utf8, true),
-    ];
-    let states = STATES.iter();
-    fields.extend(states.map(|(name, _)| Field::new(*name, UInt64, true)));
-    let numbers = NUMBERS.iter();
-    fields.extend(numbers.map(|(name, _)| Field::new(*name, Float64, true)));
-    fields.push(Field::new("principal_angles", list(Float64), true));
-    fields
-}
-
-type Column<T> = (&'static str, fn(&Changes) -> T);
-
-const STATES: [Column<u64>; 4] = [
+/// Null without an earlier fit.
+const STATES: [(&str, fn(&Changes) -> u64); 4] = [
     ("shared_states", |c| c.shared_states),
     ("new_states", |c| c.new_states),
     ("gone_states", |c| c.gone_states),
+    // Shared states whose set is not the successor of their earlier set.
     ("changed_states", |c| c.changed_states),
 ];
 
-const NUMBERS: [Column<Option<f64>>; 5] = [
+/// Null without an earlier fit.
+const NUMBERS: [(&str, fn(&Changes) -> Option<f64>); 5] = [
+    // Shares of the counts, from 0 to 1.
     ("new_share", |c| Some(c.new_share)),
     ("gone_share", |c| Some(c.gone_share)),
     ("changed_share", |c| Some(c.changed_share)),
     ("adjusted_rand", |c| c.adjusted_rand),
+    // Nats.
     ("variation_of_information", |c| c.variation_of_information),
 ];
 
-pub fn sets(names: &Names, model: &Model) -> Vec<ArrayRef> {
-    let fits = beside(names, &model.lineage);
-    let rows: Vec<(&str, &Lineage, &Set)> = fits
-        .iter()
-        .flat_map(|(c, lineage)| {
+/// One row per set of a fit, also of sets that ended.
+pub(crate) fn sets<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
+    let rows = |model: &'a FittedModel| {
+        let fits = by_name(run, &model.lineage).into_iter();
+        fits.flat_map(|(columns, lineage)| {
             let sets = lineage.sets.iter();
-            sets.map(|set| (c.name.as_str(), *lineage, set))
+            sets.map(move |set| (columns, lineage, set))
         })
-        .collect();
-    let sets = || rows.iter().map(|(.., set)| *set);
-    let previous = || sets().map(|set| set.previous);
-    let parents = UInt32Array::from_iter_values(sets().flat_map(|s| s.parents.iter().copied()));
-    vec![
-        text(rows.iter().map(|(fit, ..)| *fit)),
-        Arc::new(UInt32Array::from_iter_values(sets().map(|s| s.id))),
-        Arc::new(Int32Array::from_iter(
-            sets().map(|s| s.number.map(|n| n as i32)),
-        )),
-        Arc::new(UInt64Array::from_iter_values(sets().map(|s| s.states))),
-        amounts(names, sets().map(|s| Some(s.count))),
-        Arc::new(Float64Array::from_iter_values(
-            sets().map(|s| s.probability),
-        )),
-        compared_with(rows.iter().map(|(_, lineage, _)| *lineage)),
-        Arc::new(StringArray::from_iter(
-            sets().map(|s| s.event.map(|e| e.name())),
-        )),
-        Arc::new(Int32Array::from_iter(
-            previous().map(|p| p.map(|p| p.number as i32)),
-        )),
-        Arc::new(UInt64Array::from_iter(
-            previous().map(|p| p.map(|p| p.states)),
-        )),
-        amounts(names, previous().map(|p| p.map(|p| p.count))),
-        Arc::new(Float64Array::from_iter(
-            previous().map(|p| p.and_then(|p| p.overlap)),
-        )),
-        Arc::new(ListArray::new(
-            Arc::new(Field::new("item", DataType::UInt32, false)),
-            OffsetBuffer::from_lengths(sets().map(|s| s.parents.len())),
-            Arc::new(parents),
-            None,
-        )),
-    ]
+        .collect()
+    };
+    Columns::of(rows)
+        .key("fit", |(columns, ..)| columns.name.as_str())
+        // The same for the same set in all ranks and lags.
+        .key("set_id", |(.., s)| s.id)
+        // The number of the set. Null if it ended.
+        .column("latent", |(.., s)| s.number.map(|n| n as i32))
+        .column("n_sources", |(.., s)| s.states)
+        // Transitions from its sources, and their share.
+        .amount(run, "count", |(.., s)| s.count)
+        .column("probability", |(.., s)| s.probability)
+        .column("compared_with", |&(_, lineage, _)| compared_with(lineage))
+        .column("event", |(.., s)| s.event.map(|e| e.name()))
+        .column("previous_latent", |(.., s)| {
+            s.previous.map(|p| p.number as i32)
+        })
+        .column("previous_n_sources", |(.., s)| s.previous.map(|p| p.states))
+        .amount(run, "previous_count", |(.., s)| s.previous.map(|p| p.count))
+        // Counts that both sets have, divided by the counts that either has.
+        .column("overlap", |(.., s)| s.previous.and_then(|p| p.overlap))
+        // Numbers of the earlier sets that it came from.
+        .column("parents", |(.., s)| s.parents.clone())
+        .finish()
 }
 
-fn compared_with<'a>(lineages: impl Iterator<Item = &'a Lineage>) -> ArrayRef {
-    let shown = lineages.map(|l| l.compared_with.as_ref().map(ToString::to_string));
-    Arc::new(StringArray::from_iter(shown))
+/// The earlier fit: `earlier`, or another lag or rank of the run.
+fn compared_with(lineage: &Lineage) -> Option<String> {
+    lineage.compared_with.as_ref().map(ToString::to_string)
 }
 
-pub fn changes(names: &Names, model: &Model) -> Vec<ArrayRef> {
-    let fits = beside(names, &model.lineage);
-    let changes = || fits.iter().map(|(_, lineage)| lineage.changes.as_ref());
-    let next_id = |(_, lineage): &(_, &Lineage)| lineage.next_id;
-    let mut columns: Vec<ArrayRef> = vec![
-        text(fits.iter().map(|(c, _)| c.name.as_str())),
-        Arc::new(UInt32Array::from_iter_values(fits.iter().map(next_id))),
-        compared_with(fits.iter().map(|(_, lineage)| *lineage)),
-    ];
-    for (_, get) in STATES {
-        columns.push(Arc::new(UInt64Array::from_iter(
-            changes().map(|c| c.map(get)),
-        )));
-    }
-    for (_, get) in NUMBERS {
-        columns.push(Arc::new(Float64Array::from_iter(
-            changes().map(|c| c.and_then(get)),
-        )));
-    }
-    let angles = |c: Option<&Changes>| c.map_or(&[][..], |c| &c.principal_angles).to_vec();
-    let lists: Vec<Vec<f64>> = changes().map(angles).collect();
-    let known = changes().map(|c| c.is_some()).collect::<Vec<_>>();
-    columns.push(Arc::new(ListArray::new(
-        Arc::new(Field::new("item", DataType::Float64, false)),
-        OffsetBuffer::from_lengths(lists.iter().map(Vec::len)),
-        Arc::new(Float64Array::from(lists.concat())),
-        Some(known.into()),
-    )));
-    columns
+/// One row per fit.
+pub(crate) fn changes<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
+    Columns::of(|model: &'a FittedModel| by_name(run, &model.lineage))
+        .key("fit", |(columns, _)| columns.name.as_str())
+        // The id that the next new set will have.
+        .column("next_id", |(_, lineage)| lineage.next_id)
+        .column("compared_with", |&(_, lineage)| compared_with(lineage))
+        .each(STATES, |states, (_, l)| l.changes.as_ref().map(states))
+        .each(NUMBERS, |number, (_, l)| {
+            l.changes.as_ref().and_then(number)
+        })
+        // Between the spaces of the embeddings, radians, ascending.
+        .column("principal_angles", |(_, lineage)| {
+            let changes = lineage.changes.as_ref();
+            changes.map(|c| c.principal_angles.clone())
+        })
+        .finish()
 }

@@ -1,85 +1,94 @@
-//! Rows of the tables `sources` and `targets`.
+//! The tables `sources` and `targets`: one row per state.
 
 use crate::assess::bootstrap::Bootstrap;
-use crate::error::Result;
 use crate::methods::fit::{Fit, Side};
-use crate::output::tables::columns::{amounts, filled_up};
-use crate::output::tables::model::Model;
-use crate::output::tables::names::Names;
-use arrow::array::{ArrayRef, FixedSizeListArray, Float64Array, Int32Array};
-use arrow::datatypes::{DataType, Field};
-use std::ops::Range;
-use std::sync::Arc;
+use crate::output::tables::Table;
+use crate::output::tables::columns::{Columns, TableColumns, set};
+use crate::output::tables::fitted_model::FittedModel;
+use crate::output::tables::run_schema::RunSchema;
+use crate::read::rows::states::StateTable;
 
-pub(crate) fn sources(names: &Names, model: &Model, rows: Range<usize>) -> Result<Vec<ArrayRef>> {
-    let keys = &model.counts.source_states[rows.clone()];
-    let keys = names.sources.columns(keys)?;
-    let totals = &model.source_total[rows.clone()];
-    let stability = |b: &Bootstrap| b.source_stability[rows.clone()].iter().copied().collect();
-    Ok(states(
-        names,
-        model,
-        keys,
-        totals,
-        rows.clone(),
-        |fit| &fit.sources,
-        stability,
-    ))
+/// Where a model has the states of one side.
+struct SideOf {
+    states: fn(&FittedModel) -> &[u32],
+    totals: fn(&FittedModel) -> &[f64],
+    side: fn(&Fit) -> &Side,
+    stability: fn(&Bootstrap) -> &[Option<f64>],
 }
 
-pub(crate) fn targets(names: &Names, model: &Model, rows: Range<usize>) -> Result<Vec<ArrayRef>> {
-    let keys = &model.counts.target_states[rows.clone()];
-    let keys = names.targets.columns(keys)?;
-    let totals = &model.target_total[rows.clone()];
-    let stability = |b: &Bootstrap| b.target_stability[rows.clone()].iter().copied().collect();
-    Ok(states(
-        names,
-        model,
-        keys,
-        totals,
-        rows.clone(),
-        |fit| &fit.targets,
-        stability,
-    ))
+pub(crate) fn sources(run: &RunSchema) -> TableColumns<'_, FittedModel> {
+    let side = SideOf {
+        states: |model| &model.counts.source_states,
+        totals: |model| &model.source_total,
+        side: |fit| &fit.sources,
+        stability: |bootstrap| &bootstrap.source_stability,
+    };
+    states(run, &run.sources, side)
 }
 
-pub(crate) fn states(
-    names: &Names,
-    model: &Model,
-    keys: Vec<ArrayRef>,
-    totals: &[f64],
-    rows: Range<usize>,
-    side: impl Fn(&Fit) -> &Side,
-    stability: impl Fn(&Bootstrap) -> Float64Array,
-) -> Vec<ArrayRef> {
-    let mut columns = keys;
-    columns.push(amounts(names, totals.iter().copied()));
-    columns.push(Arc::new(Float64Array::from_iter_values(
-        totals.iter().map(|t| t / model.total),
-    )));
-    for (at, (shape, fit)) in names.fits.iter().zip(&model.fits).enumerate() {
-        let side = side(fit);
-        columns.push(Arc::new(
-            side.affiliation[rows.clone()]
-                .iter()
-                .map(|&a| (a >= 0).then_some(a))
-                .collect::<Int32Array>(),
-        ));
-        for values in std::iter::once(&side.embedding).chain(&side.membership) {
-            let values = &values[rows.start * fit.rank..rows.end * fit.rank];
-            let values: ArrayRef =
-                Arc::new(Float64Array::from(filled_up(values, fit.rank, shape.rank)));
-            let item = Arc::new(Field::new("item", DataType::Float64, false));
-            columns.push(Arc::new(FixedSizeListArray::new(
-                item,
-                shape.rank as i32,
-                values,
-                None,
-            )));
+pub(crate) fn targets(run: &RunSchema) -> TableColumns<'_, FittedModel> {
+    let side = SideOf {
+        states: |model| &model.counts.target_states,
+        totals: |model| &model.target_total,
+        side: |fit| &fit.targets,
+        stability: |bootstrap| &bootstrap.target_stability,
+    };
+    states(run, &run.targets, side)
+}
+
+/// A row is the place of a state in a model.
+fn states<'a>(
+    run: &'a RunSchema,
+    table: &'a StateTable,
+    of: SideOf,
+) -> TableColumns<'a, FittedModel> {
+    let SideOf {
+        states,
+        totals,
+        side,
+        stability,
+    } = of;
+    let mut columns = Columns::in_pieces(
+        move |model: &'a FittedModel| states(model).len(),
+        |model, rows| rows.map(|j| (model, j)).collect(),
+    )
+    .state(table, &table.fields(), move |&(model, j)| states(model)[j])
+    .as_keys()
+    // The transitions from a source or to a target.
+    .amount(run, "count", move |&(model, j)| totals(model)[j])
+    // p_j of a source, q_i of a target.
+    .column("probability", move |&(model, j)| {
+        totals(model)[j] / model.total
+    });
+    for (at, fit) in run.fits.iter().enumerate() {
+        let side = move |model: &'a FittedModel| side(&model.fits[at]);
+        let row = move |values: &'a [f64], model: &FittedModel, j: usize| {
+            let rank = model.fits[at].rank;
+            &values[j * rank..][..rank]
+        };
+        let named = |name: &str| format!("{}_{name}", fit.name);
+        columns = columns
+            // The set, from 0.
+            .column(named("affiliation"), move |&(model, j)| {
+                set(side(model).affiliation[j])
+            })
+            // r coordinates.
+            .vector(named("embedding"), fit.rank, move |&(model, j)| {
+                Some(row(&side(model).embedding, model, j))
+            });
+        if fit.is_soft {
+            // r memberships from 0 to 1.
+            columns = columns.vector(named("membership"), fit.rank, move |&(model, j)| {
+                let values = side(model).membership.as_ref()?;
+                Some(row(values, model, j))
+            });
         }
-        if let Some(bootstrap) = model.bootstraps.get(at) {
-            columns.push(Arc::new(stability(bootstrap)));
+        if run.tables.contains(&Table::Bootstrap) {
+            // The share of the resamples in which the state keeps its set, from 0 to 1.
+            columns = columns.column(named("stability"), move |&(model, j)| {
+                stability(&model.bootstraps[at])[j]
+            });
         }
     }
-    columns
+    columns.finish()
 }

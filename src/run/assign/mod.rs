@@ -18,10 +18,11 @@ use crate::output;
 use crate::output::place::Output;
 use crate::output::pointer::{Begun, Promotion};
 use crate::output::result::{ModelKey, Written};
+use crate::output::tables::Table;
 use crate::output::tables::assigned::{
-    AssignedModel, AssignedNames, TrajectoryNames, TrajectoryRows,
+    AssignedModel, AssignedSchema, TrajectoryRows, TrajectorySchema,
 };
-use crate::output::tables::names::{Names, Table};
+use crate::output::tables::run_schema::RunSchema;
 use crate::plan::assignment::Assignment;
 use crate::read::counts::counted::Counted;
 use crate::read::counts::follow::Follower;
@@ -148,7 +149,7 @@ async fn put(
     plan: &Arc<Assignment>,
     (lake, frame, (at, written)): (&Lake, DataFrame, (&str, &Written<'_>)),
     (output, begun): (&Output, &Begun),
-    mut names: AssignedNames,
+    mut names: AssignedSchema,
     options: &Options,
     progress: &Arc<dyn Progress>,
     head: &mut Head,
@@ -248,12 +249,12 @@ fn hash(plan: &Assignment, written: &Written<'_>, options: &Options) -> String {
 }
 
 /// The columns of the tables, without the states that are not read yet.
-fn names(plan: &Assignment, written: &Written<'_>) -> AssignedNames {
+fn names(plan: &Assignment, written: &Written<'_>) -> AssignedSchema {
     let (sources, targets) = sides(&plan.layout.evidence);
     let trajectories = match &plan.layout.evidence {
         Evidence::Trajectories {
             trajectory, time, ..
-        } => Some(TrajectoryNames {
+        } => Some(TrajectorySchema {
             fields: trajectory.clone(),
             time: time.clone(),
             keys: Vec::new(),
@@ -261,8 +262,8 @@ fn names(plan: &Assignment, written: &Written<'_>) -> AssignedNames {
         }),
         Evidence::Pairs { .. } => None,
     };
-    AssignedNames {
-        names: Names {
+    AssignedSchema {
+        names: RunSchema {
             partition: plan.layout.partition.clone(),
             partitions: Vec::new(),
             lag: plan.lag_column(),
@@ -336,7 +337,7 @@ async fn check_lags(plan: &Assignment, written: &Written<'_>, at: &str) -> Resul
 
 /// What assigning all partitions and lags gives.
 struct All {
-    names: AssignedNames,
+    names: AssignedSchema,
     numbers: Numbers,
     models: Vec<AssignedModel>,
     records: Vec<AssignedRecord>,
@@ -350,7 +351,7 @@ struct All {
 fn assign_all(
     at: &str,
     layout: &Layout,
-    names: AssignedNames,
+    names: AssignedSchema,
     mut known: BTreeMap<ModelKey, KnownModel>,
     mut numbers: Numbers,
     counted: Counted,
@@ -467,7 +468,7 @@ fn totals(counts: &[Csr], n_targets: usize) -> (Vec<f64>, Vec<f64>) {
     (of_sources, of_targets)
 }
 
-fn record(names: &AssignedNames, model: &AssignedModel) -> AssignedRecord {
+fn record(names: &AssignedSchema, model: &AssignedModel) -> AssignedRecord {
     let count = |flags: &[bool]| flags.iter().filter(|&&is| is).count();
     let fits = names.fits.iter().zip(&model.fits).map(|(columns, fit)| {
         let mut of_fit = AssignedFitRecord {

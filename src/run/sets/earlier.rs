@@ -3,8 +3,8 @@
 use crate::assess::changes::{Comparison, Labelled};
 use crate::assess::lineage::Ids;
 use crate::output::result::ModelKey;
-use crate::output::tables::model::Model;
-use crate::output::tables::names::Names;
+use crate::output::tables::fitted_model::FittedModel;
+use crate::output::tables::run_schema::RunSchema;
 use crate::read::rows::states::key_text;
 use arrow::array::ArrayRef;
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ pub struct Past {
 }
 
 /// The key of a model of this run, as `Written` has it.
-pub fn key(names: &Names, model: &Model) -> ModelKey {
+pub fn key(names: &RunSchema, model: &FittedModel) -> ModelKey {
     let text = |column: &ArrayRef| key_text(std::slice::from_ref(column), model.counts.partition);
     ModelKey {
         partition: names.partitions.iter().map(text).collect(),
@@ -28,7 +28,7 @@ pub fn key(names: &Names, model: &Model) -> ModelKey {
 }
 
 /// What is compared of a fit.
-pub fn labelled(model: &Model, fit: usize) -> Labelled<'_> {
+pub fn labelled(model: &FittedModel, fit: usize) -> Labelled<'_> {
     let fit = &model.fits[fit];
     Labelled {
         rank: fit.rank,

@@ -18,8 +18,8 @@ use crate::assess::lineage::{Ids, Lineage, Reference};
 use crate::assess::succession::{heirs, numbers};
 use crate::evidence::lag::Lag;
 use crate::output::result::ModelKey;
-use crate::output::tables::model::Model;
-use crate::output::tables::names::Names;
+use crate::output::tables::fitted_model::FittedModel;
+use crate::output::tables::run_schema::RunSchema;
 use crate::plan::Plan;
 use crate::plan::pipeline::keys::NamesFrom;
 use crate::run::sets::earlier::{Past, key, labelled};
@@ -28,13 +28,13 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A model, and what its fits were in the earlier result.
-type Member<'a> = (&'a mut Model, Vec<Option<Comparison>>);
+type Member<'a> = (&'a mut FittedModel, Vec<Option<Comparison>>);
 
 /// The place of a fit: its lag among those of the partition and its rank among those of the family, both from the smallest.
 type Place = (usize, usize);
 
 /// Names the sets of all fits. Models are ordered by partition.
-pub fn name(plan: &Plan, names: &Names, models: &mut [Model], past: Past) {
+pub fn name(plan: &Plan, names: &RunSchema, models: &mut [FittedModel], past: Past) {
     let Past { comparisons, ids } = past;
     let nothing = std::iter::repeat_with(|| vec![None; names.fits.len()]);
     let members = models
@@ -74,7 +74,7 @@ fn families(plan: &Plan) -> Vec<Vec<usize>> {
 /// The fits of one `[[fit]]` in a partition.
 struct Family<'a> {
     plan: &'a Plan,
-    names: &'a Names,
+    names: &'a RunSchema,
     ids: &'a BTreeMap<(ModelKey, String), Ids>,
     /// Places of models among those of the partition, by lag.
     lags: Vec<usize>,
@@ -88,7 +88,7 @@ struct Family<'a> {
 impl<'a> Family<'a> {
     fn new(
         plan: &'a Plan,
-        names: &'a Names,
+        names: &'a RunSchema,
         ids: &'a BTreeMap<(ModelKey, String), Ids>,
         members: &[Member<'_>],
         fits: &'a [usize],
@@ -268,7 +268,7 @@ fn is_of(family: &str, fit: &str) -> bool {
 }
 
 /// The source states that two models of a run have in common, by their places in either.
-fn shared(a: &Model, b: &Model) -> Vec<(u32, u32)> {
+fn shared(a: &FittedModel, b: &FittedModel) -> Vec<(u32, u32)> {
     common(&a.counts.source_states, &b.counts.source_states)
 }
 

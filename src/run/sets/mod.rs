@@ -17,8 +17,9 @@ use crate::assess::lineage::Ids;
 use crate::error::{Error, Kind, Result};
 use crate::output::place::Output;
 use crate::output::result::{ModelKey, ModelRows, Written, WrittenFit};
-use crate::output::tables::model::Model;
-use crate::output::tables::names::{Names, Table};
+use crate::output::tables::Table;
+use crate::output::tables::fitted_model::FittedModel;
+use crate::output::tables::run_schema::RunSchema;
 use crate::plan::Plan;
 use crate::plan::pipeline::keys::NamesFrom;
 use crate::read::paths::current::Current;
@@ -44,8 +45,8 @@ pub async fn keep(
     plan: &Plan,
     output: &Output,
     replaced: Option<&Current>,
-    names: &Names,
-    models: &mut [Model],
+    names: &RunSchema,
+    models: &mut [FittedModel],
     is_whole: bool,
 ) -> Result<Kept> {
     let elsewhere;
@@ -94,7 +95,7 @@ pub fn no_output(location: &str) -> Error {
 async fn open<'a>(
     output: &'a Output,
     result: Option<Current>,
-    names: &Names,
+    names: &RunSchema,
 ) -> Result<Option<Written<'a>>> {
     let Some(result) = result else {
         return Ok(None);
@@ -141,8 +142,8 @@ pub fn same_keys(what: &str, other: &str, own: &[Field], others: &[Field]) -> Re
 /// Compares every fit with that of the earlier result; also returns the models that this run lacks.
 async fn past(
     earlier: &Written<'_>,
-    names: &Names,
-    models: &[Model],
+    names: &RunSchema,
+    models: &[FittedModel],
     again: bool,
 ) -> Result<(Past, Vec<String>)> {
     let written = earlier.models(Table::Sources).await?;

@@ -1,12 +1,14 @@
-//! Names of tables and columns of a run.
+//! What the columns of a run's tables depend on: partitions, lags, states and fits.
 
 use crate::evidence::lag::Lag;
+use crate::output::tables::Table;
 use crate::read::rows::states::StateTable;
 use arrow::array::{ArrayRef, Float64Array, Int64Array, StringArray};
 use arrow::datatypes::{DataType, Field};
 use std::sync::Arc;
 
-/// The lag column: integers as integers, anything else as its text, with seconds beside it where one is a time. Pairs have none.
+/// The lag column: whole numbers as integers, other lags as texts. If a lag is a time, a second
+/// column has its seconds. Pairs have no lag.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LagColumn {
     None,
@@ -15,7 +17,7 @@ pub enum LagColumn {
 }
 
 impl LagColumn {
-    /// The lag at a place in words.
+    /// The lag with index `at` as a text.
     pub fn text(&self, at: usize) -> Option<String> {
         match self {
             LagColumn::None => None,
@@ -43,7 +45,7 @@ impl LagColumn {
         matches!(self, LagColumn::Texts(lags) if lags.iter().any(|lag| lag.seconds().is_some()))
     }
 
-    /// The columns of `n` rows that are all of the lag at a place.
+    /// The columns of `n` rows that all have the lag with index `at`.
     pub(crate) fn columns(&self, at: usize, n: usize) -> Vec<ArrayRef> {
         match self {
             LagColumn::None => Vec::new(),
@@ -64,21 +66,22 @@ impl LagColumn {
 /// The column beside `lag` where lags are times.
 pub const LAG_SECONDS: &str = "lag_seconds";
 
-/// What the columns of a fit are called and how long its embedding is.
+/// The name of a fit in columns, and the length of its embedding.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FitColumns {
     pub name: String,
     pub method: &'static str,
-    /// The largest that the fit of a model may have; embeddings of a smaller rank are filled up with zeros, which change no distance.
+    /// The largest rank that a model may have. Embeddings of a smaller rank end with zeros, which
+    /// change no distance.
     pub rank: usize,
-    /// Whether it has memberships.
+    /// Whether the fit has memberships.
     pub is_soft: bool,
 }
 
-/// Everything the columns of a run's tables are made from.
-pub struct Names {
+/// Everything that the schemas of a run's tables depend on.
+pub struct RunSchema {
     pub partition: Vec<Field>,
-    /// The keys of every partition, one row each.
+    /// The key columns of the partitions, one row per partition.
     pub partitions: Vec<ArrayRef>,
     pub lag: LagColumn,
     pub sources: StateTable,
@@ -90,66 +93,7 @@ pub struct Names {
     pub tables: Vec<Table>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Table {
-    Sources,
-    Targets,
-    Latent,
-    Coarse,
-    Fits,
-    Certificates,
-    Restarts,
-    Spectrum,
-    Bootstrap,
-    Ranks,
-    Sets,
-    Changes,
-    Timescales,
-    ChapmanKolmogorov,
-    Counts,
-}
-
-impl Table {
-    pub const ALL: [Table; 15] = [
-        Table::Sources,
-        Table::Targets,
-        Table::Latent,
-        Table::Coarse,
-        Table::Fits,
-        Table::Certificates,
-        Table::Restarts,
-        Table::Spectrum,
-        Table::Bootstrap,
-        Table::Ranks,
-        Table::Sets,
-        Table::Changes,
-        Table::Timescales,
-        Table::ChapmanKolmogorov,
-        Table::Counts,
-    ];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Table::Sources => "sources",
-            Table::Targets => "targets",
-            Table::Latent => "latent",
-            Table::Coarse => "coarse",
-            Table::Fits => "fits",
-            Table::Certificates => "certificates",
-            Table::Restarts => "restarts",
-            Table::Spectrum => "spectrum",
-            Table::Bootstrap => "bootstrap",
-            Table::Ranks => "ranks",
-            Table::Sets => "sets",
-            Table::Changes => "changes",
-            Table::Timescales => "timescales",
-            Table::ChapmanKolmogorov => "chapman_kolmogorov",
-            Table::Counts => "counts",
-        }
-    }
-}
-
-impl Names {
+impl RunSchema {
     pub(crate) fn count_type(&self) -> DataType {
         if self.is_weighted {
             DataType::Float64
@@ -158,7 +102,7 @@ impl Names {
         }
     }
 
-    /// Partition keys and lag.
+    /// The columns that begin every table: partition keys and lag.
     pub(crate) fn leading(&self) -> Vec<Field> {
         let partition = self
             .partition
@@ -167,7 +111,8 @@ impl Names {
         partition.chain(self.lag.fields()).collect()
     }
 
-    /// Key columns of sources and targets where both stand in one table: told apart by a prefix if they share a name.
+    /// Key columns of sources and targets for a table that has both. If a name is the same on both
+    /// sides, all names begin with `source_` or `target_`.
     pub(crate) fn pair_fields(&self) -> (Vec<Field>, Vec<Field>) {
         pair_fields(self.sources.fields(), self.targets.fields())
     }

@@ -9,24 +9,25 @@ use crate::evidence::counts::matrix::CountMatrix;
 use crate::methods::fit::Fit;
 use serde::{Deserialize, Serialize};
 
-/// The fits of one partition and lag. As bytes they have no lineage and no test, which come of what other models say.
+/// The fits of one partition and lag. Serialized, they have neither lineage nor Markov tests,
+/// which depend on other models.
 #[derive(Serialize, Deserialize)]
-pub struct Model {
-    /// Without its matrix, where that is to be fetched.
+pub struct FittedModel {
+    /// Without the matrix if it is fetched later.
     pub counts: CountMatrix,
     pub nonzeros: usize,
-    /// Beside `Names::fits`.
+    /// One per entry of `RunSchema::fits`, in the same order.
     pub fits: Vec<Fit>,
-    /// Of each fit, by name.
+    /// Per fit, ordered by the name of the certificate.
     pub certificates: Vec<Vec<Certificate>>,
-    /// What resamples say of each, where that is asked for.
+    /// Per fit, if the pipeline asks for resamples.
     pub bootstraps: Vec<Bootstrap>,
-    /// By fit and rank.
+    /// Ordered by fit and rank.
     pub ranks: Vec<RankRow>,
-    /// Beside `fits`.
+    /// Per fit.
     #[serde(skip)]
     pub lineage: Vec<Lineage>,
-    /// Beside the fits, where that is asked for.
+    /// Per fit, if the pipeline asks for Markov tests.
     #[serde(skip)]
     pub markov: Vec<Markov>,
     /// N_·j, N_i· and S (coherence §3.1).
@@ -35,10 +36,10 @@ pub struct Model {
     pub total: f64,
 }
 
-impl Model {
-    /// CountMatrix alone.
-    pub(crate) fn bare(counts: CountMatrix) -> Model {
-        Model {
+impl FittedModel {
+    /// Counts without fits.
+    pub(crate) fn bare(counts: CountMatrix) -> FittedModel {
+        FittedModel {
             nonzeros: counts.nnz(),
             counts,
             fits: Vec::new(),
