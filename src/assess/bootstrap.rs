@@ -172,16 +172,22 @@ fn refit(
     let pick = |labels: &[i32], states: &[u32]| -> Vec<i32> {
         states.iter().map(|&j| labels[j as usize]).collect()
     };
-    let before = pick(&of_whole.sources.affiliation, &resampled.sources);
+    let before = pick(&of_whole.model.sources.affiliation, &resampled.sources);
     let counts = whole.of_resample(resampled);
     let fit = method.refit(passes, &counts, &before, seed).ok()?;
-    let rank = fit.rank.max(of_whole.rank);
+    let rank = fit.model.rank.max(of_whole.model.rank);
 
     let places = resampled.sources.iter();
     let weights: Vec<f64> = places
         .map(|&j| whole.shards.source_total[j as usize])
         .collect();
-    let overlap = Contingency::new(&before, &fit.sources.affiliation, &weights, rank, rank);
+    let overlap = Contingency::new(
+        &before,
+        &fit.model.sources.affiliation,
+        &weights,
+        rank,
+        rank,
+    );
     let mut name = vec![0; rank];
     for (old, new) in matching::maximise(&overlap.weight, rank)
         .into_iter()
@@ -194,15 +200,20 @@ fn refit(
         labels.iter().map(named).collect()
     };
     Some(One {
-        agreement: agreement(&before, &fit.sources.affiliation, rank),
-        sources: named(&fit.sources.affiliation),
-        targets: named(&fit.targets.affiliation),
+        agreement: agreement(&before, &fit.model.sources.affiliation, rank),
+        sources: named(&fit.model.sources.affiliation),
+        targets: named(&fit.model.targets.affiliation),
         values: numbers(&fit, params.metrics, &name)
             .into_iter()
             .map(|(_, _, value)| value)
             .collect(),
         timescales: params.chain.map_or_else(Vec::new, |chain| {
-            chain.timescales(passes, resampled, &fit.sources.affiliation, fit.rank)
+            chain.timescales(
+                passes,
+                resampled,
+                &fit.model.sources.affiliation,
+                fit.model.rank,
+            )
         }),
     })
 }
@@ -219,7 +230,7 @@ fn numbers(fit: &Fit, metrics: &[Metric], name: &[usize]) -> Vec<Value> {
     let mut numbers: Vec<Value> = metrics.collect();
     let coherence_p = fit.metrics.coherence_p;
     numbers.extend(coherence_p.map(|value| ("coherence_p", None, value)));
-    let values = fit.spectrum.iter().enumerate();
+    let values = fit.model.spectrum.iter().enumerate();
     numbers.extend(values.map(|(at, s)| ("singular_value", Some(at), s.value)));
     let weights = fit.metrics.weights.iter().enumerate();
     numbers.extend(weights.map(|(k, &weight)| (WEIGHT, Some(name[k]), weight)));
@@ -277,14 +288,17 @@ impl Sums {
             timescales: Vec::new(),
             agreements: Vec::new(),
             between: Vec::new(),
-            sources: Kept::new(fit.sources.affiliation.len()),
-            targets: Kept::new(fit.targets.affiliation.len()),
+            sources: Kept::new(fit.model.sources.affiliation.len()),
+            targets: Kept::new(fit.model.targets.affiliation.len()),
         }
     }
 
     fn add(&mut self, fit: &Fit, next: &Refitted, last: Option<&Refitted>, at: usize) {
         let Some(one) = &next.fits[at] else { return };
-        let (of_sources, of_targets) = (&fit.sources.affiliation, &fit.targets.affiliation);
+        let (of_sources, of_targets) = (
+            &fit.model.sources.affiliation,
+            &fit.model.targets.affiliation,
+        );
         self.sources.add(&next.sources, &one.sources, of_sources);
         self.targets.add(&next.targets, &one.targets, of_targets);
         self.values.push(one.values.clone());
@@ -297,12 +311,12 @@ impl Sums {
             }
             let before: Vec<i32> = next.sources.iter().map(|&j| labels[j as usize]).collect();
             self.between
-                .push(agreement(&before, &one.sources, fit.rank));
+                .push(agreement(&before, &one.sources, fit.model.rank));
         }
     }
 
     fn finish(self, fit: &Fit, groups: usize, params: &Params) -> Bootstrap {
-        let same: Vec<usize> = (0..fit.rank).collect();
+        let same: Vec<usize> = (0..fit.model.rank).collect();
         let of_whole = numbers(fit, params.metrics, &same).into_iter().enumerate();
         let mut numbers: Vec<Number> = of_whole
             .map(|(at, (metric, index, value))| Number {
@@ -334,9 +348,9 @@ impl Sums {
             numbers,
             timescales: params
                 .chain
-                .map_or_else(Vec::new, |_| (0..fit.rank).map(of_index).collect()),
-            source_stability: self.sources.shares(&fit.sources.affiliation),
-            target_stability: self.targets.shares(&fit.targets.affiliation),
+                .map_or_else(Vec::new, |_| (0..fit.model.rank).map(of_index).collect()),
+            source_stability: self.sources.shares(&fit.model.sources.affiliation),
+            target_stability: self.targets.shares(&fit.model.targets.affiliation),
         }
     }
 }

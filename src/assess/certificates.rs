@@ -77,8 +77,8 @@ pub fn of(shards: &Shards, fits: &[Fit]) -> Vec<Vec<Certificate>> {
     let unit = unit(shards);
     let sigma_p = fits
         .iter()
-        .filter(|fit| fit.metrics.coherence_p.is_some() && fit.largest_residual.is_some())
-        .map(|fit| fit.spectrum.as_slice())
+        .filter(|fit| fit.metrics.coherence_p.is_some() && fit.model.largest_residual.is_some())
+        .map(|fit| fit.model.spectrum.as_slice())
         .max_by_key(|spectrum| spectrum.len());
     fits.iter()
         .map(|fit| of_fit(shards, fit, sigma_p, unit))
@@ -128,7 +128,7 @@ fn unit(shards: &Shards) -> f64 {
 fn of_fit(shards: &Shards, fit: &Fit, sigma_p: Option<&[Singular]>, unit: f64) -> Vec<Certificate> {
     use Relation::{AtMost, Equal};
     let m = &fit.metrics;
-    let rank = fit.rank as f64;
+    let rank = fit.model.rank as f64;
     // A singular value of Λ̃ is off by what QR and SVD of an m × r matrix of norm one do to it: r reflections of the depth of a block.
     let of_values = rank * unit;
     // Σ_ij N_ij (|log P_ij| + |log Λ_ij|), the magnitudes of the terms of both likelihoods and of their difference, and S for the rounding of
@@ -215,10 +215,10 @@ fn contraction(of_lambda: &[f64], of_p: &[Singular], rounding: f64) -> Option<Ce
 
 /// The largest residual of the triplets or vectors of a fit that decomposes.
 fn residual(fit: &Fit) -> Option<Certificate> {
-    let residuals = fit.spectrum.iter().filter_map(|s| s.residual);
+    let residuals = fit.model.spectrum.iter().filter_map(|s| s.residual);
     let largest = residuals.reduce(f64::max)?;
     let claim = |right| Certificate::new("residual", largest, Relation::AtMost, right, 0.0);
-    Some(match fit.largest_residual {
+    Some(match fit.model.largest_residual {
         Some(allowed) => claim(allowed),
         None => Certificate {
             holds: None,
@@ -346,7 +346,7 @@ mod tests {
         }
         // A value of P̃ that was missed shows in all fits of the model.
         let mut fits = sound;
-        fits[1].spectrum[1].value = 1e-3;
+        fits[1].model.spectrum[1].value = 1e-3;
         for certificates in of(&shards, &fits) {
             let error = check("x", &certificates).unwrap_err().to_string();
             assert!(error.starts_with("fit `x`: the certificate `contraction` does not hold: "));
@@ -361,7 +361,7 @@ mod tests {
             .collect();
         let shards = shards(&n, None);
         let mut fits = fits(&shards, 3);
-        fits[1].largest_residual = None;
+        fits[1].model.largest_residual = None;
         let certificates = of(&shards, &fits);
         assert!(check("svd", &certificates[1]).is_ok() && !certified(&certificates[1]));
         assert!(certified(&certificates[0]));

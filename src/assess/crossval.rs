@@ -144,8 +144,12 @@ fn held_out(
     (sources, targets): (&[u32], &[u32]),
 ) -> Option<(f64, f64)> {
     // Beside the sets, one column for sources that are in none, whose targets follow q, and one for sources that are new.
-    let (rank, none, new) = (fit.rank, fit.rank as u32, fit.rank as u32 + 1);
-    let set = |j: usize| u32::try_from(fit.sources.affiliation[j]).unwrap_or(none);
+    let (rank, none, new) = (
+        fit.model.rank,
+        fit.model.rank as u32,
+        fit.model.rank as u32 + 1,
+    );
+    let set = |j: usize| u32::try_from(fit.model.sources.affiliation[j]).unwrap_or(none);
     let trained = (0..train.shards.n_sources).map(set).collect();
     let trained = model::of_partition(passes, &train.shards, trained, rank + 1);
     let tested = sources.iter().map(|&place| match place {
@@ -194,7 +198,7 @@ fn vamp_2(
     fit: &Fit,
     (sources, targets): (&[u32], &[u32]),
 ) -> f64 {
-    let (shards, rank) = (&test.shards, fit.rank);
+    let (shards, rank) = (&test.shards, fit.model.rank);
     let functions = |places: &[u32], embedding: &[f64]| {
         let mut values = vec![0.0; places.len() * rank];
         let rows = values.par_chunks_mut(rank).zip(places);
@@ -204,8 +208,8 @@ fn vamp_2(
             });
         values
     };
-    let psi = functions(sources, &fit.sources.embedding);
-    let phi = functions(targets, &fit.targets.embedding);
+    let psi = functions(sources, &fit.model.sources.embedding);
+    let phi = functions(targets, &fit.model.targets.embedding);
     let weighted = |values: &[f64], totals: &[f64]| {
         let mut values = values.to_vec();
         let rows = values.par_chunks_mut(rank).zip(totals);
@@ -344,7 +348,7 @@ mod tests {
         assert!((fold.vamp_2 - (5.0 / 35.0 + 17.0 / 25.0)).abs() < 1e-14);
         // On its own counts a fit has Σ σ²(Λ̃).
         let own = score(&Passes::local(), &train, &train, &fit).expect("its own transitions");
-        let squares: f64 = fit.spectrum.iter().map(|s| s.value * s.value).sum();
+        let squares: f64 = fit.model.spectrum.iter().map(|s| s.value * s.value).sum();
         assert!((own.vamp_2 - squares).abs() < 1e-14);
         assert_eq!(own.unseen, 0.0);
     }

@@ -71,9 +71,9 @@ impl Criteria {
         let (metrics, d) = (&fit.metrics, parameters(fit));
         let deviance = -2.0 * metrics.log_likelihood;
         Criteria {
-            rank: fit.rank,
-            singular_value: value(fit.rank - 1),
-            next_singular_value: value(fit.rank),
+            rank: fit.model.rank,
+            singular_value: value(fit.model.rank - 1),
+            next_singular_value: value(fit.model.rank),
             log_likelihood: metrics.log_likelihood,
             parameters: d,
             aic: deviance + 2.0 * d as f64,
@@ -102,7 +102,12 @@ impl Criteria {
 
 /// d = Σ_k (|supp λ_k| − 1) over the latent states that are not empty.
 fn parameters(fit: &Fit) -> usize {
-    let sizes = fit.latent.offsets.windows(2).map(|ends| ends[1] - ends[0]);
+    let sizes = fit
+        .model
+        .latent
+        .offsets
+        .windows(2)
+        .map(|ends| ends[1] - ends[0]);
     sizes.map(|size| size.saturating_sub(1)).sum()
 }
 

@@ -3,9 +3,35 @@
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// A low-rank model of rank r over n sources and m targets, and how it was made.
+/// A model, how it was made, and how good it is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Fit {
+    pub how: How,
+    pub metrics: Metrics,
+    pub model: LowRank,
+}
+
+/// How a fit was made.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct How {
+    pub seed: u64,
+    /// Restarts of DBMR, of co-clustering, or of the k-means of the sources. Empty for a given
+    /// partition, SEBA and PCCA+.
+    pub restarts: Vec<Restart>,
+    /// The index of the restart that was kept; 0 if there was none.
+    pub best_restart: usize,
+    /// Iterations of the best restart. SVD and Schur vectors: products of the matrix or its
+    /// transpose with a vector. Given partition: 0.
+    pub iterations: usize,
+    /// Whether the best restart, and the decomposition, met their tolerance.
+    pub converged: bool,
+    /// The objective after every iteration of the best restart, if the method records it.
+    pub trace: Vec<f64>,
+}
+
+/// A low-rank model of rank r over n sources and m targets.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LowRank {
     /// r, empty latent states included.
     pub rank: usize,
     /// E and e = D_p^{-1/2} V: n states.
@@ -20,20 +46,9 @@ pub struct Fit {
     pub coarse_counts: Vec<f64>,
     /// r values, descending: σ(P̃) of an SVD fit, σ(Λ̃) of all others.
     pub spectrum: Vec<Singular>,
-    /// Of singular or Schur vectors: what the residuals are at most; none where the decomposition stopped before it converged.
+    /// An upper bound of the residuals of singular or Schur vectors; none if the decomposition
+    /// stopped before it converged.
     pub largest_residual: Option<f64>,
-    /// Of DBMR, of co-clustering, or of the k-means of the sources; none for a given partition and for SEBA and PCCA+.
-    pub restarts: Vec<Restart>,
-    /// The restart that was kept; 0 if there was none.
-    pub best_restart: usize,
-    pub metrics: crate::methods::fit::Metrics,
-    /// Of the best restart. SVD and Schur: products of the matrix or its transpose with a vector. Given: 0.
-    pub iterations: usize,
-    /// Whether the restart that was kept, and the decomposition, stopped by themselves.
-    pub converged: bool,
-    pub seed: u64,
-    /// The objective after every iteration of the best restart, where the method records it.
-    pub trace: Vec<f64>,
 }
 
 /// What a fit says about the states of one side.

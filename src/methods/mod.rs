@@ -244,10 +244,11 @@ mod tests {
         assert_eq!(all.metrics.log_likelihood, own.metrics.log_likelihood);
         assert!((all.metrics.coherence - own.metrics.coherence).abs() < 1e-14);
         assert!(
-            all.sources
+            all.model
+                .sources
                 .embedding
                 .iter()
-                .chain(&all.targets.embedding)
+                .chain(&all.model.targets.embedding)
                 .all(|x| x.is_finite())
         );
     }
@@ -278,8 +279,8 @@ mod tests {
             Method::Gpcca(crate::methods::spectral::gpcca::Gpcca::new(1)),
         ] {
             let fit = fit(&Passes::local(), &method, &counts(&shards), 0).expect("rank 1");
-            assert_eq!((fit.coarse, fit.metrics.kappa), (vec![1.0], 0.5));
-            assert!((fit.spectrum[0].value - 1.0).abs() < 1e-15);
+            assert_eq!((fit.model.coarse, fit.metrics.kappa), (vec![1.0], 0.5));
+            assert!((fit.model.spectrum[0].value - 1.0).abs() < 1e-15);
         }
     }
 
@@ -311,16 +312,17 @@ mod tests {
         let shards = world(90, 70, 500);
         for method in methods() {
             let fit = fit(&Passes::local(), &method, &counts(&shards), 3).expect("rank 4");
-            assert_eq!(fit.coarse_counts.iter().sum::<f64>(), shards.total);
+            assert_eq!(fit.model.coarse_counts.iter().sum::<f64>(), shards.total);
             assert!(
-                fit.coarse
+                fit.model
+                    .coarse
                     .chunks(4)
                     .all(|row| (row.iter().sum::<f64>() - 1.0).abs() < 1e-15)
             );
-            assert!((fit.latent.probability.iter().sum::<f64>() - 4.0).abs() < 1e-12);
+            assert!((fit.model.latent.probability.iter().sum::<f64>() - 4.0).abs() < 1e-12);
             let metrics = &fit.metrics;
-            if let Some(last) = fit.trace.last() {
-                let best = &fit.restarts[fit.best_restart];
+            if let Some(last) = fit.how.trace.last() {
+                let best = &fit.how.restarts[fit.how.best_restart];
                 let objective = match method {
                     Method::Dbmr(_) => metrics.log_likelihood,
                     _ => metrics.mutual_information,
@@ -330,7 +332,7 @@ mod tests {
             }
             assert!(metrics.mutual_information > 0.0);
             assert!(metrics.mutual_information < metrics.reference_information);
-            for side in [&fit.sources, &fit.targets] {
+            for side in [&fit.model.sources, &fit.model.targets] {
                 let rows = side.membership.iter().flat_map(|m| m.chunks(4));
                 for (row, &set) in rows.zip(&side.affiliation) {
                     let sum: f64 = row.iter().sum();
@@ -383,8 +385,8 @@ mod tests {
             .expect("rank 4")
         };
         let (here, there) = (given(&shards, false), given(&reversed, true));
-        assert_eq!(here.latent, there.latent);
-        assert_eq!(here.coarse, there.coarse);
+        assert_eq!(here.model.latent, there.model.latent);
+        assert_eq!(here.model.coarse, there.model.coarse);
         let (a, b) = (&here.metrics, &there.metrics);
         assert_eq!((a.kappa_1, a.kappa_2), (b.kappa_1, b.kappa_2));
         assert!((a.log_likelihood - b.log_likelihood).abs() < 1e-9);

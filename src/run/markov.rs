@@ -46,9 +46,9 @@ fn of_fit(
     lag: f64,
     others: &[(u64, &FittedModel)],
 ) -> Markov {
-    let rank = fit.rank;
+    let rank = fit.model.rank;
     let counts = |at: &FittedModel| {
-        let (states, sets) = (&model.counts.source_states, &fit.sources.affiliation);
+        let (states, sets) = (&model.counts.source_states, &fit.model.sources.affiliation);
         let sources = sets_of(&at.counts.source_states, states, sets);
         let targets = sets_of(&at.counts.target_states, states, sets);
         coarse_counts(

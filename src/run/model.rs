@@ -303,7 +303,7 @@ mod scale {
     use crate::methods::fit::Fit;
 
     pub fn fit(fit: &mut Fit, method: &Method, mut scale: impl FnMut(&mut f64)) {
-        fit.coarse_counts.iter_mut().for_each(&mut scale);
+        fit.model.coarse_counts.iter_mut().for_each(&mut scale);
         let metrics = &mut fit.metrics;
         scale(&mut metrics.log_likelihood);
         scale(&mut metrics.reference_log_likelihood);
@@ -311,10 +311,11 @@ mod scale {
         // What other methods maximise or minimise is of probabilities.
         if method.objective_scales() {
             let objectives = fit
+                .how
                 .restarts
                 .iter_mut()
                 .map(|restart| &mut restart.objective);
-            objectives.chain(&mut fit.trace).for_each(scale);
+            objectives.chain(&mut fit.how.trace).for_each(scale);
         }
     }
 
@@ -485,18 +486,18 @@ fn fit_record(planned: &PlannedFit, fit: &Fit, certified: bool, told: FitTold) -
     FitRecord {
         name: planned.name.clone(),
         method: planned.method.name(),
-        rank: fit.rank,
-        seed: fit.seed,
-        converged: fit.converged,
+        rank: fit.model.rank,
+        seed: fit.how.seed,
+        converged: fit.how.converged,
         certified,
-        iterations: fit.iterations,
-        restarts: fit.restarts.len(),
+        iterations: fit.how.iterations,
+        restarts: fit.how.restarts.len(),
         empty_states: fit.metrics.empty_states,
         log_likelihood: fit.metrics.log_likelihood,
         reference_log_likelihood: fit.metrics.reference_log_likelihood,
         coherence: fit.metrics.coherence,
         objective: fit.metrics.objective,
-        singular_values: fit.spectrum.iter().map(|s| s.value).collect(),
+        singular_values: fit.model.spectrum.iter().map(|s| s.value).collect(),
         source_sizes: fit.metrics.source_sizes.clone(),
         timescales: None,
         timescale_intervals: None,

@@ -57,7 +57,7 @@ pub fn compare(
     let swept = compared
         .iter()
         .filter(|t| plan.fits[t.planned].ranks != Ranks::One);
-    let largest = swept.map(|t| t.fit.rank).max();
+    let largest = swept.map(|t| t.fit.model.rank).max();
     let spectrum = largest.map_or_else(Vec::new, |largest| {
         let options = crate::methods::spectral::truncated_svd::Options {
             rank: (largest + 1).min(shards.n_sources).min(shards.n_targets),

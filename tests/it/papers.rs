@@ -42,7 +42,7 @@ fn close(x: f64, expected: f64, tolerance: f64) {
 
 #[track_caller]
 fn spectrum(fit: &Fit, expected: [f64; 3]) {
-    for (singular, expected) in fit.spectrum.iter().zip(expected) {
+    for (singular, expected) in fit.model.spectrum.iter().zip(expected) {
         close(singular.value, expected, 1e-12);
     }
 }
@@ -85,7 +85,7 @@ fn polzin2024_certificates_of_examples_20_and_21() {
                 names.contains(&"contraction"),
                 "σ(P̃) is known to all of them"
             );
-            let of_svd = fit.largest_residual.is_some();
+            let of_svd = fit.model.largest_residual.is_some();
             assert_eq!(names.contains(&"residual"), of_svd);
         }
     }
@@ -126,7 +126,7 @@ fn polzin2024_example21_eps0_table2() {
     close(metrics.kappa, 0.0333, 5e-5);
     assert_eq!(metrics.kappa, metrics.kappa_1);
     // E₁ → E₂ → E₃ → E₁ are the perfectly coherent partners, all of one weight.
-    assert!((0..90).all(|i| fit.targets.affiliation[i] == (i as i32 / 30 + 2) % 3));
+    assert!((0..90).all(|i| fit.model.targets.affiliation[i] == (i as i32 / 30 + 2) % 3));
     close(metrics.objective, 3.0, 1e-12);
 }
 
@@ -175,8 +175,8 @@ fn agrees(printed: &Printed) {
         );
     };
     for k in 0..2 {
-        let p = |f: &[Fit; 3]| f[1].spectrum[k + 1].value;
-        let lambda = |f: &[Fit; 3]| f[2].spectrum[k + 1].value;
+        let p = |f: &[Fit; 3]| f[1].model.spectrum[k + 1].value;
+        let lambda = |f: &[Fit; 3]| f[2].model.spectrum[k + 1].value;
         within("σ(P̃)", printed.sigma_p[k], 1e-3, &p);
         within("σ(Λ̃)", printed.sigma_lambda[k], 1e-3, &lambda);
     }
@@ -208,7 +208,7 @@ fn agrees(printed: &Printed) {
     }
     for [_, svd, dbmr] in &fits {
         // Proposition 13.
-        let pairs = svd.spectrum.iter().zip(&dbmr.spectrum);
+        let pairs = svd.model.spectrum.iter().zip(&dbmr.model.spectrum);
         assert!(
             pairs
                 .into_iter()
@@ -276,7 +276,8 @@ fn the_default_search_reaches_the_default_partition() {
             let found = fit(&world, Method::Dbmr(params::Dbmr::new(world.rank)));
             assert!(found.metrics.log_likelihood >= given - 1e-6, "seed {seed}");
             let work = |fit: &Fit| {
-                fit.restarts
+                fit.how
+                    .restarts
                     .iter()
                     .filter_map(|r| r.evaluations)
                     .sum::<u64>()
@@ -307,7 +308,7 @@ fn double_well_splits_at_the_barrier() {
     let fit = svd_fit(&world);
     assert_eq!(fit.metrics.source_sizes, [30, 30]);
     let expected = world.partition.iter().map(|&k| k as i32);
-    assert!(fit.sources.affiliation.iter().copied().eq(expected));
+    assert!(fit.model.sources.affiliation.iter().copied().eq(expected));
     assert!(fit.metrics.objective > 1.8);
 }
 
@@ -317,8 +318,14 @@ fn planted_blocks_are_found_under_any_names() {
     for world in [world.relabelled(1, 0), world.relabelled(5, 3)] {
         let given = default_fit(&world);
         for found in [svd_fit(&world), dbmr_fit(&world)] {
-            assert_eq!(found.sources.affiliation, given.sources.affiliation);
-            assert_eq!(found.targets.affiliation, given.targets.affiliation);
+            assert_eq!(
+                found.model.sources.affiliation,
+                given.model.sources.affiliation
+            );
+            assert_eq!(
+                found.model.targets.affiliation,
+                given.model.targets.affiliation
+            );
             close(
                 found.metrics.log_likelihood,
                 given.metrics.log_likelihood,

@@ -74,15 +74,15 @@ fn polzin2024_example20_eps0_every_way() {
     ] {
         let fit = fit(&world, &method);
         assert!(
-            fit.converged && same(&fit.sources.affiliation, &world.partition),
+            fit.how.converged && same(&fit.model.sources.affiliation, &world.partition),
             "{method:?}"
         );
-        assert_eq!(fit.targets.affiliation, fit.sources.affiliation);
+        assert_eq!(fit.model.targets.affiliation, fit.model.sources.affiliation);
         close(fit.metrics.mutual_information, by_hand, 1e-12);
         close(fit.metrics.reference_information, by_hand, 1e-12);
         close(fit.metrics.objective, 2.6, 1e-12);
         // Soft sets are not soft here.
-        for side in [&fit.sources, &fit.targets] {
+        for side in [&fit.model.sources, &fit.model.targets] {
             let memberships = side.membership.iter().flatten();
             assert!(memberships.copied().all(|x| x.min(1.0 - x).abs() < 1e-7));
         }
@@ -98,16 +98,16 @@ fn polzin2024_example20_eps0_every_way() {
 fn polzin2024_example21_eps0_needs_the_cycle() {
     let world = worlds::example21(0, 0);
     let cycle = fit(&world, &gpcca(3));
-    assert!(same(&cycle.sources.affiliation, &world.partition));
+    assert!(same(&cycle.model.sources.affiliation, &world.partition));
     close(cycle.metrics.crispness.expect("memberships"), 1.0, 1e-9);
-    let eigenvalue = cycle.spectrum[1].eigenvalue.expect("an eigenvalue");
+    let eigenvalue = cycle.model.spectrum[1].eigenvalue.expect("an eigenvalue");
     close(eigenvalue[0], -0.5, 1e-12);
     close(eigenvalue[1], 0.75f64.sqrt(), 1e-12);
     let one = fit(&world, &metastable(3));
     close(one.metrics.mutual_information, 3f64.ln(), 1e-12);
     assert_eq!(one.metrics.objective, 0.0);
     assert_eq!(
-        one.restarts[one.best_restart].init.as_deref(),
+        one.how.restarts[one.how.best_restart].init.as_deref(),
         Some("gpcca")
     );
     let error = try_fit(&world, &gpcca(2)).expect_err("a parted pair");
@@ -154,7 +154,7 @@ fn polzin2024_remark22_of_sets_that_objective_2_cannot_tell_apart() {
     ] {
         let fit = fit(&world, &method);
         close(fit.metrics.objective, 3.0, 1e-12);
-        let sets = &fit.sources.affiliation;
+        let sets = &fit.model.sources.affiliation;
         assert!((0..90).all(|j| sets[j] == sets[triple(j) / 10 * 30 + triple(j) % 10]));
     }
 }
@@ -176,9 +176,9 @@ fn two_partitions_say_no_less_than_one() {
             assert!(most <= both.metrics.reference_information);
             assert!(most >= one.metrics.mutual_information - 1e-9, "{seed}");
             assert!(most >= dbmr.metrics.mutual_information - 1e-9, "{seed}");
-            assert_eq!(one.sources.affiliation, one.targets.affiliation);
+            assert_eq!(one.model.sources.affiliation, one.model.targets.affiliation);
             for fit in [both, one] {
-                assert!(fit.restarts.iter().all(|r| r.converged));
+                assert!(fit.how.restarts.iter().all(|r| r.converged));
             }
         }
     }

@@ -257,21 +257,21 @@ mod tests {
         ];
         let odd = odd.map(f64::to_bits);
         let odd = [&odd[..], &[f64::NAN.to_bits() ^ 1, (-f64::NAN).to_bits()]].concat();
-        fit.trace = odd.iter().copied().map(f64::from_bits).collect();
+        fit.how.trace = odd.iter().copied().map(f64::from_bits).collect();
         fit.metrics.kappa_2 = f64::from_bits(odd[5]);
-        fit.sources.membership = Some(vec![f64::from_bits(odd[1])]);
+        fit.model.sources.membership = Some(vec![f64::from_bits(odd[1])]);
         let memory = Everything::default();
         keep(&memory, "fit", Duration::ZERO, &fit);
         let back: crate::methods::fit::Fit = find(&memory, "fit").expect("it was kept");
         let bits = |values: &[f64]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-        assert_eq!(bits(&back.trace), odd);
+        assert_eq!(bits(&back.how.trace), odd);
         assert_eq!(back.metrics.kappa_2.to_bits(), odd[5]);
         assert_eq!(
-            back.sources.membership.map(|m| bits(&m)),
+            back.model.sources.membership.map(|m| bits(&m)),
             Some(vec![odd[1]])
         );
         // Equal in all else, and so written in the same bytes.
-        assert_eq!(back.restarts, fit.restarts);
+        assert_eq!(back.how.restarts, fit.how.restarts);
         let again: crate::methods::fit::Fit = find(&memory, "fit").expect("it was kept");
         assert!(super::tests::bits(&again) == super::tests::bits(&fit));
     }

@@ -180,12 +180,12 @@ impl Partitions {
     /// A fit to these partitions, with the record of how they were found.
     pub(crate) fn recorded(self, mut fit: Fit) -> Fit {
         let best = &self.restarts[self.best];
-        (fit.iterations, fit.converged) = (best.iterations, best.converged);
-        fit.best_restart = self.best;
-        fit.trace = self.trace;
-        let sources = fit.sources.affiliation.len();
+        (fit.how.iterations, fit.how.converged) = (best.iterations, best.converged);
+        fit.how.best_restart = self.best;
+        fit.how.trace = self.trace;
+        let sources = fit.model.sources.affiliation.len();
         let restarts = self.restarts.into_iter();
-        fit.restarts = restarts.map(|r| r.record(sources)).collect();
+        fit.how.restarts = restarts.map(|r| r.record(sources)).collect();
         fit
     }
 }

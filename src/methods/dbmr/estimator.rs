@@ -84,10 +84,10 @@ impl Estimator for Dbmr {
         let best = &partition.restarts[partition.best];
         let (iterations, converged) = (best.iterations, best.converged);
         let mut fit = projection(passes, shards, affiliation, self.rank, most_probable, seed);
-        (fit.iterations, fit.converged) = (iterations, converged);
-        fit.best_restart = partition.best;
-        fit.trace = partition.trace;
-        fit.restarts = partition.restarts.into_iter().map(Restart::from).collect();
+        (fit.how.iterations, fit.how.converged) = (iterations, converged);
+        fit.how.best_restart = partition.best;
+        fit.how.trace = partition.trace;
+        fit.how.restarts = partition.restarts.into_iter().map(Restart::from).collect();
         Ok(fit)
     }
 

@@ -278,10 +278,10 @@ mod tests {
 
     fn known(shards: &Shards, fit: &Fit) -> Known {
         let told = Told {
-            sources: fit.sources.clone(),
-            targets: &fit.targets,
-            latent: fit.latent.clone(),
-            spectrum: &fit.spectrum,
+            sources: fit.model.sources.clone(),
+            targets: &fit.model.targets,
+            latent: fit.model.latent.clone(),
+            spectrum: &fit.model.spectrum,
             crispness: fit.metrics.crispness,
             weights: &fit.metrics.weights,
             source_total: &shards.source_total,
@@ -386,14 +386,19 @@ mod tests {
                         assert!((x - y).abs() < 1e-8, "{what} of {method:?}: {x} {y}");
                     }
                 };
-                close(&got.embedding, &fit.sources.embedding, "point");
-                assert_eq!(got.membership.is_some(), fit.sources.membership.is_some());
-                if let (Some(found), Some(expected)) = (&got.membership, &fit.sources.membership) {
+                close(&got.embedding, &fit.model.sources.embedding, "point");
+                assert_eq!(
+                    got.membership.is_some(),
+                    fit.model.sources.membership.is_some()
+                );
+                if let (Some(found), Some(expected)) =
+                    (&got.membership, &fit.model.sources.membership)
+                {
                     close(found, expected, "memberships");
                 }
                 if matches!(method, Method::Dbmr(_)) {
                     let sets = got.states.iter().map(|s| s.affiliation);
-                    assert!(sets.eq(fit.sources.affiliation.iter().copied()));
+                    assert!(sets.eq(fit.model.sources.affiliation.iter().copied()));
                     let sum: f64 = got.states.iter().filter_map(|s| s.log_likelihood).sum();
                     assert!((sum / fit.metrics.log_likelihood - 1.0).abs() < 1e-12);
                     let ahead = |s: &State| s.lead > Some(0.0) && s.impossible == 0.0;

@@ -12,7 +12,7 @@ use crate::evidence::counts::set_sums::Gather;
 use crate::evidence::counts::shards::Shards;
 use crate::evidence::pass::Passes;
 use crate::evidence::pass::registry::Entry;
-use crate::methods::fit::{Fit, Side, Singular};
+use crate::methods::fit::{Fit, How, LowRank, Side, Singular};
 use crate::methods::low_rank::metrics::{Missed, Scoring};
 use crate::methods::low_rank::model::{Model, Spectrum};
 
@@ -56,37 +56,41 @@ pub(crate) fn assemble(
         &spectrum.values,
     );
     Fit {
-        rank: model.rank,
-        latent: model.latent(),
-        sources: Side {
-            affiliation: model.affiliation.iter().map(|&k| k as i32).collect(),
-            embedding: spectrum.source_embedding,
-            membership: None,
+        how: How {
+            seed,
+            restarts: Vec::new(),
+            best_restart: 0,
+            iterations: 0,
+            converged: true,
+            trace: Vec::new(),
         },
-        targets: Side {
-            affiliation: target_sets,
-            embedding: spectrum.target_embedding,
-            membership: None,
+        model: LowRank {
+            rank: model.rank,
+            sources: Side {
+                affiliation: model.affiliation.iter().map(|&k| k as i32).collect(),
+                embedding: spectrum.source_embedding,
+                membership: None,
+            },
+            targets: Side {
+                affiliation: target_sets,
+                embedding: spectrum.target_embedding,
+                membership: None,
+            },
+            latent: model.latent(),
+            coarse,
+            coarse_counts,
+            spectrum: spectrum
+                .values
+                .into_iter()
+                .map(|value| Singular {
+                    value,
+                    residual: None,
+                    eigenvalue: None,
+                })
+                .collect(),
+            largest_residual: None,
         },
-        coarse,
-        coarse_counts,
-        spectrum: spectrum
-            .values
-            .into_iter()
-            .map(|value| Singular {
-                value,
-                residual: None,
-                eigenvalue: None,
-            })
-            .collect(),
-        largest_residual: None,
-        restarts: Vec::new(),
-        best_restart: 0,
         metrics,
-        iterations: 0,
-        converged: true,
-        seed,
-        trace: Vec::new(),
     }
 }
 

@@ -5,7 +5,7 @@ use crate::methods::fit::{Fit, Latent, Side};
 impl Fit {
     /// Latent state k becomes `numbers[k]`, a permutation. Embeddings, spectrum and what is summed over latent states stay as they are.
     pub fn renumber(&mut self, numbers: &[u32]) {
-        let rank = self.rank;
+        let rank = self.model.rank;
         let mut old = vec![rank; rank];
         for (k, &number) in numbers.iter().enumerate() {
             old[number as usize] = k;
@@ -14,20 +14,23 @@ impl Fit {
             numbers.len() == rank && old.iter().all(|&k| k < rank),
             "every latent state has a number of its own"
         );
-        for Side { affiliation, .. } in [&mut self.sources, &mut self.targets] {
+        for Side { affiliation, .. } in [&mut self.model.sources, &mut self.model.targets] {
             for k in affiliation.iter_mut().filter(|k| **k >= 0) {
                 *k = numbers[*k as usize] as i32;
             }
         }
         let mut own = vec![0.0; rank];
-        for membership in [&mut self.sources.membership, &mut self.targets.membership] {
+        for membership in [
+            &mut self.model.sources.membership,
+            &mut self.model.targets.membership,
+        ] {
             for row in membership.iter_mut().flat_map(|m| m.chunks_exact_mut(rank)) {
                 own.copy_from_slice(row);
                 row.iter_mut().zip(&old).for_each(|(m, &k)| *m = own[k]);
             }
         }
-        self.latent = self.latent.reordered(&old);
-        for matrix in [&mut self.coarse, &mut self.coarse_counts] {
+        self.model.latent = self.model.latent.reordered(&old);
+        for matrix in [&mut self.model.coarse, &mut self.model.coarse_counts] {
             let cells = (0..rank * rank).map(|at| matrix[old[at / rank] * rank + old[at % rank]]);
             *matrix = cells.collect();
         }
@@ -93,11 +96,17 @@ mod tests {
         };
         let (mut here, there) = (given(&|k| k), given(&|k| numbers[k as usize]));
         here.renumber(&numbers);
-        assert_eq!(here.sources.affiliation, there.sources.affiliation);
-        assert_eq!(here.targets.affiliation, there.targets.affiliation);
-        assert_eq!(here.latent, there.latent);
-        assert_eq!(here.coarse_counts, there.coarse_counts);
-        assert_eq!(here.coarse, there.coarse);
+        assert_eq!(
+            here.model.sources.affiliation,
+            there.model.sources.affiliation
+        );
+        assert_eq!(
+            here.model.targets.affiliation,
+            there.model.targets.affiliation
+        );
+        assert_eq!(here.model.latent, there.model.latent);
+        assert_eq!(here.model.coarse_counts, there.model.coarse_counts);
+        assert_eq!(here.model.coarse, there.model.coarse);
         let (a, b) = (&here.metrics, &there.metrics);
         assert_eq!(a.source_sizes, b.source_sizes);
         assert_eq!(a.target_sizes, b.target_sizes);

@@ -91,12 +91,12 @@ fn pairs(passes: &Passes<'_>, shards: &Shards, params: &Svd, seed: u64) -> Resul
             target_embedding: embedding.targets,
         };
         let mut fit = assemble(passes, shards, model, target_sets, spectrum, seed);
-        fit.converged = [&sources, &targets]
+        fit.how.converged = [&sources, &targets]
             .iter()
             .all(|side| side.restarts[side.best].converged);
-        fit.best_restart = sources.best;
+        fit.how.best_restart = sources.best;
         let restarts = sources.restarts.into_iter();
-        fit.restarts = restarts.map(|r| r.record(shards.n_sources)).collect();
+        fit.how.restarts = restarts.map(|r| r.record(shards.n_sources)).collect();
         fit
     } else {
         let sets = soft::pairs(&embedding, shards, params)?;
@@ -105,7 +105,7 @@ fn pairs(passes: &Passes<'_>, shards: &Shards, params: &Svd, seed: u64) -> Resul
     };
     let triplets = &embedding.triplets;
     fit.metrics.coherence_p = Some(triplets.values.iter().sum());
-    fit.spectrum = triplets
+    fit.model.spectrum = triplets
         .values
         .iter()
         .zip(&triplets.residuals)
@@ -115,9 +115,9 @@ fn pairs(passes: &Passes<'_>, shards: &Shards, params: &Svd, seed: u64) -> Resul
             eigenvalue: None,
         })
         .collect();
-    fit.largest_residual =
+    fit.model.largest_residual =
         (triplets.converged).then(|| truncated_svd::largest_residual(params.tolerance));
-    fit.iterations = triplets.products;
-    fit.converged &= triplets.converged;
+    fit.how.iterations = triplets.products;
+    fit.how.converged &= triplets.converged;
     Ok(fit)
 }

@@ -141,13 +141,13 @@ fn cycles(
     let e = found.embedding;
     let mut fit = softened(passes, shards, rank, sets, e, of_target, seed);
     let vectors = found.eigenvalues.iter().zip(&found.residuals);
-    for (singular, (&eigenvalue, &residual)) in fit.spectrum.iter_mut().zip(vectors) {
+    for (singular, (&eigenvalue, &residual)) in fit.model.spectrum.iter_mut().zip(vectors) {
         singular.eigenvalue = Some(eigenvalue);
         singular.residual = Some(residual);
     }
-    fit.largest_residual = found.converged.then_some(params.tolerance);
-    fit.iterations = found.products;
-    fit.converged &= found.converged;
+    fit.model.largest_residual = found.converged.then_some(params.tolerance);
+    fit.how.iterations = found.products;
+    fit.how.converged &= found.converged;
     Ok(fit)
 }
 

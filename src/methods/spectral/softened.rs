@@ -40,9 +40,9 @@ pub(crate) fn softened(
         target_embedding,
     };
     let mut fit = assemble(passes, shards, model, target_sets, spectrum, seed);
-    fit.sources.membership = Some(sets.sources.membership);
-    fit.targets.membership = Some(sets.targets.membership);
+    fit.model.sources.membership = Some(sets.sources.membership);
+    fit.model.targets.membership = Some(sets.targets.membership);
     fit.metrics.crispness = sets.crispness;
-    fit.converged = sets.converged;
+    fit.how.converged = sets.converged;
     fit
 }

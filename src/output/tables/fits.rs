@@ -30,9 +30,13 @@ pub(crate) fn fits<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
         .key("fit", |r| r.columns.name.as_str())
         .column("method", |r| r.columns.method)
         // r, empty sets included.
-        .column("rank", |r| r.fit.rank as u32)
-        .column("n_sources", |r| r.fit.sources.affiliation.len() as u64)
-        .column("n_targets", |r| r.fit.targets.affiliation.len() as u64)
+        .column("rank", |r| r.fit.model.rank as u32)
+        .column("n_sources", |r| {
+            r.fit.model.sources.affiliation.len() as u64
+        })
+        .column("n_targets", |r| {
+            r.fit.model.targets.affiliation.len() as u64
+        })
         // Pairs of states with a transition.
         .column("nonzeros", |r| r.model.nonzeros as u64)
         .amount(run, "transitions", |r| r.model.total)
@@ -45,13 +49,13 @@ pub(crate) fn fits<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
             let left_out = r.model.counts.left_out.as_ref();
             left_out.map(|left_out| left_out.transitions)
         })
-        .column("seed", |r| r.fit.seed)
-        .column("restarts", |r| r.fit.restarts.len() as u32)
+        .column("seed", |r| r.fit.how.seed)
+        .column("restarts", |r| r.fit.how.restarts.len() as u32)
         // The index of the restart that was kept.
-        .column("best_restart", |r| r.fit.best_restart as u32)
+        .column("best_restart", |r| r.fit.how.best_restart as u32)
         // Of the best restart, or products of the matrix with a vector.
-        .column("iterations", |r| r.fit.iterations as u64)
-        .column("converged", |r| r.fit.converged)
+        .column("iterations", |r| r.fit.how.iterations as u64)
+        .column("converged", |r| r.fit.how.converged)
         // Whether all certificates hold.
         .column("certified", |r| certified(r.certificates))
         // Sets without a source.
@@ -72,8 +76,8 @@ pub(crate) fn restarts<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> 
     let rows = |model: &'a FittedModel| {
         let fits = by_name(run, &model.fits).into_iter();
         fits.flat_map(|(columns, fit)| {
-            let restarts = fit.restarts.iter().enumerate();
-            restarts.map(move |(at, restart)| (columns, at, restart, at == fit.best_restart))
+            let restarts = fit.how.restarts.iter().enumerate();
+            restarts.map(move |(at, restart)| (columns, at, restart, at == fit.how.best_restart))
         })
         .collect()
     };
@@ -101,7 +105,7 @@ pub(crate) fn spectrum<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> 
     let rows = |model: &'a FittedModel| {
         let fits = by_name(run, &model.fits).into_iter();
         fits.flat_map(|(columns, fit)| {
-            let values = fit.spectrum.iter().enumerate();
+            let values = fit.model.spectrum.iter().enumerate();
             values.map(move |(at, value)| (columns, at, value))
         })
         .collect()

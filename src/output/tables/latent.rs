@@ -14,7 +14,13 @@ struct Entry<'a> {
 }
 
 pub(crate) fn latent<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
-    let len = |model: &'a FittedModel| model.fits.iter().map(|f| f.latent.targets.len()).sum();
+    let len = |model: &'a FittedModel| {
+        model
+            .fits
+            .iter()
+            .map(|f| f.model.latent.targets.len())
+            .sum()
+    };
     Columns::in_pieces(len, |model, rows| entries(run, model, rows))
         .key("fit", |e| e.fit)
         // The set k.
@@ -31,17 +37,17 @@ fn entries<'a>(run: &'a RunSchema, model: &'a FittedModel, rows: Range<usize>) -
     let mut entries = Vec::with_capacity(rows.len());
     let mut first = 0;
     for (columns, fit) in by_name(run, &model.fits) {
-        for (k, ends) in fit.latent.offsets.windows(2).enumerate() {
+        for (k, ends) in fit.model.latent.offsets.windows(2).enumerate() {
             let start = rows.start.clamp(first + ends[0], first + ends[1]) - first;
             let end = rows.end.clamp(first + start, first + ends[1]) - first;
             entries.extend((start..end).map(|at| Entry {
                 fit: &columns.name,
                 latent: k as i32,
-                state: model.counts.target_states[fit.latent.targets[at] as usize],
-                probability: fit.latent.probability[at],
+                state: model.counts.target_states[fit.model.latent.targets[at] as usize],
+                probability: fit.model.latent.probability[at],
             }));
         }
-        first += fit.latent.targets.len();
+        first += fit.model.latent.targets.len();
     }
     entries
 }
@@ -49,18 +55,20 @@ fn entries<'a>(run: &'a RunSchema, model: &'a FittedModel, rows: Range<usize>) -
 pub(crate) fn coarse<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
     let rows = |model: &'a FittedModel| {
         let fits = by_name(run, &model.fits).into_iter();
-        fits.flat_map(|(columns, fit)| (0..fit.rank * fit.rank).map(move |at| (columns, fit, at)))
-            .collect()
+        fits.flat_map(|(columns, fit)| {
+            (0..fit.model.rank * fit.model.rank).map(move |at| (columns, fit, at))
+        })
+        .collect()
     };
     Columns::of(rows)
         .key("fit", |(columns, ..)| columns.name.as_str())
         // The set k of the sources.
-        .key("latent", |(_, fit, at)| (at / fit.rank) as i32)
+        .key("latent", |(_, fit, at)| (at / fit.model.rank) as i32)
         // The set l of the targets.
-        .key("target_set", |(_, fit, at)| (at % fit.rank) as i32)
+        .key("target_set", |(_, fit, at)| (at % fit.model.rank) as i32)
         // The transitions from E_k to F_l.
-        .amount(run, "count", |&(_, fit, at)| fit.coarse_counts[at])
+        .amount(run, "count", |&(_, fit, at)| fit.model.coarse_counts[at])
         // Pr[Y ∈ F_l | X ∈ E_k].
-        .column("probability", |&(_, fit, at)| fit.coarse[at])
+        .column("probability", |&(_, fit, at)| fit.model.coarse[at])
         .finish()
 }

@@ -20,7 +20,7 @@ pub(crate) fn sources(run: &RunSchema) -> TableColumns<'_, FittedModel> {
     let side = SideOf {
         states: |model| &model.counts.source_states,
         totals: |model| &model.source_total,
-        side: |fit| &fit.sources,
+        side: |fit| &fit.model.sources,
         stability: |bootstrap| &bootstrap.source_stability,
     };
     states(run, &run.sources, side)
@@ -30,7 +30,7 @@ pub(crate) fn targets(run: &RunSchema) -> TableColumns<'_, FittedModel> {
     let side = SideOf {
         states: |model| &model.counts.target_states,
         totals: |model| &model.target_total,
-        side: |fit| &fit.targets,
+        side: |fit| &fit.model.targets,
         stability: |bootstrap| &bootstrap.target_stability,
     };
     states(run, &run.targets, side)
@@ -63,7 +63,7 @@ fn states<'a>(
     for (at, fit) in run.fits.iter().enumerate() {
         let side = move |model: &'a FittedModel| side(&model.fits[at]);
         let row = move |values: &'a [f64], model: &FittedModel, j: usize| {
-            let rank = model.fits[at].rank;
+            let rank = model.fits[at].model.rank;
             &values[j * rank..][..rank]
         };
         let named = |name: &str| format!("{}_{name}", fit.name);

@@ -31,10 +31,10 @@ pub fn key(names: &RunSchema, model: &FittedModel) -> ModelKey {
 pub fn labelled(model: &FittedModel, fit: usize) -> Labelled<'_> {
     let fit = &model.fits[fit];
     Labelled {
-        rank: fit.rank,
-        affiliation: &fit.sources.affiliation,
+        rank: fit.model.rank,
+        affiliation: &fit.model.sources.affiliation,
         amount: &model.source_total,
         unit: model.counts.exponent,
-        embedding: &fit.sources.embedding,
+        embedding: &fit.model.sources.embedding,
     }
 }

@@ -253,7 +253,7 @@ impl<'a> Family<'a> {
         let (model, fit) = self.at(from);
         let model = &members[model].0;
         match place.0 == from.0 {
-            true => Reference::Rank(model.fits[fit].rank),
+            true => Reference::Rank(model.fits[fit].model.rank),
             false => Reference::Lag(self.plan.lags[model.counts.lag].to_string()),
         }
     }
