@@ -3,8 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 use std::error::Error as StdError;
-/// The result of a fallible gyre function.
 
+/// The result of a fallible gyre function.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong. Two kinds differ if the caller's next step differs.

@@ -52,7 +52,7 @@ pub async fn preview(
     // Executors probe the output under a name of its own, so saved work of a run stays there.
     let own = format!("preview-{}", plan.hash);
     let cluster = Cluster::connect(address, &plan.output, &own, &plan.stores).await?;
-    let threads = cluster.executors().iter().map(|one| one.threads as usize);
+    let threads = cluster.executors().iter().map(|one| one.threads);
     let (executors, slots) = (threads.len(), threads.sum());
     cluster.leave().await;
     let output = Output::open(&plan.output, &plan.stores)?;

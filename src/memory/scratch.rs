@@ -155,6 +155,7 @@ impl Scratch {
     }
 
     /// Bytes on disk.
+    #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.len.load(Ordering::Relaxed)
     }

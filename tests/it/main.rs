@@ -20,6 +20,7 @@
 //! - `nightly`: what starts gyre every night
 //! - `operations`: logs, metrics, lineage events and records, and values of data in all of them
 //! - `outcomes`: how runs end that have nothing to fit, fail or could never write, and what they leave
+//! - `passes`: models whose passes are spread over tasks, against runs of one process
 //! - `pages`: the README, the guides and the other pages: their links, blocks, keys and the examples for a first run
 //! - `paths`: which files a path means, and what a run may read and write at once
 //! - `papers`: figures of the papers, each with its citation
@@ -33,6 +34,7 @@
 //! - `sql`: the SQL of a pipeline, its keys and its lags: what is refused, what is dropped, and what things are called
 //! - `stores`: faults of the object store at every call, and two runs whose calls come in every order
 //! - `validation`: resamples of trajectories, pairs and counts
+//! - `house`: the order of the rooms of `src`, their purity, and the list of test files
 //! - `hostile`: damaged files, Hive folders of any name
 //! - `tasks`: runs in tasks as other machines do them, against runs of one process
 //! - `types`: keys and times of every type, against a count by hand
@@ -63,6 +65,7 @@ mod faulty;
 mod formats;
 mod fuzz;
 mod hostile;
+mod house;
 mod increments;
 mod inputs;
 mod inside;

@@ -143,7 +143,7 @@ fn sources(schema: &AssignedSchema) -> TableColumns<'_, AssignedModel> {
         .state(&run.sources, &run.sources.fields(), |&(model, j)| {
             model.counts.source_states[j]
         })
-        .as_keys()
+        .into_keys()
         .amount(run, "count", |&(model, j)| model.source_total[j])
         // Transitions to targets unknown to the model.
         .amount(run, "unseen", |&(model, j)| model.unseen[j])
@@ -205,7 +205,7 @@ fn targets(schema: &AssignedSchema) -> TableColumns<'_, AssignedModel> {
         .state(&run.targets, &run.targets.fields(), |&(model, i)| {
             model.counts.target_states[i]
         })
-        .as_keys()
+        .into_keys()
         .amount(run, "count", |&(model, i)| model.target_total[i])
         .column("is_new", |&(model, i)| model.new_targets[i]);
     for (at, of) in schema.fits.iter().enumerate() {
@@ -244,7 +244,7 @@ fn trajectories(schema: &AssignedSchema) -> TableColumns<'_, AssignedModel> {
     };
     let mut columns = columns
         .group(&of.fields, keys)
-        .as_keys()
+        .into_keys()
         // The time of its last row that has a state.
         .group(std::slice::from_ref(&of.time), |rows| {
             let ticks: Vec<i64> = rows.iter().map(|&(t, at)| t.ends[at].time).collect();

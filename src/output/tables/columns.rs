@@ -144,7 +144,7 @@ impl<'a, M, T: 'a> Columns<'a, M, T> {
     }
 
     /// Makes all columns so far keys, which order the rows.
-    pub(crate) fn as_keys(mut self) -> Self {
+    pub(crate) fn into_keys(mut self) -> Self {
         self.n_keys = self.fields.len();
         self
     }
@@ -164,7 +164,7 @@ impl<'a, M, T: 'a> Columns<'a, M, T> {
 
     /// A column that orders the rows.
     pub(crate) fn key<C: Cell>(self, name: &str, cell: impl Fn(&T) -> C + 'a) -> Self {
-        self.column(name, cell).as_keys()
+        self.column(name, cell).into_keys()
     }
 
     /// One column per entry of a list of names and functions.
@@ -310,10 +310,10 @@ impl<'a, M> TableColumns<'a, M> {
 }
 
 /// Pairs each fit of a run with what a model has of it, ordered by the name of the fit.
-pub(crate) fn by_name<'a, T>(
-    run: &'a RunSchema,
+pub(crate) fn by_name<T>(
+    run: &RunSchema,
     of_fits: impl IntoIterator<Item = T>,
-) -> Vec<(&'a FitColumns, T)> {
+) -> Vec<(&FitColumns, T)> {
     let mut fits: Vec<_> = run.fits.iter().zip(of_fits).collect();
     fits.sort_by(|a, b| a.0.name.cmp(&b.0.name));
     fits

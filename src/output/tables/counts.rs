@@ -10,7 +10,7 @@ pub(crate) fn counts<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
     Columns::in_pieces(|model: &'a FittedModel| model.nonzeros, entries)
         .state(&run.sources, &sources, |&(source, ..)| source)
         .state(&run.targets, &targets, |&(_, target, _)| target)
-        .as_keys()
+        .into_keys()
         // N_ij, transitions.
         .amount(run, "count", |&(.., n)| n)
         .finish()

@@ -27,7 +27,7 @@ pub(crate) fn latent<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
         .key("latent", |e| e.latent)
         // The target i.
         .state(&run.targets, &run.targets.fields(), |e| e.state)
-        .as_keys()
+        .into_keys()
         // λ_ik.
         .column("probability", |e| e.probability)
         .finish()

@@ -2,6 +2,9 @@
 //!
 //! The columns are a contract with readers (`gyre.schema = 1`).
 
+// Lists of names and functions read better than named types of them.
+#![allow(clippy::type_complexity)]
+
 pub mod assigned;
 mod bootstrap;
 mod certificates;

@@ -53,7 +53,7 @@ fn states<'a>(
         |model, rows| rows.map(|j| (model, j)).collect(),
     )
     .state(table, &table.fields(), move |&(model, j)| states(model)[j])
-    .as_keys()
+    .into_keys()
     // The transitions from a source or to a target.
     .amount(run, "count", move |&(model, j)| totals(model)[j])
     // p_j of a source, q_i of a target.

@@ -85,6 +85,7 @@ impl Keys {
     }
 
     /// Number of distinct keys.
+    #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.table.len()
     }
