@@ -113,6 +113,7 @@ pub fn spec(
     }
     let checks = checks::checks(file.checks, file.check, &transitions, document);
     Some(Spec {
+        file: None,
         job: file.job,
         store: file.store,
         tables: file.tables,
