@@ -12,8 +12,6 @@ pub mod fits;
 pub mod keys;
 pub mod read;
 pub mod shape;
-#[cfg(test)]
-mod tests;
 
 use crate::error::{Error, Result};
 use crate::evidence::lag::Lag;

@@ -1,8 +1,17 @@
-use super::*;
-use crate::assess::ranks::Rule;
-use crate::methods::Method;
-use crate::methods::dbmr::params::Init;
-use crate::store::parameter::Parameter;
+//! Pipeline files: what is read, and the messages for what is wrong.
+
+use gyre::assess::ranks::Rule;
+use gyre::error::{Kind, Result};
+use gyre::evidence::lag::Lag;
+use gyre::methods::Method;
+use gyre::methods::dbmr::params::Init;
+use gyre::plan::pipeline::argument::Argument;
+use gyre::plan::pipeline::fits::Fit;
+use gyre::plan::pipeline::keys::Window;
+use gyre::plan::pipeline::{Input, Measure, Spec, json_schema};
+use gyre::read::lake::files::Query;
+use gyre::read::rows::bins::Binning;
+use gyre::store::parameter::Parameter;
 
 const OCEAN: &str = r#"[job]
 name = "ocean"
@@ -81,7 +90,7 @@ fn check(text: &str, rows: &str) {
 fn check_text(text: &str, expected: &str) {
     let error = parse(text, &[]).expect_err("an error");
     assert_eq!(error.to_string(), expected);
-    assert_eq!(error.kind(), crate::error::Kind::Spec);
+    assert_eq!(error.kind(), Kind::Spec);
 }
 
 #[track_caller]
