@@ -5,7 +5,7 @@
 //! it is polled, with everything that it awaits, so polling one in the program would compile most
 //! of the library again.
 
-use crate::cli::args::{Command, Pipeline};
+use crate::cli::args::{Command, PipelineArgs};
 use crate::cli::terminal::{Done, Terminal, start};
 use crate::cli::watch::Watch;
 #[cfg(feature = "cluster")]
