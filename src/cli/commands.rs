@@ -18,7 +18,7 @@ use crate::output::place::Output;
 use crate::output::retention::Cleaning;
 #[cfg(feature = "cluster")]
 use crate::plan::Plan;
-use crate::plan::pipeline::Spec;
+use crate::plan::pipeline::Pipeline;
 use crate::read::lake::Resources;
 use crate::run::compare::compare;
 use crate::run::inputs::{Inputs, PlannedRun};
@@ -90,7 +90,7 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
             }
         }
         Command::Clean(args) => {
-            let pipeline = Spec::from_file_with(&args.path, &args.set)?;
+            let pipeline = Pipeline::from_file_with(&args.path, &args.set)?;
             let stores = Stores::from(&pipeline.store);
             let mut output = Output::open(&pipeline.job.output, &stores)?;
             output.set_lock_timeout(args.lock_timeout.0.unsigned_abs());
@@ -178,7 +178,7 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
             print(&planned.lake.explain(planned.frame).await?)
         }),
         Command::Assign(args) => {
-            let mut pipeline = Spec::from_file_with(&args.pipeline.path, &args.pipeline.set)?;
+            let mut pipeline = Pipeline::from_file_with(&args.pipeline.path, &args.pipeline.set)?;
             if let Some(output) = &args.output {
                 pipeline.job.output.clone_from(output);
             }
@@ -220,7 +220,7 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
 }
 
 fn run_pipeline(args: &crate::cli::args::Run, watch: &Arc<Watch>) -> Result<Done> {
-    let pipeline = Spec::from_file_with(&args.pipeline.path, &args.pipeline.set)?;
+    let pipeline = Pipeline::from_file_with(&args.pipeline.path, &args.pipeline.set)?;
     watch.set_pipeline(&pipeline.job.name);
     let terminal = &watch.terminal;
     with_inputs(pipeline, &args.pipeline, terminal, async |inputs, _| {
@@ -353,11 +353,11 @@ fn done(failures: &[Failure]) -> Done {
 
 /// Plans a run and passes it to `then`, with the number of threads.
 fn with_plan(
-    args: &Pipeline,
+    args: &PipelineArgs,
     terminal: &Arc<dyn Terminal>,
     then: impl AsyncFnOnce(PlannedRun, usize) -> Result<Done>,
 ) -> Result<Done> {
-    let pipeline = Spec::from_file_with(&args.path, &args.set)?;
+    let pipeline = Pipeline::from_file_with(&args.path, &args.set)?;
     with_inputs(pipeline, args, terminal, async |inputs, threads| {
         let planned = stoppable(inputs.plan_with(args.seed), terminal.as_ref()).await?;
         then(planned, threads).await
@@ -367,8 +367,8 @@ fn with_plan(
 /// Starts the threads, opens the tables of a pipeline and passes them to `then`, with the number of
 /// threads.
 fn with_inputs(
-    pipeline: Spec,
-    args: &Pipeline,
+    pipeline: Pipeline,
+    args: &PipelineArgs,
     terminal: &Arc<dyn Terminal>,
     then: impl AsyncFnOnce(Inputs, usize) -> Result<Done>,
 ) -> Result<Done> {

@@ -7,7 +7,7 @@ use crate::error::{Error, Kind, Result};
 use crate::output::place::Output;
 use crate::plan::Plan;
 use crate::plan::assignment::Assignment;
-use crate::plan::pipeline::Spec;
+use crate::plan::pipeline::Pipeline;
 use crate::plan::pipeline::keys::Fingerprint;
 use crate::read::lake::files::TableSource;
 use crate::read::lake::{Lake, Resources, query_text};
@@ -23,33 +23,33 @@ use std::sync::Arc;
 /// A pipeline with its open tables and the text of its query.
 pub struct Inputs {
     /// The pipeline. Its relative paths are resolved.
-    pub pipeline: Spec,
+    pub pipeline: Pipeline,
     /// The tables of the pipeline.
     pub lake: Lake,
     /// The text of the query.
     pub sql: String,
 }
 
-impl Spec {
+impl Pipeline {
     /// Reads a pipeline file, with the environment variables of the process.
     ///
     /// # Errors
     /// If the file cannot be read, or all errors in it.
-    pub fn from_file(path: impl AsRef<Path>) -> Result<Spec> {
-        Spec::from_file_with(path.as_ref(), &[])
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Pipeline> {
+        Pipeline::from_file_with(path.as_ref(), &[])
     }
 
     /// Reads a pipeline file and sets keys, such as `fit.dbmr.rank=4`, in the order of `sets`.
     ///
     /// # Errors
     /// If the file cannot be read, or all errors in it.
-    pub fn from_file_with(path: &Path, sets: &[String]) -> Result<Spec> {
+    pub fn from_file_with(path: &Path, sets: &[String]) -> Result<Pipeline> {
         let text = std::fs::read_to_string(path).map_err(|e| {
             let what = format!("pipeline {} cannot be read", path.display());
             Error::with_source(Kind::Spec, what, e)
         })?;
         let environment = |name: &str| std::env::var(name).ok();
-        let mut pipeline = Spec::parse(&text, &path.display().to_string(), sets, &environment)?;
+        let mut pipeline = Pipeline::parse(&text, &path.display().to_string(), sets, &environment)?;
         pipeline.file = Some(path.to_path_buf());
         Ok(pipeline)
     }
@@ -74,7 +74,7 @@ impl Spec {
     ) -> LocalBoxFuture<'a, Result<Inputs>> {
         Box::pin(async move {
             if let Some(file) = self.file.clone() {
-                crate::plan::relative::beside(&mut self, &file).await?;
+                crate::plan::relative::resolve(&mut self, &file).await?;
             }
             let sources: Vec<TableSource<'_>> = self
                 .tables

@@ -288,7 +288,7 @@ fn test_markov(plan: &Plan, models: &mut [FittedModel], records: &mut [ModelReco
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::pipeline::Spec;
+    use crate::plan::pipeline::Pipeline;
     use crate::run::local::fit_all;
     use crate::run::progress::Silent;
 
@@ -321,7 +321,7 @@ rank = 2
             .collect();
         std::fs::write(folder.path().join("rows.csv"), format!("t,s\n{rows}")).expect("rows");
         let text = PIPELINE.replace("FOLDER", &folder.path().display().to_string());
-        let pipeline = Spec::parse(&text, "p.toml", &[], &|_| None).expect("a pipeline");
+        let pipeline = Pipeline::parse(&text, "p.toml", &[], &|_| None).expect("a pipeline");
         let inputs = pipeline.open().await.expect("a lake");
         let PlannedRun { plan, lake, frame } = inputs.plan().await.expect("a plan");
         let counted = lake.count(frame, &plan.layout, Arc::new(|_| ()));

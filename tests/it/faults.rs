@@ -10,7 +10,7 @@ use futures::StreamExt;
 use gyre::error::{Error, Kind, Result};
 use gyre::output::place::Output;
 use gyre::output::retention::{Cleaning, DAY};
-use gyre::plan::pipeline::Spec;
+use gyre::plan::pipeline::Pipeline;
 use gyre::read::lake::Resources;
 use gyre::run::inputs::PlannedRun;
 use gyre::run::progress::Silent;
@@ -113,7 +113,7 @@ fn stores(store: Arc<dyn ObjectStore>) -> Stores {
 }
 
 async fn planned(text: &str, stores: &Stores, seed: u64) -> Result<PlannedRun> {
-    let pipeline = Spec::parse(text, "p.toml", &[], &|_| None)?;
+    let pipeline = Pipeline::parse(text, "p.toml", &[], &|_| None)?;
     let inputs = pipeline.open_with(&RESOURCES, stores).await?;
     inputs.plan_with(Some(seed)).await
 }

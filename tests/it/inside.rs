@@ -7,7 +7,7 @@ use gyre::cluster::nodes::{Nodes, Task};
 use gyre::cluster::site::{Remote, SPLIT};
 use gyre::cluster::task::perform;
 use gyre::error::{Error, Result};
-use gyre::plan::pipeline::Spec;
+use gyre::plan::pipeline::Pipeline;
 use gyre::read::lake::Resources;
 use gyre::run::local::Local;
 use gyre::run::progress::Silent;
@@ -155,7 +155,7 @@ pub async fn run_split(
     split: u64,
 ) -> Result<Ended> {
     let text = text.replace("FOLDER", &lake.folder.path().display().to_string());
-    let spec = Spec::parse(&text, "p.toml", &[], &|_| None)?;
+    let spec = Pipeline::parse(&text, "p.toml", &[], &|_| None)?;
     let inputs = spec.open_with(&RESOURCES, &Stores::default()).await?;
     let planned = inputs.plan().await?;
     let output = planned.output()?;

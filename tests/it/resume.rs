@@ -6,7 +6,7 @@
 use crate::cli::{integers, small_pipeline};
 use crate::lake::{Lake, ProgramRun, TABLES};
 use arrow::array::{ArrayRef, StringArray};
-use gyre::plan::pipeline::Spec;
+use gyre::plan::pipeline::Pipeline;
 use gyre::run::progress::Silent;
 use gyre::run::{Options, Outcome};
 use rand::{RngExt, SeedableRng};
@@ -149,7 +149,7 @@ async fn a_run_with_checkpoints_gives_the_same_result() {
         return;
     };
     std::env::set_current_dir(folder).expect("the folder");
-    let pipeline = Spec::from_file("p.toml").expect("a pipeline");
+    let pipeline = Pipeline::from_file("p.toml").expect("a pipeline");
     let inputs = pipeline.open().await.expect("a lake");
     let planned = inputs.plan().await.expect("a plan");
     let output = planned.output().expect("an output");

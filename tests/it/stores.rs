@@ -11,7 +11,7 @@ use gyre::error::{Error, Kind, Result};
 use gyre::output::place::Output;
 use gyre::output::pointer::Promotion;
 use gyre::output::retention::Cleaning;
-use gyre::plan::pipeline::Spec;
+use gyre::plan::pipeline::Pipeline;
 use gyre::read::lake::Resources;
 use gyre::read::paths::current::Current;
 use gyre::run::Options;
@@ -28,7 +28,7 @@ use std::task::{Context, Poll};
 
 /// Runs the small pipeline of a lake with a seed into a store.
 async fn run_into(lake: &Lake, store: Arc<dyn ObjectStore>, seed: u64) -> Result<()> {
-    let pipeline = Spec::from_file(lake.path("p.toml"))?;
+    let pipeline = Pipeline::from_file(lake.path("p.toml"))?;
     let resources = Resources {
         threads: 1,
         memory_bytes: None,

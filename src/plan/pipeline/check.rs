@@ -112,7 +112,7 @@ pub fn pipeline(
         return None;
     }
     let checks = checks::checks(file.checks, file.check, &transitions, document);
-    Some(Spec {
+    Some(Pipeline {
         file: None,
         job: file.job,
         store: file.store,

@@ -34,7 +34,7 @@ use std::path::PathBuf;
 
 /// A pipeline whose keys fit together; columns, files and SQL are not looked at yet.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Spec {
+pub struct Pipeline {
     /// The file that it was read from. Relative paths are looked up beside this file.
     #[serde(skip)]
     pub file: Option<PathBuf>,
