@@ -3,9 +3,9 @@
 use crate::error::{Error, Kind, Result};
 use crate::output::place::Output;
 use crate::output::result::{ModelKey, Written};
-use crate::output::tables::Table;
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::RunSchema;
+use crate::output::tables::table::Table;
 use crate::plan::Plan;
 use crate::read::paths::current::Current;
 use crate::read::rows::states::describe;

@@ -1,7 +1,7 @@
 //! What the columns of a run's tables depend on: partitions, lags, states and fits.
 
 use crate::evidence::lag::Lag;
-use crate::output::tables::Table;
+use crate::output::tables::table::Table;
 use crate::read::rows::states::StateTable;
 use arrow::array::{ArrayRef, Float64Array, Int64Array, StringArray};
 use arrow::datatypes::{DataType, Field};

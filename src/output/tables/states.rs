@@ -2,10 +2,10 @@
 
 use crate::assess::bootstrap::Bootstrap;
 use crate::methods::fit::{Fit, Side};
-use crate::output::tables::Table;
 use crate::output::tables::columns::{Columns, TableColumns, set};
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::RunSchema;
+use crate::output::tables::table::Table;
 use crate::read::rows::states::StateTable;
 
 /// Where a model has the states of one side.

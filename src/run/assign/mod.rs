@@ -18,11 +18,11 @@ use crate::output;
 use crate::output::place::Output;
 use crate::output::pointer::{Begun, Promotion};
 use crate::output::result::{ModelKey, Written};
-use crate::output::tables::Table;
 use crate::output::tables::assigned::{
     AssignedModel, AssignedSchema, TrajectoryRows, TrajectorySchema,
 };
 use crate::output::tables::run_schema::RunSchema;
+use crate::output::tables::table::Table;
 use crate::plan::assignment::Assignment;
 use crate::read::counts::counted::Counted;
 use crate::read::counts::follow::Follower;
