@@ -427,7 +427,7 @@ impl Plan {
                 name: f.name.clone(),
                 method: f.method.name(),
                 rank: rank(f),
-                is_soft: f.method.needs().is_soft,
+                columns: f.method.columns(),
             })
             .collect()
     }

@@ -13,7 +13,8 @@ use crate::store::shared_options::SharedOptions;
 use serde::{Deserialize, Serialize};
 
 /// What the bytes of a task begin with: the version that wrote the rest.
-pub(crate) const FORMAT: &[u8] = concat!("gyre task ", env!("CARGO_PKG_VERSION"), "\n").as_bytes();
+pub(crate) const FORMAT: &[u8] =
+    concat!("gyre task 2 ", env!("CARGO_PKG_VERSION"), "\n").as_bytes();
 
 /// Where a task finds what it works on.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -4,12 +4,14 @@ use crate::error::Result;
 use crate::evidence::counts::{Counts, Size};
 use crate::evidence::pass::Passes;
 use crate::evidence::pass::registry::Entry;
+use crate::methods::columns::Column;
 use crate::methods::dbmr;
 use crate::methods::dbmr::nearest::{Assign, Spread};
 use crate::methods::dbmr::params::{Dbmr, Init, Partition};
 use crate::methods::dbmr::scan::{Look, Pick};
 use crate::methods::estimator::{Estimator, Fault, Needs, at_least_one, tolerance};
-use crate::methods::fit::{Fit, Restart};
+use crate::methods::fit::{Fit, How, Restart};
+use crate::methods::low_rank::columns::SETS;
 use crate::methods::low_rank::{canonical, check_rank, most_probable, projection};
 
 /// Starts of DBMR beside the one from the partition of the whole; without `polish`, whose starts seldom meet, all but one of its own.
@@ -60,6 +62,10 @@ impl Estimator for Dbmr {
         }
     }
 
+    fn columns(&self) -> &'static [Column] {
+        SETS
+    }
+
     /// A factor of the targets, and numbers of the sources, for every restart at a time.
     fn bytes(&self, size: Size, threads: u64) -> u64 {
         let restarts = threads.min(self.restarts as u64);
@@ -82,13 +88,16 @@ impl Estimator for Dbmr {
         let partition = dbmr::fit(passes, shards, self, seed);
         let affiliation = canonical(&partition.affiliation, self.rank, shards);
         let best = &partition.restarts[partition.best];
-        let (iterations, converged) = (best.iterations, best.converged);
-        let mut fit = projection(passes, shards, affiliation, self.rank, most_probable, seed);
-        (fit.how.iterations, fit.how.converged) = (iterations, converged);
-        fit.how.best_restart = partition.best;
-        fit.how.trace = partition.trace;
-        fit.how.restarts = partition.restarts.into_iter().map(Restart::from).collect();
-        Ok(fit)
+        let how = How {
+            seed,
+            iterations: best.iterations,
+            converged: best.converged,
+            best_restart: partition.best,
+            trace: partition.trace,
+            restarts: partition.restarts.into_iter().map(Restart::from).collect(),
+        };
+        let model = projection(passes, shards, affiliation, self.rank, most_probable).into();
+        Ok(Fit { how, model })
     }
 
     /// The better of a few fresh restarts and of the sets of the fit to all counts.
@@ -118,13 +127,9 @@ impl Estimator for Dbmr {
             partition = from_whole;
         }
         let affiliation = canonical(&partition.affiliation, self.rank, shards);
-        Ok(projection(
-            passes,
-            shards,
-            affiliation,
-            self.rank,
-            most_probable,
-            seed,
-        ))
+        Ok(Fit {
+            how: How::direct(seed),
+            model: projection(passes, shards, affiliation, self.rank, most_probable).into(),
+        })
     }
 }
