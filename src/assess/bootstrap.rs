@@ -10,20 +10,20 @@
 //! the accidents of a search for it. All other methods are run as they are. The sets of a resample then take the names of those of the whole that they
 //! share the most transitions with (`matching`), so that names do not matter.
 //!
-//! Resamples run side by side, as many as there are threads, and no more are in memory. All fits of a resample share its counts.
+//! All fits of a resample share its counts.
 
 use crate::assess::agreement::{Contingency, adjusted_rand};
 use crate::assess::interval::Spread;
 use crate::assess::markov::Chain;
+use crate::assess::resampling::{Draws, each_resample};
 use crate::evidence::counts::Counts;
-use crate::evidence::counts::groups::{Groups, Resampled, draw};
+use crate::evidence::counts::groups::{Groups, Resampled};
 use crate::evidence::pass::Passes;
 use crate::math::matching;
 use crate::methods::Method;
 use crate::methods::fit::{Fit, Model};
 use crate::methods::low_rank::metrics::WEIGHT;
 use crate::methods::metric::Metric;
-use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -79,7 +79,8 @@ pub struct Number {
     pub spread: Option<Spread>,
 }
 
-/// Fits `params.resamples` resamples with each method, beside its fit to all groups. `heard` is called after every one.
+/// Fits `params.resamples` resamples with each method. `fits` are the fits to the whole; `done` is
+/// called after each resample.
 pub fn bootstrap(
     passes: &Passes<'_>,
     groups: &Groups,
@@ -87,48 +88,35 @@ pub fn bootstrap(
     fits: &[(&Method, &Fit)],
     params: &Params,
     seed: u64,
-    heard: &(dyn Fn() + Sync),
+    done: &(dyn Fn() + Sync),
 ) -> Vec<Bootstrap> {
-    let mut sums: Vec<Sums> = fits.iter().map(|(_, fit)| Sums::new(fit)).collect();
-    // Every resample is a copy of the only group.
-    let resamples = if groups.n_groups < 2 {
-        0
-    } else {
-        params.resamples
+    let draws = Draws {
+        resamples: params.resamples,
+        entries: params.shard_nnz,
+        seed,
     };
-    let mut last: Option<Refitted> = None;
-    for first in (0..resamples).step_by(rayon::current_num_threads()) {
-        let side_by_side = first..resamples.min(first + rayon::current_num_threads());
-        let refitted = side_by_side.into_par_iter().map(|b| {
-            let refitted = passes.piece(&format!("resample-{b}"), |passes| {
-                let seed = crate::math::seed::restart_seed(seed, b);
-                let weights = draw(groups.n_groups, seed);
-                let resampled = groups.shards(&weights, params.shard_nnz);
-                let one = |(at, &(method, fit)): (usize, &(&Method, &Fit))| {
-                    passes.piece(&format!("fit-{at}"), |passes| {
-                        refit(passes, &resampled, whole, method, fit, params, seed)
-                    })
-                };
-                let fits = fits.iter().enumerate().map(one).collect();
-                let Resampled {
-                    sources, targets, ..
-                } = resampled;
-                Refitted {
-                    sources,
-                    targets,
-                    fits,
-                }
-            });
-            heard();
-            refitted
-        });
-        for next in refitted.collect::<Vec<_>>() {
-            for (at, (sums, (_, fit))) in sums.iter_mut().zip(fits).enumerate() {
-                sums.add(fit, &next, last.as_ref(), at);
-            }
-            last = Some(next);
+    let refit_all = |passes: &Passes<'_>, resampled: Resampled, seed| {
+        let one = |(at, &(method, fit)): (usize, &(&Method, &Fit))| {
+            passes.piece(&format!("fit-{at}"), |passes| {
+                refit(passes, &resampled, whole, method, fit, params, seed)
+            })
+        };
+        let fits = fits.iter().enumerate().map(one).collect();
+        Refitted {
+            sources: resampled.sources,
+            targets: resampled.targets,
+            fits,
         }
-    }
+    };
+    let mut sums: Vec<Sums> = fits.iter().map(|(_, fit)| Sums::new(fit)).collect();
+    let mut last: Option<Refitted> = None;
+    let mut add = |next: Refitted| {
+        for (at, (sums, (_, fit))) in sums.iter_mut().zip(fits).enumerate() {
+            sums.add(fit, &next, last.as_ref(), at);
+        }
+        last = Some(next);
+    };
+    each_resample(passes, groups, draws, &refit_all, done, &mut add);
     let with = sums.into_iter().zip(fits);
     with.map(|(sums, (_, fit))| sums.finish(fit, groups.n_groups, params))
         .collect()
@@ -340,8 +328,7 @@ mod tests {
     use super::*;
     use crate::evidence::counts::csr::{Csr, Values};
     use crate::evidence::counts::groups::Part;
-    use crate::evidence::pass::Passes;
-    use crate::methods::Method;
+    use crate::evidence::resample::Resample;
     use crate::methods::fit as fit_whole;
     use crate::methods::given::Given;
     use rand::{RngExt, SeedableRng};
@@ -395,7 +382,7 @@ mod tests {
 
     fn run(groups: &Groups, methods: &[Method], params: &Params) -> Vec<Bootstrap> {
         let whole = groups
-            .shards(&vec![1; groups.n_groups], params.shard_nnz)
+            .resample(&vec![1; groups.n_groups], params.shard_nnz)
             .shards;
         let n = whole.n_sources as u32;
         let halves = (0..n).map(|j| u32::from(j >= n / 2)).collect();
@@ -519,7 +506,7 @@ mod tests {
         assert!((2..20).contains(&found.resamples), "{}", found.resamples);
         assert_eq!(found.source_stability, vec![Some(1.0); 3]);
 
-        let alone = Groups::scatter(3, &groups.shards(&[1, 1, 1], 9).shards.by_source, 1);
+        let alone = Groups::scatter(3, &groups.resample(&[1, 1, 1], 9).shards.by_source, 1);
         let found = run(
             &alone,
             &[Method::Dbmr(crate::methods::dbmr::params::Dbmr::new(2))],

@@ -16,9 +16,9 @@
 //! `vamp_score` gives for indicator functions of the states. It is the sum of squared correlations between two spaces of
 //! functions, and cannot fall when both grow: for the nested functions of the SVD it rises with the rank by construction, if only by noise.
 
+use crate::assess::resampling::each_fold;
 use crate::error::{Kind, Result};
 use crate::evidence::counts::Counts;
-use crate::evidence::counts::groups;
 use crate::evidence::counts::groups::{Groups, Resampled};
 use crate::evidence::counts::products::Multiply;
 use crate::evidence::pass::Passes;
@@ -91,29 +91,26 @@ pub fn validate(
     shard_nnz: usize,
     candidates: &[(&Method, u64)],
 ) -> Result<Vec<Option<Validation>>> {
-    let n_folds = n_folds.min(groups.n_groups);
-    let fold_of = groups::folds(groups.n_groups, n_folds, seed);
     let mut folds = vec![Vec::new(); candidates.len()];
-    for fold in 0..n_folds {
-        let (train, test) = groups::held_out(&fold_of, fold as u32);
-        let train = groups.shards(&train, shard_nnz);
-        let test = groups.shards(&test, shard_nnz);
+    let mut validate = |fold: usize, train: &Resampled, test: &Resampled| {
+        let counts = whole.of_resample(train);
         for (at, ((method, seed), folds)) in candidates.iter().zip(&mut folds).enumerate() {
             // Far from the numbers of restarts, so that no fold repeats the draws of the fit to all counts.
             let seed = restart_seed(*seed, usize::MAX - fold);
-            let counts = whole.of_resample(&train);
             folds.push(passes.try_piece(&format!("fold-{fold}-{at}"), |passes| {
                 match crate::methods::fit(passes, method, &counts, seed) {
                     Ok(fit) => {
                         let Model::LowRank(model) = &fit.model;
-                        Ok(score(passes, &train, &test, model))
+                        Ok(score(passes, train, test, model))
                     }
                     Err(e) if e.kind() == Kind::Input => Ok(None),
                     Err(e) => Err(e.at(format!("fold {fold}"))),
                 }
             })?);
         }
-    }
+        Ok(())
+    };
+    each_fold(groups, n_folds, seed, shard_nnz, &mut validate)?;
     Ok(folds.iter().map(|folds| Validation::of(folds)).collect())
 }
 

@@ -9,6 +9,7 @@ pub mod interval;
 pub mod lineage;
 pub mod markov;
 pub mod ranks;
+pub mod resampling;
 pub mod succession;
 
 use crate::assess::markov::OfSets;

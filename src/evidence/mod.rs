@@ -1,5 +1,7 @@
 //! What methods are fitted to, and parallel passes over it.
 
 pub mod counts;
+pub mod kind;
 pub mod lag;
 pub mod pass;
+pub mod resample;

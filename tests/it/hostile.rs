@@ -312,7 +312,7 @@ proptest! {
 
     /// Whatever happens to the bytes of a file.
     #[test]
-    fn a_damaged_file_is_read_or_is_an_error(
+    fn a_damaged_file_is_readable_or_an_error(
         // Not Arrow files: their reader asks for as much memory as damaged bytes say, and the program ends.
         format in select(&["parquet", "zstd", "csv", "json"][..]),
         all in prop::collection::vec(damage(), 1..4),

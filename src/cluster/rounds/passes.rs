@@ -1,21 +1,23 @@
-//! One model on several machines: the fit runs here, on the outline of its matrix, and each of its passes is a round of tasks.
+//! One model on several machines: the fit runs in this process, on the outline of its evidence, and
+//! each of its passes is a round of tasks.
 //!
 //! ```text
-//! fit (a thread) ─ kernel ─▶ here ─ a task a unit ─▶ rows of the units ─▶ fit
+//! fit (a thread) ─ kernel ─▶ this process ─ one task per unit ─▶ rows of the units ─▶ fit
 //! ```
 //!
-//! Restarts have threads of their own, and the passes of all of them go as one round. What a pass has left in the store is removed when
-//! it is used: a run that is started again goes on from the pieces of the fit that were kept.
+//! Every restart has a thread, and the passes of all threads go as one round. The pieces of a pass in
+//! the store are removed after their use: a run that is started again resumes from the checkpoints
+//! of the fit.
 
 use crate::cluster::rounds::{Gathered, Rounds, groups};
 use crate::cluster::task::fitting::Group;
-use crate::cluster::task::passing::{Cut, Pass, Unit, outline};
+use crate::cluster::task::passing::{Cut, UnitPass, outline};
 use crate::cluster::task::work::Work;
 use crate::error::{Error, Kind, Result};
 use crate::evidence::counts::Size;
-use crate::evidence::counts::csr::Csr;
 use crate::evidence::counts::shards::Shards;
-use crate::evidence::pass::executor::{Executor, Pass as PassOver};
+use crate::evidence::kind::{EvidenceKind, Side};
+use crate::evidence::pass::executor::{Executor, Pass};
 use crate::output::tables::fitted_model::FittedModel;
 use crate::run::model::{fit_shards, names};
 use crate::run::progress::Silent;
@@ -29,49 +31,36 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-/// Who waits for others of a fit looks so often whether they have ended.
-const LOOK: Duration = Duration::from_millis(10);
+/// How often the driver checks whether other threads of a fit have ended.
+const CHECK: Duration = Duration::from_millis(10);
 
-/// A pass that is not conserved is made once more: a machine may compute wrongly, seldom.
+/// How often a pass whose rows are not conserved is made: a machine may compute wrongly, seldom.
 const TRIES: usize = 2;
 
-/// A pass that the fit waits for.
-struct Ask {
+/// A pass that a thread of a fit waits for.
+struct Request {
     name: &'static str,
     kernel: Vec<u8>,
-    side: Side,
-    /// The rows of each unit, where they are changed in place.
+    /// The place of the side among those of the evidence.
+    side: usize,
+    /// The rows of each unit, or no bytes if the kernel does not read them.
     rows: Vec<Vec<u8>>,
     answer: oneshot::Sender<Vec<Vec<u8>>>,
 }
 
-#[derive(Debug, Clone, Copy)]
-enum Side {
-    Sources,
-    Targets,
-}
-
-/// Unwinds a fit whose passes cannot go on. The error is told elsewhere, and no panic hook hears of it.
+/// Unwinds a fit whose passes cannot continue, without a call of the panic hook.
 struct Stopped;
 
 /// Runs passes on other machines.
 struct RemotePasses<'a> {
-    shards: &'a Shards,
+    /// Those of the outline.
+    sides: Vec<&'a dyn Side>,
     cut: &'a Cut,
-    asks: mpsc::UnboundedSender<Ask>,
-    /// The threads of the fit that may ask for a pass.
+    requests: mpsc::UnboundedSender<Request>,
+    /// Number of threads of the fit that may request a pass.
     working: &'a AtomicUsize,
-    /// Why the fit was stopped here.
+    /// Why this process stopped the fit.
     error: Mutex<Option<Error>>,
-}
-
-impl Cut {
-    fn units(&self, side: Side) -> &[Unit] {
-        match side {
-            Side::Sources => &self.by_source,
-            Side::Targets => &self.by_target,
-        }
-    }
 }
 
 impl RemotePasses<'_> {
@@ -82,24 +71,21 @@ impl RemotePasses<'_> {
         resume_unwind(Box::new(Stopped))
     }
 
-    /// The results of a pass, computed on other machines: each unit's rows.
-    fn ask(&self, side: Side, pass: &dyn PassOver) -> Result<Vec<(Range<usize>, Vec<u8>)>> {
-        let spans = self.cut.units(side).iter().map(|unit| {
-            let own = &self.side(side)[unit.shards.clone()];
-            let first = own.first().map_or(0, |shard| shard.first_row);
-            first..own.last().map_or(first, |shard| shard.rows().end)
-        });
+    /// The rows of each unit, computed on other machines.
+    fn request(&self, side: usize, pass: &dyn Pass) -> Result<Vec<(Range<usize>, Vec<u8>)>> {
+        let units = self.cut.sides[side].iter();
+        let spans = units.map(|unit| self.sides[side].rows(unit.shards.clone()));
         let rows = spans.clone().map(|span| pass.given(span));
         let (answer, answered) = oneshot::channel();
-        let ask = Ask {
+        let request = Request {
             name: pass.name(),
             kernel: pass.kernel()?,
             side,
             rows: rows.collect::<Result<_>>()?,
             answer,
         };
-        // If nobody listens any more, the error is known there.
-        let rows = match self.asks.send(ask) {
+        // If the receiver is closed, the error is known there.
+        let rows = match self.requests.send(request) {
             Ok(()) => answered.blocking_recv().ok(),
             Err(_) => None,
         };
@@ -107,17 +93,11 @@ impl RemotePasses<'_> {
         Ok(spans.zip(rows).collect())
     }
 
-    fn side(&self, side: Side) -> &[Csr] {
-        match side {
-            Side::Sources => &self.shards.by_source,
-            Side::Targets => &self.shards.by_target,
-        }
-    }
-
-    fn conserved(&self, side: Side, pass: &mut dyn PassOver) -> Result<()> {
+    /// Runs a pass until its rows are conserved, at most [`TRIES`] times.
+    fn run_conserved(&self, side: usize, pass: &mut dyn Pass) -> Result<()> {
         let mut tries = 0;
         loop {
-            let rows = self.ask(side, pass)?;
+            let rows = self.request(side, pass)?;
             let Err(what) = pass.accept(rows)? else {
                 return Ok(());
             };
@@ -129,22 +109,22 @@ impl RemotePasses<'_> {
                 );
                 return Err(Error::new(Kind::Check, what));
             }
-            tracing::warn!(pass = name, "is made again, because {what}");
+            tracing::warn!(pass = name, "a pass is made again: {what}");
         }
     }
 }
 
 impl Executor for RemotePasses<'_> {
-    fn run(&self, pass: &mut dyn PassOver) {
-        let is_side = |side: &Side| pass.shards() == self.side(*side).as_ptr().cast();
-        let side = [Side::Sources, Side::Targets].into_iter().find(is_side);
-        let side = side.expect("remote passes are over the matrix that the executors have");
-        if let Err(e) = self.conserved(side, pass) {
+    fn run(&self, pass: &mut dyn Pass) {
+        let mut sides = self.sides.iter();
+        let side = sides.position(|side| side.address() == pass.shards());
+        let side = side.expect("remote passes are over the evidence that the executors have");
+        if let Err(e) = self.run_conserved(side, pass) {
             self.stop(Some(e));
         }
     }
 
-    /// Every piece of work: each only waits.
+    /// No limit, because the threads only wait.
     fn concurrency(&self) -> usize {
         usize::MAX
     }
@@ -161,7 +141,7 @@ impl Executor for RemotePasses<'_> {
             let _ends = Ends(self.working);
             work(at);
         };
-        // They work in place of this thread.
+        // The new threads work in place of this one.
         self.working.fetch_add(times - 1, Ordering::Relaxed);
         thread::scope(|scope| {
             let work = &work;
@@ -175,7 +155,7 @@ impl Executor for RemotePasses<'_> {
 }
 
 impl Rounds<'_> {
-    /// Cuts the matrices of some units, which are too large for one machine.
+    /// Cuts the counts of some models, which are too large for one machine.
     pub(crate) async fn cut(
         &self,
         gathered: &Gathered,
@@ -190,7 +170,8 @@ impl Rounds<'_> {
             .await
     }
 
-    /// Fits one model, under its own names in all of the run. `labels`: how many sets each given partition has.
+    /// Fits one model by passes on other machines. Its states get their numbers of the whole run.
+    /// `labels`: the number of sets of each given partition.
     pub(crate) async fn fit_by_passes(
         &self,
         gathered: &Gathered,
@@ -210,85 +191,97 @@ impl Rounds<'_> {
         let threads = rayon::current_num_threads();
         self.plan
             .check_memory(size, threads, crate::memory::limit())?;
-        let (asks, mut asked) = mpsc::unbounded_channel();
-        let (plan, memory, cut) = (Arc::clone(&self.plan), self.memory.clone(), Arc::new(cut));
-        let of_thread = Arc::clone(&cut);
+        let (plan, memory) = (Arc::clone(&self.plan), self.memory.clone());
+        let fit = move |executor: &dyn Executor, shards: &Shards| {
+            let from = (counts, shards);
+            fit_shards(executor, &plan, &names, from, memory.as_ref(), &Silent)
+        };
+        let ((model, told), shards) = self.run_with_remote_passes(cut, shards, fit).await?;
+        let mut model = model.with(shards);
+        model.counts.by_source.clear();
+        Ok((model, told))
+    }
+
+    /// Calls `fit` on a thread with the outline of some evidence, which is returned afterwards, and
+    /// with an executor whose passes run on other machines.
+    async fn run_with_remote_passes<E: EvidenceKind, T: Send + 'static>(
+        &self,
+        cut: Cut,
+        outline: E,
+        fit: impl FnOnce(&dyn Executor, &E) -> Result<T> + Send + 'static,
+    ) -> Result<(T, E)> {
+        let (requests, mut requested) = mpsc::unbounded_channel();
+        let cut = Arc::new(cut);
         let working = Arc::new(AtomicUsize::new(1));
-        let working_there = Arc::clone(&working);
+        let (cut_of_fit, working_of_fit) = (Arc::clone(&cut), Arc::clone(&working));
         let fitting = tokio::task::spawn_blocking(move || {
             let remote = RemotePasses {
-                shards: &shards,
-                cut: &of_thread,
-                asks,
-                working: &working_there,
+                sides: outline.sides(),
+                cut: &cut_of_fit,
+                requests,
+                working: &working_of_fit,
                 error: Mutex::default(),
             };
-            let from = (counts, &shards);
-            let fit = || fit_shards(&remote, &plan, &names, from, memory.as_ref(), &Silent);
-            match catch_unwind(AssertUnwindSafe(fit)) {
-                Ok(fitted) => {
-                    let (model, told) = fitted?;
-                    let mut model = model.with(shards);
-                    model.counts.by_source.clear();
-                    Ok(Some((model, told)))
-                }
+            let fitted = match catch_unwind(AssertUnwindSafe(|| fit(&remote, &outline))) {
+                Ok(fitted) => fitted?,
                 Err(panic) if panic.is::<Stopped>() => {
-                    let error = remote
-                        .error
-                        .into_inner()
-                        .unwrap_or_else(PoisonError::into_inner);
-                    error.map_or(Ok(None), Err)
+                    let error = remote.error.into_inner();
+                    let error = error.unwrap_or_else(PoisonError::into_inner);
+                    return error.map_or(Ok(None), Err);
                 }
                 Err(panic) => resume_unwind(panic),
-            }
+            };
+            drop(remote);
+            Ok(Some((fitted, outline)))
         });
-        let passed = self.pass_all(&cut, &working, &mut asked).await;
-        asked.close();
-        drop(asked);
+        let passed = self.pass_all(&cut, &working, &mut requested).await;
+        requested.close();
+        drop(requested);
         let fitted = fitting.await;
         let fitted = fitted.map_err(|e| Error::with_source(Kind::Bug, "a fit died", e))?;
         passed?;
-        fitted?.ok_or_else(|| Error::bug("a fit stopped and nobody knows why"))
+        fitted?.ok_or_else(|| Error::bug("a fit stopped without an error"))
     }
 
-    /// Makes the passes that a fit asks for until it asks no more.
+    /// Runs the passes that a fit requests until the fit ends.
     async fn pass_all(
         &self,
         cut: &Cut,
         working: &AtomicUsize,
-        asked: &mut mpsc::UnboundedReceiver<Ask>,
+        requested: &mut mpsc::UnboundedReceiver<Request>,
     ) -> Result<()> {
-        while let Some(first) = asked.recv().await {
-            let mut asks = vec![first];
-            // All that work ask in the end, or are done.
-            while asks.len() < working.load(Ordering::Relaxed) {
-                match timeout(LOOK, asked.recv()).await {
-                    Ok(Some(more)) => asks.push(more),
+        while let Some(first) = requested.recv().await {
+            let mut requests = vec![first];
+            // Every working thread requests a pass in the end, or ends.
+            while requests.len() < working.load(Ordering::Relaxed) {
+                match timeout(CHECK, requested.recv()).await {
+                    Ok(Some(more)) => requests.push(more),
                     Ok(None) => break,
                     Err(_) => (),
                 }
             }
-            self.pass(cut, asks).await?;
+            self.pass(cut, requests).await?;
         }
         Ok(())
     }
 
-    async fn pass(&self, cut: &Cut, mut asks: Vec<Ask>) -> Result<()> {
+    /// Runs some passes as one round of tasks.
+    async fn pass(&self, cut: &Cut, mut requests: Vec<Request>) -> Result<()> {
         let start = Instant::now();
-        let (mut work, mut sent) = (Vec::new(), Vec::new());
-        for ask in &mut asks {
-            let mut pieces = vec![std::mem::take(&mut ask.kernel)];
-            pieces.append(&mut ask.rows);
+        let (mut work, mut stored) = (Vec::new(), Vec::new());
+        for request in &mut requests {
+            let mut pieces = vec![std::mem::take(&mut request.kernel)];
+            pieces.append(&mut request.rows);
             let pieces = self.output.put_part(&self.plan.hash, pieces).await?;
-            for (unit, rows) in cut.units(ask.side).iter().zip(&pieces[1..]) {
-                work.push(Work::Pass(Pass {
+            for (unit, rows) in cut.sides[request.side].iter().zip(&pieces[1..]) {
+                work.push(Work::Pass(UnitPass {
                     unit: unit.entries.clone(),
-                    name: ask.name.to_string(),
+                    name: request.name.to_string(),
                     kernel: pieces[0].clone(),
                     rows: rows.clone(),
                 }));
             }
-            sent.push(pieces[0].clone());
+            stored.push(pieces[0].clone());
         }
         let tasks = work.iter().map(|work| self.site.task(work));
         let tasks = tasks.collect::<Result<Vec<_>>>()?;
@@ -299,11 +292,11 @@ impl Rounds<'_> {
             return Err(Error::bug(what));
         }
         self.nodes.forget(&tasks).await?;
-        for piece in &sent {
+        for piece in &stored {
             self.output.remove_part(&self.plan.hash, piece).await?;
         }
         let bytes: usize = answers.iter().flatten().map(Vec::len).sum();
-        let names: Vec<&str> = asks.iter().map(|ask| ask.name).collect();
+        let names: Vec<&str> = requests.iter().map(|request| request.name).collect();
         tracing::info!(
             passes = names.join(" "),
             tasks = tasks.len(),
@@ -313,10 +306,10 @@ impl Rounds<'_> {
             "passes made"
         );
         let mut answers = answers.into_iter();
-        for ask in asks {
-            let own = answers.by_ref().take(cut.units(ask.side).len());
-            // A fit that was stopped waits for nothing.
-            let _ = ask.answer.send(own.collect::<Result<_>>()?);
+        for request in requests {
+            let own = answers.by_ref().take(cut.sides[request.side].len());
+            // A fit that was stopped does not wait for the answer.
+            let _ = request.answer.send(own.collect::<Result<_>>()?);
         }
         Ok(())
     }

@@ -9,9 +9,9 @@ use crate::cluster::task::cache::Name;
 use crate::cluster::task::counting::read_counts;
 use crate::cluster::task::fitting::Group;
 use crate::error::{Error, Result};
-use crate::evidence::counts::csr::Csr;
 use crate::evidence::counts::matrix::CountMatrix;
 use crate::evidence::counts::shards::Shards;
+use crate::evidence::kind::{self, EvidenceKind};
 use crate::evidence::pass::packed::{pack, unpack};
 use crate::evidence::pass::registry::Entry;
 use crate::methods;
@@ -32,8 +32,8 @@ const SHARDS: u64 = 8;
 pub struct Cut {
     /// `CountMatrix` without a matrix, and the outline of the shards.
     pub outline: Piece,
-    pub by_source: Vec<Unit>,
-    pub by_target: Vec<Unit>,
+    /// The units of each side of the evidence.
+    pub sides: Vec<Vec<Unit>>,
 }
 
 /// Some neighbours among the shards of one side.
@@ -47,7 +47,7 @@ pub struct Unit {
 
 /// What a pass does to one unit.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Pass {
+pub struct UnitPass {
     pub unit: Piece,
     /// The name of the kernel, and the kernel.
     pub name: String,
@@ -77,17 +77,18 @@ impl Bench {
             let most = (counts.nnz() as u64).div_ceil(n * SHARDS);
             let shards = crate::run::model::shards(&plan.layout, &mut counts)?.split(most as usize);
             counts.by_source = Vec::new();
-            let sides = [&shards.by_source, &shards.by_target];
-            let units = sides.map(|side| units(side, n));
             let mut pieces = vec![vec![pack(&(&counts, shards.outline()))?]];
-            for (side, units) in sides.iter().zip(&units) {
-                for unit in units {
-                    pieces.push(vec![pack(&&side[unit.clone()])?]);
+            let mut units = Vec::new();
+            for side in shards.sides() {
+                let own = kind::units(side, n);
+                for unit in &own {
+                    pieces.push(vec![side.pack(unit.clone())?]);
                 }
+                units.push(own);
             }
             Ok((pieces, units))
         });
-        let (parts, [by_source, by_target]) = made.await?;
+        let (parts, units) = made.await?;
         // A part for each, so that they are read and dropped by themselves.
         let mut pieces = Vec::with_capacity(parts.len());
         for part in parts {
@@ -100,22 +101,22 @@ impl Bench {
                 .ok_or_else(|| Error::bug("a piece is not there"))
         };
         let outline = next()?;
-        let mut named = |units: Vec<Range<usize>>| {
+        let mut stored = |units: Vec<Range<usize>>| {
             let units = units.into_iter().map(|shards| {
                 let entries = next()?;
                 Ok(Unit { shards, entries })
             });
-            units.collect::<Result<_>>()
+            units.collect::<Result<Vec<_>>>()
         };
+        let sides = units.into_iter().map(&mut stored);
         Ok(Cut {
             outline,
-            by_source: named(by_source)?,
-            by_target: named(by_target)?,
+            sides: sides.collect::<Result<_>>()?,
         })
     }
 
     /// The rows that a pass makes of one unit.
-    pub async fn pass(&self, pass: Pass) -> Result<Vec<u8>> {
+    pub async fn pass(&self, pass: UnitPass) -> Result<Vec<u8>> {
         let kernels = methods::kernels().into_iter().chain(assess::kernels());
         let mut kernels = kernels.filter(|entry| entry.name == pass.name);
         match kernels.next() {
@@ -124,7 +125,7 @@ impl Bench {
         }
     }
 
-    async fn apply(&self, entry: Entry, pass: &Pass) -> Result<Vec<u8>> {
+    async fn apply(&self, entry: Entry, pass: &UnitPass) -> Result<Vec<u8>> {
         let name = |of: &'static str, piece: &Piece| -> Name { (of, piece.checksum()) };
         let read = async |piece: &Piece| self.output.piece(&self.plan.hash, piece).await;
         let unit = async {
@@ -147,24 +148,6 @@ impl Bench {
     }
 }
 
-/// Neighbours together, in at most `n` units of about as many non-zeros.
-fn units(shards: &[Csr], n: u64) -> Vec<Range<usize>> {
-    let all: usize = shards.iter().map(Csr::nnz).sum();
-    let mut units: Vec<Range<usize>> = Vec::new();
-    let (mut before, mut last) = (0, None);
-    for (at, shard) in shards.iter().enumerate() {
-        // A shard is where its middle is.
-        let middle = 2 * before + shard.nnz();
-        let unit = middle as u64 * n / (2 * all as u64).max(1);
-        match units.last_mut() {
-            Some(own) if last == Some(unit) => own.end = at + 1,
-            _ => units.push(at..at + 1),
-        }
-        (before, last) = (before + shard.nnz(), Some(unit));
-    }
-    units
-}
-
 /// The outline that a [`Cut`] tells of.
 pub fn outline(bytes: &[u8]) -> Result<(CountMatrix, Shards)> {
     unpack(bytes)
@@ -173,24 +156,6 @@ pub fn outline(bytes: &[u8]) -> Result<(CountMatrix, Shards)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::evidence::counts::csr::Values;
-
-    #[test]
-    fn neighbours_are_units_of_about_one_size() {
-        let shard = |nnz: usize| Csr {
-            first_row: 0,
-            offsets: vec![0, nnz],
-            columns: vec![0; nnz],
-            values: Values::Small(vec![1; nnz]),
-        };
-        let sizes = [2, 3, 9, 1, 1, 4];
-        let shards: Vec<Csr> = sizes.into_iter().map(shard).collect();
-        // The middles of 20: 1, 3.5, 9.5, 14.5, 15.5, 18.
-        assert_eq!(units(&shards, 2), [0..3, 3..6]);
-        assert_eq!(units(&shards, 4), [0..2, 2..3, 3..4, 4..6]);
-        assert_eq!(units(&shards, 1), vec![Range { start: 0, end: 6 }]);
-        assert_eq!(units(&[], 5), Vec::<Range<usize>>::new());
-    }
 
     #[test]
     fn there_is_a_unit_for_each_slot_unless_it_is_too_small_or_too_large() {

@@ -3,7 +3,7 @@
 use crate::cluster::nodes::Task;
 use crate::cluster::task::counting::{Rows, Slice};
 use crate::cluster::task::fitting::Group;
-use crate::cluster::task::passing::Pass;
+use crate::cluster::task::passing::UnitPass;
 use crate::error::{Error, Kind, Result};
 use crate::evidence::pass::packed::pack;
 use crate::output::parts::Piece;
@@ -12,9 +12,9 @@ use crate::plan::Plan;
 use crate::store::shared_options::SharedOptions;
 use serde::{Deserialize, Serialize};
 
-/// What the bytes of a task begin with: the version that wrote the rest.
+/// The first bytes of a task: the version of gyre, and of tasks within it.
 pub(crate) const FORMAT: &[u8] =
-    concat!("gyre task 2 ", env!("CARGO_PKG_VERSION"), "\n").as_bytes();
+    concat!("gyre task ", env!("CARGO_PKG_VERSION"), " 3\n").as_bytes();
 
 /// Where a task finds what it works on.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -52,7 +52,7 @@ pub enum Work {
         slots: u64,
     },
     /// One unit of a pass → its rows.
-    Pass(Pass),
+    Pass(UnitPass),
 }
 
 impl Work {

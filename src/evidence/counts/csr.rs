@@ -149,6 +149,10 @@ impl Shard for Csr {
     fn rows(&self) -> Range<usize> {
         self.first_row..self.first_row + self.n_rows()
     }
+
+    fn entries(&self) -> usize {
+        self.nnz()
+    }
 }
 
 impl Csr {

@@ -6,6 +6,7 @@
 
 use crate::evidence::counts::csr::{Csr, Value, Values};
 use crate::evidence::counts::shards::Shards;
+use crate::evidence::resample::Resample;
 use crate::math::seed::restart_seed;
 use crate::memory;
 use rand::{RngExt, SeedableRng};
@@ -100,48 +101,6 @@ impl Groups {
         Groups::new(n_targets, by_source.par_iter().map(part).collect())
     }
 
-    /// Σ_g weights[g]·N_g, in shards by target of about `shard_nnz` non-zeros.
-    pub fn shards(&self, weights: &[u32], shard_nnz: usize) -> Resampled {
-        assert_eq!(weights.len(), self.n_groups, "one weight a group");
-        let mut by_source: Vec<Csr> = self
-            .parts
-            .par_iter()
-            .map(|part| crate::with_values!(part.counts, values => part.sum(values, weights)))
-            .collect();
-
-        let mut occurs = vec![false; self.n_targets];
-        for rows in &by_source {
-            memory::look();
-            for &target in &rows.columns {
-                occurs[target as usize] = true;
-            }
-        }
-        let mut place = vec![u32::MAX; self.n_targets];
-        let mut targets = Vec::new();
-        for (target, _) in occurs.iter().enumerate().filter(|(_, occurs)| **occurs) {
-            place[target] = targets.len() as u32;
-            targets.push(target as u32);
-        }
-        let mut sources = Vec::new();
-        for rows in &mut by_source {
-            let first = rows.first_row;
-            rows.first_row = sources.len();
-            sources.extend(rows_with_counts(rows).map(|l| (first + l) as u32));
-            rows.offsets.dedup();
-        }
-        by_source.retain(|rows| rows.n_rows() > 0);
-        by_source.par_iter_mut().for_each(|rows| {
-            memory::look();
-            let columns = rows.columns.iter_mut();
-            columns.for_each(|target| *target = place[*target as usize]);
-        });
-        Resampled {
-            shards: Shards::from_sources(targets.len(), by_source, shard_nnz),
-            sources,
-            targets,
-        }
-    }
-
     /// Those of some sources alone, in their order, and of the targets that have a new number; the numbers ascend as the old ones do.
     pub fn restricted(
         &self,
@@ -195,6 +154,56 @@ impl Groups {
             a.columns[j.clone()] == b.columns[k.clone()] && j.zip(k).all(is_near)
         };
         rows(&sums).count() == rows(by_source).count() && rows(&sums).zip(rows(by_source)).all(same)
+    }
+}
+
+impl Resample for Groups {
+    type Sample = Resampled;
+
+    fn n_groups(&self) -> usize {
+        self.n_groups
+    }
+
+    /// Σ_g weights[g]·N_g, in shards by target of about `shard_nnz` non-zeros.
+    fn resample(&self, weights: &[u32], shard_nnz: usize) -> Resampled {
+        assert_eq!(weights.len(), self.n_groups, "one weight a group");
+        let mut by_source: Vec<Csr> = self
+            .parts
+            .par_iter()
+            .map(|part| crate::with_values!(part.counts, values => part.sum(values, weights)))
+            .collect();
+
+        let mut occurs = vec![false; self.n_targets];
+        for rows in &by_source {
+            memory::look();
+            for &target in &rows.columns {
+                occurs[target as usize] = true;
+            }
+        }
+        let mut place = vec![u32::MAX; self.n_targets];
+        let mut targets = Vec::new();
+        for (target, _) in occurs.iter().enumerate().filter(|(_, occurs)| **occurs) {
+            place[target] = targets.len() as u32;
+            targets.push(target as u32);
+        }
+        let mut sources = Vec::new();
+        for rows in &mut by_source {
+            let first = rows.first_row;
+            rows.first_row = sources.len();
+            sources.extend(rows_with_counts(rows).map(|l| (first + l) as u32));
+            rows.offsets.dedup();
+        }
+        by_source.retain(|rows| rows.n_rows() > 0);
+        by_source.par_iter_mut().for_each(|rows| {
+            memory::look();
+            let columns = rows.columns.iter_mut();
+            columns.for_each(|target| *target = place[*target as usize]);
+        });
+        Resampled {
+            shards: Shards::from_sources(targets.len(), by_source, shard_nnz),
+            sources,
+            targets,
+        }
     }
 }
 
@@ -274,32 +283,6 @@ fn share(count: u64, shares: &mut [u64], random: &mut Pcg64) {
     share(count - own, right, random);
 }
 
-/// How often each group is in a bootstrap resample: `n_groups` draws with replacement.
-pub fn draw(n_groups: usize, seed: u64) -> Vec<u32> {
-    let mut random = Pcg64::seed_from_u64(seed);
-    let mut times = vec![0; n_groups];
-    for _ in 0..n_groups {
-        times[random.random_range(0..n_groups as u32) as usize] += 1;
-    }
-    times
-}
-
-/// The fold of every group; folds differ in size by at most one group.
-pub fn folds(n_groups: usize, n_folds: usize, seed: u64) -> Vec<u32> {
-    let mut random = Pcg64::seed_from_u64(seed);
-    let mut fold: Vec<u32> = (0..n_groups).map(|g| (g % n_folds) as u32).collect();
-    for last in (1..n_groups).rev() {
-        fold.swap(last, random.random_range(0..=last as u32) as usize);
-    }
-    fold
-}
-
-/// The weights that a fold trains with, and those that it tests with.
-pub fn held_out(folds: &[u32], fold: u32) -> (Vec<u32>, Vec<u32>) {
-    let test: Vec<u32> = folds.iter().map(|&f| u32::from(f == fold)).collect();
-    (test.iter().map(|w| 1 - w).collect(), test)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -327,7 +310,7 @@ mod tests {
     fn a_resample_is_the_weighted_sum_over_its_own_states() {
         let groups = small();
         assert_eq!(groups.n_groups, 2);
-        let both = groups.shards(&[1, 100], 9);
+        let both = groups.resample(&[1, 100], 9);
         assert_eq!(
             (&both.sources[..], &both.targets[..]),
             (&[0, 1][..], &[0, 1, 2][..])
@@ -336,7 +319,7 @@ mod tests {
         assert_eq!(both.shards.target_total, [2.0, 301.0, 500.0]);
         assert_eq!(both.shards.by_source[0].values, Values::Count(vec![2, 301]));
 
-        let second = groups.shards(&[0, 2], 9);
+        let second = groups.resample(&[0, 2], 9);
         assert_eq!(
             (&second.sources[..], &second.targets[..]),
             (&[0, 1][..], &[1, 2][..])
@@ -344,7 +327,7 @@ mod tests {
         assert_eq!(second.shards.by_source[1].columns, [1]);
         assert_eq!(second.shards.total, 16.0);
 
-        let first = groups.shards(&[3, 0], 9);
+        let first = groups.resample(&[3, 0], 9);
         assert_eq!(
             (&first.sources[..], &first.targets[..]),
             (&[0][..], &[0, 1][..])
@@ -353,32 +336,17 @@ mod tests {
             (first.shards.n_sources, first.shards.by_source.len()),
             (1, 1)
         );
-        assert_eq!(groups.shards(&[0, 0], 9).shards.total, 0.0);
+        assert_eq!(groups.resample(&[0, 0], 9).shards.total, 0.0);
     }
 
     #[test]
     fn lost_counts_are_noticed() {
         let groups = small();
-        let mut whole = groups.shards(&[1, 1], 9).shards.by_source;
+        let mut whole = groups.resample(&[1, 1], 9).shards.by_source;
         assert!(groups.add_up_to(&whole));
         whole[0].values = Values::Small(vec![2, 5]);
         assert!(!groups.add_up_to(&whole));
         assert!(!groups.add_up_to(&whole[..1]));
-    }
-
-    #[test]
-    fn draws_and_folds_use_every_group() {
-        let times = draw(1000, 7);
-        assert_eq!(times.iter().sum::<u32>(), 1000);
-        // A group stays out with probability (1 − 1/1000)¹⁰⁰⁰ = 0.368.
-        let out = times.iter().filter(|&&t| t == 0).count();
-        assert!((330..400).contains(&out), "{out}");
-        let fold = folds(11, 3, 7);
-        let sizes: Vec<u32> = (0..3).map(|k| held_out(&fold, k).1.iter().sum()).collect();
-        assert_eq!(sizes, [4, 4, 3]);
-        assert_ne!(fold, folds(11, 3, 8));
-        let (train, test) = held_out(&fold, 2);
-        assert!(train.iter().zip(&test).all(|(a, b)| a + b == 1));
     }
 
     #[test]
@@ -415,13 +383,13 @@ mod tests {
             let whole = shards(4);
             let groups = Groups::scatter(4, &whole.by_source, n_groups);
             prop_assert!(groups.add_up_to(&whole.by_source));
-            let all = groups.shards(&vec![1; groups.n_groups], 5);
+            let all = groups.resample(&vec![1; groups.n_groups], 5);
             prop_assert_eq!(&all.shards.source_total, &whole.source_total);
             prop_assert_eq!(&all.shards.target_total, &whole.target_total);
             // Shards do not change who comes into which group.
             let uncut = Groups::scatter(4, &shards(100).by_source, n_groups);
             let weights: Vec<u32> = (0..uncut.n_groups as u32).map(|g| g % 3).collect();
-            let (one, other) = (uncut.shards(&weights, 100), groups.shards(&weights, 3));
+            let (one, other) = (uncut.resample(&weights, 100), groups.resample(&weights, 3));
             prop_assert_eq!(one.sources, other.sources);
             prop_assert_eq!(one.shards.source_total, other.shards.source_total);
             prop_assert_eq!(one.shards.target_total, other.shards.target_total);

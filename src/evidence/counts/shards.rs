@@ -5,6 +5,7 @@
 
 use crate::evidence::counts::csr::{Csr, Value, Values};
 use crate::evidence::counts::totals::Totals;
+use crate::evidence::kind::{EvidenceKind, Side};
 use crate::evidence::pass::kernel::Sharded;
 use crate::memory;
 use rayon::prelude::*;
@@ -84,33 +85,6 @@ impl Shards {
         }
     }
 
-    /// The same in shards of at most about so many non-zeros.
-    pub fn split(mut self, shard_nnz: usize) -> Shards {
-        for side in [&mut self.by_source, &mut self.by_target] {
-            let split = |shard: Csr| match shard.nnz() <= shard_nnz {
-                true => vec![shard],
-                false => {
-                    let (first, offsets) = (shard.first_row, &shard.offsets);
-                    cut(first, offsets, &shard.columns, &shard.values, shard_nnz)
-                }
-            };
-            *side = std::mem::take(side).into_iter().flat_map(split).collect();
-        }
-        self
-    }
-
-    /// The same without entries, which are in so many shards of each side elsewhere: all that can be known without a pass over them.
-    pub fn outline(&self) -> Shards {
-        let outline = |shards: &[Csr]| shards.iter().map(Csr::outline).collect();
-        Shards {
-            by_source: outline(&self.by_source),
-            by_target: outline(&self.by_target),
-            source_total: self.source_total.clone(),
-            target_total: self.target_total.clone(),
-            ..*self
-        }
-    }
-
     /// Whether entries are elsewhere.
     pub fn is_outline(&self) -> bool {
         self.by_source.iter().any(Csr::is_outline)
@@ -151,6 +125,39 @@ impl Shards {
         self.by_source
             .iter()
             .all(|s| !matches!(s.values, Values::Real(_)))
+    }
+}
+
+impl EvidenceKind for Shards {
+    /// The rows of the sources and those of the targets.
+    fn sides(&self) -> Vec<&dyn Side> {
+        vec![&self.by_source, &self.by_target]
+    }
+
+    fn split(mut self, shard_nnz: usize) -> Shards {
+        for side in [&mut self.by_source, &mut self.by_target] {
+            let split = |shard: Csr| {
+                if shard.nnz() <= shard_nnz {
+                    return vec![shard];
+                }
+                let (first, offsets) = (shard.first_row, &shard.offsets);
+                cut(first, offsets, &shard.columns, &shard.values, shard_nnz)
+            };
+            *side = std::mem::take(side).into_iter().flat_map(split).collect();
+        }
+        self
+    }
+
+    /// Row lengths, kinds of values, and totals.
+    fn outline(&self) -> Shards {
+        let outline = |shards: &[Csr]| shards.iter().map(Csr::outline).collect();
+        Shards {
+            by_source: outline(&self.by_source),
+            by_target: outline(&self.by_target),
+            source_total: self.source_total.clone(),
+            target_total: self.target_total.clone(),
+            ..*self
+        }
     }
 }
 

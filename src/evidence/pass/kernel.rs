@@ -11,6 +11,9 @@ pub trait Shard: Serialize + DeserializeOwned + Send + Sync + 'static {
 
     /// The output rows that the shard owns.
     fn rows(&self) -> Range<usize>;
+
+    /// The number of entries, to which the time of a pass is proportional.
+    fn entries(&self) -> usize;
 }
 
 /// All shards of one side of the evidence, in ascending order of their rows.

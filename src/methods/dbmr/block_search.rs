@@ -155,6 +155,7 @@ impl Sweeps for Settling<'_> {
 mod tests {
     use super::*;
     use crate::evidence::counts::csr::Values;
+    use crate::evidence::kind::EvidenceKind;
     use crate::evidence::pass::Passes;
     use crate::evidence::pass::executor::{Executor, Pass};
 

@@ -123,14 +123,9 @@ pub fn queries(root: &Node) -> Result<Vec<CheckText>, Fault> {
     };
     let Content::Array(items) = &node.content else {
         let message = "must be a list of tables, each under the header `[[check]]`";
-        return Err(Fault::wrong(message).under("check").at(node.place));
+        return Err(Fault::wrong(message).at(node));
     };
-    let items = items.iter().enumerate().map(|(n, item)| {
-        let named = item.get("name").and_then(Node::as_str);
-        let segment = named.map_or_else(|| n.to_string(), str::to_string);
-        read(item).map_err(|fault| fault.at(item.place).under(segment).under("check"))
-    });
-    items.collect()
+    items.iter().map(read).collect()
 }
 
 /// What was written of checks, if it goes with the rest.

@@ -207,6 +207,7 @@ fn untagged(rows: Rows, tag: Tag, number: &[u16]) -> (Rows, Split) {
 mod tests {
     use super::*;
     use crate::evidence::lag::Step;
+    use crate::evidence::resample::Resample;
     use crate::read::counts::counted::Counted;
     use crate::read::counts::merge::finish;
     use crate::read::counts::stream::Worker;
@@ -309,7 +310,7 @@ mod tests {
         let of_group = |g| {
             let mut weights = vec![0; groups.n_groups];
             weights[g] = 1;
-            let resampled = groups.shards(&weights, 7);
+            let resampled = groups.resample(&weights, 7);
             let mut by_trajectory = BTreeMap::new();
             for (&j, total) in resampled.sources.iter().zip(resampled.shards.source_total) {
                 let state: i64 = counted
@@ -423,7 +424,7 @@ mod tests {
         let (one, other) = (weight([0, 1, 2, 3]), weight([3, 2, 0, 1]));
         assert_eq!(one, other);
         let groups = one.groups.unwrap();
-        let all = groups.shards(&vec![2; groups.n_groups], 9).shards;
+        let all = groups.resample(&vec![2; groups.n_groups], 9).shards;
         assert_eq!((groups.n_groups, all.source_total), (4, vec![6.0, 8.0]));
 
         let amounts = integers([1, 1, 1, 1]);

@@ -109,6 +109,7 @@ mod tests {
     use super::*;
     use crate::evidence::counts::csr::Values;
     use crate::evidence::lag::Step;
+    use crate::evidence::resample::Resample;
     use crate::read::counts::counted::Counted;
     use crate::read::counts::merge::finish;
     use crate::read::counts::stream::Worker;
@@ -319,7 +320,7 @@ mod tests {
             let (weighed, plain) = (weighed.as_ref().unwrap(), plain.as_ref().unwrap());
             assert_eq!((weighed.n_groups, plain.n_groups), (5, 5));
             let twice = [2, 0, 1, 0, 3];
-            let (weighed, plain) = (weighed.shards(&twice, 9), plain.shards(&twice, 9));
+            let (weighed, plain) = (weighed.resample(&twice, 9), plain.resample(&twice, 9));
             assert_eq!(weighed.sources, plain.sources);
             assert_eq!(weighed.shards.source_total, plain.shards.source_total);
             assert_eq!(weighed.shards.target_total, plain.shards.target_total);
