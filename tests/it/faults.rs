@@ -10,7 +10,7 @@ use futures::StreamExt;
 use gyre::error::{Error, Kind, Result};
 use gyre::output::place::Output;
 use gyre::output::retention::{Cleaning, DAY};
-use gyre::plan::pipeline::Spec;
+use gyre::plan::pipeline::Pipeline;
 use gyre::plan::{Plan, plan};
 use gyre::read::lake;
 use gyre::read::lake::{Lake as Opened, Resources};
@@ -119,7 +119,7 @@ async fn planned(
     stores: &Stores,
     seed: u64,
 ) -> Result<(Plan, Opened, datafusion::dataframe::DataFrame)> {
-    let spec = Spec::parse(text, "p.toml", &[], &|_| None)?;
+    let spec = Pipeline::parse(text, "p.toml", &[], &|_| None)?;
     let tables = spec.tables.iter();
     let sources: Vec<_> = tables.map(|(n, table)| table.source(n)).collect();
     let resources = Resources {

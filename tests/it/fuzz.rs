@@ -5,7 +5,7 @@ use gyre::cli::args::Bytes;
 use gyre::error::Kind;
 use gyre::evidence::lag::Lag;
 use gyre::output::place::Output;
-use gyre::plan::pipeline::Spec;
+use gyre::plan::pipeline::Pipeline;
 use gyre::read::rows::states::escaped;
 use gyre::run::compare::Pair;
 use gyre::store::Stores;
@@ -76,7 +76,7 @@ fn edit(text: &mut String, at: Index, length: usize, word: &str) {
 
 fn check(text: &str, sets: &[String]) -> Result<(), TestCaseError> {
     let environment = |name: &str| (name == "A").then(|| "${B}".to_string());
-    if let Err(e) = Spec::parse(text, "x.toml", sets, &environment) {
+    if let Err(e) = Pipeline::parse(text, "x.toml", sets, &environment) {
         prop_assert_eq!(e.kind(), Kind::Spec);
         let message = e.to_string();
         let is_placed = |line: &str| line.starts_with("x.toml") || line.starts_with("--set ");
@@ -121,7 +121,7 @@ proptest! {
     fn every_lag_is_positive_or_an_error(text in "([0-9]{1,22}(\\.[0-9]{1,9})? ?(ns|us|ms|s|m|min|h|d|w|mo|y|step|steps|)[ ,]?){1,3}|\\PC{0,12}") {
         let file = PIPELINES[6];
         let set = format!("transitions.lag={}", serde_json::to_string(&text).expect("a string"));
-        if let Ok(spec) = Spec::parse(file, "x.toml", &[set], &|_| None)
+        if let Ok(spec) = Pipeline::parse(file, "x.toml", &[set], &|_| None)
             && let gyre::plan::pipeline::Input::Trajectories { lags, .. } = spec.transitions.input
         {
             let above = |lag: &Lag| lag.number() > 0.0;

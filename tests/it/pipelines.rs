@@ -395,7 +395,7 @@ fn the_example_in_the_guide_is_valid() {
         "toml",
         "[job]\nname = \"ocean\"\noutput = \"${OUT:-out}/ocean\"",
     );
-    let spec = gyre::plan::pipeline::Spec::parse(example, "pipeline.md", &[], &|_| None);
+    let spec = gyre::plan::pipeline::Pipeline::parse(example, "pipeline.md", &[], &|_| None);
     let spec = spec.unwrap_or_else(|e| panic!("{}", e.full()));
     assert_eq!(spec.fits.len(), 2);
     assert_eq!(spec.job.output, "out/ocean");
@@ -421,7 +421,7 @@ fn every_example_of_the_guides_is_valid() {
                 text += &format!("\n{section}{rest}\n");
             }
         }
-        let spec = gyre::plan::pipeline::Spec::parse(&text, page, &[], &|_| None);
+        let spec = gyre::plan::pipeline::Pipeline::parse(&text, page, &[], &|_| None);
         spec.unwrap_or_else(|e| panic!("{}\n{text}", e.full()));
     }
 }

@@ -7,7 +7,7 @@ use crate::cli::{integers, small_pipeline};
 use crate::lake::{Lake, ProgramRun, TABLES};
 use arrow::array::{ArrayRef, StringArray};
 use gyre::output::place::Output;
-use gyre::plan::pipeline::Spec;
+use gyre::plan::pipeline::Pipeline;
 use gyre::plan::plan;
 use gyre::read::lake;
 use gyre::read::lake::Resources;
@@ -157,7 +157,7 @@ async fn a_run_with_checkpoints_gives_the_same_result() {
     };
     std::env::set_current_dir(folder).expect("the folder");
     let text = fs::read_to_string("p.toml").expect("the pipeline");
-    let spec = Spec::parse(&text, "p.toml", &[], &|_| None).expect("a pipeline");
+    let spec = Pipeline::parse(&text, "p.toml", &[], &|_| None).expect("a pipeline");
     let paths = ["rows.parquet".to_string()];
     let sources = [TableSource::of_parquet("rows", &paths)];
     let resources = Resources {

@@ -11,7 +11,7 @@ use gyre::error::{Error, Kind, Result};
 use gyre::output::place::Output;
 use gyre::output::pointer::Promotion;
 use gyre::output::retention::Cleaning;
-use gyre::plan::pipeline::Spec;
+use gyre::plan::pipeline::Pipeline;
 use gyre::read::lake;
 use gyre::read::lake::Resources;
 use gyre::read::lake::files::TableSource;
@@ -32,7 +32,7 @@ use std::task::{Context, Poll};
 /// Runs the small pipeline of a lake with a seed into a store.
 async fn run_into(lake: &Lake, store: Arc<dyn ObjectStore>, seed: u64) -> Result<()> {
     let text = std::fs::read_to_string(lake.path("p.toml")).expect("the pipeline");
-    let spec = Spec::parse(&text, "p.toml", &[], &|_| None)?;
+    let spec = Pipeline::parse(&text, "p.toml", &[], &|_| None)?;
     let paths = [lake.path("rows.parquet").display().to_string()];
     let sources = [TableSource::of_parquet("rows", &paths)];
     let resources = Resources {

@@ -373,7 +373,7 @@ impl JsonSchema for PartitionKey {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::pipeline::Spec;
+    use crate::plan::pipeline::Pipeline;
 
     const PIPELINE: &str = r#"[job]
 name = "routes"
@@ -389,8 +389,8 @@ method = "dbmr"
 rank = 2
 "#;
 
-    fn parse(more: &str) -> Result<Spec> {
-        Spec::parse(&format!("{PIPELINE}{more}"), "x.toml", &[], &|_| None)
+    fn parse(more: &str) -> Result<Pipeline> {
+        Pipeline::parse(&format!("{PIPELINE}{more}"), "x.toml", &[], &|_| None)
     }
 
     #[test]
@@ -544,7 +544,7 @@ parameters = { share = 0.01 }
         }
         let unpartitioned = PIPELINE.replace("partition_by = [\"airline\"]\n", "");
         let text = format!("{unpartitioned}[checks]\npartitions = [1]");
-        let error = Spec::parse(&text, "x.toml", &[], &|_| None).expect_err("no partitions");
+        let error = Pipeline::parse(&text, "x.toml", &[], &|_| None).expect_err("no partitions");
         let message = "x.toml:13: `checks.partitions` needs `transitions.partition_by`, which names their columns";
         assert_eq!(error.to_string(), message);
     }
