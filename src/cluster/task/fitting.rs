@@ -13,7 +13,7 @@ use crate::output::tables::run_schema::RunSchema;
 use crate::read::counts::counted::Counted;
 use crate::run::model::{fit_model, names};
 use crate::run::progress::Silent;
-use crate::run::record::Told;
+use crate::run::record::Timings;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub struct Group {
 pub struct Fitted {
     /// A `FittedModel` whose counts have no matrix: that is where it was.
     pub model: Piece,
-    pub told: Told,
+    pub told: Timings,
 }
 
 impl Bench {
