@@ -101,7 +101,7 @@ pub(crate) fn shards(layout: &Layout, counts: &mut CountMatrix) -> Result<Shards
 
 fn scale_rows(shards: &mut [Csr], n: i32) {
     for shard in shards {
-        crate::memory::look();
+        crate::memory::wait_for_room();
         shard.values = shard.values.scaled(n);
     }
 }

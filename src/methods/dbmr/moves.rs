@@ -127,8 +127,8 @@ impl Entropy {
     }
 }
 
-/// Columns between two looks at memory.
-const UNSEEN: usize = 256;
+/// Columns between two checks of the memory in use.
+const UNCHECKED: usize = 256;
 
 /// One column of N.
 #[derive(Debug, Clone, Copy)]
@@ -195,9 +195,9 @@ impl<'a> Columns<'a> {
     pub fn get(&self, j: usize) -> Column<'a> {
         let csr = &self.shards.by_source[self.shard[j] as usize];
         let span = csr.span(j - csr.first_row);
-        // Searches go from column to column, most of them in order.
-        if span.start == 0 || j.is_multiple_of(UNSEEN) {
-            memory::look();
+        // A search reads columns one by one, mostly in order, outside of any pass.
+        if span.start == 0 || j.is_multiple_of(UNCHECKED) {
+            memory::wait_for_room();
         }
         Column {
             csr,

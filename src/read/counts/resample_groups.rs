@@ -156,7 +156,7 @@ impl Split {
 }
 
 fn untagged(rows: Rows, tag: Tag, number: &[u16]) -> (Rows, Split) {
-    crate::memory::look();
+    crate::memory::wait_for_room();
     let is_weighted = matches!(rows.values, Values::Real(_)) && rows.total == 0;
     let mut whole = Rows {
         total: rows.total,
