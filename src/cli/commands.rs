@@ -434,11 +434,11 @@ fn with_lake(
             memory_bytes: bound.map(|bytes| bytes - crate::memory::least(threads)),
         };
         let output = output.unwrap_or(&spec.job.output);
-        crate::read::paths::overlap::apart(&sources, output)?;
+        crate::read::paths::overlap::check_no_overlap(&sources, output)?;
         let stores = Stores::from(&spec.store);
         let opening = async {
             let mut lake = crate::read::lake::open(&sources, &resources, &stores).await?;
-            lake.apart(output)?;
+            lake.check_no_overlap(output)?;
             if spec.job.fingerprint == crate::plan::pipeline::keys::Fingerprint::Content {
                 lake.fingerprint().await?;
             }

@@ -280,6 +280,7 @@ mod tests {
     use super::*;
     use crate::plan::pipeline::Spec;
     use crate::plan::plan;
+    use crate::read::counts;
     use crate::read::lake::Resources;
     use crate::run::local::fit_all;
     use crate::run::progress::Silent;
@@ -326,7 +327,7 @@ rank = 2
         let (plan, frame) = plan(&spec, "SELECT * FROM rows", None, &lake)
             .await
             .expect("a plan");
-        let counted = lake.count(frame, &plan.layout, Arc::new(|_| ()));
+        let counted = counts::count(&lake, frame, &plan.layout, Arc::new(|_| ()));
         let store = Arc::new(object_store::memory::InMemory::new());
         let output = Output::in_store(store.clone(), "out".into());
         let work = output.work(&plan.hash, false, KEEP_EVERY).await;

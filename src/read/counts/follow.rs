@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::read::counts::lagged::Walker;
 use crate::read::counts::ordered::disordered;
 use crate::read::counts::weighted::{Point, Weighed};
+use crate::read::lake::Lake;
 use crate::read::rows::amounts;
 use crate::read::rows::keys::{Keys, NONE};
 use crate::read::rows::layout::{Evidence, Layout};
@@ -20,6 +21,7 @@ use crate::read::rows::time;
 use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
 use arrow::compute::{cast, take};
 use arrow::datatypes::Field;
+use datafusion::dataframe::DataFrame;
 use std::sync::Arc;
 
 /// Numbers for states that do not depend on where a state occurs: in tables that gyre wrote or in
@@ -43,14 +45,10 @@ impl StateNumbers {
     /// may be the centre of its box. `None` for rows without a state.
     pub fn of(&mut self, columns: &[ArrayRef]) -> Result<Vec<Option<u32>>> {
         let mut ids = Vec::new();
-        match self.0.ids(columns, &mut Dropped::default(), &mut ids) {
-            Ok(()) => Ok(ids
-                .into_iter()
-                .map(|id| (id != NONE).then_some(id))
-                .collect()),
-            Err(Stop::Failed(e)) => Err(e),
-            Err(stop) => Err(Error::bug(format!("states cannot be numbered: {stop:?}"))),
-        }
+        let numbered = self.0.ids(columns, &mut Dropped::default(), &mut ids);
+        numbered.map_err(|stop| stop.into_error("numbering states"))?;
+        let known = |id| (id != NONE).then_some(id);
+        Ok(ids.into_iter().map(known).collect())
     }
 }
 
@@ -112,6 +110,28 @@ pub struct FollowedRow {
     pub number: u32,
     /// The last state, by its index in `Followed::states`.
     pub state: u32,
+}
+
+/// Follows the trajectories in the rows of a query with the columns of `layout`. Rows that are not
+/// in order are sorted in a second attempt. `start` makes the follower of an attempt.
+///
+/// # Errors
+/// Rows that cannot be read.
+pub async fn follow<S: Sink + 'static>(
+    lake: &Lake,
+    frame: DataFrame,
+    layout: &Layout,
+    start: impl Fn() -> Result<Follower<S>>,
+) -> Result<Followed<S>> {
+    let follow = |frame| lake.one_stream(frame, &start, Follower::push, Follower::finish);
+    let followed = match follow(frame.clone()).await {
+        Err(Stop::Unsorted) => {
+            tracing::info!("rows are not ordered by trajectory and time: sorting them");
+            follow(lake.sorted(frame, layout)?).await
+        }
+        followed => followed,
+    };
+    followed.map_err(|stop| stop.into_error("following rows"))
 }
 
 impl<S: Sink> Follower<S> {
@@ -286,10 +306,7 @@ impl<S: Sink> Follower<S> {
 
 /// Ticks as a column of the time type of `field`.
 pub fn times(ticks: &[i64], field: &Field) -> Result<ArrayRef> {
-    time::column(ticks, field.data_type()).map_err(|e| match bug(e) {
-        Stop::Failed(e) => e,
-        stop => Error::bug(format!("{stop:?}")),
-    })
+    time::column(ticks, field.data_type()).map_err(bug)
 }
 
 #[cfg(test)]

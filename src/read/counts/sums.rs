@@ -7,7 +7,6 @@
 //! some list every partition, others hold the labels of a source state.
 
 use crate::error::{Error, Result};
-use crate::read::counts::carry::failed;
 use crate::read::counts::merge::{Slot, Sums, add_up};
 use crate::read::counts::stream::Worker;
 use crate::read::counts::tally::{pack, unpack};
@@ -142,7 +141,7 @@ impl Sums {
         columns.push(Arc::new(UInt64Array::from(vec![0; n])));
         for (at, (_, names)) in self.given.iter().enumerate() {
             let places = UInt32Array::from_iter(labels.values().map(|labels| labels[at]));
-            let column = take(names, &places, None).map_err(|e| failed(bug(e)))?;
+            let column = take(names, &places, None).map_err(bug)?;
             columns.push(after_nulls(n_bare, &column)?);
         }
         batch(layout, columns)
@@ -150,21 +149,19 @@ impl Sums {
 }
 
 fn batch(layout: &Layout, columns: Vec<ArrayRef>) -> Result<RecordBatch> {
-    RecordBatch::try_new(schema(&fields(layout)), columns).map_err(|e| failed(bug(e)))
+    RecordBatch::try_new(schema(&fields(layout)), columns).map_err(bug)
 }
 
 fn take_rows(columns: &[ArrayRef], rows: &[u32]) -> Result<Vec<ArrayRef>> {
     let rows = UInt32Array::from(rows.to_vec());
     let rows_taken = columns.iter().map(|column| take(column, &rows, None));
-    rows_taken
-        .collect::<Result<_, _>>()
-        .map_err(|e| failed(bug(e)))
+    rows_taken.collect::<Result<_, _>>().map_err(bug)
 }
 
 /// Prepends `n` nulls to a column.
 fn after_nulls(n: usize, column: &ArrayRef) -> Result<ArrayRef> {
     let nulls = new_null_array(column.data_type(), n);
-    concat(&[&nulls, column]).map_err(|e| failed(bug(e)))
+    concat(&[&nulls, column]).map_err(bug)
 }
 
 /// Adds up tables of sums. `rows` and `dropped` are the totals that all tables together stand for.
@@ -196,7 +193,7 @@ pub fn restore(
         Err(Stop::WideStates) if direct => once(false),
         sums => sums,
     };
-    let mut sums = sums.map_err(failed)?;
+    let mut sums = sums.map_err(|stop| stop.into_error("counting"))?;
     (sums.rows, sums.dropped) = (rows, dropped);
     Ok(sums)
 }

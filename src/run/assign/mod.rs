@@ -24,8 +24,9 @@ use crate::output::tables::assigned::{
 };
 use crate::output::tables::run_schema::RunSchema;
 use crate::plan::assignment::Assignment;
+use crate::read::counts;
 use crate::read::counts::counted::Counted;
-use crate::read::counts::follow::Follower;
+use crate::read::counts::follow::{Follower, follow};
 use crate::read::lake::Lake;
 use crate::read::paths::current::Current;
 use crate::read::rows::layout::{Evidence, Layout};
@@ -165,7 +166,7 @@ async fn put(
     progress.stage("count", None);
     let hear = Arc::clone(progress);
     let advance = Arc::new(move |rows: usize| hear.advance(rows as u64));
-    let mut counted = lake.count(frame.clone(), &plan.layout, advance).await?;
+    let mut counted = counts::count(lake, frame.clone(), &plan.layout, advance).await?;
     if counted.rows == 0 {
         return Err(Error::input("the SQL of [transitions] gives no rows"));
     }
@@ -198,7 +199,7 @@ async fn put(
             let numbers = all.numbers.states()?;
             Follower::new(&plan.layout, numbers, &all.names.names.partitions, scorer)
         };
-        let followed = lake.follow(frame, &plan.layout, start).await?;
+        let followed = follow(lake, frame, &plan.layout, start).await?;
         for (model, record) in all.models.iter_mut().zip(&mut all.records) {
             let (partition, lag) = (model.counts.partition, model.counts.lag);
             let overlap = plan.layout.evidence.overlap(lag);
