@@ -4,7 +4,7 @@
 
 use arrow::array::{Int32Array, Int64Array, RecordBatch};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use gyre::plan::pipeline::Spec;
+use gyre::plan::pipeline::Pipeline;
 use gyre::plan::plan;
 use gyre::read::lake;
 use gyre::read::lake::Resources;
@@ -55,7 +55,7 @@ fn chain(path: &std::path::Path) {
 }
 
 fn count(pipeline: &str, path: &str) -> u64 {
-    let spec = Spec::parse(pipeline, "bench", &[], &|_| None).expect("a pipeline");
+    let pipeline = Pipeline::parse(pipeline, "bench", &[], &|_| None).expect("a pipeline");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
         let paths = [path.to_string()];
@@ -71,8 +71,8 @@ fn count(pipeline: &str, path: &str) -> u64 {
         )
         .await
         .expect("a lake");
-        let sql = lake::query_text(&spec.transitions.query).expect("a query");
-        let (plan, frame) = plan(&spec, &sql, None, &lake).await.expect("a plan");
+        let sql = lake::query_text(&pipeline.transitions.query).expect("a query");
+        let (plan, frame) = plan(&pipeline, &sql, None, &lake).await.expect("a plan");
         gyre::read::counts::count(&lake, frame, &plan.layout, Arc::new(|_| ()))
             .await
             .expect("counts")

@@ -39,7 +39,7 @@
 //!
 //! - `reduce` and `math` do no I/O and know no async, clock, environment, DataFusion or Arrow. In long sweeps they wait for memory, as allocations
 //!   do: nothing depends on it. The library never touches the terminal.
-//! - A stage takes a checked `Plan` (or `Assignment`), never a `Spec`.
+//! - A stage takes a checked `Plan` (or `Assignment`), never a `Pipeline`.
 //! - Nothing dense of size targets × sources, ever; nothing is allocated for each row or non-zero in a loop.
 //! - The bytes of the tables do not depend on threads, shards, the order of files or the clock.
 //! - Counts are conserved: their sum is the number of accepted pairs.

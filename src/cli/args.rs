@@ -147,7 +147,7 @@ pub enum Command {
 
     /// Check a pipeline file, its tables and the columns it names, without running it.
     #[command(after_help = CHECK_EXAMPLE, after_long_help = long(CHECK_EXAMPLE))]
-    Check(Pipeline),
+    Check(PipelineArgs),
 
     /// Show what a run would read, compute and write, without running it.
     #[command(after_help = PLAN_EXAMPLES, after_long_help = long(PLAN_EXAMPLES))]
@@ -155,7 +155,7 @@ pub enum Command {
 
     /// Show how the SQL of a pipeline would be executed.
     #[command(after_help = EXPLAIN_EXAMPLE, after_long_help = long(EXPLAIN_EXAMPLE))]
-    Explain(Pipeline),
+    Explain(PipelineArgs),
 
     /// Show how the sets of two outputs correspond: kept, split, merged, born and died, and how
     /// many states changed set.
@@ -231,7 +231,7 @@ pub struct Man {
 
 /// A pipeline file and the overrides of the command line.
 #[derive(Debug, Args)]
-pub struct Pipeline {
+pub struct PipelineArgs {
     /// The pipeline file (TOML).
     #[arg(value_name = "PIPELINE", value_hint = ValueHint::FilePath)]
     pub path: PathBuf,
@@ -259,7 +259,7 @@ pub struct Pipeline {
 #[derive(Debug, Args)]
 pub struct Run {
     #[command(flatten)]
-    pub pipeline: Pipeline,
+    pub pipeline: PipelineArgs,
 
     /// Run even if nothing has changed since the last run, and reuse no earlier work.
     #[arg(long)]
@@ -306,7 +306,7 @@ pub struct Run {
 #[derive(Debug, Args)]
 pub struct Assign {
     #[command(flatten)]
-    pub pipeline: Pipeline,
+    pub pipeline: PipelineArgs,
 
     /// The output of the run whose models are used.
     #[arg(long, value_name = "OUTPUT")]
@@ -357,7 +357,7 @@ fn amount(text: &str) -> Result<f64, String> {
 #[derive(Debug, Args)]
 pub struct Plan {
     #[command(flatten)]
-    pub pipeline: Pipeline,
+    pub pipeline: PipelineArgs,
 
     /// Print the plan as JSON.
     #[arg(long)]

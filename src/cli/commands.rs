@@ -5,7 +5,7 @@
 //! it is polled, with everything that it awaits, so polling one in the program would compile most
 //! of the library reuse_nothing.
 
-use crate::cli::args::{Command, Pipeline};
+use crate::cli::args::{Command, PipelineArgs};
 use crate::cli::terminal::{Done, Terminal, start};
 use crate::cli::watch::Watch;
 #[cfg(feature = "cluster")]
@@ -17,7 +17,7 @@ use crate::error::{Error, Kind, Result};
 use crate::output::place::Output;
 use crate::output::retention::Cleaning;
 use crate::plan::assignment::assignment;
-use crate::plan::pipeline::Spec;
+use crate::plan::pipeline::Pipeline;
 use crate::plan::{Plan, plan};
 use crate::read::lake::{Lake, Resources};
 use crate::run::compare::compare;
@@ -91,11 +91,11 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
             }
         }
         Command::Clean(args) => {
-            let spec = parse(&args.path, &args.set)?;
-            let mut output = Output::open(&spec.job.output, &Stores::from(&spec.store))?;
+            let pipeline = parse(&args.path, &args.set)?;
+            let mut output = Output::open(&pipeline.job.output, &Stores::from(&pipeline.store))?;
             output.set_lock_timeout(args.lock_timeout.0.unsigned_abs());
             let asked = Cleaning {
-                keep: spec.job.keep as usize,
+                keep: pipeline.job.keep as usize,
                 older_than: args.older_than.0,
                 dry_run: args.dry_run,
             };
@@ -184,15 +184,15 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
             })
         }
         Command::Assign(args) => {
-            let spec = parse(&args.pipeline.path, &args.pipeline.set)?;
+            let pipeline = parse(&args.pipeline.path, &args.pipeline.set)?;
             with_lake(
-                spec,
+                pipeline,
                 &args.pipeline,
                 terminal,
                 args.output.as_deref(),
-                async |spec, sql, lake, threads| {
+                async |pipeline, sql, lake, threads| {
                     let at = |e: Error| e.at(args.pipeline.path.display());
-                    let planning = assignment(&spec, &sql, &lake);
+                    let planning = assignment(&pipeline, &sql, &lake);
                     let (plan, frame) = stoppable(planning, terminal.as_ref()).await.map_err(at)?;
                     let model = Output::open(&args.model, &lake.stores)?;
                     let output = args.output.as_ref().unwrap_or(&plan.output);
@@ -234,10 +234,10 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
 }
 
 fn run_pipeline(args: &crate::cli::args::Run, watch: &Arc<Watch>) -> Result<Done> {
-    let spec = parse(&args.pipeline.path, &args.pipeline.set)?;
-    watch.set_pipeline(&spec.job.name);
+    let pipeline = parse(&args.pipeline.path, &args.pipeline.set)?;
+    watch.set_pipeline(&pipeline.job.name);
     with_plan_of(
-        spec,
+        pipeline,
         &args.pipeline,
         &watch.terminal,
         async |lake, plan, frame, threads| {
@@ -377,28 +377,28 @@ fn done(failures: &[Failure]) -> Done {
 
 /// Plans a run and passes the lake, the plan, the query and the number of threads to `then`.
 fn with_plan(
-    pipeline: &Pipeline,
+    args: &PipelineArgs,
     terminal: &Arc<dyn Terminal>,
     then: impl AsyncFnOnce(Lake, Plan, DataFrame, usize) -> Result<Done>,
 ) -> Result<Done> {
-    let spec = parse(&pipeline.path, &pipeline.set)?;
-    with_plan_of(spec, pipeline, terminal, then)
+    let pipeline = parse(&args.path, &args.set)?;
+    with_plan_of(pipeline, args, terminal, then)
 }
 
 fn with_plan_of(
-    spec: Spec,
-    pipeline: &Pipeline,
+    pipeline: Pipeline,
+    args: &PipelineArgs,
     terminal: &Arc<dyn Terminal>,
     then: impl AsyncFnOnce(Lake, Plan, DataFrame, usize) -> Result<Done>,
 ) -> Result<Done> {
     with_lake(
-        spec,
         pipeline,
+        args,
         terminal,
         None,
-        async |spec, sql, lake, threads| {
-            let at = |e: Error| e.at(pipeline.path.display());
-            let planning = plan(&spec, &sql, pipeline.seed, &lake);
+        async |pipeline, sql, lake, threads| {
+            let at = |e: Error| e.at(args.path.display());
+            let planning = plan(&pipeline, &sql, args.seed, &lake);
             let planned = stoppable(planning, terminal.as_ref()).await;
             let (plan, frame) = planned.map_err(at)?;
             then(lake, plan, frame, threads).await
@@ -409,21 +409,21 @@ fn with_plan_of(
 /// Opens the lake of a pipeline and passes the pipeline, its SQL, the lake and the number of
 /// threads to `then`. `output` overrides where results go.
 fn with_lake(
-    mut spec: Spec,
-    pipeline: &Pipeline,
+    mut pipeline: Pipeline,
+    args: &PipelineArgs,
     terminal: &Arc<dyn Terminal>,
     output: Option<&str>,
-    then: impl AsyncFnOnce(Spec, String, Lake, usize) -> Result<Done>,
+    then: impl AsyncFnOnce(Pipeline, String, Lake, usize) -> Result<Done>,
 ) -> Result<Done> {
-    let threads = match pipeline.threads {
+    let threads = match args.threads {
         Some(n) => n.get(),
         None => std::thread::available_parallelism().map_or(1, |n| n.get()),
     };
-    let bound = pipeline.memory.map(|m| m.0 as usize);
+    let bound = args.memory.map(|m| m.0 as usize);
     let runtime = start(threads, bound, &std::env::temp_dir())?;
     let done = runtime.block_on(async {
-        crate::plan::relative::beside(&mut spec, &pipeline.path).await?;
-        let sources: Vec<crate::read::lake::files::TableSource> = spec
+        crate::plan::relative::resolve(&mut pipeline, &args.path).await?;
+        let sources: Vec<crate::read::lake::files::TableSource> = pipeline
             .tables
             .iter()
             .map(|(name, table)| table.source(name))
@@ -433,20 +433,20 @@ fn with_lake(
             // The program takes the rest of the bound.
             memory_bytes: bound.map(|bytes| bytes - crate::memory::least(threads)),
         };
-        let output = output.unwrap_or(&spec.job.output);
+        let output = output.unwrap_or(&pipeline.job.output);
         crate::read::paths::overlap::check_no_overlap(&sources, output)?;
-        let stores = Stores::from(&spec.store);
+        let stores = Stores::from(&pipeline.store);
         let opening = async {
             let mut lake = crate::read::lake::open(&sources, &resources, &stores).await?;
             lake.check_no_overlap(output)?;
-            if spec.job.fingerprint == crate::plan::pipeline::keys::Fingerprint::Content {
+            if pipeline.job.fingerprint == crate::plan::pipeline::keys::Fingerprint::Content {
                 lake.fingerprint().await?;
             }
             Ok(lake)
         };
         let lake = stoppable(opening, terminal.as_ref()).await?;
-        let sql = crate::read::lake::query_text(&spec.transitions.query)?;
-        then(spec, sql, lake, threads).await
+        let sql = crate::read::lake::query_text(&pipeline.transitions.query)?;
+        then(pipeline, sql, lake, threads).await
     });
     // The threads of a stopped run end with the process.
     runtime.shutdown_background();
@@ -500,8 +500,8 @@ fn manual(words: &[String]) -> Result<String> {
     Ok(String::from_utf8_lossy(&page).into_owned())
 }
 
-fn parse(path: &Path, set: &[String]) -> Result<Spec> {
+fn parse(path: &Path, set: &[String]) -> Result<Pipeline> {
     let text = crate::read::lake::pipeline_text(path)?;
     let environment = |name: &str| std::env::var(name).ok();
-    Spec::parse(&text, &path.display().to_string(), set, &environment)
+    Pipeline::parse(&text, &path.display().to_string(), set, &environment)
 }

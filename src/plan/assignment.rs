@@ -6,11 +6,11 @@
 use crate::error::Result;
 use crate::evidence::lag::Lag;
 use crate::output::tables::run_schema::LagColumn;
-use crate::plan::pipeline::Spec;
+use crate::plan::pipeline::Pipeline;
 use crate::plan::rows::{Rows, hash, lag_column, rows};
 use crate::read::lake::Lake;
 use crate::read::lake::files::Table;
-use crate::read::rows::layout::{Evidence, Layout};
+use crate::read::rows::layout::{Layout, RowRoles};
 use datafusion::dataframe::DataFrame;
 use std::sync::Arc;
 
@@ -35,7 +35,11 @@ impl Assignment {
 }
 
 /// Resolves the rows of a pipeline whose query text is `sql` against the tables of a lake. Also returns the query, ready to run.
-pub async fn assignment(spec: &Spec, sql: &str, lake: &Lake) -> Result<(Assignment, DataFrame)> {
+pub async fn assignment(
+    pipeline: &Pipeline,
+    sql: &str,
+    lake: &Lake,
+) -> Result<(Assignment, DataFrame)> {
     let Rows {
         sql,
         frame,
@@ -43,8 +47,8 @@ pub async fn assignment(spec: &Spec, sql: &str, lake: &Lake) -> Result<(Assignme
         mut evidence,
         lags,
         ..
-    } = rows(spec, sql, lake).await?;
-    if let Evidence::Trajectories { overlap, .. } = &mut evidence {
+    } = rows(pipeline, sql, lake).await?;
+    if let RowRoles::Trajectories { overlap, .. } = &mut evidence {
         overlap.clear();
     }
     let layout = Layout {
@@ -55,13 +59,13 @@ pub async fn assignment(spec: &Spec, sql: &str, lake: &Lake) -> Result<(Assignme
         one_label_set: false,
         connected: false,
     };
-    let asked = &spec.transitions;
+    let asked = &pipeline.transitions;
     let used = (&asked.parameters, &asked.partition_by, &asked.input);
     let frame = lake.select(frame, &layout)?;
     let assignment = Assignment {
-        name: spec.job.name.clone(),
-        output: spec.job.output.clone(),
-        keep: spec.job.keep as usize,
+        name: pipeline.job.name.clone(),
+        output: pipeline.job.output.clone(),
+        keep: pipeline.job.keep as usize,
         tables: lake.tables.clone(),
         layout: Arc::new(layout),
         lags,

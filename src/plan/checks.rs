@@ -4,7 +4,7 @@ use crate::error::counted;
 use crate::error::{Error, Kind, Result};
 use crate::output::number::grouped;
 use crate::plan::parameters::{scalar, values};
-use crate::plan::pipeline::Spec;
+use crate::plan::pipeline::Pipeline;
 use crate::plan::pipeline::checks::{Limit, On, PartitionKey};
 use crate::read::lake::files::Query;
 use crate::read::lake::{Lake, query_text};
@@ -92,12 +92,12 @@ impl fmt::Display for PlannedCheck {
 
 /// The checks of a pipeline whose result will have these tables.
 pub(crate) async fn planned(
-    spec: &Spec,
+    pipeline: &Pipeline,
     partition: &[Field],
     lake: &Lake,
     tables: &[(&'static str, SchemaRef)],
 ) -> Result<Vec<PlannedCheck>> {
-    let limits = &spec.checks.limits;
+    let limits = &pipeline.checks.limits;
     let mut planned = Vec::new();
     let mut add = |on: On, rule: CheckRule| {
         planned.push(PlannedCheck {
@@ -119,7 +119,7 @@ pub(crate) async fn planned(
     if let Some(Limit { value, on }) = limits.max_drift {
         add(on, CheckRule::MaxDrift(value));
     }
-    if spec.checks.queries.is_empty() {
+    if pipeline.checks.queries.is_empty() {
         return Ok(planned);
     }
     let mut clash = lake.tables.iter().map(|table| table.name.as_str());
@@ -129,7 +129,7 @@ pub(crate) async fn planned(
         )));
     }
     let session = self::planning(lake, tables).await?;
-    for check in &spec.checks.queries {
+    for check in &pipeline.checks.queries {
         let sql = sql(&check.query)?;
         let parameters = values(
             &check.parameters,
@@ -156,7 +156,7 @@ fn partition_key(key: &PartitionKey, partition: &[Field]) -> Result<BTreeMap<Str
             PartitionKey::One(value) => Some(value),
             PartitionKey::Columns(columns) => columns.get(field.name()),
         };
-        // The spec has made sure that it is there.
+        // The check of the pipeline file has made sure that every column is there.
         let value = value.ok_or_else(|| Error::bug("a partition key lacks a column"))?;
         Ok((field.name().clone(), typed(value, field)?))
     });

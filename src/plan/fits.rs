@@ -2,7 +2,7 @@
 
 use crate::assess::ranks::Rule;
 use crate::methods::Method;
-use crate::plan::pipeline::Spec;
+use crate::plan::pipeline::Pipeline;
 use serde::{Deserialize, Serialize};
 
 /// One fit of every partition and lag, ranks apart.
@@ -48,9 +48,9 @@ impl PlannedFit {
 }
 
 /// The fits of a pipeline, one per rank.
-pub(crate) fn fits(spec: &Spec) -> Vec<PlannedFit> {
+pub(crate) fn fits(pipeline: &Pipeline) -> Vec<PlannedFit> {
     let mut fits = Vec::new();
-    for fit in &spec.fits {
+    for fit in &pipeline.fits {
         for (rank, name) in fit.expanded() {
             let ranks = match (fit.rule, fit.ranks.as_slice()) {
                 (Some(rule), candidates) => {

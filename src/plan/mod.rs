@@ -1,4 +1,4 @@
-//! Spec + listing + schemas → Plan: everything that a run (or an `Assignment`) will do, resolved and checked, before it does any of it.
+//! Pipeline + listing + schemas → Plan: everything that a run (or an `Assignment`) will do, resolved and checked, before it does any of it.
 //!
 //! A plan can be printed, compared by its hash, and run. Nothing is computed here.
 
@@ -23,13 +23,13 @@ use crate::output::tables::run_schema::{FitColumns, LagColumn, RunSchema};
 use crate::plan::checks::{CheckRule, PlannedCheck};
 use crate::plan::evidence::{check_square, grouping};
 use crate::plan::fits::{PlannedFit, Ranks, fits};
-use crate::plan::pipeline::Spec;
+use crate::plan::pipeline::Pipeline;
 use crate::plan::pipeline::keys::{Empty, NamesFrom};
 use crate::plan::rows::{Rows, hash, inputs, lag_column, rows, unhashed};
 use crate::read::lake::Lake;
 use crate::read::lake::files::Table;
 use crate::read::paths::places::canonical_location;
-use crate::read::rows::layout::{Evidence, Layout};
+use crate::read::rows::layout::{Layout, RowRoles};
 use crate::read::rows::states::StateTable;
 use crate::store::Stores;
 use arrow::datatypes::SchemaRef;
@@ -109,16 +109,16 @@ pub struct Validation {
 
 /// Resolves a pipeline whose query text is `sql` against the tables of a lake. Also returns the query, ready to run.
 pub fn plan<'a>(
-    spec: &'a Spec,
+    pipeline: &'a Pipeline,
     sql: &'a str,
     seed: Option<u64>,
     lake: &'a Lake,
 ) -> BoxFuture<'a, Result<(Plan, DataFrame)>> {
-    Box::pin(resolved(spec, sql, seed, lake))
+    Box::pin(resolved(pipeline, sql, seed, lake))
 }
 
 async fn resolved(
-    spec: &Spec,
+    pipeline: &Pipeline,
     sql: &str,
     seed: Option<u64>,
     lake: &Lake,
@@ -131,16 +131,19 @@ async fn resolved(
         partition,
         evidence,
         lags,
-    } = rows(spec, sql, lake).await?;
-    let given = spec.fits.iter().filter_map(|fit| fit.method.needs().given);
+    } = rows(pipeline, sql, lake).await?;
+    let given = pipeline
+        .fits
+        .iter()
+        .filter_map(|fit| fit.method.needs().given);
     let given = given.map(|column| columns.key(column, "affiliation"));
     let given = given.collect::<Result<_>>()?;
-    let asked = spec.validation.as_ref();
+    let asked = pipeline.validation.as_ref();
     let asked = asked.filter(|asked| asked.bootstrap > 0 || asked.folds > 0);
     let grouping = asked.map(|asked| grouping(asked, &evidence, &columns));
-    let markov = spec.validation.as_ref().is_some_and(|v| v.markov);
-    let connected = spec.transitions.connected;
-    let fits = fits(spec);
+    let markov = pipeline.validation.as_ref().is_some_and(|v| v.markov);
+    let connected = pipeline.transitions.connected;
+    let fits = fits(pipeline);
     // Who takes sources and targets for states of one kind.
     let mut square = Vec::new();
     square.extend(connected.then(|| "`transitions.connected`".to_string()));
@@ -169,16 +172,16 @@ async fn resolved(
         folds: asked.folds,
         confidence: asked.confidence,
     });
-    let seed = seed.unwrap_or(spec.job.seed);
-    let increments = match spec.job.incremental {
+    let seed = seed.unwrap_or(pipeline.job.seed);
+    let increments = match pipeline.job.incremental {
         true => increments(&frame, &layout, lake, &sql, &parameters),
         false => Increments::Off,
     };
     let frame = lake.select(frame, &layout)?;
     let mut plan = Plan {
-        name: spec.job.name.clone(),
-        output: spec.job.output.clone(),
-        keep: spec.job.keep as usize,
+        name: pipeline.job.name.clone(),
+        output: pipeline.job.output.clone(),
+        keep: pipeline.job.keep as usize,
         stores: lake.stores.clone(),
         seed,
         tables: lake.tables.clone(),
@@ -188,8 +191,8 @@ async fn resolved(
         lags,
         fits,
         validation,
-        names: spec.names.from.clone(),
-        empty: spec.transitions.empty,
+        names: pipeline.names.from.clone(),
+        empty: pipeline.transitions.empty,
         markov,
         increments,
         checks: Vec::new(),
@@ -198,9 +201,10 @@ async fn resolved(
     };
     check_names(&plan)?;
     let tables = plan.schemas();
-    plan.checks = crate::plan::checks::planned(spec, &plan.layout.partition, lake, &tables).await?;
-    plan.hashes = hashes(spec, &plan)?;
-    let mut asked = serde_json::to_value(spec).map_err(unhashed)?;
+    plan.checks =
+        crate::plan::checks::planned(pipeline, &plan.layout.partition, lake, &tables).await?;
+    plan.hashes = hashes(pipeline, &plan)?;
+    let mut asked = serde_json::to_value(pipeline).map_err(unhashed)?;
     // What is kept of earlier results does not change this one, nor does where it goes.
     if let Some(job) = asked["job"].as_object_mut() {
         job.retain(|key, _| key != "keep" && key != "output");
@@ -215,7 +219,7 @@ async fn resolved(
     for check in checks.and_then(Value::as_array_mut).into_iter().flatten() {
         check["query"] = Value::Null;
     }
-    if let NamesFrom::Output(location) = &spec.names.from {
+    if let NamesFrom::Output(location) = &pipeline.names.from {
         asked["names"]["from"] = canonical_location(location).into();
     }
     plan.hash = hash(&(asked, seed), &all_sql(&plan), &lake.tables)?;
@@ -232,7 +236,7 @@ fn increments(
     if layout.evidence.weight().is_some() {
         return Increments::No("weights are no integers".into());
     }
-    if let Evidence::Trajectories { strided: true, .. } = &layout.evidence {
+    if let RowRoles::Trajectories { strided: true, .. } = &layout.evidence {
         let why = "strided pairs depend on the first row of a trajectory";
         return Increments::No(why.into());
     }
@@ -292,14 +296,14 @@ fn all_sql(plan: &Plan) -> String {
 }
 
 /// What the hash of a plan is made of, one by one.
-fn hashes(spec: &Spec, plan: &Plan) -> Result<BTreeMap<&'static str, String>> {
+fn hashes(pipeline: &Pipeline, plan: &Plan) -> Result<BTreeMap<&'static str, String>> {
     let files: Vec<_> = plan.tables.iter().map(inputs).collect();
     let json = |part: Result<Vec<u8>, serde_json::Error>| {
         let bytes = part.map_err(unhashed)?;
         Ok::<_, Error>(blake3::hash(&bytes).to_hex()[..32].to_string())
     };
     Ok(BTreeMap::from([
-        ("pipeline", json(serde_json::to_vec(spec))?),
+        ("pipeline", json(serde_json::to_vec(pipeline))?),
         ("sql", json(Ok(all_sql(plan).into_bytes()))?),
         ("inputs", json(serde_json::to_vec(&files))?),
     ]))
@@ -310,8 +314,8 @@ impl Plan {
     /// here.
     pub fn schemas(&self) -> Vec<(&'static str, SchemaRef)> {
         let (sources, targets) = match &self.layout.evidence {
-            Evidence::Trajectories { state, .. } => (state, state),
-            Evidence::Pairs { source, target, .. } => (source, target),
+            RowRoles::Trajectories { state, .. } => (state, state),
+            RowRoles::Pairs { source, target, .. } => (source, target),
         };
         let names = RunSchema {
             partition: self.layout.partition.clone(),

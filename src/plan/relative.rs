@@ -1,7 +1,7 @@
 //! Relative paths in a pipeline: what lies beside the pipeline file goes before what lies in the current folder.
 
 use crate::error::{Error, Kind, Result};
-use crate::plan::pipeline::Spec;
+use crate::plan::pipeline::Pipeline;
 use crate::plan::pipeline::keys::NamesFrom;
 use crate::read::lake::files::Query;
 use crate::read::paths::glob;
@@ -16,13 +16,13 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// A path that is in neither folder.
-pub async fn beside(spec: &mut Spec, pipeline: &Path) -> Result<()> {
-    let folder = pipeline.parent().unwrap_or(Path::new(""));
+pub async fn resolve(pipeline: &mut Pipeline, file: &Path) -> Result<()> {
+    let folder = file.parent().unwrap_or(Path::new(""));
     let is_here = || Some(canonical(folder).ok()? == canonical(Path::new(".")).ok()?);
     if folder.as_os_str().is_empty() || is_here() == Some(true) {
         return Ok(());
     }
-    for (name, table) in &mut spec.tables {
+    for (name, table) in &mut pipeline.tables {
         for path in &mut table.path {
             if let Some(candidate) = candidate(folder, path) {
                 let found = match glob::special(path) {
@@ -40,9 +40,9 @@ pub async fn beside(spec: &mut Spec, pipeline: &Path) -> Result<()> {
             }
         }
     }
-    let checks = spec.checks.queries.iter_mut();
+    let checks = pipeline.checks.queries.iter_mut();
     let queries = checks.map(|check| &mut check.query);
-    for query in queries.chain([&mut spec.transitions.query]) {
+    for query in queries.chain([&mut pipeline.transitions.query]) {
         let Query::File(path) = query else { continue };
         let Some(candidate) = candidate(folder, path) else {
             continue;
@@ -54,7 +54,7 @@ pub async fn beside(spec: &mut Spec, pipeline: &Path) -> Result<()> {
             return Err(Error::new(Kind::Spec, message));
         }
     }
-    if let NamesFrom::Output(location) = &mut spec.names.from
+    if let NamesFrom::Output(location) = &mut pipeline.names.from
         && let Some(candidate) = candidate(folder, location)
         && Path::new(&candidate).join("current.json").exists()
     {

@@ -5,10 +5,10 @@ use crate::evidence::lag::Lag;
 use crate::output::tables::run_schema::LagColumn;
 use crate::plan::evidence::{Columns, all_integers, evidence};
 use crate::plan::parameters::values;
-use crate::plan::pipeline::Spec;
+use crate::plan::pipeline::Pipeline;
 use crate::read::lake::Lake;
 use crate::read::lake::files::{InputFile, Table};
-use crate::read::rows::layout::Evidence;
+use crate::read::rows::layout::RowRoles;
 use arrow::datatypes::Field;
 use datafusion::common::ScalarValue;
 use datafusion::dataframe::DataFrame;
@@ -22,12 +22,12 @@ pub(crate) struct Rows {
     pub(crate) frame: DataFrame,
     pub(crate) columns: Columns,
     pub(crate) partition: Vec<Field>,
-    pub(crate) evidence: Evidence,
+    pub(crate) evidence: RowRoles,
     pub(crate) lags: Vec<Lag>,
 }
 
-pub(crate) async fn rows(spec: &Spec, sql: &str, lake: &Lake) -> Result<Rows> {
-    let asked = &spec.transitions;
+pub(crate) async fn rows(pipeline: &Pipeline, sql: &str, lake: &Lake) -> Result<Rows> {
+    let asked = &pipeline.transitions;
     let sql = sql.trim().trim_end_matches(';').to_string();
     let parameters = values(&asked.parameters, "transitions.parameters")?;
     let frame = lake.query(&sql, &parameters).await?;

@@ -1,104 +1,38 @@
-//! A plan as text for people and as JSON for programs.
+//! A plan as JSON for programs and as text for people.
 
 use crate::error::counted;
 use crate::evidence::lag::Lag;
 use crate::methods::Method;
-use crate::plan::checks::CheckRule;
+use crate::plan::checks::{CheckRule, PlannedCheck};
 use crate::plan::fits::{PlannedFit, Ranks};
 use crate::plan::pipeline::keys::NamesFrom;
 use crate::plan::{Increments, Plan};
 use crate::read::lake::files::Table;
-use crate::read::rows::bins;
-use crate::read::rows::layout::{Evidence, Measure};
+use crate::read::rows::bins::Binning;
+use crate::read::rows::layout::{Measure, RowRoles};
 use crate::read::rows::states::StateColumns;
 use arrow::datatypes::Field;
 use serde_json::{Value, json};
 use std::fmt;
 
 impl Plan {
+    /// The plan as `gyre plan --json` prints it.
     pub fn to_json(&self) -> Value {
-        let names = |fields: &[Field]| {
-            fields
-                .iter()
-                .map(|f| json!({"name": f.name(), "type": f.data_type().to_string()}))
-                .collect::<Vec<_>>()
-        };
-        let state = |s: &StateColumns| {
-            let bins = s
-                .bins
-                .iter()
-                .map(|(name, b)| json!({"name": name, "bins": b}));
-            names(&s.keys).into_iter().chain(bins).collect::<Vec<_>>()
-        };
-        let count = match &self.layout.evidence {
-            Evidence::Trajectories {
-                trajectory,
-                time,
-                state: s,
-                weight,
-                strided,
-                overlap,
-                ..
-            } => {
-                let mut shown = json!({
-                    "kind": "trajectories",
-                    "trajectory": names(trajectory),
-                    "time": names(std::slice::from_ref(time))[0],
-                    "state": state(s),
-                    "lags": self.lags,
-                    "window": window(*strided, overlap),
-                });
-                if let Some(field) = weight {
-                    shown["measure"] = json!({"weight": field.name()});
-                }
-                shown
-            }
-            Evidence::Pairs {
-                source,
-                target,
-                measure,
-            } => json!({
-                "kind": "pairs",
-                "source": state(source),
-                "target": state(target),
-                "measure": match measure {
-                    Measure::One => json!("one a row"),
-                    Measure::Count(f) => json!({"count": f.name()}),
-                    Measure::Weight(f) => json!({"weight": f.name()}),
-                },
-            }),
-        };
-        let fit = |f: &PlannedFit| {
-            let parameters = parameters(&f.method);
-            let mut shown =
-                json!({"name": f.name, "method": f.method.name(), "parameters": parameters});
-            if let Ranks::Auto { rule, candidates } = &f.ranks {
-                shown["parameters"]["rank"] = json!({"one_of": candidates, "rule": rule.name()});
-            }
-            shown
-        };
-        let table = |t: &Table| {
-            json!({
-                "name": t.name,
-                "format": t.format,
-                "files": t.files.len(),
-                "bytes": t.files.iter().map(|f| f.size_bytes).sum::<u64>(),
-                "partition_columns": t.partition_columns,
-                "columns": t.schema.fields().iter().map(|f| json!({"name": f.name(), "type": f.data_type().to_string()})).collect::<Vec<_>>(),
-            })
-        };
+        let parameters = self.parameters.iter();
+        let parameters = parameters.map(|(name, value)| (name.clone(), json!(value.to_string())));
+        let validation = self.validation.as_ref().zip(self.layout.grouping.as_ref());
         json!({
             "name": self.name,
             "hash": self.hash,
             "seed": self.seed,
-            "read": self.tables.iter().map(table).collect::<Vec<_>>(),
+            "read": all(&self.tables, table),
             "sql": self.sql,
-            "parameters": self.parameters.iter().map(|(k, v)| (k.clone(), json!(v.to_string()))).collect::<serde_json::Map<_, _>>(),
-            "count": count,
+            "parameters": parameters.collect::<serde_json::Map<_, _>>(),
+            "count": self.evidence(),
             "connected": self.layout.connected,
             "markov": self.markov,
-            "partition_by": names(&self.layout.partition),
-            "fit": self.fits.iter().map(fit).collect::<Vec<_>>(),
+            "partition_by": columns(&self.layout.partition),
+            "fit": all(&self.fits, fit),
             "names": self.names,
             "increments": match &self.increments {
                 Increments::Off => Value::Null,
@@ -108,95 +42,129 @@ impl Plan {
             "write": {
                 "output": self.output,
                 "keep": self.keep,
-                "tables": self.tables().iter().map(|t| t.name()).collect::<Vec<_>>(),
+                "tables": self.table_names(),
             },
-            "checks": self.checks.iter().map(|check| {
-                let mut shown = json!({"name": check.name, "on": check.on});
-                match &check.rule {
-                    CheckRule::Partitions(keys) => shown["partitions"] = json!(keys),
-                    CheckRule::Sql { sql, .. } => shown["sql"] = json!(sql),
-                    rule => shown["limit"] = json!(rule.limit()),
-                }
-                shown
-            }).collect::<Vec<_>>(),
-            "validation": self.validation.as_ref().zip(self.layout.grouping.as_ref()).map(|(v, g)| json!({
+            "checks": all(&self.checks, check),
+            "validation": validation.map(|(v, grouping)| json!({
                 "bootstrap": v.bootstrap,
                 "folds": v.folds,
                 "confidence": v.confidence,
-                "groups": g.most,
-                "group": names(&g.by),
+                "groups": grouping.most,
+                "group": columns(&grouping.by),
             })),
         })
     }
-}
 
-impl fmt::Display for Plan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let list = |fields: &[Field]| {
-            fields
-                .iter()
-                .map(|f| f.name().as_str())
-                .collect::<Vec<_>>()
-                .join(", ")
-        };
-        let state = |s: &StateColumns| {
-            let bins = s
-                .bins
-                .iter()
-                .map(|(name, b)| format!("{name} in {}", boxes(b)));
-            s.keys
-                .iter()
-                .map(|f| f.name().clone())
-                .chain(bins)
-                .collect::<Vec<_>>()
-                .join(", ")
-        };
-        writeln!(f, "Plan of `{}` ({})", self.name, self.hash)?;
-        for table in &self.tables {
-            let bytes: u64 = table.files.iter().map(|f| f.size_bytes).sum();
-            let files = counted(table.files.len(), "file");
-            writeln!(
-                f,
-                "  read   {}: {files} of {}, {:.1} MB",
-                table.name,
-                table.format,
-                bytes as f64 / 1e6
-            )?;
-        }
+    fn evidence(&self) -> Value {
         match &self.layout.evidence {
-            Evidence::Trajectories {
+            RowRoles::Trajectories {
                 trajectory,
                 time,
-                state: s,
+                state,
                 weight,
-                strided,
-                overlap,
+                ..
+            } => {
+                let mut shown = json!({
+                    "kind": "trajectories",
+                    "trajectory": columns(trajectory),
+                    "time": column(time),
+                    "state": state_columns(state),
+                    "lags": self.lags,
+                    "window": window(&self.layout.evidence),
+                });
+                if let Some(field) = weight {
+                    shown["measure"] = json!({"weight": field.name()});
+                }
+                shown
+            }
+            RowRoles::Pairs {
+                source,
+                target,
+                measure,
+            } => json!({
+                "kind": "pairs",
+                "source": state_columns(source),
+                "target": state_columns(target),
+                "measure": match measure {
+                    Measure::One => json!("one a row"),
+                    Measure::Count(field) => json!({"count": field.name()}),
+                    Measure::Weight(field) => json!({"weight": field.name()}),
+                },
+            }),
+        }
+    }
+
+    fn table_names(&self) -> Vec<&'static str> {
+        self.tables().iter().map(|table| table.name()).collect()
+    }
+
+    /// The lines of the text below its headline, each with its label.
+    fn lines(&self) -> Vec<(&'static str, String)> {
+        let mut lines = Vec::new();
+        lines.extend(self.tables.iter().map(|table| ("read", table_text(table))));
+        lines.push(("count", self.evidence_text()));
+        if self.layout.connected {
+            let what = "the largest strongly connected set of states";
+            lines.push(("keep", what.into()));
+        }
+        if !self.layout.partition.is_empty() {
+            let columns = names(&self.layout.partition);
+            lines.push(("models", format!("one for each value of {columns}")));
+        }
+        lines.extend(self.fits.iter().map(|fit| {
+            let what = fit.method.describe(&fit.rank_text());
+            ("fit", format!("{}: {what}", fit.name))
+        }));
+        lines.extend(self.validation_text().map(|text| ("trust", text)));
+        if self.markov {
+            let what = "the sets of every fit for a Markov chain";
+            lines.push(("test", what.into()));
+        }
+        lines.extend(self.checks.iter().map(|check| ("check", check.to_string())));
+        match &self.names {
+            NamesFrom::Previous => (),
+            NamesFrom::None => lines.push(("names", "by decreasing weight".into())),
+            NamesFrom::Output(location) => {
+                lines.push(("names", format!("of the sets of {location}")));
+            }
+        }
+        match &self.increments {
+            Increments::Off => (),
+            Increments::No(why) => lines.push(("increments:", format!("no, because {why}"))),
+            Increments::Of { table, .. } => {
+                lines.push(("increments:", format!("new files of {table}")));
+            }
+        }
+        let tables = self.table_names().join(", ");
+        lines.push(("write", format!("{}: {tables}", self.output)));
+        lines
+    }
+
+    fn evidence_text(&self) -> String {
+        match &self.layout.evidence {
+            RowRoles::Trajectories {
+                trajectory,
+                time,
+                state,
+                weight,
                 ..
             } => {
                 let of = if trajectory.is_empty() {
                     "one trajectory".to_string()
                 } else {
-                    format!("trajectories by {}", list(trajectory))
+                    format!("trajectories by {}", names(trajectory))
                 };
-                let lags = self
-                    .lags
-                    .iter()
-                    .map(Lag::to_string)
-                    .collect::<Vec<_>>()
-                    .join(", ");
-                let window = window(*strided, overlap);
-                write!(
-                    f,
-                    "  count  {of} in the order of {}: states {}; lag {lags} ({window})",
-                    time.name(),
-                    state(s)
-                )?;
-                match weight {
-                    Some(field) => writeln!(f, "; weights in {}", field.name())?,
-                    None => writeln!(f)?,
-                }
+                let (time, state) = (time.name(), state_text(state));
+                let lags: Vec<_> = self.lags.iter().map(Lag::to_string).collect();
+                let (lags, window) = (lags.join(", "), window(&self.layout.evidence));
+                let weights = weight.as_ref();
+                let weights = weights.map(|field| format!("; weights in {}", field.name()));
+                let weights = weights.unwrap_or_default();
+                format!(
+                    "{of} in the order of {time}: states {state}; lag {lags} ({window}){weights}"
+                )
             }
-            Evidence::Pairs {
+            RowRoles::Pairs {
                 source,
                 target,
                 measure,
@@ -206,87 +174,102 @@ impl fmt::Display for Plan {
                     Measure::Count(field) => format!("counts in {}", field.name()),
                     Measure::Weight(field) => format!("weights in {}", field.name()),
                 };
-                writeln!(
-                    f,
-                    "  count  pairs {} → {}; {measure}",
-                    state(source),
-                    state(target)
-                )?;
+                let (source, target) = (state_text(source), state_text(target));
+                format!("pairs {source} → {target}; {measure}")
             }
         }
-        if self.layout.connected {
-            writeln!(f, "  keep   the largest strongly connected set of states")?;
+    }
+
+    fn validation_text(&self) -> Option<String> {
+        let (validation, grouping) = (self.validation.as_ref()?, self.layout.grouping.as_ref()?);
+        let mut parts = Vec::new();
+        if validation.bootstrap > 0 {
+            let (n, percent) = (validation.bootstrap, 100.0 * validation.confidence);
+            parts.push(format!("{n} bootstrap resamples, intervals at {percent} %"));
         }
-        if !self.layout.partition.is_empty() {
-            writeln!(
-                f,
-                "  models one for each value of {}",
-                list(&self.layout.partition)
-            )?;
+        if validation.folds > 0 {
+            parts.push(format!("{} folds", validation.folds));
         }
-        for fit in &self.fits {
-            let what = fit.method.describe(&fit.rank_text());
-            writeln!(f, "  fit    {}: {what}", fit.name)?;
-        }
-        if let (Some(validation), Some(grouping)) = (&self.validation, &self.layout.grouping) {
-            let mut parts = Vec::new();
-            if validation.bootstrap > 0 {
-                let percent = 100.0 * validation.confidence;
-                parts.push(format!(
-                    "{} bootstrap resamples, intervals at {percent} %",
-                    validation.bootstrap
-                ));
-            }
-            if validation.folds > 0 {
-                parts.push(format!("{} folds", validation.folds));
-            }
-            let by = match grouping.by.is_empty() {
-                true => "single transitions".to_string(),
-                false => list(&grouping.by),
-            };
-            let (parts, most) = (parts.join("; "), grouping.most);
-            writeln!(f, "  trust  {parts}; {by} in at most {most} groups")?;
-        }
-        if self.markov {
-            writeln!(f, "  test   the sets of every fit for a Markov chain")?;
-        }
-        for check in &self.checks {
-            writeln!(f, "  check  {check}")?;
-        }
-        match &self.names {
-            NamesFrom::Previous => (),
-            NamesFrom::None => writeln!(f, "  names  by decreasing weight")?,
-            NamesFrom::Output(location) => writeln!(f, "  names  of the sets of {location}")?,
-        }
-        match &self.increments {
-            Increments::Off => (),
-            Increments::No(why) => writeln!(f, "  increments: no, because {why}")?,
-            Increments::Of { table, .. } => writeln!(f, "  increments: new files of {table}")?,
-        }
-        let tables: Vec<_> = self.tables().iter().map(|t| t.name()).collect();
-        let tables = tables.join(", ");
-        write!(f, "  write  {}: {tables}", self.output)
+        let by = if grouping.by.is_empty() {
+            "single transitions".to_string()
+        } else {
+            names(&grouping.by)
+        };
+        let (parts, most) = (parts.join("; "), grouping.most);
+        Some(format!("{parts}; {by} in at most {most} groups"))
     }
 }
 
-fn window(strided: bool, overlap: &[u64]) -> &'static str {
-    match (strided, overlap) {
-        (true, _) => "strided",
-        (false, []) => "sliding",
-        (false, _) => "effective",
+/// The plan as `gyre plan` prints it.
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Plan of `{}` ({})", self.name, self.hash)?;
+        for (label, text) in self.lines() {
+            write!(f, "\n  {label:<6} {text}")?;
+        }
+        Ok(())
     }
 }
 
-fn boxes(binning: &bins::Binning) -> String {
-    match binning {
-        bins::Binning::Open { step, .. } => format!("boxes of {step}"),
-        bins::Binning::Bounded {
-            low, high, boxes, ..
-        } => format!("{boxes} boxes on [{low}, {high}]"),
-        bins::Binning::Periodic { low, high, boxes } => {
-            format!("{boxes} boxes on the circle [{low}, {high})")
-        }
+fn all<T>(items: &[T], shown: impl Fn(&T) -> Value) -> Vec<Value> {
+    items.iter().map(shown).collect()
+}
+
+fn column(field: &Field) -> Value {
+    json!({"name": field.name(), "type": field.data_type().to_string()})
+}
+
+fn columns(fields: &[Field]) -> Vec<Value> {
+    all(fields, column)
+}
+
+fn names(fields: &[Field]) -> String {
+    let names: Vec<_> = fields.iter().map(|field| field.name().as_str()).collect();
+    names.join(", ")
+}
+
+fn state_columns(state: &StateColumns) -> Vec<Value> {
+    let bins = state.bins.iter();
+    let bins = bins.map(|(name, binning)| json!({"name": name, "bins": binning}));
+    columns(&state.keys).into_iter().chain(bins).collect()
+}
+
+fn state_text(state: &StateColumns) -> String {
+    let keys = state.keys.iter().map(|field| field.name().clone());
+    let bins = state.bins.iter();
+    let bins = bins.map(|(name, binning)| format!("{name} in {}", boxes(binning)));
+    keys.chain(bins).collect::<Vec<_>>().join(", ")
+}
+
+fn bytes(table: &Table) -> u64 {
+    table.files.iter().map(|file| file.size_bytes).sum()
+}
+
+fn table(table: &Table) -> Value {
+    let fields = table.schema.fields().iter();
+    json!({
+        "name": table.name,
+        "format": table.format,
+        "files": table.files.len(),
+        "bytes": bytes(table),
+        "partition_columns": table.partition_columns,
+        "columns": fields.map(|field| column(field)).collect::<Vec<_>>(),
+    })
+}
+
+fn table_text(table: &Table) -> String {
+    let files = counted(table.files.len(), "file");
+    let megabytes = bytes(table) as f64 / 1e6;
+    let (name, format) = (&table.name, &table.format);
+    format!("{name}: {files} of {format}, {megabytes:.1} MB")
+}
+
+fn fit(fit: &PlannedFit) -> Value {
+    let mut parameters = parameters(&fit.method);
+    if let Ranks::Auto { rule, candidates } = &fit.ranks {
+        parameters["rank"] = json!({"one_of": candidates, "rule": rule.name()});
     }
+    json!({"name": fit.name, "method": fit.method.name(), "parameters": parameters})
 }
 
 /// The parameters of a method, without the tag of the method.
@@ -297,5 +280,35 @@ fn parameters(method: &Method) -> Value {
             .next()
             .map_or(Value::Null, |(_, own)| own),
         _ => Value::Null,
+    }
+}
+
+fn check(check: &PlannedCheck) -> Value {
+    let mut shown = json!({"name": check.name, "on": check.on});
+    match &check.rule {
+        CheckRule::Partitions(keys) => shown["partitions"] = json!(keys),
+        CheckRule::Sql { sql, .. } => shown["sql"] = json!(sql),
+        rule => shown["limit"] = json!(rule.limit()),
+    }
+    shown
+}
+
+fn window(evidence: &RowRoles) -> &'static str {
+    match evidence {
+        RowRoles::Trajectories { strided: true, .. } => "strided",
+        RowRoles::Trajectories { overlap, .. } if !overlap.is_empty() => "effective",
+        _ => "sliding",
+    }
+}
+
+fn boxes(binning: &Binning) -> String {
+    match binning {
+        Binning::Open { step, .. } => format!("boxes of {step}"),
+        Binning::Bounded {
+            low, high, boxes, ..
+        } => format!("{boxes} boxes on [{low}, {high}]"),
+        Binning::Periodic { low, high, boxes } => {
+            format!("{boxes} boxes on the circle [{low}, {high})")
+        }
     }
 }

@@ -18,7 +18,7 @@ use crate::read::lake::Lake;
 use crate::read::lake::files::InputFile;
 use crate::read::lake::subset;
 use crate::read::paths::current::Current;
-use crate::read::rows::layout::{Evidence, Layout};
+use crate::read::rows::layout::{Layout, RowRoles};
 use crate::read::rows::stop::Stop;
 use crate::read::rows::time::show as show_time;
 use crate::run::record::IncrementRecord;
@@ -175,7 +175,7 @@ impl Run<'_> {
         kept: &mut Kept,
         frame: &DataFrame,
     ) -> Result<(Option<RecordBatch>, Option<i64>)> {
-        if let Evidence::Pairs { .. } = self.layout.evidence {
+        if let RowRoles::Pairs { .. } = self.layout.evidence {
             return Ok((None, None));
         }
         let spans = async |files: Vec<&InputFile>| {
@@ -253,8 +253,8 @@ impl Run<'_> {
             );
         }
         let time = |tick: i64| match &self.layout.evidence {
-            Evidence::Trajectories { time, .. } => Some(show_time(tick, time.data_type())),
-            Evidence::Pairs { .. } => None,
+            RowRoles::Trajectories { time, .. } => Some(show_time(tick, time.data_type())),
+            RowRoles::Pairs { .. } => None,
         };
         let rows = self.lake.rows_of(self.table, &locations).await;
         let files = unread.into_iter().zip(rows);

@@ -278,7 +278,7 @@ fn test_markov(plan: &Plan, models: &mut [FittedModel], records: &mut [ModelReco
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::pipeline::Spec;
+    use crate::plan::pipeline::Pipeline;
     use crate::plan::plan;
     use crate::read::counts;
     use crate::read::lake::Resources;
@@ -314,17 +314,17 @@ rank = 2
             .collect();
         std::fs::write(folder.path().join("rows.csv"), format!("t,s\n{rows}")).expect("rows");
         let text = PIPELINE.replace("FOLDER", &folder.path().display().to_string());
-        let spec = Spec::parse(&text, "p.toml", &[], &|_| None).expect("a pipeline");
+        let pipeline = Pipeline::parse(&text, "p.toml", &[], &|_| None).expect("a pipeline");
         let resources = Resources {
             threads: 1,
             memory_bytes: None,
         };
-        let sources = spec.tables.iter().map(|(n, t)| t.source(n));
+        let sources = pipeline.tables.iter().map(|(n, t)| t.source(n));
         let sources: Vec<_> = sources.collect();
         let lake = crate::read::lake::open(&sources, &resources, &Default::default())
             .await
             .expect("a lake");
-        let (plan, frame) = plan(&spec, "SELECT * FROM rows", None, &lake)
+        let (plan, frame) = plan(&pipeline, "SELECT * FROM rows", None, &lake)
             .await
             .expect("a plan");
         let counted = counts::count(&lake, frame, &plan.layout, Arc::new(|_| ()));

@@ -1,14 +1,14 @@
-//! `gyre assign`: new rows and the model that a run has written.
+//! `gyre assign`: new rows and the model of an earlier run.
 
 use crate::cli::{integers, small_pipeline};
-use crate::lake::{Lake, Ran, Rows};
+use crate::lake::{Lake, ProgramRun, Rows};
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array, StringArray};
 use arrow::datatypes::{DataType, Float64Type};
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Assigns the rows of a pipeline to the model `out`.
-fn assign(lake: &Lake, pipeline: &str, more: &[&str]) -> Ran {
+fn assign(lake: &Lake, pipeline: &str, more: &[&str]) -> ProgramRun {
     let fixed = ["assign", pipeline, "--model", "out", "--output", "new"];
     lake.gyre(&[&fixed[..], more].concat())
 }
@@ -38,16 +38,18 @@ fn embedding(rows: &Rows, fit: &str) -> Vec<f64> {
         .to_vec()
 }
 
-/// The rows that a model was made from get back what it says: sets, points, and ℓ̂ as the sum over states and over trajectories.
+/// An assignment of the rows of a model returns the sets and points of the model. ℓ̂ is the same as
+/// a sum over states and as a sum over trajectories.
 #[test]
-fn the_rows_of_a_model_get_back_what_it_says() {
+fn assigning_the_rows_of_a_model_returns_its_sets() {
     let lake = Lake::new();
-    small_pipeline(&lake).gyre(&["run", "p.toml"]).well();
-    let ran = assign(&lake, "p.toml", &[]).well();
-    let said = "small: 597 transitions in 600 rows, assigned by the model out";
-    assert!(ran.out.contains(said), "{}", ran.out);
-    let said = "lag 1: 597 transitions, 6 sources (0 new), 6 targets (0 unseen), 3 trajectories";
-    assert!(ran.out.contains(said), "{}", ran.out);
+    small_pipeline(&lake).gyre(&["run", "p.toml"]).succeeds();
+    let ran = assign(&lake, "p.toml", &[]).succeeds();
+    let expected_text = "small: 597 transitions in 600 rows, assigned by the model out";
+    assert!(ran.out.contains(expected_text), "{}", ran.out);
+    let expected_text =
+        "lag 1: 597 transitions, 6 sources (0 new), 6 targets (0 unseen), 3 trajectories";
+    assert!(ran.out.contains(expected_text), "{}", ran.out);
 
     let (model, fits) = (lake.read("sources"), lake.read("fits"));
     let (sources, trajectories) = (rows(&lake, "sources"), rows(&lake, "trajectories"));
@@ -57,13 +59,13 @@ fn the_rows_of_a_model_get_back_what_it_says() {
     assert_eq!(trajectories.integers("t"), [199; 3]);
     assert_eq!(trajectories.integers("transitions"), [199; 3]);
     let set_of: HashMap<i64, usize> = model.integers("state").into_iter().zip(0..).collect();
-    for (at, fit) in fits.texts("fit").iter().enumerate() {
+    for (position, fit) in fits.texts("fit").iter().enumerate() {
         let column = |what: &str| format!("{fit}_{what}");
         let sets = model.integers(&column("affiliation"));
         assert_eq!(sources.integers(&column("affiliation")), sets);
         assert_eq!(embedding(&sources, fit), embedding(&model, fit));
         assert_eq!(sources.integers(&column("impossible")), [0; 6]);
-        // A fixed point of the algorithm: no source would rather be in another set.
+        // The fit is a fixed point: no source has a larger likelihood in another set.
         if fit == "dbmr" {
             assert!(
                 sources
@@ -72,7 +74,7 @@ fn the_rows_of_a_model_get_back_what_it_says() {
                     .all(|&lead| lead > 0.0)
             );
         }
-        let expected = fits.floats("log_likelihood")[at];
+        let expected = fits.floats("log_likelihood")[position];
         for table in [&sources, &trajectories] {
             let sum: f64 = table.floats(&column("log_likelihood")).iter().sum();
             assert!((sum / expected - 1.0).abs() < 1e-12, "{sum} {expected}");
@@ -91,33 +93,40 @@ fn the_rows_of_a_model_get_back_what_it_says() {
         target_sets
     );
 
-    assert_eq!(assign(&lake, "p.toml", &[]).well().out, "Nothing to do.\n");
+    assert_eq!(
+        assign(&lake, "p.toml", &[]).succeeds().out,
+        "Nothing to do.\n"
+    );
     let before = bytes(&lake);
     for threads in ["1", "3"] {
-        assign(&lake, "p.toml", &["--force", "--threads", threads]).well();
+        assign(&lake, "p.toml", &["--force", "--threads", threads]).succeeds();
         assert!(
             bytes(&lake) == before,
             "bytes differ with {threads} threads"
         );
     }
-    // Another smoothing is another assignment, and so is another model.
-    let ran = assign(&lake, "p.toml", &["--smoothing", "2"]).well();
+    // A new smoothing requires a new assignment, and so does a new model.
+    let ran = assign(&lake, "p.toml", &["--smoothing", "2"]).succeeds();
     assert!(ran.out.contains("trajectories)"), "{}", ran.out);
-    assign(&lake, "p.toml", &[]).well();
-    lake.gyre(&["run", "p.toml", "--seed", "5"]).well();
-    assert!(assign(&lake, "p.toml", &[]).well().out.contains("assigned"));
+    assign(&lake, "p.toml", &[]).succeeds();
+    lake.gyre(&["run", "p.toml", "--seed", "5"]).succeeds();
+    assert!(
+        assign(&lake, "p.toml", &[])
+            .succeeds()
+            .out
+            .contains("assigned")
+    );
 }
 
-/// The order of the rows changes nothing.
 #[test]
-fn rows_may_come_in_any_order() {
+fn the_order_of_rows_does_not_change_an_assignment() {
     let lake = Lake::new();
-    small_pipeline(&lake).gyre(&["run", "p.toml"]).well();
-    assign(&lake, "p.toml", &[]).well();
+    small_pipeline(&lake).gyre(&["run", "p.toml"]).succeeds();
+    assign(&lake, "p.toml", &[]).succeeds();
     let before = bytes(&lake);
     let rows = "transitions.sql=SELECT * FROM rows ORDER BY";
     for order in ["t, id", "id, t DESC", "state, t % 7, id, t"] {
-        assign(&lake, "p.toml", &["--set", &format!("{rows} {order}")]).well();
+        assign(&lake, "p.toml", &["--set", &format!("{rows} {order}")]).succeeds();
         assert!(bytes(&lake) == before, "bytes differ by {order}");
     }
 }
@@ -149,8 +158,8 @@ method = "svd"
 rank = 2
 "#;
 
-/// Trajectories of words, each a letter of its text, in a partition.
-fn spoken(lake: &Lake, name: &str, texts: &[(&str, i64, &str)]) {
+/// Writes trajectories of words in a partition. Each letter of a text is one word.
+fn write_words(lake: &Lake, name: &str, texts: &[(&str, i64, &str)]) {
     let letters = || {
         texts.iter().flat_map(|(p, id, text)| {
             let times = (0..text.len()).map(move |t| (*p, *id, t));
@@ -168,43 +177,48 @@ fn spoken(lake: &Lake, name: &str, texts: &[(&str, i64, &str)]) {
     );
 }
 
-/// The model knows the sets {a, b, c} and {x, y, z}: partition A as they are, and B with the letters of both sides in other words.
-fn planted(lake: &Lake) {
-    // Every pair inside a set occurs, and the sides are seldom changed.
+/// A model with the sets {a, b, c} and {x, y, z}. Partition A has these words. Partition B replaces
+/// the letters of both sets by other words.
+fn planted_model(lake: &Lake) {
+    // All pairs inside a set occur. Changes between the sets are rare.
     let left = "aabbccacba".repeat(8);
     let right = "xxyyzzxzyx".repeat(8);
     let text = format!("{left}{right}{left}{right}");
-    spoken(
+    write_words(
         lake,
         "rows.parquet",
         &[("A", 1, &text), ("A", 2, &text), ("B", 1, &text)],
     );
-    lake.file("p.toml", PLANTED).gyre(&["run", "p.toml"]).well();
+    lake.file("p.toml", PLANTED)
+        .gyre(&["run", "p.toml"])
+        .succeeds();
 }
 
 #[test]
-fn new_states_get_the_planted_set_and_unseen_targets_are_told() {
+fn new_states_get_the_planted_set_and_unseen_targets_are_reported() {
     let lake = Lake::new();
-    planted(&lake);
-    // d is always among a, b and c; w among x, y and z; nothing comes after q but q; C is a partition that the model has not.
+    planted_model(&lake);
+    // d occurs among a, b and c only, and w among x, y and z. q is followed by q only. The model
+    // does not have the partition C.
     let texts = [
         ("A", 7, "adbadcadbadcdadbdcdab"),
         ("A", 8, "xwywzwxwywzwxyz"),
         ("A", 9, "abcqqqq"),
         ("C", 1, "abcabc"),
     ];
-    spoken(&lake, "new.parquet", &texts);
+    write_words(&lake, "new.parquet", &texts);
     let ran = assign(&lake, "p.toml", &["--set", "tables.rows.path=new.parquet"]);
     ran.fails(1, "the model at out does not have it");
     assert!(ran.out.contains("2 of 4 models failed: "), "{}", ran.out);
-    let said = "p A, lag 1: 40 transitions, 9 sources (3 new), 9 targets (3 unseen with ";
-    assert!(ran.out.contains(said), "{}", ran.out);
+    let expected_text = "p A, lag 1: 40 transitions, 9 sources (3 new), 9 targets (3 unseen with ";
+    assert!(ran.out.contains(expected_text), "{}", ran.out);
 
     let model = lake.read("sources");
     let sources = rows(&lake, "sources");
-    let at = |rows: &Rows, lag: i64, word: &str| {
+    let position = |rows: &Rows, lag: i64, word: &str| {
         let (lags, words) = (rows.integers("lag"), rows.texts("word"));
-        let place = (0..rows.len()).find(|&at| lags[at] == lag && words[at] == word);
+        let place =
+            (0..rows.len()).find(|&position| lags[position] == lag && words[position] == word);
         place.unwrap_or_else(|| panic!("no {word} at lag {lag}"))
     };
     for fit in ["dbmr", "svd"] {
@@ -212,26 +226,26 @@ fn new_states_get_the_planted_set_and_unseen_targets_are_told() {
         let (known, new) = (sets(&model), sets(&sources));
         for lag in [1, 2] {
             for (word, like) in [("a", "a"), ("d", "a"), ("w", "x"), ("x", "x")] {
-                let set = &new[at(&sources, lag, word)];
+                let set = &new[position(&sources, lag, word)];
                 assert_eq!(
                     *set,
-                    known[at(&model, lag, like)],
+                    known[position(&model, lag, like)],
                     "{fit}, lag {lag}, {word}"
                 );
             }
-            let q = at(&sources, lag, "q");
+            let q = position(&sources, lag, "q");
             assert_eq!(new[q], "null");
             assert!(sources.column(&format!("{fit}_embedding")).is_null(q));
             assert!(sources.column(&format!("{fit}_log_likelihood")).is_null(q));
         }
     }
-    let is_new = |word: &str| sources.texts("is_new")[at(&sources, 1, word)] == "true";
+    let is_new = |word: &str| sources.texts("is_new")[position(&sources, 1, word)] == "true";
     assert!(is_new("d") && is_new("w") && is_new("q") && !is_new("a"));
-    let amount = |column: &str, word: &str| sources.integers(column)[at(&sources, 1, word)];
+    let amount = |column: &str, word: &str| sources.integers(column)[position(&sources, 1, word)];
     assert_eq!((amount("count", "q"), amount("unseen", "q")), (3, 3));
     assert_eq!((amount("count", "x"), amount("unseen", "x")), (3, 2));
     let targets = rows(&lake, "targets");
-    let unseen = at(&targets, 1, "d");
+    let unseen = position(&targets, 1, "d");
     assert_eq!(targets.texts("is_new")[unseen], "true");
     assert_eq!(targets.texts("dbmr_affiliation")[unseen], "null");
 
@@ -240,16 +254,16 @@ fn new_states_get_the_planted_set_and_unseen_targets_are_told() {
     assert_eq!(trajectories.integers("id"), [7, 8, 9, 7, 8, 9]);
     assert_eq!(trajectories.texts("word")[..3], ["b", "z", "q"]);
     assert_eq!(trajectories.integers("transitions"), [20, 14, 6, 19, 13, 5]);
-    // Of abcqqqq: c → q and three times q → q.
+    // Left out of abcqqqq: one transition c → q and three transitions q → q.
     assert_eq!(trajectories.integers("dbmr_left_out")[2], 4);
     let sets = trajectories.texts("dbmr_affiliation");
     assert_eq!(sets[2], "null");
     let known = model.texts("dbmr_affiliation");
-    assert_eq!(sets[0], known[at(&model, 1, "b")]);
+    assert_eq!(sets[0], known[position(&model, 1, "b")]);
 
-    // The record says it too, and what failed is tried again.
-    let again = assign(&lake, "p.toml", &["--set", "tables.rows.path=new.parquet"]);
-    again.fails(1, "does not have it");
+    // The record contains the same numbers. The next call repeats the failed models.
+    let second = assign(&lake, "p.toml", &["--set", "tables.rows.path=new.parquet"]);
+    second.fails(1, "does not have it");
     let run = std::fs::read_dir(lake.path("new/runs"))
         .expect("records")
         .next();
@@ -258,14 +272,14 @@ fn new_states_get_the_planted_set_and_unseen_targets_are_told() {
     assert_eq!(record["models"][0]["unseen_targets"], 3);
     assert_eq!(record["models"][0]["new_sources"], 3);
     assert_eq!(record["failures"].as_array().map(Vec::len), Some(2));
-    spoken(&lake, "new.parquet", &texts[3..]);
+    write_words(&lake, "new.parquet", &texts[3..]);
     assign(&lake, "p.toml", &["--set", "tables.rows.path=new.parquet"]).fails(
         1,
         "none of the partitions in the rows; the first of them is p=C, lag 1",
     );
 }
 
-/// Where the rows of each partition, lag and word are.
+/// The row number of each partition, lag and word.
 fn places(rows: &Rows) -> HashMap<[String; 3], usize> {
     let [p, lag, word] = ["p", "lag", "word"].map(|name| rows.texts(name));
     let keys = p.into_iter().zip(lag).zip(word);
@@ -274,9 +288,10 @@ fn places(rows: &Rows) -> HashMap<[String; 3], usize> {
         .collect()
 }
 
-/// The states of the model get back its sets and points, and each transition, where all are the model's, its log-likelihood.
+/// Asserts that an assignment returns the sets and points of the states of the model. If the model
+/// has all states, its log-likelihoods are returned as well.
 #[track_caller]
-fn come_back(lake: &Lake, has_all: bool) {
+fn check_known_states(lake: &Lake, has_all: bool) {
     let (model, sources, fits) = (
         lake.read("sources"),
         rows(lake, "sources"),
@@ -284,12 +299,12 @@ fn come_back(lake: &Lake, has_all: bool) {
     );
     let (known, new) = (places(&model), places(&sources));
     let [p, lag, fit] = ["p", "lag", "fit"].map(|name| fits.texts(name));
-    for at in 0..fits.len() {
-        let column = |what: &str| format!("{}_{what}", fit[at]);
+    for position in 0..fits.len() {
+        let column = |what: &str| format!("{}_{what}", fit[position]);
         let (mut sum, mut scored) = (0.0, 0.0);
         for (key, &old) in known
             .iter()
-            .filter(|(key, _)| key[..2] == [&p[at][..], &lag[at]])
+            .filter(|(key, _)| key[..2] == [&p[position][..], &lag[position]])
         {
             let new = new[key];
             let sets = |rows: &Rows, row: usize| rows.texts(&column("affiliation"))[row].clone();
@@ -297,7 +312,7 @@ fn come_back(lake: &Lake, has_all: bool) {
                 sets(&sources, new),
                 sets(&model, old),
                 "{} of {key:?}",
-                fit[at]
+                fit[position]
             );
             let point = |rows: &Rows, row: usize| {
                 let list = rows
@@ -310,12 +325,13 @@ fn come_back(lake: &Lake, has_all: bool) {
                 point(&sources, new),
                 point(&model, old),
                 "{} of {key:?}",
-                fit[at]
+                fit[position]
             );
             sum += sources.floats(&column("log_likelihood"))[new];
             scored += sources.floats("count")[new];
         }
-        let expected = fits.floats("log_likelihood")[at] / fits.floats("transitions")[at];
+        let expected =
+            fits.floats("log_likelihood")[position] / fits.floats("transitions")[position];
         assert!(
             !has_all || (sum / scored / expected - 1.0).abs() < 1e-12,
             "{} {expected}",
@@ -324,20 +340,20 @@ fn come_back(lake: &Lake, has_all: bool) {
     }
 }
 
-/// What a run does with its counts is nothing to an assignment but for which pairs there are.
+/// An assignment depends on which pairs occur in a run, not on how the run counts them.
 #[test]
-fn whatever_a_run_was_told_its_states_get_back_their_sets() {
+fn assigned_states_get_back_their_sets_under_every_option() {
     let lake = Lake::new();
     let inside = ["aabbccacba", "xxyyzzxzyx"].map(|side| side.repeat(6));
     let text = format!("{}{}{}", inside[0], inside[1], inside[0]);
-    // Four trajectories in either partition, the first of which comes from s and ends in e.
+    // Both partitions have four trajectories. The first starts with s and ends with e.
     let whole = format!("s{text}e");
     let texts = [("A", &whole), ("B", &whole)].map(|(p, first)| {
         let others = [&text[..], &text[7..], &text[3..]];
         let texts = std::iter::once(&first[..]).chain(others).zip(1..);
         texts.map(move |(text, id)| (p, id, text))
     });
-    spoken(
+    write_words(
         &lake,
         "rows.parquet",
         &texts.into_iter().flatten().collect::<Vec<_>>(),
@@ -364,24 +380,26 @@ fn whatever_a_run_was_told_its_states_get_back_their_sets() {
         &["transitions.connected=true"],
     ] {
         let sets: Vec<&str> = keys.iter().flat_map(|key| ["--set", *key]).collect();
-        lake.gyre(&[&["run", "p.toml"][..], &sets].concat()).well();
-        // Names and fits are the model's, so those of the pipeline may be anything.
+        lake.gyre(&[&["run", "p.toml"][..], &sets].concat())
+            .succeeds();
+        // Names and fits come from the model, so the assignment ignores those of the pipeline.
         let other = [
             "--set",
             "names.from=nowhere",
             "--set",
             "fit.dbmr.restarts=3",
         ];
-        assign(&lake, "p.toml", &[&sets[..], &other].concat()).well();
+        assign(&lake, "p.toml", &[&sets[..], &other].concat()).succeeds();
         let is_connected = keys[0].ends_with("connected=true");
-        come_back(&lake, !is_connected);
+        check_known_states(&lake, !is_connected);
         assert_eq!(rows(&lake, "trajectories").len(), 16);
         assert_eq!(
-            assign(&lake, "p.toml", &sets).well().out,
+            assign(&lake, "p.toml", &sets).succeeds().out,
             "Nothing to do.\n"
         );
         if keys[0].ends_with("effective") {
-            // Every pair counts one, though it was a third of one to the model.
+            // In an assignment every pair has the weight one. In the run it had the weight one
+            // third.
             let sources = rows(&lake, "sources");
             assert_eq!(sources.column("count").data_type(), &DataType::UInt64);
             let counted: i64 = sources.integers("count").iter().sum();
@@ -392,10 +410,10 @@ fn whatever_a_run_was_told_its_states_get_back_their_sets() {
             assert_eq!(counted, followed);
         }
         if is_connected {
-            // The model has neither s, which goes to a, nor e.
+            // s and e are unknown to the model. s is followed by a.
             let (sources, targets) = (rows(&lake, "sources"), rows(&lake, "targets"));
-            let at = places(&sources);
-            let row = |word: &str| at[&["A", "1", word].map(String::from)];
+            let position = places(&sources);
+            let row = |word: &str| position[&["A", "1", word].map(String::from)];
             for fit in ["dbmr", "svd"] {
                 let sets = sources.texts(&format!("{fit}_affiliation"));
                 assert_eq!(sets[row("s")], sets[row("a")]);
@@ -428,7 +446,7 @@ method = "gpcca"
 rank = 2
 "#;
 
-/// Memberships in words, so that none is one too.
+/// Memberships as text, so that a null can be compared as well.
 fn memberships(rows: &Rows, fit: &str) -> Vec<Option<Vec<f64>>> {
     let column = rows.column(&format!("{fit}_membership"));
     let lists = column.as_fixed_size_list().iter();
@@ -438,12 +456,12 @@ fn memberships(rows: &Rows, fit: &str) -> Vec<Option<Vec<f64>>> {
 }
 
 #[test]
-fn soft_sets_have_new_members() {
+fn new_states_get_soft_memberships() {
     let lake = Lake::new();
-    planted(&lake);
+    planted_model(&lake);
     lake.file("p.toml", &(PLANTED.to_string() + SOFT));
-    lake.gyre(&["run", "p.toml"]).well();
-    assign(&lake, "p.toml", &[]).well();
+    lake.gyre(&["run", "p.toml"]).succeeds();
+    assign(&lake, "p.toml", &[]).succeeds();
     for fit in ["seba", "pcca", "gpcca"] {
         for table in ["sources", "targets"] {
             let (own, of_model) = (rows(&lake, table), lake.read(table));
@@ -460,7 +478,7 @@ fn soft_sets_have_new_members() {
     }
     insta::assert_snapshot!("columns", columns);
 
-    // d is like b, w like z, m goes to either side, nothing comes after q but q.
+    // d is like b, w is like z, m belongs to both sides, and q is followed by q only.
     let left = "aabbccacba".repeat(8);
     let texts = [
         ("A", 7, left.replace('b', "d")),
@@ -469,14 +487,14 @@ fn soft_sets_have_new_members() {
         ("A", 10, "abcqqqq".to_string()),
     ];
     let texts: Vec<_> = texts.iter().map(|(p, id, t)| (*p, *id, &t[..])).collect();
-    spoken(&lake, "new.parquet", &texts);
-    assign(&lake, "p.toml", &["--set", "tables.rows.path=new.parquet"]).well();
+    write_words(&lake, "new.parquet", &texts);
+    assign(&lake, "p.toml", &["--set", "tables.rows.path=new.parquet"]).succeeds();
     let (sources, targets) = (rows(&lake, "sources"), rows(&lake, "targets"));
-    let (at, at_target) = (places(&sources), places(&targets));
+    let (position, at_target) = (places(&sources), places(&targets));
     let key = |word: &str| ["A", "1", word].map(String::from);
     for fit in ["seba", "pcca", "gpcca"] {
         let all = memberships(&sources, fit);
-        let of = |word: &str| all[at[&key(word)]].clone();
+        let of = |word: &str| all[position[&key(word)]].clone();
         let (a, d, w, m) = (of("a"), of("d"), of("w"), of("m"));
         let (a, d, w, m) = (a.expect("a"), d.expect("d"), w.expect("w"), m.expect("m"));
         let own = usize::from(a[1] > a[0]);
@@ -493,9 +511,9 @@ fn soft_sets_have_new_members() {
     }
 }
 
-/// Pairs with weights: sources and targets, no trajectories.
+/// Pairs with weights have sources and targets, but no trajectories.
 #[test]
-fn pairs_are_assigned_too() {
+fn pairs_are_assigned() {
     let lake = Lake::new();
     let pairs = |name: &str, rows: &[(&str, &str, f64)]| {
         let weights = Float64Array::from_iter_values(rows.iter().map(|r| r.2));
@@ -524,8 +542,9 @@ fn pairs_are_assigned_too() {
         fit = [{ name = "dbmr", method = "dbmr", rank = 2 }]
         "#,
     );
-    lake.gyre(&["run", "p.toml"]).well();
-    // n is like x and y; m goes to both sides, which rules out both; o goes where nobody went.
+    lake.gyre(&["run", "p.toml"]).succeeds();
+    // n is like x and y. The targets of m are in both sets, so both are impossible. The target of o
+    // is new.
     let new = [
         ("m", "a", 1.0),
         ("m", "x", 1.0),
@@ -535,10 +554,10 @@ fn pairs_are_assigned_too() {
     ];
     pairs("new.parquet", &new);
     let more = ["--set", "tables.rows.path=new.parquet"];
-    let ran = assign(&lake, "p.toml", &more).well();
-    let said =
+    let ran = assign(&lake, "p.toml", &more).succeeds();
+    let expected_text =
         "7 transitions, 3 sources (3 new), 4 targets (1 unseen with 3 transitions, 42.86 %)\n";
-    assert!(ran.out.contains(said), "{}", ran.out);
+    assert!(ran.out.contains(expected_text), "{}", ran.out);
     let sources = rows(&lake, "sources");
     let model = lake.read("sources");
     let x = &model.texts("dbmr_affiliation")[3];
@@ -548,13 +567,13 @@ fn pairs_are_assigned_too() {
     let log_likelihood = sources.floats("dbmr_log_likelihood")[1];
     assert!((log_likelihood - 2.0 * (1.0f64 / 3.0).ln()).abs() < 1e-12);
     assert!(!lake.path("new/trajectories").exists());
-    // With smoothing m has a set.
+    // With smoothing, m has a set.
     assign(
         &lake,
         "p.toml",
         &[&more[..], &["--smoothing", "0.1"]].concat(),
     )
-    .well();
+    .succeeds();
     assert_eq!(
         rows(&lake, "sources").texts("dbmr_affiliation")[..2],
         ["0", x.as_str()]
@@ -562,11 +581,11 @@ fn pairs_are_assigned_too() {
 }
 
 #[test]
-fn what_does_not_fit_the_model_is_refused() {
+fn input_that_does_not_fit_the_model_is_refused() {
     let lake = Lake::new();
     small_pipeline(&lake);
     assign(&lake, "p.toml", &[]).fails(1, "no finished result at out");
-    lake.gyre(&["run", "p.toml"]).well();
+    lake.gyre(&["run", "p.toml"]).succeeds();
     for (sets, message) in [
         (
             &["transitions.sql=SELECT id, t, state::int AS state FROM rows"][..],
@@ -606,7 +625,7 @@ fn what_does_not_fit_the_model_is_refused() {
     "#;
     lake.file("b.toml", binned)
         .gyre(&["run", "b.toml", "--force"])
-        .well();
+        .succeeds();
     assign(
         &lake,
         "b.toml",
@@ -616,5 +635,5 @@ fn what_does_not_fit_the_model_is_refused() {
         2,
         "a box of `state` lies around 0.5, which is the middle of no box",
     );
-    assign(&lake, "b.toml", &[]).well();
+    assign(&lake, "b.toml", &[]).succeeds();
 }

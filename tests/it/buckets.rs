@@ -1,10 +1,11 @@
-//! Outputs in buckets of servers that are part of the tests: S3's and Google's, whose protocol no server that can be installed speaks whole.
+//! Outputs in buckets of the servers in `wire`: S3's and Google's. No installable server implements
+//! Google's protocol completely.
 
 use crate::clouds::{
-    command, conditional_puts, download, gyre, pipeline, runs_as_on_disk, tracks, upload,
+    check_run_equals_local_run, command, conditional_puts, download, gyre, pipeline, tracks, upload,
 };
-use crate::lake::{Lake, Ran};
-use crate::wire::{Server, Speech};
+use crate::lake::{Lake, ProgramRun};
+use crate::wire::{Protocol, Server};
 use futures::TryStreamExt;
 use gyre::output::place::Output;
 use gyre::store::Stores;
@@ -17,9 +18,9 @@ use std::process::Stdio;
 use std::sync::Arc;
 use tokio::io::AsyncWriteExt;
 
-/// A bucket in this process, and the options for it.
-fn bucket(speech: Speech) -> (Server, Vec<(String, String)>, Stores) {
-    let server = Server::start(InMemory::new(), speech, None);
+/// Starts a server. Returns it with the options and the stores for it.
+fn bucket(protocol: Protocol) -> (Server, Vec<(String, String)>, Stores) {
+    let server = Server::start(InMemory::new(), protocol, None);
     let options = server.options();
     let stores = Stores::new(options.clone());
     (server, options.into_iter().collect(), stores)
@@ -28,19 +29,19 @@ fn bucket(speech: Speech) -> (Server, Vec<(String, String)>, Stores) {
 #[test]
 fn google_is_read_pruned_and_written() {
     let lake = Lake::new();
-    let (_server, options, stores) = bucket(Speech::Google);
+    let (_server, options, stores) = bucket(Protocol::Google);
     upload(&stores, "gs://lake", &lake, &tracks(&lake));
-    runs_as_on_disk(&lake, &options, "gs://lake");
+    check_run_equals_local_run(&lake, &options, "gs://lake");
     let output = "gs://lake/out put/ü";
-    let compared = gyre(&lake, &options, &["compare", output, "out"]).well();
+    let compared = gyre(&lake, &options, &["compare", output, "out"]).succeeds();
     assert!(compared.out.contains("2 kept"), "{}", compared.out);
 }
 
 #[tokio::test]
-async fn google_puts_under_a_condition() {
-    let (_server, _, stores) = bucket(Speech::Google);
+async fn google_heeds_the_conditions_of_a_put() {
+    let (_server, _, stores) = bucket(Protocol::Google);
     conditional_puts(&stores, "gs://lake/current.json").await;
-    // What has a tag and no generation names nothing.
+    // A put with a tag but without a generation is refused.
     let at = stores.open("gs://lake/current.json").expect("a place");
     let seen = at.store.head(&at.path).await.expect("an object");
     let tag = UpdateVersion {
@@ -53,26 +54,29 @@ async fn google_puts_under_a_condition() {
 }
 
 #[tokio::test]
-async fn google_copies_over_what_is_there_where_it_may() {
-    let (_server, _, stores) = bucket(Speech::Google);
+async fn google_copies_over_an_existing_object_if_overwriting_is_allowed() {
+    let (_server, _, stores) = bucket(Protocol::Google);
     let at = |name: &str| stores.open(&format!("gs://lake/{name}")).expect("a place");
     let (from, to) = (at("from").path, at("to").path);
     let store = at("from").store;
     for text in ["first", "second"] {
-        store.put(&from, text.into()).await.expect("it is put");
-        store.copy(&from, &to).await.expect("it is copied");
+        store
+            .put(&from, text.into())
+            .await
+            .expect("the object is put");
+        store.copy(&from, &to).await.expect("the object is copied");
         let got = store.get(&to).await.expect("an object");
         assert_eq!(got.bytes().await.expect("bytes"), text);
     }
     let refused = store.copy_if_not_exists(&from, &to).await;
     let refused = refused.expect_err("something is there");
     assert!(matches!(refused, Error::AlreadyExists { .. }), "{refused}");
-    let gone = store.copy(&at("gone").path, &to).await;
-    let gone = gone.expect_err("nothing is there");
-    assert!(matches!(gone, Error::NotFound { .. }), "{gone}");
+    let missing = store.copy(&at("gone").path, &to).await;
+    let missing = missing.expect_err("the object does not exist");
+    assert!(matches!(missing, Error::NotFound { .. }), "{missing}");
 }
 
-/// The versions of an output, and those that its pointer names.
+/// The versions in the folder of an output, and the versions that its pointer names.
 #[tokio::main(flavor = "current_thread")]
 async fn versions(stores: &Stores, output: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     let root = stores.open(output).expect("a place");
@@ -83,86 +87,86 @@ async fn versions(stores: &Stores, output: &str) -> (BTreeSet<String>, BTreeSet<
         let mut inside = meta.location.prefix_match(&folder).expect("below it");
         inside.next().expect("a run").as_ref().to_string()
     };
-    let there = listed.map(run).collect();
+    let present = listed.map(run).collect();
     let pointer = root.path.clone().join("current.json");
     let pointer = root.store.get(&pointer).await.expect("a pointer");
     let pointer = pointer.bytes().await.expect("bytes");
     let pointer: Value = serde_json::from_slice(&pointer).expect("JSON");
     let earlier = pointer["earlier"].as_array().expect("a list").iter();
-    let named = earlier.chain([&pointer["run"]]);
-    let named = named.map(|run| run.as_str().expect("a run").to_string());
-    (there, named.collect())
+    let referenced = earlier.chain([&pointer["run"]]);
+    let referenced = referenced.map(|run| run.as_str().expect("a run").to_string());
+    (present, referenced.collect())
 }
 
-/// Two processes that put the pointer at one moment, first where there is none and then over one.
+/// Two processes put the pointer at the same moment: first a new one, then a replacement.
 #[test]
-fn of_two_runs_at_once_in_a_bucket_one_says_that_it_lost() {
-    for speech in [Speech::S3, Speech::Google] {
+fn one_of_two_simultaneous_runs_into_a_bucket_reports_that_it_lost() {
+    for protocol in [Protocol::S3, Protocol::Google] {
         let lake = Lake::new();
-        let (server, options, stores) = bucket(speech);
+        let (server, options, stores) = bucket(protocol);
         let root = format!("{}://lake", server.scheme());
         upload(&stores, &root, &lake, &tracks(&lake));
         let output = format!("{root}/out");
         pipeline(&lake, &format!("{root}/tracks"), &output, &[]);
         for seeds in [["1", "2"], ["3", "4"]] {
-            server.awaits(2);
+            server.hold_pointer_puts(2);
             let start = |seed| {
                 let mut command = command(&lake, &options, &["run", "p.toml", "--seed", seed]);
                 let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
                 command.spawn().expect("the program starts")
             };
-            let ends = seeds.map(start).map(|process| {
-                let ended = process.wait_with_output().expect("an end");
-                Ran::of(ended)
+            let results = seeds.map(start).map(|process| {
+                let output = process.wait_with_output().expect("the process ends");
+                ProgramRun::of(output)
             });
-            let won = ends.iter().position(|ran| ran.code == Some(0));
-            let won = won.unwrap_or_else(|| panic!("{speech:?}: {ends:?}"));
-            ends[1 - won].fails(75, "has put its result in place at");
-            assert_eq!(ends[1 - won].err.trim().lines().count(), 1);
+            let won = results.iter().position(|ran| ran.code == Some(0));
+            let won = won.unwrap_or_else(|| panic!("{protocol:?}: {results:?}"));
+            results[1 - won].fails(75, "has put its result in place at");
+            assert_eq!(results[1 - won].err.trim().lines().count(), 1);
             let written = download(&stores, &output);
-            let (there, named) = versions(&stores, &output);
-            assert_eq!(there, named, "{speech:?}");
+            let (present, referenced) = versions(&stores, &output);
+            assert_eq!(present, referenced, "{protocol:?}");
 
-            // The same on disk.
+            // A run on disk gives the same tables.
             let on_disk = ["--seed", seeds[won], "--set", "job.output=out"];
             gyre(
                 &lake,
                 &options,
                 &[&["run", "p.toml"], &on_disk[..]].concat(),
             )
-            .well();
-            assert!(lake.tables() == written, "{speech:?}");
+            .succeeds();
+            assert!(lake.tables() == written, "{protocol:?}");
         }
-        // What a run that died has left.
+        // A file of a run that died.
         let run = "20260101T000000Z-00000000-00000000";
         let dead = stores.open(&format!("{output}/versions/{run}/sources/part-0.parquet"));
         let dead = dead.expect("a place");
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         let put = runtime.block_on(dead.store.put(&dead.path, "half".into()));
-        put.expect("it is put");
+        put.expect("the object is put");
         let clean = |age: &str| gyre(&lake, &options, &["clean", "p.toml", "--older-than", age]);
-        let left = clean("1d").well();
+        let kept = clean("1d").succeeds();
         assert!(
-            left.out.contains(&format!("left alone {run}")),
+            kept.out.contains(&format!("left alone {run}")),
             "{}",
-            left.out
+            kept.out
         );
-        let cleaned = clean("0s").well();
+        let cleaned = clean("0s").succeeds();
         assert!(
             cleaned.out.contains(&format!("removed {run}")),
             "{}",
             cleaned.out
         );
-        let (there, named) = versions(&stores, &output);
-        assert_eq!(there, named, "{speech:?}");
+        let (present, referenced) = versions(&stores, &output);
+        assert_eq!(present, referenced, "{protocol:?}");
     }
 }
 
-/// A file that is too large for one request, and one that nobody ends.
+/// A file too large for one request is uploaded in parts. A dropped upload leaves no parts.
 #[tokio::test]
-async fn large_files_come_in_parts_and_leave_none() {
-    for speech in [Speech::S3, Speech::Google] {
-        let (server, _, stores) = bucket(speech);
+async fn large_files_are_uploaded_in_parts_that_do_not_remain() {
+    for protocol in [Protocol::S3, Protocol::Google] {
+        let (server, _, stores) = bucket(protocol);
         let at = |name: &str| format!("{}://lake/{name}", server.scheme());
         let output = Output::open(&at("out"), &stores).expect("an output");
         let bytes: Vec<u8> = (0..25_000_000_u32).map(|k| (k / 7 % 251) as u8).collect();
@@ -178,6 +182,6 @@ async fn large_files_come_in_parts_and_leave_none() {
         assert_eq!(server.uploads(), 1);
         drop(dropped);
         output.abandon().await;
-        assert_eq!(server.uploads(), 0, "{speech:?}");
+        assert_eq!(server.uploads(), 0, "{protocol:?}");
     }
 }

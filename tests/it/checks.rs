@@ -1,17 +1,17 @@
-//! Limits and SQL that a result must keep to be put in place.
+//! Checks: limits and SQL queries that a result must pass before it becomes the current one.
 
 use crate::cli::{integers, small_pipeline};
 use crate::lake::Lake;
 use serde_json::Value;
 
-/// The small pipeline of a lake with more at its end.
-fn with(lake: &Lake, more: &str) {
+/// Writes the small pipeline append additional text at its end.
+fn append(lake: &Lake, more: &str) {
     small_pipeline(lake);
     let text = std::fs::read_to_string(lake.path("p.toml")).expect("the pipeline");
     lake.file("p.toml", &format!("{text}\n{more}"));
 }
 
-/// The record of the run that made the result in place.
+/// The record of the run that made the current result.
 pub fn record(lake: &Lake) -> Value {
     let json = |name: &str| -> Value {
         let text = std::fs::read_to_string(lake.path(name)).expect("a file");
@@ -25,11 +25,11 @@ pub fn record(lake: &Lake) -> Value {
 }
 
 #[test]
-fn a_broken_check_leaves_the_old_result() {
+fn a_failed_check_keeps_the_earlier_result() {
     let lake = Lake::new();
-    small_pipeline(&lake).gyre(&["run", "p.toml"]).well();
+    small_pipeline(&lake).gyre(&["run", "p.toml"]).succeeds();
     let before = (lake.tables(), record(&lake));
-    with(
+    append(
         &lake,
         r#"
 [checks]
@@ -44,7 +44,7 @@ sql = "SELECT * FROM certificates WHERE NOT holds"
 "#,
     );
     assert_eq!(
-        lake.gyre(&["check", "p.toml"]).well().out,
+        lake.gyre(&["check", "p.toml"]).succeeds().out,
         "p.toml is valid: 1 table, 2 fits per model, 3 checks\n"
     );
     let ran = lake.gyre(&["run", "p.toml"]);
@@ -59,19 +59,21 @@ sql = "SELECT * FROM certificates WHERE NOT holds"
     assert_eq!(ran.out, "");
     assert!((lake.tables(), record(&lake)) == before);
     assert!(!lake.path("out/.staging").exists());
-    // It was no success, so it is not up to date either.
+    // The failed run does not count as a result, so the next run repeats it.
     assert_eq!(lake.gyre(&["run", "p.toml"]).code, Some(3));
 
-    // The same as warnings: the result is put in place, and everybody hears of it.
+    // With `on = "warn"` the result is written, and the run prints the warnings.
     let warn = [
         "--set",
         "checks.min_rows={value=1000, on=\"warn\"}",
         "--set",
         "check.pairs.on=warn",
     ];
-    let ran = lake.gyre(&[&["run", "p.toml"], &warn[..]].concat()).well();
-    let told = "checks: 1 passed, 2 warned: min_rows, pairs\n";
-    assert!(ran.out.contains(told), "{}", ran.out);
+    let ran = lake
+        .gyre(&[&["run", "p.toml"], &warn[..]].concat())
+        .succeeds();
+    let summary = "checks: 1 passed, 2 warned: min_rows, pairs\n";
+    assert!(ran.out.contains(summary), "{}", ran.out);
     for once in [
         "min_rows: 600 rows were read, fewer than 1,000",
         "pairs: 6 rows",
@@ -96,13 +98,13 @@ sql = "SELECT * FROM certificates WHERE NOT holds"
     assert_eq!(of("rows")[1].as_array().map(Vec::len), Some(5));
     assert_eq!(
         lake.gyre(&[&["run", "p.toml"], &warn[..]].concat())
-            .well()
+            .succeeds()
             .out,
         "Nothing to do.\n"
     );
 }
 
-/// Every table of a result can be asked, with its own types.
+/// The SQL of a check can query every output table, append the types of that table.
 #[test]
 fn checks_see_every_table_of_the_result() {
     let lake = Lake::new();
@@ -110,8 +112,8 @@ fn checks_see_every_table_of_the_result() {
         format!("[[check]]\nname = \"of_{table}\"\nsql = \"SELECT * FROM {table} LIMIT 1\"\non = \"warn\"\n")
     });
     let sums = "[[check]]\nname = \"sums\"\nsql = \"SELECT n FROM (SELECT sum(count) AS n FROM counts) WHERE n <> (SELECT sum(count) FROM sources)\"";
-    with(&lake, &(all.concat() + sums));
-    lake.gyre(&["run", "p.toml"]).well();
+    append(&lake, &(all.concat() + sums));
+    lake.gyre(&["run", "p.toml"]).succeeds();
     let record = record(&lake);
     let checks = record["checks"].as_array().expect("checks");
     assert_eq!(checks.len(), crate::lake::TABLES.len() + 1);
@@ -122,13 +124,13 @@ fn checks_see_every_table_of_the_result() {
 }
 
 #[test]
-fn drift_is_measured_against_the_result_in_place() {
+fn drift_is_measured_against_the_current_result() {
     let lake = Lake::new();
-    with(&lake, "[checks]\nmax_drift = 0.2\n");
-    let ran = lake.gyre(&["run", "p.toml"]).well();
+    append(&lake, "[checks]\nmax_drift = 0.2\n");
+    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
     assert!(ran.out.contains("checks: 1 passed\n"), "{}", ran.out);
     assert_eq!(record(&lake)["checks"][0]["value"], Value::Null);
-    // A third of the trajectories is missing: 398 transitions in place of 597.
+    // A third of the trajectories is missing: 398 transitions instead of 597.
     let state = |k: i64| 3 * (k / 23 % 2) + (k * k + k / 7) % 3;
     lake.table(
         "rows.parquet",
@@ -141,18 +143,18 @@ fn drift_is_measured_against_the_result_in_place() {
     let message = "max_drift: the number of transitions differs by 33.33 % from the result in place, more than 20 %";
     lake.gyre(&["run", "p.toml"]).fails(3, message);
     lake.gyre(&["run", "p.toml", "--set", "checks.max_drift=0.34"])
-        .well();
+        .succeeds();
     let drift = record(&lake)["checks"][0]["value"]
         .as_f64()
         .expect("a drift");
     assert!((drift - 199.0 / 597.0).abs() < 1e-12, "{drift}");
-    lake.gyre(&["run", "p.toml"]).well();
+    lake.gyre(&["run", "p.toml"]).succeeds();
 }
 
 #[test]
 fn partitions_and_dropped_rows_are_checked() {
     let lake = Lake::new();
-    with(
+    append(
         &lake,
         "[checks]\nmax_dropped = 0.1\npartitions = [0, 1, 2]\n",
     );
@@ -184,7 +186,7 @@ fn partitions_and_dropped_rows_are_checked() {
     part=8, lag 1
     part=8, lag 2\n",
     );
-    // Beside the record of the run there is nothing.
+    // The run leaves its record and no other file.
     assert!(!lake.path("out/current.json").exists() && !lake.path("out/versions").exists());
     lake.file("p.toml", &text.replace("[0, 1, 2]", "[\"A\"]"));
     lake.gyre(&["check", "p.toml"]).fails(
@@ -192,15 +194,15 @@ fn partitions_and_dropped_rows_are_checked() {
         "p.toml: `checks.partitions` has \"A\" for the column `part`, which is Int64",
     );
     lake.file("p.toml", &text.replace("0.1", "0.125"));
-    lake.gyre(&["run", "p.toml"]).well();
+    lake.gyre(&["run", "p.toml"]).succeeds();
 }
 
-/// What is wrong with the SQL of a check is said before anything is read.
+/// Errors in the SQL of a check are reported before the run reads any input.
 #[test]
 fn the_sql_of_checks_is_planned_before_the_run() {
     let lake = Lake::new();
     let check = |sql: &str, message: &str| {
-        with(
+        append(
             &lake,
             &format!("[[check]]\nname = \"mine\"\nsql = \"{sql}\"\n"),
         );
@@ -225,10 +227,10 @@ fn the_sql_of_checks_is_planned_before_the_run() {
         "INSERT INTO rows SELECT 1, 2, 3",
         "the SQL of check `mine` cannot be planned",
     );
-    with(&lake, "[[check]]\nname = \"mine\"\nfile = \"gone.sql\"\n");
+    append(&lake, "[[check]]\nname = \"mine\"\nfile = \"gone.sql\"\n");
     lake.gyre(&["check", "p.toml"])
         .fails(2, "SQL file gone.sql cannot be read");
-    with(
+    append(
         &lake,
         "[[check]]\nname = \"mine\"\nsql = \"SELECT 1 FROM counts WHERE false\"\n",
     );
@@ -245,13 +247,16 @@ fn the_sql_of_checks_is_planned_before_the_run() {
     );
     let plan = "  check  no rows of `mine` (warns)\n";
     lake.file("p.toml", &format!("{text}on = \"warn\"\n"));
-    let shown = lake.gyre(&["plan", "p.toml"]).well().out;
+    let shown = lake.gyre(&["plan", "p.toml"]).succeeds().out;
     assert!(shown.contains(plan), "{shown}");
-    // Another statement in the same file is another plan.
+    // A changed SQL file gives another plan.
     lake.file("mine.sql", "SELECT 1 FROM counts WHERE false;\n");
-    with(&lake, "[[check]]\nname = \"mine\"\nfile = \"mine.sql\"\n");
-    lake.gyre(&["run", "p.toml"]).well();
-    assert_eq!(lake.gyre(&["run", "p.toml"]).well().out, "Nothing to do.\n");
+    append(&lake, "[[check]]\nname = \"mine\"\nfile = \"mine.sql\"\n");
+    lake.gyre(&["run", "p.toml"]).succeeds();
+    assert_eq!(
+        lake.gyre(&["run", "p.toml"]).succeeds().out,
+        "Nothing to do.\n"
+    );
     lake.file("mine.sql", "SELECT 1 FROM counts");
     lake.gyre(&["run", "p.toml"]).fails(3, "mine: ");
     lake.file("mine.sql", "SELECT 1 / (count - count) FROM counts");
@@ -264,10 +269,12 @@ fn the_sql_of_checks_is_planned_before_the_run() {
 fn the_checks_of_the_guide_are_valid() {
     let example = crate::pages::block("toml", "[checks]\n");
     let base = include_str!("../../pipelines/routes.toml");
-    let spec =
-        gyre::plan::pipeline::Spec::parse(&format!("{base}\n{example}"), "checks.md", &[], &|_| {
-            None
-        });
+    let spec = gyre::plan::pipeline::Pipeline::parse(
+        &format!("{base}\n{example}"),
+        "checks.md",
+        &[],
+        &|_| None,
+    );
     let checks = spec.unwrap_or_else(|e| panic!("{}", e.full())).checks;
     assert_eq!(checks.queries.len(), 1);
     assert!(checks.limits.partitions.is_some() && checks.limits.max_drift.is_some());

@@ -1,4 +1,4 @@
-//! The program as a user meets it: what it prints, what it refuses, and how it ends.
+//! The command-line program: its output, its error messages and its exit codes.
 
 use crate::lake::{Lake, TABLES};
 use arrow::array::{ArrayRef, Float64Array, Int64Array, StringArray, TimestampSecondArray};
@@ -9,7 +9,8 @@ pub fn integers(values: impl IntoIterator<Item = i64>) -> ArrayRef {
     Arc::new(Int64Array::from_iter_values(values))
 }
 
-/// Three trajectories of 200 rows that hop inside {0, 1, 2} or {3, 4, 5} and seldom change sides.
+/// Writes three trajectories of 200 rows. States move inside {0, 1, 2} or {3, 4, 5} and rarely
+/// change between the two.
 pub fn small_pipeline(lake: &Lake) -> &Lake {
     let state = |k: i64| 3 * (k / 23 % 2) + (k * k + k / 7) % 3;
     lake.table(
@@ -50,8 +51,8 @@ method = "svd"
 rank = 2
 "#;
 
-/// The small pipeline with some text in the place of other text.
-fn changed(lake: &Lake, changes: &[(&str, &str)]) {
+/// Writes the small pipeline after some replacements in its text.
+fn write_changed(lake: &Lake, changes: &[(&str, &str)]) {
     let mut text = SMALL.to_string();
     for (from, to) in changes {
         assert!(text.contains(from), "{from}");
@@ -61,10 +62,10 @@ fn changed(lake: &Lake, changes: &[(&str, &str)]) {
 }
 
 #[test]
-fn help_and_schema_are_a_contract() {
+fn help_and_schema_match_their_snapshots() {
     let lake = Lake::new();
     let mut text = String::new();
-    // The feature `cluster` has commands of its own, which are in the first of these too.
+    // The feature `cluster` adds commands, which the first snapshot includes.
     let of_cluster: &[&[&str]] = match cfg!(feature = "cluster") {
         true => &[
             &["scheduler", "--help"],
@@ -87,7 +88,7 @@ fn help_and_schema_are_a_contract() {
         text += &format!(
             "$ gyre {}\n{}\n",
             command.join(" "),
-            lake.gyre(command).well().out
+            lake.gyre(command).succeeds().out
         );
     }
     let name = match cfg!(feature = "cluster") {
@@ -95,21 +96,21 @@ fn help_and_schema_are_a_contract() {
         false => "help",
     };
     insta::assert_snapshot!(name, text);
-    insta::assert_snapshot!("schema", lake.gyre(&["schema"]).well().out);
+    insta::assert_snapshot!("schema", lake.gyre(&["schema"]).succeeds().out);
     assert!(
         lake.gyre(&["completions", "bash"])
-            .well()
+            .succeeds()
             .out
             .contains("_gyre()")
     );
-    assert!(lake.gyre(&["man"]).well().out.contains(".TH gyre 1"));
+    assert!(lake.gyre(&["man"]).succeeds().out.contains(".TH gyre 1"));
     assert_eq!(lake.gyre(&["rum"]).code, Some(2));
 }
 
 #[test]
 fn a_run_writes_its_tables_and_a_second_one_has_nothing_to_do() {
     let lake = Lake::new();
-    let ran = small_pipeline(&lake).gyre(&["run", "p.toml"]).well();
+    let ran = small_pipeline(&lake).gyre(&["run", "p.toml"]).succeeds();
     assert!(
         ran.out.contains("small: 597 transitions in 600 rows"),
         "{}",
@@ -151,12 +152,12 @@ fn a_run_writes_its_tables_and_a_second_one_has_nothing_to_do() {
     expected.sort();
     assert_eq!(beside, expected);
 
-    let again = lake.gyre(&["run", "p.toml"]).well();
-    assert_eq!(again.out, "Nothing to do.\n");
+    let second = lake.gyre(&["run", "p.toml"]).succeeds();
+    assert_eq!(second.out, "Nothing to do.\n");
     let before = lake.tables();
     for threads in ["1", "2", "3"] {
         lake.gyre(&["run", "p.toml", "--force", "--threads", threads])
-            .well();
+            .succeeds();
         assert!(
             lake.tables() == before,
             "bytes differ with {threads} threads"
@@ -170,7 +171,7 @@ fn a_run_writes_its_tables_and_a_second_one_has_nothing_to_do() {
         "--set",
         "fit.dbmr.rank=[2, 3]",
     ])
-    .well();
+    .succeeds();
     assert_eq!(
         lake.read("fits").texts("fit"),
         ["dbmr_r2", "dbmr_r3", "svd"]
@@ -180,7 +181,7 @@ fn a_run_writes_its_tables_and_a_second_one_has_nothing_to_do() {
 #[test]
 fn fits_are_right_on_a_small_chain() {
     let lake = Lake::new();
-    small_pipeline(&lake).gyre(&["run", "p.toml"]).well();
+    small_pipeline(&lake).gyre(&["run", "p.toml"]).succeeds();
     let sources = lake.read("sources");
     for fit in ["dbmr", "svd"] {
         let sets = sources.integers(&format!("{fit}_affiliation"));
@@ -222,16 +223,17 @@ fn check_plan_and_explain_run_nothing() {
     let lake = Lake::new();
     small_pipeline(&lake);
     assert_eq!(
-        lake.gyre(&["check", "p.toml"]).well().out,
+        lake.gyre(&["check", "p.toml"]).succeeds().out,
         "p.toml is valid: 1 table, 2 fits per model\n"
     );
-    let plan = lake.gyre(&["plan", "p.toml"]).well().out;
+    let plan = lake.gyre(&["plan", "p.toml"]).succeeds().out;
     assert!(
         plan.contains("trajectories by id in the order of t: states state; lag 1 (sliding)"),
         "{plan}"
     );
     let json: serde_json::Value =
-        serde_json::from_str(&lake.gyre(&["plan", "p.toml", "--json"]).well().out).expect("JSON");
+        serde_json::from_str(&lake.gyre(&["plan", "p.toml", "--json"]).succeeds().out)
+            .expect("JSON");
     assert_eq!(json["fit"][0]["parameters"]["restarts"], 20);
     assert_eq!(json["read"][0]["files"], 1);
     let explained = lake.gyre(&[
@@ -242,7 +244,7 @@ fn check_plan_and_explain_run_nothing() {
         "--set",
         "transitions.parameters.top=2",
     ]);
-    let explained = explained.well().out;
+    let explained = explained.succeeds().out;
     assert!(
         explained.contains("$top = 2")
             && explained.contains("DataSourceExec")
@@ -258,7 +260,7 @@ fn logs_go_to_stderr_as_json_when_asked() {
     let lake = Lake::new();
     let ran = small_pipeline(&lake)
         .gyre(&["run", "p.toml", "-v", "--log-format", "json"])
-        .well();
+        .succeeds();
     let stages: Vec<String> = ran
         .err
         .lines()
@@ -272,12 +274,13 @@ fn logs_go_to_stderr_as_json_when_asked() {
     assert_eq!((ran.code, &event["kind"]), (Some(2), &"Spec".into()));
 }
 
-/// What is changed in the small pipeline, and the exit code and message that follow.
+/// Replacements in the small pipeline, and the expected exit code and message.
 type Mistake = (&'static [(&'static str, &'static str)], i32, &'static str);
 
-/// Each mistake in the pipeline or the data ends with one sentence that names the culprit, the right code and no output.
+/// Each mistake in the pipeline or the data gives one sentence that names the culprit, the right
+/// exit code and no output.
 #[test]
-fn mistakes_are_named() {
+fn error_messages_name_the_mistake() {
     let lake = Lake::new();
     small_pipeline(&lake);
     let nan = Float64Array::from(vec![0.5, f64::NAN, 1.5, 9.0]);
@@ -434,19 +437,20 @@ fn mistakes_are_named() {
         ),
     ];
     for (changes, code, message) in cases {
-        changed(&lake, changes);
+        write_changed(&lake, changes);
         lake.gyre(&["run", "p.toml"]).fails(*code, message);
-        let left = ["current.json", "versions"].map(|name| lake.path("out").join(name).exists());
-        assert_eq!(left, [false; 2], "{message} left an output");
+        let remaining =
+            ["current.json", "versions"].map(|name| lake.path("out").join(name).exists());
+        assert_eq!(remaining, [false; 2], "{message} left an output");
     }
-    changed(&lake, &[]);
+    write_changed(&lake, &[]);
     lake.gyre(&["run", "gone.toml"]).fails(2, "gone.toml");
     lake.gyre(&["run", "p.toml", "--set", "fit.dbmr.rank=zero"])
         .fails(2, "--set fit.dbmr.rank");
 }
 
 #[test]
-fn rows_that_are_no_state_are_counted_by_reason() {
+fn rows_without_a_state_are_counted_by_reason() {
     let lake = Lake::new();
     let x = Float64Array::from(vec![
         Some(0.5),
@@ -475,7 +479,7 @@ fn rows_that_are_no_state_are_counted_by_reason() {
         vec![("t", Arc::new(t)), ("x", Arc::new(x))],
     );
     small_pipeline(&lake);
-    changed(
+    write_changed(
         &lake,
         &[
             ("rows.parquet", "points.parquet"),
@@ -489,7 +493,7 @@ fn rows_that_are_no_state_are_counted_by_reason() {
             ("rank = 2", "rank = 1"),
         ],
     );
-    let ran = lake.gyre(&["run", "p.toml"]).well();
+    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
     for reason in [
         "1 dropped: NaN coordinate",
         "1 dropped: null coordinate",
@@ -498,7 +502,8 @@ fn rows_that_are_no_state_are_counted_by_reason() {
     ] {
         assert!(ran.out.contains(reason), "{}", ran.out);
     }
-    // Pairs at lag 1 with both ends in a box: 0.5 → 1.5 and 0.5 → 2.0, and 2.0 is in the last box.
+    // The pairs at lag 1 with both ends in a box are 0.5 → 1.5 and 0.5 → 2.0. The last box includes
+    // 2.0.
     let counts = lake.read("counts");
     assert_eq!(
         (
@@ -514,7 +519,7 @@ fn rows_that_are_no_state_are_counted_by_reason() {
 fn one_failing_partition_does_not_stop_the_others() {
     let lake = Lake::new();
     small_pipeline(&lake);
-    changed(
+    write_changed(
         &lake,
         &[
             (
@@ -534,7 +539,7 @@ fn one_failing_partition_does_not_stop_the_others() {
         ran.out
     );
     assert_eq!(lake.read("fits").texts("size"), ["large", "large"]);
-    // What is not complete is done again.
+    // The next run repeats an incomplete result.
     assert_eq!(lake.gyre(&run).code, Some(1));
 }
 
@@ -542,7 +547,7 @@ fn one_failing_partition_does_not_stop_the_others() {
 fn lags_are_durations_on_timestamps_and_steps_on_rows() {
     let lake = Lake::new();
     small_pipeline(&lake);
-    // Days 0 1 2 4: at 1d two pairs, at 2d two pairs, at two steps two pairs.
+    // Days 0 1 2 4: there are two pairs at each of the lags 1d, 2d and 2 steps.
     let days = TimestampSecondArray::from(vec![0, 86_400, 172_800, 345_600]);
     let state = StringArray::from(vec!["a", "b", "c", "d"]);
     lake.table(
@@ -553,7 +558,7 @@ fn lags_are_durations_on_timestamps_and_steps_on_rows() {
             ("state", Arc::new(state)),
         ],
     );
-    changed(
+    write_changed(
         &lake,
         &[
             ("lag = 1", "lag = [\"2d\", \"1d\", \"2 steps\"]"),
@@ -561,7 +566,7 @@ fn lags_are_durations_on_timestamps_and_steps_on_rows() {
             ("rank = 2", "rank = 1"),
         ],
     );
-    lake.gyre(&["run", "p.toml"]).well();
+    lake.gyre(&["run", "p.toml"]).succeeds();
     let counts = lake.read("counts");
     let rows: Vec<String> = (0..counts.len())
         .map(|at| {
@@ -587,10 +592,10 @@ fn lags_are_durations_on_timestamps_and_steps_on_rows() {
 }
 
 #[test]
-fn a_given_partition_is_scored() {
+fn a_partition_given_by_the_user_is_scored() {
     let lake = Lake::new();
     small_pipeline(&lake);
-    changed(
+    write_changed(
         &lake,
         &[
             (
@@ -603,8 +608,8 @@ fn a_given_partition_is_scored() {
             ),
         ],
     );
-    lake.gyre(&["run", "p.toml"]).well();
-    // The sets are the labels in ascending order: high, low.
+    lake.gyre(&["run", "p.toml"]).succeeds();
+    // The sets are the labels in descending order of rows: high, low.
     assert_eq!(
         lake.read("sources").integers("side_affiliation"),
         [1, 1, 1, 0, 0, 0]
@@ -619,10 +624,10 @@ fn a_given_partition_is_scored() {
 }
 
 #[test]
-fn a_stopped_run_leaves_nothing() {
+fn a_stopped_run_leaves_no_files() {
     let lake = Lake::new();
     small_pipeline(&lake);
-    changed(
+    write_changed(
         &lake,
         &[
             (
@@ -643,13 +648,13 @@ fn a_stopped_run_leaves_nothing() {
         .status()
         .expect("kill");
     assert!(interrupt.success());
-    let ended = run.wait().expect("an end");
-    assert_eq!(ended.code(), Some(130));
-    let left = std::fs::read_dir(lake.path("out"))
+    let output = run.wait().expect("the process ends");
+    assert_eq!(output.code(), Some(130));
+    let remaining = std::fs::read_dir(lake.path("out"))
         .expect("a folder")
         .flatten();
-    let left: Vec<_> = left.map(|entry| entry.file_name()).collect();
-    assert_eq!(left, ["runs"]);
+    let remaining: Vec<_> = remaining.map(|entry| entry.file_name()).collect();
+    assert_eq!(remaining, ["runs"]);
     let runs = std::fs::read_dir(lake.path("out/runs"))
         .expect("records")
         .flatten();

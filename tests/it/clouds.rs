@@ -1,9 +1,9 @@
-//! Inputs and outputs at URLs: S3 as moto serves it, Azure as Azurite does, Google's protocol and plain HTTP as far as moto speaks
-//! them. A test says so and ends where its server is not installed: moto in the Python that GYRE_PYTHON names, Azurite as the program
-//! that GYRE_AZURITE names.
+//! Inputs and outputs at URLs. moto serves S3, Azurite serves Azure, and moto also serves the part
+//! of Google's protocol that equals S3, and plain HTTP. A test whose server is missing prints that
+//! it is skipped. GYRE_PYTHON names a Python with moto, and GYRE_AZURITE names the Azurite program.
 
 use crate::cli::integers;
-use crate::lake::{Lake, Ran, TABLES};
+use crate::lake::{Lake, ProgramRun, TABLES};
 use gyre::store::Stores;
 use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
 use serde_json::Value;
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// A server on a port of its own, for as long as a test runs.
+/// A server on its own port. Dropping it stops the server.
 pub struct Server {
     process: Child,
     host: String,
@@ -28,7 +28,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Starts what is told the port as its last argument, and waits until it listens.
+    /// Starts a command with a free port as its last argument and waits until it listens.
     fn start(command: &mut Command, host: &str) -> Server {
         let free = TcpListener::bind((host, 0)).expect("a free port");
         let port = free.local_addr().expect("an address").port();
@@ -47,19 +47,19 @@ impl Server {
             port,
         };
         while TcpStream::connect((&*server.host, port)).is_err() {
-            let ended = server.process.try_wait().expect("a process");
-            assert!(ended.is_none(), "the server ended: {ended:?}");
+            let status = server.process.try_wait().expect("a process");
+            assert!(status.is_none(), "the server ended: {status:?}");
             std::thread::sleep(Duration::from_millis(50));
         }
         server
     }
 
-    /// S3, with buckets.
+    /// Starts an S3 server with buckets.
     pub fn moto(buckets: &[&str]) -> Option<Server> {
         Server::moto_at("127.0.0.1", buckets)
     }
 
-    /// The same at an address of this machine.
+    /// Starts an S3 server at an address of this machine.
     pub fn moto_at(host: &str, buckets: &[&str]) -> Option<Server> {
         let python = std::env::var_os("GYRE_PYTHON");
         let has_moto = |python: &_| {
@@ -110,7 +110,7 @@ impl Server {
         self.port
     }
 
-    /// Puts a bucket or an object that everybody may read.
+    /// Puts a bucket or an object that is publicly readable.
     fn put(&self, path: &str, body: &[u8]) {
         let mut stream = TcpStream::connect((&*self.host, self.port)).expect("the server");
         let head = format!(
@@ -125,7 +125,7 @@ impl Server {
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     }
 
-    /// S3's options for this server.
+    /// The options that connect to this server by S3.
     pub fn s3(&self) -> Vec<(String, String)> {
         let url = self.url();
         let options = [
@@ -145,10 +145,10 @@ impl Server {
 const SECRET: &str = "planted/secret+key0123456789";
 const TOKEN: &str = "planted-session-token-0123456789";
 
-/// Runs the program with these options as environment variables, and no others of clouds.
-pub fn gyre(lake: &Lake, options: &[(String, String)], arguments: &[&str]) -> Ran {
+/// Runs the program with these options as environment variables and without other cloud options.
+pub fn gyre(lake: &Lake, options: &[(String, String)], arguments: &[&str]) -> ProgramRun {
     let ran = command(lake, options, arguments).output();
-    Ran::of(ran.expect("the program starts"))
+    ProgramRun::of(ran.expect("the program starts"))
 }
 
 pub fn command(lake: &Lake, options: &[(String, String)], arguments: &[&str]) -> Command {
@@ -166,12 +166,12 @@ pub fn command(lake: &Lake, options: &[(String, String)], arguments: &[&str]) ->
     command
 }
 
-/// The pipeline that the guide to stores shows.
+/// The pipeline in the guide to stores.
 fn tracks_pipeline() -> &'static str {
     crate::pages::block("toml", "[job]\nname = \"tracks\"\n")
 }
 
-/// Three years of tracks in Hive folders under `lake/`, and their paths.
+/// Writes three years of tracks in Hive folders under `lake/` and returns their paths.
 pub fn tracks(lake: &Lake) -> Vec<String> {
     let state = |k: i64| 3 * (k / 23 % 2) + (k * k + k / 7) % 3;
     let write = |year: i64| {
@@ -199,10 +199,10 @@ pub fn pipeline(lake: &Lake, input: &str, output: &str, options: &[(String, Stri
     lake.file("p.toml", &text.replace(region, &options));
 }
 
-/// What a run on local files writes.
-fn local(lake: &Lake) -> Vec<(String, Vec<u8>)> {
+/// The tables of a run on local_tables files.
+fn local_tables(lake: &Lake) -> Vec<(String, Vec<u8>)> {
     pipeline(lake, "lake/tracks/", "out", &[]);
-    lake.gyre(&["run", "p.toml"]).well();
+    lake.gyre(&["run", "p.toml"]).succeeds();
     lake.tables()
 }
 
@@ -216,11 +216,11 @@ pub async fn upload(stores: &Stores, bucket: &str, lake: &Lake, files: &[String]
         to.store
             .put(&to.path, bytes.into())
             .await
-            .expect("it is put");
+            .expect("the object is put");
     }
 }
 
-/// The tables of the result in place.
+/// The tables of the current result.
 #[tokio::main(flavor = "current_thread")]
 pub async fn download(stores: &Stores, output: &str) -> Vec<(String, Vec<u8>)> {
     let root = stores.open(output).expect("a place");
@@ -241,22 +241,23 @@ pub async fn download(stores: &Stores, output: &str) -> Vec<(String, Vec<u8>)> {
     all
 }
 
-/// Runs the tracks of a store into it, twice, and looks at what came of it.
-pub fn runs_as_on_disk(lake: &Lake, options: &[(String, String)], bucket: &str) {
-    let expected = local(lake);
+/// Runs the tracks of a store twice, with an output in the same store, and compares the result with
+/// one on disk.
+pub fn check_run_equals_local_run(lake: &Lake, options: &[(String, String)], bucket: &str) {
+    let expected = local_tables(lake);
     let output = format!("{bucket}/out put/ü");
     pipeline(lake, &format!("{bucket}/tracks"), &output, &[]);
-    let explained = gyre(lake, options, &["explain", "p.toml"]).well().out;
+    let explained = gyre(lake, options, &["explain", "p.toml"]).succeeds().out;
     let read = "tracks: 2 of 3 files, 0.0 of 0.0 MB; partitions year=2024, year=2025 only";
     assert!(explained.contains(read), "{explained}");
-    let ran = gyre(lake, options, &["run", "p.toml"]).well();
+    let ran = gyre(lake, options, &["run", "p.toml"]).succeeds();
     assert!(
         ran.out.contains("tracks: 1,194 transitions in 1,200 rows"),
         "{}",
         ran.out
     );
-    let again = gyre(lake, options, &["run", "p.toml"]).well();
-    assert_eq!(again.out, "Nothing to do.\n");
+    let second = gyre(lake, options, &["run", "p.toml"]).succeeds();
+    assert_eq!(second.out, "Nothing to do.\n");
     let stores = Stores::new(options.iter().cloned().collect());
     assert!(download(&stores, &output) == expected);
 }
@@ -269,41 +270,41 @@ fn s3_is_read_pruned_and_written() {
     };
     let stores = Stores::new(server.s3().into_iter().collect());
     upload(&stores, "s3://lake", &lake, &tracks(&lake));
-    runs_as_on_disk(&lake, &server.s3(), "s3://lake");
+    check_run_equals_local_run(&lake, &server.s3(), "s3://lake");
 
-    // The tables of one place can be compared with those of another.
+    // `gyre compare` reads tables in two places.
     let output = "s3://lake/out put/ü";
-    let compared = gyre(&lake, &server.s3(), &["compare", output, "out"]).well();
+    let compared = gyre(&lake, &server.s3(), &["compare", output, "out"]).succeeds();
     assert!(compared.out.contains("2 kept"), "{}", compared.out);
 
-    // The same by options of the pipeline.
+    // Options in the pipeline work like those in the environment.
     pipeline(&lake, "s3://lake/tracks", output, &server.s3());
-    let again = gyre(&lake, &[], &["run", "p.toml"]).well();
-    assert_eq!(again.out, "Nothing to do.\n");
-    // The same files by a pattern are the same plan, and are found by it.
+    let second = gyre(&lake, &[], &["run", "p.toml"]).succeeds();
+    assert_eq!(second.out, "Nothing to do.\n");
+    // A pattern for the same files gives the same plan, so the run finds the earlier result.
     pipeline(
         &lake,
         "s3://lake/tracks/year=*/*.parquet",
         output,
         &server.s3(),
     );
-    let again = gyre(&lake, &[], &["run", "p.toml"]).well();
-    assert_eq!(again.out, "Nothing to do.\n");
-    let ran = gyre(&lake, &[], &["run", "p.toml", "--force"]).well();
+    let second = gyre(&lake, &[], &["run", "p.toml"]).succeeds();
+    assert_eq!(second.out, "Nothing to do.\n");
+    let ran = gyre(&lake, &[], &["run", "p.toml", "--force"]).succeeds();
     assert!(ran.out.contains("1,194 transitions"), "{}", ran.out);
 
-    // A bucket that is not there does not come by waiting.
-    let gone = ["run", "p.toml", "--set", "job.output=s3://gone/out"];
-    gyre(&lake, &[], &gone).fails(2, "there is no bucket for s3://gone/out; make it, or");
-    let gone = [
+    // A run does not wait for a missing bucket.
+    let missing = ["run", "p.toml", "--set", "job.output=s3://gone/out"];
+    gyre(&lake, &[], &missing).fails(2, "there is no bucket for s3://gone/out; make it, or");
+    let missing = [
         "run",
         "p.toml",
         "--set",
         "tables.tracks.path=s3://gone/tracks/",
     ];
-    gyre(&lake, &[], &gone).fails(1, "s3://gone/tracks/");
+    gyre(&lake, &[], &missing).fails(1, "s3://gone/tracks/");
 
-    // Without leave, nothing goes over a connection that hides nothing.
+    // Unencrypted connections need an explicit permission.
     let refused = gyre(
         &lake,
         &[],
@@ -321,7 +322,7 @@ fn s3_is_read_pruned_and_written() {
 }
 
 #[test]
-fn secrets_are_shown_nowhere() {
+fn no_output_shows_a_secret() {
     let lake = Lake::new();
     let Some(server) = Server::moto(&["lake"]) else {
         return;
@@ -336,7 +337,12 @@ fn secrets_are_shown_nowhere() {
         pipeline(&lake, "s3://lake/tracks/", "out", &options);
         let mut see = |arguments: &[&str], code: i32| {
             let mut command = lake.command(arguments);
-            let ran = Ran::of(command.env("PLANTED", SECRET).output().expect("it starts"));
+            let ran = ProgramRun::of(
+                command
+                    .env("PLANTED", SECRET)
+                    .output()
+                    .expect("the program starts"),
+            );
             assert_eq!(
                 ran.code,
                 Some(code),
@@ -401,7 +407,7 @@ fn secrets_are_shown_nowhere() {
     }
     assert!(
         files.iter().any(|(name, _)| name.contains("runs")),
-        "a record is looked at"
+        "no record was searched"
     );
     for (name, bytes) in files {
         for secret in [SECRET, TOKEN] {
@@ -411,7 +417,8 @@ fn secrets_are_shown_nowhere() {
     }
 }
 
-/// Two that want to replace the same object: the one who saw what is there now may, the other hears of it.
+/// Two writers replace the same object. The one that saw the current object succeeds, and the other
+/// gets an error.
 pub async fn conditional_puts(stores: &Stores, location: &str) {
     let at = stores.open(location).expect("a place");
     let put = async |text: &'static str, mode| {
@@ -422,13 +429,15 @@ pub async fn conditional_puts(stores: &Stores, location: &str) {
     };
     let first = put("first", PutMode::Create)
         .await
-        .expect("nothing is there");
-    let again = put("again", PutMode::Create)
+        .expect("the object is new");
+    let refused = put("again", PutMode::Create)
         .await
         .expect_err("something is there");
-    assert!(matches!(again, Error::AlreadyExists { .. }), "{again}");
+    assert!(matches!(refused, Error::AlreadyExists { .. }), "{refused}");
     let seen = || PutMode::Update(UpdateVersion::from(first.clone()));
-    put("second", seen()).await.expect("it is as it was seen");
+    put("second", seen())
+        .await
+        .expect("the object has not changed");
     let stale = put("stale", seen()).await.expect_err("it has changed");
     assert!(matches!(stale, Error::Precondition { .. }), "{stale}");
     let got = at.store.get(&at.path).await.expect("an object");
@@ -436,7 +445,7 @@ pub async fn conditional_puts(stores: &Stores, location: &str) {
 }
 
 #[tokio::test]
-async fn s3_puts_under_a_condition() {
+async fn s3_heeds_the_conditions_of_a_put() {
     let Some(server) = Server::moto(&["lake"]) else {
         return;
     };
@@ -465,16 +474,16 @@ fn azure_is_read_pruned_and_written() {
     let options = options.map(|(k, v)| (k.to_string(), v.to_string()));
     let stores = Stores::new(options.iter().cloned().collect());
     upload(&stores, "az://lake", &lake, &tracks(&lake));
-    runs_as_on_disk(&lake, &options, "az://lake");
+    check_run_equals_local_run(&lake, &options, "az://lake");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(conditional_puts(&stores, "az://lake/current.json"));
 }
 
-/// The key that every emulator has.
+/// The public key of all Azure emulators.
 const EMULATOR_KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
-/// Makes the container `lake`, which takes a request that is signed.
+/// Makes the container `lake` with a signed request.
 const CONTAINER: &str = r#"
 import base64, hashlib, hmac, sys, urllib.request
 from email.utils import formatdate
@@ -489,9 +498,10 @@ request = urllib.request.Request(f"{sys.argv[1]}/{account}/lake?restype=containe
 urllib.request.urlopen(request)
 "#;
 
-/// moto knows nothing of Google, whose XML interface is like S3's as far as objects are listed and read.
+/// moto does not know Google's store. For lists and reads, Google's XML interface equals that of
+/// S3.
 #[test]
-fn google_is_read_the_same_way() {
+fn google_is_read_like_s3() {
     let lake = Lake::new();
     let Some(server) = Server::moto(&["lake"]) else {
         return;
@@ -506,10 +516,10 @@ fn google_is_read_the_same_way() {
         let bytes = std::fs::read(lake.path(&file)).expect("a file");
         server.put(&file.replace(' ', "%20"), &bytes);
     }
-    let expected = local(&lake);
+    let expected = local_tables(&lake);
     std::fs::remove_dir_all(lake.path("out")).expect("an output");
     pipeline(&lake, "gs://lake/tracks", "out", &[]);
-    gyre(&lake, &options, &["run", "p.toml"]).well();
+    gyre(&lake, &options, &["run", "p.toml"]).succeeds();
     assert!(lake.tables() == expected);
 }
 
@@ -533,10 +543,10 @@ fn single_files_are_read_over_http() {
             &text.replace(sql, "SELECT 0 AS year, * FROM tracks"),
         )
     };
-    at(&url).gyre(&["run", "p.toml"]).well();
+    at(&url).gyre(&["run", "p.toml"]).succeeds();
     let over_http = lake.tables();
     std::fs::remove_dir_all(lake.path("out")).expect("an output");
-    at(&files[0]).gyre(&["run", "p.toml", "--force"]).well();
+    at(&files[0]).gyre(&["run", "p.toml", "--force"]).succeeds();
     assert!(over_http == lake.tables());
 
     let ran = at(&format!("{}/lake/", server.url())).gyre(&["check", "p.toml"]);

@@ -3,9 +3,9 @@
 use crate::cli::small_pipeline;
 use crate::clouds::{Server, command};
 use crate::lake::Lake;
-use crate::machines::{Machines, Process, at_hand};
+use crate::machines::{Machines, Process, running_tasks};
 use gyre::cluster::ballista::client::Cluster;
-use gyre::cluster::ballista::probe::{Look, Looked};
+use gyre::cluster::ballista::probe::{Probe, ProbeAnswer};
 use gyre::cluster::nodes::{Nodes, Task};
 use gyre::error::{Error, Kind};
 use gyre::output::place::Output;
@@ -22,25 +22,25 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 fn tasks(n: u32, wait_millis: u32) -> Vec<Task> {
-    let look = |number| Look {
+    let probe = |number| Probe {
         nonce: "test".into(),
         number,
         wait_millis,
     };
     (0..n)
-        .map(|number| look(number).task().expect("a task"))
+        .map(|number| probe(number).task().expect("a task"))
         .collect()
 }
 
 /// The answers to such tasks: who did each. They must be in their order.
 fn doers(answers: Vec<Result<Vec<u8>, Error>>) -> Vec<String> {
-    let looked = answers.into_iter().map(|answer| {
+    let probed = answers.into_iter().map(|answer| {
         let bytes = answer.expect("an answer");
-        Looked::read(&bytes).expect("what a look comes to")
+        ProbeAnswer::read(&bytes).expect("the answer to a probe")
     });
-    let numbered = looked.enumerate().map(|(at, looked)| {
-        assert_eq!(looked.number as usize, at);
-        looked.name
+    let numbered = probed.enumerate().map(|(at, answer)| {
+        assert_eq!(answer.number as usize, at);
+        answer.name
     });
     numbered.collect()
 }
@@ -51,7 +51,7 @@ async fn all(cluster: &Cluster, tasks: Vec<Task>) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tasks_come_back_in_their_order_and_are_not_done_twice() {
+async fn answers_keep_the_order_of_tasks_and_each_task_runs_once() {
     let machines = Machines::start(2);
     let cluster = machines.connect().await.expect("a cluster");
     let known = cluster.executors().iter().map(|e| e.name.clone());
@@ -93,18 +93,18 @@ async fn tasks_come_back_in_their_order_and_are_not_done_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_small_job_takes_no_time() {
+async fn a_small_job_is_fast() {
     let machines = Machines::start(2);
     let cluster = machines.connect().await.expect("a cluster");
     let mut seconds = Vec::new();
     for round in 0..5 {
         let start = Instant::now();
-        let look = Look {
+        let probe = Probe {
             nonce: format!("round {round}"),
             number: 0,
             wait_millis: 0,
         };
-        all(&cluster, vec![look.task().expect("a task")]).await;
+        all(&cluster, vec![probe.task().expect("a task")]).await;
         seconds.push(start.elapsed().as_secs_f64());
     }
     let start = Instant::now();
@@ -122,14 +122,14 @@ async fn a_small_job_takes_no_time() {
 async fn at_work(log: &Path, asked: &[Task], n: usize) {
     let ids: BTreeSet<String> = asked.iter().map(Task::id).collect();
     let start = Instant::now();
-    while at_hand(log).intersection(&ids).count() < n {
+    while running_tasks(log).intersection(&ids).count() < n {
         assert!(start.elapsed() < Duration::from_secs(60), "it does nothing");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_executor_that_is_killed_costs_its_tasks_and_no_more() {
+async fn only_the_tasks_of_a_killed_executor_are_repeated() {
     let machines = Machines::start(2);
     let (log, killed) = (machines.lake.path("log"), machines.logging("log"));
     let cluster = machines.connect().await.expect("a cluster");
@@ -140,7 +140,7 @@ async fn an_executor_that_is_killed_costs_its_tasks_and_no_more() {
         drop(killed);
     };
     let (doers, ()) = tokio::join!(doing, killing);
-    let lost = at_hand(&log);
+    let lost = running_tasks(&log);
     assert!(!lost.is_empty());
     for (task, doer) in asked.iter().zip(doers) {
         assert!(doer != name || !lost.contains(&task.id()));
@@ -149,7 +149,7 @@ async fn an_executor_that_is_killed_costs_its_tasks_and_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_executor_that_stands_still_is_left_behind_and_taken_back() {
+async fn a_stalled_executor_is_dropped_and_readmitted() {
     let mut machines = Machines::start(1);
     machines.executors.push(machines.logging("log"));
     let (log, still) = (machines.lake.path("log"), &machines.executors[1]);
@@ -161,7 +161,7 @@ async fn an_executor_that_stands_still_is_left_behind_and_taken_back() {
         still.signal("-STOP");
     };
     tokio::join!(doing, stopping);
-    assert!(!at_hand(&log).is_empty());
+    assert!(!running_tasks(&log).is_empty());
     cluster.leave().await;
 
     // What it has begun it ends, when nobody wants it any more and the run has taken everything away.
@@ -200,7 +200,7 @@ async fn an_executor_that_stands_still_is_left_behind_and_taken_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_scheduler_that_starts_again_is_asked_anew() {
+async fn a_client_resubmits_its_tasks_to_a_restarted_scheduler() {
     let mut machines = Machines::start(1);
     machines.executors.push(machines.logging("log"));
     let cluster = machines.connect().await.expect("a cluster");
@@ -221,7 +221,7 @@ async fn a_scheduler_that_starts_again_is_asked_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_executor_that_is_stopped_ends_what_it_does() {
+async fn a_stopped_executor_finishes_its_tasks() {
     let mut machines = Machines::start(0);
     let mut first = machines.logging("log");
     let cluster = machines.connect().await.expect("a cluster");
@@ -249,7 +249,7 @@ async fn an_executor_that_is_stopped_ends_what_it_does() {
 
 /// What is not begun when a client leaves stays so; the next goes on from what is done.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_leaves_is_gone_on_with() {
+async fn a_new_client_reuses_the_answers_of_one_that_left() {
     let machines = Machines::start(0);
     let _executors = ["one", "other"].map(|log| machines.logging(log));
     let logs = ["one", "other"].map(|log| machines.lake.path(log));
@@ -276,7 +276,7 @@ async fn a_client_that_leaves_is_gone_on_with() {
     let mut is_idle = false;
     while !is_idle {
         tokio::time::sleep(Duration::from_millis(1500)).await;
-        is_idle = logs.iter().all(|log| at_hand(log).is_empty());
+        is_idle = logs.iter().all(|log| running_tasks(log).is_empty());
     }
     let before = done();
     assert!((1..24).contains(&before), "{before}");
@@ -299,7 +299,7 @@ async fn a_client_that_leaves_is_gone_on_with() {
 /// Executors sign in by their own environment, and ask whom that says: what the client signs in with stays with it, and so does the host that
 /// it asks.
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_come_by_way_of_a_bucket() {
+async fn answers_pass_through_a_bucket() {
     let Some(server) = Server::moto(&["lake"]) else {
         return;
     };
@@ -349,7 +349,7 @@ async fn answers_come_by_way_of_a_bucket() {
 
 /// What keeps one task from being answered is told, and the others are done.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_fails_is_an_error_after_some_tries() {
+async fn a_failing_store_is_an_error_after_several_attempts() {
     let machines = Machines::start(1);
     let cluster = machines.connect().await.expect("a cluster");
     let asked = tasks(4, 0);
@@ -376,7 +376,7 @@ async fn a_store_that_fails_is_an_error_after_some_tries() {
 
 /// A task that was begun again and again is given up, so that it does not take every executor with it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_task_that_never_ends_is_given_up() {
+async fn a_task_that_never_ends_is_abandoned() {
     let machines = Machines::start(1);
     let cluster = machines.connect().await.expect("a cluster");
     let asked = tasks(2, 3000);
@@ -389,7 +389,7 @@ async fn a_task_that_never_ends_is_given_up() {
     let failed = cluster.run("test", asked.clone(), &|_| ()).await.map(drop);
     let e = failed.expect_err("it is given up");
     assert_eq!(e.kind(), Kind::Resources);
-    let told = "a task of the stage test was begun 6 times and never came to an end";
+    let told = "a task of the stage test was begun 6 times and never ended";
     assert!(e.full().contains(told), "{}", e.full());
     assert!(e.full().contains(&asked[1].id()), "{}", e.full());
     cluster.leave().await;
@@ -415,7 +415,7 @@ async fn fails_after(cluster: &Cluster, n: u32, seconds: std::ops::Range<u64>) -
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_without_executors_is_an_error_in_the_end() {
+async fn a_cluster_without_executors_is_an_error_after_a_timeout() {
     if !is_slow() {
         return;
     }
@@ -433,7 +433,7 @@ async fn a_cluster_without_executors_is_an_error_in_the_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_scheduler_that_does_not_come_back_is_an_error_after_a_minute() {
+async fn a_lost_scheduler_is_an_error_after_a_minute() {
     if !is_slow() {
         return;
     }
@@ -457,7 +457,7 @@ async fn a_scheduler_that_does_not_come_back_is_an_error_after_a_minute() {
 
 /// Executors are killed at random moments, and others come.
 #[tokio::test(flavor = "multi_thread")]
-async fn executors_that_come_and_go_do_all_tasks() {
+async fn executors_that_join_and_leave_complete_all_tasks() {
     let kills = if is_slow() { 100 } else { 10 };
     let seed = rand::random();
     println!("seed {seed}");
@@ -489,7 +489,7 @@ async fn executors_that_come_and_go_do_all_tasks() {
 }
 
 #[test]
-fn a_run_says_what_is_wrong_with_a_cluster() {
+fn a_run_reports_an_unusable_cluster() {
     let lake = Lake::new();
     small_pipeline(&lake);
     let run = |cluster: &str, more: &[&str]| {
@@ -524,11 +524,11 @@ fn a_run_says_what_is_wrong_with_a_cluster() {
     ran.fails(2, &machines.executors[0].name());
     ran.fails(2, "does not see memory:///out as the client does");
     assert!(took < Duration::from_secs(8), "{took:?}");
-    run(&address, &[]).0.well();
+    run(&address, &[]).0.succeeds();
 
     let place = address.trim_start_matches("df://");
     let second = lake.gyre(&["scheduler", "--listen", place]);
-    second.fails(75, &format!("nobody can listen at {place}"));
+    second.fails(75, &format!("cannot listen at {place}"));
 }
 
 /// Runs of one pipeline here and there, while executors are killed at random moments.
@@ -536,13 +536,13 @@ fn a_run_says_what_is_wrong_with_a_cluster() {
 fn a_run_on_a_cluster_writes_the_same_bytes() {
     let lake = Lake::new();
     small_pipeline(&lake);
-    lake.gyre(&["run", "p.toml"]).well();
+    lake.gyre(&["run", "p.toml"]).succeeds();
     let here = lake.tables();
     let mut machines = Machines::start(2);
     let address = machines.scheduler.line.clone();
     let run = ["run", "p.toml", "--force", "-v", "--cluster", &address];
     let start = Instant::now();
-    let ran = lake.gyre(&run).well();
+    let ran = lake.gyre(&run).succeeds();
     let whole = start.elapsed();
     assert!(ran.err.contains("tasks handed in"), "{}", ran.err);
     assert!(lake.tables() == here);
@@ -564,7 +564,9 @@ fn a_run_on_a_cluster_writes_the_same_bytes() {
     }
     // What is done needs nobody.
     drop(machines);
-    let again = lake.gyre(&["run", "p.toml", "--cluster", &address]).well();
+    let again = lake
+        .gyre(&["run", "p.toml", "--cluster", &address])
+        .succeeds();
     assert_eq!(again.out, "Nothing to do.\n");
 }
 
@@ -587,7 +589,7 @@ fn children(process: &Process) -> Vec<String> {
 }
 
 #[test]
-fn a_cluster_on_one_machine_comes_and_goes_as_one() {
+fn processes_of_a_local_cluster_start_and_stop_together() {
     let lake = Lake::new();
     small_pipeline(&lake);
     for signal in ["-INT", "-TERM", "-KILL"] {
@@ -596,7 +598,7 @@ fn a_cluster_on_one_machine_comes_and_goes_as_one() {
         let started = children(&up);
         assert_eq!(started.len(), 3, "{}", up.line);
         let ran = lake.gyre(&["run", "p.toml", "--force", "--cluster", &up.line]);
-        ran.well();
+        ran.succeeds();
         up.signal(signal);
         let status = up.child.wait().expect("it has ended");
         if signal != "-KILL" {

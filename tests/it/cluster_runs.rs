@@ -4,7 +4,7 @@
 use crate::checks::record;
 use crate::cli::{integers, small_pipeline};
 use crate::cluster::is_slow;
-use crate::lake::{Lake, Ran};
+use crate::lake::{Lake, ProgramRun};
 use crate::machines::{Machines, Process};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -117,7 +117,7 @@ pub type Tables = Vec<(String, Vec<u8>)>;
 /// The tables that a run of one process writes. Nothing of it is left.
 pub fn alone(lake: &Lake, pipeline: &str) -> Tables {
     lake.file("p.toml", pipeline);
-    lake.gyre(&["run", "p.toml"]).well();
+    lake.gyre(&["run", "p.toml"]).succeeds();
     let tables = lake.tables();
     fs::remove_dir_all(lake.path("out")).expect("the output is removed");
     tables
@@ -139,7 +139,7 @@ fn a_run_on_a_cluster_writes_the_same_bytes() {
         let expected = alone(lake, &pipeline);
         let run = |more: &[&str]| {
             let to = ["run", "p.toml", "--cluster", &machines.scheduler.line];
-            lake.gyre(&[&to[..], more].concat()).well()
+            lake.gyre(&[&to[..], more].concat()).succeeds()
         };
         run(&[]);
         assert!(lake.tables() == expected, "{pipeline}");
@@ -158,7 +158,7 @@ fn by_passes() -> String {
 }
 
 #[test]
-fn passes_are_spread_over_executors_that_die() {
+fn passes_survive_the_death_of_executors() {
     let mut machines = Machines::start(3);
     walks(&machines.lake, 400);
     let expected = alone(&machines.lake, &by_passes());
@@ -172,7 +172,7 @@ fn passes_are_spread_over_executors_that_die() {
             killed.push(stage);
         }
     }
-    run.end().well();
+    run.end().succeeds();
     assert!(machines.lake.tables() == expected);
     check_tidy(&machines.lake);
     println!("{passes} passes, executors killed in {killed:?}");
@@ -215,7 +215,7 @@ impl Watched {
             }
             let line = &self.told[start..];
             let event: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
-            if event["message"] == "tasks handed in" && event["stage"] != "look" {
+            if event["message"] == "tasks handed in" && event["stage"] != "probe" {
                 return event["stage"].as_str().map(String::from);
             }
             if event["message"] == "stage done" && event["stage"] == "fit" {
@@ -230,10 +230,10 @@ impl Watched {
         while self.next().expect("the stage") != stage {}
     }
 
-    pub fn end(mut self) -> Ran {
+    pub fn end(mut self) -> ProgramRun {
         while self.next().is_some() {}
         let status = self.process.wait().expect("it has ended");
-        Ran {
+        ProgramRun {
             code: status.code(),
             out: String::new(),
             err: self.told,
@@ -250,7 +250,7 @@ enum Fate {
 
 /// Executors die or stand still while tasks of each stage are under way, and while the run writes.
 #[test]
-fn executors_die_in_every_stage_of_a_run() {
+fn a_run_survives_the_death_of_executors_in_every_stage() {
     let pipelines = [
         (partitioned(), Vec::new()),
         (WALKS.to_string(), Vec::new()),
@@ -327,7 +327,7 @@ fn executors_die_in_every_stage_of_a_run() {
             drop(still);
             if came_back {
                 let clean = ["clean", "p.toml", "--older-than", "0s"];
-                machines.lake.gyre(&clean).well();
+                machines.lake.gyre(&clean).succeeds();
                 assert!(machines.lake.tables() == expected);
                 check_tidy(&machines.lake);
             }
@@ -350,7 +350,7 @@ fn executors_die_in_every_stage_of_a_run() {
 
 /// A scheduler is killed in a round, and then the run; the next one goes on with what is done.
 #[test]
-fn a_run_and_its_scheduler_die_and_come_back() {
+fn a_run_continues_after_it_and_its_scheduler_died() {
     let mut machines = Machines::start(2);
     walks(&machines.lake, 100);
     // So many small models that their tasks take seconds: time enough to get here before they are done.
@@ -384,14 +384,14 @@ fn a_run_and_its_scheduler_die_and_come_back() {
     for _ in 0..2 {
         machines.executors.push(machines.executor());
     }
-    run.end().well();
+    run.end().succeeds();
     assert!(machines.lake.tables() == expected);
     check_tidy(&machines.lake);
 }
 
 /// A full disk of an executor costs what it was doing, and if all have one the run says so and the next goes on.
 #[test]
-fn executors_whose_disks_are_full() {
+fn full_disks_of_executors_are_reported() {
     let mut machines = Machines::start(0);
     walks(&machines.lake, 400);
     let expected = alone(&machines.lake, &partitioned());
@@ -425,7 +425,7 @@ fn executors_whose_disks_are_full() {
     for more in [&[][..], &["--force"]] {
         let to = ["run", "p.toml", "--cluster", &machines.scheduler.line];
         let start = Instant::now();
-        machines.lake.gyre(&[&to[..], more].concat()).well();
+        machines.lake.gyre(&[&to[..], more].concat()).succeeds();
         println!("one of three without room: {:.1?}", start.elapsed());
         assert!(machines.lake.tables() == expected);
         check_tidy(&machines.lake);
@@ -448,7 +448,7 @@ fn scratch_bytes(process: &Process) -> u64 {
 /// What an executor has no room for in its memory waits on its disk; what cannot wait there is an error that names executor and bound.
 #[test]
 #[cfg(target_os = "linux")]
-fn an_executor_keeps_within_its_memory() {
+fn an_executor_stays_within_its_memory_limit() {
     let mut machines = Machines::start(0);
     // Made by the SQL itself; a table there must be.
     walks(&machines.lake, 10);
@@ -473,7 +473,7 @@ fn an_executor_keeps_within_its_memory() {
         let to = ["run", "p.toml", "--cluster", &machines.scheduler.line];
         machines.lake.gyre(&[&to[..], more].concat())
     };
-    run(&[]).well();
+    run(&[]).succeeds();
     assert!(machines.lake.tables() == expected);
     let status = fs::read_to_string(format!("/proc/{}/status", executor.child.id()));
     let status = status.expect("it is there");
@@ -489,7 +489,7 @@ fn an_executor_keeps_within_its_memory() {
 
 /// So many models, each with two halves of three states; one partition never moves, so that no fit of two sets can be made of it.
 #[test]
-fn a_thousand_models_and_one_that_cannot_be() {
+fn one_of_a_thousand_models_fails_alone() {
     const STILL: i64 = 577;
     let machines = Machines::start(3);
     let lake = &machines.lake;
@@ -529,7 +529,7 @@ fn a_thousand_models_and_one_that_cannot_be() {
     assert!(lake.tables() == expected);
     check_tidy(lake);
     // What was wrong is told of the one alone, in the same words.
-    let failed = |ran: &Ran| -> Vec<String> {
+    let failed = |ran: &ProgramRun| -> Vec<String> {
         let lines = ran.err.lines().filter(|line| line.contains("ERROR"));
         let untimed = |line: &str| line.split_once("ERROR").map(|(_, text)| text.to_string());
         lines.filter_map(untimed).collect()
@@ -559,8 +559,8 @@ fn a_thousand_models_and_one_that_cannot_be() {
 fn previewed(lake: &Lake, cluster: &str, more: &[&str]) -> (String, Value) {
     let plan = ["plan", "p.toml", "--cluster", cluster, "--threads", "2"];
     let plan = [&plan[..], more].concat();
-    let text = lake.gyre(&plan).well().out;
-    let json = lake.gyre(&[&plan[..], &["--json"]].concat()).well().out;
+    let text = lake.gyre(&plan).succeeds().out;
+    let json = lake.gyre(&[&plan[..], &["--json"]].concat()).succeeds().out;
     let start = text.find("  cluster ").expect("lines of a cluster");
     (
         text[start..].to_string(),
@@ -692,7 +692,7 @@ fn events(machines: &Machines, split: &str) -> Vec<Value> {
     let run = ["run", "p.toml", "--force", "-v", "--log-format", "json"];
     let there = ["--cluster", &machines.scheduler.line, "--split", split];
     let ran = machines.lake.gyre(&[&run[..], &there].concat());
-    let lines = ran.well().err;
+    let lines = ran.succeeds().err;
     let events = lines.lines().map(serde_json::from_str);
     events.filter_map(Result::ok).collect()
 }
@@ -721,7 +721,7 @@ fn task_bytes(machines: &Machines, states: i64, rank: usize, split: &str) -> BTr
 /// A task names its inputs and carries none of them: its size is the same for a factor of 60 numbers
 /// and for one of 40,000.
 #[test]
-fn tasks_do_not_grow_with_a_model() {
+fn the_size_of_a_task_does_not_depend_on_the_model() {
     let machines = Machines::start(2);
     for (split, expected) in [
         ("1000000", &["add", "count", "fit", "sum"][..]),

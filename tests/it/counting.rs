@@ -1,4 +1,5 @@
-//! Counts of the program against an independent SQL self-join, whatever the order, the files and the partitions of the rows.
+//! Compares counts of the program with those of an independent SQL self-join, for all orders, files
+//! and partitions of the rows.
 
 use crate::cli::integers;
 use crate::lake::Lake;
@@ -9,7 +10,8 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use std::sync::Arc;
 
-/// Rows (group, id, t, state): ids of several trajectories with gaps in time and states that are null now and then.
+/// Rows (group, id, t, state): several trajectories per group, with gaps in time and some null
+/// states.
 fn rows(seed: u64, n: usize, states: i64) -> Vec<(i64, i64, i64, Option<i64>)> {
     let mut random = Pcg64::seed_from_u64(seed);
     let (mut id, mut t) = (0, 0);
@@ -74,8 +76,8 @@ rank = 1
 restarts = 1
 "#;
 
-/// (group, lag, source, target, count) in order, by a self-join.
-fn by_join(lake: &Lake) -> Vec<String> {
+/// Sorted rows (group, lag, source, target, count), computed by a self-join.
+fn counts_by_join(lake: &Lake) -> Vec<String> {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let batches = runtime.block_on(async {
         let context = SessionContext::new();
@@ -106,74 +108,76 @@ fn by_join(lake: &Lake) -> Vec<String> {
         .collect()
 }
 
-fn by_gyre(lake: &Lake) -> Vec<String> {
+fn counts_by_gyre(lake: &Lake) -> Vec<String> {
     let counts = lake.read("counts").0;
     (0..counts.num_rows())
         .map(|at| gyre::read::rows::states::describe(counts.columns(), at))
         .collect()
 }
 
-fn agrees(rows: &[(i64, i64, i64, Option<i64>)], pieces: usize, named: bool, threads: &str) {
+fn check_counts(rows: &[(i64, i64, i64, Option<i64>)], pieces: usize, named: bool, threads: &str) {
     let lake = Lake::new();
     for (at, piece) in rows.chunks(rows.len().div_ceil(pieces)).enumerate() {
         lake.table(&format!("rows/{at:03}.parquet"), columns(piece, named));
     }
     lake.file("p.toml", PIPELINE)
         .gyre(&["run", "p.toml", "--threads", threads])
-        .well();
-    let expected = by_join(&lake);
+        .succeeds();
+    let expected = counts_by_join(&lake);
     assert!(expected.len() > 100);
-    assert_eq!(by_gyre(&lake), expected);
+    assert_eq!(counts_by_gyre(&lake), expected);
 }
 
 #[test]
 fn counts_agree_with_a_self_join() {
-    // Ordered by trajectory, but not by (group, trajectory): found out and sorted. Negative and small integers, and names.
-    agrees(&rows(1, 6000, 12), 1, false, "2");
-    agrees(&rows(2, 6001, 12), 1, false, "2");
-    agrees(&rows(3, 6000, 12), 5, true, "3");
+    // The rows are sorted by trajectory, but not by (group, trajectory). The program notices this
+    // and sorts them. States are negative integers, small integers or names.
+    check_counts(&rows(1, 6000, 12), 1, false, "2");
+    check_counts(&rows(2, 6001, 12), 1, false, "2");
+    check_counts(&rows(3, 6000, 12), 5, true, "3");
     let mut shuffled = rows(4, 5000, 9);
     shuffled.shuffle(&mut Pcg64::seed_from_u64(9));
-    agrees(&shuffled, 3, false, "2");
+    check_counts(&shuffled, 3, false, "2");
 }
 
-/// Files that end inside trajectories, read by several threads: every pair across a border is counted once.
+/// Files end inside trajectories and several threads read them. Every pair across a border counts
+/// once.
 #[test]
-fn trajectories_go_on_across_files_and_threads() {
+fn trajectories_continue_across_files_and_threads() {
     let mut ordered = rows(5, 8000, 10);
     ordered.sort();
     for pieces in [1, 4, 63] {
-        agrees(&ordered, pieces, pieces == 4, "4");
+        check_counts(&ordered, pieces, pieces == 4, "4");
     }
-    // One trajectory over many files.
+    // One trajectory spans many files.
     let one: Vec<_> = (0..3000)
         .map(|k| (0, 7, k + k / 100, Some((k * k + k / 11) % 17)))
         .collect();
-    agrees(&one, 20, false, "3");
+    check_counts(&one, 20, false, "3");
 }
 
-/// A partition and its trajectory that come again in another stream, each stream being in order by itself.
+/// A partition and its trajectory appear again in a second stream. Each stream is sorted.
 #[test]
-fn partitions_that_come_again_are_found() {
+fn partitions_that_reappear_are_found() {
     let piece =
         |g: i64, times: std::ops::Range<i64>| times.map(move |t| (g, g, t, Some(t * t % 41)));
     let rows: Vec<_> = piece(0, 0..100)
         .chain(piece(1, 0..100))
         .chain(piece(0, 100..200))
         .collect();
-    agrees(&rows, 3, false, "3");
+    check_counts(&rows, 3, false, "3");
 }
 
-/// Where unordered rows are more than memory may hold, they are sorted instead of gathered.
+/// Unsorted rows that exceed the memory limit are sorted on disk instead of gathered in memory.
 #[test]
-fn rows_beyond_memory_are_sorted() {
+fn rows_that_exceed_memory_are_sorted() {
     let mut shuffled = rows(8, 500_000, 30);
     shuffled.shuffle(&mut Pcg64::seed_from_u64(9));
     let lake = Lake::new();
     lake.table("rows/all.parquet", columns(&shuffled, false))
         .file("p.toml", PIPELINE);
-    lake.gyre(&["run", "p.toml"]).well();
-    let gathered = by_gyre(&lake);
+    lake.gyre(&["run", "p.toml"]).succeeds();
+    let gathered = counts_by_gyre(&lake);
     let ran = lake.gyre(&[
         "run",
         "p.toml",
@@ -185,8 +189,8 @@ fn rows_beyond_memory_are_sorted() {
         "165MB",
     ]);
     assert!(ran.err.contains("sorting them"), "{}", ran.err);
-    ran.well();
-    assert_eq!(by_gyre(&lake), gathered);
+    ran.succeeds();
+    assert_eq!(counts_by_gyre(&lake), gathered);
 }
 
 #[test]
@@ -201,14 +205,14 @@ fn hive_partitions_are_columns() {
     }
     lake.file("p.toml", PIPELINE)
         .gyre(&["run", "p.toml"])
-        .well();
-    let hive = by_gyre(&lake);
+        .succeeds();
+    let hive = counts_by_gyre(&lake);
     let flat = Lake::new();
     flat.table("rows/all.parquet", columns(&rows, true))
         .file("p.toml", PIPELINE)
         .gyre(&["run", "p.toml"])
-        .well();
-    assert_eq!(hive, by_gyre(&flat));
+        .succeeds();
+    assert_eq!(hive, counts_by_gyre(&flat));
 }
 
 const PAIRS: &str = r#"
@@ -259,8 +263,8 @@ fn pairs_count_rows_counts_or_weights() {
     let count = |measure: &str| {
         lake.file("p.toml", &PAIRS.replace("MEASURE", measure))
             .gyre(&["run", "p.toml"])
-            .well();
-        by_gyre(&lake)
+            .succeeds();
+        counts_by_gyre(&lake)
     };
     assert_eq!(count(""), ["(x, 1, u, 2)", "(x, 2, u, 1)", "(y, 1, v, 1)"]);
     assert_eq!(count("count = \"n\""), ["(x, 1, u, 7)", "(x, 2, u, 5)"]);

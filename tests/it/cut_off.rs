@@ -1,13 +1,15 @@
-//! An executor that loses its network while a run goes on: it is in a network namespace of its own, whose ways to the scheduler and to the
-//! store of the output are closed and opened again. Answers do not come and nobody says so, as when a cable is pulled.
+//! One executor loses its network during a run. It is in its own network namespace. The tests close
+//! and open the routes to the scheduler and to the store of the output. Packets are dropped without
+//! an error, as if a cable were pulled.
 //!
-//! A test says so and ends where such a namespace cannot be made: that takes root, `ip` and `iptables`.
+//! A test prints that it is skipped if no namespace can be made: this needs root, `ip` and
+//! `iptables`.
 
 use crate::clouds::{Server, command, download};
 use crate::cluster::is_slow;
 use crate::cluster_runs::{Watched, alone, by_small_passes, partitioned, walks};
-use crate::lake::{Lake, Ran};
-use crate::machines::{Machines, Process, at_hand};
+use crate::lake::{Lake, ProgramRun};
+use crate::machines::{Machines, Process, running_tasks};
 use gyre::store::Stores;
 use std::fs;
 use std::fs::File;
@@ -15,14 +17,14 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// A network namespace, for as long as a test runs.
+/// A network namespace. Dropping it removes the namespace.
 struct Namespace {
     name: String,
-    /// What this machine is called in there.
-    here: String,
+    /// The address of this machine inside the namespace.
+    host: String,
 }
 
-fn does(program: &str, arguments: &str) -> bool {
+fn succeeds(program: &str, arguments: &str) -> bool {
     let mut command = Command::new(program);
     let command = command.args(arguments.split(' ')).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
@@ -36,27 +38,27 @@ impl Namespace {
         let name = format!("gyre-{process}-{number}");
         let net = format!("10.213.{}", (process + number * 61) % 256);
         let space = Namespace {
-            here: format!("{net}.1"),
+            host: format!("{net}.1"),
             name: name.clone(),
         };
         let (ours, theirs) = (format!("gy{process}-{number}"), "eth0");
-        let made = does("iptables", "--version")
-            && does("ip", &format!("netns add {name}"))
-            && does(
+        let made = succeeds("iptables", "--version")
+            && succeeds("ip", &format!("netns add {name}"))
+            && succeeds(
                 "ip",
                 &format!("link add {ours} type veth peer name {theirs} netns {name}"),
             )
-            && does("ip", &format!("addr add {net}.1/30 dev {ours}"))
-            && does("ip", &format!("link set {ours} up"))
-            && does("ip", &format!("-n {name} addr add {net}.2/30 dev {theirs}"))
-            && does("ip", &format!("-n {name} link set {theirs} up"));
+            && succeeds("ip", &format!("addr add {net}.1/30 dev {ours}"))
+            && succeeds("ip", &format!("link set {ours} up"))
+            && succeeds("ip", &format!("-n {name} addr add {net}.2/30 dev {theirs}"))
+            && succeeds("ip", &format!("-n {name} link set {theirs} up"));
         if !made {
             eprintln!("skipped: no network namespace; that takes root, `ip` and `iptables`");
         }
         made.then_some(space)
     }
 
-    /// Removes what a test has left that was killed.
+    /// Removes namespaces that killed tests have left.
     fn sweep() {
         let listed = Command::new("ip").args(["netns", "list"]).output();
         let listed = listed.map_or(Vec::new(), |listed| listed.stdout);
@@ -66,27 +68,29 @@ impl Namespace {
                 .strip_prefix("gyre-")
                 .and_then(|rest| rest.split('-').next());
             if process.is_some_and(|id| !fs::exists(format!("/proc/{id}")).unwrap_or(true)) {
-                does("ip", &format!("netns del {name}"));
+                succeeds("ip", &format!("netns del {name}"));
             }
         }
     }
 
-    /// The same command in there.
+    /// The same command inside the namespace.
     fn command(&self, command: &Command) -> Command {
-        let mut inside = Command::new("ip");
-        inside.args(["netns", "exec", &self.name]);
-        inside.arg(command.get_program()).args(command.get_args());
+        let mut in_namespace = Command::new("ip");
+        in_namespace.args(["netns", "exec", &self.name]);
+        in_namespace
+            .arg(command.get_program())
+            .args(command.get_args());
         for (name, value) in command.get_envs() {
             match value {
-                Some(value) => inside.env(name, value),
-                None => inside.env_remove(name),
+                Some(value) => in_namespace.env(name, value),
+                None => in_namespace.env_remove(name),
             };
         }
-        inside.current_dir(command.get_current_dir().expect("a folder"));
-        inside
+        in_namespace.current_dir(command.get_current_dir().expect("a folder"));
+        in_namespace
     }
 
-    /// Closes or opens the way to a port of this machine.
+    /// Closes or opens the route to a port of this machine.
     fn set(&self, port: u16, is_open: bool) {
         let verb = if is_open { "-D" } else { "-I" };
         for rule in [
@@ -94,15 +98,15 @@ impl Namespace {
             format!("INPUT -p tcp --sport {port}"),
         ] {
             let rule = format!("netns exec {} iptables -w {verb} {rule} -j DROP", self.name);
-            assert!(does("ip", &rule), "{rule}");
+            assert!(succeeds("ip", &rule), "{rule}");
         }
     }
 }
 
-/// Its end of the wire goes with it, and with that ours.
+/// Removing the namespace removes both ends of the virtual wire.
 impl Drop for Namespace {
     fn drop(&mut self) {
-        does("ip", &format!("netns del {}", self.name));
+        succeeds("ip", &format!("netns del {}", self.name));
     }
 }
 
@@ -110,24 +114,25 @@ impl Drop for Namespace {
 enum Cut {
     Scheduler,
     Store,
-    /// For so long.
+    /// Both routes are closed for this time.
     Both(Duration),
 }
 
-/// Runs on three executors, one of which is cut off in each of these stages, against a run of one process.
+/// Runs on three executors. One is cut off in each of the given stages. Compares the result with
+/// that of one process.
 fn check(cut: Cut, stages: &[&str], at_most: Duration) {
     check_run(&partitioned(), &[], cut, stages, at_most);
 }
 
-/// The same of a pipeline and the options of its runs.
+/// As `check`, for a given pipeline and options of its runs.
 fn check_run(pipeline: &str, more: &[&str], cut: Cut, stages: &[&str], at_most: Duration) {
     let Some(space) = Namespace::new() else {
         return;
     };
-    let Some(server) = Server::moto_at(&space.here, &["lake"]) else {
+    let Some(server) = Server::moto_at(&space.host, &["lake"]) else {
         return;
     };
-    let mut machines = Machines::at(&format!("{}:0", space.here));
+    let mut machines = Machines::at(&format!("{}:0", space.host));
     walks(&machines.lake, 4000);
     let expected = alone(&machines.lake, pipeline);
     let (output, options) = ("s3://lake/out", server.s3());
@@ -144,8 +149,8 @@ fn check_run(pipeline: &str, more: &[&str], cut: Cut, stages: &[&str], at_most: 
         let command = command.stderr(log(&machines.lake, name));
         machines.executors.push(Process::of(command));
     }
-    let mut inside = space.command(&executor(&machines.lake));
-    let own = Process::of(inside.stderr(log(&machines.lake, "own.log")));
+    let mut in_namespace = space.command(&executor(&machines.lake));
+    let own = Process::of(in_namespace.stderr(log(&machines.lake, "own.log")));
     let lake = &machines.lake;
     lake.file(
         "p.toml",
@@ -155,7 +160,7 @@ fn check_run(pipeline: &str, more: &[&str], cut: Cut, stages: &[&str], at_most: 
         let arguments = [&["run", "p.toml", "--cluster", &to], more, again].concat();
         command(lake, &options, &arguments)
     };
-    let gyre = |again: &[&str]| Ran::of(run(again).output().expect("the program starts"));
+    let gyre = |again: &[&str]| ProgramRun::of(run(again).output().expect("the program starts"));
     let stores = Stores::new(options.iter().cloned().collect());
     let right = |when: &str| {
         let tables = download(&stores, output);
@@ -171,22 +176,23 @@ fn check_run(pipeline: &str, more: &[&str], cut: Cut, stages: &[&str], at_most: 
         let (watched, held) = loop {
             let mut watched = Watched::of(&mut run(&["--force", "-v", "--log-format", "json"]));
             watched.until(stage);
-            // It has something to do when its network goes: whoever else could do it stands still.
+            // The other executors are stopped, so that this executor has a task when its network
+            // fails.
             machines.signal("-STOP");
             let (start, mut held) = (Instant::now(), 0);
             while held == 0 && start.elapsed() < Duration::from_secs(5) {
                 own.signal("-CONT");
                 std::thread::sleep(Duration::from_millis(50));
                 own.signal("-STOP");
-                held = at_hand(&lake.path("own.log")).len();
+                held = running_tasks(&lake.path("own.log")).len();
             }
             if held > 0 {
                 break (watched, held);
             }
-            // The stage was over before.
+            // The stage ended before the executor got a task.
             own.signal("-CONT");
             machines.signal("-CONT");
-            watched.end().well();
+            watched.end().succeeds();
         };
         ports.iter().for_each(|port| space.set(*port, false));
         own.signal("-CONT");
@@ -196,7 +202,7 @@ fn check_run(pipeline: &str, more: &[&str], cut: Cut, stages: &[&str], at_most: 
             std::thread::sleep(time);
             ports.iter().for_each(|port| space.set(*port, true));
         }
-        watched.end().well();
+        watched.end().succeeds();
         let took = start.elapsed();
         println!("{cut:?} in {stage}, with {held} tasks at hand: {took:.1?} to the end");
         assert!(took < at_most, "{took:?}");
@@ -204,17 +210,17 @@ fn check_run(pipeline: &str, more: &[&str], cut: Cut, stages: &[&str], at_most: 
         if !matches!(cut, Cut::Both(_)) {
             ports.iter().for_each(|port| space.set(*port, true));
         }
-        // What the one that was cut off does late harms nothing, and it takes part again.
-        assert_eq!(gyre(&[]).well().out, "Nothing to do.\n");
-        gyre(&["--force"]).well();
+        // Late answers of the executor have no effect, and it gets tasks again.
+        assert_eq!(gyre(&[]).succeeds().out, "Nothing to do.\n");
+        gyre(&["--force"]).succeeds();
         right("after another run");
         let clean = ["clean", "p.toml", "--older-than", "0s"];
         let mut clean = command(lake, &options, &clean);
-        Ran::of(clean.output().expect("the program starts")).well();
+        ProgramRun::of(clean.output().expect("the program starts")).succeeds();
         right("after all is cleaned");
     }
-    let told = fs::read_to_string(lake.path("own.log")).expect("a log");
-    assert!(!told.contains("panicked"), "{told}");
+    let log_text = fs::read_to_string(lake.path("own.log")).expect("a log");
+    assert!(!log_text.contains("panicked"), "{log_text}");
     drop(own);
 }
 
@@ -239,7 +245,7 @@ fn an_executor_is_cut_off_from_the_store() {
     };
     check(Cut::Store, stages, Duration::from_secs(150));
     if is_slow() {
-        // What it takes of the many rounds that follow is seldom.
+        // The executor rarely gets a task of the many later rounds.
         let (pipeline, split) = by_small_passes();
         let at_most = Duration::from_secs(400);
         check_run(&pipeline, &split, Cut::Store, &["pass"], at_most);
@@ -259,7 +265,7 @@ fn an_executor_is_cut_off_and_comes_back() {
         Duration::from_secs(90),
     );
     if is_slow() {
-        // Longer than it takes to be given up.
+        // Longer than the scheduler waits for a silent executor.
         check(
             Cut::Both(Duration::from_secs(40)),
             stages,

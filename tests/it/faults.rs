@@ -4,13 +4,13 @@
 
 use crate::cli::{integers, small_pipeline};
 use crate::faulty::{Fault, FaultyStore};
-use crate::lake::{Lake, Ran};
-use crate::wire::{PATIENCE, Server, Speech, Trouble};
+use crate::lake::{Lake, ProgramRun};
+use crate::wire::{PATIENCE, Protocol, Server, ServerFault};
 use futures::StreamExt;
 use gyre::error::{Error, Kind, Result};
 use gyre::output::place::Output;
 use gyre::output::retention::{Cleaning, DAY};
-use gyre::plan::pipeline::Spec;
+use gyre::plan::pipeline::Pipeline;
 use gyre::plan::{Plan, plan};
 use gyre::read::lake;
 use gyre::read::lake::{Lake as Opened, Resources};
@@ -119,7 +119,7 @@ async fn planned(
     stores: &Stores,
     seed: u64,
 ) -> Result<(Plan, Opened, datafusion::dataframe::DataFrame)> {
-    let spec = Spec::parse(text, "p.toml", &[], &|_| None)?;
+    let spec = Pipeline::parse(text, "p.toml", &[], &|_| None)?;
     let tables = spec.tables.iter();
     let sources: Vec<_> = tables.map(|(n, table)| table.source(n)).collect();
     let resources = Resources {
@@ -391,7 +391,7 @@ fn check_error(e: &Error, fault: Fault, place: &str) {
 }
 
 #[test]
-fn a_plain_run_meets_every_fault() {
+fn a_plain_run_survives_every_fault() {
     let case = runtime().block_on(Case::plain("previous"));
     for fault in [
         Fault::Fails,
@@ -405,7 +405,7 @@ fn a_plain_run_meets_every_fault() {
 }
 
 #[test]
-fn an_increment_meets_every_fault() {
+fn an_increment_survives_every_fault() {
     let case = runtime().block_on(Case::increment("previous"));
     for fault in [
         Fault::Fails,
@@ -419,7 +419,7 @@ fn an_increment_meets_every_fault() {
 }
 
 #[test]
-fn a_resumed_run_meets_every_fault() {
+fn a_resumed_run_survives_every_fault() {
     let case = runtime().block_on(Case::resumed("previous"));
     for fault in [
         Fault::Fails,
@@ -436,7 +436,7 @@ fn a_resumed_run_meets_every_fault() {
 
 /// A byte of the output that comes as another one: checksums and lengths tell.
 #[test]
-fn no_run_believes_a_byte_that_was_flipped() {
+fn a_run_detects_flipped_bytes() {
     for case in [
         runtime().block_on(Case::plain("none")),
         runtime().block_on(Case::increment("none")),
@@ -448,10 +448,10 @@ fn no_run_believes_a_byte_that_was_flipped() {
 }
 
 /// The same run over HTTP, where one request meets trouble: what passes is waited for, and the rest is one error.
-fn meets_trouble_over_the_wire(speech: Speech) {
+fn meets_trouble_over_the_wire(protocol: Protocol) {
     let case = runtime().block_on(Case::plain("previous"));
-    let run = |trouble: Option<(usize, Trouble)>| {
-        let server = Server::start(case.base.fork(), speech, trouble);
+    let run = |trouble: Option<(usize, ServerFault)>| {
+        let server = Server::start(case.base.fork(), protocol, trouble);
         let root = format!("{}://lake", server.scheme());
         let text = case.text.replace("ROOT", &root);
         let mut options = server.options();
@@ -471,10 +471,10 @@ fn meets_trouble_over_the_wire(speech: Speech) {
     let before = runtime.block_on(tables(&case.base));
     let after = runtime.block_on(tables(&server.store));
     for trouble in [
-        Trouble::Busy,
-        Trouble::Silence,
-        Trouble::CutOff,
-        Trouble::Lost,
+        ServerFault::Busy,
+        ServerFault::Silence,
+        ServerFault::CutOff,
+        ServerFault::Lost,
     ] {
         let start = Instant::now();
         let (next, old) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -505,11 +505,11 @@ fn meets_trouble_over_the_wire(speech: Speech) {
         });
         let old = old.into_inner();
         println!(
-            "{speech:?}, {trouble:?} at each {step}. of {requests} requests: {old} runs ended with an error, {:.0?}",
+            "{protocol:?}, {trouble:?} at each {step}. of {requests} requests: {old} runs ended with an error, {:.0?}",
             start.elapsed()
         );
         match trouble {
-            Trouble::Busy => assert_eq!(old, 0),
+            ServerFault::Busy => assert_eq!(old, 0),
             // Lists and puts on a condition are not sent twice.
             _ => assert!(old < requests / 2, "{trouble:?}: {old} of {requests}"),
         }
@@ -517,18 +517,18 @@ fn meets_trouble_over_the_wire(speech: Speech) {
 }
 
 #[test]
-fn what_passes_over_the_wire_is_tried_again() {
-    meets_trouble_over_the_wire(Speech::S3);
+fn requests_that_fail_in_transit_are_retried() {
+    meets_trouble_over_the_wire(Protocol::S3);
 }
 
 #[test]
-fn what_passes_on_the_way_to_google_is_tried_again() {
-    meets_trouble_over_the_wire(Speech::Google);
+fn requests_to_google_that_fail_in_transit_are_retried() {
+    meets_trouble_over_the_wire(Protocol::Google);
 }
 
 /// The clock of the store is a year behind, or ours has jumped: the version of a run that is alive is young all the same.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_clock_that_jumps_makes_no_version_old() {
+async fn a_clock_that_jumps_does_not_age_a_version() {
     let case = Case::plain("previous").await;
     let store = FaultyStore {
         behind: Duration::from_secs(400 * 86_400),
@@ -569,10 +569,10 @@ async fn a_clock_that_jumps_makes_no_version_old() {
 
 /// In a folder a lock says who is alive, whatever the times of files say, and the order of results is that in which they were promoted.
 #[tokio::test]
-async fn files_of_any_time_are_told_apart_by_locks() {
+async fn locks_tell_live_files_from_dead_ones_of_any_age() {
     let lake = Lake::new();
     small_pipeline(&lake);
-    lake.gyre(&["run", "p.toml", "--seed", "1"]).well();
+    lake.gyre(&["run", "p.toml", "--seed", "1"]).succeeds();
     let shown = lake.path("out").display().to_string();
     let alive = Output::open(&shown, &Stores::default()).expect("an output");
     let begun = alive.begin("a-plan-of-its-own").await.expect("a folder");
@@ -585,13 +585,15 @@ async fn files_of_any_time_are_told_apart_by_locks() {
             let folder = fs::File::open(folder).expect("a folder");
             folder.set_modified(at).expect("a time");
         }
-        let cleaned = lake.gyre(&["clean", "p.toml", "--older-than", "0s"]).well();
+        let cleaned = lake
+            .gyre(&["clean", "p.toml", "--older-than", "0s"])
+            .succeeds();
         let said = format!("left alone {}", begun.run);
         assert!(cleaned.out.contains(&said), "{}", cleaned.out);
         assert!(!cleaned.out.contains("removed"), "{}", cleaned.out);
     }
     alive.abandon().await;
-    lake.gyre(&["run", "p.toml", "--seed", "2"]).well();
+    lake.gyre(&["run", "p.toml", "--seed", "2"]).succeeds();
 }
 
 /// A folder of three files, and its result.
@@ -604,12 +606,12 @@ fn folder() -> Lake {
     }
     let text = Case::text(false, "none").replace("ROOT/", "");
     lake.file("p.toml", &text);
-    lake.gyre(&["run", "p.toml"]).well();
+    lake.gyre(&["run", "p.toml"]).succeeds();
     lake
 }
 
 #[test]
-fn damaged_files_are_named_and_the_old_result_stays() {
+fn damaged_files_are_named_and_the_earlier_result_stays() {
     let lake = folder();
     let before = lake.tables();
     let good = fs::read(lake.path("in/b.parquet")).expect("a file");
@@ -669,13 +671,13 @@ fn damaged_files_are_named_and_the_old_result_stays() {
     }
     fs::write(lake.path("in/_SUCCESS"), "").expect("a file");
     fs::write(lake.path("in/b.parquet"), good).expect("a file");
-    lake.gyre(&["run", "p.toml", "--force"]).well();
+    lake.gyre(&["run", "p.toml", "--force"]).succeeds();
     assert!(lake.tables() == before);
 }
 
 /// Between the plan and the rows somebody replaces a file, or deletes it.
 #[tokio::test(flavor = "multi_thread")]
-async fn files_that_change_under_a_run_are_named() {
+async fn files_that_change_during_a_run_are_named() {
     for (is_local, is_csv) in [(true, false), (false, false), (true, true), (false, true)] {
         for is_deleted in [true, false] {
             let (lake, store) = (Lake::new(), InMemory::new());
@@ -736,13 +738,13 @@ async fn files_that_change_under_a_run_are_named() {
 }
 
 /// Runs a script in a lake, which finds the program as `$GYRE`.
-fn shell(lake: &Lake, before: &[&str], script: &str) -> Ran {
+fn shell(lake: &Lake, before: &[&str], script: &str) -> ProgramRun {
     let program = lake.command(&[]).get_program().to_owned();
     let shell = ["sh", "-c", script];
     let mut words = before.iter().chain(&shell);
     let mut command = Command::new(words.next().expect("a word"));
     let command = command.args(words).current_dir(lake.folder.path());
-    Ran::of(command.env("GYRE", program).output().expect("a shell"))
+    ProgramRun::of(command.env("GYRE", program).output().expect("a shell"))
 }
 
 /// As full as a limit lets a disk be: a file may have a kilobyte, and who writes more hears of it.
@@ -750,7 +752,7 @@ fn shell(lake: &Lake, before: &[&str], script: &str) -> Ran {
 fn a_full_disk_is_one_error() {
     let lake = Lake::new();
     small_pipeline(&lake);
-    lake.gyre(&["run", "p.toml", "--seed", "1"]).well();
+    lake.gyre(&["run", "p.toml", "--seed", "1"]).succeeds();
     let before = lake.tables();
     let ran = shell(
         &lake,
@@ -762,14 +764,15 @@ fn a_full_disk_is_one_error() {
     ran.fails(75, "File too large");
     assert_eq!(ran.err.trim().lines().count(), 1, "{}", ran.err);
     assert!(lake.tables() == before);
-    lake.gyre(&["clean", "p.toml", "--older-than", "0s"]).well();
+    lake.gyre(&["clean", "p.toml", "--older-than", "0s"])
+        .succeeds();
     assert_eq!(
         fs::read_dir(lake.path("out/versions"))
             .expect("a folder")
             .count(),
         1
     );
-    lake.gyre(&["run", "p.toml", "--seed", "2"]).well();
+    lake.gyre(&["run", "p.toml", "--seed", "2"]).succeeds();
 }
 
 /// The same on a small file system of its own, where one may be mounted.
@@ -846,12 +849,12 @@ fn too_little_memory_is_one_error() {
         assert_eq!(ran.err.trim().lines().count(), 1, "{}", ran.err);
     }
     assert!(!lake.path("out/current.json").exists());
-    shell(&lake, &[], &format!("exec {few} 165MB")).well();
+    shell(&lake, &[], &format!("exec {few} 165MB")).succeeds();
 }
 
 /// Ctrl-C while rows are sorted on disk: nothing of them stays there.
 #[test]
-fn rows_on_disk_go_with_a_run_that_is_stopped() {
+fn a_stopped_run_removes_its_rows_on_disk() {
     let lake = Lake::new();
     let sql = "SELECT value % 100 AS id, value * 7919 % 20000000 AS t, value % 5 AS state FROM range(0, 20000000) ORDER BY id, t";
     let text = Case::text(false, "none").replace("ROOT/in/", "rows.csv");
@@ -886,7 +889,7 @@ fn rows_on_disk_go_with_a_run_that_is_stopped() {
         .args(["-INT", &running.id().to_string()])
         .status();
     assert!(stopped.is_ok_and(|status| status.success()));
-    let ran = Ran::of(running.wait_with_output().expect("an end"));
+    let ran = ProgramRun::of(running.wait_with_output().expect("an end"));
     ran.fails(130, "error: stopped; the output is as it was before");
     let left = fs::read_dir(lake.path("tmp")).expect("a folder").count();
     assert_eq!(left, 0);

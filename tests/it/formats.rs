@@ -322,12 +322,12 @@ fn rows_at<'a>(lake: &'a Lake, path: &str, table: &str) -> &'a Lake {
 /// Transitions that a run counts.
 #[track_caller]
 fn transitions(lake: &Lake) -> f64 {
-    lake.gyre(&["run", "p.toml", "--force"]).well();
+    lake.gyre(&["run", "p.toml", "--force"]).succeeds();
     lake.read("counts").floats("count").iter().sum()
 }
 
 #[test]
-fn a_table_says_how_its_text_files_are_written() {
+fn text_options_of_a_table_are_applied() {
     let lake = Lake::new();
     let cases = [
         ("a.csv", "id;t;state\n1;0;x\n1;1;y\n", "delimiter = \";\""),
@@ -381,7 +381,7 @@ fn a_table_says_how_its_text_files_are_written() {
 }
 
 #[test]
-fn options_of_text_files_go_with_their_formats() {
+fn text_options_are_refused_for_other_formats() {
     let lake = Lake::new();
     let cases = [
         (
@@ -450,7 +450,7 @@ fn after_a_thousand(good: impl Fn(i64) -> String, rest: &str) -> String {
 
 /// What does not fit the types of the first rows is never cut, dropped or taken for something else.
 #[test]
-fn values_that_do_not_fit_are_errors_at_their_lines() {
+fn values_of_a_wrong_type_are_errors_with_line_numbers() {
     let lake = Lake::new();
     let csv = |rest: &str| {
         let good = |k| format!("1,{k},{},2024-01-01,2024-01-01 00:00:00,,true\n", k % 3);
@@ -608,7 +608,7 @@ fn values_that_do_not_fit_are_errors_at_their_lines() {
 }
 
 #[test]
-fn quotes_that_are_not_closed_are_errors_at_their_lines() {
+fn unclosed_quotes_are_errors_with_line_numbers() {
     let lake = Lake::new();
     let rows = |state: &dyn Fn(i64) -> String, n: i64| -> String {
         let line = |k: i64| format!("1,{k},{}\n", state(k));

@@ -5,7 +5,7 @@ use gyre::cli::args::Bytes;
 use gyre::error::Kind;
 use gyre::evidence::lag::Lag;
 use gyre::output::place::Output;
-use gyre::plan::pipeline::Spec;
+use gyre::plan::pipeline::Pipeline;
 use gyre::read::rows::states::escaped;
 use gyre::run::compare::Pair;
 use gyre::store::Stores;
@@ -76,7 +76,7 @@ fn edit(text: &mut String, at: Index, length: usize, word: &str) {
 
 fn check(text: &str, sets: &[String]) -> Result<(), TestCaseError> {
     let environment = |name: &str| (name == "A").then(|| "${B}".to_string());
-    if let Err(e) = Spec::parse(text, "x.toml", sets, &environment) {
+    if let Err(e) = Pipeline::parse(text, "x.toml", sets, &environment) {
         prop_assert_eq!(e.kind(), Kind::Spec);
         let message = e.to_string();
         let is_placed = |line: &str| line.starts_with("x.toml") || line.starts_with("--set ");
@@ -91,7 +91,7 @@ fn check(text: &str, sets: &[String]) -> Result<(), TestCaseError> {
 
 proptest! {
     #[test]
-    fn a_pipeline_file_is_a_pipeline_or_an_error(
+    fn every_pipeline_file_is_a_pipeline_or_an_error(
         file in select(&PIPELINES[..]),
         edits in prop::collection::vec((any::<Index>(), 0..30_usize, select(&WORDS[..])), 0..6),
     ) {
@@ -104,7 +104,7 @@ proptest! {
 
     /// Every value of a file in the place of every other, and keys and values that nobody meant.
     #[test]
-    fn an_assignment_is_made_or_is_an_error(
+    fn every_assignment_is_made_or_is_an_error(
         file in select(&PIPELINES[..]),
         key in "(job|tables|transitions|fit|fit\\.0|fit\\.dbmr|checks|check|check\\.0|validation|names|x)(\\.(name|rank|lag|path|bins|x|0|\"\"|on|value|partitions|sql|restarts|groups))?",
         value in prop_oneof![select(&WORDS[..]).prop_map(String::from), "\\PC{0,20}", "\\[(-?[0-9]{1,20}(\\.[0-9])?, ){0,3}\\]"],
@@ -113,15 +113,15 @@ proptest! {
     }
 
     #[test]
-    fn text_is_a_pipeline_or_an_error(text in "(\\PC|\n){0,200}") {
+    fn any_text_is_a_pipeline_or_an_error(text in "(\\PC|\n){0,200}") {
         check(&text, &[])?;
     }
 
     #[test]
-    fn a_lag_is_above_zero_or_an_error(text in "([0-9]{1,22}(\\.[0-9]{1,9})? ?(ns|us|ms|s|m|min|h|d|w|mo|y|step|steps|)[ ,]?){1,3}|\\PC{0,12}") {
+    fn every_lag_is_positive_or_an_error(text in "([0-9]{1,22}(\\.[0-9]{1,9})? ?(ns|us|ms|s|m|min|h|d|w|mo|y|step|steps|)[ ,]?){1,3}|\\PC{0,12}") {
         let file = PIPELINES[6];
         let set = format!("transitions.lag={}", serde_json::to_string(&text).expect("a string"));
-        if let Ok(spec) = Spec::parse(file, "x.toml", &[set], &|_| None)
+        if let Ok(spec) = Pipeline::parse(file, "x.toml", &[set], &|_| None)
             && let gyre::plan::pipeline::Input::Trajectories { lags, .. } = spec.transitions.input
         {
             let above = |lag: &Lag| lag.number() > 0.0;
@@ -130,7 +130,7 @@ proptest! {
     }
 
     #[test]
-    fn sizes_and_pairs_are_read_or_refused(text in "[0-9.]{0,24} ?[kKMGT]?i?[bB]?|\\PC{0,12}") {
+    fn sizes_and_pairs_are_parsed_or_refused(text in "[0-9.]{0,24} ?[kKMGT]?i?[bB]?|\\PC{0,12}") {
         if let Ok(bytes) = text.parse::<Bytes>() {
             prop_assert!(bytes.0 > 0);
         }
@@ -141,7 +141,7 @@ proptest! {
 
     /// A table of an output lies under it, wherever that is.
     #[test]
-    fn an_output_is_a_place_or_an_error(
+    fn every_output_is_a_place_or_an_error(
         location in "(file|s3|gs|az|abfss|http|https|memory|x)?(://)?[a-z.%@:/ ?#\\[\\]*~0-9]{0,24}|\\PC{0,24}",
     ) {
         if let Ok(output) = Output::open(&location, &Stores::default()) {

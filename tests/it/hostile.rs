@@ -8,7 +8,7 @@ use arrow::datatypes::{DataType, Float64Type};
 use futures::TryStreamExt;
 use gyre::error::{Kind, Result};
 use gyre::output::place::Output;
-use gyre::plan::pipeline::Spec;
+use gyre::plan::pipeline::Pipeline;
 use gyre::read::lake;
 use gyre::read::lake::Resources;
 use gyre::read::rows::states::key_text;
@@ -72,7 +72,7 @@ pub fn run_into(
 /// The same, of a whole pipeline file.
 pub fn run_text_into(store: &InMemory, text: &str) -> Result<Outcome> {
     let ran = RUNTIME.block_on(async {
-        let spec = Spec::parse(text, "p.toml", &[], &|_| None)?;
+        let spec = Pipeline::parse(text, "p.toml", &[], &|_| None)?;
         let tables = spec.tables.iter();
         let sources: Vec<_> = tables.map(|(name, table)| table.source(name)).collect();
         let resources = Resources {
@@ -312,7 +312,7 @@ proptest! {
 
     /// Whatever happens to the bytes of a file.
     #[test]
-    fn a_damaged_file_is_read_or_is_an_error(
+    fn a_damaged_file_is_readable_or_an_error(
         // Not Arrow files: their reader asks for as much memory as damaged bytes say, and the program ends.
         format in select(&["parquet", "zstd", "csv", "json"][..]),
         all in prop::collection::vec(damage(), 1..4),

@@ -250,7 +250,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, max_shrink_iters: 0, ..ProptestConfig::default() })]
     /// Days that come one after another, rows that come late, files that are replaced and deleted.
     #[test]
-    fn what_is_new_and_what_was_counted_make_a_count_of_all(seed: u64, world in 0usize..7) {
+    fn increments_equal_a_count_of_all_rows(seed: u64, world in 0usize..7) {
         let random = &mut Pcg64::seed_from_u64(seed);
         let lake = Lake::new();
         lake.file("p.toml", &pipeline(world));
@@ -333,7 +333,7 @@ fn only_new_files_are_read() {
     for day in 1..4 {
         damage_rows(&lake, &format!("rows/day={day}/a.parquet"));
     }
-    let ran = lake.gyre(&["run", "p.toml"]).well();
+    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
     assert!(ran.out.contains("\n  1 new file\n"), "{}", ran.out);
     let record = record(&lake);
     let increment = &record["increment"];
@@ -344,7 +344,7 @@ fn only_new_files_are_read() {
     // Another fit needs no row at all.
     let ran = lake
         .gyre(&["run", "p.toml", "--set", "fit.one.rank=2"])
-        .well();
+        .succeeds();
     assert!(ran.out.contains("\n  no new files\n"), "{}", ran.out);
     // All of them need the rows that are damaged.
     let ran = lake.gyre(&["run", "p.toml", "--full-refresh"]);
@@ -359,12 +359,12 @@ fn only_new_files_are_read() {
 #[test]
 fn a_second_run_has_nothing_to_do() {
     let lake = world();
-    let ran = lake.gyre(&["run", "p.toml"]).well();
+    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
     assert_eq!(ran.out, "Nothing to do.\n");
     let ran = lake.gyre(&["run", "p.toml", "--skip-code", "9"]);
     assert_eq!((ran.code, ran.out.as_str()), (Some(9), "Nothing to do.\n"));
     let before = tables(&lake, "out");
-    let ran = lake.gyre(&["run", "p.toml", "--full-refresh"]).well();
+    let ran = lake.gyre(&["run", "p.toml", "--full-refresh"]).succeeds();
     assert!(
         ran.out.contains("\n  all of 3 files counted\n"),
         "{}",
@@ -374,7 +374,7 @@ fn a_second_run_has_nothing_to_do() {
 }
 
 #[test]
-fn a_run_says_from_where_it_counts_again() {
+fn a_run_reports_the_time_from_which_it_recounts() {
     let lake = world();
     days(&lake, 4..6);
     assert_eq!(agrees(&lake, &[]), "2 new files");
@@ -462,13 +462,14 @@ fn a_damaged_ledger_is_not_used() {
 
 /// Objects that no ledger names go when they are old; a run may be about to name young ones.
 #[test]
-fn objects_that_no_ledger_names_are_removed() {
+fn objects_outside_every_ledger_are_removed() {
     let lake = world();
     let other = lake.path("out/ledger/counts-of-nobody.parquet");
     fs::write(&other, "").expect("an object");
-    lake.gyre(&["clean", "p.toml"]).well();
+    lake.gyre(&["clean", "p.toml"]).succeeds();
     assert!(other.exists());
-    lake.gyre(&["clean", "p.toml", "--older-than", "0s"]).well();
+    lake.gyre(&["clean", "p.toml", "--older-than", "0s"])
+        .succeeds();
     assert!(!other.exists());
     days(&lake, 4..5);
     assert_eq!(agrees(&lake, &[]), "1 new file");
@@ -476,11 +477,11 @@ fn objects_that_no_ledger_names_are_removed() {
 
 /// Far more runs than a ledger has units.
 #[test]
-fn old_units_are_put_together() {
+fn old_units_are_merged() {
     let lake = world();
     for day in 4..40 {
         days(&lake, day..day + 1);
-        lake.gyre(&["run", "p.toml"]).well();
+        lake.gyre(&["run", "p.toml"]).succeeds();
     }
     days(&lake, 40..41);
     assert_eq!(agrees(&lake, &[]), "1 new file");
@@ -496,10 +497,10 @@ fn old_units_are_put_together() {
 }
 
 #[test]
-fn pipelines_that_cannot_be_added_up_say_why() {
+fn pipelines_without_increments_report_the_reason() {
     let lake = world();
     let why = |set: &str| {
-        let plan = lake.gyre(&["plan", "p.toml", "--set", set]).well();
+        let plan = lake.gyre(&["plan", "p.toml", "--set", set]).succeeds();
         let line = plan
             .out
             .lines()
@@ -557,12 +558,12 @@ fn pipelines_that_cannot_be_added_up_say_why() {
     assert!(why("job.incremental=true").starts_with("new files"));
     let plan = lake
         .gyre(&["plan", "p.toml", "--set", "job.incremental=false"])
-        .well();
+        .succeeds();
     assert!(!plan.out.contains("increments:"), "{}", plan.out);
     // Such a pipeline runs all the same, on everything.
     let ran = lake
         .gyre(&["run", "p.toml", "--set", "transitions.window=strided"])
-        .well();
+        .succeeds();
     assert!(
         ran.out.contains("all files counted, because strided pairs"),
         "{}",
@@ -590,7 +591,7 @@ fn carried_rows_are_sorted_with_new_ones() {
         let memory = ["run", "p.toml", "-v", "--threads", "1", "--memory", "165MB"];
         let ran = lake.gyre(&memory);
         assert!(ran.err.contains("sorting them"), "{}", ran.err);
-        ran.well();
+        ran.succeeds();
     }
     assert_eq!(record(&lake)["increment"]["what"], "1 new file");
     let fresh = [
@@ -601,6 +602,6 @@ fn carried_rows_are_sorted_with_new_ones() {
         "--set",
         "job.incremental=false",
     ];
-    lake.gyre(&fresh).well();
+    lake.gyre(&fresh).succeeds();
     assert!(tables(&lake, "out") == tables(&lake, "fresh"));
 }

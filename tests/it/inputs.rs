@@ -38,7 +38,7 @@ fn pipeline<'a>(lake: &'a Lake, path: &str, sql: &str) -> &'a Lake {
 fn counts(lake: &Lake, path: &str, sql: &str) -> Vec<(String, String, i64)> {
     pipeline(lake, path, sql)
         .gyre(&["run", "p.toml", "--force"])
-        .well();
+        .succeeds();
     let rows = lake.read("counts");
     let (a, b, n) = (rows.texts("a"), rows.texts("b"), rows.integers("count"));
     a.into_iter()
@@ -94,7 +94,7 @@ fn filters_on_hive_folders_leave_files_unread() {
         row("2026", "3", 2),
     ];
     assert_eq!(found, expected);
-    let explained = lake.gyre(&["explain", "p.toml"]).well().out;
+    let explained = lake.gyre(&["explain", "p.toml"]).succeeds().out;
     let files = "Files\n  rows: 2 of 4 files, 0.0 of 0.0 MB; partitions year=2025/month=1, year=2025/month=2 only\n";
     assert!(explained.contains(files), "{explained}");
     let none = pipeline(
@@ -102,7 +102,7 @@ fn filters_on_hive_folders_leave_files_unread() {
         "\"lake/\"",
         "SELECT a, b, n FROM rows WHERE year = 2026",
     );
-    let explained = none.gyre(&["explain", "p.toml"]).well().out;
+    let explained = none.gyre(&["explain", "p.toml"]).succeeds().out;
     assert!(explained.contains("rows: 0 of 4 files"), "{explained}");
     // The same rows count where nothing keeps them out.
     let all = pipeline(&lake, "\"lake/\"", "SELECT a, b, n FROM rows")
@@ -111,7 +111,7 @@ fn filters_on_hive_folders_leave_files_unread() {
 }
 
 #[test]
-fn globs_lists_and_names_of_any_letters() {
+fn globs_lists_and_unicode_names_are_read() {
     let lake = Lake::new();
     one(&lake, "in/a b.parquet", 1, 1, 1);
     one(&lake, "in/100%25.parquet", 2, 2, 2);
@@ -139,7 +139,7 @@ fn globs_lists_and_names_of_any_letters() {
 }
 
 #[test]
-fn values_of_hive_folders_are_read_as_written_there() {
+fn values_of_hive_folders_keep_their_text() {
     let lake = Lake::new();
     one(&lake, "in/place=S%C3%A3o Paulo/x.parquet", 1, 1, 1);
     one(&lake, "in/place=Köln/x.parquet", 2, 2, 2);
@@ -165,7 +165,7 @@ fn values_of_hive_folders_are_read_as_written_there() {
 }
 
 #[test]
-fn columns_may_be_added_and_widened_from_file_to_file() {
+fn later_files_may_add_and_widen_columns() {
     let narrow = || -> ArrayRef { Arc::new(Int32Array::from(vec![7])) };
     for names in [["1.parquet", "2.parquet"], ["2.parquet", "1.parquet"]] {
         let lake = Lake::new();
@@ -225,7 +225,7 @@ fn csv_json_and_arrow_are_read() {
 
 /// Whatever would be left out or read wrongly is refused.
 #[test]
-fn files_that_do_not_go_together_are_named() {
+fn incompatible_files_are_named() {
     let lake = Lake::new();
     one(&lake, "in/x=1/a.parquet", 1, 1, 1);
     one(&lake, "in/b.parquet", 1, 1, 1);

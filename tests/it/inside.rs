@@ -8,7 +8,7 @@ use gyre::cluster::site::{Remote, SPLIT};
 use gyre::cluster::task::perform;
 use gyre::error::{Error, Result};
 use gyre::output::place::Output;
-use gyre::plan::pipeline::Spec;
+use gyre::plan::pipeline::Pipeline;
 use gyre::plan::plan;
 use gyre::read::lake;
 use gyre::read::lake::Resources;
@@ -158,7 +158,7 @@ pub async fn run_split(
     split: u64,
 ) -> Result<Ended> {
     let text = text.replace("FOLDER", &lake.folder.path().display().to_string());
-    let spec = Spec::parse(&text, "p.toml", &[], &|_| None)?;
+    let spec = Pipeline::parse(&text, "p.toml", &[], &|_| None)?;
     let sources = spec.tables.iter();
     let sources: Vec<_> = sources.map(|(name, t)| t.source(name)).collect();
     let opened = lake::open(&sources, &RESOURCES, &Stores::default()).await?;

@@ -1,4 +1,5 @@
-//! A folder with Parquet tables and a pipeline, and the program run on them.
+//! A lake is a temporary folder with Parquet tables and a pipeline. The tests run the program on
+//! it.
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::{cast, concat_batches};
@@ -13,32 +14,32 @@ pub struct Lake {
     pub folder: tempfile::TempDir,
 }
 
-/// What the program printed and how it ended.
+/// Output and exit code of one run of the program.
 #[derive(Debug)]
-pub struct Ran {
+pub struct ProgramRun {
     pub code: Option<i32>,
     pub out: String,
     pub err: String,
 }
 
-impl Ran {
-    pub fn of(output: Output) -> Ran {
+impl ProgramRun {
+    pub fn of(output: Output) -> ProgramRun {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the program prints UTF-8");
-        Ran {
+        ProgramRun {
             code: output.status.code(),
             out: text(output.stdout),
             err: text(output.stderr),
         }
     }
 
-    /// The run, if it ended well.
+    /// Asserts that the program ended with exit code 0.
     #[track_caller]
-    pub fn well(self) -> Ran {
+    pub fn succeeds(self) -> ProgramRun {
         assert_eq!(self.code, Some(0), "{}\n{}", self.out, self.err);
         self
     }
 
-    /// Exit code and message of a run that failed.
+    /// Asserts the exit code and a part of the message of a failed run.
     #[track_caller]
     pub fn fails(&self, code: i32, message: &str) {
         assert_eq!(self.code, Some(code), "{}\n{}", self.out, self.err);
@@ -83,32 +84,32 @@ impl Lake {
         self
     }
 
-    /// The program in this folder.
+    /// The program with this folder as its working directory.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(assert_cmd::cargo::cargo_bin!("gyre"));
         command
             .args(arguments)
             .current_dir(self.folder.path())
             .env_remove("OUT")
-            // The width of help must not depend on the terminal that the tests run in.
+            // Help must not depend on the width of the terminal that runs the tests.
             .stdin(Stdio::null());
         command
     }
 
-    pub fn gyre(&self, arguments: &[&str]) -> Ran {
-        Ran::of(
+    pub fn gyre(&self, arguments: &[&str]) -> ProgramRun {
+        ProgramRun::of(
             self.command(arguments)
                 .output()
                 .expect("the program starts"),
         )
     }
 
-    /// One table of the output `out`.
+    /// Reads one table of the output `out`.
     pub fn read(&self, table: &str) -> Rows {
         Rows::open(&self.path(&format!("out/{table}/part-0.parquet")))
     }
 
-    /// Every table of the output as bytes.
+    /// Reads every table of the output as bytes.
     pub fn tables(&self) -> Vec<(String, Vec<u8>)> {
         TABLES
             .map(|t| {
@@ -135,7 +136,7 @@ pub const TABLES: [&str; 11] = [
     "targets",
 ];
 
-/// The rows of a table.
+/// All rows of a table.
 pub struct Rows(pub RecordBatch);
 
 impl Rows {

@@ -1,8 +1,8 @@
 //! What leaves the process: secrets in nothing of it, whatever is planted where, and ends that are told whether or not they can be read.
 
 use crate::cli::small_pipeline;
-use crate::lake::{Lake, Ran};
-use crate::wire::{Server, Speech};
+use crate::lake::{Lake, ProgramRun};
+use crate::wire::{Protocol, Server};
 use object_store::memory::InMemory;
 use std::fs;
 use std::fs::File;
@@ -196,7 +196,12 @@ fn plants(port: u16) -> Vec<Plant> {
     plants
 }
 
-fn check_quiet(lake: &Lake, what: &str, arguments: &[&str], environment: &[(&str, String)]) -> Ran {
+fn check_quiet(
+    lake: &Lake,
+    what: &str,
+    arguments: &[&str],
+    environment: &[(&str, String)],
+) -> ProgramRun {
     let mut command = lake.command(arguments);
     for (name, _) in std::env::vars() {
         let clouds = ["AWS_", "AZURE_", "GOOGLE_"];
@@ -216,14 +221,14 @@ fn check_quiet(lake: &Lake, what: &str, arguments: &[&str], environment: &[(&str
     }
     assert_eq!(leaks(lake.folder.path()), Vec::<String>::new(), "{place}");
     assert_ne!(output.status.code(), Some(101), "{place}");
-    Ran::of(output)
+    ProgramRun::of(output)
 }
 
 const TOLD: [&str; 4] = ["--metrics", "gyre.prom", "--lineage", "lineage.jsonl"];
 
 /// Secrets × places × commands × exits: in no byte of what fails.
 #[test]
-fn no_command_shows_a_secret_wherever_it_is_planted() {
+fn no_command_shows_a_planted_secret() {
     let lake = Lake::new();
     small_pipeline(&lake);
     let logged: [&[&str]; 3] = [&[], &["-vvv"], &["-v", "--log-format", "json"]];
@@ -284,7 +289,7 @@ fn no_command_shows_a_secret_wherever_it_is_planted() {
 
 /// A run that ends well, of a pipeline that is named after the secret in every place that is not data: what every exit would show.
 #[test]
-fn what_is_known_as_a_secret_is_hidden_in_all_that_a_run_leaves() {
+fn known_secrets_are_hidden_in_every_file_of_a_run() {
     let lake = Lake::new();
     small_pipeline(&lake);
     let text = fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
@@ -308,9 +313,9 @@ fn what_is_known_as_a_secret_is_hidden_in_all_that_a_run_leaves() {
         let arguments = [&["run", pipeline][..], &TOLD, more].concat();
         check_quiet(&lake, "named", &arguments, &key)
     };
-    let ran = run(&["-vvv"]).well();
+    let ran = run(&["-vvv"]).succeeds();
     assert!(ran.out.contains("***: 597 transitions"), "{}", ran.out);
-    let ran = run(&["--log-format", "json", "--force"]).well();
+    let ran = run(&["--log-format", "json", "--force"]).succeeds();
     for line in ran.err.lines() {
         serde_json::from_str::<serde_json::Value>(line).expect("a JSON line");
     }
@@ -323,7 +328,7 @@ fn what_is_known_as_a_secret_is_hidden_in_all_that_a_run_leaves() {
     }
     for command in [&["plan", "--json"][..], &["plan"], &["explain"], &["check"]] {
         let arguments = [command, &[pipeline]].concat();
-        check_quiet(&lake, "named", &arguments, &key).well();
+        check_quiet(&lake, "named", &arguments, &key).succeeds();
     }
     let plan = check_quiet(&lake, "named", &["plan", "--json", pipeline], &key);
     serde_json::from_str::<serde_json::Value>(&plan.out).expect("JSON");
@@ -334,7 +339,7 @@ fn what_is_known_as_a_secret_is_hidden_in_all_that_a_run_leaves() {
 fn a_run_into_a_bucket_leaves_no_credentials() {
     let lake = Lake::new();
     small_pipeline(&lake);
-    let server = Server::start(InMemory::new(), Speech::S3, None);
+    let server = Server::start(InMemory::new(), Protocol::S3, None);
     let own = |key: &str, value: String| match key {
         "aws_endpoint_url" => value.replace("http://", &format!("http://me:{PLANTED}@")),
         "aws_access_key_id" | "aws_secret_access_key" => PLANTED.into(),
@@ -352,7 +357,7 @@ fn a_run_into_a_bucket_leaves_no_credentials() {
     let output = ["--set", "job.output=s3://lake/out"];
     for more in [&["-vvv"][..], &["--log-format", "json", "--force"]] {
         let arguments = [&["run", "p.toml"][..], &TOLD, &output, more].concat();
-        check_quiet(&lake, "bucket", &arguments, &environment).well();
+        check_quiet(&lake, "bucket", &arguments, &environment).succeeds();
     }
     check_quiet(
         &lake,
@@ -360,14 +365,14 @@ fn a_run_into_a_bucket_leaves_no_credentials() {
         &["compare", "s3://lake/out", "s3://lake/out"],
         &environment,
     )
-    .well();
+    .succeeds();
     check_quiet(
         &lake,
         "bucket",
         &[&["clean", "p.toml"][..], &output].concat(),
         &environment,
     )
-    .well();
+    .succeeds();
     let stored = leaks_in(&server.store);
     assert_eq!(stored, Vec::<String>::new());
 }
@@ -417,7 +422,7 @@ impl Gone {
 
 /// Logs and summaries that cannot be written × what is asked of a run: the result is in place and the exit code is that of the run.
 #[test]
-fn a_run_does_not_fail_by_what_it_says() {
+fn unwritable_messages_do_not_fail_a_run() {
     let lake = Lake::new();
     small_pipeline(&lake);
     let mut runs = 0;
@@ -436,7 +441,7 @@ fn a_run_does_not_fail_by_what_it_says() {
                 } else {
                     command.stderr(Stdio::piped());
                 }
-                let ran = Ran::of(command.output().expect("it starts"));
+                let ran = ProgramRun::of(command.output().expect("it starts"));
                 assert_eq!(ran.code, Some(0), "{gone:?} {arguments:?}: {}", ran.err);
                 runs += 1;
                 let records = fs::read_dir(lake.path("out/runs")).expect("records");
@@ -471,7 +476,7 @@ fn a_run_does_not_fail_by_what_it_says() {
         }
     }
     let mut plan = lake.command(&["plan", "p.toml", "--json"]);
-    let ran = Ran::of(
+    let ran = ProgramRun::of(
         plan.stdout(Gone::Full.stream())
             .output()
             .expect("it starts"),
@@ -480,7 +485,7 @@ fn a_run_does_not_fail_by_what_it_says() {
 }
 
 #[test]
-fn quiet_commands_print_errors_and_what_was_asked_for() {
+fn quiet_commands_print_errors_and_requested_output_only() {
     let lake = Lake::new();
     small_pipeline(&lake);
     for silent in [
@@ -492,7 +497,7 @@ fn quiet_commands_print_errors_and_what_was_asked_for() {
         &["clean", "p.toml"],
         &["man", "--out", "."],
     ] {
-        let ran = lake.gyre(&[silent, &["-q"]].concat()).well();
+        let ran = lake.gyre(&[silent, &["-q"]].concat()).succeeds();
         assert_eq!((ran.out.as_str(), ran.err.as_str()), ("", ""), "{silent:?}");
     }
     for asked in [
@@ -504,8 +509,8 @@ fn quiet_commands_print_errors_and_what_was_asked_for() {
         &["schema"],
         &["man"],
     ] {
-        let quiet = lake.gyre(&[asked, &["-q"]].concat()).well();
-        assert_eq!(quiet.out, lake.gyre(asked).well().out, "{asked:?}");
+        let quiet = lake.gyre(&[asked, &["-q"]].concat()).succeeds();
+        assert_eq!(quiet.out, lake.gyre(asked).succeeds().out, "{asked:?}");
         assert!(!quiet.out.is_empty(), "{asked:?}");
     }
     lake.gyre(&["run", "gone.toml", "-q"]).fails(2, "gone.toml");
@@ -513,10 +518,10 @@ fn quiet_commands_print_errors_and_what_was_asked_for() {
 
 /// Every page that the main one names is there, by either way to get it.
 #[test]
-fn manual_pages_are_whole() {
+fn manual_pages_are_complete() {
     let lake = Lake::new();
     fs::create_dir(lake.path("man1")).expect("a folder");
-    let said = lake.gyre(&["man", "--out", "man1"]).well().out;
+    let said = lake.gyre(&["man", "--out", "man1"]).succeeds().out;
     assert_eq!(said, "wrote the manual pages to man1\n");
     let read = |name: &str| fs::read_to_string(lake.path(&format!("man1/{name}.1")));
     let mut pages = vec!["gyre".to_string()];
@@ -535,7 +540,7 @@ fn manual_pages_are_whole() {
             };
             let named = named.trim_start_matches("\\fB").trim_end_matches("\\fR");
             let words: Vec<&str> = named.split('-').skip(1).collect();
-            let printed = lake.gyre(&[&["man"], &words[..]].concat()).well().out;
+            let printed = lake.gyre(&[&["man"], &words[..]].concat()).succeeds().out;
             assert_eq!(printed.trim_end(), read(named).expect("a page").trim_end());
             pages.push(named.to_string());
         }
@@ -553,13 +558,13 @@ fn manual_pages_are_whole() {
 
 /// What is no regular file is written through, and stays what it is.
 #[test]
-fn metrics_and_events_go_through_devices_and_pipes() {
+fn metrics_and_events_are_written_to_devices_and_pipes() {
     let lake = Lake::new();
     small_pipeline(&lake);
     // The one line that a shell can give a program: its own stdout.
     let told = lake
         .gyre(&["run", "p.toml", "-q", "--metrics", "/dev/stdout"])
-        .well();
+        .succeeds();
     assert!(
         told.out.contains("gyre_run_success{pipeline=\"small\"} 1"),
         "{}",
@@ -567,7 +572,7 @@ fn metrics_and_events_go_through_devices_and_pipes() {
     );
     let told = lake
         .gyre(&["run", "p.toml", "-q", "--force", "--lineage", "/dev/stderr"])
-        .well();
+        .succeeds();
     assert_eq!(told.err.matches("\"eventType\"").count(), 2, "{}", told.err);
     assert!(
         fs::symlink_metadata("/dev/stdout")

@@ -12,7 +12,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// A process of the program, which is killed when it is not needed any more, and the first line that it has printed.
+/// A process of the program and the first line that it printed. Dropping it kills the process.
 pub struct Process {
     pub child: Child,
     pub line: String,
@@ -20,7 +20,7 @@ pub struct Process {
 
 impl Process {
     pub fn start(lake: &Lake, arguments: &[&str]) -> Process {
-        // What a killed process leaves goes with the lake.
+        // The lake removes the temporary files of a killed process.
         Process::of(lake.command(arguments).env("TMPDIR", lake.folder.path()))
     }
 
@@ -40,7 +40,7 @@ impl Process {
         assert!(sent.expect("kill").success());
     }
 
-    /// What the process is called in answers.
+    /// The name of the process in answers.
     pub fn name(&self) -> String {
         let (name, _) = self.line.split_once(" asks ").expect("an executor");
         name.to_string()
@@ -49,16 +49,17 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        self.child.kill().expect("it is there or was");
-        self.child.wait().expect("it has ended");
+        self.child.kill().expect("the process is killed");
+        self.child.wait().expect("the process ends");
     }
 }
 
-/// The tasks that an executor has at hand, as its log says, where it tells all (`-vv`). An answer is written after the task has ended.
-pub fn at_hand(log: &Path) -> BTreeSet<String> {
-    let told = fs::read_to_string(log).expect("a log");
+/// The tasks that an executor was running at the end of its log, which must have the level of
+/// `-vv`. An executor writes an answer after the end of its task.
+pub fn running_tasks(log: &Path) -> BTreeSet<String> {
+    let log_text = fs::read_to_string(log).expect("a log");
     let mut tasks = BTreeSet::new();
-    for line in told.lines() {
+    for line in log_text.lines() {
         let id = line.split("task=\"").nth(1);
         let Some(id) = id.and_then(|rest| rest.split('"').next()) else {
             continue;
@@ -72,7 +73,7 @@ pub fn at_hand(log: &Path) -> BTreeSet<String> {
     tasks
 }
 
-/// A scheduler and its executors, each with two tasks at once.
+/// A scheduler and its executors. Each executor runs two tasks at the same time.
 pub struct Machines {
     pub lake: Lake,
     pub scheduler: Process,
@@ -88,7 +89,7 @@ impl Machines {
         machines
     }
 
-    /// A scheduler that listens there.
+    /// Starts a scheduler that listens on an address.
     pub fn at(listen: &str) -> Machines {
         let lake = Lake::new();
         let scheduler = Process::start(&lake, &["scheduler", "--listen", listen]);
@@ -107,7 +108,7 @@ impl Machines {
         )
     }
 
-    /// An executor whose log, of all it does, is such a file.
+    /// Starts an executor that logs everything it does to a file.
     pub fn logging(&self, log: &str) -> Process {
         let to = &self.scheduler.line;
         let arguments = ["executor", "--scheduler", to, "--vcores", "2", "-vv"];
@@ -123,11 +124,11 @@ impl Machines {
         }
     }
 
-    /// Kills the scheduler; another takes its place and knows nothing.
+    /// Kills the scheduler and starts one without state at the same address.
     pub fn restart_scheduler(&mut self) {
         let place = self.scheduler.line.trim_start_matches("df://").to_string();
-        self.scheduler.child.kill().expect("it is there");
-        self.scheduler.child.wait().expect("it has ended");
+        self.scheduler.child.kill().expect("the process is killed");
+        self.scheduler.child.wait().expect("the process ends");
         self.scheduler = Process::start(&self.lake, &["scheduler", "--listen", &place]);
     }
 

@@ -25,6 +25,7 @@
 //! - `paths`: which files a path means, and what a run may read and write at once
 //! - `papers`: figures of the papers, each with its citation
 //! - `peers`: soft sets as other programs find them, where they can be imported
+//! - `pipeline_file`: what a pipeline file says, and the messages for what is wrong in it
 //! - `pipelines`: the pipelines and commands that the README and the guides show
 //! - `ranks`: how many sets: the table that compares ranks, and the rules that pick one
 //! - `readers`: the tables as DuckDB, Polars and pandas read them
@@ -84,6 +85,7 @@ mod papers;
 mod passes;
 mod paths;
 mod peers;
+mod pipeline_file;
 mod pipelines;
 mod ranks;
 mod readers;

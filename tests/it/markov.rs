@@ -80,7 +80,7 @@ fn a_markov_chain_keeps_its_timescales_and_powers() {
     trajectories(&lake, &paths, &[0, 1]);
     let svd = "[[fit]]\nname = \"svd\"\nmethod = \"svd\"\nrank = 2\n[validation]\nmarkov = true";
     pipeline(&lake, &format!("{POINTS}lag = [1, 2]"), svd);
-    let ran = lake.gyre(&["run", "p.toml"]).well();
+    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
     let tau = -1.0 / 0.7f64.ln();
     let timescales = lake.read("timescales");
     assert_eq!(
@@ -111,14 +111,14 @@ fn a_markov_chain_keeps_its_timescales_and_powers() {
 
     // What is not asked for any more is not left beside the new tables.
     let off = ["run", "p.toml", "--set", "validation.markov=false"];
-    lake.gyre(&off).well();
+    lake.gyre(&off).succeeds();
     assert!(!lake.path("out/timescales").exists() && !lake.path("out/chapman_kolmogorov").exists());
-    assert_eq!(lake.gyre(&off).well().out, "Nothing to do.\n");
+    assert_eq!(lake.gyre(&off).succeeds().out, "Nothing to do.\n");
 }
 
 // Trajectories of two states, drawn anew: what the counts say lies in the intervals, whose ends are in the summary.
 #[test]
-fn timescales_have_intervals() {
+fn timescales_have_confidence_intervals() {
     let lake = Lake::new();
     let paths: [(&[i64], usize); 4] = [
         (&[0, 0, 0, 0, 1, 1, 1, 0, 0, 0], 40),
@@ -129,14 +129,14 @@ fn timescales_have_intervals() {
     trajectories(&lake, &paths, &[0, 1]);
     let svd = "[[fit]]\nname = \"svd\"\nmethod = \"svd\"\nrank = 2\n[validation]\nmarkov = true";
     pipeline(&lake, &format!("{POINTS}lag = [1, 2]"), svd);
-    lake.gyre(&["run", "p.toml"]).well();
+    lake.gyre(&["run", "p.toml"]).succeeds();
     let timescales = lake.read("timescales");
     for end in ["low", "high"] {
         assert_eq!(timescales.texts(end), ["null"; 8], "nothing is resampled");
     }
 
     let resampled = ["run", "p.toml", "--set", "validation.bootstrap=40"];
-    let ran = lake.gyre(&resampled).well();
+    let ran = lake.gyre(&resampled).succeeds();
     let timescales = lake.read("timescales");
     let [low, value, high] = ["low", "timescale", "high"].map(|column| timescales.texts(column));
     for at in 0..8 {
@@ -160,7 +160,7 @@ fn timescales_have_intervals() {
 
     // One trajectory is the same in every resample.
     trajectories(&lake, &[(&[0, 0, 1, 1, 0, 1, 0, 0], 1)], &[0, 1]);
-    let ran = lake.gyre(&resampled).well();
+    let ran = lake.gyre(&resampled).succeeds();
     assert_eq!(lake.read("timescales").texts("low"), ["null"; 8]);
     assert!(
         ran.out.contains("too few resamples for intervals"),
@@ -172,7 +172,7 @@ fn timescales_have_intervals() {
 // Three sets of two states each, that keep with 0.8 and go to either other with 0.1. Paths i → j → k are as frequent as T_ij T_jk, so that
 // T(2) = T² has 0.8² + 2 · 0.1² = 0.66 on its diagonal and 2 · 0.08 + 0.01 = 0.17 beside it. σ₃ = 0.7 and σ₄ = 0: the rule picks three.
 #[test]
-fn a_rank_that_was_picked_is_the_one_that_is_tested() {
+fn the_selected_rank_is_tested() {
     let lake = Lake::new();
     let t = |from: i64, to: i64| if from / 2 == to / 2 { 8 } else { 1 };
     let all = (0..216i64).map(|at| [at / 36, at / 6 % 6, at % 6]);
@@ -183,7 +183,7 @@ fn a_rank_that_was_picked_is_the_one_that_is_tested() {
     trajectories(&lake, &paths, &[0, 0, 0, 0, 0, 1]);
     let auto = "[[fit]]\nname = \"auto\"\nmethod = \"svd\"\nrank = \"auto\"\nranks = [2, 3, 4, 6]\nrule = \"gap\"\n[validation]\nmarkov = true";
     pipeline(&lake, &format!("{POINTS}lag = [1, 2]"), auto);
-    lake.gyre(&["run", "p.toml"]).well();
+    lake.gyre(&["run", "p.toml"]).succeeds();
     let test = lake.read("chapman_kolmogorov");
     let of_auto: Vec<usize> = test
         .texts("fit")
@@ -230,7 +230,7 @@ fn a_lumped_chain_that_is_not_markov_fails_visibly() {
         &format!("{POINTS}lag = [1, 2]"),
         "[validation]\nmarkov = true",
     );
-    let ran = lake.gyre(&["run", "p.toml"]).well();
+    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
     let test = lake.read("chapman_kolmogorov");
     close(&test.floats("predicted"), &[0.5, 0.5, 0.25, 0.75]);
     close(&test.floats("estimated"), &[0.0, 1.0, 0.5, 0.5]);
@@ -280,7 +280,7 @@ fn timescales_of_durations_are_in_seconds() {
         &format!("{POINTS}lag = \"2h\""),
         "[validation]\nmarkov = true",
     );
-    lake.gyre(&["run", "p.toml"]).well();
+    lake.gyre(&["run", "p.toml"]).succeeds();
     let timescales = lake.read("timescales");
     close(&timescales.floats("eigenvalue_real"), &[1.0, 0.8]);
     let seconds = timescales.floats("timescale")[1];
@@ -313,7 +313,7 @@ fn states(rows: &Rows, name: &str) -> Vec<String> {
 
 /// New airports lead to a closed pair, from which one flight leaves for good.
 #[test]
-fn pairs_keep_their_connected_states() {
+fn pairs_are_restricted_to_connected_states() {
     let lake = Lake::new();
     let flights = [
         ("N", "B"),
@@ -327,7 +327,7 @@ fn pairs_keep_their_connected_states() {
     pairs(&lake, &flights);
     let rest = "[validation]\nmarkov = true";
     pipeline(&lake, &format!("{PAIRS}connected = true"), rest);
-    let ran = lake.gyre(&["run", "p.toml"]).well();
+    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
     assert!(
         ran.out.contains(
             "dropped: 4 states with 4 transitions, beside the largest of 4 strongly connected sets"
@@ -348,7 +348,7 @@ fn pairs_keep_their_connected_states() {
 
     // Without it all states stay, and nothing is said to be dropped.
     pipeline(&lake, PAIRS, "");
-    lake.gyre(&["run", "p.toml"]).well();
+    lake.gyre(&["run", "p.toml"]).succeeds();
     assert_eq!(lake.read("fits").texts("dropped_states"), ["null"]);
     assert_eq!(lake.read("sources").len(), 5);
 
@@ -379,14 +379,14 @@ fn pairs_keep_their_connected_states() {
 
 /// Connected sets are found for every partition and lag apart.
 #[test]
-fn trajectories_keep_their_connected_states() {
+fn trajectories_are_restricted_to_connected_states() {
     let lake = Lake::new();
     // 5 leads into {0, 1, 2}; at lag 2 the cycle of three goes the other way round, and all is as before.
     let paths: [(&[i64], usize); 2] = [(&[5, 0, 1, 2, 0, 1, 2, 0, 1, 2], 2), (&[3, 4, 3, 4], 1)];
     trajectories(&lake, &paths, &[0, 0, 1, 1, 1, 1]);
     let kept = format!("{POINTS}lag = [1, 2]\nconnected = true");
     pipeline(&lake, &kept, "[validation]\nmarkov = true");
-    lake.gyre(&["run", "p.toml"]).well();
+    lake.gyre(&["run", "p.toml"]).succeeds();
     assert_eq!(lake.read("sources").integers("state"), [0, 1, 2, 0, 1, 2]);
     let fits = lake.read("fits");
     assert_eq!(fits.integers("dropped_states"), [3, 3]);
@@ -404,7 +404,7 @@ fn trajectories_keep_their_connected_states() {
         "--set",
         "transitions.lag=1",
     ];
-    lake.gyre(&parts).well();
+    lake.gyre(&parts).succeeds();
     let fits = lake.read("fits");
     assert_eq!(fits.integers("dropped_states"), [1, 0]);
     assert_eq!(lake.read("sources").integers("state"), [0, 1, 2, 3, 4]);
@@ -417,7 +417,7 @@ fn effective_counts_are_sliding_counts_divided_by_the_lag() {
     trajectories(&lake, &[(&path, 1)], &[0, 1, 1]);
     let run = |keys: &str| {
         pipeline(&lake, &format!("{POINTS}{keys}"), "");
-        lake.gyre(&["run", "p.toml"]).well();
+        lake.gyre(&["run", "p.toml"]).succeeds();
         (lake.read("counts").floats("count"), lake.read("fits"))
     };
     let (sliding, whole) = run("lag = \"3 steps\"");

@@ -42,7 +42,7 @@ fn record(lake: &Lake) -> Value {
 }
 
 #[test]
-fn what_does_not_fit_waits_on_disk_and_changes_nothing() {
+fn rows_that_exceed_memory_spill_to_disk_without_changing_the_result() {
     let lake = Lake::new();
     lake.file("rows.csv", "unused\n1\n")
         .file("p.toml", PIPELINE);
@@ -52,7 +52,7 @@ fn what_does_not_fit_waits_on_disk_and_changes_nothing() {
         &["--threads", "2", "--memory", "210MB"],
     ] {
         lake.gyre(&[&["run", "p.toml", "--force"], options].concat())
-            .well();
+            .succeeds();
         let record = record(&lake);
         let bytes = |key: &str| record[key].as_u64();
         let peak = bytes("peak_memory_bytes").expect("a peak");
@@ -73,7 +73,7 @@ fn what_does_not_fit_waits_on_disk_and_changes_nothing() {
 }
 
 #[test]
-fn a_bound_that_cannot_work_is_refused_with_the_least() {
+fn a_memory_limit_that_is_too_small_is_refused_with_the_smallest_that_works() {
     let lake = Lake::new();
     lake.file("rows.csv", "unused\n1\n")
         .file("p.toml", PIPELINE);
@@ -112,11 +112,11 @@ rank = 1
 
 #[test]
 #[cfg(target_os = "linux")]
-fn what_cannot_wait_on_disk_stops_the_run_and_changes_nothing() {
+fn a_run_that_cannot_spill_stops_and_keeps_the_earlier_result() {
     let lake = Lake::new();
     lake.file("rows.csv", "unused\n1\n")
         .file("p.toml", &MANY.replace("MODELS", "2"));
-    lake.gyre(&["run", "p.toml"]).well();
+    lake.gyre(&["run", "p.toml"]).succeeds();
     let before = lake.tables();
     lake.file("p.toml", &MANY.replace("MODELS", "5000"));
     let stopped = lake.gyre(&["run", "p.toml", "--threads", "2", "--memory", "175MB"]);
@@ -135,7 +135,8 @@ fn what_cannot_wait_on_disk_stops_the_run_and_changes_nothing() {
     // Above the bound it is given up, and a quarter more is the least to try.
     assert!(in_use >= 175 && enough > in_use, "{}", stopped.err);
     assert!(lake.tables() == before);
-    lake.gyre(&["clean", "p.toml", "--older-than", "0s"]).well();
+    lake.gyre(&["clean", "p.toml", "--older-than", "0s"])
+        .succeeds();
     let entries = |folder: &str| fs::read_dir(lake.path(folder)).expect("a folder").count();
     // The run that was stopped leaves its record, and nothing else.
     assert_eq!((entries("out/versions"), entries("out/runs")), (1, 2));
@@ -143,11 +144,14 @@ fn what_cannot_wait_on_disk_stops_the_run_and_changes_nothing() {
 }
 
 #[test]
-fn a_plan_says_what_memory_a_run_would_want() {
+fn a_plan_estimates_the_memory_of_a_run() {
     let lake = Lake::new();
     lake.file("rows.csv", "unused\n1\n")
         .file("p.toml", PIPELINE);
-    let shown = lake.gyre(&["plan", "p.toml", "--threads", "2"]).well().out;
+    let shown = lake
+        .gyre(&["plan", "p.toml", "--threads", "2"])
+        .succeeds()
+        .out;
     let last = shown.lines().last();
     assert_eq!(
         last,

@@ -86,11 +86,11 @@ fn set_of(rows: &Rows, part: &str, fit: &str, state: i64) -> i64 {
 }
 
 #[test]
-fn sets_split_merge_die_and_are_born_between_runs() {
+fn splits_merges_ends_and_starts_of_sets_are_recorded() {
     let lake = Lake::new();
     lake.file("p.toml", PIPELINE);
     blocks(&lake, &[("x", &[0..18, 18..30, 30..40])]);
-    let ran = lake.gyre(&["run", "p.toml"]).well();
+    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
     assert!(!ran.out.contains("earlier"), "{}", ran.out);
     for fit in ["dbmr", "svd"] {
         let first = ["0 0 null - []", "1 1 null - []", "2 2 null - []"];
@@ -100,7 +100,7 @@ fn sets_split_merge_die_and_are_born_between_runs() {
 
     // The first set falls in two, the others become one: now the heaviest, but it keeps the number of its larger part.
     blocks(&lake, &[("x", &[0..10, 10..18, 18..43])]);
-    let ran = lake.gyre(&["run", "p.toml"]).well();
+    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
     for fit in ["dbmr", "svd"] {
         let second = [
             "0 0 split 0 [0]",
@@ -146,7 +146,7 @@ fn sets_split_merge_die_and_are_born_between_runs() {
 
     // The first piece goes away and another set comes: its number is free, its id is not.
     blocks(&lake, &[("x", &[10..18, 18..43, 50..60])]);
-    lake.gyre(&["run", "p.toml"]).well();
+    lake.gyre(&["run", "p.toml"]).succeeds();
     let third = [
         "0 - died 0 []",
         "1 1 kept 1 [1]",
@@ -157,7 +157,7 @@ fn sets_split_merge_die_and_are_born_between_runs() {
 
     // Once more, with nothing new: the same bytes, the news of that run included.
     let before = lake.tables();
-    lake.gyre(&["run", "p.toml", "--force"]).well();
+    lake.gyre(&["run", "p.toml", "--force"]).succeeds();
     assert!(
         lake.tables() == before,
         "a run of the same plan changes nothing"
@@ -165,21 +165,21 @@ fn sets_split_merge_die_and_are_born_between_runs() {
 
     // Fewer sets than before: the larger keep their numbers.
     lake.gyre(&["run", "p.toml", "--set", "fit.dbmr.rank=2"])
-        .well();
+        .succeeds();
     assert_eq!(lake.read("changes").integers("next_id"), [5, 5]);
     let of_larger = set_of(&lake.read("sources"), "x", "dbmr", 20);
     assert_eq!(of_larger, 1);
 }
 
 #[test]
-fn partitions_come_and_go() {
+fn partitions_may_appear_and_disappear() {
     let lake = Lake::new();
     lake.file("p.toml", PIPELINE);
     let three: &[Range<i64>] = &[0..6, 6..11, 11..15];
     blocks(&lake, &[("x", three), ("y", three)]);
-    lake.gyre(&["run", "p.toml"]).well();
+    lake.gyre(&["run", "p.toml"]).succeeds();
     blocks(&lake, &[("y", &[6..11, 0..6, 11..19]), ("z", three)]);
-    let ran = lake.gyre(&["run", "p.toml"]).well();
+    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
     assert!(
         ran.out
             .contains("in the earlier result and not in this one: part=x\n"),
@@ -193,21 +193,21 @@ fn partitions_come_and_go() {
 
     // By weight the set of eight states is the first.
     lake.gyre(&["run", "p.toml", "--set", "names.from=none"])
-        .well();
+        .succeeds();
     assert_eq!(set_of(&lake.read("sources"), "y", "dbmr", 12), 0);
     assert_eq!(sets(&lake, "y", "dbmr"), first);
 }
 
 #[test]
-fn names_can_come_from_another_output() {
+fn names_are_taken_from_another_output() {
     let lake = Lake::new();
     lake.file("p.toml", PIPELINE);
     blocks(&lake, &[("x", &[0..9, 9..17, 17..24])]);
     lake.gyre(&["run", "p.toml", "--set", "job.output=model"])
-        .well();
+        .succeeds();
     blocks(&lake, &[("x", &[0..4, 9..14, 17..26])]);
     let run = ["run", "p.toml", "--set", "names.from=model"];
-    lake.gyre(&run).well();
+    lake.gyre(&run).succeeds();
     let sources = lake.read("sources");
     assert_eq!(
         [0, 10, 20].map(|state| set_of(&sources, "x", "svd", state)),
@@ -223,7 +223,7 @@ fn names_can_come_from_another_output() {
             1,
             "the result at model has source states by `a` (Int64), not by `a` (Utf8)",
         );
-    let ran = lake.gyre(&["run", "p.toml", "--set", texts]).well();
+    let ran = lake.gyre(&["run", "p.toml", "--set", texts]).succeeds();
     assert!(
         ran.err
             .contains("sets get new names: the result at out has source states by `a` (Int64)"),
@@ -240,7 +240,7 @@ fn names_can_come_from_another_output() {
 
 /// The heaviest set is another one than in the model, so that names by weight would be others.
 #[test]
-fn names_of_weighted_pairs_come_from_another_output() {
+fn names_of_weighted_pairs_are_taken_from_another_output() {
     let lake = Lake::new();
     let weights = "SELECT part, a, b, n / 8.0 AS w FROM pairs";
     let pipeline = PIPELINE.replace("SELECT * FROM pairs", weights);
@@ -250,11 +250,11 @@ fn names_of_weighted_pairs_come_from_another_output() {
     );
     blocks(&lake, &[("x", &[0..9, 9..17, 17..24])]);
     lake.gyre(&["run", "p.toml", "--set", "job.output=model"])
-        .well();
+        .succeeds();
     blocks(&lake, &[("x", &[0..4, 9..14, 17..26])]);
     let named = |from: &str| {
         let from = format!("names.from={from}");
-        lake.gyre(&["run", "p.toml", "--set", &from]).well();
+        lake.gyre(&["run", "p.toml", "--set", &from]).succeeds();
         let sources = lake.read("sources");
         ["dbmr", "svd"].map(|fit| [0, 10, 20].map(|state| set_of(&sources, "x", fit, state)))
     };
@@ -323,16 +323,16 @@ fn points(lake: &Lake, trajectories: [i64; 3]) {
 }
 
 #[test]
-fn names_of_boxes_come_from_another_output() {
+fn names_of_boxes_are_taken_from_another_output() {
     let lake = Lake::new();
     lake.file("p.toml", BINNED);
     points(&lake, [50, 30, 10]);
     lake.gyre(&["run", "p.toml", "--set", "job.output=model"])
-        .well();
+        .succeeds();
     points(&lake, [10, 30, 50]);
     let named = |from: &str| {
         let from = format!("names.from={from}");
-        lake.gyre(&["run", "p.toml", "--set", &from]).well();
+        lake.gyre(&["run", "p.toml", "--set", &from]).succeeds();
         let sources = lake.read("sources");
         assert_eq!(sources.len(), 24);
         ["dbmr", "svd"].map(|fit| {
@@ -361,14 +361,14 @@ fn two_outputs_are_compared() {
         let output = format!("job.output={output}");
         let rank = format!("fit.dbmr.rank={rank}");
         lake.gyre(&["run", "p.toml", "--set", &output, "--set", &rank])
-            .well();
+            .succeeds();
     };
     let three: &[Range<i64>] = &[0..9, 9..17, 17..24];
     blocks(&lake, &[("x", three), ("y", three)]);
     run("one", "[2, 3]");
     blocks(&lake, &[("x", &[0..9, 9..11, 11..26]), ("z", three)]);
     run("two", "[3, 4]");
-    let report = lake.gyre(&["compare", "one", "two"]).well();
+    let report = lake.gyre(&["compare", "one", "two"]).succeeds();
     insta::assert_snapshot!("compare", report.out);
     let ranks = [
         "compare",
@@ -379,7 +379,7 @@ fn two_outputs_are_compared() {
         "--json",
     ];
     let report: serde_json::Value =
-        serde_json::from_str(&lake.gyre(&ranks).well().out).expect("JSON");
+        serde_json::from_str(&lake.gyre(&ranks).succeeds().out).expect("JSON");
     let fit = &report["models"][0]["fits"][0];
     assert_eq!(
         (&fit["fit_a"], &fit["fit_b"]),
@@ -397,7 +397,9 @@ fn two_outputs_are_compared() {
     let named = named.filter(|set| !set["number"].is_null());
     let named: BTreeSet<i64> = named.filter_map(|set| set["id"].as_i64()).collect();
     assert_eq!(named, own);
-    let same = lake.gyre(&["compare", "one", "one", "--fit", "svd"]).well();
+    let same = lake
+        .gyre(&["compare", "one", "one", "--fit", "svd"])
+        .succeeds();
     assert!(
         same.out.contains("sets 3 kept; 0 of 24 states changed set"),
         "{}",
@@ -407,9 +409,9 @@ fn two_outputs_are_compared() {
     // Lags, on trajectories.
     crate::cli::small_pipeline(&lake);
     lake.gyre(&["run", "p.toml", "--set", "transitions.lag=[1, 2]"])
-        .well();
+        .succeeds();
     let lags = ["compare", "out", "out", "--fit", "dbmr", "--lag", "1=2"];
-    let report = lake.gyre(&lags).well().out;
+    let report = lake.gyre(&lags).succeeds().out;
     assert!(
         report.starts_with("out, lag 1 → out, lag 2\n  dbmr: sets 2 kept; 0 of 6 states"),
         "{report}"
@@ -539,7 +541,7 @@ fn names_agree_across_ranks_and_lags() {
         (2, 22..30, 27),
     ];
     hierarchy(&lake, [&one, &two]);
-    let ran = lake.gyre(&["run", "p.toml"]).well();
+    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
     let first = [
         "0 0 null - [] null",
         "1 1 null - [] null",
@@ -583,7 +585,7 @@ fn names_agree_across_ranks_and_lags() {
 
     // Once more: the same bytes, and nothing is news.
     let before = lake.tables();
-    let again = lake.gyre(&["run", "p.toml", "--force"]).well();
+    let again = lake.gyre(&["run", "p.toml", "--force"]).succeeds();
     assert!(
         lake.tables() == before,
         "a run of the same plan changes nothing"
@@ -595,7 +597,7 @@ fn names_agree_across_ranks_and_lags() {
     let one = [&one[..4], &[(3, 40..48, 27)]].concat();
     let two = [&two[..4], &[(3, 40..48, 27)]].concat();
     hierarchy(&lake, [&one, &two]);
-    lake.gyre(&["run", "p.toml"]).well();
+    lake.gyre(&["run", "p.toml"]).succeeds();
     for lag in [1, 2] {
         let three = [
             "0 0 kept 0 [0] earlier",
@@ -617,7 +619,7 @@ fn names_agree_across_ranks_and_lags() {
 
     // A rank that is new takes names from the next larger one, at its first lag, and from there to the other.
     lake.gyre(&["run", "p.toml", "--set", "fit.dbmr.rank=[2, 3, 5]"])
-        .well();
+        .succeeds();
     let changes = lake.read("changes");
     let with = [
         "rank 3", "earlier", "earlier", "lag 1", "earlier", "earlier",
@@ -645,7 +647,7 @@ fn names_agree_across_ranks_and_lags() {
         "--set",
         "job.output=out",
     ])
-    .well();
+    .succeeds();
     assert_eq!(sets_at(&lake, 1, "dbmr_r3"), first);
     assert_eq!(
         numbers_at(&lake, 1, "dbmr_r5", &[0, 7, 13, 18, 40]),

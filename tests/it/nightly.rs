@@ -1,6 +1,6 @@
 //! The files under pipelines/deploy/ as whoever starts gyre every night reads them: what they start is run here.
 
-use crate::lake::{Lake, Ran};
+use crate::lake::{Lake, ProgramRun};
 use arrow::array::{ArrayRef, StringArray};
 use std::path::Path;
 use std::process::Command;
@@ -71,7 +71,7 @@ fn deployed() -> Lake {
 }
 
 /// A command line of a deployment, run by sh in the folder.
-fn sh(lake: &Lake, line: &str) -> Ran {
+fn sh(lake: &Lake, line: &str) -> ProgramRun {
     let line = line.replace("/srv/gyre", &lake.folder.path().display().to_string());
     let path = format!(
         "{}:{}",
@@ -85,13 +85,13 @@ fn sh(lake: &Lake, line: &str) -> Ran {
         .env("WAIT", "0")
         .env_remove("OUT")
         .env_remove("ROUTES");
-    Ran::of(command.output().expect("sh starts"))
+    ProgramRun::of(command.output().expect("sh starts"))
 }
 
 #[test]
-fn the_nightly_pipeline_keeps_its_result_where_a_check_fails() {
+fn the_nightly_pipeline_keeps_its_result_if_a_check_fails() {
     let lake = deployed();
-    let ran = sh(&lake, "gyre run pipelines/nightly.toml").well();
+    let ran = sh(&lake, "gyre run pipelines/nightly.toml").succeeds();
     assert!(ran.out.contains("\nchecks: 7 passed\n"), "{}", ran.out);
     // Twice the routes: a drift of 100 %.
     routes(&lake, 2);
@@ -112,7 +112,7 @@ fn the_nightly_pipeline_keeps_its_result_where_a_check_fails() {
     set("transitions.parameters.airports=101").fails(1, "gives no rows");
     let message = "no_model: 1 row where there should be none\n    airline=XX, n=3\n";
     set("check.no_model.parameters.routes=3").fails(3, message);
-    let ran = set("check.small_sets.parameters.share=0.9").well();
+    let ran = set("check.small_sets.parameters.share=0.9").succeeds();
     assert!(
         ran.out.contains("checks: 6 passed, 1 warned: small_sets\n"),
         "{}",
@@ -121,7 +121,7 @@ fn the_nightly_pipeline_keeps_its_result_where_a_check_fails() {
 }
 
 #[test]
-fn cron_and_airflow_start_what_they_say() {
+fn cron_and_airflow_start_the_documented_commands() {
     let lake = deployed();
     let cron = deploy("gyre.cron");
     let line = cron.lines().last().expect("a line");
@@ -129,7 +129,7 @@ fn cron_and_airflow_start_what_they_say() {
     assert_eq!(fields[..6], ["30", "2", "*", "*", "*", "gyre"]);
     // cron takes a % for a newline.
     assert!(!line.contains('%') && cron.contains("\nPATH=/usr/local/bin:"));
-    sh(&lake, fields[6]).well();
+    sh(&lake, fields[6]).succeeds();
     assert!(
         lake.path("metrics/nightly.prom").exists()
             && lake.path("out/nightly/current.json").exists()
@@ -182,11 +182,11 @@ sys.exit(subprocess.run(["bash", "-c", task["bash_command"]]).returncode)
     );
     let folder = lake.path("dag.py");
     std::fs::write(&folder, script).expect("a script");
-    sh(&lake, &format!("{python} dag.py")).well();
+    sh(&lake, &format!("{python} dag.py")).succeeds();
 }
 
 #[test]
-fn systemd_takes_the_units() {
+fn systemd_accepts_the_units() {
     let lake = deployed();
     let service = deploy("gyre.service");
     let start = service
@@ -195,7 +195,7 @@ fn systemd_takes_the_units() {
     let start = start
         .and_then(|line| line.strip_prefix("/usr/local/bin/"))
         .expect("a command");
-    sh(&lake, start).well();
+    sh(&lake, start).succeeds();
     let Ok(found) = Command::new("systemd-analyze").arg("--version").output() else {
         eprintln!("left out: there is no systemd-analyze");
         return;
@@ -213,7 +213,7 @@ fn systemd_takes_the_units() {
         .arg("verify")
         .args(units)
         .output();
-    let ran = Ran::of(verified.expect("it starts"));
+    let ran = ProgramRun::of(verified.expect("it starts"));
     assert!(
         ran.code == Some(0) && !ran.err.contains("gyre."),
         "{}",
@@ -222,7 +222,7 @@ fn systemd_takes_the_units() {
 }
 
 #[test]
-fn the_cron_job_mounts_what_it_runs() {
+fn the_kubernetes_cron_job_mounts_its_pipeline() {
     let Some(python) = python() else {
         return;
     };
@@ -250,14 +250,14 @@ for item in pod["volumes"][0]["configMap"]["items"]:
     let lake = Lake::new();
     lake.file("read.py", script);
     let yaml = format!("{ROOT}/pipelines/deploy/cronjob.yaml");
-    let ran = Ran::of(
+    let ran = ProgramRun::of(
         Command::new(python)
             .arg(lake.path("read.py"))
             .arg(yaml)
             .output()
             .expect("Python"),
     )
-    .well();
+    .succeeds();
     if ran.out.starts_with("no yaml") {
         eprintln!("left out: this Python has no yaml");
         return;
@@ -288,7 +288,7 @@ for item in pod["volumes"][0]["configMap"]["items"]:
     )
     .expect("routes");
     let line = format!("{variables} {command}").replace("/out", &out);
-    sh(&lake, &line).well();
+    sh(&lake, &line).succeeds();
     assert!(
         lake.path("out/nightly/current.json").exists() && lake.path("out/nightly.prom").exists()
     );
@@ -296,7 +296,7 @@ for item in pod["volumes"][0]["configMap"]["items"]:
 
 /// Every file under deploy/ is tried here.
 #[test]
-fn every_deployment_is_known() {
+fn every_deployment_file_is_tested() {
     let files = std::fs::read_dir(Path::new(ROOT).join("pipelines/deploy")).expect("a folder");
     let names = files.map(|f| {
         f.expect("an entry")
@@ -334,7 +334,7 @@ fn python() -> Option<String> {
 /// What the units and the pods start is started here, at a free port.
 #[cfg(feature = "cluster")]
 #[test]
-fn a_cluster_is_deployed_as_it_is_started() {
+fn deployed_clusters_use_the_tested_commands() {
     use crate::machines::Process;
     let mut commands = Vec::new();
     for unit in ["gyre-scheduler.service", "gyre-executor.service"] {
@@ -382,7 +382,7 @@ assert job["args"][2:4] == ["--cluster", "df://gyre-scheduler:50050"]
             .arg(lake.path("read.py"))
             .arg(yaml)
             .output();
-        let ran = Ran::of(read.expect("Python")).well();
+        let ran = ProgramRun::of(read.expect("Python")).succeeds();
         commands.extend(ran.out.lines().map(String::from));
     }
     for pair in commands.chunks(2) {
@@ -423,7 +423,7 @@ assert job["args"][2:4] == ["--cluster", "df://gyre-scheduler:50050"]
             eprintln!("left out: there is no systemd-analyze");
             return;
         };
-        let ran = Ran::of(verified);
+        let ran = ProgramRun::of(verified);
         assert!(
             ran.code == Some(0) && !ran.err.contains("gyre-"),
             "{}",

@@ -2,7 +2,7 @@
 
 use crate::checks::record;
 use crate::cli::{integers, small_pipeline};
-use crate::lake::{Lake, Ran, Rows, TABLES};
+use crate::lake::{Lake, ProgramRun, Rows, TABLES};
 use arrow::array::{ArrayRef, AsArray, StringArray};
 use gyre::cli::prometheus;
 use proptest::prelude::*;
@@ -152,7 +152,7 @@ fn check_clients(lake: &Lake) {
     let python = |code: &str| {
         let mut command = Command::new(&python);
         let ran = command.args(["-c", code]).current_dir(lake.folder.path());
-        Ran::of(ran.output().expect("Python starts"))
+        ProgramRun::of(ran.output().expect("Python starts"))
     };
     if python("import openlineage.client, prometheus_client").code != Some(0) {
         eprintln!(
@@ -160,7 +160,7 @@ fn check_clients(lake: &Lake) {
         );
         return;
     }
-    let read = python(CLIENTS).well().out;
+    let read = python(CLIENTS).succeeds().out;
     assert!(read.starts_with("read "), "{read}");
 }
 
@@ -176,12 +176,12 @@ const TOLD: [&str; 8] = [
 ];
 
 #[test]
-fn a_run_tells_machines_what_it_did() {
+fn a_run_writes_logs_metrics_and_events() {
     let lake = Lake::new();
     small_pipeline(&lake);
     let text = read(&lake, "p.toml");
     lake.file("p.toml", &format!("{text}\n[checks]\nmin_rows = 10\n"));
-    let ran = lake.gyre(&TOLD).well();
+    let ran = lake.gyre(&TOLD).succeeds();
     let record = record(&lake);
 
     let events = lines(&ran.err);
@@ -285,7 +285,7 @@ fn a_run_tells_machines_what_it_did() {
     );
 
     // Nothing to do: the numbers are those of the result in place, and there is no event.
-    let again = lake.gyre(&TOLD).well();
+    let again = lake.gyre(&TOLD).succeeds();
     assert_eq!(again.out, "Nothing to do.\n");
     let ends = lines(&again.err);
     assert_eq!((ends.len(), &ends[0]["nothing_to_do"]), (1, &true.into()));
@@ -439,7 +439,7 @@ const HOSTILE: [&str; 9] = [
 ];
 
 #[test]
-fn values_are_no_paths_lines_or_labels() {
+fn values_cannot_inject_paths_lines_or_labels() {
     let lake = Lake::new();
     small_pipeline(&lake);
     let n = 600 * HOSTILE.len() as i64;
@@ -461,7 +461,7 @@ fn values_are_no_paths_lines_or_labels() {
     let text = read(&lake, "p.toml").replace("trajectory = \"id\"\n", "partition_by = \"part\"\n");
     let check = "[[check]]\nname = \"all\"\nsql = \"SELECT DISTINCT part FROM sources ORDER BY part\"\non = \"warn\"\n";
     lake.file("p.toml", &format!("{text}\n{check}"));
-    let ran = lake.gyre(&TOLD).well();
+    let ran = lake.gyre(&TOLD).succeeds();
     let before: BTreeSet<PathBuf> = files(lake.folder.path());
     let run = record(&lake)["id"].as_str().expect("an id").to_string();
     let expected = TABLES.iter().flat_map(|t| {
@@ -519,7 +519,7 @@ fn values_are_no_paths_lines_or_labels() {
         .collect();
     assert_eq!(recorded, HOSTILE.into());
     // The names of sets are found again under all of these keys.
-    lake.gyre(&["run", "p.toml", "--seed", "1"]).well();
+    lake.gyre(&["run", "p.toml", "--seed", "1"]).succeeds();
     let events: BTreeSet<String> = values(&lake.read("sets"), "event").into_iter().collect();
     assert_eq!(events, ["kept".to_string()].into());
 
@@ -572,7 +572,7 @@ fn files(folder: &Path) -> BTreeSet<PathBuf> {
 
 /// A parameter from the environment is bound, and stands in nothing that a run leaves behind.
 #[test]
-fn parameters_stay_out_of_what_a_run_leaves() {
+fn parameters_appear_in_no_file_of_a_run() {
     const SECRET: &str = "planted-4f1c9a";
     let lake = Lake::new();
     small_pipeline(&lake);
@@ -588,7 +588,7 @@ fn parameters_stay_out_of_what_a_run_leaves() {
     lake.file("p.toml", &format!("{text}\n{check}"));
     let run = |more: &[&str], code: i32| {
         let mut command = lake.command(&[&TOLD[..], &["-v"], more].concat());
-        let ran = Ran::of(
+        let ran = ProgramRun::of(
             command
                 .env("TOKEN", SECRET)
                 .output()
@@ -628,7 +628,7 @@ fn parameters_stay_out_of_what_a_run_leaves() {
 proptest! {
     /// Whatever a label holds, a reader gets it back.
     #[test]
-    fn labels_are_read_back(value in "\\PC*|[\\n\\\\\", =}a]*") {
+    fn escaped_labels_are_read_back(value in "\\PC*|[\\n\\\\\", =}a]*") {
         let page = format!("# HELP g x\n# TYPE g gauge\ng{{a=\"{}\",b=\"\"}} 1\n", prometheus::label(&value));
         prop_assert_eq!(&samples(&page)[0].1["a"], &value);
     }

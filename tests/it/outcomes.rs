@@ -83,7 +83,7 @@ fn a_run_that_fails_leaves_a_record_and_the_earlier_result() {
     ];
     for (set, kind, code, checks) in ways {
         let lake = Lake::new();
-        small_pipeline(&lake).gyre(&["run", "p.toml"]).well();
+        small_pipeline(&lake).gyre(&["run", "p.toml"]).succeeds();
         let before = (lake.tables(), record(&lake));
         assert_eq!(before.1["outcome"], "done");
         let pointer = fs::read(lake.path("out/current.json")).expect("a pointer");
@@ -125,12 +125,16 @@ fn a_run_that_fails_leaves_a_record_and_the_earlier_result() {
         assert!((lake.tables(), record(&lake)) == before, "{set:?}");
         let now = fs::read(lake.path("out/current.json")).expect("a pointer");
         assert!(now == pointer, "{set:?}");
-        assert_eq!(lake.gyre(&["run", "p.toml"]).well().out, "Nothing to do.\n");
+        assert_eq!(
+            lake.gyre(&["run", "p.toml"]).succeeds().out,
+            "Nothing to do.\n"
+        );
         // The next result follows the one before the failure, and cleaning takes neither record nor version.
-        lake.gyre(&["run", "p.toml", "--seed", "1"]).well();
+        lake.gyre(&["run", "p.toml", "--seed", "1"]).succeeds();
         let events: BTreeSet<String> = lake.read("sets").texts("event").into_iter().collect();
         assert_eq!(events, ["kept".to_string()].into());
-        lake.gyre(&["clean", "p.toml", "--older-than", "0s"]).well();
+        lake.gyre(&["clean", "p.toml", "--older-than", "0s"])
+            .succeeds();
         assert_eq!(records(&lake, &[]).len(), 3, "{set:?}");
         assert_eq!(
             everything(&lake.path("out/versions"))
@@ -143,7 +147,7 @@ fn a_run_that_fails_leaves_a_record_and_the_earlier_result() {
 }
 
 #[test]
-fn a_first_run_that_fails_leaves_its_record_alone() {
+fn a_failed_first_run_leaves_only_its_record() {
     let lake = Lake::new();
     small(&lake, &[("lag = 1", "lag = 5000")], "");
     lake.gyre(&["run", "p.toml"])
@@ -152,14 +156,14 @@ fn a_first_run_that_fails_leaves_its_record_alone() {
     assert!(!lake.path("out/current.json").exists());
     assert!(everything(&lake.path("out/versions")).is_empty());
     lake.gyre(&["run", "p.toml", "--set", "transitions.lag=1"])
-        .well();
+        .succeeds();
     assert_eq!(records(&lake, &[]).len(), 2);
 }
 
 #[test]
 fn an_assignment_that_fails_leaves_a_record() {
     let lake = Lake::new();
-    small_pipeline(&lake).gyre(&["run", "p.toml"]).well();
+    small_pipeline(&lake).gyre(&["run", "p.toml"]).succeeds();
     let assign = ["assign", "p.toml", "--model", "out", "--output", "new"];
     let none = ["--set", "transitions.sql=SELECT * FROM rows WHERE id > 9"];
     lake.gyre(&[&assign[..], &none].concat())
@@ -190,10 +194,10 @@ const ALONE: [(&str, &str); 2] = [
 ];
 
 #[test]
-fn a_partition_without_a_transition_is_left_out_or_fails() {
+fn a_partition_without_transitions_is_skipped_or_fails() {
     let lake = Lake::new();
     small(&lake, &ALONE, "");
-    let ran = lake.gyre(&["run", "p.toml"]).well();
+    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
     let told = "\n2 models without a transition left out: size=small, lag 1; size=small, lag 2\n";
     assert!(ran.out.contains(told), "{}", ran.out);
     assert_eq!(ran.err, "");
@@ -210,7 +214,10 @@ fn a_partition_without_a_transition_is_left_out_or_fails() {
     let at = |lag: usize, had: bool| (format!("size=small, lag {lag}"), had);
     assert_eq!(empty(&found), [at(1, false), at(2, false)]);
     assert_eq!(found["failures"], Value::Array(Vec::new()));
-    assert_eq!(lake.gyre(&["run", "p.toml"]).well().out, "Nothing to do.\n");
+    assert_eq!(
+        lake.gyre(&["run", "p.toml"]).succeeds().out,
+        "Nothing to do.\n"
+    );
 
     // A single transition is a model at lag 1, and the next night it is gone: both are told.
     let some = [
@@ -221,7 +228,9 @@ fn a_partition_without_a_transition_is_left_out_or_fails() {
         "--set",
         "fit.svd.rank=1",
     ];
-    let ran = lake.gyre(&[&["run", "p.toml"][..], &some].concat()).well();
+    let ran = lake
+        .gyre(&[&["run", "p.toml"][..], &some].concat())
+        .succeeds();
     assert!(
         ran.out
             .contains("\n1 model without a transition left out: size=small, lag 2\n"),
@@ -229,7 +238,7 @@ fn a_partition_without_a_transition_is_left_out_or_fails() {
         ran.out
     );
     assert_eq!(ran.err, "");
-    let ran = lake.gyre(&["run", "p.toml"]).well();
+    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
     assert_eq!(empty(&record(&lake)), [at(1, true), at(2, false)]);
     let warning = "it has no transition, and has a model in the result in place partition=\"size=small, lag 1\"";
     assert!(ran.err.contains("WARN"), "{}", ran.err);
@@ -313,7 +322,7 @@ fn an_increment_fills_an_empty_partition() {
         ("rank = 2", "rank = 1"),
     ];
     small(&lake, &changes, "");
-    let ran = lake.gyre(&["run", "p.toml"]).well();
+    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
     assert!(
         ran.out
             .contains("1 model without a transition left out: part=1, lag 1"),
@@ -321,17 +330,17 @@ fn an_increment_fills_an_empty_partition() {
         ran.out
     );
     night(1);
-    let ran = lake.gyre(&["run", "p.toml"]).well();
+    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
     assert!(!ran.out.contains("left out"), "{}", ran.out);
     assert_eq!(lake.read("fits").integers("part"), [0, 0, 1, 1]);
     let increment = (lake.tables(), record(&lake)["increment"]["files"].clone());
     assert_eq!(increment.1, 1);
-    lake.gyre(&["run", "p.toml", "--full-refresh"]).well();
+    lake.gyre(&["run", "p.toml", "--full-refresh"]).succeeds();
     assert!(lake.tables() == increment.0);
 }
 
 #[tokio::test]
-async fn tasks_leave_out_the_same_models() {
+async fn tasks_skip_the_same_models() {
     let lake = Lake::new();
     small(&lake, &ALONE, "");
     let text = fs::read_to_string(lake.path("p.toml")).expect("the pipeline");
@@ -356,7 +365,7 @@ async fn tasks_leave_out_the_same_models() {
 /// Outputs that no run can write, by every command that could tell: nothing is done, and nothing is made.
 #[cfg(target_os = "linux")]
 #[test]
-fn an_output_that_can_never_be_written_is_found_before_any_work() {
+fn an_unwritable_output_is_found_before_any_work() {
     let lake = Lake::new();
     small_pipeline(&lake).file("plain", "text");
     for folder in ["sources", "link", "versions", "empty"] {
@@ -398,13 +407,13 @@ fn an_output_that_can_never_be_written_is_found_before_any_work() {
     for place in ["empty/out", "new/one/out"] {
         let set = format!("job.output={place}");
         for command in ["check", "plan", "run"] {
-            lake.gyre(&[command, "p.toml", "--set", &set]).well();
+            lake.gyre(&[command, "p.toml", "--set", &set]).succeeds();
         }
     }
 }
 
 #[test]
-fn names_come_from_an_output_or_nothing_is_done() {
+fn a_missing_output_of_names_stops_the_run() {
     let lake = Lake::new();
     small_pipeline(&lake).file("plain", "text");
     fs::create_dir(lake.path("folder")).expect("a folder");
@@ -425,9 +434,9 @@ fn comparing_writes_nothing() {
     let lake = Lake::new();
     small_pipeline(&lake).file("plain", "text");
     fs::create_dir(lake.path("folder")).expect("a folder");
-    lake.gyre(&["run", "p.toml"]).well();
+    lake.gyre(&["run", "p.toml"]).succeeds();
     let before = everything(lake.folder.path());
-    lake.gyre(&["compare", "out", "out"]).well();
+    lake.gyre(&["compare", "out", "out"]).succeeds();
     for place in [
         "missing",
         "missing/deep",
@@ -444,7 +453,7 @@ fn comparing_writes_nothing() {
 }
 
 #[test]
-fn all_errors_of_a_pipeline_file_are_told_at_once() {
+fn all_errors_of_a_pipeline_file_are_reported_together() {
     let lake = Lake::new();
     small_pipeline(&lake);
     lake.file(
@@ -510,7 +519,7 @@ from = "none"
 }
 
 #[test]
-fn a_rank_is_picked_by_a_rule_that_is_not_written() {
+fn a_rank_is_selected_by_the_default_rule() {
     let lake = Lake::new();
     small(
         &lake,
@@ -520,7 +529,7 @@ fn a_rank_is_picked_by_a_rule_that_is_not_written() {
         ],
         "",
     );
-    let ran = lake.gyre(&["run", "p.toml"]).well();
+    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
     assert!(
         ran.out.contains(" of 2, 3, 4, 5, 6 by gap: "),
         "{}",
@@ -531,13 +540,13 @@ fn a_rank_is_picked_by_a_rule_that_is_not_written() {
         &[("rank = 2", "rank = \"auto\"\nranks = [2, 3]")],
         "[validation]\nfolds = 3",
     );
-    let ran = lake.gyre(&["run", "p.toml"]).well();
+    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
     assert!(ran.out.contains(" of 2, 3 by held-out: "), "{}", ran.out);
 }
 
 /// The coherence of resamples of a few trajectories is higher than that of all of them.
 #[test]
-fn an_interval_beside_its_value_says_why() {
+fn an_interval_that_excludes_its_value_is_explained() {
     // Pairs that occur once each: a resample has about two thirds of them.
     let lake = Lake::new();
     let pairs = || (0..200i64).map(|k| (k * 7 % 30, (k * k + k / 30) % 30));
@@ -555,7 +564,7 @@ fn an_interval_beside_its_value_says_why() {
             "[job]\nname = \"p\"\noutput = \"out\"\n[tables.pairs]\npath = \"pairs.parquet\"\n[transitions]\nsql = \"SELECT * FROM pairs\"\nsource = \"a\"\ntarget = \"b\"\n[validation]\nbootstrap = 20\nconfidence = 0.5\n{fit}\n"
         ),
     );
-    let ran = lake.gyre(&["run", "p.toml"]).well();
+    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
     let bootstrap = lake.read("bootstrap");
     let column = |name: &str| bootstrap.floats(name);
     let (value, low, high) = (column("value"), column("low"), column("high"));

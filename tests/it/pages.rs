@@ -3,7 +3,7 @@
 //! Every Markdown file of the repository is in `PAGES`. `src/guide/keys.md` is made from the schema of pipeline files:
 //! `GYRE_UPDATE_PAGES=1` writes it again.
 
-use crate::lake::{Lake, Ran, Rows};
+use crate::lake::{Lake, ProgramRun, Rows};
 use serde_json::Value;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -161,7 +161,7 @@ fn markdown(folder: &Path, found: &mut Vec<String>) {
 }
 
 #[test]
-fn every_page_is_listed_and_shown() {
+fn every_page_is_in_the_guide() {
     let mut found = vec!["README.md".to_string()];
     for folder in ["benches", "pipelines", "sql", "src"] {
         markdown(&Path::new(ROOT).join(folder), &mut found);
@@ -212,7 +212,7 @@ fn prose(page: &Page) -> String {
 }
 
 #[test]
-fn links_lead_somewhere() {
+fn every_link_has_a_target() {
     for page in PAGES {
         let folder = Path::new(ROOT).join(page.path);
         let folder = folder.parent().expect("a folder");
@@ -269,8 +269,8 @@ fn the_pipeline_of_the_readme_runs() {
     }
     lake.file("routes.dat", &rows)
         .file("airports.toml", example);
-    lake.gyre(&["check", "airports.toml"]).well();
-    lake.gyre(&["run", "airports.toml"]).well();
+    lake.gyre(&["check", "airports.toml"]).succeeds();
+    lake.gyre(&["run", "airports.toml"]).succeeds();
     let sources = Rows::open(&lake.path("out/airports/sources/part-0.parquet"));
     assert_eq!(sources.len(), 30);
     let (names, sets) = (
@@ -281,7 +281,7 @@ fn the_pipeline_of_the_readme_runs() {
         let group = names.iter().position(|other| other[..1] == name[..1]);
         assert_eq!(*set, sets[group.expect("a group")], "{name}");
     }
-    let again = lake.gyre(&["run", "airports.toml"]).well();
+    let again = lake.gyre(&["run", "airports.toml"]).succeeds();
     assert_eq!(again.out, "Nothing to do.\n");
 }
 
@@ -301,7 +301,7 @@ fn the_first_file_of_the_guide_runs() {
     lake.file("first.toml", block("toml", "[job]\nname = \"first\"\n"));
     for line in block("sh", "gyre check first.toml\n").lines() {
         let words: Vec<&str> = line.split(' ').collect();
-        lake.gyre(&words[1..]).well();
+        lake.gyre(&words[1..]).succeeds();
     }
     let sources = Rows::open(&lake.path("out/first/sources/part-0.parquet"));
     assert_eq!(sources.len(), 32);
@@ -319,13 +319,13 @@ fn the_first_file_of_the_guide_runs() {
     let mut command = Command::new(python);
     command.args(["-c", script, block("sql", "SELECT p.*")]);
     let ran = command.current_dir(lake.folder.path()).output();
-    let ran = Ran::of(ran.expect("Python starts")).well();
+    let ran = ProgramRun::of(ran.expect("Python starts")).succeeds();
     assert_eq!(ran.out.matches(['0', '1']).count(), 5000, "{}", ran.out);
 }
 
 #[test]
-fn the_keys_are_those_of_the_schema() {
-    let printed: Ran = Lake::new().gyre(&["schema"]).well();
+fn documented_keys_are_those_of_the_schema() {
+    let printed: ProgramRun = Lake::new().gyre(&["schema"]).succeeds();
     let schema = serde_json::from_str(&printed.out).expect("a schema");
     let text = keys(&schema);
     let path = Path::new(ROOT).join("src/guide/keys.md");

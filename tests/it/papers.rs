@@ -313,7 +313,7 @@ fn double_well_splits_at_the_barrier() {
 }
 
 #[test]
-fn planted_blocks_are_found_under_any_names() {
+fn planted_blocks_are_found_under_any_order_of_states() {
     let world = worlds::planted_blocks(&[20, 14, 9], 6, 1);
     for world in [world.relabelled(1, 0), world.relabelled(5, 3)] {
         let given = default_fit(&world);

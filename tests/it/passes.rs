@@ -100,7 +100,7 @@ async fn passed(lake: &Lake, text: &str, nodes: Arc<dyn Nodes>, split: u64) -> E
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn examples_20_and_21_are_those_of_one_process() {
+async fn examples_20_and_21_equal_those_of_one_process() {
     let worlds = [
         (example20(0, 1), Way::InOrder),
         (example20(2, 3), Way::Twice),
@@ -120,7 +120,7 @@ async fn examples_20_and_21_are_those_of_one_process() {
 
 /// The double gyre, coarser than in the paper, with a cyclic method beside the others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn example_23_is_that_of_one_process() {
+async fn example_23_equals_that_of_one_process() {
     let lake = Lake::new();
     let gyre = r#"
 sql = "SELECT trajectory, time, x, y FROM double_gyre(32, 16, 40)"
@@ -175,7 +175,7 @@ tolerance = 1e-4
 "#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn units_of_one_matrix_make_what_all_of_it_makes() {
+async fn units_of_a_matrix_give_the_result_of_the_whole_matrix() {
     let lake = Lake::new();
     blocks(&lake, 300_000, 3000);
     for weight in ["", "weight = \"w\"\n"] {
@@ -217,7 +217,7 @@ async fn large_partitions_are_split_and_small_ones_are_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_no_passes_alone_is_fitted_whole() {
+async fn methods_that_need_the_whole_matrix_are_fitted_in_one_task() {
     let lake = Lake::new();
     write(&lake, &example20(0, 1));
     let counts = PAIRS.to_string() + "count = \"n\"";
@@ -233,7 +233,7 @@ async fn what_is_no_passes_alone_is_fitted_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_model_that_cannot_be_fitted_is_told_as_in_one_process() {
+async fn a_failed_fit_gives_the_error_of_one_process() {
     let lake = Lake::new();
     write(&lake, &example20(0, 1));
     let counts = PAIRS.to_string() + "count = \"n\"";
@@ -279,7 +279,7 @@ impl Nodes for Wrong {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pass_that_is_not_conserved_is_made_again_and_then_told() {
+async fn a_pass_with_wrong_sums_is_repeated_and_then_an_error() {
     let lake = Lake::new();
     write(&lake, &example20(0, 1));
     let counts = PAIRS.to_string() + "count = \"n\"";

@@ -2,7 +2,7 @@
 //! folders, relative paths, spellings, and what tells a file from an earlier one.
 
 use crate::cli::integers;
-use crate::lake::{Lake, Ran};
+use crate::lake::{Lake, ProgramRun};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -52,7 +52,7 @@ fn one(lake: &Lake, name: &str, n: i64) {
 fn read(lake: &Lake, path: &str) -> Vec<i64> {
     pipeline(lake, path, "out")
         .gyre(&["run", "p.toml", "--force"])
-        .well();
+        .succeeds();
     lake.read("counts").integers("count")
 }
 
@@ -64,7 +64,7 @@ const OVERLAPS: [&str; 2] = ["reads files below the output", "is in the output"]
 
 /// All of a list of inputs with all of a list of outputs, each in several spellings: what `check` lets through, three runs read alike.
 #[test]
-fn no_input_ever_holds_what_the_job_writes() {
+fn the_output_of_a_job_is_never_its_input() {
     let paths = [
         ("lake", "lake/"),
         ("lake/in", "lake/in/"),
@@ -145,12 +145,12 @@ fn no_input_ever_holds_what_the_job_writes() {
 }
 
 #[test]
-fn a_link_to_the_own_output_is_no_input() {
+fn a_link_to_the_output_is_not_an_input() {
     let lake = Lake::new();
     one(&lake, "lake/a.parquet", 1);
     pipeline(&lake, "\"lake/\"", "out")
         .gyre(&["run", "p.toml"])
-        .well();
+        .succeeds();
     symlink("../out/sources", lake.path("lake/more")).expect("a link");
     lake.gyre(&["check", "p.toml"]).fails(
         2,
@@ -166,11 +166,11 @@ fn a_table_of_an_output_is_read_once() {
     one(&lake, "lake/b.parquet", 2);
     pipeline(&lake, "\"lake/\"", "first/taxi")
         .gyre(&["run", "p.toml"])
-        .well();
+        .succeeds();
     pipeline(&lake, "\"lake/\"", "first/taxi")
         .gyre(&["run", "p.toml", "--force"])
-        .well();
-    let second = |path: &str| -> Ran {
+        .succeeds();
+    let second = |path: &str| -> ProgramRun {
         let text = text(&quoted(path), "out")
             .replace("name = \"rows\"", "name = \"second\"")
             .replace("a, b, n", "a, b, count AS n");
@@ -184,7 +184,7 @@ fn a_table_of_an_output_is_read_once() {
         "first/taxi/counts/part-0.parquet",
         "first/taxi/counts/*.parquet",
     ] {
-        let ran = second(path).well();
+        let ran = second(path).succeeds();
         assert!(
             ran.out.contains("3 transitions in 2 rows"),
             "{path}: {}",
@@ -216,7 +216,7 @@ fn a_table_of_an_output_is_read_once() {
 }
 
 #[test]
-fn a_file_is_read_once_however_it_is_reached() {
+fn a_file_with_several_paths_is_read_once() {
     let lake = Lake::new();
     one(&lake, "lake/a.parquet", 1);
     one(&lake, "lake/b.parquet", 2);
@@ -239,7 +239,7 @@ fn a_file_is_read_once_however_it_is_reached() {
 }
 
 #[test]
-fn patterns_stay_in_their_folder() {
+fn patterns_do_not_leave_their_folder() {
     let lake = Lake::new();
     one(&lake, "gl/a.parquet", 1);
     one(&lake, "gl/sub/b.parquet", 2);
@@ -283,7 +283,7 @@ fn hive_folders_in_a_pattern_are_columns() {
         let text = text(&quoted(path), "out").replace("a, b, n", "year AS a, month AS b, n");
         lake.file("p.toml", &text)
             .gyre(&["run", "p.toml", "--force"])
-            .well();
+            .succeeds();
         let counts = lake.read("counts");
         assert_eq!(counts.integers("a"), [2024, 2024, 2025], "{path}");
         assert_eq!(counts.integers("b"), [1, 2, 1], "{path}");
@@ -292,13 +292,13 @@ fn hive_folders_in_a_pattern_are_columns() {
     let text = text("\"in/year=2024/*/*.parquet\"", "out").replace("a, b, n", "month AS a, b, n");
     lake.file("p.toml", &text)
         .gyre(&["run", "p.toml", "--force"])
-        .well();
+        .succeeds();
     assert_eq!(lake.read("counts").integers("count"), [241, 242]);
 }
 
 /// All formats, and every way to point at a table of them.
 #[test]
-fn tables_of_other_formats_are_refused_with_what_exports_them() {
+fn tables_of_other_formats_are_refused_with_a_command_that_exports_them() {
     let formats = [
         (
             "_delta_log/00000000000000000000.json",
@@ -386,9 +386,9 @@ fn a_hive_folder_without_a_value_is_null() {
                 one(&lake, &format!("in/month={month}/a.parquet"), 1);
             }
             lake.file("p.toml", &PARTITIONS.replace("INCREMENTAL", incremental));
-            lake.gyre(&["run", "p.toml"]).well();
+            lake.gyre(&["run", "p.toml"]).succeeds();
             one(&lake, &format!("in/month={null}/a.parquet"), 5);
-            let ran = lake.gyre(&["run", "p.toml"]).well();
+            let ran = lake.gyre(&["run", "p.toml"]).succeeds();
             assert!(ran.out.contains("2 transitions in 3 rows"), "{}", ran.out);
             assert!(
                 ran.out.contains("1 dropped: 1 null partition") || ran.out.contains("null"),
@@ -397,7 +397,7 @@ fn a_hive_folder_without_a_value_is_null() {
             );
             // An integer, as without the null.
             assert_eq!(lake.read("counts").integers("month"), [1, 2]);
-            let plan = lake.gyre(&["plan", "p.toml", "--json"]).well().out;
+            let plan = lake.gyre(&["plan", "p.toml", "--json"]).succeeds().out;
             let plan: serde_json::Value = serde_json::from_str(&plan).expect("JSON");
             let columns = plan["read"][0]["columns"].as_array().expect("columns");
             let month = columns
@@ -417,12 +417,15 @@ fn a_hive_folder_without_a_value_is_null() {
             ];
             for (filter, files, transitions) in cases {
                 let sql = format!("transitions.sql=SELECT * FROM rows WHERE {filter}");
-                let explained = lake.gyre(&["explain", "p.toml", "--set", &sql]).well().out;
+                let explained = lake
+                    .gyre(&["explain", "p.toml", "--set", &sql])
+                    .succeeds()
+                    .out;
                 assert!(explained.contains(files), "{filter}: {explained}");
                 let ran = lake.gyre(&["run", "p.toml", "--set", &sql]);
                 match transitions {
                     Some(n) => {
-                        let ran = ran.well();
+                        let ran = ran.succeeds();
                         assert!(
                             ran.out.contains(&format!("{n} transition")),
                             "{filter}: {}",
@@ -437,7 +440,7 @@ fn a_hive_folder_without_a_value_is_null() {
 }
 
 #[test]
-fn relative_paths_begin_beside_the_pipeline_and_then_here() {
+fn relative_paths_start_at_the_pipeline_and_then_at_the_current_folder() {
     let lake = Lake::new();
     std::fs::create_dir_all(lake.path("jobs/sql")).expect("a folder");
     std::fs::create_dir_all(lake.path("sql")).expect("a folder");
@@ -463,7 +466,7 @@ fn relative_paths_begin_beside_the_pipeline_and_then_here() {
         ("\"here/*.parquet\"", "sql/q.sql", 3),
         ("\"../lake/a.parquet\"", "sql/q.sql", 2),
     ] {
-        run(path, file).well();
+        run(path, file).succeeds();
         assert_eq!(lake.read("counts").integers("count"), [expected], "{path}");
     }
     // The output is that of the current folder all the time.
@@ -477,13 +480,13 @@ fn relative_paths_begin_beside_the_pipeline_and_then_here() {
 }
 
 #[test]
-fn spellings_of_input_and_sql_are_one_plan() {
+fn spellings_of_input_and_sql_do_not_change_the_plan() {
     let lake = Lake::new();
     one(&lake, "lake/a.parquet", 1);
     symlink("lake", lake.path("link")).expect("a link");
     pipeline(&lake, "\"lake\"", "out")
         .gyre(&["run", "p.toml"])
-        .well();
+        .succeeds();
     let absolute = quoted(&lake.path("lake").display().to_string());
     for path in [
         "\"lake/\"",
@@ -496,7 +499,7 @@ fn spellings_of_input_and_sql_are_one_plan() {
         for output in ["out", "./out", "out/", "link/../out"] {
             let ran = pipeline(&lake, path, output)
                 .gyre(&["run", "p.toml"])
-                .well();
+                .succeeds();
             assert!(
                 ran.out.contains("Nothing to do."),
                 "{path} {output}: {}",
@@ -505,7 +508,7 @@ fn spellings_of_input_and_sql_are_one_plan() {
         }
     }
     one(&lake, "lake/b.parquet", 2);
-    let ran = lake.gyre(&["run", "p.toml"]).well();
+    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
     assert!(!ran.out.contains("Nothing to do."), "{}", ran.out);
 }
 
@@ -515,7 +518,7 @@ fn the_result_of_another_job_is_not_replaced() {
     one(&lake, "lake/a.parquet", 1);
     pipeline(&lake, "\"lake\"", "out")
         .gyre(&["run", "p.toml"])
-        .well();
+        .succeeds();
     let other = text("\"lake\"", "./out/").replace("name = \"rows\"", "name = \"other\"");
     lake.file("other.toml", &other);
     let before = std::fs::read(lake.path("out/current.json")).expect("a pointer");
@@ -527,8 +530,8 @@ fn the_result_of_another_job_is_not_replaced() {
         std::fs::read(lake.path("out/current.json")).expect("a pointer"),
         before
     );
-    lake.gyre(&["run", "other.toml", "--force"]).well();
-    let ran = lake.gyre(&["run", "other.toml"]).well();
+    lake.gyre(&["run", "other.toml", "--force"]).succeeds();
+    let ran = lake.gyre(&["run", "other.toml"]).succeeds();
     assert!(ran.out.contains("Nothing to do."), "{}", ran.out);
     lake.gyre(&["run", "p.toml"]).fails(2, "the job `other`");
 }
@@ -550,7 +553,7 @@ fn rewrite(path: &Path, from: &str, to: &str) {
 }
 
 #[test]
-fn a_file_with_its_old_size_time_and_inode_is_told_by_its_content() {
+fn a_change_of_content_alone_is_detected() {
     for incremental in [false, true] {
         let lake = Lake::new();
         lake.file("rows.csv", "a,b,n\n1,2,3\n");
@@ -566,7 +569,7 @@ fn a_file_with_its_old_size_time_and_inode_is_told_by_its_content() {
                 "--set",
                 &fingerprint,
             ])
-            .well()
+            .succeeds()
         };
         run("content");
         assert_eq!(lake.read("counts").integers("count"), [3]);
@@ -592,7 +595,7 @@ fn a_file_with_its_old_size_time_and_inode_is_told_by_its_content() {
 
 /// A scheduler that tries again would try for ever.
 #[test]
-fn input_that_may_not_be_read_ends_with_1() {
+fn unreadable_input_ends_with_code_1() {
     let lake = Lake::new();
     one(&lake, "in/a.parquet", 1);
     let mode = |name: &str, mode| {
@@ -613,7 +616,7 @@ fn input_that_may_not_be_read_ends_with_1() {
             }
             // The program may lie where no other user gets to.
             let Ok(output) = command.output() else { break };
-            let ran = Ran::of(output);
+            let ran = ProgramRun::of(output);
             ran.fails(1, "table `rows`");
         }
         mode(name, open);

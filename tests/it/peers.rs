@@ -1,7 +1,7 @@
 //! Soft sets as pyGPCCA, deeptime and the published algorithm of SEBA find them, where GYRE_PYTHON names a Python that has these.
 
 use crate::cli::integers;
-use crate::lake::{Lake, Ran};
+use crate::lake::{Lake, ProgramRun};
 use std::process::Command;
 
 const PIPELINE: &str = r#"
@@ -116,12 +116,12 @@ fn agrees(rows: &[Vec<i64>], rank: usize, which: &str, expected: &[(&str, f64)])
     lake.table("pairs.parquet", table);
     let text = PIPELINE.replace("RANK", &rank.to_string());
     lake.file("p.toml", &text.replace("WHICH", which));
-    lake.gyre(&["run", "p.toml"]).well();
+    lake.gyre(&["run", "p.toml"]).succeeds();
     let peers = expected.iter().filter_map(|(name, _)| {
         let is_peer = !name.contains(' ');
         is_peer.then_some(*name)
     });
-    let ran = Ran::of(
+    let ran = ProgramRun::of(
         Command::new(python)
             .args(["-c", SCRIPT])
             .arg(lake.path("out"))
@@ -130,7 +130,7 @@ fn agrees(rows: &[Vec<i64>], rank: usize, which: &str, expected: &[(&str, f64)])
             .output()
             .expect("Python starts"),
     )
-    .well();
+    .succeeds();
     if ran.out.starts_with("left out") {
         eprintln!("{}", ran.out);
         return;
@@ -144,7 +144,7 @@ fn agrees(rows: &[Vec<i64>], rank: usize, which: &str, expected: &[(&str, f64)])
 
 /// A ring of 24 states with three wells of 6, 8 and 10: symmetric counts, so a reversible chain with states of equal weight.
 #[test]
-fn three_wells_as_the_peers_find_them() {
+fn three_wells_agree_with_scipy_deeptime_and_pygpcca() {
     let mut rows = vec![vec![0; 24]; 24];
     for (j, next) in (0..24).map(|j| (j, (j + 1) % 24)) {
         let count = if [5, 13, 23].contains(&j) { 1 } else { 30 };
@@ -167,7 +167,7 @@ fn three_wells_as_the_peers_find_them() {
 
 /// Four groups of two states that follow each other: complex eigenvalues, so no detailed balance and nothing for deeptime.
 #[test]
-fn a_cycle_as_pygpcca_finds_it() {
+fn a_cycle_agrees_with_pygpcca() {
     let rows = [
         [9, 3, 20, 4, 0, 1, 1, 0],
         [2, 8, 14, 9, 1, 0, 0, 1],
@@ -189,7 +189,7 @@ fn a_cycle_as_pygpcca_finds_it() {
 
 /// Two copies of a cycle of three groups of two states: eigenvalues of larger magnitude than that between the copies are complex.
 #[test]
-fn real_parts_as_pygpcca_takes_them() {
+fn real_parts_agree_with_pygpcca() {
     let row = |j: i64| -> Vec<i64> {
         let count = |i: i64| {
             let goes_on = i % 6 / 2 == (j % 6 / 2 + 1) % 3;

@@ -1,6 +1,6 @@
 //! The pipelines of the repository run as written, on small tables of the kind they expect.
 
-use crate::lake::{Lake, Ran};
+use crate::lake::{Lake, ProgramRun};
 use crate::pages;
 use crate::sets::compared;
 use arrow::array::{ArrayRef, Int64Array, StringArray};
@@ -9,14 +9,14 @@ use std::process::Command;
 use std::sync::Arc;
 
 /// Runs a pipeline of the repository from its root, as its page says, with the output in a lake.
-fn pipeline(lake: &Lake, name: &str, more: &[&str]) -> Ran {
+fn pipeline(lake: &Lake, name: &str, more: &[&str]) -> ProgramRun {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("gyre"));
     command
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .args(["run", &format!("pipelines/{name}.toml")])
         .args(more);
     command.env("OUT", lake.path("out-of-pipelines"));
-    Ran::of(command.output().expect("the program starts"))
+    ProgramRun::of(command.output().expect("the program starts"))
 }
 
 fn rows(lake: &Lake, name: &str, table: &str) -> crate::lake::Rows {
@@ -27,7 +27,7 @@ fn rows(lake: &Lake, name: &str, table: &str) -> crate::lake::Rows {
 #[test]
 fn polzin2024_example23_double_gyre() {
     let lake = Lake::new();
-    let ran = pipeline(&lake, "double_gyre", &[]).well();
+    let ran = pipeline(&lake, "double_gyre", &[]).succeeds();
     assert!(
         ran.out.contains("204,800 transitions in 409,600 rows"),
         "{}",
@@ -76,7 +76,7 @@ fn polzin2024_example23_double_gyre() {
             .iter()
             .all(|holds| holds == "true")
     );
-    let again = pipeline(&lake, "double_gyre", &[]).well();
+    let again = pipeline(&lake, "double_gyre", &[]).succeeds();
     assert_eq!(again.out, "Nothing to do.\n");
 
     // The finer partition, beside the coarser.
@@ -85,7 +85,7 @@ fn polzin2024_example23_double_gyre() {
         .display()
         .to_string();
     let ranks = ["compare", &output, &output, "--fit", "dbmr_r3=dbmr_r5"];
-    let report = lake.gyre(&ranks).well().out;
+    let report = lake.gyre(&ranks).succeeds().out;
     assert!(report.contains("\n  dbmr_r3 → dbmr_r5: sets "), "{report}");
     pages::show(&report.replace(&output, "out/double-gyre"));
     the_guide_lists(&rows(&lake, "double-gyre", "sets"));
@@ -106,7 +106,7 @@ fn polzin2024_example23_double_gyre() {
         .arg(lake.path("out-of-pipelines/double-gyre"))
         .arg("--output")
         .arg(lake.path("new-particles"));
-    let ran = Ran::of(command.output().expect("the program starts")).well();
+    let ran = ProgramRun::of(command.output().expect("the program starts")).succeeds();
     assert!(ran.out.contains("10,240 trajectories"), "{}", ran.out);
     pages::show(&ran.out.replace(&output, "out/double-gyre"));
 }
@@ -131,9 +131,9 @@ fn the_guide_lists(sets: &crate::lake::Rows) {
 
 /// The ranks of the double gyre as the guide compares them.
 #[test]
-fn how_many_sets_has_the_double_gyre() {
+fn the_double_gyre_has_the_documented_number_of_sets() {
     let lake = Lake::new();
-    let ran = pipeline(&lake, "how_many_sets", &[]).well();
+    let ran = pipeline(&lake, "how_many_sets", &[]).succeeds();
     pages::show(&ran.out);
     let ranks = rows(&lake, "how-many-sets", "ranks");
     the_guide_has(&ranks);
@@ -182,9 +182,9 @@ fn the_guide_has(ranks: &crate::lake::Rows) {
 
 /// Every way to make sets of Example 23, in the tables: what the guide compares, and memberships that add up.
 #[test]
-fn polzin2024_example23_every_way() {
+fn polzin2024_example23_with_every_method() {
     let lake = Lake::new();
-    let ran = pipeline(&lake, "sets", &[]).well();
+    let ran = pipeline(&lake, "sets", &[]).succeeds();
     eprintln!("{}", ran.out);
     assert!(!ran.out.contains("not converged"), "{}", ran.out);
     let fits = rows(&lake, "sets", "fits");
@@ -227,7 +227,7 @@ fn polzin2024_example23_every_way() {
 }
 
 #[test]
-fn routes_and_words_run_as_written() {
+fn routes_and_words_pipelines_run() {
     let lake = Lake::new();
     // Two airlines, each with two clusters of five airports; a third is too small for the pipeline's HAVING.
     let (mut airline, mut source, mut target) = (Vec::new(), Vec::new(), Vec::new());
@@ -262,7 +262,7 @@ fn routes_and_words_run_as_written() {
         "routes",
         &["--set", &path, "--set", "transitions.parameters.airports=5"],
     )
-    .well();
+    .succeeds();
     assert!(ran.out.contains("2 dropped: null state"), "{}", ran.out);
     let sources = rows(&lake, "routes", "sources");
     assert_eq!(
@@ -279,7 +279,7 @@ fn routes_and_words_run_as_written() {
         .split(' ')
         .collect::<Vec<_>>();
     let n = 40 * words.len();
-    let speech: ArrayRef = Arc::new(Int64Array::from_iter_values(
+    let protocol: ArrayRef = Arc::new(Int64Array::from_iter_values(
         (0..n).map(|k| (k / words.len()) as i64),
     ));
     let position: ArrayRef = Arc::new(Int64Array::from_iter_values(
@@ -290,7 +290,11 @@ fn routes_and_words_run_as_written() {
     ));
     lake.table(
         "words.parquet",
-        vec![("speech", speech), ("position", position), ("word", word)],
+        vec![
+            ("protocol", protocol),
+            ("position", position),
+            ("word", word),
+        ],
     );
     let path = format!("tables.words.path={}", lake.path("words.parquet").display());
     pipeline(
@@ -305,7 +309,7 @@ fn routes_and_words_run_as_written() {
             "fit.svd.rank=2",
         ],
     )
-    .well();
+    .succeeds();
     let counts = rows(&lake, "words", "counts");
     let be = counts
         .texts("source_word")
@@ -319,7 +323,7 @@ fn routes_and_words_run_as_written() {
 #[test]
 fn timescales_of_the_double_gyre() {
     let lake = Lake::new();
-    let ran = pipeline(&lake, "timescales", &[]).well();
+    let ran = pipeline(&lake, "timescales", &[]).succeeds();
     let timescales = rows(&lake, "timescales", "timescales");
     assert_eq!(
         timescales.integers("lag"),
@@ -354,7 +358,7 @@ fn timescales_of_the_double_gyre() {
 
 /// Every pipeline file passes `gyre check` up to its tables, so that a new one cannot be forgotten.
 #[test]
-fn every_pipeline_is_known() {
+fn every_pipeline_is_tested() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("pipelines");
     let mut names: Vec<String> = std::fs::read_dir(folder)
         .expect("the pipelines")
@@ -391,7 +395,7 @@ fn the_example_in_the_guide_is_valid() {
         "toml",
         "[job]\nname = \"ocean\"\noutput = \"${OUT:-out}/ocean\"",
     );
-    let spec = gyre::plan::pipeline::Spec::parse(example, "pipeline.md", &[], &|_| None);
+    let spec = gyre::plan::pipeline::Pipeline::parse(example, "pipeline.md", &[], &|_| None);
     let spec = spec.unwrap_or_else(|e| panic!("{}", e.full()));
     assert_eq!(spec.fits.len(), 2);
     assert_eq!(spec.job.output, "out/ocean");
@@ -399,7 +403,7 @@ fn the_example_in_the_guide_is_valid() {
 
 /// The pipelines of all pages are valid, and so are pieces of them with the sections that they leave out.
 #[test]
-fn every_example_in_the_pages_is_valid() {
+fn every_example_of_the_guides_is_valid() {
     let examples = pages::blocks("toml");
     assert!(examples.len() > 12);
     for (page, example) in examples {
@@ -417,7 +421,7 @@ fn every_example_in_the_pages_is_valid() {
                 text += &format!("\n{section}{rest}\n");
             }
         }
-        let spec = gyre::plan::pipeline::Spec::parse(&text, page, &[], &|_| None);
+        let spec = gyre::plan::pipeline::Pipeline::parse(&text, page, &[], &|_| None);
         spec.unwrap_or_else(|e| panic!("{}\n{text}", e.full()));
     }
 }

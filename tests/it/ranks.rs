@@ -95,10 +95,13 @@ fn of(rows: &Rows, basin: &str, fit: &str) -> Vec<usize> {
 }
 
 #[test]
-fn ranks_are_compared_and_picked_for_every_partition() {
+fn ranks_are_compared_and_selected_per_partition() {
     let lake = Lake::new();
     basins(&lake);
-    let ran = lake.file("p.toml", BASINS).gyre(&["run", "p.toml"]).well();
+    let ran = lake
+        .file("p.toml", BASINS)
+        .gyre(&["run", "p.toml"])
+        .succeeds();
     let ranks = lake.read("ranks");
     let mut columns = String::new();
     for field in ranks.0.schema().fields() {
@@ -162,7 +165,7 @@ fn ranks_are_compared_and_picked_for_every_partition() {
     // Neither threads nor a second run change a byte.
     let before = std::fs::read(lake.path("out/ranks/part-0.parquet")).expect("a table");
     lake.gyre(&["run", "p.toml", "--force", "--threads", "3"])
-        .well();
+        .succeeds();
     let after = std::fs::read(lake.path("out/ranks/part-0.parquet")).expect("a table");
     assert!(before == after);
 }
@@ -190,17 +193,17 @@ fn ranks_without_folds_and_of_counts() {
         lake.file("p.toml", &text);
     };
     pipeline("rank = 2");
-    lake.gyre(&["run", "p.toml"]).well();
+    lake.gyre(&["run", "p.toml"]).succeeds();
     assert!(!lake.path("out/ranks").exists(), "nothing is compared");
 
     pipeline("rank = \"auto\"\nranks = [1, 2, 3, 6]\nrule = \"bic\"");
-    let plan = lake.gyre(&["plan", "p.toml"]).well().out;
+    let plan = lake.gyre(&["plan", "p.toml"]).succeeds().out;
     assert!(
         plan.contains("DBMR, rank one of 1 2 3 6 by bic, "),
         "{plan}"
     );
     assert!(plan.contains(", ranks"), "{plan}");
-    lake.gyre(&["run", "p.toml"]).well();
+    lake.gyre(&["run", "p.toml"]).succeeds();
     let ranks = lake.read("ranks");
     assert_eq!(
         ranks.texts("is_chosen"),
@@ -217,7 +220,7 @@ fn ranks_without_folds_and_of_counts() {
     pipeline(
         "rank = \"auto\"\nranks = [1, 2, 3]\nrule = \"held-out\"\n[validation]\nfolds = 3\nbootstrap = 10",
     );
-    lake.gyre(&["run", "p.toml"]).well();
+    lake.gyre(&["run", "p.toml"]).succeeds();
     let ranks = lake.read("ranks");
     assert_eq!(ranks.texts("is_chosen"), ["false", "true", "false"]);
     assert_eq!(ranks.floats("held_out_unseen"), [0.0; 3]);

@@ -1,6 +1,7 @@
-//! The tables as other programs read them: DuckDB, Polars and pandas, where a Python with them is named by GYRE_PYTHON.
+//! DuckDB, Polars and pandas read the output tables. These tests need a Python with all three,
+//! which GYRE_PYTHON names.
 
-use crate::lake::{Lake, Ran};
+use crate::lake::{Lake, ProgramRun};
 use std::process::Command;
 
 const SCRIPT: &str = r#"
@@ -14,7 +15,7 @@ for table in ["sources", "targets", "latent", "coarse", "fits", "certificates", 
 lag, total = duckdb.sql(f"SELECT any_value(lag), sum(count)::BIGINT FROM '{out}/counts/*.parquet'").fetchall()[0]
 width = len(polars.read_parquet(f"{out}/sources/")["dbmr_embedding"][0])
 p = pandas.read_parquet(f"{out}/sources/part-0.parquet")["probability"].sum()
-# Where no links are, the pointer says where the tables lie.
+# In a store without links, the pointer names the folder of the tables.
 duckdb.sql(f"SET VARIABLE result = (SELECT '{out}/' || folder FROM '{out}/current.json')")
 m = duckdb.sql("SELECT count(*) FROM read_parquet(getvariable('result') || '/sources/*.parquet')").fetchall()[0][0]
 assert m == len(pandas.read_parquet(f"{out}/sources/part-0.parquet")), m
@@ -24,20 +25,20 @@ print("lag", lag, "total", total, "width", width, "p", round(p, 12))
 #[test]
 fn other_programs_read_the_tables() {
     let Some(python) = std::env::var_os("GYRE_PYTHON") else {
-        eprintln!("left out: set GYRE_PYTHON to a Python that has duckdb, polars and pandas");
+        eprintln!("skipped: set GYRE_PYTHON to a Python with duckdb, polars and pandas");
         return;
     };
     let lake = Lake::new();
     crate::cli::small_pipeline(&lake);
-    lake.gyre(&["run", "p.toml"]).well();
-    let ran = Ran::of(
+    lake.gyre(&["run", "p.toml"]).succeeds();
+    let ran = ProgramRun::of(
         Command::new(python)
             .args(["-c", SCRIPT])
             .arg(lake.path("out"))
             .output()
             .expect("Python starts"),
     )
-    .well();
+    .succeeds();
     for table in crate::lake::TABLES {
         let n = lake.read(table).len();
         assert!(

@@ -4,10 +4,10 @@
 //! keeps everything at once and does otherwise what `gyre run` does.
 
 use crate::cli::{integers, small_pipeline};
-use crate::lake::{Lake, Ran, TABLES};
+use crate::lake::{Lake, ProgramRun, TABLES};
 use arrow::array::{ArrayRef, StringArray};
 use gyre::output::place::Output;
-use gyre::plan::pipeline::Spec;
+use gyre::plan::pipeline::Pipeline;
 use gyre::plan::plan;
 use gyre::read::lake;
 use gyre::read::lake::Resources;
@@ -151,13 +151,13 @@ const FOLDER: &str = "GYRE_TEST_FOLDER";
 /// What the others start and kill.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "no test of its own"]
-async fn a_run_that_keeps_everything() {
+async fn a_run_with_checkpoints_gives_the_same_result() {
     let Some(folder) = std::env::var_os(FOLDER) else {
         return;
     };
     std::env::set_current_dir(folder).expect("the folder");
     let text = fs::read_to_string("p.toml").expect("the pipeline");
-    let spec = Spec::parse(&text, "p.toml", &[], &|_| None).expect("a pipeline");
+    let spec = Pipeline::parse(&text, "p.toml", &[], &|_| None).expect("a pipeline");
     let paths = ["rows.parquet".to_string()];
     let sources = [TableSource::of_parquet("rows", &paths)];
     let resources = Resources {
@@ -187,7 +187,7 @@ async fn a_run_that_keeps_everything() {
 
 fn start(lake: &Lake) -> Child {
     let program = std::env::current_exe().expect("this program");
-    let test = "resume::a_run_that_keeps_everything";
+    let test = "resume::a_run_with_checkpoints_gives_the_same_result";
     let mut command = Command::new(program);
     command.args(["--ignored", "--exact", test]);
     command.env(FOLDER, lake.folder.path());
@@ -196,19 +196,20 @@ fn start(lake: &Lake) -> Child {
 }
 
 fn finish(child: Child) {
-    let ended = Ran::of(child.wait_with_output().expect("an end"));
+    let ended = ProgramRun::of(child.wait_with_output().expect("an end"));
     assert!(
         ended.out.contains("1 passed"),
         "{}\n{}",
         ended.out,
         ended.err
     );
-    ended.well();
+    ended.succeeds();
 }
 
 /// Checks that nothing is left beside one result and its record.
 fn check_tidy(lake: &Lake, moment: Duration) {
-    lake.gyre(&["clean", "p.toml", "--older-than", "0s"]).well();
+    lake.gyre(&["clean", "p.toml", "--older-than", "0s"])
+        .succeeds();
     let names = |folder: &str| -> Vec<String> {
         let entries = fs::read_dir(lake.path(folder)).expect("a folder");
         let name = |e: std::io::Result<fs::DirEntry>| e.expect("an entry").file_name();
@@ -237,9 +238,9 @@ fn forget(lake: &Lake) {
 }
 
 #[test]
-fn a_run_that_is_killed_at_any_moment_is_gone_on_with() {
+fn a_run_killed_at_any_moment_is_resumed() {
     let lake = lake(8);
-    lake.gyre(&["run", "p.toml"]).well();
+    lake.gyre(&["run", "p.toml"]).succeeds();
     let expected = tables(&lake);
     assert!(expected.len() > 12, "{:?}", expected.keys());
     forget(&lake);
@@ -270,7 +271,7 @@ fn a_run_that_is_killed_at_any_moment_is_gone_on_with() {
 /// The program itself, over an earlier result: readers of plain paths have the old result or the new one, `gyre clean` leaves what these
 /// need and nothing else, and the next run ends well.
 #[test]
-fn the_program_that_is_killed_at_any_moment_leaves_one_result() {
+fn a_program_killed_at_any_moment_leaves_one_result() {
     let lake = Lake::new();
     small_pipeline(&lake);
     let arguments = |seed| ["run", "p.toml", "--set", "names.from=none", "--seed", seed];
@@ -278,7 +279,7 @@ fn the_program_that_is_killed_at_any_moment_leaves_one_result() {
     let mut whole = Duration::ZERO;
     let results = seeds.map(|seed| {
         let begun = Instant::now();
-        lake.gyre(&arguments(seed)).well();
+        lake.gyre(&arguments(seed)).succeeds();
         whole = whole.max(begun.elapsed());
         lake.tables()
     });
@@ -304,13 +305,13 @@ fn the_program_that_is_killed_at_any_moment_leaves_one_result() {
         assert!(is_new || left == results[now], "{place}");
         *ends.entry(if is_new { "new" } else { "old" }).or_default() += 1;
         let clean = ["clean", "p.toml", "--older-than", "0s"];
-        let cleaned = lake.gyre(&clean).well().out;
+        let cleaned = lake.gyre(&clean).succeeds().out;
         left_over += u32::from(cleaned.contains("left by a run"));
         check_needed(&lake, &place);
         // Where the pointer is the new one, the links follow it.
         let mended = lake.tables();
         assert!(mended == left || mended == results[next], "{place}");
-        lake.gyre(&arguments(seeds[next])).well();
+        lake.gyre(&arguments(seeds[next])).succeeds();
         assert!(lake.tables() == results[next], "{place}");
         check_needed(&lake, &place);
         now = next;
@@ -364,10 +365,10 @@ fn killed_with(lake: &Lake, n: usize) -> Vec<PathBuf> {
 }
 
 #[test]
-fn finished_work_is_taken_and_damaged_work_is_not() {
+fn finished_work_is_reused_and_damaged_work_is_not() {
     let lake = lake(8);
     killed_with(&lake, 30);
-    let forced = lake.gyre(&["run", "p.toml", "--force"]).well();
+    let forced = lake.gyre(&["run", "p.toml", "--force"]).succeeds();
     assert!(!forced.out.contains("taken from"), "{}", forced.out);
     assert!(record(&lake)["resumed"].is_null());
     assert!(work(&lake).is_empty());
@@ -380,7 +381,7 @@ fn finished_work_is_taken_and_damaged_work_is_not() {
     fs::write(&objects[0], &bytes[..bytes.len() / 2]).expect("an object");
     fs::copy(&objects[1], &objects[2]).expect("an object");
     // The program does not keep so much, but takes it all the same.
-    let ran = lake.gyre(&["run", "p.toml", "-v"]).well();
+    let ran = lake.gyre(&["run", "p.toml", "-v"]).succeeds();
     let ignored = ran.err.matches("is damaged and not used").count();
     assert_eq!(ignored, 2, "{}", ran.err);
     let record = record(&lake);
@@ -415,19 +416,19 @@ fn killed_when(lake: &Lake, arguments: &[&str], said: &str) {
 
 /// Restarts for some seconds.
 #[test]
-fn the_program_keeps_what_took_long() {
+fn the_program_keeps_expensive_work() {
     let short = lake(8);
-    short.gyre(&["run", "p.toml"]).well();
+    short.gyre(&["run", "p.toml"]).succeeds();
     assert!(record(&short)["resumed"].is_null());
     let long = lake(60_000);
     killed_when(&long, &["run", "p.toml", "-v"], "wrote a checkpoint");
     assert!(!work(&long).is_empty());
     let other_threads = ["run", "p.toml", "-v", "--threads", "1"];
     killed_when(&long, &other_threads, "resuming from the checkpoints");
-    let cleaned = long.gyre(&["clean", "p.toml"]).well().out;
+    let cleaned = long.gyre(&["clean", "p.toml"]).succeeds().out;
     assert_eq!(cleaned, "Nothing to clean.\n");
     let clean = ["clean", "p.toml", "--older-than", "0s"];
-    let cleaned = long.gyre(&clean).well().out;
+    let cleaned = long.gyre(&clean).succeeds().out;
     assert!(cleaned.contains("removed 1 work folder, "), "{cleaned}");
     assert!(!long.path("out/work").exists());
 }

@@ -61,7 +61,7 @@ fn close(x: f64, expected: f64, tolerance: f64) {
 
 /// Where the model is exact all agree: E₁, E₂, E₃ on both sides, and I(E; F) = I(X; Y).
 #[test]
-fn polzin2024_example20_eps0_every_way() {
+fn polzin2024_example20_eps0_with_every_method() {
     let world = worlds::example20(0, 0);
     // ½ of the pairs inside E₃ (of 50 × 50 states), ⅖ inside E₁ and E₂, ⅒ between them.
     let by_hand = 0.5 * 2f64.ln() + 0.4 * 3.2f64.ln() + 0.1 * 0.8f64.ln();
@@ -161,7 +161,7 @@ fn polzin2024_remark22_of_sets_that_objective_2_cannot_tell_apart() {
 
 /// A partition for both sides is a pair of partitions, and so is what DBMR finds: co-clustering says no less than either.
 #[test]
-fn two_partitions_say_no_less_than_one() {
+fn two_partitions_explain_no_less_than_one() {
     for seed in 0..5 {
         for world in [
             worlds::example20(2, seed),
@@ -195,7 +195,7 @@ pub fn compared(world: &str, reference: f64, of_methods: [[f64; 3]; 3]) -> Strin
 }
 
 #[test]
-fn polzin2024_examples_20_and_21_side_by_side() {
+fn polzin2024_examples_20_and_21_in_one_run() {
     let rows = [
         ("20, ε = 0", worlds::example20(0, 0)),
         ("20, ε = 2", worlds::example20(2, 0)),
@@ -242,7 +242,7 @@ rank = 2
 
 /// Places a1 to a3 and b1 to b3 that keep to themselves, x from which some come to the one side, z where some of the other end.
 #[test]
-fn states_are_known_again_on_the_other_side() {
+fn sets_of_sources_and_targets_are_matched() {
     let lake = Lake::new();
     let mut pairs: Vec<(String, String)> = Vec::new();
     for side in ["a", "b"] {
@@ -261,7 +261,7 @@ fn states_are_known_again_on_the_other_side() {
         vec![("a", text(|p| &p.0)), ("b", text(|p| &p.1))],
     );
     lake.file("p.toml", PAIRS);
-    lake.gyre(&["run", "p.toml"]).well();
+    lake.gyre(&["run", "p.toml"]).succeeds();
     let (sources, targets) = (lake.read("sources"), lake.read("targets"));
     let sets = |rows: &Rows, key: &str| -> BTreeMap<String, i64> {
         let sets = rows.integers("one_affiliation");
@@ -283,7 +283,7 @@ fn states_are_known_again_on_the_other_side() {
     let ran = lake.gyre(&gpcca);
     ran.fails(1, "no transition starts in state z");
     let without = [&gpcca[..], &["--set", "transitions.parameters.without=z"]].concat();
-    lake.gyre(&without).well();
+    lake.gyre(&without).succeeds();
     let fits = lake.read("fits");
     assert!(fits.floats("crispness")[0] > 0.8);
 

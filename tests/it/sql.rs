@@ -60,7 +60,7 @@ fn clauses_that_would_be_ignored_are_refused() {
         ("FROM rows", "597 transitions in 600 rows"),
     ] {
         with_sql(&lake, sql);
-        let ran = lake.gyre(&["run", "p.toml"]).well();
+        let ran = lake.gyre(&["run", "p.toml"]).succeeds();
         assert!(ran.out.contains(rows), "{sql}: {}", ran.out);
     }
     small_pipeline(&lake);
@@ -100,7 +100,7 @@ fn integers_that_do_not_fit_are_an_error() {
         ran.fails(1, message);
     }
     with_sql(&lake, "SELECT id, t, state * 1000 AS state FROM rows");
-    lake.gyre(&["run", "p.toml"]).well();
+    lake.gyre(&["run", "p.toml"]).succeeds();
     assert_eq!(
         lake.read("sources").integers("state"),
         [0, 1000, 2000, 3000, 4000, 5000]
@@ -144,13 +144,13 @@ fn long_expressions_end_with_a_message() {
         ),
     ] {
         with_sql(&lake, &sql);
-        let ran = lake.gyre(&["run", "p.toml", "--threads", "2"]).well();
+        let ran = lake.gyre(&["run", "p.toml", "--threads", "2"]).succeeds();
         assert!(ran.out.contains("597 transitions"), "{}", ran.out);
     }
 }
 
 #[test]
-fn messages_are_in_words_of_sql() {
+fn error_messages_use_sql_terms() {
     let lake = Lake::new();
     let state: ArrayRef = integers([0, 1, 0, 1]);
     lake.table(
@@ -213,7 +213,7 @@ fn messages_are_in_words_of_sql() {
 }
 
 #[test]
-fn two_rows_at_one_time_are_named_in_every_way_of_counting() {
+fn rows_with_equal_times_are_named_by_every_counting_method() {
     let lake = Lake::new();
     lake.table(
         "rows.parquet",
@@ -234,7 +234,7 @@ fn two_rows_at_one_time_are_named_in_every_way_of_counting() {
     }
     // A later file that repeats a time.
     lake.file("p.toml", "[job]\nname = \"a\"\noutput = \"out\"\nincremental = true\n[tables.rows]\npath = \"later/\"\n[transitions]\nsql = \"SELECT * FROM rows\"\ntime = \"t\"\nstate = \"state\"\nlag = 1\n[[fit]]\nname = \"a\"\nmethod = \"dbmr\"\nrank = 2\n");
-    lake.gyre(&["run", "p.toml"]).well();
+    lake.gyre(&["run", "p.toml"]).succeeds();
     lake.table(
         "later/b.parquet",
         vec![("t", integers([2, 3])), ("state", integers([0, 1]))],
@@ -336,7 +336,7 @@ fn nan_keys_are_dropped_and_counted() {
                 .replace("SQL", sql)
                 .replace("INCREMENTAL", &incremental.to_string());
             lake.file("p.toml", &text);
-            let ran = lake.gyre(&["run", "p.toml"]).well();
+            let ran = lake.gyre(&["run", "p.toml"]).succeeds();
             assert!(
                 ran.out.contains("keys: 2 transitions in 10 rows"),
                 "{width} {at}: {}",
@@ -350,7 +350,7 @@ fn nan_keys_are_dropped_and_counted() {
             assert_eq!(lake.read("sources").floats("p"), [5.0, 5.0]);
             let assigned = lake
                 .gyre(&["assign", "p.toml", "--model", "out", "--output", "new"])
-                .well();
+                .succeeds();
             assert!(assigned.out.contains("2 transitions"), "{}", assigned.out);
             let trajectories = Rows::open(&lake.path("new/trajectories/part-0.parquet"));
             assert_eq!(trajectories.floats("id"), [1.0]);
@@ -399,7 +399,7 @@ fn timed(lake: &Lake, output: &str, lags: &str) {
 
 /// However a lag is written, it has one text, one length in seconds and one place.
 #[test]
-fn lags_have_one_text_and_are_sorted_by_length() {
+fn spellings_of_a_lag_are_equal_and_lags_are_sorted_by_length() {
     let lake = Lake::new();
     let mut outputs = Vec::new();
     for (n, lags) in [
@@ -412,7 +412,7 @@ fn lags_have_one_text_and_are_sorted_by_length() {
     {
         let output = format!("out{n}");
         timed(&lake, &output, lags);
-        let ran = lake.gyre(&["run", "p.toml"]).well();
+        let ran = lake.gyre(&["run", "p.toml"]).succeeds();
         let shown: Vec<&str> = ran
             .out
             .lines()
@@ -457,17 +457,17 @@ fn lags_have_one_text_and_are_sorted_by_length() {
         "p.toml",
         &spelt.replace("LAGS", "['1440min', '6h', '60min']"),
     );
-    let ran = lake.gyre(&["run", "p.toml"]).well();
+    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
     assert!(ran.out.contains("Nothing to do"), "{}", ran.out);
     lake.gyre(&["compare", "out0", "out1", "--lag", "60min=PT1H"])
-        .well();
+        .succeeds();
     lake.gyre(&["assign", "p.toml", "--model", "out2", "--output", "new"])
-        .well();
+        .succeeds();
     let rows = Rows::open(&lake.path("new/sources/part-0.parquet"));
     assert!(rows.floats("lag_seconds").contains(&86_400.0));
     // Steps are no time.
     timed(&lake, "steps", "'2 steps'");
-    lake.gyre(&["run", "p.toml"]).well();
+    lake.gyre(&["run", "p.toml"]).succeeds();
     let rows = Rows::open(&lake.path("steps/fits/part-0.parquet"));
     assert_eq!(rows.texts("lag"), ["2 steps"]);
     assert!(rows.0.column_by_name("lag_seconds").is_none());
@@ -475,24 +475,24 @@ fn lags_have_one_text_and_are_sorted_by_length() {
 
 /// Results of an older version spelt lags as the pipeline file did, and had no column beside them.
 #[test]
-fn results_that_spelt_a_lag_otherwise_are_still_found() {
+fn results_with_another_spelling_of_a_lag_are_found() {
     let lake = Lake::new();
     timed(&lake, "old", "'6h'");
-    lake.gyre(&["run", "p.toml"]).well();
+    lake.gyre(&["run", "p.toml"]).succeeds();
     respell(&lake, "old", "360 min");
     timed(&lake, "new", "'PT6H'");
     let text = std::fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
     lake.file("p.toml", &format!("{text}\n[names]\nfrom = \"old\"\n"));
-    lake.gyre(&["run", "p.toml"]).well();
+    lake.gyre(&["run", "p.toml"]).succeeds();
     let rows = Rows::open(&lake.path("new/changes/part-0.parquet"));
     assert_eq!(rows.texts("compared_with"), ["earlier"]);
     assert_eq!(rows.floats("adjusted_rand"), [1.0]);
-    let ran = lake.gyre(&["compare", "old", "new"]).well();
+    let ran = lake.gyre(&["compare", "old", "new"]).succeeds();
     assert!(ran.out.contains("lag 6h"), "{}", ran.out);
     lake.gyre(&["compare", "old", "new", "--lag", "6h=360min"])
-        .well();
+        .succeeds();
     lake.gyre(&["assign", "p.toml", "--model", "old", "--output", "rows"])
-        .well();
+        .succeeds();
 }
 
 /// Rewrites the tables of an output with another text for the lag and without seconds.
@@ -552,7 +552,7 @@ fn respell(lake: &Lake, output: &str, lag: &str) {
 }
 
 #[test]
-fn parameters_are_dates_times_and_lists() {
+fn parameters_may_be_dates_times_and_lists() {
     let lake = Lake::new();
     timed(&lake, "out", "'1h'");
     let base = std::fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
@@ -607,7 +607,7 @@ fn parameters_are_dates_times_and_lists() {
         let text = base.replace("SELECT * FROM rows", sql)
             + &format!("\n[transitions.parameters]\n{parameters}\n");
         lake.file("p.toml", &text);
-        let ran = lake.gyre(&["run", "p.toml"]).well();
+        let ran = lake.gyre(&["run", "p.toml"]).succeeds();
         assert!(
             ran.out.contains(&format!("in {rows} rows")),
             "{sql} {parameters}: {}",
@@ -637,7 +637,7 @@ fn parameters_are_dates_times_and_lists() {
 }
 
 #[test]
-fn variables_stand_for_numbers_in_a_run() {
+fn variables_may_replace_numbers() {
     let lake = Lake::new();
     small_pipeline(&lake);
     let text = std::fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
@@ -646,14 +646,14 @@ fn variables_stand_for_numbers_in_a_run() {
         .replace("[tables.rows]", "seed = \"${SEED:-3}\"\n[tables.rows]");
     let text = text.replace("lag = 1", "lag = 1\npartition_by = []");
     lake.file("p.toml", &text);
-    lake.gyre(&["run", "p.toml"]).well();
+    lake.gyre(&["run", "p.toml"]).succeeds();
     assert_eq!(lake.read("fits").integers("rank"), [2, 2]);
     let output = lake
         .command(&["check", "p.toml"])
         .env("SEED", "hunter2")
         .output()
         .expect("the program starts");
-    let ran = crate::lake::Ran::of(output);
+    let ran = crate::lake::ProgramRun::of(output);
     ran.fails(2, "`job.seed` must be a whole number that is not negative, which the value of `${SEED}` is not");
     assert!(!ran.err.contains("hunter2"), "{}", ran.err);
 }

@@ -1,7 +1,7 @@
 //! Runs that are stopped: by signals at every stage, by locks that others hold, and by limits of the system.
 
 use crate::cli::{integers, small_pipeline};
-use crate::lake::{Lake, Ran};
+use crate::lake::{Lake, ProgramRun};
 use std::fs;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -79,7 +79,7 @@ fn large(lake: &Lake) {
 fn a_signal_at_any_stage_leaves_one_result() {
     let lake = Lake::new();
     large(&lake);
-    lake.gyre(&["run", "p.toml"]).well();
+    lake.gyre(&["run", "p.toml"]).succeeds();
     // What is logged when the stage before is over, and the stage that the signal comes in.
     let stages = [
         ("\"run begins\"", "count"),
@@ -152,10 +152,10 @@ fn a_signal_at_any_stage_leaves_one_result() {
 
 /// One call of SQL that takes minutes, where rows are counted and where the plan is made: two signals end the process.
 #[test]
-fn a_call_that_does_not_end_is_stopped_by_a_second_signal() {
+fn a_second_signal_stops_a_call_that_does_not_return() {
     let lake = Lake::new();
     small_pipeline(&lake);
-    lake.gyre(&["run", "p.toml"]).well();
+    lake.gyre(&["run", "p.toml"]).succeeds();
     let before = (fs::read(lake.path("out/current.json")).ok(), lake.tables());
     let call = |n: &str| format!("levenshtein(repeat('a', 900000{n}), repeat('b', 900000{n}))");
     for n in [" + id", ""] {
@@ -206,7 +206,7 @@ fn a_call_that_does_not_end_is_stopped_by_a_second_signal() {
             }
         }
     }
-    lake.gyre(&["clean", "p.toml"]).well();
+    lake.gyre(&["clean", "p.toml"]).succeeds();
 }
 
 /// Processor time of a process, in hundredths of a second.
@@ -219,12 +219,12 @@ fn cpu_ticks(process: u32) -> u64 {
 
 /// Another process holds the lock of the output: whoever waits says so, stops on a signal, and gives up with the code for later.
 #[test]
-fn a_lock_that_is_held_is_told_stopped_and_given_up() {
+fn waiting_for_a_lock_is_reported_stoppable_and_limited() {
     let lake = Lake::new();
     small_pipeline(&lake);
-    lake.gyre(&["run", "p.toml"]).well();
+    lake.gyre(&["run", "p.toml"]).succeeds();
     lake.gyre(&["assign", "p.toml", "--model", "out", "--output", "new"])
-        .well();
+        .succeeds();
     let before = lake.tables();
     let commands: [(&str, &[&str]); 3] = [
         ("out", &["run", "p.toml", "--force"]),
@@ -252,13 +252,13 @@ fn a_lock_that_is_held_is_told_stopped_and_given_up() {
         let versions = entries(&lake, &format!("{folder}/versions"));
         assert!(!versions.is_empty() && versions.len() <= 2, "{versions:?}");
         drop(lock);
-        lake.gyre(command).well();
+        lake.gyre(command).succeeds();
     }
     assert!(lake.tables() == before);
 }
 
 /// A shell with limits, and the program as `$GYRE` in it.
-fn limited(lake: &Lake, script: &str) -> Ran {
+fn limited(lake: &Lake, script: &str) -> ProgramRun {
     let mut command = Command::new("sh");
     command.args(["-c", script]).current_dir(lake.folder.path());
     command
@@ -266,15 +266,15 @@ fn limited(lake: &Lake, script: &str) -> Ran {
         .env_remove("OUT");
     let ended = command.output().expect("a shell");
     assert_eq!(ended.status.signal(), None, "{script}");
-    Ran::of(ended)
+    ProgramRun::of(ended)
 }
 
 /// Limits of the system × commands: one error, and the code for later.
 #[test]
-fn what_the_system_refuses_is_one_error() {
+fn a_refusal_by_the_system_is_one_error() {
     let lake = Lake::new();
     small_pipeline(&lake);
-    lake.gyre(&["run", "p.toml"]).well();
+    lake.gyre(&["run", "p.toml"]).succeeds();
     let before = lake.tables();
     let run = "exec \"$GYRE\" run p.toml --force";
     for (limit, more, said) in [
@@ -316,7 +316,7 @@ fn what_the_system_refuses_is_one_error() {
 
 /// kill -9 while rows are sorted on disk: the next run, or `gyre clean`, removes them.
 #[test]
-fn rows_of_a_killed_process_are_removed_by_the_next() {
+fn the_next_run_removes_the_rows_of_a_killed_process() {
     let lake = Lake::new();
     small_pipeline(&lake);
     let sql = "transitions.sql=SELECT value % 100 AS id, value * 7919 % 20000000 AS t, value % 5 AS state FROM range(0, 20000000) ORDER BY id, t";
@@ -348,13 +348,13 @@ fn rows_of_a_killed_process_are_removed_by_the_next() {
         let clean = |more: &[&str]| {
             let arguments = [&["clean", "p.toml"][..], more].concat();
             let mut command = lake.command(&arguments);
-            Ran::of(
+            ProgramRun::of(
                 command
                     .env("TMPDIR", lake.path("tmp"))
                     .output()
                     .expect("it starts"),
             )
-            .well()
+            .succeeds()
             .out
         };
         // Not while it is alive.
@@ -368,7 +368,7 @@ fn rows_of_a_killed_process_are_removed_by_the_next() {
         } else {
             let mut next = lake.command(&[&["run", "p.toml"][..], &bound].concat());
             let ran = next.env("TMPDIR", lake.path("tmp")).output();
-            Ran::of(ran.expect("it starts")).well();
+            ProgramRun::of(ran.expect("it starts")).succeeds();
         }
         assert_eq!(entries(&lake, "tmp"), Vec::<String>::new());
     }

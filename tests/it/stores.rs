@@ -11,7 +11,7 @@ use gyre::error::{Error, Kind, Result};
 use gyre::output::place::Output;
 use gyre::output::pointer::Promotion;
 use gyre::output::retention::Cleaning;
-use gyre::plan::pipeline::Spec;
+use gyre::plan::pipeline::Pipeline;
 use gyre::read::lake;
 use gyre::read::lake::Resources;
 use gyre::read::lake::files::TableSource;
@@ -32,7 +32,7 @@ use std::task::{Context, Poll};
 /// Runs the small pipeline of a lake with a seed into a store.
 async fn run_into(lake: &Lake, store: Arc<dyn ObjectStore>, seed: u64) -> Result<()> {
     let text = std::fs::read_to_string(lake.path("p.toml")).expect("the pipeline");
-    let spec = Spec::parse(&text, "p.toml", &[], &|_| None)?;
+    let spec = Pipeline::parse(&text, "p.toml", &[], &|_| None)?;
     let paths = [lake.path("rows.parquet").display().to_string()];
     let sources = [TableSource::of_parquet("rows", &paths)];
     let resources = Resources {
@@ -285,7 +285,7 @@ fn one_result() -> InMemory {
 }
 
 #[test]
-fn two_runs_in_every_order_leave_one_winner() {
+fn every_order_of_two_runs_leaves_one_winner() {
     let old = one_result();
     // The turns taken, each with whether the other choice is still to be tried.
     let mut turns: Vec<(usize, bool)> = Vec::new();
@@ -316,7 +316,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn two_runs_may_change_places_at_any_call(turns in prop::collection::vec(0..2_usize, 100)) {
+    fn two_runs_may_alternate_at_any_call(turns in prop::collection::vec(0..2_usize, 100)) {
         thread_local!(static OLD: InMemory = one_result());
         let mut turns = turns.into_iter();
         OLD.with(|old| two_runs(old, Pauses::Always, || turns.next().unwrap_or(0)));

@@ -173,7 +173,7 @@ const OF_ROWS: [&str; 4] = ["deal", "sum", "count", "fit"];
 const OF_ONE_MATRIX: [&str; 5] = ["deal", "sum", "add", "count", "fit"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn partitions_and_lags_are_those_of_one_process_in_whatever_order_tasks_are_done() {
+async fn partitions_and_lags_do_not_depend_on_the_order_of_tasks() {
     let lake = Lake::new();
     files(&lake, &walks(1, 3, 8, 40, 8), 5);
     let keys = "state = \"state\"\npartition_by = [\"sea\"]\nlag = [1, 3, \"2 steps\"]";
@@ -183,7 +183,7 @@ async fn partitions_and_lags_are_those_of_one_process_in_whatever_order_tasks_ar
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_matrix_is_added_up_by_its_sources() {
+async fn one_matrix_is_summed_by_sources() {
     let lake = Lake::new();
     scatter(
         &lake,
@@ -204,7 +204,7 @@ async fn one_matrix_is_added_up_by_its_sources() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pairs_and_counts_need_no_dealing() {
+async fn pairs_and_counts_need_no_shuffle() {
     let lake = Lake::new();
     files(&lake, &walks(3, 2, 10, 30, 8), 4);
     let keys = [
@@ -226,7 +226,7 @@ async fn pairs_and_counts_need_no_dealing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn resamples_ranks_tests_and_given_sets_are_the_same() {
+async fn resamples_ranks_tests_and_given_sets_equal_those_of_one_process() {
     let lake = Lake::new();
     files(&lake, &walks(4, 2, 12, 50, 8), 6);
     let keys = "state = \"name\"\npartition_by = \"g\"\nlag = [1, 2]\nconnected = true";
@@ -258,7 +258,7 @@ rank = 2
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_does_not_add_up_is_counted_by_one_task() {
+async fn rows_that_cannot_be_split_are_counted_by_one_task() {
     let lake = Lake::new();
     files(&lake, &walks(5, 2, 8, 30, 8), 3);
     let keys = "state = \"state\"\nlag = 1\npartition_by = \"g\"\n";
@@ -281,7 +281,7 @@ bins = { x = { bounds = [0, 2], boxes = 12 }, y = { bounds = [0, 1], boxes = 6 }
 
 /// Hive folders, a glob and a file by its name, several tables, and parameters of the SQL.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tasks_read_the_tables_as_they_were_found() {
+async fn tasks_read_the_tables_of_the_plan() {
     let lake = Lake::new();
     for (at, rows) in walks(6, 2, 8, 40, 8).chunks(100).enumerate() {
         lake.table(
@@ -332,7 +332,7 @@ async fn tasks_read_the_tables_as_they_were_found() {
 
 /// Inputs and output in a store that is no folder.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tasks_find_stores_by_their_urls() {
+async fn tasks_find_stores_by_url() {
     let lake = Lake::new();
     let place = Stores::default().open("memory:///tasks").expect("memory");
     for (at, rows) in walks(11, 2, 8, 30, 8).chunks(150).enumerate() {
@@ -353,7 +353,7 @@ async fn tasks_find_stores_by_their_urls() {
 
 /// Small integers are states as they are; one that is none changes how all tasks take them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn states_that_are_no_small_integers_in_some_files_are_the_same_in_all() {
+async fn large_states_in_some_files_are_equal_in_all_files() {
     let lake = Lake::new();
     let mut rows = walks(7, 2, 8, 30, 8);
     let last = rows
@@ -403,7 +403,7 @@ async fn a_partition_that_cannot_be_fitted_does_not_stop_the_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_counted_is_told_as_in_one_process() {
+async fn a_failed_count_gives_the_error_of_one_process() {
     let lake = Lake::new();
     files(&lake, &walks(9, 2, 6, 20, 8), 3);
     let keys = format!("{TRAJECTORIES}state = \"state\"\nlag = 1\npartition_by = \"g\"");
@@ -438,7 +438,7 @@ async fn what_cannot_be_counted_is_told_as_in_one_process() {
 
 /// Asked again, a run asks for the same tasks, and a part that is not what it was is no answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tasks_depend_on_plan_and_input_alone() {
+async fn tasks_depend_only_on_plan_and_input() {
     let lake = Lake::new();
     files(&lake, &walks(10, 2, 8, 30, 8), 4);
     let keys = format!("{TRAJECTORIES}state = \"name\"\nlag = 1\npartition_by = \"g\"");
@@ -493,7 +493,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(6))]
 
     #[test]
-    fn however_rows_lie_in_files_the_tables_are_the_same(seed in any::<u64>(), way in 0usize..4, world in 0usize..4) {
+    fn the_layout_of_rows_in_files_does_not_change_the_tables(seed in any::<u64>(), way in 0usize..4, world in 0usize..4) {
         let mut random = Pcg64::seed_from_u64(seed);
         let rows = walks(seed, random.random_range(1..4), random.random_range(2..9), 25, 6);
         let lake = Lake::new();

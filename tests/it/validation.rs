@@ -77,13 +77,16 @@ fn record(lake: &Lake) -> serde_json::Value {
 }
 
 #[test]
-fn trajectories_are_resampled_from_one_reading() {
+fn trajectories_are_resampled_without_reading_them_twice() {
     let mut rows = walks(60, 50);
     let lake = Lake::new();
     lake.table("rows/0.parquet", columns(["id", "t", "s"], &rows));
     let validation = "[validation]\nbootstrap = 20\nconfidence = 0.9\n";
     let text = pipeline(TRAJECTORIES, validation);
-    let ran = lake.file("p.toml", &text).gyre(&["run", "p.toml"]).well();
+    let ran = lake
+        .file("p.toml", &text)
+        .gyre(&["run", "p.toml"])
+        .succeeds();
     assert!(ran.out.contains("dbmr: 20 resamples of "), "{}", ran.out);
     assert!(
         ran.out.contains("; 90 % intervals: coherence 1."),
@@ -161,14 +164,14 @@ fn trajectories_are_resampled_from_one_reading() {
     let (late, early) = rows.split_at(1111);
     lake.table("rows/0.parquet", columns(["id", "t", "s"], early));
     lake.table("rows/1.parquet", columns(["id", "t", "s"], late));
-    lake.gyre(&["run", "p.toml", "--threads", "3"]).well();
+    lake.gyre(&["run", "p.toml", "--threads", "3"]).succeeds();
     assert!(bytes(&lake) == before);
 
     // Without resamples the same fits are written, and nothing of the old table stays.
     let plain = lake.read("spectrum").floats("singular_value");
     lake.file("p.toml", &pipeline(TRAJECTORIES, ""))
         .gyre(&["run", "p.toml"])
-        .well();
+        .succeeds();
     assert_eq!(lake.read("spectrum").floats("singular_value"), plain);
     assert!(
         lake.read("sources")
@@ -183,7 +186,7 @@ fn trajectories_are_resampled_from_one_reading() {
 }
 
 #[test]
-fn pairs_and_counts_are_resampled_one_by_one_or_by_a_column() {
+fn pairs_and_counts_are_resampled_by_row_or_by_a_column() {
     let walks = walks(60, 50);
     let steps = walks.windows(2).filter(|w| w[0][0] == w[1][0]);
     let pairs: Vec<[i64; 3]> = steps.map(|w| [w[0][2], w[1][2], w[0][0]]).collect();
@@ -191,7 +194,9 @@ fn pairs_and_counts_are_resampled_one_by_one_or_by_a_column() {
     let width = |transitions: &str, validation: &str| {
         let validation = format!("[validation]\nbootstrap = 40\n{validation}");
         let text = pipeline(transitions, &validation);
-        lake.file("p.toml", &text).gyre(&["run", "p.toml"]).well();
+        lake.file("p.toml", &text)
+            .gyre(&["run", "p.toml"])
+            .succeeds();
         let found = rows_of(&lake, "halves", "singular_value", Some(1));
         let [value, low, high] = found[0];
         assert!(low < value && value < high, "{found:?}");
@@ -250,7 +255,7 @@ fn one_trajectory_cannot_be_resampled() {
         "`validation.group` names the column `shop`, which the SQL does not give",
     );
     // Where it is found out later, the fit is there and its intervals are not.
-    let ran = run(TRAJECTORIES, "").well();
+    let ran = run(TRAJECTORIES, "").succeeds();
     assert!(
         ran.out
             .contains("svd: too few resamples for intervals (0 of 1 groups)"),
@@ -265,7 +270,7 @@ fn one_trajectory_cannot_be_resampled() {
     );
     // Pieces of it can be drawn.
     let pieces = alone.replace("SELECT *,", "SELECT *, t / 25 AS piece,");
-    run(&pieces, "group = \"piece\"\n").well();
+    run(&pieces, "group = \"piece\"\n").succeeds();
     let [value, low, high] = rows_of(&lake, "dbmr", "coherence", None)[0];
     assert!(low < value && value < high);
 }

@@ -1,7 +1,7 @@
 //! Results on disk are versions: runs at the same time, earlier results, what dead runs leave, and `gyre clean`.
 
 use crate::cli::small_pipeline;
-use crate::lake::{Lake, Ran, TABLES};
+use crate::lake::{Lake, ProgramRun, TABLES};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
@@ -56,12 +56,12 @@ fn check_links(lake: &Lake) {
 }
 
 fn run(lake: &Lake, seed: &str) -> String {
-    lake.gyre(&["run", "p.toml", "--seed", seed]).well();
+    lake.gyre(&["run", "p.toml", "--seed", seed]).succeeds();
     current(lake)
 }
 
 #[test]
-fn of_two_processes_at_once_one_wins_and_the_other_says_so() {
+fn one_of_two_simultaneous_processes_wins_and_the_other_reports_it() {
     let lake = Lake::new();
     small_pipeline(&lake);
     let first = run(&lake, "1");
@@ -96,7 +96,7 @@ fn of_two_processes_at_once_one_wins_and_the_other_says_so() {
         let mut err = String::new();
         let ended = process.wait_with_output().expect("an end");
         log.read_to_string(&mut err).expect("the rest of the log");
-        let mut ran = Ran::of(ended);
+        let mut ran = ProgramRun::of(ended);
         ran.err = err;
         ends.push(ran);
     }
@@ -121,8 +121,8 @@ fn of_two_processes_at_once_one_wins_and_the_other_says_so() {
 }
 
 /// What is printed, with names for the runs.
-fn printed(ran: Ran, runs: &[(&str, &str)]) -> String {
-    let mut text = ran.well().out;
+fn printed(ran: ProgramRun, runs: &[(&str, &str)]) -> String {
+    let mut text = ran.succeeds().out;
     for (run, name) in runs {
         text = text.replace(run, name);
     }
@@ -149,7 +149,7 @@ fn earlier_results_are_kept_and_cleaned() {
     let lake = Lake::new();
     small_pipeline(&lake);
     assert_eq!(
-        lake.gyre(&["clean", "p.toml"]).well().out,
+        lake.gyre(&["clean", "p.toml"]).succeeds().out,
         "Nothing to clean.\n"
     );
     assert!(!lake.path("out").exists());
@@ -160,7 +160,7 @@ fn earlier_results_are_kept_and_cleaned() {
     // Records stay.
     assert_eq!(names(&lake, "out/runs").len(), 4);
     assert_eq!(
-        lake.gyre(&["clean", "p.toml"]).well().out,
+        lake.gyre(&["clean", "p.toml"]).succeeds().out,
         "Nothing to clean.\n"
     );
 
@@ -197,8 +197,8 @@ fn earlier_results_are_kept_and_cleaned() {
     assert!(lake.tables() == before);
     // What is kept changes no result.
     let same = ["run", "p.toml", "--seed", "4", "--set", "job.keep=0"];
-    assert_eq!(lake.gyre(&same).well().out, "Nothing to do.\n");
-    lake.gyre(&[&same[..], &["--force"]].concat()).well();
+    assert_eq!(lake.gyre(&same).succeeds().out, "Nothing to do.\n");
+    lake.gyre(&[&same[..], &["--force"]].concat()).succeeds();
     assert!(earlier(&lake).is_empty());
     check_tidy(&lake);
     assert!(lake.tables() == before);
@@ -206,13 +206,13 @@ fn earlier_results_are_kept_and_cleaned() {
 
 /// Counts that no result needs any more, and what a process was writing when it was killed.
 #[test]
-fn files_that_nobody_needs_are_shown_and_removed() {
+fn unused_files_are_listed_and_removed() {
     let lake = Lake::new();
     small_pipeline(&lake);
     let run = |seed: &str| {
         let keep = ["--set", "job.incremental=true", "--set", "job.keep=0"];
         lake.gyre(&[&["run", "p.toml", "--seed", seed][..], &keep].concat())
-            .well();
+            .succeeds();
     };
     run("1");
     let kept = names(&lake, "out/ledger");
@@ -223,10 +223,10 @@ fn files_that_nobody_needs_are_shown_and_removed() {
     lake.file("out/runs/x#y", "no draft");
     let clean = |more: &[&str]| {
         let arguments = [&["clean", "p.toml", "--older-than", "0s"], more].concat();
-        lake.gyre(&arguments).well().out
+        lake.gyre(&arguments).succeeds().out
     };
     assert_eq!(
-        lake.gyre(&["clean", "p.toml"]).well().out,
+        lake.gyre(&["clean", "p.toml"]).succeeds().out,
         "Nothing to clean.\n"
     );
     let lines = |verb: &str| {
@@ -353,7 +353,7 @@ fn links_follow_the_pointer() {
         symlink("current/bootstrap", lake.path("out/bootstrap")).expect("a link");
         fs::remove_file(lake.path(&format!("out/runs/{}.json", current(&lake)))).expect("a record");
         let arguments: Vec<&str> = mend.split(' ').collect();
-        lake.gyre(&arguments).well();
+        lake.gyre(&arguments).succeeds();
         check_tidy(&lake);
         assert!(lake.tables() == new, "{mend}");
         assert!(!names(&lake, "out").contains("bootstrap"), "{mend}");
@@ -380,20 +380,20 @@ fn as_before_versions(lake: &Lake) {
 }
 
 #[test]
-fn an_output_from_before_versions_is_taken_over() {
+fn an_output_without_versions_is_adopted() {
     let lake = Lake::new();
     small_pipeline(&lake);
     let first = run(&lake, "1");
     let old = lake.tables();
     as_before_versions(&lake);
     let same = ["run", "p.toml", "--seed", "1"];
-    assert_eq!(lake.gyre(&same).well().out, "Nothing to do.\n");
-    lake.gyre(&["compare", "out", "out"]).well();
+    assert_eq!(lake.gyre(&same).succeeds().out, "Nothing to do.\n");
+    lake.gyre(&["compare", "out", "out"]).succeeds();
     // As if a run had died while it took the output over.
     fs::create_dir_all(lake.path(&format!("out/versions/{first}"))).expect("a folder");
     let moved = format!("out/versions/{first}/counts");
     fs::rename(lake.path("out/counts"), lake.path(&moved)).expect("a table");
-    assert_eq!(lake.gyre(&same).well().out, "Nothing to do.\n");
+    assert_eq!(lake.gyre(&same).succeeds().out, "Nothing to do.\n");
     assert!(lake.tables() == old);
 
     run(&lake, "2");
@@ -408,7 +408,7 @@ fn an_output_from_before_versions_is_taken_over() {
 }
 
 #[test]
-fn what_is_in_the_way_is_left_alone() {
+fn foreign_files_in_the_output_are_kept() {
     let lake = Lake::new();
     small_pipeline(&lake);
     fs::create_dir_all(lake.path("out/fits")).expect("a folder");

@@ -120,7 +120,7 @@ fn by_definition(rows: &[Row]) -> Vec<String> {
 }
 
 #[test]
-fn weights_add_up_by_definition_in_any_order_and_number_of_files() {
+fn sums_of_weights_do_not_depend_on_order_and_files() {
     let rows = walks(40, 60, eighths);
     let expected = by_definition(&rows);
     assert!(expected.len() > 200, "{}", expected.len());
@@ -132,7 +132,7 @@ fn weights_add_up_by_definition_in_any_order_and_number_of_files() {
         let lake = Lake::new();
         files(&lake, rows, n);
         pipeline(&lake, KEYS, "");
-        let ran = lake.gyre(&["run", "p.toml", "--threads", "2"]).well();
+        let ran = lake.gyre(&["run", "p.toml", "--threads", "2"]).succeeds();
         assert!(ran.out.contains("null weight"), "{}", ran.out);
         assert!(ran.out.contains("weight of zero"), "{}", ran.out);
         assert_eq!(by_gyre(&lake), expected);
@@ -163,7 +163,7 @@ fn bytes_do_not_depend_on_threads_files_or_order() {
     ] {
         files(&lake, rows, n);
         lake.gyre(&["run", "p.toml", "--force", "--threads", threads])
-            .well();
+            .succeeds();
         let mut tables = lake.tables();
         for table in ["bootstrap", "ranks"] {
             let path = lake.path(&format!("out/{table}/part-0.parquet"));
@@ -179,18 +179,18 @@ fn bytes_do_not_depend_on_threads_files_or_order() {
 
 /// Where unordered rows are more than memory may hold, they are sorted instead of gathered.
 #[test]
-fn weights_beyond_memory_are_sorted() {
+fn weighted_rows_that_exceed_memory_are_sorted() {
     let mut rows = walks(400, 1000, eighths);
     rows.shuffle(&mut Pcg64::seed_from_u64(9));
     let lake = Lake::new();
     files(&lake, &rows, 1);
     pipeline(&lake, KEYS, "");
-    lake.gyre(&["run", "p.toml"]).well();
+    lake.gyre(&["run", "p.toml"]).succeeds();
     let gathered = by_gyre(&lake);
     let memory = ["--threads", "1", "--memory", "165MB", "-v"];
     let ran = lake.gyre(&[&["run", "p.toml", "--force"][..], &memory].concat());
     assert!(ran.err.contains("sorting them"), "{}", ran.err);
-    ran.well();
+    ran.succeeds();
     assert_eq!(by_gyre(&lake), gathered);
 }
 
@@ -221,14 +221,14 @@ fn alike(found: &Rows, expected: &Rows) {
 }
 
 #[test]
-fn weights_of_one_give_the_numbers_of_counts_and_so_do_their_resamples() {
+fn unit_weights_give_the_results_of_counts_also_in_resamples() {
     let rows = walks(40, 60, |_| Some(1.0));
     let lake = Lake::new();
     files(&lake, &rows, 2);
     let validation = "[validation]\nbootstrap = 10\nfolds = 4";
     let run = |weight: &str| {
         pipeline(&lake, &format!("lag = [1, 2]\n{weight}"), validation);
-        lake.gyre(&["run", "p.toml"]).well();
+        lake.gyre(&["run", "p.toml"]).succeeds();
         ["counts", "fits", "sources", "bootstrap", "ranks"].map(|table| lake.read(table))
     };
     for (found, expected) in run("weight = \"w\"").iter().zip(&run("")) {
@@ -238,7 +238,7 @@ fn weights_of_one_give_the_numbers_of_counts_and_so_do_their_resamples() {
 
 /// Trajectories that weigh nothing are as good as away, for the whole and for every resample.
 #[test]
-fn resamples_weigh_whole_trajectories() {
+fn resamples_weight_whole_trajectories() {
     let lake = Lake::new();
     let all = walks(60, 50, |_| Some(0.5));
     let mut some = all.clone();
@@ -248,7 +248,7 @@ fn resamples_weigh_whole_trajectories() {
         files(&lake, rows, 1);
         let keys = "lag = 1\nweight = \"w\"";
         pipeline(&lake, keys, "[validation]\nbootstrap = 20");
-        lake.gyre(&["run", "p.toml"]).well();
+        lake.gyre(&["run", "p.toml"]).succeeds();
         [lake.read("bootstrap"), lake.read("fits")]
     };
     let found = run(&some);
@@ -262,7 +262,7 @@ fn resamples_weigh_whole_trajectories() {
 
 /// The rows of a model get back what it says, summed over states and over trajectories.
 #[test]
-fn assigned_trajectories_add_up_to_their_states() {
+fn memberships_of_trajectories_are_sums_over_their_states() {
     let lake = Lake::new();
     let mut rows = walks(30, 60, eighths);
     rows.shuffle(&mut Pcg64::seed_from_u64(9));
@@ -274,9 +274,9 @@ fn assigned_trajectories_add_up_to_their_states() {
     for (window, pairs) in [("sliding", 1.0), ("effective", 2.0)] {
         let keys = format!("lag = \"2 steps\"\nwindow = \"{window}\"\nweight = \"w\"");
         pipeline(&lake, &keys, "");
-        lake.gyre(&["run", "p.toml"]).well();
+        lake.gyre(&["run", "p.toml"]).succeeds();
         let assign = ["assign", "p.toml", "--model", "out", "--output", "new"];
-        lake.gyre(&assign).well();
+        lake.gyre(&assign).succeeds();
         let (sources, trajectories) = (table("sources"), table("trajectories"));
         let total = pairs * lake.read("fits").floats("transitions")[0];
         close(sum(&sources, "count"), total);
@@ -290,7 +290,7 @@ fn assigned_trajectories_add_up_to_their_states() {
         }
         let before = std::fs::read(lake.path("new/trajectories/part-0.parquet"));
         lake.gyre(&[&assign[..], &["--force", "--threads", "1"]].concat())
-            .well();
+            .succeeds();
         let again = std::fs::read(lake.path("new/trajectories/part-0.parquet"));
         assert!(again.expect("a table") == before.expect("a table"));
     }
@@ -302,16 +302,16 @@ fn plans_show_weights_and_errors_name_the_state_and_the_column() {
     let mut rows = walks(4, 20, |_| Some(1.0));
     files(&lake, &rows, 1);
     pipeline(&lake, "lag = 1\nweight = \"w\"", "");
-    let plan = lake.gyre(&["plan", "p.toml"]).well().out;
+    let plan = lake.gyre(&["plan", "p.toml"]).succeeds().out;
     assert!(
         plan.contains("states s; lag 1 (sliding); weights in w"),
         "{plan}"
     );
-    let plan = lake.gyre(&["plan", "p.toml", "--json"]).well().out;
+    let plan = lake.gyre(&["plan", "p.toml", "--json"]).succeeds().out;
     let plan: serde_json::Value = serde_json::from_str(&plan).expect("JSON");
     assert_eq!(plan["count"]["measure"]["weight"], "w");
-    lake.gyre(&["check", "p.toml"]).well();
-    let explained = lake.gyre(&["explain", "p.toml"]).well().out;
+    lake.gyre(&["check", "p.toml"]).succeeds();
+    let explained = lake.gyre(&["explain", "p.toml"]).succeeds().out;
     assert!(explained.contains("rows.w"), "{explained}");
 
     rows[3].4 = Some(-0.5);
@@ -476,7 +476,7 @@ fn the_scale_of_weights_changes_no_result() {
             }
             files(&lake, &rows, 1 + k.unsigned_abs() as usize % 3);
             everything(&lake, window);
-            lake.gyre(&["run", "p.toml"]).well();
+            lake.gyre(&["run", "p.toml"]).succeeds();
             written(&lake)
         };
         let expected = run(0);
@@ -504,15 +504,15 @@ fn extreme_weights_are_fitted_or_refused_by_name() {
         lake.gyre(&["run", "p.toml"])
     };
     for size in [1e-320, 1e-200, 1e-160, 1e-30, 1e155, 1e200, 1e300] {
-        run(&|_| size).well();
-        run(&|at| size * (1.0 + (at % 7) as f64)).well();
+        run(&|_| size).succeeds();
+        run(&|at| size * (1.0 + (at % 7) as f64)).succeeds();
     }
     for size in [1e308, f64::MAX] {
         run(&|_| size).fails(1, "the weights `w` add up to more than 2^1010");
     }
     // One that weighs next to nothing beside the others.
     for small in [1e-20, 1e-60] {
-        run(&|at| if at == 5 { small } else { 1.0 }).well();
+        run(&|at| if at == 5 { small } else { 1.0 }).succeeds();
     }
     for small in [1e-310, 1e-200, 1e-100] {
         let ran = run(&|at| if at < 40 { small } else { 1.0 });

@@ -1,8 +1,11 @@
-//! A server that speaks S3, or Google's XML, for a store in memory, as far as gyre asks, and does something wrong at one of the requests.
+//! A server for a store in memory. It speaks the part of S3 or of Google's XML API that gyre uses,
+//! and it can fail at one request.
 //!
-//! The two are nearly one language. What Google has of its own is here as its documentation of the XML API tells it: each object has a
-//! generation, of which a put and a copy can be on condition (0: nothing is there), conditions on tags are for reading alone, many objects
-//! are deleted one by one, and no object is written more than once in a second.
+//! The two protocols are nearly the same. Google's differs as its documentation of the XML API says:
+//! - each object has a generation, and puts and copies can depend on it (0: no object exists)
+//! - conditions on tags apply to reads only
+//! - objects are deleted one by one
+//! - an object is written at most once per second
 
 use futures::{FutureExt, StreamExt};
 use object_store::memory::InMemory;
@@ -19,37 +22,37 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use url::Url;
 
-/// Whose words are spoken.
+/// The protocol of a server.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Speech {
+pub enum Protocol {
     S3,
     Google,
 }
 
-/// What becomes of a request.
+/// How a request fails.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Trouble {
-    /// The server is busy, and says so.
+pub enum ServerFault {
+    /// The server answers that it is busy.
     Busy,
-    /// Nothing is done or answered.
+    /// The server neither executes nor answers the request.
     Silence,
-    /// Half of the answer comes.
+    /// The server sends half of the answer.
     CutOff,
-    /// It is done, and the connection closed without an answer.
+    /// The server executes the request and closes the connection without an answer.
     Lost,
 }
 
-/// The server is silent for so long; its clients wait for [`PATIENCE`].
+/// How long the server is silent. Its clients wait for [`PATIENCE`].
 const SILENCE: Duration = Duration::from_millis(1500);
 pub const PATIENCE: &str = "500ms";
 
-/// Google writes an object no more often.
+/// The shortest time between two writes of one object in Google's store.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The generation of the first object: no tag is taken for a generation.
+/// The generation of the first object. It is large, so that a tag cannot pass for a generation.
 const FIRST: u64 = 1_700_000_000_000_000;
 
-/// The bucket `lake`.
+/// A server with one bucket, `lake`.
 pub struct Server {
     bucket: Arc<Bucket>,
     port: u16,
@@ -58,12 +61,12 @@ pub struct Server {
 pub struct Bucket {
     pub store: InMemory,
     pub requests: AtomicUsize,
-    speech: Speech,
-    trouble: Option<(usize, Trouble)>,
-    /// Parts of objects, by upload and number.
+    protocol: Protocol,
+    fault: Option<(usize, ServerFault)>,
+    /// Parts of incomplete objects, by upload and part number.
     uploads: Mutex<BTreeMap<String, BTreeMap<usize, Vec<u8>>>>,
     written: Mutex<BTreeMap<Path, Instant>>,
-    /// How many more have to come to put a pointer before any may.
+    /// How many more clients must put a pointer before any of these puts is executed.
     awaited: AtomicUsize,
 }
 
@@ -97,15 +100,19 @@ fn answer(status: u16, headers: &str, body: impl Into<Vec<u8>>) -> Answer {
 }
 
 impl Server {
-    /// Serves a store; `trouble` comes at the request of that number.
-    pub fn start(store: InMemory, speech: Speech, trouble: Option<(usize, Trouble)>) -> Server {
+    /// Starts a server for a store. A fault occurs at the request with the given number.
+    pub fn start(
+        store: InMemory,
+        protocol: Protocol,
+        fault: Option<(usize, ServerFault)>,
+    ) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = listener.local_addr().expect("an address").port();
         let bucket = Arc::new(Bucket {
             store,
             requests: AtomicUsize::new(0),
-            speech,
-            trouble,
+            protocol,
+            fault,
             uploads: Mutex::default(),
             written: Mutex::default(),
             awaited: AtomicUsize::new(0),
@@ -114,18 +121,18 @@ impl Server {
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let bucket = Arc::clone(&served);
-                // A client that goes away is its own affair.
+                // A client may close its connection.
                 std::thread::spawn(move || serve(stream?, &bucket));
             }
         });
         Server { bucket, port }
     }
 
-    /// The scheme of its URLs.
+    /// The URL scheme of the server.
     pub fn scheme(&self) -> &'static str {
-        match self.speech {
-            Speech::S3 => "s3",
-            Speech::Google => "gs",
+        match self.protocol {
+            Protocol::S3 => "s3",
+            Protocol::Google => "gs",
         }
     }
 
@@ -143,9 +150,9 @@ impl Server {
             ("google_allow_http", "true"),
             ("google_service_account_key", GOOGLE_KEY),
         ];
-        let options = match self.speech {
-            Speech::S3 => &s3[..],
-            Speech::Google => &google,
+        let options = match self.protocol {
+            Protocol::S3 => &s3[..],
+            Protocol::Google => &google,
         };
         let options = options.iter();
         options
@@ -153,31 +160,31 @@ impl Server {
             .collect()
     }
 
-    /// Lets the next `many` who put a pointer wait for one another.
-    pub fn awaits(&self, many: usize) {
+    /// Holds the next puts of a pointer until `many` clients have sent one.
+    pub fn hold_pointer_puts(&self, many: usize) {
         self.awaited.store(many, Ordering::SeqCst);
     }
 
-    /// How many objects have parts and are not whole.
+    /// The number of uploads that have parts and are not complete.
     pub fn uploads(&self) -> usize {
         self.uploads.lock().expect("uploads").len()
     }
 }
 
-/// A key that signs nothing, as emulators take it.
+/// A key without a signature, which emulators accept.
 const GOOGLE_KEY: &str = r#"{"private_key": "none", "private_key_id": "none", "client_email": "gyre@example.org", "disable_oauth": true}"#;
 
 impl Bucket {
-    /// Waits until all that were awaited are here.
-    fn meet(&self, request: &Request) {
+    /// Holds a put of a pointer until all awaited clients have sent theirs.
+    fn wait_for_other_puts(&self, request: &Request) {
         let is_pointer = request.url.path().ends_with("current%2Ejson")
             || request.url.path().ends_with("current.json");
         if request.method != "PUT" || !is_pointer {
             return;
         }
-        let come = |n: usize| n.checked_sub(1);
+        let one_less = |n: usize| n.checked_sub(1);
         let (set, get) = (Ordering::SeqCst, Ordering::SeqCst);
-        if self.awaited.fetch_update(set, get, come).is_ok() {
+        if self.awaited.fetch_update(set, get, one_less).is_ok() {
             let start = Instant::now();
             while self.awaited.load(Ordering::SeqCst) > 0 && start.elapsed().as_secs() < 20 {
                 std::thread::sleep(Duration::from_millis(1));
@@ -185,19 +192,21 @@ impl Bucket {
         }
     }
 
-    /// Whether an object would be written too soon after it was.
+    /// Whether the last write of an object was too recent for another one.
     fn is_too_soon(&self, to: &Path) -> bool {
         let written = self.written.lock().expect("times");
-        let at = written.get(to).filter(|_| self.speech == Speech::Google);
+        let at = written
+            .get(to)
+            .filter(|_| self.protocol == Protocol::Google);
         at.is_some_and(|at| at.elapsed() < PAUSE)
     }
 
-    fn is_written(&self, to: Path) {
+    fn note_write(&self, to: Path) {
         let mut written = self.written.lock().expect("times");
         written.insert(to, Instant::now());
     }
 
-    /// On what condition a request puts an object.
+    /// The condition under which a request puts an object.
     fn mode(&self, request: &Request) -> PutMode {
         let update = |tag: String| {
             PutMode::Update(UpdateVersion {
@@ -206,13 +215,13 @@ impl Bucket {
             })
         };
         let header = |name: &str| request.headers.get(name).map(String::as_str);
-        match self.speech {
-            Speech::S3 => match header("if-match") {
+        match self.protocol {
+            Protocol::S3 => match header("if-match") {
                 Some(tag) => update(tag.to_string()),
                 None if header("if-none-match").is_some() => PutMode::Create,
                 None => PutMode::Overwrite,
             },
-            Speech::Google => match header("x-goog-if-generation-match") {
+            Protocol::Google => match header("x-goog-if-generation-match") {
                 None => PutMode::Overwrite,
                 Some("0") => PutMode::Create,
                 Some(generation) => {
@@ -223,12 +232,12 @@ impl Bucket {
         }
     }
 
-    /// The headers that name what is there.
-    fn names(&self, tag: &str) -> String {
+    /// The headers that identify an object.
+    fn identity_headers(&self, tag: &str) -> String {
         let generation = || FIRST + tag.parse::<u64>().expect("a number");
-        match self.speech {
-            Speech::S3 => format!("ETag: {tag}\r\n"),
-            Speech::Google => format!("ETag: {tag}\r\nx-goog-generation: {}\r\n", generation()),
+        match self.protocol {
+            Protocol::S3 => format!("ETag: {tag}\r\n"),
+            Protocol::Google => format!("ETag: {tag}\r\nx-goog-generation: {}\r\n", generation()),
         }
     }
 }
@@ -236,12 +245,12 @@ impl Bucket {
 fn serve(mut stream: TcpStream, bucket: &Bucket) -> std::io::Result<()> {
     let request = read(&mut BufReader::new(stream.try_clone()?))?;
     let number = bucket.requests.fetch_add(1, Ordering::SeqCst);
-    let trouble = bucket.trouble.filter(|(at, _)| *at == number);
-    let trouble = trouble.map(|(_, what)| what);
-    bucket.meet(&request);
-    let answer = match trouble {
-        Some(Trouble::Busy) => answer(503, "", "<Error><Code>SlowDown</Code></Error>"),
-        Some(Trouble::Silence) => {
+    let fault = bucket.fault.filter(|(at, _)| *at == number);
+    let fault = fault.map(|(_, what)| what);
+    bucket.wait_for_other_puts(&request);
+    let answer = match fault {
+        Some(ServerFault::Busy) => answer(503, "", "<Error><Code>SlowDown</Code></Error>"),
+        Some(ServerFault::Silence) => {
             std::thread::sleep(SILENCE);
             return Ok(());
         }
@@ -249,7 +258,7 @@ fn serve(mut stream: TcpStream, bucket: &Bucket) -> std::io::Result<()> {
             .now_or_never()
             .expect("memory does not wait"),
     };
-    if trouble == Some(Trouble::Lost) {
+    if fault == Some(ServerFault::Lost) {
         return Ok(());
     }
     let Answer {
@@ -266,7 +275,7 @@ fn serve(mut stream: TcpStream, bucket: &Bucket) -> std::io::Result<()> {
     if is_head {
         body.clear();
     }
-    if trouble == Some(Trouble::CutOff) {
+    if fault == Some(ServerFault::CutOff) {
         body.truncate(body.len() / 2);
     }
     stream.write_all(head.as_bytes())?;
@@ -380,7 +389,7 @@ async fn get(request: &Request, bucket: &Bucket) -> object_store::Result<Answer>
     let bytes = got.bytes().await?;
     let tag = meta.e_tag.expect("a tag");
     let date = meta.last_modified.to_rfc2822().replace("+0000", "GMT");
-    let mut headers = bucket.names(&tag) + &format!("Last-Modified: {date}\r\n");
+    let mut headers = bucket.identity_headers(&tag) + &format!("Last-Modified: {date}\r\n");
     if request.method == "HEAD" {
         headers += &format!("Content-Length: {}\r\n", meta.size);
     }
@@ -407,17 +416,17 @@ async fn put(request: &Request, bucket: &Bucket) -> object_store::Result<Answer>
             PutMode::Overwrite => store.copy(&key(from), &to).await?,
             _ => store.copy_if_not_exists(&key(from), &to).await?,
         }
-        bucket.is_written(to);
+        bucket.note_write(to);
         let xml = "<CopyObjectResult><ETag>0</ETag></CopyObjectResult>";
         return Ok(answer(200, "", xml));
     }
     let put = store.put_opts(&to, request.body.clone().into(), PutOptions::from(mode));
     let tag = put.await?.e_tag.expect("a tag");
-    bucket.is_written(to);
-    Ok(answer(200, &bucket.names(&tag), ""))
+    bucket.note_write(to);
+    Ok(answer(200, &bucket.identity_headers(&tag), ""))
 }
 
-/// Puts the parts of an upload together.
+/// Joins the parts of an upload.
 async fn complete(
     request: &Request,
     bucket: &Bucket,
@@ -438,7 +447,7 @@ async fn complete(
     let xml = format!(
         "<CompleteMultipartUploadResult><ETag>{tag}</ETag></CompleteMultipartUploadResult>"
     );
-    Ok(answer(200, &bucket.names(&tag), xml))
+    Ok(answer(200, &bucket.identity_headers(&tag), xml))
 }
 
 async fn delete(request: &Request, store: &InMemory) -> Answer {

@@ -7,14 +7,14 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use std::collections::BTreeMap;
 
-/// Counts N, and the partition of the sources that the world was built from.
+/// Counts N and the partition of the sources from which the world was built.
 pub struct World {
     pub n_sources: usize,
     pub n_targets: usize,
-    /// Sorted by (source, target), without repeats.
+    /// Sorted by (source, target), without duplicates.
     pub counts: Vec<(u32, u32, u32)>,
     pub partition: Vec<u32>,
-    /// Sets of the partition.
+    /// Number of sets in the partition.
     pub rank: usize,
 }
 
@@ -29,7 +29,7 @@ impl World {
         }
     }
 
-    /// The counts in shards, with the partition as the given one, and source j as target j.
+    /// The counts in shards. The partition is the given one, and source j is target j.
     pub fn counts<'a>(&self, shards: &'a Shards) -> Counts<'a> {
         let n_targets = self.n_targets as u32;
         let targets = (0..self.n_sources as u32).map(|j| (j < n_targets).then_some(j));
@@ -74,7 +74,8 @@ impl World {
     }
 }
 
-/// Polzin et al., Example 20: two sets that mix a little inside one half of 100 states, and the other half. 25,000 pairs.
+/// Polzin et al., Example 20. The first half of 100 states has two sets that mix a little; the
+/// second half is one set. 25,000 pairs.
 pub fn example20(epsilon: u32, seed: u64) -> World {
     let partition: Vec<u32> = (0..100).map(|j| [0, 1, 2, 2][j / 25]).collect();
     let mut counts = BTreeMap::new();
@@ -92,8 +93,8 @@ pub fn example20(epsilon: u32, seed: u64) -> World {
     World::new(100, partition, perturbed(counts, 100, epsilon, seed))
 }
 
-/// Polzin et al., Example 21: three thirds of 90 states, mapped in a cycle; inside a third a zigzag of slopes 3, −3, 3 pairs every
-/// source with three targets. 8,100 pairs.
+/// Polzin et al., Example 21. A map permutes three thirds of 90 states cyclically. Within a third,
+/// a zigzag with slopes 3, −3, 3 pairs every source with three targets. 8,100 pairs.
 pub fn example21(epsilon: u32, seed: u64) -> World {
     let partition: Vec<u32> = (0..90).map(|j| j / 30).collect();
     let mut counts = BTreeMap::new();
@@ -111,7 +112,8 @@ pub fn example21(epsilon: u32, seed: u64) -> World {
     World::new(90, partition, perturbed(counts, 90, epsilon, seed))
 }
 
-/// (35): every data point (x, y) is replaced by a uniform one of ((x + {−ε..ε}) mod n) × ((y + {−ε..ε}) mod n).
+/// (35): replaces every data point (x, y) by a uniform random point of ((x + {−ε..ε}) mod n) × ((y
+/// + {−ε..ε}) mod n).
 fn perturbed(
     counts: BTreeMap<(u32, u32), u32>,
     n: u32,
@@ -132,7 +134,8 @@ fn perturbed(
     out
 }
 
-/// Sets of `sizes` states. Every source has `inside` counts to each target of its own set and `outside` to each other target.
+/// One set per entry of `sizes`, with that number of states. Every source has `inside` counts to
+/// each target of its own set and `outside` counts to each other target.
 pub fn planted_blocks(sizes: &[usize], inside: u32, outside: u32) -> World {
     let sets = sizes.iter().enumerate();
     let partition: Vec<u32> = sets.flat_map(|(k, &size)| vec![k as u32; size]).collect();
@@ -150,7 +153,8 @@ pub fn planted_blocks(sizes: &[usize], inside: u32, outside: u32) -> World {
     World::new(n, partition, counts)
 }
 
-/// A lazy walk on a ring of n states: counts 1, 2, 1 to the left, itself and the right. σ(P̃) are cos²(πk/n), k = 0..n.
+/// A lazy walk on a ring of n states: counts 1, 2, 1 to the left neighbour, the state itself and
+/// the right neighbour. The singular values of P̃ are cos²(πk/n), k = 0..n.
 pub fn ring_walk(n: usize) -> World {
     let mut counts = BTreeMap::new();
     for j in 0..n {
@@ -161,7 +165,8 @@ pub fn ring_walk(n: usize) -> World {
     World::new(n, vec![0; n], counts)
 }
 
-/// A reversible walk on n (even) states of [−1.5, 1.5] in the potential 3 (x² − 1)²: the metastable sets are the two halves.
+/// A reversible walk on n (even) states of [−1.5, 1.5] in the potential 3 (x² − 1)². The metastable
+/// sets are the two halves.
 pub fn double_well(n: usize) -> World {
     let density = |j: usize| {
         let x = 3.0 * (j as f64 + 0.5) / n as f64 - 1.5;

@@ -1,6 +1,6 @@
 //! Files → rows by trajectory → sums → the counts of partitions, each step a task of its own.
 
-use crate::cluster::task::bench::{Bench, blocking};
+use crate::cluster::task::executor::{TaskExecutor, blocking};
 use crate::error::{Error, Kind, Result};
 use crate::evidence::counts::groups::Groups;
 use crate::evidence::counts::matrix::CountMatrix;
@@ -78,7 +78,7 @@ pub struct Matrix {
     pub left_out: f64,
 }
 
-impl Bench {
+impl TaskExecutor {
     pub async fn deal(&self, files: Slice, lots: usize) -> Result<Vec<Piece>> {
         let layout = &self.plan.layout;
         let (lake, frame) = self.query(Some(files)).await?;

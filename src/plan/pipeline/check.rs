@@ -1,4 +1,4 @@
-//! What goes with what in a pipeline file: file keys → [`Spec`], or the keys that do not fit.
+//! What goes with what in a pipeline file: file keys → [`Pipeline`], or the keys that do not fit.
 
 use crate::assess::ranks::Rule;
 use crate::error::{Error, Result, nearest};
@@ -9,7 +9,7 @@ use crate::plan::pipeline::fits::Fit;
 use crate::plan::pipeline::keys::{
     File, Job, NamesFrom, Table, TransitionsText, Validation, Window,
 };
-use crate::plan::pipeline::{Input, Measure, Spec, Transitions};
+use crate::plan::pipeline::{Input, Measure, Pipeline, Transitions};
 use crate::read::formats::format::{Compression, Format};
 use crate::read::lake::files::Query;
 use crate::read::rows::bins::Binning;
@@ -41,12 +41,12 @@ impl Found<'_> {
 
 /// The pipeline, unless something in it does not fit; all of that goes to `errors`. Nothing is said of what is in `faulty`: sections such
 /// as `transitions` and their parts such as `job.name` or `fit.dbmr`, of which some values are not those of the file.
-pub fn spec(
+pub fn pipeline(
     file: File,
     document: &Document<'_>,
     faulty: &BTreeSet<String>,
     errors: &mut Vec<Error>,
-) -> Option<Spec> {
+) -> Option<Pipeline> {
     // Whether a section with all of its parts is as written, or one of its parts.
     let is_sound = |section: &str| {
         let is_within = |of: &String| of.split('.').next() == Some(section);
@@ -112,7 +112,7 @@ pub fn spec(
         return None;
     }
     let checks = checks::checks(file.checks, file.check, &transitions, document);
-    Some(Spec {
+    Some(Pipeline {
         job: file.job,
         store: file.store,
         tables: file.tables,

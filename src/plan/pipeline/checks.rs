@@ -123,14 +123,9 @@ pub fn queries(root: &Node) -> Result<Vec<CheckText>, Fault> {
     };
     let Content::Array(items) = &node.content else {
         let message = "must be a list of tables, each under the header `[[check]]`";
-        return Err(Fault::wrong(message).under("check").at(node.place));
+        return Err(Fault::wrong(message).at(node));
     };
-    let items = items.iter().enumerate().map(|(n, item)| {
-        let named = item.get("name").and_then(Node::as_str);
-        let segment = named.map_or_else(|| n.to_string(), str::to_string);
-        read(item).map_err(|fault| fault.at(item.place).under(segment).under("check"))
-    });
-    items.collect()
+    items.iter().map(read).collect()
 }
 
 /// What was written of checks, if it goes with the rest.
@@ -378,7 +373,7 @@ impl JsonSchema for PartitionKey {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::pipeline::Spec;
+    use crate::plan::pipeline::Pipeline;
 
     const PIPELINE: &str = r#"[job]
 name = "routes"
@@ -394,8 +389,8 @@ method = "dbmr"
 rank = 2
 "#;
 
-    fn parse(more: &str) -> Result<Spec> {
-        Spec::parse(&format!("{PIPELINE}{more}"), "x.toml", &[], &|_| None)
+    fn parse(more: &str) -> Result<Pipeline> {
+        Pipeline::parse(&format!("{PIPELINE}{more}"), "x.toml", &[], &|_| None)
     }
 
     #[test]
@@ -549,7 +544,7 @@ parameters = { share = 0.01 }
         }
         let unpartitioned = PIPELINE.replace("partition_by = [\"airline\"]\n", "");
         let text = format!("{unpartitioned}[checks]\npartitions = [1]");
-        let error = Spec::parse(&text, "x.toml", &[], &|_| None).expect_err("no partitions");
+        let error = Pipeline::parse(&text, "x.toml", &[], &|_| None).expect_err("no partitions");
         let message = "x.toml:13: `checks.partitions` needs `transitions.partition_by`, which names their columns";
         assert_eq!(error.to_string(), message);
     }

@@ -21,6 +21,9 @@ pub enum Place {
 pub struct Node {
     /// The start of the value; for a table with a header, the header.
     pub place: Place,
+    /// The keys from the top of the file. An entry of `[[fit]]` or `[[check]]` adds its name or, without
+    /// a name, its index. Entries of other lists have the path of the list.
+    pub path: Vec<String>,
     pub content: Content,
 }
 
@@ -67,6 +70,15 @@ pub struct Entry {
 }
 
 impl Node {
+    /// A node that has no path yet.
+    pub fn new(place: Place, content: Content) -> Node {
+        Node {
+            place,
+            path: Vec::new(),
+            content,
+        }
+    }
+
     /// The value under a key of a table, or the entry of a list that has this `name` or index.
     pub fn get(&self, segment: &str) -> Option<&Node> {
         match &self.content {
@@ -81,7 +93,36 @@ impl Node {
         Some(&entry.node)
     }
 
-    /// Takes the value under a path away; false where there is none.
+    /// Writes the path of this node and of all nodes below it.
+    fn set_paths(&mut self, path: Vec<String>) {
+        match &mut self.content {
+            Content::Table(entries) => {
+                for entry in entries {
+                    let key = std::slice::from_ref(&entry.key);
+                    entry.node.set_paths([&path[..], key].concat());
+                }
+            }
+            Content::Array(items) => {
+                for (n, item) in items.iter_mut().enumerate() {
+                    let mut item_path = path.clone();
+                    if path.len() == 1 {
+                        item_path.push(item.segment(n));
+                    }
+                    item.set_paths(item_path);
+                }
+            }
+            _ => (),
+        }
+        self.path = path;
+    }
+
+    /// The name of the n-th entry of a list, or else `n`.
+    fn segment(&self, n: usize) -> String {
+        let name = self.get_key("name").and_then(Node::as_str);
+        name.map_or_else(|| n.to_string(), str::to_string)
+    }
+
+    /// Removes the value under a path; false if there is none.
     pub fn remove(&mut self, path: &[String]) -> bool {
         let [first, rest @ ..] = path else {
             return false;
@@ -153,10 +194,7 @@ impl<'a> Document<'a> {
         let content = table_content(table.get_ref(), &line)
             .map_err(|(place, message)| located(place, origin, sets, &message))?;
         let mut document = Document {
-            root: Node {
-                place: Place::File,
-                content,
-            },
+            root: Node::new(Place::File, content),
             origin,
             sets,
         };
@@ -165,6 +203,7 @@ impl<'a> Document<'a> {
         }
         interpolate(&mut document.root, &mut Vec::new(), environment)
             .map_err(|(place, message)| located(place, origin, sets, &message))?;
+        document.root.set_paths(Vec::new());
         Ok(document)
     }
 
@@ -283,10 +322,7 @@ fn node(
         ),
         DeValue::Table(table) => table_content(table, place)?,
     };
-    Ok(Node {
-        place: here,
-        content,
-    })
+    Ok(Node::new(here, content))
 }
 
 /// Carries out one `--set a.b=c`.
@@ -302,10 +338,7 @@ fn assign(root: &mut Node, set: &str, place: Place) -> Result<()> {
         Ok(value) if !value.get_ref().is_datetime() => {
             node(value.get_ref(), 0, &|_| place).map_err(|(_, message)| fail(message))?
         }
-        _ => Node {
-            place,
-            content: Content::String(text.to_string()),
-        },
+        _ => Node::new(place, Content::String(text.to_string())),
     };
     put(root, &path, 0, value, place).map_err(fail)
 }
@@ -346,10 +379,7 @@ fn put(
                     entries.push(Entry {
                         key: segment.clone(),
                         key_place: place,
-                        node: Node {
-                            place,
-                            content: Content::Table(Vec::new()),
-                        },
+                        node: Node::new(place, Content::Table(Vec::new())),
                     });
                     entries.len() - 1
                 }
@@ -412,8 +442,7 @@ fn interpolate(
         }
         Content::Array(items) => {
             for (n, item) in items.iter_mut().enumerate() {
-                let name = item.get_key("name").and_then(Node::as_str);
-                path.push(name.map_or_else(|| n.to_string(), str::to_string));
+                path.push(item.segment(n));
                 interpolate(item, path, environment)?;
                 path.pop();
             }

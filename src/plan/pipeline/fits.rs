@@ -66,15 +66,16 @@ fn has_rank(method: &str) -> bool {
 /// Reads all fits of a file.
 pub fn fits(root: &Node) -> Result<Vec<Fit>, Fault> {
     let Some(node) = root.get("fit") else {
-        return Err(
-            Fault::wrong("is missing: a pipeline needs at least one `[[fit]]`")
-                .under("fit")
-                .at(root.place),
-        );
+        let message = "is missing: a pipeline needs at least one `[[fit]]`";
+        return Err(Fault {
+            place: Some(root.place),
+            path: vec!["fit".into()],
+            what: What::Wrong(message.into()),
+        });
     };
     let Content::Array(items) = &node.content else {
         let message = "must be a list of tables, each under the header `[[fit]]`";
-        return Err(Fault::wrong(message).under("fit").at(node.place));
+        return Err(Fault::wrong(message).at(node));
     };
     // What is held out tells more than a gap, where anything is.
     let folds = root.get("validation").and_then(|table| table.get("folds"));
@@ -82,16 +83,8 @@ pub fn fits(root: &Node) -> Result<Vec<Fit>, Fault> {
         None | Some(Content::Integer(0)) => Rule::Gap,
         Some(_) => Rule::HeldOut,
     };
-    let mut fits = Vec::with_capacity(items.len());
-    for (n, item) in items.iter().enumerate() {
-        let named = item.get("name").and_then(Node::as_str);
-        let segment = named.map_or_else(|| n.to_string(), str::to_string);
-        fits.push(
-            fit(item, default_rule)
-                .map_err(|fault| fault.at(item.place).under(segment).under("fit"))?,
-        );
-    }
-    Ok(fits)
+    let fits = items.iter().map(|item| fit(item, default_rule));
+    fits.collect()
 }
 
 /// A rule by its name; the error has the names of all.
@@ -104,23 +97,20 @@ fn written_rule(node: &Node) -> Result<Rule, Fault> {
             what: What::Wrong(message),
             ..fault
         }
-        .under("rule")
     })
 }
 
 /// `default_rule` picks the rank where no rule is written.
 fn fit(item: &Node, default_rule: Rule) -> Result<Fit, Fault> {
     if !matches!(item.content, Content::Table(_)) {
-        return Err(Fault::wrong("must be a table"));
+        return Err(Fault::wrong("must be a table").at(item));
     }
     let name = required(item, "name")?;
     let kind: String = required(item, "method")?;
     let kind = kind.as_str();
     if !Method::NAMES.contains(&kind) {
-        let node = item.get("method").map_or(item.place, |node| node.place);
-        return Err(Fault::unknown_variant(kind, Method::NAMES)
-            .under("method")
-            .at(node));
+        let node = item.get("method").unwrap_or(item);
+        return Err(Fault::unknown_variant(kind, Method::NAMES).at(node));
     }
     let has_rank = has_rank(kind);
     let word = item.get("rank").filter(|_| has_rank);
@@ -136,7 +126,7 @@ fn fit(item: &Node, default_rule: Rule) -> Result<Fit, Fault> {
             }
             _ => format!("{wanted}, not {word:?}"),
         };
-        return Err(Fault::wrong(message).under("rank").at(node.place));
+        return Err(Fault::wrong(message).at(node));
     }
     let is_auto = word.is_some();
     let rule = match item.get("rule").filter(|_| is_auto) {
@@ -156,22 +146,17 @@ fn fit(item: &Node, default_rule: Rule) -> Result<Fit, Fault> {
     } else if has_rank
         && let Some(entry) = own.iter().find(|e| KEYS_OF_AUTO.contains(&e.key.as_str()))
     {
-        let message = "goes with `rank = \"auto\"` alone";
-        return Err(Fault::wrong(message)
-            .under(entry.key.as_str())
-            .at(entry.key_place));
+        return Err(Fault::wrong("goes with `rank = \"auto\"` alone").at_key(entry));
     }
     // A method knows one rank; the fit has all of them.
     let mut ranks = Vec::new();
     if let Some(entry) = own.iter_mut().find(|e| has_rank && e.key == "rank") {
-        let key = if is_auto { "ranks" } else { "rank" };
-        let read: Result<Ranks, Fault> = read(&entry.node);
-        ranks = read.map_err(|fault| fault.under(key))?.0;
+        ranks = read::<Ranks>(&entry.node)?.0;
         entry.node.content = Content::Integer(ranks.first().map_or(0, |&rank| rank as i64));
     }
     let parameters = Node {
-        place: item.place,
-        content: Content::Table(own),
+        path: item.path.clone(),
+        ..Node::new(item.place, Content::Table(own))
     };
     let method = Method::read(kind, &parameters).map_err(|fault| explain_key(fault, kind))?;
     let method = method.ok_or_else(|| Fault::unknown_variant(kind, Method::NAMES))?;
@@ -182,9 +167,7 @@ fn fit(item: &Node, default_rule: Rule) -> Result<Fit, Fault> {
         let (key, clusters) = (&entry.key, svd.clusters.name());
         let message =
             format!("goes with `clusters = \"kmeans\"` alone: \"{clusters}\" takes no `{key}`");
-        return Err(Fault::wrong(message)
-            .under(entry.key.as_str())
-            .at(entry.key_place));
+        return Err(Fault::wrong(message).at_key(entry));
     }
     Ok(Fit {
         name,
@@ -209,16 +192,9 @@ fn candidates(own: &mut Vec<Entry>) {
     own.retain(|e| !KEYS_OF_AUTO.contains(&e.key.as_str()));
     for rank in own.iter_mut().filter(|e| e.key == "rank") {
         let place = rank.node.place;
-        rank.node = written.clone().unwrap_or_else(|| Node {
-            place,
-            content: Content::Array(
-                RANKS
-                    .map(|r| Node {
-                        place,
-                        content: Content::Integer(r),
-                    })
-                    .to_vec(),
-            ),
+        rank.node = written.clone().unwrap_or_else(|| {
+            let ranks = RANKS.map(|rank| Node::new(place, Content::Integer(rank)));
+            Node::new(place, Content::Array(ranks.to_vec()))
         });
     }
 }

@@ -335,18 +335,14 @@ impl File {
         for entry in root.entries() {
             if !FILE_KEYS.contains(&entry.key.as_str()) {
                 let fault: Fault = de::Error::unknown_field(&entry.key, &FILE_KEYS);
-                faults.push(fault.at(entry.key_place));
+                faults.push(fault.at(root));
             }
         }
         fn optional<T: DeserializeOwned + Default>(
             root: &Node,
             key: &'static str,
         ) -> Result<T, Fault> {
-            let node = root.get(key);
-            node.map_or_else(
-                || Ok(T::default()),
-                |node| read(node).map_err(|e| e.under(key)),
-            )
+            root.get(key).map_or_else(|| Ok(T::default()), read)
         }
         macro_rules! section {
             ($key:literal, $read:expr) => {{
@@ -360,7 +356,7 @@ impl File {
         let file = File {
             job: section!("job", |root| required(root, "job")),
             store: section!("store", |root| optional(root, "store")
-                .map_err(Fault::unseen)),
+                .map_err(Fault::without_value)),
             tables: section!("tables", |root| optional(root, "tables")),
             transitions: section!("transitions", |root| required(root, "transitions")),
             names: section!("names", |root| optional(root, "names")),

@@ -1,7 +1,7 @@
-//! Pipeline TOML → [`Spec`]: what the user wrote, read and checked as far as that needs no data.
+//! Pipeline TOML → [`Pipeline`]: what the user wrote, read and checked as far as that needs no data.
 //!
 //! In: the text of the file, its name, the `--set` assignments and a lookup of environment variables; nothing here touches a
-//! disk or the environment. Out: a `Spec`, or all errors, each with its line and, for a misspelt key, a suggestion.
+//! disk or the environment. Out: a `Pipeline`, or all errors, each with its line and, for a misspelt key, a suggestion.
 //! `document` knows places, `read` turns them into types, `written`, `fit` and `checks` list the keys, `check` says what goes with what.
 
 pub mod argument;
@@ -12,8 +12,6 @@ pub mod fits;
 pub mod keys;
 pub mod read;
 pub mod shape;
-#[cfg(test)]
-mod tests;
 
 use crate::error::{Error, Result};
 use crate::evidence::lag::Lag;
@@ -35,7 +33,7 @@ use std::collections::BTreeMap;
 
 /// A pipeline whose keys fit together; columns, files and SQL are not looked at yet.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Spec {
+pub struct Pipeline {
     pub job: Job,
     /// Not written out with the rest: its values may be secret, and no result depends on them.
     #[serde(skip)]
@@ -109,7 +107,7 @@ pub enum Measure {
     Weight(String),
 }
 
-impl Spec {
+impl Pipeline {
     /// Reads the text of a pipeline file. `origin` names it in messages; `sets` are assignments such as `fit.dbmr.rank=4`, made
     /// in order; `environment` gives the value of a variable, for `${VAR}`.
     pub fn parse(
@@ -117,16 +115,17 @@ impl Spec {
         origin: &str,
         sets: &[String],
         environment: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Spec> {
+    ) -> Result<Pipeline> {
         let document = Document::read(text, origin, sets, environment)?;
         let (file, faults, faulty) = crate::plan::pipeline::keys::File::read(&document.root);
         let told =
             |fault: &Fault| document.error(fault.place.unwrap_or(Place::File), &fault.to_string());
         let mut errors: Vec<Error> = faults.iter().map(told).collect();
-        let spec = crate::plan::pipeline::check::spec(file, &document, &faulty, &mut errors);
-        match (Error::all(errors), spec) {
+        let pipeline =
+            crate::plan::pipeline::check::pipeline(file, &document, &faulty, &mut errors);
+        match (Error::all(errors), pipeline) {
             (Some(e), _) => Err(e),
-            (None, Some(spec)) => Ok(spec),
+            (None, Some(pipeline)) => Ok(pipeline),
             (None, None) => Err(Error::bug("a pipeline file was not understood")),
         }
     }

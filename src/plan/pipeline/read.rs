@@ -1,19 +1,20 @@
-//! Node tree → typed values: a serde deserializer whose errors keep the place and the path of the culprit.
+//! Node tree → typed values: a serde deserializer whose errors name the line and the key.
+//!
+//! `toml`'s own deserializer cannot do this: it reads a struct from a list of its values, it ignores
+//! surplus values of a pair, and its errors are sentences.
 
 use crate::error::hint;
 use crate::plan::pipeline::document::{Content, Entry, Filled, Node, Place};
-use serde::de::{
-    DeserializeOwned, DeserializeSeed, Expected, IntoDeserializer, MapAccess, SeqAccess,
-    Unexpected, Visitor,
-};
+use serde::de::value::{MapDeserializer, SeqDeserializer};
+use serde::de::{DeserializeOwned, Expected, IntoDeserializer, SeqAccess, Unexpected, Visitor};
 use serde::{de, forward_to_deserialize_any};
 use std::fmt;
 
-/// What is wrong with a value, where.
+/// An error in a pipeline file.
 #[derive(Debug)]
 pub struct Fault {
     pub place: Option<Place>,
-    /// Keys from the value that was read down to the culprit.
+    /// The keys from the top of the file to the table or value at `place`.
     pub path: Vec<String>,
     pub what: What,
 }
@@ -25,7 +26,7 @@ pub enum What {
         known: Vec<String>,
     },
     MissingKey(String),
-    /// A sentence that goes on from the name of the value.
+    /// The rest of a sentence that begins with the path.
     Wrong(String),
 }
 
@@ -34,8 +35,10 @@ pub fn read<T: DeserializeOwned>(node: &Node) -> Result<T, Fault> {
     T::deserialize(node)
 }
 
-/// Reads a section of a document and says everything that is wrong in it: what is at fault is taken out of a copy, and the rest read
-/// again. The value is what could be read without.
+/// Reads a section of a document and collects all of its faults.
+///
+/// After each fault, the culprit is removed from a copy of the document and the section is read again.
+/// The value is the section without the culprits.
 pub fn section<T>(
     root: &Node,
     read: impl Fn(&Node) -> Result<T, Fault>,
@@ -47,19 +50,19 @@ pub fn section<T>(
     let (mut rest, mut faults, mut removed) = (root.clone(), Vec::new(), Vec::new());
     loop {
         let culprit = fault.culprit();
-        // What was taken out is not missing.
-        let is_news = !removed.contains(&culprit);
-        // Neither is what was misspelt, and any key may have been meant.
+        // A key that was removed is not missing.
+        let is_new = !removed.contains(&culprit);
+        // A misspelt key may have been any of the known ones, so none of them is missing.
         if let What::UnknownKey { known, .. } = &fault.what {
             let meant = known
                 .iter()
                 .map(|key| [&fault.path[..], std::slice::from_ref(key)].concat());
             removed.extend(meant);
         }
-        if is_news {
+        if is_new {
             faults.push(fault);
         }
-        // A table that lacks a key goes as a whole, unless its place in a list is all that tells it apart.
+        // A table without a required key is removed whole, unless it is an unnamed entry of a list.
         let table = &culprit[..culprit.len().saturating_sub(1)];
         let is_named = table
             .last()
@@ -76,30 +79,54 @@ pub fn section<T>(
     }
 }
 
-/// Reads what a table has under a key that it must have.
+/// Reads the value of a required key of a table.
 pub fn required<T: DeserializeOwned>(table: &Node, key: &'static str) -> Result<T, Fault> {
-    match table.get(key) {
-        Some(node) => read(node).map_err(|fault| fault.under(key)),
-        None => Err(de::Error::missing_field(key)).map_err(|fault: Fault| fault.at(table.place)),
-    }
+    let missing = || <Fault as de::Error>::missing_field(key).at(table);
+    table.get(key).ok_or_else(missing).and_then(read)
 }
 
 impl Fault {
-    pub fn wrong(message: impl Into<String>) -> Fault {
+    fn new(what: What) -> Fault {
         Fault {
             place: None,
             path: Vec::new(),
-            what: What::Wrong(message.into()),
+            what,
         }
     }
 
-    /// The section of the file that is at fault, and what in it.
+    pub fn wrong(message: impl Into<String>) -> Fault {
+        Fault::new(What::Wrong(message.into()))
+    }
+
+    /// The fault at a table or value, unless it has a place already.
+    pub fn at(mut self, node: &Node) -> Fault {
+        if self.place.is_none() {
+            let entry = match &self.what {
+                What::UnknownKey { key, .. } => node.entries().iter().find(|e| e.key == *key),
+                _ => None,
+            };
+            self.place = Some(entry.map_or(node.place, |entry| entry.key_place));
+            self.path = node.path.clone();
+        }
+        self
+    }
+
+    /// The fault at a key.
+    pub fn at_key(self, entry: &Entry) -> Fault {
+        Fault {
+            place: Some(entry.key_place),
+            path: entry.node.path.clone(),
+            ..self
+        }
+    }
+
+    /// The section of the file, such as `job`, and the key or fit in it, such as `job.name`.
     pub fn within(&self) -> String {
         let culprit = self.culprit();
         culprit[..culprit.len().min(2)].join(".")
     }
 
-    /// The keys down to the value without which there is no such fault.
+    /// The path of the key that causes the fault.
     fn culprit(&self) -> Vec<String> {
         let mut path = self.path.clone();
         match &self.what {
@@ -109,14 +136,8 @@ impl Fault {
         path
     }
 
-    /// The fault, placed here unless something further down has placed it.
-    pub fn at(mut self, place: Place) -> Fault {
-        self.place.get_or_insert(place);
-        self
-    }
-
-    /// The fault without what was found in the place of what is wanted, which may be secret.
-    pub fn unseen(mut self) -> Fault {
+    /// The fault without the value, which may be secret.
+    pub fn without_value(mut self) -> Fault {
         if let What::Wrong(message) = &mut self.what
             && let Some(at) = message.find(", not ")
         {
@@ -124,21 +145,15 @@ impl Fault {
         }
         self
     }
-
-    /// The fault, seen from the table or list that holds the value under `segment`.
-    pub fn under(mut self, segment: impl Into<String>) -> Fault {
-        self.path.insert(0, segment.into());
-        self
-    }
 }
 
-/// The name under which a value is read that may be one or a list of them.
+/// The newtype name that asks for one value or a list of values.
 pub const ONE_OR_MANY: &str = "one or many";
 
-/// The name under which a value is read that may also be a date or a time.
+/// The newtype name that asks for a value that may also be a date or a time.
 pub const MOMENT: &str = "moment";
 
-/// The fault as a sentence that names the value.
+/// The fault as a sentence that begins with the path.
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.path.join(".");
@@ -189,26 +204,18 @@ impl de::Error for Fault {
     }
 
     fn unknown_field(field: &str, expected: &'static [&'static str]) -> Self {
-        Fault {
-            place: None,
-            path: Vec::new(),
-            what: What::UnknownKey {
-                key: field.to_string(),
-                known: expected.iter().map(|k| k.to_string()).collect(),
-            },
-        }
+        Fault::new(What::UnknownKey {
+            key: field.to_string(),
+            known: expected.iter().map(|k| k.to_string()).collect(),
+        })
     }
 
     fn missing_field(field: &'static str) -> Self {
-        Fault {
-            place: None,
-            path: Vec::new(),
-            what: What::MissingKey(field.to_string()),
-        }
+        Fault::new(What::MissingKey(field.to_string()))
     }
 }
 
-/// serde's names of types in words for somebody who writes TOML.
+/// serde's name of a type in the words of TOML.
 fn expectation(expected: &dyn Expected) -> String {
     let name = expected.to_string();
     match name.as_str() {
@@ -230,7 +237,6 @@ fn finding(found: Unexpected<'_>) -> String {
         Unexpected::Bool(b) => b.to_string(),
         Unexpected::Seq => "a list".into(),
         Unexpected::Map => "a table".into(),
-        Unexpected::Other(text) => text.into(),
         other => other.to_string(),
     }
 }
@@ -248,35 +254,10 @@ impl Node {
             Content::Table(_) => Unexpected::Map,
         }
     }
-
-    fn visit<'de, V: Visitor<'de>>(&self, visitor: V) -> Result<V::Value, Fault> {
-        match &self.content {
-            Content::String(text) => visitor.visit_str(text),
-            Content::Filled(filled) => filled.visit(visitor),
-            Content::Integer(n) => visitor.visit_i64(*n),
-            Content::Float(x) => visitor.visit_f64(*x),
-            Content::Boolean(b) => visitor.visit_bool(*b),
-            Content::Datetime(_) => Err(de::Error::invalid_type(self.unexpected(), &visitor)),
-            Content::Array(items) => {
-                // The visitor of a pair stops after two entries; what it left over is one entry too many.
-                let mut access = Items { items, next: 0 };
-                let value = visitor.visit_seq(&mut access)?;
-                if access.next < items.len() {
-                    return Err(Fault::wrong(format!(
-                        "must be a list of {}, not of {}",
-                        access.next,
-                        items.len()
-                    )));
-                }
-                Ok(value)
-            }
-            Content::Table(entries) => visitor.visit_map(Fields { entries, next: 0 }),
-        }
-    }
 }
 
 impl Filled {
-    /// As a number or a boolean if it is one, else as text. What was found is not repeated.
+    /// Reads a number or a boolean if the text is one, else the text.
     fn visit<'de, V: Visitor<'de>>(&self, visitor: V) -> Result<V::Value, Fault> {
         match self.scalar() {
             Some(Content::Integer(n)) => visitor.visit_i64(n),
@@ -284,11 +265,12 @@ impl Filled {
             Some(Content::Boolean(b)) => visitor.visit_bool(b),
             _ => visitor.visit_str(&self.text),
         }
-        .map_err(|fault| self.blamed(fault))
+        .map_err(|fault| self.named(fault))
     }
 
-    fn blamed(&self, fault: Fault) -> Fault {
-        let mut fault = fault.unseen();
+    /// The fault with the names of the variables instead of their values.
+    fn named(&self, fault: Fault) -> Fault {
+        let mut fault = fault.without_value();
         if let What::Wrong(message) = &mut fault.what {
             *message += &format!(", which the value of {} is not", self.variables);
         }
@@ -300,7 +282,20 @@ impl<'de> de::Deserializer<'de> for &Node {
     type Error = Fault;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        self.visit(visitor).map_err(|fault| fault.at(self.place))
+        match &self.content {
+            Content::String(text) => visitor.visit_str(text),
+            Content::Filled(filled) => filled.visit(visitor),
+            Content::Integer(n) => visitor.visit_i64(*n),
+            Content::Float(x) => visitor.visit_f64(*x),
+            Content::Boolean(b) => visitor.visit_bool(*b),
+            Content::Datetime(_) => Err(de::Error::invalid_type(self.unexpected(), &visitor)),
+            Content::Array(items) => all_items(items, visitor),
+            Content::Table(entries) => {
+                let pairs = entries.iter().map(|e| (e.key.as_str(), &e.node));
+                visitor.visit_map(MapDeserializer::new(pairs))
+            }
+        }
+        .map_err(|fault| fault.at(self))
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
@@ -317,19 +312,19 @@ impl<'de> de::Deserializer<'de> for &Node {
                 visitor.visit_newtype_struct(text.as_str().into_deserializer())
             }
             (MOMENT, _) => self.deserialize_str(visitor),
-            // Only the type of the one knows whether it is a number.
+            // The type of the one value decides between text and number.
             (ONE_OR_MANY, Content::Filled(_)) => visitor.visit_newtype_struct(self),
             (ONE_OR_MANY, _) => self.deserialize_any(visitor),
             _ => visitor.visit_newtype_struct(self),
         }
     }
 
-    /// Text stays text, whatever it looks like.
+    /// Text stays text, even if it looks like a number.
     fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
         match &self.content {
             Content::Filled(filled) => visitor
                 .visit_str(&filled.text)
-                .map_err(|fault: Fault| filled.blamed(fault).at(self.place)),
+                .map_err(|fault: Fault| filled.named(fault).at(self)),
             _ => self.deserialize_any(visitor),
         }
     }
@@ -351,7 +346,7 @@ impl<'de> de::Deserializer<'de> for &Node {
                 "must be a table, not {}",
                 finding(self.unexpected())
             ))
-            .at(self.place)),
+            .at(self)),
         }
     }
 
@@ -367,7 +362,7 @@ impl<'de> de::Deserializer<'de> for &Node {
                 .visit_enum(filled.text.as_str().into_deserializer())
                 .map_err(|_: Fault| {
                     let variants = variants.join("\", \"");
-                    filled.blamed(Fault::wrong(format!("must be one of \"{variants}\"")))
+                    filled.named(Fault::wrong(format!("must be one of \"{variants}\"")))
                 }),
             _ => Err(Fault::wrong(format!(
                 "must be one of \"{}\", not {}",
@@ -375,7 +370,7 @@ impl<'de> de::Deserializer<'de> for &Node {
                 finding(self.unexpected())
             ))),
         }
-        .map_err(|fault: Fault| fault.at(self.place))
+        .map_err(|fault: Fault| fault.at(self))
     }
 
     forward_to_deserialize_any! {
@@ -384,51 +379,24 @@ impl<'de> de::Deserializer<'de> for &Node {
     }
 }
 
-struct Items<'a> {
-    items: &'a [Node],
-    next: usize,
-}
+impl<'de> IntoDeserializer<'de, Fault> for &Node {
+    type Deserializer = Self;
 
-impl<'de> SeqAccess<'de> for &mut Items<'_> {
-    type Error = Fault;
-
-    fn next_element_seed<S: DeserializeSeed<'de>>(
-        &mut self,
-        seed: S,
-    ) -> Result<Option<S::Value>, Fault> {
-        let Some(node) = self.items.get(self.next) else {
-            return Ok(None);
-        };
-        self.next += 1;
-        // A fault in a list of plain values names the list: the message quotes the entry.
-        seed.deserialize(node).map(Some)
+    fn into_deserializer(self) -> Self {
+        self
     }
 }
 
-struct Fields<'a> {
-    entries: &'a [Entry],
-    next: usize,
-}
-
-impl<'de> MapAccess<'de> for Fields<'_> {
-    type Error = Fault;
-
-    fn next_key_seed<S: DeserializeSeed<'de>>(
-        &mut self,
-        seed: S,
-    ) -> Result<Option<S::Value>, Fault> {
-        let Some(entry) = self.entries.get(self.next) else {
-            return Ok(None);
-        };
-        seed.deserialize(entry.key.as_str().into_deserializer())
-            .map(Some)
-            .map_err(|fault: Fault| fault.at(entry.key_place))
-    }
-
-    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Fault> {
-        let entry = &self.entries[self.next];
-        self.next += 1;
-        seed.deserialize(&entry.node)
-            .map_err(|fault| fault.under(&entry.key))
+/// Reads a list. The visitor of a pair stops after two items: a third one is an error.
+fn all_items<'de, V: Visitor<'de>>(items: &[Node], visitor: V) -> Result<V::Value, Fault> {
+    let mut list = SeqDeserializer::new(items.iter());
+    let value = visitor.visit_seq(&mut list)?;
+    match list.size_hint() {
+        Some(surplus @ 1..) => {
+            let (n, wanted) = (items.len(), items.len() - surplus);
+            let message = format!("must be a list of {wanted}, not of {n}");
+            Err(Fault::wrong(message))
+        }
+        _ => Ok(value),
     }
 }

@@ -10,7 +10,7 @@ use crate::evidence::lag::Step;
 use crate::read::lake::Lake;
 use crate::read::lake::errors::failed;
 use crate::read::rows::keys::Keys;
-use crate::read::rows::layout::{Evidence, Layout, schema};
+use crate::read::rows::layout::{Layout, RowRoles, schema};
 use crate::read::rows::ranges::{drop_null_rows, first_rows, ranges};
 use crate::read::rows::stop::{Dropped, Stop, bug};
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch, UInt32Array};
@@ -183,7 +183,7 @@ impl Tails {
     /// # Errors
     /// A layout of pairs.
     pub fn new(layout: &Layout) -> Result<Tails> {
-        let Evidence::Trajectories { lags, .. } = &layout.evidence else {
+        let RowRoles::Trajectories { lags, .. } = &layout.evidence else {
             return Err(Error::bug("a table of pairs has no trajectories"));
         };
         let (mut ticks, mut steps) = (0, 1);
@@ -340,7 +340,7 @@ mod tests {
         let field = |name: &str| Field::new(name, DataType::Int64, true);
         Layout {
             partition: vec![field("g")],
-            evidence: Evidence::Trajectories {
+            evidence: RowRoles::Trajectories {
                 trajectory: vec![field("id")],
                 time: field("t"),
                 state: StateColumns {

@@ -13,7 +13,7 @@ use crate::read::counts::weighted::{Point, Weighed};
 use crate::read::lake::Lake;
 use crate::read::rows::amounts;
 use crate::read::rows::keys::{Keys, NONE};
-use crate::read::rows::layout::{Evidence, Layout};
+use crate::read::rows::layout::{Layout, RowRoles};
 use crate::read::rows::ranges::drop_null_rows;
 use crate::read::rows::states::{StateColumns, StateTable, States, describe};
 use crate::read::rows::stop::{Dropped, Stop, bug};
@@ -146,7 +146,7 @@ impl<S: Sink> Follower<S> {
         partitions: &[ArrayRef],
         sink: S,
     ) -> Result<Follower<S>> {
-        let Evidence::Trajectories {
+        let RowRoles::Trajectories {
             trajectory,
             lags,
             strided,
@@ -180,7 +180,7 @@ impl<S: Sink> Follower<S> {
 
     /// Follows the next rows.
     pub fn push(&mut self, batch: &RecordBatch) -> Result<(), Stop> {
-        let Evidence::Trajectories {
+        let RowRoles::Trajectories {
             trajectory,
             time,
             state,
@@ -340,7 +340,7 @@ mod tests {
         let field = |name: &str, t: DataType| Field::new(name, t, true);
         Arc::new(Layout {
             partition: vec![field("p", DataType::Utf8)],
-            evidence: Evidence::Trajectories {
+            evidence: RowRoles::Trajectories {
                 trajectory: vec![field("id", DataType::Int64)],
                 time: field("t", DataType::Int64),
                 state: StateColumns {
@@ -377,7 +377,7 @@ mod tests {
 
     fn follower() -> Follower<Pairs> {
         let layout = layout();
-        let Evidence::Trajectories { state, .. } = &layout.evidence else {
+        let RowRoles::Trajectories { state, .. } = &layout.evidence else {
             unreachable!("the layout is one of trajectories");
         };
         let mut numbers = StateNumbers::new(state).unwrap();
@@ -451,7 +451,7 @@ mod tests {
     #[test]
     fn pairs_have_the_weights_of_their_sources() {
         let mut layout = (*layout()).clone();
-        let Evidence::Trajectories { weight, state, .. } = &mut layout.evidence else {
+        let RowRoles::Trajectories { weight, state, .. } = &mut layout.evidence else {
             unreachable!("the layout is one of trajectories");
         };
         *weight = Some(Field::new("w", DataType::Float64, true));

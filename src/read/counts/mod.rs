@@ -29,7 +29,7 @@ use crate::read::counts::stream::Worker;
 use crate::read::counts::weighted::{Point, Weighed};
 use crate::read::lake::Lake;
 use crate::read::lake::errors::failed;
-use crate::read::rows::layout::{Evidence, Layout};
+use crate::read::rows::layout::{Layout, RowRoles};
 use crate::read::rows::stop::{Mode, Order, Stop};
 use arrow::array::RecordBatch;
 use datafusion::dataframe::DataFrame;
@@ -70,7 +70,7 @@ pub async fn sums(
     carried: Option<&RecordBatch>,
     advance: Advance,
 ) -> Result<(Sums, Option<Tails>)> {
-    let is_trajectories = matches!(layout.evidence, Evidence::Trajectories { .. });
+    let is_trajectories = matches!(layout.evidence, RowRoles::Trajectories { .. });
     if layout.evidence.weight().is_some() && is_trajectories {
         return sums_of::<Weighed>(lake, frame, layout, carried, advance).await;
     }

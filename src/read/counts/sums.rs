@@ -11,7 +11,7 @@ use crate::read::counts::merge::{Slot, Sums, add_up};
 use crate::read::counts::stream::Worker;
 use crate::read::counts::tally::{pack, unpack};
 use crate::read::rows::keys::NONE;
-use crate::read::rows::layout::{Evidence, Layout, schema};
+use crate::read::rows::layout::{Layout, RowRoles, schema};
 use crate::read::rows::ranges::{first_rows, ranges, spread};
 use crate::read::rows::states::StateColumns;
 use crate::read::rows::stop::{Dropped, Mode, Order, Stop, bug};
@@ -28,8 +28,8 @@ use std::sync::Arc;
 /// The columns of the source and of the target state.
 fn states(layout: &Layout) -> (&StateColumns, &StateColumns) {
     match &layout.evidence {
-        Evidence::Trajectories { state, .. } => (state, state),
-        Evidence::Pairs { source, target, .. } => (source, target),
+        RowRoles::Trajectories { state, .. } => (state, state),
+        RowRoles::Pairs { source, target, .. } => (source, target),
     }
 }
 
@@ -284,7 +284,7 @@ mod tests {
         };
         Arc::new(Layout {
             partition: vec![field("g", DataType::Utf8)],
-            evidence: Evidence::Trajectories {
+            evidence: RowRoles::Trajectories {
                 trajectory: vec![id.clone()],
                 time: field("t", DataType::Int64),
                 state: StateColumns {
@@ -316,7 +316,7 @@ mod tests {
         let integers = |of: &dyn Fn(i64) -> i64| -> ArrayRef {
             Arc::new(Int64Array::from_iter_values(times.clone().map(of)))
         };
-        let Evidence::Trajectories { state: s, .. } = &layout.evidence else {
+        let RowRoles::Trajectories { state: s, .. } = &layout.evidence else {
             unreachable!("the layout is one of trajectories");
         };
         let states = match s.keys[0].data_type() {

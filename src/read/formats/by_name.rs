@@ -392,7 +392,7 @@ mod tests {
             "[job]\nname='j'\noutput='o'\n[tables.t]\npath='{}/{name}'\n[transitions]\nsql='s'\nsource='a'\ntarget='b'\n[[fit]]\nname='f'\nmethod='dbmr'\nrank=1\n",
             folder.display()
         );
-        let spec = crate::plan::pipeline::Spec::parse(&toml, "p", &[], &|_| None).unwrap();
+        let spec = crate::plan::pipeline::Pipeline::parse(&toml, "p", &[], &|_| None).unwrap();
         let source = spec.tables["t"].source("t");
         let lake = crate::read::lake::open(&[source], &RESOURCES, &Stores::default()).await?;
         Ok(in_parts(lake).await)

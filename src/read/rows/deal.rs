@@ -9,7 +9,7 @@ use crate::error::{Error, Kind, Result};
 use crate::read::counts::resample_groups::hash;
 use crate::read::counts::sums;
 use crate::read::lake::Lake;
-use crate::read::rows::layout::{Evidence, Layout, schema};
+use crate::read::rows::layout::{Layout, RowRoles, schema};
 use crate::read::rows::ranges::{first_rows, ranges};
 use crate::read::rows::stop::bug;
 use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
@@ -67,7 +67,7 @@ impl Dealer {
     /// # Errors
     /// A layout of pairs, or a key column of a type that cannot be compared.
     pub fn of_rows(layout: &Layout, shards: usize) -> Result<Dealer> {
-        let Evidence::Trajectories { trajectory, .. } = &layout.evidence else {
+        let RowRoles::Trajectories { trajectory, .. } = &layout.evidence else {
             return Err(Error::bug("a table of pairs has no trajectories"));
         };
         let by = 0..layout.partition.len() + trajectory.len();
@@ -183,7 +183,7 @@ mod tests {
         let field = |name: &str, t: DataType| Field::new(name, t, true);
         Layout {
             partition: vec![field("g", DataType::Utf8)],
-            evidence: Evidence::Trajectories {
+            evidence: RowRoles::Trajectories {
                 trajectory: vec![field("id", DataType::Int64)],
                 time: field("t", DataType::Int64),
                 state: StateColumns {

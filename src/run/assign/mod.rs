@@ -29,7 +29,7 @@ use crate::read::counts::counted::Counted;
 use crate::read::counts::follow::{Follower, follow};
 use crate::read::lake::Lake;
 use crate::read::paths::current::Current;
-use crate::read::rows::layout::{Evidence, Layout};
+use crate::read::rows::layout::{Layout, RowRoles};
 use crate::read::rows::states::StateTable;
 use crate::run::assign::model::{KnownModel, Numbers, sides};
 use crate::run::assign::record::{AssignRecord, AssignedFitRecord, AssignedRecord};
@@ -253,7 +253,7 @@ fn hash(plan: &Assignment, written: &Written<'_>, options: &Options) -> String {
 fn names(plan: &Assignment, written: &Written<'_>) -> AssignedSchema {
     let (sources, targets) = sides(&plan.layout.evidence);
     let trajectories = match &plan.layout.evidence {
-        Evidence::Trajectories {
+        RowRoles::Trajectories {
             trajectory, time, ..
         } => Some(TrajectorySchema {
             fields: trajectory.clone(),
@@ -261,7 +261,7 @@ fn names(plan: &Assignment, written: &Written<'_>) -> AssignedSchema {
             keys: Vec::new(),
             states: StateTable::empty(sources),
         }),
-        Evidence::Pairs { .. } => None,
+        RowRoles::Pairs { .. } => None,
     };
     AssignedSchema {
         names: RunSchema {

@@ -1,8 +1,17 @@
-use super::*;
-use crate::assess::ranks::Rule;
-use crate::methods::Method;
-use crate::methods::dbmr::params::Init;
-use crate::store::parameter::Parameter;
+//! Pipeline files: what is read, and the messages for what is wrong.
+
+use gyre::assess::ranks::Rule;
+use gyre::error::{Kind, Result};
+use gyre::evidence::lag::Lag;
+use gyre::methods::Method;
+use gyre::methods::dbmr::params::Init;
+use gyre::plan::pipeline::argument::Argument;
+use gyre::plan::pipeline::fits::Fit;
+use gyre::plan::pipeline::keys::Window;
+use gyre::plan::pipeline::{Input, Measure, Pipeline, json_schema};
+use gyre::read::lake::files::Query;
+use gyre::read::rows::bins::Binning;
+use gyre::store::parameter::Parameter;
 
 const OCEAN: &str = r#"[job]
 name = "ocean"
@@ -51,14 +60,14 @@ method = "svd"
 rank = 8
 "#;
 
-fn parse(text: &str, sets: &[&str]) -> Result<Spec> {
+fn parse(text: &str, sets: &[&str]) -> Result<Pipeline> {
     let sets: Vec<String> = sets.iter().map(|s| s.to_string()).collect();
     let environment = |name: &str| match name {
         "BASE" => Some("s3://lake".to_string()),
         "EMPTY" => Some(String::new()),
         _ => None,
     };
-    Spec::parse(text, "x.toml", &sets, &environment)
+    Pipeline::parse(text, "x.toml", &sets, &environment)
 }
 
 /// Each row has the number of a line of a valid file, what to write there instead (`\n` starts a line), and the message to
@@ -81,7 +90,7 @@ fn check(text: &str, rows: &str) {
 fn check_text(text: &str, expected: &str) {
     let error = parse(text, &[]).expect_err("an error");
     assert_eq!(error.to_string(), expected);
-    assert_eq!(error.kind(), crate::error::Kind::Spec);
+    assert_eq!(error.kind(), Kind::Spec);
 }
 
 #[track_caller]
@@ -134,21 +143,25 @@ max_dropped = "${SHARE:-0.1}"
         "KEEP" => Some("2".to_string()),
         _ => None,
     };
-    let spec = Spec::parse(text, "p.toml", &[], &environment).expect("a spec");
+    let pipeline = Pipeline::parse(text, "p.toml", &[], &environment).expect("a pipeline");
     // What is a name or a path stays text.
     assert_eq!(
-        (spec.job.name.as_str(), spec.job.output.as_str()),
+        (pipeline.job.name.as_str(), pipeline.job.output.as_str()),
         ("7", "2024")
     );
     assert_eq!(
-        (spec.job.seed, spec.job.incremental, spec.job.keep),
+        (
+            pipeline.job.seed,
+            pipeline.job.incremental,
+            pipeline.job.keep
+        ),
         (3, true, 12)
     );
-    assert_eq!(spec.tables["a"].path, ["5"]);
-    assert!(spec.transitions.partition_by.is_empty());
+    assert_eq!(pipeline.tables["a"].path, ["5"]);
+    assert!(pipeline.transitions.partition_by.is_empty());
     let Input::Trajectories {
         trajectory, lags, ..
-    } = &spec.transitions.input
+    } = &pipeline.transitions.input
     else {
         panic!("pairs");
     };
@@ -158,7 +171,7 @@ max_dropped = "${SHARE:-0.1}"
     );
     let one = |text: &str| Argument::One(Parameter::String(text.into()));
     let number = |n| Argument::One(Parameter::Integer(n));
-    let parameters = &spec.transitions.parameters;
+    let parameters = &pipeline.transitions.parameters;
     assert_eq!(parameters["n"], one("3"));
     assert_eq!(
         parameters["day"],
@@ -174,7 +187,7 @@ max_dropped = "${SHARE:-0.1}"
         parameters["words"],
         Argument::List(vec![one("a"), one("7")])
     );
-    let ranks: Vec<_> = spec
+    let ranks: Vec<_> = pipeline
         .fits
         .iter()
         .map(|fit| serde_json::to_value(fit).expect("JSON"))
@@ -238,7 +251,7 @@ fn a_variable_that_is_no_number_is_named_and_not_shown() {
             .replace("{job}", job)
             .replace("{rows}", rows)
             .replace("{fit}", fit);
-        let e = Spec::parse(&text, "p.toml", &[], &environment)
+        let e = Pipeline::parse(&text, "p.toml", &[], &environment)
             .expect_err(expected)
             .to_string();
         assert!(e.contains(expected), "{e}\n{expected}");
@@ -248,14 +261,17 @@ fn a_variable_that_is_no_number_is_named_and_not_shown() {
 
 #[test]
 fn a_whole_file_is_read() {
-    let spec = parse(OCEAN, &[]).expect("a valid file");
-    assert_eq!((spec.job.output.as_str(), spec.job.seed), ("out/ocean", 0));
-    assert_eq!(spec.tables["tracks"].path, ["lake/tracks/"]);
+    let pipeline = parse(OCEAN, &[]).expect("a valid file");
     assert_eq!(
-        spec.transitions.parameters["depth"],
+        (pipeline.job.output.as_str(), pipeline.job.seed),
+        ("out/ocean", 0)
+    );
+    assert_eq!(pipeline.tables["tracks"].path, ["lake/tracks/"]);
+    assert_eq!(
+        pipeline.transitions.parameters["depth"],
         Argument::One(Parameter::Integer(10))
     );
-    assert_eq!(spec.transitions.partition_by, ["basin"]);
+    assert_eq!(pipeline.transitions.partition_by, ["basin"]);
     let Input::Trajectories {
         trajectory,
         state,
@@ -263,7 +279,7 @@ fn a_whole_file_is_read() {
         lags,
         window,
         ..
-    } = spec.transitions.input
+    } = pipeline.transitions.input
     else {
         panic!("trajectories");
     };
@@ -282,7 +298,7 @@ fn a_whole_file_is_read() {
             boxes: 720
         }
     );
-    let names: Vec<_> = spec.fits.iter().flat_map(Fit::expanded).collect();
+    let names: Vec<_> = pipeline.fits.iter().flat_map(Fit::expanded).collect();
     let named = |rank, name: &str| (rank, name.to_string());
     assert_eq!(
         names,
@@ -292,7 +308,7 @@ fn a_whole_file_is_read() {
             named(None, "regions")
         ]
     );
-    let Method::Dbmr(dbmr) = &spec.fits[0].method else {
+    let Method::Dbmr(dbmr) = &pipeline.fits[0].method else {
         panic!("dbmr");
     };
     assert_eq!(
@@ -303,17 +319,20 @@ fn a_whole_file_is_read() {
 
 #[test]
 fn pairs_are_read() {
-    let spec = parse(PAIRS, &[]).expect("a valid file");
-    assert_eq!(spec.transitions.query, Query::File("sql/pairs.sql".into()));
+    let pipeline = parse(PAIRS, &[]).expect("a valid file");
     assert_eq!(
-        spec.transitions.input,
+        pipeline.transitions.query,
+        Query::File("sql/pairs.sql".into())
+    );
+    assert_eq!(
+        pipeline.transitions.input,
         Input::Pairs {
             source: vec!["word".into()],
             target: vec!["next".into()],
             measure: Measure::Count("n".into())
         }
     );
-    assert_eq!(spec.fits[0].expanded(), [(Some(8), "svd".to_string())]);
+    assert_eq!(pipeline.fits[0].expanded(), [(Some(8), "svd".to_string())]);
 }
 
 #[test]
@@ -340,9 +359,15 @@ fn misspelt_keys_are_named_with_line_and_suggestion() {
 #[test]
 fn stores_are_configured_without_being_shown() {
     let store = "\n[store.options]\naws_region = 'eu'\nallow_http = true\naws_secret_access_key = 'hidden'\n";
-    let spec = parse(&format!("{OCEAN}{store}"), &[]).expect("a valid file");
-    assert_eq!(spec.store.options["allow_http"], Parameter::Boolean(true));
-    let shown = format!("{spec:?}{}", serde_json::to_string(&spec).expect("JSON"));
+    let pipeline = parse(&format!("{OCEAN}{store}"), &[]).expect("a valid file");
+    assert_eq!(
+        pipeline.store.options["allow_http"],
+        Parameter::Boolean(true)
+    );
+    let shown = format!(
+        "{pipeline:?}{}",
+        serde_json::to_string(&pipeline).expect("JSON")
+    );
     assert!(!shown.contains("hidden"), "{shown}");
     check(
         OCEAN,
@@ -577,8 +602,8 @@ fn fits_are_checked() {
 fn variables_are_replaced_in_strings_but_not_in_sql() {
     let output = |text: &str| {
         let line = format!("output = '{text}'");
-        let spec = parse(&OCEAN.replace("output = \"${OUT:-out}/ocean\"", &line), &[]);
-        spec.map(|s| s.job.output).map_err(|e| e.to_string())
+        let pipeline = parse(&OCEAN.replace("output = \"${OUT:-out}/ocean\"", &line), &[]);
+        pipeline.map(|s| s.job.output).map_err(|e| e.to_string())
     };
     assert_eq!(
         output("${BASE}/a/${BASE:-x}"),
@@ -615,27 +640,27 @@ fn variables_are_replaced_in_strings_but_not_in_sql() {
 #[test]
 fn a_rank_may_be_picked_by_a_rule() {
     let sets = ["fit.dbmr.rank=auto", "fit.dbmr.rule=bic"];
-    let spec = parse(OCEAN, &sets).expect("a valid file");
-    assert_eq!(spec.fits[0].ranks, [2, 3, 4, 5, 6, 7, 8]);
-    assert_eq!(spec.fits[0].rule, Some(Rule::Bic));
+    let pipeline = parse(OCEAN, &sets).expect("a valid file");
+    assert_eq!(pipeline.fits[0].ranks, [2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(pipeline.fits[0].rule, Some(Rule::Bic));
     // One fit, of one name, whose embeddings have room for the largest.
-    assert_eq!(spec.fits[0].expanded(), [(Some(8), "dbmr".to_string())]);
+    assert_eq!(pipeline.fits[0].expanded(), [(Some(8), "dbmr".to_string())]);
     let sets = [
         "fit.dbmr.rank=auto",
         "fit.dbmr.ranks=[5, 2]",
         "fit.dbmr.rule=held-out",
         "validation.folds=5",
     ];
-    let spec = parse(OCEAN, &sets).expect("a valid file");
-    assert_eq!(spec.fits[0].ranks, [5, 2]);
+    let pipeline = parse(OCEAN, &sets).expect("a valid file");
+    assert_eq!(pipeline.fits[0].ranks, [5, 2]);
     // Without a rule, what is held out decides where anything is.
     for (folds, rule) in [(0, Rule::Gap), (5, Rule::HeldOut)] {
         let folds = format!("validation.folds={folds}");
-        let spec = parse(OCEAN, &["fit.dbmr.rank=auto", &folds]).expect("a valid file");
-        assert_eq!(spec.fits[0].rule, Some(rule));
+        let pipeline = parse(OCEAN, &["fit.dbmr.rank=auto", &folds]).expect("a valid file");
+        assert_eq!(pipeline.fits[0].rule, Some(rule));
     }
-    let spec = parse(OCEAN, &["fit.dbmr.rank=auto"]).expect("a valid file");
-    assert_eq!(spec.fits[0].rule, Some(Rule::Gap));
+    let pipeline = parse(OCEAN, &["fit.dbmr.rank=auto"]).expect("a valid file");
+    assert_eq!(pipeline.fits[0].rule, Some(Rule::Gap));
 
     check(
         OCEAN,
@@ -652,7 +677,7 @@ fn a_rank_may_be_picked_by_a_rule() {
 
 #[test]
 fn assignments_change_and_make_values() {
-    let spec = parse(
+    let pipeline = parse(
         OCEAN,
         &[
             "fit.dbmr.rank=4",
@@ -665,15 +690,15 @@ fn assignments_change_and_make_values() {
         ],
     )
     .expect("valid assignments");
-    assert_eq!(spec.fits[0].ranks, [4]);
-    assert_eq!(spec.tables["more"].path, ["a", "b"]);
-    assert_eq!(spec.job.output, "s3://lake/x=y");
-    let since = &spec.transitions.parameters["since"];
+    assert_eq!(pipeline.fits[0].ranks, [4]);
+    assert_eq!(pipeline.tables["more"].path, ["a", "b"]);
+    assert_eq!(pipeline.job.output, "s3://lake/x=y");
+    let since = &pipeline.transitions.parameters["since"];
     assert_eq!(
         *since,
         Argument::One(Parameter::String("2024-01-01".into()))
     );
-    let Input::Trajectories { bins, lags, .. } = &spec.transitions.input else {
+    let Input::Trajectories { bins, lags, .. } = &pipeline.transitions.input else {
         panic!("trajectories");
     };
     assert_eq!(lags, &[Lag::Steps(3)]);
@@ -766,8 +791,8 @@ fn the_schema_describes_every_key() {
 #[test]
 fn validation_says_what_is_resampled() {
     let with = |keys: &str| format!("{OCEAN}\n[validation]\n{keys}\n");
-    let spec = parse(&with("bootstrap = 50\ngroup = \"year\""), &[]).expect("a valid file");
-    let validation = spec.validation.expect("a table");
+    let pipeline = parse(&with("bootstrap = 50\ngroup = \"year\""), &[]).expect("a valid file");
+    let validation = pipeline.validation.expect("a table");
     assert_eq!((validation.bootstrap, validation.folds), (50, 0));
     assert_eq!((validation.groups, validation.confidence), (100, 0.95));
     assert_eq!(validation.group, ["year"]);
