@@ -54,22 +54,18 @@ use tokio::task::JoinSet;
 pub struct Resources {
     /// Number of threads.
     pub threads: usize,
-    /// Bytes that SQL may hold before it spills to disk; `None` means no bound.
+    /// Bytes that SQL may hold before it spills to disk. `None` is no bound.
     pub memory_bytes: Option<usize>,
 }
 
-/// Reads a pipeline file.
-///
-/// # Errors
-/// [`Kind::Spec`] if the file cannot be read.
-pub fn pipeline_text(path: &std::path::Path) -> Result<String> {
-    std::fs::read_to_string(path).map_err(|e| {
-        Error::with_source(
-            Kind::Spec,
-            format!("pipeline {} cannot be read", path.display()),
-            e,
-        )
-    })
+impl Default for Resources {
+    /// All cores, without a bound on memory.
+    fn default() -> Resources {
+        Resources {
+            threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            memory_bytes: None,
+        }
+    }
 }
 
 /// The SQL of a query, which the pipeline has or a file of its own.
@@ -92,6 +88,8 @@ pub struct Lake {
     pub tables: Vec<Table>,
     /// The stores of the tables and of the output.
     pub stores: Stores,
+    /// The threads that its queries use.
+    pub threads: usize,
     listed: Listed,
     /// Bytes per stream for rows that are gathered by trajectory, because they are not in order.
     pub(crate) gathered_bytes: usize,
@@ -173,6 +171,7 @@ fn empty(resources: &Resources, stores: &Stores, remote_stores: usize) -> Result
         context,
         tables: Vec::new(),
         stores: stores.clone(),
+        threads: resources.threads,
         listed,
         gathered_bytes: resources.memory_bytes.map_or(usize::MAX, room),
         _spill: folder,
