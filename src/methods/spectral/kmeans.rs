@@ -35,7 +35,7 @@ const SLACK: f64 = 1e-6;
 const NONE: u32 = u32::MAX;
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Params {
+pub struct KMeans {
     /// Clusters k.
     pub clusters: usize,
     /// Independent seedings; the best is kept.
@@ -71,7 +71,7 @@ pub fn fit(
     points: &[f64],
     dimension: usize,
     weights: &[f64],
-    params: &Params,
+    params: &KMeans,
     seed: u64,
 ) -> Clustering {
     assert!(params.clusters > 0, "a clustering needs a cluster");
@@ -155,7 +155,7 @@ impl Data {
         }
     }
 
-    fn restart(&self, params: &Params, seed: u64) -> (Restart, Vec<u32>) {
+    fn restart(&self, params: &KMeans, seed: u64) -> (Restart, Vec<u32>) {
         let (d, clusters) = (self.dimension, params.clusters);
         let mut centers = self.seed_centers(clusters, &mut Pcg64::seed_from_u64(seed));
         let mut labels = vec![[NONE; LANES]; self.weights.len()];
@@ -557,8 +557,8 @@ impl Restart {
 mod tests {
     use super::*;
 
-    fn params(clusters: usize) -> Params {
-        Params {
+    fn params(clusters: usize) -> KMeans {
+        KMeans {
             clusters,
             restarts: 4,
             max_iterations: 100,
@@ -637,7 +637,7 @@ mod tests {
     fn a_reported_seed_repeats_its_restart() {
         let points: Vec<f64> = (0..200).map(|i| (i as f64 * 1.7).sin()).collect();
         let many = fit(&points, 2, &[1.0; 100], &params(5), 3);
-        let one = Params {
+        let one = KMeans {
             restarts: 1,
             ..params(5)
         };

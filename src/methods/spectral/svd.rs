@@ -133,7 +133,7 @@ pub fn clusters(
     params: &Svd,
     seed: u64,
 ) -> [kmeans::Clustering; 2] {
-    let clusters = kmeans::Params {
+    let clusters = kmeans::KMeans {
         clusters: params.rank,
         restarts: params.restarts,
         max_iterations: params.max_iterations,
