@@ -113,6 +113,7 @@ pub fn pipeline(
     }
     let checks = checks::checks(file.checks, file.check, &transitions, document);
     Some(Pipeline {
+        file: None,
         job: file.job,
         store: file.store,
         tables: file.tables,
