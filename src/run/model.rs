@@ -202,7 +202,7 @@ pub(crate) fn fit_shards(
                 source_of_target: &source_of_target,
                 lag,
             };
-            let params = bootstrap::Params {
+            let params = bootstrap::BootstrapParams {
                 resamples: validation.bootstrap,
                 confidence: validation.confidence,
                 chain: plan.markov.then_some(chain),
@@ -273,7 +273,7 @@ pub(crate) fn fit_shards(
         certificates,
         bootstraps,
         ranks,
-        lineage: Vec::new(),
+        tracked_sets: Vec::new(),
         markov: Vec::new(),
         source_total: Vec::new(),
         target_total: Vec::new(),

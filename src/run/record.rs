@@ -1,7 +1,7 @@
 //! The record of a run: what was read, counted, fitted and written, how long it took, and from what it was made.
 
 use crate::assess::bootstrap::Bootstrap;
-use crate::assess::lineage::Lineage;
+use crate::assess::set_tracking::TrackedSets;
 use crate::error::{Error, Kind};
 use crate::memory;
 use crate::output::result::ModelKey;
@@ -335,7 +335,7 @@ pub struct FitRecord {
     pub choice: Option<ChoiceRecord>,
     /// The sets after those of the earlier result, or of another lag or rank, where this run made the comparison.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub lineage: Option<Lineage>,
+    pub lineage: Option<TrackedSets>,
 }
 
 /// What resamples say of a fit; intervals by metric.
