@@ -102,7 +102,7 @@ pub(crate) fn shards(layout: &Layout, counts: &mut CountMatrix) -> Result<Shards
 
 fn scale_rows(shards: &mut [Csr], n: i32) {
     for shard in shards {
-        crate::memory::look();
+        crate::memory::wait_for_room();
         shard.values = shard.values.scaled(n);
     }
 }
@@ -202,7 +202,7 @@ pub(crate) fn fit_shards(
                 source_of_target: &source_of_target,
                 lag,
             };
-            let params = bootstrap::Params {
+            let params = bootstrap::BootstrapParams {
                 resamples: validation.bootstrap,
                 confidence: validation.confidence,
                 chain: plan.markov.then_some(chain),
@@ -273,7 +273,7 @@ pub(crate) fn fit_shards(
         certificates,
         bootstraps,
         ranks,
-        lineage: Vec::new(),
+        tracked_sets: Vec::new(),
         markov: Vec::new(),
         source_total: Vec::new(),
         target_total: Vec::new(),

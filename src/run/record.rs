@@ -1,7 +1,7 @@
 //! The record of a run: what it read, counted, fitted and wrote, and how long each stage took.
 
 use crate::assess::bootstrap::Bootstrap;
-use crate::assess::lineage::Lineage;
+use crate::assess::set_tracking::TrackedSets;
 use crate::error::{Error, Kind};
 use crate::memory;
 use crate::output::result::ModelKey;
@@ -403,7 +403,7 @@ pub struct FitRecord {
     /// How the sets continue those of the earlier result, or of another lag or rank, if this run
     /// compared them.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub lineage: Option<Lineage>,
+    pub lineage: Option<TrackedSets>,
 }
 
 /// The bootstrap of a fit.

@@ -181,7 +181,7 @@ impl Rounds<'_> {
     ) -> Result<(FittedModel, Timings)> {
         let bytes = self.output.piece(&self.plan.hash, &cut.outline).await?;
         let (mut counts, shards) = outline(&bytes)?;
-        counts.rename(&gathered.heads[gathered.units[at].head].1);
+        counts.renumber(&gathered.heads[gathered.units[at].head].1);
         let names = names(&self.plan, &gathered.counted, labels);
         let size = Size {
             sources: shards.n_sources as u64,

@@ -1,7 +1,7 @@
 //! CountMatrix of several partitions and lags → their models.
 
-use crate::cluster::task::bench::{Bench, blocking};
 use crate::cluster::task::counting::read_counts;
+use crate::cluster::task::executor::{TaskExecutor, blocking};
 use crate::error::{Error, Kind, Result};
 use crate::evidence::counts::Size;
 use crate::evidence::counts::matrix::CountMatrix;
@@ -37,7 +37,7 @@ pub struct Fitted {
     pub told: Timings,
 }
 
-impl Bench {
+impl TaskExecutor {
     pub async fn fit(
         &self,
         groups: Vec<Group>,
