@@ -12,8 +12,11 @@ use std::sync::Arc;
 /// column has its seconds. Pairs have no lag.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LagColumn {
+    /// No lag column, for pairs.
     None,
+    /// Lags in rows.
     Integers(Vec<i64>),
+    /// Other lags.
     Texts(Vec<Lag>),
 }
 
@@ -70,7 +73,9 @@ pub const LAG_SECONDS: &str = "lag_seconds";
 /// What the columns of a fit depend on.
 #[derive(Clone)]
 pub struct FitColumns {
+    /// The name of the fit, with its rank.
     pub name: String,
+    /// The name of its method.
     pub method: &'static str,
     /// The largest rank that a model may have. Rows of a smaller rank end with zeros, which change
     /// no distance between embeddings.
@@ -81,12 +86,17 @@ pub struct FitColumns {
 
 /// Everything that the schemas of a run's tables depend on.
 pub struct RunSchema {
+    /// The fields of the partition columns.
     pub partition: Vec<Field>,
     /// The key columns of the partitions, one row per partition.
     pub partitions: Vec<ArrayRef>,
+    /// The lag column.
     pub lag: LagColumn,
+    /// The source states of all models.
     pub sources: StateTable,
+    /// The target states of all models.
     pub targets: StateTable,
+    /// Whether counts are sums of weights instead of integers.
     pub is_weighted: bool,
     /// In the order of the pipeline file.
     pub fits: Vec<FitColumns>,
