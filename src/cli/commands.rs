@@ -3,7 +3,7 @@
 //!
 //! [`execute`] belongs to the library and is neither generic nor async. A future is compiled where
 //! it is polled, with everything that it awaits, so polling one in the program would compile most
-//! of the library reuse_nothing.
+//! of the library again.
 
 use crate::cli::args::{Command, PipelineArgs};
 use crate::cli::terminal::{Done, Terminal, start};
@@ -16,11 +16,12 @@ use crate::error::counted;
 use crate::error::{Error, Kind, Result};
 use crate::output::place::Output;
 use crate::output::retention::Cleaning;
-use crate::plan::assignment::assignment;
+#[cfg(feature = "cluster")]
+use crate::plan::Plan;
 use crate::plan::pipeline::Pipeline;
-use crate::plan::{Plan, plan};
-use crate::read::lake::{Lake, Resources};
+use crate::read::lake::Resources;
 use crate::run::compare::compare;
+use crate::run::inputs::{Inputs, PlannedRun};
 use crate::run::local::Local;
 use crate::run::progress::Progress;
 use crate::run::record::Failure;
@@ -29,9 +30,7 @@ use crate::run::site::Site;
 use crate::run::summary::Summary;
 use crate::run::{Options, Outcome};
 use crate::store::Stores;
-use datafusion::dataframe::DataFrame;
 use serde_json::json;
-use std::path::Path;
 use std::sync::Arc;
 
 #[cfg(feature = "cluster")]
@@ -91,8 +90,9 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
             }
         }
         Command::Clean(args) => {
-            let pipeline = parse(&args.path, &args.set)?;
-            let mut output = Output::open(&pipeline.job.output, &Stores::from(&pipeline.store))?;
+            let pipeline = Pipeline::from_file_with(&args.path, &args.set)?;
+            let stores = Stores::from(&pipeline.store);
+            let mut output = Output::open(&pipeline.job.output, &stores)?;
             output.set_lock_timeout(args.lock_timeout.0.unsigned_abs());
             let asked = Cleaning {
                 keep: pipeline.job.keep as usize,
@@ -121,9 +121,9 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
         Command::Cluster(crate::cli::args::Cluster::Up(args)) => {
             crate::cli::cluster::up(&args, terminal.as_ref())
         }
-        Command::Check(pipeline) => with_plan(&pipeline, terminal, async |_, plan, _, _| {
-            let output = Output::open(&plan.output, &plan.stores)?;
-            crate::run::check_places(&plan, &output, false).await?;
+        Command::Check(pipeline) => with_plan(&pipeline, terminal, async |planned, _| {
+            let plan = &planned.plan;
+            crate::run::check_places(plan, &planned.output()?, false).await?;
             let (tables, fits) = (plan.tables.len(), plan.fits.len());
             let checks = match plan.checks.len() {
                 0 => String::new(),
@@ -136,95 +136,81 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
             ));
             Ok(Done::Well)
         }),
-        Command::Plan(args) => with_plan(
-            &args.pipeline,
-            terminal,
-            async |lake, plan, frame, threads| {
-                let output = Output::open(&plan.output, &plan.stores)?;
-                crate::run::check_places(&plan, &output, false).await?;
-                let bounds = lake.bounds(frame.clone(), &plan.layout).await?;
-                let needs = plan.needs(bounds, threads);
+        Command::Plan(args) => with_plan(&args.pipeline, terminal, async |planned, threads| {
+            let PlannedRun { plan, lake, frame } = &planned;
+            crate::run::check_places(plan, &planned.output()?, false).await?;
+            let bounds = lake.bounds(frame.clone(), &plan.layout).await?;
+            let needs = plan.needs(bounds, threads);
+            #[cfg(feature = "cluster")]
+            let preview = match &args.cluster {
+                Some(address) => {
+                    let split = args.split.unwrap_or(SPLIT);
+                    let nonzeros = needs.map(|needs| needs.nonzeros);
+                    Some(preview(address, plan, frame, nonzeros, split).await?)
+                }
+                None => None,
+            };
+            if args.json {
+                let mut shown = plan.to_json();
+                shown["memory"] = json!(needs);
                 #[cfg(feature = "cluster")]
-                let preview = match &args.cluster {
-                    Some(address) => {
-                        let split = args.split.unwrap_or(SPLIT);
-                        let nonzeros = needs.map(|needs| needs.nonzeros);
-                        Some(preview(address, &plan, &frame, nonzeros, split).await?)
-                    }
-                    None => None,
-                };
-                if args.json {
-                    let mut shown = plan.to_json();
-                    shown["memory"] = json!(needs);
-                    #[cfg(feature = "cluster")]
-                    if let Some(preview) = &preview {
-                        shown["cluster"] = json!(preview);
-                    }
-                    return print(&format!("{shown:#}"));
+                if let Some(preview) = &preview {
+                    shown["cluster"] = json!(preview);
                 }
-                print(&plan.to_string())?;
-                print(&match needs {
-                    Some(needs) => needs.to_string(),
-                    None => "  memory grows with rows, and nothing says how many there are".into(),
-                })?;
-                #[cfg(feature = "cluster")]
-                if let Some(preview) = preview {
-                    print(&preview.to_string())?;
-                }
-                Ok(Done::Well)
-            },
-        ),
-        Command::Explain(pipeline) => {
-            with_plan(&pipeline, terminal, async |lake, plan, frame, _| {
-                print(&format!("SQL\n{}\n", plan.sql))?;
-                for (name, value) in &plan.parameters {
-                    print(&format!("${name} = {value}"))?;
-                }
-                print(&lake.explain(frame).await?)
-            })
-        }
+                return print(&format!("{shown:#}"));
+            }
+            print(&plan.to_string())?;
+            print(&match needs {
+                Some(needs) => needs.to_string(),
+                None => "  memory grows with rows, and nothing says how many there are".into(),
+            })?;
+            #[cfg(feature = "cluster")]
+            if let Some(preview) = preview {
+                print(&preview.to_string())?;
+            }
+            Ok(Done::Well)
+        }),
+        Command::Explain(pipeline) => with_plan(&pipeline, terminal, async |planned, _| {
+            print(&format!("SQL\n{}\n", planned.plan.sql))?;
+            for (name, value) in &planned.plan.parameters {
+                print(&format!("${name} = {value}"))?;
+            }
+            print(&planned.lake.explain(planned.frame).await?)
+        }),
         Command::Assign(args) => {
-            let pipeline = parse(&args.pipeline.path, &args.pipeline.set)?;
-            with_lake(
-                pipeline,
-                &args.pipeline,
-                terminal,
-                args.output.as_deref(),
-                async |pipeline, sql, lake, threads| {
-                    let at = |e: Error| e.at(args.pipeline.path.display());
-                    let planning = assignment(&pipeline, &sql, &lake);
-                    let (plan, frame) = stoppable(planning, terminal.as_ref()).await.map_err(at)?;
-                    let model = Output::open(&args.model, &lake.stores)?;
-                    let output = args.output.as_ref().unwrap_or(&plan.output);
-                    let mut output = Output::open(output, &lake.stores)?;
-                    output.set_lock_timeout(args.lock_timeout.0.unsigned_abs());
-                    let options = crate::run::assign::Options {
-                        threads,
-                        force: args.force,
-                        smoothing: args.smoothing,
-                    };
-                    let plan = Arc::new(plan);
-                    let progress = Arc::clone(terminal) as Arc<dyn Progress>;
-                    let assigning = crate::run::assign::assign(
-                        plan, &lake, frame, &model, &output, &options, progress,
-                    );
-                    match until_stopped(assigning, terminal.as_ref(), &output).await? {
-                        crate::run::assign::Outcome::NothingToDo => {
-                            terminal.say("Nothing to do.");
-                            Ok(Done::Well)
-                        }
-                        crate::run::assign::Outcome::Done(record) => {
-                            let output = output.shown();
-                            let summary = crate::run::assign::record::AssignSummary {
-                                record: &record,
-                                output,
-                            };
-                            terminal.say(&summary.to_string());
-                            Ok(done(&record.head.failures))
-                        }
+            let mut pipeline = Pipeline::from_file_with(&args.pipeline.path, &args.pipeline.set)?;
+            if let Some(output) = &args.output {
+                pipeline.job.output.clone_from(output);
+            }
+            with_inputs(pipeline, &args.pipeline, terminal, async |inputs, _| {
+                let planning = inputs.plan_assignment();
+                let planned = stoppable(planning, terminal.as_ref()).await?;
+                let stores = &planned.lake.stores;
+                let model = Output::open(&args.model, stores)?;
+                let mut output = Output::open(&planned.assignment.output, stores)?;
+                output.set_lock_timeout(args.lock_timeout.0.unsigned_abs());
+                let options = crate::run::assign::Options {
+                    force: args.force,
+                    smoothing: args.smoothing,
+                };
+                let progress = Arc::clone(terminal) as Arc<dyn Progress>;
+                let assigning = planned.assign(&model, &output, &options, progress);
+                match until_stopped(assigning, terminal.as_ref(), &output).await? {
+                    crate::run::assign::Outcome::NothingToDo => {
+                        terminal.say("Nothing to do.");
+                        Ok(Done::Well)
                     }
-                },
-            )
+                    crate::run::assign::Outcome::Done(record) => {
+                        let output = output.shown();
+                        let summary = crate::run::assign::record::AssignSummary {
+                            record: &record,
+                            output,
+                        };
+                        terminal.say(&summary.to_string());
+                        Ok(done(&record.head.failures))
+                    }
+                }
+            })
         }
         Command::Run(args) => {
             let watch = Arc::new(Watch::new(&args, Arc::clone(terminal))?);
@@ -234,74 +220,64 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
 }
 
 fn run_pipeline(args: &crate::cli::args::Run, watch: &Arc<Watch>) -> Result<Done> {
-    let pipeline = parse(&args.pipeline.path, &args.pipeline.set)?;
+    let pipeline = Pipeline::from_file_with(&args.pipeline.path, &args.pipeline.set)?;
     watch.set_pipeline(&pipeline.job.name);
-    with_plan_of(
-        pipeline,
-        &args.pipeline,
-        &watch.terminal,
-        async |lake, plan, frame, threads| {
-            let plan = Arc::new(plan);
-            watch.set_plan(&plan);
-            let mut output = Output::open(&plan.output, &plan.stores)?;
-            output.set_lock_timeout(args.lock_timeout.0.unsigned_abs());
-            #[cfg(feature = "cluster")]
-            let cluster = cluster(args, &plan, &output, watch.terminal.as_ref()).await?;
-            #[cfg(feature = "cluster")]
-            let site = match &cluster {
-                Some(cluster) => Arc::new(Remote {
-                    nodes: cluster.clone(),
-                    split: args.split.unwrap_or(SPLIT),
-                }) as Arc<dyn Site>,
-                None => Arc::new(Local),
-            };
-            #[cfg(not(feature = "cluster"))]
-            let site = Arc::new(Local);
-            let options = Options {
-                threads,
-                force: args.force,
-                full_refresh: args.full_refresh,
-                keep_every: crate::run::KEEP_EVERY,
-                site,
-            };
-            let running = crate::run::run(
-                Arc::clone(&plan),
-                &lake,
-                frame,
-                &output,
-                &options,
-                watch.clone(),
-            );
-            let ended = until_stopped(running, watch.terminal.as_ref(), &output).await;
-            // A run that was stopped could not write its own record.
-            if let (Err(e), Some(mut record)) = (&ended, watch.record()) {
-                record.head.failed(e);
-                output.keep_failed(&record.head.id, &record).await;
+    let terminal = &watch.terminal;
+    with_inputs(pipeline, &args.pipeline, terminal, async |inputs, _| {
+        let planning = inputs.plan_with(args.pipeline.seed);
+        let planned = stoppable(planning, terminal.as_ref()).await?;
+        let plan = &planned.plan;
+        watch.set_plan(plan);
+        let mut output = planned.output()?;
+        output.set_lock_timeout(args.lock_timeout.0.unsigned_abs());
+        #[cfg(feature = "cluster")]
+        let cluster = cluster(args, plan, &output, terminal.as_ref()).await?;
+        #[cfg(feature = "cluster")]
+        let site = match &cluster {
+            Some(cluster) => Arc::new(Remote {
+                nodes: cluster.clone(),
+                split: args.split.unwrap_or(SPLIT),
+            }) as Arc<dyn Site>,
+            None => Arc::new(Local),
+        };
+        #[cfg(not(feature = "cluster"))]
+        let site = Arc::new(Local);
+        let options = Options {
+            force: args.force,
+            full_refresh: args.full_refresh,
+            site,
+            ..Options::default()
+        };
+        let running = planned.run_with(&output, &options, watch.clone());
+        let ended = until_stopped(running, terminal.as_ref(), &output).await;
+        // A run that was stopped could not write its own record.
+        if let (Err(e), Some(mut record)) = (&ended, watch.record()) {
+            record.head.failed(e);
+            output.keep_failed(&record.head.id, &record).await;
+        }
+        #[cfg(feature = "cluster")]
+        if let Some(cluster) = cluster {
+            cluster.leave().await;
+        }
+        match ended? {
+            Outcome::NothingToDo => {
+                let in_place = match args.metrics {
+                    Some(_) => output.last_record().await?,
+                    None => None,
+                };
+                watch.set_nothing_to_do(in_place);
+                watch.terminal.say("Nothing to do.");
+                Ok(Done::Skipped(args.skip_code))
             }
-            #[cfg(feature = "cluster")]
-            if let Some(cluster) = cluster {
-                cluster.leave().await;
+            Outcome::Done(record) => {
+                let output = &plan.output;
+                let record = &record;
+                let summary = Summary { record, output };
+                watch.terminal.say(&summary.to_string());
+                Ok(done(&record.head.failures))
             }
-            match ended? {
-                Outcome::NothingToDo => {
-                    let in_place = match args.metrics {
-                        Some(_) => output.last_record().await?,
-                        None => None,
-                    };
-                    watch.set_nothing_to_do(in_place);
-                    watch.terminal.say("Nothing to do.");
-                    Ok(Done::Skipped(args.skip_code))
-                }
-                Outcome::Done(record) => {
-                    let output = &plan.output;
-                    let record = &record;
-                    let summary = Summary { record, output };
-                    watch.terminal.say(&summary.to_string());
-                    Ok(done(&record.head.failures))
-                }
-            }
-        },
-    )
+        }
+    })
 }
 
 /// Connects to the cluster of a run, unless there is nothing to do.
@@ -375,78 +351,43 @@ fn done(failures: &[Failure]) -> Done {
     }
 }
 
-/// Plans a run and passes the lake, the plan, the query and the number of threads to `then`.
+/// Plans a run and passes it to `then`, with the number of threads.
 fn with_plan(
     args: &PipelineArgs,
     terminal: &Arc<dyn Terminal>,
-    then: impl AsyncFnOnce(Lake, Plan, DataFrame, usize) -> Result<Done>,
+    then: impl AsyncFnOnce(PlannedRun, usize) -> Result<Done>,
 ) -> Result<Done> {
-    let pipeline = parse(&args.path, &args.set)?;
-    with_plan_of(pipeline, args, terminal, then)
+    let pipeline = Pipeline::from_file_with(&args.path, &args.set)?;
+    with_inputs(pipeline, args, terminal, async |inputs, threads| {
+        let planned = stoppable(inputs.plan_with(args.seed), terminal.as_ref()).await?;
+        then(planned, threads).await
+    })
 }
 
-fn with_plan_of(
+/// Starts the threads, opens the tables of a pipeline and passes them to `then`, with the number of
+/// threads.
+fn with_inputs(
     pipeline: Pipeline,
     args: &PipelineArgs,
     terminal: &Arc<dyn Terminal>,
-    then: impl AsyncFnOnce(Lake, Plan, DataFrame, usize) -> Result<Done>,
-) -> Result<Done> {
-    with_lake(
-        pipeline,
-        args,
-        terminal,
-        None,
-        async |pipeline, sql, lake, threads| {
-            let at = |e: Error| e.at(args.path.display());
-            let planning = plan(&pipeline, &sql, args.seed, &lake);
-            let planned = stoppable(planning, terminal.as_ref()).await;
-            let (plan, frame) = planned.map_err(at)?;
-            then(lake, plan, frame, threads).await
-        },
-    )
-}
-
-/// Opens the lake of a pipeline and passes the pipeline, its SQL, the lake and the number of
-/// threads to `then`. `output` overrides where results go.
-fn with_lake(
-    mut pipeline: Pipeline,
-    args: &PipelineArgs,
-    terminal: &Arc<dyn Terminal>,
-    output: Option<&str>,
-    then: impl AsyncFnOnce(Pipeline, String, Lake, usize) -> Result<Done>,
+    then: impl AsyncFnOnce(Inputs, usize) -> Result<Done>,
 ) -> Result<Done> {
     let threads = match args.threads {
         Some(n) => n.get(),
-        None => std::thread::available_parallelism().map_or(1, |n| n.get()),
+        None => Resources::default().threads,
     };
     let bound = args.memory.map(|m| m.0 as usize);
     let runtime = start(threads, bound, &std::env::temp_dir())?;
     let done = runtime.block_on(async {
-        crate::plan::relative::resolve(&mut pipeline, &args.path).await?;
-        let sources: Vec<crate::read::lake::files::TableSource> = pipeline
-            .tables
-            .iter()
-            .map(|(name, table)| table.source(name))
-            .collect();
         let resources = Resources {
             threads,
             // The program takes the rest of the bound.
             memory_bytes: bound.map(|bytes| bytes - crate::memory::least(threads)),
         };
-        let output = output.unwrap_or(&pipeline.job.output);
-        crate::read::paths::overlap::apart(&sources, output)?;
         let stores = Stores::from(&pipeline.store);
-        let opening = async {
-            let mut lake = crate::read::lake::open(&sources, &resources, &stores).await?;
-            lake.apart(output)?;
-            if pipeline.job.fingerprint == crate::plan::pipeline::keys::Fingerprint::Content {
-                lake.fingerprint().await?;
-            }
-            Ok(lake)
-        };
-        let lake = stoppable(opening, terminal.as_ref()).await?;
-        let sql = crate::read::lake::query_text(&pipeline.transitions.query)?;
-        then(pipeline, sql, lake, threads).await
+        let opening = pipeline.open_with(&resources, &stores);
+        let inputs = stoppable(opening, terminal.as_ref()).await?;
+        then(inputs, threads).await
     });
     // The threads of a stopped run end with the process.
     runtime.shutdown_background();
@@ -498,10 +439,4 @@ fn manual(words: &[String]) -> Result<String> {
         .render(&mut page)
         .map_err(|e| Error::with_source(Kind::Bug, "the manual page cannot be made", e))?;
     Ok(String::from_utf8_lossy(&page).into_owned())
-}
-
-fn parse(path: &Path, set: &[String]) -> Result<Pipeline> {
-    let text = crate::read::lake::pipeline_text(path)?;
-    let environment = |name: &str| std::env::var(name).ok();
-    Pipeline::parse(&text, &path.display().to_string(), set, &environment)
 }

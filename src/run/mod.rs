@@ -5,6 +5,7 @@ pub mod checks;
 pub mod compare;
 pub mod fitted;
 pub mod increment;
+pub mod inputs;
 pub mod journal;
 pub mod local;
 pub mod markov;
@@ -25,15 +26,15 @@ use crate::output::tables::fitted_model::FittedModel;
 use crate::plan::Plan;
 use crate::plan::pipeline::keys::NamesFrom;
 use crate::read::counts::counted::Counted;
-use crate::read::lake::Lake;
 use crate::read::paths::current::Current;
 use crate::run::fitted::Fitted;
+use crate::run::inputs::PlannedRun;
 use crate::run::journal::Journal;
+use crate::run::local::Local;
 use crate::run::model::{nothing_connected, place};
 use crate::run::progress::Progress;
 use crate::run::record::{Deviation, Ended, ModelRecord, Resumed, RunRecord};
 use crate::run::site::{Fits, Job, Site};
-use datafusion::dataframe::DataFrame;
 use futures::future::BoxFuture;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,23 +47,33 @@ pub enum Outcome {
     Done(Box<RunRecord>),
 }
 
-/// Finished work is written so often: a run that dies loses about so much, a run that takes less writes nothing, and no store is asked more
-/// than once in that time but for pieces that took as long.
+/// How often finished work is checkpointed. A run that is stopped repeats at most about this much,
+/// and a run that takes less time writes no checkpoint.
 pub const KEEP_EVERY: Duration = Duration::from_secs(1);
 
-/// What a run is told beside its plan.
+/// Options of a run. No option but `force` and `full_refresh` changes what a run does.
 #[derive(Clone)]
 pub struct Options {
-    /// For the record: results do not depend on it.
-    pub threads: usize,
     /// Run even if the output is up to date, and do all work anew.
     pub force: bool,
     /// Count all rows anew, whatever the ledger says, and run even if the output is up to date.
     pub full_refresh: bool,
-    /// How often finished work is kept for the next run: [`KEEP_EVERY`], unless a test is in a hurry.
+    /// How often finished work is checkpointed.
     pub keep_every: Duration,
     /// Where the run counts and fits.
     pub site: Arc<dyn Site>,
+}
+
+impl Default for Options {
+    /// Reuse finished work, checkpoint once per [`KEEP_EVERY`], count and fit in this process.
+    fn default() -> Options {
+        Options {
+            force: false,
+            full_refresh: false,
+            keep_every: KEEP_EVERY,
+            site: Arc::new(Local),
+        }
+    }
 }
 
 /// An error where the result of a plan could never be put in place, or its sets have their names from what is no output. Nothing is
@@ -83,30 +94,29 @@ pub async fn check_places(plan: &Plan, output: &Output, force: bool) -> Result<(
     Ok(())
 }
 
-/// Runs a plan: `frame` is its query. A run that fails leaves the output as it was.
-pub fn run<'a>(
-    plan: Arc<Plan>,
-    lake: &'a Lake,
-    frame: DataFrame,
+/// Runs a plan. A run that fails leaves the output as it was.
+pub(crate) fn run<'a>(
+    planned: &'a PlannedRun,
     output: &'a Output,
     options: &'a Options,
     progress: Arc<dyn Progress>,
 ) -> BoxFuture<'a, Result<Outcome>> {
-    // Boxed, as are the futures of `plan` and `open`: one that is not is compiled again in every program that polls it.
+    // Boxed, as are the futures of `plan` and `open`, so that programs that poll it do not compile
+    // it again.
     Box::pin(async move {
-        check_places(&plan, output, options.force).await?;
+        let plan = &planned.plan;
+        check_places(plan, output, options.force).await?;
         let begun = output.begin(&plan.hash).await?;
         let is_done = |c: &Current| c.plan == plan.hash && c.complete;
         let again = options.force || options.full_refresh;
         if !again && begun.earlier().is_some_and(is_done) {
-            // A run that died after its result was in place has left it.
+            // A run that died after its result was in place has left its checkpoints.
             output.remove_checkpoints(&plan.hash).await;
             return Ok(Outcome::NothingToDo);
         }
-        let record = RunRecord::new(&plan, &begun.run, options.threads);
+        let record = RunRecord::new(plan, &begun.run, planned.lake.threads);
         let mut journal = Journal::new(record, progress.as_ref());
-        let to = (output, &begun);
-        match drive(plan, lake, frame, to, options, &progress, &mut journal).await {
+        match drive(planned, output, &begun, options, &progress, &mut journal).await {
             Ok(()) => Ok(Outcome::Done(Box::new(journal.record))),
             Err(e) => {
                 output.abandon().await;
@@ -119,22 +129,22 @@ pub fn run<'a>(
 }
 
 async fn drive(
-    plan: Arc<Plan>,
-    lake: &Lake,
-    frame: DataFrame,
-    (output, begun): (&Output, &Begun),
+    planned: &PlannedRun,
+    output: &Output,
+    begun: &Begun,
     options: &Options,
     progress: &Arc<dyn Progress>,
     journal: &mut Journal<'_>,
 ) -> Result<()> {
+    let (plan, lake) = (&planned.plan, &planned.lake);
     let again = options.force || options.full_refresh;
     let work = output.work(&plan.hash, again, options.keep_every);
     let work = Arc::new(work.await);
     progress.stage("count", None);
     let job = Job {
-        plan: &plan,
+        plan,
         lake,
-        frame,
+        frame: planned.frame.clone(),
         output,
         checkpoint: &work,
         keep_every: options.keep_every,
@@ -146,10 +156,10 @@ async fn drive(
         ledger,
         matrices,
     } = options.site.fit(job, journal).await?;
-    fitted.keep_names(&plan, output, begun.earlier()).await?;
+    fitted.keep_names(plan, output, begun.earlier()).await?;
     fitted.tell_empty(output, begun.earlier()).await?;
     if plan.markov {
-        let plan = Arc::clone(&plan);
+        let plan = Arc::clone(plan);
         let tested = tokio::task::spawn_blocking(move || {
             test_markov(&plan, &mut fitted.models, &mut fitted.records);
             fitted
@@ -179,7 +189,7 @@ async fn drive(
         output.put_ledger(&begun.run, ledger).await?;
     }
     if !plan.checks.is_empty() {
-        crate::run::checks::gate(&plan, lake, output, &fitted.names, journal).await?;
+        crate::run::checks::gate(plan, lake, output, &fitted.names, journal).await?;
     }
     journal.record.head.outcome = Ended::Done;
     let promotion = Promotion {
@@ -279,8 +289,6 @@ fn test_markov(plan: &Plan, models: &mut [FittedModel], records: &mut [ModelReco
 mod tests {
     use super::*;
     use crate::plan::pipeline::Pipeline;
-    use crate::plan::plan;
-    use crate::read::lake::Resources;
     use crate::run::local::fit_all;
     use crate::run::progress::Silent;
 
@@ -314,18 +322,8 @@ rank = 2
         std::fs::write(folder.path().join("rows.csv"), format!("t,s\n{rows}")).expect("rows");
         let text = PIPELINE.replace("FOLDER", &folder.path().display().to_string());
         let pipeline = Pipeline::parse(&text, "p.toml", &[], &|_| None).expect("a pipeline");
-        let resources = Resources {
-            threads: 1,
-            memory_bytes: None,
-        };
-        let sources = pipeline.tables.iter().map(|(n, t)| t.source(n));
-        let sources: Vec<_> = sources.collect();
-        let lake = crate::read::lake::open(&sources, &resources, &Default::default())
-            .await
-            .expect("a lake");
-        let (plan, frame) = plan(&pipeline, "SELECT * FROM rows", None, &lake)
-            .await
-            .expect("a plan");
+        let inputs = pipeline.open().await.expect("a lake");
+        let PlannedRun { plan, lake, frame } = inputs.plan().await.expect("a plan");
         let counted = lake.count(frame, &plan.layout, Arc::new(|_| ()));
         let store = Arc::new(object_store::memory::InMemory::new());
         let output = Output::in_store(store.clone(), "out".into());

@@ -11,12 +11,10 @@ use gyre::error::{Error, Kind, Result};
 use gyre::output::place::Output;
 use gyre::output::retention::{Cleaning, DAY};
 use gyre::plan::pipeline::Pipeline;
-use gyre::plan::{Plan, plan};
-use gyre::read::lake;
-use gyre::read::lake::{Lake as Opened, Resources};
-use gyre::run::local::Local;
+use gyre::read::lake::Resources;
+use gyre::run::inputs::PlannedRun;
 use gyre::run::progress::Silent;
-use gyre::run::{KEEP_EVERY, Options, run};
+use gyre::run::{KEEP_EVERY, Options};
 use gyre::store::Stores;
 use jiff::SignedDuration;
 use object_store::memory::InMemory;
@@ -114,38 +112,27 @@ fn stores(store: Arc<dyn ObjectStore>) -> Stores {
     stores
 }
 
-async fn planned(
-    text: &str,
-    stores: &Stores,
-    seed: u64,
-) -> Result<(Plan, Opened, datafusion::dataframe::DataFrame)> {
-    let spec = Pipeline::parse(text, "p.toml", &[], &|_| None)?;
-    let tables = spec.tables.iter();
-    let sources: Vec<_> = tables.map(|(n, table)| table.source(n)).collect();
-    let resources = Resources {
-        threads: 1,
-        memory_bytes: None,
-    };
-    let lake = lake::open(&sources, &resources, stores).await?;
-    let sql = lake::query_text(&spec.transitions.query)?;
-    let (plan, frame) = plan(&spec, &sql, Some(seed), &lake).await?;
-    Ok((plan, lake, frame))
+async fn planned(text: &str, stores: &Stores, seed: u64) -> Result<PlannedRun> {
+    let pipeline = Pipeline::parse(text, "p.toml", &[], &|_| None)?;
+    let inputs = pipeline.open_with(&RESOURCES, stores).await?;
+    inputs.plan_with(Some(seed)).await
 }
 
 async fn run_at(text: &str, stores: Stores, seed: u64, keep_every: Duration) -> Result<()> {
-    let (plan, lake, frame) = planned(text, &stores, seed).await?;
-    let output = Output::open(&plan.output, &stores)?;
+    let planned = planned(text, &stores, seed).await?;
+    let output = Output::open(&planned.plan.output, &stores)?;
     let options = Options {
-        threads: 1,
-        force: false,
-        full_refresh: false,
         keep_every,
-        site: Arc::new(Local),
+        ..Options::default()
     };
-    let progress = Arc::new(Silent);
-    let ended = run(Arc::new(plan), &lake, frame, &output, &options, progress).await;
-    ended.map(|_| ())
+    let ran = planned.run_with(&output, &options, Arc::new(Silent)).await;
+    ran.map(|_| ())
 }
+
+const RESOURCES: Resources = Resources {
+    threads: 1,
+    memory_bytes: None,
+};
 
 impl Case {
     fn text(is_incremental: bool, names: &str) -> String {
@@ -703,7 +690,7 @@ async fn files_that_change_during_a_run_are_named() {
             let text = Case::text(false, "none").replace("ROOT/in/", &format!("ROOT/{name}"));
             let text = text.replace("ROOT", &root);
             let stores = stores(Arc::new(store.clone()));
-            let (plan, opened, frame) = planned(&text, &stores, 1).await.expect("a plan");
+            let planned = planned(&text, &stores, 1).await.expect("a plan");
             match (is_deleted, is_local) {
                 (false, _) => {
                     // Times of files are no finer than that.
@@ -713,16 +700,10 @@ async fn files_that_change_during_a_run_are_named() {
                 (true, true) => fs::remove_file(lake.path(name)).expect("a file"),
                 (true, false) => store.delete(&Path::from(name)).await.expect("an object"),
             }
-            let output = Output::open(&plan.output, &stores).expect("an output");
-            let options = Options {
-                threads: 1,
-                force: false,
-                full_refresh: false,
-                keep_every: KEEP_EVERY,
-                site: Arc::new(Local),
-            };
-            let progress = Arc::new(Silent);
-            let ended = run(Arc::new(plan), &opened, frame, &output, &options, progress).await;
+            let output = Output::open(&planned.plan.output, &stores).expect("an output");
+            let options = Options::default();
+            let running = planned.run_with(&output, &options, Arc::new(Silent));
+            let ended = running.await;
             let e = ended.err().expect("rows that nobody planned with");
             let what = if is_deleted { "deleted" } else { "replaced" };
             let said = format!("{name} was {what} while the run was reading; run again");

@@ -9,12 +9,10 @@ use futures::TryStreamExt;
 use gyre::error::{Kind, Result};
 use gyre::output::place::Output;
 use gyre::plan::pipeline::Pipeline;
-use gyre::read::lake;
 use gyre::read::lake::Resources;
 use gyre::read::rows::states::key_text;
-use gyre::run::local::Local;
 use gyre::run::progress::Silent;
-use gyre::run::{KEEP_EVERY, Options, Outcome, run};
+use gyre::run::{Options, Outcome};
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
@@ -73,25 +71,15 @@ pub fn run_into(
 pub fn run_text_into(store: &InMemory, text: &str) -> Result<Outcome> {
     let ran = RUNTIME.block_on(async {
         let spec = Pipeline::parse(text, "p.toml", &[], &|_| None)?;
-        let tables = spec.tables.iter();
-        let sources: Vec<_> = tables.map(|(name, table)| table.source(name)).collect();
         let resources = Resources {
             threads: 2,
             memory_bytes: Some(256 << 20),
         };
-        let lake = lake::open(&sources, &resources, &Default::default()).await?;
-        let sql = lake::query_text(&spec.transitions.query)?;
-        let (plan, frame) = gyre::plan::plan(&spec, &sql, None, &lake).await?;
+        let inputs = spec.open_with(&resources, &Default::default()).await?;
+        let planned = inputs.plan().await?;
         let output = Output::in_store(Arc::new(store.clone()), Path::from("out"));
-        let options = Options {
-            threads: 2,
-            force: false,
-            full_refresh: false,
-            keep_every: KEEP_EVERY,
-            site: Arc::new(Local),
-        };
-        let plan = Arc::new(plan);
-        run(plan, &lake, frame, &output, &options, Arc::new(Silent)).await
+        let options = Options::default();
+        planned.run_with(&output, &options, Arc::new(Silent)).await
     });
     if let Err(e) = &ran {
         let message = e.full();

@@ -7,14 +7,11 @@ use gyre::cluster::nodes::{Nodes, Task};
 use gyre::cluster::site::{Remote, SPLIT};
 use gyre::cluster::task::perform;
 use gyre::error::{Error, Result};
-use gyre::output::place::Output;
 use gyre::plan::pipeline::Pipeline;
-use gyre::plan::plan;
-use gyre::read::lake;
 use gyre::read::lake::Resources;
 use gyre::run::local::Local;
 use gyre::run::progress::Silent;
-use gyre::run::{KEEP_EVERY, Options, Outcome, run};
+use gyre::run::{Options, Outcome};
 use gyre::store::Stores;
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
@@ -159,24 +156,18 @@ pub async fn run_split(
 ) -> Result<Ended> {
     let text = text.replace("FOLDER", &lake.folder.path().display().to_string());
     let spec = Pipeline::parse(&text, "p.toml", &[], &|_| None)?;
-    let sources = spec.tables.iter();
-    let sources: Vec<_> = sources.map(|(name, t)| t.source(name)).collect();
-    let opened = lake::open(&sources, &RESOURCES, &Stores::default()).await?;
-    let sql = lake::query_text(&spec.transitions.query)?;
-    let (plan, frame) = plan(&spec, &sql, None, &opened).await?;
-    let output = Output::open(&plan.output, &Stores::default())?;
+    let inputs = spec.open_with(&RESOURCES, &Stores::default()).await?;
+    let planned = inputs.plan().await?;
+    let output = planned.output()?;
     let options = Options {
-        threads: 2,
-        force: false,
-        full_refresh: false,
-        keep_every: KEEP_EVERY,
         site: match nodes {
             Some(nodes) => Arc::new(Remote { nodes, split }),
             None => Arc::new(Local),
         },
+        ..Options::default()
     };
-    let progress = Arc::new(Silent);
-    let record = match run(Arc::new(plan), &opened, frame, &output, &options, progress).await? {
+    let run = planned.run_with(&output, &options, Arc::new(Silent));
+    let record = match run.await? {
         Outcome::Done(record) => record,
         Outcome::NothingToDo => return Err(Error::bug("there was a result")),
     };

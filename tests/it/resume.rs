@@ -6,16 +6,9 @@
 use crate::cli::{integers, small_pipeline};
 use crate::lake::{Lake, ProgramRun, TABLES};
 use arrow::array::{ArrayRef, StringArray};
-use gyre::output::place::Output;
 use gyre::plan::pipeline::Pipeline;
-use gyre::plan::plan;
-use gyre::read::lake;
-use gyre::read::lake::Resources;
-use gyre::read::lake::files::TableSource;
-use gyre::run::local::Local;
 use gyre::run::progress::Silent;
-use gyre::run::{Options, Outcome, run};
-use gyre::store::Stores;
+use gyre::run::{Options, Outcome};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use serde_json::Value;
@@ -156,30 +149,16 @@ async fn a_run_with_checkpoints_gives_the_same_result() {
         return;
     };
     std::env::set_current_dir(folder).expect("the folder");
-    let text = fs::read_to_string("p.toml").expect("the pipeline");
-    let spec = Pipeline::parse(&text, "p.toml", &[], &|_| None).expect("a pipeline");
-    let paths = ["rows.parquet".to_string()];
-    let sources = [TableSource::of_parquet("rows", &paths)];
-    let resources = Resources {
-        threads: 2,
-        memory_bytes: None,
-    };
-    let lake = lake::open(&sources, &resources, &Stores::default())
-        .await
-        .expect("a lake");
-    let sql = lake::query_text(&spec.transitions.query).expect("its SQL");
-    let (plan, frame) = plan(&spec, &sql, None, &lake).await.expect("a plan");
-    let output = Output::open("out", &Stores::default()).expect("an output");
+    let pipeline = Pipeline::from_file("p.toml").expect("a pipeline");
+    let inputs = pipeline.open().await.expect("a lake");
+    let planned = inputs.plan().await.expect("a plan");
+    let output = planned.output().expect("an output");
     let options = Options {
-        threads: 2,
-        full_refresh: false,
-        force: false,
         keep_every: Duration::ZERO,
-        site: Arc::new(Local),
+        ..Options::default()
     };
-    let progress = Arc::new(Silent);
-    let ended = run(Arc::new(plan), &lake, frame, &output, &options, progress).await;
-    match ended {
+    let ran = planned.run_with(&output, &options, Arc::new(Silent)).await;
+    match ran {
         Ok(Outcome::Done(_) | Outcome::NothingToDo) => (),
         Err(e) => panic!("{}", e.full()),
     }

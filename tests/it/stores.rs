@@ -12,13 +12,10 @@ use gyre::output::place::Output;
 use gyre::output::pointer::Promotion;
 use gyre::output::retention::Cleaning;
 use gyre::plan::pipeline::Pipeline;
-use gyre::read::lake;
 use gyre::read::lake::Resources;
-use gyre::read::lake::files::TableSource;
 use gyre::read::paths::current::Current;
-use gyre::run::local::Local;
+use gyre::run::Options;
 use gyre::run::progress::Silent;
-use gyre::run::{KEEP_EVERY, Options, run};
 use jiff::SignedDuration;
 use object_store::memory::InMemory;
 use object_store::path::Path;
@@ -31,35 +28,17 @@ use std::task::{Context, Poll};
 
 /// Runs the small pipeline of a lake with a seed into a store.
 async fn run_into(lake: &Lake, store: Arc<dyn ObjectStore>, seed: u64) -> Result<()> {
-    let text = std::fs::read_to_string(lake.path("p.toml")).expect("the pipeline");
-    let spec = Pipeline::parse(&text, "p.toml", &[], &|_| None)?;
-    let paths = [lake.path("rows.parquet").display().to_string()];
-    let sources = [TableSource::of_parquet("rows", &paths)];
+    let pipeline = Pipeline::from_file(lake.path("p.toml"))?;
     let resources = Resources {
         threads: 1,
         memory_bytes: None,
     };
-    let opened = lake::open(&sources, &resources, &Default::default()).await?;
-    let sql = lake::query_text(&spec.transitions.query)?;
-    let (plan, frame) = gyre::plan::plan(&spec, &sql, Some(seed), &opened).await?;
+    let inputs = pipeline.open_with(&resources, &Default::default()).await?;
+    let planned = inputs.plan_with(Some(seed)).await?;
     let output = Output::in_store(store, Path::from("out"));
-    let options = Options {
-        threads: 1,
-        force: false,
-        full_refresh: false,
-        keep_every: KEEP_EVERY,
-        site: Arc::new(Local),
-    };
-    run(
-        Arc::new(plan),
-        &opened,
-        frame,
-        &output,
-        &options,
-        Arc::new(Silent),
-    )
-    .await
-    .map(|_| ())
+    let options = Options::default();
+    let ran = planned.run_with(&output, &options, Arc::new(Silent)).await;
+    ran.map(|_| ())
 }
 
 /// The pointer of the output in a store.

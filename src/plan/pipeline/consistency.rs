@@ -118,6 +118,7 @@ pub fn check(
     }
     let checks = checks::checks(file.checks, file.check, &transitions, document);
     Some(Pipeline {
+        file: None,
         job: file.job,
         store: file.store,
         tables: file.tables,

@@ -36,10 +36,14 @@ use schemars::transform::RecursiveTransform;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 /// A pipeline with consistent keys. Columns, files and SQL are not checked yet.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Pipeline {
+    /// The file that it was read from. Relative paths are looked up beside this file.
+    #[serde(skip)]
+    pub file: Option<PathBuf>,
     pub job: Job,
     /// Not serialized: its values may be secret, and no result depends on them.
     #[serde(skip)]
@@ -141,6 +145,14 @@ impl Pipeline {
             (Some(e), _) => Err(e),
             (None, Some(pipeline)) => Ok(pipeline),
             (None, None) => Err(Error::bug("a pipeline file has neither content nor errors")),
+        }
+    }
+
+    /// Adds the name of the pipeline file to an error.
+    pub(crate) fn at(&self, error: Error) -> Error {
+        match &self.file {
+            Some(file) => error.at(file.display()),
+            None => error,
         }
     }
 }

@@ -66,19 +66,18 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Copy)]
 pub struct Resources {
     pub threads: usize,
-    /// Bytes that SQL may hold before it spills to disk; none is no bound.
+    /// Bytes that SQL may hold before it spills to disk. `None` is no bound.
     pub memory_bytes: Option<usize>,
 }
 
-/// The text of a pipeline file.
-pub fn pipeline_text(path: &std::path::Path) -> Result<String> {
-    std::fs::read_to_string(path).map_err(|e| {
-        Error::with_source(
-            Kind::Spec,
-            format!("pipeline {} cannot be read", path.display()),
-            e,
-        )
-    })
+impl Default for Resources {
+    /// All cores, without a bound on memory.
+    fn default() -> Resources {
+        Resources {
+            threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            memory_bytes: None,
+        }
+    }
 }
 
 /// The SQL of a query that is written in the pipeline or in a file of its own.
@@ -96,6 +95,8 @@ pub struct Lake {
     pub tables: Vec<Table>,
     /// Where the tables came from, and where results go.
     pub stores: Stores,
+    /// The threads that its queries use.
+    pub threads: usize,
     listed: Listed,
     /// Memory for the unordered rows of each stream.
     gathered_bytes: usize,
@@ -171,6 +172,7 @@ fn empty(resources: &Resources, stores: &Stores, remote_stores: usize) -> Result
         context,
         tables: Vec::new(),
         stores: stores.clone(),
+        threads: resources.threads,
         listed,
         gathered_bytes: resources.memory_bytes.map_or(usize::MAX, room),
         _spilled: folder,

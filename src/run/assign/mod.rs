@@ -26,27 +26,24 @@ use crate::output::tables::run_schema::RunSchema;
 use crate::plan::assignment::Assignment;
 use crate::read::counts::counted::Counted;
 use crate::read::counts::follow::Follower;
-use crate::read::lake::Lake;
 use crate::read::paths::current::Current;
 use crate::read::rows::layout::{Evidence, Layout};
 use crate::read::rows::states::StateTable;
 use crate::run::assign::model::{KnownModel, Numbers, sides};
 use crate::run::assign::record::{AssignRecord, AssignedFitRecord, AssignedRecord};
 use crate::run::assign::score::{Lookup, Scorer};
+use crate::run::inputs::PlannedAssignment;
 use crate::run::model::{check_sum, partition_key, place};
 use crate::run::progress::Progress;
 use crate::run::record::{Ended, Failure, Head};
 use arrow::datatypes::Field;
-use datafusion::dataframe::DataFrame;
 use hashbrown::HashMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What an assignment is told beside its plan.
+/// Options of an assignment.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// For the record: results do not depend on it.
-    pub threads: usize,
     /// Run even if the output is up to date.
     pub force: bool,
     /// Transitions that every set is given more, shared out like all of them.
@@ -61,28 +58,16 @@ pub enum Outcome {
     Done(Box<AssignRecord>),
 }
 
-/// Assigns the rows of `frame`, the query of a plan, to the model at an output. One that fails leaves the output as it was.
-pub async fn assign(
-    plan: Arc<Assignment>,
-    lake: &Lake,
-    frame: DataFrame,
+/// Assigns the rows of a plan to the model at an output. An assignment that fails leaves the output
+/// as it was.
+pub(crate) async fn assign(
+    planned: &PlannedAssignment,
     model: &Output,
     output: &Output,
     options: &Options,
     progress: Arc<dyn Progress>,
 ) -> Result<Outcome> {
-    drive(plan, lake, frame, model, output, options, progress).await
-}
-
-async fn drive(
-    plan: Arc<Assignment>,
-    lake: &Lake,
-    frame: DataFrame,
-    model: &Output,
-    output: &Output,
-    options: &Options,
-    progress: Arc<dyn Progress>,
-) -> Result<Outcome> {
+    let plan = &planned.assignment;
     let at = model.shown();
     let Some(written) = Written::open(model).await? else {
         let what = format!("there is no finished result at {at}; run its pipeline first");
@@ -91,15 +76,15 @@ async fn drive(
     if !written.has(Table::Latent) {
         return Err(Error::input(format!("the result at {at} holds no models")));
     }
-    check_columns(&plan, &written, at)?;
-    check_lags(&plan, &written, at).await?;
-    let names = names(&plan, &written);
+    check_columns(plan, &written, at)?;
+    check_lags(plan, &written, at).await?;
+    let names = names(plan, &written);
     if let Some((column, table)) = names.repeated() {
         return Err(Error::spec(format!(
             "the column `{column}` would stand twice in the table `{table}`; rename the column of the SQL with AS"
         )));
     }
-    let hash = hash(&plan, &written, options);
+    let hash = hash(plan, &written, options);
     output.check(&[])?;
     if !options.force {
         output.check_job(&plan.name).await?;
@@ -115,18 +100,22 @@ async fn drive(
     if !options.force && current.is_some_and(|c| c.plan == hash && c.complete) {
         return Ok(Outcome::NothingToDo);
     }
-    let mut head = Head::begin(&begun.run, &plan.name, &hash, options.threads, &plan.tables);
-    let from = (lake, frame, (at, &written));
-    let done = put(
-        &plan,
-        from,
-        (output, &begun),
-        names,
+    let mut head = Head::begin(
+        &begun.run,
+        &plan.name,
+        &hash,
+        planned.lake.threads,
+        &plan.tables,
+    );
+    let stages = Stages {
+        planned,
+        model: (at, &written),
+        output,
+        begun: &begun,
         options,
-        &progress,
-        &mut head,
-    )
-    .await;
+        progress: &progress,
+    };
+    let done = put(&stages, names, &mut head).await;
     let e = match done {
         Ok(record) => return Ok(Outcome::Done(Box::new(record))),
         Err(e) => e,
@@ -144,16 +133,32 @@ async fn drive(
     Err(e)
 }
 
-/// CountMatrix the rows, assigns them and puts the tables in place.
+/// What the stages of an assignment read and write.
+struct Stages<'a> {
+    planned: &'a PlannedAssignment,
+    /// The location of the model, and the model.
+    model: (&'a str, &'a Written<'a>),
+    output: &'a Output,
+    begun: &'a Begun,
+    options: &'a Options,
+    progress: &'a Arc<dyn Progress>,
+}
+
+/// Counts the rows, assigns them and puts the tables in place.
 async fn put(
-    plan: &Arc<Assignment>,
-    (lake, frame, (at, written)): (&Lake, DataFrame, (&str, &Written<'_>)),
-    (output, begun): (&Output, &Begun),
+    stages: &Stages<'_>,
     mut names: AssignedSchema,
-    options: &Options,
-    progress: &Arc<dyn Progress>,
     head: &mut Head,
 ) -> Result<AssignRecord> {
+    let &Stages {
+        planned,
+        model: (at, written),
+        output,
+        begun,
+        options,
+        progress,
+    } = stages;
+    let (plan, lake) = (&planned.assignment, &planned.lake);
     progress.stage("read model", None);
     let evidence = &plan.layout.evidence;
     let mut numbers = Numbers::new(evidence)?;
@@ -165,7 +170,9 @@ async fn put(
     progress.stage("count", None);
     let hear = Arc::clone(progress);
     let advance = Arc::new(move |rows: usize| hear.advance(rows as u64));
-    let mut counted = lake.count(frame.clone(), &plan.layout, advance).await?;
+    let mut counted = lake
+        .count(planned.frame.clone(), &plan.layout, advance)
+        .await?;
     if counted.rows == 0 {
         return Err(Error::input("the SQL of [transitions] gives no rows"));
     }
@@ -198,7 +205,9 @@ async fn put(
             let numbers = all.numbers.states()?;
             Follower::new(&plan.layout, numbers, &all.names.names.partitions, scorer)
         };
-        let followed = lake.follow(frame, &plan.layout, start).await?;
+        let followed = lake
+            .follow(planned.frame.clone(), &plan.layout, start)
+            .await?;
         for (model, record) in all.models.iter_mut().zip(&mut all.records) {
             let (partition, lag) = (model.counts.partition, model.counts.lag);
             let overlap = plan.layout.evidence.overlap(lag);

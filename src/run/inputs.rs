@@ -1,0 +1,207 @@
+//! A pipeline → its open tables → a plan with its query → a run.
+//!
+//! This is how the program, the tests and embedders start a run:
+//! `Pipeline::from_file(path)?.open().await?.plan().await?.run().await?`.
+
+use crate::error::{Error, Kind, Result};
+use crate::output::place::Output;
+use crate::plan::Plan;
+use crate::plan::assignment::Assignment;
+use crate::plan::pipeline::Pipeline;
+use crate::plan::pipeline::keys::Fingerprint;
+use crate::read::lake::files::TableSource;
+use crate::read::lake::{Lake, Resources, query_text};
+use crate::run::assign;
+use crate::run::progress::{Progress, Silent};
+use crate::run::{Options, Outcome};
+use crate::store::Stores;
+use datafusion::dataframe::DataFrame;
+use futures::future::{BoxFuture, LocalBoxFuture};
+use std::path::Path;
+use std::sync::Arc;
+
+/// A pipeline with its open tables and the text of its query.
+pub struct Inputs {
+    /// The pipeline. Its relative paths are resolved.
+    pub pipeline: Pipeline,
+    /// The tables of the pipeline.
+    pub lake: Lake,
+    /// The text of the query.
+    pub sql: String,
+}
+
+impl Pipeline {
+    /// Reads a pipeline file, with the environment variables of the process.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or all errors in it.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Pipeline> {
+        Pipeline::from_file_with(path.as_ref(), &[])
+    }
+
+    /// Reads a pipeline file and sets keys, such as `fit.dbmr.rank=4`, in the order of `sets`.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or all errors in it.
+    pub fn from_file_with(path: &Path, sets: &[String]) -> Result<Pipeline> {
+        let text = std::fs::read_to_string(path).map_err(|e| {
+            let what = format!("pipeline {} cannot be read", path.display());
+            Error::with_source(Kind::Spec, what, e)
+        })?;
+        let environment = |name: &str| std::env::var(name).ok();
+        let mut pipeline = Pipeline::parse(&text, &path.display().to_string(), sets, &environment)?;
+        pipeline.file = Some(path.to_path_buf());
+        Ok(pipeline)
+    }
+
+    /// Opens the tables with all cores, without a bound on memory.
+    ///
+    /// # Errors
+    /// If an input is not found or cannot be read, or contains the output.
+    pub async fn open(self) -> Result<Inputs> {
+        let stores = Stores::from(&self.store);
+        self.open_with(&Resources::default(), &stores).await
+    }
+
+    /// Opens the tables, which are in `stores`, with some of the machine's resources.
+    ///
+    /// # Errors
+    /// If an input is not found or cannot be read, or contains the output.
+    pub fn open_with<'a>(
+        mut self,
+        resources: &'a Resources,
+        stores: &'a Stores,
+    ) -> LocalBoxFuture<'a, Result<Inputs>> {
+        Box::pin(async move {
+            if let Some(file) = self.file.clone() {
+                crate::plan::relative::resolve(&mut self, &file).await?;
+            }
+            let sources: Vec<TableSource<'_>> = self
+                .tables
+                .iter()
+                .map(|(name, table)| table.source(name))
+                .collect();
+            crate::read::paths::overlap::apart(&sources, &self.job.output)?;
+            let mut lake = crate::read::lake::open(&sources, resources, stores).await?;
+            lake.apart(&self.job.output)?;
+            if self.job.fingerprint == Fingerprint::Content {
+                lake.fingerprint().await?;
+            }
+            let sql = query_text(&self.transitions.query)?;
+            Ok(Inputs {
+                pipeline: self,
+                lake,
+                sql,
+            })
+        })
+    }
+}
+
+impl Inputs {
+    /// Plans a run.
+    ///
+    /// # Errors
+    /// If the SQL or the keys of the pipeline do not fit the tables.
+    pub async fn plan(self) -> Result<PlannedRun> {
+        self.plan_with(None).await
+    }
+
+    /// Plans a run; `seed` replaces that of the pipeline.
+    ///
+    /// # Errors
+    /// If the SQL or the keys of the pipeline do not fit the tables.
+    pub fn plan_with(self, seed: Option<u64>) -> LocalBoxFuture<'static, Result<PlannedRun>> {
+        Box::pin(async move {
+            let planned = crate::plan::plan(&self.pipeline, &self.sql, seed, &self.lake).await;
+            let (plan, frame) = planned.map_err(|e| self.pipeline.at(e))?;
+            Ok(PlannedRun {
+                plan: Arc::new(plan),
+                lake: self.lake,
+                frame,
+            })
+        })
+    }
+
+    /// Plans the assignment of the rows to the sets of a model.
+    ///
+    /// # Errors
+    /// If the SQL or the keys of the pipeline do not fit the tables.
+    pub async fn plan_assignment(self) -> Result<PlannedAssignment> {
+        let planned = crate::plan::assignment::assignment(&self.pipeline, &self.sql, &self.lake);
+        let (assignment, frame) = planned.await.map_err(|e| self.pipeline.at(e))?;
+        Ok(PlannedAssignment {
+            assignment: Arc::new(assignment),
+            lake: self.lake,
+            frame,
+        })
+    }
+}
+
+/// A plan, the tables that it reads and its query.
+pub struct PlannedRun {
+    /// What the run will do.
+    pub plan: Arc<Plan>,
+    /// The tables that the query reads.
+    pub lake: Lake,
+    /// The query.
+    pub frame: DataFrame,
+}
+
+impl PlannedRun {
+    /// Opens the output of the plan.
+    ///
+    /// # Errors
+    /// If the location is not a path or a URL, or its store cannot be opened.
+    pub fn output(&self) -> Result<Output> {
+        Output::open(&self.plan.output, &self.plan.stores)
+    }
+
+    /// Runs the plan in this process. A run that fails leaves the output as it was.
+    ///
+    /// # Errors
+    /// If a stage fails: reading, counting, fitting, checking or writing.
+    pub async fn run(&self) -> Result<Outcome> {
+        let output = self.output()?;
+        self.run_with(&output, &Options::default(), Arc::new(Silent))
+            .await
+    }
+
+    /// Runs the plan with options, and reports its progress.
+    ///
+    /// # Errors
+    /// If a stage fails: reading, counting, fitting, checking or writing.
+    pub fn run_with<'a>(
+        &'a self,
+        output: &'a Output,
+        options: &'a Options,
+        progress: Arc<dyn Progress>,
+    ) -> BoxFuture<'a, Result<Outcome>> {
+        crate::run::run(self, output, options, progress)
+    }
+}
+
+/// An assignment, the tables that it reads and its query.
+pub struct PlannedAssignment {
+    /// What the assignment will do.
+    pub assignment: Arc<Assignment>,
+    /// The tables that the query reads.
+    pub lake: Lake,
+    /// The query.
+    pub frame: DataFrame,
+}
+
+impl PlannedAssignment {
+    /// Assigns the rows to the model at an output. An assignment that fails leaves `output` as it was.
+    ///
+    /// # Errors
+    /// If there is no such model, its columns are others, or a stage fails.
+    pub fn assign<'a>(
+        &'a self,
+        model: &'a Output,
+        output: &'a Output,
+        options: &'a assign::Options,
+        progress: Arc<dyn Progress>,
+    ) -> LocalBoxFuture<'a, Result<assign::Outcome>> {
+        Box::pin(assign::assign(self, model, output, options, progress))
+    }
+}
