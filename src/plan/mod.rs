@@ -20,8 +20,8 @@ use crate::error::{Error, Result};
 use crate::evidence::lag::Lag;
 use crate::methods::estimator::States;
 use crate::output::ledger::Basis;
-use crate::output::tables;
 use crate::output::tables::run_schema::{FitColumns, LagColumn, RunSchema};
+use crate::output::tables::{self, table};
 use crate::plan::checks::{CheckRule, PlannedCheck};
 use crate::plan::evidence::{check_square, grouping};
 use crate::plan::fits::{PlannedFit, Ranks, fits};
@@ -403,15 +403,15 @@ impl Plan {
     }
 
     /// The tables that the run will write. Some are optional.
-    pub fn tables(&self) -> Vec<tables::Table> {
+    pub fn tables(&self) -> Vec<table::Table> {
         let compared = self.fits.iter().any(|fit| is_compared(self, fit));
-        let is_written = |table: &tables::Table| match table {
-            tables::Table::Ranks => compared,
-            tables::Table::Bootstrap => self.resamples() > 0,
-            tables::Table::Timescales | tables::Table::ChapmanKolmogorov => self.markov,
+        let is_written = |table: &table::Table| match table {
+            table::Table::Ranks => compared,
+            table::Table::Bootstrap => self.resamples() > 0,
+            table::Table::Timescales | table::Table::ChapmanKolmogorov => self.markov,
             _ => true,
         };
-        let all = tables::Table::ALL.into_iter();
+        let all = table::Table::ALL.into_iter();
         all.filter(is_written).collect()
     }
 
@@ -441,7 +441,7 @@ impl Plan {
                 name: f.name.clone(),
                 method: f.method.name(),
                 rank: rank(f),
-                is_soft: f.method.needs().is_soft,
+                columns: f.method.columns(),
             })
             .collect()
     }

@@ -1,4 +1,5 @@
-//! Tasks on a real cluster of this machine: every scheduler and executor is a process that may be killed, stopped and started again.
+//! Tasks on a real cluster of this machine. Every scheduler and executor is a process that the
+//! tests kill, stop and restart.
 
 use crate::cli::small_pipeline;
 use crate::clouds::{Server, command};
@@ -32,11 +33,11 @@ fn tasks(n: u32, wait_millis: u32) -> Vec<Task> {
         .collect()
 }
 
-/// The answers to such tasks: who did each. They must be in their order.
-fn doers(answers: Vec<Result<Vec<u8>, Error>>) -> Vec<String> {
+/// The executor of each answer. Asserts that the answers are in the order of the tasks.
+fn executors_of(answers: Vec<Result<Vec<u8>, Error>>) -> Vec<String> {
     let looked = answers.into_iter().map(|answer| {
         let bytes = answer.expect("an answer");
-        Looked::read(&bytes).expect("what a look comes to")
+        Looked::read(&bytes).expect("an answer of a look")
     });
     let numbered = looked.enumerate().map(|(at, looked)| {
         assert_eq!(looked.number as usize, at);
@@ -47,7 +48,7 @@ fn doers(answers: Vec<Result<Vec<u8>, Error>>) -> Vec<String> {
 
 async fn all(cluster: &Cluster, tasks: Vec<Task>) -> Vec<String> {
     let answers = cluster.run("test", tasks, &|_| ()).await;
-    doers(answers.expect("the cluster answers"))
+    executors_of(answers.expect("the cluster answers"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -58,18 +59,18 @@ async fn answers_keep_the_order_of_tasks_and_each_task_runs_once() {
     assert_eq!(known.collect::<BTreeSet<_>>(), machines.names());
     assert_eq!(cluster.slots(), 4);
 
-    let mut asked = tasks(60, 20);
+    let mut submitted = tasks(60, 20);
     let wrong = Task { bytes: vec![255] };
-    asked.insert(30, wrong.clone());
-    asked.push(asked[3].clone());
-    let heard = AtomicUsize::new(0);
-    let hear = |n| {
-        heard.fetch_add(n, Ordering::Relaxed);
+    submitted.insert(30, wrong.clone());
+    submitted.push(submitted[3].clone());
+    let answered = AtomicUsize::new(0);
+    let note = |n| {
+        answered.fetch_add(n, Ordering::Relaxed);
     };
-    let answers = cluster.run("test", asked, &hear).await;
+    let answers = cluster.run("test", submitted, &note).await;
     let mut answers = answers.expect("the cluster answers");
-    assert_eq!(heard.load(Ordering::Relaxed), 61);
-    // An error of a task is its own.
+    assert_eq!(answered.load(Ordering::Relaxed), 61);
+    // The error of one task does not affect the others.
     let error = answers.remove(30).expect_err("no task");
     assert!(
         error.full().contains("a task is not one of gyre"),
@@ -79,16 +80,16 @@ async fn answers_keep_the_order_of_tasks_and_each_task_runs_once() {
     let last = answers.pop().expect("an answer").expect("no error");
     assert_eq!(answers[3].as_ref().expect("no error"), &last);
     assert_eq!(
-        doers(answers).into_iter().collect::<BTreeSet<_>>(),
+        executors_of(answers).into_iter().collect::<BTreeSet<_>>(),
         machines.names()
     );
 
-    // With nobody there to do anything, what is done is done.
+    // Finished tasks are not repeated, even without executors.
     drop(machines.executors);
     drop(machines.scheduler);
-    let answers = cluster.run("test", tasks(60, 20), &hear).await;
-    doers(answers.expect("all answers are there"));
-    assert_eq!(heard.load(Ordering::Relaxed), 121);
+    let answers = cluster.run("test", tasks(60, 20), &note).await;
+    executors_of(answers.expect("all answers are there"));
+    assert_eq!(answered.load(Ordering::Relaxed), 121);
     cluster.leave().await;
 }
 
@@ -118,12 +119,15 @@ async fn a_small_job_is_fast() {
     cluster.leave().await;
 }
 
-/// Waits until an executor has so many of these tasks at hand, as its log says.
-async fn at_work(log: &Path, asked: &[Task], n: usize) {
-    let ids: BTreeSet<String> = asked.iter().map(Task::id).collect();
+/// Waits until the log of an executor shows `n` of these tasks as running.
+async fn wait_for_tasks(log: &Path, submitted: &[Task], n: usize) {
+    let ids: BTreeSet<String> = submitted.iter().map(Task::id).collect();
     let start = Instant::now();
     while running_tasks(log).intersection(&ids).count() < n {
-        assert!(start.elapsed() < Duration::from_secs(60), "it does nothing");
+        assert!(
+            start.elapsed() < Duration::from_secs(60),
+            "no task is running"
+        );
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -133,17 +137,17 @@ async fn only_the_tasks_of_a_killed_executor_are_repeated() {
     let machines = Machines::start(2);
     let (log, killed) = (machines.lake.path("log"), machines.logging("log"));
     let cluster = machines.connect().await.expect("a cluster");
-    let (asked, name) = (tasks(24, 1000), killed.name());
-    let doing = all(&cluster, asked.clone());
-    let killing = async {
-        at_work(&log, &asked, 2).await;
+    let (submitted, name) = (tasks(24, 1000), killed.name());
+    let all_tasks = all(&cluster, submitted.clone());
+    let kill = async {
+        wait_for_tasks(&log, &submitted, 2).await;
         drop(killed);
     };
-    let (doers, ()) = tokio::join!(doing, killing);
+    let (executors, ()) = tokio::join!(all_tasks, kill);
     let lost = running_tasks(&log);
     assert!(!lost.is_empty());
-    for (task, doer) in asked.iter().zip(doers) {
-        assert!(doer != name || !lost.contains(&task.id()));
+    for (task, executor) in submitted.iter().zip(executors) {
+        assert!(executor != name || !lost.contains(&task.id()));
     }
     cluster.leave().await;
 }
@@ -152,28 +156,32 @@ async fn only_the_tasks_of_a_killed_executor_are_repeated() {
 async fn a_stalled_executor_is_dropped_and_readmitted() {
     let mut machines = Machines::start(1);
     machines.executors.push(machines.logging("log"));
-    let (log, still) = (machines.lake.path("log"), &machines.executors[1]);
+    let (log, stalled) = (machines.lake.path("log"), &machines.executors[1]);
     let cluster = machines.connect().await.expect("a cluster");
-    let asked = tasks(12, 1500);
-    let doing = all(&cluster, asked.clone());
-    let stopping = async {
-        at_work(&log, &asked, 1).await;
-        still.signal("-STOP");
+    let submitted = tasks(12, 1500);
+    let all_tasks = all(&cluster, submitted.clone());
+    let stop = async {
+        wait_for_tasks(&log, &submitted, 1).await;
+        stalled.signal("-STOP");
     };
-    tokio::join!(doing, stopping);
+    tokio::join!(all_tasks, stop);
     assert!(!running_tasks(&log).is_empty());
     cluster.leave().await;
 
-    // What it has begun it ends, when nobody wants it any more and the run has taken everything away.
+    // The stalled executor finishes its task after all others have left and the run has removed its
+    // checkpoints.
     let output = machines.lake.path("out").display().to_string();
     let output = Output::open(&output, &Stores::default()).expect("an output");
     output.remove_checkpoints("plan").await;
     let work = machines.lake.path("out/work/plan");
     assert!(!work.exists());
-    still.signal("-CONT");
+    stalled.signal("-CONT");
     let start = Instant::now();
     while !work.join("done").exists() {
-        assert!(start.elapsed() < Duration::from_secs(20), "it does nothing");
+        assert!(
+            start.elapsed() < Duration::from_secs(20),
+            "no task is running"
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -188,10 +196,10 @@ async fn a_stalled_executor_is_dropped_and_readmitted() {
     assert!(!work.exists());
     let start = Instant::now();
     loop {
-        let again = machines.connect().await.expect("a cluster");
-        let known = again.executors().iter().map(|e| e.name.clone());
+        let second = machines.connect().await.expect("a cluster");
+        let known = second.executors().iter().map(|e| e.name.clone());
         let known: BTreeSet<_> = known.collect();
-        again.leave().await;
+        second.leave().await;
         if known == machines.names() {
             break;
         }
@@ -204,19 +212,19 @@ async fn a_client_resubmits_its_tasks_to_a_restarted_scheduler() {
     let mut machines = Machines::start(1);
     machines.executors.push(machines.logging("log"));
     let cluster = machines.connect().await.expect("a cluster");
-    let asked = tasks(24, 400);
-    let doing = all(&cluster, asked.clone());
+    let submitted = tasks(24, 400);
+    let all_tasks = all(&cluster, submitted.clone());
     let (lake, scheduler) = (&machines.lake, &mut machines.scheduler);
-    let restarting = async {
-        at_work(&lake.path("log"), &asked, 1).await;
+    let restart = async {
+        wait_for_tasks(&lake.path("log"), &submitted, 1).await;
         let place = scheduler.line.trim_start_matches("df://").to_string();
         scheduler.signal("-KILL");
-        scheduler.child.wait().expect("it has ended");
+        scheduler.child.wait().expect("the process ends");
         tokio::time::sleep(Duration::from_secs(2)).await;
         *scheduler = Process::start(lake, &["scheduler", "--listen", &place]);
         assert!(scheduler.line.ends_with(&place), "{}", scheduler.line);
     };
-    tokio::join!(doing, restarting);
+    tokio::join!(all_tasks, restart);
     cluster.leave().await;
 }
 
@@ -225,14 +233,14 @@ async fn a_stopped_executor_finishes_its_tasks() {
     let mut machines = Machines::start(0);
     let mut first = machines.logging("log");
     let cluster = machines.connect().await.expect("a cluster");
-    let (asked, name) = (tasks(8, 3000), first.name());
-    let doing = all(&cluster, asked.clone());
-    let changing = async {
-        at_work(&machines.lake.path("log"), &asked, 2).await;
+    let (submitted, name) = (tasks(8, 3000), first.name());
+    let all_tasks = all(&cluster, submitted.clone());
+    let replace = async {
+        wait_for_tasks(&machines.lake.path("log"), &submitted, 2).await;
         first.signal("-TERM");
         let start = Instant::now();
         let status = loop {
-            match first.child.try_wait().expect("it is there or was") {
+            match first.child.try_wait().expect("the process exists") {
                 Some(status) => break status,
                 None => tokio::time::sleep(Duration::from_millis(20)).await,
             }
@@ -241,38 +249,45 @@ async fn a_stopped_executor_finishes_its_tasks() {
         assert!(start.elapsed() < Duration::from_secs(10));
         machines.executors.push(machines.executor());
     };
-    let (doers, ()) = tokio::join!(doing, changing);
-    // It did the two that it had begun when the signal came.
-    assert_eq!(doers.iter().filter(|doer| **doer == name).count(), 2);
+    let (executors, ()) = tokio::join!(all_tasks, replace);
+    // The executor finished the two tasks that it was running when the signal came.
+    assert_eq!(
+        executors
+            .iter()
+            .filter(|executor| **executor == name)
+            .count(),
+        2
+    );
     cluster.leave().await;
 }
 
-/// What is not begun when a client leaves stays so; the next goes on from what is done.
+/// Tasks that have not started when a client leaves do not start. The next client reuses the
+/// answers.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_client_reuses_the_answers_of_one_that_left() {
     let machines = Machines::start(0);
     let _executors = ["one", "other"].map(|log| machines.logging(log));
     let logs = ["one", "other"].map(|log| machines.lake.path(log));
     let cluster = machines.connect().await.expect("a cluster");
-    let asked = tasks(24, 1000);
+    let submitted = tasks(24, 1000);
     let done = || {
         let folder = machines.lake.path("out/work/plan/done");
         let names = std::fs::read_dir(folder).expect("answers");
         let names = names.map(|entry| entry.expect("a file").file_name());
-        let is_asked = |name: &std::ffi::OsString| asked.iter().any(|t| *t.id() == **name);
-        names.filter(is_asked).count()
+        let is_submitted = |name: &std::ffi::OsString| submitted.iter().any(|t| *t.id() == **name);
+        names.filter(is_submitted).count()
     };
     let some = Notify::new();
-    let hear = |_| some.notify_one();
-    let stopped = async {
+    let note = |_| some.notify_one();
+    let stop = async {
         tokio::select! {
-            _ = cluster.run("test", asked.clone(), &hear) => panic!("too quick"),
+            _ = cluster.run("test", submitted.clone(), &note) => panic!("too quick"),
             () = some.notified() => (),
         }
     };
-    stopped.await;
+    stop.await;
     cluster.leave().await;
-    // Those that were being done are.
+    // Tasks that were running finish.
     let mut is_idle = false;
     while !is_idle {
         tokio::time::sleep(Duration::from_millis(1500)).await;
@@ -283,21 +298,21 @@ async fn a_new_client_reuses_the_answers_of_one_that_left() {
     tokio::time::sleep(Duration::from_millis(1500)).await;
     assert_eq!(done(), before);
 
-    let again = machines.connect().await.expect("a cluster");
+    let second = machines.connect().await.expect("a cluster");
     let first = std::sync::Mutex::new(None);
-    let hear = |n| {
+    let note = |n| {
         first.lock().unwrap().get_or_insert(n);
     };
-    let answers = again.run("test", asked.clone(), &hear).await;
-    assert_eq!(doers(answers.expect("all answers")).len(), 24);
+    let answers = second.run("test", submitted.clone(), &note).await;
+    assert_eq!(executors_of(answers.expect("all answers")).len(), 24);
     assert_eq!(*first.lock().unwrap(), Some(before));
-    again.leave().await;
+    second.leave().await;
     let marks = std::fs::read_dir(machines.lake.path("out/work/plan/marks"));
     assert_eq!(marks.expect("a folder").count(), 0);
 }
 
-/// Executors sign in by their own environment, and ask whom that says: what the client signs in with stays with it, and so does the host that
-/// it asks.
+/// Executors use the credentials and the host of their own environment. The credentials and the
+/// host of the client do not leave the client.
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_pass_through_a_bucket() {
     let Some(server) = Server::moto(&["lake"]) else {
@@ -341,26 +356,26 @@ async fn answers_pass_through_a_bucket() {
     assert_eq!(cluster.executors().len(), 2);
     all(&cluster, tasks(40, 10)).await;
     cluster.leave().await;
-    // A bucket that is not there is an error of the client, before any task.
-    let gone = Cluster::connect(&address, "s3://gone/out", "plan", &stores).await;
-    let e = gone.map(drop).expect_err("no bucket");
+    // A missing bucket is an error of the client before the first task.
+    let missing = Cluster::connect(&address, "s3://gone/out", "plan", &stores).await;
+    let e = missing.map(drop).expect_err("no bucket");
     assert!(e.full().contains("s3://gone/out"), "{}", e.full());
 }
 
-/// What keeps one task from being answered is told, and the others are done.
+/// The reason why one task has no answer is reported, and the other tasks are completed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failing_store_is_an_error_after_several_attempts() {
     let machines = Machines::start(1);
     let cluster = machines.connect().await.expect("a cluster");
-    let asked = tasks(4, 0);
-    // A folder in the place of an answer.
-    let folder = format!("out/work/plan/done/{}/in", asked[2].id());
+    let submitted = tasks(4, 0);
+    // A folder in place of an answer.
+    let folder = format!("out/work/plan/done/{}/in", submitted[2].id());
     std::fs::create_dir_all(machines.lake.path(&folder)).expect("a folder");
-    let heard = AtomicUsize::new(0);
-    let hear = |n| {
-        heard.fetch_add(n, Ordering::Relaxed);
+    let answered = AtomicUsize::new(0);
+    let note = |n| {
+        answered.fetch_add(n, Ordering::Relaxed);
     };
-    let failed = cluster.run("test", asked, &hear).await.map(drop);
+    let failed = cluster.run("test", submitted, &note).await.map(drop);
     let e = failed.expect_err("one answer cannot be written");
     assert_eq!(e.kind(), Kind::Store, "{}", e.full());
     for part in [
@@ -370,36 +385,40 @@ async fn a_failing_store_is_an_error_after_several_attempts() {
     ] {
         assert!(e.full().contains(part), "{part:?} in {}", e.full());
     }
-    assert_eq!(heard.load(Ordering::Relaxed), 3);
+    assert_eq!(answered.load(Ordering::Relaxed), 3);
     cluster.leave().await;
 }
 
-/// A task that was begun again and again is given up, so that it does not take every executor with it.
+/// A task that several executors started without an end is abandoned, so that it cannot crash every
+/// executor.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_that_never_ends_is_abandoned() {
     let machines = Machines::start(1);
     let cluster = machines.connect().await.expect("a cluster");
-    let asked = tasks(2, 3000);
-    let running = format!("out/work/plan/running/{}", asked[1].id());
+    let submitted = tasks(2, 3000);
+    let running = format!("out/work/plan/running/{}", submitted[1].id());
     std::fs::create_dir_all(machines.lake.path(&running)).expect("a folder");
     for attempt in 0..6 {
-        // What an executor leaves that died.
+        // The mark of a dead executor.
         machines.lake.file(&format!("{running}/{attempt}"), "");
     }
-    let failed = cluster.run("test", asked.clone(), &|_| ()).await.map(drop);
+    let failed = cluster
+        .run("test", submitted.clone(), &|_| ())
+        .await
+        .map(drop);
     let e = failed.expect_err("it is given up");
     assert_eq!(e.kind(), Kind::Resources);
-    let told = "a task of the stage test was begun 6 times and never came to an end";
-    assert!(e.full().contains(told), "{}", e.full());
-    assert!(e.full().contains(&asked[1].id()), "{}", e.full());
+    let message = "a task of the stage test was begun 6 times and never came to an end";
+    assert!(e.full().contains(message), "{}", e.full());
+    assert!(e.full().contains(&submitted[1].id()), "{}", e.full());
     cluster.leave().await;
 }
 
-/// Whether tests that wait for minutes are wanted.
+/// Whether to run tests that wait for minutes.
 pub fn is_slow() -> bool {
     let is_wanted = std::env::var_os("GYRE_SLOW_TESTS").is_some();
     if !is_wanted {
-        eprintln!("left out: GYRE_SLOW_TESTS is not set");
+        eprintln!("skipped: GYRE_SLOW_TESTS is not set");
     }
     is_wanted
 }
@@ -422,11 +441,11 @@ async fn a_cluster_without_executors_is_an_error_after_a_timeout() {
     let mut machines = Machines::start(2);
     let cluster = machines.connect().await.expect("a cluster");
     let failing = fails_after(&cluster, 1000, 40..300);
-    let killing = async {
+    let kill = async {
         tokio::time::sleep(Duration::from_secs(2)).await;
         machines.executors.clear();
     };
-    let (e, ()) = tokio::join!(failing, killing);
+    let (e, ()) = tokio::join!(failing, kill);
     assert_eq!(e.kind().exit_code(), 75);
     assert!(e.full().contains("with 0 executors, left "), "{}", e.full());
     cluster.leave().await;
@@ -445,17 +464,17 @@ async fn a_lost_scheduler_is_an_error_after_a_minute() {
         executors: _executors,
     } = machines;
     let failing = fails_after(&cluster, 1000, 60..90);
-    let killing = async {
+    let kill = async {
         tokio::time::sleep(Duration::from_secs(2)).await;
         drop(scheduler);
     };
-    let (e, ()) = tokio::join!(failing, killing);
+    let (e, ()) = tokio::join!(failing, kill);
     assert_eq!(e.kind().exit_code(), 75);
     assert!(e.full().contains("cannot be reached"), "{}", e.full());
     cluster.leave().await;
 }
 
-/// Executors are killed at random moments, and others come.
+/// Executors are killed at random times, and new ones join.
 #[tokio::test(flavor = "multi_thread")]
 async fn executors_that_join_and_leave_complete_all_tasks() {
     let kills = if is_slow() { 100 } else { 10 };
@@ -465,12 +484,12 @@ async fn executors_that_join_and_leave_complete_all_tasks() {
     let mut machines = Machines::start(3);
     let cluster = machines.connect().await.expect("a cluster");
     let n = 24 * kills;
-    let heard = AtomicUsize::new(0);
-    let hear = |n| {
-        heard.fetch_add(n, Ordering::Relaxed);
+    let answered = AtomicUsize::new(0);
+    let note = |n| {
+        answered.fetch_add(n, Ordering::Relaxed);
     };
-    let doing = cluster.run("test", tasks(n, 200), &hear);
-    let killing = async {
+    let all_tasks = cluster.run("test", tasks(n, 200), &note);
+    let kill = async {
         for _ in 0..kills {
             let wait = random.random_range(100..1200);
             tokio::time::sleep(Duration::from_millis(wait)).await;
@@ -478,13 +497,13 @@ async fn executors_that_join_and_leave_complete_all_tasks() {
             drop(machines.executors.remove(at));
             machines.executors.push(machines.executor());
         }
-        heard.load(Ordering::Relaxed)
+        answered.load(Ordering::Relaxed)
     };
-    let (answers, before) = tokio::join!(doing, killing);
-    doers(answers.expect("the cluster answers"));
+    let (answers, before) = tokio::join!(all_tasks, kill);
+    executors_of(answers.expect("the cluster answers"));
     println!("{kills} executors killed while {before} of {n} tasks were done");
     assert!(before > 0);
-    assert_eq!(heard.load(Ordering::Relaxed), n as usize);
+    assert_eq!(answered.load(Ordering::Relaxed), n as usize);
     cluster.leave().await;
 }
 
@@ -500,7 +519,7 @@ fn a_run_reports_an_unusable_cluster() {
     };
     let (ran, _) = run("host:50050", &[]);
     ran.fails(2, "such as df://host:50050");
-    // Nobody is at port 1.
+    // No process listens at port 1.
     let (ran, took) = run("df://127.0.0.1:1", &[]);
     ran.fails(75, "no scheduler answers at df://127.0.0.1:1");
     assert!(took < Duration::from_secs(8), "{took:?}");
@@ -518,7 +537,7 @@ fn a_run_reports_an_unusable_cluster() {
     ran.fails(75, "has no executors, and none came in 20 seconds");
     assert!(took < Duration::from_secs(30), "{took:?}");
 
-    // No process sees the memory of another.
+    // The processes of a cluster cannot read tables in each other's memory.
     machines.executors.push(machines.executor());
     let (ran, took) = run(&address, &["--set", "job.output=memory:///out"]);
     ran.fails(2, &machines.executors[0].name());
@@ -531,13 +550,13 @@ fn a_run_reports_an_unusable_cluster() {
     second.fails(75, &format!("nobody can listen at {place}"));
 }
 
-/// Runs of one pipeline here and there, while executors are killed at random moments.
+/// Compares a run in one process with runs on a cluster whose executors are killed at random times.
 #[test]
 fn a_run_on_a_cluster_writes_the_same_bytes() {
     let lake = Lake::new();
     small_pipeline(&lake);
     lake.gyre(&["run", "p.toml"]).succeeds();
-    let here = lake.tables();
+    let expected = lake.tables();
     let mut machines = Machines::start(2);
     let address = machines.scheduler.line.clone();
     let run = ["run", "p.toml", "--force", "-v", "--cluster", &address];
@@ -545,7 +564,7 @@ fn a_run_on_a_cluster_writes_the_same_bytes() {
     let ran = lake.gyre(&run).succeeds();
     let whole = start.elapsed();
     assert!(ran.err.contains("tasks handed in"), "{}", ran.err);
-    assert!(lake.tables() == here);
+    assert!(lake.tables() == expected);
     let left = std::fs::read_dir(lake.path("out/work"));
     assert_eq!(left.map_or(0, |left| left.count()), 0);
 
@@ -559,24 +578,24 @@ fn a_run_on_a_cluster_writes_the_same_bytes() {
         std::thread::sleep(whole.mul_f64(random.random_range(0.0..1.0)));
         drop(machines.executors.remove(0));
         machines.executors.push(machines.executor());
-        assert_eq!(child.wait().expect("it has ended").code(), Some(0));
-        assert!(lake.tables() == here);
+        assert_eq!(child.wait().expect("the process ends").code(), Some(0));
+        assert!(lake.tables() == expected);
     }
-    // What is done needs nobody.
+    // A finished result needs no cluster.
     drop(machines);
-    let again = lake
+    let second = lake
         .gyre(&["run", "p.toml", "--cluster", &address])
         .succeeds();
-    assert_eq!(again.out, "Nothing to do.\n");
+    assert_eq!(second.out, "Nothing to do.\n");
 }
 
-/// Whether a process is there.
+/// Whether a process exists.
 fn is_alive(id: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat"));
     stat.is_ok_and(|stat| !stat.contains(") Z "))
 }
 
-/// The processes that another has started.
+/// The child processes of a process.
 fn children(process: &Process) -> Vec<String> {
     let id = process.child.id();
     let listed = std::fs::read_dir(format!("/proc/{id}/task")).expect("its threads");
@@ -600,7 +619,7 @@ fn processes_of_a_local_cluster_start_and_stop_together() {
         let ran = lake.gyre(&["run", "p.toml", "--force", "--cluster", &up.line]);
         ran.succeeds();
         up.signal(signal);
-        let status = up.child.wait().expect("it has ended");
+        let status = up.child.wait().expect("the process ends");
         if signal != "-KILL" {
             assert_eq!(status.code(), Some(0), "{signal}");
         }

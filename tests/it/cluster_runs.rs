@@ -1,5 +1,6 @@
-//! Whole runs on a real cluster of this machine, against runs of one process: the same tables to the byte, whoever dies and whenever.
-//! Also what a plan prints of a cluster, and the bytes of tasks.
+//! Whole runs on a real cluster of this machine, compared with runs of one process. The tables are
+//! equal to the byte, also if processes die. Further tests cover what a plan prints about a cluster
+//! and the size of tasks.
 
 use crate::checks::record;
 use crate::cli::{integers, small_pipeline};
@@ -15,7 +16,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Walks whose rows are scattered over files.
+/// Walks with rows scattered over several files.
 const WALKS: &str = r#"
 [job]
 name = "walks"
@@ -43,7 +44,7 @@ method = "svd"
 rank = 3
 "#;
 
-/// Two million pairs, nearly all of them different.
+/// Two million pairs, almost all different.
 const PAIRS: &str = r#"
 [job]
 name = "pairs"
@@ -70,19 +71,19 @@ rank = 3
 restarts = 2
 "#;
 
-/// Restarts that are made pass by pass, in little time.
+/// Restarts that are fitted pass by pass, with a short run time.
 const PLAIN: &str = "restarts = 4\ninit = \"random\"\npolish = false";
 
 pub fn partitioned() -> String {
     WALKS.replace("lag = [1, 3]", "lag = [1, 3]\npartition_by = \"part\"")
 }
 
-/// Two models that are larger than they may be for one executor, and the option that says so.
+/// Two models that exceed the split limit, and the option that sets this limit.
 pub fn by_small_passes() -> (String, Vec<&'static str>) {
     (WALKS.replace("restarts = 4", PLAIN), vec!["--split", "100"])
 }
 
-/// Walks of so many steps, in eight files.
+/// Writes walks of `steps` steps in eight files.
 pub fn walks(lake: &Lake, steps: i64) {
     let mut random = Pcg64::seed_from_u64(7);
     let mut rows: Vec<[i64; 4]> = Vec::new();
@@ -114,8 +115,8 @@ pub fn walks(lake: &Lake, steps: i64) {
 
 pub type Tables = Vec<(String, Vec<u8>)>;
 
-/// The tables that a run of one process writes. Nothing of it is left.
-pub fn alone(lake: &Lake, pipeline: &str) -> Tables {
+/// The tables of a run in one process. Removes the output.
+pub fn tables_of_one_process(lake: &Lake, pipeline: &str) -> Tables {
     lake.file("p.toml", pipeline);
     lake.gyre(&["run", "p.toml"]).succeeds();
     let tables = lake.tables();
@@ -123,11 +124,11 @@ pub fn alone(lake: &Lake, pipeline: &str) -> Tables {
     tables
 }
 
-/// Nothing but the result is left of a run.
+/// Asserts that a run has removed its working files.
 #[track_caller]
 fn check_tidy(lake: &Lake) {
     let plans = fs::read_dir(lake.path("out/work")).map_or(0, |plans| plans.count());
-    assert_eq!(plans, 0, "work is left");
+    assert_eq!(plans, 0, "the run left working files");
 }
 
 #[test]
@@ -136,7 +137,7 @@ fn a_run_on_a_cluster_writes_the_same_bytes() {
     let lake = &machines.lake;
     walks(lake, 400);
     for pipeline in [WALKS.to_string(), partitioned(), PAIRS.to_string()] {
-        let expected = alone(lake, &pipeline);
+        let expected = tables_of_one_process(lake, &pipeline);
         let run = |more: &[&str]| {
             let to = ["run", "p.toml", "--cluster", &machines.scheduler.line];
             lake.gyre(&[&to[..], more].concat()).succeeds()
@@ -151,7 +152,7 @@ fn a_run_on_a_cluster_writes_the_same_bytes() {
     }
 }
 
-/// The same pairs, fitted by passes alone.
+/// The same pairs with a fit that uses passes only.
 fn by_passes() -> String {
     let plain = "restarts = 2\ninit = \"random\"\npolish = false\nmax_iterations = 8";
     PAIRS.replace("restarts = 2", plain)
@@ -161,8 +162,8 @@ fn by_passes() -> String {
 fn passes_survive_the_death_of_executors() {
     let mut machines = Machines::start(3);
     walks(&machines.lake, 400);
-    let expected = alone(&machines.lake, &by_passes());
-    let mut run = Watched::start_with(&machines, &["--split", "1000000"]);
+    let expected = tables_of_one_process(&machines.lake, &by_passes());
+    let mut run = WatchedRun::start_with(&machines, &["--split", "1000000"]);
     let (mut passes, mut killed) = (0, Vec::new());
     while let Some(stage) = run.next() {
         passes += usize::from(stage == "pass");
@@ -179,41 +180,46 @@ fn passes_survive_the_death_of_executors() {
     assert_eq!(killed, ["cut", "pass", "pass"]);
 }
 
-/// A run on a cluster that tells of each round of tasks when they are handed in, and when it begins to write.
-pub struct Watched {
+/// A run on a cluster. It reports each round when its tasks are handed in, and the start of the
+/// writing stage.
+pub struct WatchedRun {
     process: std::process::Child,
     err: BufReader<std::process::ChildStderr>,
-    told: String,
+    log_text: String,
 }
 
-impl Watched {
-    fn start(machines: &Machines) -> Watched {
-        Watched::start_with(machines, &[])
+impl WatchedRun {
+    fn start(machines: &Machines) -> WatchedRun {
+        WatchedRun::start_with(machines, &[])
     }
 
-    fn start_with(machines: &Machines, more: &[&str]) -> Watched {
+    fn start_with(machines: &Machines, more: &[&str]) -> WatchedRun {
         let to = ["run", "p.toml", "--cluster", &machines.scheduler.line];
         let arguments = [&to[..], &["-v", "--log-format", "json"], more].concat();
-        Watched::of(&mut machines.lake.command(&arguments))
+        WatchedRun::of(&mut machines.lake.command(&arguments))
     }
 
-    /// A run whose log is in JSON.
-    pub fn of(command: &mut Command) -> Watched {
+    /// Starts a run with a JSON log.
+    pub fn of(command: &mut Command) -> WatchedRun {
         let command = command.stdout(Stdio::null()).stderr(Stdio::piped());
         let mut process = command.spawn().expect("the program starts");
         let err = BufReader::new(process.stderr.take().expect("its log"));
-        let told = String::new();
-        Watched { process, err, told }
+        let log_text = String::new();
+        WatchedRun {
+            process,
+            err,
+            log_text,
+        }
     }
 
-    /// The stage of the next round, once its tasks are handed in, or `write`.
+    /// The stage of the next round, after its tasks have been handed in, or `write`.
     pub fn next(&mut self) -> Option<String> {
         loop {
-            let start = self.told.len();
-            if self.err.read_line(&mut self.told).expect("a line") == 0 {
+            let start = self.log_text.len();
+            if self.err.read_line(&mut self.log_text).expect("a line") == 0 {
                 return None;
             }
-            let line = &self.told[start..];
+            let line = &self.log_text[start..];
             let event: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
             if event["message"] == "tasks handed in" && event["stage"] != "look" {
                 return event["stage"].as_str().map(String::from);
@@ -232,11 +238,11 @@ impl Watched {
 
     pub fn end(mut self) -> ProgramRun {
         while self.next().is_some() {}
-        let status = self.process.wait().expect("it has ended");
+        let status = self.process.wait().expect("the process ends");
         ProgramRun {
             code: status.code(),
             out: String::new(),
-            err: self.told,
+            err: self.log_text,
         }
     }
 }
@@ -244,11 +250,11 @@ impl Watched {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Fate {
     Killed,
-    /// For longer than it takes to be given up.
+    /// For longer than the scheduler waits for a silent executor.
     Stopped,
 }
 
-/// Executors die or stand still while tasks of each stage are under way, and while the run writes.
+/// Executors are killed or stopped while tasks of each stage are running and while the run writes.
 #[test]
 fn a_run_survives_the_death_of_executors_in_every_stage() {
     let pipelines = [
@@ -256,8 +262,8 @@ fn a_run_survives_the_death_of_executors_in_every_stage() {
         (WALKS.to_string(), Vec::new()),
         by_small_passes(),
     ];
-    // So many in the stages of each. A stop costs half a minute.
-    let (wanted, one_stops_in) = match is_slow() {
+    // The number of executors per pipeline. A stopped executor costs half a minute.
+    let (executor_count, stop_every) = match is_slow() {
         true => ([60, 60, 54], 6),
         false => ([5, 6, 0], 11),
     };
@@ -266,66 +272,66 @@ fn a_run_survives_the_death_of_executors_in_every_stage() {
     let mut random = Pcg64::seed_from_u64(seed);
     let mut machines = Machines::start(3);
     walks(&machines.lake, 400);
-    let mut came_to: BTreeMap<(String, Fate, &str), usize> = BTreeMap::new();
+    let mut outcomes: BTreeMap<(String, Fate, &str), usize> = BTreeMap::new();
     let (mut runs, mut done, start) = (0, 0, Instant::now());
-    for ((pipeline, more), wanted) in pipelines.iter().zip(wanted) {
-        let until = done + wanted;
+    for ((pipeline, more), executor_count) in pipelines.iter().zip(executor_count) {
+        let until = done + executor_count;
         if done == until {
             continue;
         }
-        let expected = alone(&machines.lake, pipeline);
+        let expected = tables_of_one_process(&machines.lake, pipeline);
         while done < until {
-            let mut run = Watched::start_with(&machines, more);
-            let (mut met, mut still) = (Vec::new(), Vec::new());
+            let mut run = WatchedRun::start_with(&machines, more);
+            let (mut hits, mut stalled) = (Vec::new(), Vec::new());
             while let Some(stage) = run.next() {
-                let is_met = match stage.as_str() {
-                    // They are many.
+                let is_hit = match stage.as_str() {
+                    // There are many passes.
                     "pass" => random.random_bool(0.1),
                     "cut" => true,
                     _ => more.is_empty(),
                 };
-                if !is_met {
+                if !is_hit {
                     continue;
                 }
                 std::thread::sleep(Duration::from_millis(random.random_range(0..60)));
                 let at = random.random_range(0..machines.executors.len());
-                let unlucky = machines.executors.remove(at);
-                let fate = match done % one_stops_in == one_stops_in / 2 {
+                let executor = machines.executors.remove(at);
+                let fate = match done % stop_every == stop_every / 2 {
                     true => Fate::Stopped,
                     false => Fate::Killed,
                 };
                 if fate == Fate::Stopped {
-                    unlucky.signal("-STOP");
-                    still.push(unlucky);
+                    executor.signal("-STOP");
+                    stalled.push(executor);
                 } else {
                     // Dropping a process kills it.
-                    drop(unlucky);
+                    drop(executor);
                 }
                 machines.executors.push(machines.executor());
-                met.push((stage, fate));
+                hits.push((stage, fate));
                 done += 1;
             }
             runs += 1;
             let ran = run.end();
             let outcome = match ran.code {
-                Some(0) if machines.lake.tables() == expected => "the right bytes",
-                Some(0) => "other bytes",
+                Some(0) if machines.lake.tables() == expected => "equal tables",
+                Some(0) => "different tables",
                 Some(75) => "try again later",
                 _ => "an error",
             };
-            if outcome != "the right bytes" {
-                println!("{met:?}: {outcome}\n{}", ran.err);
+            if outcome != "equal tables" {
+                println!("{hits:?}: {outcome}\n{}", ran.err);
             }
-            for (stage, fate) in met {
-                *came_to.entry((stage, fate, outcome)).or_default() += 1;
+            for (stage, fate) in hits {
+                *outcomes.entry((stage, fate, outcome)).or_default() += 1;
             }
             check_tidy(&machines.lake);
-            // One that comes back ends what it has begun.
-            let came_back = !still.is_empty();
-            still.iter().for_each(|executor| executor.signal("-CONT"));
-            std::thread::sleep(Duration::from_secs(came_back.into()));
-            drop(still);
-            if came_back {
+            // A resumed executor finishes its task.
+            let has_resumed = !stalled.is_empty();
+            stalled.iter().for_each(|executor| executor.signal("-CONT"));
+            std::thread::sleep(Duration::from_secs(has_resumed.into()));
+            drop(stalled);
+            if has_resumed {
                 let clean = ["clean", "p.toml", "--older-than", "0s"];
                 machines.lake.gyre(&clean).succeeds();
                 assert!(machines.lake.tables() == expected);
@@ -335,50 +341,59 @@ fn a_run_survives_the_death_of_executors_in_every_stage() {
         }
     }
     println!("{done} executors in {runs} runs, {:.0?}", start.elapsed());
-    for ((stage, fate, outcome), n) in &came_to {
+    for ((stage, fate, outcome), n) in &outcomes {
         println!("{stage:>8} {fate:?}: {n} runs with {outcome}");
     }
-    let mut all = came_to.keys();
-    assert!(all.all(|(_, _, outcome)| *outcome == "the right bytes"));
+    let mut all = outcomes.keys();
+    assert!(all.all(|(_, _, outcome)| *outcome == "equal tables"));
     let mut stages = vec!["deal", "sum", "add", "count", "fit", "write"];
     stages.extend(is_slow().then_some(["cut", "pass"]).into_iter().flatten());
     for stage in stages {
-        let mut met = came_to.keys().map(|(stage, ..)| stage);
-        assert!(met.any(|met| met == stage), "nobody died in {stage}");
+        let mut hits = outcomes.keys().map(|(stage, ..)| stage);
+        assert!(
+            hits.any(|hits| hits == stage),
+            "no executor died in {stage}"
+        );
     }
 }
 
-/// A scheduler is killed in a round, and then the run; the next one goes on with what is done.
+/// A test kills a scheduler in a round, and then the run. The next run reuses the finished work.
 #[test]
 fn a_run_continues_after_it_and_its_scheduler_died() {
     let mut machines = Machines::start(2);
     walks(&machines.lake, 100);
-    // So many small models that their tasks take seconds: time enough to get here before they are done.
+    // Enough small models for their tasks to take seconds, so that the run is killed before they
+    // end.
     let (dbmr, _) = WALKS.rsplit_once("[[fit]]").expect("two fits");
     let pipeline = dbmr
         .replace("trajectory = ", "partition_by = ")
         .replace("restarts = 4", PLAIN);
-    let expected = alone(&machines.lake, &pipeline);
-    let mut run = Watched::start(&machines);
+    let expected = tables_of_one_process(&machines.lake, &pipeline);
+    let mut run = WatchedRun::start(&machines);
     run.until("fit");
-    // Nobody goes on with the round while the scheduler is away.
+    // The executors pause while the scheduler is away.
     machines.signal("-STOP");
     machines.restart_scheduler();
     machines.signal("-CONT");
-    assert_eq!(run.next().as_deref(), Some("fit"), "nothing asked anew");
+    assert_eq!(
+        run.next().as_deref(),
+        Some("fit"),
+        "the tasks were not resubmitted"
+    );
     machines.signal("-STOP");
-    run.process.kill().expect("it is there");
-    assert_eq!(run.end().code, None, "it ended before it was killed");
+    run.process.kill().expect("the process exists");
+    assert_eq!(run.end().code, None, "the run ended before it was killed");
     assert!(machines.lake.path("out/work").exists());
     assert!(!machines.lake.path("out/current.json").exists());
     machines.signal("-CONT");
 
-    let mut run = Watched::start(&machines);
-    // What was done before the fits is not asked for again. The executors go on with these, and may have ended them by now.
+    let mut run = WatchedRun::start(&machines);
+    // The second run does not repeat work before the fits. Executors continue the fits and may have
+    // finished them.
     let first = run.next().expect("a stage");
     println!("the next run begins with {first}");
     assert!(["fit", "write"].contains(&first.as_str()), "{first}");
-    // So that nobody works for the run that was killed when this one ends, and leaves something behind.
+    // No executor may work for the killed run and leave files after this run ends.
     machines.executors.clear();
     machines.restart_scheduler();
     for _ in 0..2 {
@@ -389,12 +404,13 @@ fn a_run_continues_after_it_and_its_scheduler_died() {
     check_tidy(&machines.lake);
 }
 
-/// A full disk of an executor costs what it was doing, and if all have one the run says so and the next goes on.
+/// An executor with a full disk loses its current tasks. If all executors have full disks, the run
+/// reports it, and the next run continues.
 #[test]
 fn full_disks_of_executors_are_reported() {
     let mut machines = Machines::start(0);
     walks(&machines.lake, 400);
-    let expected = alone(&machines.lake, &partitioned());
+    let expected = tables_of_one_process(&machines.lake, &partitioned());
     let full = |machines: &Machines, vcores: usize| {
         let program = assert_cmd::cargo::cargo_bin!("gyre");
         let command = format!(
@@ -417,7 +433,8 @@ fn full_disks_of_executors_are_reported() {
     ran.fails(75, &machines.executors[0].name());
     assert!(!machines.lake.path("out/current.json").exists());
 
-    // Where others have room, one that has none does not get all tasks, however many it asks for.
+    // If other executors have space, the one without does not get all tasks, although it asks for
+    // more.
     machines.executors[0] = full(&machines, 6);
     for _ in 0..2 {
         machines.executors.push(machines.executor());
@@ -432,7 +449,7 @@ fn full_disks_of_executors_are_reported() {
     }
 }
 
-/// The largest file without a name that a process has open.
+/// The size of the largest unnamed file that a process has open, in bytes.
 #[cfg(target_os = "linux")]
 fn scratch_bytes(process: &Process) -> u64 {
     let open = fs::read_dir(format!("/proc/{}/fd", process.child.id())).expect("its files");
@@ -445,16 +462,17 @@ fn scratch_bytes(process: &Process) -> u64 {
     sizes.max().unwrap_or(0)
 }
 
-/// What an executor has no room for in its memory waits on its disk; what cannot wait there is an error that names executor and bound.
+/// An executor spills data that exceeds its memory to its disk. Data that cannot spill is an error
+/// that names the executor and its limit.
 #[test]
 #[cfg(target_os = "linux")]
 fn an_executor_stays_within_its_memory_limit() {
     let mut machines = Machines::start(0);
-    // Made by the SQL itself; a table there must be.
+    // The SQL generates the rows, but needs a table.
     walks(&machines.lake, 10);
     let pipeline = PAIRS.replace("2003", "5003").replace("1999", "4999");
     let pipeline = pipeline.replace("0, 2000000", "0, 3000000");
-    let expected = alone(&machines.lake, &pipeline);
+    let expected = tables_of_one_process(&machines.lake, &pipeline);
     let to = machines.scheduler.line.clone();
     let bounded = [
         "executor",
@@ -476,7 +494,7 @@ fn an_executor_stays_within_its_memory_limit() {
     run(&[]).succeeds();
     assert!(machines.lake.tables() == expected);
     let status = fs::read_to_string(format!("/proc/{}/status", executor.child.id()));
-    let status = status.expect("it is there");
+    let status = status.expect("the process exists");
     let peak = status.lines().find(|line| line.starts_with("VmHWM"));
     println!("{} bytes on disk, {peak:?}", scratch_bytes(executor));
     assert!(scratch_bytes(executor) > 16 << 20);
@@ -487,10 +505,11 @@ fn an_executor_stays_within_its_memory_limit() {
     failed.fails(75, "--memory is 150MB: give at least ");
 }
 
-/// So many models, each with two halves of three states; one partition never moves, so that no fit of two sets can be made of it.
+/// A thousand models, each of two halves with three states. One partition never moves, so it cannot
+/// be fitted with two sets.
 #[test]
 fn one_of_a_thousand_models_fails_alone() {
-    const STILL: i64 = 577;
+    const UNMOVED: i64 = 577;
     let machines = Machines::start(3);
     let lake = &machines.lake;
     let mut random = Pcg64::seed_from_u64(1000);
@@ -503,7 +522,7 @@ fn one_of_a_thousand_models_fails_alone() {
                 rows.push([part, t, state]);
                 let half = (state / 3 + i64::from(random.random_bool(0.05))) % 2;
                 state = half * 3 + random.random_range(0..3);
-                if part == STILL {
+                if part == UNMOVED {
                     state = 0;
                 }
             }
@@ -517,30 +536,30 @@ fn one_of_a_thousand_models_fails_alone() {
         .replace("lag = [1, 3]", "lag = 1")
         .replace("rank = 3", "rank = 2");
     lake.file("p.toml", &pipeline);
-    let told = format!("part={STILL}, lag 1");
-    let here = lake.gyre(&["run", "p.toml"]);
-    here.fails(1, &told);
+    let log_text = format!("part={UNMOVED}, lag 1");
+    let in_process = lake.gyre(&["run", "p.toml"]);
+    in_process.fails(1, &log_text);
     let expected = lake.tables();
     fs::remove_dir_all(lake.path("out")).expect("the output is removed");
 
     let to = ["run", "p.toml", "--cluster", &machines.scheduler.line];
-    let there = lake.gyre(&to);
-    there.fails(1, &told);
+    let on_cluster = lake.gyre(&to);
+    on_cluster.fails(1, &log_text);
     assert!(lake.tables() == expected);
     check_tidy(lake);
-    // What was wrong is told of the one alone, in the same words.
+    // Both runs report the failure with the same words.
     let failed = |ran: &ProgramRun| -> Vec<String> {
         let lines = ran.err.lines().filter(|line| line.contains("ERROR"));
         let untimed = |line: &str| line.split_once("ERROR").map(|(_, text)| text.to_string());
         lines.filter_map(untimed).collect()
     };
-    assert_eq!(failed(&there).len(), 1, "{}", there.err);
-    assert_eq!(failed(&there), failed(&here));
+    assert_eq!(failed(&on_cluster).len(), 1, "{}", on_cluster.err);
+    assert_eq!(failed(&on_cluster), failed(&in_process));
     let failures = &record(lake)["failures"];
     assert_eq!(failures.as_array().map(Vec::len), Some(1));
-    assert_eq!(failures[0]["partition"], told);
+    assert_eq!(failures[0]["partition"], log_text);
 
-    // The halves of all others.
+    // All other models find the two halves.
     let sources = lake.read("sources");
     let (parts, states) = (sources.integers("part"), sources.integers("s"));
     let sets = sources.integers("dbmr_affiliation");
@@ -549,14 +568,14 @@ fn one_of_a_thousand_models_fails_alone() {
         of_halves.entry((part, state / 3)).or_default().insert(set);
     }
     assert_eq!(of_halves.len(), 2 * 999);
-    for part in (0..1000).filter(|&part| part != STILL) {
+    for part in (0..1000).filter(|&part| part != UNMOVED) {
         let [one, other] = [0, 1].map(|half| of_halves[&(part, half)].clone());
         assert!(one.len() == 1 && other.len() == 1 && one != other, "{part}");
     }
 }
 
-/// What a plan prints of a cluster, and all of it as JSON.
-fn previewed(lake: &Lake, cluster: &str, more: &[&str]) -> (String, Value) {
+/// The lines of a plan about a cluster, and the whole plan as JSON.
+fn plan_of_cluster(lake: &Lake, cluster: &str, more: &[&str]) -> (String, Value) {
     let plan = ["plan", "p.toml", "--cluster", cluster, "--threads", "2"];
     let plan = [&plan[..], more].concat();
     let text = lake.gyre(&plan).succeeds().out;
@@ -573,7 +592,7 @@ fn a_plan_counts_executors_tasks_and_rounds() {
     let machines = Machines::start(2);
     let (lake, address) = (&machines.lake, &machines.scheduler.line);
     small_pipeline(lake);
-    let (text, json) = previewed(lake, address, &[]);
+    let (text, json) = plan_of_cluster(lake, address, &[]);
     assert_eq!(
         text.replace(address.as_str(), "df://HOST:PORT"),
         "  cluster df://HOST:PORT: 2 executors, 4 tasks at once
@@ -582,23 +601,23 @@ fn a_plan_counts_executors_tasks_and_rounds() {
     no model is split into passes, because none has more than 268,435,456 non-zeros
 "
     );
-    let (there, memory) = (&json["cluster"], &json["memory"]);
+    let (cluster, memory) = (&json["cluster"], &json["memory"]);
     assert_eq!(
-        (&there["executors"], &there["slots"]),
+        (&cluster["executors"], &cluster["slots"]),
         (&2.into(), &4.into())
     );
-    // Six states, 36 pairs of them.
+    // There are 6 states and 36 pairs.
     assert_eq!(
         (&memory["rows"], &memory["nonzeros"]),
         (&600.into(), &36.into())
     );
     assert_eq!(memory["nonzero_bytes"], 12 * 36);
-    // Nothing is left at the place of the output, and nothing comes later.
+    // The plan leaves no files in the output, also not later.
     std::thread::sleep(Duration::from_millis(500));
-    let left = walk(&lake.path("out"));
-    assert!(left.is_empty(), "{left:?}");
+    let remaining = walk(&lake.path("out"));
+    assert!(remaining.is_empty(), "{remaining:?}");
 
-    let (text, _) = previewed(lake, address, &["--split", "10"]);
+    let (text, _) = plan_of_cluster(lake, address, &["--split", "10"]);
     let split = "    models of more than 10 non-zeros are split into passes\n";
     assert!(text.ends_with(split), "{text}");
     let whole = [
@@ -609,7 +628,7 @@ fn a_plan_counts_executors_tasks_and_rounds() {
         "--set",
         "fit.dbmr.init=kl",
     ];
-    let (text, _) = previewed(lake, address, &whole);
+    let (text, _) = plan_of_cluster(lake, address, &whole);
     let why = "no model is split into passes, because fit `dbmr` is no passes alone: ";
     assert!(text.contains(why), "{text}");
 
@@ -620,12 +639,12 @@ fn a_plan_counts_executors_tasks_and_rounds() {
         lake.file("p.toml", &text);
     };
     with("lag = 1\nweight = \"w\"", "0.5 * id AS w");
-    let (told, _) = previewed(lake, address, &[]);
+    let (log_text, _) = plan_of_cluster(lake, address, &[]);
     let alone = "1 task counts all rows of 1MB of files, because weights are no integers";
-    assert!(told.contains(alone), "{told}");
+    assert!(log_text.contains(alone), "{log_text}");
     with("lag = [1, 2]\npartition_by = \"part\"", "id AS part");
-    let (_, json) = previewed(lake, address, &[]);
-    // Three parts, each a model of its own at both lags, and a lot is of whole parts.
+    let (_, json) = plan_of_cluster(lake, address, &[]);
+    // Each of three partitions has one model per lag. A lot contains whole partitions.
     assert_eq!(json["memory"]["nonzeros"], 6 * 36);
     assert_eq!(json["cluster"]["rounds"], json!(["deal", "sum", "count"]));
 
@@ -633,19 +652,19 @@ fn a_plan_counts_executors_tasks_and_rounds() {
     lake.file("p.toml", &incremental);
     let refused = lake.gyre(&["plan", "p.toml", "--cluster", address]);
     refused.fails(2, "`job.incremental` counts new files on one machine");
-    // Nothing says how many rows a text file has.
+    // The number of rows in a text file is unknown.
     lake.file("rows.csv", "id,t,state\n1,1,1\n1,2,2\n");
     lake.file("p.toml", &text.replace("rows.parquet", "rows.csv"));
-    let (told, json) = previewed(lake, address, &[]);
+    let (log_text, json) = plan_of_cluster(lake, address, &[]);
     let split = "models of more than 268,435,456 non-zeros are split into passes\n";
-    assert!(told.ends_with(split), "{told}");
+    assert!(log_text.ends_with(split), "{log_text}");
     assert_eq!(json["memory"], Value::Null);
-    let nobody = lake.gyre(&["plan", "p.toml", "--cluster", "df://127.0.0.1:1"]);
-    nobody.fails(75, "no scheduler answers at df://127.0.0.1:1");
+    let no_scheduler = lake.gyre(&["plan", "p.toml", "--cluster", "df://127.0.0.1:1"]);
+    no_scheduler.fails(75, "no scheduler answers at df://127.0.0.1:1");
 
-    // A run makes the rounds of its plan, and then the fits.
+    // A run has the rounds of its plan, and then the fits.
     small_pipeline(lake);
-    let (_, json) = previewed(lake, address, &[]);
+    let (_, json) = plan_of_cluster(lake, address, &[]);
     let events = events(&machines, "1000000");
     let rounds = events
         .iter()
@@ -668,7 +687,7 @@ fn walk(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
         .collect()
 }
 
-/// Transitions between `states` states, and a pipeline of fits over them.
+/// Writes transitions between `states` states and a pipeline with fits.
 fn pairs(lake: &Lake, states: i64, fits: &str) {
     for file in 0..2 {
         let pairs = || (0..20 * states).map(move |k| (k % states, (k * k / 7 + file) % states));
@@ -687,17 +706,17 @@ fn pairs(lake: &Lake, states: i64, fits: &str) {
     );
 }
 
-/// The events of a run on a cluster, which splits models of more than `split` non-zeros.
+/// The log events of a run on a cluster that splits models of more than `split` non-zeros.
 fn events(machines: &Machines, split: &str) -> Vec<Value> {
     let run = ["run", "p.toml", "--force", "-v", "--log-format", "json"];
-    let there = ["--cluster", &machines.scheduler.line, "--split", split];
-    let ran = machines.lake.gyre(&[&run[..], &there].concat());
+    let on_cluster = ["--cluster", &machines.scheduler.line, "--split", split];
+    let ran = machines.lake.gyre(&[&run[..], &on_cluster].concat());
     let lines = ran.succeeds().err;
     let events = lines.lines().map(serde_json::from_str);
     events.filter_map(Result::ok).collect()
 }
 
-/// The bytes of the largest task per round of a run, from its log; all passes are one entry.
+/// The bytes of the largest task per round of a run, from its log. All passes are one entry.
 fn task_bytes(machines: &Machines, states: i64, rank: usize, split: &str) -> BTreeMap<String, u64> {
     let fits = format!(
         "[[fit]]\nname = \"dbmr\"\nmethod = \"dbmr\"\nrank = {rank}\nrestarts = 2\ninit = \"random\"\n\
@@ -711,15 +730,15 @@ fn task_bytes(machines: &Machines, states: i64, rank: usize, split: &str) -> BTr
             Some("passes made") => "pass",
             _ => continue,
         };
-        let bytes = event["task_bytes"].as_u64().expect("what tasks weigh");
+        let bytes = event["task_bytes"].as_u64().expect("the size of a task");
         let most: &mut u64 = largest.entry(stage.to_string()).or_default();
         *most = bytes.max(*most);
     }
     largest
 }
 
-/// A task names its inputs and carries none of them: its size is the same for a factor of 60 numbers
-/// and for one of 40,000.
+/// A task names its inputs and does not contain them. Its size is the same for a factor of 60
+/// numbers and for one of 40,000.
 #[test]
 fn the_size_of_a_task_does_not_depend_on_the_model() {
     let machines = Machines::start(2);
@@ -735,7 +754,7 @@ fn the_size_of_a_task_does_not_depend_on_the_model() {
         assert_eq!(stages, large.keys().collect::<Vec<_>>());
         for (stage, bytes) in &small {
             assert!((100..5_000).contains(bytes), "{stage}: {bytes}");
-            // Lengths of what is named have some digits more, and lots that were empty are not.
+            // File names contain lengths with more digits, and some lots are no longer empty.
             let more = large[stage].abs_diff(*bytes);
             assert!(more < 2_000, "{stage}: {bytes} and {more} more");
         }

@@ -7,7 +7,7 @@
 
 use crate::clouds::{Server, command, download};
 use crate::cluster::is_slow;
-use crate::cluster_runs::{Watched, alone, by_small_passes, partitioned, walks};
+use crate::cluster_runs::{WatchedRun, by_small_passes, partitioned, tables_of_one_process, walks};
 use crate::lake::{Lake, ProgramRun};
 use crate::machines::{Machines, Process, running_tasks};
 use gyre::store::Stores;
@@ -134,7 +134,7 @@ fn check_run(pipeline: &str, more: &[&str], cut: Cut, stages: &[&str], at_most: 
     };
     let mut machines = Machines::at(&format!("{}:0", space.host));
     walks(&machines.lake, 4000);
-    let expected = alone(&machines.lake, pipeline);
+    let expected = tables_of_one_process(&machines.lake, pipeline);
     let (output, options) = ("s3://lake/out", server.s3());
     let to = machines.scheduler.line.clone();
     let executor = |lake: &Lake| {
@@ -156,13 +156,15 @@ fn check_run(pipeline: &str, more: &[&str], cut: Cut, stages: &[&str], at_most: 
         "p.toml",
         &pipeline.replace("\"out\"", &format!("\"{output}\"")),
     );
-    let run = |again: &[&str]| {
-        let arguments = [&["run", "p.toml", "--cluster", &to], more, again].concat();
+    let run = |more_options: &[&str]| {
+        let arguments = [&["run", "p.toml", "--cluster", &to], more, more_options].concat();
         command(lake, &options, &arguments)
     };
-    let gyre = |again: &[&str]| ProgramRun::of(run(again).output().expect("the program starts"));
+    let gyre = |more_options: &[&str]| {
+        ProgramRun::of(run(more_options).output().expect("the program starts"))
+    };
     let stores = Stores::new(options.iter().cloned().collect());
-    let right = |when: &str| {
+    let check_tables = |when: &str| {
         let tables = download(&stores, output);
         assert!(tables == expected, "{when}");
     };
@@ -174,7 +176,7 @@ fn check_run(pipeline: &str, more: &[&str], cut: Cut, stages: &[&str], at_most: 
     };
     for stage in stages {
         let (watched, held) = loop {
-            let mut watched = Watched::of(&mut run(&["--force", "-v", "--log-format", "json"]));
+            let mut watched = WatchedRun::of(&mut run(&["--force", "-v", "--log-format", "json"]));
             watched.until(stage);
             // The other executors are stopped, so that this executor has a task when its network
             // fails.
@@ -206,18 +208,18 @@ fn check_run(pipeline: &str, more: &[&str], cut: Cut, stages: &[&str], at_most: 
         let took = start.elapsed();
         println!("{cut:?} in {stage}, with {held} tasks at hand: {took:.1?} to the end");
         assert!(took < at_most, "{took:?}");
-        right("after the run");
+        check_tables("after the run");
         if !matches!(cut, Cut::Both(_)) {
             ports.iter().for_each(|port| space.set(*port, true));
         }
         // Late answers of the executor have no effect, and it gets tasks again.
         assert_eq!(gyre(&[]).succeeds().out, "Nothing to do.\n");
         gyre(&["--force"]).succeeds();
-        right("after another run");
+        check_tables("after another run");
         let clean = ["clean", "p.toml", "--older-than", "0s"];
         let mut clean = command(lake, &options, &clean);
         ProgramRun::of(clean.output().expect("the program starts")).succeeds();
-        right("after all is cleaned");
+        check_tables("after all is cleaned");
     }
     let log_text = fs::read_to_string(lake.path("own.log")).expect("a log");
     assert!(!log_text.contains("panicked"), "{log_text}");

@@ -1,5 +1,5 @@
-//! The same rows in every format: columns in any order, compressed or not, with values and bytes that are wrong. The answer is the right
-//! counts, or an error that names the file.
+//! The same rows in every format: columns in any order, with and without compression, and with
+//! damaged values and bytes. A run gives the right counts or an error that names the file.
 
 use crate::cli::integers;
 use crate::hostile::{counts, proptest_cases, run_text_into};
@@ -20,7 +20,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-/// A value of one of the files.
+/// One value of a file.
 #[derive(Debug, Clone, PartialEq)]
 enum Cell {
     Integer(i64),
@@ -48,8 +48,8 @@ const FORMATS: [&str; 11] = [
     "parquet",
 ];
 
-/// The rows of file `n`: a trajectory of its own, with a number `v` that has a fraction in file 1, and a text `e` that file 1 has not
-/// and that has no value in file 2.
+/// The rows of file `n`. Each file has its own trajectory. The number `v` has a fraction in file 1.
+/// The text `e` is missing in file 1 and null in file 2.
 fn file(n: i64, order: &[usize], has_extra: bool) -> File {
     let rows = 0..ROWS;
     let v = |k: i64| match n {
@@ -86,7 +86,7 @@ fn file(n: i64, order: &[usize], has_extra: bool) -> File {
     columns
 }
 
-/// What the query of these tests makes of a row.
+/// The state that the query of these tests gives for a row.
 fn state(file: &File, k: usize) -> String {
     let cell = |name: &str| file.iter().find(|(n, _)| *n == name).map(|(_, c)| &c[k]);
     let text = |cell: Option<&Cell>| match cell {
@@ -104,8 +104,8 @@ fn state(file: &File, k: usize) -> String {
 const SQL: &str =
     "SELECT id, t, s || coalesce(e, '-') || CAST(CAST(v * 2 AS BIGINT) AS VARCHAR) AS s FROM rows";
 
-/// The counts of transitions, one step at a time.
-fn by_hand(files: &[File]) -> BTreeMap<Vec<String>, u64> {
+/// The counts of transitions at lag 1, computed independently.
+fn expected_counts(files: &[File]) -> BTreeMap<Vec<String>, u64> {
     let mut counts = BTreeMap::new();
     for file in files {
         for k in 1..ROWS as usize {
@@ -174,8 +174,8 @@ fn lines_of_json(file: &File) -> String {
     (0..file[0].1.len()).map(row).collect()
 }
 
-/// Compresses with a program that is no part of gyre.
-fn packed(program: &str, bytes: &[u8]) -> Vec<u8> {
+/// Compresses with an external program.
+fn compressed(program: &str, bytes: &[u8]) -> Vec<u8> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("plain");
     fs::write(&path, bytes).expect("a file");
@@ -185,12 +185,12 @@ fn packed(program: &str, bytes: &[u8]) -> Vec<u8> {
     ran.stdout
 }
 
-/// A file as its format has it.
+/// The bytes of a file in a format.
 fn bytes(file: &File, format: &str, width: &DataType) -> Vec<u8> {
     let rows = || batch(file, width);
     match format.split_once('.') {
-        Some((plain, "gz")) => return packed("gzip", &bytes(file, plain, width)),
-        Some((plain, "zst")) => return packed("zstd", &bytes(file, plain, width)),
+        Some((plain, "gz")) => return compressed("gzip", &bytes(file, plain, width)),
+        Some((plain, "zst")) => return compressed("zstd", &bytes(file, plain, width)),
         _ => (),
     }
     match format {
@@ -219,7 +219,7 @@ fn bytes(file: &File, format: &str, width: &DataType) -> Vec<u8> {
     }
 }
 
-/// A pipeline over the files of a folder whose names end so.
+/// A pipeline over the files of a folder with a given ending.
 fn pipeline(folder: &Path, ending: &str, table: &str, sql: &str) -> String {
     format!(
         r#"
@@ -249,7 +249,8 @@ restarts = 1
 proptest! {
     #![proptest_config(ProptestConfig { cases: proptest_cases(6), ..ProptestConfig::default() })]
 
-    /// Whatever the order of the columns in each file, with more columns in some, fewer in others and integers of any width.
+    /// Columns may have any order in each file. Files may have additional or missing columns and
+    /// integers of any width.
     #[test]
     fn columns_are_read_by_their_names_in_every_format(
         orders in prop::collection::vec(subsequence(vec![0, 1, 2, 3, 4], 5).prop_shuffle(), 3),
@@ -258,7 +259,7 @@ proptest! {
             select(vec![DataType::Int16, DataType::Int32, DataType::Int64, DataType::UInt8]),
             3,
         ),
-        // A file that comes later, after the first have been counted.
+        // A file that is added after the others have been counted.
         later in 0..3_usize,
     ) {
         let files: Vec<File> = (0..3)
@@ -268,7 +269,7 @@ proptest! {
             let folder = tempfile::tempdir().expect("a folder");
             let path = |n: usize| folder.path().join(format!("{n}.{format}"));
             let write = |n: usize| {
-                // A number of thousands does not fit into each type.
+                // Numbers above one thousand do not fit every type.
                 let width = if extra[n] { &DataType::Int64 } else { &widths[n] };
                 fs::write(path(n), bytes(&files[n], format, width)).expect("a file");
             };
@@ -277,10 +278,10 @@ proptest! {
             let whole = InMemory::new();
             let ran = run_text_into(&whole, &text);
             prop_assert!(ran.is_ok(), "{}: {}", format, ran.err().map_or(String::new(), |e| e.full()));
-            prop_assert_eq!(counts(&whole), by_hand(&files), "{}", format);
+            prop_assert_eq!(counts(&whole), expected_counts(&files), "{}", format);
 
             fs::remove_file(path(later)).expect("a file is removed");
-            // The column of which only this file has values would not be there.
+            // Without this file, one column has no values.
             if later == 0 {
                 continue;
             }
@@ -290,7 +291,7 @@ proptest! {
             write(later);
             let ran = run_text_into(&grown, &text);
             prop_assert!(ran.is_ok(), "{}: {}", format, ran.err().map_or(String::new(), |e| e.full()));
-            prop_assert_eq!(counts(&grown), by_hand(&files), "{}", format);
+            prop_assert_eq!(counts(&grown), expected_counts(&files), "{}", format);
         }
     }
 }
@@ -319,7 +320,7 @@ fn rows_at<'a>(lake: &'a Lake, path: &str, table: &str) -> &'a Lake {
     lake.file("p.toml", &text)
 }
 
-/// Transitions that a run counts.
+/// The number of transitions of a run.
 #[track_caller]
 fn transitions(lake: &Lake) -> f64 {
     lake.gyre(&["run", "p.toml", "--force"]).succeeds();
@@ -360,17 +361,21 @@ fn text_options_of_a_table_are_applied() {
     let sql = "SELECT column_1 AS id, column_2 AS t, column_3 AS state FROM rows";
     lake.file("p.toml", &text.replace("SELECT * FROM rows", sql));
     assert_eq!(transitions(&lake), 2.0);
-    // What a name does not say, or says wrongly, the table says.
+    // Options of the table replace what the file name suggests.
     let text = "id,t,state\n1,0,x\n1,1,y\n1,2,x\n";
-    fs::write(lake.path("g.csv"), packed("gzip", text.as_bytes())).expect("a file");
+    fs::write(lake.path("g.csv"), compressed("gzip", text.as_bytes())).expect("a file");
     rows_at(&lake, "g.csv", "compression = \"gzip\"");
     assert_eq!(transitions(&lake), 2.0);
     lake.file("h.csv.gz", text);
     rows_at(&lake, "h.csv.gz", "compression = \"none\"");
     assert_eq!(transitions(&lake), 2.0);
-    // A folder holds files of one kind.
+    // All files of a folder have one format.
     fs::create_dir_all(lake.path("in")).expect("a folder");
-    fs::write(lake.path("in/1.csv.gz"), packed("gzip", text.as_bytes())).expect("a file");
+    fs::write(
+        lake.path("in/1.csv.gz"),
+        compressed("gzip", text.as_bytes()),
+    )
+    .expect("a file");
     rows_at(&lake, "in/", "format = \"csv\"");
     assert_eq!(transitions(&lake), 2.0);
     lake.file("in/2.csv", text);
@@ -443,18 +448,19 @@ fn text_options_are_refused_for_other_formats() {
     }
 }
 
-/// A thousand good rows, then the rest of a file.
-fn after_a_thousand(good: impl Fn(i64) -> String, rest: &str) -> String {
+/// A thousand valid rows, then the rest of a file.
+fn after_thousand_rows(good: impl Fn(i64) -> String, rest: &str) -> String {
     (0..1000).map(good).collect::<String>() + rest
 }
 
-/// What does not fit the types of the first rows is never cut, dropped or taken for something else.
+/// A value that does not fit the type of the first rows is an error. It is never truncated, dropped
+/// or converted.
 #[test]
 fn values_of_a_wrong_type_are_errors_with_line_numbers() {
     let lake = Lake::new();
     let csv = |rest: &str| {
         let good = |k| format!("1,{k},{},2024-01-01,2024-01-01 00:00:00,,true\n", k % 3);
-        "id,t,state,day,at,none,is\n".to_string() + &after_a_thousand(good, rest)
+        "id,t,state,day,at,none,is\n".to_string() + &after_thousand_rows(good, rest)
     };
     let json = |rest: &str| {
         let good = |k: i64| {
@@ -462,7 +468,7 @@ fn values_of_a_wrong_type_are_errors_with_line_numbers() {
                 "none": null, "list": [1], "of": {"a": 1}});
             format!("{row}\n")
         };
-        after_a_thousand(good, rest)
+        after_thousand_rows(good, rest)
     };
     let cases = [
         (
@@ -586,7 +592,7 @@ fn values_of_a_wrong_type_are_errors_with_line_numbers() {
         };
         lake.file(&name, &text);
         rows_at(&lake, &name, "");
-        // All columns are read, whether the counts need them or not.
+        // All columns are read, also those that the counts do not need.
         let pipeline = fs::read_to_string(lake.path("p.toml")).expect("the pipeline");
         let all = match format {
             "csv" => {
@@ -629,11 +635,11 @@ fn unclosed_quotes_are_errors_with_line_numbers() {
     let not_closed = "the quote that opens a value here is not closed before the end of the file";
     let follows = "text follows the quote that closes a value";
     let cases = [
-        // The rest of the file is one value: 20 of 3,000 rows would be left.
+        // The rest of the file is one value: 20 of 3,000 rows would remain.
         (open_at(20, &plain, 3000), 22, not_closed),
         (open_at(2999, &plain, 3000), 3001, not_closed),
         (open_at(2000, &plain, 3000), 2002, not_closed),
-        // The value ends where the next one begins: rows between would be lost.
+        // The value ends at the next opening quote, so the rows in between would be lost.
         (open_at(20, &quoted, 3000), 23, follows),
         (open_at(2000, &quoted, 3000), 2003, follows),
     ];
@@ -644,13 +650,13 @@ fn unclosed_quotes_are_errors_with_line_numbers() {
         ran.fails(1, &format!("line {line}: {message}"));
         assert!(ran.err.contains("rows.csv"), "{}", ran.err);
     }
-    // What is well written is read: values with line breaks, delimiters and quotes.
-    let well = |k: i64| match k % 3 {
+    // Quoted values may contain line breaks, delimiters and quotes.
+    let valid = |k: i64| match k % 3 {
         0 => "\"a\nb\"".to_string(),
         1 => "\"a,\"\"b\"\"\"".to_string(),
         _ => "5\" pipe".to_string(),
     };
-    lake.file("rows.csv", &rows(&well, 3000));
+    lake.file("rows.csv", &rows(&valid, 3000));
     rows_at(&lake, "rows.csv", "");
     assert_eq!(transitions(&lake), 2999.0);
     let mut states = lake.read("counts").texts("source_state");
@@ -663,7 +669,7 @@ fn files_without_rows_are_empty_tables_or_errors() {
     let lake = Lake::new();
     fs::create_dir_all(lake.path("in")).expect("a folder");
     lake.file("in/1.csv", "id,t,state\n1,0,x\n1,1,y\n");
-    // A header alone, in another order, is a file without rows.
+    // A file with only a header, in another order, has no rows.
     lake.file("in/2.csv", "state,t,id\n");
     lake.file("in/3.csv", "");
     rows_at(&lake, "in/*.csv", "");
@@ -725,7 +731,7 @@ fn files_without_rows_are_empty_tables_or_errors() {
     }
 }
 
-/// Three trajectories of 40 rows, the states of which are names; written by pyarrow with
+/// Three trajectories of 40 rows with names as states, written by pyarrow with
 /// `write_page_checksum=True, row_group_size=60, data_page_size=256, write_statistics=False`.
 const WITH_CHECKSUMS: [(&str, &[u8]); 3] = [
     ("plain", include_bytes!("checksums/plain.parquet")),
@@ -734,7 +740,7 @@ const WITH_CHECKSUMS: [(&str, &[u8]); 3] = [
 ];
 
 /// The transitions in these files.
-fn of_checksums() -> BTreeMap<Vec<String>, u64> {
+fn checksum_counts() -> BTreeMap<Vec<String>, u64> {
     let state = |k: i64| format!("s{}", k * k % 7);
     let mut counts = BTreeMap::new();
     for k in (1..120).filter(|k| k % 40 != 0) {
@@ -743,7 +749,7 @@ fn of_checksums() -> BTreeMap<Vec<String>, u64> {
     counts
 }
 
-/// What a run counts in a Parquet file of these bytes, or its error.
+/// The counts or the error of a run on a Parquet file with these bytes.
 fn counted(bytes: &[u8]) -> Result<BTreeMap<Vec<String>, u64>, String> {
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("rows.parquet"), bytes).expect("a file");
@@ -758,27 +764,29 @@ fn counted(bytes: &[u8]) -> Result<BTreeMap<Vec<String>, u64>, String> {
 #[test]
 fn files_with_checksums_are_read() {
     for (name, bytes) in WITH_CHECKSUMS {
-        assert_eq!(counted(bytes), Ok(of_checksums()), "{name}");
+        assert_eq!(counted(bytes), Ok(checksum_counts()), "{name}");
     }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: proptest_cases(96), ..ProptestConfig::default() })]
 
-    /// Whatever byte of the pages is damaged: the answer is the right counts, or an error that names the file.
+    /// For every damaged byte of the pages, the run gives the right counts or an error that names
+    /// the file.
     #[test]
     fn damage_in_pages_with_checksums_changes_no_count(
         (name, bytes) in select(&WITH_CHECKSUMS[..]),
         at in any::<Index>(),
         bits in 1..=255_u8,
     ) {
-        // The footer, which has no checksum, is after the pages; its length is in the last eight bytes.
+        // The footer follows the pages and has no checksum. The last eight bytes contain its
+        // length.
         let length = u32::from_le_bytes(bytes[bytes.len() - 8..][..4].try_into().expect("four bytes"));
         let pages = bytes.len() - 8 - length as usize;
         let mut damaged = bytes.to_vec();
         damaged[4..pages][at.index(pages - 4)] ^= bits;
         match counted(&damaged) {
-            Ok(counts) => prop_assert_eq!(counts, of_checksums(), "{}", name),
+            Ok(counts) => prop_assert_eq!(counts, checksum_counts(), "{}", name),
             Err(e) => prop_assert!(e.contains("rows.parquet"), "{}: {}", name, e),
         }
     }

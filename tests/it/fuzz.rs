@@ -1,5 +1,5 @@
-//! Whatever is written in a pipeline file or on the command line, the answer is a value or an error that says something, never a panic.
-//! PROPTEST_CASES sets how often it is tried.
+//! Any text in a pipeline file or on the command line gives a value or an error with a message,
+//! never a panic. PROPTEST_CASES sets the number of cases.
 
 use gyre::cli::args::Bytes;
 use gyre::error::Kind;
@@ -22,7 +22,7 @@ const PIPELINES: [&str; 7] = [
     include_str!("../../pipelines/words.toml"),
 ];
 
-/// What may stand where it should not.
+/// Words that are inserted at random places.
 const WORDS: [&str; 36] = [
     "",
     "\n",
@@ -62,7 +62,7 @@ const WORDS: [&str; 36] = [
     "日本",
 ];
 
-/// Puts a word in the place of some characters.
+/// Replaces some characters by a word.
 fn edit(text: &mut String, at: Index, length: usize, word: &str) {
     let bounds: Vec<usize> = text
         .char_indices()
@@ -102,7 +102,7 @@ proptest! {
         check(&text, &[])?;
     }
 
-    /// Every value of a file in the place of every other, and keys and values that nobody meant.
+    /// Puts every value of a file in the place of every other, and adds unexpected keys and values.
     #[test]
     fn every_assignment_is_made_or_is_an_error(
         file in select(&PIPELINES[..]),
@@ -139,7 +139,7 @@ proptest! {
         }
     }
 
-    /// A table of an output lies under it, wherever that is.
+    /// The tables of an output lie inside its folder.
     #[test]
     fn every_output_is_a_place_or_an_error(
         location in "(file|s3|gs|az|abfss|http|https|memory|x)?(://)?[a-z.%@:/ ?#\\[\\]*~0-9]{0,24}|\\PC{0,24}",

@@ -1,4 +1,4 @@
-//! Runs that count new files alone, against runs that count everything.
+//! Compares runs that count new files only with runs that count all files.
 
 use crate::cli::integers;
 use crate::lake::Lake;
@@ -13,7 +13,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A row of trajectory `id` in group `g`; without a time it is dropped, without a state it ends no pair.
+/// A row of trajectory `id` in group `g`. A row without a time is dropped. A row without a state is
+/// in no pair.
 #[derive(Debug, Clone, PartialEq)]
 struct Row {
     g: i64,
@@ -104,7 +105,7 @@ rank = 1
 restarts = 1
 "#;
 
-/// Everything that counts are made of, one after another.
+/// One pipeline per kind of counts.
 fn pipeline(world: usize) -> String {
     let of = |text: &str| TRAJECTORIES.replace("WORLD", text);
     match world {
@@ -123,11 +124,11 @@ fn pipeline(world: usize) -> String {
     }
 }
 
-/// Rows of a day, each of its trajectories with a gap now and then.
-fn day(random: &mut Pcg64, day: i64, one_a_group: bool) -> Vec<Row> {
+/// Rows of one day. The trajectories have occasional gaps.
+fn day(random: &mut Pcg64, day: i64, one_per_group: bool) -> Vec<Row> {
     let mut rows = Vec::new();
     for id in 0..5 {
-        if random.random_range(0..4) == 0 || (one_a_group && id > 1) {
+        if random.random_range(0..4) == 0 || (one_per_group && id > 1) {
             continue;
         }
         for t in day * 10..day * 10 + random.random_range(1..10) {
@@ -144,11 +145,11 @@ fn day(random: &mut Pcg64, day: i64, one_a_group: bool) -> Vec<Row> {
     rows
 }
 
-/// The files of a table, each with its rows.
+/// The files of a table, with their rows.
 type Files = BTreeMap<String, Vec<Row>>;
 
-/// Deals rows to files of a day.
-fn deal(random: &mut Pcg64, day: i64, rows: Vec<Row>, files: &mut Files) {
+/// Distributes the rows of a day over several files.
+fn distribute(random: &mut Pcg64, day: i64, rows: Vec<Row>, files: &mut Files) {
     let n = random.random_range(1..4);
     let stamp: u32 = random.random();
     for row in rows {
@@ -160,7 +161,7 @@ fn deal(random: &mut Pcg64, day: i64, rows: Vec<Row>, files: &mut Files) {
     }
 }
 
-/// Writes the files that changed and removes those that are gone.
+/// Writes the files that changed and removes those that no longer exist.
 fn store(lake: &Lake, before: &Files, files: &Files, random: &mut Pcg64) {
     for name in before.keys().filter(|name| !files.contains_key(*name)) {
         fs::remove_file(lake.path("rows").join(name)).expect("the file was there");
@@ -188,8 +189,8 @@ fn tables(lake: &Lake, output: &str) -> BTreeMap<String, Vec<u8>> {
     names.filter_map(table).collect()
 }
 
-/// A file beside the tables of the result in place.
-fn beside(lake: &Lake, name: &str) -> PathBuf {
+/// A file of the current result.
+fn result_file(lake: &Lake, name: &str) -> PathBuf {
     let current = fs::read(lake.path("out/current.json")).expect("a result");
     let current: Value = serde_json::from_slice(&current).expect("JSON");
     let run = current["run"].as_str().expect("an id");
@@ -202,13 +203,14 @@ fn json(path: PathBuf) -> Value {
 
 /// The record of the latest run.
 fn record(lake: &Lake) -> Value {
-    json(beside(lake, "run.json"))
+    json(result_file(lake, "run.json"))
 }
 
-/// Runs the pipeline on what is new, and on everything into another folder: both must end and write the same.
-fn agrees(lake: &Lake, sets: &[&str]) -> String {
+/// Runs the pipeline incrementally, and completely into another folder. Asserts equal exit codes
+/// and tables. Returns what the first run counted.
+fn check_increment(lake: &Lake, sets: &[&str]) -> String {
     let set: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
-    let some = lake.gyre(&[&["run", "p.toml"], &set[..]].concat());
+    let incremental = lake.gyre(&[&["run", "p.toml"], &set[..]].concat());
     fs::remove_dir_all(lake.path("fresh")).ok();
     let fresh = [
         "run",
@@ -220,35 +222,35 @@ fn agrees(lake: &Lake, sets: &[&str]) -> String {
     ];
     let all = lake.gyre(&[&fresh, &set[..]].concat());
     assert_eq!(
-        some.code, all.code,
+        incremental.code, all.code,
         "{}\n{}\n{}",
-        some.err, all.err, some.out
+        incremental.err, all.err, incremental.out
     );
     if all.code == Some(1) && !lake.path("fresh/current.json").exists() {
-        assert_eq!(some.err, all.err);
-        return some.err;
+        assert_eq!(incremental.err, all.err);
+        return incremental.err;
     }
-    if some.out == "Nothing to do.\n" {
-        return some.out;
+    if incremental.out == "Nothing to do.\n" {
+        return incremental.out;
     }
     assert!(
         tables(lake, "out") == tables(lake, "fresh"),
-        "other bytes after {}",
-        some.out
+        "different tables after {}",
+        incremental.out
     );
     let what = record(lake)["increment"]["what"]
         .as_str()
         .expect("a sentence")
         .to_string();
-    assert!(some.out.contains(&what), "{}", some.out);
+    assert!(incremental.out.contains(&what), "{}", incremental.out);
     let line = |text: &str| text.lines().next().map(str::to_string);
-    assert_eq!(line(&some.out), line(&all.out));
+    assert_eq!(line(&incremental.out), line(&all.out));
     what
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, max_shrink_iters: 0, ..ProptestConfig::default() })]
-    /// Days that come one after another, rows that come late, files that are replaced and deleted.
+    /// Days follow each other. Some rows arrive late, and some files are replaced or deleted.
     #[test]
     fn increments_equal_a_count_of_all_rows(seed: u64, world in 0usize..7) {
         let random = &mut Pcg64::seed_from_u64(seed);
@@ -258,37 +260,37 @@ proptest! {
         for step in 0..7 {
             let before = files.clone();
             let names: Vec<String> = files.keys().cloned().collect();
-            let some = |random: &mut Pcg64| names[random.random_range(0..names.len())].clone();
+            let any_name = |random: &mut Pcg64| names[random.random_range(0..names.len())].clone();
             match random.random_range(0..8) {
                 1 if !names.is_empty() => {
-                    let file = files.get_mut(&some(random)).unwrap();
+                    let file = files.get_mut(&any_name(random)).unwrap();
                     file.retain(|_| random.random_range(0..3) > 0);
                     file.iter_mut().for_each(|row| row.state = row.state.map(|s| (s + 1) % 6));
                 }
                 2 if names.len() > 1 => {
-                    files.remove(&some(random));
+                    files.remove(&any_name(random));
                 }
-                3 if !late.is_empty() => deal(random, step, std::mem::take(&mut late), &mut files),
+                3 if !late.is_empty() => distribute(random, step, std::mem::take(&mut late), &mut files),
                 _ => {
                     let mut rows = day(random, step, world == 5);
-                    let held = rows.len().min(random.random_range(0..3));
+                    let delayed = rows.len().min(random.random_range(0..3));
                     if random.random_range(0..3) == 0 {
                         rows.shuffle(random);
-                        late.extend(rows.drain(..held));
+                        late.extend(rows.drain(..delayed));
                     }
-                    deal(random, step, rows, &mut files);
+                    distribute(random, step, rows, &mut files);
                 }
             }
             if files.is_empty() {
                 continue;
             }
             store(&lake, &before, &files, random);
-            agrees(&lake, &[]);
+            check_increment(&lake, &[]);
         }
     }
 }
 
-/// One trajectory, each day a file.
+/// Writes one trajectory with one file per day.
 fn days(lake: &Lake, days: std::ops::Range<i64>) {
     for day in days {
         let row = |t: i64| Row {
@@ -306,11 +308,11 @@ fn world() -> Lake {
     let lake = Lake::new();
     lake.file("p.toml", &pipeline(0));
     days(&lake, 1..4);
-    assert_eq!(agrees(&lake, &[]), "all of 3 files counted");
+    assert_eq!(check_increment(&lake, &[]), "all of 3 files counted");
     lake
 }
 
-/// Damages the rows of a file, but neither its footer nor what the store says of it.
+/// Damages the rows of a file, but not its footer. Its size and its time of change stay the same.
 fn damage_rows(lake: &Lake, name: &str) {
     let path = lake.path(name);
     let mut bytes = fs::read(&path).expect("a file");
@@ -341,17 +343,17 @@ fn only_new_files_are_read() {
     assert_eq!(increment["rows"], 10);
     assert_eq!(increment["units"], 2);
     assert_eq!(record["rows_read"], 40);
-    // Another fit needs no row at all.
+    // Another fit reads no rows.
     let ran = lake
         .gyre(&["run", "p.toml", "--set", "fit.one.rank=2"])
         .succeeds();
     assert!(ran.out.contains("\n  no new files\n"), "{}", ran.out);
-    // All of them need the rows that are damaged.
+    // A full refresh reads the damaged rows.
     let ran = lake.gyre(&["run", "p.toml", "--full-refresh"]);
     ran.fails(1, "reading the input failed");
     days(&lake, 1..4);
     assert_eq!(
-        agrees(&lake, &["fit.one.rank=2"]),
+        check_increment(&lake, &["fit.one.rank=2"]),
         "no new files; recounting all of 4 files: day=1/a.parquet was replaced"
     );
 }
@@ -377,33 +379,33 @@ fn a_second_run_has_nothing_to_do() {
 fn a_run_reports_the_time_from_which_it_recounts() {
     let lake = world();
     days(&lake, 4..6);
-    assert_eq!(agrees(&lake, &[]), "2 new files");
+    assert_eq!(check_increment(&lake, &[]), "2 new files");
     days(&lake, 5..7);
     assert_eq!(
-        agrees(&lake, &[]),
+        check_increment(&lake, &[]),
         "1 new file; recounting from 40: day=5/a.parquet was replaced"
     );
     fs::remove_file(lake.path("rows/day=6/a.parquet")).expect("a file");
     assert_eq!(
-        agrees(&lake, &[]),
+        check_increment(&lake, &[]),
         "no new files; recounting from 40: day=6/a.parquet was deleted"
     );
     days(&lake, 7..8);
-    assert_eq!(agrees(&lake, &[]), "1 new file");
+    assert_eq!(check_increment(&lake, &[]), "1 new file");
     days(&lake, 6..7);
     assert_eq!(
-        agrees(&lake, &[]),
+        check_increment(&lake, &[]),
         "1 new file; recounting from 70: rows came late"
     );
     let sql = "transitions.sql=SELECT * FROM rows WHERE state < 4";
     assert_eq!(
-        agrees(&lake, &[sql]),
+        check_increment(&lake, &[sql]),
         "no new files; recounting all of 7 files: the SQL changed"
     );
     let lag = "transitions.lag=2";
     let why = "trajectories, states, lags or groups changed";
     assert_eq!(
-        agrees(&lake, &[sql, lag]),
+        check_increment(&lake, &[sql, lag]),
         format!("no new files; recounting all of 7 files: {why}")
     );
     let mut more = columns(&[Row {
@@ -416,18 +418,18 @@ fn a_run_reports_the_time_from_which_it_recounts() {
     lake.table("rows/day=9/b.parquet", more);
     let why = "the columns of the table changed";
     assert_eq!(
-        agrees(&lake, &[sql, lag]),
+        check_increment(&lake, &[sql, lag]),
         format!("1 new file; recounting all of 8 files: {why}")
     );
 }
 
-/// Files of the ledger that are gone or damaged.
+/// Missing and damaged files of the ledger.
 #[test]
 fn a_damaged_ledger_is_not_used() {
     let lake = world();
     days(&lake, 4..5);
-    assert_eq!(agrees(&lake, &[]), "1 new file");
-    let ledger = || json(beside(&lake, "ledger.json"));
+    assert_eq!(check_increment(&lake, &[]), "1 new file");
+    let ledger = || json(result_file(&lake, "ledger.json"));
     let object = |unit: usize, what: &str| {
         let name = ledger()["units"][unit][what]["name"]
             .as_str()
@@ -440,7 +442,7 @@ fn a_damaged_ledger_is_not_used() {
     bytes[10] ^= 1;
     fs::write(&path, bytes).expect("an object");
     days(&lake, 5..6);
-    let what = agrees(&lake, &[]);
+    let what = check_increment(&lake, &[]);
     assert!(
         what.starts_with("1 new file; recounting from 40: ledger/counts-"),
         "{what}"
@@ -448,34 +450,35 @@ fn a_damaged_ledger_is_not_used() {
     assert!(what.ends_with(" is gone or damaged"), "{what}");
     fs::remove_file(object(1, "carry")).expect("an object");
     days(&lake, 6..7);
-    let what = agrees(&lake, &[]);
+    let what = check_increment(&lake, &[]);
     assert!(
         what.starts_with("1 new file; recounting from 40: ledger/carry-"),
         "{what}"
     );
     assert_eq!(ledger()["units"].as_array().expect("units").len(), 2);
     assert_eq!(ledger()["units"][0]["files"][0]["rows"], 10);
-    fs::write(beside(&lake, "ledger.json"), "{").expect("a ledger");
+    fs::write(result_file(&lake, "ledger.json"), "{").expect("a ledger");
     days(&lake, 7..8);
-    assert_eq!(agrees(&lake, &[]), "all of 7 files counted");
+    assert_eq!(check_increment(&lake, &[]), "all of 7 files counted");
 }
 
-/// Objects that no ledger names go when they are old; a run may be about to name young ones.
+/// Objects that no ledger names are removed when they are old. Young ones may belong to a run that
+/// has not written its ledger.
 #[test]
 fn objects_outside_every_ledger_are_removed() {
     let lake = world();
-    let other = lake.path("out/ledger/counts-of-nobody.parquet");
-    fs::write(&other, "").expect("an object");
+    let stray = lake.path("out/ledger/counts-unknown.parquet");
+    fs::write(&stray, "").expect("an object");
     lake.gyre(&["clean", "p.toml"]).succeeds();
-    assert!(other.exists());
+    assert!(stray.exists());
     lake.gyre(&["clean", "p.toml", "--older-than", "0s"])
         .succeeds();
-    assert!(!other.exists());
+    assert!(!stray.exists());
     days(&lake, 4..5);
-    assert_eq!(agrees(&lake, &[]), "1 new file");
+    assert_eq!(check_increment(&lake, &[]), "1 new file");
 }
 
-/// Far more runs than a ledger has units.
+/// The number of runs is much larger than the number of units in a ledger.
 #[test]
 fn old_units_are_merged() {
     let lake = world();
@@ -484,14 +487,14 @@ fn old_units_are_merged() {
         lake.gyre(&["run", "p.toml"]).succeeds();
     }
     days(&lake, 40..41);
-    assert_eq!(agrees(&lake, &[]), "1 new file");
+    assert_eq!(check_increment(&lake, &[]), "1 new file");
     let units = record(&lake)["increment"]["units"]
         .as_u64()
         .expect("a number");
     assert_eq!(units, 38 - 16);
     days(&lake, 5..6);
     assert_eq!(
-        agrees(&lake, &[]),
+        check_increment(&lake, &[]),
         "no new files; recounting all of 40 files: day=5/a.parquet was replaced"
     );
 }
@@ -560,7 +563,7 @@ fn pipelines_without_increments_report_the_reason() {
         .gyre(&["plan", "p.toml", "--set", "job.incremental=false"])
         .succeeds();
     assert!(!plan.out.contains("increments:"), "{}", plan.out);
-    // Such a pipeline runs all the same, on everything.
+    // A pipeline without increments counts all files.
     let ran = lake
         .gyre(&["run", "p.toml", "--set", "transitions.window=strided"])
         .succeeds();
@@ -571,7 +574,7 @@ fn pipelines_without_increments_report_the_reason() {
     );
 }
 
-/// Where unordered rows are more than memory may hold, rows that are carried on are sorted with the new ones.
+/// If unsorted rows exceed the memory limit, carried rows are sorted with the new ones.
 #[test]
 fn carried_rows_are_sorted_with_new_ones() {
     let lake = Lake::new();

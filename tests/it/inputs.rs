@@ -1,4 +1,5 @@
-//! Files of every kind, layout and name: folders, Hive folders, globs, lists of paths, columns that change from file to file.
+//! Files of every kind, layout and name: folders, Hive folders, globs, lists of paths, and columns
+//! that differ between files.
 
 use crate::cli::integers;
 use crate::lake::Lake;
@@ -20,7 +21,7 @@ target = "b"
 count = "n"
 
 [[fit]]
-name = "one"
+name = "write_row"
 method = "dbmr"
 rank = 1
 "#;
@@ -34,7 +35,7 @@ fn pipeline<'a>(lake: &'a Lake, path: &str, sql: &str) -> &'a Lake {
     )
 }
 
-/// The counts (a, b, n) that a path and a query give.
+/// The counts (a, b, n) for a path and a query.
 fn counts(lake: &Lake, path: &str, sql: &str) -> Vec<(String, String, i64)> {
     pipeline(lake, path, sql)
         .gyre(&["run", "p.toml", "--force"])
@@ -52,8 +53,8 @@ fn row(a: &str, b: &str, n: i64) -> (String, String, i64) {
     (a.to_string(), b.to_string(), n)
 }
 
-/// A table with one row.
-fn one(lake: &Lake, name: &str, a: i64, b: i64, n: i64) {
+/// Writes a table with write_row row.
+fn write_row(lake: &Lake, name: &str, a: i64, b: i64, n: i64) {
     lake.table(
         name,
         vec![
@@ -69,7 +70,7 @@ fn filters_on_hive_folders_leave_files_unread() {
     let lake = Lake::new();
     for (year, month) in [(2024, 11), (2024, 12), (2025, 1), (2025, 2)] {
         let name = format!("lake/year={year}/month={month}/a.parquet");
-        // A column with one value would be known from the footer.
+        // With two values per file, the footer does not contain the values.
         lake.table(
             &name,
             vec![
@@ -78,7 +79,7 @@ fn filters_on_hive_folders_leave_files_unread() {
                 ("n", integers([1, 2])),
             ],
         );
-        // What no query may decode: the rows, between the magic bytes and the footer.
+        // Damages the rows, between the magic bytes and the footer. A query that reads them fails.
         if year == 2024 {
             let mut bytes = std::fs::read(lake.path(&name)).expect("a file");
             bytes[4..60].fill(0xff);
@@ -104,7 +105,7 @@ fn filters_on_hive_folders_leave_files_unread() {
     );
     let explained = none.gyre(&["explain", "p.toml"]).succeeds().out;
     assert!(explained.contains("rows: 0 of 4 files"), "{explained}");
-    // The same rows count where nothing keeps them out.
+    // Without the filter the damaged rows are read.
     let all = pipeline(&lake, "\"lake/\"", "SELECT a, b, n FROM rows")
         .gyre(&["run", "p.toml", "--force"]);
     all.fails(1, "");
@@ -113,10 +114,10 @@ fn filters_on_hive_folders_leave_files_unread() {
 #[test]
 fn globs_lists_and_unicode_names_are_read() {
     let lake = Lake::new();
-    one(&lake, "in/a b.parquet", 1, 1, 1);
-    one(&lake, "in/100%25.parquet", 2, 2, 2);
-    one(&lake, "in/ü#&+.parquet", 3, 3, 3);
-    one(&lake, "in/x=y é %41/z.parquet", 4, 4, 4);
+    write_row(&lake, "in/a b.parquet", 1, 1, 1);
+    write_row(&lake, "in/100%25.parquet", 2, 2, 2);
+    write_row(&lake, "in/ü#&+.parquet", 3, 3, 3);
+    write_row(&lake, "in/x=y é %41/z.parquet", 4, 4, 4);
     let all = "SELECT a, b, n FROM rows";
     let n = |path: &str| -> Vec<i64> {
         let found = counts(&lake, path, all);
@@ -127,12 +128,12 @@ fn globs_lists_and_unicode_names_are_read() {
     assert_eq!(n("[\"in/ü#&+.parquet\", \"in/a b.parquet\"]"), [1, 3]);
     assert_eq!(n("\"in/[a1]*.parquet\""), [1, 2]);
     assert_eq!(n("[\"in/a*.parquet\", \"in/?#*.parquet\"]"), [1, 3]);
-    // The part of a URL before a glob is read as URLs are.
+    // The part of a URL before a glob is percent-decoded, as in all URLs.
     let folder = lake.folder.path().display();
     assert_eq!(n(&format!("\"file://{folder}/in/a%20b.parquet\"")), [1]);
     assert_eq!(n(&format!("\"file://{folder}/in/100%2525.parquet\"")), [2]);
     assert_eq!(n(&format!("\"file://{folder}/in/[a1]*.parquet\"")), [1, 2]);
-    // A file that is named twice is one file.
+    // A file that is named twice is read once.
     assert_eq!(n("[\"in/a b.parquet\", \"in/a*\"]"), [1]);
     let hive = counts(&lake, "\"in/x=y é %41/\"", all);
     assert_eq!(hive, [row("4", "4", 4)]);
@@ -141,9 +142,9 @@ fn globs_lists_and_unicode_names_are_read() {
 #[test]
 fn values_of_hive_folders_keep_their_text() {
     let lake = Lake::new();
-    one(&lake, "in/place=S%C3%A3o Paulo/x.parquet", 1, 1, 1);
-    one(&lake, "in/place=Köln/x.parquet", 2, 2, 2);
-    // The column of a folder goes before one of that name in the files.
+    write_row(&lake, "in/place=S%C3%A3o Paulo/x.parquet", 1, 1, 1);
+    write_row(&lake, "in/place=Köln/x.parquet", 2, 2, 2);
+    // The column of a Hive folder replaces a column of the same name in the files.
     lake.table(
         "in/place=7/x.parquet",
         vec![
@@ -182,7 +183,7 @@ fn later_files_may_add_and_widen_columns() {
         assert_eq!(found, [row("7", "-1", 7), row("1099511627776", "2", 1)]);
     }
     let lake = Lake::new();
-    one(&lake, "in/1.parquet", 1, 1, 1);
+    write_row(&lake, "in/1.parquet", 1, 1, 1);
     let text = Arc::new(StringArray::from(vec!["x"])) as ArrayRef;
     lake.table(
         "in/2.parquet",
@@ -209,7 +210,7 @@ fn csv_json_and_arrow_are_read() {
         ("b", integers([2, 5])),
         ("n", integers([3, 6])),
     ]);
-    let rows = rows.expect("columns of one length");
+    let rows = rows.expect("columns of write_row length");
     let file = std::fs::File::create(lake.path("rows.arrow")).expect("a file");
     let mut writer =
         arrow::ipc::writer::FileWriter::try_new(file, &rows.schema()).expect("a writer");
@@ -223,13 +224,13 @@ fn csv_json_and_arrow_are_read() {
     }
 }
 
-/// Whatever would be left out or read wrongly is refused.
+/// Input that would be incomplete or ambiguous is refused.
 #[test]
 fn incompatible_files_are_named() {
     let lake = Lake::new();
-    one(&lake, "in/x=1/a.parquet", 1, 1, 1);
-    one(&lake, "in/b.parquet", 1, 1, 1);
-    one(&lake, "delta/a.parquet", 1, 1, 1);
+    write_row(&lake, "in/x=1/a.parquet", 1, 1, 1);
+    write_row(&lake, "in/b.parquet", 1, 1, 1);
+    write_row(&lake, "delta/a.parquet", 1, 1, 1);
     std::fs::create_dir_all(lake.path("delta/_delta_log")).expect("a folder");
     lake.file("delta/_delta_log/00000000000000000000.json", "{}");
     std::fs::create_dir_all(lake.path("empty")).expect("a folder");

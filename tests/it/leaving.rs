@@ -1,4 +1,5 @@
-//! What leaves the process: secrets in nothing of it, whatever is planted where, and ends that are told whether or not they can be read.
+//! Output of the process: no output contains a secret, wherever it is planted, and the exit code is
+//! right even if the output cannot be written.
 
 use crate::cli::small_pipeline;
 use crate::lake::{Lake, ProgramRun};
@@ -12,20 +13,20 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// In no message, file or name that gyre makes of itself.
+/// A text that gyre itself never uses in messages, files or names.
 const PLANTED: &str = "pL4nt3d9Secret";
 
-/// A server that refuses everything and sends back what it was told, as an adversary would.
+/// Starts a server that refuses every request and returns the whole request, as an adversary would.
 fn echo() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = listener.local_addr().expect("an address").port();
     let answer = |mut stream: TcpStream| -> std::io::Result<()> {
-        let mut asked = String::new();
+        let mut request = String::new();
         let mut lines = BufReader::new(stream.try_clone()?).lines();
         while let Some(line) = lines.next().transpose()?.filter(|line| !line.is_empty()) {
-            asked += &format!("{line}\n");
+            request += &format!("{line}\n");
         }
-        let body = format!("<Error><Code>AccessDenied</Code><Message>{asked}</Message></Error>");
+        let body = format!("<Error><Code>AccessDenied</Code><Message>{request}</Message></Error>");
         let len = body.len();
         write!(
             stream,
@@ -40,7 +41,7 @@ fn echo() -> u16 {
     port
 }
 
-/// Whether any file below a folder, or the name of one, has the secret.
+/// Files below a folder whose name or content contains the secret.
 fn leaks(folder: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).expect("a folder") {
@@ -52,7 +53,7 @@ fn leaks(folder: &Path) -> Vec<String> {
         if path.is_dir() {
             found.extend(leaks(&path));
         } else if let Ok(bytes) = fs::read(&path)
-            && has(&bytes)
+            && has_secret(&bytes)
         {
             found.push(name.clone());
         }
@@ -63,20 +64,20 @@ fn leaks(folder: &Path) -> Vec<String> {
     found
 }
 
-fn has(bytes: &[u8]) -> bool {
+fn has_secret(bytes: &[u8]) -> bool {
     bytes
         .windows(PLANTED.len())
         .any(|w| w == PLANTED.as_bytes())
 }
 
-/// Where a secret is planted: environment, and assignments that say where the rows are and what else.
+/// A place for a secret: environment variables, and assignments that contain the path of the rows.
 struct Plant {
     what: &'static str,
     environment: Vec<(&'static str, String)>,
     sets: Vec<String>,
 }
 
-/// Every place for a secret that a store knows, for rows at a server that tells all.
+/// Every option of a store that can hold a secret, for rows on a server that echoes requests.
 fn plants(port: u16) -> Vec<Plant> {
     let url = format!("http://127.0.0.1:{port}");
     let with_user = format!("http://{PLANTED}-user:{PLANTED}-pass@127.0.0.1:{port}");
@@ -210,11 +211,14 @@ fn check_quiet(
         }
     }
     let environment = environment.iter().map(|(name, value)| (name, value));
-    let output = command.envs(environment).output().expect("it starts");
+    let output = command
+        .envs(environment)
+        .output()
+        .expect("the program starts");
     let place = format!("{what}: gyre {}", arguments.join(" "));
     for (stream, bytes) in [("stdout", &output.stdout), ("stderr", &output.stderr)] {
         assert!(
-            !has(bytes),
+            !has_secret(bytes),
             "{place}: {stream}: {}",
             String::from_utf8_lossy(bytes)
         );
@@ -224,9 +228,10 @@ fn check_quiet(
     ProgramRun::of(output)
 }
 
-const TOLD: [&str; 4] = ["--metrics", "gyre.prom", "--lineage", "lineage.jsonl"];
+const REPORTS: [&str; 4] = ["--metrics", "gyre.prom", "--lineage", "lineage.jsonl"];
 
-/// Secrets × places × commands × exits: in no byte of what fails.
+/// The test combines secrets, places, commands and exits. The output of no failing command contains
+/// the secret.
 #[test]
 fn no_command_shows_a_planted_secret() {
     let lake = Lake::new();
@@ -244,14 +249,14 @@ fn no_command_shows_a_planted_secret() {
             &["clean", "p.toml", "--dry-run"],
         ];
         for (n, command) in commands.iter().enumerate() {
-            let told: &[&str] = if command[0] == "run" { &TOLD } else { &[] };
-            // All ways to log with `run`, and one with each of the others.
+            let reports: &[&str] = if command[0] == "run" { &REPORTS } else { &[] };
+            // All log options with `run`, and one log option with every other command.
             let logged = match command[0] {
                 "run" => &logged[..],
                 _ => &logged[(at + n) % 3..][..1],
             };
             for logged in logged {
-                let arguments = [command, &sets[..], told, logged].concat();
+                let arguments = [command, &sets[..], reports, logged].concat();
                 let ran = check_quiet(&lake, plant.what, &arguments, &plant.environment);
                 if command[0] != "clean" {
                     assert_ne!(ran.code, Some(0), "{}: {arguments:?}", plant.what);
@@ -287,7 +292,8 @@ fn no_command_shows_a_planted_secret() {
     }
 }
 
-/// A run that ends well, of a pipeline that is named after the secret in every place that is not data: what every exit would show.
+/// A successful run of a pipeline that is named after the secret in every place except the data, so
+/// that every output would contain it.
 #[test]
 fn known_secrets_are_hidden_in_every_file_of_a_run() {
     let lake = Lake::new();
@@ -303,14 +309,14 @@ fn known_secrets_are_hidden_in_every_file_of_a_run() {
     let check = format!(
         "[[check]]\nname = \"{PLANTED}\"\nsql = \"SELECT '{PLANTED}' AS x FROM fits\"\non = \"warn\"\n"
     );
-    // Not where leaks are looked for.
-    let elsewhere = tempfile::tempdir().expect("a folder");
-    let pipeline = elsewhere.path().join("p.toml");
+    // This folder is not searched for the secret.
+    let other_folder = tempfile::tempdir().expect("a folder");
+    let pipeline = other_folder.path().join("p.toml");
     let pipeline = pipeline.to_str().expect("a path");
     fs::write(pipeline, format!("{text}\n{check}")).expect("a pipeline");
     let key = [("AWS_SECRET_ACCESS_KEY", PLANTED.to_string())];
     let run = |more: &[&str]| {
-        let arguments = [&["run", pipeline][..], &TOLD, more].concat();
+        let arguments = [&["run", pipeline][..], &REPORTS, more].concat();
         check_quiet(&lake, "named", &arguments, &key)
     };
     let ran = run(&["-vvv"]).succeeds();
@@ -334,7 +340,7 @@ fn known_secrets_are_hidden_in_every_file_of_a_run() {
     serde_json::from_str::<serde_json::Value>(&plan.out).expect("JSON");
 }
 
-/// Into a bucket, with credentials in the environment.
+/// The output is in a bucket, and the credentials are in the environment.
 #[test]
 fn a_run_into_a_bucket_leaves_no_credentials() {
     let lake = Lake::new();
@@ -356,7 +362,7 @@ fn a_run_into_a_bucket_leaves_no_credentials() {
         .collect();
     let output = ["--set", "job.output=s3://lake/out"];
     for more in [&["-vvv"][..], &["--log-format", "json", "--force"]] {
-        let arguments = [&["run", "p.toml"][..], &TOLD, &output, more].concat();
+        let arguments = [&["run", "p.toml"][..], &REPORTS, &output, more].concat();
         check_quiet(&lake, "bucket", &arguments, &environment).succeeds();
     }
     check_quiet(
@@ -386,7 +392,7 @@ fn leaks_in(store: &InMemory) -> Vec<String> {
         for meta in listed {
             let at = meta.expect("an object").location;
             let bytes = store.get(&at).await.expect("an object").bytes().await;
-            if has(&bytes.expect("bytes")) || at.as_ref().contains(PLANTED) {
+            if has_secret(&bytes.expect("bytes")) || at.as_ref().contains(PLANTED) {
                 found.push(at.to_string());
             }
         }
@@ -395,23 +401,23 @@ fn leaks_in(store: &InMemory) -> Vec<String> {
     all.now_or_never().expect("memory does not wait")
 }
 
-/// Where stderr and stdout go in a test.
+/// An unwritable stdout or stderr.
 #[derive(Debug, Clone, Copy)]
-enum Gone {
+enum Unwritable {
     Full,
     Closed,
 }
 
-impl Gone {
+impl Unwritable {
     fn stream(self) -> Stdio {
         match self {
-            Gone::Full => File::options()
+            Unwritable::Full => File::options()
                 .write(true)
                 .open("/dev/full")
                 .expect("a device")
                 .into(),
-            // A pipe whose reader has gone away.
-            Gone::Closed => {
+            // A pipe whose reader is closed.
+            Unwritable::Closed => {
                 let (reader, writer) = std::io::pipe().expect("a pipe");
                 drop(reader);
                 writer.into()
@@ -420,39 +426,41 @@ impl Gone {
     }
 }
 
-/// Logs and summaries that cannot be written × what is asked of a run: the result is in place and the exit code is that of the run.
+/// The test combines unwritable logs and summaries with options of a run. The result is written,
+/// and the exit code is that of the run.
 #[test]
 fn unwritable_messages_do_not_fail_a_run() {
     let lake = Lake::new();
     small_pipeline(&lake);
     let mut runs = 0;
-    for gone in [Gone::Full, Gone::Closed] {
+    for sink in [Unwritable::Full, Unwritable::Closed] {
         for logged in [&["-v"][..], &["-vv"], &["--log-format", "json"], &["-q"]] {
             for (of_out, of_err) in [(false, true), (true, false), (true, true)] {
                 let arguments = [&["run", "p.toml", "--force"], logged].concat();
                 let mut command = lake.command(&arguments);
                 if of_out {
-                    command.stdout(gone.stream());
+                    command.stdout(sink.stream());
                 } else {
                     command.stdout(Stdio::piped());
                 }
                 if of_err {
-                    command.stderr(gone.stream());
+                    command.stderr(sink.stream());
                 } else {
                     command.stderr(Stdio::piped());
                 }
-                let ran = ProgramRun::of(command.output().expect("it starts"));
-                assert_eq!(ran.code, Some(0), "{gone:?} {arguments:?}: {}", ran.err);
+                let ran = ProgramRun::of(command.output().expect("the program starts"));
+                assert_eq!(ran.code, Some(0), "{sink:?} {arguments:?}: {}", ran.err);
                 runs += 1;
                 let records = fs::read_dir(lake.path("out/runs")).expect("records");
                 assert_eq!(records.count(), runs);
-                if of_out && !of_err && matches!(gone, Gone::Full) && logged[0] != "-q" {
-                    let said = "the command succeeded, but stdout cannot be written";
-                    assert!(ran.err.contains(said), "{}", ran.err);
+                if of_out && !of_err && matches!(sink, Unwritable::Full) && logged[0] != "-q" {
+                    let printed = "the command succeeded, but stdout cannot be written";
+                    assert!(ran.err.contains(printed), "{}", ran.err);
                 }
             }
         }
-        // An error that cannot be told is still the exit code, and so is a result that was asked for.
+        // The exit code is right for an error that cannot be printed and for help that cannot be
+        // printed.
         for (arguments, of_out, code) in [
             (&["run", "gone.toml"][..], false, 2),
             (&["run", "gone.toml", "--log-format", "json"], false, 2),
@@ -467,19 +475,19 @@ fn unwritable_messages_do_not_fail_a_run() {
             let mut command = lake.command(arguments);
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
             if of_out {
-                command.stdout(gone.stream());
+                command.stdout(sink.stream());
             } else {
-                command.stderr(gone.stream());
+                command.stderr(sink.stream());
             }
-            let ended = command.output().expect("it starts");
-            assert_eq!(ended.status.code(), Some(code), "{gone:?} {arguments:?}");
+            let output = command.output().expect("the program starts");
+            assert_eq!(output.status.code(), Some(code), "{sink:?} {arguments:?}");
         }
     }
     let mut plan = lake.command(&["plan", "p.toml", "--json"]);
     let ran = ProgramRun::of(
-        plan.stdout(Gone::Full.stream())
+        plan.stdout(Unwritable::Full.stream())
             .output()
-            .expect("it starts"),
+            .expect("the program starts"),
     );
     ran.fails(75, "stdout cannot be written");
 }
@@ -488,7 +496,7 @@ fn unwritable_messages_do_not_fail_a_run() {
 fn quiet_commands_print_errors_and_requested_output_only() {
     let lake = Lake::new();
     small_pipeline(&lake);
-    for silent in [
+    for arguments in [
         &["check", "p.toml"][..],
         &["run", "p.toml"],
         &["run", "p.toml"],
@@ -497,10 +505,14 @@ fn quiet_commands_print_errors_and_requested_output_only() {
         &["clean", "p.toml"],
         &["man", "--out", "."],
     ] {
-        let ran = lake.gyre(&[silent, &["-q"]].concat()).succeeds();
-        assert_eq!((ran.out.as_str(), ran.err.as_str()), ("", ""), "{silent:?}");
+        let ran = lake.gyre(&[arguments, &["-q"]].concat()).succeeds();
+        assert_eq!(
+            (ran.out.as_str(), ran.err.as_str()),
+            ("", ""),
+            "{arguments:?}"
+        );
     }
-    for asked in [
+    for arguments in [
         &["plan", "p.toml"][..],
         &["plan", "p.toml", "--json"],
         &["explain", "p.toml"],
@@ -509,20 +521,24 @@ fn quiet_commands_print_errors_and_requested_output_only() {
         &["schema"],
         &["man"],
     ] {
-        let quiet = lake.gyre(&[asked, &["-q"]].concat()).succeeds();
-        assert_eq!(quiet.out, lake.gyre(asked).succeeds().out, "{asked:?}");
-        assert!(!quiet.out.is_empty(), "{asked:?}");
+        let quiet = lake.gyre(&[arguments, &["-q"]].concat()).succeeds();
+        assert_eq!(
+            quiet.out,
+            lake.gyre(arguments).succeeds().out,
+            "{arguments:?}"
+        );
+        assert!(!quiet.out.is_empty(), "{arguments:?}");
     }
     lake.gyre(&["run", "gone.toml", "-q"]).fails(2, "gone.toml");
 }
 
-/// Every page that the main one names is there, by either way to get it.
+/// Every page that the main page names exists as a file and as output of `gyre man`.
 #[test]
 fn manual_pages_are_complete() {
     let lake = Lake::new();
     fs::create_dir(lake.path("man1")).expect("a folder");
-    let said = lake.gyre(&["man", "--out", "man1"]).succeeds().out;
-    assert_eq!(said, "wrote the manual pages to man1\n");
+    let printed = lake.gyre(&["man", "--out", "man1"]).succeeds().out;
+    assert_eq!(printed, "wrote the manual pages to man1\n");
     let read = |name: &str| fs::read_to_string(lake.path(&format!("man1/{name}.1")));
     let mut pages = vec!["gyre".to_string()];
     let mut seen = 0;
@@ -556,30 +572,30 @@ fn manual_pages_are_complete() {
         .fails(75, "cannot be written to none");
 }
 
-/// What is no regular file is written through, and stays what it is.
+/// Devices and pipes are written to and not replaced.
 #[test]
 fn metrics_and_events_are_written_to_devices_and_pipes() {
     let lake = Lake::new();
     small_pipeline(&lake);
-    // The one line that a shell can give a program: its own stdout.
-    let told = lake
+    // /dev/stdout, which a shell passes to a program.
+    let ran = lake
         .gyre(&["run", "p.toml", "-q", "--metrics", "/dev/stdout"])
         .succeeds();
     assert!(
-        told.out.contains("gyre_run_success{pipeline=\"small\"} 1"),
+        ran.out.contains("gyre_run_success{pipeline=\"small\"} 1"),
         "{}",
-        told.out
+        ran.out
     );
-    let told = lake
+    let ran = lake
         .gyre(&["run", "p.toml", "-q", "--force", "--lineage", "/dev/stderr"])
         .succeeds();
-    assert_eq!(told.err.matches("\"eventType\"").count(), 2, "{}", told.err);
+    assert_eq!(ran.err.matches("\"eventType\"").count(), 2, "{}", ran.err);
     assert!(
         fs::symlink_metadata("/dev/stdout")
             .expect("a link")
             .is_symlink()
     );
-    // A file that is stdout too is added to.
+    // A file that is also stdout is appended to.
     let log = File::create(lake.path("log")).expect("a file");
     let arguments = [
         "run",
@@ -591,7 +607,7 @@ fn metrics_and_events_are_written_to_devices_and_pipes() {
         "/dev/stdout",
     ];
     let ran = lake.command(&arguments).stdout(log).status();
-    assert!(ran.expect("it starts").success());
+    assert!(ran.expect("the program starts").success());
     let log = fs::read_to_string(lake.path("log")).expect("a log");
     for part in [
         "\"START\"",
@@ -601,12 +617,12 @@ fn metrics_and_events_are_written_to_devices_and_pipes() {
     ] {
         assert_eq!(log.matches(part).count().min(1), 1, "{part}: {log}");
     }
-    // A device that is full takes nothing, is told of, and stays.
+    // A full device is an error and is not replaced.
     lake.gyre(&["run", "p.toml", "--force", "--metrics", "/dev/full"])
         .fails(75, "the file of --metrics cannot be written");
-    let device = fs::metadata("/dev/full").expect("it is there");
+    let device = fs::metadata("/dev/full").expect("the file exists");
     assert!(device.file_type().is_char_device());
-    // A pipe has a reader before the run.
+    // A pipe needs a reader before the run starts.
     let made = Command::new("mkfifo").arg(lake.path("pipe")).status();
     assert!(made.is_ok_and(|status| status.success()));
     for option in ["--metrics", "--lineage"] {
@@ -620,7 +636,7 @@ fn metrics_and_events_are_written_to_devices_and_pipes() {
         pipe.read_to_string(&mut text).expect("text");
         text
     });
-    // Until the reader is there.
+    // The run fails until the reader has_secret opened the pipe.
     while lake
         .gyre(&["run", "p.toml", "--force", "--lineage", "pipe"])
         .code
@@ -630,7 +646,7 @@ fn metrics_and_events_are_written_to_devices_and_pipes() {
     assert_eq!(events.lines().count(), 2, "{events}");
     assert!(
         fs::metadata(lake.path("pipe"))
-            .expect("it is there")
+            .expect("the file exists")
             .file_type()
             .is_fifo()
     );

@@ -1,4 +1,5 @@
-//! Closed chains on connected states, implied timescales, Chapman-Kolmogorov tests and effective counts, through the program.
+//! Markov chains on connected states, implied timescales, Chapman-Kolmogorov tests and effective
+//! counts of the program.
 
 use crate::cli::integers;
 use crate::lake::{Lake, Rows};
@@ -6,14 +7,15 @@ use arrow::array::{ArrayRef, StringArray, TimestampSecondArray};
 use std::sync::Arc;
 
 #[track_caller]
-fn close(found: &[f64], expected: &[f64]) {
+fn assert_close(found: &[f64], expected: &[f64]) {
     assert_eq!(found.len(), expected.len(), "{found:?}");
     for (x, y) in found.iter().zip(expected) {
         assert!((x - y).abs() < 1e-12, "{found:?} is not {expected:?}");
     }
 }
 
-/// Trajectories of states at times 0, 1, 2 …, each as often as it says, with the set of every state.
+/// Writes trajectories of states at times 0, 1, 2 …, with the number of copies of each, and with
+/// the set of every state.
 fn trajectories(lake: &Lake, paths: &[(&[i64], usize)], sets: &[i64]) {
     let (mut id, mut t, mut state) = (Vec::new(), Vec::new(), Vec::new());
     let all = paths.iter().flat_map(|(path, n)| vec![*path; *n]);
@@ -36,7 +38,7 @@ fn trajectories(lake: &Lake, paths: &[(&[i64], usize)], sets: &[i64]) {
     );
 }
 
-/// A pipeline over `rows.parquet` with some keys of `[transitions]` and a given partition.
+/// A pipeline over `rows.parquet` with additional keys of `[transitions]` and a given partition.
 fn pipeline(lake: &Lake, transitions: &str, rest: &str) {
     lake.file(
         "p.toml",
@@ -62,8 +64,11 @@ affiliation = "set"
 
 const POINTS: &str = "trajectory = \"id\"\ntime = \"t\"\nstate = \"state\"\n";
 
-// T = [ 0.9 0.1 ], π = (2/3, 1/3), and every path i → j → k as often as 300 π_i T_ij T_jk: the pairs at lag 1 are those of T, the pairs at
-//     [ 0.2 0.8 ]  lag 2 those of T² = [ 0.83 0.17; 0.34 0.66 ]. μ = 0.7 and the timescale is −1 / ln 0.7 at every lag.
+// T = [ 0.9 0.1 ; 0.2 0.8 ] and π = (2/3, 1/3). Every path i → j → k occurs 300 π_i T_ij T_jk
+// times.
+// The pairs at lag 1 are those of T, and the pairs at lag 2 those of T² = [ 0.83 0.17 ; 0.34 0.66
+// ].
+// μ = 0.7, and the timescale is −1 / ln 0.7 at every lag.
 #[test]
 fn a_markov_chain_keeps_its_timescales_and_powers() {
     let lake = Lake::new();
@@ -89,12 +94,12 @@ fn a_markov_chain_keeps_its_timescales_and_powers() {
     );
     assert_eq!(timescales.integers("index"), [0, 1].repeat(4));
     let mu = [1.0, 0.7, 1.0, 0.7, 1.0, 0.49, 1.0, 0.49];
-    close(&timescales.floats("eigenvalue_real"), &mu);
-    close(&timescales.floats("eigenvalue_imaginary"), &[0.0; 8]);
+    assert_close(&timescales.floats("eigenvalue_real"), &mu);
+    assert_close(&timescales.floats("eigenvalue_imaginary"), &[0.0; 8]);
     let scales = timescales.texts("timescale");
     for pair in scales.chunks(2) {
-        assert_eq!(pair[0], "null", "the stationary part never decays");
-        close(&[pair[1].parse().expect("a number")], &[tau]);
+        assert_eq!(pair[0], "null", "the stationary process has no timescale");
+        assert_close(&[pair[1].parse().expect("a number")], &[tau]);
     }
     let test = lake.read("chapman_kolmogorov");
     assert_eq!(test.integers("lag"), [1; 8]);
@@ -102,21 +107,22 @@ fn a_markov_chain_keeps_its_timescales_and_powers() {
     assert_eq!(test.integers("from_set"), [0, 0, 1, 1].repeat(2));
     assert_eq!(test.integers("to_set"), [0, 1].repeat(4));
     let squared = [0.83, 0.17, 0.34, 0.66].repeat(2);
-    close(&test.floats("predicted"), &squared);
-    close(&test.floats("estimated"), &squared);
+    assert_close(&test.floats("predicted"), &squared);
+    assert_close(&test.floats("estimated"), &squared);
     let line = format!(
         "given: timescales {tau:.4}; off from Chapman-Kolmogorov by 0.0000 at most, at 2 steps"
     );
     assert!(ran.out.contains(&line), "{}", ran.out);
 
-    // What is not asked for any more is not left beside the new tables.
+    // Tables of options that are switched off are removed.
     let off = ["run", "p.toml", "--set", "validation.markov=false"];
     lake.gyre(&off).succeeds();
     assert!(!lake.path("out/timescales").exists() && !lake.path("out/chapman_kolmogorov").exists());
     assert_eq!(lake.gyre(&off).succeeds().out, "Nothing to do.\n");
 }
 
-// Trajectories of two states, drawn anew: what the counts say lies in the intervals, whose ends are in the summary.
+// Random trajectories of two states. The values lie inside the intervals, and the summary prints
+// the interval ends.
 #[test]
 fn timescales_have_confidence_intervals() {
     let lake = Lake::new();
@@ -132,7 +138,11 @@ fn timescales_have_confidence_intervals() {
     lake.gyre(&["run", "p.toml"]).succeeds();
     let timescales = lake.read("timescales");
     for end in ["low", "high"] {
-        assert_eq!(timescales.texts(end), ["null"; 8], "nothing is resampled");
+        assert_eq!(
+            timescales.texts(end),
+            ["null"; 8],
+            "intervals need resamples"
+        );
     }
 
     let resampled = ["run", "p.toml", "--set", "validation.bootstrap=40"];
@@ -142,7 +152,10 @@ fn timescales_have_confidence_intervals() {
     for at in 0..8 {
         if at % 2 == 0 {
             let of_one = [&low[at], &value[at], &high[at]];
-            assert_eq!(of_one, ["null"; 3], "the stationary part never decays");
+            assert_eq!(
+                of_one, ["null"; 3],
+                "the stationary process has no timescale"
+            );
             continue;
         }
         let [low, value, high] =
@@ -154,11 +167,11 @@ fn timescales_have_confidence_intervals() {
         let line = format!("timescales {value:.4} ({low:.4} to {high:.4}); ");
         assert!(at > 3 || ran.out.contains(&line), "{line} in {}", ran.out);
     }
-    // Both fits have the same two sets, and so the same draws give the same intervals.
+    // Both fits have the same two sets, so the same resamples give the same intervals.
     let ends = |at: usize| [&low[at], &high[at]].map(|end| end.parse::<f64>().expect("a number"));
-    close(&ends(1), &ends(3));
+    assert_close(&ends(1), &ends(3));
 
-    // One trajectory is the same in every resample.
+    // All resamples of a single trajectory are equal.
     trajectories(&lake, &[(&[0, 0, 1, 1, 0, 1, 0, 0], 1)], &[0, 1]);
     let ran = lake.gyre(&resampled).succeeds();
     assert_eq!(lake.read("timescales").texts("low"), ["null"; 8]);
@@ -169,8 +182,10 @@ fn timescales_have_confidence_intervals() {
     );
 }
 
-// Three sets of two states each, that keep with 0.8 and go to either other with 0.1. Paths i → j → k are as frequent as T_ij T_jk, so that
-// T(2) = T² has 0.8² + 2 · 0.1² = 0.66 on its diagonal and 2 · 0.08 + 0.01 = 0.17 beside it. σ₃ = 0.7 and σ₄ = 0: the rule picks three.
+// Three sets of two states each. Probabilities: 0.8 to stay in a set, 0.1 to each other set.
+// Paths i → j → k are as frequent as T_ij T_jk. T(2) = T² has 0.8² + 2 · 0.1² = 0.66 on its
+// diagonal and 2 · 0.08 + 0.01 = 0.17 elsewhere. σ₃ = 0.7 and σ₄ = 0, so the rule selects rank
+// three.
 #[test]
 fn the_selected_rank_is_tested() {
     let lake = Lake::new();
@@ -196,8 +211,8 @@ fn the_selected_rank_is_tested() {
         of_auto.iter().map(|&at| all[at]).collect()
     };
     let squared = [0.66, 0.17, 0.17, 0.17, 0.66, 0.17, 0.17, 0.17, 0.66];
-    close(&pick("predicted"), &squared);
-    close(&pick("estimated"), &squared);
+    assert_close(&pick("predicted"), &squared);
+    assert_close(&pick("estimated"), &squared);
     let (from, to) = (test.integers("from_set"), test.integers("to_set"));
     let sets: Vec<(i64, i64)> = of_auto.iter().map(|&at| (from[at], to[at])).collect();
     let all: Vec<(i64, i64)> = (0..9).map(|at| (at / 3, at % 3)).collect();
@@ -211,15 +226,16 @@ fn the_selected_rank_is_tested() {
         .filter(|(fit, _)| fit == "auto")
         .map(|(_, t)| t)
         .collect();
-    assert_eq!(of_auto.len(), 2 * 3, "three sets at either lag");
+    assert_eq!(of_auto.len(), 2 * 3, "three sets per lag");
     for scales in of_auto.chunks(3) {
         let found = [&scales[1], &scales[2]].map(|text| text.parse::<f64>().expect("a number"));
-        close(&found, &[-1.0 / 0.7f64.ln(); 2]);
+        assert_close(&found, &[-1.0 / 0.7f64.ln(); 2]);
     }
 }
 
-// 0 → 1 → 2 → 0, with 1 and 2 in one set, which remembers how long ago it was entered: T(1) = [ 0 1 ; ½ ½ ], whose square is
-// [ ½ ½ ; ¼ ¾ ], and T(2) = [ 0 1 ; ½ ½ ]. μ = −½ at both lags, so that the timescale doubles with the lag.
+// 0 → 1 → 2 → 0 with 1 and 2 in one set, which remembers the time since it was entered.
+// T(1) = [ 0 1 ; ½ ½ ], T(1)² = [ ½ ½ ; ¼ ¾ ], and T(2) = [ 0 1 ; ½ ½ ].
+// μ = −½ at both lags, so the timescale doubles with the lag.
 #[test]
 fn a_lumped_chain_that_is_not_markov_fails_visibly() {
     let lake = Lake::new();
@@ -232,8 +248,8 @@ fn a_lumped_chain_that_is_not_markov_fails_visibly() {
     );
     let ran = lake.gyre(&["run", "p.toml"]).succeeds();
     let test = lake.read("chapman_kolmogorov");
-    close(&test.floats("predicted"), &[0.5, 0.5, 0.25, 0.75]);
-    close(&test.floats("estimated"), &[0.0, 1.0, 0.5, 0.5]);
+    assert_close(&test.floats("predicted"), &[0.5, 0.5, 0.25, 0.75]);
+    assert_close(&test.floats("estimated"), &[0.0, 1.0, 0.5, 0.5]);
     assert!(
         ran.out
             .contains("off from Chapman-Kolmogorov by 0.5000 at most, at 2 steps"),
@@ -241,17 +257,19 @@ fn a_lumped_chain_that_is_not_markov_fails_visibly() {
         ran.out
     );
     let timescales = lake.read("timescales").floats("timescale");
-    close(
+    assert_close(
         &[timescales[1], timescales[3]],
         &[1.0 / 2f64.ln(), 2.0 / 2f64.ln()],
     );
 }
 
-/// Lags in hours and timescales in seconds; four states of which two sets leave with probability 1/10: μ₂ = 0.8.
+/// Lags are in hours and timescales in seconds. Each of two sets of two states is left with
+/// probability 1/10, so μ₂ = 0.8.
 #[test]
 fn timescales_of_durations_are_in_seconds() {
     let lake = Lake::new();
-    // From each state of {0, 1} five ways to either of them, but one of ten to each set's other side.
+    // From each state of {0, 1}, five transitions lead to each of the two, except that one of ten
+    // leads to the other set.
     let (mut id, mut time, mut state) = (Vec::new(), Vec::new(), Vec::new());
     let mut paths = 0;
     for from in 0..4i64 {
@@ -282,9 +300,9 @@ fn timescales_of_durations_are_in_seconds() {
     );
     lake.gyre(&["run", "p.toml"]).succeeds();
     let timescales = lake.read("timescales");
-    close(&timescales.floats("eigenvalue_real"), &[1.0, 0.8]);
+    assert_close(&timescales.floats("eigenvalue_real"), &[1.0, 0.8]);
     let seconds = timescales.floats("timescale")[1];
-    close(&[seconds / 7200.0], &[-1.0 / 0.8f64.ln()]);
+    assert_close(&[seconds / 7200.0], &[-1.0 / 0.8f64.ln()]);
     assert_eq!(lake.read("chapman_kolmogorov").len(), 0);
 }
 
@@ -292,7 +310,7 @@ fn strings<'a>(values: impl IntoIterator<Item = &'a str>) -> ArrayRef {
     Arc::new(StringArray::from_iter_values(values))
 }
 
-/// Pairs a row each, every source with a set.
+/// Writes one row per pair, and a set for every source.
 fn pairs(lake: &Lake, pairs: &[(&str, &str)]) {
     lake.table(
         "rows.parquet",
@@ -311,7 +329,7 @@ fn states(rows: &Rows, name: &str) -> Vec<String> {
     rows.texts(name)
 }
 
-/// New airports lead to a closed pair, from which one flight leaves for good.
+/// Some airports lead to a closed pair of airports, and one flight leaves this pair for good.
 #[test]
 fn pairs_are_restricted_to_connected_states() {
     let lake = Lake::new();
@@ -341,12 +359,13 @@ fn pairs_are_restricted_to_connected_states() {
     assert_eq!(fits.integers("dropped_states"), [4]);
     assert_eq!(fits.integers("dropped_transitions"), [4]);
     assert_eq!(fits.integers("transitions"), [3]);
-    // A → B; B → A or B: T = [ 0 1 ; ½ ½ ] with μ = 1, −½, in units of one pair. Four labels have no source left.
+    // A → B, B → A and B → B: T = [ 0 1 ; ½ ½ ] with μ = 1, −½, in units of one pair. Four labels
+    // have no source any more.
     let timescales = lake.read("timescales");
-    close(&timescales.floats("eigenvalue_real"), &[1.0, -0.5]);
-    close(&timescales.floats("timescale")[1..], &[1.0 / 2f64.ln()]);
+    assert_close(&timescales.floats("eigenvalue_real"), &[1.0, -0.5]);
+    assert_close(&timescales.floats("timescale")[1..], &[1.0 / 2f64.ln()]);
 
-    // Without it all states stay, and nothing is said to be dropped.
+    // Without this option all states stay, and the program reports no dropped states.
     pipeline(&lake, PAIRS, "");
     lake.gyre(&["run", "p.toml"]).succeeds();
     assert_eq!(lake.read("fits").texts("dropped_states"), ["null"]);
@@ -377,11 +396,12 @@ fn pairs_are_restricted_to_connected_states() {
     }
 }
 
-/// Connected sets are found for every partition and lag apart.
+/// Connected sets are found separately for every partition and lag.
 #[test]
 fn trajectories_are_restricted_to_connected_states() {
     let lake = Lake::new();
-    // 5 leads into {0, 1, 2}; at lag 2 the cycle of three goes the other way round, and all is as before.
+    // 5 leads to {0, 1, 2}. At lag 2 the cycle of three is reversed, and the connected sets are the
+    // same.
     let paths: [(&[i64], usize); 2] = [(&[5, 0, 1, 2, 0, 1, 2, 0, 1, 2], 2), (&[3, 4, 3, 4], 1)];
     trajectories(&lake, &paths, &[0, 0, 1, 1, 1, 1]);
     let kept = format!("{POINTS}lag = [1, 2]\nconnected = true");
@@ -390,7 +410,8 @@ fn trajectories_are_restricted_to_connected_states() {
     assert_eq!(lake.read("sources").integers("state"), [0, 1, 2, 0, 1, 2]);
     let fits = lake.read("fits");
     assert_eq!(fits.integers("dropped_states"), [3, 3]);
-    // Lag 1: twice 5 → 0 and three pairs of {3, 4}; lag 2: twice 5 → 1, and 3 → 3, 4 → 4.
+    // Lag 1: two pairs 5 → 0 and three pairs of {3, 4}. Lag 2: two pairs 5 → 1, one pair 3 → 3 and
+    // one pair 4 → 4.
     assert_eq!(fits.integers("dropped_transitions"), [5, 4]);
     assert_eq!(fits.integers("transitions"), [16, 14]);
     let partitioned = "SELECT *, CASE WHEN state IN (3, 4) THEN 'b' ELSE 'a' END AS part FROM rows";
@@ -428,8 +449,8 @@ fn effective_counts_are_sliding_counts_divided_by_the_lag() {
         let (counts, fits) = run(keys);
         let thirds: Vec<f64> = sliding.iter().map(|n| n / 3.0).collect();
         assert_eq!(counts, thirds);
-        // 87 pairs, of which 29 do not overlap.
-        close(&fits.floats("transitions"), &[29.0]);
+        // There are 87 pairs, of which 29 do not overlap.
+        assert_close(&fits.floats("transitions"), &[29.0]);
         for (name, scale) in [("log_likelihood", 3.0), ("coherence", 1.0), ("kappa", 1.0)] {
             let (part, all) = (fits.floats(name)[0] * scale, whole.floats(name)[0]);
             assert!(

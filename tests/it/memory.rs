@@ -1,10 +1,11 @@
-//! Runs whose memory is bounded.
+//! Runs with a memory limit.
 
 use crate::lake::Lake;
 use serde_json::Value;
 use std::fs;
 
-/// Seven million pairs, nearly all of them different, so that counts and shards are what takes memory; resamples take it several times.
+/// Seven million pairs, almost all different, so that counts and shards need most of the memory.
+/// Resamples need several times as much.
 const PIPELINE: &str = r#"
 [job]
 name = "large"
@@ -60,7 +61,7 @@ fn rows_that_exceed_memory_spill_to_disk_without_changing_the_result() {
         fs::remove_dir_all(lake.path("out")).expect("the output is removed");
     }
     let [(plain, None, expected), (bounded, Some(scratch), tables)] = &seen[..] else {
-        panic!("scratch where nothing is bounded, or none where it is");
+        panic!("a run spills to disk exactly if its memory is limited");
     };
     assert_eq!(tables, expected, "the bytes of all tables");
     if cfg!(target_os = "linux") {
@@ -88,7 +89,7 @@ fn a_memory_limit_that_is_too_small_is_refused_with_the_smallest_that_works() {
     assert!(!lake.path("out/current.json").exists());
 }
 
-/// Very many models, none of them large: what each has is too small to wait on disk.
+/// Very many small models. The data of each model is too small to be spilled to disk.
 const MANY: &str = r#"
 [job]
 name = "many"
@@ -122,23 +123,23 @@ fn a_run_that_cannot_spill_stops_and_keeps_the_earlier_result() {
     let stopped = lake.gyre(&["run", "p.toml", "--threads", "2", "--memory", "175MB"]);
     stopped.fails(75, "");
     let megabytes = |text: Option<&str>| text.and_then(|text| text.parse::<usize>().ok());
-    let said = stopped.err.strip_prefix("error: --memory is too small: ");
-    let said =
-        said.and_then(|rest| rest.split_once("MB are in use that cannot be moved to disk; "));
-    let (in_use, rest) = said.unwrap_or_else(|| panic!("{}", stopped.err));
+    let error = stopped.err.strip_prefix("error: --memory is too small: ");
+    let error =
+        error.and_then(|rest| rest.split_once("MB are in use that cannot be moved to disk; "));
+    let (in_use, rest) = error.unwrap_or_else(|| panic!("{}", stopped.err));
     let enough = rest.strip_prefix("give at least ");
     let enough = enough.and_then(|rest| rest.strip_suffix("MB\n"));
     let numbers = (megabytes(Some(in_use)), megabytes(enough));
     let (Some(in_use), Some(enough)) = numbers else {
         panic!("{}", stopped.err);
     };
-    // Above the bound it is given up, and a quarter more is the least to try.
+    // The run stops above its limit and proposes at least a quarter more.
     assert!(in_use >= 175 && enough > in_use, "{}", stopped.err);
     assert!(lake.tables() == before);
     lake.gyre(&["clean", "p.toml", "--older-than", "0s"])
         .succeeds();
     let entries = |folder: &str| fs::read_dir(lake.path(folder)).expect("a folder").count();
-    // The run that was stopped leaves its record, and nothing else.
+    // The stopped run leaves only its record.
     assert_eq!((entries("out/versions"), entries("out/runs")), (1, 2));
     assert!(!lake.path("out/work").exists());
 }
