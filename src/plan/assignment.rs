@@ -12,17 +12,21 @@ use crate::plan::pipeline::Pipeline;
 use crate::plan::rows::{Rows, hash, lag_column, rows};
 use crate::read::lake::Lake;
 use crate::read::lake::files::Table;
-use crate::read::rows::layout::{Evidence, Layout};
+use crate::read::rows::layout::{Layout, RowRoles};
 use datafusion::dataframe::DataFrame;
 use std::sync::Arc;
 
 /// What an assignment will do, without the model.
 pub struct Assignment {
+    /// The name of the job.
     pub name: String,
+    /// The folder or URL of the output.
     pub output: String,
     /// The number of earlier results that the output keeps.
     pub keep: usize,
+    /// The input tables and their files.
     pub tables: Vec<Table>,
+    /// The roles of the columns of the query.
     pub layout: Arc<Layout>,
     /// The lags in the order of the matrices, by length.
     pub lags: Vec<Lag>,
@@ -31,6 +35,7 @@ pub struct Assignment {
 }
 
 impl Assignment {
+    /// The lags as the column `lag` of the output tables.
     pub fn lag_column(&self) -> LagColumn {
         lag_column(&self.lags)
     }
@@ -52,7 +57,7 @@ pub async fn assignment(
         lags,
         ..
     } = rows(pipeline, sql, lake).await?;
-    if let Evidence::Trajectories { overlap, .. } = &mut evidence {
+    if let RowRoles::Trajectories { overlap, .. } = &mut evidence {
         overlap.clear();
     }
     let layout = Layout {

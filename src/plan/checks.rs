@@ -24,11 +24,15 @@ use std::sync::Arc;
 /// A condition that must hold before a result is put in place.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlannedCheck {
+    /// The name of the `[[check]]`, or the key in `[checks]`.
     pub name: String,
+    /// What happens if the check fails.
     pub on: On,
+    /// The condition.
     pub rule: CheckRule,
 }
 
+/// The condition of a check.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CheckRule {
     /// The minimum number of rows.
@@ -41,12 +45,15 @@ pub enum CheckRule {
     MaxDrift(f64),
     /// A query that must return no rows.
     Sql {
+        /// The SQL, without a final semicolon.
         sql: String,
+        /// The values of the `$name`s in the SQL.
         parameters: BTreeMap<String, ScalarValue>,
     },
 }
 
 impl CheckRule {
+    /// The name of the condition in run records.
     pub fn kind(&self) -> &'static str {
         match self {
             CheckRule::MinRows(_) => "min_rows",

@@ -4,7 +4,7 @@ use crate::error::{Error, Result, nearest};
 use crate::evidence::lag::{Lag, Step};
 use crate::plan::pipeline::keys::{Validation, Window};
 use crate::plan::pipeline::{Input, PairMeasure};
-use crate::read::rows::layout::{Evidence, Grouping, Measure};
+use crate::read::rows::layout::{Grouping, Measure, RowRoles};
 use crate::read::rows::states::StateColumns;
 use crate::read::rows::time::is_time;
 use arrow::datatypes::{DataType, Field, TimeUnit};
@@ -109,7 +109,7 @@ fn plain(data_type: &DataType) -> DataType {
     }
 }
 
-pub(crate) fn evidence(input: &Input, columns: &Columns) -> Result<(Evidence, Vec<Lag>)> {
+pub(crate) fn evidence(input: &Input, columns: &Columns) -> Result<(RowRoles, Vec<Lag>)> {
     let keys = |names: &[String], role: &str| {
         names
             .iter()
@@ -160,7 +160,7 @@ pub(crate) fn evidence(input: &Input, columns: &Columns) -> Result<(Evidence, Ve
                     .collect::<Result<_>>()?,
             };
             Ok((
-                Evidence::Trajectories {
+                RowRoles::Trajectories {
                     trajectory,
                     time,
                     state,
@@ -191,7 +191,7 @@ pub(crate) fn evidence(input: &Input, columns: &Columns) -> Result<(Evidence, Ve
                 }
             };
             Ok((
-                Evidence::Pairs {
+                RowRoles::Pairs {
                     source: states(source, "source")?,
                     target: states(target, "target")?,
                     measure,
@@ -206,7 +206,7 @@ pub(crate) fn evidence(input: &Input, columns: &Columns) -> Result<(Evidence, Ve
 /// transitions.
 pub(crate) fn grouping(
     validation: &Validation,
-    evidence: &Evidence,
+    evidence: &RowRoles,
     columns: &Columns,
 ) -> Result<Grouping> {
     let named = validation
@@ -214,7 +214,7 @@ pub(crate) fn grouping(
         .iter()
         .map(|name| columns.key(name, "group"));
     let mut by: Vec<Field> = named.collect::<Result<_>>()?;
-    if let Evidence::Trajectories { trajectory, .. } = evidence
+    if let RowRoles::Trajectories { trajectory, .. } = evidence
         && by.is_empty()
     {
         if trajectory.is_empty() {
@@ -245,8 +245,8 @@ fn overlap(lag: &Lag, interval: Option<&Lag>) -> Result<u64> {
 
 /// Checks that sources and targets have the same types. The error names `reason`, the key or fit
 /// that needs it.
-pub(crate) fn check_square(evidence: &Evidence, reason: &str) -> Result<()> {
-    let Evidence::Pairs { source, target, .. } = evidence else {
+pub(crate) fn check_square(evidence: &RowRoles, reason: &str) -> Result<()> {
+    let RowRoles::Pairs { source, target, .. } = evidence else {
         return Ok(());
     };
     let types = |state: &StateColumns| -> Vec<DataType> {

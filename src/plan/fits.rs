@@ -12,6 +12,7 @@ pub struct PlannedFit {
     pub name: String,
     /// The method; at the largest candidate if a rule picks the rank.
     pub method: Method,
+    /// Where the rank comes from.
     pub ranks: Ranks,
 }
 
@@ -22,8 +23,13 @@ pub enum Ranks {
     One,
     /// One of several ranks of the `[[fit]]` of this name, each a separate fit.
     OneOf(String),
-    /// The rule picks one of the ascending candidates for every partition and lag.
-    Auto { rule: Rule, candidates: Vec<usize> },
+    /// A rule picks one of the candidates for every partition and lag.
+    Auto {
+        /// The rule.
+        rule: Rule,
+        /// The candidates in ascending order.
+        candidates: Vec<usize>,
+    },
 }
 
 impl PlannedFit {

@@ -9,7 +9,7 @@ use crate::output::number::grouped;
 use crate::plan::Plan;
 use crate::plan::fits::PlannedFit;
 use crate::read::lake::statistics::Bounds;
-use crate::read::rows::layout::Evidence;
+use crate::read::rows::layout::RowRoles;
 use serde::Serialize;
 
 /// Upper bounds. Sizes are in bytes.
@@ -20,6 +20,7 @@ pub struct Needs {
     pub bounds: Bounds,
     /// The number of non-zeros of all models together.
     pub nonzeros: u64,
+    /// The size of all stored matrices.
     pub nonzero_bytes: u64,
     /// The memory of this machine, if the system reports it.
     pub machine_bytes: Option<u64>,
@@ -50,8 +51,8 @@ impl Plan {
     pub fn needs(&self, bounds: Bounds, threads: usize) -> Option<Needs> {
         let rows = bounds.rows?;
         let lags = match &self.layout.evidence {
-            Evidence::Trajectories { .. } => self.lags.len() as u64,
-            Evidence::Pairs { .. } => 1,
+            RowRoles::Trajectories { .. } => self.lags.len() as u64,
+            RowRoles::Pairs { .. } => 1,
         };
         let pairs = rows.saturating_mul(lags);
         let states = bounds.states.unwrap_or(u64::MAX).min(pairs);

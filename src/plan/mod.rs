@@ -13,7 +13,7 @@ pub mod pipeline;
 pub mod relative;
 pub mod rows;
 pub mod show;
-pub mod travel;
+pub(crate) mod travel;
 
 use crate::error::counted;
 use crate::error::{Error, Result};
@@ -31,7 +31,7 @@ use crate::plan::rows::{Rows, hash, inputs, lag_column, rows, unhashed};
 use crate::read::lake::Lake;
 use crate::read::lake::files::Table;
 use crate::read::paths::places::canonical_location;
-use crate::read::rows::layout::{Evidence, Layout};
+use crate::read::rows::layout::{Layout, RowRoles};
 use crate::read::rows::states::StateTable;
 use crate::store::Stores;
 use arrow::datatypes::SchemaRef;
@@ -46,7 +46,9 @@ use std::sync::Arc;
 /// What a run will do. The serialized part is what executors need to count and to fit.
 #[derive(Serialize, Deserialize)]
 pub struct Plan {
+    /// The name of the job.
     pub name: String,
+    /// The folder or URL of the output.
     #[serde(skip)]
     pub output: String,
     /// The number of earlier results that the output keeps.
@@ -55,18 +57,25 @@ pub struct Plan {
     /// The stores of this output and of earlier outputs.
     #[serde(skip)]
     pub stores: Stores,
+    /// The seed of all random starts.
     pub seed: u64,
+    /// The input tables and their files.
     pub tables: Vec<Table>,
+    /// The SQL of `[transitions]`.
     pub sql: String,
+    /// The values of the `$name`s in the SQL.
     #[serde(with = "crate::plan::travel::values")]
     pub parameters: BTreeMap<String, ScalarValue>,
+    /// The roles of the columns of the query.
     #[serde(with = "crate::plan::travel::shared")]
     pub layout: Arc<Layout>,
     /// The lags in the order of the matrices, by length.
     pub lags: Vec<Lag>,
+    /// The fits, one per rank unless a rule picks the rank.
     pub fits: Vec<PlannedFit>,
     /// Resamples of the groups of `Layout::grouping`.
     pub validation: Option<PlannedValidation>,
+    /// The result from which the sets take their names.
     #[serde(skip)]
     pub names: NamesFrom,
     /// What happens to a model without transitions.
@@ -74,6 +83,7 @@ pub struct Plan {
     pub empty: Empty,
     /// Test whether the sets of the fits are Markov chains.
     pub markov: bool,
+    /// Whether only new files are counted.
     #[serde(skip)]
     pub increments: Increments,
     /// Conditions that must hold before the tables are put in place.
@@ -94,8 +104,13 @@ pub enum Increments {
     Off,
     /// The reason why counts of single files do not add up to the counts of all files.
     No(String),
-    /// The counts of the files of `table`, made on `basis`, add up.
-    Of { table: String, basis: Basis },
+    /// The counts of single files add up.
+    Of {
+        /// The only table that the SQL reads.
+        table: String,
+        /// What the counts depend on beside the files.
+        basis: Basis,
+    },
 }
 
 /// Fits to resamples.
@@ -240,7 +255,7 @@ fn increments(
     if layout.evidence.weight().is_some() {
         return Increments::No("weights are no integers".into());
     }
-    if let Evidence::Trajectories { strided: true, .. } = &layout.evidence {
+    if let RowRoles::Trajectories { strided: true, .. } = &layout.evidence {
         let why = "strided pairs depend on the first row of a trajectory";
         return Increments::No(why.into());
     }
@@ -319,8 +334,8 @@ impl Plan {
     /// have one entry here, because the number of sets is unknown.
     pub fn schemas(&self) -> Vec<(&'static str, SchemaRef)> {
         let (sources, targets) = match &self.layout.evidence {
-            Evidence::Trajectories { state, .. } => (state, state),
-            Evidence::Pairs { source, target, .. } => (source, target),
+            RowRoles::Trajectories { state, .. } => (state, state),
+            RowRoles::Pairs { source, target, .. } => (source, target),
         };
         let names = RunSchema {
             partition: self.layout.partition.clone(),
@@ -338,6 +353,7 @@ impl Plan {
             .collect()
     }
 
+    /// The lags as the column `lag` of the output tables.
     pub fn lag_column(&self) -> LagColumn {
         lag_column(&self.lags)
     }

@@ -12,9 +12,11 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Argument {
+    /// A single value.
     One(Parameter),
     /// A date, a time or both, in the notation of TOML.
     Moment {
+        /// The text of the date or time.
         moment: String,
     },
     /// Values of one type.

@@ -20,6 +20,7 @@ use std::marker::PhantomData;
 /// All checks of a pipeline.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Checks {
+    /// The section `[checks]`.
     #[serde(flatten)]
     pub limits: Limits,
     /// In the order of the file.
@@ -28,6 +29,7 @@ pub struct Checks {
 }
 
 impl Checks {
+    /// Whether there are no checks.
     pub fn is_empty(&self) -> bool {
         *self == Checks::default()
     }
@@ -72,7 +74,9 @@ pub struct Limits {
 /// A limit, and what happens if it is not met.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Limit<T> {
+    /// The limit.
     pub value: T,
+    /// What happens if the limit is not met.
     pub on: On,
 }
 
@@ -80,17 +84,23 @@ pub struct Limit<T> {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum PartitionKey {
+    /// The value of the only partition column.
     One(Parameter),
+    /// The values by column.
     Columns(BTreeMap<String, Parameter>),
 }
 
 /// A query that must return no rows.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct QueryCheck {
+    /// The name of the check.
     pub name: String,
+    /// The SQL, or the file that contains it.
     pub query: Query,
+    /// The values of the `$name`s in the SQL.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, Argument>,
+    /// What happens if the query returns rows.
     pub on: On,
 }
 

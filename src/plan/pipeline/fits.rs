@@ -14,6 +14,7 @@ use std::borrow::Cow;
 /// One `[[fit]]`: a name for its columns, a method, and the keys of the method.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FitEntry {
+    /// The prefix of the names of its output columns, unique in the file.
     pub name: String,
     /// For `rank = "auto"`: the rule that picks one of `ranks`.
     #[serde(skip_serializing_if = "Option::is_none")]

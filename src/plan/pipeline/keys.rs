@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// to the counts. Every string except SQL may contain `${VAR}` or `${VAR:-default}`.
 #[derive(Debug, JsonSchema)]
 #[schemars(title = "gyre pipeline", deny_unknown_fields)]
-pub struct PipelineFile {
+pub(crate) struct PipelineFile {
     pub job: Job,
     /// Access to cloud stores.
     #[schemars(default)]
@@ -181,8 +181,10 @@ pub struct Naming {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, serde::Deserialize)]
 #[serde(from = "String", rename_all = "lowercase")]
 pub enum NamesFrom {
+    /// The result that this run replaces, if there is one.
     #[default]
     Previous,
+    /// No result: sets are numbered by decreasing weight.
     None,
     /// The folder or URL of an output.
     Output(String),
@@ -290,6 +292,7 @@ impl Empty {
     }
 }
 
+/// The points of a trajectory that start a pair.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Window {

@@ -11,9 +11,9 @@
 
 pub mod argument;
 pub mod checks;
-pub mod consistency;
-pub mod deserializer;
-pub mod document;
+mod consistency;
+mod deserializer;
+mod document;
 pub mod fits;
 pub mod keys;
 pub mod shape;
@@ -44,17 +44,23 @@ pub struct Pipeline {
     /// The file that it was read from. Relative paths are looked up beside this file.
     #[serde(skip)]
     pub file: Option<PathBuf>,
+    /// The section `[job]`.
     pub job: Job,
     /// Not serialized: its values may be secret, and no result depends on them.
     #[serde(skip)]
     pub store: Store,
+    /// `[tables]`: the input tables by their names in the SQL.
     pub tables: BTreeMap<String, InputTable>,
+    /// The section `[transitions]`.
     pub transitions: Transitions,
+    /// The section `[names]`.
     pub names: Naming,
     /// At least one, in the order of the file.
     pub fits: Vec<FitEntry>,
+    /// The section `[validation]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validation: Option<Validation>,
+    /// `[checks]` and all `[[check]]`.
     #[serde(skip_serializing_if = "Checks::is_empty")]
     pub checks: Checks,
 }
@@ -62,6 +68,7 @@ pub struct Pipeline {
 /// The query and the meaning of its columns.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Transitions {
+    /// The SQL, or the file that contains it.
     pub query: Query,
     /// The values of the `$name`s in the query.
     pub parameters: BTreeMap<String, Argument>,
@@ -72,6 +79,7 @@ pub struct Transitions {
     /// What happens to a model without transitions.
     #[serde(skip_serializing_if = "Empty::is_skip")]
     pub empty: Empty,
+    /// The meaning of a row.
     pub input: Input,
 }
 
@@ -84,7 +92,9 @@ pub enum Input {
     Trajectories {
         /// Empty: one trajectory per partition.
         trajectory: Vec<String>,
+        /// The column that orders a trajectory.
         time: String,
+        /// The state columns; may be empty if there are bins.
         state: Vec<String>,
         /// In the order of the file.
         bins: Vec<(String, Binning)>,
@@ -93,6 +103,7 @@ pub enum Input {
         weight: Option<String>,
         /// At least one, all different; not both ticks and durations.
         lags: Vec<Lag>,
+        /// Which points start a pair.
         window: Window,
         /// The time between rows, if counts are divided by the lag.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -100,8 +111,11 @@ pub enum Input {
     },
     /// A pair of states.
     Pairs {
+        /// The columns of the source state.
         source: Vec<String>,
+        /// The columns of the target state.
         target: Vec<String>,
+        /// How much a row counts.
         measure: PairMeasure,
     },
 }
