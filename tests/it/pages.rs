@@ -1,7 +1,7 @@
-//! The README, the guides and the other pages, for the tests that run or compare what the pages show.
+//! The README, the guides and the other pages, for tests that run or compare their contents.
 //!
-//! Every Markdown file of the repository is in `PAGES`. `src/guide/keys.md` is made from the schema of pipeline files:
-//! `GYRE_UPDATE_PAGES=1` writes it again.
+//! `PAGES` contains every Markdown file of the repository. `src/guide/keys.md` is generated from
+//! the schema of pipeline files: `GYRE_UPDATE_PAGES=1` writes it again.
 
 use crate::lake::{Lake, ProgramRun, Rows};
 use serde_json::Value;
@@ -12,7 +12,7 @@ use std::process::Command;
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 pub struct Page {
-    /// From the root of the repository.
+    /// Relative to the root of the repository.
     pub path: &'static str,
     pub text: &'static str,
 }
@@ -79,9 +79,9 @@ pub fn block(language: &str, begins: &str) -> &'static str {
     first.1
 }
 
-/// Each of the pieces is on some page.
+/// Asserts that each of the pieces is on some page.
 #[track_caller]
-pub fn have(pieces: &[String]) {
+pub fn assert_shown(pieces: &[String]) {
     let is_missing = |piece: &&String| !PAGES.iter().any(|page| page.text.contains(*piece));
     let missing: Vec<&str> = pieces
         .iter()
@@ -95,18 +95,19 @@ pub fn have(pieces: &[String]) {
     );
 }
 
-/// What a command prints is a block of some page, but for seconds, memory and the width of columns.
+/// Asserts that a page shows the output of a command, except for seconds, memory and the width of
+/// columns.
 #[track_caller]
-pub fn show(out: &str) {
-    let out = steady(out);
+pub fn assert_output_shown(out: &str) {
+    let out = stable_words(out);
     let of_output = blocks("text")
         .into_iter()
         .chain(blocks("console"))
-        .any(|(_, text)| steady(without_command(text)) == out);
+        .any(|(_, text)| stable_words(without_command(text)) == out);
     assert!(of_output, "no page shows this:\n{}", out.join("\n"));
 }
 
-/// A block of a console after its first command.
+/// A console block without its first command.
 fn without_command(text: &str) -> &str {
     let mut rest = text;
     let mut is_command = rest.starts_with("$ ");
@@ -118,8 +119,9 @@ fn without_command(text: &str) -> &str {
     rest
 }
 
-/// The lines of an output as words, without what differs from run to run: seconds, memory and the folder of the output.
-fn steady(out: &str) -> Vec<String> {
+/// The lines of an output as words, without values that differ between runs: seconds, memory and
+/// the folder of the output.
+fn stable_words(out: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let mut is_timed = false;
     for line in out.lines() {
@@ -135,7 +137,8 @@ fn steady(out: &str) -> Vec<String> {
             }
             "fit" => is_timed = last == "seconds",
             _ => {
-                // The rows of the table of fits end with seconds; the lines below it have a colon.
+                // The rows of the table of fits end with seconds. The lines below the table have a
+                // colon.
                 is_timed &= !line.contains(':');
                 if is_timed {
                     words.pop();
@@ -147,7 +150,7 @@ fn steady(out: &str) -> Vec<String> {
     lines
 }
 
-/// The Markdown files below a folder.
+/// Collects the Markdown files below a folder.
 fn markdown(folder: &Path, found: &mut Vec<String>) {
     for entry in std::fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();
@@ -184,7 +187,7 @@ fn every_page_is_in_the_guide() {
     assert!(readme <= 200, "the README has {readme} lines");
 }
 
-/// rustdoc compiles blocks without a language, so each has one.
+/// Every block needs a language, because rustdoc compiles blocks without one.
 #[test]
 fn every_block_has_a_language() {
     for page in PAGES {
@@ -206,7 +209,7 @@ fn every_block_has_a_language() {
     }
 }
 
-/// Every second piece between fences is prose.
+/// The text outside fenced blocks: every second piece between fences.
 fn prose(page: &Page) -> String {
     page.text.split("```").step_by(2).collect()
 }
@@ -245,7 +248,8 @@ fn every_link_has_a_target() {
     }
 }
 
-/// The README's pipeline on a small file of the same kind: six groups of airports in a ring, and a code that is null.
+/// Runs the README's pipeline on a small file of the same kind: six groups of airports in a ring,
+/// and a null code.
 #[test]
 fn the_pipeline_of_the_readme_runs() {
     let lake = Lake::new();
@@ -281,11 +285,11 @@ fn the_pipeline_of_the_readme_runs() {
         let group = names.iter().position(|other| other[..1] == name[..1]);
         assert_eq!(*set, sets[group.expect("a group")], "{name}");
     }
-    let again = lake.gyre(&["run", "airports.toml"]).succeeds();
-    assert_eq!(again.out, "Nothing to do.\n");
+    let second = lake.gyre(&["run", "airports.toml"]).succeeds();
+    assert_eq!(second.out, "Nothing to do.\n");
 }
 
-/// Particles that seldom change between the halves of the boxes that the guide to first files has.
+/// Particles in the boxes of the guide to first files. They rarely change between the two halves.
 #[test]
 fn the_first_file_of_the_guide_runs() {
     let lake = Lake::new();
@@ -309,9 +313,9 @@ fn the_first_file_of_the_guide_runs() {
     for (x, set) in x.iter().zip(&sets) {
         assert_eq!(*set == sets[0], *x < 1.0);
     }
-    // The join of the guide finds a set for every row.
+    // The join in the guide finds a set for every row.
     let Ok(python) = std::env::var("GYRE_PYTHON") else {
-        eprintln!("left out: set GYRE_PYTHON to a Python with duckdb");
+        eprintln!("skipped: set GYRE_PYTHON to a Python with duckdb");
         return;
     };
     let script =
@@ -413,7 +417,7 @@ fn keys(schema: &Value) -> String {
     page + AFTER_KEYS
 }
 
-/// Every method, after the keys that most of them have.
+/// The common keys of the methods, then every method.
 fn fits(page: &mut String, methods: &[Value], schema: &Value) {
     let number = |key: &str, value: &Value| {
         let same = |method: &&Value| method["properties"][key] == *value;
@@ -471,7 +475,7 @@ fn section(page: &mut String, title: &str, of: &Value, schema: &Value) {
     }
 }
 
-/// What a reference means.
+/// The schema that a reference points to.
 fn resolved<'a>(value: &'a Value, schema: &'a Value) -> &'a Value {
     let name = value["$ref"]
         .as_str()
@@ -485,7 +489,7 @@ fn line(description: &Value) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A value as TOML has it.
+/// A value in TOML syntax.
 fn code(value: &Value) -> String {
     match value {
         Value::Array(values) => {
@@ -496,7 +500,7 @@ fn code(value: &Value) -> String {
     }
 }
 
-/// The type of a value, or of several.
+/// The type of a value, or of several values.
 fn kind(value: &Value, schema: &Value, is_many: bool) -> String {
     let value = resolved(value, schema);
     let range = match (&value["minimum"], &value["maximum"]) {
@@ -546,7 +550,7 @@ fn kind(value: &Value, schema: &Value, is_many: bool) -> String {
     match &value["type"] {
         Value::Array(names) => {
             let names = names.iter().filter_map(Value::as_str);
-            // A number may be whole.
+            // The type `number` includes integers.
             let names = names.filter(|name| *name != "integer");
             listed(&names.map(named).collect::<Vec<_>>())
         }

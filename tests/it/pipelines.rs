@@ -87,12 +87,12 @@ fn polzin2024_example23_double_gyre() {
     let ranks = ["compare", &output, &output, "--fit", "dbmr_r3=dbmr_r5"];
     let report = lake.gyre(&ranks).succeeds().out;
     assert!(report.contains("\n  dbmr_r3 → dbmr_r5: sets "), "{report}");
-    pages::show(&report.replace(&output, "out/double-gyre"));
+    pages::assert_output_shown(&report.replace(&output, "out/double-gyre"));
     the_guide_lists(&rows(&lake, "double-gyre", "sets"));
 
     // New particles and the old model, as the guide shows.
     let sql = "transitions.sql=SELECT trajectory, time, x, y FROM double_gyre(64, 32, 5, 2)";
-    pages::have(&[format!("--set '{sql}'")]);
+    pages::assert_shown(&[format!("--set '{sql}'")]);
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("gyre"));
     command
         .current_dir(env!("CARGO_MANIFEST_DIR"))
@@ -108,7 +108,7 @@ fn polzin2024_example23_double_gyre() {
         .arg(lake.path("new-particles"));
     let ran = ProgramRun::of(command.output().expect("the program starts")).succeeds();
     assert!(ran.out.contains("10,240 trajectories"), "{}", ran.out);
-    pages::show(&ran.out.replace(&output, "out/double-gyre"));
+    pages::assert_output_shown(&ran.out.replace(&output, "out/double-gyre"));
 }
 
 /// The sets of DBMR, as the guide to names lists them.
@@ -134,7 +134,7 @@ fn the_guide_lists(sets: &crate::lake::Rows) {
 fn the_double_gyre_has_the_documented_number_of_sets() {
     let lake = Lake::new();
     let ran = pipeline(&lake, "how_many_sets", &[]).succeeds();
-    pages::show(&ran.out);
+    pages::assert_output_shown(&ran.out);
     let ranks = rows(&lake, "how-many-sets", "ranks");
     the_guide_has(&ranks);
     let names = ranks.texts("fit");
@@ -202,8 +202,8 @@ fn polzin2024_example23_with_every_method() {
         let reference = of(&format!("dbmr_r{rank}"), "reference_information");
         compared(&format!("23, r = {rank}"), reference, [dbmr, both, one])
     });
-    pages::have(&rows_of);
-    pages::show(&ran.out);
+    pages::assert_shown(&rows_of);
+    pages::assert_output_shown(&ran.out);
     for table in ["sources", "targets"] {
         let states = rows(&lake, "sets", table);
         for rank in [3, 5] {

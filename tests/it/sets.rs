@@ -215,7 +215,7 @@ fn polzin2024_examples_20_and_21_in_one_run() {
         let numbers = fits.map(|m| [m.kullback_leibler, m.mutual_information, m.objective]);
         compared(name, reference, numbers)
     });
-    crate::pages::have(&rows);
+    crate::pages::assert_shown(&rows);
 }
 
 const PAIRS: &str = r#"
