@@ -1,60 +1,152 @@
-//! gyre turns the Parquet trajectories and transition counts of a data lake into low-rank Markov models: coherent sets
-//! (affiliations), state embeddings and reduced transition matrices, each with the numbers that say whether to trust it.
+//! gyre turns the Parquet tables of a data lake into low-rank Markov models: coherent and
+//! metastable sets (affiliations), state embeddings and reduced transition matrices, each with the
+//! numbers that say whether to trust it.
 //!
-//! A row's journey is the file list:
+//! The `README.md` of the repository shows the program, and the [`guide`] has one page per task.
+//! This page is the map of the library.
 //!
-//! ```text
-//! lake ─ read ─▶ tables ─ SQL ─▶ rows ─ count ─▶ counts ─ shard ─▶ shards ─ reduce ─▶ fits ─ write ─▶ lake
+//! # Run a pipeline
+//!
+//! ```
+//! # #[tokio::main]
+//! # async fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("walk.toml");
+//! # let rows: String = (0..60).map(|t| format!("{t},{}\n", t / 7 % 2 * 2 + t * t % 3 % 2)).collect();
+//! # std::fs::write(folder.path().join("walk.csv"), format!("t,s\n{rows}"))?;
+//! # let out = folder.path().join("out");
+//! # std::fs::write(&path, format!(r#"
+//! # job = {{ name = "walk", output = {out:?} }}
+//! # tables.walk.path = "walk.csv"
+//! # transitions = {{ sql = "SELECT * FROM walk", time = "t", state = "s", lag = 1 }}
+//! # fit = [{{ name = "dbmr", method = "dbmr", rank = 2 }}]
+//! # "#))?;
+//! use gyre::{Outcome, Pipeline};
+//!
+//! let planned = Pipeline::from_file(path)?.open().await?.plan().await?;
+//! match planned.run().await? {
+//!     Outcome::Done(record) => assert_eq!(record.transitions, 59.0),
+//!     Outcome::NothingToDo => println!("the output is up to date"),
+//! }
+//! # Ok(())
+//! # }
 //! ```
 //!
-//! - [`spec`] holds what a pipeline file says, [`plan`] what that means for the tables that are there; [`run`] drives a plan,
-//!   and [`model`] fits the counts of one partition and lag.
-//! - [`stores`] makes stores of locations. [`read`] opens inputs and asks DataFusion; [`local_files`] reads the bytes of those on disk;
-//!   [`double_gyre`] is a table function. Nothing else reads the lake.
-//! - [`ledger`] knows which files have been counted, [`increment`] counts the others alone, by [`files`].
-//! - [`count`] pairs rows at a lag and counts exactly; [`shard`] cuts the counts into units of work, [`resample`] weighs them by
-//!   groups of trajectories.
-//! - [`reduce`] has one file a method, on top of [`math`]; a [`passes`] says where their passes run, and which work is done already.
-//! - [`markov`] tests the sets of the fits of all lags, where that is asked for.
-//! - [`lineage`] lets sets keep the names that an earlier result gave them, and says what changed; [`family`] lets those of several ranks and
-//!   lags agree.
-//! - [`write`] builds the output tables, stages, checks and promotes them. Nothing else writes under the output; [`written`] reads what
-//!   an earlier run has put there.
-//! - [`compare`] says how the sets of two outputs go together.
-//! - [`assign`] gives new rows to the sets of a written model.
-//! - [`checks`] asks the inputs and the staged tables what the pipeline wants to hold, before anything is promoted.
-//! - [`journal`] follows a run, [`manifest`] is its record, [`summary`] the text of that; [`metrics`] and [`openlineage`] are what
-//!   monitors and catalogues read of it.
-//! - [`cli`] has the types of the command line, [`commands`] does what they say for a terminal that the program brings, and [`watch`] tells
-//!   others how a run goes; [`error`] is the one error.
+//! # Fit counts that you have
 //!
-//! [`nodes`] says what other machines can do for a run: a [`task`] is what one of them does, and [`rounds`] of tasks count and fit. With the
-//! feature of that name, `cluster` is such machines.
-//! [`secrets`] hides what must not leave the process; a [`sink`] is a file, a device or a pipe that is told of a run.
-//! [`words`] lets names that the program has come back from bytes.
+//! ```
+//! use gyre::{Counts, Svd};
 //!
-//! [`memory`] keeps the whole process within a bound, and nothing else knows of that.
+//! // How often a walk goes from a source to a target. It stays among the states 0 and 1, or
+//! // among the states 2 and 3, nine times of ten.
+//! let counts = Counts::from_iter(4, 4, [
+//!     (0, 0, 5), (0, 1, 4), (0, 2, 1), (1, 0, 4), (1, 1, 5), (1, 3, 1),
+//!     (2, 2, 5), (2, 3, 4), (2, 0, 1), (3, 2, 4), (3, 3, 5), (3, 1, 1),
+//! ]);
+//! let fit = gyre::fit(&Svd::new(2), &counts, 1)?;
+//! assert_eq!(fit.model.sources.affiliation, [0, 0, 1, 1]);
+//! assert!((fit.model.spectrum[1].value - 0.8).abs() < 1e-9);
+//! # Ok::<(), gyre::Error>(())
+//! ```
 //!
-//! What always holds:
+//! # The rooms
 //!
-//! - `reduce` and `math` do no I/O and know no async, clock, environment, DataFusion or Arrow. In long sweeps they wait for memory, as allocations
-//!   do: nothing depends on it. The library never touches the terminal.
-//! - A stage takes a checked `Plan` (or `Assignment`), never a `Pipeline`.
-//! - Nothing dense of size targets × sources, ever; nothing is allocated for each row or non-zero in a loop.
-//! - The bytes of the tables do not depend on threads, shards, the order of files or the clock.
-//! - Counts are conserved: their sum is the number of accepted pairs.
+//! Rows become tables in this order:
+//!
+//! ```text
+//! lake ─▶ SQL ─▶ rows ─▶ counts ─▶ shards ─▶ fits ─▶ tables ─▶ version in a store
+//!        read            evidence  methods  assess   output
+//! ```
+//!
+//! The rooms below are listed from the highest to the lowest. A file imports from its own room and
+//! from lower ones, and no files import each other in a circle.
+//!
+//! | room | what it does |
+//! |---|---|
+//! | `cli` | runs the commands; shows progress; writes metrics and lineage events |
+//! | `cluster` | counts and fits on other machines: tasks, rounds of tasks, Ballista |
+//! | [`run`] | runs a plan: count, fit, check, write, promote; assigns new rows; compares outputs |
+//! | [`plan`] | pipeline file and tables → a checked plan |
+//! | [`output`] | fits → tables → versions in a store; reads results back |
+//! | [`read`] | lake → SQL → rows → counts |
+//! | [`assess`] | fits → certificates, bootstrap, ranks, Markov tests, changes of sets |
+//! | [`methods`] | evidence, parameters and a seed → a fit; one folder per family |
+//! | [`evidence`] | what methods are fitted to, and passes over it |
+//! | [`math`] | dense and iterative linear algebra, matching, ordered sums |
+//! | `store` | a location → an object store |
+//! | `memory` | keeps the process within its memory bound |
+//!
+//! # Where to find it
+//!
+//! | question | place |
+//! |---|---|
+//! | Where does a pair of rows become a count? | `read/counts/lagged.rs` pairs rows at a lag; `read/counts/tally.rs` adds up |
+//! | Where does DBMR decide on a label? | `methods/dbmr/nearest.rs` and, for single moves, `methods/dbmr/local_search.rs` |
+//! | Where does a table get a column? | `output/tables/`, one file per table |
+//! | When does a commit become visible? | `output/commit.rs` puts `current.json` |
+//! | How do I add a method? | copy `methods/given.rs`, add a line to `methods!` in `methods/mod.rs` |
+//! | Where does a key of the pipeline file come from? | `plan/pipeline/keys.rs`, and the parameters of each method |
+//!
+//! # What always holds
+//!
+//! - `math`, `evidence`, `methods` and `assess` are pure: no I/O, no async code, no clock, no
+//!   environment, no Arrow. A fit depends on evidence, parameters and seed alone.
+//! - A stage takes a checked [`Plan`], never the text of a pipeline file.
+//! - Counts are integers and are conserved: their sum is the number of accepted pairs.
+//! - No dense matrix of size targets × sources exists, and no loop allocates per row or non-zero.
+//! - The bytes of tables do not depend on threads, shards, machines, the order of files or the
+//!   clock.
+//! - A result becomes visible as a whole, after its checks, or not at all.
+//! - The library never touches the terminal.
+
+#![warn(missing_docs)]
 
 pub mod assess;
+#[doc(hidden)]
 pub mod cli;
+#[doc(hidden)]
 pub mod cluster;
 pub mod error;
 pub mod evidence;
 pub mod guide;
 pub mod math;
+#[doc(hidden)]
 pub mod memory;
 pub mod methods;
 pub mod output;
 pub mod plan;
 pub mod read;
 pub mod run;
+#[doc(hidden)]
 pub mod store;
+
+pub use error::{Error, Kind, Result};
+pub use evidence::counts::Counts;
+pub use methods::Method;
+pub use methods::cocluster::Cocluster;
+pub use methods::cocluster::metastable::Metastable;
+pub use methods::dbmr::params::Dbmr;
+pub use methods::estimator::Estimator;
+pub use methods::fit::Fit;
+pub use methods::given::Given;
+pub use methods::spectral::gpcca::Gpcca;
+pub use methods::spectral::svd::Svd;
+pub use plan::Plan;
+pub use plan::pipeline::Pipeline;
+pub use run::Outcome;
+
+use evidence::pass::Passes;
+
+/// Fits a method to transition counts in this process.
+///
+/// # Errors
+/// If a parameter is wrong, or the counts have no such fit.
+pub fn fit<M>(method: &M, counts: &Counts<'_>, seed: u64) -> Result<Fit>
+where
+    M: for<'a> Estimator<Evidence<'a> = Counts<'a>>,
+{
+    method
+        .check()
+        .map_err(|(key, message)| Error::spec(format!("`{key}` {message}")))?;
+    method.fit(&Passes::local(), counts, seed)
+}

@@ -21,7 +21,9 @@ use crate::evidence::counts::groups::{Groups, Resampled};
 use crate::evidence::pass::Passes;
 use crate::math::matching;
 use crate::methods::Method;
-use crate::methods::fit::{Fit, Metric};
+use crate::methods::fit::{Fit, Model};
+use crate::methods::low_rank::metrics::WEIGHT;
+use crate::methods::metric::Metric;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -31,15 +33,11 @@ pub struct Params<'a> {
     pub resamples: usize,
     /// Probability that an interval is meant to hold.
     pub confidence: f64,
-    pub metrics: &'a [Metric],
     /// Where the sets are tested for a Markov chain.
     pub chain: Option<Chain<'a>>,
     /// Non-zeros of a shard.
     pub shard_nnz: usize,
 }
-
-/// The only metric with a number for every set.
-const WEIGHT: &str = "weight";
 
 /// What resamples say about one fit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -139,7 +137,7 @@ struct Refitted {
 struct One {
     sources: Vec<i32>,
     targets: Vec<i32>,
-    /// In the order of `numbers`.
+    /// In the order of `metrics`.
     values: Vec<f64>,
     /// Those of its sets on its own counts, the longest first.
     timescales: Vec<f64>,
@@ -160,22 +158,18 @@ fn refit(
     let pick = |labels: &[i32], states: &[u32]| -> Vec<i32> {
         states.iter().map(|&j| labels[j as usize]).collect()
     };
-    let before = pick(&of_whole.model.sources.affiliation, &resampled.sources);
+    let Model::LowRank(of_whole) = &of_whole.model;
+    let before = pick(&of_whole.sources.affiliation, &resampled.sources);
     let counts = whole.of_resample(resampled);
     let fit = method.refit(passes, &counts, &before, seed).ok()?;
-    let rank = fit.model.rank.max(of_whole.model.rank);
+    let Model::LowRank(model) = &fit.model;
+    let rank = model.rank.max(of_whole.rank);
 
     let places = resampled.sources.iter();
     let weights: Vec<f64> = places
         .map(|&j| whole.shards.source_total[j as usize])
         .collect();
-    let overlap = Contingency::new(
-        &before,
-        &fit.model.sources.affiliation,
-        &weights,
-        rank,
-        rank,
-    );
+    let overlap = Contingency::new(&before, &model.sources.affiliation, &weights, rank, rank);
     let mut name = vec![0; rank];
     for (old, new) in matching::maximise(&overlap.weight, rank)
         .into_iter()
@@ -188,20 +182,12 @@ fn refit(
         labels.iter().map(named).collect()
     };
     Some(One {
-        agreement: agreement(&before, &fit.model.sources.affiliation, rank),
-        sources: named(&fit.model.sources.affiliation),
-        targets: named(&fit.model.targets.affiliation),
-        values: numbers(&fit, params.metrics, &name)
-            .into_iter()
-            .map(|(_, _, value)| value)
-            .collect(),
+        agreement: agreement(&before, &model.sources.affiliation, rank),
+        sources: named(&model.sources.affiliation),
+        targets: named(&model.targets.affiliation),
+        values: metrics(&fit.model, &name).map(|m| m.value).collect(),
         timescales: params.chain.map_or_else(Vec::new, |chain| {
-            chain.timescales(
-                passes,
-                resampled,
-                &fit.model.sources.affiliation,
-                fit.model.rank,
-            )
+            chain.timescales(passes, resampled, &model.sources.affiliation, model.rank)
         }),
     })
 }
@@ -210,20 +196,14 @@ fn agreement(a: &[i32], b: &[i32], rank: usize) -> f64 {
     adjusted_rand(&Contingency::new(a, b, &vec![1.0; a.len()], rank, rank))
 }
 
-type Value = (&'static str, Option<usize>, f64);
-
-/// The numbers of a fit, by metric and index; its set k is called `name[k]`.
-fn numbers(fit: &Fit, metrics: &[Metric], name: &[usize]) -> Vec<Value> {
-    let metrics = metrics.iter().map(|(name, of)| (*name, None, of(fit)));
-    let mut numbers: Vec<Value> = metrics.collect();
-    let coherence_p = fit.metrics.coherence_p;
-    numbers.extend(coherence_p.map(|value| ("coherence_p", None, value)));
-    let values = fit.model.spectrum.iter().enumerate();
-    numbers.extend(values.map(|(at, s)| ("singular_value", Some(at), s.value)));
-    let weights = fit.metrics.weights.iter().enumerate();
-    numbers.extend(weights.map(|(k, &weight)| (WEIGHT, Some(name[k]), weight)));
-    numbers.sort_by_key(|(metric, index, _)| (*metric, *index));
-    numbers
+/// The metrics of a model by name and index. Its set k becomes `name[k]`.
+fn metrics(model: &Model, name: &[usize]) -> impl Iterator<Item = Metric> {
+    let mut metrics = model.metrics();
+    for weight in metrics.iter_mut().filter(|m| m.name == WEIGHT) {
+        weight.index = weight.index.map(|k| name[k]);
+    }
+    metrics.sort_by_key(|m| (m.name, m.index));
+    metrics.into_iter()
 }
 
 /// What is kept of the resamples of one fit.
@@ -271,22 +251,21 @@ impl Kept {
 
 impl Sums {
     fn new(fit: &Fit) -> Sums {
+        let Model::LowRank(model) = &fit.model;
         Sums {
             values: Vec::new(),
             timescales: Vec::new(),
             agreements: Vec::new(),
             between: Vec::new(),
-            sources: Kept::new(fit.model.sources.affiliation.len()),
-            targets: Kept::new(fit.model.targets.affiliation.len()),
+            sources: Kept::new(model.sources.affiliation.len()),
+            targets: Kept::new(model.targets.affiliation.len()),
         }
     }
 
     fn add(&mut self, fit: &Fit, next: &Refitted, last: Option<&Refitted>, at: usize) {
         let Some(one) = &next.fits[at] else { return };
-        let (of_sources, of_targets) = (
-            &fit.model.sources.affiliation,
-            &fit.model.targets.affiliation,
-        );
+        let Model::LowRank(model) = &fit.model;
+        let (of_sources, of_targets) = (&model.sources.affiliation, &model.targets.affiliation);
         self.sources.add(&next.sources, &one.sources, of_sources);
         self.targets.add(&next.targets, &one.targets, of_targets);
         self.values.push(one.values.clone());
@@ -299,16 +278,17 @@ impl Sums {
             }
             let before: Vec<i32> = next.sources.iter().map(|&j| labels[j as usize]).collect();
             self.between
-                .push(agreement(&before, &one.sources, fit.model.rank));
+                .push(agreement(&before, &one.sources, model.rank));
         }
     }
 
     fn finish(self, fit: &Fit, groups: usize, params: &Params) -> Bootstrap {
-        let same: Vec<usize> = (0..fit.model.rank).collect();
-        let of_whole = numbers(fit, params.metrics, &same).into_iter().enumerate();
-        let mut numbers: Vec<Number> = of_whole
-            .map(|(at, (metric, index, value))| Number {
-                metric: metric.into(),
+        let Model::LowRank(model) = &fit.model;
+        let same: Vec<usize> = (0..model.rank).collect();
+        let mut numbers: Vec<Number> = metrics(&fit.model, &same)
+            .enumerate()
+            .map(|(at, Metric { name, index, value })| Number {
+                metric: name.into(),
                 index,
                 value: Some(value),
                 spread: Spread::of(self.values.iter().map(|of| of[at]), params.confidence),
@@ -336,9 +316,9 @@ impl Sums {
             numbers,
             timescales: params
                 .chain
-                .map_or_else(Vec::new, |_| (0..fit.model.rank).map(of_index).collect()),
-            source_stability: self.sources.shares(&fit.model.sources.affiliation),
-            target_stability: self.targets.shares(&fit.model.targets.affiliation),
+                .map_or_else(Vec::new, |_| (0..model.rank).map(of_index).collect()),
+            source_stability: self.sources.shares(&model.sources.affiliation),
+            target_stability: self.targets.shares(&model.targets.affiliation),
         }
     }
 }
@@ -355,16 +335,10 @@ mod tests {
     use rand_pcg::Pcg64;
     use std::collections::BTreeMap;
 
-    const METRICS: [Metric; 2] = [
-        ("coherence", |fit| fit.metrics.coherence),
-        ("log_likelihood", |fit| fit.metrics.log_likelihood),
-    ];
-
     fn params(resamples: usize) -> Params<'static> {
         Params {
             resamples,
             confidence: 0.9,
-            metrics: &METRICS,
             chain: None,
             shard_nnz: 50,
         }

@@ -11,7 +11,7 @@
 use crate::error::{Error, Kind, Result};
 use crate::evidence::counts::shards::Shards;
 use crate::math::sum;
-use crate::methods::fit::{Fit, Singular};
+use crate::methods::low_rank::model::{LowRank, Singular};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -73,15 +73,16 @@ impl Certificate {
 }
 
 /// The certificates of every fit of one model, each list by name. `fits` were all made from `shards`.
-pub fn of(shards: &Shards, fits: &[Fit]) -> Vec<Vec<Certificate>> {
+pub fn of(shards: &Shards, models: &[&LowRank]) -> Vec<Vec<Certificate>> {
     let unit = unit(shards);
-    let sigma_p = fits
+    let sigma_p = models
         .iter()
-        .filter(|fit| fit.metrics.coherence_p.is_some() && fit.model.largest_residual.is_some())
-        .map(|fit| fit.model.spectrum.as_slice())
+        .filter(|model| model.metrics.coherence_p.is_some() && model.largest_residual.is_some())
+        .map(|model| model.spectrum.as_slice())
         .max_by_key(|spectrum| spectrum.len());
-    fits.iter()
-        .map(|fit| of_fit(shards, fit, sigma_p, unit))
+    models
+        .iter()
+        .map(|model| of_model(shards, model, sigma_p, unit))
         .collect()
 }
 
@@ -125,10 +126,15 @@ fn unit(shards: &Shards) -> f64 {
     (longest + sum::BLOCK + blocks + 256) as f64 * f64::EPSILON
 }
 
-fn of_fit(shards: &Shards, fit: &Fit, sigma_p: Option<&[Singular]>, unit: f64) -> Vec<Certificate> {
+fn of_model(
+    shards: &Shards,
+    model: &LowRank,
+    sigma_p: Option<&[Singular]>,
+    unit: f64,
+) -> Vec<Certificate> {
     use Relation::{AtMost, Equal};
-    let m = &fit.metrics;
-    let rank = fit.model.rank as f64;
+    let m = &model.metrics;
+    let rank = model.rank as f64;
     // A singular value of Λ̃ is off by what QR and SVD of an m × r matrix of norm one do to it: r reflections of the depth of a block.
     let of_values = rank * unit;
     // Σ_ij N_ij (|log P_ij| + |log Λ_ij|), the magnitudes of the terms of both likelihoods and of their difference, and S for the rounding of
@@ -196,7 +202,7 @@ fn of_fit(shards: &Shards, fit: &Fit, sigma_p: Option<&[Singular]>, unit: f64) -
         of_values,
     ));
     certificates.extend(sigma_p.and_then(|p| contraction(&m.singular_values, p, of_values)));
-    certificates.extend(residual(fit));
+    certificates.extend(residual(model));
     certificates.sort_by(|a, b| a.name.cmp(&b.name));
     certificates
 }
@@ -214,11 +220,11 @@ fn contraction(of_lambda: &[f64], of_p: &[Singular], rounding: f64) -> Option<Ce
 }
 
 /// The largest residual of the triplets or vectors of a fit that decomposes.
-fn residual(fit: &Fit) -> Option<Certificate> {
-    let residuals = fit.model.spectrum.iter().filter_map(|s| s.residual);
+fn residual(model: &LowRank) -> Option<Certificate> {
+    let residuals = model.spectrum.iter().filter_map(|s| s.residual);
     let largest = residuals.reduce(f64::max)?;
     let claim = |right| Certificate::new("residual", largest, Relation::AtMost, right, 0.0);
-    Some(match fit.model.largest_residual {
+    Some(match model.largest_residual {
         Some(allowed) => claim(allowed),
         None => Certificate {
             holds: None,
@@ -235,6 +241,7 @@ mod tests {
     use crate::evidence::pass::Passes;
     use crate::methods::Method;
     use crate::methods::fit;
+    use crate::methods::fit::Model;
     use crate::methods::given::Given;
     use proptest::prelude::*;
 
@@ -255,7 +262,7 @@ mod tests {
         Shards::new(n[0].len(), n.len(), &sources, &targets, values, 7)
     }
 
-    fn fits(shards: &Shards, rank: usize) -> Vec<Fit> {
+    fn models(shards: &Shards, rank: usize) -> Vec<LowRank> {
         let given = (0..shards.n_sources as u32).map(|j| j % rank as u32);
         let counts = Counts::of(shards).with_given("sets", given.collect(), rank);
         let methods = [
@@ -266,8 +273,16 @@ mod tests {
         ];
         methods
             .iter()
-            .map(|method| fit(&Passes::local(), method, &counts, 1).expect("a fit"))
+            .map(|method| {
+                let fit = fit(&Passes::local(), method, &counts, 1);
+                let Model::LowRank(model) = fit.expect("a fit").model;
+                model
+            })
             .collect()
+    }
+
+    fn certificates(shards: &Shards, models: &[LowRank]) -> Vec<Vec<Certificate>> {
+        of(shards, &models.iter().collect::<Vec<_>>())
     }
 
     // N (targets × sources) = [ 3 1 0 ]   γ = (0, 0, 1): see `coherence`, which works out ‖P̃‖² = 9/4, ‖Λ̃‖² = 2, ‖P̃ − Λ̃‖² = 1/4,
@@ -277,14 +292,10 @@ mod tests {
     fn a_model_by_hand() {
         let shards = shards(&[vec![3, 1, 0], vec![1, 3, 0], vec![0, 0, 2]], None);
         let counts = Counts::of(&shards).with_given("sets", vec![0, 0, 1], 2);
-        let fits = [fit(
-            &Passes::local(),
-            &Method::Given(Given::column("sets")),
-            &counts,
-            0,
-        )
-        .expect("a fit")];
-        let certificates = &of(&shards, &fits)[0];
+        let given = Method::Given(Given::column("sets"));
+        let fit = fit(&Passes::local(), &given, &counts, 0).expect("a fit");
+        let model = fit.model.low_rank().expect("sets");
+        let certificates = &of(&shards, &[model])[0];
         let sides = |name: &str| {
             let found = certificates.iter().find(|c| c.name == name);
             found.map(|c| (c.left, c.right)).expect("a certificate")
@@ -315,8 +326,8 @@ mod tests {
             .map(|i| (0..8).map(|j| 1 + (i * j + 3 * i) % 7).collect())
             .collect();
         let shards = shards(&n, None);
-        let sound = fits(&shards, 3);
-        type Break = fn(&mut Fit);
+        let sound = models(&shards, 3);
+        type Break = fn(&mut LowRank);
         let faults: [(&str, Break); 9] = [
             ("reference", |f| {
                 f.metrics.log_likelihood = f.metrics.reference_log_likelihood + 1e-6
@@ -335,9 +346,9 @@ mod tests {
             ("leading_value", |f| f.metrics.singular_values[0] -= 1e-9),
         ];
         for (name, fault) in faults {
-            let mut fits = sound.clone();
-            fault(&mut fits[0]);
-            let certificates = of(&shards, &fits);
+            let mut models = sound.clone();
+            fault(&mut models[0]);
+            let certificates = certificates(&shards, &models);
             let broken = certificates[0].iter().find(|c| c.name == name);
             assert_eq!(broken.expect("a certificate").holds, Some(false), "{name}");
             assert!(certified(&certificates[1]) && certified(&certificates[2]));
@@ -345,9 +356,9 @@ mod tests {
             assert_eq!((error.kind(), error.kind().exit_code()), (Kind::Check, 3));
         }
         // A value of P̃ that was missed shows in all fits of the model.
-        let mut fits = sound;
-        fits[1].model.spectrum[1].value = 1e-3;
-        for certificates in of(&shards, &fits) {
+        let mut models = sound;
+        models[1].spectrum[1].value = 1e-3;
+        for certificates in certificates(&shards, &models) {
             let error = check("x", &certificates).unwrap_err().to_string();
             assert!(error.starts_with("fit `x`: the certificate `contraction` does not hold: "));
             assert!(error.contains(" <= 0.001 is wrong by "), "{error}");
@@ -360,9 +371,9 @@ mod tests {
             .map(|i| (0..8).map(|j| 1 + (i * j + 3 * i) % 7).collect())
             .collect();
         let shards = shards(&n, None);
-        let mut fits = fits(&shards, 3);
-        fits[1].model.largest_residual = None;
-        let certificates = of(&shards, &fits);
+        let mut models = models(&shards, 3);
+        models[1].largest_residual = None;
+        let certificates = certificates(&shards, &models);
         assert!(check("svd", &certificates[1]).is_ok() && !certified(&certificates[1]));
         assert!(certified(&certificates[0]));
         assert!(
@@ -386,8 +397,8 @@ mod tests {
                 counts[at % m][at % n] += 1;
             }
             let shards = shards(&counts, weight);
-            let fits = fits(&shards, rank.min(m).min(n));
-            for certificates in of(&shards, &fits) {
+            let models = models(&shards, rank.min(m).min(n));
+            for certificates in certificates(&shards, &models) {
                 prop_assert!(certified(&certificates), "{certificates:?}");
             }
         }

@@ -26,8 +26,9 @@ use crate::math::dense;
 use crate::math::seed::restart_seed;
 use crate::math::sum;
 use crate::methods::Method;
-use crate::methods::fit::Fit;
-use crate::methods::low_rank::model;
+use crate::methods::fit::Model;
+use crate::methods::low_rank::factors::of_partition;
+use crate::methods::low_rank::model::LowRank;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -98,7 +99,10 @@ pub fn validate(
             let seed = restart_seed(*seed, usize::MAX - fold);
             folds.push(passes.try_piece(&format!("fold-{fold}-{at}"), |passes| {
                 match crate::methods::fit(passes, method, &counts, seed) {
-                    Ok(fit) => Ok(score(passes, train, test, &fit)),
+                    Ok(fit) => {
+                        let Model::LowRank(model) = &fit.model;
+                        Ok(score(passes, train, test, model))
+                    }
                     Err(e) if e.kind() == Kind::Input => Ok(None),
                     Err(e) => Err(e.at(format!("fold {fold}"))),
                 }
@@ -113,15 +117,20 @@ pub fn validate(
 /// No training state has this place.
 const UNSEEN: u32 = u32::MAX;
 
-/// Scores a fit to `train` with the counts of `test`, which are over states of the same whole; nothing if training has seen none of
+/// Scores a model of `train` with the counts of `test`, which are over states of the same whole; nothing if training has seen none of
 /// these transitions.
-pub fn score(passes: &Passes<'_>, train: &Resampled, test: &Resampled, fit: &Fit) -> Option<Fold> {
+pub fn score(
+    passes: &Passes<'_>,
+    train: &Resampled,
+    test: &Resampled,
+    model: &LowRank,
+) -> Option<Fold> {
     let sources = places(&train.sources, &test.sources);
     let targets = places(&train.targets, &test.targets);
-    let (log_likelihood, unseen) = held_out(passes, train, test, fit, (&sources, &targets))?;
+    let (log_likelihood, unseen) = held_out(passes, train, test, model, (&sources, &targets))?;
     Some(Fold {
         log_likelihood,
-        vamp_2: vamp_2(passes, test, fit, (&sources, &targets)),
+        vamp_2: vamp_2(passes, test, model, (&sources, &targets)),
         unseen,
     })
 }
@@ -137,23 +146,19 @@ fn held_out(
     passes: &Passes<'_>,
     train: &Resampled,
     test: &Resampled,
-    fit: &Fit,
+    model: &LowRank,
     (sources, targets): (&[u32], &[u32]),
 ) -> Option<(f64, f64)> {
     // Beside the sets, one column for sources that are in none, whose targets follow q, and one for sources that are new.
-    let (rank, none, new) = (
-        fit.model.rank,
-        fit.model.rank as u32,
-        fit.model.rank as u32 + 1,
-    );
-    let set = |j: usize| u32::try_from(fit.model.sources.affiliation[j]).unwrap_or(none);
+    let (rank, none, new) = (model.rank, model.rank as u32, model.rank as u32 + 1);
+    let set = |j: usize| u32::try_from(model.sources.affiliation[j]).unwrap_or(none);
     let trained = (0..train.shards.n_sources).map(set).collect();
-    let trained = model::of_partition(passes, &train.shards, trained, rank + 1);
+    let trained = of_partition(passes, &train.shards, trained, rank + 1);
     let tested = sources.iter().map(|&place| match place {
         UNSEEN => new,
         place => set(place as usize),
     });
-    let tested = model::of_partition(passes, &test.shards, tested.collect(), rank + 2);
+    let tested = of_partition(passes, &test.shards, tested.collect(), rank + 2);
 
     let row = |i: usize| &tested.counts[i * (rank + 2)..][..rank + 2];
     let total = |i: usize| match targets[i] {
@@ -192,10 +197,10 @@ const NEGLIGIBLE: f64 = 1e-10;
 fn vamp_2(
     passes: &Passes<'_>,
     test: &Resampled,
-    fit: &Fit,
+    model: &LowRank,
     (sources, targets): (&[u32], &[u32]),
 ) -> f64 {
-    let (shards, rank) = (&test.shards, fit.model.rank);
+    let (shards, rank) = (&test.shards, model.rank);
     let functions = |places: &[u32], embedding: &[f64]| {
         let mut values = vec![0.0; places.len() * rank];
         let rows = values.par_chunks_mut(rank).zip(places);
@@ -205,8 +210,8 @@ fn vamp_2(
             });
         values
     };
-    let psi = functions(sources, &fit.model.sources.embedding);
-    let phi = functions(targets, &fit.model.targets.embedding);
+    let psi = functions(sources, &model.sources.embedding);
+    let phi = functions(targets, &model.targets.embedding);
     let weighted = |values: &[f64], totals: &[f64]| {
         let mut values = values.to_vec();
         let rows = values.par_chunks_mut(rank).zip(totals);
@@ -305,7 +310,7 @@ mod tests {
     // Training (targets × sources) [ 3 1 0 ]  γ = (0, 0, 1)  C = [ 4 0 ]  q = (0.4, 0.6).  Held out [ 2 0 1 2 ]
     //                              [ 1 3 2 ]                     [ 4 2 ]                            [ 0 1 4 0 ]
     // Source 3 and target 2 are not in training.                                                    [ 0 4 0 0 ]
-    fn world() -> (Resampled, Resampled, Fit) {
+    fn world() -> (Resampled, Resampled, LowRank) {
         let train = resampled(&[(0, 0, 3), (0, 1, 1), (1, 0, 1), (1, 1, 3), (2, 1, 2)]);
         let test = resampled(&[
             (0, 0, 2),
@@ -318,14 +323,15 @@ mod tests {
         let method = Method::Given(Given::column("sets"));
         let evidence = &Counts::of(&train.shards).with_given("sets", vec![0, 0, 1], 2);
         let fit = crate::methods::fit(&Passes::local(), &method, evidence, 0).expect("a fit");
-        (train, test, fit)
+        let Model::LowRank(model) = fit.model;
+        (train, test, model)
     }
 
     #[test]
     fn held_out_likelihood_by_hand() {
-        let (train, test, fit) = world();
+        let (train, test, model) = world();
         let fold =
-            score(&Passes::local(), &train, &test, &fit).expect("transitions that are known");
+            score(&Passes::local(), &train, &test, &model).expect("transitions that are known");
         // λ_00 = 4.4/9, λ_10 = 4.6/9, λ_01 = 0.4/3, λ_11 = 2.6/3, for 8 of 14 transitions.
         let expected = 2.0 * (4.4f64 / 9.0).ln()
             + (4.6f64 / 9.0).ln()
@@ -339,13 +345,13 @@ mod tests {
     // with T = [2 1; 1 4], C₀₀ = diag(7, 5)/S and C₁₁ = diag(5, 5)/S, so the score is 4/35 + 1/35 + 1/25 + 16/25.
     #[test]
     fn vamp_2_by_hand() {
-        let (train, test, fit) = world();
+        let (train, test, model) = world();
         let fold =
-            score(&Passes::local(), &train, &test, &fit).expect("transitions that are known");
+            score(&Passes::local(), &train, &test, &model).expect("transitions that are known");
         assert!((fold.vamp_2 - (5.0 / 35.0 + 17.0 / 25.0)).abs() < 1e-14);
         // On its own counts a fit has Σ σ²(Λ̃).
-        let own = score(&Passes::local(), &train, &train, &fit).expect("its own transitions");
-        let squares: f64 = fit.model.spectrum.iter().map(|s| s.value * s.value).sum();
+        let own = score(&Passes::local(), &train, &train, &model).expect("its own transitions");
+        let squares: f64 = model.spectrum.iter().map(|s| s.value * s.value).sum();
         assert!((own.vamp_2 - squares).abs() < 1e-14);
         assert_eq!(own.unseen, 0.0);
     }
@@ -353,20 +359,22 @@ mod tests {
     // Two sets of one and the same source cannot be told apart: C₀₀ of a fit with an empty set is singular.
     #[test]
     fn an_empty_set_adds_nothing() {
-        let (train, test, fit) = world();
+        let (train, test, model) = world();
         let method = Method::Given(Given::column("sets"));
         let evidence = &Counts::of(&train.shards).with_given("sets", vec![0, 0, 1], 3);
         let wide = crate::methods::fit(&Passes::local(), &method, evidence, 0).expect("a fit");
-        let fold = |fit| score(&Passes::local(), &train, &test, fit).expect("known transitions");
-        assert!((fold(&wide).vamp_2 - fold(&fit).vamp_2).abs() < 1e-12);
-        assert_eq!(fold(&wide).log_likelihood, fold(&fit).log_likelihood);
+        let Model::LowRank(wide) = wide.model;
+        let fold =
+            |model| score(&Passes::local(), &train, &test, model).expect("known transitions");
+        assert!((fold(&wide).vamp_2 - fold(&model).vamp_2).abs() < 1e-12);
+        assert_eq!(fold(&wide).log_likelihood, fold(&model).log_likelihood);
     }
 
     #[test]
     fn transitions_that_are_all_new_have_no_score() {
-        let (train, _, fit) = world();
+        let (train, _, model) = world();
         let test = resampled(&[(0, 2, 1), (3, 0, 1)]);
-        assert_eq!(score(&Passes::local(), &train, &test, &fit), None);
+        assert_eq!(score(&Passes::local(), &train, &test, &model), None);
     }
 
     #[test]

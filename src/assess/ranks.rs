@@ -15,7 +15,7 @@
 
 use crate::assess::crossval;
 use crate::evidence::counts::shards::Shards;
-use crate::methods::fit::Fit;
+use crate::methods::low_rank::model::LowRank;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -61,19 +61,19 @@ pub struct Criteria {
 }
 
 impl Criteria {
-    /// What the fit alone says. `spectrum` holds the leading singular values of P̃.
-    pub fn new(fit: &Fit, spectrum: &[f64], shards: &Shards) -> Criteria {
+    /// The criteria of the model alone. `spectrum` holds the leading singular values of P̃.
+    pub fn new(model: &LowRank, spectrum: &[f64], shards: &Shards) -> Criteria {
         let least = shards.n_sources.min(shards.n_targets);
         let value = |at: usize| {
             let computed = spectrum.get(at).copied();
             computed.or((at >= least).then_some(0.0))
         };
-        let (metrics, d) = (&fit.metrics, parameters(fit));
+        let (metrics, d) = (&model.metrics, parameters(model));
         let deviance = -2.0 * metrics.log_likelihood;
         Criteria {
-            rank: fit.model.rank,
-            singular_value: value(fit.model.rank - 1),
-            next_singular_value: value(fit.model.rank),
+            rank: model.rank,
+            singular_value: value(model.rank - 1),
+            next_singular_value: value(model.rank),
             log_likelihood: metrics.log_likelihood,
             parameters: d,
             aic: deviance + 2.0 * d as f64,
@@ -101,9 +101,8 @@ impl Criteria {
 }
 
 /// d = Σ_k (|supp λ_k| − 1) over the latent states that are not empty.
-fn parameters(fit: &Fit) -> usize {
-    let sizes = fit
-        .model
+fn parameters(model: &LowRank) -> usize {
+    let sizes = model
         .latent
         .offsets
         .windows(2)
@@ -277,7 +276,8 @@ mod tests {
             0,
         )
         .expect("a fit");
-        let c = Criteria::new(&fit, &[1.0, 0.75], &shards);
+        let model = fit.model.low_rank().expect("sets");
+        let c = Criteria::new(model, &[1.0, 0.75], &shards);
         let deviance = 16.0 * 2f64.ln();
         assert_eq!(c.parameters, 1);
         assert!((c.aic - (deviance + 2.0)).abs() < 1e-14);
@@ -357,7 +357,7 @@ mod tests {
                     .expect("a fit");
                 Criteria {
                     validation,
-                    ..Criteria::new(&fit, &spectrum, shards)
+                    ..Criteria::new(fit.model.low_rank().expect("sets"), &spectrum, shards)
                 }
             })
             .collect()

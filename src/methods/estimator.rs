@@ -4,6 +4,7 @@ use crate::error::Result;
 use crate::evidence::counts::Size;
 use crate::evidence::pass::Passes;
 use crate::evidence::pass::registry::Entry;
+use crate::methods::columns::Column;
 use crate::methods::fit::Fit;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -50,6 +51,9 @@ pub trait Estimator:
         Needs::default()
     }
 
+    /// The columns that a fit adds to the tables of states.
+    fn columns(&self) -> &'static [Column];
+
     /// Bytes of dense numbers that a fit accesses at random, so that they must stay in memory.
     fn bytes(&self, size: Size, threads: u64) -> u64;
 
@@ -86,8 +90,6 @@ pub type Fault = (&'static str, String);
 pub struct Needs<'a> {
     /// How source and target states must be related.
     pub states: States,
-    /// The fit gives memberships beside sets.
-    pub is_soft: bool,
     /// Why the matrix must be in the process of the fit, if passes alone do not suffice.
     pub whole_matrix: Option<&'static str>,
     /// The column that gives the set of every source.

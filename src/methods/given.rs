@@ -4,8 +4,10 @@ use crate::error::{Error, Result};
 use crate::evidence::counts::{Counts, Size};
 use crate::evidence::pass::Passes;
 use crate::evidence::pass::registry::Entry;
+use crate::methods::columns::Column;
 use crate::methods::estimator::{Estimator, Fault, Needs};
-use crate::methods::fit::Fit;
+use crate::methods::fit::{Fit, How};
+use crate::methods::low_rank::columns::SETS;
 use crate::methods::low_rank::{most_probable, projection};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -50,6 +52,10 @@ impl Estimator for Given {
         }
     }
 
+    fn columns(&self) -> &'static [Column] {
+        SETS
+    }
+
     fn bytes(&self, size: Size, _: u64) -> u64 {
         size.factor(size.targets, 1)
     }
@@ -68,13 +74,9 @@ impl Estimator for Given {
             "a latent state must be below the rank"
         );
         let (sets, rank) = (given.sets.clone(), given.rank);
-        Ok(projection(
-            passes,
-            &counts.shards,
-            sets,
-            rank,
-            most_probable,
-            seed,
-        ))
+        Ok(Fit {
+            how: How::direct(seed),
+            model: projection(passes, &counts.shards, sets, rank, most_probable).into(),
+        })
     }
 }

@@ -14,17 +14,20 @@
 //! parameters and the seed alone, not on threads or shards. Not converging is data, not an error.
 
 pub mod cocluster;
+pub mod columns;
 pub mod dbmr;
 pub mod estimator;
 pub mod fit;
 pub mod given;
 pub mod low_rank;
+pub mod metric;
 pub mod spectral;
 
 use crate::error::Result;
 use crate::evidence::counts::{Counts, Size};
 use crate::evidence::pass::Passes;
 use crate::evidence::pass::registry::Entry;
+use crate::methods::columns::Column;
 use crate::methods::estimator::{Estimator, Fault, Needs};
 use crate::methods::fit::Fit;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -98,6 +101,11 @@ macro_rules! methods {
                 match self { $(Method::$name(own) => own.needs(),)* }
             }
 
+            /// [`Estimator::columns`].
+            pub fn columns(&self) -> &'static [Column] {
+                match self { $(Method::$name(own) => own.columns(),)* }
+            }
+
             /// [`Estimator::bytes`].
             pub fn bytes(&self, size: Size, threads: u64) -> u64 {
                 match self { $(Method::$name(own) => own.bytes(size, threads),)* }
@@ -166,6 +174,7 @@ mod tests {
     use crate::math::seed::restart_seed;
     use crate::methods::given::Given;
     use crate::methods::low_rank::canonical;
+    use crate::methods::low_rank::model::LowRank;
 
     /// `n` sources and `m` targets with counts where a hash of (j, i) says so, and on the diagonal.
     fn world(n: u32, m: u32, shard_nnz: usize) -> Shards {
@@ -191,6 +200,10 @@ mod tests {
         Counts::of(shards)
             .with_targets((0..n).map(|j| (j < 70).then_some(j)).collect())
             .with_given("sets", (0..n).map(|j| j % 4).collect(), 4)
+    }
+
+    fn low_rank(fit: &Fit) -> &LowRank {
+        fit.model.low_rank().expect("sets")
     }
 
     fn methods() -> Vec<Method> {
@@ -240,15 +253,20 @@ mod tests {
             .expect("a fit")
         };
         let (all, own) = (few(vec![1, 4, 4], 6), few(vec![0, 1, 1], 2));
-        assert_eq!(all.metrics.empty_states, 4);
-        assert_eq!(all.metrics.log_likelihood, own.metrics.log_likelihood);
-        assert!((all.metrics.coherence - own.metrics.coherence).abs() < 1e-14);
+        assert_eq!(low_rank(&all).metrics.empty_states, 4);
+        assert_eq!(
+            low_rank(&all).metrics.log_likelihood,
+            low_rank(&own).metrics.log_likelihood
+        );
         assert!(
-            all.model
+            (low_rank(&all).metrics.coherence - low_rank(&own).metrics.coherence).abs() < 1e-14
+        );
+        assert!(
+            low_rank(&all)
                 .sources
                 .embedding
                 .iter()
-                .chain(&all.model.targets.embedding)
+                .chain(&low_rank(&all).targets.embedding)
                 .all(|x| x.is_finite())
         );
     }
@@ -279,8 +297,11 @@ mod tests {
             Method::Gpcca(crate::methods::spectral::gpcca::Gpcca::new(1)),
         ] {
             let fit = fit(&Passes::local(), &method, &counts(&shards), 0).expect("rank 1");
-            assert_eq!((fit.model.coarse, fit.metrics.kappa), (vec![1.0], 0.5));
-            assert!((fit.model.spectrum[0].value - 1.0).abs() < 1e-15);
+            assert_eq!(
+                (&low_rank(&fit).coarse[..], low_rank(&fit).metrics.kappa),
+                (&[1.0][..], 0.5)
+            );
+            assert!((low_rank(&fit).spectrum[0].value - 1.0).abs() < 1e-15);
         }
     }
 
@@ -303,7 +324,7 @@ mod tests {
             let whole = run(&one, usize::MAX);
             assert_eq!(whole, run(&five, 200));
             assert_eq!(whole, run(&five, usize::MAX));
-            assert!(whole.metrics.frobenius_error <= whole.metrics.bound);
+            assert!(low_rank(&whole).metrics.frobenius_error <= low_rank(&whole).metrics.bound);
         }
     }
 
@@ -312,15 +333,18 @@ mod tests {
         let shards = world(90, 70, 500);
         for method in methods() {
             let fit = fit(&Passes::local(), &method, &counts(&shards), 3).expect("rank 4");
-            assert_eq!(fit.model.coarse_counts.iter().sum::<f64>(), shards.total);
+            assert_eq!(
+                low_rank(&fit).coarse_counts.iter().sum::<f64>(),
+                shards.total
+            );
             assert!(
-                fit.model
+                low_rank(&fit)
                     .coarse
                     .chunks(4)
                     .all(|row| (row.iter().sum::<f64>() - 1.0).abs() < 1e-15)
             );
-            assert!((fit.model.latent.probability.iter().sum::<f64>() - 4.0).abs() < 1e-12);
-            let metrics = &fit.metrics;
+            assert!((low_rank(&fit).latent.probability.iter().sum::<f64>() - 4.0).abs() < 1e-12);
+            let metrics = &low_rank(&fit).metrics;
             if let Some(last) = fit.how.trace.last() {
                 let best = &fit.how.restarts[fit.how.best_restart];
                 let objective = match method {
@@ -332,7 +356,7 @@ mod tests {
             }
             assert!(metrics.mutual_information > 0.0);
             assert!(metrics.mutual_information < metrics.reference_information);
-            for side in [&fit.model.sources, &fit.model.targets] {
+            for side in [&low_rank(&fit).sources, &low_rank(&fit).targets] {
                 let rows = side.membership.iter().flat_map(|m| m.chunks(4));
                 for (row, &set) in rows.zip(&side.affiliation) {
                     let sum: f64 = row.iter().sum();
@@ -341,11 +365,11 @@ mod tests {
                     assert!(sum < 1.0 + 1e-12 && whole, "{row:?}");
                 }
             }
-            if let Some(coherence_p) = fit.metrics.coherence_p {
+            if let Some(coherence_p) = low_rank(&fit).metrics.coherence_p {
                 // Proposition 13, summed.
-                assert!(fit.metrics.coherence <= coherence_p + 1e-10);
+                assert!(low_rank(&fit).metrics.coherence <= coherence_p + 1e-10);
             }
-            let weights = &fit.metrics.weights;
+            let weights = &low_rank(&fit).metrics.weights;
             let given = matches!(method, Method::Given(_));
             assert!(given || weights.windows(2).all(|w| w[0] >= w[1]));
         }
@@ -385,9 +409,9 @@ mod tests {
             .expect("rank 4")
         };
         let (here, there) = (given(&shards, false), given(&reversed, true));
-        assert_eq!(here.model.latent, there.model.latent);
-        assert_eq!(here.model.coarse, there.model.coarse);
-        let (a, b) = (&here.metrics, &there.metrics);
+        assert_eq!(low_rank(&here).latent, low_rank(&there).latent);
+        assert_eq!(low_rank(&here).coarse, low_rank(&there).coarse);
+        let (a, b) = (&low_rank(&here).metrics, &low_rank(&there).metrics);
         assert_eq!((a.kappa_1, a.kappa_2), (b.kappa_1, b.kappa_2));
         assert!((a.log_likelihood - b.log_likelihood).abs() < 1e-9);
         assert!((a.frobenius_error - b.frobenius_error).abs() < 1e-12);

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
 /// First bytes of an object: the format of the rest.
-const FORMAT: &[u8] = b"gyre work 1\n";
+const FORMAT: &[u8] = b"gyre work 2\n";
 
 /// The checkpoints of one plan, stored below its output.
 pub struct Checkpoint {
@@ -397,7 +397,7 @@ mod tests {
             whole.clone(),
         );
         assert_eq!(known(&lake.work("another", false, HOUR), &["a"]), [false]);
-        let later = Bytes::from([b"gyre work 2\n", &whole[FORMAT.len()..]].concat());
+        let later = Bytes::from([b"gyre work 3\n", &whole[FORMAT.len()..]].concat());
         let work = lake.work("a-third", false, HOUR);
         let name = work.name(std::slice::from_ref(&later));
         lake.put(&work.folder.clone().join(name), later.to_vec());

@@ -28,10 +28,10 @@ use crate::evidence::counts::matrix::CountMatrix;
 use crate::output::parquet::ROW_GROUP;
 use crate::output::place::Output;
 use crate::output::pointer::Begun;
-use crate::output::tables::Table;
 use crate::output::tables::assigned::{AssignedModel, AssignedSchema};
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::RunSchema;
+use crate::output::tables::table::Table;
 use crate::output::tables::{len, rows, schema};
 #[cfg(feature = "cluster")]
 pub use crate::output::task_answers::Answers;

@@ -393,16 +393,16 @@ impl Plan {
     }
 
     /// The tables that the run will write: some hold what only some pipelines ask for.
-    pub fn tables(&self) -> Vec<crate::output::tables::Table> {
+    pub fn tables(&self) -> Vec<crate::output::tables::table::Table> {
         let compared = self.fits.iter().any(|f| crate::plan::is_compared(self, f));
-        let is_written = |table: &crate::output::tables::Table| match table {
-            crate::output::tables::Table::Ranks => compared,
-            crate::output::tables::Table::Bootstrap => self.resamples() > 0,
-            crate::output::tables::Table::Timescales
-            | crate::output::tables::Table::ChapmanKolmogorov => self.markov,
+        let is_written = |table: &crate::output::tables::table::Table| match table {
+            crate::output::tables::table::Table::Ranks => compared,
+            crate::output::tables::table::Table::Bootstrap => self.resamples() > 0,
+            crate::output::tables::table::Table::Timescales
+            | crate::output::tables::table::Table::ChapmanKolmogorov => self.markov,
             _ => true,
         };
-        let tables = crate::output::tables::Table::ALL.into_iter();
+        let tables = crate::output::tables::table::Table::ALL.into_iter();
         tables.filter(is_written).collect()
     }
 
@@ -431,7 +431,7 @@ impl Plan {
                 name: f.name.clone(),
                 method: f.method.name(),
                 rank: rank(f),
-                is_soft: f.method.needs().is_soft,
+                columns: f.method.columns(),
             })
             .collect()
     }

@@ -11,7 +11,7 @@ use crate::evidence::lag::Lag;
 use crate::output::place::Output;
 use crate::output::result;
 use crate::output::result::{ModelKey, Written, WrittenFit};
-use crate::output::tables::Table;
+use crate::output::tables::table::Table;
 use crate::run::sets::{ids, read, same_keys, shared};
 use crate::run::summary::changed;
 use crate::store::Stores;

@@ -1,11 +1,12 @@
 //! The fits of a run, as they end.
 
 use crate::error::{Error, Kind, Result};
+use crate::methods::fit::Model;
 use crate::output::place::Output;
 use crate::output::result::{ModelKey, Written};
-use crate::output::tables::Table;
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::RunSchema;
+use crate::output::tables::table::Table;
 use crate::plan::Plan;
 use crate::read::paths::current::Current;
 use crate::read::rows::states::describe;
@@ -60,7 +61,8 @@ impl Fitted {
             }
             let fits = record.fits.iter_mut().zip(&model.fits);
             for ((record, fit), lineage) in fits.zip(&model.lineage) {
-                record.source_sizes.clone_from(&fit.metrics.source_sizes);
+                let Model::LowRank(model) = &fit.model;
+                record.source_sizes.clone_from(&model.metrics.source_sizes);
                 let is_news = lineage.changes.is_some() && !again;
                 record.lineage = is_news.then(|| lineage.clone());
             }

@@ -9,7 +9,7 @@ use crate::evidence::counts::totals::Totals;
 use crate::evidence::lag::Lag;
 use crate::evidence::pass::Passes;
 use crate::evidence::pass::kernel::Sharded;
-use crate::methods::fit::Fit;
+use crate::methods::fit::{Fit, Model};
 use crate::output::tables::fitted_model::FittedModel;
 use rayon::prelude::*;
 
@@ -46,9 +46,10 @@ fn of_fit(
     lag: f64,
     others: &[(u64, &FittedModel)],
 ) -> Markov {
-    let rank = fit.model.rank;
+    let Model::LowRank(low_rank) = &fit.model;
+    let rank = low_rank.rank;
     let counts = |at: &FittedModel| {
-        let (states, sets) = (&model.counts.source_states, &fit.model.sources.affiliation);
+        let (states, sets) = (&model.counts.source_states, &low_rank.sources.affiliation);
         let sources = sets_of(&at.counts.source_states, states, sets);
         let targets = sets_of(&at.counts.target_states, states, sets);
         coarse_counts(

@@ -17,7 +17,8 @@ use crate::math::scale::{exponent, times_power};
 use crate::methods;
 use crate::methods::Method;
 use crate::methods::estimator::States;
-use crate::methods::fit::{Fit, METRICS};
+use crate::methods::fit::{Fit, Model};
+use crate::methods::low_rank::model::LowRank;
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::RunSchema;
 use crate::plan::Plan;
@@ -204,7 +205,6 @@ pub(crate) fn fit_shards(
             let params = bootstrap::Params {
                 resamples: validation.bootstrap,
                 confidence: validation.confidence,
-                metrics: &METRICS,
                 chain: plan.markov.then_some(chain),
                 shard_nnz: shard_nnz(shards.nnz()),
             };
@@ -237,7 +237,13 @@ pub(crate) fn fit_shards(
         bootstraps.extend(kept.bootstrap);
     }
     let start = Instant::now();
-    let mut certificates = certificates::of(shards, &fits);
+    let models: Vec<&LowRank> = (fits.iter())
+        .map(|fit| {
+            let Model::LowRank(model) = &fit.model;
+            model
+        })
+        .collect();
+    let mut certificates = certificates::of(shards, &models);
     if shards.exponent != 0 {
         let scale = |x: &mut f64| *x = times_power(*x, shards.exponent);
         for (fit, method) in fits.iter_mut().zip(&methods) {
@@ -300,11 +306,12 @@ mod scale {
     use crate::assess::bootstrap::Bootstrap;
     use crate::assess::certificates::Certificate;
     use crate::methods::Method;
-    use crate::methods::fit::Fit;
+    use crate::methods::fit::{Fit, Model};
 
     pub fn fit(fit: &mut Fit, method: &Method, mut scale: impl FnMut(&mut f64)) {
-        fit.model.coarse_counts.iter_mut().for_each(&mut scale);
-        let metrics = &mut fit.metrics;
+        let Model::LowRank(model) = &mut fit.model;
+        model.coarse_counts.iter_mut().for_each(&mut scale);
+        let metrics = &mut model.metrics;
         scale(&mut metrics.log_likelihood);
         scale(&mut metrics.reference_log_likelihood);
         scale(&mut metrics.latent_log_likelihood);
@@ -483,22 +490,24 @@ pub fn record(plan: &Plan, names: &RunSchema, model: &FittedModel, told: Told) -
 }
 
 fn fit_record(planned: &PlannedFit, fit: &Fit, certified: bool, told: FitTold) -> FitRecord {
+    let Model::LowRank(model) = &fit.model;
+    let metrics = &model.metrics;
     FitRecord {
         name: planned.name.clone(),
         method: planned.method.name(),
-        rank: fit.model.rank,
+        rank: model.rank,
         seed: fit.how.seed,
         converged: fit.how.converged,
         certified,
         iterations: fit.how.iterations,
         restarts: fit.how.restarts.len(),
-        empty_states: fit.metrics.empty_states,
-        log_likelihood: fit.metrics.log_likelihood,
-        reference_log_likelihood: fit.metrics.reference_log_likelihood,
-        coherence: fit.metrics.coherence,
-        objective: fit.metrics.objective,
-        singular_values: fit.model.spectrum.iter().map(|s| s.value).collect(),
-        source_sizes: fit.metrics.source_sizes.clone(),
+        empty_states: metrics.empty_states,
+        log_likelihood: metrics.log_likelihood,
+        reference_log_likelihood: metrics.reference_log_likelihood,
+        coherence: metrics.coherence,
+        objective: metrics.objective,
+        singular_values: model.spectrum.iter().map(|s| s.value).collect(),
+        source_sizes: metrics.source_sizes.clone(),
         timescales: None,
         timescale_intervals: None,
         chapman_kolmogorov: None,

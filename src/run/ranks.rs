@@ -10,7 +10,8 @@ use crate::evidence::counts::Counts;
 use crate::evidence::counts::groups::Groups;
 use crate::evidence::pass::Passes;
 use crate::methods::Method;
-use crate::methods::fit::Fit;
+use crate::methods::fit::{Fit, Model};
+use crate::methods::low_rank::model::LowRank;
 use crate::plan::fits::Ranks;
 use crate::plan::{Plan, is_compared};
 use crate::run::record::{ChoiceRecord, FitTold};
@@ -42,6 +43,13 @@ pub struct Ground<'a> {
     pub seed: u64,
 }
 
+impl Tried {
+    fn low_rank(&self) -> &LowRank {
+        let Model::LowRank(model) = &self.fit.model;
+        model
+    }
+}
+
 /// One row for every fit that is compared, by the pipeline's name and rank.
 pub fn compare(
     passes: &Passes<'_>,
@@ -57,7 +65,7 @@ pub fn compare(
     let swept = compared
         .iter()
         .filter(|t| plan.fits[t.planned].ranks != Ranks::One);
-    let largest = swept.map(|t| t.fit.model.rank).max();
+    let largest = swept.map(|t| t.low_rank().rank).max();
     let spectrum = largest.map_or_else(Vec::new, |largest| {
         let options = crate::methods::spectral::truncated_svd::Options {
             rank: (largest + 1).min(shards.n_sources).min(shards.n_targets),
@@ -91,7 +99,7 @@ pub fn compare(
             criteria: Criteria {
                 validation,
                 stability: tried.bootstrap.as_ref().and_then(stability),
-                ..Criteria::new(&tried.fit, &spectrum, shards)
+                ..Criteria::new(tried.low_rank(), &spectrum, shards)
             },
             reason: None,
         })

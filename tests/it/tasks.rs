@@ -468,7 +468,7 @@ async fn tasks_depend_only_on_plan_and_input() {
     assert_eq!(strange.kind(), Kind::Spec);
     assert!(strange.to_string().contains("run one version"), "{strange}");
     let task = Task {
-        bytes: b"gyre task 0.1.0 2\n\xff\xff".to_vec(),
+        bytes: b"gyre task 0.1.0 3\n\xff\xff".to_vec(),
     };
     perform(&task.bytes, &RESOURCES).await.expect_err("no task");
 }

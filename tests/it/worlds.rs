@@ -3,9 +3,16 @@
 use gyre::evidence::counts::Counts;
 use gyre::evidence::counts::csr::Values;
 use gyre::evidence::counts::shards::Shards;
+use gyre::methods::fit::Fit;
+use gyre::methods::low_rank::model::LowRank;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use std::collections::BTreeMap;
+
+/// The sets of a fit.
+pub fn low_rank(fit: &Fit) -> &LowRank {
+    fit.model.low_rank().expect("sets")
+}
 
 /// Counts N and the partition of the sources from which the world was built.
 pub struct World {

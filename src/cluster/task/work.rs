@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 /// The first bytes of a task: the version of gyre, and of tasks within it.
 pub(crate) const FORMAT: &[u8] =
-    concat!("gyre task ", env!("CARGO_PKG_VERSION"), " 2\n").as_bytes();
+    concat!("gyre task ", env!("CARGO_PKG_VERSION"), " 3\n").as_bytes();
 
 /// Where a task finds what it works on.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -163,6 +163,7 @@ mod tests {
     use crate::evidence::pass::checkpoints::{find, keep};
     use crate::methods::Method;
     use crate::methods::fit;
+    use crate::methods::fit::{Fit, Model};
     use bytes::Bytes;
     use std::collections::BTreeMap;
     use std::time::Duration;
@@ -258,25 +259,27 @@ mod tests {
         let odd = odd.map(f64::to_bits);
         let odd = [&odd[..], &[f64::NAN.to_bits() ^ 1, (-f64::NAN).to_bits()]].concat();
         fit.how.trace = odd.iter().copied().map(f64::from_bits).collect();
-        fit.metrics.kappa_2 = f64::from_bits(odd[5]);
-        fit.model.sources.membership = Some(vec![f64::from_bits(odd[1])]);
+        let Model::LowRank(model) = &mut fit.model;
+        model.metrics.kappa_2 = f64::from_bits(odd[5]);
+        model.sources.membership = Some(vec![f64::from_bits(odd[1])]);
         let memory = Everything::default();
         keep(&memory, "fit", Duration::ZERO, &fit);
-        let back: crate::methods::fit::Fit = find(&memory, "fit").expect("it was kept");
+        let back: Fit = find(&memory, "fit").expect("it was kept");
         let bits = |values: &[f64]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
         assert_eq!(bits(&back.how.trace), odd);
-        assert_eq!(back.metrics.kappa_2.to_bits(), odd[5]);
+        let Model::LowRank(model) = back.model;
+        assert_eq!(model.metrics.kappa_2.to_bits(), odd[5]);
         assert_eq!(
-            back.model.sources.membership.map(|m| bits(&m)),
+            model.sources.membership.map(|m| bits(&m)),
             Some(vec![odd[1]])
         );
         // Equal in all else, and so written in the same bytes.
         assert_eq!(back.how.restarts, fit.how.restarts);
-        let again: crate::methods::fit::Fit = find(&memory, "fit").expect("it was kept");
+        let again: Fit = find(&memory, "fit").expect("it was kept");
         assert!(super::tests::bits(&again) == super::tests::bits(&fit));
     }
 
-    fn bits(fit: &crate::methods::fit::Fit) -> Vec<u8> {
+    fn bits(fit: &Fit) -> Vec<u8> {
         postcard::to_stdvec(fit).expect("bytes")
     }
 
@@ -321,7 +324,6 @@ mod tests {
                 let params = crate::assess::bootstrap::Params {
                     resamples: 3,
                     confidence: 0.9,
-                    metrics: &[("objective", |fit| fit.metrics.objective)],
                     chain: None,
                     shard_nnz: 40,
                 };

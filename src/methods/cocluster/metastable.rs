@@ -22,9 +22,11 @@ use crate::memory;
 use crate::methods::cocluster;
 use crate::methods::cocluster::joint::{Table, x_log_x};
 use crate::methods::cocluster::{Climbed, Cocluster, Partitions, WHOLE_MATRIX, ten, thousand};
+use crate::methods::columns::Column;
 use crate::methods::estimator::{Estimator, Fault, Needs, States};
 use crate::methods::fit::Fit;
-use crate::methods::low_rank::model::Model;
+use crate::methods::low_rank::columns::SETS;
+use crate::methods::low_rank::factors::Factors;
 use crate::methods::low_rank::{check_rank, names, projection};
 use crate::methods::spectral::gpcca;
 use crate::methods::spectral::pcca;
@@ -99,6 +101,10 @@ impl Estimator for Metastable {
         }
     }
 
+    fn columns(&self) -> &'static [Column] {
+        SETS
+    }
+
     fn bytes(&self, size: Size, threads: u64) -> u64 {
         self.search().bytes(size, threads)
     }
@@ -124,9 +130,9 @@ impl Estimator for Metastable {
         let names = names(&found.sources, self.rank, shards);
         let name = |k: &u32| names[*k as usize];
         let affiliation = found.sources.iter().map(name).collect();
-        let targets = |_: &Model| found.targets.iter().map(|k| name(k) as i32).collect();
-        let fit = projection(passes, shards, affiliation, self.rank, targets, seed);
-        Ok(found.recorded(fit))
+        let targets = |_: &Factors| found.targets.iter().map(|k| name(k) as i32).collect();
+        let model = projection(passes, shards, affiliation, self.rank, targets);
+        Ok(found.into_fit(model, seed))
     }
 }
 

@@ -32,12 +32,14 @@ use crate::evidence::pass::kernel::Sharded;
 use crate::evidence::pass::registry::Entry;
 use crate::math::seed::restart_seed;
 use crate::methods::cocluster::joint::{Table, merge, x_log_x};
+use crate::methods::columns::Column;
 use crate::methods::dbmr;
 use crate::methods::dbmr::params;
 use crate::methods::estimator::{Estimator, Fault, Needs, at_least_one};
-use crate::methods::fit::Fit;
-use crate::methods::low_rank::model;
-use crate::methods::low_rank::model::Model;
+use crate::methods::fit::{Fit, How};
+use crate::methods::low_rank::columns::SETS;
+use crate::methods::low_rank::factors::{Factors, of_partition};
+use crate::methods::low_rank::model::LowRank;
 use crate::methods::low_rank::{canonical, check_rank, projection};
 use crate::methods::spectral::svd;
 use rand::{RngExt, SeedableRng};
@@ -136,6 +138,10 @@ impl Estimator for Cocluster {
         }
     }
 
+    fn columns(&self) -> &'static [Column] {
+        SETS
+    }
+
     /// A factor of either side for every restart at a time.
     fn bytes(&self, size: Size, threads: u64) -> u64 {
         let factors = (size.factor(size.targets, self.rank))
@@ -156,9 +162,9 @@ impl Estimator for Cocluster {
         passes.step("partition");
         let found = fit(passes, shards, self, seed);
         let affiliation = canonical(&found.sources, self.rank, shards);
-        let targets = |model: &Model| svd::match_targets(model, &found.targets);
-        let fit = projection(passes, shards, affiliation, self.rank, targets, seed);
-        Ok(found.recorded(fit))
+        let targets = |factors: &Factors| svd::match_targets(factors, &found.targets);
+        let model = projection(passes, shards, affiliation, self.rank, targets);
+        Ok(found.into_fit(model, seed))
     }
 }
 
@@ -177,16 +183,24 @@ pub struct Restart {
 }
 
 impl Partitions {
-    /// A fit to these partitions, with the record of how they were found.
-    pub(crate) fn recorded(self, mut fit: Fit) -> Fit {
+    /// The fit with the model of these partitions.
+    pub(crate) fn into_fit(self, model: LowRank, seed: u64) -> Fit {
         let best = &self.restarts[self.best];
-        (fit.how.iterations, fit.how.converged) = (best.iterations, best.converged);
-        fit.how.best_restart = self.best;
-        fit.how.trace = self.trace;
-        let sources = fit.model.sources.affiliation.len();
-        let restarts = self.restarts.into_iter();
-        fit.how.restarts = restarts.map(|r| r.record(sources)).collect();
-        fit
+        let n_sources = self.sources.len();
+        let how = How {
+            seed,
+            iterations: best.iterations,
+            converged: best.converged,
+            best_restart: self.best,
+            trace: self.trace,
+            restarts: (self.restarts.into_iter())
+                .map(|restart| restart.record(n_sources))
+                .collect(),
+        };
+        Fit {
+            how,
+            model: model.into(),
+        }
     }
 }
 
@@ -366,7 +380,7 @@ pub(crate) fn first_targets(
     sources: &[u32],
     rank: usize,
 ) -> Vec<u32> {
-    model::of_partition(passes, shards, sources.to_vec(), rank).target_sets()
+    of_partition(passes, shards, sources.to_vec(), rank).target_sets()
 }
 
 /// Sums of the counts of every row over the sets of the other side, rows × r.

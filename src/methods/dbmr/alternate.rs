@@ -1,11 +1,12 @@
-//! Counts → a partition of the sources by the alternating algorithm of direct Bayesian model reduction (coherence, Algorithm 2).
-//!
-//! In: N, m targets × n sources, and the affiliation γ that each restart begins with. λ_ik = C_ik / C_·k with C_ik = Σ_{γ(j)=k} N_ij (15)
-//! and γ(j) = argmax_k Σ_i N_ij log λ_ik, the lowest k on ties (16), take turns until nothing changes. Out: the best of the restarts.
-//!
-//! Restarts run side by side, and each pass of a restart in parallel over the shards where threads are left. The result depends on
-//! neither: sums of integer counts are exact in any order, sums of weights are added in ascending order, and (16) is decided by exact
-//! scores (`math::kl`).
+//! The alternating algorithm of direct Bayesian model reduction: counts → a partition of the
+//! sources (coherence, Algorithm 2).
+//! In: N, m targets × n sources, and the affiliation γ with which each restart begins. The two
+//! updates λ_ik = C_ik / C_·k with C_ik = Σ_{γ(j)=k} N_ij (15), and γ(j) = argmax_k Σ_i N_ij log
+//! λ_ik, the lowest k on ties (16), alternate until nothing changes. Out: the best of the restarts.
+//! Restarts run in parallel. If there are more threads than restarts, the passes of a restart run
+//! in parallel over the shards. The result does not depend on threads or shards: sums of integer
+//! counts are exact in any order, sums of weights are added in ascending order, and exact scores
+//! decide (16) (`nearest`).
 
 use crate::evidence::counts::set_sums::Gather;
 use crate::evidence::counts::shards::Shards;
@@ -23,20 +24,21 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Memory that the λ of restarts side by side may take, in bytes.
+/// Bytes that the λ of all parallel restarts may take.
 const LAMBDA_BYTES: usize = 256 << 20;
 
-/// It pays to follow what a change of λ does to the reserves of the columns while it reaches fewer than one in so many non-zeros.
+/// The margins are updated if a change of λ reaches fewer than one in `FEW` non-zeros. Otherwise
+/// all columns are scored again.
 const FEW: usize = 2;
 
-/// Restarts that go on side by side, where as many as `most` may.
-pub fn side_by_side(n_targets: usize, params: &Dbmr, most: usize) -> usize {
+/// The number of restarts that run in parallel, at most `most`.
+pub fn concurrency(n_targets: usize, params: &Dbmr, most: usize) -> usize {
     (LAMBDA_BYTES / Lambda::bytes(n_targets, params.rank))
         .min(most)
         .clamp(1, params.restarts)
 }
 
-/// Runs `params.restarts` restarts, from `start` where there is one.
+/// Runs `params.restarts` restarts, from `start` if there is one.
 pub fn fit(
     passes: &Passes<'_>,
     shards: &Shards,
@@ -56,8 +58,8 @@ pub fn fit(
         next: AtomicUsize::new(0),
     };
 
-    let side_by_side = side_by_side(shards.n_targets, params, passes.concurrency());
-    let ended: Vec<Vec<Ended>> = passes.times(side_by_side, || problem.run());
+    let concurrency = concurrency(shards.n_targets, params, passes.concurrency());
+    let ended: Vec<Vec<Ended>> = passes.times(concurrency, || problem.run());
 
     let mut ended: Vec<Ended> = ended.into_iter().flatten().collect();
     ended.sort_by_key(|e| e.index);
@@ -75,28 +77,29 @@ pub fn fit(
     }
 }
 
-/// What all restarts of a fit share.
+/// The data that all restarts of a fit share.
 struct Problem<'a> {
     passes: &'a Passes<'a>,
     shards: &'a Shards,
-    /// Where restarts begin by them.
+    /// Only if restarts are seeded from the columns.
     columns: Option<Columns<'a>>,
     start: Option<&'a [u32]>,
     params: &'a Dbmr,
     seed: u64,
     log: Logarithm,
     nnz: usize,
-    /// The restart to begin next.
+    /// The index of the next restart.
     next: AtomicUsize,
 }
 
-/// A restart under way. Its memory serves the restarts after it.
+/// A restart that is running. The next restart reuses its memory.
 struct Slot {
     affiliation: Vec<u32>,
     columns: Vec<Column>,
-    /// What the reserves of the columns of each state have lost per count since all columns were looked at, r values.
+    /// The decrease of the margins of the columns of each state since all columns were scored, per
+    /// count, r values.
     drift: Vec<f64>,
-    /// The sources that moved in the last sweep and whence they came.
+    /// The sources that moved in the last sweep, with their old states.
     moved: Vec<(u32, u32)>,
     lambda: Lambda,
     log_likelihood: f64,
@@ -104,7 +107,7 @@ struct Slot {
     evaluations: u64,
 }
 
-/// A restart that ended. Only one that may be the best of all keeps its affiliation and trace.
+/// The result of a restart. Only one that may be the best keeps its affiliation and trace.
 #[derive(Serialize, Deserialize)]
 struct Ended {
     index: usize,
@@ -114,23 +117,23 @@ struct Ended {
 }
 
 impl Slot {
-    /// Makes the next sweep look at all columns.
-    fn look_at_all(&mut self) {
+    /// Makes the next sweep score all columns.
+    fn score_all(&mut self) {
         for column in &mut self.columns {
-            column.reserve = f64::NEG_INFINITY;
+            column.margin = f64::NEG_INFINITY;
         }
         self.drift.fill(0.0);
     }
 }
 
 impl Problem<'_> {
-    /// Runs one restart after another until none is left.
+    /// Runs restarts until none is left.
     fn run(&self) -> Vec<Ended> {
         let n = self.shards.n_sources;
         let unknown = Column {
             state: 0,
-            is_looked_at: false,
-            reserve: f64::NEG_INFINITY,
+            is_scored: false,
+            margin: f64::NEG_INFINITY,
         };
         let mut slot = Slot {
             affiliation: vec![0; n],
@@ -160,7 +163,7 @@ impl Problem<'_> {
         }
     }
 
-    /// Draws the first affiliation and makes its λ.
+    /// Sets the first affiliation and its λ.
     fn begin(&self, slot: &mut Slot, index: usize) {
         let mut rng = Pcg64::seed_from_u64(crate::math::seed::restart_seed(self.seed, index));
         let mut scores = 0;
@@ -182,7 +185,7 @@ impl Problem<'_> {
         slot.trace.clear();
         self.gather(slot);
         (slot.log_likelihood, _) = slot.lambda.refresh(&self.log);
-        slot.look_at_all();
+        slot.score_all();
     }
 
     /// One update of γ (16) and of λ (15). Returns whether the restart has converged.
@@ -196,14 +199,15 @@ impl Problem<'_> {
             .rows(self.shards.sources(), &kernel, &mut slot.columns);
         slot.moved.clear();
         for (j, (k, column)) in slot.affiliation.iter_mut().zip(&slot.columns).enumerate() {
-            slot.evaluations += u64::from(column.is_looked_at);
+            slot.evaluations += u64::from(column.is_scored);
             if *k != column.state {
                 slot.moved.push((j as u32, *k));
                 *k = column.state;
             }
         }
 
-        // A move touches two sums a non-zero, at random: beyond a share of the columns, adding up anew is quicker.
+        // A move changes two sums per non-zero, at random addresses. If many columns moved, summing
+        // again is faster.
         let are_few = slot.moved.len() < self.shards.n_sources / 8;
         if self.shards.is_integral() && are_few && !self.shards.is_outline() {
             self.shift(slot);
@@ -214,7 +218,8 @@ impl Problem<'_> {
         let drift;
         (slot.log_likelihood, drift) = slot.lambda.refresh(&self.log);
         slot.trace.push(slot.log_likelihood);
-        // Without a gain λ is the same, as (15) is the only maximiser, and so is every γ to come; what still moves is rounding.
+        // Without a gain λ is the same, because (15) is the only maximiser, and so are all later γ.
+        // Remaining moves are rounding.
         if slot.moved.is_empty()
             || slot.log_likelihood - before <= self.params.tolerance() * before.abs()
         {
@@ -240,12 +245,12 @@ impl Problem<'_> {
                 *all += drift;
             }
         } else {
-            slot.look_at_all();
+            slot.score_all();
         }
         false
     }
 
-    /// Takes the moved columns (ascending) from one sum to the other.
+    /// Moves the columns (ascending) from one sum to the other.
     fn shift(&self, slot: &mut Slot) {
         let mut moved = slot.moved.iter().peekable();
         for csr in &self.shards.by_source {
@@ -257,7 +262,7 @@ impl Problem<'_> {
         }
     }
 
-    /// Adds up all of C anew, in ascending order of the sources.
+    /// Sums C in ascending order of the sources.
     fn gather(&self, slot: &mut Slot) {
         let (affiliation, rank) = (&slot.affiliation, self.params.rank);
         let kernel = Gather {
@@ -270,7 +275,7 @@ impl Problem<'_> {
             .renew_totals(affiliation, &self.shards.source_total);
     }
 
-    /// Records a restart that stopped.
+    /// The result of a restart that stopped.
     fn end(&self, slot: &Slot, index: usize, converged: bool) -> Ended {
         let totals = slot.lambda.totals();
         Ended {
@@ -291,7 +296,7 @@ impl Problem<'_> {
     }
 }
 
-/// Adds a restart to those that ended, of which the best alone keeps its affiliation.
+/// Adds a result. Only the best of the results keeps its affiliation.
 fn add(ended: &mut Vec<Ended>, mut new: Ended) {
     let forget = |end: &mut Ended| (end.affiliation, end.trace) = Default::default();
     match ended.iter_mut().find(|e| !e.affiliation.is_empty()) {

@@ -1,82 +1,84 @@
-//! A partition of many sources, nearly right → one in which no move of a single source gains, by passes over a matrix that may be elsewhere.
-//!
-//! In: counts, m targets × n sources, and states of some or all sources. Out: a state below r for every source, such that ℓ̂ never fell.
-//!
-//! A sweep looks at the sources in [`BLOCKS`] blocks, a pass each, with the sums as they were at its beginning. The moves of a block are then made
-//! one after another, each if it still gains. Neighbours are looked at together and neighbouring groups of them in different blocks: sources
-//! side by side are often alike, and would move as one without seeing each other, and so every shard has its share in each pass. What a
-//! block is depends on the numbers of the sources alone.
+//! Local search in passes: a partition of many sources that is nearly right → one in which no move
+//! of a single source increases ℓ̂. The matrix may be on other machines.
+//! In: counts, m targets × n sources, and states of some or all sources. Out: a state below r for
+//! every source. ℓ̂ never falls.
+//! A sweep splits the sources into [`BLOCKS`] blocks. Each block is scored in one pass, with the
+//! sums from before the pass. Then its moves are made in order, each one only if it still increases
+//! ℓ̂. Neighbouring sources are often alike and would move together without seeing each other, so
+//! neighbouring groups of sources are in different blocks. This also gives every shard a share of
+//! each pass. The numbers of the sources alone decide the blocks.
 
 use crate::evidence::counts::set_sums::Gather;
 use crate::evidence::counts::shards::Shards;
 use crate::evidence::pass::Passes;
 use crate::methods::dbmr::local_search::{ACTIVE, Sweeps};
 use crate::methods::dbmr::moves::{Clusters, Columns, Entropy, NONE, ROUNDING};
-use crate::methods::dbmr::scan::{Found, Look, Subset};
+use crate::methods::dbmr::scan::{Scan, Scanned, Subset};
 use std::borrow::Cow;
 
-/// Blocks of a sweep over all sources; one over the active ones is about one block. Each is a pass, and the fewer there are, the more of what a block
-/// finds is no gain any more when its turn comes.
+/// Blocks of a sweep over all sources; the active sources are about one block. Each block is one
+/// pass. With fewer blocks, more of the moves no longer increase ℓ̂ when they are made.
 const BLOCKS: usize = ACTIVE;
 
-/// Sources that are looked at together.
+/// Sources per group; a group is in one block.
 const NEIGHBOURS: usize = 64;
 
-/// All sources of a matrix on their way to states.
+/// A local search over all sources of a matrix.
 #[derive(Debug)]
-pub struct Settling<'a> {
+pub struct BlockSearch<'a> {
     passes: &'a Passes<'a>,
     columns: Columns<'a>,
     pub clusters: Clusters,
     /// The state of each source.
     pub states: Vec<u32>,
-    /// What each source would lose elsewhere, in nats a count, when it was last looked at.
-    reserves: Vec<f64>,
-    /// Scores of one state for one source that were added up.
+    /// The margin of each source, in nats per count, when it was last scored.
+    margins: Vec<f64>,
+    /// Scores of one state for one source that were computed.
     pub scores: u64,
-    /// What the last pass found.
-    found: Vec<Found>,
+    /// The result of the last pass.
+    scanned: Vec<Scanned>,
 }
 
-impl<'a> Settling<'a> {
-    /// `states`: those of the sources, n values below r, or [`NONE`] for a source that gets the state that it fits best among those of the others.
+impl<'a> BlockSearch<'a> {
+    /// `states` has n values below r, or [`NONE`] for a source that joins its best state among
+    /// those of the other sources.
     pub fn new(passes: &'a Passes<'a>, shards: &'a Shards, rank: usize, states: Vec<u32>) -> Self {
         let n = shards.n_sources;
         assert_eq!(states.len(), n, "one state a source");
         let columns = Columns::new(shards);
         let entropy = columns.entropy;
-        let mut settling = Settling {
+        let mut search = BlockSearch {
             passes,
             columns,
             clusters: sums(passes, shards, &entropy, rank, &states),
             states,
-            reserves: vec![0.0; n],
+            margins: vec![0.0; n],
             scores: 0,
-            found: vec![Found::default(); n],
+            scanned: vec![Scanned::default(); n],
         };
-        let without = |j: &u32| settling.states[*j as usize] == NONE;
+        let without = |j: &u32| search.states[*j as usize] == NONE;
         let without: Vec<u32> = (0..n as u32).filter(without).collect();
         if !without.is_empty() {
-            settling.look(&without, false);
-            for (j, found) in settling.found.iter().enumerate() {
-                if let Some(best) = found.best {
-                    settling.states[j] = best.state;
+            search.scan(&without, false);
+            for (j, scanned) in search.scanned.iter().enumerate() {
+                if let Some(best) = scanned.best {
+                    search.states[j] = best.state;
                 }
             }
-            settling.clusters = sums(passes, shards, &entropy, rank, &settling.states);
+            search.clusters = sums(passes, shards, &entropy, rank, &search.states);
         }
-        settling
+        search
     }
 
-    /// ℓ̂, added up anew.
+    /// ℓ̂, summed from C.
     pub fn log_likelihood(&self) -> f64 {
         self.clusters.log_likelihood(&self.columns.entropy)
     }
 
-    /// A pass over some sources.
-    fn look(&mut self, sources: &[u32], with_columns: bool) {
+    /// Scores some sources in one pass.
+    fn scan(&mut self, sources: &[u32], with_columns: bool) {
         let subset = Subset::of(self.states.len(), sources.iter().copied());
-        let look = Look {
+        let scan = Scan {
             clusters: Cow::Borrowed(&self.clusters),
             entropy: self.columns.entropy,
             states: Cow::Borrowed(&self.states),
@@ -84,12 +86,13 @@ impl<'a> Settling<'a> {
             with_columns,
         };
         self.passes
-            .rows(self.columns.shards.sources(), &look, &mut self.found);
+            .rows(self.columns.shards.sources(), &scan, &mut self.scanned);
         self.scores += (sources.len() * self.clusters.rank()) as u64;
     }
 }
 
-/// The sums of the sources that have a state. Those without are one state more, whose sums are left out.
+/// The sums C of the sources that have a state. The sources without a state are one more state,
+/// which is left out.
 fn sums(
     passes: &Passes<'_>,
     shards: &Shards,
@@ -108,7 +111,7 @@ fn sums(
     Clusters::of_sums(entropy, rank, (&sums, width), states, &shards.source_total)
 }
 
-impl Sweeps for Settling<'_> {
+impl Sweeps for BlockSearch<'_> {
     fn sweep(&mut self, sources: &[u32]) -> usize {
         let shards = self.columns.shards;
         let groups = sources.len().div_ceil(NEIGHBOURS);
@@ -118,32 +121,32 @@ impl Sweeps for Settling<'_> {
         for block in 0..blocks {
             let own = sources.chunks(NEIGHBOURS).skip(block).step_by(blocks);
             let own: Vec<u32> = own.flatten().copied().collect();
-            self.look(&own, shards.is_outline());
+            self.scan(&own, shards.is_outline());
             for &j in &own {
-                let (j, found) = (j as usize, &self.found[j as usize]);
-                let Some(best) = found.best else { continue };
+                let (j, scanned) = (j as usize, &self.scanned[j as usize]);
+                let Some(best) = scanned.best else { continue };
                 let state = &mut self.states[j];
                 let total = shards.source_total[j];
-                self.reserves[j] = best.reserve / total;
+                self.margins[j] = best.margin / total;
                 if *state == best.state {
                     continue;
                 }
-                let column = found.column().unwrap_or_else(|| self.columns.get(j));
+                let column = scanned.column().unwrap_or_else(|| self.columns.get(j));
                 let (entropy, to) = (&self.columns.entropy, best.state);
                 if self.clusters.gain(entropy, column, *state, to) > ROUNDING * total {
                     self.clusters.shift(entropy, column, *state, to);
                     *state = to;
                     moves += 1;
                 } else {
-                    self.reserves[j] = 0.0;
+                    self.margins[j] = 0.0;
                 }
             }
         }
         moves
     }
 
-    fn reserves(&self) -> &[f64] {
-        &self.reserves
+    fn margins(&self) -> &[f64] {
+        &self.margins
     }
 
     fn running_log_likelihood(&self) -> f64 {
@@ -180,12 +183,12 @@ mod tests {
         Shards::new(n as usize, 30, &sources, &targets, values, 500)
     }
 
-    /// Has the matrix that others have the outline of.
-    struct Elsewhere<'a>(&'a Shards, &'a Shards);
+    /// Runs passes over an outline on the whole matrix.
+    struct OnWhole<'a>(&'a Shards, &'a Shards);
 
-    impl Executor for Elsewhere<'_> {
+    impl Executor for OnWhole<'_> {
         fn run(&self, pass: &mut dyn Pass) {
-            let Elsewhere(outline, whole) = self;
+            let OnWhole(outline, whole) = self;
             assert!(!whole.is_outline());
             let side = match pass.shards() == outline.by_source.as_ptr().cast() {
                 true => &whole.by_source,
@@ -195,25 +198,25 @@ mod tests {
         }
     }
 
-    fn settle(passes: &Passes<'_>, shards: &Shards) -> (Vec<u32>, Vec<f64>, f64) {
+    fn optimum(passes: &Passes<'_>, shards: &Shards) -> (Vec<u32>, Vec<f64>, f64) {
         let n = shards.n_sources as u32;
-        // Every fourth source has a state, most of them a wrong one.
+        // Every fourth source has a state, which is mostly wrong.
         let states = (0..n).map(|j| match j % 4 {
             0 => j / 4 % 3,
             _ => NONE,
         });
-        let mut settling = Settling::new(passes, shards, 3, states.collect());
-        let mut trace = vec![settling.running_log_likelihood()];
-        assert!(settling.settle(100, 0.0, &mut trace));
-        let log_likelihood = settling.log_likelihood();
-        (settling.states, trace, log_likelihood)
+        let mut search = BlockSearch::new(passes, shards, 3, states.collect());
+        let mut trace = vec![search.running_log_likelihood()];
+        assert!(search.run(100, 0.0, &mut trace));
+        let log_likelihood = search.log_likelihood();
+        (search.states, trace, log_likelihood)
     }
 
     #[test]
     fn no_move_is_left_wherever_the_matrix_is() {
         for (n, scale) in [(1500, 1.0), (700, 0.3), (50, 1.0)] {
             let shards = overlapping(n, scale);
-            let (states, trace, log_likelihood) = settle(&Passes::local(), &shards);
+            let (states, trace, log_likelihood) = optimum(&Passes::local(), &shards);
             let unit = 1e-9 * shards.total;
             assert!(trace.windows(2).all(|pair| pair[1] >= pair[0] - unit));
             let last = trace[trace.len() - 1];
@@ -231,8 +234,8 @@ mod tests {
             }
 
             let outline = shards.outline();
-            let elsewhere = Elsewhere(&outline, &shards);
-            let (others, other_trace, other) = settle(&Passes::at(&elsewhere), &outline);
+            let remote = OnWhole(&outline, &shards);
+            let (others, other_trace, other) = optimum(&Passes::at(&remote), &outline);
             assert_eq!((others, other_trace), (states, trace));
             assert_eq!(other.to_bits(), log_likelihood.to_bits());
         }

@@ -1,18 +1,21 @@
-//! DBMR as a method of the shelf.
+//! DBMR as a method.
 
 use crate::error::Result;
 use crate::evidence::counts::{Counts, Size};
 use crate::evidence::pass::Passes;
 use crate::evidence::pass::registry::Entry;
+use crate::methods::columns::Column;
 use crate::methods::dbmr;
 use crate::methods::dbmr::nearest::{Assign, Spread};
 use crate::methods::dbmr::params::{Dbmr, Init, Partition};
-use crate::methods::dbmr::scan::{Look, Pick};
+use crate::methods::dbmr::scan::{Pick, Scan};
 use crate::methods::estimator::{Estimator, Fault, Needs, at_least_one, tolerance};
-use crate::methods::fit::{Fit, Restart};
+use crate::methods::fit::{Fit, How, Restart};
+use crate::methods::low_rank::columns::SETS;
 use crate::methods::low_rank::{canonical, check_rank, most_probable, projection};
 
-/// Starts of DBMR beside the one from the partition of the whole; without `polish`, whose starts seldom meet, all but one of its own.
+/// Fresh restarts in a refit, beside the one from the partition of the whole. Without `polish`,
+/// where restarts rarely reach the same optimum, a refit has all its restarts but one.
 const FRESH: usize = 3;
 
 impl Estimator for Dbmr {
@@ -26,7 +29,7 @@ impl Estimator for Dbmr {
         vec![
             Entry::of::<Assign<'static>>(),
             Entry::of::<Spread>(),
-            Entry::of::<Look<'static>>(),
+            Entry::of::<Scan<'static>>(),
             Entry::of::<Pick<'static>>(),
         ]
     }
@@ -60,7 +63,11 @@ impl Estimator for Dbmr {
         }
     }
 
-    /// A factor of the targets, and numbers of the sources, for every restart at a time.
+    fn columns(&self) -> &'static [Column] {
+        SETS
+    }
+
+    /// For every restart that runs in parallel, one factor of the targets and 12 bytes per source.
     fn bytes(&self, size: Size, threads: u64) -> u64 {
         let restarts = threads.min(self.restarts as u64);
         restarts.saturating_mul(
@@ -82,16 +89,20 @@ impl Estimator for Dbmr {
         let partition = dbmr::fit(passes, shards, self, seed);
         let affiliation = canonical(&partition.affiliation, self.rank, shards);
         let best = &partition.restarts[partition.best];
-        let (iterations, converged) = (best.iterations, best.converged);
-        let mut fit = projection(passes, shards, affiliation, self.rank, most_probable, seed);
-        (fit.how.iterations, fit.how.converged) = (iterations, converged);
-        fit.how.best_restart = partition.best;
-        fit.how.trace = partition.trace;
-        fit.how.restarts = partition.restarts.into_iter().map(Restart::from).collect();
-        Ok(fit)
+        let how = How {
+            seed,
+            iterations: best.iterations,
+            converged: best.converged,
+            best_restart: partition.best,
+            trace: partition.trace,
+            restarts: partition.restarts.into_iter().map(Restart::from).collect(),
+        };
+        let model = projection(passes, shards, affiliation, self.rank, most_probable).into();
+        Ok(Fit { how, model })
     }
 
-    /// The better of a few fresh restarts and of the sets of the fit to all counts.
+    /// The best of a few fresh restarts and of a local search from the sets of the fit to all
+    /// counts.
     fn refit(
         &self,
         passes: &Passes<'_>,
@@ -111,20 +122,16 @@ impl Estimator for Dbmr {
         };
         let best = |partition: &Partition| partition.restarts[partition.best].log_likelihood;
         let mut partition = dbmr::fit(passes, shards, &fresh, seed);
-        let from_whole = passes.piece("settle", |passes| {
-            dbmr::settle_from(passes, shards, self, &start, seed)
+        let from_whole = passes.piece("local-search", |passes| {
+            dbmr::fit_near(passes, shards, self, &start, seed)
         });
         if best(&from_whole) >= best(&partition) {
             partition = from_whole;
         }
         let affiliation = canonical(&partition.affiliation, self.rank, shards);
-        Ok(projection(
-            passes,
-            shards,
-            affiliation,
-            self.rank,
-            most_probable,
-            seed,
-        ))
+        Ok(Fit {
+            how: How::direct(seed),
+            model: projection(passes, shards, affiliation, self.rank, most_probable).into(),
+        })
     }
 }

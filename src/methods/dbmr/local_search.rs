@@ -1,53 +1,57 @@
-//! A partition of the sources → one that no move of a single source betters.
-//!
-//! In: columns of N, m targets × n sources, some of them with a state below r. Out: a state for every column, such that ℓ̂ never fell and no
-//! exact move (`math::moves`) gains more than rounding may. Every such partition is a fixed point of the alternating algorithm as well.
-//!
-//! A sweep looks at columns in ascending order and moves each at once. Where columns are many, blocks of them are looked at in parallel
-//! with the sums as they were at the beginning of the block, and each move is made, in order, if it still gains. Blocks are cut by
-//! the counts alone, so the outcome does not depend on threads or shards. Most columns settle soon: between two sweeps over all, only those
-//! that had the least reserve are swept, until they are at rest.
+//! Local search: a partition of the sources → one in which no move of a single source increases ℓ̂.
+//! In: columns of N, m targets × n sources; some of them have a state below r. Out: a state for
+//! every column. ℓ̂ never falls, and no exact move (`moves`) increases it by more than rounding.
+//! Every such partition is a fixed point of the alternating algorithm as well.
+//! A sweep scores the columns in ascending order and moves each one at once. If there are many
+//! columns, a block of them is scored in parallel with the sums from before the block. Then its
+//! moves are made in order, each one only if it still increases ℓ̂. The counts alone decide the
+//! blocks, so the result does not depend on threads or shards. Most columns find their state early.
+//! Between two sweeps over all columns, only those with the smallest margins are swept, until none
+//! of them moves.
 
-use crate::methods::dbmr::moves::{Best, Clusters, Columns, NONE, ROUNDING};
+use crate::methods::dbmr::moves::{BestMove, Clusters, Columns, NONE, ROUNDING};
 use crate::methods::dbmr::seeding;
 use rand_pcg::Pcg64;
 use rayon::prelude::*;
 
-/// One in so many columns is looked at again between two sweeps over all.
+/// Between two sweeps over all columns, one in `ACTIVE` columns is scored again.
 pub const ACTIVE: usize = 8;
 
-/// Sweeps over these columns before all are looked at.
+/// An upper bound of the sweeps over active columns between two sweeps over all.
 const ACTIVE_SWEEPS: usize = 10;
 
-/// Non-zeros in a block.
+/// Non-zeros per block.
 const BLOCK: usize = 1 << 17;
 
-/// Blocks a sweep must have at least, as columns of one block do not see each other move.
+/// The least number of blocks in a sweep. The columns of a block do not see each other move.
 const BLOCKS: usize = 32;
 
-/// Columns in one unit of parallel work.
+/// Columns per unit of parallel work.
 const UNIT: usize = 16;
 
-/// Columns with states that can be moved one by one.
+/// Columns whose states change by single moves.
 pub trait Sweeps {
-    /// Looks at columns (ascending positions) once and moves those that gain. Returns how many did.
+    /// Scores the columns at `positions` (ascending) and makes the moves that increase ℓ̂. Returns
+    /// the number of moves.
     fn sweep(&mut self, positions: &[u32]) -> usize;
 
-    /// What each column would lose elsewhere, in nats a count, when it was last looked at. One number a column.
-    fn reserves(&self) -> &[f64];
+    /// For each column, what its move to the second-best state would lose, in nats per count, when
+    /// the column was last scored.
+    fn margins(&self) -> &[f64];
 
-    /// ℓ̂ as the moves changed it.
+    /// ℓ̂, updated by each move.
     fn running_log_likelihood(&self) -> f64;
 
-    /// Makes moves until none gains, or ℓ̂ grows by no more than `tolerance` |ℓ̂|, or `max_iterations` sweeps over all columns were made. Adds ℓ̂
-    /// after each of them to `trace`. Returns whether it stopped by itself.
-    fn settle(&mut self, max_iterations: usize, tolerance: f64, trace: &mut Vec<f64>) -> bool {
-        let all: Vec<u32> = (0..self.reserves().len() as u32).collect();
+    /// Makes moves until none increases ℓ̂, until a sweep increases ℓ̂ by at most `tolerance` |ℓ̂|,
+    /// or until `max_iterations` sweeps over all columns. Adds ℓ̂ after each of these sweeps to
+    /// `trace`. Returns whether the search converged.
+    fn run(&mut self, max_iterations: usize, tolerance: f64, trace: &mut Vec<f64>) -> bool {
+        let all: Vec<u32> = (0..self.margins().len() as u32).collect();
         let mut before = self.running_log_likelihood();
         for _ in 0..max_iterations {
-            let is_settled = self.sweep(&all) == 0;
-            if !is_settled {
-                let active = active(self.reserves());
+            let is_optimum = self.sweep(&all) == 0;
+            if !is_optimum {
+                let active = active(self.margins());
                 let mut sweeps = 0;
                 while sweeps < ACTIVE_SWEEPS && self.sweep(&active) > 0 {
                     sweeps += 1;
@@ -55,7 +59,7 @@ pub trait Sweeps {
             }
             let now = self.running_log_likelihood();
             trace.push(now);
-            if is_settled || now - before <= tolerance * before.abs() {
+            if is_optimum || now - before <= tolerance * before.abs() {
                 return true;
             }
             before = now;
@@ -64,18 +68,18 @@ pub trait Sweeps {
     }
 }
 
-/// The columns with the least reserves.
-fn active(reserves: &[f64]) -> Vec<u32> {
-    let mut least = reserves.to_vec();
+/// The columns with the smallest margins.
+fn active(margins: &[f64]) -> Vec<u32> {
+    let mut least = margins.to_vec();
     let at = least.len() / ACTIVE;
     let (_, &mut limit, _) = least.select_nth_unstable_by(at, f64::total_cmp);
-    let positions = 0..reserves.len() as u32;
+    let positions = 0..margins.len() as u32;
     positions
-        .filter(|&p| reserves[p as usize] <= limit)
+        .filter(|&p| margins[p as usize] <= limit)
         .collect()
 }
 
-/// Some columns on their way to states.
+/// A local search over some columns.
 #[derive(Debug)]
 pub struct Search<'a> {
     pub columns: &'a Columns<'a>,
@@ -84,16 +88,16 @@ pub struct Search<'a> {
     /// The state of each member.
     pub states: Vec<u32>,
     pub clusters: Clusters,
-    /// What each member would lose elsewhere, in nats a count, when it was last looked at.
-    reserves: Vec<f64>,
-    /// Scores of one state for one column that were added up.
+    /// The margin of each member, in nats per count, when it was last scored.
+    margins: Vec<f64>,
+    /// Scores of one state for one column that were computed.
     pub scores: u64,
-    /// Columns in a block; 1 where each is moved at once.
+    /// Columns per block. If 1, each column is moved at once.
     block: usize,
 }
 
 impl<'a> Search<'a> {
-    /// All members without a state; `clusters` must be empty.
+    /// No member has a state. `clusters` must be empty.
     pub fn new(columns: &'a Columns<'a>, members: &'a [u32], clusters: Clusters) -> Search<'a> {
         let shards = columns.shards;
         let column_nnz = shards.nnz().div_ceil(shards.n_sources);
@@ -103,7 +107,7 @@ impl<'a> Search<'a> {
             members,
             states: vec![NONE; members.len()],
             clusters,
-            reserves: vec![0.0; members.len()],
+            margins: vec![0.0; members.len()],
             scores: 0,
             block: if members.len() / block < BLOCKS {
                 1
@@ -113,7 +117,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Puts in all members that have a state.
+    /// Sets the states of all members, of which some may be [`NONE`].
     pub fn fill(&mut self, states: Vec<u32>) {
         self.states = states;
         let with = self.members.iter().zip(&self.states);
@@ -122,7 +126,7 @@ impl<'a> Search<'a> {
         self.clusters.fill(&self.columns.entropy, columns);
     }
 
-    /// Gives all members other states. Returns those they had.
+    /// Replaces the states of all members, and returns the old ones.
     pub fn replace(&mut self, states: Vec<u32>) -> Vec<u32> {
         let members = self.members.iter();
         self.clusters
@@ -132,8 +136,8 @@ impl<'a> Search<'a> {
         old
     }
 
-    /// Begins with one state around each of the seeds, positions of members without a state, and gives every other member the one that it fits
-    /// best.
+    /// Starts one state from each seed, which is the position of a member without a state. Every
+    /// other member joins its best state.
     pub fn grow(&mut self, seeds: &[usize]) {
         for (k, &p) in seeds.iter().enumerate() {
             let column = self.columns.get(self.members[p] as usize);
@@ -143,38 +147,38 @@ impl<'a> Search<'a> {
         self.insert();
     }
 
-    /// The same around seeds that are far apart.
+    /// [`Search::grow`] from seeds that are far apart.
     pub fn grow_apart(&mut self, rng: &mut Pcg64) {
         let seeds = seeding::kl(self.columns, self.members, self.clusters.rank(), rng);
         self.scores += (seeds.len() * self.members.len()) as u64;
         self.grow(&seeds);
     }
 
-    /// Gives every member without a state the one that it fits best.
+    /// Gives every member without a state its best state.
     pub fn insert(&mut self) {
         let without = |p: &u32| self.states[*p as usize] == NONE;
         let positions: Vec<u32> = (0..self.members.len() as u32).filter(without).collect();
         self.sweep(&positions);
     }
 
-    /// ℓ̂, added up anew.
+    /// ℓ̂, summed from C.
     pub fn log_likelihood(&self) -> f64 {
         self.clusters.log_likelihood(&self.columns.entropy)
     }
 
-    fn look(&self, p: usize, scores: &mut Vec<f64>) -> Best {
+    fn score(&self, p: usize, scores: &mut Vec<f64>) -> BestMove {
         let column = self.columns.get(self.members[p] as usize);
         let own = (self.states[p] != NONE).then_some(self.states[p]);
         self.clusters
             .best(&self.columns.entropy, column, own, scores)
     }
 
-    /// Takes a member to the state that was found best. Returns whether that is a move.
-    fn place(&mut self, p: usize, best: Best) -> bool {
+    /// Gives a member its best state. Returns whether it moved.
+    fn place(&mut self, p: usize, best: BestMove) -> bool {
         let entropy = &self.columns.entropy;
         let column = self.columns.get(self.members[p] as usize);
         let own = std::mem::replace(&mut self.states[p], best.state);
-        self.reserves[p] = best.reserve / column.total;
+        self.margins[p] = best.margin / column.total;
         if own == best.state {
             return false;
         }
@@ -194,7 +198,7 @@ impl Sweeps for Search<'_> {
         if self.block == 1 {
             let mut scores = Vec::new();
             for &p in positions {
-                let best = self.look(p as usize, &mut scores);
+                let best = self.score(p as usize, &mut scores);
                 moves += usize::from(self.place(p as usize, best));
             }
             return moves;
@@ -204,7 +208,7 @@ impl Sweeps for Search<'_> {
             block
                 .par_iter()
                 .with_min_len(UNIT)
-                .map_init(Vec::new, |scores, &p| self.look(p as usize, scores))
+                .map_init(Vec::new, |scores, &p| self.score(p as usize, scores))
                 .collect_into_vec(&mut found);
             for (&p, &best) in block.iter().zip(&found) {
                 let p = p as usize;
@@ -215,7 +219,7 @@ impl Sweeps for Search<'_> {
                     gain <= ROUNDING * column.total
                 };
                 if is_stale {
-                    self.reserves[p] = 0.0;
+                    self.margins[p] = 0.0;
                 } else {
                     moves += usize::from(self.place(p, best));
                 }
@@ -224,8 +228,8 @@ impl Sweeps for Search<'_> {
         moves
     }
 
-    fn reserves(&self) -> &[f64] {
-        &self.reserves
+    fn margins(&self) -> &[f64] {
+        &self.margins
     }
 
     fn running_log_likelihood(&self) -> f64 {
@@ -249,7 +253,7 @@ mod tests {
     use crate::evidence::counts::shards::dense as shards;
     use proptest::prelude::*;
 
-    /// ℓ̂ of dense columns from its definition.
+    /// ℓ̂ of dense columns by its definition.
     fn plain(columns: &[Vec<f64>], states: &[u32], rank: usize) -> f64 {
         let m = columns[0].len();
         let f = |x: f64| if x > 0.0 { x * x.ln() } else { 0.0 };
@@ -300,8 +304,9 @@ mod tests {
             let before = plain(&c, &start, rank);
             search.fill(start);
             let mut trace = Vec::new();
-            prop_assert!(search.settle(300, 0.0, &mut trace));
-            // A move that is made gains more than rounding, and one that is left gains no more than 10⁻⁹ nats a count.
+            prop_assert!(search.run(300, 0.0, &mut trace));
+            // A move that is made gains more than rounding. A move that remains gains at most 10⁻⁹
+            // nats per count.
             let unit = 1e-8 * s.total;
             trace.insert(0, before);
             prop_assert!(trace.windows(2).all(|pair| pair[1] >= pair[0] - unit), "{:?}", trace);

@@ -1,12 +1,14 @@
-//! Counts → a partition of the sources into latent states: direct Bayesian model reduction (coherence, Algorithm 2).
-//!
-//! In: N, m targets × n sources, and a rank r. Out: the affiliation γ(j) in 0..r of every source that has the largest relaxed likelihood
-//! (14), ℓ̂ = Σ_ij N_ij log λ_{i γ(j)} with λ_ik = C_ik / C_·k, C_ik = Σ_{γ(j)=k} N_ij (15), among all restarts. In terms of the cluster
-//! sums, ℓ̂ = Σ_ik C_ik log C_ik − Σ_k C_·k log C_·k.
-//!
-//! The paper begins restarts with independent uniform affiliations and alternates (`alternate`). With `polish` exact moves of single
-//! sources take its place, and states are split and merged anew (`polish`, `regroup`), from beginnings that are far apart (`seeding`):
-//! better optima from fewer restarts. Restarts on a sample of many sources are enough then, and the best goes on to all.
+//! Direct Bayesian model reduction: counts → a partition of the sources into r latent states
+//! (coherence, Algorithm 2).
+//! In: N, m targets × n sources, and a rank r. Out: for every source j its latent state γ(j) in
+//! 0..r. Of all restarts the one with the largest relaxed likelihood (14) is kept: ℓ̂ = Σ_ij N_ij
+//! log λ_{i γ(j)} with λ_ik = C_ik / C_·k and C_ik = Σ_{γ(j)=k} N_ij (15). In terms of the cluster
+//! sums C, ℓ̂ = Σ_ik C_ik log C_ik − Σ_k C_·k log C_·k.
+//! In the paper a restart begins with independent uniform states and alternates between γ and λ
+//! (`alternate`). With `polish`, exact moves of single sources replace the alternation
+//! (`local_search`), states are split and merged (`split_merge`), and restarts begin with sources
+//! that are far apart (`seeding`). This reaches larger ℓ̂ with fewer restarts. If there are many
+//! sources, the restarts run on a sample of them, and the best one continues on all sources.
 
 pub mod alternate;
 pub mod block_search;
@@ -21,7 +23,7 @@ pub mod split_merge;
 
 use crate::evidence::counts::shards::Shards;
 use crate::evidence::pass::Passes;
-use crate::methods::dbmr::block_search::Settling;
+use crate::methods::dbmr::block_search::BlockSearch;
 use crate::methods::dbmr::local_search::{Search, Sweeps, empty_search};
 use crate::methods::dbmr::moves::{Clusters, Columns, NONE};
 use crate::methods::dbmr::params::{Dbmr, Init, Partition, Restart};
@@ -30,23 +32,26 @@ use rand_pcg::Pcg64;
 use rayon::prelude::*;
 use std::borrow::Cow;
 
-/// Attempts to regroup that fail in a row before a restart ends: on all sources, and on a sample, whose best partition is a beginning only.
+/// Rounds of split and merge that fail in a row before a restart ends: on all sources, and on a
+/// sample, where the best partition is only the start of the search on all sources.
 const PATIENCE: usize = 3;
 const SAMPLE_PATIENCE: usize = 1;
 
-/// Restarts between two looks at what they found, whatever the number of threads, and how many of all must have found the best for the others
-/// to be left out.
-const SIDE_BY_SIDE: usize = 4;
+/// Restarts between two comparisons of their results, for any number of threads. If `AGREE`
+/// restarts have reached the best result, the remaining restarts are skipped.
+const AT_ONCE: usize = 4;
 const AGREE: usize = 4;
 
-/// Restarts that settle in one partition and go on from there: each regroups it by draws of its own, and more would hardly find what these do not.
-const ENOUGH: usize = 2;
+/// Restarts with the same local optimum that continue with split and merge. They draw different
+/// pieces, and more of them rarely find better partitions.
+const MAX_REPEATS: usize = 2;
 
 /// The tolerance on a sample.
 const SAMPLE_TOLERANCE: f64 = 1e-3;
 
-/// Non-zeros from which on sources settle by passes. Fewer are quick to go through one by one, which ends a little better.
-const MANY: usize = 1 << 22;
+/// Non-zeros from which the local search moves blocks of sources, one pass per block. With fewer it
+/// moves one source at a time, which ends with a slightly larger ℓ̂.
+const MANY_NONZEROS: usize = 1 << 22;
 
 /// Fits `params.restarts` affiliations and keeps the best.
 pub fn fit(passes: &Passes<'_>, shards: &Shards, params: &Dbmr, seed: u64) -> Partition {
@@ -61,7 +66,7 @@ pub fn fit(passes: &Passes<'_>, shards: &Shards, params: &Dbmr, seed: u64) -> Pa
     fit_from(passes, shards, params, Some(&sources.affiliation), seed)
 }
 
-/// The same, with the partition that `Init::Svd` begins with.
+/// [`fit`] from a given partition of the sources, which `Init::Svd` needs.
 pub fn fit_from(
     passes: &Passes<'_>,
     shards: &Shards,
@@ -77,15 +82,15 @@ pub fn fit_from(
         "a partition to begin with and nothing else to begin with"
     );
     if params.polish {
-        return polished(passes, shards, params, start, seed);
+        return search_moves(passes, shards, params, start, seed);
     }
     crate::methods::dbmr::alternate::fit(passes, shards, params, start, seed)
 }
 
-/// The search with exact moves: all restarts on a sample of the sources, and the best of them goes on to all sources. Where the sources are few
-/// the sample is all of them. What is searched is here: a sample has about one non-zero a target, where all are the sample there are fewer than two or few
-/// sources, and the sums of the targets must be here anyway.
-fn polished(
+/// The search with exact moves. The restarts run on a sample of the sources, and the best continues
+/// on all sources. If there are few sources, the sample is all of them. The sample is in memory: it
+/// has about one non-zero per target, and the sums of the targets are in memory as well.
+fn search_moves(
     passes: &Passes<'_>,
     shards: &Shards,
     params: &Dbmr,
@@ -93,17 +98,17 @@ fn polished(
     seed: u64,
 ) -> Partition {
     let sources = match start {
-        Some(_) if shards.nnz() < MANY => None,
+        Some(_) if shards.nnz() < MANY_NONZEROS => None,
         _ => crate::methods::dbmr::seeding::sample(shards, params.rank),
     };
     let Some(sources) = sources else {
-        let to_rest = Dbmr {
+        let on_all = Dbmr {
             tolerance: Some(0.0),
             ..params.clone()
         };
-        let shards = here(passes, shards);
+        let shards = resident(passes, shards);
         let columns = Columns::new(&shards);
-        return searched(passes, &columns, &to_rest, start, PATIENCE, seed);
+        return search_restarts(passes, &columns, &on_all, start, PATIENCE, seed);
     };
     let on_sample = Dbmr {
         tolerance: Some(params.tolerance().max(SAMPLE_TOLERANCE)),
@@ -112,7 +117,7 @@ fn polished(
     let sample = crate::methods::dbmr::seeding::restrict(passes, shards, &sources);
     let start: Option<Vec<u32>> =
         start.map(|states| sources.iter().map(|&j| states[j as usize]).collect());
-    let mut partition = searched(
+    let mut partition = search_restarts(
         passes,
         &Columns::new(&sample),
         &on_sample,
@@ -126,7 +131,7 @@ fn polished(
     }
     let best = &mut partition.restarts[partition.best];
     let all;
-    (all, partition.affiliation, partition.trace) = settled(
+    (all, partition.affiliation, partition.trace) = local_optimum(
         passes,
         shards,
         params,
@@ -139,8 +144,8 @@ fn polished(
     partition
 }
 
-/// A matrix whose columns are within reach.
-fn here<'a>(passes: &Passes<'_>, shards: &'a Shards) -> Cow<'a, Shards> {
+/// The matrix with all its entries in this process.
+fn resident<'a>(passes: &Passes<'_>, shards: &'a Shards) -> Cow<'a, Shards> {
     if !shards.is_outline() {
         return Cow::Borrowed(shards);
     }
@@ -150,8 +155,9 @@ fn here<'a>(passes: &Passes<'_>, shards: &'a Shards) -> Cow<'a, Shards> {
     ))
 }
 
-/// Where states of some or all sources settle: column by column, or by passes where there are many counts.
-fn settled(
+/// Runs the local search from states of some or all sources. It moves single sources, or blocks of
+/// sources if there are many counts.
+fn local_optimum(
     passes: &Passes<'_>,
     shards: &Shards,
     params: &Dbmr,
@@ -160,32 +166,32 @@ fn settled(
     seed: u64,
 ) -> (Restart, Vec<u32>, Vec<f64>) {
     let mut trace = Vec::new();
-    if shards.nnz() >= MANY {
-        let mut settling = Settling::new(passes, shards, params.rank, states);
-        let converged = settling.settle(params.max_iterations, tolerance, &mut trace);
+    if shards.nnz() >= MANY_NONZEROS {
+        let mut search = BlockSearch::new(passes, shards, params.rank, states);
+        let converged = search.run(params.max_iterations, tolerance, &mut trace);
         let end = End {
-            clusters: &settling.clusters,
+            clusters: &search.clusters,
             sources: shards.n_sources,
-            scores: settling.scores,
-            log_likelihood: settling.log_likelihood(),
+            scores: search.scores,
+            log_likelihood: search.log_likelihood(),
             converged,
         };
         let restart = record(end, params, seed, &mut trace);
-        return (restart, settling.states, trace);
+        return (restart, search.states, trace);
     }
-    let shards = here(passes, shards);
+    let shards = resident(passes, shards);
     let columns = Columns::new(&shards);
     let members: Vec<u32> = (0..shards.n_sources as u32).collect();
     let mut search = empty_search(&columns, &members, params.rank);
     search.fill(states);
     search.insert();
-    let converged = search.settle(params.max_iterations, tolerance, &mut trace);
+    let converged = search.run(params.max_iterations, tolerance, &mut trace);
     let restart = record(End::of(&search, converged), params, seed, &mut trace);
     (restart, search.states, trace)
 }
 
-/// A restart at rest, before its states are regrouped.
-struct Settled<'a> {
+/// A restart after its local search, before split and merge.
+struct LocalOptimum<'a> {
     seed: u64,
     rng: Pcg64,
     search: Search<'a>,
@@ -193,8 +199,9 @@ struct Settled<'a> {
     converged: bool,
 }
 
-/// The partition in which one restart from `start`, which is nearly right, settles: nothing is regrouped, and no other is tried.
-pub fn settle_from(
+/// The local optimum near `start`, a partition that is nearly right. There is one restart and no
+/// split and merge.
+pub fn fit_near(
     passes: &Passes<'_>,
     shards: &Shards,
     params: &Dbmr,
@@ -214,7 +221,7 @@ pub fn settle_from(
         None => 0.0,
     };
     let (restart, affiliation, trace) =
-        settled(passes, shards, &params, tolerance, start.to_vec(), seed);
+        local_optimum(passes, shards, &params, tolerance, start.to_vec(), seed);
     Partition {
         affiliation,
         restarts: vec![restart],
@@ -223,9 +230,10 @@ pub fn settle_from(
     }
 }
 
-/// Restarts on all sources, side by side. One that settles where earlier ones did goes no further; those that begin alike differ from there only,
-/// and all go on.
-fn searched(
+/// Restarts on all sources, in parallel. A restart whose local optimum `MAX_REPEATS` earlier
+/// restarts have reached skips split and merge. Restarts from one `start` differ in split and merge
+/// only, so none of them skips it.
+fn search_restarts(
     passes: &Passes<'_>,
     columns: &Columns,
     params: &Dbmr,
@@ -235,7 +243,7 @@ fn searched(
 ) -> Partition {
     let n = columns.shards.n_sources;
     let members: Vec<u32> = (0..n as u32).collect();
-    let settle = |index: usize| {
+    let optimum = |index: usize| {
         let seed = crate::math::seed::restart_seed(seed, index);
         let mut rng = Pcg64::seed_from_u64(seed);
         let mut search = empty_search(columns, &members, params.rank);
@@ -249,8 +257,8 @@ fn searched(
             )),
         }
         let mut trace = Vec::new();
-        let converged = search.settle(params.max_iterations, params.tolerance(), &mut trace);
-        Settled {
+        let converged = search.run(params.max_iterations, params.tolerance(), &mut trace);
+        LocalOptimum {
             seed,
             rng,
             search,
@@ -258,31 +266,31 @@ fn searched(
             converged,
         }
     };
-    let go_on = |mut settled: Settled, is_repeat: bool| {
-        let (search, trace) = (&mut settled.search, &mut settled.trace);
-        if settled.converged && !is_repeat {
-            settled.converged = crate::methods::dbmr::split_merge::regroup(
+    let improve = |mut own: LocalOptimum, is_repeat: bool| {
+        let (search, trace) = (&mut own.search, &mut own.trace);
+        if own.converged && !is_repeat {
+            own.converged = crate::methods::dbmr::split_merge::split_and_merge(
                 search,
                 params,
                 patience,
-                &mut settled.rng,
+                &mut own.rng,
                 trace,
             );
         }
-        let end = End::of(search, settled.converged);
-        let restart = record(end, params, settled.seed, trace);
-        (restart, settled.search.states, settled.trace)
+        let end = End::of(search, own.converged);
+        let restart = record(end, params, own.seed, trace);
+        (restart, own.search.states, own.trace)
     };
     let (mut ended, mut best) = (Vec::with_capacity(params.restarts), 0);
-    // Where the restarts settled.
+    // The local optima so far.
     let mut seen: Vec<Vec<u32>> = Vec::new();
-    for first in (0..params.restarts).step_by(SIDE_BY_SIDE) {
-        let side_by_side = first..params.restarts.min(first + SIDE_BY_SIDE);
+    for first in (0..params.restarts).step_by(AT_ONCE) {
+        let at_once = first..params.restarts.min(first + AT_ONCE);
         let (new, more): (Vec<Vec<u32>>, Vec<_>) =
             passes.piece(&format!("restarts-{first}"), |_| {
-                let settled: Vec<_> = side_by_side.into_par_iter().map(settle).collect();
+                let optima: Vec<_> = at_once.into_par_iter().map(optimum).collect();
                 let mut new: Vec<Vec<u32>> = Vec::new();
-                let are_repeats: Vec<bool> = settled
+                let are_repeats: Vec<bool> = optima
                     .iter()
                     .map(|own| {
                         let states = &own.search.states;
@@ -290,15 +298,17 @@ fn searched(
                             crate::methods::dbmr::split_merge::is_same(states, other, params.rank)
                         };
                         let alike = seen.iter().chain(&new).filter(is_same).count();
-                        let is_repeat = start.is_none() && alike >= ENOUGH;
+                        let is_repeat = start.is_none() && alike >= MAX_REPEATS;
                         if !is_repeat {
                             new.push(states.clone());
                         }
                         is_repeat
                     })
                     .collect();
-                let with = settled.into_par_iter().zip(are_repeats);
-                let more = with.map(|(own, is_repeat)| go_on(own, is_repeat)).collect();
+                let with = optima.into_par_iter().zip(are_repeats);
+                let more = with
+                    .map(|(own, is_repeat)| improve(own, is_repeat))
+                    .collect();
                 (new, more)
             });
         seen.extend(new);
@@ -324,13 +334,13 @@ fn searched(
     }
 }
 
-/// A restart that ended.
+/// The result of a search.
 struct End<'a> {
     clusters: &'a Clusters,
     sources: usize,
-    /// Scores of one state for one column that were added up.
+    /// Scores of one state for one column that were computed.
     scores: u64,
-    /// Added up anew.
+    /// Summed from C.
     log_likelihood: f64,
     converged: bool,
 }
@@ -378,7 +388,7 @@ mod tests {
         }
     }
 
-    /// Algorithm 2 as it is written: affiliation and ℓ̂ after every iteration.
+    /// Algorithm 2 as the paper writes it: affiliation and ℓ̂ after every iteration.
     fn plain(columns: &[Vec<f64>], rank: usize, seed: u64) -> (Vec<u32>, Vec<f64>) {
         let (n, m) = (columns.len(), columns[0].len());
         let mut rng = Pcg64::seed_from_u64(seed);
@@ -444,7 +454,7 @@ mod tests {
                 assert_eq!((&fit.affiliation, &fit.trace), (&gamma, &trace));
             }
         }
-        // The two sums of ℓ̂ cancel: its rounding is that of S.
+        // The two sums of ℓ̂ cancel, so its rounding error is that of S.
         for pair in fit.trace.windows(2) {
             assert!(pair[1] >= pair[0] - 1e-12 * s.total, "{:?}", fit.trace);
         }
@@ -486,7 +496,8 @@ mod tests {
         }
     }
 
-    /// `n` columns of three kinds: of kind g are about `weight` counts of 1 to 4, most of them on the targets i ≡ g (mod 3).
+    /// `n` columns of three kinds. A column of kind g has about `weight` counts of 1 to 4, most of
+    /// them on the targets i ≡ g (mod 3).
     fn grouped(n: usize, m: usize, weight: usize) -> Vec<Vec<f64>> {
         let mut rng = Pcg64::seed_from_u64(7);
         let mut columns = vec![vec![0.0; m]; n];
@@ -521,8 +532,9 @@ mod tests {
     }
 
     #[test]
-    fn reserves_hide_no_move() {
-        // Enough columns that late sweeps, in which few of them move, look at some columns only; in sparse ones states come to targets anew.
+    fn margins_hide_no_move() {
+        // There are enough columns that late sweeps, in which few columns move, score only some of
+        // them. In sparse columns, states reach targets that they did not have before.
         for (m, weight, rank) in [(60, 20, 5), (60, 20, 12), (200, 4, 12)] {
             let columns = grouped(1500, m, weight);
             for seed in 0..3 {
@@ -558,7 +570,7 @@ mod tests {
 
     #[test]
     fn threads_and_shards_change_no_bit_of_a_polished_fit() {
-        // 90 sources are searched as they are, 700 through a sample.
+        // 90 sources are searched directly, 700 through a sample.
         for (n, real, init) in [
             (90, false, Init::Kl),
             (90, true, Init::Random),
@@ -596,7 +608,7 @@ mod tests {
                 let alone = fit(&Passes::local(), &s, &alone, best.seed);
                 assert_eq!(alone.affiliation, one.affiliation);
             }
-            // No restart of the plain algorithm is better, and what it would do next is nothing.
+            // No restart of the plain algorithm is better, and its next iteration changes nothing.
             let plain = fit(&Passes::local(), &s, &super::tests::params(4, 10), 5);
             assert!(best.log_likelihood >= plain.restarts[plain.best].log_likelihood - 1e-6);
             let after = Dbmr {
@@ -643,7 +655,7 @@ mod tests {
             let same = (0..100).filter(|&l| three.affiliation[l] == three.affiliation[j]);
             assert!(same.eq((0..100).filter(|&l| block(l) == block(j))));
         }
-        // Runs that leave a state empty are of rank 2 and end at its optimum at best.
+        // Restarts that leave a state empty have rank 2, and its optimum bounds their ℓ̂.
         let empty: Vec<_> = three
             .restarts
             .iter()
@@ -667,7 +679,8 @@ mod tests {
 
     #[test]
     fn proportional_columns_meet_in_the_lowest_state() {
-        // λ is (1, 2)/3 whatever the columns of a state: every score ties, and one state ends with all.
+        // λ is (1, 2)/3 for any columns of a state: every score ties, and one state ends with all
+        // columns.
         let columns: Vec<Vec<f64>> = (1..30)
             .map(|s| vec![f64::from(s), f64::from(2 * s)])
             .collect();

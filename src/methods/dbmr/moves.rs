@@ -1,13 +1,15 @@
-//! Cluster sums C of the columns of a count matrix → what moving one column changes in ℓ̂, exactly.
-//!
-//! With f(x) = x log x, ℓ̂ = Σ_ik f(C_ik) − Σ_k f(C_·k) (coherence (14) at its best λ). Adding column j to state l changes it by
-//! g_jl = Σ_i [f(C_il + N_ij) − f(C_il)] − [f(C_·l + N_·j) − f(C_·l)], so the column is best off where g_jl is largest, its own state being
-//! scored without it. That is Hartigan's move for k-means under Kullback–Leibler divergence. It goes further than (16): the column gains
-//! at least what (16) promises, as λ follows it at once, and a target that is new to a state costs a finite amount. Where no move gains,
-//! (16) changes nothing either.
-//!
-//! In: columns of N, m targets × n sources. C is m × r, f64, exact for integer counts. Most counts are 1, and f(c + 1) − f(c) is kept for
-//! every sum, so that a score adds up one row of numbers a non-zero.
+//! Cluster sums C of the columns of a count matrix → the exact change of ℓ̂ by the move of one
+//! column.
+//! With f(x) = x log x, ℓ̂ = Σ_ik f(C_ik) − Σ_k f(C_·k) (coherence (14) at its best λ). Adding
+//! column j to state l changes ℓ̂ by g_jl = Σ_i [f(C_il + N_ij) − f(C_il)] − [f(C_·l + N_·j) −
+//! f(C_·l)]. The best state of a column has the largest g_jl, where the column's own state is
+//! scored without the column. This is Hartigan's move for k-means under Kullback–Leibler
+//! divergence. It goes further than (16): ℓ̂ gains at least what (16) promises, because λ follows
+//! at once, and a target that is new to a state has a finite cost. If no move increases ℓ̂, (16)
+//! changes nothing either.
+//! In: columns of N, m targets × n sources. C is m × r, f64, exact for integer counts. Most counts
+//! are 1, so f(c + 1) − f(c) is stored beside every sum c, and a score adds one row of numbers per
+//! non-zero.
 
 use crate::evidence::counts::csr::{Csr, Value, Values};
 use crate::evidence::counts::shards::Shards;
@@ -18,16 +20,16 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::sync::LazyLock;
 
-/// The state of a column that is not in yet.
+/// The state of a column without a state.
 pub const NONE: u32 = u32::MAX;
 
-/// Scores added up side by side; rows are padded to a multiple of it.
+/// Scores per vector instruction. Rows are padded to a multiple of it.
 const LANES: usize = 4;
 
-/// Below this ratio of two totals a series is as good as the logarithm of 1 plus it, and quicker.
+/// Below this ratio of two totals, a series for log(1 + u) is exact enough, and faster.
 const SMALL: f64 = 0.05;
 
-/// Sums of integer counts below this have their entropies kept.
+/// Sums of integer counts below this have tabulated entropies.
 const KEPT: usize = 4096;
 
 /// f(c) and f(c + 1) − f(c) of c = 0, 1, …
@@ -39,23 +41,23 @@ static ENTROPIES: LazyLock<[Vec<f64>; 2]> = LazyLock::new(|| {
     ]
 });
 
-/// x log x, of small integers from a table.
+/// x log x, with a table for small integers.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(from = "Sums", into = "Sums")]
 pub struct Entropy {
-    /// f(c) of c = 0, 1, …; of 0 alone where counts are not integers.
+    /// f(c) of c = 0, 1, …; only of 0 if the counts are not integers.
     table: &'static [f64],
     /// f(c + 1) − f(c) of the same c.
     steps: &'static [f64],
-    /// Whether all sums are integers that single precision holds.
-    is_near: bool,
+    /// Whether all sums are integers that f32 represents exactly.
+    fits_f32: bool,
 }
 
-/// What sums entropies are of.
+/// The kind of sums to which an [`Entropy`] is applied.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Sums {
     are_integral: bool,
-    are_near: bool,
+    fit_f32: bool,
 }
 
 impl From<Sums> for Entropy {
@@ -65,7 +67,7 @@ impl From<Sums> for Entropy {
         Entropy {
             table: &table[..n],
             steps: &steps[..n],
-            is_near: sums.are_near,
+            fits_f32: sums.fit_f32,
         }
     }
 }
@@ -74,19 +76,19 @@ impl From<Entropy> for Sums {
     fn from(entropy: Entropy) -> Sums {
         Sums {
             are_integral: entropy.is_integral(),
-            are_near: entropy.is_near,
+            fit_f32: entropy.fits_f32,
         }
     }
 }
 
 impl Entropy {
-    /// Of sums of the counts of some columns.
+    /// For sums of columns of these counts.
     pub fn new(shards: &Shards) -> Entropy {
         let largest = shards.target_total.iter().fold(0.0, |a: f64, &b| a.max(b));
         let are_integral = shards.is_integral();
         Entropy::from(Sums {
             are_integral,
-            are_near: are_integral && largest < 1.0 / f64::from(f32::EPSILON),
+            fit_f32: are_integral && largest < 1.0 / f64::from(f32::EPSILON),
         })
     }
 
@@ -127,7 +129,7 @@ impl Entropy {
     }
 }
 
-/// Columns between two looks at memory.
+/// Columns between two checks of the memory limit.
 const UNSEEN: usize = 256;
 
 /// One column of N.
@@ -146,7 +148,7 @@ impl<'a> Column<'a> {
     pub fn of(csr: &'a Csr, l: usize) -> Column<'a> {
         let span = csr.span(l);
         let total = match &csr.values {
-            // Sums of integers are exact, and quicker without an order.
+            // Sums of integers are exact in any order, and faster without one.
             Values::Small(v) => v[span.clone()].iter().map(|&v| u64::from(v)).sum::<u64>() as f64,
             Values::Count(v) => v[span.clone()].iter().map(|&v| u64::from(v)).sum::<u64>() as f64,
             Values::Real(v) => v[span.clone()].iter().sum(),
@@ -170,7 +172,7 @@ impl<'a> Column<'a> {
     }
 }
 
-/// The columns of a count matrix, each within reach.
+/// The columns of a count matrix, with access by index.
 #[derive(Debug)]
 pub struct Columns<'a> {
     pub shards: &'a Shards,
@@ -195,7 +197,7 @@ impl<'a> Columns<'a> {
     pub fn get(&self, j: usize) -> Column<'a> {
         let csr = &self.shards.by_source[self.shard[j] as usize];
         let span = csr.span(j - csr.first_row);
-        // Searches go from column to column, most of them in order.
+        // Most searches go through the columns in order.
         if span.start == 0 || j.is_multiple_of(UNSEEN) {
             memory::look();
         }
@@ -210,34 +212,37 @@ impl<'a> Columns<'a> {
 
 /// The best state of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Best {
-    /// The lowest on ties, but the present one as long as no other gains more than rounding may.
+pub struct BestMove {
+    /// The lowest state on ties, except that the present state stays unless another one gains more
+    /// than rounding.
     pub state: u32,
-    /// By how much ℓ̂ would fall if the column went from there to the next best, in nats; +∞ if there is none.
-    pub reserve: f64,
+    /// The decrease of ℓ̂ if the column moved from there to the next best state, nats; +∞ if there
+    /// is no other state.
+    pub margin: f64,
 }
 
-/// Cluster sums of some columns.
+/// The cluster sums C of some columns.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Clusters {
     rank: usize,
     /// r padded.
     stride: usize,
-    /// A row a target: f(C_ik + 1) − f(C_ik) of every state, rounded, and then C_ik itself, so that one look at a target is mostly one cache line.
-    /// Nothing where sums are not integers that single precision holds exactly.
-    near: Vec<f32>,
-    /// C_ik, m × r padded, where `near` is nothing.
+    /// One row per target: f(C_ik + 1) − f(C_ik) of every state in f32, followed by C_ik, so that a
+    /// target is mostly one cache line. Empty if the sums are not integers that f32 represents
+    /// exactly.
+    narrow: Vec<f32>,
+    /// C_ik, m × r padded, if `narrow` is empty.
     wide: Vec<f64>,
     /// C_·k and its logarithm, r values each.
     totals: Vec<f64>,
     log_totals: Vec<f64>,
     /// Columns in each state, r values.
     sizes: Vec<usize>,
-    /// Σ_ik f(C_ik), as it followed from one column after another.
+    /// Σ_ik f(C_ik), updated by each column.
     value: f64,
 }
 
-/// Gains up to this, in nats a count, may be rounding.
+/// Gains up to this may be rounding, nats per count.
 pub const ROUNDING: f64 = 1e-9;
 
 impl Clusters {
@@ -247,15 +252,15 @@ impl Clusters {
         let mut clusters = Clusters {
             rank,
             stride,
-            near: Vec::new(),
+            narrow: Vec::new(),
             wide: Vec::new(),
             totals: vec![0.0; rank],
             log_totals: vec![0.0; rank],
             sizes: vec![0; rank],
             value: 0.0,
         };
-        if entropy.is_near {
-            clusters.near = vec![0.0; 2 * n_targets * stride];
+        if entropy.fits_f32 {
+            clusters.narrow = vec![0.0; 2 * n_targets * stride];
         } else {
             clusters.wide = vec![0.0; n_targets * stride];
         }
@@ -265,20 +270,20 @@ impl Clusters {
     /// C_ik.
     #[inline(always)]
     fn sum(&self, i: usize, k: usize) -> f64 {
-        if self.near.is_empty() {
+        if self.narrow.is_empty() {
             self.wide[i * self.stride + k]
         } else {
-            f64::from(self.near[(2 * i + 1) * self.stride + k])
+            f64::from(self.narrow[(2 * i + 1) * self.stride + k])
         }
     }
 
     #[inline(always)]
     fn set(&mut self, entropy: &Entropy, i: usize, k: usize, sum: f64) {
-        if self.near.is_empty() {
+        if self.narrow.is_empty() {
             self.wide[i * self.stride + k] = sum;
         } else {
-            self.near[2 * i * self.stride + k] = entropy.step(sum) as f32;
-            self.near[(2 * i + 1) * self.stride + k] = sum as f32;
+            self.narrow[2 * i * self.stride + k] = entropy.step(sum) as f32;
+            self.narrow[(2 * i + 1) * self.stride + k] = sum as f32;
         }
     }
 
@@ -286,20 +291,20 @@ impl Clusters {
         self.rank
     }
 
-    /// States without columns.
+    /// The number of states without columns.
     pub fn empty(&self) -> usize {
         self.sizes.iter().filter(|&&n| n == 0).count()
     }
 
-    /// Takes out all columns; `touched` are those that were in.
+    /// Removes all columns, which are `touched`.
     pub fn clear<'a>(&mut self, touched: impl Iterator<Item = Column<'a>>) {
         for column in touched {
             for &i in column.targets() {
                 let i = i as usize;
-                if self.near.is_empty() {
+                if self.narrow.is_empty() {
                     self.wide[i * self.stride..][..self.stride].fill(0.0);
                 } else {
-                    self.near[2 * i * self.stride..][..2 * self.stride].fill(0.0);
+                    self.narrow[2 * i * self.stride..][..2 * self.stride].fill(0.0);
                 }
             }
         }
@@ -309,7 +314,7 @@ impl Clusters {
         self.value = 0.0;
     }
 
-    /// Puts in columns, each with its state.
+    /// Adds columns, each with its state.
     pub fn fill<'a>(
         &mut self,
         entropy: &Entropy,
@@ -329,7 +334,8 @@ impl Clusters {
         self.log_totals = self.totals.iter().map(|t| t.max(1e-300).ln()).collect();
     }
 
-    /// The columns of all sources that have a state: `sums` is C_ik, m × `width`, of which the first r of a row are taken, and N_·j is `source_total`.
+    /// The sums of all sources that have a state. `sums` is C_ik, m × `width`, of whose rows the
+    /// first r values are used; `source_total` is N_·j.
     pub fn of_sums(
         entropy: &Entropy,
         rank: usize,
@@ -340,8 +346,8 @@ impl Clusters {
         let mut clusters = Clusters::new(sums.len() / width, rank, entropy);
         let stride = clusters.stride;
         let sums = sums.par_chunks_exact(width).map(|sums| &sums[..rank]);
-        if entropy.is_near {
-            let rows = clusters.near.par_chunks_exact_mut(2 * stride);
+        if entropy.fits_f32 {
+            let rows = clusters.narrow.par_chunks_exact_mut(2 * stride);
             rows.zip(sums).for_each(|(row, sums)| {
                 for (k, &sum) in sums.iter().enumerate() {
                     row[k] = entropy.step(sum) as f32;
@@ -362,7 +368,7 @@ impl Clusters {
         clusters
     }
 
-    /// Puts in one column.
+    /// Adds one column.
     pub fn add(&mut self, entropy: &Entropy, column: Column, k: u32) {
         self.alter(entropy, column, k as usize, 1.0);
         self.sizes[k as usize] += 1;
@@ -374,7 +380,7 @@ impl Clusters {
         self.alter(entropy, column, to as usize, 1.0);
         self.sizes[from as usize] -= 1;
         self.sizes[to as usize] += 1;
-        // What is left of weights in an empty state is rounding.
+        // In an empty state, remaining weights are rounding.
         if self.sizes[from as usize] == 0 {
             for &i in column.targets() {
                 self.set(entropy, i as usize, from as usize, 0.0);
@@ -396,7 +402,7 @@ impl Clusters {
         self.log_totals[k] = self.totals[k].max(1e-300).ln();
     }
 
-    /// ℓ̂ as it followed from one move after another, which costs nothing; its error is some units in the last place for each of them.
+    /// ℓ̂, updated by each move at no cost. Its error is some units in the last place per move.
     pub fn running_log_likelihood(&self, entropy: &Entropy) -> f64 {
         self.value - self.totals.iter().map(|&c| entropy.of(c)).sum::<f64>()
     }
@@ -408,13 +414,13 @@ impl Clusters {
 
     /// Σ_ik f(C_ik).
     fn entropies(&self, entropy: &Entropy) -> f64 {
-        let n_targets = (self.near.len() / 2 + self.wide.len()) / self.stride;
+        let n_targets = (self.narrow.len() / 2 + self.wide.len()) / self.stride;
         sum::terms(n_targets, |i| {
             (0..self.rank).map(|k| entropy.of(self.sum(i, k))).sum()
         })
     }
 
-    /// What ℓ̂ gains if a column goes from one state to another.
+    /// The increase of ℓ̂ if a column moves from one state to another.
     pub fn gain(&self, entropy: &Entropy, column: Column, from: u32, to: u32) -> f64 {
         let (from, to) = (from as usize, to as usize);
         let mut gain = 0.0;
@@ -425,14 +431,14 @@ impl Clusters {
         gain + self.total_fall(from, column.total) - self.total_rise(to, column.total)
     }
 
-    /// Compares all states for a column that is in `own`, or in none. `scores` is scratch.
+    /// Compares all states for a column whose state is `own`, or none. `scores` is scratch memory.
     pub fn best(
         &self,
         entropy: &Entropy,
         column: Column,
         own: Option<u32>,
         scores: &mut Vec<f64>,
-    ) -> Best {
+    ) -> BestMove {
         scores.clear();
         scores.resize(self.stride, 0.0);
         let at = own.map_or(usize::MAX, |k| k as usize);
@@ -442,9 +448,9 @@ impl Clusters {
             add_up(self, entropy, targets, &values[span], own, scores)
         });
         scores.truncate(self.rank);
-        // Every rise is positive, and off by half a unit in the last place of single precision.
+        // Every rise is positive, and has an error of half a unit in the last place of f32.
         let largest = scores.iter().fold(0.0, |a: f64, &b| a.max(b));
-        let margin = f64::from(f32::EPSILON) * largest;
+        let error = f64::from(f32::EPSILON) * largest;
         for (k, score) in scores.iter_mut().enumerate() {
             *score -= self.total_rise(k, column.total);
         }
@@ -452,8 +458,8 @@ impl Clusters {
             scores[at] = own_score - self.total_fall(at, column.total);
         }
         let (mut state, mut next) = first_two(scores);
-        if !self.near.is_empty() && scores[state] - next <= margin {
-            let limit = scores[state] - margin;
+        if !self.narrow.is_empty() && scores[state] - next <= error {
+            let limit = scores[state] - error;
             for (k, score) in scores.iter_mut().enumerate() {
                 if k != at && *score >= limit {
                     *score = self.exact(entropy, column, k);
@@ -462,19 +468,19 @@ impl Clusters {
             (state, next) = first_two(scores);
         }
         if own.is_some() && scores[state] - scores[at] <= ROUNDING * column.total {
-            let reserve = scores[at] - if state == at { next } else { scores[state] };
-            return Best {
+            let margin = scores[at] - if state == at { next } else { scores[state] };
+            return BestMove {
                 state: at as u32,
-                reserve: reserve.max(0.0),
+                margin: margin.max(0.0),
             };
         }
-        Best {
+        BestMove {
             state: state as u32,
-            reserve: scores[state] - next,
+            margin: scores[state] - next,
         }
     }
 
-    /// The score of a state that the column is not in.
+    /// The score of a state without the column.
     #[cold]
     fn exact(&self, entropy: &Entropy, column: Column, k: usize) -> f64 {
         let rises = column
@@ -512,7 +518,8 @@ impl Clusters {
     }
 }
 
-/// log(1 + u) for |u| up to [`SMALL`]: 2 artanh z, z = u / (2 + u), whose terms fall by z² < 7·10⁻⁴.
+/// log(1 + u) for |u| up to [`SMALL`]: 2 artanh z, z = u / (2 + u). Its terms decrease by z² <
+/// 7·10⁻⁴.
 #[inline(always)]
 fn log_1p(u: f64) -> f64 {
     let z = u / (2.0 + u);
@@ -520,7 +527,7 @@ fn log_1p(u: f64) -> f64 {
     2.0 * z * (1.0 + w * (1.0 / 3.0 + w * (0.2 + w * (1.0 / 7.0 + w * (1.0 / 9.0)))))
 }
 
-/// A count whose rise may be among those kept.
+/// A count whose rise may be stored.
 trait Amount: Value {
     fn is_one(self) -> bool;
 }
@@ -559,7 +566,8 @@ fn first_two(scores: &[f64]) -> (usize, f64) {
     (state, next)
 }
 
-/// scores[k] = Σ_i [f(C_ik + N_ij) − f(C_ik)], r padded. Returns Σ_i [f(C_ik) − f(C_ik − N_ij)] of k = `own`.
+/// scores[k] = Σ_i [f(C_ik + N_ij) − f(C_ik)], r padded. Returns Σ_i [f(C_ik) − f(C_ik − N_ij)] of
+/// k = `own`.
 #[multiversion(targets("x86_64+avx512f+avx512vl+avx512bw+avx512dq", "x86_64+avx2"))]
 fn add_up<V: Amount>(
     clusters: &Clusters,
@@ -569,7 +577,7 @@ fn add_up<V: Amount>(
     own: Option<u32>,
     scores: &mut [f64],
 ) -> f64 {
-    if clusters.near.is_empty() {
+    if clusters.narrow.is_empty() {
         for (&i, &v) in targets.iter().zip(values) {
             for (k, score) in scores.iter_mut().enumerate() {
                 *score += entropy.rise(clusters.sum(i as usize, k), v.f64());
@@ -598,7 +606,8 @@ fn add_up<V: Amount>(
     score
 }
 
-/// `W` scores from the first on, and the score of state `first + own` with the column in it if that is among them.
+/// `W` scores from `first` on. If one of them is the score of state `first + own`, returns its
+/// score with the column in it.
 #[inline(always)]
 fn strip<V: Amount, const W: usize>(
     clusters: &Clusters,
@@ -612,7 +621,7 @@ fn strip<V: Amount, const W: usize>(
     let (mut rises, mut score) = ([0.0; W], 0.0);
     let stride = clusters.stride;
     for (&i, &v) in targets.iter().zip(values) {
-        let row = &clusters.near[2 * i as usize * stride..][..2 * stride];
+        let row = &clusters.narrow[2 * i as usize * stride..][..2 * stride];
         let sums = &row[stride + first..][..W];
         if v.is_one() {
             let ones = &row[first..][..W];
@@ -644,7 +653,8 @@ mod tests {
     use crate::evidence::pass::Passes;
     use std::borrow::Cow;
 
-    /// n = m = 6, counts by a hash with ones and larger ones among them; `scale` makes weights of them if it is not an integer.
+    /// n = m = 6, with counts by a hash, some of them 1. If `scale` is not an integer they are
+    /// weights.
     fn shards(scale: f64) -> Shards {
         let (mut sources, mut targets, mut counts) = (Vec::new(), Vec::new(), Vec::new());
         for x in 0..36u32 {
@@ -663,7 +673,7 @@ mod tests {
         Shards::new(6, 6, &sources, &targets, values, 5)
     }
 
-    /// ℓ̂ of the columns with a state, from its definition.
+    /// ℓ̂ of the columns with a state, by its definition.
     fn plain(shards: &Shards, states: &[u32], rank: usize) -> f64 {
         let columns = Columns::new(shards);
         let (mut c, mut totals) = (vec![0.0; 6 * rank], vec![0.0; rank]);
@@ -679,7 +689,7 @@ mod tests {
 
     #[test]
     fn moves_change_the_likelihood_by_what_they_promise() {
-        // Ones and tables; sums beyond the tables; sums beyond single precision; weights.
+        // Ones and tabulated sums; sums beyond the table; sums beyond f32; weights.
         for scale in [1.0, 1000.0, 10_000_000.0, 0.37] {
             let shards = shards(scale);
             let columns = Columns::new(&shards);
@@ -715,7 +725,7 @@ mod tests {
                     };
                     let best = clusters.best(entropy, columns.get(j), Some(own), &mut Vec::new());
                     for k in (0..rank as u32).filter(|&k| k != best.state) {
-                        assert!(after(best.state) - after(k) >= best.reserve - 20.0 * unit);
+                        assert!(after(best.state) - after(k) >= best.margin - 20.0 * unit);
                     }
                     if own != to {
                         let gain = clusters.gain(entropy, columns.get(j), own, to);
@@ -741,7 +751,8 @@ mod tests {
 
     #[test]
     fn a_target_that_is_new_to_a_state_has_a_price() {
-        // Columns (2, 2, 0), (0, 2, 2), (0, 0, 4): (16) rules both states out for column 1, exact moves compare them.
+        // Columns (2, 2, 0), (0, 2, 2), (0, 0, 4): (16) rules out both states for column 1, exact
+        // moves compare them.
         let values = Values::Count(vec![2, 2, 2, 2, 4]);
         let s = Shards::new(3, 3, &[0, 0, 1, 1, 2], &[0, 1, 1, 2, 2], values, 9);
         let columns = Columns::new(&s);
@@ -749,13 +760,14 @@ mod tests {
         clusters.add(&columns.entropy, columns.get(0), 0);
         clusters.add(&columns.entropy, columns.get(2), 1);
         let best = clusters.best(&columns.entropy, columns.get(1), None, &mut Vec::new());
-        // State 0: f(4) + f(2) − f(8) + 0, less f(2) that it had; state 1: f(2) + f(6) − f(4) − [f(8) − f(4)].
+        // State 0: f(4) + f(2) − f(8) + 0 − f(2), because it had f(2). State 1: f(2) + f(6) − f(4)
+        // − [f(8) − f(4)].
         let f = |x: f64| x * x.ln();
         let scores = [
             f(4.0) - f(2.0) + f(2.0) - (f(8.0) - f(4.0)),
             f(2.0) + f(6.0) - f(4.0) - (f(8.0) - f(4.0)),
         ];
         assert_eq!(best.state, u32::from(scores[1] > scores[0]));
-        assert!((best.reserve - (scores[0] - scores[1]).abs()).abs() < 1e-6);
+        assert!((best.margin - (scores[0] - scores[1]).abs()).abs() < 1e-6);
     }
 }

@@ -1,11 +1,13 @@
-//! Cluster sums C of the columns of a count matrix → the column's nearest cluster in Kullback–Leibler divergence.
-//!
-//! N is m targets × n sources, λ = C_ik / C_·k is m × r (coherence (15)), and a column j goes to the latent state k with the largest
-//! score s_jk = Σ_i N_ij log λ_ik (coherence (16)), the lowest such k on ties. The scores that decide are sums of f64 in ascending order of
-//! i. They are costly, so two filters come first. One is the same scores with logarithms rounded to whole steps of 16 bits: their sums
-//! are exact, so a score is off by half a step a count at most, and a larger gap settles nearly every column; what is left in doubt gets
-//! exact scores. The other is a reserve per column: how much its scores may still drift before another state can win, as Hamerly does for
-//! k-means. The outcome is that of exact scores everywhere.
+//! Cluster sums C of the columns of a count matrix → for each column the nearest cluster in
+//! Kullback–Leibler divergence.
+//! N is m targets × n sources and λ = C_ik / C_·k is m × r (coherence (15)). Column j goes to the
+//! latent state k with the largest score s_jk = Σ_i N_ij log λ_ik (coherence (16)), the lowest k on
+//! ties. The scores that decide are sums of f64 in ascending order of i. They are expensive, so two
+//! filters come first. The first filter rounds the logarithms to whole steps of 16 bits. Sums of
+//! steps are exact, so a score has an error of at most half a step per count, and nearly every
+//! column has a larger gap. The others get exact scores. The second filter keeps a margin per
+//! column: how much its scores may change before another state can win, as in Hamerly's k-means.
+//! The result is that of exact scores for all columns.
 
 use crate::evidence::counts::csr::{Csr, Value, Values};
 use crate::evidence::counts::totals::Totals;
@@ -15,19 +17,21 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// Latent states that one step of the filter adds up side by side; rows are padded to a multiple of it.
+/// Latent states per vector step of the filter. Rows are padded to a multiple of it.
 const LANES: usize = 8;
 
-/// Non-zeros whose terms are added before they go into an f64 sum: 256 · 255 · 2¹⁵ fits into an i32.
+/// Non-zeros whose terms are added before they go into an f64 sum: 256 · 255 · 2¹⁵ fits into an
+/// i32.
 const RUN: usize = 256;
 
-/// The share of a latent state without counts in a row: log 0. Other shares are above it.
+/// The share of a latent state without counts in a row: log 0. All other shares are larger.
 const NEVER: i16 = i16::MIN;
 
-/// Rows of λ that one thread brings up to date in one go.
+/// Rows of λ per unit of parallel work.
 const ROWS: usize = 4096;
 
-/// A count with the terms of the filter's scores: count · share, summed without rounding wherever counts are integers.
+/// A count with the terms of the filter's scores: count · share, summed without rounding if counts
+/// are integers.
 trait Weight: Value {
     type Sum: Copy + Default + std::ops::AddAssign + Into<f64>;
 
@@ -64,16 +68,17 @@ impl Weight for f64 {
 /// The logarithms that all λ of a count matrix share.
 #[derive(Debug)]
 pub struct Logarithm {
-    /// log c where c is a small integer, with 0 for c = 0; most cluster sums of counts are among them.
+    /// log c of small integers c, with 0 for c = 0. Most cluster sums of counts are among them.
     table: Vec<f64>,
     /// log N_i·, m values.
     targets: Vec<f64>,
-    /// Steps of a share per nat. All shares fit into 15 bits.
+    /// Steps per nat. All shares fit into 15 bits.
     steps: f64,
 }
 
 impl Logarithm {
-    /// `target_total` is N_i·, m values, and no count is below `smallest`; `integral` says whether all counts are integers.
+    /// `target_total` is N_i·, m values. No count is below `smallest`. `integral`: all counts are
+    /// integers.
     pub fn new(target_total: &[f64], smallest: f64, integral: bool) -> Logarithm {
         let n = if integral { 4096 } else { 1 };
         let largest = target_total.iter().fold(smallest, |a, &b| a.max(b));
@@ -97,7 +102,7 @@ impl Logarithm {
     }
 }
 
-/// λ of one affiliation, kept as cluster sums. What travels is what columns are assigned by.
+/// λ of one affiliation, as cluster sums. The serialized fields are those that assign columns.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Lambda {
     rank: usize,
@@ -105,37 +110,38 @@ pub struct Lambda {
     sums: Vec<f64>,
     /// C_·k, r values; 0 for an empty latent state.
     totals: Vec<f64>,
-    /// log (C_ik / N_i·) ≤ 0 in steps, m × r padded. It differs from log λ_ik by terms that depend on i alone or on k alone: the former do
-    /// not matter for the best k, the latter are one subtraction at the end, so a row changes only when its sums do.
+    /// log (C_ik / N_i·) ≤ 0 in steps, m × r padded. It differs from log λ_ik by terms that depend
+    /// on i alone or on k alone. The first do not change the best k, and the second are one
+    /// subtraction at the end, so a row changes only with its sums.
     shares: Vec<i16>,
-    /// The shares before the last refresh, where `drifted`.
+    /// The shares before the last refresh, of rows that are `drifted`.
     #[serde(skip)]
     before: Vec<i16>,
     /// Rows whose shares the last refresh changed, m values.
     #[serde(skip)]
     drifted: Vec<bool>,
-    /// log C_·k in steps, padded; +∞ for an empty latent state, which so never wins.
+    /// log C_·k in steps, padded; +∞ for an empty latent state, which therefore never wins.
     log_totals: Vec<f64>,
     /// Σ_k C_ik log C_ik, m values.
     #[serde(skip)]
     terms: Vec<f64>,
-    /// Rows whose sums changed since `shares` and `terms` were made.
+    /// Rows whose sums changed after `shares` and `terms` were computed.
     #[serde(skip)]
     stale: Vec<bool>,
     /// Steps per nat.
     steps: f64,
 }
 
-/// What is known about one column.
+/// The state of one column and its bounds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Column {
     /// The present latent state.
     pub state: u32,
-    /// Whether the last pass had to add up scores of the column.
-    pub is_looked_at: bool,
-    /// How far the filter's scores of other states may still gain on that of `state` before one of them can win, in steps; −∞ or NaN: not
-    /// known.
-    pub reserve: f64,
+    /// Whether the last pass scored the column.
+    pub is_scored: bool,
+    /// How much the filter's scores of other states may gain on that of `state` before one of them
+    /// can win, in steps; −∞ or NaN if unknown.
+    pub margin: f64,
 }
 
 impl Lambda {
@@ -156,7 +162,7 @@ impl Lambda {
         }
     }
 
-    /// Bytes that one λ takes.
+    /// Bytes of one λ.
     pub fn bytes(n_targets: usize, rank: usize) -> usize {
         n_targets * (8 * rank + 4 * rank.next_multiple_of(LANES) + 10)
     }
@@ -165,7 +171,8 @@ impl Lambda {
         &self.totals
     }
 
-    /// The sums of all rows (m × r), to be added up anew by [`gather`].
+    /// The sums of all rows (m × r), to be computed by
+    /// [`crate::evidence::counts::set_sums::Gather`].
     pub fn renew(&mut self) -> &mut [f64] {
         self.stale.fill(true);
         &mut self.sums
@@ -179,7 +186,8 @@ impl Lambda {
         }
     }
 
-    /// Moves local row `l` of `csr`, a source, from one latent state to another. Exact for integer counts only.
+    /// Moves local row `l` of `csr`, a source, from one latent state to another. Exact for integer
+    /// counts only.
     pub fn shift(&mut self, csr: &Csr, l: usize, from: u32, to: u32) {
         let (from, to) = (from as usize, to as usize);
         let (span, mut moved) = (csr.span(l), 0.0);
@@ -197,8 +205,9 @@ impl Lambda {
         self.totals[to] += moved;
     }
 
-    /// Brings everything that follows from the sums up to date. Returns ℓ̂ = Σ_ik C_ik log C_ik − Σ_k C_·k log C_·k and, for each state k, by
-    /// how much the change of log C_·k let the scores of others gain on those of k, in steps per count.
+    /// Updates everything that depends on the sums. Returns ℓ̂ = Σ_ik C_ik log C_ik − Σ_k C_·k log
+    /// C_·k and, for each state k, how much the scores of others gained on those of k by the change
+    /// of log C_·k, in steps per count.
     pub fn refresh(&mut self, log: &Logarithm) -> (f64, Vec<f64>) {
         self.steps = log.steps;
         let (rank, width) = (self.rank, self.log_totals.len());
@@ -242,8 +251,9 @@ impl Lambda {
         (log_likelihood, rises)
     }
 
-    /// The latent state with the largest s_jk among those `open`, for a column whose non-zeros are at `columns` and `values`; `present`
-    /// if all are ruled out, which the positive λ of its own state forbids.
+    /// The latent state with the largest s_jk among those that are `open`, for a column with
+    /// non-zeros at `columns` and `values`. It is `present` if all are ruled out, which cannot
+    /// happen, because λ of its own state is positive.
     #[cold]
     #[inline(never)]
     fn exact<V: Value>(
@@ -260,7 +270,7 @@ impl Lambda {
                 let c = self.sums[i as usize * self.rank + k];
                 score += v.f64() * (c / self.totals[k]).ln();
             }
-            // Not so for NaN, the score of an empty state (0/0).
+            // False for NaN, the score of an empty state (0/0).
             if score > winner.1 {
                 winner = (k as u32, score);
             }
@@ -269,7 +279,8 @@ impl Lambda {
     }
 }
 
-/// Makes the shares of one row of sums and keeps those `before`. Returns Σ_k C_ik log C_ik and whether a share changed.
+/// Computes the shares of one row of sums and keeps the old ones in `before`. Returns Σ_k C_ik log
+/// C_ik and whether a share changed.
 #[inline(always)]
 fn renew_row(
     log: &Logarithm,
@@ -282,7 +293,8 @@ fn renew_row(
     for ((&c, share), before) in sums.iter().zip(shares).zip(before) {
         let ln = log.ln(c);
         term += c * ln;
-        // A state that owns the whole row has the share 0 up to the last digit. The cast rounds towards 0.
+        // A state that has the whole row has a share of 0 up to the last digit. The cast rounds
+        // towards 0.
         let steps = (ln - log_target).min(0.0) * log.steps - 0.5;
         *before = *share;
         *share = if c > 0.0 { steps as i16 } else { NEVER };
@@ -291,7 +303,8 @@ fn renew_row(
     (term, differs)
 }
 
-/// Replaces the rise of each state's score by how much another state gains on it at most: the largest rise of another minus its own.
+/// Replaces the rise of each state's score by an upper bound of how much another state gains on it:
+/// the largest rise of another state minus its own.
 fn gains(rises: &mut [f64]) {
     let (mut first, mut second) = (f64::NEG_INFINITY, f64::NEG_INFINITY);
     for &rise in rises.iter() {
@@ -304,7 +317,7 @@ fn gains(rises: &mut [f64]) {
     }
 }
 
-/// Non-zeros of `csr` (rows of targets) that [`spread`] has to go through.
+/// Non-zeros of `csr` (rows of targets) that [`spread`] has to visit.
 pub fn reach(csr: &Csr, lambda: &Lambda) -> usize {
     let drifted = &lambda.drifted[csr.rows()];
     let spans = (0..csr.n_rows()).map(|l| csr.span(l).len());
@@ -316,8 +329,8 @@ pub fn reach(csr: &Csr, lambda: &Lambda) -> usize {
 }
 
 impl Lambda {
-    /// How much the scores of others gained on those of each state at the last refresh, per count of target `i`, r values; nothing where its
-    /// shares stayed.
+    /// How much the scores of others gained on those of each state in the last refresh, per count
+    /// of target `i`, r values. None if its shares did not change.
     fn drift<'a>(&self, i: usize, drift: &'a mut [f64]) -> Option<&'a [f64]> {
         if !self.drifted[i] {
             return None;
@@ -337,7 +350,8 @@ impl Lambda {
     }
 }
 
-/// Takes the drift of λ at the last refresh off the reserves of the columns that it reaches, through the targets in `csr` (rows of targets).
+/// Subtracts the drift of λ in the last refresh from the margins of the columns that it reaches
+/// through the targets in `csr` (rows of targets).
 pub fn spread(csr: &Csr, lambda: &Lambda, columns: &mut [Column]) {
     fn rows<V: Value>(csr: &Csr, values: &[V], lambda: &Lambda, columns: &mut [Column]) {
         let mut drift = vec![0.0; lambda.rank];
@@ -348,18 +362,19 @@ pub fn spread(csr: &Csr, lambda: &Lambda, columns: &mut [Column]) {
             let span = csr.span(l);
             for (&j, &v) in csr.columns[span.clone()].iter().zip(&values[span]) {
                 let column = &mut columns[j as usize];
-                column.reserve -= v.f64() * drift[column.state as usize];
+                column.margin -= v.f64() * drift[column.state as usize];
             }
         }
     }
     crate::with_values!(csr, values => rows(csr, values, lambda, columns));
 }
 
-/// [`spread`] as a pass over the rows of sources: the terms of a column are the same, in the same order.
+/// [`spread`] as a pass over the rows of sources. The terms of a column are the same, in the same
+/// order.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Spread {
     rank: usize,
-    /// The place of every target among those that drifted, m values.
+    /// For every target its index among those that drifted, m values.
     places: Vec<u32>,
     /// Drifted targets × r.
     drift: Vec<f64>,
@@ -402,7 +417,7 @@ impl Kernel for Spread {
                     let place = self.places[i as usize];
                     if place != u32::MAX {
                         let drift = self.drift[place as usize * self.rank + column.state as usize];
-                        column.reserve -= v.f64() * drift;
+                        column.margin -= v.f64() * drift;
                     }
                 }
             }
@@ -414,13 +429,14 @@ impl Kernel for Spread {
     }
 }
 
-/// The update of γ (16), of the columns whose reserve is used up.
+/// The update of γ (16) of the columns without a margin.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Assign<'a> {
     /// N_·j, n values.
     pub source_total: Cow<'a, [f64]>,
     pub lambda: Cow<'a, Lambda>,
-    /// What the reserves of the columns of each state have lost per count by the change of log C_·k since they were last all renewed.
+    /// The decrease of the margins of the columns of each state since all columns were scored, per
+    /// count, by the change of log C_·k.
     pub drift: Cow<'a, [f64]>,
 }
 
@@ -444,9 +460,10 @@ impl Kernel for Assign<'_> {
     }
 }
 
-/// Finds the best latent states of the columns of `csr` (rows of sources) whose reserve is used up; `columns` is its own rows. `source_total`
-/// is N_·j, n values, and `drift` what the reserves of the columns of each state have lost per count by the change of log C_·k since they
-/// were last all renewed.
+/// Finds the best latent states of the columns of `csr` (rows of sources) without a margin.
+/// `columns` has the rows of the shard only. `source_total` is N_·j, n values. `drift` is the
+/// decrease of the margins of the columns of each state since all columns were scored, per count,
+/// by the change of log C_·k.
 #[multiversion(targets("x86_64+avx512f+avx512vl+avx512bw+avx512dq", "x86_64+avx2"))]
 fn assign(csr: &Csr, source_total: &[f64], lambda: &Lambda, drift: &[f64], columns: &mut [Column]) {
     match &csr.values {
@@ -469,17 +486,18 @@ fn rows<V: Weight>(
     let mut scores = vec![0.0; lambda.log_totals.len()];
     for (l, column) in columns.iter_mut().enumerate() {
         let (span, total) = (csr.span(l), source_total[csr.first_row + l]);
-        if column.reserve > drift[column.state as usize] * total {
-            column.is_looked_at = false;
+        if column.margin > drift[column.state as usize] * total {
+            column.is_scored = false;
             continue;
         }
         let (targets, values) = (&csr.columns[span.clone()], &values[span]);
         *column = best(lambda, targets, values, total, column.state, &mut scores);
-        column.reserve += drift[column.state as usize] * total;
+        column.margin += drift[column.state as usize] * total;
     }
 }
 
-/// The best latent state of one column: by the filter, or exactly where that is in doubt. `total` is N_·j.
+/// The best latent state of one column, by the filter, or by exact scores if the filter cannot
+/// decide. `total` is N_·j.
 #[inline(always)]
 fn best<V: Weight>(
     lambda: &Lambda,
@@ -499,18 +517,19 @@ fn best<V: Weight>(
             k += LANES;
         }
     }
-    // Two shares a count are off by half a step each. An eighth is for the f64 operations around them, up to the end of the reserve; the
-    // rest for those of the exact scores: an error per non-zero and a few more, each at most 2⁻⁵² of |log| ≤ 745, the largest there is.
+    // Two shares per count have errors of half a step each. One eighth covers the f64 operations on
+    // them, up to the end of the margin. The rest covers the exact scores: one error per non-zero
+    // and a few more, each at most 2⁻⁵² of |log| ≤ 745, the largest logarithm.
     let rounding = (targets.len() + 16) as f64 * (1024.0 * f64::EPSILON);
-    let margin = total * (1.125 + rounding * lambda.steps);
+    let error = total * (1.125 + rounding * lambda.steps);
 
-    // Nearly always the present state stays.
+    // The present state nearly always stays.
     let gap = scores[present as usize] - rival(scores, present);
-    if gap > margin {
+    if gap > error {
         return Column {
             state: present,
-            is_looked_at: true,
-            reserve: gap - margin,
+            is_scored: true,
+            margin: gap - error,
         };
     }
     let mut winner = (0, f64::NEG_INFINITY);
@@ -520,18 +539,18 @@ fn best<V: Weight>(
         }
     }
     let gap = winner.1 - rival(scores, winner.0);
-    if gap > margin {
+    if gap > error {
         Column {
             state: winner.0,
-            is_looked_at: true,
-            reserve: gap - margin,
+            is_scored: true,
+            margin: gap - error,
         }
     } else {
-        let is_open = |k: usize| scores[k] >= winner.1 - margin;
+        let is_open = |k: usize| scores[k] >= winner.1 - error;
         Column {
             state: lambda.exact(targets, values, present, is_open),
-            is_looked_at: true,
-            reserve: f64::NEG_INFINITY,
+            is_scored: true,
+            margin: f64::NEG_INFINITY,
         }
     }
 }
@@ -560,7 +579,8 @@ fn rival(scores: &[f64], present: u32) -> f64 {
     largest[0]
 }
 
-/// scores[k] = Σ_i N_ij log (C_ik / N_i·) − N_·j log C_·k, in steps, for the `W` states from `first` on; −∞ if a C_ik is 0.
+/// scores[k] = Σ_i N_ij log (C_ik / N_i·) − N_·j log C_·k, in steps, for the `W` states from
+/// `first` on; −∞ if a C_ik is 0.
 #[inline(always)]
 fn add_up<V: Weight, const W: usize>(
     lambda: &Lambda,
@@ -619,9 +639,9 @@ mod tests {
         lambda.refresh(&log).0
     }
 
-    fn looked_at(lambda: &Lambda, shards: &Shards) -> Vec<Column> {
+    fn scored(lambda: &Lambda, shards: &Shards) -> Vec<Column> {
         let unknown = Column {
-            reserve: f64::NEG_INFINITY,
+            margin: f64::NEG_INFINITY,
             ..Column::default()
         };
         let mut columns = vec![unknown; shards.n_sources];
@@ -632,7 +652,7 @@ mod tests {
     }
 
     fn assigned(lambda: &Lambda, shards: &Shards) -> Vec<u32> {
-        looked_at(lambda, shards).iter().map(|c| c.state).collect()
+        scored(lambda, shards).iter().map(|c| c.state).collect()
     }
 
     //            [ 2 0 0 ]
@@ -669,19 +689,20 @@ mod tests {
     }
 
     #[test]
-    fn reserves_by_hand() {
+    fn margins_by_hand() {
         // The gaps of the scores above: column 0 has no rival, and column 2 has 6.5260 − 4.1589.
         let s = small();
         let (mut l, _) = lambda(&s, &[0, 0, 1], 2);
-        let mut columns = looked_at(&l, &s);
+        let mut columns = scored(&l, &s);
         let nats = |steps: f64| steps / l.steps;
         let is_near = |x: f64, y: f64| (nats(x) - y).abs() < 4e-4;
-        assert_eq!(columns[0].reserve, f64::INFINITY);
+        assert_eq!(columns[0].margin, f64::INFINITY);
         let gap = 6.5260 - 4.1589;
-        assert!(is_near(columns[2].reserve, gap));
+        assert!(is_near(columns[2].margin, gap));
 
-        // Column 0 goes to state 1, which is new to target 0: every column there must be looked at again. At target 1 the sum of state 1
-        // grows from 1 to 3 and that of state 0 vanishes, which rules it out for column 2; column 1 has neither target.
+        // Column 0 moves to state 1, which is new to target 0: every column with that target must
+        // be scored again. At target 1 the sum of state 1 grows from 1 to 3 and that of state 0
+        // vanishes, which rules it out for column 2. Column 1 has neither target.
         let before = columns.clone();
         l.shift(&s.by_source[0], 0, 0, 1);
         refresh(&mut l, &s);
@@ -689,11 +710,11 @@ mod tests {
         Spread::new(&l).apply(&s.by_source[0], &mut by_source);
         spread(&s.by_target[0], &l, &mut columns);
         for (one, other) in columns.iter().zip(&by_source) {
-            assert_eq!(one.reserve.to_bits(), other.reserve.to_bits());
+            assert_eq!(one.margin.to_bits(), other.margin.to_bits());
         }
-        assert!(columns[0].reserve.is_nan() || columns[0].reserve == f64::NEG_INFINITY);
+        assert!(columns[0].margin.is_nan() || columns[0].margin == f64::NEG_INFINITY);
         assert_eq!(columns[1], before[1]);
-        assert_eq!(columns[2].reserve, f64::INFINITY);
+        assert_eq!(columns[2].margin, f64::INFINITY);
     }
 
     #[test]

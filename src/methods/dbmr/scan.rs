@@ -1,10 +1,10 @@
-//! The best states of many columns of a count matrix at once, and some of its columns by themselves: passes over the sources for searches
-//! that move single columns (`math::moves`) of a matrix that may be elsewhere.
+//! Passes over the sources for searches that move single columns (`moves`): the best states of many
+//! columns, and copies of some columns. The matrix may be on other machines.
 
 use crate::evidence::counts::csr::Csr;
 use crate::evidence::counts::totals::Totals;
 use crate::evidence::pass::kernel::{Conserved, Kernel};
-use crate::methods::dbmr::moves::{Best, Clusters, Column, Entropy, NONE};
+use crate::methods::dbmr::moves::{BestMove, Clusters, Column, Entropy, NONE};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ use std::borrow::Cow;
 pub struct Subset(Vec<u64>);
 
 impl Subset {
-    /// Those that are named, of n.
+    /// The given sources, of n.
     pub fn of(n: usize, sources: impl IntoIterator<Item = u32>) -> Subset {
         let mut bits = vec![0; n.div_ceil(64)];
         for j in sources {
@@ -28,48 +28,48 @@ impl Subset {
     }
 }
 
-/// What was found of a source.
+/// The result for one source.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Found {
-    /// Nothing where nobody looked.
-    pub best: Option<Best>,
-    /// The column of a source that is to move, the only row of this, where that is asked for.
+pub struct Scanned {
+    /// None for a source that was not scored.
+    pub best: Option<BestMove>,
+    /// The column of a source that is to move, as a matrix of one row, if the pass asks for it.
     column: Option<Box<Csr>>,
 }
 
-impl Found {
-    /// The column, where it came along.
+impl Scanned {
+    /// The column, if the pass returned it.
     pub fn column(&self) -> Option<Column<'_>> {
         self.column.as_deref().map(|csr| Column::of(csr, 0))
     }
 }
 
-/// Compares all states for each of some sources.
+/// Compares all states for some of the sources.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Look<'a> {
+pub struct Scan<'a> {
     pub clusters: Cow<'a, Clusters>,
     pub entropy: Entropy,
-    /// The states the sources are in, or [`NONE`], n values.
+    /// The states of the sources, or [`NONE`], n values.
     pub states: Cow<'a, [u32]>,
     pub sources: Cow<'a, Subset>,
-    /// Whether the columns of sources that are to move come along.
+    /// Whether to return the columns of sources that are to move.
     pub with_columns: bool,
 }
 
-impl Kernel for Look<'_> {
+impl Kernel for Scan<'_> {
     type Shard = Csr;
-    type Cell = Found;
+    type Cell = Scanned;
 
-    const NAME: &'static str = "look";
+    const NAME: &'static str = "scan";
 
     fn width(&self) -> usize {
         1
     }
 
-    fn apply(&self, shard: &Csr, rows: &mut [Found]) {
+    fn apply(&self, shard: &Csr, rows: &mut [Scanned]) {
         let mut scores = Vec::new();
         for (l, (j, found)) in shard.rows().zip(rows).enumerate() {
-            *found = Found::default();
+            *found = Scanned::default();
             if !self.sources.has(j) {
                 continue;
             }
@@ -85,11 +85,11 @@ impl Kernel for Look<'_> {
         }
     }
 
-    fn conserved(&self, totals: &Totals, rows: &[Found]) -> Conserved {
+    fn conserved(&self, totals: &Totals, rows: &[Scanned]) -> Conserved {
         for (j, found) in rows.iter().enumerate() {
             let is_one =
-                |best: Best| (best.state as usize) < self.clusters.rank() && best.reserve >= 0.0;
-            let moves = |best: Best| self.with_columns && best.state != self.states[j];
+                |best: BestMove| (best.state as usize) < self.clusters.rank() && best.margin >= 0.0;
+            let moves = |best: BestMove| self.with_columns && best.state != self.states[j];
             let is_result = match found.best {
                 Some(best) => is_one(best) && moves(best) == found.column.is_some(),
                 None => found.column.is_none(),
@@ -105,7 +105,7 @@ impl Kernel for Look<'_> {
     }
 }
 
-/// The columns of some sources.
+/// Copies the columns of some sources.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Pick<'a> {
     pub sources: Cow<'a, Subset>,
@@ -113,7 +113,7 @@ pub struct Pick<'a> {
 
 impl Kernel for Pick<'_> {
     type Shard = Csr;
-    /// The column as the only row.
+    /// The column as a matrix of one row.
     type Cell = Option<Box<Csr>>;
 
     const NAME: &'static str = "pick";
@@ -140,7 +140,7 @@ impl Kernel for Pick<'_> {
     }
 }
 
-/// Fails where this cannot be row `row` of a matrix.
+/// Fails if `csr` cannot be row `row` of the matrix.
 fn is_row(totals: &Totals, row: usize, csr: &Csr) -> Conserved {
     let are_columns = csr
         .columns
@@ -179,22 +179,22 @@ mod tests {
     }
 
     #[test]
-    fn only_those_asked_for_are_looked_at_and_only_movers_are_sent() {
+    fn only_the_subset_is_scored_and_only_moves_return_columns() {
         let shards = small();
         let columns = Columns::new(&shards);
         let mut clusters = Clusters::new(2, 2, &columns.entropy);
         let states = [0, 0, 1, 0];
         let with = (0..4).map(|j| (columns.get(j), states[j]));
         clusters.fill(&columns.entropy, with);
-        let mut look = Look {
+        let mut scan = Scan {
             clusters: Cow::Borrowed(&clusters),
             entropy: columns.entropy,
             states: Cow::from(&states[..]),
             sources: Cow::Owned(Subset::of(4, [1, 3])),
             with_columns: true,
         };
-        let mut rows = vec![Found::default(); 4];
-        Passes::local().rows(shards.sources(), &look, &mut rows);
+        let mut rows = vec![Scanned::default(); 4];
+        Passes::local().rows(shards.sources(), &scan, &mut rows);
         let found: Vec<Option<u32>> = rows.iter().map(|r| Some(r.best?.state)).collect();
         assert_eq!(found, [None, Some(0), None, Some(1)]);
         let sent: Vec<bool> = rows.iter().map(|r| r.column().is_some()).collect();
@@ -202,16 +202,19 @@ mod tests {
         let column = rows[3].column().expect("it moves");
         assert_eq!(column.total, 10.0);
         assert_eq!(column.entries().collect::<Vec<_>>(), [(0, 1.0), (1, 9.0)]);
-        assert_eq!(look.conserved(&totals(&shards), &rows), Ok(()));
+        assert_eq!(scan.conserved(&totals(&shards), &rows), Ok(()));
 
-        // What another asked for, and a column that lost a count.
-        look.sources = Cow::Owned(Subset::of(4, [1]));
-        assert!(look.conserved(&totals(&shards), &rows).is_err());
-        look.sources = Cow::Owned(Subset::of(4, [1, 3]));
+        // A result for other sources, and a column that lost a count.
+        scan.sources = Cow::Owned(Subset::of(4, [1]));
+        assert!(scan.conserved(&totals(&shards), &rows).is_err());
+        scan.sources = Cow::Owned(Subset::of(4, [1, 3]));
         let row = rows[3].column.as_mut().expect("it moves");
         row.values = Values::Count(vec![1, 8]);
-        let told = look.conserved(&totals(&shards), &rows);
-        assert_eq!(told, Err("the sum of row 3 is 9.0 in place of 10.0".into()));
+        let error = scan.conserved(&totals(&shards), &rows);
+        assert_eq!(
+            error,
+            Err("the sum of row 3 is 9.0 in place of 10.0".into())
+        );
     }
 
     #[test]

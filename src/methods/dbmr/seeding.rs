@@ -1,10 +1,11 @@
-//! Where a search for a partition of the sources begins.
-//!
-//! In: columns of N and a rank r. Out: r columns to grow states from, or the columns that stand for all others in a first search.
-//!
-//! k-means++ under Kullback–Leibler divergence draws the next seed with probability ∝ N_·j KL(P_j ‖ nearest seed). Between sparse columns that
-//! is mostly infinite. What ℓ̂ loses if column j and seed c share one state is finite, is the divergence of both from their mixture, and is
-//! what the partition will pay: Σ_i [f(N_ij) + f(N_ic) − f(N_ij + N_ic)] + f(N_·j + N_·c) − f(N_·j) − f(N_·c), f(x) = x log x.
+//! The start of a search for a partition of the sources.
+//! In: columns of N and a rank r. Out: r columns from which states grow, or a sample of the
+//! sources.
+//! k-means++ under Kullback–Leibler divergence draws the next seed with probability ∝ N_·j KL(P_j ‖
+//! nearest seed), which is mostly infinite for sparse columns. Instead, this draws by the decrease
+//! of ℓ̂ if column j and seed c share one state. It is finite, it is the divergence of both from
+//! their mixture, and it is the cost in the partition: Σ_i [f(N_ij) + f(N_ic) − f(N_ij + N_ic)] +
+//! f(N_·j + N_·c) − f(N_·j) − f(N_·c) with f(x) = x log x.
 
 use crate::evidence::counts::csr::{Csr, Values};
 use crate::evidence::counts::shards::Shards;
@@ -15,8 +16,8 @@ use rand::RngExt;
 use rand_pcg::Pcg64;
 use std::borrow::Cow;
 
-/// Columns a state in the smallest sample, and columns of the smallest sample in all.
-const COLUMNS_A_STATE: usize = 16;
+/// The least size of a sample: columns per state, and columns in all.
+const COLUMNS_PER_STATE: usize = 16;
 const COLUMNS: usize = 128;
 
 /// Independent uniform states of n sources.
@@ -36,8 +37,8 @@ pub fn uniform(n: usize, count: usize, rng: &mut Pcg64) -> Vec<usize> {
     seeds
 }
 
-/// Draws up to `rank` of the `members` (sources) by the loss of merging them with the nearest one drawn before; fewer if all that are left are
-/// proportional to a seed. Returns positions in `members`.
+/// Draws up to `rank` of the `members` (sources) by the cost of merging them with the nearest seed.
+/// There are fewer if all other members are proportional to a seed. Returns positions in `members`.
 pub fn kl(columns: &Columns, members: &[u32], rank: usize, rng: &mut Pcg64) -> Vec<usize> {
     let entropy = &columns.entropy;
     let total = |p: usize| columns.get(members[p] as usize).total;
@@ -80,7 +81,7 @@ pub fn kl(columns: &Columns, members: &[u32], rank: usize, rng: &mut Pcg64) -> V
     seeds
 }
 
-/// The position at which the running sum of `cost` passes `level`, and never one that costs nothing.
+/// The position at which the running sum of `cost` passes `level`. Its cost is not 0.
 fn draw(cost: &[f64], level: f64) -> usize {
     let (mut sum, mut last) = (0.0, 0);
     for (p, &cost) in cost.iter().enumerate().filter(|(_, c)| **c > 0.0) {
@@ -93,12 +94,13 @@ fn draw(cost: &[f64], level: f64) -> usize {
     last
 }
 
-/// Sources that stand for all in a first search, ascending: as many as have about one non-zero a target, and not too few for the rank. They are
-/// those whose number has the least hash, which no order of the sources can be in step with. None if they are most of the sources.
+/// A sample of the sources, ascending: about one non-zero per target, and enough for the rank. It
+/// has the sources with the smallest hashes of their numbers, so that no order of the sources
+/// matters. None if it would be most of the sources.
 pub fn sample(shards: &Shards, rank: usize) -> Option<Vec<u32>> {
     let n = shards.n_sources;
     let of_targets = (n as f64 * shards.n_targets as f64 / shards.nnz() as f64).ceil() as usize;
-    let wanted = of_targets.max(COLUMNS_A_STATE * rank).max(COLUMNS);
+    let wanted = of_targets.max(COLUMNS_PER_STATE * rank).max(COLUMNS);
     if wanted > n / 2 {
         return None;
     }
@@ -111,7 +113,8 @@ pub fn sample(shards: &Shards, rank: usize) -> Option<Vec<u32>> {
     Some(sources)
 }
 
-/// The counts of some sources alone, ascending, without targets that they do not reach; sources and targets are renumbered in their order.
+/// The counts of some sources (ascending), without targets that they do not reach. Sources and
+/// targets are renumbered in their order.
 pub fn restrict(passes: &Passes<'_>, shards: &Shards, sources: &[u32]) -> Shards {
     let subset = Subset::of(shards.n_sources, sources.iter().copied());
     let pick = Pick {

@@ -1,9 +1,10 @@
-//! A settled partition of the sources → a better one, by splitting all its states and merging the pieces anew.
-//!
-//! In: a [`Search`] at rest, r states. Each state is split into [`PIECES`], grown around columns drawn at random, and of all pieces those two are merged,
-//! again and again, that cost the least ℓ̂, until r are left; single moves follow. What is better than before is kept. So a state that holds two sets
-//! gives one of them away, one set in two states comes together, and a state without sources gets some: merging two states and splitting a third
-//! is the special case in which all other pieces find their old partners again.
+//! Split and merge: a local optimum → a better partition of the sources.
+//! In: a [`Search`] after its local search, with r states. Each state is split into [`PIECES`]
+//! pieces, which grow from random columns. Then the two pieces whose merge decreases ℓ̂ the least
+//! are merged, until r are left, and a local search follows. The result is kept if it is better.
+//! This separates two sets that share one state, joins one set that has two states, and gives
+//! sources to an empty state. Merging two states and splitting a third is the special case in which
+//! all other pieces return to their states.
 
 use crate::evidence::counts::csr::Csr;
 use crate::memory;
@@ -13,12 +14,13 @@ use crate::methods::dbmr::params::Dbmr;
 use crate::methods::dbmr::seeding;
 use rand_pcg::Pcg64;
 
-/// Pieces of a state.
+/// Pieces per state.
 const PIECES: usize = 3;
 
-/// Betters the partition of a search over all columns until `patience` attempts in a row fail, each of which draws other pieces. Adds ℓ̂ after every sweep that was worth it to
-/// `trace`, up to the iterations that `params` allows. Returns whether it stopped by itself.
-pub fn regroup(
+/// Improves the partition of a search over all columns until `patience` attempts in a row fail.
+/// Each attempt draws other pieces. Adds ℓ̂ after every sweep of a successful attempt to `trace`,
+/// up to `max_iterations` values. Returns whether the search converged.
+pub fn split_and_merge(
     search: &mut Search,
     params: &Dbmr,
     patience: usize,
@@ -47,7 +49,7 @@ pub fn regroup(
         let old = search.replace(states);
         let rest = params.max_iterations - trace.len();
         let mut after = Vec::new();
-        let converged = search.settle(rest, params.tolerance(), &mut after);
+        let converged = search.run(rest, params.tolerance(), &mut after);
         let now = search.running_log_likelihood();
         if now - log_likelihood > 1e-12 * log_likelihood.abs() {
             log_likelihood = now;
@@ -63,7 +65,7 @@ pub fn regroup(
     true
 }
 
-/// The piece of every column; those of state k are `PIECES k` and the following.
+/// The piece of every column. Those of state k are `PIECES` k and the following.
 fn split(search: &mut Search, small: &mut Clusters, rng: &mut Pcg64) -> Vec<u32> {
     let rank = search.clusters.rank();
     let mut members = vec![Vec::new(); rank];
@@ -85,16 +87,17 @@ fn split(search: &mut Search, small: &mut Clusters, rng: &mut Pcg64) -> Vec<u32>
     pieces
 }
 
-/// The sums C of pieces without their zeros, a row a target.
+/// The non-zeros of the sums C of pieces, one row per target.
 struct Rows {
     offsets: Vec<usize>,
-    /// Pieces and sums of a row; the sum of a piece that was merged away is 0.
+    /// Pieces and sums of a row. The sum of a piece that was merged into another is 0.
     entries: Vec<(u32, f64)>,
-    /// The rows that each piece has entries in, ascending.
+    /// The rows in which each piece has entries, ascending.
     of_piece: Vec<Vec<u32>>,
 }
 
-/// Merges `n` pieces until `rank` are left, each time the two that ℓ̂ loses the least by. Returns the final number of each piece.
+/// Merges `n` pieces until `rank` are left, in each step the two whose merge decreases ℓ̂ the
+/// least. Returns the final number of each piece.
 fn merge(columns: &Columns, pieces: &[u32], n: usize, rank: usize) -> Vec<u32> {
     let entropy = &columns.entropy;
     let mut totals = vec![0.0; n];
@@ -102,7 +105,8 @@ fn merge(columns: &Columns, pieces: &[u32], n: usize, rank: usize) -> Vec<u32> {
         totals[piece as usize] += total;
     }
     let mut rows = rows(&columns.shards.by_target, pieces, n);
-    // What the merged rows gain, n × n and symmetric; what the totals lose is added where two costs are compared.
+    // The gain of the merged rows, n × n and symmetric. The loss of the totals is added when costs
+    // are compared.
     let mut gains = vec![0.0; n * n];
     let gain = |p: f64, q: f64| entropy.rise(p, q) - entropy.of(q);
     for span in rows.offsets.windows(2) {
@@ -184,7 +188,8 @@ fn rows(by_target: &[Csr], pieces: &[u32], n: usize) -> Rows {
 }
 
 impl Rows {
-    /// Adds piece `b` to piece `a`, and calls `beside(sum of a, k, sum of k)` for each piece k in a row with `a`.
+    /// Merges piece `b` into piece `a`, and calls `beside(sum of a, k, sum of k)` for each piece k
+    /// in a row with `a`.
     fn join(&mut self, a: u32, b: u32, mut beside: impl FnMut(f64, u32, f64)) {
         let gone = std::mem::take(&mut self.of_piece[b as usize]);
         let both = &mut self.of_piece[a as usize];
@@ -213,7 +218,7 @@ impl Rows {
     }
 }
 
-/// Whether two partitions differ by names only.
+/// Whether two partitions are equal up to the numbers of their states.
 pub fn is_same(one: &[u32], other: &[u32], rank: usize) -> bool {
     let mut names = [vec![u32::MAX; rank], vec![u32::MAX; rank]];
     one.iter().zip(other).all(|(&a, &b)| {
@@ -233,7 +238,8 @@ mod tests {
     use crate::evidence::counts::shards::Shards;
     use rand::SeedableRng;
 
-    /// Four sets of ten sources; those of set g have 5 counts to each of ten targets of their own and 1 to each other.
+    /// Four sets of ten sources. Those of set g have 5 counts to each of their own ten targets and
+    /// 1 to each other target.
     fn four_sets() -> Shards {
         let (mut sources, mut targets, mut counts) = (Vec::new(), Vec::new(), Vec::new());
         for j in 0..40u32 {
@@ -248,7 +254,8 @@ mod tests {
 
     #[test]
     fn two_sets_in_one_state_and_one_set_in_two() {
-        // Sets 0 and 1 share state 0, set 2 has states 1 and 2: no single source gains elsewhere. Then a state without sources.
+        // Sets 0 and 1 share state 0, and set 2 has states 1 and 2: no move of a single source
+        // increases ℓ̂. The second start leaves state 2 empty.
         let shards = four_sets();
         let columns = Columns::new(&shards);
         let members: Vec<u32> = (0..40).collect();
@@ -265,7 +272,13 @@ mod tests {
             search.fill((0..40).map(start).collect());
             let mut rng = Pcg64::seed_from_u64(1);
             let mut trace = Vec::new();
-            assert!(regroup(&mut search, &params, 3, &mut rng, &mut trace));
+            assert!(split_and_merge(
+                &mut search,
+                &params,
+                3,
+                &mut rng,
+                &mut trace
+            ));
             assert!(is_same(&search.states, &truth, 4), "{:?}", search.states);
             assert_eq!(search.clusters.empty(), 0);
             assert!(trace.windows(2).all(|pair| pair[1] >= pair[0] - 1e-6));
@@ -273,13 +286,14 @@ mod tests {
         let clusters = Clusters::new(40, 4, &columns.entropy);
         let mut stuck = Search::new(&columns, &members, clusters);
         stuck.fill((0..40).map(bad).collect());
-        stuck.settle(10, 0.0, &mut Vec::new());
+        stuck.run(10, 0.0, &mut Vec::new());
         assert!(!is_same(&stuck.states, &truth, 4));
     }
 
     #[test]
     fn the_cheapest_pieces_merge() {
-        // Pieces 0 to 7, two a set: those of one set have equal columns and cost nothing together.
+        // Pieces 0 to 7, two per set. Those of one set have equal columns, so merging them costs
+        // nothing.
         let shards = four_sets();
         let columns = Columns::new(&shards);
         let pieces: Vec<u32> = (0..40).map(|j| j / 10 + 4 * (j % 2)).collect();

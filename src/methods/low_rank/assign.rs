@@ -239,8 +239,8 @@ mod tests {
     use crate::math::seed::restart_seed;
     use crate::methods::Method;
     use crate::methods::fit;
-    use crate::methods::fit::{Fit, Latent};
     use crate::methods::low_rank::known::{Told, log_latent};
+    use crate::methods::low_rank::model::{Latent, LowRank};
 
     /// A row of counts for each source: (target, count).
     fn csr(rows: &[&[(u32, u32)]]) -> Csr {
@@ -276,14 +276,14 @@ mod tests {
         Shards::new(12, 12, &sources, &targets, Values::Count(values), 64)
     }
 
-    fn known(shards: &Shards, fit: &Fit) -> Known {
+    fn known(shards: &Shards, model: &LowRank) -> Known {
         let told = Told {
-            sources: fit.model.sources.clone(),
-            targets: &fit.model.targets,
-            latent: fit.model.latent.clone(),
-            spectrum: &fit.model.spectrum,
-            crispness: fit.metrics.crispness,
-            weights: &fit.metrics.weights,
+            sources: model.sources.clone(),
+            targets: &model.targets,
+            latent: model.latent.clone(),
+            spectrum: &model.spectrum,
+            crispness: model.metrics.crispness,
+            weights: &model.metrics.weights,
             source_total: &shards.source_total,
             target_total: &shards.target_total,
             total: shards.total,
@@ -376,7 +376,8 @@ mod tests {
             ] {
                 let counts = Counts::of(&shards).with_targets((0..12).map(Some).collect());
                 let fit = fit(&Passes::local(), &method, &counts, 3).expect("a fit");
-                let known = known(&shards, &fit);
+                let model = fit.model.low_rank().expect("sets");
+                let known = known(&shards, model);
                 let targets: Vec<Option<u32>> = (0..12).map(Some).collect();
                 let got = assign(&known, &shards.by_source, &[None; 12], &targets);
                 assert!(got.has_point.iter().all(|&has| has));
@@ -386,21 +387,17 @@ mod tests {
                         assert!((x - y).abs() < 1e-8, "{what} of {method:?}: {x} {y}");
                     }
                 };
-                close(&got.embedding, &fit.model.sources.embedding, "point");
-                assert_eq!(
-                    got.membership.is_some(),
-                    fit.model.sources.membership.is_some()
-                );
-                if let (Some(found), Some(expected)) =
-                    (&got.membership, &fit.model.sources.membership)
+                close(&got.embedding, &model.sources.embedding, "point");
+                assert_eq!(got.membership.is_some(), model.sources.membership.is_some());
+                if let (Some(found), Some(expected)) = (&got.membership, &model.sources.membership)
                 {
                     close(found, expected, "memberships");
                 }
                 if matches!(method, Method::Dbmr(_)) {
                     let sets = got.states.iter().map(|s| s.affiliation);
-                    assert!(sets.eq(fit.model.sources.affiliation.iter().copied()));
+                    assert!(sets.eq(model.sources.affiliation.iter().copied()));
                     let sum: f64 = got.states.iter().filter_map(|s| s.log_likelihood).sum();
-                    assert!((sum / fit.metrics.log_likelihood - 1.0).abs() < 1e-12);
+                    assert!((sum / model.metrics.log_likelihood - 1.0).abs() < 1e-12);
                     let ahead = |s: &State| s.lead > Some(0.0) && s.impossible == 0.0;
                     assert!(got.states.iter().all(ahead));
                 }

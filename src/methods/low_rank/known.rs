@@ -4,7 +4,7 @@
 //! makes the point of a new state, and what makes its memberships, is not written: it is found again from what is.
 
 use crate::math::dense;
-use crate::methods::fit::{Latent, Side, Singular};
+use crate::methods::low_rank::model::{Latent, Side, Singular};
 use crate::methods::spectral::seba;
 use crate::methods::spectral::soft;
 use rayon::prelude::*;

@@ -1,538 +1,83 @@
-//! Counts and a model Λ = λΓ → every metric and bound that compares Λ with P, from the non-zeros alone.
+//! The numbers that compare the low-rank matrix Λ with the transition matrix P.
 //!
-//! Polzin, Klebanov, Nüsken, Koltai, *Coherent set identification via direct low rank maximum likelihood estimation*: objective (2),
-//! likelihood (14), Definitions 2 and 15, Corollaries 12 and 19, Theorem 17. P, P̃, Λ̃ are m targets × n sources and never formed:
-//! one pass by target adds up λ's mass beside the support of P, one pass by source visits the columns.
+//! Polzin, Klebanov, Nüsken, Koltai, *Coherent set identification via direct low rank maximum
+//! likelihood estimation* ("coherence"): objective (2), likelihood (14), Definitions 2 and 15,
+//! Corollaries 12 and 19, Theorem 17.
 
-use crate::evidence::counts::csr::{Csr, Value};
-use crate::evidence::counts::shards::Shards;
-use crate::evidence::counts::totals::Totals;
-use crate::evidence::pass::Passes;
-use crate::evidence::pass::kernel::{Conserved, Kernel, each};
-use crate::methods::cocluster::joint::x_log_x;
-use crate::methods::fit::Metrics;
-use crate::methods::low_rank::model::Model;
-use crate::with_values;
-use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use std::borrow::Cow;
 
-/// Scores a model. `singular_values` are σ(Λ̃); `coarse_counts` are those of N over E_k and F_l, r × r row-major (k, l).
-pub fn metrics(
-    passes: &Passes<'_>,
-    shards: &Shards,
-    model: &Model,
-    target_sets: &[i32],
-    coarse_counts: &[f64],
-    singular_values: &[f64],
-) -> Metrics {
-    let rank = model.rank;
-    let columns = columns(passes, shards, model);
-    let sum =
-        |part: fn(&Column) -> f64| crate::math::sum::terms(columns.len(), |j| part(&columns[j]));
-    let min = |part: fn(&Column) -> f64| columns.iter().map(part).fold(f64::INFINITY, f64::min);
-
-    let mut missed = vec![0.0; shards.n_targets];
-    let kernel = Missed {
-        model: Cow::Borrowed(model),
-        source_total: Cow::from(&shards.source_total),
-        target_total: Cow::from(&shards.target_total),
-        allowance: allowance(shards),
-    };
-    passes.rows(shards.targets(), &kernel, &mut missed);
-    let frobenius_lambda = crate::math::sum::terms(shards.n_targets, |i| {
-        let row = &model.counts[i * rank..][..rank];
-        let terms = row.iter().zip(&model.totals).filter(|(c, _)| **c > 0.0);
-        // λ_ik² w_k / q_i = C_ik² / (C_·k N_i·).
-        terms.map(|(c, total)| c / total * c).sum::<f64>() / shards.target_total[i]
-    });
-    let latent_log_likelihood = crate::math::sum::terms(shards.n_targets, |i| {
-        let row = &model.counts[i * rank..][..rank];
-        let terms = row.iter().zip(&model.totals).filter(|(c, _)| **c > 0.0);
-        terms.map(|(c, total)| c * (c / total).ln()).sum()
-    });
-    let lambda_p_residual = (0..shards.n_targets)
-        .into_par_iter()
-        .map(|i| {
-            let image: f64 = (0..rank)
-                .map(|k| model.probability(i, k) * (model.totals[k] / shards.total))
-                .sum();
-            (image - shards.target_total[i] / shards.total).abs()
-        })
-        .reduce(|| 0.0, f64::max);
-
-    let kullback_leibler = sum(|c| c.kullback_leibler) / shards.total;
-    let frobenius_p = sum(|c| c.frobenius_p);
-    let kappa_1 = 0.5 * min(|c| c.balance_of_difference);
-    let kappa_2 = 0.5 * min(|c| c.balance);
-    let kappa = kappa_1.max(kappa_2);
-    let bound = kullback_leibler / kappa;
-    let reference = sum(|c| c.reference);
-    // Σ_ij N_ij log (P_ij / q_i).
-    let targets = crate::math::sum::terms(shards.n_targets, |i| x_log_x(shards.target_total[i]));
-    let information = reference - targets + x_log_x(shards.total);
-    let coarse = model.coarse(coarse_counts);
-    Metrics {
-        log_likelihood: sum(|c| c.log_likelihood),
-        reference_log_likelihood: reference,
-        kullback_leibler,
-        frobenius_p,
-        frobenius_lambda,
-        frobenius_error: sum(|c| c.error) + crate::math::sum::terms(missed.len(), |i| missed[i]),
-        kappa_1,
-        kappa_2,
-        kappa,
-        bound,
-        latent_log_likelihood,
-        singular_values: singular_values.to_vec(),
-        coherence: singular_values.iter().sum(),
-        coherence_lower_bound: frobenius_p - bound,
-        coherence_p: None,
-        objective: (0..rank).map(|k| coarse[k * rank + k]).sum(),
-        mutual_information: crate::methods::cocluster::joint::information(coarse_counts, rank),
-        reference_information: (information / shards.total).max(0.0),
-        crispness: None,
-        lambda_p_residual,
-        empty_states: model.totals.iter().filter(|&&t| t == 0.0).count(),
-        source_sizes: sizes(rank, model.affiliation.iter().map(|&k| k as usize)),
-        target_sizes: sizes(
-            rank,
-            target_sets.iter().filter_map(|&k| usize::try_from(k).ok()),
-        ),
-        weights: model.totals.iter().map(|t| t / shards.total).collect(),
-    }
+/// How well a model approximates the transition matrix. Logarithms are natural.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Metrics {
+    /// ℓ̂(λ,Γ) = Σ_ij N_ij log Λ_ij (14).
+    pub log_likelihood: f64,
+    /// ℓ̂(P,Id) = Σ_ij N_ij log P_ij, the largest likelihood any model reaches.
+    pub reference_log_likelihood: f64,
+    /// Σ_j p_j KL(P_j‖Λ_j), the difference of the two likelihoods for every count.
+    pub kullback_leibler: f64,
+    /// ‖P̃‖²_F.
+    pub frobenius_p: f64,
+    /// ‖Λ̃‖²_F.
+    pub frobenius_lambda: f64,
+    /// ‖P̃ − Λ̃‖²_F, which equals ‖P̃‖²_F − ‖Λ̃‖²_F (Corollary 12) but is summed term by term.
+    pub frobenius_error: f64,
+    /// κ⁽¹⁾ = ½ min_j B_q(P_j − Λ_j) (Theorem 17), above 0 and at most ½.
+    pub kappa_1: f64,
+    /// κ⁽²⁾ = ½ min_j B_q(P_j) (1 − α_j) (Theorem 17); −∞ if Λ_ij > 0 = P_ij for some i and j.
+    pub kappa_2: f64,
+    /// κ = max(κ⁽¹⁾, κ⁽²⁾).
+    pub kappa: f64,
+    /// Right side of (33): κ⁻¹ Σ_j p_j KL(P_j‖Λ_j) ≥ ‖P̃ − Λ̃‖²_F.
+    pub bound: f64,
+    /// ℓ̂(λ,Γ) as Σ_ik C_ik log λ_ik with C_ik = Σ_{γ(j)=k} N_ij: `log_likelihood` from other terms.
+    pub latent_log_likelihood: f64,
+    /// σ(Λ̃), r values, descending.
+    pub singular_values: Vec<f64>,
+    /// C_r(Λ) = Σ_{k≤r} σ_k(Λ̃) (Definition 2).
+    pub coherence: f64,
+    /// Right side of (34), a lower bound of C_r(Λ).
+    pub coherence_lower_bound: f64,
+    /// C_r(P) = Σ_{k≤r} σ_k(P̃), if the method computes it.
+    pub coherence_p: Option<f64>,
+    /// Objective (2): Σ_k Pr[Y ∈ F_k | X ∈ E_k].
+    pub objective: f64,
+    /// I(E; F), the mutual information of the sets of X and Y, nats.
+    pub mutual_information: f64,
+    /// I(X; Y), nats: an upper bound of I(E; F).
+    pub reference_information: f64,
+    /// trace(D_c⁻¹ χᵀDχ) / r of the memberships χ of PCCA+.
+    pub crispness: Option<f64>,
+    /// max_i |(Λp)_i − q_i|: rounding, since Λp = q (Theorem 10).
+    pub lambda_p_residual: f64,
+    /// Latent states without a source.
+    pub empty_states: usize,
+    /// Sources in E_k, r values.
+    pub source_sizes: Vec<usize>,
+    /// Targets in F_k, r values.
+    pub target_sizes: Vec<usize>,
+    /// w_k = Pr[X ∈ E_k], r values.
+    pub weights: Vec<f64>,
 }
 
-fn sizes(rank: usize, sets: impl Iterator<Item = usize>) -> Vec<usize> {
-    let mut sizes = vec![0; rank];
-    for k in sets {
-        sizes[k] += 1;
-    }
-    sizes
-}
+/// The metrics that every model has, in the order of the table `fits` (coherence §4-7).
+pub const METRICS: [(&str, fn(&Metrics) -> f64); 16] = [
+    ("log_likelihood", |m| m.log_likelihood),
+    ("reference_log_likelihood", |m| m.reference_log_likelihood),
+    ("kullback_leibler", |m| m.kullback_leibler),
+    ("frobenius_p", |m| m.frobenius_p),
+    ("frobenius_lambda", |m| m.frobenius_lambda),
+    ("frobenius_error", |m| m.frobenius_error),
+    ("kappa", |m| m.kappa),
+    ("kappa_1", |m| m.kappa_1),
+    ("kappa_2", |m| m.kappa_2),
+    ("bound", |m| m.bound),
+    ("coherence", |m| m.coherence),
+    ("coherence_lower_bound", |m| m.coherence_lower_bound),
+    ("objective", |m| m.objective),
+    ("mutual_information", |m| m.mutual_information),
+    ("reference_information", |m| m.reference_information),
+    ("lambda_p_residual", |m| m.lambda_p_residual),
+];
 
-/// Differences up to this fraction of the larger number count as 0. Correctly rounded quotients of equal fractions of integers
-/// are equal, so integer counts need no allowance; sums of weights carry the rounding of their terms.
-fn allowance(shards: &Shards) -> f64 {
-    if shards.is_integral() {
-        0.0
-    } else {
-        256.0 * f64::EPSILON
-    }
-}
-
-/// The share of ‖P̃ − Λ̃‖²_F where N_ij = 0, for every target: Σ_k λ_ik²/q_i · Pr[X ∈ E_k, N_iX = 0]. The probability is a
-/// difference of sums of counts, exact for integers, so it vanishes exactly when every source of a latent state hits the target.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Missed<'a> {
-    model: Cow<'a, Model>,
-    source_total: Cow<'a, [f64]>,
-    target_total: Cow<'a, [f64]>,
-    allowance: f64,
-}
-
-impl Kernel for Missed<'_> {
-    type Shard = Csr;
-    type Cell = f64;
-
-    const NAME: &'static str = "missed";
-
-    fn width(&self) -> usize {
-        1
-    }
-
-    fn apply(&self, shard: &Csr, rows: &mut [f64]) {
-        let model = self.model.as_ref();
-        let mut missing = vec![0.0; model.rank];
-        for (l, row) in rows.iter_mut().enumerate() {
-            let i = shard.first_row + l;
-            missing.copy_from_slice(&model.totals);
-            for e in shard.span(l) {
-                let j = shard.columns[e] as usize;
-                missing[model.affiliation[j] as usize] -= self.source_total[j];
-            }
-            let mut error = 0.0;
-            for (k, &missing) in missing.iter().enumerate() {
-                if missing > self.allowance * model.totals[k] {
-                    let probability = model.probability(i, k);
-                    error += probability * probability * missing;
-                }
-            }
-            *row = error / self.target_total[i];
-        }
-    }
-
-    fn conserved(&self, _: &Totals, rows: &[f64]) -> Conserved {
-        each(rows, |&error| error >= 0.0)
-    }
-}
-
-/// Non-zeros whose C_ik and N_i· are fetched before they are used: they lie at random, and so the misses of one do not wait for the
-/// logarithms of another.
-const NEAR: usize = 64;
-
-/// What one column j adds to the metrics.
-#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
-pub struct Column {
-    /// Σ_i N_ij log Λ_ij.
-    log_likelihood: f64,
-    /// Σ_i N_ij log P_ij.
-    reference: f64,
-    /// N_·j KL(P_j‖Λ_j).
-    kullback_leibler: f64,
-    /// Σ_i P̃_ij².
-    frobenius_p: f64,
-    /// Σ (P̃_ij − Λ̃_ij)² over N_ij > 0.
-    error: f64,
-    /// B_q(P_j − Λ_j).
-    balance_of_difference: f64,
-    /// B_q(P_j) (1 − α_j).
-    balance: f64,
-}
-
-/// What the columns of a model are scored with.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Scoring<'a> {
-    model: Cow<'a, Model>,
-    source_total: Cow<'a, [f64]>,
-    target_total: Cow<'a, [f64]>,
-    total: f64,
-    ranked: Vec<Vec<u32>>,
-    allowance: f64,
-    /// 1 / N_i·, m values.
-    per_target: Vec<f64>,
-}
-
-fn columns(passes: &Passes<'_>, shards: &Shards, model: &Model) -> Vec<Column> {
-    let scoring = Scoring {
-        model: Cow::Borrowed(model),
-        source_total: Cow::from(&shards.source_total),
-        target_total: Cow::from(&shards.target_total),
-        total: shards.total,
-        ranked: ranked(shards, model),
-        allowance: allowance(shards),
-        per_target: shards.target_total.iter().map(|t| 1.0 / t).collect(),
-    };
-    let mut columns = vec![Column::default(); shards.n_sources];
-    passes.rows(shards.sources(), &scoring, &mut columns);
-    columns
-}
-
-impl Kernel for Scoring<'_> {
-    type Shard = Csr;
-    type Cell = Column;
-
-    const NAME: &'static str = "score";
-
-    fn width(&self) -> usize {
-        1
-    }
-
-    fn apply(&self, shard: &Csr, rows: &mut [Column]) {
-        with_values!(shard, values => {
-            for (l, row) in rows.iter_mut().enumerate() {
-                *row = self.column(shard, values, l);
-            }
-        });
-    }
-
-    fn conserved(&self, _: &Totals, rows: &[Column]) -> Conserved {
-        each(rows, |c| c.kullback_leibler >= 0.0 && c.frobenius_p > 0.0)
-    }
-}
-
-/// For every latent state its targets, λ_ik/q_i descending: the first one that column j misses has the largest λ_ik/q_i beside its
-/// support. No column gets further than one place beyond its number of non-zeros, so the rest of each list is left out.
-fn ranked(shards: &Shards, model: &Model) -> Vec<Vec<u32>> {
-    let spans = shards.by_source.iter().flat_map(|s| s.offsets.windows(2));
-    let longest = spans.map(|ends| ends[1] - ends[0]).max().unwrap_or(0);
-    (0..model.rank)
-        .into_par_iter()
-        .map(|k| {
-            let mut targets: Vec<(f64, u32)> = (0..shards.n_targets)
-                .map(|i| (model.probability(i, k) / shards.target_total[i], i as u32))
-                .filter(|(ratio, _)| *ratio > 0.0)
-                .collect();
-            let order = |a: &(f64, u32), b: &(f64, u32)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
-            if targets.len() > longest + 1 {
-                targets.select_nth_unstable_by(longest, order);
-                targets.truncate(longest + 1);
-            }
-            targets.sort_unstable_by(order);
-            targets.into_iter().map(|(_, i)| i).collect()
-        })
-        .collect()
-}
-
-/// The larger of two numbers, which is one instruction where neither is NaN for sure.
-fn larger(a: f64, b: f64) -> f64 {
-    if b > a { b } else { a }
-}
-
-impl Scoring<'_> {
-    fn column<V: Value>(&self, shard: &Csr, values: &[V], l: usize) -> Column {
-        let model = self.model.as_ref();
-        let j = shard.first_row + l;
-        let k = model.affiliation[j] as usize;
-        let (total, latent_total) = (self.source_total[j], model.totals[k]);
-        let mut c = Column::default();
-        // ‖P_j − Λ_j‖₁, max_i |P_ij − Λ_ij|/N_i·, max_i P_ij/N_i·, max_i |P_ij − Λ_ij|/P_ij, and Σ C_ik over the support of P_j.
-        let (mut distance, mut steepest, mut densest, mut relative) = (0.0, 0.0f64, 0.0f64, 0.0f64);
-        let mut covered = 0.0;
-        // P_ij and its logarithm for the count before: most counts of a column are alike.
-        let (mut last, mut p, mut log_p) = (0.0, 0.0, 0.0);
-        let support = &shard.columns[shard.span(l)];
-        let mut near = [(0.0, 0.0); NEAR];
-        for (targets, counts) in support.chunks(NEAR).zip(values[shard.span(l)].chunks(NEAR)) {
-            for (near, &i) in near.iter_mut().zip(targets) {
-                let i = i as usize;
-                *near = (model.counts[i * model.rank + k], self.per_target[i]);
-            }
-            for (n, &(count, per_target)) in counts.iter().zip(&near) {
-                let n = n.f64();
-                if n != last {
-                    (last, p) = (n, n / total);
-                    log_p = p.ln();
-                }
-                // What `Model::probability` gives, for a latent state that is not empty.
-                let lambda = count / latent_total;
-                c.reference += n * log_p;
-                c.log_likelihood += n * log_p;
-                c.frobenius_p += p * n * per_target;
-                densest = larger(densest, p * per_target);
-                covered += count;
-                let difference = (p - lambda).abs();
-                if difference > self.allowance * p.max(lambda) {
-                    // The logarithm of the quotient loses nothing where the two are close.
-                    let log_quotient = (p / lambda).ln();
-                    c.log_likelihood -= n * log_quotient;
-                    c.kullback_leibler += n * log_quotient;
-                    // p_j / q_i = N_·j / N_i·.
-                    c.error += difference * difference * total * per_target;
-                    distance += difference;
-                    steepest = larger(steepest, difference * per_target);
-                    relative = larger(relative, difference / p);
-                }
-            }
-        }
-        // Rounding must not make a divergence negative.
-        c.kullback_leibler = c.kullback_leibler.max(0.0);
-
-        // A walk over the support of P_j at most, since it ends at the first target outside.
-        let missed = self.ranked[k]
-            .iter()
-            .find(|i| support.binary_search(i).is_err());
-        if let Some(&i) = missed {
-            let i = i as usize;
-            let count = model.counts[i * model.rank + k];
-            distance += (latent_total - covered).max(count) / latent_total;
-            steepest = steepest.max(count / latent_total / self.target_total[i]);
-            // |P_ij − Λ_ij| / P_ij with P_ij = 0 < Λ_ij.
-            relative = f64::INFINITY;
-        }
-        // B_q(x) = ‖x‖₁ / max_i(|x_i|/q_i) with 1/q_i = S/N_i·, and B_q(0) = 1 (Definition 15); ‖P_j‖₁ = 1.
-        c.balance_of_difference = if steepest > 0.0 {
-            distance / (steepest * self.total)
-        } else {
-            1.0
-        };
-        c.balance = (1.0 - 2.0 / 3.0 * relative) / (densest * self.total);
-        c
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::evidence::counts::csr::Values;
-    use crate::evidence::pass::Passes;
-    use proptest::prelude::*;
-
-    /// Shards of a dense matrix of counts, targets × sources, with the model of a partition and its metrics.
-    fn score(n: &[Vec<f64>], affiliation: &[u32], rank: usize, integral: bool) -> Metrics {
-        let (mut sources, mut targets, mut values) = (vec![], vec![], vec![]);
-        for j in 0..n[0].len() {
-            for (i, row) in n.iter().enumerate().filter(|(_, row)| row[j] > 0.0) {
-                sources.push(j as u32);
-                targets.push(i as u32);
-                values.push(row[j]);
-            }
-        }
-        let values = if integral {
-            Values::Count(values.iter().map(|&v| v as u32).collect())
-        } else {
-            Values::Real(values)
-        };
-        let shards = Shards::new(n[0].len(), n.len(), &sources, &targets, values, 3);
-        let model = crate::methods::low_rank::model::of_partition(
-            &Passes::local(),
-            &shards,
-            affiliation.to_vec(),
-            rank,
-        );
-        let sets: Vec<i32> = model.target_sets().iter().map(|&l| l as i32).collect();
-        let coarse = model.coarse_counts(&sets);
-        let values = model.spectrum(&shards).values;
-        metrics(&Passes::local(), &shards, &model, &sets, &coarse, &values)
-    }
-
-    fn counts(n: &[&[u32]]) -> Vec<Vec<f64>> {
-        let row = |row: &&[u32]| row.iter().map(|&n| f64::from(n)).collect();
-        n.iter().map(row).collect()
-    }
-
-    #[track_caller]
-    fn close(x: f64, expected: f64) {
-        let off = (x - expected).abs();
-        assert!(
-            off <= 1e-12 * expected.abs().max(1.0),
-            "{x} is not {expected}"
-        );
-    }
-
-    // N (targets × sources) = [ 3 1 0 ]   γ = (0, 0, 1), S = 10, p = (.4, .4, .2), q = (.4, .4, .2)
-    //                         [ 1 3 0 ]   λ = [ 1/2 0 ]   P − Λ = [  1/4 −1/4 0 ]
-    //                         [ 0 0 2 ]       [ 1/2 0 ]           [ −1/4  1/4 0 ]
-    //                                         [ 0   1 ]           [  0    0   0 ]
-    #[test]
-    fn three_states_by_hand() {
-        let m = score(
-            &counts(&[&[3, 1, 0], &[1, 3, 0], &[0, 0, 2]]),
-            &[0, 0, 1],
-            2,
-            true,
-        );
-        close(m.log_likelihood, 8.0 * 0.5f64.ln());
-        close(
-            m.reference_log_likelihood,
-            6.0 * 0.75f64.ln() + 2.0 * 0.25f64.ln(),
-        );
-        close(
-            m.kullback_leibler,
-            (m.reference_log_likelihood - m.log_likelihood) / 10.0,
-        );
-        // P̃ = P here, but for the last column: p = q.
-        close(m.frobenius_p, 2.0 * (9.0 + 1.0) / 16.0 + 1.0);
-        // σ(Λ̃) = 1, 1.
-        close(m.frobenius_lambda, 2.0);
-        close(m.frobenius_error, 4.0 / 16.0);
-        close(m.coherence, 2.0);
-        // B_q of (¼, −¼, 0) is ½ / (¼ / .4); of 0 it is 1.
-        close(m.kappa_1, 0.4);
-        // α = ⅔ · ¼ / ¼, B_q(P_1) = 1 / (¾ / .4) and B_q(P_3) = .2.
-        close(m.kappa_2, 0.5 * (0.4 / 0.75) * (1.0 / 3.0));
-        close(m.kappa, 0.4);
-        close(m.bound, m.kullback_leibler / 0.4);
-        close(m.coherence_lower_bound, m.frobenius_p - m.bound);
-        // F₁ = {1, 2}, F₂ = {3}, and nothing crosses.
-        close(m.objective, 2.0);
-        assert!(m.lambda_p_residual < 1e-16 && m.coherence_p.is_none());
-        assert_eq!((m.source_sizes, m.target_sizes), (vec![2, 1], vec![2, 1]));
-        assert_eq!((m.weights, m.empty_states), (vec![0.8, 0.2], 0));
-    }
-
-    // N = [ 1 0 ], one latent state: λ = (½, ½), and the columns miss one target each: P − Λ = (½, −½), B_q = 1 / (½ / ½) = 1.
-    //     [ 0 1 ]
-    #[test]
-    fn mass_beside_the_support() {
-        let m = score(&counts(&[&[1, 0], &[0, 1]]), &[0, 0], 1, true);
-        close(m.frobenius_error, 1.0);
-        close(m.kappa_1, 0.5);
-        // |P − Λ| / P = ½ / 0.
-        assert_eq!(m.kappa_2, f64::NEG_INFINITY);
-        close(m.kullback_leibler, 2f64.ln());
-    }
-
-    #[test]
-    fn an_exact_model_leaves_no_error() {
-        // Columns that are multiples of one another, as counts and as weights with rounding.
-        for (scale, integral) in [(1.0, true), (0.1, false)] {
-            let n: Vec<Vec<f64>> = [1.0, 2.0, 7.0]
-                .map(|t| [1.0, 3.0, 9.0, 11.0].map(|s| s * t * scale).to_vec())
-                .to_vec();
-            let m = score(&n, &[0, 0, 0, 0], 2, integral);
-            assert_eq!(
-                (m.kullback_leibler, m.frobenius_error, m.bound),
-                (0.0, 0.0, 0.0)
-            );
-            assert_eq!((m.kappa_1, m.empty_states), (0.5, 1));
-            assert_eq!((m.source_sizes, m.target_sizes), (vec![4, 0], vec![3, 0]));
-        }
-    }
-
-    /// N without empty rows and columns, and a partition.
-    fn worlds() -> impl Strategy<Value = (Vec<Vec<f64>>, Vec<u32>, usize)> {
-        (1usize..7, 1usize..9, 1usize..4).prop_flat_map(|(m, n, rank)| {
-            let entry = prop_oneof![3 => Just(0u32), 2 => 1u32..9];
-            let rows = prop::collection::vec(prop::collection::vec(entry, n), m);
-            let partition = prop::collection::vec(0..rank as u32, n);
-            (rows, partition, Just(rank.min(m).min(n))).prop_map(|(mut rows, partition, rank)| {
-                let (m, n) = (rows.len(), rows[0].len());
-                for at in 0..m.max(n) {
-                    rows[at % m][at % n] += 1;
-                }
-                let row = |row: &Vec<u32>| row.iter().map(|&n| f64::from(n)).collect();
-                let partition = partition.iter().map(|k| k % rank as u32).collect();
-                (rows.iter().map(row).collect(), partition, rank)
-            })
-        })
-    }
-
-    /// κ⁽¹⁾, κ⁽²⁾, ‖P̃ − Λ̃‖²_F and Σ p_j KL from dense matrices, as the paper writes them.
-    fn dense(n: &[Vec<f64>], affiliation: &[u32]) -> [f64; 4] {
-        let (rows, columns) = (n.len(), n[0].len());
-        let total: f64 = n.iter().flatten().sum();
-        let q: Vec<f64> = n.iter().map(|r| r.iter().sum::<f64>() / total).collect();
-        let (mut kappa, mut error, mut divergence) = ([f64::INFINITY; 2], 0.0, 0.0);
-        for j in 0..columns {
-            let mates: Vec<usize> = (0..columns)
-                .filter(|&l| affiliation[l] == affiliation[j])
-                .collect();
-            let mass = |i: usize, set: &[usize]| set.iter().map(|&l| n[i][l]).sum::<f64>();
-            let of = |set: &[usize]| -> Vec<f64> {
-                let whole: f64 = (0..rows).map(|i| mass(i, set)).sum();
-                (0..rows).map(|i| mass(i, set) / whole).collect()
-            };
-            let (p, lambda) = (of(&[j]), of(&mates));
-            let weight = (0..rows).map(|i| n[i][j]).sum::<f64>() / total;
-            let x: Vec<f64> = p.iter().zip(&lambda).map(|(p, l)| (p - l).abs()).collect();
-            let balance = |x: &[f64]| {
-                let steepest = x.iter().zip(&q).map(|(x, q)| x / q).fold(0.0, f64::max);
-                if steepest > 0.0 {
-                    x.iter().sum::<f64>() / steepest
-                } else {
-                    1.0
-                }
-            };
-            let ratio = |(x, p): (&f64, &f64)| if *x == 0.0 { 0.0 } else { x / p };
-            let alpha = 2.0 / 3.0 * x.iter().zip(&p).map(ratio).fold(0.0, f64::max);
-            kappa[0] = kappa[0].min(0.5 * balance(&x));
-            kappa[1] = kappa[1].min(0.5 * balance(&p) * (1.0 - alpha));
-            error += x
-                .iter()
-                .zip(&q)
-                .map(|(x, q)| x * x * weight / q)
-                .sum::<f64>();
-            let terms = p.iter().zip(&lambda).filter(|(p, _)| **p > 0.0);
-            divergence += weight * terms.map(|(p, l)| p * (p / l).ln()).sum::<f64>();
-        }
-        [kappa[0], kappa[1], error, divergence]
-    }
-
-    proptest! {
-        #[test]
-        fn sparse_sums_agree_with_dense_ones((n, affiliation, rank) in worlds(), integral: bool) {
-            let m = score(&n, &affiliation, rank, integral);
-            let expected = dense(&n, &affiliation);
-            let found = [m.kappa_1, m.kappa_2, m.frobenius_error, m.kullback_leibler];
-            for (x, expected) in found.iter().zip(expected) {
-                prop_assert!(*x == expected || (x - expected).abs() < 1e-12, "{found:?} {expected}");
-            }
-            // Corollary 12, Theorem 17, Corollary 19 and Theorem 10.
-            prop_assert!((m.frobenius_p - m.frobenius_lambda - m.frobenius_error).abs() < 1e-12);
-            prop_assert!(m.frobenius_error <= m.bound + 1e-13);
-            prop_assert!(m.coherence >= m.coherence_lower_bound - 1e-12);
-            prop_assert!(m.lambda_p_residual < 1e-15);
-        }
-    }
-}
+/// The name of w_k, the only metric with one number per set.
+pub const WEIGHT: &str = "weight";

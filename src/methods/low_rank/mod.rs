@@ -1,10 +1,14 @@
-//! Builds the low-rank model of a partition of the targets: projections, names of sets, metrics.
+//! Low-rank models: any partition of the sources → the model Λ = λΓ, its metrics and bounds, and
+//! sets for new rows.
 
 pub mod assign;
+pub mod columns;
+pub mod factors;
 pub mod known;
 pub mod metrics;
 pub mod model;
-pub mod renumber;
+mod renumber;
+pub mod score;
 
 use crate::error::counted;
 use crate::error::{Error, Result};
@@ -12,85 +16,70 @@ use crate::evidence::counts::set_sums::Gather;
 use crate::evidence::counts::shards::Shards;
 use crate::evidence::pass::Passes;
 use crate::evidence::pass::registry::Entry;
-use crate::methods::fit::{Fit, How, LowRank, Side, Singular};
-use crate::methods::low_rank::metrics::{Missed, Scoring};
-use crate::methods::low_rank::model::{Model, Spectrum};
+use crate::methods::low_rank::factors::{Factors, Spectrum, of_partition};
+use crate::methods::low_rank::model::{LowRank, Side, Singular};
+use crate::methods::low_rank::score::{Missed, Scoring, score};
 
-/// The fit of a partition of the sources and the targets' sets for its model: embeddings from Λ̃.
+/// The model of a partition of the sources. `target_sets` gives the sets of the targets, and the
+/// embeddings are singular vectors of Λ̃.
 pub(crate) fn projection(
     passes: &Passes<'_>,
     shards: &Shards,
     affiliation: Vec<u32>,
     rank: usize,
-    target_sets: impl Fn(&Model) -> Vec<i32>,
-    seed: u64,
-) -> Fit {
+    target_sets: impl Fn(&Factors) -> Vec<i32>,
+) -> LowRank {
     passes.step("score");
-    let model = crate::methods::low_rank::model::of_partition(passes, shards, affiliation, rank);
-    let target_sets = target_sets(&model);
-    let spectrum = model.spectrum(shards);
-    assemble(passes, shards, model, target_sets, spectrum, seed)
+    let factors = of_partition(passes, shards, affiliation, rank);
+    let target_sets = target_sets(&factors);
+    let spectrum = factors.spectrum(shards);
+    assemble(passes, shards, factors, target_sets, spectrum)
 }
 
-/// F by (11), where a partition of the sources is all there is.
-pub(crate) fn most_probable(model: &Model) -> Vec<i32> {
-    model.target_sets().into_iter().map(|l| l as i32).collect()
+/// The sets F of the targets by (11).
+pub(crate) fn most_probable(factors: &Factors) -> Vec<i32> {
+    factors
+        .target_sets()
+        .into_iter()
+        .map(|l| l as i32)
+        .collect()
 }
 
+/// Scores the factors. `spectrum` has the embeddings and σ(Λ̃).
 pub(crate) fn assemble(
     passes: &Passes<'_>,
     shards: &Shards,
-    model: Model,
+    factors: Factors,
     target_sets: Vec<i32>,
     spectrum: Spectrum,
-    seed: u64,
-) -> Fit {
-    let coarse_counts = model.coarse_counts(&target_sets);
-    let coarse = model.coarse(&coarse_counts);
-    let metrics = crate::methods::low_rank::metrics::metrics(
-        passes,
-        shards,
-        &model,
-        &target_sets,
-        &coarse_counts,
-        &spectrum.values,
-    );
-    Fit {
-        how: How {
-            seed,
-            restarts: Vec::new(),
-            best_restart: 0,
-            iterations: 0,
-            converged: true,
-            trace: Vec::new(),
+) -> LowRank {
+    let coarse_counts = factors.coarse_counts(&target_sets);
+    let values = &spectrum.values;
+    LowRank {
+        rank: factors.rank,
+        metrics: score(
+            passes,
+            shards,
+            &factors,
+            &target_sets,
+            &coarse_counts,
+            values,
+        ),
+        latent: factors.latent(),
+        coarse: factors.coarse(&coarse_counts),
+        coarse_counts,
+        spectrum: values.iter().copied().map(Singular::value).collect(),
+        largest_residual: None,
+        sources: Side {
+            affiliation: factors.affiliation.iter().map(|&k| k as i32).collect(),
+            embedding: spectrum.source_embedding,
+            membership: None,
         },
-        model: LowRank {
-            rank: model.rank,
-            sources: Side {
-                affiliation: model.affiliation.iter().map(|&k| k as i32).collect(),
-                embedding: spectrum.source_embedding,
-                membership: None,
-            },
-            targets: Side {
-                affiliation: target_sets,
-                embedding: spectrum.target_embedding,
-                membership: None,
-            },
-            latent: model.latent(),
-            coarse,
-            coarse_counts,
-            spectrum: spectrum
-                .values
-                .into_iter()
-                .map(|value| Singular {
-                    value,
-                    residual: None,
-                    eigenvalue: None,
-                })
-                .collect(),
-            largest_residual: None,
+        targets: Side {
+            affiliation: target_sets,
+            embedding: spectrum.target_embedding,
+            membership: None,
         },
-        metrics,
     }
 }
 

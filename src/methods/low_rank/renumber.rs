@@ -1,11 +1,12 @@
-//! Other numbers for the latent states of a fit: everything that stands in their order follows.
+//! Renumbers the sets of a model.
 
-use crate::methods::fit::{Fit, Latent, Side};
+use crate::methods::low_rank::model::{Latent, LowRank, Side};
 
-impl Fit {
-    /// Latent state k becomes `numbers[k]`, a permutation. Embeddings, spectrum and what is summed over latent states stay as they are.
+impl LowRank {
+    /// Set k becomes `numbers[k]`, a permutation. Embeddings, spectrum and sums over all sets do
+    /// not change.
     pub fn renumber(&mut self, numbers: &[u32]) {
-        let rank = self.model.rank;
+        let rank = self.rank;
         let mut old = vec![rank; rank];
         for (k, &number) in numbers.iter().enumerate() {
             old[number as usize] = k;
@@ -14,23 +15,20 @@ impl Fit {
             numbers.len() == rank && old.iter().all(|&k| k < rank),
             "every latent state has a number of its own"
         );
-        for Side { affiliation, .. } in [&mut self.model.sources, &mut self.model.targets] {
+        for Side { affiliation, .. } in [&mut self.sources, &mut self.targets] {
             for k in affiliation.iter_mut().filter(|k| **k >= 0) {
                 *k = numbers[*k as usize] as i32;
             }
         }
         let mut own = vec![0.0; rank];
-        for membership in [
-            &mut self.model.sources.membership,
-            &mut self.model.targets.membership,
-        ] {
+        for membership in [&mut self.sources.membership, &mut self.targets.membership] {
             for row in membership.iter_mut().flat_map(|m| m.chunks_exact_mut(rank)) {
                 own.copy_from_slice(row);
                 row.iter_mut().zip(&old).for_each(|(m, &k)| *m = own[k]);
             }
         }
-        self.model.latent = self.model.latent.reordered(&old);
-        for matrix in [&mut self.model.coarse, &mut self.model.coarse_counts] {
+        self.latent = self.latent.reordered(&old);
+        for matrix in [&mut self.coarse, &mut self.coarse_counts] {
             let cells = (0..rank * rank).map(|at| matrix[old[at / rank] * rank + old[at % rank]]);
             *matrix = cells.collect();
         }
@@ -68,6 +66,7 @@ mod tests {
     use crate::evidence::pass::Passes;
     use crate::methods::Method;
     use crate::methods::fit;
+    use crate::methods::fit::Model;
     use crate::methods::given::Given;
 
     /// A given partition with other labels is the same fit with other numbers.
@@ -93,21 +92,17 @@ mod tests {
                 0,
             )
             .expect("a fit")
+            .model
         };
-        let (mut here, there) = (given(&|k| k), given(&|k| numbers[k as usize]));
-        here.renumber(&numbers);
-        assert_eq!(
-            here.model.sources.affiliation,
-            there.model.sources.affiliation
-        );
-        assert_eq!(
-            here.model.targets.affiliation,
-            there.model.targets.affiliation
-        );
-        assert_eq!(here.model.latent, there.model.latent);
-        assert_eq!(here.model.coarse_counts, there.model.coarse_counts);
-        assert_eq!(here.model.coarse, there.model.coarse);
-        let (a, b) = (&here.metrics, &there.metrics);
+        let (Model::LowRank(mut own), Model::LowRank(other)) =
+            (given(&|k| k), given(&|k| numbers[k as usize]));
+        own.renumber(&numbers);
+        assert_eq!(own.sources.affiliation, other.sources.affiliation);
+        assert_eq!(own.targets.affiliation, other.targets.affiliation);
+        assert_eq!(own.latent, other.latent);
+        assert_eq!(own.coarse_counts, other.coarse_counts);
+        assert_eq!(own.coarse, other.coarse);
+        let (a, b) = (&own.metrics, &other.metrics);
         assert_eq!(a.source_sizes, b.source_sizes);
         assert_eq!(a.target_sizes, b.target_sizes);
         assert_eq!(a.weights, b.weights);

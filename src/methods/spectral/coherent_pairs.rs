@@ -6,10 +6,12 @@ use crate::evidence::counts::shards::Shards;
 use crate::evidence::counts::{Counts, Size};
 use crate::evidence::pass::Passes;
 use crate::evidence::pass::registry::Entry;
-use crate::methods::estimator::{Estimator, Fault, Needs, at_least_one, tolerance};
-use crate::methods::fit::{Fit, Singular};
-use crate::methods::low_rank::model;
-use crate::methods::low_rank::model::Spectrum;
+use crate::methods::columns::Column;
+use crate::methods::estimator::{Estimator, Fault, at_least_one, tolerance};
+use crate::methods::fit::{Fit, How};
+use crate::methods::low_rank::columns::{SETS, SOFT_SETS};
+use crate::methods::low_rank::factors::{Spectrum, of_partition};
+use crate::methods::low_rank::model::Singular;
 use crate::methods::low_rank::{assemble, canonical, check_rank};
 use crate::methods::spectral::soft;
 use crate::methods::spectral::softened::{panels, softened};
@@ -45,10 +47,10 @@ impl Estimator for Svd {
         }
     }
 
-    fn needs(&self) -> Needs<'_> {
-        Needs {
-            is_soft: self.clusters != Clusters::KMeans,
-            ..Needs::default()
+    fn columns(&self) -> &'static [Column] {
+        match self.clusters {
+            Clusters::KMeans => SETS,
+            Clusters::Seba | Clusters::Pcca => SOFT_SETS,
         }
     }
 
@@ -79,33 +81,34 @@ impl Estimator for Svd {
 fn pairs(passes: &Passes<'_>, shards: &Shards, params: &Svd, seed: u64) -> Result<Fit> {
     let embedding = svd::embedding(passes, shards, params, seed);
     passes.step("cluster");
-    let mut fit = if params.clusters == Clusters::KMeans {
+    let mut how = How::direct(seed);
+    let mut model = if params.clusters == Clusters::KMeans {
         let [sources, targets] = svd::clusters(&embedding, shards, params, seed);
         let affiliation = canonical(&sources.affiliation, params.rank, shards);
         passes.step("score");
-        let model = model::of_partition(passes, shards, affiliation, params.rank);
-        let target_sets = svd::match_targets(&model, &targets.affiliation);
+        let factors = of_partition(passes, shards, affiliation, params.rank);
+        let target_sets = svd::match_targets(&factors, &targets.affiliation);
         let spectrum = Spectrum {
-            values: model.singular_values(shards),
+            values: factors.singular_values(shards),
             source_embedding: embedding.sources,
             target_embedding: embedding.targets,
         };
-        let mut fit = assemble(passes, shards, model, target_sets, spectrum, seed);
-        fit.how.converged = [&sources, &targets]
+        how.converged = [&sources, &targets]
             .iter()
             .all(|side| side.restarts[side.best].converged);
-        fit.how.best_restart = sources.best;
+        how.best_restart = sources.best;
         let restarts = sources.restarts.into_iter();
-        fit.how.restarts = restarts.map(|r| r.record(shards.n_sources)).collect();
-        fit
+        how.restarts = restarts.map(|r| r.record(shards.n_sources)).collect();
+        assemble(passes, shards, factors, target_sets, spectrum)
     } else {
         let sets = soft::pairs(&embedding, shards, params)?;
+        how.converged = sets.converged;
         let (e, f) = (embedding.sources, embedding.targets);
-        softened(passes, shards, params.rank, sets, e, f, seed)
+        softened(passes, shards, params.rank, sets, e, f)
     };
     let triplets = &embedding.triplets;
-    fit.metrics.coherence_p = Some(triplets.values.iter().sum());
-    fit.model.spectrum = triplets
+    model.metrics.coherence_p = Some(triplets.values.iter().sum());
+    model.spectrum = triplets
         .values
         .iter()
         .zip(&triplets.residuals)
@@ -115,9 +118,12 @@ fn pairs(passes: &Passes<'_>, shards: &Shards, params: &Svd, seed: u64) -> Resul
             eigenvalue: None,
         })
         .collect();
-    fit.model.largest_residual =
+    model.largest_residual =
         (triplets.converged).then(|| truncated_svd::largest_residual(params.tolerance));
-    fit.how.iterations = triplets.products;
-    fit.how.converged &= triplets.converged;
-    Ok(fit)
+    how.iterations = triplets.products;
+    how.converged &= triplets.converged;
+    Ok(Fit {
+        how,
+        model: model.into(),
+    })
 }

@@ -16,9 +16,11 @@ use crate::evidence::pass::Passes;
 use crate::evidence::pass::registry::Entry;
 use crate::math::arnoldi;
 use crate::math::schur::Which;
+use crate::methods::columns::Column;
 use crate::methods::estimator::{Estimator, Fault, Needs, States, tolerance};
-use crate::methods::fit::Fit;
+use crate::methods::fit::{Fit, How};
 use crate::methods::low_rank::check_rank;
+use crate::methods::low_rank::columns::SOFT_SETS;
 use crate::methods::spectral::soft;
 use crate::methods::spectral::softened::{panels, softened};
 use crate::methods::spectral::truncated_svd;
@@ -92,9 +94,12 @@ impl Estimator for Gpcca {
     fn needs(&self) -> Needs<'_> {
         Needs {
             states: States::Closed,
-            is_soft: true,
             ..Needs::default()
         }
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        SOFT_SETS
     }
 
     fn bytes(&self, size: Size, _: u64) -> u64 {
@@ -139,16 +144,22 @@ fn cycles(
         .copied()
         .collect();
     let e = found.embedding;
-    let mut fit = softened(passes, shards, rank, sets, e, of_target, seed);
+    let how = How {
+        iterations: found.products,
+        converged: sets.converged && found.converged,
+        ..How::direct(seed)
+    };
+    let mut model = softened(passes, shards, rank, sets, e, of_target);
     let vectors = found.eigenvalues.iter().zip(&found.residuals);
-    for (singular, (&eigenvalue, &residual)) in fit.model.spectrum.iter_mut().zip(vectors) {
+    for (singular, (&eigenvalue, &residual)) in model.spectrum.iter_mut().zip(vectors) {
         singular.eigenvalue = Some(eigenvalue);
         singular.residual = Some(residual);
     }
-    fit.model.largest_residual = found.converged.then_some(params.tolerance);
-    fit.how.iterations = found.products;
-    fit.how.converged &= found.converged;
-    Ok(fit)
+    model.largest_residual = found.converged.then_some(params.tolerance);
+    Ok(Fit {
+        how,
+        model: model.into(),
+    })
 }
 
 /// Leading Schur vectors.

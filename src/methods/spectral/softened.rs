@@ -3,9 +3,8 @@
 use crate::evidence::counts::Size;
 use crate::evidence::counts::shards::Shards;
 use crate::evidence::pass::Passes;
-use crate::methods::fit::Fit;
-use crate::methods::low_rank::model;
-use crate::methods::low_rank::model::Spectrum;
+use crate::methods::low_rank::factors::{Spectrum, of_partition};
+use crate::methods::low_rank::model::LowRank;
 use crate::methods::low_rank::{assemble, names};
 use crate::methods::spectral::soft;
 
@@ -18,7 +17,7 @@ pub(crate) fn panels(size: Size, rank: usize) -> u64 {
     states.saturating_mul(8 * (PANEL + rank as u64))
 }
 
-/// The fit of soft sets, whose labels are scored like any partition.
+/// The model of soft sets. Their labels are scored like any partition.
 pub(crate) fn softened(
     passes: &Passes<'_>,
     shards: &Shards,
@@ -26,23 +25,21 @@ pub(crate) fn softened(
     mut sets: soft::Soft,
     source_embedding: Vec<f64>,
     target_embedding: Vec<f64>,
-    seed: u64,
-) -> Fit {
+) -> LowRank {
     let names = names(&sets.sources.affiliation, rank, shards);
     sets.sources.rename(&names);
     sets.targets.rename(&names);
     passes.step("score");
-    let model = model::of_partition(passes, shards, sets.sources.affiliation, rank);
+    let factors = of_partition(passes, shards, sets.sources.affiliation, rank);
     let target_sets = sets.targets.affiliation.iter().map(|&l| l as i32).collect();
     let spectrum = Spectrum {
-        values: model.singular_values(shards),
+        values: factors.singular_values(shards),
         source_embedding,
         target_embedding,
     };
-    let mut fit = assemble(passes, shards, model, target_sets, spectrum, seed);
-    fit.model.sources.membership = Some(sets.sources.membership);
-    fit.model.targets.membership = Some(sets.targets.membership);
-    fit.metrics.crispness = sets.crispness;
-    fit.how.converged = sets.converged;
-    fit
+    let mut model = assemble(passes, shards, factors, target_sets, spectrum);
+    model.sources.membership = Some(sets.sources.membership);
+    model.targets.membership = Some(sets.targets.membership);
+    model.metrics.crispness = sets.crispness;
+    model
 }

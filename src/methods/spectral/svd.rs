@@ -14,7 +14,7 @@
 use crate::evidence::counts::shards::Shards;
 use crate::evidence::pass::Passes;
 use crate::math::matching;
-use crate::methods::low_rank::model;
+use crate::methods::low_rank::factors::Factors;
 use crate::methods::spectral::kmeans;
 use crate::methods::spectral::truncated_svd;
 use crate::methods::spectral::truncated_svd::Triplets;
@@ -160,12 +160,12 @@ fn embed(mut rows: Vec<f64>, totals: &[f64], total: f64) -> Vec<f64> {
     rows
 }
 
-/// Renames the target clusters so that objective (2) is largest for the partition of the sources that `model` holds.
-pub fn match_targets(model: &model::Model, clusters: &[u32]) -> Vec<i32> {
+/// Renames the target clusters so that objective (2) is largest for the partition of the sources of the factors.
+pub fn match_targets(factors: &Factors, clusters: &[u32]) -> Vec<i32> {
     let unmatched: Vec<i32> = clusters.iter().map(|&l| l as i32).collect();
-    let coarse = model.coarse(&model.coarse_counts(&unmatched));
-    let partner = matching::maximise(&coarse, model.rank);
-    let mut name = vec![0; model.rank];
+    let coarse = factors.coarse(&factors.coarse_counts(&unmatched));
+    let partner = matching::maximise(&coarse, factors.rank);
+    let mut name = vec![0; factors.rank];
     for (k, &l) in partner.iter().enumerate() {
         name[l] = k as i32;
     }
@@ -214,7 +214,7 @@ mod tests {
         // Whatever k-means calls the sets of targets, matching gives them the names of their sources.
         let given = vec![0, 1, 1, 0];
         let model =
-            crate::methods::low_rank::model::of_partition(&Passes::local(), &shards, given, 2);
+            crate::methods::low_rank::factors::of_partition(&Passes::local(), &shards, given, 2);
         assert_eq!(match_targets(&model, &targets.affiliation), [1, 0, 0]);
         let other: Vec<u32> = targets.affiliation.iter().map(|k| 1 - k).collect();
         assert_eq!(match_targets(&model, &other), [1, 0, 0]);

@@ -2,8 +2,8 @@
 
 use crate::error::{Error, Kind, Result};
 use crate::evidence::counts::matrix::CountMatrix;
-use crate::methods::fit::Side;
 use crate::methods::low_rank::assign::Assigned;
+use crate::methods::low_rank::model::Side;
 use crate::output::result::WrittenFit;
 use crate::output::tables::columns::{Columns, TableColumns, set};
 use crate::output::tables::run_schema::RunSchema;

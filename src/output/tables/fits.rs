@@ -1,42 +1,44 @@
 //! The tables `fits`, `restarts` and `spectrum`.
 
 use crate::assess::certificates::{Certificate, certified};
-use crate::methods::fit::{Fit, METRICS};
+use crate::methods::fit::{Fit, How};
+use crate::methods::low_rank::metrics::METRICS;
+use crate::methods::low_rank::model::LowRank;
 use crate::output::tables::columns::{Columns, TableColumns, by_name};
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::{FitColumns, RunSchema};
 
 struct FitRow<'a> {
     columns: &'a FitColumns,
-    fit: &'a Fit,
+    how: &'a How,
+    low_rank: &'a LowRank,
     certificates: &'a [Certificate],
     model: &'a FittedModel,
 }
 
-/// One row per fit. The fields of [`crate::methods::fit::Metrics`] say what its metrics are.
+/// One row per fit. [`crate::methods::low_rank::metrics::Metrics`] describes the metrics.
 pub(crate) fn fits<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
     let rows = |model: &'a FittedModel| {
         let fits = by_name(run, model.fits.iter().zip(&model.certificates)).into_iter();
-        let row = |(columns, (fit, certificates)): (_, (_, &'a Vec<_>))| FitRow {
-            columns,
-            fit,
-            certificates,
-            model,
+        let row = |(columns, (fit, certificates)): (_, (&'a Fit, &'a Vec<_>))| {
+            Some(FitRow {
+                columns,
+                how: &fit.how,
+                low_rank: fit.model.low_rank()?,
+                certificates,
+                model,
+            })
         };
-        fits.map(row).collect()
+        fits.filter_map(row).collect()
     };
     let sizes = |sizes: &[usize]| sizes.iter().map(|&n| n as u64).collect::<Vec<_>>();
     Columns::of(rows)
         .key("fit", |r| r.columns.name.as_str())
         .column("method", |r| r.columns.method)
         // r, empty sets included.
-        .column("rank", |r| r.fit.model.rank as u32)
-        .column("n_sources", |r| {
-            r.fit.model.sources.affiliation.len() as u64
-        })
-        .column("n_targets", |r| {
-            r.fit.model.targets.affiliation.len() as u64
-        })
+        .column("rank", |r| r.low_rank.rank as u32)
+        .column("n_sources", |r| r.low_rank.sources.affiliation.len() as u64)
+        .column("n_targets", |r| r.low_rank.targets.affiliation.len() as u64)
         // Pairs of states with a transition.
         .column("nonzeros", |r| r.model.nonzeros as u64)
         .amount(run, "transitions", |r| r.model.total)
@@ -49,25 +51,29 @@ pub(crate) fn fits<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
             let left_out = r.model.counts.left_out.as_ref();
             left_out.map(|left_out| left_out.transitions)
         })
-        .column("seed", |r| r.fit.how.seed)
-        .column("restarts", |r| r.fit.how.restarts.len() as u32)
+        .column("seed", |r| r.how.seed)
+        .column("restarts", |r| r.how.restarts.len() as u32)
         // The index of the restart that was kept.
-        .column("best_restart", |r| r.fit.how.best_restart as u32)
+        .column("best_restart", |r| r.how.best_restart as u32)
         // Of the best restart, or products of the matrix with a vector.
-        .column("iterations", |r| r.fit.how.iterations as u64)
-        .column("converged", |r| r.fit.how.converged)
+        .column("iterations", |r| r.how.iterations as u64)
+        .column("converged", |r| r.how.converged)
         // Whether all certificates hold.
         .column("certified", |r| certified(r.certificates))
         // Sets without a source.
-        .column("empty_states", |r| r.fit.metrics.empty_states as u32)
-        .each(METRICS, |metric, r| metric(r.fit))
-        .column("coherence_p", |r| r.fit.metrics.coherence_p)
-        .column("crispness", |r| r.fit.metrics.crispness)
+        .column("empty_states", |r| r.low_rank.metrics.empty_states as u32)
+        .each(METRICS, |metric, r| metric(&r.low_rank.metrics))
+        .column("coherence_p", |r| r.low_rank.metrics.coherence_p)
+        .column("crispness", |r| r.low_rank.metrics.crispness)
         // States per set.
-        .column("source_sizes", move |r| sizes(&r.fit.metrics.source_sizes))
-        .column("target_sizes", move |r| sizes(&r.fit.metrics.target_sizes))
+        .column("source_sizes", move |r| {
+            sizes(&r.low_rank.metrics.source_sizes)
+        })
+        .column("target_sizes", move |r| {
+            sizes(&r.low_rank.metrics.target_sizes)
+        })
         // Pr[X ∈ E_k] per set.
-        .column("weights", |r| r.fit.metrics.weights.clone())
+        .column("weights", |r| r.low_rank.metrics.weights.clone())
         .finish()
 }
 
@@ -104,11 +110,13 @@ pub(crate) fn restarts<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> 
 pub(crate) fn spectrum<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
     let rows = |model: &'a FittedModel| {
         let fits = by_name(run, &model.fits).into_iter();
-        fits.flat_map(|(columns, fit)| {
-            let values = fit.model.spectrum.iter().enumerate();
-            values.map(move |(at, value)| (columns, at, value))
-        })
-        .collect()
+        let models = fits.filter_map(|(columns, fit)| Some((columns, fit.model.low_rank()?)));
+        models
+            .flat_map(|(columns, model)| {
+                let values = model.spectrum.iter().enumerate();
+                values.map(move |(at, value)| (columns, at, value))
+            })
+            .collect()
     };
     Columns::of(rows)
         .key("fit", |(columns, ..)| columns.name.as_str())

@@ -1,5 +1,6 @@
 //! The tables `latent` and `coarse`: one row per non-zero of λ, and one per pair of sets.
 
+use crate::methods::low_rank::model::LowRank;
 use crate::output::tables::columns::{Columns, TableColumns, by_name};
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::RunSchema;
@@ -15,11 +16,8 @@ struct Entry<'a> {
 
 pub(crate) fn latent<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
     let len = |model: &'a FittedModel| {
-        model
-            .fits
-            .iter()
-            .map(|f| f.model.latent.targets.len())
-            .sum()
+        let models = model.fits.iter().filter_map(|fit| fit.model.low_rank());
+        models.map(|model| model.latent.targets.len()).sum()
     };
     Columns::in_pieces(len, |model, rows| entries(run, model, rows))
         .key("fit", |e| e.fit)
@@ -33,42 +31,50 @@ pub(crate) fn latent<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
         .finish()
 }
 
+/// The low-rank models of the fits, ordered by the name of the fit.
+fn low_rank<'a>(
+    run: &'a RunSchema,
+    model: &'a FittedModel,
+) -> impl Iterator<Item = (&'a str, &'a LowRank)> {
+    let fits = by_name(run, &model.fits).into_iter();
+    fits.filter_map(|(columns, fit)| Some((columns.name.as_str(), fit.model.low_rank()?)))
+}
+
 fn entries<'a>(run: &'a RunSchema, model: &'a FittedModel, rows: Range<usize>) -> Vec<Entry<'a>> {
     let mut entries = Vec::with_capacity(rows.len());
     let mut first = 0;
-    for (columns, fit) in by_name(run, &model.fits) {
-        for (k, ends) in fit.model.latent.offsets.windows(2).enumerate() {
+    for (fit, LowRank { latent, .. }) in low_rank(run, model) {
+        for (k, ends) in latent.offsets.windows(2).enumerate() {
             let start = rows.start.clamp(first + ends[0], first + ends[1]) - first;
             let end = rows.end.clamp(first + start, first + ends[1]) - first;
             entries.extend((start..end).map(|at| Entry {
-                fit: &columns.name,
+                fit,
                 latent: k as i32,
-                state: model.counts.target_states[fit.model.latent.targets[at] as usize],
-                probability: fit.model.latent.probability[at],
+                state: model.counts.target_states[latent.targets[at] as usize],
+                probability: latent.probability[at],
             }));
         }
-        first += fit.model.latent.targets.len();
+        first += latent.targets.len();
     }
     entries
 }
 
 pub(crate) fn coarse<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
     let rows = |model: &'a FittedModel| {
-        let fits = by_name(run, &model.fits).into_iter();
-        fits.flat_map(|(columns, fit)| {
-            (0..fit.model.rank * fit.model.rank).map(move |at| (columns, fit, at))
-        })
-        .collect()
+        let models = low_rank(run, model);
+        models
+            .flat_map(|(fit, model)| (0..model.rank * model.rank).map(move |at| (fit, model, at)))
+            .collect()
     };
     Columns::of(rows)
-        .key("fit", |(columns, ..)| columns.name.as_str())
+        .key("fit", |(fit, ..)| *fit)
         // The set k of the sources.
-        .key("latent", |(_, fit, at)| (at / fit.model.rank) as i32)
+        .key("latent", |(_, model, at)| (at / model.rank) as i32)
         // The set l of the targets.
-        .key("target_set", |(_, fit, at)| (at % fit.model.rank) as i32)
+        .key("target_set", |(_, model, at)| (at % model.rank) as i32)
         // The transitions from E_k to F_l.
-        .amount(run, "count", |&(_, fit, at)| fit.model.coarse_counts[at])
+        .amount(run, "count", |&(_, model, at)| model.coarse_counts[at])
         // Pr[Y ∈ F_l | X ∈ E_k].
-        .column("probability", |&(_, fit, at)| fit.model.coarse[at])
+        .column("probability", |&(_, model, at)| model.coarse[at])
         .finish()
 }

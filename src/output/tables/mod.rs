@@ -18,66 +18,45 @@ mod ranks;
 pub mod run_schema;
 mod sets;
 mod states;
+pub mod table;
 
 use crate::error::Result;
 use crate::output::tables::columns::TableColumns;
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::RunSchema;
+use crate::output::tables::table::Table;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use std::ops::Range;
 
-macro_rules! tables {
-    ($($table:ident $name:literal $columns:path;)*) => {
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub enum Table {
-            $($table,)*
-        }
-
-        impl Table {
-            pub const ALL: [Table; [$($name),*].len()] = [$(Table::$table),*];
-
-            pub fn name(self) -> &'static str {
-                match self {
-                    $(Table::$table => $name,)*
-                }
-            }
-
-            fn columns<'a>(self, run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
-                match self {
-                    $(Table::$table => $columns(run),)*
-                }
-            }
-        }
-    };
-}
-
-tables! {
-    Sources "sources" states::sources;
-    Targets "targets" states::targets;
-    Latent "latent" latent::latent;
-    Coarse "coarse" latent::coarse;
-    Fits "fits" fits::fits;
-    Certificates "certificates" certificates::certificates;
-    Restarts "restarts" fits::restarts;
-    Spectrum "spectrum" fits::spectrum;
-    Bootstrap "bootstrap" bootstrap::bootstrap;
-    Ranks "ranks" ranks::ranks;
-    Sets "sets" sets::sets;
-    Changes "changes" sets::changes;
-    Timescales "timescales" markov::timescales;
-    ChapmanKolmogorov "chapman_kolmogorov" markov::chapman_kolmogorov;
-    Counts "counts" counts::counts;
+fn columns(table: Table, run: &RunSchema) -> TableColumns<'_, FittedModel> {
+    match table {
+        Table::Sources => states::sources(run),
+        Table::Targets => states::targets(run),
+        Table::Latent => latent::latent(run),
+        Table::Coarse => latent::coarse(run),
+        Table::Fits => fits::fits(run),
+        Table::Certificates => certificates::certificates(run),
+        Table::Restarts => fits::restarts(run),
+        Table::Spectrum => fits::spectrum(run),
+        Table::Bootstrap => bootstrap::bootstrap(run),
+        Table::Ranks => ranks::ranks(run),
+        Table::Sets => sets::sets(run),
+        Table::Changes => sets::changes(run),
+        Table::Timescales => markov::timescales(run),
+        Table::ChapmanKolmogorov => markov::chapman_kolmogorov(run),
+        Table::Counts => counts::counts(run),
+    }
 }
 
 /// The columns of a table, and the names of those that order its rows.
 pub fn schema(table: Table, run: &RunSchema) -> (SchemaRef, Vec<String>) {
-    table.columns(run).schema(run)
+    columns(table, run).schema(run)
 }
 
 /// How many rows a model adds to a table.
 pub fn len(table: Table, run: &RunSchema, model: &FittedModel) -> usize {
-    table.columns(run).len(model)
+    columns(table, run).len(model)
 }
 
 /// Some of the rows that a model adds to a table, in its order.
@@ -88,7 +67,5 @@ pub fn rows(
     rows: Range<usize>,
 ) -> Result<RecordBatch> {
     let place = (model.counts.partition, model.counts.lag);
-    table
-        .columns(run)
-        .batch(run, table.name(), place, model, rows)
+    columns(table, run).batch(run, table.name(), place, model, rows)
 }

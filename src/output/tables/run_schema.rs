@@ -1,7 +1,8 @@
 //! What the columns of a run's tables depend on: partitions, lags, states and fits.
 
 use crate::evidence::lag::Lag;
-use crate::output::tables::Table;
+use crate::methods::columns::Column;
+use crate::output::tables::table::Table;
 use crate::read::rows::states::StateTable;
 use arrow::array::{ArrayRef, Float64Array, Int64Array, StringArray};
 use arrow::datatypes::{DataType, Field};
@@ -66,16 +67,16 @@ impl LagColumn {
 /// The column beside `lag` where lags are times.
 pub const LAG_SECONDS: &str = "lag_seconds";
 
-/// The name of a fit in columns, and the length of its embedding.
-#[derive(Debug, Clone, PartialEq)]
+/// What the columns of a fit depend on.
+#[derive(Clone)]
 pub struct FitColumns {
     pub name: String,
     pub method: &'static str,
-    /// The largest rank that a model may have. Embeddings of a smaller rank end with zeros, which
-    /// change no distance.
+    /// The largest rank that a model may have. Rows of a smaller rank end with zeros, which change
+    /// no distance between embeddings.
     pub rank: usize,
-    /// Whether the fit has memberships.
-    pub is_soft: bool,
+    /// The columns of the fit in the tables of states.
+    pub columns: &'static [Column],
 }
 
 /// Everything that the schemas of a run's tables depend on.

@@ -1,18 +1,18 @@
 //! The tables `sources` and `targets`: one row per state.
 
 use crate::assess::bootstrap::Bootstrap;
-use crate::methods::fit::{Fit, Side};
-use crate::output::tables::Table;
+use crate::methods::columns::{Axis, Values};
 use crate::output::tables::columns::{Columns, TableColumns, set};
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::RunSchema;
+use crate::output::tables::table::Table;
 use crate::read::rows::states::StateTable;
 
 /// Where a model has the states of one side.
 struct SideOf {
     states: fn(&FittedModel) -> &[u32],
     totals: fn(&FittedModel) -> &[f64],
-    side: fn(&Fit) -> &Side,
+    axis: Axis,
     stability: fn(&Bootstrap) -> &[Option<f64>],
 }
 
@@ -20,7 +20,7 @@ pub(crate) fn sources(run: &RunSchema) -> TableColumns<'_, FittedModel> {
     let side = SideOf {
         states: |model| &model.counts.source_states,
         totals: |model| &model.source_total,
-        side: |fit| &fit.model.sources,
+        axis: Axis::Sources,
         stability: |bootstrap| &bootstrap.source_stability,
     };
     states(run, &run.sources, side)
@@ -30,7 +30,7 @@ pub(crate) fn targets(run: &RunSchema) -> TableColumns<'_, FittedModel> {
     let side = SideOf {
         states: |model| &model.counts.target_states,
         totals: |model| &model.target_total,
-        side: |fit| &fit.model.targets,
+        axis: Axis::Targets,
         stability: |bootstrap| &bootstrap.target_stability,
     };
     states(run, &run.targets, side)
@@ -45,7 +45,7 @@ fn states<'a>(
     let SideOf {
         states,
         totals,
-        side,
+        axis,
         stability,
     } = of;
     let mut columns = Columns::in_pieces(
@@ -61,27 +61,17 @@ fn states<'a>(
         totals(model)[j] / model.total
     });
     for (at, fit) in run.fits.iter().enumerate() {
-        let side = move |model: &'a FittedModel| side(&model.fits[at]);
-        let row = move |values: &'a [f64], model: &FittedModel, j: usize| {
-            let rank = model.fits[at].model.rank;
-            &values[j * rank..][..rank]
-        };
         let named = |name: &str| format!("{}_{name}", fit.name);
-        columns = columns
-            // The set, from 0.
-            .column(named("affiliation"), move |&(model, j)| {
-                set(side(model).affiliation[j])
-            })
-            // r coordinates.
-            .vector(named("embedding"), fit.rank, move |&(model, j)| {
-                Some(row(&side(model).embedding, model, j))
-            });
-        if fit.is_soft {
-            // r memberships from 0 to 1.
-            columns = columns.vector(named("membership"), fit.rank, move |&(model, j)| {
-                let values = side(model).membership.as_ref()?;
-                Some(row(values, model, j))
-            });
+        for column in fit.columns {
+            let name = named(column.name);
+            columns = match column.values {
+                Values::Sets(sets) => columns.column(name, move |&(model, j)| {
+                    sets(&model.fits[at].model, axis).and_then(|sets| set(sets[j]))
+                }),
+                Values::Rows(rows) => columns.vector(name, fit.rank, move |&(model, j)| {
+                    rows(&model.fits[at].model, axis).map(|rows| rows.row(j))
+                }),
+            };
         }
         if run.tables.contains(&Table::Bootstrap) {
             // The share of the resamples in which the state keeps its set, from 0 to 1.

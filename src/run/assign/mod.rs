@@ -12,17 +12,17 @@ use crate::evidence::counts::csr::Csr;
 use crate::evidence::counts::matrix::CountMatrix;
 use crate::evidence::lag::Lag;
 use crate::memory;
-use crate::methods::fit::Side;
 use crate::methods::low_rank::assign::{Assigned, assign as assign_states, unseen};
+use crate::methods::low_rank::model::Side;
 use crate::output;
 use crate::output::place::Output;
 use crate::output::pointer::{Begun, Promotion};
 use crate::output::result::{ModelKey, Written};
-use crate::output::tables::Table;
 use crate::output::tables::assigned::{
     AssignedModel, AssignedSchema, TrajectoryRows, TrajectorySchema,
 };
 use crate::output::tables::run_schema::RunSchema;
+use crate::output::tables::table::Table;
 use crate::plan::assignment::Assignment;
 use crate::read::counts::counted::Counted;
 use crate::read::counts::follow::Follower;

@@ -1,10 +1,10 @@
 //! A written result → what its fits say about states, ready to be looked up: one [`KnownModel`] a partition and lag.
 
 use crate::error::{Error, Kind, Result};
-use crate::methods::fit::{Latent, Side, Singular};
 use crate::methods::low_rank::known::{Known, Told};
+use crate::methods::low_rank::model::{Latent, Side, Singular};
 use crate::output::result::{ModelKey, Written, WrittenFit, affiliation, embedding, floats};
-use crate::output::tables::Table;
+use crate::output::tables::table::Table;
 use crate::read::counts::follow::StateNumbers;
 use crate::read::rows::layout::Evidence;
 use crate::read::rows::states::StateColumns;

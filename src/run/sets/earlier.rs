@@ -2,6 +2,7 @@
 
 use crate::assess::changes::{Comparison, Labelled};
 use crate::assess::lineage::Ids;
+use crate::methods::fit::Model;
 use crate::output::result::ModelKey;
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::RunSchema;
@@ -29,12 +30,12 @@ pub fn key(names: &RunSchema, model: &FittedModel) -> ModelKey {
 
 /// What is compared of a fit.
 pub fn labelled(model: &FittedModel, fit: usize) -> Labelled<'_> {
-    let fit = &model.fits[fit];
+    let Model::LowRank(fit) = &model.fits[fit].model;
     Labelled {
-        rank: fit.model.rank,
-        affiliation: &fit.model.sources.affiliation,
+        rank: fit.rank,
+        affiliation: &fit.sources.affiliation,
         amount: &model.source_total,
         unit: model.counts.exponent,
-        embedding: &fit.model.sources.embedding,
+        embedding: &fit.sources.embedding,
     }
 }

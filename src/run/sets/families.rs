@@ -17,6 +17,7 @@ use crate::assess::changes::{Comparison, compare, overlap};
 use crate::assess::lineage::{Ids, Lineage, Reference};
 use crate::assess::succession::{heirs, numbers};
 use crate::evidence::lag::Lag;
+use crate::methods::fit::Model;
 use crate::output::result::ModelKey;
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::RunSchema;
@@ -160,7 +161,8 @@ impl<'a> Family<'a> {
             let (lineage, numbers) = self.lineage(members, place);
             let (model, fit) = self.at(place);
             let model = &mut members[model].0;
-            model.fits[fit].renumber(&numbers);
+            let Model::LowRank(low_rank) = &mut model.fits[fit].model;
+            low_rank.renumber(&numbers);
             if let Some(bootstrap) = model.bootstraps.get_mut(fit) {
                 bootstrap.renumber(&numbers);
             }
@@ -253,7 +255,7 @@ impl<'a> Family<'a> {
         let (model, fit) = self.at(from);
         let model = &members[model].0;
         match place.0 == from.0 {
-            true => Reference::Rank(model.fits[fit].model.rank),
+            true => Reference::Rank(labelled(model, fit).rank),
             false => Reference::Lag(self.plan.lags[model.counts.lag].to_string()),
         }
     }

@@ -1,0 +1,42 @@
+//! Columns of models as plain values, which the output turns into tables.
+
+use crate::methods::fit::Model;
+
+/// The two sides of a transition matrix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Axis {
+    Sources,
+    Targets,
+}
+
+/// A column with one value per state.
+#[derive(Clone, Copy)]
+pub struct Column {
+    /// The name without that of the fit.
+    pub name: &'static str,
+    pub values: Values,
+}
+
+/// The values of a column, borrowed from a model of the method that has the column.
+#[derive(Clone, Copy)]
+pub enum Values {
+    /// The index of a set, −1 for none.
+    Sets(fn(&Model, Axis) -> Option<&[i32]>),
+    /// One row of numbers per state.
+    Rows(fn(&Model, Axis) -> Option<Rows<'_>>),
+}
+
+/// One row of numbers per state.
+#[derive(Clone, Copy)]
+pub struct Rows<'a> {
+    /// Row-major.
+    pub values: &'a [f64],
+    pub width: usize,
+}
+
+impl<'a> Rows<'a> {
+    /// The row of a state.
+    pub fn row(self, state: usize) -> &'a [f64] {
+        &self.values[state * self.width..][..self.width]
+    }
+}

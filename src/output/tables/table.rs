@@ -1,0 +1,39 @@
+//! The names of the output tables of a run.
+
+macro_rules! tables {
+    ($($table:ident $name:literal;)*) => {
+        /// An output table of a run.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Table {
+            $($table,)*
+        }
+
+        impl Table {
+            pub const ALL: [Table; [$($name),*].len()] = [$(Table::$table),*];
+
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Table::$table => $name,)*
+                }
+            }
+        }
+    };
+}
+
+tables! {
+    Sources "sources";
+    Targets "targets";
+    Latent "latent";
+    Coarse "coarse";
+    Fits "fits";
+    Certificates "certificates";
+    Restarts "restarts";
+    Spectrum "spectrum";
+    Bootstrap "bootstrap";
+    Ranks "ranks";
+    Sets "sets";
+    Changes "changes";
+    Timescales "timescales";
+    ChapmanKolmogorov "chapman_kolmogorov";
+    Counts "counts";
+}
