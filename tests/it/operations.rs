@@ -78,7 +78,7 @@ fn samples(page: &str) -> Vec<(String, Labels, f64)> {
 }
 
 /// The values of a family of samples, by the given label.
-fn by(page: &str, family: &str, label: &str) -> BTreeMap<String, f64> {
+fn values_of(page: &str, family: &str, label: &str) -> BTreeMap<String, f64> {
     let all = samples(page).into_iter();
     let own = all.filter(|(name, _, _)| name == family);
     own.map(|(_, labels, value)| (labels.get(label).cloned().unwrap_or_default(), value))
@@ -146,7 +146,7 @@ print("read", len(samples))
 fn check_clients(lake: &Lake) {
     let Some(python) = std::env::var_os("GYRE_PYTHON") else {
         eprintln!(
-            "left out: set GYRE_PYTHON to a Python with openlineage-python and prometheus_client"
+            "skipped: set GYRE_PYTHON to a Python with openlineage-python and prometheus_client"
         );
         return;
     };
@@ -157,7 +157,7 @@ fn check_clients(lake: &Lake) {
     };
     if python("import openlineage.client, prometheus_client").code != Some(0) {
         eprintln!(
-            "left out: no openlineage-python and prometheus_client in the Python of GYRE_PYTHON"
+            "skipped: no openlineage-python and prometheus_client in the Python of GYRE_PYTHON"
         );
         return;
     }
@@ -241,7 +241,7 @@ fn a_run_writes_logs_metrics_and_events() {
     }
 
     let page = read(&lake, "gyre.prom");
-    let one = |family: &str| by(&page, family, "")[""];
+    let one = |family: &str| values_of(&page, family, "")[""];
     assert_eq!(
         [
             one("gyre_run_success"),
@@ -265,23 +265,26 @@ fn a_run_writes_logs_metrics_and_events() {
             < 600.0
     );
     assert_eq!(
-        by(&page, "gyre_stage_seconds", "stage")
+        values_of(&page, "gyre_stage_seconds", "stage")
             .into_keys()
             .collect::<BTreeSet<_>>(),
         BTreeSet::from(stages.map(String::from))
     );
     let fits = &record["models"][0]["fits"];
-    let likelihood = by(&page, "gyre_fit_log_likelihood", "fit");
+    let likelihood = values_of(&page, "gyre_fit_log_likelihood", "fit");
     for (at, fit) in ["dbmr", "svd"].into_iter().enumerate() {
         assert_eq!(Some(likelihood[fit]), fits[at]["log_likelihood"].as_f64());
     }
     assert_eq!(
-        by(&page, "gyre_model_nonzeros", "lag")["1"],
+        values_of(&page, "gyre_model_nonzeros", "lag")["1"],
         record["models"][0]["nonzeros"].as_f64().expect("a number")
     );
-    assert_eq!(by(&page, "gyre_check_passed", "check")["min_rows"], 1.0);
     assert_eq!(
-        by(&page, "gyre_table_bytes", "table")["counts"],
+        values_of(&page, "gyre_check_passed", "check")["min_rows"],
+        1.0
+    );
+    assert_eq!(
+        values_of(&page, "gyre_table_bytes", "table")["counts"],
         record["table_bytes"]["counts"].as_f64().expect("a number")
     );
 
@@ -291,11 +294,11 @@ fn a_run_writes_logs_metrics_and_events() {
     let ends = lines(&second.err);
     assert_eq!((ends.len(), &ends[0]["nothing_to_do"]), (1, &true.into()));
     let skipped = read(&lake, "gyre.prom");
-    assert_eq!(by(&skipped, "gyre_run_nothing_to_do", "")[""], 1.0);
-    assert_eq!(by(&skipped, "gyre_run_success", "")[""], 1.0);
+    assert_eq!(values_of(&skipped, "gyre_run_nothing_to_do", "")[""], 1.0);
+    assert_eq!(values_of(&skipped, "gyre_run_success", "")[""], 1.0);
     assert_eq!(
-        by(&skipped, "gyre_table_rows", "table"),
-        by(&page, "gyre_table_rows", "table")
+        values_of(&skipped, "gyre_table_rows", "table"),
+        values_of(&page, "gyre_table_rows", "table")
     );
 
     // A failed check appears in the metrics and events, and the record contains the finished
@@ -308,11 +311,17 @@ fn a_run_writes_logs_metrics_and_events() {
         (&"Check".into(), &3.into())
     );
     let page = read(&lake, "gyre.prom");
-    assert_eq!(by(&page, "gyre_run_success", "")[""], 0.0);
-    assert_eq!(by(&page, "gyre_run_exit_code", "")[""], 3.0);
-    assert_eq!(by(&page, "gyre_check_passed", "check")["min_rows"], 0.0);
-    assert_eq!(by(&page, "gyre_check_limit", "check")["min_rows"], 601.0);
-    assert!(!by(&page, "gyre_stage_seconds", "stage").contains_key("promote"));
+    assert_eq!(values_of(&page, "gyre_run_success", "")[""], 0.0);
+    assert_eq!(values_of(&page, "gyre_run_exit_code", "")[""], 3.0);
+    assert_eq!(
+        values_of(&page, "gyre_check_passed", "check")["min_rows"],
+        0.0
+    );
+    assert_eq!(
+        values_of(&page, "gyre_check_limit", "check")["min_rows"],
+        601.0
+    );
+    assert!(!values_of(&page, "gyre_stage_seconds", "stage").contains_key("promote"));
 
     // A run that cannot start appears there as well.
     lake.gyre(&[&REPORTS[..], &["--set", "tables.rows.path=gone.parquet"]].concat())
@@ -506,7 +515,7 @@ fn values_cannot_inject_paths_lines_or_labels() {
         );
     }
     let label = |part: &str| format!("part={}", part.replace('\\', "\\\\").replace(',', "\\,"));
-    let values_by_part = by(
+    let values_by_part = values_of(
         &read(&lake, "gyre.prom"),
         "gyre_model_transitions",
         "partition",

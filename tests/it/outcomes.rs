@@ -3,7 +3,7 @@
 
 use crate::checks::record;
 use crate::cli::{integers, small_pipeline};
-use crate::inside::{Inside, Way, run_in, same};
+use crate::inside::{InProcess, Schedule, assert_equal_results, run_in};
 use crate::lake::Lake;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -22,14 +22,14 @@ fn small(lake: &Lake, changes: &[(&str, &str)], more: &str) {
 }
 
 /// Every path below a folder, with the targets of links.
-fn everything(folder: &Path) -> BTreeSet<String> {
+fn all_paths(folder: &Path) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
         let link = fs::read_link(&path);
         all.insert(format!("{} {link:?}", path.display()));
         if path.is_dir() && link.is_err() {
-            all.extend(everything(&path));
+            all.extend(all_paths(&path));
         }
     }
     all
@@ -139,7 +139,7 @@ fn a_run_that_fails_leaves_a_record_and_the_earlier_result() {
             .succeeds();
         assert_eq!(records(&lake, &[]).len(), 3, "{set:?}");
         assert_eq!(
-            everything(&lake.path("out/versions"))
+            all_paths(&lake.path("out/versions"))
                 .iter()
                 .filter(|p| p.contains("_SUCCESS"))
                 .count(),
@@ -156,7 +156,7 @@ fn a_failed_first_run_leaves_only_its_record() {
         .fails(1, "no transition was found in 600 rows");
     assert_eq!(records(&lake, &[]).len(), 1);
     assert!(!lake.path("out/current.json").exists());
-    assert!(everything(&lake.path("out/versions")).is_empty());
+    assert!(all_paths(&lake.path("out/versions")).is_empty());
     lake.gyre(&["run", "p.toml", "--set", "transitions.lag=1"])
         .succeeds();
     assert_eq!(records(&lake, &[]).len(), 2);
@@ -352,17 +352,17 @@ async fn tasks_skip_the_same_models() {
     let text = text.replace("path = \"rows.parquet\"", "path = \"FOLDER/rows.parquet\"");
     let in_process = run_in(&lake, &text, None).await.expect("a run");
     assert_eq!(in_process.record["empty"].as_array().map(Vec::len), Some(2));
-    let nodes = Inside::new(Way::InOrder);
+    let nodes = InProcess::new(Schedule::InOrder);
     let tasks = run_in(&lake, &text, Some(nodes)).await.expect("a run");
-    same(&tasks, &in_process, &"an empty partition");
+    assert_equal_results(&tasks, &in_process, &"an empty partition");
     let fails = text.replace("lag = [1, 2]", "lag = [1, 2]\nempty = \"fail\"");
     let in_process = run_in(&lake, &fails, None).await.expect("a run");
     assert_eq!(
         in_process.record["failures"].as_array().map(Vec::len),
         Some(2)
     );
-    let tasks = run_in(&lake, &fails, Some(Inside::new(Way::InOrder))).await;
-    same(
+    let tasks = run_in(&lake, &fails, Some(InProcess::new(Schedule::InOrder))).await;
+    assert_equal_results(
         &tasks.expect("a run"),
         &in_process,
         &"an empty partition that fails",
@@ -402,7 +402,7 @@ fn an_unwritable_output_is_found_before_any_work() {
         ),
         ("versions/out", "versions/out/versions is not a folder"),
     ];
-    let before = everything(lake.folder.path());
+    let before = all_paths(lake.folder.path());
     for (place, message) in places {
         let set = format!("job.output={place}");
         for command in ["check", "plan", "run"] {
@@ -410,7 +410,7 @@ fn an_unwritable_output_is_found_before_any_work() {
                 .fails(2, message);
         }
     }
-    assert_eq!(everything(lake.folder.path()), before);
+    assert_eq!(all_paths(lake.folder.path()), before);
     // An empty folder may become an output, and a missing one is created.
     for place in ["empty/out", "new/one/out"] {
         let set = format!("job.output={place}");
@@ -425,7 +425,7 @@ fn a_missing_output_of_names_stops_the_run() {
     let lake = Lake::new();
     small_pipeline(&lake).file("plain", "text");
     fs::create_dir(lake.path("folder")).expect("a folder");
-    let before = everything(lake.folder.path());
+    let before = all_paths(lake.folder.path());
     for place in ["missing", "plain", "plain/below", "folder", "rows.parquet"] {
         let set = format!("names.from={place}");
         let message = format!("`names.from`: there is no output of gyre at {place}");
@@ -434,7 +434,7 @@ fn a_missing_output_of_names_stops_the_run() {
                 .fails(2, &message);
         }
     }
-    assert_eq!(everything(lake.folder.path()), before);
+    assert_eq!(all_paths(lake.folder.path()), before);
 }
 
 #[test]
@@ -443,7 +443,7 @@ fn comparing_writes_nothing() {
     small_pipeline(&lake).file("plain", "text");
     fs::create_dir(lake.path("folder")).expect("a folder");
     lake.gyre(&["run", "p.toml"]).succeeds();
-    let before = everything(lake.folder.path());
+    let before = all_paths(lake.folder.path());
     lake.gyre(&["compare", "out", "out"]).succeeds();
     for place in [
         "missing",
@@ -457,7 +457,7 @@ fn comparing_writes_nothing() {
         lake.gyre(&["compare", "out", place]).fails(1, &message);
         lake.gyre(&["compare", place, "out"]).fails(1, &message);
     }
-    assert_eq!(everything(lake.folder.path()), before);
+    assert_eq!(all_paths(lake.folder.path()), before);
 }
 
 #[test]

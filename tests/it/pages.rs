@@ -381,11 +381,11 @@ A key that is not on this page is an error, and `gyre check` names the key that 
 
 /// The reference of all keys, in the order of the schema.
 fn keys(schema: &Value) -> String {
-    let of = |name: &str| resolved(&schema["properties"][name], schema);
+    let of = |name: &str| resolve(&schema["properties"][name], schema);
     let mut page = BEFORE_KEYS.to_string();
     section(&mut page, "`[job]`", of("job"), schema);
     section(&mut page, "`[store]`", of("store"), schema);
-    let table = resolved(
+    let table = resolve(
         &schema["properties"]["tables"]["additionalProperties"],
         schema,
     );
@@ -395,12 +395,12 @@ fn keys(schema: &Value) -> String {
     section(
         &mut page,
         "`[transitions.bins]`, per coordinate",
-        resolved(bin, schema),
+        resolve(bin, schema),
         schema,
     );
     fits(
         &mut page,
-        resolved(&of("fit")["items"], schema)["oneOf"]
+        resolve(&of("fit")["items"], schema)["oneOf"]
             .as_array()
             .expect("methods"),
         schema,
@@ -411,7 +411,7 @@ fn keys(schema: &Value) -> String {
     section(
         &mut page,
         "`[[check]]`",
-        resolved(&of("check")["items"], schema),
+        resolve(&of("check")["items"], schema),
         schema,
     );
     page + AFTER_KEYS
@@ -459,7 +459,7 @@ fn section(page: &mut String, title: &str, of: &Value, schema: &Value) {
     }
     *page += "\n";
     for (key, value) in properties {
-        let meant = resolved(value, schema);
+        let meant = resolve(value, schema);
         let described = match &value["description"] {
             Value::Null => &meant["description"],
             own => own,
@@ -476,7 +476,7 @@ fn section(page: &mut String, title: &str, of: &Value, schema: &Value) {
 }
 
 /// The schema that a reference points to.
-fn resolved<'a>(value: &'a Value, schema: &'a Value) -> &'a Value {
+fn resolve<'a>(value: &'a Value, schema: &'a Value) -> &'a Value {
     let name = value["$ref"]
         .as_str()
         .and_then(|name| name.strip_prefix("#/$defs/"));
@@ -502,7 +502,7 @@ fn code(value: &Value) -> String {
 
 /// The type of a value, or of several values.
 fn kind(value: &Value, schema: &Value, is_many: bool) -> String {
-    let value = resolved(value, schema);
+    let value = resolve(value, schema);
     let range = match (&value["minimum"], &value["maximum"]) {
         (Value::Null, Value::Null) => match &value["exclusiveMinimum"] {
             Value::Null => String::new(),
@@ -520,13 +520,13 @@ fn kind(value: &Value, schema: &Value, is_many: bool) -> String {
                 kinds.push(kind);
             }
         }
-        listed(&kinds)
+        join_names(&kinds)
     };
     if let Some(values) = value["oneOf"].as_array().or(value["anyOf"].as_array()) {
         return several(values);
     }
     if let Some(values) = value["enum"].as_array() {
-        return listed(&values.iter().map(code).collect::<Vec<_>>());
+        return join_names(&values.iter().map(code).collect::<Vec<_>>());
     }
     if !value["const"].is_null() {
         return code(&value["const"]);
@@ -552,14 +552,14 @@ fn kind(value: &Value, schema: &Value, is_many: bool) -> String {
             let names = names.iter().filter_map(Value::as_str);
             // The type `number` includes integers.
             let names = names.filter(|name| *name != "integer");
-            listed(&names.map(named).collect::<Vec<_>>())
+            join_names(&names.map(named).collect::<Vec<_>>())
         }
         name => named(name.as_str().expect("a type")),
     }
 }
 
 /// `a, b or c`.
-fn listed(names: &[String]) -> String {
+fn join_names(names: &[String]) -> String {
     match names {
         [] => String::new(),
         [one] => one.clone(),
