@@ -1,15 +1,15 @@
-//! Two labelings of the same states → how far they agree.
-//!
-//! In: a label for every state in A and in B (−1: none), and a positive weight for it. Out: their contingency table (sets of A ×
-//! sets of B), the adjusted Rand index (Hubert and Arabie, J. Classification 2, 1985) and the variation of information (Meilă, J.
-//! Multivariate Analysis 98, 2007). Which set of B goes on with which of A is the business of `succession`.
+//! Agreement of two labelings of the same states.
+//! In: a label for every state in A and in B (−1: none), and a positive weight for it. Out: their
+//! contingency table (sets of A × sets of B), the adjusted Rand index (Hubert and Arabie, J.
+//! Classification 2, 1985) and the variation of information (Meilă, J. Multivariate Analysis 98,
+//! 2007). `match_sets` matches the sets.
 
-/// How the sets of two labelings meet; states without a label in A or in B are in no cell.
+/// The contingency table of two labelings. States without a label in A or in B are left out.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Contingency {
-    /// Sets of A.
+    /// The number of sets of A.
     pub rows: usize,
-    /// Sets of B.
+    /// The number of sets of B.
     pub columns: usize,
     /// Σ w over the states of a cell, rows × columns, row-major. Exact for integer weights.
     pub weight: Vec<f64>,
@@ -18,7 +18,7 @@ pub struct Contingency {
 }
 
 impl Contingency {
-    /// Counts the states `0..a.len()`; labels lie below `rows` and `columns`.
+    /// Counts the states `0..a.len()`. Labels are below `rows` and `columns`.
     pub fn new(a: &[i32], b: &[i32], weights: &[f64], rows: usize, columns: usize) -> Contingency {
         assert!(
             a.len() == b.len() && a.len() == weights.len(),
@@ -45,12 +45,12 @@ impl Contingency {
         self.weight[row * self.columns + column]
     }
 
-    /// Weights of the sets of A.
+    /// The weights of the sets of A.
     pub fn row_sums(&self) -> Vec<f64> {
         sums(&self.weight, self.rows, self.columns).0
     }
 
-    /// Weights of the sets of B.
+    /// The weights of the sets of B.
     pub fn column_sums(&self) -> Vec<f64> {
         sums(&self.weight, self.rows, self.columns).1
     }
@@ -65,10 +65,11 @@ fn sums(cells: &[f64], rows: usize, columns: usize) -> (Vec<f64>, Vec<f64>) {
     )
 }
 
-/// The adjusted Rand index: 1 for equal partitions, about 0 for independent ones. A pair of states weighs w_i w_j, so that with
-/// weights of one this is the index over states. Two trivial partitions agree.
+/// The adjusted Rand index: 1 for equal partitions, about 0 for independent ones. The weight of a
+/// pair of states is w_i w_j, so weights of one give the index over states. Two trivial partitions
+/// agree.
 pub fn adjusted_rand(table: &Contingency) -> f64 {
-    // The weight of all pairs of different states inside each group: ((Σ w)² − Σ w²) / 2.
+    // The weight of all pairs of different states in each group: ((Σ w)² − Σ w²) / 2.
     let pairs = |weights: &[f64], squares: &[f64]| -> f64 {
         let pair = |(w, s): (&f64, &f64)| (w * w - s) / 2.0;
         weights.iter().zip(squares).map(pair).sum()
@@ -87,7 +88,8 @@ pub fn adjusted_rand(table: &Contingency) -> f64 {
     2.0 * (both * neither - only_a * only_b) / spread
 }
 
-/// The variation of information H(A|B) + H(B|A) in nats: 0 for equal partitions, at most ln of the number of states.
+/// The variation of information H(A|B) + H(B|A), nats: 0 for equal partitions, at most ln of the
+/// number of states.
 pub fn variation_of_information(table: &Contingency) -> f64 {
     let (of_a, of_b) = (table.row_sums(), table.column_sums());
     let total: f64 = of_a.iter().sum();
@@ -134,7 +136,7 @@ mod tests {
         assert_eq!(adjusted_rand(&table(&[0, 1, 2], &[2, 0, 1])), 1.0);
         assert_eq!(adjusted_rand(&table(&[], &[])), 1.0);
         assert_eq!(variation_of_information(&table(&[], &[])), 0.0);
-        // All in one set against all apart.
+        // One set of all states, and one set per state.
         assert_eq!(adjusted_rand(&table(&[0, 0, 0], &[0, 1, 2])), 0.0);
     }
 
@@ -147,7 +149,7 @@ mod tests {
     }
 
     proptest! {
-        /// Labels are names; a unit of weight is a unit; A against B is B against A.
+        /// Names of labels, the unit of the weights and the order of A and B do not matter.
         #[test]
         fn neither_names_nor_units_nor_sides_matter(
             states in prop::collection::vec((0i32..3, 0i32..3, 1u32..9), 1..40)
@@ -155,19 +157,19 @@ mod tests {
             let a: Vec<i32> = states.iter().map(|s| s.0).collect();
             let b: Vec<i32> = states.iter().map(|s| s.1).collect();
             let w: Vec<f64> = states.iter().map(|s| f64::from(s.2)).collect();
-            let here = Contingency::new(&a, &b, &w, 3, 3);
+            let one = Contingency::new(&a, &b, &w, 3, 3);
             let renamed: Vec<i32> = b.iter().map(|l| (l + 2) % 3).collect();
             let heavy: Vec<f64> = w.iter().map(|w| w * 0.3).collect();
-            for there in [
+            for other in [
                 Contingency::new(&a, &renamed, &w, 3, 3),
                 Contingency::new(&a, &b, &heavy, 3, 3),
                 Contingency::new(&b, &a, &w, 3, 3),
             ] {
-                prop_assert!((adjusted_rand(&here) - adjusted_rand(&there)).abs() < 1e-12);
-                let (x, y) = (variation_of_information(&here), variation_of_information(&there));
+                prop_assert!((adjusted_rand(&one) - adjusted_rand(&other)).abs() < 1e-12);
+                let (x, y) = (variation_of_information(&one), variation_of_information(&other));
                 prop_assert!((x - y).abs() < 1e-12);
             }
-            prop_assert!(adjusted_rand(&here) <= 1.0 + 1e-12);
+            prop_assert!(adjusted_rand(&one) <= 1.0 + 1e-12);
             let same = Contingency::new(&a, &a, &w, 3, 3);
             prop_assert!((adjusted_rand(&same) - 1.0).abs() < 1e-12);
             prop_assert!(variation_of_information(&same).abs() < 1e-12);

@@ -1,15 +1,15 @@
-//! A fit and counts told apart by group → how the fit would vary if other trajectories had been seen: the bootstrap over groups.
-//!
-//! In: the counts of all groups, the fits to their sum, and B. Out, for every fit: mean, standard error and percentile interval of every
-//! number of the fit (`spread`), the share of the resamples in which a state keeps its set, how far the partitions of the sources agree
-//! (adjusted Rand index), and, where they are asked for, intervals of the timescales of its sets.
-//!
-//! A resample draws as many groups as there are, with replacement, and has its own states: those with counts. Every fit is made anew, from
-//! all it needs: DBMR settles once from the partition of the whole and begins anew as often as it would anyway, up to [`FRESH`] times, of which
-//! the best is kept: a start that only goes on from the first optimum would understate the spread, and fresh starts alone would take
-//! the accidents of a search for it. All other methods are run as they are. The sets of a resample then take the names of those of the whole that they
-//! share the most transitions with (`matching`), so that names do not matter.
-//!
+//! The bootstrap over groups: how much would a fit vary if other trajectories had been observed?
+//! In: the counts of all groups, the fits to their sum, and the number of resamples B. Out, for
+//! every fit: mean, standard error and percentile interval of every number of the fit (`interval`);
+//! for every state the share of the resamples in which it keeps its set; how well the partitions of
+//! the sources agree (adjusted Rand index); and, if asked for, intervals of the timescales of the
+//! sets.
+//! A resample draws as many groups as there are, with replacement. Its states are those that have
+//! counts. Every method is fitted to the resample ([`Method::refit`]). DBMR keeps the best of a
+//! local search from the partition of the whole and of a few fresh restarts: the first alone would
+//! understate the spread, and the second alone would add the randomness of the search. Sets of the
+//! resample are matched to the sets of the whole with which they share the most transitions
+//! (`matching`), so that their numbers do not matter.
 //! All fits of a resample share its counts.
 
 use crate::assess::agreement::{Contingency, adjusted_rand};
@@ -28,37 +28,38 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
 #[derive(Debug, Clone, Copy)]
-pub struct Params<'a> {
+pub struct BootstrapParams<'a> {
     /// B.
     pub resamples: usize,
-    /// Probability that an interval is meant to hold.
+    /// The probability with which an interval should contain the true value.
     pub confidence: f64,
-    /// Where the sets are tested for a Markov chain.
+    /// If the timescales of the sets are resampled.
     pub chain: Option<Chain<'a>>,
-    /// Non-zeros of a shard.
+    /// Non-zeros per shard.
     pub shard_nnz: usize,
 }
 
-/// What resamples say about one fit.
+/// The bootstrap of one fit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Bootstrap {
-    /// Resamples that could be fitted: with at least as many states as the rank.
+    /// The resamples that could be fitted. The others have fewer states than the rank.
     pub resamples: usize,
-    /// Groups that they were drawn from.
+    /// The number of groups from which the resamples are drawn.
     pub groups: usize,
-    /// By metric, then index.
+    /// Ordered by metric and index.
     pub numbers: Vec<Number>,
-    /// Where timescales are asked for, the ends of the interval of each, beside those of the fit. A timescale of a resample that never
-    /// decays is infinite, and so may an end be, which is none then; both are where fewer than two resamples have so many timescales.
+    /// If asked for, the ends of the interval of each timescale of the fit. A timescale of a
+    /// resample that never decays is infinite. An end is none if it is infinite; both are none if
+    /// fewer than two resamples have the timescale.
     pub timescales: Vec<[Option<f64>; 2]>,
-    /// For every source and target the share of the resamples with it in which its set is that of the whole; none where no resample has it,
-    /// or it has no set.
+    /// For every source and target, the share of the resamples with the state in which it keeps its
+    /// set. None if no resample has the state, or if it has no set.
     pub source_stability: Vec<Option<f64>>,
     pub target_stability: Vec<Option<f64>>,
 }
 
 impl Bootstrap {
-    /// The numbers of sets follow those of the fit: set k becomes `numbers[k]`.
+    /// Set k becomes `numbers[k]`.
     pub fn renumber(&mut self, numbers: &[u32]) {
         for number in self.numbers.iter_mut().filter(|n| n.metric == WEIGHT) {
             number.index = number.index.map(|k| numbers[k] as usize);
@@ -68,13 +69,13 @@ impl Bootstrap {
     }
 }
 
-/// A number over the resamples.
+/// A number of a fit over the resamples.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Number {
     pub metric: Cow<'static, str>,
-    /// Of a singular value or a set.
+    /// The index of a singular value or of a set.
     pub index: Option<usize>,
-    /// Of the whole; none where only resamples have it.
+    /// The number of the fit to the whole. None if only resamples have it.
     pub value: Option<f64>,
     pub spread: Option<Spread>,
 }
@@ -86,7 +87,7 @@ pub fn bootstrap(
     groups: &Groups,
     whole: &Counts<'_>,
     fits: &[(&Method, &Fit)],
-    params: &Params,
+    params: &BootstrapParams,
     seed: u64,
     done: &(dyn Fn() + Sync),
 ) -> Vec<Bootstrap> {
@@ -125,36 +126,36 @@ pub fn bootstrap(
 /// All fits of one resample.
 #[derive(Serialize, Deserialize)]
 struct Refitted {
-    /// Its states by their places in the whole.
+    /// The states of the resample, by their indices in the whole.
     sources: Vec<u32>,
     targets: Vec<u32>,
-    /// None where it has fewer states than the rank.
-    fits: Vec<Option<One>>,
+    /// None for a fit whose rank is larger than the number of states.
+    fits: Vec<Option<RefittedModel>>,
 }
 
-/// One of them, in the names of the whole.
+/// A fit of a resample. Its sets have the numbers of the sets of the whole.
 #[derive(Serialize, Deserialize)]
-struct One {
+struct RefittedModel {
     sources: Vec<i32>,
     targets: Vec<i32>,
     /// In the order of `metrics`.
     values: Vec<f64>,
-    /// Those of its sets on its own counts, the longest first.
+    /// The timescales of the sets on the counts of the resample, the longest first.
     timescales: Vec<f64>,
-    /// Adjusted Rand index of the sources against those of the whole.
+    /// The adjusted Rand index of the partition of the sources and that of the whole.
     agreement: f64,
 }
 
-/// Fits a resample as the whole was fitted, and names its sets.
+/// Fits a method to a resample and matches the sets.
 fn refit(
     passes: &Passes<'_>,
     resampled: &Resampled,
     whole: &Counts<'_>,
     method: &Method,
     of_whole: &Fit,
-    params: &Params,
+    params: &BootstrapParams,
     seed: u64,
-) -> Option<One> {
+) -> Option<RefittedModel> {
     let pick = |labels: &[i32], states: &[u32]| -> Vec<i32> {
         states.iter().map(|&j| labels[j as usize]).collect()
     };
@@ -181,7 +182,7 @@ fn refit(
         let named = |&k| usize::try_from(k).map_or(k, |k| name[k] as i32);
         labels.iter().map(named).collect()
     };
-    Some(One {
+    Some(RefittedModel {
         agreement: agreement(&before, &model.sources.affiliation, rank),
         sources: named(&model.sources.affiliation),
         targets: named(&model.targets.affiliation),
@@ -206,27 +207,27 @@ fn metrics(model: &Model, name: &[usize]) -> impl Iterator<Item = Metric> {
     metrics.into_iter()
 }
 
-/// What is kept of the resamples of one fit.
+/// The results of one fit over the resamples.
 struct Sums {
-    /// By resample.
+    /// RefittedModel per resample.
     values: Vec<Vec<f64>>,
     timescales: Vec<Vec<f64>>,
     agreements: Vec<f64>,
-    /// Adjusted Rand index of each resample against the one before it.
+    /// The adjusted Rand index of each resample and the one before it.
     between: Vec<f64>,
-    sources: Kept,
-    targets: Kept,
+    sources: Stability,
+    targets: Stability,
 }
 
-/// For every state, how many resamples have it, and in how many it keeps its set.
-struct Kept {
+/// For every state, the number of resamples that have it, and of those in which it keeps its set.
+struct Stability {
     has: Vec<u32>,
     keeps: Vec<u32>,
 }
 
-impl Kept {
-    fn new(n: usize) -> Kept {
-        Kept {
+impl Stability {
+    fn new(n: usize) -> Stability {
+        Stability {
             has: vec![0; n],
             keeps: vec![0; n],
         }
@@ -257,8 +258,8 @@ impl Sums {
             timescales: Vec::new(),
             agreements: Vec::new(),
             between: Vec::new(),
-            sources: Kept::new(model.sources.affiliation.len()),
-            targets: Kept::new(model.targets.affiliation.len()),
+            sources: Stability::new(model.sources.affiliation.len()),
+            targets: Stability::new(model.targets.affiliation.len()),
         }
     }
 
@@ -282,7 +283,7 @@ impl Sums {
         }
     }
 
-    fn finish(self, fit: &Fit, groups: usize, params: &Params) -> Bootstrap {
+    fn finish(self, fit: &Fit, groups: usize, params: &BootstrapParams) -> Bootstrap {
         let Model::LowRank(model) = &fit.model;
         let same: Vec<usize> = (0..model.rank).collect();
         let mut numbers: Vec<Number> = metrics(&fit.model, &same)
@@ -335,8 +336,8 @@ mod tests {
     use rand_pcg::Pcg64;
     use std::collections::BTreeMap;
 
-    fn params(resamples: usize) -> Params<'static> {
-        Params {
+    fn params(resamples: usize) -> BootstrapParams<'static> {
+        BootstrapParams {
             resamples,
             confidence: 0.9,
             chain: None,
@@ -344,7 +345,8 @@ mod tests {
         }
     }
 
-    /// Trajectories of `steps` steps of a chain on 2 × `half` states that changes halves with probability `leave` and is uniform inside.
+    /// Trajectories of `steps` steps of a chain on 2 × `half` states. It changes the half with
+    /// probability `leave` and is uniform inside.
     fn two_halves(trajectories: u16, steps: usize, half: u32, leave: f64, seed: u64) -> Groups {
         let mut random = Pcg64::seed_from_u64(seed);
         let mut counts: BTreeMap<(u32, u32, u16), u32> = BTreeMap::new();
@@ -380,7 +382,7 @@ mod tests {
         Groups::new(n, vec![part])
     }
 
-    fn run(groups: &Groups, methods: &[Method], params: &Params) -> Vec<Bootstrap> {
+    fn run(groups: &Groups, methods: &[Method], params: &BootstrapParams) -> Vec<Bootstrap> {
         let whole = groups
             .resample(&vec![1; groups.n_groups], params.shard_nnz)
             .shards;
@@ -437,7 +439,7 @@ mod tests {
 
     #[test]
     fn sets_of_noise_are_not_stable() {
-        // One set in truth: which half a state is put into is an accident.
+        // There is truly one set, so the half of a state is random.
         let groups = two_halves(40, 30, 10, 0.5, 2);
         let found = &run(&groups, &methods()[..1], &params(20))[0];
         let stability: Vec<f64> = found.source_stability.iter().flatten().copied().collect();
@@ -445,7 +447,8 @@ mod tests {
         assert!(number(found, "adjusted_rand_between", None).1.mean < 0.5);
     }
 
-    // Standard errors fall with the square root of the number of trajectories, and intervals at 90 % hold the truth about as often.
+    // Standard errors decrease with the square root of the number of trajectories, and about 90 %
+    // of the intervals at 90 % contain the true value.
     #[test]
     fn intervals_narrow_with_more_trajectories_and_hold_the_truth() {
         let given = &methods()[2..];
@@ -470,7 +473,7 @@ mod tests {
         let groups = two_halves(12, 60, 8, 0.3, 3);
         let run_with = |threads, shard_nnz| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
-            let params = Params {
+            let params = BootstrapParams {
                 shard_nnz,
                 ..params(7)
             };
@@ -485,7 +488,7 @@ mod tests {
 
     #[test]
     fn resamples_with_too_few_states_are_left_out() {
-        // Trajectory g goes from state g to itself: a resample has as many states as different groups.
+        // Trajectory g stays in state g: a resample has as many states as different groups.
         let part = Part {
             counts: Csr {
                 first_row: 0,
@@ -518,7 +521,8 @@ mod tests {
         assert_eq!(found.target_stability, vec![None; 3]);
     }
 
-    /// Trajectory g has `counts[g]`, row-major, between two states that are a set each. Resamples hold g alone, its brother alone or both.
+    /// Trajectory g has `counts[g]`, row-major, between two states that are one set each. Resamples
+    /// have trajectory 0 alone, trajectory 1 alone, or both.
     fn intervals(counts: [[u32; 4]; 2]) -> Vec<[Option<f64>; 2]> {
         let entries = (0..4).flat_map(|at| (0..2u16).map(move |g| (at, g)));
         let entries: Vec<(usize, u16)> = entries
@@ -539,7 +543,7 @@ mod tests {
             },
             group: entries.iter().map(|(_, g)| *g).collect(),
         };
-        let params = Params {
+        let params = BootstrapParams {
             chain: Some(Chain {
                 source_of_target: &[Some(0), Some(1)],
                 lag: 3.0,
@@ -552,7 +556,7 @@ mod tests {
             .timescales
     }
 
-    // T = [ .9 .1 ; .1 .9 ] with μ = .8 of one, [ .8 .2 ; .2 .8 ] with μ = .6 of the other, and .7 of both: a quarter, a quarter and a half of
+    // = [ .9 .1 ; .1 .9 ] with μ = .8 for trajectory 0, [ .8 .2 ; .2 .8 ] with μ = .6 for trajectory 1, and .7 for both. They are a quarter, a quarter and a half of the resamples, so the ends at 90 % are .6 and .8.
     // the resamples, so that the ends at 90 % are the two alone.
     #[test]
     fn timescales_by_hand() {
@@ -561,11 +565,12 @@ mod tests {
         let [low, high] = found[1].map(|end| end.expect("an end"));
         assert!((low - -3.0 / 0.6f64.ln()).abs() < 1e-12, "{low}");
         assert!((high - -3.0 / 0.8f64.ln()).abs() < 1e-12, "{high}");
-        // One of them never changes sets: its timescale is infinite, and so is the upper end.
+        // Trajectory 0 never changes sets: its timescale is infinite, and so is the upper end.
         let [low, high] = intervals([[10, 0, 0, 10], [8, 2, 2, 8]])[1];
         assert!((low.expect("an end") - -3.0 / 0.6f64.ln()).abs() < 1e-12);
         assert_eq!(high, None);
-        // Nothing starts in the second state of one: only the other and both together have a second timescale.
+        // In trajectory 0 nothing starts in the second state: only trajectory 1 and both together
+        // have a second timescale.
         let [low, high] = intervals([[9, 1, 0, 0], [8, 2, 2, 8]])[1];
         let both: f64 = 17.0 / 20.0 + 0.8 - 1.0;
         assert!((low.expect("an end") - -3.0 / 0.6f64.ln()).abs() < 1e-12);

@@ -1,12 +1,13 @@
-//! The fits of one model → for each a list of certificates: what can be proved about its numbers, and whether they keep to it.
-//!
-//! Polzin, Klebanov, Nüsken, Koltai, *Coherent set identification via direct low rank maximum likelihood estimation*: (14),
-//! Theorem 10, Corollary 12, Proposition 13, Theorem 17, Corollary 19. Each certificate compares two numbers that come from different
-//! sums, so a fault in any of them, or in the matrices that they are made of, shows. Nothing here goes over the counts again.
-//!
-//! Tolerances are what rounding can do, and no more. A sum of terms of one sign is off by at most its depth (additions that a term goes
-//! through) times ε = 2⁻⁵² times itself. Sums over one column or row of N, then over blocks of columns, then over the blocks have
-//! the depth of `unit` below; sums of terms of both signs are off by as much of the sum of magnitudes.
+//! Certificates: theorems about the numbers of a fit, checked on the computed numbers.
+//! Polzin, Klebanov, Nüsken, Koltai, *Coherent set identification via direct low rank maximum
+//! likelihood estimation*: (14), Theorem 10, Corollary 12, Proposition 13, Theorem 17, Corollary
+//! 19. Each certificate compares two numbers that come from different sums, so it detects an error
+//! in either of them, or in the matrices from which they are computed. There is no further pass
+//! over the counts.
+//! Tolerances are the largest errors that rounding can make. The relative error of a sum of terms
+//! of one sign is at most its depth (the additions that a term goes through) times ε = 2⁻⁵². Sums
+//! over one column or row of N, then over blocks of columns, then over the blocks have the depth of
+//! `unit` below. For terms of both signs, the bound is relative to the sum of their magnitudes.
 
 use crate::error::{Error, Kind, Result};
 use crate::evidence::counts::shards::Shards;
@@ -15,16 +16,16 @@ use crate::methods::low_rank::model::{LowRank, Singular};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// One claim: `left` is equal to `right`, or at most `right`, but for `tolerance`.
+/// One claim: `left` is equal to `right`, or at most `right`, up to `tolerance`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Certificate {
     pub name: Cow<'static, str>,
     pub relation: Relation,
     pub left: f64,
     pub right: f64,
-    /// What rounding and, where it is named, an iteration that was stopped may add.
+    /// The largest error by rounding and, for some claims, by an iteration that was stopped.
     pub tolerance: f64,
-    /// None where an iteration ended before it reached what the claim is about.
+    /// None if an iteration ended before it reached the object of the claim.
     pub holds: Option<bool>,
 }
 
@@ -51,7 +52,7 @@ impl Certificate {
         right: f64,
         tolerance: f64,
     ) -> Certificate {
-        // A number that is no number proves nothing, and no comparison with it is true.
+        // NaN proves nothing, and every comparison with it is false.
         let off = match relation {
             Relation::Equal => (left - right).abs(),
             Relation::AtMost => left - right,
@@ -66,13 +67,13 @@ impl Certificate {
         }
     }
 
-    /// right − left: what is left of an inequality, the residual of an equation.
+    /// right − left: the slack of an inequality, or the residual of an equation.
     pub fn slack(&self) -> f64 {
         self.right - self.left
     }
 }
 
-/// The certificates of every fit of one model, each list by name. `fits` were all made from `shards`.
+/// The certificates of models of the same counts `shards`, each list ordered by name.
 pub fn of(shards: &Shards, models: &[&LowRank]) -> Vec<Vec<Certificate>> {
     let unit = unit(shards);
     let sigma_p = models
@@ -113,8 +114,9 @@ pub fn check(fit: &str, certificates: &[Certificate]) -> Result<()> {
     ))
 }
 
-/// The largest relative error of a sum of terms of one sign over the counts: ε times the terms of the longest column or row, of a block,
-/// the blocks, and 256 for what the terms themselves and differences of weights carry.
+/// The largest relative error of a sum of terms of one sign over the counts: ε times the sum of the
+/// terms of the longest column or row, the terms of a block, the blocks, and 256 for the errors of
+/// the terms and of differences of weights.
 fn unit(shards: &Shards) -> f64 {
     let rows = shards.by_source.iter().chain(&shards.by_target);
     let longest = rows
@@ -135,13 +137,15 @@ fn of_model(
     use Relation::{AtMost, Equal};
     let m = &model.metrics;
     let rank = model.rank as f64;
-    // A singular value of Λ̃ is off by what QR and SVD of an m × r matrix of norm one do to it: r reflections of the depth of a block.
+    // QR and SVD of an m × r matrix of norm one change a singular value of Λ̃ by at most this: r
+    // reflections of the depth of a block.
     let of_values = rank * unit;
-    // Σ_ij N_ij (|log P_ij| + |log Λ_ij|), the magnitudes of the terms of both likelihoods and of their difference, and S for the rounding of
-    // the quotients whose logarithm is taken.
+    // Σ_ij N_ij (|log P_ij| + |log Λ_ij|), the magnitudes of the terms of both likelihoods and of
+    // their difference, and S for the rounding of the quotients inside the logarithms.
     let magnitude = m.reference_log_likelihood.abs() + m.log_likelihood.abs() + shards.total;
     let of_bound = unit * m.bound + unit * magnitude / shards.total / m.kappa;
-    // Sums of integers are exact, and then only the r products of λ w and the quotients are rounded; q is at most 1.
+    // Sums of integers are exact, so only the r products of λ w and the quotients are rounded; q is
+    // at most 1.
     let of_image = if shards.is_integral() {
         (rank + 4.0) * f64::EPSILON
     } else {
@@ -207,8 +211,8 @@ fn of_model(
     certificates
 }
 
-/// σ_k(Λ̃) ≤ σ_k(P̃), for that k ≥ 2 of which both are known where least is left. A computed value of P̃ is a Ritz value, at most its
-/// residual below the true one.
+/// σ_k(Λ̃) ≤ σ_k(P̃), for the k ≥ 2 with the smallest slack among those of which both are known. A
+/// computed value of P̃ is a Ritz value, at most its residual below the true one.
 fn contraction(of_lambda: &[f64], of_p: &[Singular], rounding: f64) -> Option<Certificate> {
     let pairs = of_lambda.iter().zip(of_p).skip(1);
     pairs
@@ -219,7 +223,7 @@ fn contraction(of_lambda: &[f64], of_p: &[Singular], rounding: f64) -> Option<Ce
         .min_by(|a, b| (a.slack() + a.tolerance).total_cmp(&(b.slack() + b.tolerance)))
 }
 
-/// The largest residual of the triplets or vectors of a fit that decomposes.
+/// The largest residual of the triplets or vectors of a decomposition.
 fn residual(model: &LowRank) -> Option<Certificate> {
     let residuals = model.spectrum.iter().filter_map(|s| s.residual);
     let largest = residuals.reduce(f64::max)?;
@@ -314,14 +318,14 @@ mod tests {
         near(sides("coherence_bound"), (2.25 - bound, 2.0));
         near(sides("spectrum"), (2.0, 2.0));
         near(sides("leading_value"), (1.0, 1.0));
-        // Nothing is known of σ(P̃) without an SVD fit.
+        // σ(P̃) is unknown without an SVD fit.
         assert_eq!(certificates.len(), 8);
         assert!(certified(certificates));
     }
 
-    /// Numbers of a fit that are wrong by little, and the certificates that must notice.
+    /// Small errors in the numbers of a fit, and the certificates that must detect them.
     #[test]
-    fn what_is_wrong_does_not_hold() {
+    fn errors_break_certificates() {
         let n: Vec<Vec<u32>> = (0..9u32)
             .map(|i| (0..8).map(|j| 1 + (i * j + 3 * i) % 7).collect())
             .collect();
@@ -355,7 +359,7 @@ mod tests {
             let error = check("dbmr", &certificates[0]).unwrap_err();
             assert_eq!((error.kind(), error.kind().exit_code()), (Kind::Check, 3));
         }
-        // A value of P̃ that was missed shows in all fits of the model.
+        // A value of P̃ that is too small is detected in all fits of the model.
         let mut models = sound;
         models[1].spectrum[1].value = 1e-3;
         for certificates in certificates(&shards, &models) {
@@ -366,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_converge_is_not_claimed() {
+    fn nothing_is_claimed_without_convergence() {
         let n: Vec<Vec<u32>> = (0..9u32)
             .map(|i| (0..8).map(|j| 1 + (i * j + 3 * i) % 7).collect())
             .collect();

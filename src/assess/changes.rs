@@ -1,33 +1,34 @@
-//! Two partitions of two sets of states → what changed between them.
-//!
-//! In: A and B, each with a set, an amount (the count of transitions out of it) and an embedding for its every state, and which
-//! states they share. Out: the heirs and events of `succession`, and the numbers that say how much moved. A state that both have
-//! weighs the sum of its two amounts, so that A against B says the same as B against A.
+//! Changes between two partitions A and B whose states partly differ.
+//! In: for each state of A and of B its set, an amount (the count of transitions from it) and an
+//! embedding, and the states that A and B share. Out: the heirs and events of `match_sets`, and
+//! numbers that measure the changes. The weight of a shared state is the sum of its two amounts, so
+//! comparing A with B gives the same weights as comparing B with A.
 
 use crate::assess::agreement::{Contingency, adjusted_rand, variation_of_information};
-use crate::assess::succession::{Succession, succession};
+use crate::assess::match_sets::{SetMatches, match_sets};
 use crate::math::angles::principal_angles;
 use crate::math::scale::{exponent, times_power};
 
-/// Squares of weights between 2^-FAR and 2^FAR are numbers.
+/// Squares of weights between 2^-FAR and 2^FAR are finite and not zero.
 const FAR: i32 = 400;
 
-/// A partition as it is compared.
+/// A partition to compare.
 #[derive(Debug, Clone, Copy)]
 pub struct Labelled<'a> {
-    /// Sets, empty ones included.
+    /// The number of sets, empty ones included.
     pub rank: usize,
     /// The set of every state, −1 for none.
     pub affiliation: &'a [i32],
     /// The amount of every state.
     pub amount: &'a [f64],
-    /// 2 to this is the unit of weights, by whose scale nothing but amounts may change; 0 for counts.
+    /// The unit of weights is 2 to this, 0 for counts. Nothing but amounts may depend on the scale
+    /// of the weights.
     pub unit: i32,
-    /// A row of coordinates for every state; nothing where there is none.
+    /// One row of coordinates per state, or empty.
     pub embedding: &'a [f64],
 }
 
-/// How much of A is in B.
+/// The changes from A to B.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Changes {
     pub shared_states: u64,
@@ -37,18 +38,19 @@ pub struct Changes {
     /// States of A alone, and their share of the amount of A.
     pub gone_states: u64,
     pub gone_share: f64,
-    /// Shared states whose set in B is not the heir of their set in A, and their share of the amount of shared states.
+    /// Shared states whose set in B is not the heir of their set in A, and their share of the
+    /// amount of shared states.
     pub changed_states: u64,
     pub changed_share: f64,
-    /// Of shared states; nothing where there is none.
+    /// Over the shared states. None if there are none.
     pub adjusted_rand: Option<f64>,
-    /// In nats.
+    /// Nats.
     pub variation_of_information: Option<f64>,
-    /// Between the spaces that the embeddings span, in radians, ascending.
+    /// Between the spaces that the embeddings span, radians, ascending.
     pub principal_angles: Vec<f64>,
 }
 
-/// What a set holds.
+/// The states and the amount of a set.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Size {
     pub states: u64,
@@ -58,23 +60,24 @@ pub struct Size {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
     pub changes: Changes,
-    pub succession: Succession,
-    /// Of the sets of A.
+    pub matches: SetMatches,
+    /// The sets of A.
     pub earlier: Vec<Size>,
-    /// Of the sets of B.
+    /// The sets of B.
     pub later: Vec<Size>,
-    /// Of the heirs among the sets of B: the amount they share with the set of A beside the amount of both together.
+    /// For each heir among the sets of B, the amount that it shares with its set of A divided by
+    /// the amount that either has.
     pub overlap: Vec<Option<f64>>,
 }
 
-/// Compares A with B; `shared` are the states that both have, by their places in A and in B.
+/// Compares A with B. `shared` has the indices of the shared states in A and in B.
 pub fn compare(a: Labelled<'_>, b: Labelled<'_>, shared: &[(u32, u32)]) -> Comparison {
-    let (of_a, of_b, weights) = side_by_side(a, b, shared);
+    let (of_a, of_b, weights) = shared_labels(a, b, shared);
     let table = Contingency::new(&of_a, &of_b, &weights, a.rank, b.rank);
-    let succession = succession(&table);
+    let matches = match_sets(&table);
     let (mut changed_states, mut changed) = (0, 0.0);
     for ((&k, &l), w) in of_a.iter().zip(&of_b).zip(&weights) {
-        let heir_of = usize::try_from(l).map(|l| succession.heir_of[l]);
+        let heir_of = usize::try_from(l).map(|l| matches.heir_of[l]);
         let stayed = match (usize::try_from(k), heir_of) {
             (Ok(k), Ok(heir_of)) => heir_of == Some(k),
             (Err(_), Err(_)) => true,
@@ -111,22 +114,22 @@ pub fn compare(a: Labelled<'_>, b: Labelled<'_>, shared: &[(u32, u32)]) -> Compa
             variation_of_information: some(variation_of_information),
             principal_angles: angles(a, b, shared, &weights),
         },
-        overlap: succession.heir_of.iter().enumerate().map(overlap).collect(),
+        overlap: matches.heir_of.iter().enumerate().map(overlap).collect(),
         earlier: sizes(a),
         later: sizes(b),
-        succession,
+        matches,
     }
 }
 
-/// How the sets of A and B meet in the states that both have.
+/// The contingency table of the shared states.
 pub fn overlap(a: Labelled<'_>, b: Labelled<'_>, shared: &[(u32, u32)]) -> Contingency {
-    let (of_a, of_b, weights) = side_by_side(a, b, shared);
+    let (of_a, of_b, weights) = shared_labels(a, b, shared);
     Contingency::new(&of_a, &of_b, &weights, a.rank, b.rank)
 }
 
-/// The two sets of every shared state, and what it weighs in the unit of B: squares and roots of weights are rounded alike in one unit
-/// alone.
-fn side_by_side(
+/// The two sets of every shared state, and its weight in the unit of B. Squares and roots of
+/// weights are rounded equally in one unit only.
+fn shared_labels(
     a: Labelled<'_>,
     b: Labelled<'_>,
     shared: &[(u32, u32)],
@@ -139,7 +142,7 @@ fn side_by_side(
         of_b.push(b.affiliation[j]);
         weights.push(times_power(a.amount[i] + b.amount[j], -b.unit));
     }
-    // The weights of A may be of quite another size.
+    // The weights of A may have another order of magnitude.
     let sum: f64 = weights.iter().sum();
     if sum > 0.0 && exponent(sum).abs() > FAR {
         let scale = |w: &mut f64| *w = times_power(*w, -exponent(sum));
@@ -148,7 +151,7 @@ fn side_by_side(
     (of_a, of_b, weights)
 }
 
-/// States and amount of every set.
+/// The states and the amount of every set.
 pub fn sizes(labelled: Labelled<'_>) -> Vec<Size> {
     let mut sizes = vec![Size::default(); labelled.rank];
     for (&k, amount) in labelled.affiliation.iter().zip(labelled.amount) {
@@ -160,7 +163,7 @@ pub fn sizes(labelled: Labelled<'_>) -> Vec<Size> {
     sizes
 }
 
-/// The angles between the spaces that the embeddings of the shared states span.
+/// The principal angles between the spaces that the embeddings of the shared states span.
 fn angles(a: Labelled<'_>, b: Labelled<'_>, shared: &[(u32, u32)], weights: &[f64]) -> Vec<f64> {
     if a.embedding.is_empty() || b.embedding.is_empty() {
         return Vec::new();
@@ -179,7 +182,7 @@ fn angles(a: Labelled<'_>, b: Labelled<'_>, shared: &[(u32, u32)], weights: &[f6
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::assess::succession::Event;
+    use crate::assess::match_sets::Event;
 
     #[test]
     fn partitions_agree_whatever_the_size_of_their_weights() {
@@ -204,8 +207,9 @@ mod tests {
         }
     }
 
-    // States 0..5 of A in sets 0 0 0 1 1, the last of them gone in B; B has states 0 1 2 3 and a new one, in sets 1 1 0 0 0.
-    // A state that both have weighs 3 + 1. n = [[4, 8], [4, 0]]: 8 > ½ · 8 makes set 1 the heir of set 0, and 4 > ½ · 4 set 0 that of set 1.
+    // States 0..5 of A are in sets 0 0 0 1 1, and the last one is not in B. B has states 0 1 2 3
+    // and a new one, in sets 1 1 0 0 0. A shared state weighs 3 + 1. n = [[4, 8], [4, 0]]: 8 > ½ ·
+    // 8 makes set 1 the heir of set 0, and 4 > ½ · 4 makes set 0 the heir of set 1.
     #[test]
     fn five_states_against_five_others() {
         let a = Labelled {
@@ -223,14 +227,14 @@ mod tests {
             embedding: &[1.0, 1.0, 1.0, -1.0, 7.0],
         };
         let shared: Vec<(u32, u32)> = (0..4).map(|s| (s, s)).collect();
-        let here = compare(a, b, &shared);
-        assert_eq!(here.succession.heir_of, [Some(1), Some(0), None]);
-        assert_eq!(here.overlap, [Some(0.5), Some(8.0 / 12.0), None]);
-        assert_eq!(here.succession.events[..2], [Event::Kept, Event::Kept]);
+        let found = compare(a, b, &shared);
+        assert_eq!(found.matches.heir_of, [Some(1), Some(0), None]);
+        assert_eq!(found.overlap, [Some(0.5), Some(8.0 / 12.0), None]);
+        assert_eq!(found.matches.events[..2], [Event::Kept, Event::Kept]);
         let size = |states, amount| Size { states, amount };
-        assert_eq!(here.earlier, [size(3, 9.0), size(2, 6.0)]);
-        assert_eq!(here.later, [size(3, 3.0), size(2, 2.0), size(0, 0.0)]);
-        let changes = here.changes;
+        assert_eq!(found.earlier, [size(3, 9.0), size(2, 6.0)]);
+        assert_eq!(found.later, [size(3, 3.0), size(2, 2.0), size(0, 0.0)]);
+        let changes = found.changes;
         let counts = (
             changes.shared_states,
             changes.new_states,
@@ -239,7 +243,7 @@ mod tests {
         assert_eq!(counts, (4, 1, 1));
         assert_eq!((changes.new_share, changes.gone_share), (0.2, 0.2));
         assert_eq!((changes.changed_states, changes.changed_share), (1, 0.25));
-        // On the shared states the embeddings are the same.
+        // The embeddings of the shared states are equal.
         assert!(changes.principal_angles[0] < 1e-15);
         let nothing = compare(a, b, &[]).changes;
         assert_eq!((nothing.adjusted_rand, nothing.new_share), (None, 1.0));

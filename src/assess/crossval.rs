@@ -1,20 +1,23 @@
-//! Cross-validation of a fit: what it says of trajectories that it has not seen.
-//!
-//! In: the counts of all folds but one, a fit to them, and the counts of the fold that was held out. Out: two scores of the fit.
-//!
-//! *Held-out log-likelihood*: Σ_ij N_ij log Λ_ij / S over the held-out counts, Λ = λΓ of the training counts, in nats a transition. A
-//! target that a set has not reached in training would make it −∞, so λ_k gets the marginal distribution q of the targets as prior
-//! knowledge worth one transition: λ_ik = (C_ik + q_i) / (C_·k + 1). Transitions from a source or to a target that are not in the
-//! training counts at all are left out, and their share is reported. Which these are does not depend on the fit, so the scores of all ranks
-//! and methods have the same terms and can be compared. More sets are not better by construction: a set that was split for no reason has
-//! two worse estimates of one distribution.
-//!
-//! *VAMP-2* (Wu and Noé, *Variational approach for learning Markov processes from time series data*, 2020, (33)): with the singular
-//! functions ψ of the sources and φ of the targets of the training fit, here its embeddings e and f (r functions each, the constant one
-//! among them), and the covariances of the held-out transitions C₀₀ = E[ψ(X)ψ(X)ᵀ], C₀₁ = E[ψ(X)φ(Y)ᵀ], C₁₁ = E[φ(Y)φ(Y)ᵀ], it is
-//! ‖C₀₀^{-1/2} C₀₁ C₁₁^{-1/2}‖²_F, between 0 and r. Functions are 0 at states that training has not seen. This is what deeptime's
-//! `vamp_score` gives for indicator functions of the states. It is the sum of squared correlations between two spaces of
-//! functions, and cannot fall when both grow: for the nested functions of the SVD it rises with the rank by construction, if only by noise.
+//! Cross-validation: scores of a fit on trajectories that it has not seen.
+//! In: the counts of all folds but one, a fit to them, and the counts of the fold that was held
+//! out. Out: two scores of the fit.
+//! *Held-out log-likelihood*: Σ_ij N_ij log Λ_ij / S over the held-out counts, with Λ = λΓ of the
+//! training counts, in nats per transition. A target that a set has not reached in training would
+//! make it −∞. So λ_k has the marginal distribution q of the targets as a prior worth one
+//! transition: λ_ik = (C_ik + q_i) / (C_·k + 1). Transitions from a source or to a target that the
+//! training counts do not have are left out, and their share is reported. They do not depend on the
+//! fit, so the scores of all ranks and methods have the same terms and can be compared. The score
+//! does not rise with the rank by construction: a set that was split for no reason has two worse
+//! estimates of one distribution.
+//! *VAMP-2* (Wu and Noé, *Variational approach for learning Markov processes from time series
+//! data*, 2020, (33)): let ψ and φ be the singular functions of sources and targets of the training
+//! fit, which are its embeddings e and f (r functions each, with the constant one). With the
+//! covariances of the held-out transitions C₀₀ = E[ψ(X)ψ(X)ᵀ], C₀₁ = E[ψ(X)φ(Y)ᵀ], C₁₁ =
+//! E[φ(Y)φ(Y)ᵀ], the score is ‖C₀₀^{-1/2} C₀₁ C₁₁^{-1/2}‖²_F, between 0 and r. Functions are 0 at
+//! states that training has not seen. deeptime's `vamp_score` gives the same for indicator
+//! functions of the states. The score is the sum of squared correlations between two spaces of
+//! functions and cannot fall if both grow: for the nested functions of the SVD it rises with the
+//! rank by construction.
 
 use crate::assess::resampling::each_fold;
 use crate::error::{Kind, Result};
@@ -33,25 +36,26 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// A mean over folds and its standard error, the standard deviation between folds over the square root of their number.
+/// A mean over folds and its standard error: the standard deviation between folds divided by the
+/// square root of their number.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Score {
     pub mean: f64,
     pub error: f64,
 }
 
-/// What the folds say together.
+/// The scores over all folds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Validation {
     pub folds: usize,
-    /// Nats a transition.
+    /// Nats per transition.
     pub log_likelihood: Score,
     pub vamp_2: Score,
-    /// The share of held-out transitions that were left out of the likelihood, a mean over folds.
+    /// The share of held-out transitions that the likelihood leaves out, a mean over folds.
     pub unseen: f64,
 }
 
-/// What one fold says.
+/// The scores of one fold.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Fold {
     pub log_likelihood: f64,
@@ -60,7 +64,7 @@ pub struct Fold {
 }
 
 impl Validation {
-    /// Nothing for fewer than two folds, which have no spread, or when a fold could not be scored.
+    /// None for fewer than two folds, which have no standard error, or if a fold has no score.
     pub fn of(folds: &[Option<Fold>]) -> Option<Validation> {
         let folds: Vec<Fold> = folds.iter().copied().collect::<Option<_>>()?;
         let n = folds.len() as f64;
@@ -81,8 +85,9 @@ impl Validation {
     }
 }
 
-/// Fits every candidate, a method and its seed, to the counts of all folds but one, for every fold, and scores it with that fold. There
-/// are no more folds than groups. Nothing for a candidate that cannot be fitted to some fold, because too few states are left.
+/// For every fold, fits every candidate (a method and its seed) to the counts of the other folds,
+/// and scores it with the fold. There are no more folds than groups. None for a candidate that
+/// cannot be fitted to some fold because too few states are left.
 pub fn validate(
     passes: &Passes<'_>,
     whole: &Counts<'_>,
@@ -95,7 +100,8 @@ pub fn validate(
     let mut validate = |fold: usize, train: &Resampled, test: &Resampled| {
         let counts = whole.of_resample(train);
         for (at, ((method, seed), folds)) in candidates.iter().zip(&mut folds).enumerate() {
-            // Far from the numbers of restarts, so that no fold repeats the draws of the fit to all counts.
+            // Far from the numbers of restarts, so that no fold repeats the draws of the fit to all
+            // counts.
             let seed = restart_seed(*seed, usize::MAX - fold);
             folds.push(passes.try_piece(&format!("fold-{fold}-{at}"), |passes| {
                 match crate::methods::fit(passes, method, &counts, seed) {
@@ -114,11 +120,11 @@ pub fn validate(
     Ok(folds.iter().map(|folds| Validation::of(folds)).collect())
 }
 
-/// No training state has this place.
+/// The index of a state that training does not have.
 const UNSEEN: u32 = u32::MAX;
 
-/// Scores a model of `train` with the counts of `test`, which are over states of the same whole; nothing if training has seen none of
-/// these transitions.
+/// Scores a model of `train` with the counts of `test`. Their states are those of the same whole.
+/// None if `train` has no state of these transitions.
 pub fn score(
     passes: &Passes<'_>,
     train: &Resampled,
@@ -135,13 +141,13 @@ pub fn score(
     })
 }
 
-/// For every one of `wanted` its place in `held`; both ascend.
+/// For every one of `wanted` its index in `held`; both ascend.
 fn places(held: &[u32], wanted: &[u32]) -> Vec<u32> {
     let place = |state| held.binary_search(state).map_or(UNSEEN, |at| at as u32);
     wanted.par_iter().map(place).collect()
 }
 
-/// The log-likelihood of a transition that can be scored, and the share of those that cannot.
+/// The log-likelihood per transition that can be scored, and the share of the others.
 fn held_out(
     passes: &Passes<'_>,
     train: &Resampled,
@@ -149,7 +155,8 @@ fn held_out(
     model: &LowRank,
     (sources, targets): (&[u32], &[u32]),
 ) -> Option<(f64, f64)> {
-    // Beside the sets, one column for sources that are in none, whose targets follow q, and one for sources that are new.
+    // Beside the sets there is one column for sources without a set, whose targets follow q, and
+    // one for sources that training does not have.
     let (rank, none, new) = (model.rank, model.rank as u32, model.rank as u32 + 1);
     let set = |j: usize| u32::try_from(model.sources.affiliation[j]).unwrap_or(none);
     let trained = (0..train.shards.n_sources).map(set).collect();
@@ -191,7 +198,7 @@ fn held_out(
     (seen > 0.0).then(|| (log_likelihood, (1.0 - seen / test.shards.total).max(0.0)))
 }
 
-/// Eigenvalues of a covariance below this share of the largest count as zero: such directions are rounding.
+/// Eigenvalues of a covariance below this share of the largest are rounding, and count as zero.
 const NEGLIGIBLE: f64 = 1e-10;
 
 fn vamp_2(
@@ -242,10 +249,10 @@ fn vamp_2(
     squares
 }
 
-/// Rows of which a block of [`gram`] has no more: fixed, because it decides the rounding.
+/// Rows per block of [`gram`]. It decides the rounding, so it is constant.
 const BLOCK: usize = 4096;
 
-/// AᵀB of two tall matrices of `width` columns; blocks are added in order.
+/// AᵀB of two tall matrices of `width` columns. Blocks are added in order.
 fn gram(a: &[f64], b: &[f64], width: usize) -> Vec<f64> {
     let blocks = a.par_chunks(BLOCK * width).zip(b.par_chunks(BLOCK * width));
     let parts: Vec<Vec<f64>> = blocks
@@ -266,7 +273,8 @@ fn gram(a: &[f64], b: &[f64], width: usize) -> Vec<f64> {
     sum
 }
 
-/// Rows w of r numbers with w C wᵀ = 1, orthogonal in C: one for each eigenvector of C that is not negligible.
+/// Rows w of r numbers with w C wᵀ = 1, orthogonal in C: one per eigenvector of C that is not
+/// negligible.
 fn whitening(c: &[f64], rank: usize) -> Vec<f64> {
     let (values, vectors) = dense::symmetric_eigen(c, rank);
     let enough = NEGLIGIBLE * values.last().copied().unwrap_or(0.0);
@@ -284,7 +292,7 @@ mod tests {
     use crate::evidence::pass::Passes;
     use crate::methods::given::Given;
 
-    /// The counts of (source, target, count) over the states that have some, which ascend.
+    /// Counts of (source, target, count), over the states that have counts, ascending.
     fn resampled(counts: &[(u32, u32, u32)]) -> Resampled {
         let states = |of: fn(&(u32, u32, u32)) -> u32| {
             let mut states: Vec<u32> = counts.iter().map(of).collect();
@@ -341,22 +349,23 @@ mod tests {
         assert!((fold.unseen - 6.0 / 14.0).abs() < 1e-15);
     }
 
-    // The functions are those that are constant on E₀ and E₁, and all of the two known targets. In the bases of indicators C₀₁ = T/S
-    // with T = [2 1; 1 4], C₀₀ = diag(7, 5)/S and C₁₁ = diag(5, 5)/S, so the score is 4/35 + 1/35 + 1/25 + 16/25.
+    // The functions are those that are constant on E₀ and E₁, and all functions of the two known
+    // targets. In the bases of indicators C₀₁ = T/S with T = [2 1; 1 4], C₀₀ = diag(7, 5)/S and C₁₁
+    // = diag(5, 5)/S, so the score is 4/35 + 1/35 + 1/25 + 16/25.
     #[test]
     fn vamp_2_by_hand() {
         let (train, test, model) = world();
         let fold =
             score(&Passes::local(), &train, &test, &model).expect("transitions that are known");
         assert!((fold.vamp_2 - (5.0 / 35.0 + 17.0 / 25.0)).abs() < 1e-14);
-        // On its own counts a fit has Σ σ²(Λ̃).
+        // On its own counts the score of a fit is Σ σ²(Λ̃).
         let own = score(&Passes::local(), &train, &train, &model).expect("its own transitions");
         let squares: f64 = model.spectrum.iter().map(|s| s.value * s.value).sum();
         assert!((own.vamp_2 - squares).abs() < 1e-14);
         assert_eq!(own.unseen, 0.0);
     }
 
-    // Two sets of one and the same source cannot be told apart: C₀₀ of a fit with an empty set is singular.
+    // C₀₀ of a fit with an empty set is singular.
     #[test]
     fn an_empty_set_adds_nothing() {
         let (train, test, model) = world();

@@ -1,14 +1,14 @@
-//! A number over the resamples → how it varies: mean, standard error and percentile interval (Efron and Tibshirani, *An Introduction to the
-//! Bootstrap*, 1993, §6 and §13.3).
+//! Spread of a number over resamples: mean, standard error and percentile interval (Efron and
+//! Tibshirani, *An Introduction to the Bootstrap*, 1993, §6 and §13.3).
 
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     pub mean: f64,
-    /// Standard deviation over the resamples.
+    /// The standard deviation over the resamples.
     pub standard_error: f64,
-    /// Ends of the percentile interval.
+    /// The ends of the percentile interval.
     pub low: f64,
     pub high: f64,
 }
@@ -33,7 +33,7 @@ impl Spread {
         })
     }
 
-    /// The ends of the interval; none where one lies at infinity.
+    /// The ends of the interval. None for an infinite end.
     pub fn ends(&self) -> [Option<f64>; 2] {
         [self.low, self.high].map(|end| end.is_finite().then_some(end))
     }
@@ -62,7 +62,8 @@ mod tests {
         assert_eq!(quantile(&values, 1.0), f64::INFINITY);
     }
 
-    // 1, 2, 4, 8, ∞ at 50 %: from the quarter, 2, to the three quarters, 8; at 90 % the upper end is above 8.
+    // 1, 2, 4, 8, ∞ at 50 %: from the first quartile, 2, to the third, 8. At 90 % the upper end is
+    // above 8.
     #[test]
     fn an_interval_may_have_no_upper_end() {
         let ends = |confidence| {

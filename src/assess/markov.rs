@@ -1,9 +1,10 @@
-//! A partition used on both sides of square counts → the r × r chain of its sets, implied timescales and Chapman-Kolmogorov tests.
-//!
-//! With C_kl = Σ N_ij over sources j in set k and targets i in set l, T_kl = C_kl / Σ_l C_kl is the chain of the sets at lag τ (rows add up
-//! to one). Were the sets a Markov chain of their own, the timescales −τ / ln |μ| of the eigenvalues μ of T(τ) would not depend on τ, and
-//! T(kτ), counted at the lag kτ, would be T(τ)ᵏ (Chapman-Kolmogorov). How far they are from that says how far the sets forget what they
-//! should remember.
+//! Markov tests of sets: a partition used on both sides of square counts → the r × r transition
+//! matrix of its sets, implied timescales and Chapman-Kolmogorov tests.
+//! With C_kl = Σ N_ij over sources j in set k and targets i in set l, T_kl = C_kl / Σ_l C_kl is the
+//! transition matrix of the sets at lag τ (rows add up to one). If the sets were a Markov chain,
+//! the timescales −τ / ln |μ| of the eigenvalues μ of T(τ) would not depend on τ, and T(kτ),
+//! counted at the lag kτ, would be T(τ)ᵏ (Chapman-Kolmogorov). The deviations measure how much
+//! memory the sets lose.
 
 use crate::evidence::counts::csr::Csr;
 use crate::evidence::counts::groups::Resampled;
@@ -20,22 +21,24 @@ use std::borrow::Cow;
 pub struct Timescale {
     pub re: f64,
     pub im: f64,
-    /// −lag / ln |μ| in the unit of the lag, 0 for μ = 0; none where |μ| = 1 but for rounding, which never decays.
+    /// −lag / ln |μ| in the unit of the lag, 0 for μ = 0; none if |μ| = 1 up to rounding, which
+    /// never decays.
     pub timescale: Option<f64>,
 }
 
-/// T(τ)ᵏ against what the counts at the lag kτ say, both r × r row-major (from, to); a row is none where nothing is counted from its set.
+/// T(τ)ᵏ and the estimate from the counts at the lag kτ, both r × r row-major (from, to). A row is
+/// none if its set has no counts.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Comparison {
+pub struct ChapmanKolmogorov {
     /// k ≥ 2.
     pub steps: u64,
     pub predicted: Vec<Option<f64>>,
     pub estimated: Vec<Option<f64>>,
 }
 
-impl Comparison {
-    /// Of the coarse counts at the lags τ and kτ.
-    pub fn new(steps: u64, own: &[f64], longer: &[f64], rank: usize) -> Comparison {
+impl ChapmanKolmogorov {
+    /// From the coarse counts at the lags τ and kτ.
+    pub fn new(steps: u64, own: &[f64], longer: &[f64], rank: usize) -> ChapmanKolmogorov {
         let t = transition_matrix(own, rank);
         let power = power(&t, rank, steps);
         let known = |of: &[f64], row: usize| of[row * rank..][..rank].iter().any(|&x| x > 0.0);
@@ -45,7 +48,7 @@ impl Comparison {
                 .map(|(at, &x)| known(counts, at / rank).then_some(x))
                 .collect()
         };
-        Comparison {
+        ChapmanKolmogorov {
             steps,
             predicted: told(own, &power),
             estimated: told(longer, &transition_matrix(longer, rank)),
@@ -60,7 +63,7 @@ impl Comparison {
     }
 }
 
-/// Sums of the counts of every source over the sets of targets; what has the set −1 counts nowhere.
+/// Sums of the counts of every source over the sets of targets. A target of set −1 is left out.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct OfSets<'a> {
     target_sets: Cow<'a, [i32]>,
@@ -99,7 +102,8 @@ impl Kernel for OfSets<'_> {
     }
 }
 
-/// C, r × r row-major, from the sets of sources (rows of `by_source`) and of targets (its columns); what has the set −1 counts nowhere.
+/// C, r × r row-major, from the sets of sources (rows of `by_source`) and of targets (its columns).
+/// States of set −1 are left out.
 pub fn coarse_counts(
     passes: &Passes<'_>,
     by_source: Sharded<'_, Csr>,
@@ -111,7 +115,7 @@ pub fn coarse_counts(
     let target_sets = Cow::from(target_sets);
     let kernel = OfSets { target_sets, rank };
     passes.rows(by_source, &kernel, &mut of_source);
-    // Sources add up in their order, whatever shards they are in.
+    // Sources are added in their order, for any shards.
     let mut coarse = vec![0.0; rank * rank];
     for (row, &set) in of_source.chunks_exact(rank).zip(source_sets) {
         if let Ok(k) = usize::try_from(set) {
@@ -122,7 +126,7 @@ pub fn coarse_counts(
     coarse
 }
 
-/// T from C. A set that nothing is counted from has a row of zeros.
+/// from C. The row of a set without counts is zero.
 pub fn transition_matrix(coarse_counts: &[f64], rank: usize) -> Vec<f64> {
     let mut t = coarse_counts.to_vec();
     for row in t.chunks_exact_mut(rank) {
@@ -134,8 +138,9 @@ pub fn transition_matrix(coarse_counts: &[f64], rank: usize) -> Vec<f64> {
     t
 }
 
-/// The eigenvalues of T by descending magnitude and their timescales, r of them or fewer: sets that nothing is counted from are no part of
-/// the chain. Cheap enough for every resample of the counts.
+/// The eigenvalues of T by descending magnitude and their timescales. There are at most r, because
+/// sets without counts are no part of the chain. It is cheap enough for every resample of the
+/// counts.
 pub fn timescales(coarse_counts: &[f64], rank: usize, lag: f64) -> Vec<Timescale> {
     let t = transition_matrix(coarse_counts, rank);
     let sets: Vec<usize> = (0..rank)
@@ -145,7 +150,8 @@ pub fn timescales(coarse_counts: &[f64], rank: usize, lag: f64) -> Vec<Timescale
     let inner: Vec<f64> = (0..n * n)
         .map(|at| t[sets[at / n] * rank + sets[at % n]])
         .collect();
-    // An eigenvalue of a matrix whose rows add up to one is off by some ε for each of its n rows.
+    // An eigenvalue of a matrix whose rows add up to one has an error of some ε for each of its n
+    // rows.
     let one = 1.0 - 64.0 * n as f64 * f64::EPSILON;
     let mut values: Vec<Timescale> = dense::eigenvalues(&inner, n)
         .into_iter()
@@ -165,7 +171,7 @@ pub fn timescales(coarse_counts: &[f64], rank: usize, lag: f64) -> Vec<Timescale
     values
 }
 
-/// What the timescales of a resample need: sources and targets are states of one kind.
+/// What the timescales of a resample need. Sources and targets are states of one kind.
 #[derive(Debug, Clone, Copy)]
 pub struct Chain<'a> {
     /// The source that every target of the whole is, if it is one.
@@ -174,8 +180,8 @@ pub struct Chain<'a> {
 }
 
 impl Chain<'_> {
-    /// The timescales of the sets of the sources of a resample, on its own counts, infinite for what never decays. A target that is no
-    /// source of the resample has no set.
+    /// The timescales of the sets of the sources of a resample, on its own counts; infinite for a
+    /// set that never decays. A target that is no source of the resample has no set.
     pub fn timescales(
         &self,
         passes: &Passes<'_>,
@@ -220,18 +226,18 @@ pub fn power(t: &[f64], rank: usize, mut k: u64) -> Vec<f64> {
     result
 }
 
-/// What is told of one fit.
+/// The Markov tests of one fit.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Markov {
     pub timescales: Vec<Timescale>,
-    /// Beside them, the ends of their intervals as far as resamples tell.
+    /// The ends of the intervals of the timescales. None if resamples do not give them.
     pub intervals: Vec<[Option<f64>; 2]>,
-    /// By steps.
-    pub comparisons: Vec<Comparison>,
+    /// Ordered by steps.
+    pub comparisons: Vec<ChapmanKolmogorov>,
 }
 
 impl Markov {
-    /// The steps at which prediction and estimate are furthest apart, and how far.
+    /// The steps with the largest difference of prediction and estimate, and the difference.
     pub fn deviation(&self) -> Option<(u64, f64)> {
         let all = self.comparisons.iter().map(|c| (c.steps, c.deviation()));
         all.max_by(|a, b| a.1.total_cmp(&b.1))
@@ -270,14 +276,14 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_keeps_to_its_own_powers() {
+    fn powers_of_a_chain_predict_it() {
         let own = [90.0, 10.0, 40.0, 160.0];
-        let exact = Comparison::new(2, &own, &[83.0, 17.0, 34.0, 66.0], 2);
+        let exact = ChapmanKolmogorov::new(2, &own, &[83.0, 17.0, 34.0, 66.0], 2);
         assert!(exact.deviation() < 1e-15);
-        let off = Comparison::new(2, &own, &[93.0, 7.0, 34.0, 66.0], 2);
+        let off = ChapmanKolmogorov::new(2, &own, &[93.0, 7.0, 34.0, 66.0], 2);
         close(&[off.deviation()], &[0.1]);
-        // Nothing is known of a set that nothing was counted from at the longer lag.
-        let half = Comparison::new(2, &own, &[0.0, 0.0, 34.0, 66.0], 2);
+        // The estimate of a set without counts at the longer lag is unknown.
+        let half = ChapmanKolmogorov::new(2, &own, &[0.0, 0.0, 34.0, 66.0], 2);
         assert_eq!(
             (half.estimated[1], half.predicted[1].is_some()),
             (None, true)

@@ -6,11 +6,11 @@ pub mod certificates;
 pub mod changes;
 pub mod crossval;
 pub mod interval;
-pub mod lineage;
 pub mod markov;
+pub mod match_sets;
 pub mod ranks;
 pub mod resampling;
-pub mod succession;
+pub mod set_tracking;
 
 use crate::assess::markov::OfSets;
 use crate::evidence::pass::registry::Entry;

@@ -1,17 +1,19 @@
-//! How many sets? Fits of one method at several ranks → the numbers that compare them, and the rank that a rule picks.
-//!
-//! In: a fit with its counts, the singular values of P̃ beyond the largest rank, and what cross-validation and resampling say of the
-//! fit, where that was asked for. Out: one [`Criteria`] a rank; [`choose`] gives the place of the chosen one and the reason in words.
-//!
-//! *Parameters.* Λ = λΓ has r columns λ_k, each a distribution over the targets that it reaches: d = Σ_k (|supp λ_k| − 1), so
-//! r(m − 1) where every set reaches every target. An entry that is zero stays zero under small changes of the counts and is not
-//! counted: sets that reach few of a million targets are not charged for all of them. The assignment γ is discrete and not counted
-//! either. AIC = 2d − 2ℓ̂ (Akaike, 1974), BIC = d log S − 2ℓ̂ (Schwarz, 1978), S the number of transitions.
-//!
-//! Both treat the transitions as independent. Those of sliding windows overlap: S is too large by a factor of up to the lag, so the
-//! likelihood weighs too much against d and both choose too many sets; strided windows do not overlap. AIC leaves
-//! out what is gained by choosing γ as well, and so splits sets of sources that have few transitions each; BIC charges enough for
-//! that to be rare. The held-out likelihood needs neither assumption where whole trajectories are held out.
+//! The choice of a rank: fits of one method at several ranks → criteria that compare them, and the
+//! rank that a rule chooses.
+//! In: a fit with its counts, the singular values of P̃ beyond the largest rank, and, if asked for,
+//! cross-validation and resamples of the fit. Out: one [`Criteria`] per rank. [`choose`] returns
+//! the index of the chosen rank and the reason in words.
+//! *Parameters.* Λ = λΓ has r columns λ_k, each a distribution over the targets that it reaches. So
+//! d = Σ_k (|supp λ_k| − 1), which is r(m − 1) if every set reaches every target. An entry that is
+//! zero stays zero under small changes of the counts and is not counted: sets that reach few of a
+//! million targets do not pay for all of them. The assignment γ is discrete and is not counted
+//! either. AIC = 2d − 2ℓ̂ (Akaike, 1974) and BIC = d log S − 2ℓ̂ (Schwarz, 1978), where S is the
+//! number of transitions.
+//! Both assume independent transitions. Transitions of sliding windows overlap, so S is too large
+//! by a factor of up to the lag. Then the likelihood has too much weight against d, and both choose
+//! too many sets. Strided windows do not overlap. AIC does not charge for the choice of γ and so
+//! splits sets of sources with few transitions; for BIC this is rare. The held-out likelihood needs
+//! neither assumption if whole trajectories are held out.
 
 use crate::assess::crossval;
 use crate::evidence::counts::shards::Shards;
@@ -19,7 +21,7 @@ use crate::methods::low_rank::model::LowRank;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What picks one of several ranks.
+/// A rule that chooses one of several ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(inline)]
@@ -36,11 +38,11 @@ pub enum Rule {
     Vamp2,
 }
 
-/// What is known of one rank.
+/// The criteria of one rank.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Criteria {
     pub rank: usize,
-    /// σ_r(P̃) and σ_{r+1}(P̃), 0 beyond the number of states; nothing where they were not computed.
+    /// σ_r(P̃) and σ_{r+1}(P̃), 0 beyond the number of states; none if they were not computed.
     pub singular_value: Option<f64>,
     pub next_singular_value: Option<f64>,
     pub log_likelihood: f64,
@@ -52,16 +54,16 @@ pub struct Criteria {
     pub coherence_lower_bound: f64,
     pub objective: f64,
     pub empty_states: usize,
-    /// Of memberships of PCCA+.
+    /// Only of PCCA+.
     pub crispness: Option<f64>,
-    /// The mean adjusted Rand index between resamples, where there are some.
+    /// The mean adjusted Rand index between resamples, if there are resamples.
     pub stability: Option<f64>,
-    /// Nothing unless the rank could be fitted to every fold.
+    /// None unless the rank could be fitted to every fold.
     pub validation: Option<crossval::Validation>,
 }
 
 impl Criteria {
-    /// The criteria of the model alone. `spectrum` holds the leading singular values of P̃.
+    /// The criteria of the model alone. `spectrum` has the leading singular values of P̃.
     pub fn new(model: &LowRank, spectrum: &[f64], shards: &Shards) -> Criteria {
         let least = shards.n_sources.min(shards.n_targets);
         let value = |at: usize| {
@@ -93,7 +95,8 @@ impl Criteria {
         Some(self.singular_value? - self.next_singular_value?)
     }
 
-    /// σ_{r+1}(P̃) / σ_r(P̃): near 0 where r sets are all there is, near 1 where r cuts through a spectrum that goes on.
+    /// σ_{r+1}(P̃) / σ_r(P̃): near 0 if there are r sets, near 1 if r cuts a spectrum that
+    /// continues.
     pub fn ratio(&self) -> Option<f64> {
         let (value, next) = (self.singular_value?, self.next_singular_value?);
         Some(if value > 0.0 { next / value } else { 1.0 })
@@ -111,7 +114,7 @@ fn parameters(model: &LowRank) -> usize {
 }
 
 impl Rule {
-    /// All rules, as they are written.
+    /// The names of all rules in pipeline files.
     pub const NAMES: [&str; 5] = ["gap", "held-out", "vamp2", "bic", "aic"];
 
     /// Whether the rule needs the folds of a cross-validation.
@@ -119,7 +122,7 @@ impl Rule {
         matches!(self, Rule::HeldOut | Rule::Vamp2)
     }
 
-    /// As pipeline files have it.
+    /// The name in pipeline files.
     pub fn name(self) -> &'static str {
         match self {
             Rule::Gap => "gap",
@@ -131,8 +134,8 @@ impl Rule {
     }
 }
 
-/// The place of the rank that the rule picks among `ranks`, which ascend, and why; nothing if no rank has what the rule needs. The
-/// smaller rank wins a tie.
+/// The index of the rank that the rule chooses among `ranks`, which ascend, and the reason. None if
+/// no rank has the criterion of the rule. The smaller rank wins a tie.
 pub fn choose(rule: Rule, ranks: &[Criteria]) -> Option<(usize, String)> {
     let validated = |score: fn(&crossval::Validation) -> crossval::Score| {
         let scored = |at: usize| Some((at, ranks[at].validation.as_ref().map(score)?));
@@ -184,8 +187,8 @@ fn smallest(
     Some((best, why))
 }
 
-/// The one-standard-error rule (Breiman, Friedman, Olshen and Stone, 1984, §3.4.3): what the data cannot tell from the best is settled
-/// in favour of the simplest.
+/// The one-standard-error rule (Breiman, Friedman, Olshen and Stone, 1984, §3.4.3): among ranks
+/// that the data cannot distinguish from the best, the smallest is chosen.
 fn within_one_error(
     ranks: &[Criteria],
     scores: &[(usize, crossval::Score)],
@@ -213,7 +216,8 @@ fn within_one_error(
     Some((at, why))
 }
 
-/// For a score that noise alone can raise: the first rank after which there is no more to gain than one standard error.
+/// For a score that noise alone can raise: the first rank after which the score gains at most one
+/// standard error.
 fn before_the_rest(
     ranks: &[Criteria],
     scores: &[(usize, crossval::Score)],
@@ -240,13 +244,13 @@ fn before_the_rest(
     })
 }
 
-/// One rank of several that were tried.
+/// The criteria of one rank of a fit.
 #[derive(Serialize, Deserialize)]
 pub struct RankRow {
-    /// The name that the pipeline file has.
+    /// The name in the pipeline file.
     pub fit: String,
     pub criteria: Criteria,
-    /// Why it was chosen, if it was.
+    /// Why the rank was chosen. None for the other ranks.
     pub reason: Option<String>,
 }
 
@@ -286,8 +290,8 @@ mod tests {
         assert!((c.coherence - 1.0 - (1.0f64 / 6.0).sqrt()).abs() < 1e-14);
     }
 
-    /// `sets` sets of 15 states, 150 transitions from every source, of which one in eight goes anywhere and the rest stays in the set,
-    /// where each target of a set has a probability of its own.
+    /// `sets` sets of 15 states. Of the 150 transitions from every source, one in eight goes to any
+    /// target and the others stay in the set, where each target has its own probability.
     fn planted(sets: usize, seed: u64) -> Shards {
         let mut random = Pcg64::seed_from_u64(seed);
         let n = 15 * sets;
@@ -380,8 +384,8 @@ mod tests {
             }
             // AIC does not charge for the choice of the assignment.
             assert!(chosen(Rule::Aic).0 >= sets);
-            // The held-out likelihood has its peak at the planted rank and falls on both sides of it, while that of the training
-            // counts rises.
+            // The held-out likelihood has its maximum at the planted rank, while that of the
+            // training counts always rises.
             let held_out = |c: &Criteria| c.validation.expect("five folds").log_likelihood.mean;
             for pair in ranks.windows(2) {
                 let rises = held_out(&pair[1]) > held_out(&pair[0]);

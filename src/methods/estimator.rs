@@ -1,4 +1,4 @@
-//! What the rest of gyre asks of a method.
+//! The interface of a method.
 
 use crate::error::Result;
 use crate::evidence::counts::Size;

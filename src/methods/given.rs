@@ -1,4 +1,4 @@
-//! A partition that the input has, measured as if a method had found it.
+//! A partition that the input has, scored like that of a method.
 
 use crate::error::{Error, Result};
 use crate::evidence::counts::{Counts, Size};
@@ -64,7 +64,7 @@ impl Estimator for Given {
         format!("the given partition `{}`", self.affiliation)
     }
 
-    /// Sets keep their numbers. There may be more of them than states here: those are empty.
+    /// Sets keep their numbers. There may be more sets than states; those sets are empty.
     fn fit(&self, passes: &Passes<'_>, counts: &Counts<'_>, seed: u64) -> Result<Fit> {
         let name = &self.affiliation;
         let given = counts.given.iter().find(|given| given.name == *name);

@@ -1,4 +1,4 @@
-//! The shelf of methods: evidence, parameters and a seed → a fit that remembers how it was made.
+//! Methods: evidence, parameters and a seed → a fit.
 //!
 //! One folder per family. Each method is a struct of its parameters that implements
 //! [`estimator::Estimator`], and one line in [`Method`].
@@ -33,7 +33,7 @@ use crate::methods::fit::Fit;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// Writes the enum of all methods, which asks the method in it.
+/// Writes the enum of all methods, which delegates to the method in it.
 macro_rules! methods {
     ($($name:ident: $params:ty,)*) => {
         /// A method with its parameters.
@@ -46,7 +46,7 @@ macro_rules! methods {
             /// The names of all methods, as pipeline files have them.
             pub const NAMES: &'static [&'static str] = &[$(<$params as Estimator>::NAME),*];
 
-            /// The method of a name, read from its keys; nothing if there is no such method.
+            /// The method with a name, read from its keys. None if there is no such method.
             ///
             /// # Errors
             /// If the keys are wrong.
@@ -60,7 +60,7 @@ macro_rules! methods {
                 Ok(None)
             }
 
-            /// The JSON Schema of the keys of a method; nothing if there is no such method.
+            /// The JSON Schema of the keys of a method. None if there is no such method.
             pub fn schema(name: &str, generator: &mut SchemaGenerator) -> Option<Schema> {
                 $(if name == <$params as Estimator>::NAME {
                     return Some(<$params>::json_schema(generator));
@@ -176,7 +176,7 @@ mod tests {
     use crate::methods::low_rank::canonical;
     use crate::methods::low_rank::model::LowRank;
 
-    /// `n` sources and `m` targets with counts where a hash of (j, i) says so, and on the diagonal.
+    /// `n` sources and `m` targets with counts on the diagonal and where a hash of (j, i) says so.
     fn world(n: u32, m: u32, shard_nnz: usize) -> Shards {
         let (mut sources, mut targets, mut values) = (vec![], vec![], vec![]);
         for j in 0..n {
@@ -194,7 +194,8 @@ mod tests {
         Shards::new(n, m, &sources, &targets, Values::Count(values), shard_nnz)
     }
 
-    /// The counts of the world: source j is target j of the first 70, and in the given set j mod 4.
+    /// The counts of the world. The first 70 sources are targets; source j is in the given set j
+    /// mod 4.
     fn counts(shards: &Shards) -> Counts<'_> {
         let n = shards.n_sources as u32;
         Counts::of(shards)

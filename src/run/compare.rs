@@ -5,7 +5,7 @@
 //! A set that A does not have is called as in its own output where that is A itself, and else gets a new id.
 
 use crate::assess::changes::compare as compare_partitions;
-use crate::assess::lineage::{Ids, Lineage};
+use crate::assess::set_tracking::{Ids, TrackedSets};
 use crate::error::{Error, Result};
 use crate::evidence::lag::Lag;
 use crate::output::place::Output;
@@ -58,7 +58,7 @@ pub struct FitReport {
     pub fit_a: String,
     pub fit_b: String,
     #[serde(flatten)]
-    pub lineage: Lineage,
+    pub lineage: TrackedSets,
 }
 
 /// The states of one result.
@@ -137,7 +137,13 @@ pub async fn compare(a: &str, b: &str, fits: &[Pair], lags: Option<&Pair>) -> Re
             reports.push(FitReport {
                 fit_a: fit_a.name.clone(),
                 fit_b: fit_b.name.clone(),
-                lineage: Lineage::following(&comparison, &own, ids, &named, &mut ids.next.clone()),
+                lineage: TrackedSets::following(
+                    &comparison,
+                    &own,
+                    ids,
+                    &named,
+                    &mut ids.next.clone(),
+                ),
             });
         }
     }

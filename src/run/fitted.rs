@@ -60,7 +60,7 @@ impl Fitted {
                 record.bootstrap = Some(BootstrapRecord::new(bootstrap, confidence));
             }
             let fits = record.fits.iter_mut().zip(&model.fits);
-            for ((record, fit), lineage) in fits.zip(&model.lineage) {
+            for ((record, fit), lineage) in fits.zip(&model.tracked_sets) {
                 let Model::LowRank(model) = &fit.model;
                 record.source_sizes.clone_from(&model.metrics.source_sizes);
                 let is_news = lineage.changes.is_some() && !again;

@@ -4,7 +4,7 @@
 //! of one partition are brought together here, after all of them are fitted.
 
 use crate::assess::bootstrap::Bootstrap;
-use crate::assess::markov::{Comparison, Markov, coarse_counts, timescales};
+use crate::assess::markov::{ChapmanKolmogorov, Markov, coarse_counts, timescales};
 use crate::evidence::counts::totals::Totals;
 use crate::evidence::lag::Lag;
 use crate::evidence::pass::Passes;
@@ -64,9 +64,9 @@ fn of_fit(
         )
     };
     let own = counts(model);
-    let mut comparisons: Vec<Comparison> = others
+    let mut comparisons: Vec<ChapmanKolmogorov> = others
         .iter()
-        .map(|&(steps, other)| Comparison::new(steps, &own, &counts(other), rank))
+        .map(|&(steps, other)| ChapmanKolmogorov::new(steps, &own, &counts(other), rank))
         .collect();
     comparisons.sort_by_key(|c| c.steps);
     let timescales = timescales(&own, rank, lag);

@@ -1,7 +1,7 @@
 //! A run record → the text a person reads after a run.
 
-use crate::assess::lineage::{Lineage, Reference, Set};
-use crate::assess::succession::Event;
+use crate::assess::match_sets::Event;
+use crate::assess::set_tracking::{Reference, Set, TrackedSets};
 use crate::error::counted;
 use crate::output::number::grouped;
 use crate::plan::checks::percent;
@@ -274,7 +274,7 @@ fn model(f: &mut Formatter<'_>, model: &ModelRecord) -> Result {
 }
 
 /// What became of the sets of a fit: a line for all of them, then one for each set that did not just go on.
-pub fn changed(fit: &str, lineage: &Lineage) -> Vec<String> {
+pub fn changed(fit: &str, lineage: &TrackedSets) -> Vec<String> {
     let Some(changes) = &lineage.changes else {
         return vec![format!("{fit}: there is nothing to compare with")];
     };

@@ -321,7 +321,7 @@ mod tests {
                 let found = passes.piece("fit", |passes| {
                     fit(passes, &method, evidence, 5).expect("a fit")
                 });
-                let params = crate::assess::bootstrap::Params {
+                let params = crate::assess::bootstrap::BootstrapParams {
                     resamples: 3,
                     confidence: 0.9,
                     chain: None,

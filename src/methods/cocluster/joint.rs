@@ -1,7 +1,9 @@
-//! The joint distribution of a set of sources and a set of targets, as a small table of counts, and what it says: mutual information.
-//!
-//! In: counts C, sets of rows × sets of columns, r × r row-major. Out: S I = Σ_kl C_kl log C_kl − Σ_k C_k· log C_k· − Σ_l C_·l log C_·l + S log S, parts of it,
-//! and smaller tables made by uniting the sets that say the least apart (agglomerative information bottleneck, Slonim & Tishby 1999).
+//! The joint distribution of a set of sources and a set of targets, as a small table of counts, and
+//! its mutual information.
+//! In: counts C, sets of rows × sets of columns, r × r row-major. Out: S I = Σ_kl C_kl log C_kl −
+//! Σ_k C_k· log C_k· − Σ_l C_·l log C_·l + S log S, parts of it, and smaller tables made by merging
+//! the sets that lose the least information (agglomerative information bottleneck, Slonim & Tishby
+//! 1999).
 
 /// A gain of S I below this share of S (1 + |log S|) is rounding.
 const NO_GAIN: f64 = 1e-14;
@@ -12,7 +14,7 @@ pub fn x_log_x(x: f64) -> f64 {
     if x > 0.0 { x * x.ln() } else { 0.0 }
 }
 
-/// I of a table of counts, in nats.
+/// I of a table of counts, nats.
 pub fn information(counts: &[f64], rank: usize) -> f64 {
     Table::of(counts.to_vec(), rank).information()
 }
@@ -28,7 +30,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// The table of rows (n × r sums over the sets of columns) with a set each.
+    /// The table of rows (n × r sums over the sets of columns) with one set per row.
     pub fn new(rows: &[f64], labels: &[u32], rank: usize) -> Table {
         let mut counts = vec![0.0; rank * rank];
         for (row, &k) in rows.chunks_exact(rank).zip(labels) {
@@ -53,7 +55,7 @@ impl Table {
         }
     }
 
-    /// I, in nats.
+    /// I, nats.
     pub fn information(&self) -> f64 {
         let sum = |x: &[f64]| x.iter().map(|&x| x_log_x(x)).sum::<f64>();
         let margins = sum(&self.row_totals) + sum(&self.column_totals);
@@ -75,15 +77,15 @@ impl Table {
         .collect()
     }
 
-    /// The part of S I that depends on the sets of rows where those of columns stay.
+    /// The part of S I that depends on the sets of rows, for fixed sets of columns.
     pub fn score(&self) -> f64 {
         let sum = |x: &[f64]| x.iter().map(|&x| x_log_x(x)).sum::<f64>();
         sum(&self.counts) - sum(&self.row_totals)
     }
 }
 
-/// Merges rows and columns of a square table in turn, always the pair that costs the least information, until `rank` of each are left;
-/// returns which of these every row is in.
+/// Merges rows and columns of a square table in turn, each time the pair that loses the least
+/// information, until `rank` of each are left. Returns the merged set of every row.
 pub fn merge(mut counts: Vec<f64>, fine: usize, rank: usize) -> Vec<u32> {
     let mut place: Vec<usize> = (0..fine).collect();
     let (mut n_rows, mut n_columns) = (fine, fine);
@@ -143,7 +145,8 @@ fn transposed(counts: &[f64], n_columns: usize) -> Vec<f64> {
 mod tests {
     use super::*;
 
-    // Rows 0 and 2 are in proportion, as are rows 1 and 3 but for one count, and columns 0 and 1, 2 and 3.
+    // Rows 0 and 2 are proportional, as are rows 1 and 3 except for one count, and columns 0 and 1,
+    // 2 and 3.
     #[test]
     fn merging_keeps_what_differs() {
         #[rustfmt::skip]

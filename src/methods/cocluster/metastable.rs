@@ -1,24 +1,25 @@
-//! Counts of a square problem → one partition of the states, used on both sides, with the largest mutual information between the set
-//! of a state now and a lag later: the metastable form of co-clustering (`cocluster`), where E_k and F_k are the same set.
-//!
-//! In: N, m targets × n sources, which target every source is, and a rank r. A state that only starts or only ends transitions is a
-//! state, too. Out: a set for every state for which S I, with C_kl = Σ N_ij over sources in set k and targets in set l, is as large as was
-//! found. Sets that are visited in turn say as much about the future as sets that are seldom left, so both kinds are found; the
-//! metastability Σ_k C_kk / C_k· tells them apart.
-//!
-//! A state that moves takes its row and its column of C with it, and its own count N_xx twice: once as a source, once as a target. The
-//! gain of that is exact here, from the sums of its counts over the sets. States are taken in turn and moved to the set that gives the
-//! most (Hartigan), until none moves. A visit costs the non-zeros of the state on both sides and O(r²). Restarts begin as those of
-//! co-clustering do; where every target is a source, one begins with the labels of G-PCCA, which alone knows sets that follow each
-//! other in a cycle from others.
+//! The metastable form of co-clustering: one partition of the states, used on both sides of square
+//! counts, with the largest mutual information between the set of a state now and the set one lag
+//! later. E_k and F_k are the same set.
+//! In: N, m targets × n sources, the target that every source is, and a rank r. A state that only
+//! starts or only ends transitions is a state as well. Out: a set for every state, with a large S
+//! I, where C_kl = Σ N_ij over sources in set k and targets in set l. Sets that are visited in turn
+//! say as much about the future as sets that are seldom left, so both kinds are found. The
+//! metastability Σ_k C_kk / C_k· distinguishes them.
+//! A state that moves takes its row and its column of C with it, and its own count N_xx twice: once
+//! as a source, once as a target. The gain is exact, from the sums of its counts over the sets.
+//! States are visited in turn and moved to the set with the largest gain (Hartigan), until none
+//! moves. A visit costs the non-zeros of the state on both sides and O(r²). Restarts begin as in
+//! co-clustering. If every target is a source, one restart begins with the labels of G-PCCA, the
+//! only method that separates the sets of a cycle.
 
 use crate::error::Result;
 use crate::evidence::counts::csr::Csr;
 use crate::evidence::counts::shards::Shards;
 use crate::evidence::counts::{Counts, Size};
 use crate::evidence::pass::Passes;
+use crate::evidence::pass::executor::each_shard;
 use crate::evidence::pass::registry::Entry;
-use crate::memory;
 use crate::methods::cocluster;
 use crate::methods::cocluster::joint::{Table, x_log_x};
 use crate::methods::cocluster::{Climbed, Cocluster, Partitions, WHOLE_MATRIX, ten, thousand};
@@ -136,7 +137,7 @@ impl Estimator for Metastable {
     }
 }
 
-/// Source j is target `target_of_source[j]`, if it is one; no two sources are one target.
+/// Source j is target `target_of_source[j]`, if it is one. No two sources are one target.
 pub fn fit(
     passes: &Passes<'_>,
     shards: &Shards,
@@ -156,7 +157,7 @@ pub fn fit(
     })
 }
 
-/// The labels of G-PCCA, where it applies and is wanted.
+/// The labels of G-PCCA, if it applies and there is a restart for it.
 fn cycle(
     passes: &Passes<'_>,
     shards: &Shards,
@@ -179,14 +180,14 @@ fn cycle(
     Some(pcca::fit(&found.embedding, params.rank, weights)?.affiliation)
 }
 
-/// What a state is called on either side.
+/// The indices of a state on both sides.
 #[derive(Debug, Clone, Copy)]
 struct State {
     source: Option<usize>,
     target: Option<usize>,
 }
 
-/// Sets as the counts see them.
+/// The sets of sources and of targets.
 struct Sides {
     sources: Vec<u32>,
     targets: Vec<u32>,
@@ -195,11 +196,12 @@ struct Sides {
 struct Problem<'a> {
     shards: &'a Shards,
     params: &'a Cocluster,
-    /// Sources in order, then the targets that are no source, in order.
+    /// The sources in order, then the targets that are no source, in order.
     states: Vec<State>,
 }
 
-/// The counts of one state without those from itself to itself, over the sets of the other ends.
+/// The counts of one state, without those from the state to itself, over the sets of the other
+/// ends.
 struct OfState {
     /// To set l.
     out: Vec<f64>,
@@ -261,8 +263,7 @@ impl<'a> Problem<'a> {
     fn table(&self, sides: &Sides) -> Table {
         let rank = self.params.rank;
         let mut counts = vec![0.0; rank * rank];
-        for shard in &self.shards.by_source {
-            memory::look();
+        for shard in each_shard(&self.shards.by_source) {
             for (l, j) in shard.rows().enumerate() {
                 let k = sides.sources[j] as usize;
                 for e in shard.span(l) {
@@ -274,7 +275,7 @@ impl<'a> Problem<'a> {
         Table::of(counts, rank)
     }
 
-    /// From a partition of the sources; a state that is none begins where it is the most probable.
+    /// From a partition of the sources. A state that is no source begins in its most probable set.
     fn climb(&self, passes: &Passes<'_>, start: &[u32]) -> Climbed {
         let targets = cocluster::first_targets(passes, self.shards, start, self.params.rank);
         let of_state = |x: &State| match (x.source, x.target) {
@@ -298,10 +299,12 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// Moves every state, in order, to the set where S I gains the most. Returns whether any moved.
+    /// Moves every state, in order, to the set with the largest gain of S I. Returns whether any
+    /// state moved.
     fn sweep(&self, sets: &mut [u32], sides: &mut Sides) -> bool {
         let rank = self.params.rank;
-        // Sums of weights that came and went would hold rounding, so each sweep adds up anew.
+        // Sums of weights that change by moves collect rounding errors, so each sweep begins with
+        // new sums.
         let mut table = self.table(sides);
         let least = table.no_gain();
         let mut terms: Vec<f64> = table.counts.iter().map(|&c| x_log_x(c)).collect();
@@ -369,7 +372,7 @@ fn row(shards: &[Csr], row: usize) -> impl Iterator<Item = (usize, f64)> {
     span.map(|e| (shard.columns[e] as usize, shard.values.get(e)))
 }
 
-/// What entry (k, l) of C gains when a state joins set b.
+/// The gain of entry (k, l) of C if a state joins set b.
 #[inline(always)]
 fn entry(counts: &OfState, b: usize, k: usize, l: usize) -> f64 {
     let mut gain = 0.0;
@@ -386,13 +389,13 @@ fn entry(counts: &OfState, b: usize, k: usize, l: usize) -> f64 {
     }
 }
 
-/// Entries of C in row or column b.
+/// The entries of C in row or column b.
 fn cross(b: usize, rank: usize) -> impl Iterator<Item = (usize, usize)> {
     let row = (0..rank).map(move |l| (b, l));
     row.chain((0..rank).filter(move |&k| k != b).map(move |k| (k, b)))
 }
 
-/// Adds the state to set b (`sign` 1) or takes it out (−1).
+/// Adds the state to set b (`sign` 1) or removes it (−1).
 fn shift(table: &mut Table, terms: &mut [f64], counts: &OfState, b: usize, sign: f64) {
     let rank = table.rank;
     for (k, l) in cross(b, rank) {
@@ -408,7 +411,7 @@ fn shift(table: &mut Table, terms: &mut [f64], counts: &OfState, b: usize, sign:
     table.column_totals[b] = (table.column_totals[b] + sign * into).max(0.0);
 }
 
-/// All counts of a state as a source, and as a target.
+/// The total of a state as a source, and as a target.
 fn weights(counts: &OfState) -> (f64, f64) {
     let sum = |x: &[f64]| x.iter().sum::<f64>();
     (
@@ -417,8 +420,8 @@ fn weights(counts: &OfState) -> (f64, f64) {
     )
 }
 
-/// What S I gains when a state that is in no set joins set b. The totals of rows count what their sources do, whether or not the state
-/// has a set as a target, and those of columns likewise.
+/// The gain of S I if a state without a set joins set b. The totals of rows count the transitions
+/// of their sources, whether or not the state has a set as a target, and those of columns likewise.
 fn gain(table: &Table, terms: &[f64], counts: &OfState, b: usize) -> f64 {
     let rank = table.rank;
     let mut gain = 0.0;
@@ -473,8 +476,9 @@ mod tests {
         (0..n as u32).map(Some).collect()
     }
 
-    // States {0, 1} and {2, 3}, 4 counts each way inside and on the spot, one count from 1 to 2 and one back.
-    //   C = [[16, 1], [1, 16]]: I = 32/34 log (16 · 34 / 17²) + 2/34 log (34 / 17²).
+    // States {0, 1} and {2, 3}: 4 counts each way inside and from a state to itself, one count from
+    // 1 to 2 and one back. C = [[16, 1], [1, 16]]: I = 32/34 log (16 · 34 / 17²) + 2/34 log (34 /
+    // 17²).
     #[test]
     fn two_pairs_by_hand() {
         let rows = [[4, 4, 0, 0], [4, 4, 1, 0], [0, 1, 4, 4], [0, 0, 4, 4]];
@@ -495,8 +499,9 @@ mod tests {
 
     #[test]
     fn a_state_on_one_side_only() {
-        // Source 0 is no target, target 0 is no source; source j is target j otherwise, by a map that is not the identity.
-        //   sources 1, 2 stay among targets 1, 2; sources 3, 4 among targets 3, 4; source 0 goes to 1, 2, and target 0 is hit by 3, 4.
+        // Source 0 is no target, and target 0 is no source. The other sources are targets by a map
+        // that is not the identity: sources 1, 2 stay among targets 1, 2; sources 3, 4 among
+        // targets 3, 4. Source 0 goes to 1, 2, and 3, 4 go to target 0.
         let rows = vec![
             vec![0, 5, 5, 0, 0],
             vec![0, 6, 5, 0, 0],
@@ -533,7 +538,7 @@ mod tests {
         assert!((0..15).all(|j| found.sources[j] != found.targets[(j + 5) % 15]));
     }
 
-    /// I of one partition on both sides, from the definition.
+    /// I of one partition on both sides, by its definition.
     fn information(rows: &[Vec<u32>], sources: &[u32], targets: &[u32], rank: usize) -> f64 {
         let mut counts = vec![0.0; rank * rank];
         for (row, &k) in rows.iter().zip(sources) {
@@ -564,7 +569,7 @@ mod tests {
         ) {
             let n = rows.len();
             let rank = rank.min(n);
-            // All states but one are on both sides, and that one is two.
+            // All states but one are on both sides, and that one is two states.
             let map: Vec<Option<u32>> = (0..n).map(|j| (j != alone).then_some(j as u32)).collect();
             let run = |threads, shard_nnz| {
                 let s = shards(&rows, shard_nnz);

@@ -1,23 +1,23 @@
-//! Counts → a partition of the sources and a partition of the targets at once: information-theoretic co-clustering (Dhillon, Mallela &
-//! Modha, KDD 2003), which is DBMR made symmetric, the open question of the coherence paper.
-//!
-//! In: N, m targets × n sources, and a rank r. Out: sets E of the sources and F of the targets, r each, for which the mutual information
-//! of the coarse joint distribution C_kl / S, C_kl = Σ N_ij over E_k and F_l, is as large as was found:
-//!   S I = Σ_kl C_kl log C_kl − Σ_k C_k· log C_k· − Σ_l C_·l log C_·l + S log S.
-//! I(X; Y) − I is the Kullback–Leibler divergence between N / S and the model C_kl / S · p_j / Pr[E_k] · q_i / Pr[F_l]: beside DBMR's,
-//! this model says also that targets of one set are hit in fixed proportions.
-//!
-//! With the targets' sets fixed, sources are DBMR's columns of r sums each, A_jl = Σ_{i ∈ F_l} N_ij. So a restart alternates: one pass
-//! over the counts gives A; the sources go to the sets of largest likelihood until nothing changes, and then one after another to the
-//! set that gives the most (Hartigan), which leaves no set empty that could be of use. Then the targets, likewise. I never falls.
-//!
-//! The first restart begins with DBMR's partition, so that the result says no less than that. A random partition into r sets hardly
-//! differs from its average, and what it grows into is chance: every other restart begins with four times as many sets, improves them
-//! roughly, and merges pairs, always the one that costs the least information. Sometimes a random partition still ends higher, so the
-//! others begin with one.
-//!
-//! Sums of integer counts are exact, all others have a fixed order, and restarts are independent: the result depends on neither
-//! threads nor shards.
+//! Information-theoretic co-clustering (Dhillon, Mallela & Modha, KDD 2003): counts → a partition
+//! of the sources and a partition of the targets at once. This makes DBMR symmetric, the open
+//! question of the coherence paper.
+//! In: N, m targets × n sources, and a rank r. Out: r sets E of the sources and r sets F of the
+//! targets, with a large mutual information I of the coarse joint distribution C_kl / S, where C_kl
+//! = Σ N_ij over E_k and F_l: S I = Σ_kl C_kl log C_kl − Σ_k C_k· log C_k· − Σ_l C_·l log C_·l + S
+//! log S. I(X; Y) − I is the Kullback–Leibler divergence between N / S and the model C_kl / S · p_j
+//! / Pr[E_k] · q_i / Pr[F_l]. Compared with DBMR, this model also says that the targets of one set
+//! have fixed proportions.
+//! For fixed sets of the targets, sources are columns of DBMR with r sums each, A_jl = Σ_{i ∈ F_l}
+//! N_ij. So a restart alternates. One pass over the counts gives A. The sources move to their most
+//! likely sets until nothing changes, and then one after another to the set with the largest gain
+//! (Hartigan), which fills empty sets if that helps. Then the targets do the same. I never falls.
+//! The first restart begins with the partition of DBMR, so the result has at least its I. A random
+//! partition into r sets hardly differs from its average, so its result is random too. Therefore
+//! every other restart begins with four times as many sets, improves them roughly, and merges the
+//! pairs that lose the least information. Sometimes a random partition still ends higher, so the
+//! remaining restarts begin with one.
+//! Sums of integer counts are exact, all other sums have a fixed order, and restarts are
+//! independent: the result depends on neither threads nor shards.
 
 pub mod joint;
 pub mod metastable;
@@ -49,14 +49,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// How many times more sets than wanted a random beginning has.
+/// The number of sets of a random beginning, divided by r.
 const MORE: usize = 4;
 
-/// How far a restart goes.
+/// The effort of a restart.
 struct Effort {
-    /// Of both sides.
+    /// Alternations between the two sides.
     alternations: usize,
-    /// Over the states of one side in each of them, all at once and one after another.
+    /// Rounds over the states of one side per alternation, of all states at once and of one state
+    /// after another.
     rounds: usize,
 }
 
@@ -142,7 +143,7 @@ impl Estimator for Cocluster {
         SETS
     }
 
-    /// A factor of either side for every restart at a time.
+    /// For every restart that runs in parallel, one factor of each side.
     fn bytes(&self, size: Size, threads: u64) -> u64 {
         let factors = (size.factor(size.targets, self.rank))
             .saturating_add(size.factor(size.sources, self.rank));
@@ -168,14 +169,14 @@ impl Estimator for Cocluster {
     }
 }
 
-/// How one restart went.
+/// One restart.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Restart {
     pub seed: u64,
-    /// The method whose partition it began with, or `random`.
+    /// The method whose partition begins the restart, or `random`.
     pub init: Cow<'static, str>,
     pub iterations: usize,
-    /// I at the end, in nats.
+    /// I at the end, nats.
     pub mutual_information: f64,
     /// Sets without a source at the end.
     pub empty_sets: usize,
@@ -204,7 +205,7 @@ impl Partitions {
     }
 }
 
-/// Sets of both sides, with names of their own.
+/// Sets of both sides, numbered independently.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Partitions {
     /// The set of every source, n values.
@@ -212,9 +213,9 @@ pub struct Partitions {
     /// The set of every target, m values.
     pub targets: Vec<u32>,
     pub restarts: Vec<Restart>,
-    /// The restart with the largest I, the first such on ties.
+    /// The restart with the largest I, the first one on ties.
     pub best: usize,
-    /// I of the best restart after each of its iterations, in nats.
+    /// I of the best restart after each of its iterations, nats.
     pub trace: Vec<f64>,
 }
 
@@ -224,17 +225,18 @@ pub fn fit(passes: &Passes<'_>, shards: &Shards, params: &Cocluster, seed: u64) 
     })
 }
 
-/// Where a restart ended.
+/// The result of a restart.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Climbed {
     pub sources: Vec<u32>,
     pub targets: Vec<u32>,
-    /// I after each iteration, of which there is at least one.
+    /// I after each iteration; there is at least one.
     pub trace: Vec<f64>,
     pub converged: bool,
 }
 
-/// The best of all restarts; `climb` goes on from a partition of the sources. The second begins with `cycle`, if there is one.
+/// The best of all restarts. `climb` continues from a partition of the sources. The second restart
+/// begins with `cycle`, if there is one.
 pub(crate) fn search(
     passes: &Passes<'_>,
     shards: &Shards,
@@ -301,8 +303,9 @@ pub(crate) fn search(
     }
 }
 
-/// A random beginning: random partitions of both sides into `sets` are improved a little, and while they are too many, the pairs that
-/// tell the least apart are merged, on one side and the other in turn.
+/// A random beginning. Random partitions of both sides into `sets` sets are improved a little.
+/// While there are too many sets, the pair that loses the least information is merged, on one side
+/// and the other in turn.
 fn random_start(
     passes: &Passes<'_>,
     shards: &Shards,
@@ -350,7 +353,8 @@ fn climb(
     }
 }
 
-/// Improves either side in turn until neither changes. Returns I after each turn, and whether it stopped by itself.
+/// Improves the two sides in turn until neither changes. Returns I after each turn, and whether the
+/// restart converged.
 fn alternate(
     passes: &Passes<'_>,
     shards: &Shards,
@@ -373,7 +377,7 @@ fn alternate(
     (trace, false)
 }
 
-/// The set under which each target is most probable (coherence (11)).
+/// The set with the largest probability of each target (coherence (11)).
 pub(crate) fn first_targets(
     passes: &Passes<'_>,
     shards: &Shards,
@@ -397,12 +401,13 @@ pub(crate) fn gather(
     rows
 }
 
-/// Moves rows (n × r sums over the sets of columns) between sets until no single move raises I. Returns whether any moved, and the table.
+/// Moves rows (n × r sums over the sets of columns) between sets until no single move increases I.
+/// Returns whether any row moved, and the table.
 fn improve(rows: &[f64], labels: &mut [u32], rank: usize, rounds: usize) -> (bool, Table) {
     let mut table = Table::new(rows, labels, rank);
     let least = table.no_gain();
     let mut any = false;
-    // All rows at once, to the set under which they are most likely, for as long as that helps.
+    // All rows at once, to their most likely sets, while I increases.
     for _ in 0..rounds {
         let next = likeliest(rows, labels, &table);
         let moved = Table::new(rows, &next, rank);
@@ -412,14 +417,14 @@ fn improve(rows: &[f64], labels: &mut [u32], rank: usize, rounds: usize) -> (boo
         labels.copy_from_slice(&next);
         (table, any) = (moved, true);
     }
-    // One after another: what is lost here and won there is exact, so a set that a row leaves or joins counts as it will be.
+    // One row after another. Losses and gains are exact, so a set has its value after the move.
     for _ in 0..rounds {
         if !sweep(rows, labels, &mut table, least) {
             break;
         }
         any = true;
     }
-    // Sums of weights that came and went hold rounding.
+    // Sums of weights that change by moves collect rounding errors.
     (any, Table::new(rows, labels, rank))
 }
 
@@ -447,7 +452,8 @@ fn likeliest(rows: &[f64], labels: &[u32], table: &Table) -> Vec<u32> {
         .collect()
 }
 
-/// Moves every row, in order, to the set where S I gains the most. Returns whether any moved.
+/// Moves every row, in order, to the set with the largest gain of S I. Returns whether any row
+/// moved.
 fn sweep(rows: &[f64], labels: &mut [u32], table: &mut Table, least: f64) -> bool {
     let rank = table.rank;
     // x log x of every entry of C and its row totals.
@@ -457,7 +463,7 @@ fn sweep(rows: &[f64], labels: &mut [u32], table: &mut Table, least: f64) -> boo
     for (row, label) in rows.chunks_exact(rank).zip(labels) {
         let own = *label as usize;
         let weight: f64 = row.iter().sum();
-        // What set k is worth with `sign` times the row more than now.
+        // The change of the value of set k if it gets `sign` times the row.
         let change = |k: usize, sign: f64| {
             let with = |c: f64, x: f64| x_log_x((c + sign * x).max(0.0));
             let mut change = total_terms[k] - with(table.row_totals[k], weight);
@@ -495,7 +501,7 @@ fn sweep(rows: &[f64], labels: &mut [u32], table: &mut Table, least: f64) -> boo
 }
 
 impl Restart {
-    /// The record of a restart over `sources` sources.
+    /// The restart as an entry of a fit.
     pub(crate) fn record(self, sources: usize) -> crate::methods::fit::Restart {
         crate::methods::fit::Restart {
             seed: self.seed,
@@ -524,7 +530,7 @@ mod tests {
         }
     }
 
-    /// I of two partitions, from the definition.
+    /// I of two partitions, by its definition.
     fn information(columns: &[Vec<f64>], sources: &[u32], targets: &[u32], rank: usize) -> f64 {
         let mut counts = vec![0.0; rank * rank];
         for (column, &k) in columns.iter().zip(sources) {
@@ -544,8 +550,8 @@ mod tests {
             .sum()
     }
 
-    // Sources 0 and 2 hit targets 1 and 2, three times each but for one 1; sources 1 and 3 hit targets 0 and 3.
-    //   C = [[10, 0], [0, 12]] up to names: I = H(10/22).
+    // Sources 0 and 2 go to targets 1 and 2, three times each except for one 1. Sources 1 and 3 go
+    // to targets 0 and 3. C = [[10, 0], [0, 12]] up to names: I = H(10/22).
     #[test]
     fn two_by_two_by_hand() {
         let n: [[f64; 4]; 4] = [
@@ -571,7 +577,7 @@ mod tests {
 
     #[test]
     fn a_set_too_many() {
-        // Two kinds of sources cannot make three sets that say more.
+        // A third set of two kinds of sources cannot increase I.
         let columns: Vec<Vec<f64>> = (0..6)
             .map(|j| {
                 (0..4)

@@ -1,41 +1,43 @@
-//! A model and the counts of new rows → a set, a point and a log-likelihood for every state of the new rows (coherence (16), Algorithm 1).
-//!
-//! In: new counts N (m' targets × n' sources), which of their states the model has, and what a fit of the model says: γ, e, log λ and,
-//! where its points are vectors of a decomposition, what targets make of them. Out: [`Assigned`].
-//!
-//! A source that the model has keeps its set, its point and its memberships. A new one gets the set k that makes
-//! s_k(j) = Σ_i N_ij log λ_ik largest, the lowest one on ties; a set that gives one of its targets the probability 0 is ruled out. Its
-//! point is
-//! - where the fit decomposed P̃: e_j = Σ_i P_ij f_i / σ. From P̃ᵀu = σv with e = D_p^{-1/2} v, f = D_q^{-1/2} u and
-//!   P̃ = D_q^{-1/2} P D_p^{1/2}, the weights p_j cancel, and a state of the model itself gets its own point back;
-//! - of Schur vectors TX = XS: x_j = (Σ_i P_ij x_i) S^{-1}, with which a state of the model gets its own point back as well;
-//! - where the fit decomposed Λ̃: the point of its set, which all sources of the set share.
-//!
-//! The memberships of a new source are those of its point, by the map that made those of the model (`soft::Map`).
-//!
-//! Transitions to targets that the model has never seen say nothing about sets: they are counted apart and left out of N.
+//! Assigns new states to the sets of a model: the counts of new rows → a set, a point and a
+//! log-likelihood per state (coherence (16), Algorithm 1).
+//! In: new counts N (m' targets × n' sources), the indices of their states in the model, and the
+//! fit ([`Known`]): γ, e, log λ and, if its points are vectors of a decomposition, the share of
+//! each target in them. Out: [`Assigned`].
+//! A source that the model has keeps its set, its point and its memberships. A new source gets the
+//! set k with the largest s_k(j) = Σ_i N_ij log λ_ik, the lowest k on ties. A set that gives one of
+//! its targets the probability 0 is ruled out. The point of a new source is
+//! - if the fit decomposed P̃: e_j = Σ_i P_ij f_i / σ. From P̃ᵀu = σv with e = D_p^{-1/2} v, f =
+//!   D_q^{-1/2} u and P̃ = D_q^{-1/2} P D_p^{1/2}, the weights p_j cancel, so a state of the model
+//!   would get its own point;
+//! - for Schur vectors TX = XS: x_j = (Σ_i P_ij x_i) S^{-1}, which also gives a state of the model
+//!   its own point;
+//! - if the fit decomposed Λ̃: the point of its set, which all sources of the set share.
+//! The memberships of a new source are those of its point, by the map that gave the memberships of
+//! the model (`soft::Map`).
+//! Transitions to targets that the model does not have say nothing about sets. They are counted
+//! separately and left out of N.
 
 use crate::evidence::counts::csr::Csr;
 use crate::methods::low_rank::known::{Known, Soft};
 use rayon::prelude::*;
 
-/// What the fit says about one source.
+/// A source of the new rows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct State {
-    /// −1 where every set is ruled out, or all its targets are unseen.
+    /// −1 if every set is ruled out, or if the model has none of its targets.
     pub affiliation: i32,
-    /// Σ_i N_ij log λ_ik for its set k, over the targets with λ_ik > 0; nothing without a set.
+    /// Σ_i N_ij log λ_ik for its set k, over the targets with λ_ik > 0. None without a set.
     pub log_likelihood: Option<f64>,
     /// Σ_i N_ij over the targets with λ_ik = 0.
     pub impossible: f64,
-    /// s_k(j) less the largest score of another set: negative where the new counts speak for the other one. Nothing where there is no
-    /// other set, or where all are ruled out.
+    /// s_k(j) minus the largest score of another set. It is negative if the new counts prefer the
+    /// other set. None if there is no other set, or if all are ruled out.
     pub lead: Option<f64>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Assigned {
-    /// r, which may be smaller than that of another model of the fit.
+    /// r. Other models of the fit may have another rank.
     pub rank: usize,
     /// n' sources.
     pub states: Vec<State>,
@@ -43,11 +45,11 @@ pub struct Assigned {
     pub embedding: Vec<f64>,
     /// Whether a source has a row of e, and of memberships.
     pub has_point: Vec<bool>,
-    /// n' × r row-major, where the fit is soft.
+    /// n' × r row-major, if the fit is soft.
     pub membership: Option<Vec<f64>>,
 }
 
-/// Assigns every source. `sources` and `targets` are the places of the new states among those of the model.
+/// Assigns every source. `sources` and `targets` have the indices of the new states in the model.
 pub fn assign(
     known: &Known,
     counts: &[Csr],
@@ -161,7 +163,7 @@ impl Soft {
     }
 }
 
-/// Σ_i N_ij over the targets that the model has not, for every source.
+/// Σ_i N_ij over the targets that the model does not have, for every source.
 pub fn unseen(counts: &[Csr], targets: &[Option<u32>]) -> Vec<f64> {
     let of_row = |shard: &Csr, l: usize| {
         let entries = shard
@@ -183,7 +185,7 @@ struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// Places among the targets of the model, and counts.
+    /// Indices among the targets of the model, and counts.
     fn entries(&self, targets: &[Option<u32>]) -> impl Iterator<Item = (usize, f64)> {
         self.shard.span(self.l).filter_map(move |e| {
             let place = targets[self.shard.columns[e] as usize]?;
@@ -242,7 +244,7 @@ mod tests {
     use crate::methods::low_rank::known::{Told, log_latent};
     use crate::methods::low_rank::model::{Latent, LowRank};
 
-    /// A row of counts for each source: (target, count).
+    /// One row of counts per source: (target, count).
     fn csr(rows: &[&[(u32, u32)]]) -> Csr {
         let entries = || rows.iter().flat_map(|row| row.iter());
         let mut offsets = vec![0];
@@ -258,7 +260,8 @@ mod tests {
         }
     }
 
-    /// Three blocks of four states, each of which mostly goes on to itself and sometimes to the next, with unevenness by `seed`.
+    /// Three blocks of four states. Each state mostly stays in its block and sometimes goes to the
+    /// next; `seed` varies the counts.
     fn noisy(seed: u64) -> Shards {
         let (mut sources, mut targets, mut values) = (vec![], vec![], vec![]);
         for j in 0..12u32 {
@@ -356,7 +359,7 @@ mod tests {
         assert_eq!(empty[1], f64::NEG_INFINITY);
     }
 
-    /// A state of the model, taken for a new one, gets back what the model says of it: of three blocks in a cycle, and of noise.
+    /// The states of a model, assigned as new states, get their own sets and points.
     #[test]
     fn the_states_of_a_model_get_back_what_it_says_of_them() {
         let soft = |clusters| {

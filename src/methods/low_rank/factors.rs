@@ -1,9 +1,8 @@
-//! A partition γ of the sources → the low-rank model Λ = λΓ it stands for.
-//!
-//! In: counts N (m targets × n sources) and one latent state a source. Out: λ (m × r, left stochastic) that maximises the
-//! relaxed likelihood for this Γ, the target sets F, the coarse r × r matrix and the singular triplets of Λ̃.
-//! Polzin, Klebanov, Nüsken, Koltai, *Coherent set identification via direct low rank maximum likelihood estimation*:
-//! (5), (11), (15), Theorem 10.
+//! The low-rank matrix Λ = λΓ of a partition γ of the sources.
+//! In: counts N (m targets × n sources) and one latent state per source. Out: λ (m × r, left
+//! stochastic) that maximises the relaxed likelihood for this Γ, the target sets F, the coarse r ×
+//! r matrix and the singular triplets of Λ̃. Polzin, Klebanov, Nüsken, Koltai, *Coherent set
+//! identification via direct low rank maximum likelihood estimation*: (5), (11), (15), Theorem 10.
 
 use crate::evidence::counts::set_sums::Gather;
 use crate::evidence::counts::shards::Shards;
@@ -15,13 +14,14 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// Rows of the tall factor of Λ̃ that one QR decomposition reduces: fixed, because it decides the rounding.
+/// Rows of the tall factor of Λ̃ per QR decomposition. It decides the rounding, so it is constant.
 const BLOCK: usize = 4096;
 
-/// Singular values of Λ̃ up to this are rounding: σ₁ = 1, and their left vectors would be noise.
+/// Singular values of Λ̃ up to this are rounding, because σ₁ = 1. Their left vectors would be
+/// noise.
 const NEGLIGIBLE: f64 = 1e-13;
 
-/// The model Λ = λΓ, kept as sums of counts: they are exact when the counts are integers.
+/// λ and Γ as sums of counts, which are exact for integer counts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Factors {
     /// r, empty latent states included.
@@ -41,7 +41,7 @@ pub struct Spectrum {
     pub values: Vec<f64>,
     /// n × r row-major.
     pub source_embedding: Vec<f64>,
-    /// m × r row-major; zero where the singular value is.
+    /// m × r row-major; zero if the singular value is zero.
     pub target_embedding: Vec<f64>,
 }
 
@@ -87,7 +87,7 @@ impl Factors {
         }
     }
 
-    /// (11): the latent state under which a target is most probable, the lowest one on ties.
+    /// (11): the latent state with the largest probability of a target, the lowest one on ties.
     pub fn target_sets(&self) -> Vec<u32> {
         (0..self.counts.len() / self.rank)
             .into_par_iter()
@@ -127,7 +127,8 @@ impl Factors {
         latent
     }
 
-    /// Σ of N over sources in E_k and targets in F_l, r × r row-major (k, l); targets without a set count nowhere.
+    /// Σ of N over sources in E_k and targets in F_l, r × r row-major (k, l). Targets without a set
+    /// are left out.
     pub fn coarse_counts(&self, target_sets: &[i32]) -> Vec<f64> {
         let mut coarse = vec![0.0; self.rank * self.rank];
         for (row, &set) in self.counts.chunks_exact(self.rank).zip(target_sets) {
@@ -140,7 +141,7 @@ impl Factors {
         coarse
     }
 
-    /// Pr[Y ∈ F_l | X ∈ E_k] (6), r × r row-major (k, l); a row of an empty latent state is 0.
+    /// Pr[Y ∈ F_l | X ∈ E_k] (6), r × r row-major (k, l). The row of an empty latent state is 0.
     pub fn coarse(&self, coarse_counts: &[f64]) -> Vec<f64> {
         let mut coarse = coarse_counts.to_vec();
         for (row, &total) in coarse.chunks_exact_mut(self.rank).zip(&self.totals) {
@@ -151,7 +152,8 @@ impl Factors {
         coarse
     }
 
-    /// B_ik = C_ik / √(C_·k N_i·), m × r: the factor of Λ̃ = B A, where B = D_q^{-1/2} λ D_w^{1/2} and A = D_w^{-1/2} Γ D_p^{1/2} (r × n).
+    /// B_ik = C_ik / √(C_·k N_i·), m × r: the factor of Λ̃ = B A, where B = D_q^{-1/2} λ D_w^{1/2}
+    /// and A = D_w^{-1/2} Γ D_p^{1/2} (r × n).
     fn factor(&self, shards: &Shards, i: usize, k: usize) -> f64 {
         match self.counts[i * self.rank + k] {
             0.0 => 0.0,
@@ -165,8 +167,8 @@ impl Factors {
         small_svd(shards.n_targets, self.rank, &factor).0
     }
 
-    /// The singular triplets of Λ̃ = B A. The rows of A are orthonormal, so with B = U Σ Wᵀ the right vectors are V = Aᵀ W: sources of
-    /// one latent state share a point.
+    /// The singular triplets of Λ̃ = B A. The rows of A are orthonormal, so with B = U Σ Wᵀ the
+    /// right vectors are V = Aᵀ W: sources of one latent state share a point.
     pub fn spectrum(&self, shards: &Shards) -> Spectrum {
         let rank = self.rank;
         let factor = |i: usize, k: usize| self.factor(shards, i, k);
@@ -214,8 +216,9 @@ impl Factors {
 }
 
 impl Spectrum {
-    /// Singular vectors are determined up to a sign. Of the entries of a right vector √p_j e_j whose magnitude is the largest
-    /// (up to 10⁻⁶, so that rounding cannot choose among equals) the first is made positive.
+    /// Fixes the signs of the singular vectors. Of the largest magnitudes in a right vector √p_j
+    /// e_j (up to 10⁻⁶, so that rounding does not choose among equal ones), the first is made
+    /// positive.
     fn fix_signs(&mut self, shards: &Shards) {
         let rank = self.values.len();
         let signs: Vec<f64> = (0..rank)
@@ -242,9 +245,9 @@ impl Spectrum {
     }
 }
 
-/// Singular values (r, descending) and right vectors (r × r row-major) of a tall matrix given by its entries. Blocks of rows
-/// are replaced by the R of their QR decompositions until one block is left: unlike the Gram matrix, this does not square
-/// the singular values.
+/// Singular values (r, descending) and right vectors (r × r row-major) of a tall matrix given by
+/// its entries. Blocks of rows are replaced by the R of their QR decompositions until one block is
+/// left. Unlike the Gram matrix, this does not square the singular values.
 fn small_svd(
     n_rows: usize,
     rank: usize,
@@ -257,7 +260,7 @@ fn small_svd(
             .map(|b| {
                 let rows = block.min(n_rows - b * block);
                 let part = Mat::from_fn(rows, rank, |i, k| entry(b * block + i, k));
-                // A last block shorter than r is its own factor.
+                // A last block with fewer than r rows is its own factor.
                 if rows > rank {
                     part.qr().thin_R().to_owned()
                 } else {
@@ -272,7 +275,8 @@ fn small_svd(
         };
         return small_svd(n_stacked, rank, &stacked);
     }
-    // Rows of zeros make the matrix square where it is not tall; they change neither values nor right vectors.
+    // Rows of zeros make the matrix square if it is not tall. They change neither values nor right
+    // vectors.
     let last = Mat::from_fn(n_rows.max(rank), rank, |i, k| {
         if i < n_rows { entry(i, k) } else { 0.0 }
     });
@@ -330,7 +334,8 @@ mod tests {
         let spectrum = factors.spectrum(&shards);
         assert!((spectrum.values[0] - 1.0).abs() < 1e-15);
         assert!((spectrum.values[1] - (1.0f64 / 6.0).sqrt()).abs() < 1e-15);
-        // The leading pair is the constant function, and Λ' e_l = σ_l f_l: P' = D_q⁻¹ Λ D_p acts on functions of the sources.
+        // The leading pair is the constant function, and Λ' e_l = σ_l f_l, where Λ' = D_q⁻¹ Λ D_p
+        // acts on functions of the sources.
         let (e, f) = (&spectrum.source_embedding, &spectrum.target_embedding);
         for l in 0..2 {
             for i in 0..2 {

@@ -1,7 +1,7 @@
-//! What the tables of a fit say of its states → what new states are held against.
-//!
-//! In: γ, e and memberships of the sources, f and memberships of the targets, λ, σ and counts, as they are written. Out: [`Known`]. What
-//! makes the point of a new state, and what makes its memberships, is not written: it is found again from what is.
+//! A fit as its tables have it → the data that assigns new states.
+//! In: γ, e and memberships of the sources, f and memberships of the targets, λ, σ and counts, as
+//! written. Out: [`Known`]. The maps that give a new state its point and its memberships are not
+//! written, but computed again.
 
 use crate::math::dense;
 use crate::methods::low_rank::model::{Latent, Side, Singular};
@@ -9,10 +9,10 @@ use crate::methods::spectral::seba;
 use crate::methods::spectral::soft;
 use rayon::prelude::*;
 
-/// Singular values up to this are rounding: nothing is projected on their vectors.
+/// Singular values up to this are rounding. Their vectors are not used.
 const NEGLIGIBLE: f64 = 1e-13;
 
-/// What a fit says about n sources and m targets.
+/// A fit of n sources and m targets, for new states.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Known {
     pub rank: usize,
@@ -20,18 +20,18 @@ pub struct Known {
     pub affiliation: Vec<i32>,
     /// e, n × r row-major.
     pub embedding: Vec<f64>,
-    /// log λ_ik, m × r row-major; −∞ where λ is 0.
+    /// log λ_ik, m × r row-major; −∞ if λ_ik is 0.
     pub log_latent: Vec<f64>,
-    /// What a target is in the mean that makes the point of a source, m × r row-major: f_ik / σ_k or x_i S^{-1}. Nothing where the fit
-    /// decomposed Λ̃.
+    /// The share of a target in the point of a source, m × r row-major: f_ik / σ_k or x_i S^{-1}.
+    /// None if the fit decomposed Λ̃.
     pub projection: Option<Vec<f64>>,
-    /// Where the fit is soft.
+    /// If the fit is soft.
     pub soft: Option<Soft>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Soft {
-    /// Of the sources, n × r row-major.
+    /// The memberships of the sources, n × r row-major.
     pub membership: Vec<f64>,
     pub map: soft::Map,
 }
@@ -42,7 +42,7 @@ pub struct Told<'a> {
     pub targets: &'a Side,
     pub latent: Latent,
     pub spectrum: &'a [Singular],
-    /// Of PCCA+.
+    /// Only of PCCA+.
     pub crispness: Option<f64>,
     /// w_k, r values.
     pub weights: &'a [f64],
@@ -53,7 +53,7 @@ pub struct Told<'a> {
 }
 
 impl Known {
-    /// With `smoothing` every set gets so many transitions more (see `log_latent`).
+    /// `smoothing` is the number of transitions that every set gets in addition ([`log_latent`]).
     pub fn new(told: Told<'_>, smoothing: f64) -> Known {
         let rank = told.weights.len();
         let set_total: Vec<f64> = told.weights.iter().map(|w| w * told.total).collect();
@@ -64,7 +64,7 @@ impl Known {
             membership,
         } = told.sources;
         let of_targets = &told.targets.embedding;
-        // Only vectors have residuals, and only Schur vectors eigenvalues.
+        // Only vectors have residuals, and only Schur vectors have eigenvalues.
         let first = told.spectrum.first();
         let projection = match first.and_then(|s| Some((s.residual?, s.eigenvalue))) {
             None => None,
@@ -79,7 +79,7 @@ impl Known {
         };
         let soft = membership.zip(told.targets.membership.as_ref());
         let soft = soft.map(|(membership, targets)| {
-            // As they were made: of both sides at once.
+            // Both sides at once, as in the fit.
             let points = [&embedding[..], of_targets].concat();
             let members = [&membership[..], targets].concat();
             let weights = [told.source_total, told.target_total].concat();
@@ -100,8 +100,9 @@ impl Known {
     }
 }
 
-/// log λ (m × r) from its entries. With `smoothing` a > 0 it is log of (C_·k λ_ik + a q_i) / (C_·k + a), the mean of a Dirichlet
-/// posterior: every set gets a more transitions, shared out over the targets like all of them. Empty sets stay ruled out.
+/// log λ (m × r) from its entries. With `smoothing` a > 0 it is log of (C_·k λ_ik + a q_i) / (C_·k
+/// + a), the mean of a Dirichlet posterior: every set gets a more transitions, distributed over the
+/// targets like all transitions. Empty sets stay ruled out.
 pub(crate) fn log_latent(
     latent: &Latent,
     set_total: &[f64],
@@ -136,7 +137,7 @@ pub(crate) fn log_latent(
     table
 }
 
-/// f_ik / σ_k; 0 where σ_k is.
+/// f_ik / σ_k; 0 if σ_k is 0.
 fn projection(targets: &[f64], spectrum: &[Singular]) -> Vec<f64> {
     let rows = targets.chunks_exact(spectrum.len());
     let divided = rows.flat_map(|row| {
@@ -152,8 +153,9 @@ fn projection(targets: &[f64], spectrum: &[Singular]) -> Vec<f64> {
     divided.collect()
 }
 
-/// x_i S^{-1} for Schur vectors X of targets (m × r) and of sources (n × r, with sets γ and weights p). The mean of TX = XS over the sources
-/// of a set says Σ_i λ_ik x_i = x̄_k S, and these r equations give S^{-1} without a look at the counts.
+/// x_i S^{-1} for Schur vectors X of targets (m × r) and of sources (n × r, with sets γ and weights
+/// p). The mean of TX = XS over the sources of a set is Σ_i λ_ik x_i = x̄_k S, and these r
+/// equations give S^{-1} without the counts.
 fn schur_projection(
     targets: &[f64],
     sources: &[f64],
@@ -184,7 +186,7 @@ fn schur_projection(
         let scale = if *total > 0.0 { 1.0 / total } else { 0.0 };
         row.iter_mut().for_each(|b| *b *= scale);
     }
-    // S^{-1} from (x̄ S) S^{-1} = x̄, the shortest where a set is empty.
+    // S^{-1} from (x̄ S) S^{-1} = x̄, the shortest solution if a set is empty.
     let (values, left, right) = dense::square_svd(&after, rank);
     let mut inverse = vec![0.0; rank * rank];
     for (v, value) in values.iter().enumerate() {

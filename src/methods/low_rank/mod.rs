@@ -83,7 +83,7 @@ pub(crate) fn assemble(
     }
 }
 
-/// Renumbers latent states (`names`).
+/// Renumbers latent states by decreasing weight.
 pub(crate) fn canonical(affiliation: &[u32], rank: usize, shards: &Shards) -> Vec<u32> {
     let names = names(affiliation, rank, shards);
     affiliation.iter().map(|&k| names[k as usize]).collect()
@@ -110,7 +110,7 @@ pub(crate) fn names(affiliation: &[u32], rank: usize, shards: &Shards) -> Vec<u3
     names
 }
 
-/// Refuses a rank that the matrix does not have.
+/// Refuses a rank that is 0 or larger than the matrix allows.
 pub(crate) fn check_rank(rank: usize, shards: &Shards) -> Result<()> {
     let (n, m) = (shards.n_sources, shards.n_targets);
     if rank == 0 {

@@ -1,8 +1,9 @@
-//! Counts and a model Λ = λΓ → every metric and bound that compares Λ with P, from the non-zeros alone.
-//!
-//! Polzin, Klebanov, Nüsken, Koltai, *Coherent set identification via direct low rank maximum likelihood estimation*: objective (2),
-//! likelihood (14), Definitions 2 and 15, Corollaries 12 and 19, Theorem 17. P, P̃, Λ̃ are m targets × n sources and never formed:
-//! one pass by target adds up λ's mass beside the support of P, one pass by source visits the columns.
+//! Scores a low-rank matrix: counts and Λ = λΓ → the metrics and bounds that compare Λ with P, from
+//! the non-zeros alone.
+//! Polzin, Klebanov, Nüsken, Koltai, *Coherent set identification via direct low rank maximum
+//! likelihood estimation*: objective (2), likelihood (14), Definitions 2 and 15, Corollaries 12 and
+//! 19, Theorem 17. P, P̃, Λ̃ are m targets × n sources and never formed. One pass by target sums
+//! the part of λ outside the support of P, and one pass by source visits the columns.
 
 use crate::evidence::counts::csr::{Csr, Value};
 use crate::evidence::counts::shards::Shards;
@@ -17,7 +18,8 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// Scores a model. `singular_values` are σ(Λ̃); `coarse_counts` are those of N over E_k and F_l, r × r row-major (k, l).
+/// Scores the factors. `singular_values` are σ(Λ̃). `coarse_counts` are those of N over E_k and
+/// F_l, r × r row-major (k, l).
 pub fn score(
     passes: &Passes<'_>,
     shards: &Shards,
@@ -111,8 +113,9 @@ fn sizes(rank: usize, sets: impl Iterator<Item = usize>) -> Vec<usize> {
     sizes
 }
 
-/// Differences up to this fraction of the larger number count as 0. Correctly rounded quotients of equal fractions of integers
-/// are equal, so integer counts need no allowance; sums of weights carry the rounding of their terms.
+/// Differences up to this fraction of the larger number count as 0. Correctly rounded quotients of
+/// equal fractions of integers are equal, so integer counts need no allowance. Sums of weights have
+/// rounding errors.
 fn allowance(shards: &Shards) -> f64 {
     if shards.is_integral() {
         0.0
@@ -121,8 +124,9 @@ fn allowance(shards: &Shards) -> f64 {
     }
 }
 
-/// The share of ‖P̃ − Λ̃‖²_F where N_ij = 0, for every target: Σ_k λ_ik²/q_i · Pr[X ∈ E_k, N_iX = 0]. The probability is a
-/// difference of sums of counts, exact for integers, so it vanishes exactly when every source of a latent state hits the target.
+/// The share of ‖P̃ − Λ̃‖²_F with N_ij = 0, for every target: Σ_k λ_ik²/q_i · Pr[X ∈ E_k, N_iX =
+/// 0]. The probability is a difference of sums of counts, exact for integers, so it is exactly 0 if
+/// every source of a latent state has the target.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Missed<'a> {
     factors: Cow<'a, Factors>,
@@ -167,11 +171,11 @@ impl Kernel for Missed<'_> {
     }
 }
 
-/// Non-zeros whose C_ik and N_i· are fetched before they are used: they lie at random, and so the misses of one do not wait for the
-/// logarithms of another.
+/// Non-zeros whose C_ik and N_i· are fetched before they are used. Their addresses are random, so
+/// cache misses overlap with the logarithms of other non-zeros.
 const NEAR: usize = 64;
 
-/// What one column j adds to the metrics.
+/// The terms of one column j in the metrics.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct Column {
     /// Σ_i N_ij log Λ_ij.
@@ -190,7 +194,7 @@ pub struct Column {
     balance: f64,
 }
 
-/// What the columns of a model are scored with.
+/// The data with which the columns are scored.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Scoring<'a> {
     factors: Cow<'a, Factors>,
@@ -241,8 +245,9 @@ impl Kernel for Scoring<'_> {
     }
 }
 
-/// For every latent state its targets, λ_ik/q_i descending: the first one that column j misses has the largest λ_ik/q_i beside its
-/// support. No column gets further than one place beyond its number of non-zeros, so the rest of each list is left out.
+/// For every latent state its targets by descending λ_ik/q_i. The first one that column j does not
+/// have gives the largest λ_ik/q_i outside its support. A column visits at most one more target
+/// than it has non-zeros, so the lists are cut there.
 fn ranked(shards: &Shards, factors: &Factors) -> Vec<Vec<u32>> {
     let spans = shards.by_source.iter().flat_map(|s| s.offsets.windows(2));
     let longest = spans.map(|ends| ends[1] - ends[0]).max().unwrap_or(0);
@@ -264,7 +269,7 @@ fn ranked(shards: &Shards, factors: &Factors) -> Vec<Vec<u32>> {
         .collect()
 }
 
-/// The larger of two numbers, which is one instruction where neither is NaN for sure.
+/// The larger of two numbers that are not NaN, in one instruction.
 fn larger(a: f64, b: f64) -> f64 {
     if b > a { b } else { a }
 }
@@ -279,7 +284,7 @@ impl Scoring<'_> {
         // ‖P_j − Λ_j‖₁, max_i |P_ij − Λ_ij|/N_i·, max_i P_ij/N_i·, max_i |P_ij − Λ_ij|/P_ij, and Σ C_ik over the support of P_j.
         let (mut distance, mut steepest, mut densest, mut relative) = (0.0, 0.0f64, 0.0f64, 0.0f64);
         let mut covered = 0.0;
-        // P_ij and its logarithm for the count before: most counts of a column are alike.
+        // P_ij and its logarithm for the previous count: most counts of a column are equal.
         let (mut last, mut p, mut log_p) = (0.0, 0.0, 0.0);
         let support = &shard.columns[shard.span(l)];
         let mut near = [(0.0, 0.0); NEAR];
@@ -294,7 +299,7 @@ impl Scoring<'_> {
                     (last, p) = (n, n / total);
                     log_p = p.ln();
                 }
-                // What `Factors::probability` gives, for a latent state that is not empty.
+                // Equal to `Factors::probability` for a latent state that is not empty.
                 let lambda = count / latent_total;
                 c.reference += n * log_p;
                 c.log_likelihood += n * log_p;
@@ -303,7 +308,7 @@ impl Scoring<'_> {
                 covered += count;
                 let difference = (p - lambda).abs();
                 if difference > self.allowance * p.max(lambda) {
-                    // The logarithm of the quotient loses nothing where the two are close.
+                    // The logarithm of the quotient loses no digits if the two are close.
                     let log_quotient = (p / lambda).ln();
                     c.log_likelihood -= n * log_quotient;
                     c.kullback_leibler += n * log_quotient;
@@ -318,7 +323,8 @@ impl Scoring<'_> {
         // Rounding must not make a divergence negative.
         c.kullback_leibler = c.kullback_leibler.max(0.0);
 
-        // A walk over the support of P_j at most, since it ends at the first target outside.
+        // At most the support of P_j is visited, because the search ends at the first target
+        // outside.
         let missed = self.ranked[k]
             .iter()
             .find(|i| support.binary_search(i).is_err());
@@ -348,7 +354,7 @@ mod tests {
     use crate::evidence::pass::Passes;
     use proptest::prelude::*;
 
-    /// Shards of a dense matrix of counts, targets × sources, with the model of a partition and its metrics.
+    /// The metrics of a partition, for a dense matrix of counts, targets × sources.
     fn score_dense(n: &[Vec<f64>], affiliation: &[u32], rank: usize, integral: bool) -> Metrics {
         let (mut sources, mut targets, mut values) = (vec![], vec![], vec![]);
         for j in 0..n[0].len() {
@@ -411,7 +417,7 @@ mod tests {
             m.kullback_leibler,
             (m.reference_log_likelihood - m.log_likelihood) / 10.0,
         );
-        // P̃ = P here, but for the last column: p = q.
+        // P̃ = P in this example, except for the last column: p = q.
         close(m.frobenius_p, 2.0 * (9.0 + 1.0) / 16.0 + 1.0);
         // σ(Λ̃) = 1, 1.
         close(m.frobenius_lambda, 2.0);

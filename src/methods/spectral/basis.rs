@@ -1,18 +1,18 @@
-//! Coordinates of weighted states as functions on them: inner products ⟨x, y⟩ = Σ_j w_j x_j y_j of columns, and columns made orthonormal.
-//!
-//! In: r coordinates a state (n × r, row-major) and n positive weights. Sums over states have an order of their own, whatever the
-//! number of threads.
+//! Inner products ⟨x, y⟩ = Σ_j w_j x_j y_j of coordinates as functions on weighted states, and
+//! orthonormal bases.
+//! In: r coordinates per state (n × r, row-major) and n positive weights. Sums over states have a
+//! fixed order for any number of threads.
 
 use crate::math::dense;
 use rayon::prelude::*;
 
-/// Rows that are summed one after another: fixed, because it decides the rounding.
+/// Rows per partial sum. It decides the rounding, so it is constant.
 const BLOCK: usize = 4096;
 
-/// A direction that is shorter than this beside the longest one, squared, is rounding.
+/// A direction whose squared length relative to the longest one is below this is rounding.
 const DEPENDENT: f64 = 1e-14;
 
-/// Σ over states of what `add(row, weight, sums)` adds to `len` numbers.
+/// The sum over states of the terms that `add(row, weight, sums)` adds to `len` numbers.
 pub fn blocks(
     rows: &[f64],
     rank: usize,
@@ -40,14 +40,14 @@ pub fn blocks(
     sums
 }
 
-/// The columns made orthonormal, each as close to what it was as that allows: E G^{-1/2} (n × r) with the Gram matrix G. Where columns are
-/// dependent fewer dimensions are left, and the columns span these.
+/// The closest orthonormal columns: E G^{-1/2} (n × r) with the Gram matrix G. If columns are
+/// dependent, the result spans fewer dimensions.
 pub fn orthonormal(rows: &[f64], rank: usize, weights: &[f64]) -> Vec<f64> {
     // G^{-1/2} is symmetric, so its rows serve as its columns.
     multiply(rows, &inverse_root(rows, rank, weights), rank)
 }
 
-/// G^{-1/2} (r × r) for the Gram matrix G of the columns, without the dimensions that they do not have.
+/// G^{-1/2} (r × r) for the Gram matrix G of the columns, on the dimensions that they span.
 pub fn inverse_root(rows: &[f64], rank: usize, weights: &[f64]) -> Vec<f64> {
     let gram = blocks(rows, rank, weights, rank * rank, |row, weight, gram| {
         for (gram, x) in gram.chunks_exact_mut(rank).zip(row) {

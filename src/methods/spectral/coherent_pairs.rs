@@ -1,4 +1,4 @@
-//! Coherent pairs as a method of the shelf: the truncated SVD, and sets of its vectors.
+//! Coherent pairs as a method: the truncated SVD, and sets from its vectors.
 
 use crate::error::Result;
 use crate::evidence::counts::products::Multiply;
@@ -77,7 +77,8 @@ impl Estimator for Svd {
     }
 }
 
-/// The fit of Algorithm 1, or with sets that are soft: E is scored like any partition, the spectrum and the embeddings are those of P̃.
+/// The fit of Algorithm 1, or with soft sets. E is scored like any partition; the spectrum and the
+/// embeddings are those of P̃.
 fn pairs(passes: &Passes<'_>, shards: &Shards, params: &Svd, seed: u64) -> Result<Fit> {
     let embedding = svd::embedding(passes, shards, params, seed);
     passes.step("cluster");

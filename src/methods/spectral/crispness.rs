@@ -1,29 +1,33 @@
-//! The crispest memberships that a span of functions allows: a convex function climbs from vertex to vertex of a polytope.
-//!
-//! In: coordinates x_l (w × r, row-major) of some states in a basis whose first function is 1 and which is orthonormal in a weighted
-//! inner product, and a matrix A (r × r) with memberships χ = xA that are not negative. Every row of χ sums to 1 as A·1 is the first
-//! unit vector. Out: an A with the same properties at which Σ_i ‖A_i‖² / A_0i is locally largest. With S = D_c^{-1} χᵀDχ, the overlaps
-//! of the sets, that is the trace of S: Röblitz & Weber, *Fuzzy spectral clustering by PCCA+*, Adv. Data Anal. Classif. 7, 2013, (16).
-//!
-//! The sum is convex in A, since ‖v‖²/v₀ is, and all conditions are linear: the largest value is at a vertex, where as many conditions
-//! hold with equality as there are unknowns. From any A the gradient, projected on the face where A lies, leads upwards as far as one
-//! can go, for along a line a convex function that once grows does not stop growing. One condition more then holds with equality. In a
-//! vertex the condition whose multiplier is the most wrong is given up, and if none is wrong, the search is over. No step length, no
-//! tolerance and no derivative-free search over (r − 1)² unknowns is needed.
+//! The crispest memberships in a span of functions: a convex function climbs from vertex to vertex
+//! of a polytope.
+//! In: coordinates x_l (w × r, row-major) of some states in a basis whose first function is 1 and
+//! which is orthonormal in a weighted inner product, and a matrix A (r × r) with memberships χ = xA
+//! that are not negative. Every row of χ sums to 1 because A·1 is the first unit vector. Out: an A
+//! with the same properties at which Σ_i ‖A_i‖² / A_0i has a local maximum. With the overlaps S =
+//! D_c^{-1} χᵀDχ of the sets, this is the trace of S: Röblitz & Weber, *Fuzzy spectral clustering
+//! by PCCA+*, Adv. Data Anal. Classif. 7, 2013, (16).
+//! The sum is convex in A, because ‖v‖²/v₀ is, and all constraints are linear. So its maximum is at
+//! a vertex, where as many constraints are active as there are unknowns. From any A, the gradient
+//! projected on the face of A leads upwards to the next constraint, because a convex function that
+//! grows along a line does not stop growing. Then one more constraint is active. At a vertex, the
+//! constraint with the most negative multiplier is dropped; if there is none, the search ends. This
+//! needs no step length, no tolerance, and no derivative-free search over (r − 1)² unknowns.
 
-/// A gradient that is shorter beside the unprojected one, and multipliers that are smaller beside it, are rounding.
+/// A projected gradient whose length relative to the unprojected one is below this is rounding, and
+/// so are multipliers relative to it.
 const FLAT: f64 = 1e-10;
 
-/// Changes of a membership a unit step that are smaller are rounding: the condition is parallel to the step.
+/// If a unit step changes a membership by less than this, its constraint is parallel to the step.
 const PARALLEL: f64 = 1e-11;
 
-/// Steps of length zero after which conditions are chosen by their number, which cannot go round in circles (Bland).
+/// Steps of length zero after which constraints are chosen by their number, which avoids cycles
+/// (Bland's rule).
 const STUCK: usize = 20;
 
-/// A membership whose weight is smaller is none.
+/// A set with a smaller weight is empty.
 pub const EMPTY: f64 = 1e-12;
 
-/// Σ_i ‖A_i‖² / A_0i; a column without weight adds nothing.
+/// Σ_i ‖A_i‖² / A_0i. A column without weight adds nothing.
 pub fn trace(a: &[f64], rank: usize) -> f64 {
     (0..rank).map(|i| column_square(a, rank, i).1).sum()
 }
@@ -36,7 +40,7 @@ fn column_square(a: &[f64], rank: usize, i: usize) -> (f64, f64) {
     (weight, if is_empty { 0.0 } else { square / weight })
 }
 
-/// Climbs from `a`; returns whether a local maximum was reached within `max_steps`.
+/// Climbs from `a`. Returns whether it reached a local maximum within `max_steps`.
 pub fn climb(rows: &[f64], rank: usize, a: &mut [f64], max_steps: usize) -> bool {
     assert!(a.len() == rank * rank && rows.len().is_multiple_of(rank));
     let unknowns = rank * rank;
@@ -60,7 +64,8 @@ pub fn climb(rows: &[f64], rank: usize, a: &mut [f64], max_steps: usize) -> bool
             } else if face.normals.len() == unknowns {
                 return true;
             } else {
-                // Neither up nor down on the face: as the function is convex, no way leads down.
+                // The gradient on the face is zero: the function is convex, so any direction leads
+                // up.
                 way = face.any();
             }
         }
@@ -78,7 +83,7 @@ pub fn climb(rows: &[f64], rank: usize, a: &mut [f64], max_steps: usize) -> bool
     false
 }
 
-/// The derivative of `trace` after every entry of A.
+/// The derivative of `trace` by every entry of A.
 fn gradient(a: &[f64], rank: usize) -> Vec<f64> {
     let mut gradient = vec![0.0; rank * rank];
     for i in 0..rank {
@@ -93,7 +98,7 @@ fn gradient(a: &[f64], rank: usize) -> Vec<f64> {
     gradient
 }
 
-/// The derivative of membership i at state l, for the condition l r + i.
+/// The derivative of membership i at state l, for constraint l r + i.
 fn normal(rows: &[f64], rank: usize, condition: usize) -> Vec<f64> {
     let (l, i) = (condition / rank, condition % rank);
     let mut normal = vec![0.0; rank * rank];
@@ -111,14 +116,14 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-/// Conditions that hold with equality: the columns of N = QR are their normals.
+/// The active constraints. The columns of N = QR are their normals.
 struct Face {
     unknowns: usize,
-    /// The numbers of the conditions; none for those that always hold with equality.
+    /// The numbers of the constraints; none for those that are always active.
     normals: Vec<Option<usize>>,
     /// Columns of Q.
     q: Vec<Vec<f64>>,
-    /// Columns of R, as far down as they are not zero.
+    /// Columns of R, without the zeros below the diagonal.
     r: Vec<Vec<f64>>,
 }
 
@@ -132,7 +137,8 @@ impl Face {
         }
     }
 
-    /// Gram–Schmidt, twice because once leaves rounding: what is left of `v`, and its coefficients.
+    /// Gram–Schmidt, twice because one pass leaves rounding: the remainder of `v`, and its
+    /// coefficients.
     fn split(&self, v: &[f64]) -> (Vec<f64>, Vec<f64>) {
         let mut rest = v.to_vec();
         let mut along = vec![0.0; self.q.len()];
@@ -150,7 +156,7 @@ impl Face {
         self.split(v).0
     }
 
-    /// The unit vector with the longest part on the face, projected.
+    /// The unit vector with the longest projection on the face, projected.
     fn any(&self) -> Vec<f64> {
         let ways = (0..self.unknowns).map(|at| {
             let mut unit = vec![0.0; self.unknowns];
@@ -171,7 +177,7 @@ impl Face {
         self.r.push(along);
     }
 
-    /// Gives up a condition. Rotations of neighbouring columns of Q make R triangular again.
+    /// Drops a constraint. Rotations of neighbouring columns of Q make R triangular again.
     fn remove(&mut self, place: usize) {
         self.normals.remove(place);
         self.r.remove(place);
@@ -195,8 +201,8 @@ impl Face {
         self.q.pop();
     }
 
-    /// The place of a condition which the function would grow without: N μ = gradient, and μ is positive. The largest μ, or the lowest
-    /// number.
+    /// A constraint without which the function would grow: N μ = gradient, and μ is positive. The
+    /// one with the largest μ, or the one with the lowest number.
     fn wrong(&self, gradient: &[f64], least: f64, by_number: bool) -> Option<usize> {
         let (_, mut mu) = self.split(gradient);
         for place in (0..mu.len()).rev() {
@@ -217,8 +223,8 @@ impl Face {
         })
     }
 
-    /// The first condition that is met on the way from `a`, and how far that is. Of several the one that is crossed the most steeply, or
-    /// that with the lowest number.
+    /// The first constraint on the way from `a`, and its distance. Of several, the one that is
+    /// crossed most steeply, or the one with the lowest number.
     fn blocked(
         &self,
         rows: &[f64],

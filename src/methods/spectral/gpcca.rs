@@ -1,12 +1,14 @@
-//! Counts of a square problem → leading real Schur vectors of its transition matrix, the embedding that G-PCCA needs where no detailed
-//! balance holds (Reuter et al., J. Chem. Theory Comput. 14, 2018): sets that live long, or that the process goes round in a cycle.
-//!
-//! In: N (m targets × n sources), which source every target is, n positive weights η, and a rank r. With T_js the probability that
-//! state s follows state j (rows sum to 1) and B = D^{1/2} T D^{-1/2}, D = diag η, whose eigenvector for 1 is √η: out come X = D^{-1/2} Q
-//! (n × r, row-major) for the r leading Schur vectors Q of B, by eigenvalues of descending magnitude or real part. The first column is 1, the columns
-//! are orthonormal in ⟨x, y⟩ = Σ η_j x_j y_j, and span an invariant subspace of T.
-//!
-//! A complex pair of eigenvalues spans one plane, so a rank that parts it is refused. T is never stored.
+//! G-PCCA: the leading real Schur vectors of the transition matrix of square counts, an embedding
+//! that does not need detailed balance (Reuter et al., J. Chem. Theory Comput. 14, 2018). Its sets
+//! are long-lived, or the process visits them in a cycle.
+//! In: N (m targets × n sources), the source that every target is, n positive weights η, and a rank
+//! r. T_js is the probability that state s follows state j (rows sum to 1), and B = D^{1/2} T
+//! D^{-1/2} with D = diag η, whose eigenvector for 1 is √η. Out: X = D^{-1/2} Q (n × r, row-major)
+//! for the r leading Schur vectors Q of B, by eigenvalues of descending magnitude or real part. The
+//! first column is 1. The columns are orthonormal in ⟨x, y⟩ = Σ η_j x_j y_j and span an invariant
+//! subspace of T.
+//! A complex pair of eigenvalues spans one plane, so a rank that splits a pair is refused. T is
+//! never stored.
 
 use crate::error::{Error, Result};
 use crate::evidence::counts::products::Multiply;
@@ -31,10 +33,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// Imaginary parts up to this are what rounding makes of two equal real values, which no plane holds together.
+/// Imaginary parts up to this are the rounding of two equal real values, which may be split.
 const EQUAL: f64 = 1e-8;
 
-/// Products of T with a vector that the decomposition may use.
+/// The largest number of products of T with a vector.
 const MAX_PRODUCTS: usize = 100_000;
 
 /// Sets with memberships from the leading Schur vectors of the transition matrix (G-PCCA): sets that last, or that follow each other in a cycle. Source and target states must be of one kind, and every target a source.
@@ -125,7 +127,8 @@ impl Estimator for Gpcca {
     }
 }
 
-/// The fit of G-PCCA: memberships in the span of Schur vectors, which are the embedding, the same for a state on both sides.
+/// The fit of G-PCCA: memberships in the span of the Schur vectors. These are the embedding, equal
+/// for a state on both sides.
 fn cycles(
     passes: &Passes<'_>,
     shards: &Shards,
@@ -167,10 +170,10 @@ fn cycles(
 pub struct Dominant {
     /// X, n × r row-major.
     pub embedding: Vec<f64>,
-    /// Real and imaginary parts of the eigenvalues, the leading first: r, and after them the next one, if there is one, because the
-    /// gap between them says whether r is a natural number of sets.
+    /// Real and imaginary parts of the r leading eigenvalues, and of the next one if there is one.
+    /// The gap between them tells whether r is a natural number of sets.
     pub eigenvalues: Vec<[f64; 2]>,
-    /// How far B q leaves the span of the vectors up to q, r values.
+    /// The distance of B q from the span of the vectors up to q, r values.
     pub residuals: Vec<f64>,
     /// Products of T with a vector.
     pub products: usize,
@@ -178,7 +181,7 @@ pub struct Dominant {
     pub converged: bool,
 }
 
-/// The leading Schur vectors, for targets that are all sources, too: target i is source `source_of_target[i]`.
+/// The leading Schur vectors, if all targets are sources: target i is source `source_of_target[i]`.
 pub fn leading(
     passes: &Passes<'_>,
     shards: &Shards,
@@ -198,7 +201,7 @@ pub fn leading(
     let width = truncated_svd::width(n);
     let total = crate::math::sum::terms(n, |j| weights[j]);
     let roots: Vec<f64> = weights.iter().map(|w| (w / total).sqrt()).collect();
-    // The eigenvalue after the last one as well, so that a parted pair shows.
+    // One eigenvalue more, to detect a pair that is split.
     let wanted = rank.min(n - 1);
     let totals = roots.iter().zip(&shards.source_total);
     let scale: Vec<f64> = totals.map(|(root, total)| root / total).collect();
@@ -278,7 +281,8 @@ mod tests {
         Shards::new(n, n, &of(|c| c.0), &of(|c| c.1), values, shard_nnz)
     }
 
-    /// Three groups of `size` states that follow each other in a cycle with probability 0.9: eigenvalues 1, 0.85 e^{±2πi/3}, and 0.
+    /// Three groups of `size` states that follow each other in a cycle with probability 0.9:
+    /// eigenvalues 1, 0.85 e^{±2πi/3}, and 0.
     fn cycle(size: u32) -> Vec<(u32, u32, u32)> {
         let n = 3 * size;
         let group = |x: u32| x / size;
@@ -320,8 +324,8 @@ mod tests {
         assert!(run(1).is_ok_and(|one| one.embedding == [1.0; 12]));
     }
 
-    /// Two copies of a cycle of three groups, between which a state changes with probability 0.2: eigenvalues 1 and 0.6, each times 1 and
-    /// 0.85 e^{±2πi/3}.
+    /// Two copies of a cycle of three groups; a state changes the copy with probability 0.2. The
+    /// eigenvalues are 1 and 0.6, each times 1 and 0.85 e^{±2πi/3}.
     #[test]
     fn real_parts_lead_where_they_are_asked_for() {
         let both = (0..4).flat_map(|at| {
@@ -346,7 +350,7 @@ mod tests {
                 1,
             )
         };
-        // Which magnitude the pair of 0.85 is before 0.6.
+        // By magnitude, the pair of 0.85 comes before 0.6.
         run(2, Which::Magnitude).expect_err("a parted pair");
         let three = run(3, Which::Magnitude).expect("whole pairs");
         let next = three.eigenvalues[3];
@@ -393,7 +397,8 @@ mod tests {
         }
     }
 
-    /// What pyGPCCA 1.0.4 and deeptime 0.4.5 give, both with a derivative-free search that stops a little below the maximum.
+    /// The values of pyGPCCA 1.0.4 and deeptime 0.4.5. Both use a derivative-free search that stops
+    /// slightly below the maximum.
     #[test]
     fn reversible_counts_as_pygpcca_and_deeptime() {
         let shards = dense(&[
@@ -423,7 +428,8 @@ mod tests {
         close(&membership, &theirs, 1e-4);
     }
 
-    /// Four groups of two states that follow each other, and uniform weights: what pyGPCCA 1.0.4 gives.
+    /// Four groups of two states that follow each other, with uniform weights: the values of
+    /// pyGPCCA 1.0.4.
     #[test]
     fn a_cycle_as_pygpcca() {
         let shards = dense(&[
@@ -482,7 +488,8 @@ mod tests {
 
     #[test]
     fn vectors_are_invariant_and_orthonormal_under_any_names() {
-        // 600 states in four groups that leak into the next one, on the targets in another order than the sources; sparse, so iterated.
+        // 600 states in four groups that leak into the next one. Targets have another order than
+        // sources. The counts are sparse, so the decomposition iterates.
         let n = 600u32;
         let name = |i: u32| (i * 7 + 11) % n;
         let mut counts = Vec::new();

@@ -1,16 +1,15 @@
-//! Weighted points → k clusters: k-means++ seeding and Lloyd's iterations, the best of many restarts.
-//!
-//! In: n points of dimension d (row-major) and n positive weights. Out: a cluster for every point that makes the inertia
-//! Σ_j w_j ‖x_j − c_γ(j)‖² small. The result depends on the seed alone. Where there are fewer distinct points than clusters, the
-//! clusters left over stay empty.
-//!
-//! Every iteration moves every point to its nearest centre, but few distances are computed. When a point was last compared with
-//! all centres, its own was nearer than any other by a margin; since then the margin shrank by no more than its own centre and
-//! any other one moved (Hamerly, SIAM Data Mining 2010). While some of it is left, the point stays. Points are kept in groups of
-//! [`LANES`], the unit in which margins are kept and distances computed.
-//!
-//! The sums of the clusters are integers, so they are exact: a point that moves is subtracted here and added there, and
-//! neither the order nor the history of such moves leaves a trace. A term is rounded to 2⁻⁶¹ of the sum of all magnitudes.
+//! Weighted k-means: k-means++ seeding and Lloyd's iterations, the best of many restarts.
+//! In: n points of dimension d (row-major) and n positive weights. Out: a cluster for every point,
+//! with a small inertia Σ_j w_j ‖x_j − c_γ(j)‖². The result depends on the seed alone. If there are
+//! fewer distinct points than clusters, the remaining clusters stay empty.
+//! Every iteration assigns every point to its nearest centre, but computes few distances. When a
+//! point was last compared with all centres, its own centre was nearer than any other by a margin.
+//! After that, the margin shrank by at most the movement of its own centre and of any other one
+//! (Hamerly, SIAM Data Mining 2010). As long as the margin is positive, the point stays. Points are
+//! kept in groups of [`LANES`], the unit of margins and of distances.
+//! The sums of the clusters are integers and so exact: a point that moves is subtracted from one
+//! sum and added to another, and neither the order nor the number of moves matters. A term is
+//! rounded to 2⁻⁶¹ of the sum of all magnitudes.
 
 use crate::math::sum;
 use multiversion::multiversion;
@@ -18,32 +17,33 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use rayon::prelude::*;
 
-/// Points in a group, whose distances are computed side by side.
+/// Points per group, whose distances are computed together.
 const LANES: usize = 8;
 
-/// Groups whose costs are added one after another: fixed, because it decides the rounding.
+/// Groups per partial sum of costs. It decides the rounding, so it is constant.
 const BLOCK: usize = 512;
 
-/// Points nearer to a centre than this fraction of the largest norm, squared, do not become a centre of their own: singular
-/// vectors of equal states differ by rounding.
+/// Points whose squared distance to a centre is below this fraction of the largest squared norm do
+/// not become a centre: singular vectors of equal states differ by rounding.
 const SAME: f64 = 1e-20;
 
-/// What a margin gives away, relative to the lengths in it, for rounding in single precision and in the distances.
+/// The share of the lengths in a margin that is subtracted for rounding in f32 and in the
+/// distances.
 const SLACK: f64 = 1e-6;
 
-/// The cluster of a point that was not yet compared.
+/// The cluster of a point that has not been compared.
 const NONE: u32 = u32::MAX;
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Params {
-    /// Clusters k.
+pub struct KMeans {
+    /// The number of clusters, k.
     pub clusters: usize,
-    /// Independent seedings; the best is kept.
+    /// Independent seedings, of which the best is kept.
     pub restarts: usize,
     pub max_iterations: usize,
 }
 
-/// How one restart went.
+/// One restart.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Restart {
     /// `fit` with this seed and a single restart repeats it.
@@ -53,7 +53,7 @@ pub struct Restart {
     pub inertia: f64,
     /// Clusters without points at the end.
     pub empty: usize,
-    /// Whether it stopped by itself, before `max_iterations`.
+    /// Whether it converged within `max_iterations`.
     pub converged: bool,
 }
 
@@ -62,7 +62,7 @@ pub struct Clustering {
     /// The cluster of every point in the best restart.
     pub affiliation: Vec<u32>,
     pub restarts: Vec<Restart>,
-    /// The restart with the smallest inertia, the first such on ties.
+    /// The restart with the smallest inertia, the first one on ties.
     pub best: usize,
 }
 
@@ -71,7 +71,7 @@ pub fn fit(
     points: &[f64],
     dimension: usize,
     weights: &[f64],
-    params: &Params,
+    params: &KMeans,
     seed: u64,
 ) -> Clustering {
     assert!(params.clusters > 0, "a clustering needs a cluster");
@@ -106,7 +106,8 @@ type Lanes<T> = [T; LANES];
 struct Data {
     n: usize,
     dimension: usize,
-    /// Coordinate x of the points of group g is at `g d + x`. The last group is filled up with weightless points.
+    /// Coordinate x of the points of group g is at `g d + x`. The last group is filled with points
+    /// of weight zero.
     points: Vec<Lanes<f64>>,
     weights: Vec<Lanes<f64>>,
     /// Squared distances up to this are 0.
@@ -155,7 +156,7 @@ impl Data {
         }
     }
 
-    fn restart(&self, params: &Params, seed: u64) -> (Restart, Vec<u32>) {
+    fn restart(&self, params: &KMeans, seed: u64) -> (Restart, Vec<u32>) {
         let (d, clusters) = (self.dimension, params.clusters);
         let mut centers = self.seed_centers(clusters, &mut Pcg64::seed_from_u64(seed));
         let mut labels = vec![[NONE; LANES]; self.weights.len()];
@@ -180,7 +181,8 @@ impl Data {
                     }
                 }
             }
-            // A centre that lost its points restarts at the point that costs most: the inertia falls, so the loop ends.
+            // A centre without points restarts at the point with the largest cost. The inertia
+            // falls, so the loop ends.
             for k in (0..clusters).filter(|&k| sums.masses[k] == 0) {
                 if let Some(j) = self.costliest(&centers) {
                     self.copy_point(j, &mut centers[k * d..][..d]);
@@ -203,8 +205,8 @@ impl Data {
         (restart, affiliation)
     }
 
-    /// k-means++: every next centre is a point drawn with probability ∝ w_j min_c ‖x_j − c‖². Centres that no distinct point is
-    /// left for are at infinity, where they win no point.
+    /// k-means++: every next centre is a point drawn with probability ∝ w_j min_c ‖x_j − c‖². If no
+    /// distinct point is left, the centre is at infinity, where it is nearest to no point.
     fn seed_centers(&self, clusters: usize, rng: &mut Pcg64) -> Vec<f64> {
         let mut centers = vec![f64::INFINITY; clusters * self.dimension];
         let mut cost = self.weights.clone();
@@ -231,7 +233,8 @@ impl Data {
         centers
     }
 
-    /// The point with the largest w_j min_c ‖x_j − c‖², the first on ties; none if every point is a centre.
+    /// The point with the largest w_j min_c ‖x_j − c‖², the first one on ties. None if every point
+    /// is a centre.
     fn costliest(&self, centers: &[f64]) -> Option<usize> {
         let costs = self.points.par_chunks(self.dimension).zip(&self.weights);
         let (cost, j) = costs
@@ -268,7 +271,8 @@ impl Data {
         parts.iter().sum()
     }
 
-    /// Moves every point to its nearest centre, the lowest on ties; returns what that changes in the sums.
+    /// Assigns every point to its nearest centre, the lowest one on ties. Returns the change of the
+    /// sums.
     fn assign(
         &self,
         centers: &[f64],
@@ -298,13 +302,14 @@ impl Data {
     }
 }
 
-/// The largest power of two that makes integers of terms with this sum of magnitudes, so that no sum of them overflows.
+/// The largest power of two by which terms with this sum of magnitudes become integers whose sums
+/// do not overflow.
 fn integer_scale(sum: f64) -> f64 {
     let scale = (2f64.powi(61) / sum).min(f64::MAX);
     f64::from_bits(scale.to_bits() & f64::INFINITY.to_bits())
 }
 
-/// Integers over the points of every cluster, or changes of them.
+/// Integer sums over the points of every cluster, or changes of them.
 struct Sums {
     /// Σ w_j x_j, clusters × d.
     moments: Vec<i64>,
@@ -339,8 +344,9 @@ impl std::ops::Add for Sums {
     }
 }
 
-/// Adds to `used` what the step of the centres takes from the margin of every cluster: the way of its own centre and the longest
-/// of any other. False if a centre came from infinity.
+/// Adds to `used` the decrease of the margin of every cluster by a step of the centres: the
+/// movement of its own centre plus the largest movement of another one. False if a centre came from
+/// infinity.
 fn use_margins(before: &[f64], after: &[f64], dimension: usize, used: &mut [f64]) -> bool {
     let ways: Vec<f64> = before
         .chunks_exact(dimension)
@@ -387,7 +393,8 @@ fn distances(points: &[Lanes<f64>], center: &[f64]) -> Lanes<f64> {
     distances
 }
 
-/// The nearest centre of every point of a group, the lowest on ties, and the two smallest squared distances.
+/// The nearest centre of every point of a group, the lowest one on ties, and the two smallest
+/// squared distances.
 #[inline(always)]
 fn compare(
     points: &[Lanes<f64>],
@@ -409,7 +416,8 @@ fn compare(
     (label.map(|k| k as u32), first, second)
 }
 
-/// Takes a new centre into the squared distance to the nearest centre, 0 for points that are the same up to rounding.
+/// Updates the squared distance to the nearest centre by a new centre. It is 0 for points that are
+/// equal up to rounding.
 #[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq", "x86_64+avx2"))]
 fn approach(
     points: &[Lanes<f64>],
@@ -459,7 +467,7 @@ fn inertia_block(
 struct Block<'a> {
     points: &'a [Lanes<f64>],
     weights: &'a [Lanes<f64>],
-    /// Of moments and of masses.
+    /// The scales of moments and of masses.
     scales: (f64, f64),
 }
 
@@ -479,7 +487,7 @@ fn assign_block(
     for ((points, weights), (labels, margins)) in points.zip(labels.iter_mut().zip(margins)) {
         let mut stay = true;
         for l in 0..LANES {
-            // Margins of points that have no cluster yet are below all.
+            // The margin of a point without a cluster is below every limit.
             let needed = needed.get(labels[l] as usize).unwrap_or(&0.0);
             stay &= margins[l] > *needed;
         }
@@ -504,7 +512,7 @@ fn assign_block(
                 }
             }
             let mass = (weights[l] * block.scales.1).ceil() as i64;
-            // The points that fill up a group weigh nothing and never count.
+            // The points that fill a group have no weight and are not counted.
             change.moved |= mass > 0;
             change.masses[to] += mass;
             if from < used.len() {
@@ -514,8 +522,8 @@ fn assign_block(
     }
 }
 
-/// The first point where the running sum of `cost` passes `threshold`, and the last positive one if rounding keeps it below.
-/// `costs` are the totals of its blocks.
+/// The first point at which the running sum of `cost` passes `threshold`, or the last positive one
+/// if rounding keeps the sum below. `costs` are the totals of its blocks.
 fn draw(costs: &[f64], cost: &[Lanes<f64>], threshold: f64) -> usize {
     let mut running = 0.0;
     let mut last = 0;
@@ -538,7 +546,7 @@ fn draw(costs: &[f64], cost: &[Lanes<f64>], threshold: f64) -> usize {
 }
 
 impl Restart {
-    /// The record of a restart over `sources` sources.
+    /// The restart as an entry of a fit.
     pub(crate) fn record(self, sources: usize) -> crate::methods::fit::Restart {
         crate::methods::fit::Restart {
             seed: self.seed,
@@ -557,8 +565,8 @@ impl Restart {
 mod tests {
     use super::*;
 
-    fn params(clusters: usize) -> Params {
-        Params {
+    fn params(clusters: usize) -> KMeans {
+        KMeans {
             clusters,
             restarts: 4,
             max_iterations: 100,
@@ -577,7 +585,8 @@ mod tests {
         assert!(best.converged && best.empty == 0);
     }
 
-    /// Lloyd's iterations with every distance computed and every sum taken anew: affiliation, iterations and inertia.
+    /// Lloyd's iterations with all distances and new sums in every step: affiliation, iterations
+    /// and inertia.
     fn plain(
         points: &[f64],
         d: usize,
@@ -637,7 +646,7 @@ mod tests {
     fn a_reported_seed_repeats_its_restart() {
         let points: Vec<f64> = (0..200).map(|i| (i as f64 * 1.7).sin()).collect();
         let many = fit(&points, 2, &[1.0; 100], &params(5), 3);
-        let one = Params {
+        let one = KMeans {
             restarts: 1,
             ..params(5)
         };
@@ -648,13 +657,14 @@ mod tests {
 
     #[test]
     fn fewer_distinct_points_than_clusters() {
-        // Two places, one of them only up to rounding: two clusters have points, two stay empty.
+        // Two distinct points, one of them up to rounding: two clusters have points, two stay
+        // empty.
         let points = [1.0, 1.0 + 1e-15, 1.0, -3.0, -3.0];
         let fit = fit(&points, 1, &[1.0; 5], &params(4), 0);
         assert!(fit.restarts.iter().all(|r| r.converged && r.empty == 2));
         assert_eq!(fit.affiliation[0], fit.affiliation[1]);
         assert_ne!(fit.affiliation[0], fit.affiliation[3]);
-        // All points at the origin: the smallest world of all.
+        // All points are at the origin.
         let zero = super::fit(&[0.0; 3], 1, &[1.0; 3], &params(2), 0);
         assert_eq!(zero.affiliation, [0, 0, 0]);
         assert_eq!(zero.restarts[0].empty, 1);

@@ -1,18 +1,20 @@
-//! Embeddings → soft memberships as crisp as the embedding allows: robust Perron cluster analysis, PCCA+ (Deuflhard & Weber 2005,
-//! Röblitz & Weber 2013), and with Schur vectors G-PCCA (Reuter, Weber, Fackeldey, Röblitz & Garcia, *Generalized Markov state modeling
-//! method for nonequilibrium biomolecular dynamics*, J. Chem. Theory Comput. 14, 2018).
-//!
-//! In: r coordinates a state (n × r, row-major) and n positive weights w; the constant function is in the span of the columns. That
-//! holds for e = D_p^{-1/2} V with w = p and f = D_q^{-1/2} U with w = q (σ₁ = 1), and for the Schur vectors of a transition matrix
-//! (`reduce::schur`). Out: memberships χ = EA (n × r) that are not negative, with rows that sum to 1, such that the crispness, the
-//! trace of S = D_c^{-1} χᵀDχ divided by r, is locally largest; and labels. A crispness of 1 means disjoint sets, 1/r no sets at all.
-//!
-//! The start is the inner simplex algorithm: r states as far from each other as may be become the corners of a simplex, in which all
-//! others have their barycentric coordinates. `crispness` climbs from there. Only few states, the extreme ones, can keep a membership
-//! from falling any further. So it climbs with some of them, and states that the result leaves with a negative membership are added,
-//! until there are none: the outcome is a maximum for all states, at the cost of few passes over them.
-//!
-//! *Both sides.* Rows of e and below them those of f with the weights p/2 and q/2 give coherent pairs, one column for each.
+//! Robust Perron cluster analysis, PCCA+: embeddings → soft memberships that are as crisp as the
+//! embedding allows (Deuflhard & Weber 2005, Röblitz & Weber 2013), and with Schur vectors G-PCCA
+//! (Reuter, Weber, Fackeldey, Röblitz & Garcia, *Generalized Markov state modeling method for
+//! nonequilibrium biomolecular dynamics*, J. Chem. Theory Comput. 14, 2018).
+//! In: r coordinates per state (n × r, row-major) and n positive weights w. The constant function
+//! is in the span of the columns. This is true for e = D_p^{-1/2} V with w = p and f = D_q^{-1/2} U
+//! with w = q (σ₁ = 1), and for the Schur vectors of a transition matrix (`gpcca`). Out:
+//! memberships χ = EA (n × r) that are not negative, with rows that sum to 1, and labels. The
+//! crispness, the trace of S = D_c^{-1} χᵀDχ divided by r, has a local maximum. A crispness of 1
+//! means disjoint sets, 1/r no sets at all.
+//! The start is the inner simplex algorithm: r states that are far from each other become the
+//! corners of a simplex, and all states get their barycentric coordinates. `crispness` climbs from
+//! there. Only a few extreme states can have memberships that become negative, so it climbs with
+//! some of them. States to which the result gives a negative membership are added, until there are
+//! none. The result is a maximum for all states, with few passes over them.
+//! *Both sides.* The rows of e followed by those of f, with the weights p/2 and q/2, give coherent
+//! pairs, one column each.
 
 use crate::math::dense;
 use crate::math::sum;
@@ -24,29 +26,29 @@ use rand_pcg::Pcg64;
 use rayon::prelude::*;
 use std::cmp::Ordering;
 
-/// Rows that are searched for the most negative memberships together.
+/// Rows per block in the search for the most negative memberships.
 const BLOCK: usize = 4096;
 
-/// Of the blocks' most negative memberships, how many of each set join the states that are climbed with.
+/// The number of the lowest memberships of the blocks, per set, whose states join the climb.
 const JOINING: usize = 8;
 
-/// Memberships below zero by no more than this are zero up to rounding.
+/// Memberships above minus this are zero up to rounding.
 const FEASIBLE: f64 = 1e-10;
 
 /// Memberships up to this are zero in the output.
 const ZERO: f64 = 1e-13;
 
-/// Climbs with more and more states; three to ten are usual.
+/// The largest number of climbs with more states; three to ten are usual.
 const MAX_ROUNDS: usize = 200;
 
-/// Random starts, at most, where a set vanished.
+/// The largest number of random starts if a set vanished.
 const OTHER_STARTS: usize = 20;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Memberships {
-    /// χ, n × r row-major; rows sum to 1. In noise a column may be 0: there is no such set.
+    /// χ, n × r row-major; rows sum to 1. In noise a column may be 0: the set does not exist.
     pub membership: Vec<f64>,
-    /// The set with the largest membership, the first on ties.
+    /// The set with the largest membership, the first one on ties.
     pub affiliation: Vec<u32>,
     /// trace(S) / r, from 1/r to 1.
     pub crispness: f64,
@@ -54,7 +56,8 @@ pub struct Memberships {
     pub converged: bool,
 }
 
-/// The crispest memberships in the span of the columns of `embedding` (n × `rank`, row-major); none if these are not independent.
+/// The crispest memberships in the span of the columns of `embedding` (n × `rank`, row-major). None
+/// if the columns are dependent.
 pub fn fit(embedding: &[f64], rank: usize, weights: &[f64]) -> Option<Memberships> {
     let n = weights.len();
     assert!(rank > 0, "a partition needs a set");
@@ -70,7 +73,8 @@ pub fn fit(embedding: &[f64], rank: usize, weights: &[f64]) -> Option<Membership
 
     let simplex = inverse_of(&basis, rank, &corners);
     let mut best = states.crispest(&corners, &simplex);
-    // The trace may be largest where a set has vanished, as hardly happens but in noise. Then other starts may keep all.
+    // The trace may be largest where a set has vanished, mostly in noise. Then other starts may
+    // keep all sets.
     let mut random = Pcg64::seed_from_u64(0);
     for _ in 0..OTHER_STARTS {
         if !best.has_empty_set(rank) {
@@ -93,7 +97,7 @@ pub fn fit(embedding: &[f64], rank: usize, weights: &[f64]) -> Option<Membership
     })
 }
 
-/// Where a climb ended.
+/// The result of a climb.
 struct Climbed {
     /// χ = XA.
     a: Vec<f64>,
@@ -108,8 +112,9 @@ impl Climbed {
     }
 }
 
-/// The columns as an orthonormal basis X whose first function is 1. It is in the span unless more singular values than r are 1: then the r
-/// vectors that were chosen from theirs may lack it, and it takes the place of what is most like it.
+/// The columns as an orthonormal basis X whose first function is 1. This is in the span unless more
+/// than r singular values are 1. Then the r vectors of them may not span it, and it replaces the
+/// most similar function.
 fn with_constant(e: &[f64], rank: usize, weights: &[f64]) -> Option<Vec<f64>> {
     let orthonormal = basis::orthonormal(e, rank, weights);
     let ones = blocks(&orthonormal, rank, weights, rank, |row, weight, sums| {
@@ -122,14 +127,15 @@ fn with_constant(e: &[f64], rank: usize, weights: &[f64]) -> Option<Vec<f64>> {
     if squares[0] < rank as f64 - 0.5 {
         return None;
     }
-    // A reflection H = I − 2wwᵀ takes the coordinates of 1 to a multiple of the first unit vector. Its other columns are orthogonal to 1
-    // whether or not 1 is in the span.
+    // A reflection H = I − 2wwᵀ maps the coordinates of 1 to a multiple of the first unit vector.
+    // Its other columns are orthogonal to 1, even if 1 is not in the span.
     let sign = 1f64.copysign(ones[0]);
     let mut w = ones.clone();
     w[0] += sign * length.max(f64::MIN_POSITIVE);
     let scale = dot(&w, &w).sqrt();
     w.iter_mut().for_each(|x| *x /= scale);
-    // The columns of H, with a sign that makes the first function 1 and not −1, are the rows by which those of the basis are multiplied.
+    // The columns of H, with the sign that makes the first function 1 and not −1, are the rows by
+    // which those of the basis are multiplied.
     let h: Vec<f64> = (0..rank * rank)
         .map(|at| {
             let (j, i) = (at / rank, at % rank);
@@ -142,7 +148,8 @@ fn with_constant(e: &[f64], rank: usize, weights: &[f64]) -> Option<Vec<f64>> {
     Some(x)
 }
 
-/// r states: the one farthest from the origin, then always the one farthest from the plane through those before, the first on ties.
+/// r states: the one farthest from the origin, then always the one farthest from the plane through
+/// those before, the first one on ties.
 fn inner_simplex(x: &[f64], rank: usize) -> Option<Vec<usize>> {
     let farthest = |distances: &[f64]| {
         let all = distances.par_iter().enumerate();
@@ -223,7 +230,7 @@ struct States<'a> {
 }
 
 impl States<'_> {
-    /// For every set the smallest values of Σ_j X_lj A_ji over `j`, one a block of states.
+    /// For every set the smallest values of Σ_j X_lj A_ji over `j`, one per block of states.
     fn lowest(&self, a: &[f64], coordinates: std::ops::Range<usize>) -> Vec<Low> {
         let rank = self.rank;
         let parts: Vec<Vec<Low>> = self
@@ -254,8 +261,8 @@ impl States<'_> {
         parts.into_iter().flatten().collect()
     }
 
-    /// A with its first row and first column made such that no membership is negative, each is 0 somewhere, and they sum to 1; and the
-    /// states where they are 0.
+    /// Computes the first row and the first column of A so that no membership is negative, each is
+    /// 0 at some state, and they sum to 1. Also returns the states with a 0.
     fn filled(&self, a: &[f64]) -> (Vec<f64>, Vec<Low>) {
         let rank = self.rank;
         let mut a = a.to_vec();
@@ -267,7 +274,7 @@ impl States<'_> {
             let own = lowest.iter().filter(|low| low.2 == i);
             *weight = -own.fold(f64::INFINITY, |least, low| least.min(low.0));
         }
-        // All memberships of the only set are 1, whatever the smallest of no terms is.
+        // All memberships of a single set are 1, although the minimum over no terms is not 0.
         let sum: f64 = a[..rank].iter().sum();
         if rank == 1 || sum <= 0.0 {
             a.fill(0.0);
@@ -301,7 +308,7 @@ impl States<'_> {
         crispness::climb(&rows, rank, a, 200 + 20 * rank * rank)
     }
 
-    /// Climbs from `start`, filled, with the states `chosen` and whatever others turn out to matter.
+    /// Climbs from `start`, filled, with the states `chosen` and the states that become negative.
     fn crispest(&self, chosen: &[usize], start: &[f64]) -> Climbed {
         let rank = self.rank;
         let mut chosen = chosen.to_vec();
@@ -329,7 +336,7 @@ impl States<'_> {
         }
     }
 
-    /// χ, without what is rounding, and labels.
+    /// χ without rounding errors, and labels.
     fn memberships(&self, a: &[f64]) -> (Vec<f64>, Vec<u32>) {
         let rank = self.rank;
         let mut membership = vec![0.0; self.basis.len()];
@@ -385,8 +392,9 @@ mod tests {
         e
     }
 
-    // Values −1, −1, 1, 2 of the second function with weights ¼: χ₂ = (x + 1)/3 = 0, 0, ⅔, 1 is all that two sets can be.
-    // D_c = (7, 5)/12; ⟨χ₁, χ₁⟩ = (1 + 1 + 1/9)/4 = 19/36, ⟨χ₂, χ₂⟩ = (4/9 + 1)/4 = 13/36: trace = 19/21 + 13/15.
+    // Values −1, −1, 1, 2 of the second function with weights ¼: χ₂ = (x + 1)/3 = 0, 0, ⅔, 1 are
+    // the only two sets. D_c = (7, 5)/12; ⟨χ₁, χ₁⟩ = (1 + 1 + 1/9)/4 = 19/36, ⟨χ₂, χ₂⟩ = (4/9 +
+    // 1)/4 = 13/36: trace = 19/21 + 13/15.
     #[test]
     fn two_sets_by_hand() {
         let e = [1.0, -1.0, 1.0, -1.0, 1.0, 1.0, 1.0, 2.0];
@@ -405,7 +413,8 @@ mod tests {
         assert_eq!(fit.affiliation, [one, one, two, two]);
     }
 
-    // Three groups of equal rows are three corners: the sets are disjoint, whatever the basis and the weights.
+    // Three groups of equal rows are three corners: the sets are disjoint for any basis and any
+    // weights.
     #[test]
     fn disjoint_sets_are_found_exactly() {
         let corners = [[0.3, 1.0, -2.0], [0.3, 0.0, 1.0], [0.3, -4.0, 0.5]];
@@ -420,7 +429,8 @@ mod tests {
         }
     }
 
-    // Of four singular values 1, whose vectors are all functions of four groups, two are given, orthogonal to 1 but for one half.
+    // Four singular values are 1 and their vectors are functions of four groups. Two of them are
+    // given, orthogonal to 1 except for one half.
     #[test]
     fn a_constant_that_is_not_in_the_span() {
         let half = 0.5f64.sqrt();
@@ -429,7 +439,7 @@ mod tests {
             .flat_map(|[x, y]| [half * (1.0 + x), *y])
             .collect();
         let fit = fit(&e, 2, &[1.0; 4]).expect("independent columns");
-        // What is left beside 1 is y.
+        // The function beside 1 is y.
         assert!((fit.crispness - 1.0).abs() < 1e-14);
         assert_eq!(fit.affiliation[0], fit.affiliation[2]);
         assert_ne!(fit.affiliation[0], fit.affiliation[1]);
@@ -448,7 +458,7 @@ mod tests {
 
     #[test]
     fn a_basis_does_not_matter() {
-        // The memberships are those of the span: in another basis of it they are the same.
+        // The memberships are those of the span, and so equal in another basis of it.
         let e = blurred(500, 4, 3);
         let turned: Vec<f64> = e
             .chunks(4)
@@ -492,7 +502,7 @@ mod tests {
             for row in fit.membership.chunks(rank) {
                 prop_assert!(row.iter().all(|x| *x >= 0.0) && (row.iter().sum::<f64>() - 1.0).abs() < 1e-14);
             }
-            // trace(S) from the memberships themselves, of these and of others a little way off.
+            // trace(S) from the memberships, of these and of others nearby.
             let trace = |chi: &[f64]| -> f64 {
                 (0..rank)
                     .map(|i| {

@@ -1,26 +1,27 @@
-//! Embeddings → sparse vectors that span nearly the same space, one for each set: sparse eigenbasis approximation (Froyland, Rock &
-//! Sakellariou, *Sparse eigenbasis approximation: multiple feature extraction across spatiotemporal scales with application to
-//! coherent set identification*, Commun. Nonlinear Sci. Numer. Simul. 77, 2019, Algorithm 3.1).
-//!
-//! In: r coordinates e a state (n × r, row-major) and n positive weights w, such as e = D_p^{-1/2} V with w = p, whose columns are
-//! orthonormal functions of the states in ⟨x, y⟩ = Σ_j w_j x_j y_j. Out: memberships, one column a set, most of them zero, and a label for
-//! every state.
-//!
-//! The columns of e are rotated, Z = eRᵀ, and all values drawn towards zero by μ, so that small ones vanish: S = soft(Z). The
-//! rotation sought is the one with the largest Σ_k ‖S_k‖, norms of ⟨·, ·⟩. Given R, the best unit vector for ⟨s, Z_k⟩ − μ‖s‖₁ is
-//! S_k / ‖S_k‖; given these, the best R is the polar factor of ⟨S_k / ‖S_k‖, e_l⟩. The two alternate, and the sum never falls.
-//!
-//! The sum has several local maxima. The paper starts from R = I, where a constant column beside antisymmetric ones is a saddle that
-//! the iteration would not leave, and adds noise to such a column. Here R starts from r states that are as far apart as may be, one for
-//! each set (Damle, Minden & Ying, *Simple, direct and efficient multi-way spectral clustering*, Inf. Inference 8, 2019): that needs no
-//! noise, fewer iterations, and where the two end apart it was this one that ended higher.
-//!
-//! *Weights.* The paper writes this for boxes of one size. Here ⟨·, ·⟩ and ‖·‖₁ both carry w, which leaves a threshold on the values
-//! that is one for all states: what a rare state is worth does not depend on how rare it is, only its vote on the rotation does. The
-//! paper's threshold of 0.99/√n on unit vectors of n entries is μ = 0.99 times the size of the constant function of norm one.
-//!
-//! *Both sides.* The rows of e and below them those of f, with the weights p/2 and q/2, are orthonormal too. Column k of the result is
-//! then a coherent pair, and nothing is left to match.
+//! Sparse eigenbasis approximation: embeddings → sparse vectors that span nearly the same space,
+//! one per set (Froyland, Rock & Sakellariou, *Sparse eigenbasis approximation: multiple feature
+//! extraction across spatiotemporal scales with application to coherent set identification*,
+//! Commun. Nonlinear Sci. Numer. Simul. 77, 2019, Algorithm 3.1).
+//! In: r coordinates e per state (n × r, row-major) and n positive weights w, such as e =
+//! D_p^{-1/2} V with w = p, whose columns are orthonormal functions of the states in ⟨x, y⟩ = Σ_j
+//! w_j x_j y_j. Out: memberships, one column per set, most of them zero, and a label for every
+//! state.
+//! The columns of e are rotated, Z = eRᵀ, and all values shrink towards zero by μ, so that small
+//! ones vanish: S = soft(Z). The rotation maximises Σ_k ‖S_k‖, with norms of ⟨·, ·⟩. Given R, the
+//! best unit vector for ⟨s, Z_k⟩ − μ‖s‖₁ is S_k / ‖S_k‖. Given these, the best R is the polar
+//! factor of ⟨S_k / ‖S_k‖, e_l⟩. The two steps alternate, and the sum never falls.
+//! The sum has several local maxima. The paper starts from R = I. There a constant column beside
+//! antisymmetric ones is a saddle that the iteration would not leave, so the paper adds noise to
+//! such a column. This implementation starts from r states that are far apart, one per set (Damle,
+//! Minden & Ying, *Simple, direct and efficient multi-way spectral clustering*, Inf. Inference 8,
+//! 2019). It needs no noise and fewer iterations, and where the two starts ended apart, it ended
+//! higher.
+//! *Weights.* The paper has boxes of one size. In this implementation ⟨·, ·⟩ and ‖·‖₁ both have the
+//! weights w, so all states have the same threshold: the membership of a state does not depend on
+//! its weight, only its influence on the rotation does. The paper's threshold of 0.99/√n on unit
+//! vectors of n entries is μ = 0.99 times the value of the constant function of norm one.
+//! *Both sides.* The rows of e followed by those of f, with the weights p/2 and q/2, are
+//! orthonormal too. Then column k of the result is a coherent pair, and no matching is needed.
 
 use crate::math::dense;
 use crate::math::matching;
@@ -29,23 +30,25 @@ use crate::methods::spectral::basis;
 use crate::methods::spectral::basis::{blocks, dot};
 use rayon::prelude::*;
 
-/// A state whose row has no part this long, beside the whole row, that is new is no start for another set.
+/// A state whose row has a new part below this, relative to the row, does not start another set.
 const DEPENDENT: f64 = 1e-10;
 
-/// μ, as a share of the constant function of norm one, as in the paper: below 1, so that no column can vanish.
+/// μ relative to the constant function of norm one, as in the paper: below 1, so that no column can
+/// vanish.
 const SPARSITY: f64 = 0.99;
 
-/// The iteration stops when no entry of the rotation changes by more than this.
+/// The iteration stops if no entry of the rotation changes by more than this.
 const TOLERANCE: f64 = 1e-12;
 
 const MAX_ITERATIONS: usize = 5_000;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sparse {
-    /// The positive part of S, with columns scaled to a largest value of 1, n × r row-major. A row whose sum is above 1 is divided by it; one
-    /// of zeros belongs to no set.
+    /// The positive part of S, with columns scaled to a largest value of 1, n × r row-major. A row
+    /// whose sum is above 1 is divided by it. A row of zeros is in no set.
     pub membership: Vec<f64>,
-    /// The column with the largest value, the first on ties; for a state of no set the one it comes closest to.
+    /// The column with the largest value, the first one on ties. For a state in no set, the column
+    /// with the largest value before the shrinkage.
     pub affiliation: Vec<u32>,
     /// Σ_k ‖S_k‖ after every iteration.
     pub trace: Vec<f64>,
@@ -76,7 +79,7 @@ fn sparse(embedding: &[f64], rank: usize, weights: &[f64], sparsity: f64) -> Spa
     }
 }
 
-/// Memberships of any coordinates, as those of a fit were made.
+/// The map that gives the memberships of a fit, for any coordinates.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Map {
     /// B such that the columns of EB are orthonormal, r × r and symmetric.
@@ -85,8 +88,8 @@ pub struct Map {
 }
 
 impl Map {
-    /// The map from `embedding` to `membership` (both n × `rank`, row-major), made again as `fit` makes it; its sets take the names of the
-    /// columns that they are.
+    /// The map from `embedding` to `membership` (both n × `rank`, row-major), computed again as in
+    /// `fit`. Its sets have the numbers of their columns.
     pub fn of(embedding: &[f64], membership: &[f64], rank: usize, weights: &[f64]) -> Map {
         let root = basis::inverse_root(embedding, rank, weights);
         let basis = basis::multiply(embedding, &root, rank);
@@ -120,10 +123,10 @@ impl Map {
     }
 }
 
-/// Where the iteration ended.
+/// The result of the iteration.
 #[derive(Debug, Clone, PartialEq)]
 struct Sets {
-    /// One row a set, r × r.
+    /// One row per set, r × r.
     turns: Vec<f64>,
     /// The largest value of each set. Where the input had fewer than r independent columns, one may have nothing above μ.
     largest: Vec<f64>,
@@ -182,7 +185,7 @@ fn first_rotation(basis: &[f64], rank: usize, weights: &[f64]) -> Vec<f64> {
             *out = x * weights[j].sqrt();
         }
         let mut direction = row.to_vec();
-        // Once more, because the first pass leaves rounding.
+        // Twice, because the first pass leaves rounding.
         for _ in 0..2 {
             for before in &directions {
                 let along = dot(&direction, before);
@@ -223,7 +226,7 @@ struct States<'a> {
     mu: f64,
 }
 
-/// What one rotation gives.
+/// The result of one rotation.
 struct Pass {
     /// ‖S_k‖.
     norms: Vec<f64>,
@@ -254,7 +257,8 @@ impl<'a> States<'a> {
         }
     }
 
-    /// The rotation at which the iteration from one ends, Σ_k ‖S_k‖ on the way, and whether it ended by itself.
+    /// The rotation at the end of the iteration, Σ_k ‖S_k‖ after each step, and whether the
+    /// iteration converged.
     fn turned(&self, mut rotation: Vec<f64>) -> (Vec<f64>, Vec<f64>, bool) {
         let mut trace = Vec::new();
         let mut converged = false;
@@ -269,7 +273,7 @@ impl<'a> States<'a> {
         (rotation, trace, converged)
     }
 
-    /// The value of column k at a state, drawn to zero by μ.
+    /// The value of column k at a state, shrunk by μ.
     #[inline(always)]
     fn value(&self, row: &[f64], turn: &[f64]) -> f64 {
         let z = dot(row, turn);
@@ -303,7 +307,7 @@ impl<'a> States<'a> {
         }
     }
 
-    /// What a rotation makes of the states.
+    /// The sets of a rotation.
     fn sets(&self, mut rotation: Vec<f64>) -> Sets {
         let rank = self.rank;
         let sums = blocks(self.basis, rank, self.weights, rank, |row, weight, sums| {
@@ -352,8 +356,9 @@ mod tests {
         );
     }
 
-    // Sets {0, 1} and {2} of weight ½ each: e = (1, 1), (1, 1), (1, −1), a saddle of the iteration. The indicators of norm one are √2 and
-    // z = (1 ± 1)/√2, so R = [[1, 1], [1, −1]]/√2; soft(√2) = √2 − 0.99 and Σ ‖S_k‖ = 2 (√2 − 0.99) √½.
+    // Sets {0, 1} and {2} of weight ½ each: e = (1, 1), (1, 1), (1, −1), a saddle of the iteration.
+    // The indicators of norm one are √2 and z = (1 ± 1)/√2, so R = [[1, 1], [1, −1]]/√2; soft(√2) =
+    // √2 − 0.99 and Σ ‖S_k‖ = 2 (√2 − 0.99) √½.
     #[test]
     fn two_sets_by_hand() {
         let e = [1.0, 1.0, 1.0, 1.0, 1.0, -1.0];
@@ -371,8 +376,9 @@ mod tests {
         close(&fit.trace[fit.trace.len() - 1..], &[all], 1e-12);
     }
 
-    // A state of no set: rows (√2, 0), (0, √2) of weight 2/5 and (½, ½), which is half of the larger, of weight 1/5, so that ⟨e₁, e₁⟩ =
-    // 4/5 + 1/20 and ⟨e₁, e₂⟩ = 1/20. By symmetry the rotation is the one that G^{-1/2} leaves: the eigenvalues of G are 9/10 and 8/10.
+    // A state of no set: rows (√2, 0), (0, √2) of weight 2/5 and (½, ½), half of the larger value,
+    // of weight 1/5, so that ⟨e₁, e₁⟩ = 4/5 + 1/20 and ⟨e₁, e₂⟩ = 1/20. By symmetry the rotation is
+    // the one of G^{-1/2}: the eigenvalues of G are 9/10 and 8/10.
     #[test]
     fn a_state_between_the_sets() {
         let root = 2f64.sqrt();
@@ -385,7 +391,7 @@ mod tests {
         let between = plus / 2.0;
         assert!(other.abs() < 0.99 && between < 0.99 && own > 0.0);
         close(&fit.membership[4..], &[0.0, 0.0], 0.0);
-        // With a lower threshold it belongs to both.
+        // With a lower threshold it is in both sets.
         let fit = sparse(&e, 2, &[0.4, 0.4, 0.2], 0.2);
         let half = (between - 0.2) / ((plus + minus) / root - 0.2);
         close(&fit.membership[4..], &[half.min(0.5), half.min(0.5)], 1e-12);
@@ -393,7 +399,8 @@ mod tests {
 
     #[test]
     fn weights_are_repeated_states() {
-        // A state of weight 2 counts like two equal ones; the scale of all weights and of the input does not matter.
+        // A state of weight 2 counts like two equal states. The scale of all weights and of the
+        // input does not matter.
         let (e, _) = blobs(40, 3, 5);
         let weights = vec![1.0; 40];
         let mut twice = e.clone();

@@ -1,8 +1,9 @@
-//! Embeddings → sets with soft memberships, the same on both sides: by sparse vectors (`seba`) or by Perron cluster analysis (`pcca`).
-//!
-//! In: coordinates of the sources (n × r) and of the targets (m × r), row-major. Out: a set and r memberships for each of them. Rows of e
-//! and below them those of f, with the weights p/2 and q/2, have orthonormal columns as e and f do. Column k of what is made of them is then a
-//! coherent pair, and nothing is left to match. In a square problem a target is a source, and has its sets.
+//! Soft sets: embeddings → sets with memberships on both sides, by sparse vectors (`seba`) or by
+//! Perron cluster analysis (`pcca`).
+//! In: coordinates of the sources (n × r) and of the targets (m × r), row-major. Out: a set and r
+//! memberships for each of them. The rows of e followed by those of f, with the weights p/2 and
+//! q/2, have orthonormal columns as e and f do. Column k of the result is then a coherent pair, and
+//! no matching is needed. In a square problem a target is a source and has its sets.
 
 use crate::error::{Error, Result};
 use crate::evidence::counts::shards::Shards;
@@ -12,14 +13,15 @@ use crate::methods::spectral::pcca;
 use crate::methods::spectral::seba;
 use crate::methods::spectral::svd;
 
-/// A direction of coordinates that is shorter than this beside the longest one, squared, says nothing.
+/// A direction of coordinates whose squared length relative to the longest one is below this is
+/// ignored.
 const DEPENDENT: f64 = 1e-12;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Soft {
     pub sources: Members,
     pub targets: Members,
-    /// Of PCCA+, from 1/r to 1.
+    /// Only of PCCA+, from 1/r to 1.
     pub crispness: Option<f64>,
     pub converged: bool,
 }
@@ -107,16 +109,18 @@ fn perron(e: &[f64], rank: usize, weights: &[f64]) -> Result<(Members, Option<f6
     Ok((members, Some(sets.crispness), sets.converged))
 }
 
-/// What gives the coordinates of a state their memberships.
+/// The map from the coordinates of a state to its memberships.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Map {
-    /// χ = (1, e) A of PCCA+, (r + 1) × r row-major: one row for the constant, because e need not have it in its span (see `pcca`).
+    /// χ = (1, e) A of PCCA+, (r + 1) × r row-major. The first row is for the constant, which may
+    /// not be in the span of e (see `pcca`).
     Linear(Vec<f64>),
     Sparse(seba::Map),
 }
 
 impl Map {
-    /// A by weighted least squares from coordinates and memberships (both n × `rank`, row-major), the shortest where several fit as well.
+    /// A by weighted least squares from coordinates and memberships (both n × `rank`, row-major),
+    /// the shortest if several fit equally.
     pub fn linear(embedding: &[f64], membership: &[f64], rank: usize, weights: &[f64]) -> Map {
         let (known, width) = (rank + 1, 2 * rank + 1);
         let rows = embedding
@@ -151,8 +155,8 @@ impl Map {
         Map::Linear(a)
     }
 
-    /// The memberships of one state. A point outside the simplex that PCCA+ has put around those of the fit would have negative ones: they
-    /// are 0, and the others are divided by their sum.
+    /// The memberships of one state. A point outside the simplex of PCCA+ would have negative
+    /// memberships. They are set to 0, and the others are divided by their sum.
     pub fn apply(&self, point: &[f64], out: &mut [f64]) {
         let a = match self {
             Map::Sparse(map) => return map.apply(point, out),
@@ -189,7 +193,8 @@ impl Members {
 mod tests {
     use super::*;
 
-    // One set keeps to both its states and one goes to either: χ = (1, 0), (½, ½), (0, 1) at e = (1, −1), (1, 0), (1, 1).
+    // One set keeps both its states and one state is in both sets: χ = (1, 0), (½, ½), (0, 1) at e
+    // = (1, −1), (1, 0), (1, 1).
     #[test]
     fn memberships_of_new_points_by_hand() {
         let points = [1.0, -1.0, 1.0, 0.0, 1.0, 1.0];

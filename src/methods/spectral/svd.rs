@@ -1,15 +1,14 @@
-//! Counts → coherent pairs by truncated singular value decomposition (coherence, Algorithm 1).
-//!
-//! In: N, m targets × n sources, and a rank r. Out: the r leading singular triplets of P̃, the embeddings e = D_p^{-1/2} V (n × r)
-//! and f = D_q^{-1/2} U (m × r), the partition E of the sources by k-means of e, and F of the targets by k-means of f, matched
-//! to E so that objective (2), Σ_k Pr[Y ∈ F_k | X ∈ E_k], is largest.
-//!
-//! The paper clusters the rows of V and U themselves. Where p is uniform that is the same as clustering the rows of e. Elsewhere
-//! a row of V is √p_j times the point that tells how state j behaves, so a rare state would be drawn towards the origin whatever it
-//! does. In e, equal behaviour is an equal point, and the weight p_j belongs where the relaxed problem (7) has it: in the inner
-//! product ⟨·,·⟩_p of functions of the sources. The same holds for the targets with q.
-//!
-//! `soft` makes pairs of the embeddings in the place of k-means.
+//! Coherent pairs by truncated singular value decomposition (coherence, Algorithm 1).
+//! In: N, m targets × n sources, and a rank r. Out: the r leading singular triplets of P̃, the
+//! embeddings e = D_p^{-1/2} V (n × r) and f = D_q^{-1/2} U (m × r), the partition E of the sources
+//! by k-means of e, and F of the targets by k-means of f, matched to E so that objective (2), Σ_k
+//! Pr[Y ∈ F_k | X ∈ E_k], is largest.
+//! The paper clusters the rows of V and U. If p is uniform, that equals clustering the rows of e.
+//! Otherwise a row of V is √p_j times the point that describes state j, so rare states would be
+//! close to the origin. In e, states with equal behaviour are equal points, and the weight p_j is
+//! where the relaxed problem (7) has it: in the inner product ⟨·,·⟩_p of functions of the sources.
+//! The same holds for the targets with q.
+//! `soft` makes pairs from the embeddings without k-means.
 
 use crate::evidence::counts::shards::Shards;
 use crate::evidence::pass::Passes;
@@ -46,7 +45,7 @@ impl Clusters {
     }
 }
 
-/// Products of P̃ or its transpose with a vector that a decomposition may use.
+/// The largest number of products of P̃ or its transpose with a vector.
 const MAX_PRODUCTS: usize = 100_000;
 
 /// Coherent pairs from the truncated singular value decomposition.
@@ -100,7 +99,7 @@ impl Svd {
 /// The singular vectors of P̃ as points.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Embedding {
-    /// Without their vectors, of which the embeddings are made.
+    /// Without the vectors, which became the embeddings.
     pub triplets: Triplets,
     /// e, n × r row-major.
     pub sources: Vec<f64>,
@@ -126,14 +125,14 @@ pub fn embedding(passes: &Passes<'_>, shards: &Shards, params: &Svd, seed: u64) 
     }
 }
 
-/// k-means of either side, each with labels of its own: the sources first.
+/// k-means of each side with its own labels, the sources first.
 pub fn clusters(
     embedding: &Embedding,
     shards: &Shards,
     params: &Svd,
     seed: u64,
 ) -> [kmeans::Clustering; 2] {
-    let clusters = kmeans::Params {
+    let clusters = kmeans::KMeans {
         clusters: params.rank,
         restarts: params.restarts,
         max_iterations: params.max_iterations,
@@ -160,7 +159,7 @@ fn embed(mut rows: Vec<f64>, totals: &[f64], total: f64) -> Vec<f64> {
     rows
 }
 
-/// Renames the target clusters so that objective (2) is largest for the partition of the sources of the factors.
+/// Renames the target clusters so that objective (2) is largest for the partition of the sources.
 pub fn match_targets(factors: &Factors, clusters: &[u32]) -> Vec<i32> {
     let unmatched: Vec<i32> = clusters.iter().map(|&l| l as i32).collect();
     let coarse = factors.coarse(&factors.coarse_counts(&unmatched));
@@ -211,7 +210,7 @@ mod tests {
             let f = inner(&embedding.targets, &shards.target_total, a, b);
             assert!((e - delta).abs() < 1e-12 && (f - delta).abs() < 1e-12);
         }
-        // Whatever k-means calls the sets of targets, matching gives them the names of their sources.
+        // Matching gives the sets of targets the names of their sources, for any names by k-means.
         let given = vec![0, 1, 1, 0];
         let model =
             crate::methods::low_rank::factors::of_partition(&Passes::local(), &shards, given, 2);

@@ -1,23 +1,26 @@
-//! Truncated singular value decomposition of P̃ = D_q^{-1/2} P D_p^{1/2}, P̃_ij = N_ij / √(N_i· N_·j) (coherence (5)).
-//!
-//! In: the counts N (m targets × n sources) as shards, the rank r, a tolerance and a seed. Out: the r leading triplets of P̃,
-//! values in descending order, left vectors (m × r) and right vectors (n × r), and the residuals of just these vectors.
-//! P̃ is never stored: a product scales, gathers rows of N and scales again.
-//!
-//! Method: block Lanczos with thick restarts (`lanczos`) on the Gram operator G = P̃ᵀP̃, or P̃P̃ᵀ if that is smaller. Its Krylov
-//! space is that of Golub–Kahan–Lanczos at half of the memory and of the orthogonalisation. A Rayleigh–Ritz step with P̃ itself
-//! ends it (P̃V = UR panel by panel, then the dense SVD of R), which gives small values back the digits that σ² had lost.
-//! It starts from √p, the right vector of σ₁ = 1. Where the smaller side has a hundred states or two only, a dense method is taken.
-//!
-//! *When it stops.* A Ritz pair (θ, v) of G has ρ = ‖Gv − θv‖; with σ = √θ, u = P̃v/σ it gives ‖P̃v − σu‖ = 0 and
-//! ‖P̃ᵀu − σv‖ = ρ/σ. The value is off by at most (ρ/σ)²/γ and the vector by an angle of at most (ρ/σ)/γ, where γ is the gap to
-//! the rest of the spectrum. The test is ρ ≤ 100 · tolerance · θ, so residuals of 1e-8 σ for a tolerance of 1e-10. Then vectors
-//! are good to 1e-7 at a gap of σ/10, and values to 1e-10 at any gap above 1e-6 σ. Values closer together than that move
-//! together: what counts for them is the gap behind their cluster. ‖P̃ᵀu − σv‖ is measured again on what is returned. The other
-//! one is zero up to the rounding of P̃V = UR: R = LΣWᵀ gives P̃(VW) = (UL)Σ.
-//!
-//! *Small values.* Below about 1e-7 the vectors are only as good as the rounding of σ² lets them be, and a value that should be
-//! zero can come out as large as 1e-8 if it has neighbours in between; exact zeros among large values are zero to rounding.
+//! Truncated singular value decomposition of P̃ = D_q^{-1/2} P D_p^{1/2}, P̃_ij = N_ij / √(N_i·
+//! N_·j) (coherence (5)).
+//! In: the counts N (m targets × n sources) as shards, the rank r, a tolerance and a seed. Out: the
+//! r leading triplets of P̃, values in descending order, left vectors (m × r) and right vectors (n
+//! × r), and the residuals of these vectors. P̃ is never stored: a product scales, gathers rows of
+//! N and scales again.
+//! Method: block Lanczos with thick restarts (`lanczos`) on the Gram operator G = P̃ᵀP̃, or P̃P̃ᵀ
+//! if it is smaller. Its Krylov space is that of Golub–Kahan–Lanczos with half of the memory and of
+//! the orthogonalisation. At the end, a Rayleigh–Ritz step with P̃ (P̃V = UR panel by panel, then
+//! the dense SVD of R) recovers the digits of small values that σ² has lost. The iteration starts
+//! from √p, the right vector of σ₁ = 1. If the smaller side has only one or two hundred states, a
+//! dense method is used.
+//! *Stopping.* A Ritz pair (θ, v) of G has ρ = ‖Gv − θv‖. With σ = √θ and u = P̃v/σ it gives ‖P̃v −
+//! σu‖ = 0 and ‖P̃ᵀu − σv‖ = ρ/σ. The error of the value is at most (ρ/σ)²/γ and that of the vector
+//! at most an angle of (ρ/σ)/γ, where γ is the gap to the rest of the spectrum. The test is ρ ≤ 100
+//! · tolerance · θ, so residuals of 1e-8 σ for a tolerance of 1e-10. Then vectors have errors of
+//! 1e-7 at a gap of σ/10, and values of 1e-10 at any gap above 1e-6 σ. Closer values form a
+//! cluster, for which the gap behind the cluster counts. ‖P̃ᵀu − σv‖ is measured again on the
+//! result. The other residual is zero up to the rounding of P̃V = UR: R = LΣWᵀ gives P̃(VW) =
+//! (UL)Σ.
+//! *Small values.* Below about 1e-7 the rounding of σ² limits the vectors, and a value that should
+//! be zero can become as large as 1e-8 if there are values between. Exact zeros among large values
+//! are zero to rounding.
 
 use crate::evidence::counts::csr::Csr;
 use crate::evidence::counts::products::Multiply;
@@ -33,11 +36,11 @@ use std::borrow::Cow;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// Number r of leading triplets, `1 ≤ r ≤ min(m, n)`.
+    /// The number r of leading triplets, `1 ≤ r ≤ min(m, n)`.
     pub rank: usize,
-    /// Wanted relative accuracy of the singular values, 1e-10 unless there is a reason; see the head of this file.
+    /// The relative accuracy of the singular values, usually 1e-10; see the head of this file.
     pub tolerance: f64,
-    /// Products of P̃ or P̃ᵀ with one vector after which the iteration stops, converged or not.
+    /// The number of products of P̃ or P̃ᵀ with one vector after which the iteration stops.
     pub max_products: usize,
     pub seed: u64,
 }
@@ -48,10 +51,11 @@ pub struct Triplets {
     pub values: Vec<f64>,
     /// m × r, row-major, orthonormal columns.
     pub left: Vec<f64>,
-    /// n × r, row-major, orthonormal columns; of each column the first entry of largest magnitude is positive.
+    /// n × r, row-major, orthonormal columns. In each column the first entry of largest magnitude
+    /// is positive.
     pub right: Vec<f64>,
-    /// max(‖P̃v − σu‖, ‖P̃ᵀu − σv‖) of each triplet: a product measures the second, or the first where m < n; the other is zero by
-    /// construction, up to rounding.
+    /// max(‖P̃v − σu‖, ‖P̃ᵀu − σv‖) of each triplet. A product measures the second, or the first if
+    /// m < n. The other is zero by construction, up to rounding.
     pub residuals: Vec<f64>,
     /// Products of P̃ or P̃ᵀ with one vector.
     pub products: usize,
@@ -60,32 +64,35 @@ pub struct Triplets {
     pub converged: bool,
 }
 
-/// With so few states for each vector wanted a Krylov space would soon be the whole space, and a dense method is as quick.
+/// Whether a dense method is as fast: with so few states per wanted vector, a Krylov space would
+/// soon be the whole space.
 fn is_whole(dimensions: usize, rank: usize, width: usize) -> bool {
     dimensions <= (100 + 8 * rank).max(lanczos::smallest_dimension(rank, width))
 }
 
-/// P̃ itself is decomposed, without the detour over G, if it has no more entries than this.
+/// If P̃ has at most this many entries, it is decomposed without G.
 const TINY: usize = 1 << 18;
 
-/// States of the larger side up to which a panel has four columns, and two above ([`width`]). Products with four vectors at once cost about
-/// half as much again as with one, and wider panels gain less than their Krylov spaces lose; but a panel that is gathered from
-/// outside the cache loses more: half a million rows of four are 16 MB, about what cores share.
+/// States of the larger side up to which a panel has four columns; above it has two ([`width`]). A
+/// product with four vectors costs about 1.5 times as much as with one, and wider panels lose more
+/// by their Krylov spaces than they gain. Panels beyond the cache are slower: half a million rows
+/// of four are 16 MB, about the shared cache of the cores.
 const NARROW: usize = 1 << 19;
 
-/// Columns of a panel, for so many states on the larger side.
+/// Columns of a panel, by the states of the larger side.
 pub fn width(states: usize) -> usize {
     if states <= NARROW { 4 } else { 2 }
 }
 
-/// Numbers in the basis of the Krylov space, about 340 MB: 85 vectors of half a million states, 40 of a million.
+/// Numbers in the basis of the Krylov space, about 340 MB: 85 vectors of half a million states, 40
+/// of a million.
 const ROOM: usize = 85 << 19;
 
-/// Wanted residual ‖P̃ᵀu − σv‖ relative to σ, for a tolerance of one on the values.
+/// The residual ‖P̃ᵀu − σv‖ relative to σ, for a tolerance of one on the values.
 const RESIDUAL: f64 = 100.0;
 
-/// What the measured residuals of a decomposition that converged are at most. σ₁ = 1, so this is the test on the largest values; twice,
-/// because the measured residual is not the predicted one.
+/// An upper bound of the measured residuals of a decomposition that converged. σ₁ = 1, so this is
+/// twice the test on the largest values: the measured residual is not the predicted one.
 pub fn largest_residual(tolerance: f64) -> f64 {
     2.0 * (RESIDUAL * tolerance).max(dense::NEGLIGIBLE)
 }
@@ -103,7 +110,7 @@ pub fn leading(passes: &Passes<'_>, shards: &Shards, options: &Options) -> Tripl
         inverse_roots(&shards.source_total),
         inverse_roots(&shards.target_total),
     );
-    // The Gram operator acts on the smaller side; `transposed` swaps the names back at the end.
+    // The Gram operator acts on the smaller side. `transposed` swaps the sides at the end.
     let transposed = m < n;
     let (forward, backward, domain_scale, image_scale, domain_total) = if transposed {
         (
@@ -230,8 +237,8 @@ impl Operator<'_> {
     }
 }
 
-/// Numbers that start on a cache line: then a row of four or eight of them never lies across two, and gathers are a tenth to a
-/// third faster.
+/// Numbers that start on a cache line. Rows of four or eight of them never cross a cache line,
+/// which makes gathers a tenth to a third faster.
 #[derive(Default)]
 struct Buffer(Vec<f64>);
 
@@ -281,7 +288,8 @@ pub(crate) fn gather(
     passes.rows(over, &kernel, out);
 }
 
-/// Orthonormal panels of the domain whose leading columns span the wanted right vectors, and how they were found.
+/// Orthonormal panels of the domain whose leading columns span the wanted right vectors, and the
+/// counters of the iteration.
 struct Space {
     panels: Vec<Vec<f64>>,
     width: usize,
@@ -289,8 +297,8 @@ struct Space {
     converged: bool,
 }
 
-/// The leading right vectors without a Krylov space, where the domain is small: of P̃ itself if it has few entries, so that nothing
-/// is lost by squaring, of G otherwise.
+/// The leading right vectors without a Krylov space, if the domain is small: of P̃ if it has few
+/// entries, so that nothing is lost by squaring, of G otherwise.
 fn whole_space(operator: &mut Operator<'_>, rank: usize) -> Space {
     let n = operator.domain_scale.len();
     let (width, kept) = [8, 4, 2, 1]
@@ -333,8 +341,8 @@ fn whole_space(operator: &mut Operator<'_>, rank: usize) -> Space {
     }
 }
 
-/// Rayleigh–Ritz with P̃ on the span of the panels, then the residuals of what is returned: of the backward side, as the forward
-/// side was just made exact.
+/// Rayleigh–Ritz with P̃ on the span of the panels, then the residuals of the result on the
+/// backward side. The forward side is exact by construction.
 fn finish(
     mut operator: Operator<'_>,
     space: Space,
@@ -346,8 +354,8 @@ fn finish(
     let mut domain = space.panels;
     let k = domain.len() * width;
 
-    // P̃V = UR. The columns of P̃V come in descending order of length, so those that vanish come last, and the random vectors
-    // that stand for them are orthogonal to the whole range of P̃: left vectors of zero.
+    // P̃V = UR. The columns of P̃V have descending lengths, so zero columns come last. The random
+    // vectors that replace them are orthogonal to the range of P̃: left vectors of zero.
     let mut image: Vec<Vec<f64>> = Vec::with_capacity(domain.len());
     let mut r = vec![0.0; k * k];
     for (p, v) in domain.iter().enumerate() {
@@ -400,8 +408,8 @@ fn finish(
     }
 }
 
-/// For every column the sign of its first entry whose magnitude is the largest, up to a part in a million: where many entries
-/// are equal in theory, rounding must not choose among them.
+/// For every column the sign of its first entry of largest magnitude, up to a relative difference
+/// of 10⁻⁶: if many entries are equal in theory, rounding must not choose among them.
 fn signs(panel: &[f64], width: usize) -> Vec<f64> {
     (0..width)
         .into_par_iter()
@@ -447,7 +455,7 @@ mod tests {
     use crate::evidence::pass::Passes;
     use rand::RngExt;
 
-    /// Shards of the counts `n(target, source)` that are not zero, with the rows of P̃ for comparison.
+    /// Shards of the positive counts `n(target, source)`, with the rows of P̃ for comparison.
     fn shards(m: usize, n: usize, shard_nnz: usize, count: impl Fn(usize, usize) -> u32) -> Shards {
         let mut list = (Vec::new(), Vec::new(), Vec::new());
         for j in 0..n {
@@ -472,8 +480,8 @@ mod tests {
         }
     }
 
-    /// A chain on a ring: one stays with probability 1/2 and steps to either side with 1/4.
-    /// P̃ = P is circulant with σ = 1/2 + 1/2 cos(2πk/n): 1, then pairs.
+    /// A chain on a ring that stays with probability 1/2 and steps to either side with 1/4. P̃ = P
+    /// is circulant with σ = 1/2 + 1/2 cos(2πk/n): 1, then pairs.
     fn ring(n: usize, shard_nnz: usize) -> Shards {
         let mut list = (Vec::new(), Vec::new(), Vec::new());
         for j in 0..n {
@@ -552,7 +560,8 @@ mod tests {
         sum.sqrt()
     }
 
-    /// Orthonormal vectors, small residuals, measured where they are not zero by construction, canonical signs.
+    /// Vectors are orthonormal, residuals are small where they are not zero by construction, and
+    /// signs are canonical.
     fn assert_sound(s: &Shards, found: &Triplets) {
         let r = found.values.len();
         assert!(found.converged, "{found:?}");
@@ -621,7 +630,7 @@ mod tests {
 
     #[test]
     fn larger_random_matrices_agree_with_the_dense_decomposition() {
-        // The first takes G, the others the Krylov space.
+        // The first matrix is decomposed by G, the others by the Krylov space.
         for (m, n) in [(900, 295), (420, 400), (400, 420)] {
             let s = random(m, n, 2, 7);
             let expected = dense_values(&s);
@@ -665,7 +674,8 @@ mod tests {
 
     #[test]
     fn thirty_closed_groups_give_thirty_ones_then_zeros() {
-        // Groups of 20 sources and 18 targets, each of rank one; and the same at the size of coherence Example 21, ε = 0.
+        // Groups of 20 sources and 18 targets, each of rank one, and the same at the size of
+        // coherence Example 21, ε = 0.
         for (targets, sources) in [(18, 20), (3, 3)] {
             let (m, n) = (30 * targets, 30 * sources);
             let s = shards(m, n, 1000, |i, j| {

@@ -2,15 +2,15 @@
 
 use crate::assess::bootstrap::Bootstrap;
 use crate::assess::certificates::Certificate;
-use crate::assess::lineage::Lineage;
 use crate::assess::markov::Markov;
 use crate::assess::ranks::RankRow;
+use crate::assess::set_tracking::TrackedSets;
 use crate::evidence::counts::matrix::CountMatrix;
 use crate::methods::fit::Fit;
 use serde::{Deserialize, Serialize};
 
-/// The fits of one partition and lag. Serialized, they have neither lineage nor Markov tests,
-/// which depend on other models.
+/// The fits of one partition and lag. Serialized, they have neither tracked sets nor Markov
+/// tests, which depend on other models.
 #[derive(Serialize, Deserialize)]
 pub struct FittedModel {
     /// Without the matrix if it is fetched later.
@@ -26,7 +26,7 @@ pub struct FittedModel {
     pub ranks: Vec<RankRow>,
     /// Per fit.
     #[serde(skip)]
-    pub lineage: Vec<Lineage>,
+    pub tracked_sets: Vec<TrackedSets>,
     /// Per fit, if the pipeline asks for Markov tests.
     #[serde(skip)]
     pub markov: Vec<Markov>,
@@ -46,7 +46,7 @@ impl FittedModel {
             certificates: Vec::new(),
             bootstraps: Vec::new(),
             ranks: Vec::new(),
-            lineage: Vec::new(),
+            tracked_sets: Vec::new(),
             markov: Vec::new(),
             source_total: Vec::new(),
             target_total: Vec::new(),

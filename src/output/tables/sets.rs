@@ -1,7 +1,7 @@
 //! The tables `sets` and `changes`: how the sets of a fit continue those of an earlier fit.
 
 use crate::assess::changes::Changes;
-use crate::assess::lineage::Lineage;
+use crate::assess::set_tracking::TrackedSets;
 use crate::output::tables::columns::{Columns, TableColumns, by_name};
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::RunSchema;
@@ -29,10 +29,10 @@ const NUMBERS: [(&str, fn(&Changes) -> Option<f64>); 5] = [
 /// One row per set of a fit, also of sets that ended.
 pub(crate) fn sets<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
     let rows = |model: &'a FittedModel| {
-        let fits = by_name(run, &model.lineage).into_iter();
-        fits.flat_map(|(columns, lineage)| {
-            let sets = lineage.sets.iter();
-            sets.map(move |set| (columns, lineage, set))
+        let fits = by_name(run, &model.tracked_sets).into_iter();
+        fits.flat_map(|(columns, tracked)| {
+            let sets = tracked.sets.iter();
+            sets.map(move |set| (columns, tracked, set))
         })
         .collect()
     };
@@ -46,7 +46,7 @@ pub(crate) fn sets<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
         // Transitions from its sources, and their share.
         .amount(run, "count", |(.., s)| s.count)
         .column("probability", |(.., s)| s.probability)
-        .column("compared_with", |&(_, lineage, _)| compared_with(lineage))
+        .column("compared_with", |&(_, tracked, _)| compared_with(tracked))
         .column("event", |(.., s)| s.event.map(|e| e.name()))
         .column("previous_latent", |(.., s)| {
             s.previous.map(|p| p.number as i32)
@@ -61,24 +61,24 @@ pub(crate) fn sets<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
 }
 
 /// The earlier fit: `earlier`, or another lag or rank of the run.
-fn compared_with(lineage: &Lineage) -> Option<String> {
-    lineage.compared_with.as_ref().map(ToString::to_string)
+fn compared_with(tracked: &TrackedSets) -> Option<String> {
+    tracked.compared_with.as_ref().map(ToString::to_string)
 }
 
 /// One row per fit.
 pub(crate) fn changes<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
-    Columns::of(|model: &'a FittedModel| by_name(run, &model.lineage))
+    Columns::of(|model: &'a FittedModel| by_name(run, &model.tracked_sets))
         .key("fit", |(columns, _)| columns.name.as_str())
         // The id that the next new set will have.
-        .column("next_id", |(_, lineage)| lineage.next_id)
-        .column("compared_with", |&(_, lineage)| compared_with(lineage))
+        .column("next_id", |(_, tracked)| tracked.next_id)
+        .column("compared_with", |&(_, tracked)| compared_with(tracked))
         .each(STATES, |states, (_, l)| l.changes.as_ref().map(states))
         .each(NUMBERS, |number, (_, l)| {
             l.changes.as_ref().and_then(number)
         })
         // Between the spaces of the embeddings, radians, ascending.
-        .column("principal_angles", |(_, lineage)| {
-            let changes = lineage.changes.as_ref();
+        .column("principal_angles", |(_, tracked)| {
+            let changes = tracked.changes.as_ref();
             changes.map(|c| c.principal_angles.clone())
         })
         .finish()

@@ -24,10 +24,11 @@ use crate::output::tables::assigned::{
 use crate::output::tables::run_schema::RunSchema;
 use crate::output::tables::table::Table;
 use crate::plan::assignment::Assignment;
+use crate::read::counts;
 use crate::read::counts::counted::Counted;
-use crate::read::counts::follow::Follower;
+use crate::read::counts::follow::{Follower, follow};
 use crate::read::paths::current::Current;
-use crate::read::rows::layout::{Evidence, Layout};
+use crate::read::rows::layout::{Layout, RowRoles};
 use crate::read::rows::states::StateTable;
 use crate::run::assign::model::{KnownModel, Numbers, sides};
 use crate::run::assign::record::{AssignRecord, AssignedFitRecord, AssignedRecord};
@@ -37,6 +38,7 @@ use crate::run::model::{check_sum, partition_key, place};
 use crate::run::progress::Progress;
 use crate::run::record::{Ended, Failure, Head};
 use arrow::datatypes::Field;
+use futures::future::LocalBoxFuture;
 use hashbrown::HashMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -58,9 +60,24 @@ pub enum Outcome {
     Done(Box<AssignRecord>),
 }
 
-/// Assigns the rows of a plan to the model at an output. An assignment that fails leaves the output
-/// as it was.
-pub(crate) async fn assign(
+impl PlannedAssignment {
+    /// Assigns the rows to the model at an output. An assignment that fails leaves `output` as it
+    /// was.
+    ///
+    /// # Errors
+    /// If there is no such model, its columns are others, or a stage fails.
+    pub fn assign<'a>(
+        &'a self,
+        model: &'a Output,
+        output: &'a Output,
+        options: &'a Options,
+        progress: Arc<dyn Progress>,
+    ) -> LocalBoxFuture<'a, Result<Outcome>> {
+        Box::pin(assign(self, model, output, options, progress))
+    }
+}
+
+async fn assign(
     planned: &PlannedAssignment,
     model: &Output,
     output: &Output,
@@ -170,9 +187,7 @@ async fn put(
     progress.stage("count", None);
     let hear = Arc::clone(progress);
     let advance = Arc::new(move |rows: usize| hear.advance(rows as u64));
-    let mut counted = lake
-        .count(planned.frame.clone(), &plan.layout, advance)
-        .await?;
+    let mut counted = counts::count(lake, planned.frame.clone(), &plan.layout, advance).await?;
     if counted.rows == 0 {
         return Err(Error::input("the SQL of [transitions] gives no rows"));
     }
@@ -205,9 +220,7 @@ async fn put(
             let numbers = all.numbers.states()?;
             Follower::new(&plan.layout, numbers, &all.names.names.partitions, scorer)
         };
-        let followed = lake
-            .follow(planned.frame.clone(), &plan.layout, start)
-            .await?;
+        let followed = follow(lake, planned.frame.clone(), &plan.layout, start).await?;
         for (model, record) in all.models.iter_mut().zip(&mut all.records) {
             let (partition, lag) = (model.counts.partition, model.counts.lag);
             let overlap = plan.layout.evidence.overlap(lag);
@@ -261,7 +274,7 @@ fn hash(plan: &Assignment, written: &Written<'_>, options: &Options) -> String {
 fn names(plan: &Assignment, written: &Written<'_>) -> AssignedSchema {
     let (sources, targets) = sides(&plan.layout.evidence);
     let trajectories = match &plan.layout.evidence {
-        Evidence::Trajectories {
+        RowRoles::Trajectories {
             trajectory, time, ..
         } => Some(TrajectorySchema {
             fields: trajectory.clone(),
@@ -269,7 +282,7 @@ fn names(plan: &Assignment, written: &Written<'_>) -> AssignedSchema {
             keys: Vec::new(),
             states: StateTable::empty(sources),
         }),
-        Evidence::Pairs { .. } => None,
+        RowRoles::Pairs { .. } => None,
     };
     AssignedSchema {
         names: RunSchema {

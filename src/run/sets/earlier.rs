@@ -1,7 +1,7 @@
 //! Sets of an earlier result.
 
 use crate::assess::changes::{Comparison, Labelled};
-use crate::assess::lineage::Ids;
+use crate::assess::set_tracking::Ids;
 use crate::methods::fit::Model;
 use crate::output::result::ModelKey;
 use crate::output::tables::fitted_model::FittedModel;

@@ -1,7 +1,7 @@
 //! The fits of a run → sets whose names agree between the ranks and the lags of a `[[fit]]`, and with an earlier result.
 //!
 //! In: the models of a run, and how their fits follow from those of an earlier result. Out: the same models with their sets renamed, and the
-//! [`Lineage`] of each.
+//! [`TrackedSets`] of each.
 //!
 //! All fits of one `[[fit]]` in a partition share their ids. They are named one after the other: those that the earlier result has before
 //! the others, then by lag, then by rank. A fit has its names from the first of these that there is:
@@ -14,8 +14,8 @@
 //! id that no other set of the `[[fit]]` ever had is for sets that none of them has. Without all three, sets are numbered by decreasing weight.
 
 use crate::assess::changes::{Comparison, compare, overlap};
-use crate::assess::lineage::{Ids, Lineage, Reference};
-use crate::assess::succession::{heirs, numbers};
+use crate::assess::match_sets::{heirs, numbers};
+use crate::assess::set_tracking::{Ids, Reference, TrackedSets};
 use crate::evidence::lag::Lag;
 use crate::methods::fit::Model;
 use crate::output::result::ModelKey;
@@ -45,7 +45,7 @@ pub fn name(plan: &Plan, names: &RunSchema, models: &mut [FittedModel], past: Pa
     let families = families(plan);
     let same = |a: &Member<'_>, b: &Member<'_>| a.0.counts.partition == b.0.counts.partition;
     members.par_chunk_by_mut(same).for_each(|members| {
-        let mut named: Vec<Vec<(usize, Lineage)>> = vec![Vec::new(); members.len()];
+        let mut named: Vec<Vec<(usize, TrackedSets)>> = vec![Vec::new(); members.len()];
         for fits in &families {
             let family = Family::new(plan, names, &ids, members, fits);
             for (model, fit, lineage) in family.name(members) {
@@ -54,7 +54,7 @@ pub fn name(plan: &Plan, names: &RunSchema, models: &mut [FittedModel], past: Pa
         }
         for ((model, _), mut named) in members.iter_mut().zip(named) {
             named.sort_by_key(|(fit, _)| *fit);
-            model.lineage = named.into_iter().map(|(_, lineage)| lineage).collect();
+            model.tracked_sets = named.into_iter().map(|(_, lineage)| lineage).collect();
         }
     });
 }
@@ -83,7 +83,7 @@ struct Family<'a> {
     fits: &'a [usize],
     /// The id of the next set that is new.
     next_id: u32,
-    named: BTreeMap<Place, Lineage>,
+    named: BTreeMap<Place, TrackedSets>,
 }
 
 impl<'a> Family<'a> {
@@ -154,7 +154,7 @@ impl<'a> Family<'a> {
     }
 
     /// Names the sets of all fits, and returns the lineage of each with its model and fit.
-    fn name(mut self, members: &mut [Member<'_>]) -> Vec<(usize, usize, Lineage)> {
+    fn name(mut self, members: &mut [Member<'_>]) -> Vec<(usize, usize, TrackedSets)> {
         let mut places = self.places();
         places.sort_by_key(|&place| self.earlier(members, place).is_none());
         for place in places {
@@ -172,13 +172,13 @@ impl<'a> Family<'a> {
         let named = std::mem::take(&mut self.named).into_iter();
         let named = named.map(|(place, lineage)| {
             let (model, fit) = self.at(place);
-            (model, fit, Lineage { next_id, ..lineage })
+            (model, fit, TrackedSets { next_id, ..lineage })
         });
         named.collect()
     }
 
     /// Where the sets of a fit come from, and the numbers they get.
-    fn lineage(&mut self, members: &[Member<'_>], place: Place) -> (Lineage, Vec<u32>) {
+    fn lineage(&mut self, members: &[Member<'_>], place: Place) -> (TrackedSets, Vec<u32>) {
         let (model, fit) = self.at(place);
         let own = labelled(members[model].0, fit);
         let same: Vec<u32> = (0..own.rank as u32).collect();
@@ -195,14 +195,14 @@ impl<'a> Family<'a> {
                 let ids = Ids::of_sets(&self.named[first]);
                 (with, ids, self.reference(members, place, *first), others)
             }
-            (None, []) => return (Lineage::first(own, &mut self.next_id), same),
+            (None, []) => return (TrackedSets::first(own, &mut self.next_id), same),
         };
         // The names of all sets that went before are taken, by an heir or by what is told of their end.
         let before = with.earlier.iter().enumerate();
         let before = before.filter(|(_, size)| size.states > 0);
         let mut taken: BTreeSet<u32> = before.map(|(k, _)| ids.of(k)).collect();
         let mut elsewhere = vec![None; own.rank];
-        let heir_of = &with.succession.heir_of;
+        let heir_of = &with.matches.heir_of;
         for other in others {
             let is_new = |l: usize, elsewhere: &[Option<u32>]| {
                 with.later[l].states > 0 && heir_of[l].is_none() && elsewhere[l].is_none()
@@ -228,12 +228,12 @@ impl<'a> Family<'a> {
         let is_given = self.plan.fits[fit].method.needs().given.is_some();
         let numbers = match is_given || self.plan.names == NamesFrom::None {
             true => same,
-            false => numbers(&with.succession.heir_of),
+            false => numbers(&with.matches.heir_of),
         };
-        let lineage = Lineage::following(&with, &numbers, &ids, &elsewhere, &mut self.next_id);
+        let lineage = TrackedSets::following(&with, &numbers, &ids, &elsewhere, &mut self.next_id);
         let compared_with = Some(reference);
         (
-            Lineage {
+            TrackedSets {
                 compared_with,
                 ..lineage
             },

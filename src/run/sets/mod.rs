@@ -1,9 +1,9 @@
 //! Fits and an earlier result → sets that keep their names, and what became of them.
 //!
 //! In: the models of a run and the result that lasts until it is replaced (or another output that the pipeline names). Out: the same
-//! models, in which a set that goes on has the number it had, and their [`Lineage`]: an id for every set that is never given to
+//! models, in which a set that goes on has the number it had, and their [`TrackedSets`]: an id for every set that is never given to
 //! another one, events, and how much changed. Fits are matched by partition, lag and name; how sets are matched is told in
-//! `reduce::succession`, and how the ranks and lags of one run share their names in `family`.
+//! `assess::match_sets`, and how the ranks and lags of one run share their names in `family`.
 //!
 //! A number lies below the rank and is what `<fit>_affiliation` and `latent` hold; when a set ends, its number is free for another.
 //! An id outlives that: it goes with a set even where the rank shrinks below its number, and is never used again. It means the same set
@@ -13,7 +13,7 @@ pub mod earlier;
 pub mod families;
 
 use crate::assess::changes::{Labelled, compare};
-use crate::assess::lineage::Ids;
+use crate::assess::set_tracking::Ids;
 use crate::error::{Error, Kind, Result};
 use crate::output::place::Output;
 use crate::output::result::{ModelKey, ModelRows, Written, WrittenFit};

@@ -1,34 +1,35 @@
-//! Identities of sets between runs: the sets of a fit, and the earlier sets that they continue.
+//! Tracks the identity of sets between runs, lags and ranks: ids, and the earlier sets that they
+//! continue.
 
 use crate::assess::changes::{Changes, Comparison, Labelled, sizes};
-use crate::assess::succession::Event;
+use crate::assess::match_sets::Event;
 use crate::error::Result;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter};
 
-/// The sets of one fit and where they come from.
+/// The sets of one fit with their ids and their earlier sets.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Lineage {
-    /// What stands for the earlier fit, where a run says it.
+pub struct TrackedSets {
+    /// The earlier fit, if a run names it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compared_with: Option<Reference>,
-    /// By id; sets that ended are among them.
+    /// Ordered by id, with the sets of the earlier fit that ended.
     pub sets: Vec<Set>,
-    /// The id of the next set that is new.
+    /// The id of the next new set.
     pub next_id: u32,
-    /// Nothing where there is no earlier fit.
+    /// None without an earlier fit.
     pub changes: Option<Changes>,
 }
 
-/// The earlier fit: the one that a fit has its names from.
+/// The earlier fit from which a fit has its names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reference {
-    /// That of the earlier result.
+    /// The fit of the earlier result.
     Earlier,
-    /// That of another lag of the same run.
+    /// The fit of another lag of the same run.
     Lag(String),
-    /// That of another rank of the same run.
+    /// The fit of another rank of the same run.
     Rank(usize),
 }
 
@@ -48,21 +49,21 @@ impl Serialize for Reference {
     }
 }
 
-/// A set of a fit, or one of the earlier fit that is no more.
+/// A set of a fit, or a set of the earlier fit that ended.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Set {
     pub id: u32,
-    /// Its number; nothing for a set that ended.
+    /// None for a set that ended.
     pub number: Option<u32>,
     pub states: u64,
     pub count: f64,
-    /// Share of all counts.
+    /// The share of all counts.
     pub probability: f64,
-    /// Nothing where there is no earlier fit.
+    /// None without an earlier fit.
     pub event: Option<Event>,
-    /// The set of that id in the earlier fit.
+    /// The set of the same id in the earlier fit.
     pub previous: Option<Previous>,
-    /// Numbers in the earlier fit of the sets that it came from.
+    /// Numbers of the sets of the earlier fit from which the set came.
     pub parents: Vec<u32>,
 }
 
@@ -72,13 +73,14 @@ pub struct Previous {
     pub number: u32,
     pub states: u64,
     pub count: f64,
-    /// Amount that both sets share beside that of both together; nothing for a set that ended.
+    /// The amount that both sets share divided by the amount that either has. None for a set that
+    /// ended.
     pub overlap: Option<f64>,
 }
 
-impl Lineage {
-    /// Of a fit without an earlier one: ids are numbers from the next id on.
-    pub fn first(fit: Labelled<'_>, next_id: &mut u32) -> Lineage {
+impl TrackedSets {
+    /// A fit without an earlier one: ids count from the next id.
+    pub fn first(fit: Labelled<'_>, next_id: &mut u32) -> TrackedSets {
         let first = *next_id;
         *next_id += fit.rank as u32;
         let total: f64 = fit.amount.iter().sum();
@@ -94,7 +96,7 @@ impl Lineage {
             previous: None,
             parents: Vec::new(),
         });
-        Lineage {
+        TrackedSets {
             compared_with: None,
             sets: sets.collect(),
             next_id: *next_id,
@@ -102,18 +104,18 @@ impl Lineage {
         }
     }
 
-    /// Of a fit after an earlier one, whose sets have the ids `ids`: set l gets the number `numbers[l]`. A set that is no heir has the
-    /// id that it has elsewhere, or the next one.
+    /// A fit after an earlier one, whose sets have the ids `ids`. Set l gets the number
+    /// `numbers[l]`. A set that is no heir has its id from `elsewhere`, or the next id.
     pub fn following(
         comparison: &Comparison,
         numbers: &[u32],
         ids: &Ids,
         elsewhere: &[Option<u32>],
         next_id: &mut u32,
-    ) -> Lineage {
+    ) -> TrackedSets {
         let Comparison {
             changes,
-            succession,
+            matches,
             earlier,
             later,
             overlap,
@@ -135,19 +137,19 @@ impl Lineage {
         order.sort_by_key(|&l| numbers[l]);
         let mut sets = Vec::new();
         for l in order {
-            let heir_of = succession.heir_of[l];
+            let heir_of = matches.heir_of[l];
             sets.push(Set {
                 id: heir_of.map_or_else(|| new_id(l), |k| ids.of(k)),
                 number: Some(numbers[l]),
                 states: later[l].states,
                 count: later[l].amount,
                 probability: later[l].amount / total,
-                event: Some(succession.events[l]),
+                event: Some(matches.events[l]),
                 previous: heir_of.map(|k| previous(k, overlap[l])),
-                parents: succession.parents[l].iter().map(|&k| k as u32).collect(),
+                parents: matches.parents[l].iter().map(|&k| k as u32).collect(),
             });
         }
-        let ended = succession.ended.iter().enumerate();
+        let ended = matches.ended.iter().enumerate();
         for (k, event) in ended.filter(|(k, event)| event.is_some() && earlier[*k].states > 0) {
             sets.push(Set {
                 id: ids.of(k),
@@ -161,7 +163,7 @@ impl Lineage {
             });
         }
         sets.sort_by_key(|set| set.id);
-        Lineage {
+        TrackedSets {
             compared_with: None,
             sets,
             next_id: *next_id,
@@ -169,7 +171,7 @@ impl Lineage {
         }
     }
 
-    /// How many sets met an event; of those that ended, only the dead count.
+    /// The number of sets with an event. Of sets that ended, only those that died count.
     pub fn met(&self, event: Event) -> usize {
         let met =
             |set: &&Set| set.event == Some(event) && (set.number.is_some() || event == Event::Died);
@@ -181,12 +183,12 @@ impl Lineage {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Ids {
     pub(crate) by_number: BTreeMap<u32, u32>,
-    /// That of the next set that is new.
+    /// The id of the next new set.
     pub next: u32,
 }
 
 impl Ids {
-    /// Of a fit that has none: its numbers.
+    /// The ids of a fit without ids: the numbers of its sets.
     pub fn numbers(rank: usize) -> Ids {
         Ids {
             by_number: BTreeMap::new(),
@@ -194,12 +196,12 @@ impl Ids {
         }
     }
 
-    /// Those of the sets that a fit has.
-    pub fn of_sets(lineage: &Lineage) -> Ids {
-        let sets = lineage.sets.iter();
+    /// The ids of the sets of a fit.
+    pub fn of_sets(tracked: &TrackedSets) -> Ids {
+        let sets = tracked.sets.iter();
         Ids {
             by_number: sets.filter_map(|set| Some((set.number?, set.id))).collect(),
-            next: lineage.next_id,
+            next: tracked.next_id,
         }
     }
 

@@ -1,23 +1,25 @@
-//! Two labelings of the same states → which set of B goes on with which set of A, and what became of the others.
-//!
-//! In: the contingency table n of the states that both label (sets of A × sets of B, see `agreement`), with sums a_k and b_l. Out:
-//! heirs, events and numbers.
-//!
-//! - l may be the *heir* of k where most of one lies in the other: n_kl > ½ min(a_k, b_l). Among these pairs the assignment with the
-//!   largest Σ n_kl decides, so that a set has one heir at most and takes one name at most.
-//! - l is a *piece* of k if most of l came from k and it holds a fifth of k: n_kl > ½ b_l and n_kl ≥ a_k / 5. k was *split* if its
-//!   pieces and its heir are two sets or more; these are split, and each name but the heir's is new.
-//! - k is a *part* of l if most of k went to l and it makes up a fifth of l: n_kl > ½ a_k and n_kl ≥ b_l / 5. l was *merged* if its
-//!   parts and the set it is the heir of are two or more. Who is both, is merged.
-//! - Otherwise an heir was *kept*, and a set that is nobody's heir was *born*; a set of A without an heir has *died*.
+//! Matches the sets of two labelings of the same states: which set of B continues which set of A?
+//! In: the contingency table n of the states with both labels (sets of A × sets of B, see
+//! `agreement`), with sums a_k and b_l. Out: heirs, events and numbers.
+//! - l can be the *heir* of k if most of one is in the other: n_kl > ½ min(a_k, b_l). Among these
+//!   pairs the assignment with the largest Σ n_kl decides, so that a set has at most one heir and
+//!   is the heir of at most one set.
+//! - l is a *piece* of k if most of l came from k and l has at least a fifth of k: n_kl > ½ b_l and
+//!   n_kl ≥ a_k / 5. k was *split* if its pieces and its heir are at least two sets. These are
+//!   split, and all of them but the heir get new names.
+//! - k is a *part* of l if most of k went to l and k is at least a fifth of l: n_kl > ½ a_k and
+//!   n_kl ≥ b_l / 5. l was *merged* if its parts and the set of which it is the heir are at least
+//!   two sets. A set that was both split and merged is merged.
+//! - Otherwise an heir was *kept*, a set that is no heir was *born*, and a set of A without an heir
+//!   *died*.
 
 use crate::assess::agreement::Contingency;
 use crate::math::matching;
 
-/// The share of the whole from which on a piece or a part matters.
+/// The least share of a piece in its set of A, and of a part in its set of B.
 pub const SHARE: f64 = 0.2;
 
-/// What became of a set.
+/// The event by which a set of B came to be, or a set of A ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Event {
@@ -40,20 +42,21 @@ impl Event {
     }
 }
 
-/// How the sets of B follow from those of A.
+/// How the sets of B continue those of A.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Succession {
-    /// The set of A whose name each set of B takes.
+pub struct SetMatches {
+    /// The set of A of which each set of B is the heir.
     pub heir_of: Vec<Option<usize>>,
-    /// What became of each set of B; a set that shares no state with A was born.
+    /// The event of each set of B. A set that shares no state with A was born.
     pub events: Vec<Event>,
-    /// The sets of A that each set of B came from, ascending.
+    /// The sets of A from which each set of B came, ascending.
     pub parents: Vec<Vec<usize>>,
-    /// What became of each set of A that has no heir: merged, split or died.
+    /// The event of each set of A without an heir: merged, split or died.
     pub ended: Vec<Option<Event>>,
 }
 
-/// The set of A that each set of B is the heir of, where only the pairs (k, l) that are free may be.
+/// The set of A of which each set of B is the heir, among the pairs (k, l) for which `is_free` is
+/// true.
 pub fn heirs(table: &Contingency, is_free: impl Fn(usize, usize) -> bool) -> Vec<Option<usize>> {
     let (rows, columns) = (table.rows, table.columns);
     let (a, b) = (table.row_sums(), table.column_sums());
@@ -76,8 +79,8 @@ pub fn heirs(table: &Contingency, is_free: impl Fn(usize, usize) -> bool) -> Vec
     heir_of
 }
 
-/// Follows the sets of A into B.
-pub fn succession(table: &Contingency) -> Succession {
+/// Matches the sets of B to those of A.
+pub fn match_sets(table: &Contingency) -> SetMatches {
     let (rows, columns) = (table.rows, table.columns);
     let (a, b) = (table.row_sums(), table.column_sums());
     let heir_of = heirs(table, |_, _| true);
@@ -123,7 +126,7 @@ pub fn succession(table: &Contingency) -> Succession {
         () if split[k] => Some(Event::Split),
         () => Some(Event::Died),
     });
-    Succession {
+    SetMatches {
         ended: ended.collect(),
         heir_of,
         events,
@@ -131,8 +134,8 @@ pub fn succession(table: &Contingency) -> Succession {
     }
 }
 
-/// The number of every set of B: an heir has the number that its set had in A, if B has so many sets; the others take the numbers
-/// that are left, in their own order.
+/// The number of every set of B. An heir has the number of its set in A, if it is below the number
+/// of sets of B. The other sets take the remaining numbers in their order.
 pub fn numbers(heir_of: &[Option<usize>]) -> Vec<u32> {
     let rank = heir_of.len();
     let mut taken = vec![false; rank];
@@ -154,18 +157,18 @@ pub fn numbers(heir_of: &[Option<usize>]) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::assess::succession::Event::{Born, Died, Kept, Merged, Split};
+    use crate::assess::match_sets::Event::{Born, Died, Kept, Merged, Split};
     use proptest::prelude::*;
 
-    /// A table of whole cells.
-    fn of(rows: usize, columns: usize, cells: &[u32]) -> Succession {
+    /// The result for a table of integer cells.
+    fn of(rows: usize, columns: usize, cells: &[u32]) -> SetMatches {
         let (mut a, mut b, mut w) = (vec![], vec![], vec![]);
         for (at, &n) in cells.iter().enumerate().filter(|(_, n)| **n > 0) {
             a.push((at / columns) as i32);
             b.push((at % columns) as i32);
             w.push(f64::from(n));
         }
-        succession(&Contingency::new(&a, &b, &w, rows, columns))
+        match_sets(&Contingency::new(&a, &b, &w, rows, columns))
     }
 
     #[test]
@@ -188,12 +191,13 @@ mod tests {
 
     #[test]
     fn a_set_without_common_states_is_born_and_one_that_is_scattered_has_died() {
-        // Set 2 of A goes in equal parts to three sets that each are mostly another's; set 3 of B shares nothing.
+        // Set 2 of A goes in equal parts to three sets that are mostly parts of other sets. Set 3
+        // of B shares nothing.
         let s = of(4, 4, &[50, 0, 0, 0, 0, 50, 0, 0, 4, 4, 4, 0, 0, 0, 50, 0]);
         assert_eq!(s.heir_of, [Some(0), Some(1), Some(3), None]);
         assert_eq!(s.events, [Kept, Kept, Kept, Born]);
         assert_eq!(s.ended, [None, None, Some(Died), None]);
-        // A few states that changed sides are no event.
+        // A few states that changed their set are no event.
         let s = of(2, 2, &[80, 20, 10, 90]);
         assert_eq!(s.events, [Kept, Kept]);
     }
@@ -208,19 +212,19 @@ mod tests {
     }
 
     #[test]
-    fn taken_names_go_to_nobody() {
+    fn a_taken_name_is_given_to_no_other_set() {
         let (a, b) = ([0, 0, 0, 1], [0, 0, 1, 1]);
         let table = Contingency::new(&a, &b, &[1.0; 4], 2, 2);
         assert_eq!(heirs(&table, |_, _| true), [Some(0), Some(1)]);
         assert_eq!(heirs(&table, |k, _| k != 0), [None, Some(1)]);
-        // All of set 1 of A is in the other one.
+        // All of set 1 of A is in the other set.
         assert_eq!(heirs(&table, |k, l| (k, l) != (1, 1)), [Some(0), None]);
     }
 
     #[test]
-    fn heirs_keep_their_numbers_and_the_others_take_what_is_left() {
+    fn heirs_keep_their_numbers_and_the_others_take_the_remaining_ones() {
         assert_eq!(numbers(&[Some(2), None, Some(0)]), [2, 1, 0]);
-        // The rank shrank from five to two: number 4 is none any more.
+        // The rank decreased from five to two, so number 4 does not exist.
         assert_eq!(numbers(&[Some(4), Some(1)]), [0, 1]);
         assert_eq!(numbers(&[None, None]), [0, 1]);
     }
@@ -233,13 +237,13 @@ mod tests {
                 prop::collection::vec((0..r, 1u32..50), 0..60),
             ))
         ) {
-            // Every set has a state at least.
+            // Every set has at least one state.
             let rank = order.len();
             let states: Vec<(usize, u32)> = (0..rank).map(|k| (k, 1)).chain(states).collect();
             let a: Vec<i32> = states.iter().map(|s| s.0 as i32).collect();
             let b: Vec<i32> = states.iter().map(|s| order[s.0] as i32).collect();
             let w: Vec<f64> = states.iter().map(|s| f64::from(s.1)).collect();
-            let s = succession(&Contingency::new(&a, &b, &w, rank, rank));
+            let s = match_sets(&Contingency::new(&a, &b, &w, rank, rank));
             let expected: Vec<Option<usize>> = (0..rank)
                 .map(|l| order.iter().position(|&o| o == l))
                 .collect();
@@ -250,7 +254,7 @@ mod tests {
         }
 
         #[test]
-        fn every_set_has_one_end_and_every_name_one_heir(
+        fn every_set_ends_once_and_has_at_most_one_heir(
             cells in prop::collection::vec(0u32..20, 12)
         ) {
             let s = of(3, 4, &cells);
