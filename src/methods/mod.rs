@@ -133,8 +133,8 @@ macro_rules! methods {
 
         /// Fits a method to the evidence.
         ///
-        /// Latent states are numbered by decreasing weight w_k = Σ_{γ(j)=k} p_j, ties by their first
-        /// source, empty ones last; a given partition keeps its numbers.
+        /// Latent states are numbered by decreasing weight w_k = Σ_{γ(j)=k} p_j, ties by their
+        /// first source, empty ones last; a given partition keeps its numbers.
         ///
         /// # Errors
         /// If the evidence has no such fit.

@@ -67,17 +67,18 @@ const ROUGH: Effort = Effort {
     rounds: 2,
 };
 
-/// Co-clustering: the sets of sources and of targets for which the set of the one says most about that of the other.
+/// Co-clustering: the sets of sources and of targets with the largest mutual information.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Cocluster {
-    /// The number of sets on either side, or a list of numbers to fit one by one.
+    /// The number of sets on each side, or a list of numbers to fit one by one.
     pub rank: usize,
-    /// Independent starts, of which the best is kept: the first from the sets of `dbmr`, the others at random.
+    /// The number of independent starts, of which the best is kept. The first one begins with the
+    /// sets of `dbmr`, the others with random sets.
     #[serde(default = "ten")]
     #[schemars(range(min = 1))]
     pub restarts: usize,
-    /// Rounds over both sides after which a start is given up as not converged.
+    /// The number of rounds over both sides after which a start that has not converged is stopped.
     #[serde(default = "thousand")]
     #[schemars(range(min = 1))]
     pub max_iterations: usize,
