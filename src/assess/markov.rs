@@ -42,7 +42,7 @@ impl ChapmanKolmogorov {
         let t = transition_matrix(own, rank);
         let power = power(&t, rank, steps);
         let known = |of: &[f64], row: usize| of[row * rank..][..rank].iter().any(|&x| x > 0.0);
-        let told = |counts: &[f64], t: &[f64]| -> Vec<Option<f64>> {
+        let rows = |counts: &[f64], t: &[f64]| -> Vec<Option<f64>> {
             let entries = t.iter().enumerate();
             entries
                 .map(|(at, &x)| known(counts, at / rank).then_some(x))
@@ -50,8 +50,8 @@ impl ChapmanKolmogorov {
         };
         ChapmanKolmogorov {
             steps,
-            predicted: told(own, &power),
-            estimated: told(longer, &transition_matrix(longer, rank)),
+            predicted: rows(own, &power),
+            estimated: rows(longer, &transition_matrix(longer, rank)),
         }
     }
 

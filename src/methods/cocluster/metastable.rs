@@ -581,8 +581,8 @@ mod tests {
             };
             let found = run(1, usize::MAX);
             prop_assert_eq!(&found, &run(3, 4));
-            let here = information(&rows, &found.sources, &found.targets, rank);
-            prop_assert!((here - found.restarts[found.best].mutual_information).abs() < 1e-13);
+            let reached = information(&rows, &found.sources, &found.targets, rank);
+            prop_assert!((reached - found.restarts[found.best].mutual_information).abs() < 1e-13);
             prop_assert!(found.restarts.iter().all(|r| r.converged));
             for pair in found.trace.windows(2) {
                 prop_assert!(pair[1] >= pair[0] - 1e-13, "{:?}", found.trace);
@@ -595,7 +595,7 @@ mod tests {
                     if x != alone {
                         b[x] = k;
                     }
-                    prop_assert!(information(&rows, &a, &b, rank) <= here + 1e-12);
+                    prop_assert!(information(&rows, &a, &b, rank) <= reached + 1e-12);
                 }
             }
         }

@@ -622,8 +622,8 @@ mod tests {
             let s = shards(&columns, real, 7);
             let rank = rank.min(columns.len());
             let fit = fit(&Passes::local(), &s, &params(rank, 3), seed);
-            let here = information(&columns, &fit.sources, &fit.targets, rank);
-            prop_assert!((here - fit.restarts[fit.best].mutual_information).abs() < 1e-12);
+            let found = information(&columns, &fit.sources, &fit.targets, rank);
+            prop_assert!((found - fit.restarts[fit.best].mutual_information).abs() < 1e-12);
             for pair in fit.trace.windows(2) {
                 prop_assert!(pair[1] >= pair[0] - 1e-13, "{:?}", fit.trace);
             }
@@ -633,8 +633,8 @@ mod tests {
                     for k in 0..rank as u32 {
                         let mut labels = [fit.sources.clone(), fit.targets.clone()];
                         labels[side][at] = k;
-                        let there = information(&columns, &labels[0], &labels[1], rank);
-                        prop_assert!(there <= here + 1e-12);
+                        let moved = information(&columns, &labels[0], &labels[1], rank);
+                        prop_assert!(moved <= found + 1e-12);
                     }
                 }
             }

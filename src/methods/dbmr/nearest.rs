@@ -682,10 +682,10 @@ mod tests {
         let moved = refresh(&mut l, &s);
         let by_hand = 4.0 * 2f64.ln() + 3.0 * 3f64.ln() - 8.0 * 8f64.ln();
         assert!((moved - by_hand).abs() < 1e-12);
-        let (anew, log_likelihood) = lambda(&s, &[0, 1, 1], 2);
+        let (summed, log_likelihood) = lambda(&s, &[0, 1, 1], 2);
         assert_eq!(log_likelihood.to_bits(), moved.to_bits());
         assert_eq!(
-            (&anew.sums, &anew.totals, &anew.log_totals),
+            (&summed.sums, &summed.totals, &summed.log_totals),
             (&l.sums, &l.totals, &l.log_totals)
         );
     }

@@ -100,24 +100,25 @@ impl Dbmr {
     }
 }
 
-/// How one restart went.
+/// One restart.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Restart {
     /// `fit` with this seed and a single restart repeats it.
     pub seed: u64,
     pub init: Init,
-    /// Sources that it was fitted to: all, or a sample (`seeding`) where it was not the best there.
+    /// The sources of the restart: all, or a sample (`seeding`) for a restart that was not the
+    /// best.
     pub sources: usize,
-    /// Updates of γ, with the last that changed nothing; with `polish` sweeps over all of these
-    /// sources.
+    /// Updates of γ, including the last one, which changed nothing. With `polish`: sweeps over all
+    /// of these sources.
     pub iterations: usize,
-    /// Scores of a column that were added up, in columns with r scores each.
+    /// Columns that were scored, with r scores each.
     pub evaluations: u64,
     /// ℓ̂ of its sources at the end, in nats.
     pub log_likelihood: f64,
     /// Latent states without sources at the end.
     pub empty_states: usize,
-    /// Whether it stopped by itself, before `max_iterations`.
+    /// Whether the restart converged within `max_iterations`.
     pub converged: bool,
 }
 
@@ -126,7 +127,7 @@ pub struct Partition {
     /// γ(j) of the best restart, n values.
     pub affiliation: Vec<u32>,
     pub restarts: Vec<Restart>,
-    /// The restart with the largest ℓ̂, the first such on ties.
+    /// The restart with the largest ℓ̂, the first one on ties.
     pub best: usize,
     /// ℓ̂ of the best restart after each of its iterations.
     pub trace: Vec<f64>,
