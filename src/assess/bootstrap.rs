@@ -556,8 +556,9 @@ mod tests {
             .timescales
     }
 
-    // = [ .9 .1 ; .1 .9 ] with μ = .8 for trajectory 0, [ .8 .2 ; .2 .8 ] with μ = .6 for trajectory 1, and .7 for both. They are a quarter, a quarter and a half of the resamples, so the ends at 90 % are .6 and .8.
-    // the resamples, so that the ends at 90 % are the two alone.
+    // T = [ .9 .1 ; .1 .9 ] with μ = .8 for trajectory 0, [ .8 .2 ; .2 .8 ] with μ = .6 for
+    // trajectory 1, and .7 for both. They are a quarter, a quarter and a half of the resamples, so
+    // the ends at 90 % are .6 and .8.
     #[test]
     fn timescales_by_hand() {
         let found = intervals([[9, 1, 1, 9], [8, 2, 2, 8]]);

@@ -289,9 +289,9 @@ mod tests {
         of(shards, &models.iter().collect::<Vec<_>>())
     }
 
-    // N (targets × sources) = [ 3 1 0 ]   γ = (0, 0, 1): see `coherence`, which works out ‖P̃‖² = 9/4, ‖Λ̃‖² = 2, ‖P̃ − Λ̃‖² = 1/4,
-    //                         [ 1 3 0 ]   κ = 0.4, σ(Λ̃) = 1, 1 and ℓ̂ = 8 log ½.
-    //                         [ 0 0 2 ]
+    // N (targets × sources) = [ 3 1 0 ]   γ = (0, 0, 1). The tests of `low_rank::score` derive
+    //                         [ 1 3 0 ]   ‖P̃‖² = 9/4, ‖Λ̃‖² = 2, ‖P̃ − Λ̃‖² = 1/4, κ = 0.4,
+    //                         [ 0 0 2 ]   σ(Λ̃) = 1, 1 and ℓ̂ = 8 log ½.
     #[test]
     fn a_model_by_hand() {
         let shards = shards(&[vec![3, 1, 0], vec![1, 3, 0], vec![0, 0, 2]], None);

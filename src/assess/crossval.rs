@@ -315,9 +315,11 @@ mod tests {
         }
     }
 
-    // Training (targets × sources) [ 3 1 0 ]  γ = (0, 0, 1)  C = [ 4 0 ]  q = (0.4, 0.6).  Held out [ 2 0 1 2 ]
-    //                              [ 1 3 2 ]                     [ 4 2 ]                            [ 0 1 4 0 ]
-    // Source 3 and target 2 are not in training.                                                    [ 0 4 0 0 ]
+    // Training (targets × sources) [ 3 1 0 ]  γ = (0, 0, 1)  C = [ 4 0 ]  q = (0.4, 0.6).
+    //                              [ 1 3 2 ]                     [ 4 2 ]
+    // Held out [ 2 0 1 2 ]   Source 3 and target 2 are not in training.
+    //          [ 0 1 4 0 ]
+    //          [ 0 4 0 0 ]
     fn world() -> (Resampled, Resampled, LowRank) {
         let train = resampled(&[(0, 0, 3), (0, 1, 1), (1, 0, 1), (1, 1, 3), (2, 1, 2)]);
         let test = resampled(&[

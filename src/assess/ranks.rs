@@ -32,9 +32,11 @@ pub enum Rule {
     Aic,
     /// The smallest Bayesian information criterion.
     Bic,
-    /// The smallest rank within one standard error of the best held-out likelihood; needs the folds of `[validation]`.
+    /// The smallest rank within one standard error of the best held-out likelihood. It needs the
+    /// folds of `[validation]`.
     HeldOut,
-    /// The smallest rank whose cross-validated VAMP-2 score the next one does not raise by more than one standard error; needs the folds of `[validation]`.
+    /// The smallest rank after which the next one raises the cross-validated VAMP-2 score by at
+    /// most one standard error. It needs the folds of `[validation]`.
     Vamp2,
 }
 
@@ -266,8 +268,9 @@ mod tests {
     use rand::{RngExt, SeedableRng};
     use rand_pcg::Pcg64;
 
-    // N (targets × sources) = [ 3 1 0 ]   γ = (0, 0, 1)   λ = [ 1/2 0 ]   ℓ̂ = 8 log ½, S = 10; λ₀ has one free parameter, λ₁ none.
-    //                         [ 1 3 2 ]                       [ 1/2 1 ]   B = D_q^{-1/2} λ D_w^{1/2} has σ = 1, 1/√6.
+    // N (targets × sources) = [ 3 1 0 ]   γ = (0, 0, 1)   λ = [ 1/2 0 ]   ℓ̂ = 8 log ½, S = 10.
+    //                         [ 1 3 2 ]                       [ 1/2 1 ]
+    // λ₀ has one free parameter, λ₁ has none. B = D_q^{-1/2} λ D_w^{1/2} has σ = 1, 1/√6.
     #[test]
     fn criteria_by_hand() {
         let values = Values::Count(vec![3, 1, 1, 3, 2]);

@@ -105,12 +105,12 @@ impl TrackedSets {
     }
 
     /// A fit after an earlier one, whose sets have the ids `ids`. Set l gets the number
-    /// `numbers[l]`. A set that is no heir has its id from `elsewhere`, or the next id.
+    /// `numbers[l]`. A set that is no heir has its id from `known_ids`, or the next id.
     pub fn following(
         comparison: &Comparison,
         numbers: &[u32],
         ids: &Ids,
-        elsewhere: &[Option<u32>],
+        known_ids: &[Option<u32>],
         next_id: &mut u32,
     ) -> TrackedSets {
         let Comparison {
@@ -128,7 +128,7 @@ impl TrackedSets {
             overlap,
         };
         let mut new_id = |l: usize| {
-            elsewhere.get(l).copied().flatten().unwrap_or_else(|| {
+            known_ids.get(l).copied().flatten().unwrap_or_else(|| {
                 *next_id += 1;
                 *next_id - 1
             })

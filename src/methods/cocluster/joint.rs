@@ -161,7 +161,8 @@ mod tests {
         assert_eq!(merge(counts, 4, 2), [0, 1, 0, 1]);
     }
 
-    // C = [[1, 1], [0, 2]]: I = ¼ log (4/2) + ¼ log (4/6) + ½ log (8/6), in counts 1·4/(2·1), 1·4/(2·3), 2·4/(2·3).
+    // C = [[1, 1], [0, 2]]: I = ¼ log (4/2) + ¼ log (4/6) + ½ log (8/6), in counts 1·4/(2·1),
+    // 1·4/(2·3), 2·4/(2·3).
     #[test]
     fn information_by_hand() {
         let table = Table::of(vec![1.0, 1.0, 0.0, 2.0], 2);

@@ -71,6 +71,14 @@ impl LowRank {
         let metrics = metrics.into_iter().chain(coherence_p);
         metrics.chain(values).chain(weights).collect()
     }
+
+    /// Applies `scale` to all numbers that are proportional to the counts.
+    pub fn scale_counts(&mut self, mut scale: impl FnMut(&mut f64)) {
+        self.coarse_counts.iter_mut().for_each(&mut scale);
+        scale(&mut self.metrics.log_likelihood);
+        scale(&mut self.metrics.reference_log_likelihood);
+        scale(&mut self.metrics.latent_log_likelihood);
+    }
 }
 
 impl Singular {

@@ -575,7 +575,8 @@ mod tests {
 
     #[test]
     fn three_heaps_on_a_line() {
-        // Means 0.1, 10 and 20.5 weigh 2, 1 and 4, so the inertia is 2·0.01 + 0 + (1·0.75² + 3·0.25²).
+        // Means 0.1, 10 and 20.5 weigh 2, 1 and 4, so the inertia is 2·0.01 + 0 + (1·0.75² +
+        // 3·0.25²).
         let points = [0.0, 20.25, 10.0, 0.2, 21.25];
         let fit = fit(&points, 1, &[1.0, 3.0, 1.0, 1.0, 1.0], &params(3), 7);
         let g = &fit.affiliation;

@@ -72,7 +72,8 @@ pub fn pairs(embedding: &svd::Embedding, shards: &Shards, params: &svd::Svd) -> 
     })
 }
 
-/// Sets of the states of a square problem from `embedding` (n × r) by PCCA+: target i is source `source_of_target[i]`.
+/// Sets of the states of a square problem from `embedding` (n × r) by PCCA+: target i is source
+/// `source_of_target[i]`.
 pub fn square(
     embedding: &[f64],
     rank: usize,

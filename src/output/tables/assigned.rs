@@ -101,7 +101,7 @@ impl AssignedTable {
         (self.columns)(schema).schema(&schema.names)
     }
 
-    /// How many rows a model adds.
+    /// The number of rows that a model adds.
     pub fn len(&self, schema: &AssignedSchema, model: &AssignedModel) -> usize {
         (self.columns)(schema).len(model)
     }
@@ -136,7 +136,7 @@ impl AssignedSchema {
     }
 }
 
-/// One row per source state of the new rows: its place in a model.
+/// One row per source state of the new rows.
 fn sources(schema: &AssignedSchema) -> TableColumns<'_, AssignedModel> {
     let run = &schema.names;
     let mut columns = states(|model| &model.counts.source_states)
@@ -188,7 +188,7 @@ fn point<'a>(values: &'a [f64], fit: &Assigned, j: usize) -> Option<&'a [f64]> {
 
 type StateRow<'a> = (&'a AssignedModel, usize);
 
-/// Rows that are places of states in a model.
+/// Rows that are indices of states in a model.
 fn states<'a>(
     states: impl Fn(&AssignedModel) -> &[u32] + 'a,
 ) -> Columns<'a, AssignedModel, StateRow<'a>> {

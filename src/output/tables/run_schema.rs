@@ -64,7 +64,7 @@ impl LagColumn {
     }
 }
 
-/// The column beside `lag` where lags are times.
+/// The column after `lag` if lags are times.
 pub const LAG_SECONDS: &str = "lag_seconds";
 
 /// What the columns of a fit depend on.
