@@ -73,7 +73,7 @@ fn count(pipeline: &str, path: &str) -> u64 {
         .expect("a lake");
         let sql = lake::query_text(&pipeline.transitions.query).expect("a query");
         let (plan, frame) = plan(&pipeline, &sql, None, &lake).await.expect("a plan");
-        lake.count(frame, &plan.layout, Arc::new(|_| ()))
+        gyre::read::counts::count(&lake, frame, &plan.layout, Arc::new(|_| ()))
             .await
             .expect("counts")
             .counts

@@ -59,7 +59,7 @@ pub fn executor(args: &Executor, terminal: &dyn Terminal) -> Result<Done> {
 /// As [`up::up`].
 pub fn up(args: &Up, terminal: &dyn Terminal) -> Result<Done> {
     let executors = args.executors.get();
-    let plan = up::Plan {
+    let plan = up::ClusterPlan {
         port: args.port,
         executors,
         vcores: args

@@ -4,10 +4,12 @@ use std::fmt;
 use std::fmt::{Display, Formatter};
 use std::str::FromStr;
 
-/// Where a scheduler is: df://host:port.
+/// The address of a scheduler, `df://host:port`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
+    /// Name or IP address.
     pub host: String,
+    /// TCP port.
     pub port: u16,
 }
 
@@ -16,7 +18,9 @@ impl FromStr for Address {
 
     fn from_str(text: &str) -> Result<Address, String> {
         if cfg!(not(feature = "cluster")) {
-            return Err("this gyre knows no clusters: build it with `--features cluster`".into());
+            return Err(
+                "this gyre was built without clusters; build it with `--features cluster`".into(),
+            );
         }
         let host_and_port = text.strip_prefix("df://").and_then(|t| t.rsplit_once(':'));
         let port = host_and_port.and_then(|(_, port)| port.parse().ok());

@@ -13,11 +13,13 @@ use crate::run::site::{Fits, Job, Site};
 use futures::future::BoxFuture;
 use std::sync::Arc;
 
-/// The largest number of non-zeros of a model that one executor fits alone: 7 GB at 25 bytes each.
+/// The largest number of non-zeros of a model that one executor fits alone: 7 GB at 25 bytes per
+/// non-zero.
 pub const SPLIT: u64 = 1 << 28;
 
-/// Other machines.
+/// Runs a plan on other machines.
 pub struct Remote {
+    /// The machines.
     pub nodes: Arc<dyn Nodes>,
     /// The passes of a model with more non-zeros are spread over all machines; [`SPLIT`] by default.
     pub split: u64,

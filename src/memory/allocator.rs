@@ -83,7 +83,7 @@ fn in_scratch(layout: Layout) -> Option<NonNull<u8>> {
     #[cfg(target_os = "linux")]
     if layout.align() <= ranges::PAGE {
         let at = SCRATCH.get()?.take(layout.size());
-        crate::memory::look();
+        crate::memory::wait_for_room();
         return at;
     }
     let _ = layout;
@@ -96,7 +96,7 @@ const PIECE: usize = 4 << 20;
 /// Writes `bytes` bytes in pieces: calls `write` with the start and length of each piece.
 fn in_pieces(bytes: usize, write: impl Fn(usize, usize)) {
     for start in (0..bytes).step_by(PIECE) {
-        crate::memory::look();
+        crate::memory::wait_for_room();
         write(start, PIECE.min(bytes - start));
     }
 }

@@ -89,9 +89,9 @@ pub fn bound(bytes: usize, threads: usize, folder: &Path) -> Result<()> {
 /// Checks the memory in use on a thread that is about to touch much memory. Near the bound, the
 /// call blocks until other pages have been released. It takes one or two microseconds, and nothing
 /// without a bound. Results do not depend on it.
-pub fn look() {
+pub fn wait_for_room() {
     #[cfg(target_os = "linux")]
-    watch::look();
+    watch::wait_for_room();
 }
 
 /// Bytes per page.

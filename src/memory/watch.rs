@@ -78,15 +78,15 @@ pub fn start(bound: usize, slack: usize) -> Result<()> {
 }
 
 /// Checks the memory in use on the calling thread.
-pub fn look() {
+pub fn wait_for_room() {
     if let Some(watch) = WATCH.get() {
-        watch.look();
+        watch.wait_for_room();
     }
 }
 
 impl Watch {
     /// Keeps the process within its bound and returns what is in use afterwards.
-    fn look(&self) -> InUse {
+    fn wait_for_room(&self) -> InUse {
         let found = in_use(&self.statm);
         if found.all <= self.limit(found) {
             return found;
@@ -110,7 +110,7 @@ impl Watch {
     fn watch(&self) {
         let mut exceeded: Option<Instant> = None;
         loop {
-            let in_use = self.look().all;
+            let in_use = self.wait_for_room().all;
             match exceeded {
                 Some(since) if in_use > self.bound && since.elapsed() > PATIENCE => {
                     EXCEEDED.0.store(in_use, Ordering::Relaxed);
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn the_memory_of_this_process_is_measured() {
-        let statm = File::open("/proc/self/statm").expect("a look");
+        let statm = File::open("/proc/self/statm").expect("the memory of the process");
         let before = in_use(&statm);
         let touched = std::hint::black_box(vec![1u8; 64 << 20]);
         let after = in_use(&statm);

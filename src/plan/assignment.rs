@@ -10,7 +10,7 @@ use crate::plan::pipeline::Pipeline;
 use crate::plan::rows::{Rows, hash, lag_column, rows};
 use crate::read::lake::Lake;
 use crate::read::lake::files::Table;
-use crate::read::rows::layout::{Evidence, Layout};
+use crate::read::rows::layout::{Layout, RowRoles};
 use datafusion::dataframe::DataFrame;
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ pub async fn assignment(
         lags,
         ..
     } = rows(pipeline, sql, lake).await?;
-    if let Evidence::Trajectories { overlap, .. } = &mut evidence {
+    if let RowRoles::Trajectories { overlap, .. } = &mut evidence {
         overlap.clear();
     }
     let layout = Layout {

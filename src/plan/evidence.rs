@@ -6,7 +6,7 @@ use crate::plan::pipeline;
 use crate::plan::pipeline::Input;
 use crate::plan::pipeline::keys;
 use crate::plan::pipeline::keys::Window;
-use crate::read::rows::layout::{Evidence, Grouping, Measure};
+use crate::read::rows::layout::{Grouping, Measure, RowRoles};
 use crate::read::rows::states::StateColumns;
 use crate::read::rows::time::is_time;
 use arrow::datatypes::{DataType, Field, TimeUnit};
@@ -111,7 +111,7 @@ fn plain(data_type: &DataType) -> DataType {
     }
 }
 
-pub(crate) fn evidence(input: &Input, columns: &Columns) -> Result<(Evidence, Vec<Lag>)> {
+pub(crate) fn evidence(input: &Input, columns: &Columns) -> Result<(RowRoles, Vec<Lag>)> {
     let keys = |names: &[String], role: &str| {
         names
             .iter()
@@ -162,7 +162,7 @@ pub(crate) fn evidence(input: &Input, columns: &Columns) -> Result<(Evidence, Ve
                     .collect::<Result<_>>()?,
             };
             Ok((
-                Evidence::Trajectories {
+                RowRoles::Trajectories {
                     trajectory,
                     time,
                     state,
@@ -195,7 +195,7 @@ pub(crate) fn evidence(input: &Input, columns: &Columns) -> Result<(Evidence, Ve
                 }
             };
             Ok((
-                Evidence::Pairs {
+                RowRoles::Pairs {
                     source: states(source, "source")?,
                     target: states(target, "target")?,
                     measure,
@@ -209,12 +209,12 @@ pub(crate) fn evidence(input: &Input, columns: &Columns) -> Result<(Evidence, Ve
 /// What is resampled: the columns named for it, else trajectories, else single transitions.
 pub(crate) fn grouping(
     asked: &keys::Validation,
-    evidence: &Evidence,
+    evidence: &RowRoles,
     columns: &Columns,
 ) -> Result<Grouping> {
     let named = asked.group.iter().map(|name| columns.key(name, "group"));
     let mut by: Vec<Field> = named.collect::<Result<_>>()?;
-    if let Evidence::Trajectories { trajectory, .. } = evidence
+    if let RowRoles::Trajectories { trajectory, .. } = evidence
         && by.is_empty()
     {
         if trajectory.is_empty() {
@@ -244,8 +244,8 @@ fn overlap(lag: &Lag, interval: Option<&Lag>) -> Result<u64> {
 }
 
 /// Whether the states that a pair begins and ends with can be the same ones.
-pub(crate) fn check_square(evidence: &Evidence, asker: &str) -> Result<()> {
-    let Evidence::Pairs { source, target, .. } = evidence else {
+pub(crate) fn check_square(evidence: &RowRoles, asker: &str) -> Result<()> {
+    let RowRoles::Pairs { source, target, .. } = evidence else {
         return Ok(());
     };
     let types = |state: &StateColumns| -> Vec<DataType> {

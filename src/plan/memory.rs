@@ -9,7 +9,7 @@ use crate::output::number::grouped;
 use crate::plan::Plan;
 use crate::plan::fits::PlannedFit;
 use crate::read::lake::statistics::Bounds;
-use crate::read::rows::layout::Evidence;
+use crate::read::rows::layout::RowRoles;
 use serde::Serialize;
 
 /// Upper bounds; sizes are bytes.
@@ -48,10 +48,10 @@ impl Plan {
     pub fn needs(&self, bounds: Bounds, threads: usize) -> Option<Needs> {
         let rows = bounds.rows?;
         let (of_a_row, of_a_weight) = match &self.layout.evidence {
-            Evidence::Trajectories { weight, .. } => {
+            RowRoles::Trajectories { weight, .. } => {
                 (self.lags.len() as u64, u64::from(weight.is_some()))
             }
-            Evidence::Pairs { .. } => (1, u64::from(self.layout.evidence.weight().is_some())),
+            RowRoles::Pairs { .. } => (1, u64::from(self.layout.evidence.weight().is_some())),
         };
         let pairs = rows.saturating_mul(of_a_row);
         let states = bounds.states.unwrap_or(u64::MAX).min(pairs);

@@ -29,7 +29,7 @@ use crate::plan::rows::{Rows, hash, inputs, lag_column, rows, unhashed};
 use crate::read::lake::Lake;
 use crate::read::lake::files::Table;
 use crate::read::paths::places::canonical_location;
-use crate::read::rows::layout::{Evidence, Layout};
+use crate::read::rows::layout::{Layout, RowRoles};
 use crate::read::rows::states::StateTable;
 use crate::store::Stores;
 use arrow::datatypes::SchemaRef;
@@ -236,7 +236,7 @@ fn increments(
     if layout.evidence.weight().is_some() {
         return Increments::No("weights are no integers".into());
     }
-    if let Evidence::Trajectories { strided: true, .. } = &layout.evidence {
+    if let RowRoles::Trajectories { strided: true, .. } = &layout.evidence {
         let why = "strided pairs depend on the first row of a trajectory";
         return Increments::No(why.into());
     }
@@ -314,8 +314,8 @@ impl Plan {
     /// here.
     pub fn schemas(&self) -> Vec<(&'static str, SchemaRef)> {
         let (sources, targets) = match &self.layout.evidence {
-            Evidence::Trajectories { state, .. } => (state, state),
-            Evidence::Pairs { source, target, .. } => (source, target),
+            RowRoles::Trajectories { state, .. } => (state, state),
+            RowRoles::Pairs { source, target, .. } => (source, target),
         };
         let names = RunSchema {
             partition: self.layout.partition.clone(),

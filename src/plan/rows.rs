@@ -8,7 +8,7 @@ use crate::plan::parameters::values;
 use crate::plan::pipeline::Pipeline;
 use crate::read::lake::Lake;
 use crate::read::lake::files::{InputFile, Table};
-use crate::read::rows::layout::Evidence;
+use crate::read::rows::layout::RowRoles;
 use arrow::datatypes::Field;
 use datafusion::common::ScalarValue;
 use datafusion::dataframe::DataFrame;
@@ -22,7 +22,7 @@ pub(crate) struct Rows {
     pub(crate) frame: DataFrame,
     pub(crate) columns: Columns,
     pub(crate) partition: Vec<Field>,
-    pub(crate) evidence: Evidence,
+    pub(crate) evidence: RowRoles,
     pub(crate) lags: Vec<Lag>,
 }
 

@@ -9,7 +9,7 @@ use crate::plan::pipeline::keys::NamesFrom;
 use crate::plan::{Increments, Plan};
 use crate::read::lake::files::Table;
 use crate::read::rows::bins::Binning;
-use crate::read::rows::layout::{Evidence, Measure};
+use crate::read::rows::layout::{Measure, RowRoles};
 use crate::read::rows::states::StateColumns;
 use arrow::datatypes::Field;
 use serde_json::{Value, json};
@@ -57,7 +57,7 @@ impl Plan {
 
     fn evidence(&self) -> Value {
         match &self.layout.evidence {
-            Evidence::Trajectories {
+            RowRoles::Trajectories {
                 trajectory,
                 time,
                 state,
@@ -77,7 +77,7 @@ impl Plan {
                 }
                 shown
             }
-            Evidence::Pairs {
+            RowRoles::Pairs {
                 source,
                 target,
                 measure,
@@ -142,7 +142,7 @@ impl Plan {
 
     fn evidence_text(&self) -> String {
         match &self.layout.evidence {
-            Evidence::Trajectories {
+            RowRoles::Trajectories {
                 trajectory,
                 time,
                 state,
@@ -164,7 +164,7 @@ impl Plan {
                     "{of} in the order of {time}: states {state}; lag {lags} ({window}){weights}"
                 )
             }
-            Evidence::Pairs {
+            RowRoles::Pairs {
                 source,
                 target,
                 measure,
@@ -293,10 +293,10 @@ fn check(check: &PlannedCheck) -> Value {
     shown
 }
 
-fn window(evidence: &Evidence) -> &'static str {
+fn window(evidence: &RowRoles) -> &'static str {
     match evidence {
-        Evidence::Trajectories { strided: true, .. } => "strided",
-        Evidence::Trajectories { overlap, .. } if !overlap.is_empty() => "effective",
+        RowRoles::Trajectories { strided: true, .. } => "strided",
+        RowRoles::Trajectories { overlap, .. } if !overlap.is_empty() => "effective",
         _ => "sliding",
     }
 }

@@ -9,6 +9,7 @@ use crate::output::ledger::{Basis, CountedFile, Kept, Ledger, Unit};
 use crate::output::number;
 use crate::output::place::Output;
 use crate::plan::{Increments, Plan};
+use crate::read::counts;
 use crate::read::counts::carry::{Spans, Tails};
 use crate::read::counts::counted::Counted;
 use crate::read::counts::merge::Sums;
@@ -17,7 +18,7 @@ use crate::read::lake::Lake;
 use crate::read::lake::files::InputFile;
 use crate::read::lake::subset;
 use crate::read::paths::current::Current;
-use crate::read::rows::layout::{Evidence, Layout};
+use crate::read::rows::layout::{Layout, RowRoles};
 use crate::read::rows::stop::Stop;
 use crate::read::rows::time::show as show_time;
 use crate::run::record::IncrementRecord;
@@ -52,7 +53,7 @@ pub async fn count(
                 Increments::No(why) => Some(format!("all files counted, because {why}")),
                 _ => None,
             };
-            let counted = lake.count(frame, &plan.layout, hears).await?;
+            let counted = counts::count(lake, frame, &plan.layout, hears).await?;
             let record = because.map(|what| IncrementRecord {
                 what,
                 files: plan.tables.iter().map(|table| table.files.len()).sum(),
@@ -174,13 +175,13 @@ impl Run<'_> {
         kept: &mut Kept,
         frame: &DataFrame,
     ) -> Result<(Option<RecordBatch>, Option<i64>)> {
-        if let Evidence::Pairs { .. } = self.layout.evidence {
+        if let RowRoles::Pairs { .. } = self.layout.evidence {
             return Ok((None, None));
         }
         let spans = async |files: Vec<&InputFile>| {
             let locations = files.iter().map(|file| file.location.clone());
             let rows = subset::over(frame.clone(), locations.collect())?;
-            self.lake.spans(rows, self.layout).await
+            Spans::read(self.lake, rows, self.layout).await
         };
         let unread = ledger.unread(kept.units, &self.present);
         if kept.units > 0 && !unread.is_empty() {
@@ -229,10 +230,8 @@ impl Run<'_> {
         let locations: Vec<String> = unread.iter().map(|file| file.location.clone()).collect();
         // Only what was listed is counted: a file that comes now is new to the next run.
         let frame = subset::over(frame, locations.iter().cloned().collect())?;
-        let (sums, tails) = self
-            .lake
-            .sums(frame, self.layout, carried.as_ref(), hears)
-            .await?;
+        let carried = carried.as_ref();
+        let (sums, tails) = counts::sums(self.lake, frame, self.layout, carried, hears).await?;
         let layout = Arc::clone(self.layout);
         let tabled = blocking(move || {
             let table = sums.table(&layout)?;
@@ -254,8 +253,8 @@ impl Run<'_> {
             );
         }
         let time = |tick: i64| match &self.layout.evidence {
-            Evidence::Trajectories { time, .. } => Some(show_time(tick, time.data_type())),
-            Evidence::Pairs { .. } => None,
+            RowRoles::Trajectories { time, .. } => Some(show_time(tick, time.data_type())),
+            RowRoles::Pairs { .. } => None,
         };
         let rows = self.lake.rows_of(self.table, &locations).await;
         let files = unread.into_iter().zip(rows);
@@ -311,10 +310,7 @@ fn damaged(name: &str) -> String {
 }
 
 fn stopped(stop: Stop) -> Error {
-    match stop {
-        Stop::Failed(e) => e,
-        stop => Error::bug(format!("carried rows stopped: {stop:?}")),
-    }
+    stop.into_error("reading carried rows")
 }
 
 /// Does what takes a processor for a while.

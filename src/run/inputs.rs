@@ -81,9 +81,9 @@ impl Pipeline {
                 .iter()
                 .map(|(name, table)| table.source(name))
                 .collect();
-            crate::read::paths::overlap::apart(&sources, &self.job.output)?;
+            crate::read::paths::overlap::check_no_overlap(&sources, &self.job.output)?;
             let mut lake = crate::read::lake::open(&sources, resources, stores).await?;
-            lake.apart(&self.job.output)?;
+            lake.check_no_overlap(&self.job.output)?;
             if self.job.fingerprint == Fingerprint::Content {
                 lake.fingerprint().await?;
             }

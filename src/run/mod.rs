@@ -289,6 +289,7 @@ fn test_markov(plan: &Plan, models: &mut [FittedModel], records: &mut [ModelReco
 mod tests {
     use super::*;
     use crate::plan::pipeline::Pipeline;
+    use crate::read::counts;
     use crate::run::local::fit_all;
     use crate::run::progress::Silent;
 
@@ -324,7 +325,7 @@ rank = 2
         let pipeline = Pipeline::parse(&text, "p.toml", &[], &|_| None).expect("a pipeline");
         let inputs = pipeline.open().await.expect("a lake");
         let PlannedRun { plan, lake, frame } = inputs.plan().await.expect("a plan");
-        let counted = lake.count(frame, &plan.layout, Arc::new(|_| ()));
+        let counted = counts::count(&lake, frame, &plan.layout, Arc::new(|_| ()));
         let store = Arc::new(object_store::memory::InMemory::new());
         let output = Output::in_store(store.clone(), "out".into());
         let work = output.work(&plan.hash, false, KEEP_EVERY).await;

@@ -6,7 +6,7 @@ use crate::clouds::{Server, command};
 use crate::lake::Lake;
 use crate::machines::{Machines, Process, running_tasks};
 use gyre::cluster::ballista::client::Cluster;
-use gyre::cluster::ballista::probe::{Look, Looked};
+use gyre::cluster::ballista::probe::{Probe, ProbeAnswer};
 use gyre::cluster::nodes::{Nodes, Task};
 use gyre::error::{Error, Kind};
 use gyre::output::place::Output;
@@ -23,25 +23,25 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 fn tasks(n: u32, wait_millis: u32) -> Vec<Task> {
-    let look = |number| Look {
+    let probe = |number| Probe {
         nonce: "test".into(),
         number,
         wait_millis,
     };
     (0..n)
-        .map(|number| look(number).task().expect("a task"))
+        .map(|number| probe(number).task().expect("a task"))
         .collect()
 }
 
 /// The executor of each answer. Asserts that the answers are in the order of the tasks.
 fn executors_of(answers: Vec<Result<Vec<u8>, Error>>) -> Vec<String> {
-    let looked = answers.into_iter().map(|answer| {
+    let probed = answers.into_iter().map(|answer| {
         let bytes = answer.expect("an answer");
-        Looked::read(&bytes).expect("an answer of a look")
+        ProbeAnswer::read(&bytes).expect("an answer to a probe")
     });
-    let numbered = looked.enumerate().map(|(at, looked)| {
-        assert_eq!(looked.number as usize, at);
-        looked.name
+    let numbered = probed.enumerate().map(|(at, answer)| {
+        assert_eq!(answer.number as usize, at);
+        answer.name
     });
     numbered.collect()
 }
@@ -100,12 +100,12 @@ async fn a_small_job_is_fast() {
     let mut seconds = Vec::new();
     for round in 0..5 {
         let start = Instant::now();
-        let look = Look {
+        let probe = Probe {
             nonce: format!("round {round}"),
             number: 0,
             wait_millis: 0,
         };
-        all(&cluster, vec![look.task().expect("a task")]).await;
+        all(&cluster, vec![probe.task().expect("a task")]).await;
         seconds.push(start.elapsed().as_secs_f64());
     }
     let start = Instant::now();
@@ -408,7 +408,7 @@ async fn a_task_that_never_ends_is_abandoned() {
         .map(drop);
     let e = failed.expect_err("it is given up");
     assert_eq!(e.kind(), Kind::Resources);
-    let message = "a task of the stage test was begun 6 times and never came to an end";
+    let message = "a task of the stage test was begun 6 times and never ended";
     assert!(e.full().contains(message), "{}", e.full());
     assert!(e.full().contains(&submitted[1].id()), "{}", e.full());
     cluster.leave().await;
@@ -547,7 +547,7 @@ fn a_run_reports_an_unusable_cluster() {
 
     let place = address.trim_start_matches("df://");
     let second = lake.gyre(&["scheduler", "--listen", place]);
-    second.fails(75, &format!("nobody can listen at {place}"));
+    second.fails(75, &format!("cannot listen at {place}"));
 }
 
 /// Compares a run in one process with runs on a cluster whose executors are killed at random times.

@@ -221,7 +221,7 @@ impl WatchedRun {
             }
             let line = &self.log_text[start..];
             let event: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
-            if event["message"] == "tasks handed in" && event["stage"] != "look" {
+            if event["message"] == "tasks handed in" && event["stage"] != "probe" {
                 return event["stage"].as_str().map(String::from);
             }
             if event["message"] == "stage done" && event["stage"] == "fit" {

@@ -1,15 +1,17 @@
-//! Asks a cluster for tasks until it has all answers.
+//! Requests tasks from a cluster until it has all answers.
 //!
-//! What is answered already is not asked for. The rest goes to the scheduler as a job. Whatever ends that job without an answer to every
-//! task, a failure, a scheduler that started again, or a minute in which nothing was heard of any task, what is missing goes there once
-//! more. Three jobs in a row that bring nothing while nobody does anything are an error, and so is a scheduler that is away for a minute.
+//! Tasks that already have an answer are not requested. The others go to the scheduler as a job. If
+//! a job ends without all answers, because of a failure, a restart of the scheduler, or a minute
+//! without any sign of a task, the client submits the missing tasks as another job. Three jobs in a
+//! row without an answer, while no executor works on a task, are an error. So is a scheduler that
+//! does not answer for a minute.
 
 use crate::cluster::address::Address;
-use crate::cluster::ballista::dispatch::{Dispatch, State};
 use crate::cluster::ballista::operator::{plan, unwrapped};
-use crate::cluster::ballista::probe::{Look, Looked};
+use crate::cluster::ballista::probe::{Probe, ProbeAnswer};
+use crate::cluster::ballista::scheduler_client::{JobState, SchedulerClient};
 use crate::cluster::ballista::worker::BEAT;
-use crate::cluster::ballista::{MESSAGE_BYTES, PATIENCE, Site};
+use crate::cluster::ballista::{AnswerSite, MESSAGE_BYTES, PATIENCE};
 use crate::cluster::nodes::{Nodes, Task};
 use crate::error::{Error, Kind, Result};
 use crate::output::place::Output;
@@ -24,59 +26,61 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
-/// So many jobs in a row may bring no answer.
-const TRIES: usize = 3;
+/// Number of jobs in a row without an answer that is an error.
+const MAX_FRUITLESS: usize = 3;
 
-/// A task that was begun so often and never came to an end takes its executor with it each time.
-const ATTEMPTS: usize = 5;
+/// Upper limit of attempts of one task that never end. Such a task may kill its executors.
+const MAX_ATTEMPTS: usize = 5;
 
 /// How long to wait for a first executor.
 const NO_EXECUTORS: Duration = Duration::from_secs(20);
 
-/// How long to wait until all executors have said who they are: one that has no time says nothing.
-const LOOK: Duration = Duration::from_secs(3);
+/// How long to wait for the answers of all executors to probes. Busy executors do not answer.
+const PROBE: Duration = Duration::from_secs(3);
 
-/// The state of a job is asked for so often, and less often the longer nothing changes.
+/// The shortest and the longest pause between checks of a job. A pause grows while nothing changes.
 const POLL: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(500)];
 
-/// Answers are listed no more often than this.
+/// The shortest pause between listings of the answers.
 const LIST: Duration = Duration::from_secs(1);
 
-/// At most so many answers are read at once.
+/// Number of answers that are read at once.
 const READS: usize = 16;
 
-/// The tasks of a job, their names beside them, leave room for them in a message.
+/// Upper limits of a job, which leave room for task IDs in a message.
 const JOB_BYTES: usize = MESSAGE_BYTES / 2;
 const JOB_TASKS: usize = 10_000;
 
-/// A cluster that has been seen to work on an output.
+/// A cluster whose executors see an output.
 pub struct Cluster {
-    dispatch: Dispatch,
-    site: Site,
+    scheduler: SchedulerClient,
+    site: AnswerSite,
     answers: Answers,
-    executors: Vec<Looked>,
-    /// The jobs that the scheduler may be working on.
+    executors: Vec<ProbeAnswer>,
+    /// IDs of jobs that may not have ended.
     jobs: Mutex<BTreeSet<String>>,
 }
 
 impl Cluster {
-    /// Connects to a cluster, for the tasks of a plan whose answers go below an output, and looks whether its executors see that.
+    /// Connects to a cluster for the tasks of a plan, whose answers go below an output, and probes
+    /// the executors.
     ///
     /// # Errors
-    /// If nobody is there, no executor comes, or one of them has another version or does not see the output.
+    /// If no scheduler answers, no executor comes, or an executor has another version or does not see
+    /// the output.
     pub async fn connect(
         address: &Address,
         output: &str,
         plan: &str,
         stores: &Stores,
     ) -> Result<Cluster> {
-        let dispatch = Dispatch::connect(address).await?;
+        let scheduler = SchedulerClient::connect(address).await?;
         let place = stores.open(output)?;
         let answers = Output::open(output, stores)?.answers(plan);
         let mark = new_instance_id();
         answers.put_mark(&mark).await?;
         let mut cluster = Cluster {
-            site: Site {
+            site: AnswerSite {
                 output: match place.folder {
                     Some(folder) => folder.display().to_string(),
                     None => output.to_string(),
@@ -85,12 +89,12 @@ impl Cluster {
                 options: stores.shared(),
                 mark,
             },
-            dispatch,
+            scheduler,
             answers,
             executors: Vec::new(),
             jobs: Mutex::default(),
         };
-        match cluster.look().await {
+        match cluster.probe().await {
             Ok(executors) => cluster.executors = executors,
             Err(e) => {
                 cluster.leave().await;
@@ -102,34 +106,34 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Who does tasks.
-    pub fn executors(&self) -> &[Looked] {
+    /// The executors that have answered a probe.
+    pub fn executors(&self) -> &[ProbeAnswer] {
         &self.executors
     }
 
-    /// Lets everything be done again that was done for earlier runs of the plan.
+    /// Removes all answers of earlier runs of the plan.
     ///
     /// # Errors
-    /// If the store does not.
+    /// If the store fails.
     pub async fn forget(&self) -> Result<()> {
         self.answers.forget().await
     }
 
-    /// Lets the cluster begin nothing more for this client, and takes away what was put there for it. What is being done now goes on to its
-    /// end, and the next run finds it done.
+    /// Cancels all jobs of this client and removes its mark. Tasks under way run to their end, and
+    /// the next run finds their answers.
     pub async fn leave(&self) {
         let leave = async {
             let jobs = std::mem::take(&mut *self.jobs());
             for job in jobs {
-                self.dispatch.cancel(&job).await?;
+                self.scheduler.cancel(&job).await?;
             }
-            self.dispatch.close().await?;
+            self.scheduler.close().await?;
             self.answers.remove_mark(&self.site.mark).await
         };
-        match timeout(LOOK, leave).await {
+        match timeout(PROBE, leave).await {
             Ok(Ok(())) => (),
-            Ok(Err(e)) => tracing::warn!("{}; its executors may go on for a while", e.full()),
-            Err(_) => tracing::warn!("{} does not answer", self.dispatch.address),
+            Ok(Err(e)) => tracing::warn!("{}; its executors may continue for a while", e.full()),
+            Err(_) => tracing::warn!("{} does not answer", self.scheduler.address),
         }
     }
 
@@ -138,21 +142,24 @@ impl Cluster {
     }
 
     async fn submit(&self, name: &str, tasks: &[Task]) -> Result<String> {
-        let job = self.dispatch.submit(name, plan(&self.site, tasks)?).await?;
+        let job = self
+            .scheduler
+            .submit(name, plan(&self.site, tasks)?)
+            .await?;
         tracing::info!(job, stage = name, tasks = tasks.len(), "tasks handed in");
         self.jobs().insert(job.clone());
         Ok(job)
     }
 
-    /// Waits for a first executor and asks all that are there who they are. Who answers waits a moment before, so that those who are free
-    /// take their part of the questions too.
-    async fn look(&self) -> Result<Vec<Looked>> {
+    /// Waits for a first executor and probes all executors. There are many probes, and each waits
+    /// before its answer, so that every idle executor gets some.
+    async fn probe(&self) -> Result<Vec<ProbeAnswer>> {
         let start = Instant::now();
         let expected = loop {
-            match self.dispatch.executors().await? {
+            match self.scheduler.executors().await? {
                 0 if start.elapsed() < NO_EXECUTORS => sleep(POLL[1]).await,
                 0 => {
-                    let address = &self.dispatch.address;
+                    let address = &self.scheduler.address;
                     let message = format!(
                         "the cluster at {address} has no executors, and none came in {} seconds; `gyre executor --scheduler {address}` is one",
                         NO_EXECUTORS.as_secs()
@@ -163,66 +170,66 @@ impl Cluster {
             }
         };
         let nonce = new_instance_id();
-        let look = |number: usize| Look {
+        let probe = |number: usize| Probe {
             nonce: nonce.clone(),
             number: number as u32,
             wait_millis: 200,
         };
-        let tasks: Result<Vec<Task>> = (0..64 * expected).map(|n| look(n).task()).collect();
+        let tasks: Result<Vec<Task>> = (0..64 * expected).map(|n| probe(n).task()).collect();
         let tasks = tasks?;
         let ids: BTreeSet<String> = tasks.iter().map(Task::id).collect();
-        let job = self.submit("look", &tasks).await?;
-        let mut seen = BTreeMap::new();
-        let mut known = BTreeSet::new();
+        let job = self.submit("probe", &tasks).await?;
+        let mut executors = BTreeMap::new();
+        let mut read = BTreeSet::new();
         let start = Instant::now();
         let last = PATIENCE.min(NO_EXECUTORS);
-        while seen.len() < expected && (seen.is_empty() || start.elapsed() < LOOK) {
+        while executors.len() < expected && (executors.is_empty() || start.elapsed() < PROBE) {
             sleep(POLL[1] / 5).await;
-            let state = self.dispatch.state(&job).await?;
+            let state = self.scheduler.state(&job).await?;
             let done = self.answers.done().await?;
             for id in done.into_iter().filter(|id| ids.contains(id)) {
-                if !known.contains(&id)
+                if !read.contains(&id)
                     && let Some(answer) = self.answers.read(&id).await?
                 {
-                    let looked = Looked::read(&answer?)?;
-                    seen.insert(looked.name.clone(), looked);
-                    known.insert(id);
+                    let answer = ProbeAnswer::read(&answer?)?;
+                    executors.insert(answer.name.clone(), answer);
+                    read.insert(id);
                 }
             }
             match state {
-                State::Queued | State::Running if start.elapsed() < last => (),
-                State::Queued | State::Running => {
+                JobState::Queued | JobState::Running if start.elapsed() < last => (),
+                JobState::Queued | JobState::Running => {
                     let message = format!(
-                        "no executor of the cluster at {} had time in {} seconds",
-                        self.dispatch.address,
+                        "no executor of the cluster at {} answered within {} seconds",
+                        self.scheduler.address,
                         last.as_secs()
                     );
                     return Err(Error::new(Kind::Resources, message));
                 }
-                State::Failed(message) => return Err(self.told(&message)),
-                State::Done => break,
-                State::Unknown => {
-                    let message = format!("{} started anew meanwhile", self.dispatch.address);
+                JobState::Failed(message) => return Err(self.failure(&message)),
+                JobState::Done => break,
+                JobState::Unknown => {
+                    let message = format!("the scheduler at {} restarted", self.scheduler.address);
                     return Err(Error::new(Kind::Store, message));
                 }
             }
         }
         self.end(&job).await;
-        Ok(seen.into_values().collect())
+        Ok(executors.into_values().collect())
     }
 
-    /// The error that a job failed with.
-    fn told(&self, message: &str) -> Error {
+    /// The error of a failed job.
+    fn failure(&self, message: &str) -> Error {
         unwrapped(message).unwrap_or_else(|| {
-            let text = format!("a job failed on the cluster at {}", self.dispatch.address);
+            let text = format!("a job failed on the cluster at {}", self.scheduler.address);
             Error::with_source(Kind::Resources, text, message.to_string())
         })
     }
 
-    /// Lets nothing more of a job begin.
+    /// Cancels a job: no more of its tasks begin.
     async fn end(&self, job: &str) {
         if self.jobs().remove(job)
-            && let Err(e) = self.dispatch.cancel(job).await
+            && let Err(e) = self.scheduler.cancel(job).await
         {
             tracing::warn!("{}", e.full());
         }
@@ -231,17 +238,17 @@ impl Cluster {
 
 impl Nodes for Cluster {
     fn slots(&self) -> usize {
-        self.executors.iter().map(|looked| looked.threads).sum()
+        self.executors.iter().map(|executor| executor.threads).sum()
     }
 
     fn run<'a>(
         &'a self,
         stage: &'static str,
         tasks: Vec<Task>,
-        heard: &'a (dyn Fn(usize) + Sync),
+        advance: &'a (dyn Fn(usize) + Sync),
     ) -> BoxFuture<'a, Result<Vec<Result<Vec<u8>>>>> {
         let round = Round::new(self, stage, tasks);
-        Box::pin(round.run(heard))
+        Box::pin(round.run(advance))
     }
 
     fn forget<'a>(&'a self, tasks: &'a [Task]) -> BoxFuture<'a, Result<()>> {
@@ -249,31 +256,32 @@ impl Nodes for Cluster {
     }
 }
 
-/// Tasks that are asked for until all are answered.
+/// Tasks that are requested until all are answered.
 struct Round<'a> {
     cluster: &'a Cluster,
     stage: &'static str,
-    /// Each task once, by its name.
+    /// Distinct tasks by ID.
     tasks: BTreeMap<String, Task>,
+    /// The ID of each task as requested.
     order: Vec<String>,
     answers: BTreeMap<String, Result<Vec<u8>>>,
     job: Option<Job>,
-    /// What was said of each attempt that takes long, and when that was heard.
+    /// The last heartbeat of each long attempt, and when this client saw it.
     running: BTreeMap<Attempt, (Timestamp, Instant)>,
-    /// When something was last heard of any task.
-    heard: Instant,
+    /// When an answer or a heartbeat last came.
+    last_sign: Instant,
     /// When the scheduler last answered.
     reached: Instant,
     listed: Option<Instant>,
-    /// How many jobs in a row have brought nothing.
+    /// Number of jobs in a row without an answer.
     fruitless: usize,
 }
 
 struct Job {
     id: String,
     tasks: Vec<String>,
-    state: State,
-    has_brought: bool,
+    state: JobState,
+    has_answers: bool,
 }
 
 impl<'a> Round<'a> {
@@ -288,22 +296,22 @@ impl<'a> Round<'a> {
             answers: BTreeMap::new(),
             job: None,
             running: BTreeMap::new(),
-            heard: now,
+            last_sign: now,
             reached: now,
             listed: None,
             fruitless: 0,
         }
     }
 
-    async fn run(mut self, heard: &(dyn Fn(usize) + Sync)) -> Result<Vec<Result<Vec<u8>>>> {
+    async fn run(mut self, advance: &(dyn Fn(usize) + Sync)) -> Result<Vec<Result<Vec<u8>>>> {
         let mut wait = POLL[0];
         loop {
             let is_first = self.listed.is_none();
-            // What a job has answered is there before the job is done.
-            let over = self.ask().await?;
+            // All answers of a job exist before the job is done, so its state is read first.
+            let over = self.poll().await?;
             let new = self.collect(over.is_some()).await?;
             if new > 0 {
-                heard(new);
+                advance(new);
                 wait = POLL[0];
             }
             if self.answers.len() == self.tasks.len() {
@@ -313,7 +321,7 @@ impl<'a> Round<'a> {
                 self.give_up(why).await?;
             }
             if is_first {
-                // What is not answered is handed in at once.
+                // Missing tasks are submitted at once.
                 continue;
             }
             sleep(wait).await;
@@ -322,7 +330,7 @@ impl<'a> Round<'a> {
         if let Some(job) = self.job.take() {
             self.cluster.end(&job.id).await;
         }
-        // Two tasks of the same bytes are one.
+        // Tasks of the same bytes share one answer.
         let answer = |id: &String| match &self.answers[id] {
             Ok(bytes) => Ok(bytes.clone()),
             Err(e) => Err(Error::new(e.kind(), e.full())),
@@ -330,33 +338,34 @@ impl<'a> Round<'a> {
         Ok(self.order.iter().map(answer).collect())
     }
 
-    /// Hands in what is missing, or asks how that goes. Says why no more answers will come, if so.
-    async fn ask(&mut self) -> Result<Option<Error>> {
+    /// Submits the missing tasks, or reads the state of their job. Returns an error if the job brings
+    /// no more answers.
+    async fn poll(&mut self) -> Result<Option<Error>> {
         let cluster = self.cluster;
         let state = match &self.job {
             None if self.listed.is_none() => return Ok(None),
-            None => self.hand_in().await.map(|()| State::Queued),
-            Some(job) => cluster.dispatch.state(&job.id).await,
+            None => self.submit_missing().await.map(|()| JobState::Queued),
+            Some(job) => cluster.scheduler.state(&job.id).await,
         };
         let now = Instant::now();
         match state {
             Ok(state) => {
                 self.reached = now;
                 if let Some(job) = self.job.as_mut().filter(|job| job.state != state) {
-                    self.heard = now;
+                    self.last_sign = now;
                     job.state = state.clone();
                 }
                 Ok(match state {
-                    State::Queued | State::Running => None,
-                    State::Done => {
+                    JobState::Queued | JobState::Running => None,
+                    JobState::Done => {
                         let folder = cluster.answers.shown();
-                        let message = format!("tasks are done whose answers are not in {folder}");
+                        let message = format!("the answers of done tasks are not in {folder}");
                         Some(Error::new(Kind::Store, message))
                     }
-                    State::Failed(message) => Some(cluster.told(&message)),
-                    State::Unknown => {
-                        let address = &cluster.dispatch.address;
-                        let message = format!("the scheduler at {address} started anew");
+                    JobState::Failed(message) => Some(cluster.failure(&message)),
+                    JobState::Unknown => {
+                        let address = &cluster.scheduler.address;
+                        let message = format!("the scheduler at {address} restarted");
                         Some(Error::new(Kind::Store, message))
                     }
                 })
@@ -368,25 +377,25 @@ impl<'a> Round<'a> {
             }
             Err(e) => {
                 tracing::warn!("{}", e.full());
-                // Answers may come all the same: executors need no scheduler to end what they do.
-                self.heard = now;
+                // Answers may still come: executors need no scheduler to finish their tasks.
+                self.last_sign = now;
                 Ok(None)
             }
         }
     }
 
-    async fn hand_in(&mut self) -> Result<()> {
+    async fn submit_missing(&mut self) -> Result<()> {
         let mut bytes = 0;
         let missing = self.tasks.iter().filter(|(id, _)| self.is_missing(id));
         let mut missing: Vec<_> = missing.collect();
         if self.fruitless % 2 == 1 {
-            // One that fails whoever does it is not to keep all others from their turn.
+            // A task that fails on every executor must not keep the others from their turn.
             missing.reverse();
         }
-        // What is being done, for whatever job, comes last.
-        missing.sort_by_key(|(id, _)| self.is_done_now(id));
+        // Tasks under way, for any job, come last.
+        missing.sort_by_key(|(id, _)| self.is_under_way(id));
         let some = missing.into_iter().take(JOB_TASKS).take_while(|(_, task)| {
-            // One alone goes however long it is.
+            // The first task goes whatever its size is.
             let is_first = bytes == 0;
             bytes += task.bytes.len() + 500;
             is_first || bytes <= JOB_BYTES
@@ -394,17 +403,18 @@ impl<'a> Round<'a> {
         let (tasks, names): (Vec<Task>, _) =
             some.map(|(id, task)| (task.clone(), id.clone())).unzip();
         let id = self.cluster.submit(self.stage, &tasks).await?;
-        self.heard = Instant::now();
+        self.last_sign = Instant::now();
         self.job = Some(Job {
             id,
             tasks: names,
-            state: State::Queued,
-            has_brought: false,
+            state: JobState::Queued,
+            has_answers: false,
         });
         Ok(())
     }
 
-    /// Reads the answers that are new; says how many. Looks for them now and then, or when a job is over.
+    /// Reads new answers and returns their number. Lists them at most once per [`LIST`], or when a
+    /// job is over.
     async fn collect(&mut self, is_over: bool) -> Result<usize> {
         if !is_over && self.listed.is_some_and(|listed| listed.elapsed() < LIST) {
             return Ok(0);
@@ -426,33 +436,30 @@ impl<'a> Round<'a> {
                     self.answers.insert(id, answer);
                     n_new += 1;
                 }
-                None => tracing::warn!(
-                    task = id,
-                    "the answer is damaged and the task is done again"
-                ),
+                None => tracing::warn!(task = id, "the answer is damaged; the task is done again"),
             }
         }
         let running = answers.running().await?;
         let now = Instant::now();
         let before = std::mem::take(&mut self.running);
-        let beats = running.into_iter().map(|(attempt, said)| {
-            let same = before.get(&attempt).filter(|(before, _)| *before == said);
-            let heard = same.map_or(now, |(_, heard)| *heard);
-            (attempt, (said, heard))
+        let beats = running.into_iter().map(|(attempt, beat)| {
+            let same = before.get(&attempt).filter(|(before, _)| *before == beat);
+            let seen = same.map_or(now, |(_, seen)| *seen);
+            (attempt, (beat, seen))
         });
         self.running = beats.collect();
         if n_new > 0 || self.running != before {
-            self.heard = now;
+            self.last_sign = now;
         }
         if let Some(job) = self.job.as_mut() {
-            job.has_brought |= n_new > 0;
+            job.has_answers |= n_new > 0;
         }
         self.check_attempts()?;
         self.listed = Some(Instant::now());
         Ok(n_new)
     }
 
-    /// A task that ends every process that does it must not end the whole cluster.
+    /// Fails if one task was begun too often: it may kill its executors, and must not kill all.
     fn check_attempts(&self) -> Result<()> {
         let mut attempts: BTreeMap<&str, usize> = BTreeMap::new();
         for (task, _) in self.running.keys() {
@@ -460,11 +467,11 @@ impl<'a> Round<'a> {
                 *attempts.entry(task).or_default() += 1;
             }
         }
-        match attempts.into_iter().find(|(_, n)| *n > ATTEMPTS) {
+        match attempts.into_iter().find(|(_, n)| *n > MAX_ATTEMPTS) {
             None => Ok(()),
             Some((task, n)) => {
                 let message = format!(
-                    "a task of the stage {} was begun {n} times and never came to an end: its executors died, of memory perhaps (task {task}, {})",
+                    "a task of the stage {} was begun {n} times and never ended: its executors died, maybe for lack of memory (task {task}, {})",
                     self.stage,
                     self.cluster.answers.shown()
                 );
@@ -477,26 +484,29 @@ impl<'a> Round<'a> {
         self.tasks.contains_key(task) && !self.answers.contains_key(task)
     }
 
-    /// Whether somebody has said of late that a task goes on.
-    fn is_done_now(&self, task: &str) -> bool {
+    /// Whether a recent heartbeat shows that an executor works on a task.
+    fn is_under_way(&self, task: &str) -> bool {
         let first = (task.to_string(), String::new());
         let attempts = self.running.range(first..);
         let mut own = attempts.take_while(|((of, _), _)| of == task);
-        own.any(|(_, (_, heard))| heard.elapsed() < 3 * BEAT)
+        own.any(|(_, (_, seen))| seen.elapsed() < 3 * BEAT)
     }
 
-    /// Whether nothing was heard for too long.
+    /// An error if there was no answer and no heartbeat for too long.
     fn silence(&self) -> Option<Error> {
-        (self.job.is_some() && self.heard.elapsed() > PATIENCE).then(|| {
+        (self.job.is_some() && self.last_sign.elapsed() > PATIENCE).then(|| {
             let message = format!(
-                "nothing was heard of any task for {} seconds",
+                "no task gave a sign of life for {} seconds",
                 PATIENCE.as_secs()
             );
             Error::new(Kind::Resources, message)
         })
     }
 
-    /// Is done with a job that brings no more, for the reason `why`.
+    /// Ends a job that brings no more answers, because of `why`. Another job may follow.
+    ///
+    /// # Errors
+    /// If another job would not help.
     async fn give_up(&mut self, why: Error) -> Result<()> {
         let Some(job) = self.job.take() else {
             return Ok(());
@@ -514,33 +524,39 @@ impl<'a> Round<'a> {
                 .await?;
         if is_gone {
             let folder = self.cluster.answers.shown();
-            let message = format!("{folder} was removed, by another run of the plan perhaps");
+            let message = format!("{folder} was removed, maybe by another run of the plan");
             return Err(Error::new(Kind::Conflict, message));
         }
-        // Other executors may have done the rest, but some of them would always meet this.
+        // Other executors may succeed, but some would always fail so.
         if matches!(why.kind(), Kind::Spec | Kind::Conflict | Kind::Bug) {
             return Err(why);
         }
         let missing = self.tasks.len() - self.answers.len();
-        tracing::warn!(job = job.id, missing, "asks again, because {}", why.full());
+        tracing::warn!(
+            job = job.id,
+            missing,
+            "submits the missing tasks again, because {}",
+            why.full()
+        );
         let mut left = self.tasks.keys().filter(|id| self.is_missing(id));
-        let goes_on = left.any(|id| self.is_done_now(id));
-        self.fruitless = match job.has_brought || goes_on {
-            true => 0,
-            false => self.fruitless + 1,
+        let is_under_way = left.any(|id| self.is_under_way(id));
+        self.fruitless = if job.has_answers || is_under_way {
+            0
+        } else {
+            self.fruitless + 1
         };
-        if self.fruitless < TRIES {
+        if self.fruitless < MAX_FRUITLESS {
             sleep(Duration::from_secs(self.fruitless as u64)).await;
             return Ok(());
         }
-        let executors = match self.cluster.dispatch.executors().await {
+        let executors = match self.cluster.scheduler.executors().await {
             Ok(1) => "1 executor".into(),
             Ok(n) => format!("{n} executors"),
             Err(_) => "a scheduler that does not answer".into(),
         };
         let message = format!(
-            "the cluster at {}, with {executors}, left {missing} of {} tasks of the stage {} undone, in {TRIES} tries: {}",
-            self.cluster.dispatch.address,
+            "the cluster at {}, with {executors}, left {missing} of {} tasks of the stage {} undone, in {MAX_FRUITLESS} tries: {}",
+            self.cluster.scheduler.address,
             self.tasks.len(),
             self.stage,
             why.full()

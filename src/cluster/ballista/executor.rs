@@ -1,8 +1,8 @@
-//! An executor: asks a scheduler for tasks, does them, and listens nowhere.
+//! An executor: polls a scheduler for tasks and does them. It listens on no port.
 
 use crate::cluster::address::Address;
-use crate::cluster::ballista::dispatch::Dispatch;
 use crate::cluster::ballista::operator::TasksCodec;
+use crate::cluster::ballista::scheduler_client::SchedulerClient;
 use crate::cluster::ballista::worker::Node;
 use crate::error::{Error, Kind, Result};
 use crate::memory;
@@ -28,17 +28,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
-/// An executor that is stopped ends what it does for so long.
+/// A stopped executor finishes its tasks within this time, or leaves them undone.
 const END: Duration = Duration::from_secs(20);
 
-/// How long to try to say good-bye.
+/// How long to try to report the stop to the scheduler.
 const LEAVE: Duration = Duration::from_secs(2);
 
-/// Does tasks until `stopped`, `vcores` at once, each with these resources; `folder` holds temporary files, `ready` hears what the executor
-/// is called.
+/// Does tasks until `stopped`, `vcores` at once, each with these resources. `folder` holds temporary
+/// files. Calls `ready` with the name of the executor.
 ///
 /// # Errors
-/// If the scheduler is not there, or a task needs more memory than there is.
+/// If the scheduler does not answer, or a task exceeds the memory.
 pub async fn run(
     scheduler: &Address,
     vcores: usize,
@@ -47,7 +47,7 @@ pub async fn run(
     ready: impl FnOnce(&str) -> Result<()>,
     stopped: impl Future<Output = ()>,
 ) -> Result<()> {
-    let dispatch = Dispatch::connect(scheduler).await?;
+    let client = SchedulerClient::connect(scheduler).await?;
     let unusable = |e| {
         let message = format!("{}: cannot hold temporary files", folder.display());
         Error::store(message, e)
@@ -67,17 +67,17 @@ pub async fn run(
     );
     let health = ExecutorHealth::new();
     let polling = poll_loop(
-        dispatch.client(),
+        client.grpc(),
         executor,
         codec,
         None,
         Some(Arc::clone(node.slots())),
         health.clone(),
     );
-    tracing::info!(id, vcores, "asks {scheduler} for tasks");
+    tracing::info!(id, vcores, "polls {scheduler} for tasks");
     let ending = async {
         stopped.await;
-        tracing::info!("ends what it does");
+        tracing::info!("finishes its tasks");
         if timeout(END, node.end()).await.is_err() {
             tracing::warn!("leaves tasks undone after {} seconds", END.as_secs());
         }
@@ -85,16 +85,16 @@ pub async fn run(
     let ended = tokio::select! {
         () = ending => Ok(()),
         e = memory::exceeded() => Err(e),
-        told = watch(scheduler, &health, || ready(node.name())) => told,
-        Err(e) = polling => Err(Error::with_source(Kind::Bug, "an executor asks no more", e)),
+        watched = watch(scheduler, &health, || ready(node.name())) => watched,
+        Err(e) = polling => Err(Error::with_source(Kind::Bug, "an executor polls no more", e)),
     };
-    let mut client = dispatch.client();
-    let bye = ExecutorStoppedParams {
+    let mut grpc = client.grpc();
+    let stop = ExecutorStoppedParams {
         executor_id: id,
         reason: "stopped".into(),
     };
-    // Without it the scheduler hears nothing for a while, and then does the same.
-    if let Ok(Err(e)) = timeout(LEAVE, client.executor_stopped(bye)).await {
+    // Without this report the scheduler would notice the loss later.
+    if let Ok(Err(e)) = timeout(LEAVE, grpc.executor_stopped(stop)).await {
         tracing::debug!("{e}");
     }
     if let Err(e) = work.close() {
@@ -126,7 +126,8 @@ fn executor(host: &str, vcores: usize, work: &Path) -> Arc<Executor> {
     ))
 }
 
-/// Tells when the scheduler is lost and found, the first time by `ready`. Does not end: it may come back.
+/// Calls `ready` when the scheduler answers first, and logs when it is lost and when it answers
+/// again. Never ends without an error, because a lost scheduler may come back.
 async fn watch(
     scheduler: &Address,
     health: &ExecutorHealth,
@@ -136,19 +137,19 @@ async fn watch(
         sleep(Duration::from_millis(20)).await;
     }
     ready()?;
-    let mut was_heard = true;
+    let mut was_ready = true;
     loop {
         sleep(Duration::from_secs(1)).await;
-        match (was_heard, health.is_ready()) {
-            (true, false) => tracing::warn!("{scheduler} does not answer; asks again"),
+        match (was_ready, health.is_ready()) {
+            (true, false) => tracing::warn!("{scheduler} does not answer; polling on"),
             (false, true) => tracing::warn!("{scheduler} answers again"),
             _ => (),
         }
-        was_heard = health.is_ready();
+        was_ready = health.is_ready();
     }
 }
 
-/// What the machine is called.
+/// The name of the machine.
 fn host() -> String {
     let named = std::fs::read_to_string("/proc/sys/kernel/hostname");
     let named = named.ok().or_else(|| std::env::var("HOSTNAME").ok());

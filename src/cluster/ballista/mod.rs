@@ -1,31 +1,33 @@
 //! Other machines, by Apache DataFusion Ballista.
 //!
 //! ```text
-//! client ──tasks──▶ scheduler ◀──asks for tasks── executors
-//!    ▲                                               │
-//!    └────────── answers below the output ◀──────────┘
+//! client ──tasks──▶ scheduler ◀──requests for tasks── executors
+//!    ▲                                                   │
+//!    └──────────── answers below the output ◀────────────┘
 //! ```
 //!
-//! Ballista hands out tasks and nothing else. A job is one stage whose partitions are tasks: an executor does what a partition says and
-//! writes the answer below the output, where the client reads it. No table goes from executor to executor, so there is no stage that needs
-//! what another has left on a machine that may be gone. Whatever gets lost, with an executor, the scheduler or a client, costs the tasks that
-//! were under way: they are asked for again, by Ballista or by the client, and come to the same bytes.
+//! Ballista only distributes tasks. A job is one stage whose partitions are tasks. An executor does
+//! the task of a partition and writes the answer below the output, where the client reads it. No
+//! table goes from executor to executor, so no stage needs data on a machine that may be gone. If an
+//! executor, the scheduler or a client is lost, the tasks under way are lost too: Ballista or the
+//! client requests them again. Tasks are idempotent and deterministic.
 //!
-//! Executors ask the scheduler for tasks and listen nowhere. What they sign in with, and to whom they show it, is in no plan: each has
-//! its own environment for that ([`SharedOptions`]).
+//! Executors request tasks from the scheduler and listen on no port. Credentials are in no plan:
+//! each process takes them from its own environment ([`SharedOptions`]).
 //!
-//! - [`client`] asks for tasks, by [`dispatch`], until it has all answers ([`crate::output::task_answers::Answers`]).
-//! - [`quote`] says what a run would take there, and whether it is quicker on this machine.
-//! - [`operator`] is a task as a plan that travels; [`node`] is the process that does it, and [`look`] asks who that is.
-//! - [`scheduler`] and [`executor`] are the two kinds of processes of a cluster, [`up`] starts them all on this machine; [`commands`] are these
-//!   three as they are typed.
+//! - [`client`] requests tasks, by [`scheduler_client`], until it has all answers
+//!   ([`Answers`](crate::output::task_answers::Answers)).
+//! - [`operator`] is a task as a plan that Ballista sends. [`worker`] is the process that does it.
+//!   [`probe`] is a task that asks an executor for its name and version.
+//! - [`scheduler`] and [`executor`] are the two kinds of processes of a cluster. [`up`] starts all of
+//!   them on this machine.
 
 pub mod client;
-pub mod dispatch;
 pub mod executor;
 pub mod operator;
 pub mod probe;
 pub mod scheduler;
+pub mod scheduler_client;
 pub mod up;
 pub mod worker;
 
@@ -36,22 +38,25 @@ use std::time::Duration;
 /// The version that all machines of a cluster must have.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The most that a message between two machines can hold: the same everywhere.
+/// Upper limit in bytes of a message between two machines, the same in all processes.
 const MESSAGE_BYTES: usize = 64 << 20;
 
-/// An executor that was not heard of for so long is lost, and what it was doing goes to others.
+/// An executor that sends nothing for this long is lost, and other executors get its tasks.
 const LOST_AFTER: Duration = Duration::from_secs(20);
 
-/// A cluster of which nothing was heard for so long, no answer and no sign of a task, is asked anew.
+/// A client that gets neither an answer nor a heartbeat for this long submits its tasks again.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Where tasks and their answers are, as any machine can find it.
+/// Where the answers to tasks are, as any machine finds it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Site {
-    /// The output, not relative to any folder.
+pub struct AnswerSite {
+    /// The location of the output; a path is absolute.
     pub output: String,
+    /// The hash of the plan.
     pub plan: String,
+    /// The options of the stores.
     pub options: SharedOptions,
-    /// What the client has put there: an executor that does not find it sees another place.
+    /// The name of an object that the client has written there. An executor that does not find the
+    /// object sees another folder of the same name.
     pub mark: String,
 }

@@ -1,15 +1,15 @@
-//! A task as a plan that Ballista takes to an executor.
+//! A task as a plan that Ballista sends to an executor.
 //!
 //! ```text
-//! Tasks: site                      does the task of each row, gives no rows
-//!   a table of one column          one partition a task
+//! TasksExec: site                  does the task of each row, gives no rows
+//!   a table of one column          one partition per task
 //! ```
 //!
-//! Ballista gives an attempt the partitions that it is to do by cutting them out of the leaves that it knows, and those of a leaf that it
-//! does not know all at once. So the tasks are in a table, and the operator stands above it.
+//! Ballista gives an attempt its partitions by cutting them out of the leaves that it knows. A leaf
+//! that it does not know is not cut. So the tasks are in a table, and the operator is above it.
 
 use crate::cluster::ballista::worker::Node;
-use crate::cluster::ballista::{Site, VERSION};
+use crate::cluster::ballista::{AnswerSite, VERSION};
 use crate::cluster::nodes::Task;
 use crate::error::{Error, Kind};
 use arrow::array::{ArrayRef, BinaryArray, RecordBatch};
@@ -35,18 +35,18 @@ use std::fmt;
 use std::fmt::Formatter;
 use std::sync::Arc;
 
-/// Does the tasks that its input has as rows.
+/// Does the tasks that are the rows of its input.
 #[derive(Debug)]
 struct TasksExec {
     input: Arc<dyn ExecutionPlan>,
-    site: Site,
-    /// Who does them: nobody but an executor.
+    site: AnswerSite,
+    /// The process that does them; `None` outside of executors.
     node: Option<Arc<Node>>,
     properties: Arc<PlanProperties>,
 }
 
 impl TasksExec {
-    fn new(input: Arc<dyn ExecutionPlan>, site: Site, node: Option<Arc<Node>>) -> TasksExec {
+    fn new(input: Arc<dyn ExecutionPlan>, site: AnswerSite, node: Option<Arc<Node>>) -> TasksExec {
         let partitions = input.output_partitioning().partition_count();
         let properties = PlanProperties::new(
             EquivalenceProperties::new(input.schema()),
@@ -120,7 +120,7 @@ impl ExecutionPlan for TasksExec {
                 for bytes in tasks.iter().flatten() {
                     let bytes = bytes.to_vec();
                     let answered = node.answer(&site, Task { bytes }).await;
-                    answered.map_err(|e| told(&e))?;
+                    answered.map_err(|e| to_ballista(&e))?;
                 }
             }
             Ok(nothing)
@@ -130,12 +130,13 @@ impl ExecutionPlan for TasksExec {
     }
 }
 
-/// An error as Ballista carries it to the client: it tries again what is an error of input or output, and nothing else.
-fn told(e: &Error) -> DataFusionError {
+/// An error in the form that Ballista sends to the client. Ballista retries I/O errors only.
+fn to_ballista(e: &Error) -> DataFusionError {
     let text = wrapped(e);
-    match e.kind().is_retryable() {
-        true => DataFusionError::IoError(std::io::Error::other(text)),
-        false => DataFusionError::Execution(text),
+    if e.kind().is_retryable() {
+        DataFusionError::IoError(std::io::Error::other(text))
+    } else {
+        DataFusionError::Execution(text)
     }
 }
 
@@ -146,7 +147,7 @@ fn wrapped(e: &Error) -> String {
     format!("{BEGIN}{:?}: {}{END}", e.kind(), e.full())
 }
 
-/// The error of gyre in a message of Ballista, which quotes it in several layers of its own.
+/// The error of gyre in a message of Ballista, which quotes it in several layers.
 pub fn unwrapped(message: &str) -> Option<Error> {
     let inside = message.split_once(BEGIN)?.1.split_once(END)?.0;
     let (kind, text) = inside.split_once(": ")?;
@@ -164,11 +165,11 @@ pub fn unwrapped(message: &str) -> Option<Error> {
     Some(Error::new(kind, text.replace('\\', "")))
 }
 
-/// The bytes of a plan that does tasks.
+/// A plan that does tasks, as bytes.
 ///
 /// # Errors
-/// If DataFusion cannot write it.
-pub fn plan(site: &Site, tasks: &[Task]) -> crate::error::Result<Vec<u8>> {
+/// If DataFusion cannot encode it, which is a bug.
+pub fn plan(site: &AnswerSite, tasks: &[Task]) -> crate::error::Result<Vec<u8>> {
     let bytes = || {
         let schema: SchemaRef = Arc::new(Schema::new(vec![Field::new(
             "task",
@@ -191,14 +192,15 @@ pub fn plan(site: &Site, tasks: &[Task]) -> crate::error::Result<Vec<u8>> {
     bytes().map_err(|e| Error::with_source(Kind::Bug, "tasks cannot be sent", e))
 }
 
-/// Writes and reads plans: ours, and by Ballista's own codec all others.
+/// Encodes and decodes the operator of gyre. The codec of Ballista handles all others.
 #[derive(Debug, Default)]
 pub struct TasksCodec {
     node: Option<Arc<Node>>,
     ballista: BallistaPhysicalExtensionCodec,
 }
 
-/// What our operator begins with: no message of Ballista's does. The version comes next, in any version.
+/// The first bytes of the operator of gyre, which no message of Ballista has. The version follows,
+/// in every version of gyre.
 const MAGIC: &[u8] = b"gyre tasks\n";
 
 impl TasksCodec {
@@ -210,7 +212,7 @@ impl TasksCodec {
         }
     }
 
-    fn site(&self, bytes: &[u8]) -> crate::error::Result<Site> {
+    fn site(&self, bytes: &[u8]) -> crate::error::Result<AnswerSite> {
         let damaged = |e| Error::with_source(Kind::Bug, "a plan is damaged", e);
         let (version, site): (String, &[u8]) = postcard::take_from_bytes(bytes).map_err(damaged)?;
         if version == VERSION {
@@ -223,7 +225,7 @@ impl TasksCodec {
         Err(Error::new(
             Kind::Conflict,
             format!(
-                "{who} is gyre {VERSION} and was given a task of gyre {version}; a cluster and its clients must have one version"
+                "{who} is gyre {VERSION} and received a task of gyre {version}; a cluster and its clients must have one version"
             ),
         ))
     }
@@ -240,7 +242,7 @@ impl PhysicalExtensionCodec for TasksCodec {
         let Some(ours) = bytes.strip_prefix(MAGIC) else {
             return self.ballista.try_decode(bytes, inputs, context, converter);
         };
-        let site = self.site(ours).map_err(|e| told(&e))?;
+        let site = self.site(ours).map_err(|e| to_ballista(&e))?;
         match inputs {
             [input] => Ok(Arc::new(TasksExec::new(
                 Arc::clone(input),
@@ -260,13 +262,13 @@ impl PhysicalExtensionCodec for TasksCodec {
         let Some(tasks) = plan.downcast_ref::<TasksExec>() else {
             return self.ballista.try_encode(plan, bytes, converter);
         };
-        let ours = written(VERSION, &tasks.site);
+        let ours = encoded(VERSION, &tasks.site);
         bytes.extend(ours.map_err(|e| DataFusionError::External(e.into()))?);
         Ok(())
     }
 }
 
-fn written(version: &str, site: &Site) -> postcard::Result<Vec<u8>> {
+fn encoded(version: &str, site: &AnswerSite) -> postcard::Result<Vec<u8>> {
     postcard::to_extend(&(version, site), MAGIC.to_vec())
 }
 
@@ -284,8 +286,8 @@ mod tests {
         memory_bytes: None,
     };
 
-    fn site(folder: &std::path::Path) -> Site {
-        Site {
+    fn site(folder: &std::path::Path) -> AnswerSite {
+        AnswerSite {
             output: folder.display().to_string(),
             plan: "plan".into(),
             options: Stores::new([("aws_region".into(), "eu".into())].into()).shared(),
@@ -299,7 +301,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_plan_travels_and_each_partition_does_its_task() {
+    async fn each_partition_of_a_decoded_plan_does_its_task() {
         let folder = tempfile::tempdir().expect("a folder");
         let site = site(folder.path());
         let output = crate::output::place::Output::open(&site.output, &Stores::default());
@@ -310,11 +312,11 @@ mod tests {
             bytes: bytes.to_vec(),
         });
         let bytes = plan(&site, &tasks).expect("a plan");
-        let node = Arc::new(Node::new("here".into(), ONE));
-        let there = read(&bytes, &TasksCodec::of(node)).expect("the plan");
-        assert_eq!(there.output_partitioning().partition_count(), 3);
+        let node = Arc::new(Node::new("host-7".into(), ONE));
+        let decoded = read(&bytes, &TasksCodec::of(node)).expect("the plan");
+        assert_eq!(decoded.output_partitioning().partition_count(), 3);
         let context = SessionContext::new().task_ctx();
-        let stream = there.execute(1, context).expect("a stream");
+        let stream = decoded.execute(1, context).expect("a stream");
         let batches: Vec<RecordBatch> = stream.try_collect().await.expect("no error");
         assert!(batches.iter().all(|batch| batch.num_rows() == 0));
         let done = answers.done().await.expect("a store");
@@ -333,26 +335,26 @@ mod tests {
             (TasksCodec::of(node), "the executor host-7"),
         ] {
             let read = |version: &str| {
-                let ours = written(version, &site).expect("bytes");
+                let ours = encoded(version, &site).expect("bytes");
                 let converter = DefaultPhysicalProtoConverter {};
                 codec.try_decode(&ours, &[Arc::clone(&input)], &context, &converter)
             };
             read(VERSION).expect("one of this version");
             let refused = read("0.0.0").expect_err("another version");
-            // As it comes to the client.
+            // In the form that the client receives.
             let refused = unwrapped(&format!("{:?}", refused.to_string()));
-            let refused = refused.expect("an error of ours");
+            let refused = refused.expect("an error of gyre");
             assert_eq!(refused.kind(), Kind::Conflict);
-            let told = format!("{who} is gyre {VERSION} and was given a task of gyre 0.0.0");
-            assert!(refused.full().starts_with(&told), "{}", refused.full());
+            let expected = format!("{who} is gyre {VERSION} and received a task of gyre 0.0.0");
+            assert!(refused.full().starts_with(&expected), "{}", refused.full());
         }
     }
 
     #[test]
-    fn errors_come_through_the_layers_of_ballista() {
+    fn errors_survive_the_layers_of_ballista() {
         let e = Error::new(Kind::Store, "host: \"a\" cannot be read");
         let through = format!("Task failed: {:?}", format!("{:?}", wrapped(&e)));
-        let back = unwrapped(&through).expect("an error of ours");
+        let back = unwrapped(&through).expect("an error of gyre");
         assert_eq!((back.kind(), back.full()), (e.kind(), e.full()));
         assert!(unwrapped("Task failed").is_none());
     }

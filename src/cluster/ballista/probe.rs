@@ -1,4 +1,4 @@
-//! A task that asks who does tasks, and nothing else.
+//! A task that only asks an executor for its name, version and number of threads.
 
 use crate::cluster::ballista::VERSION;
 use crate::cluster::nodes::Task;
@@ -6,47 +6,51 @@ use crate::error::Result;
 use crate::evidence::pass::packed::{pack, unpack};
 use serde::{Deserialize, Serialize};
 
-/// What the bytes of such a task begin with: those of no other do.
-const FORMAT: &[u8] = concat!("gyre look ", env!("CARGO_PKG_VERSION"), "\n").as_bytes();
+/// The first bytes of a probe, which no other task has.
+const FORMAT: &[u8] = concat!("gyre probe ", env!("CARGO_PKG_VERSION"), "\n").as_bytes();
 
 /// The question.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Look {
-    /// No two have the same: an answer of an earlier day says nothing.
+pub struct Probe {
+    /// Unique, so that no answer to an earlier probe is taken for one to this probe.
     pub nonce: String,
+    /// The number of the probe among those with this nonce.
     pub number: u32,
-    /// Whoever is asked waits so long before the answer, so that others take the rest of many questions.
+    /// Milliseconds to wait before the answer, so that idle executors get a share of the probes.
     pub wait_millis: u32,
 }
 
 /// The answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Looked {
+pub struct ProbeAnswer {
+    /// The number of the probe.
     pub number: u32,
-    /// What errors call the process.
+    /// The name of the process in errors.
     pub name: String,
+    /// The version of gyre.
     pub version: String,
+    /// Tasks that the process does at once.
     pub threads: usize,
 }
 
-impl Look {
-    /// The task that asks.
+impl Probe {
+    /// The probe as a task.
     ///
     /// # Errors
-    /// If it cannot be written as bytes.
+    /// If it cannot be packed, which is a bug.
     pub fn task(&self) -> Result<Task> {
         let bytes = [FORMAT, &pack(self)?].concat();
         Ok(Task { bytes })
     }
 
-    /// The question of a task, if it is one.
-    pub(crate) fn of(task: &Task) -> Option<Result<Look>> {
+    /// The probe in a task, if the task is one.
+    pub(crate) fn of(task: &Task) -> Option<Result<Probe>> {
         task.bytes.strip_prefix(FORMAT).map(unpack)
     }
 
-    /// What such a process answers.
+    /// The answer of a process.
     pub(crate) fn answer(&self, name: &str, threads: usize) -> Result<Vec<u8>> {
-        pack(&Looked {
+        pack(&ProbeAnswer {
             number: self.number,
             name: name.into(),
             version: VERSION.into(),
@@ -55,12 +59,12 @@ impl Look {
     }
 }
 
-impl Looked {
-    /// The answer in bytes.
+impl ProbeAnswer {
+    /// Unpacks an answer.
     ///
     /// # Errors
-    /// If they are something else.
-    pub fn read(bytes: &[u8]) -> Result<Looked> {
+    /// If the bytes are no answer, which is a bug.
+    pub fn read(bytes: &[u8]) -> Result<ProbeAnswer> {
         unpack(bytes)
     }
 }

@@ -1,4 +1,4 @@
-//! The scheduler: Ballista's, which knows our operator and keeps everything in memory.
+//! The scheduler of Ballista, with the operator of gyre. It keeps everything in memory.
 
 use crate::cluster::address::Address;
 use crate::cluster::ballista::operator::TasksCodec;
@@ -15,10 +15,10 @@ use futures::StreamExt;
 use std::sync::Arc;
 use tokio::net::{TcpListener, TcpSocket, lookup_host};
 
-/// Hands out tasks until `stopped`; `ready` hears the address.
+/// Calls `ready` with the address of the scheduler, and distributes tasks until `stopped`.
 ///
 /// # Errors
-/// If nobody can listen there.
+/// If the address cannot be used.
 pub async fn serve(
     listen: &str,
     ready: impl FnOnce(&Address) -> Result<()>,
@@ -35,7 +35,7 @@ pub async fn serve(
     let events = scheduler.cluster_state_events().await.map_err(failed)?;
     ready(&address)?;
     tokio::select! {
-        () = events.for_each(tell) => Err(Error::bug("the scheduler hears of executors no more")),
+        () = events.for_each(log) => Err(Error::bug("the events of executors have ended")),
         served = start_grpc_service_with_listener(listener, scheduler) => {
             let ended = |e| Error::with_source(Kind::Resources, "the scheduler cannot listen any more", e);
             served.map_err(ended)
@@ -44,8 +44,8 @@ pub async fn serve(
     }
 }
 
-/// Says who comes and goes.
-async fn tell(event: ClusterStateEvent) {
+/// Logs which executors come and go.
+async fn log(event: ClusterStateEvent) {
     match event {
         ClusterStateEvent::RegisteredExecutor { executor_id } => {
             tracing::info!(executor_id, "an executor has come")
@@ -58,11 +58,12 @@ async fn tell(event: ClusterStateEvent) {
 
 async fn bind(listen: &str) -> Result<(TcpListener, Address)> {
     let unusable = |e: std::io::Error| {
-        let message = format!("nobody can listen at {listen}; --listen names another place");
+        let message = format!("cannot listen at {listen}; choose another address with --listen");
         Error::with_source(Kind::Resources, message, e)
     };
     let Some((host, _)) = listen.rsplit_once(':') else {
-        let message = format!("--listen {listen}: write a host and a port, as 127.0.0.1:50050");
+        let message =
+            format!("--listen {listen}: write a host and a port, such as 127.0.0.1:50050");
         return Err(Error::spec(message));
     };
     let mut found = lookup_host(listen).await.map_err(unusable)?;
@@ -72,13 +73,14 @@ async fn bind(listen: &str) -> Result<(TcpListener, Address)> {
         )));
     };
     let bind = || {
-        let socket = match place.is_ipv4() {
-            true => TcpSocket::new_v4()?,
-            false => TcpSocket::new_v6()?,
+        let socket = if place.is_ipv4() {
+            TcpSocket::new_v4()?
+        } else {
+            TcpSocket::new_v6()?
         };
-        // One that starts again takes its place at once.
+        // A restarted scheduler can use the address at once.
         socket.set_reuseaddr(true)?;
-        // Every connection has it from here. With it, an answer does not wait for more to send.
+        // All connections inherit it. An answer then does not wait for more data to send.
         socket.set_nodelay(true)?;
         socket.bind(place)?;
         let listener = socket.listen(1024)?;
@@ -96,7 +98,7 @@ fn config(address: &Address) -> SchedulerConfig {
         bind_host: address.host.clone(),
         bind_port: address.port,
         external_host: address.host.clone(),
-        // Executors ask: they need no address of their own, and one that nobody hears gets nothing more.
+        // Executors poll, so they need no address, and a lost executor gets no more tasks.
         scheduling_policy: TaskSchedulingPolicy::PullStaged,
         task_distribution: TaskDistributionPolicy::Bias,
         grpc_server_max_decoding_message_size: MESSAGE_BYTES as u32,
@@ -105,13 +107,13 @@ fn config(address: &Address) -> SchedulerConfig {
         executor_timeout_seconds: lost,
         expire_dead_executor_interval_seconds: lost / 4,
         no_executors_grace_period_seconds: lost,
-        // It is ready before them: they find it by whoever sends them to what is ready.
+        // A scheduler is ready before its executors: load balancers send them to ready ones only.
         min_ready_executors: 0,
-        // What a job leaves behind is an empty file a task, and its record here, which nobody asks for again.
+        // A job leaves one empty file per task and its record, which no client reads again.
         finished_job_data_clean_up_interval_seconds: lost,
         finished_job_state_clean_up_interval_seconds: 10 * lost,
         override_physical_codec: Some(Arc::new(TasksCodec::default())),
-        // Plans come ready to run: no functions, no rules.
+        // Plans are ready to run and need no functions or rules.
         override_session_builder: Some(Arc::new(|config: SessionConfig| {
             Ok(SessionStateBuilder::new().with_config(config).build())
         })),
@@ -127,12 +129,11 @@ mod tests {
     async fn an_address_in_use_is_named() {
         let (_listener, address) = bind("127.0.0.1:0").await.expect("a free port");
         let taken = format!("127.0.0.1:{}", address.port);
-        // The port may be bound twice, by whoever means to come next, but not listened at.
+        // Two sockets may bind the port, but only one may listen.
         let e = bind(&taken).await.expect_err("it is in use");
         assert_eq!(e.kind(), Kind::Resources);
         assert!(
-            e.full()
-                .starts_with(&format!("nobody can listen at {taken}")),
+            e.full().starts_with(&format!("cannot listen at {taken}")),
             "{}",
             e.full()
         );

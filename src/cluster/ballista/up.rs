@@ -1,7 +1,8 @@
-//! A whole cluster on one machine: a scheduler and executors, each a process of this same program, that end with this one.
+//! A whole cluster on one machine: a scheduler and executors. Each is a process of this program,
+//! and they end with this process.
 
 use crate::cluster::address::Address;
-use crate::cluster::ballista::dispatch::Dispatch;
+use crate::cluster::ballista::scheduler_client::SchedulerClient;
 use crate::error::{Error, Kind, Result};
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -10,28 +11,32 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-/// All of it is there in this time, or it does not come.
+/// A cluster that takes longer than this to start has failed.
 pub(crate) const START: Duration = Duration::from_secs(20);
 
-/// What is stopped ends in this time, or it is killed.
+/// A process that takes longer than this to stop is killed.
 const STOP: Duration = Duration::from_secs(25);
 
-/// What to start.
-pub struct Plan {
+/// The cluster to start.
+pub struct ClusterPlan {
+    /// The port of the scheduler, or 0 for any free port.
     pub port: u16,
+    /// Number of executors.
     pub executors: usize,
+    /// Tasks that each executor does at once.
     pub vcores: usize,
+    /// Memory limit of each executor.
     pub memory_bytes: Option<u64>,
-    /// What the processes are to tell, as options of the program.
+    /// The logging option of the processes.
     pub logging: Option<&'static str>,
 }
 
-/// Starts a cluster and keeps it until `stopped`; `ready` hears its address.
+/// Starts a cluster, calls `ready` with its address, and keeps the cluster until `stopped`.
 ///
 /// # Errors
 /// If a process cannot start, or the scheduler or all executors end.
 pub async fn up(
-    plan: &Plan,
+    plan: &ClusterPlan,
     ready: impl FnOnce(&Address) -> Result<()>,
     stopped: impl Future<Output = ()>,
 ) -> Result<()> {
@@ -45,7 +50,7 @@ pub async fn up(
 }
 
 async fn keep(
-    plan: &Plan,
+    plan: &ClusterPlan,
     children: &mut Vec<Child>,
     ready: impl FnOnce(&Address) -> Result<()>,
 ) -> Result<()> {
@@ -61,7 +66,7 @@ async fn keep(
             .map_err(|e| Error::with_source(Kind::Resources, "no output", e))?;
     }
     let ended = |what: &str| Error::new(Kind::Resources, format!("{what} has ended; see above"));
-    // It has said why.
+    // The scheduler has printed the reason.
     let address: Address = line.trim().parse().map_err(|_| ended("the scheduler"))?;
     let (to, vcores) = (address.to_string(), plan.vcores.to_string());
     let memory = plan.memory_bytes.map(|bytes| bytes.to_string());
@@ -72,7 +77,7 @@ async fn keep(
         }
         children.push(start(plan, &arguments)?);
     }
-    let dispatch = Dispatch::connect(&address).await?;
+    let client = SchedulerClient::connect(&address).await?;
     let began = Instant::now();
     let mut ready = Some(ready);
     loop {
@@ -91,7 +96,7 @@ async fn keep(
             return Err(ended("every executor"));
         }
         if ready.is_some()
-            && dispatch.executors().await? == plan.executors
+            && client.executors().await? == plan.executors
             && let Some(ready) = ready.take()
         {
             ready(&address)?;
@@ -104,8 +109,9 @@ async fn keep(
     }
 }
 
-/// Starts this program as another process, which ends when its standard input does: with this one, however that ends.
-fn start(plan: &Plan, arguments: &[&str]) -> Result<Child> {
+/// Starts this program as another process. It ends when its standard input is closed, so it ends
+/// with this process, however this process ends.
+fn start(plan: &ClusterPlan, arguments: &[&str]) -> Result<Child> {
     let failed = |e| Error::with_source(Kind::Resources, "cannot start a process", e);
     let program: PathBuf = std::env::current_exe().map_err(failed)?;
     let child = Command::new(program)
@@ -119,7 +125,7 @@ fn start(plan: &Plan, arguments: &[&str]) -> Result<Child> {
     child.map_err(failed)
 }
 
-/// Ends the executors and then the scheduler, to which they say that they go.
+/// Stops the executors and then the scheduler, because executors report their stop to it.
 async fn stop(mut children: Vec<Child>) {
     let until = Instant::now() + STOP;
     let mut scheduler = children.drain(..children.len().min(1)).collect::<Vec<_>>();

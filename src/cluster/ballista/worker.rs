@@ -1,7 +1,7 @@
-//! The process that does tasks: finds the output, does what a task says, and writes the answer there.
+//! The process that does tasks: it opens the output, does a task and writes the answer there.
 
-use crate::cluster::ballista::Site;
-use crate::cluster::ballista::probe::Look;
+use crate::cluster::ballista::AnswerSite;
+use crate::cluster::ballista::probe::Probe;
 use crate::cluster::nodes::Task;
 use crate::cluster::task::perform;
 use crate::error::{Error, Kind, Result};
@@ -21,37 +21,39 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{sleep, timeout};
 
-/// A task that takes longer than this says every so often that it is being done.
+/// The pause between heartbeats of a task. A shorter task has none.
 pub(crate) const BEAT: Duration = Duration::from_secs(5);
 
-/// Whose tasks have failed looks for so long whether the output is there, before it begins another.
-const LOOK: Duration = Duration::from_secs(5);
+/// After a failed task, the store of the output must answer within this time before the next one.
+const STORE_ANSWERS: Duration = Duration::from_secs(5);
 
-/// How long a slot takes no task after one has failed for a reason of this machine, and at most after many in a row.
+/// How long a slot takes no task after a failure that may be due to this machine: after the first
+/// failure, and at most after many in a row.
 const REST: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(2)];
 
-/// At most that long where the store does not answer: a round whose task finds that out again is late by [`LOOK`], and a model that is fitted
-/// by passes has many rounds.
+/// The same limit if the store does not answer. Each attempt delays its round by [`STORE_ANSWERS`],
+/// and a model that is fitted by passes has many rounds.
 const AWAY: Duration = Duration::from_secs(20);
 
 /// A process that does tasks.
 pub struct Node {
-    /// What errors call the process.
+    /// The name of the process in errors.
     name: String,
-    /// What a task may use of the machine.
+    /// What one task may use of the machine.
     resources: Resources,
-    /// One for each task that may be done at once.
+    /// One permit per task that may be done at once.
     slots: Arc<Semaphore>,
-    /// How many tasks in a row have failed for reasons that other machines may not have: no way to the store, a full disk.
+    /// Number of tasks in a row that have failed for a reason that other machines may not have, such
+    /// as a store out of reach or a full disk.
     failures: AtomicU32,
     stopped: Notify,
-    /// The stores for each set of options: their connections are for all tasks.
+    /// The stores per set of options, whose connections all tasks share.
     stores: Mutex<BTreeMap<SharedOptions, Stores>>,
-    /// The sites that this process is known to see.
-    seen: Mutex<BTreeSet<Site>>,
+    /// Sites whose mark this process has found.
+    seen: Mutex<BTreeSet<AnswerSite>>,
 }
 
-/// Its name alone: options of stores are for nobody to read.
+/// The name only, because options of stores may hold secrets.
 impl Debug for Node {
     fn fmt(&self, f: &mut Formatter) -> fmt::Result {
         f.write_str(&self.name)
@@ -59,6 +61,7 @@ impl Debug for Node {
 }
 
 impl Node {
+    /// A process that does `resources.threads` tasks at once.
     pub fn new(name: String, resources: Resources) -> Node {
         Node {
             name,
@@ -71,14 +74,18 @@ impl Node {
         }
     }
 
+    /// The name of the process in errors.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Does a task and writes the answer, unless it is there. An error that another attempt may not meet is returned; any other is the
+    /// Does a task and writes the answer, unless the answer exists. An error of the task is its
     /// answer.
-    pub async fn answer(self: &Arc<Self>, site: &Site, task: Task) -> Result<()> {
-        let (answered, longest) = match self.look(site).await {
+    ///
+    /// # Errors
+    /// Those that another attempt may not meet.
+    pub async fn answer(self: &Arc<Self>, site: &AnswerSite, task: Task) -> Result<()> {
+        let (answered, longest) = match self.check_store(site).await {
             Ok(()) => (self.try_answer(site, task).await, REST[1]),
             Err(e) => (Err(e), AWAY),
         };
@@ -90,27 +97,28 @@ impl Node {
         answered.map_err(|e| e.at(&self.name))
     }
 
-    /// A permit for each task that may be done at once.
+    /// One permit per task that may be done at once.
     pub fn slots(&self) -> &Arc<Semaphore> {
         &self.slots
     }
 
-    /// Waits until all tasks have ended; none is begun any more.
+    /// Lets no task begin any more, and waits until all tasks have ended.
     pub async fn end(&self) {
         self.stopped.notify_waiters();
-        // Whoever holds all of them keeps new tasks away.
+        // No task can begin without a permit.
         if let Ok(all) = self.slots.acquire_many(self.resources.threads as u32).await {
             all.forget();
         }
     }
 
-    /// Keeps the slot of a task that has failed, longer after each: a machine that fails every task at once would have them all.
+    /// Blocks one slot after a failed task, longer after each failure. Otherwise a machine that fails
+    /// every task at once would get most tasks.
     fn rest(self: &Arc<Self>, longest: Duration) {
         let before = self.failures.fetch_add(1, Ordering::Relaxed);
         let rest = longest.min(REST[0].saturating_mul(1 << before.min(16)));
         let node = Arc::clone(self);
         tokio::spawn(async move {
-            // It waits before whoever asks for tasks does.
+            // This request for a permit comes before that of the next poll.
             let slot = node.slots.acquire().await;
             let stopped = node.stopped.notified();
             timeout(rest, stopped).await.unwrap_or_default();
@@ -118,23 +126,23 @@ impl Node {
         });
     }
 
-    /// Looks whether the store of the output answers, if the last task has failed: what it costs to find out is the time of a task that others
-    /// could do.
-    async fn look(&self, site: &Site) -> Result<()> {
+    /// After a failed task, checks that the store of the output answers. Otherwise the next task
+    /// would wait for the store, while other executors could do it.
+    async fn check_store(&self, site: &AnswerSite) -> Result<()> {
         if self.failures.load(Ordering::Relaxed) == 0 {
             return Ok(());
         }
         let answers = self.answers(site)?;
-        let late = |_| Error::new(Kind::Store, format!("does not reach {}", site.output));
-        let answered = timeout(LOOK, answers.has_mark(&site.mark)).await;
-        answered.map(drop).map_err(late)
+        let unreached = |_| Error::new(Kind::Store, format!("does not reach {}", site.output));
+        let answered = timeout(STORE_ANSWERS, answers.has_mark(&site.mark)).await;
+        answered.map(drop).map_err(unreached)
     }
 
-    fn answers(&self, site: &Site) -> Result<Answers> {
+    fn answers(&self, site: &AnswerSite) -> Result<Answers> {
         Ok(Output::open(&site.output, &self.stores(site)?)?.answers(&site.plan))
     }
 
-    async fn try_answer(&self, site: &Site, task: Task) -> Result<()> {
+    async fn try_answer(&self, site: &AnswerSite, task: Task) -> Result<()> {
         let answers = self.answers(site)?;
         self.check_sees(site, &answers).await?;
         let id = task.id();
@@ -142,16 +150,16 @@ impl Node {
             return Ok(());
         }
         tracing::debug!(task = id, "begins");
-        let answer = match Look::of(&task) {
-            Some(look) => {
-                let look = look?;
-                let wait = Duration::from_millis(look.wait_millis.into());
+        let answer = match Probe::of(&task) {
+            Some(probe) => {
+                let probe = probe?;
+                let wait = Duration::from_millis(probe.wait_millis.into());
                 with_beats(sleep(wait), &answers, &id, BEAT).await;
-                look.answer(&self.name, self.resources.threads)
+                probe.answer(&self.name, self.resources.threads)
             }
             None => {
                 let resources = self.resources;
-                // A thread of its own: a task may compute for hours without a pause, in which others must be able to say that they go on.
+                // On a separate thread: a task may compute for hours, and heartbeats must not wait.
                 let doing = tokio::task::spawn_blocking(move || {
                     Handle::current().block_on(perform(&task.bytes, &resources))
                 });
@@ -166,7 +174,7 @@ impl Node {
         }
     }
 
-    fn stores(&self, site: &Site) -> Result<Stores> {
+    fn stores(&self, site: &AnswerSite) -> Result<Stores> {
         let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(made) = stores.get(&site.options) {
             return Ok(made.clone());
@@ -176,7 +184,7 @@ impl Node {
         Ok(made)
     }
 
-    async fn check_sees(&self, site: &Site, answers: &Answers) -> Result<()> {
+    async fn check_sees(&self, site: &AnswerSite, answers: &Answers) -> Result<()> {
         let seen = || self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if seen().contains(site) {
             return Ok(());
@@ -193,7 +201,8 @@ impl Node {
     }
 }
 
-/// Waits for a task, and says meanwhile that it goes on. Where that cannot be said, the task goes on all the same.
+/// Waits for a task and writes heartbeats meanwhile. A heartbeat that cannot be written does not
+/// stop the task.
 async fn with_beats<T>(
     doing: impl Future<Output = T>,
     answers: &Answers,
@@ -211,12 +220,12 @@ async fn with_beats<T>(
             }
         }
     };
-    // What is done waits for no beat: a store that does not answer takes a minute.
+    // A finished task does not wait for a heartbeat: a store without an answer takes a minute.
     let done = tokio::select! {
         done = doing => done,
         () = beats => unreachable!("beats do not end by themselves"),
     };
-    if has_beaten && let Ok(Err(e)) = timeout(LOOK, answers.end(task, &attempt)).await {
+    if has_beaten && let Ok(Err(e)) = timeout(STORE_ANSWERS, answers.end(task, &attempt)).await {
         tracing::warn!(task, "{}", e.full());
     }
     done
@@ -225,12 +234,12 @@ async fn with_beats<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::ballista::probe::Looked;
+    use crate::cluster::ballista::probe::ProbeAnswer;
     use object_store::memory::InMemory;
     use object_store::throttle::{ThrottleConfig, ThrottledStore};
 
-    fn site(folder: &std::path::Path, mark: &str) -> Site {
-        Site {
+    fn site(folder: &std::path::Path, mark: &str) -> AnswerSite {
+        AnswerSite {
             output: folder.display().to_string(),
             plan: "plan".into(),
             options: SharedOptions::default(),
@@ -238,13 +247,13 @@ mod tests {
         }
     }
 
-    fn look(wait_millis: u32) -> Task {
-        let look = Look {
+    fn probe(wait_millis: u32) -> Task {
+        let probe = Probe {
             nonce: "n".into(),
             number: 0,
             wait_millis,
         };
-        look.task().expect("a task")
+        probe.task().expect("a task")
     }
 
     #[tokio::test]
@@ -254,22 +263,22 @@ mod tests {
             threads: 2,
             memory_bytes: None,
         };
-        let node = Arc::new(Node::new("here".into(), resources));
+        let node = Arc::new(Node::new("host-7".into(), resources));
         let seen = site(folder.path(), "mark");
         let output = Output::open(&seen.output, &Stores::default()).expect("an output");
         let answers = output.answers("plan");
-        let unseen = node.answer(&seen, look(0)).await.expect_err("no mark");
-        let told = "here: does not see ";
-        assert!(unseen.full().starts_with(told), "{}", unseen.full());
+        let unseen = node.answer(&seen, probe(0)).await.expect_err("no mark");
+        let expected = "host-7: does not see ";
+        assert!(unseen.full().starts_with(expected), "{}", unseen.full());
         assert_eq!(unseen.kind(), Kind::Spec);
         answers.put_mark("mark").await.expect("a store");
-        node.answer(&seen, look(0)).await.expect("an answer");
-        let answer = answers.read(&look(0).id()).await.expect("a store");
+        node.answer(&seen, probe(0)).await.expect("an answer");
+        let answer = answers.read(&probe(0).id()).await.expect("a store");
         let answer = answer.expect("an answer").expect("no error");
-        let looked = Looked::read(&answer).expect("what a look comes to");
-        assert_eq!((looked.name.as_str(), looked.threads), ("here", 2));
+        let answer = ProbeAnswer::read(&answer).expect("the answer to a probe");
+        assert_eq!((answer.name.as_str(), answer.threads), ("host-7", 2));
         assert!(answers.running().await.expect("a store").is_empty());
-        // What no retry can mend is an answer.
+        // An error that no retry can avoid is an answer.
         let wrong = Task { bytes: vec![255] };
         node.answer(&seen, wrong.clone()).await.expect("an answer");
         let answer = answers.read(&wrong.id()).await.expect("a store");
@@ -277,7 +286,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_does_not_reach_the_output_rests_for_longer() {
+    async fn a_process_that_cannot_reach_the_output_pauses_longer() {
         let throttle = ThrottleConfig {
             wait_get_per_call: Duration::from_secs(3600),
             ..ThrottleConfig::default()
@@ -287,7 +296,7 @@ mod tests {
         let url = "memory:///".parse().expect("a URL");
         stores.put(&url, Arc::new(far));
         let node = Arc::new(Node::new(
-            "here".into(),
+            "host-7".into(),
             Resources {
                 threads: 1,
                 memory_bytes: None,
@@ -299,18 +308,18 @@ mod tests {
             .insert(SharedOptions::default(), stores);
         node.failures.store(9, Ordering::Relaxed);
         let site = site(std::path::Path::new("memory:///out"), "mark");
-        let e = node.answer(&site, look(0)).await.expect_err("far away");
-        assert_eq!(e.full(), "here: does not reach memory:///out");
+        let e = node.answer(&site, probe(0)).await.expect_err("far away");
+        assert_eq!(e.full(), "host-7: does not reach memory:///out");
         sleep(2 * REST[1]).await;
         assert_eq!(node.slots().available_permits(), 0);
     }
 
     #[tokio::test]
-    async fn a_long_task_says_that_it_goes_on() {
+    async fn a_long_task_writes_heartbeats() {
         let store = Arc::new(InMemory::new());
         let answers = Output::in_store(store, "out".into()).answers("plan");
         let doing = async {
-            // It goes on until somebody has heard of it.
+            // The task runs until its first heartbeat.
             while answers.running().await.expect("a store").is_empty() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }

@@ -27,10 +27,10 @@ use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::RunSchema;
 use crate::plan::{Increments, Plan};
 use crate::read::counts::counted::Counted;
-use crate::read::counts::renumber::{Renamed, unite};
+use crate::read::counts::renumber::{NewNumbers, merge_partitions};
 use crate::read::lake::subset;
 use crate::read::lake::subset::Part;
-use crate::read::rows::layout::Evidence;
+use crate::read::rows::layout::RowRoles;
 use crate::read::rows::stop::Dropped;
 use crate::run::model;
 use crate::run::model::{Ended, place_of};
@@ -83,7 +83,7 @@ pub struct Gathered {
     /// Why one task has counted everything, if it has.
     pub record: Option<IncrementRecord>,
     /// What is beside the matrices where they are, and its numbers here.
-    heads: Vec<(Piece, Renamed)>,
+    heads: Vec<(Piece, NewNumbers)>,
 }
 
 /// The counts of one partition and lag.
@@ -99,7 +99,7 @@ pub struct Stored<'a> {
     output: &'a Output,
     plan: String,
     /// Of each model.
-    of: Vec<(Piece, Arc<Renamed>)>,
+    of: Vec<(Piece, Arc<NewNumbers>)>,
     concurrency: usize,
 }
 
@@ -109,7 +109,7 @@ impl Fetch for Stored<'_> {
             let (piece, to) = &self.of[model];
             let bytes = self.output.piece(&self.plan, piece).await?;
             let mut counts: CountMatrix = unpack(&bytes)?;
-            counts.rename(to);
+            counts.renumber(to);
             Ok(counts)
         })
     }
@@ -171,8 +171,8 @@ impl<'a> Rounds<'a> {
         let layout = &self.plan.layout;
         let lots = lots(&self.plan, &slices);
         let rows: Vec<Rows> = match &layout.evidence {
-            Evidence::Pairs { .. } => slices.into_iter().map(Rows::Files).collect(),
-            Evidence::Trajectories { .. } => {
+            RowRoles::Pairs { .. } => slices.into_iter().map(Rows::Files).collect(),
+            RowRoles::Trajectories { .. } => {
                 let deal = |files| Work::Deal { files, lots };
                 let dealt = self.all("deal", slices.into_iter().map(deal).collect());
                 by_lot(dealt.await?).into_iter().map(Rows::Dealt).collect()
@@ -218,16 +218,16 @@ impl<'a> Rounds<'a> {
         let bytes = self.output.pieces(&self.plan.hash, &pieces).await?;
         let heads = bytes.iter().map(|bytes| unpack(bytes));
         let heads = heads.collect::<Result<Vec<Counted>>>()?;
-        let (counted, renamed) = unite(&heads)?;
+        let (counted, new_numbers) = merge_partitions(&heads)?;
         let mut units = Vec::new();
         let mut named = Vec::with_capacity(found.len());
-        for (head, (matrices, renamed)) in found.into_iter().zip(renamed).enumerate() {
+        for (head, (matrices, new_numbers)) in found.into_iter().zip(new_numbers).enumerate() {
             units.extend(matrices.counts.into_iter().map(|matrix| Unit {
-                partition: renamed.partitions[matrix.partition as usize] as usize,
+                partition: new_numbers.partitions[matrix.partition as usize] as usize,
                 head,
                 matrix,
             }));
-            named.push((matrices.head, renamed));
+            named.push((matrices.head, new_numbers));
         }
         units.sort_by_key(|unit| (unit.partition, unit.matrix.lag));
         Ok(Gathered {
@@ -306,7 +306,7 @@ impl<'a> Rounds<'a> {
                 models[at] = Some(match fitted {
                     Ok(Fitted { told, .. }) => {
                         let mut model: FittedModel = unpack(&bytes.next().unwrap_or_default())?;
-                        model.counts.rename(&gathered.heads[unit.head].1);
+                        model.counts.renumber(&gathered.heads[unit.head].1);
                         let record = model::record(&self.plan, names, &model, told);
                         Ok((model, record))
                     }
@@ -345,14 +345,14 @@ impl<'a> Rounds<'a> {
     /// Where the matrices of the models are.
     pub fn matrices(&self, gathered: Gathered, models: &[Ended]) -> Stored<'a> {
         let Gathered { units, heads, .. } = gathered;
-        let renamed: Vec<_> = heads.into_iter().map(|(_, to)| Arc::new(to)).collect();
+        let new_numbers: Vec<_> = heads.into_iter().map(|(_, to)| Arc::new(to)).collect();
         let units = units.into_iter().zip(models);
         let units = units.filter_map(|(unit, model)| model.is_ok().then_some(unit));
         let units: Vec<Unit> = units.collect();
         let largest = units.iter().map(|unit| unit.matrix.nonzeros).max();
         let of = units.into_iter().map(|unit| {
-            let renamed = Arc::clone(&renamed[unit.head]);
-            (unit.matrix.counts, renamed)
+            let new_numbers = Arc::clone(&new_numbers[unit.head]);
+            (unit.matrix.counts, new_numbers)
         });
         Stored {
             output: self.output,
@@ -442,7 +442,7 @@ pub struct Width {
 /// The width of a plan, or why one task reads all files.
 pub fn width(plan: &Plan, frame: &DataFrame) -> Result<Width, String> {
     let slices = slices(plan, frame)?;
-    let is_dealt = matches!(plan.layout.evidence, Evidence::Trajectories { .. });
+    let is_dealt = matches!(plan.layout.evidence, RowRoles::Trajectories { .. });
     let is_added = plan.layout.partition.is_empty() && (is_dealt || slices.len() > 1);
     let rounds = [
         ("deal", is_dealt),
@@ -463,11 +463,11 @@ fn groups(gathered: &Gathered, units: &[usize]) -> Vec<Group> {
     let units = units.iter().map(|&at| &gathered.units[at]);
     let units: Vec<&Unit> = units.collect();
     let groups = units.chunk_by(|a, b| a.head == b.head).map(|own| {
-        let (head, renamed) = &gathered.heads[own[0].head];
+        let (head, new_numbers) = &gathered.heads[own[0].head];
         let pieces = |unit: &&Unit| [unit.matrix.counts.clone(), unit.matrix.groups.clone()];
         Group {
             head: head.clone(),
-            labels: renamed.labels.clone(),
+            labels: new_numbers.labels.clone(),
             counts: own.iter().map(pieces).collect(),
         }
     });

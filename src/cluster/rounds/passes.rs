@@ -21,7 +21,7 @@ use crate::evidence::pass::executor::{Executor, Pass};
 use crate::output::tables::fitted_model::FittedModel;
 use crate::run::model::{fit_shards, names};
 use crate::run::progress::Silent;
-use crate::run::record::Told;
+use crate::run::record::Timings;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -178,10 +178,10 @@ impl Rounds<'_> {
         at: usize,
         labels: &[usize],
         cut: Cut,
-    ) -> Result<(FittedModel, Told)> {
+    ) -> Result<(FittedModel, Timings)> {
         let bytes = self.output.piece(&self.plan.hash, &cut.outline).await?;
         let (mut counts, shards) = outline(&bytes)?;
-        counts.rename(&gathered.heads[gathered.units[at].head].1);
+        counts.renumber(&gathered.heads[gathered.units[at].head].1);
         let names = names(&self.plan, &gathered.counted, labels);
         let size = Size {
             sources: shards.n_sources as u64,

@@ -1,18 +1,19 @@
 //! Files → rows by trajectory → sums → the counts of partitions, each step a task of its own.
 
-use crate::cluster::task::bench::{Bench, blocking};
+use crate::cluster::task::executor::{TaskExecutor, blocking};
 use crate::error::{Error, Kind, Result};
 use crate::evidence::counts::groups::Groups;
 use crate::evidence::counts::matrix::CountMatrix;
 use crate::evidence::pass::packed::{pack, unpack};
 use crate::output::parts::Piece;
+use crate::read::counts;
 use crate::read::counts::counted::Counted;
 use crate::read::counts::merge::Sums;
 use crate::read::counts::sums::{restore, sums_schema};
 use crate::read::lake::Lake;
 use crate::read::lake::reopen::reopen;
 use crate::read::lake::subset::{Part, over_part};
-use crate::read::rows::deal::Dealer;
+use crate::read::rows::deal::{Dealer, deal};
 use crate::read::rows::ipc;
 use crate::read::rows::stop::Dropped;
 use arrow::array::RecordBatch;
@@ -77,11 +78,11 @@ pub struct Matrix {
     pub left_out: f64,
 }
 
-impl Bench {
+impl TaskExecutor {
     pub async fn deal(&self, files: Slice, lots: usize) -> Result<Vec<Piece>> {
         let layout = &self.plan.layout;
         let (lake, frame) = self.query(Some(files)).await?;
-        let rows = lake.deal(frame, layout, lots).await?;
+        let rows = deal(&lake, frame, layout, lots).await?;
         self.put_rows(layout.numbered(), rows).await
     }
 
@@ -96,7 +97,7 @@ impl Bench {
                 (lake, frame)
             }
         };
-        let (sums, _) = lake.sums(frame, &layout, None, Arc::new(|_| ())).await?;
+        let (sums, _) = counts::sums(&lake, frame, &layout, None, Arc::new(|_| ())).await?;
         let (rows, dropped) = (sums.rows, sums.dropped.clone());
         let (accepted, direct) = (sums.accepted, sums.direct);
         let of_table = Arc::clone(&layout);
@@ -136,7 +137,7 @@ impl Bench {
 
     pub async fn count_all(&self) -> Result<Matrices> {
         let (lake, frame) = self.query(None).await?;
-        let counted = lake.count(frame, &self.plan.layout, Arc::new(|_| ()));
+        let counted = counts::count(&lake, frame, &self.plan.layout, Arc::new(|_| ()));
         self.matrices(counted.await?, 0).await
     }
 

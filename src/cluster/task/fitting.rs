@@ -1,7 +1,7 @@
 //! CountMatrix of several partitions and lags → their models.
 
-use crate::cluster::task::bench::{Bench, blocking};
 use crate::cluster::task::counting::read_counts;
+use crate::cluster::task::executor::{TaskExecutor, blocking};
 use crate::error::{Error, Kind, Result};
 use crate::evidence::counts::Size;
 use crate::evidence::counts::matrix::CountMatrix;
@@ -13,7 +13,7 @@ use crate::output::tables::run_schema::RunSchema;
 use crate::read::counts::counted::Counted;
 use crate::run::model::{fit_model, names};
 use crate::run::progress::Silent;
-use crate::run::record::Told;
+use crate::run::record::Timings;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -34,10 +34,10 @@ pub struct Group {
 pub struct Fitted {
     /// A `FittedModel` whose counts have no matrix: that is where it was.
     pub model: Piece,
-    pub told: Told,
+    pub told: Timings,
 }
 
-impl Bench {
+impl TaskExecutor {
     pub async fn fit(
         &self,
         groups: Vec<Group>,

@@ -7,14 +7,14 @@
 //!
 //! `counting`, `fitting` and `passing` do the work; `rounds` says which tasks there are.
 
-pub mod bench;
 pub mod cache;
 pub mod counting;
+pub mod executor;
 pub mod fitting;
 pub mod passing;
 pub mod work;
 
-use crate::cluster::task::bench::Bench;
+use crate::cluster::task::executor::TaskExecutor;
 use crate::cluster::task::work::{FORMAT, Site, Work};
 use crate::error::{Error, Result};
 use crate::evidence::pass::packed::{pack, unpack};
@@ -34,7 +34,7 @@ pub fn perform(task: &[u8], resources: &Resources) -> BoxFuture<'static, Result<
         let stores = site.options.stores()?;
         let output = Output::open(&site.output, &stores)?;
         let plan: Plan = unpack(&output.piece(&site.plan, &site.bytes).await?)?;
-        let bench = Bench {
+        let executor = TaskExecutor {
             plan: Arc::new(plan),
             output,
             stores,
@@ -42,21 +42,21 @@ pub fn perform(task: &[u8], resources: &Resources) -> BoxFuture<'static, Result<
         };
         let (start, name) = (Instant::now(), work.name());
         let answer = match work {
-            Work::Deal { files, lots } => pack(&bench.deal(files, lots).await?),
-            Work::Sum { rows, lots } => pack(&bench.sum(rows, lots).await?),
-            Work::Add { sums, direct } => pack(&bench.add(&sums, direct).await?),
-            Work::Count { sums, direct } => pack(&bench.count(&sums, direct).await?),
-            Work::CountAll => pack(&bench.count_all().await?),
-            Work::Fit { groups, labels } => pack(&bench.fit(groups, labels).await?),
-            Work::Cut { group, slots } => pack(&bench.cut(group, slots).await?),
-            Work::Pass(pass) => bench.pass(pass).await,
+            Work::Deal { files, lots } => pack(&executor.deal(files, lots).await?),
+            Work::Sum { rows, lots } => pack(&executor.sum(rows, lots).await?),
+            Work::Add { sums, direct } => pack(&executor.add(&sums, direct).await?),
+            Work::Count { sums, direct } => pack(&executor.count(&sums, direct).await?),
+            Work::CountAll => pack(&executor.count_all().await?),
+            Work::Fit { groups, labels } => pack(&executor.fit(groups, labels).await?),
+            Work::Cut { group, slots } => pack(&executor.cut(group, slots).await?),
+            Work::Pass(pass) => executor.pass(pass).await,
         };
         // A pass takes little, and comes again at once.
         if name != "pass" {
             crate::memory::give_back();
         }
         let seconds = start.elapsed().as_secs_f64();
-        tracing::info!(work = name, plan = bench.plan.hash, seconds, "task done");
+        tracing::info!(work = name, plan = executor.plan.hash, seconds, "task done");
         answer
     })
 }

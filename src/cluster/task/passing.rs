@@ -4,9 +4,9 @@
 //! matrix was cut. What the units of a pass share, such as a factor of states × rank, is one object, which each process reads once.
 
 use crate::assess;
-use crate::cluster::task::bench::{Bench, blocking};
 use crate::cluster::task::cache::Name;
 use crate::cluster::task::counting::read_counts;
+use crate::cluster::task::executor::{TaskExecutor, blocking};
 use crate::cluster::task::fitting::Group;
 use crate::error::{Error, Result};
 use crate::evidence::counts::matrix::CountMatrix;
@@ -62,7 +62,7 @@ fn n_units(nonzeros: u64, slots: u64) -> u64 {
     worth.max(nonzeros.div_ceil(LARGEST)).max(1)
 }
 
-impl Bench {
+impl TaskExecutor {
     /// Cuts the only matrix of a group into units for so many tasks at once.
     pub async fn cut(&self, group: Group, slots: u64) -> Result<Cut> {
         let pieces = group.counts.first();

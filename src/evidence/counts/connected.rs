@@ -21,7 +21,7 @@ impl CountMatrix {
             row_of[state as usize] = row as u32;
         }
         for shard in &mut self.by_source {
-            crate::memory::look();
+            crate::memory::wait_for_room();
             let columns = shard.columns.iter_mut();
             columns.for_each(|column| *column = state_of_target[*column as usize]);
         }
@@ -79,7 +79,7 @@ impl CountMatrix {
         for shard in &self.by_source {
             let is_kept = |l: usize| number[state_of_source[shard.first_row + l] as usize] != NONE;
             let column = |state: u32| Some(number[state as usize]).filter(|&at| at != NONE);
-            crate::memory::look();
+            crate::memory::wait_for_room();
             let (rows, _) = shard.part(first_row, is_kept, column);
             first_row += rows.n_rows();
             by_source.extend((rows.n_rows() > 0).then_some(rows));

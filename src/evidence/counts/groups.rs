@@ -46,7 +46,7 @@ impl Groups {
     pub fn new(n_targets: usize, mut parts: Vec<Part>) -> Groups {
         let mut number = vec![u16::MAX; 1 << 16];
         for part in &parts {
-            memory::look();
+            memory::wait_for_room();
             for &group in &part.group {
                 number[group as usize] = 0;
             }
@@ -57,7 +57,7 @@ impl Groups {
             n_groups += 1;
         }
         parts.par_iter_mut().for_each(|part| {
-            memory::look();
+            memory::wait_for_room();
             assert_eq!(part.group.len(), part.counts.nnz(), "one group an entry");
             part.group.iter_mut().for_each(|g| *g = number[*g as usize]);
         });
@@ -76,7 +76,7 @@ impl Groups {
             let mut offsets = vec![0];
             let (mut columns, mut group, mut counts) = (Vec::new(), Vec::new(), Vec::new());
             let mut shares = vec![0; usize::from(n_groups)];
-            memory::look();
+            memory::wait_for_room();
             for l in 0..whole.n_rows() {
                 let seed = restart_seed(0, whole.first_row + l);
                 let mut random = Pcg64::seed_from_u64(seed);
@@ -129,7 +129,7 @@ impl Groups {
     /// Multiplies every weight by 2^`n`.
     pub fn scale(&mut self, n: i32) {
         for part in &mut self.parts {
-            memory::look();
+            memory::wait_for_room();
             part.counts.values = part.counts.values.scaled(n);
         }
     }
@@ -175,7 +175,7 @@ impl Resample for Groups {
 
         let mut occurs = vec![false; self.n_targets];
         for rows in &by_source {
-            memory::look();
+            memory::wait_for_room();
             for &target in &rows.columns {
                 occurs[target as usize] = true;
             }
@@ -195,7 +195,7 @@ impl Resample for Groups {
         }
         by_source.retain(|rows| rows.n_rows() > 0);
         by_source.par_iter_mut().for_each(|rows| {
-            memory::look();
+            memory::wait_for_room();
             let columns = rows.columns.iter_mut();
             columns.for_each(|target| *target = place[*target as usize]);
         });
@@ -215,7 +215,7 @@ fn rows(shards: &[Csr]) -> impl Iterator<Item = (&Csr, usize)> {
 impl Part {
     /// Σ_g weights[g]·N_g over these rows, without the pairs that get nothing; groups are added as they ascend.
     fn sum<V: Value>(&self, values: &[V], weights: &[u32]) -> Csr {
-        memory::look();
+        memory::wait_for_room();
         let counts = &self.counts;
         let mut offsets = Vec::with_capacity(counts.offsets.len());
         let (mut columns, mut sums) = (Vec::new(), Vec::new());

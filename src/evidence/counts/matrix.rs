@@ -130,7 +130,7 @@ impl CountMatrix {
         }
         if !matches!(places, Places::Same) {
             by_source.par_iter_mut().for_each(|shard| {
-                memory::look();
+                memory::wait_for_room();
                 shard.columns.iter_mut().for_each(|id| *id = places.of(*id));
             });
         }
@@ -152,7 +152,7 @@ impl CountMatrix {
     pub fn divide(&mut self, by: u64) {
         let by = by as f64;
         for shard in &mut self.by_source {
-            memory::look();
+            memory::wait_for_room();
             shard.values = shard.values.divided(by);
         }
         if let Some(groups) = &mut self.groups {
@@ -198,7 +198,7 @@ impl Places {
 fn dense(ids: &[&[u32]]) -> (Vec<u32>, Places) {
     let n: usize = ids.iter().map(|ids| ids.len()).sum();
     let top = ids.par_iter().filter_map(|ids| {
-        memory::look();
+        memory::wait_for_room();
         ids.iter().max()
     });
     let top = top.max().map_or(0, |&top| top as usize);
@@ -206,7 +206,7 @@ fn dense(ids: &[&[u32]]) -> (Vec<u32>, Places) {
         // A table of all ids is small beside the pairs.
         let occurs: Vec<AtomicBool> = (0..=top).map(|_| AtomicBool::new(false)).collect();
         ids.par_iter().for_each(|ids| {
-            memory::look();
+            memory::wait_for_room();
             for &id in *ids {
                 // Most ids have been seen, and reading shares the cache line where writing would not.
                 if !occurs[id as usize].load(Ordering::Relaxed) {

@@ -176,7 +176,7 @@ fn transposed(n_targets: usize, by_source: &[Csr], shard_nnz: usize) -> Vec<Csr>
     let count = |shards: &[Csr]| {
         let mut counts = vec![0u32; n_targets];
         for shard in shards {
-            memory::look();
+            memory::wait_for_room();
             for &i in &shard.columns {
                 counts[i as usize] += 1;
             }
@@ -241,13 +241,13 @@ fn fill<V: Value + Default>(
     let mut next = offsets.to_vec();
     let mut out = vec![V::default(); columns.len()];
     for shard in by_source {
-        memory::look();
+        memory::wait_for_room();
         let mut unseen = 0;
         crate::with_values!(shard, values => {
             for (l, j) in shard.rows().enumerate() {
                 let span = shard.span(l);
                 if unseen >= UNSEEN {
-                    memory::look();
+                    memory::wait_for_room();
                     unseen = 0;
                 }
                 let row = &shard.columns[span.clone()];
@@ -284,7 +284,7 @@ fn cut(
             end_row += 1;
         }
         let end = offsets[end_row];
-        memory::look();
+        memory::wait_for_room();
         shards.push(Csr {
             first_row: first + first_row,
             offsets: offsets[first_row..=end_row]
@@ -309,7 +309,7 @@ fn cut(
 fn row_totals(shards: &[Csr], n: usize) -> Vec<f64> {
     let totals: Vec<f64> = shards
         .par_iter()
-        .inspect(|_| memory::look())
+        .inspect(|_| memory::wait_for_room())
         .flat_map_iter(|s| (0..s.n_rows()).map(|l| s.span(l).map(|e| s.values.get(e)).sum::<f64>()))
         .collect();
     assert_eq!(totals.len(), n);

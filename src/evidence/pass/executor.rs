@@ -126,9 +126,14 @@ pub(crate) fn apply<K: Kernel>(shards: &[K::Shard], kernel: &K, out: &mut [K::Ce
     }
     assert!(rest.is_empty(), "the shards must cover every output row");
     work.into_par_iter().for_each(|(shard, own)| {
-        memory::look();
+        memory::wait_for_room();
         kernel.apply(shard, own);
     });
+}
+
+/// The shards in order, for a loop that is no pass. The loop stays within the memory bound.
+pub fn each_shard<S: Shard>(shards: &[S]) -> impl Iterator<Item = &S> {
+    shards.iter().inspect(|_| memory::wait_for_room())
 }
 
 /// The threads of this process.

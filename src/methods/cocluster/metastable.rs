@@ -18,8 +18,8 @@ use crate::evidence::counts::csr::Csr;
 use crate::evidence::counts::shards::Shards;
 use crate::evidence::counts::{Counts, Size};
 use crate::evidence::pass::Passes;
+use crate::evidence::pass::executor::each_shard;
 use crate::evidence::pass::registry::Entry;
-use crate::memory;
 use crate::methods::cocluster;
 use crate::methods::cocluster::joint::{Table, x_log_x};
 use crate::methods::cocluster::{Climbed, Cocluster, Partitions, WHOLE_MATRIX, ten, thousand};
@@ -265,8 +265,7 @@ impl<'a> Problem<'a> {
     fn table(&self, sides: &Sides) -> Table {
         let rank = self.params.rank;
         let mut counts = vec![0.0; rank * rank];
-        for shard in &self.shards.by_source {
-            memory::look();
+        for shard in each_shard(&self.shards.by_source) {
             for (l, j) in shard.rows().enumerate() {
                 let k = sides.sources[j] as usize;
                 for e in shard.span(l) {

@@ -11,7 +11,7 @@
 use crate::evidence::counts::set_sums::Gather;
 use crate::evidence::counts::shards::Shards;
 use crate::evidence::pass::Passes;
-use crate::memory;
+use crate::evidence::pass::executor::each_shard;
 use crate::methods::dbmr::local_search::empty_search;
 use crate::methods::dbmr::moves::Columns;
 use crate::methods::dbmr::nearest;
@@ -236,8 +236,7 @@ impl Problem<'_> {
                 self.passes
                     .rows(self.shards.sources(), &kernel, &mut slot.columns);
             } else {
-                for csr in by_target {
-                    memory::look();
+                for csr in each_shard(by_target) {
                     nearest::spread(csr, &slot.lambda, &mut slot.columns);
                 }
             }

@@ -197,9 +197,9 @@ impl<'a> Columns<'a> {
     pub fn get(&self, j: usize) -> Column<'a> {
         let csr = &self.shards.by_source[self.shard[j] as usize];
         let span = csr.span(j - csr.first_row);
-        // Most searches go through the columns in order.
+        // A search is no pass. Most searches go through the columns in order.
         if span.start == 0 || j.is_multiple_of(UNSEEN) {
-            memory::look();
+            memory::wait_for_room();
         }
         Column {
             csr,

@@ -7,7 +7,7 @@
 //! all other pieces return to their states.
 
 use crate::evidence::counts::csr::Csr;
-use crate::memory;
+use crate::evidence::pass::executor::each_shard;
 use crate::methods::dbmr::local_search::{Search, Sweeps};
 use crate::methods::dbmr::moves::{Clusters, Columns};
 use crate::methods::dbmr::params::Dbmr;
@@ -166,8 +166,7 @@ fn rows(by_target: &[Csr], pieces: &[u32], n: usize) -> Rows {
     };
     let mut sums = vec![0.0; n];
     let mut seen = Vec::new();
-    for csr in by_target {
-        memory::look();
+    for csr in each_shard(by_target) {
         for l in 0..csr.n_rows() {
             for e in csr.span(l) {
                 let piece = pieces[csr.columns[e] as usize];

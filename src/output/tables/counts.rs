@@ -27,7 +27,7 @@ fn entries(model: &FittedModel, rows: Range<usize>) -> Vec<(u32, u32, f64)> {
         if own.is_empty() {
             continue;
         }
-        crate::memory::look();
+        crate::memory::wait_for_room();
         // The row of the first entry, and those after it.
         let row = shard.offsets.partition_point(|&end| end <= own.start) - 1;
         for l in row..shard.n_rows() {

@@ -7,14 +7,19 @@
 
 use crate::error::{Error, Result};
 use crate::evidence::lag::Step;
+use crate::read::lake::Lake;
+use crate::read::lake::errors::failed;
 use crate::read::rows::keys::Keys;
-use crate::read::rows::layout::{Evidence, Layout, schema};
+use crate::read::rows::layout::{Layout, RowRoles, schema};
 use crate::read::rows::ranges::{drop_null_rows, first_rows, ranges};
 use crate::read::rows::stop::{Dropped, Stop, bug};
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch, UInt32Array};
 use arrow::buffer::ScalarBuffer;
 use arrow::compute::{cast, concat, filter, take};
 use arrow::datatypes::Field;
+use datafusion::dataframe::DataFrame;
+use datafusion::logical_expr::ident;
+use std::sync::Arc;
 
 /// When every trajectory starts and ends.
 pub struct Spans {
@@ -26,6 +31,31 @@ pub struct Spans {
 }
 
 impl Spans {
+    /// The spans of the trajectories in the rows of a query with the columns of `layout`.
+    ///
+    /// # Errors
+    /// Rows that cannot be read.
+    pub async fn read(lake: &Lake, frame: DataFrame, layout: &Arc<Layout>) -> Result<Spans> {
+        let columns: Vec<_> = (0..layout.n_order())
+            .map(|at| ident(at.to_string()))
+            .collect();
+        let what = "the columns of trajectories cannot be selected";
+        let frame = frame.select(columns).map_err(|e| failed(what, e))?;
+        let of_streams = Arc::clone(layout);
+        let each = lake.each_stream(frame, move |_| {
+            let push = |batch: &RecordBatch, spans: &mut Spans| spans.push(batch);
+            Ok((Spans::new(&of_streams)?, push))
+        });
+        let each = each
+            .await
+            .map_err(|stop| stop.into_error("reading times"))?;
+        let mut all = Spans::new(layout)?;
+        for spans in each {
+            all.absorb(&spans)?;
+        }
+        Ok(all)
+    }
+
     /// Spans for rows that have the leading columns of `layout`, by which rows are ordered.
     ///
     /// # Errors
@@ -153,7 +183,7 @@ impl Tails {
     /// # Errors
     /// A layout of pairs.
     pub fn new(layout: &Layout) -> Result<Tails> {
-        let Evidence::Trajectories { lags, .. } = &layout.evidence else {
+        let RowRoles::Trajectories { lags, .. } = &layout.evidence else {
             return Err(Error::bug("a table of pairs has no trajectories"));
         };
         let (mut ticks, mut steps) = (0, 1);
@@ -274,7 +304,8 @@ impl Tails {
 
     /// The rows ordered by partition, trajectory and time, and the spans.
     pub fn finish(mut self) -> Result<(RecordBatch, Spans)> {
-        self.compact().map_err(failed)?;
+        self.compact()
+            .map_err(|stop| stop.into_error("carrying rows"))?;
         let kept = self.kept.swap_remove(0);
         let rank = match &self.spans.keys {
             Some(keys) => keys.ranks(),
@@ -293,14 +324,7 @@ impl Tails {
             .map(|column| take(column, &order, None))
             .collect::<Result<Vec<_>, _>>();
         let batch = columns.and_then(|columns| RecordBatch::try_new(schema(&self.fields), columns));
-        Ok((batch.map_err(|e| failed(bug(e)))?, self.spans))
-    }
-}
-
-pub(crate) fn failed(stop: Stop) -> Error {
-    match stop {
-        Stop::Failed(e) => e,
-        stop => Error::bug(format!("counting stopped for no reason: {stop:?}")),
+        Ok((batch.map_err(bug)?, self.spans))
     }
 }
 
@@ -316,7 +340,7 @@ mod tests {
         let field = |name: &str| Field::new(name, DataType::Int64, true);
         Layout {
             partition: vec![field("g")],
-            evidence: Evidence::Trajectories {
+            evidence: RowRoles::Trajectories {
                 trajectory: vec![field("id")],
                 time: field("t"),
                 state: StateColumns {

@@ -10,9 +10,10 @@ use crate::error::{Error, Result};
 use crate::read::counts::lagged::Walker;
 use crate::read::counts::ordered::disordered;
 use crate::read::counts::weighted::{Point, Weighed};
+use crate::read::lake::Lake;
 use crate::read::rows::amounts;
 use crate::read::rows::keys::{Keys, NONE};
-use crate::read::rows::layout::{Evidence, Layout};
+use crate::read::rows::layout::{Layout, RowRoles};
 use crate::read::rows::ranges::drop_null_rows;
 use crate::read::rows::states::{StateColumns, StateTable, States, describe};
 use crate::read::rows::stop::{Dropped, Stop, bug};
@@ -20,6 +21,7 @@ use crate::read::rows::time;
 use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
 use arrow::compute::{cast, take};
 use arrow::datatypes::Field;
+use datafusion::dataframe::DataFrame;
 use std::sync::Arc;
 
 /// Numbers for states that do not depend on where a state occurs: in tables that gyre wrote or in
@@ -43,14 +45,10 @@ impl StateNumbers {
     /// may be the centre of its box. `None` for rows without a state.
     pub fn of(&mut self, columns: &[ArrayRef]) -> Result<Vec<Option<u32>>> {
         let mut ids = Vec::new();
-        match self.0.ids(columns, &mut Dropped::default(), &mut ids) {
-            Ok(()) => Ok(ids
-                .into_iter()
-                .map(|id| (id != NONE).then_some(id))
-                .collect()),
-            Err(Stop::Failed(e)) => Err(e),
-            Err(stop) => Err(Error::bug(format!("states cannot be numbered: {stop:?}"))),
-        }
+        let numbered = self.0.ids(columns, &mut Dropped::default(), &mut ids);
+        numbered.map_err(|stop| stop.into_error("numbering states"))?;
+        let known = |id| (id != NONE).then_some(id);
+        Ok(ids.into_iter().map(known).collect())
     }
 }
 
@@ -114,6 +112,28 @@ pub struct FollowedRow {
     pub state: u32,
 }
 
+/// Follows the trajectories in the rows of a query with the columns of `layout`. Rows that are not
+/// in order are sorted in a second attempt. `start` makes the follower of an attempt.
+///
+/// # Errors
+/// Rows that cannot be read.
+pub async fn follow<S: Sink + 'static>(
+    lake: &Lake,
+    frame: DataFrame,
+    layout: &Layout,
+    start: impl Fn() -> Result<Follower<S>>,
+) -> Result<Followed<S>> {
+    let follow = |frame| lake.one_stream(frame, &start, Follower::push, Follower::finish);
+    let followed = match follow(frame.clone()).await {
+        Err(Stop::Unsorted) => {
+            tracing::info!("rows are not ordered by trajectory and time: sorting them");
+            follow(lake.sorted(frame, layout)?).await
+        }
+        followed => followed,
+    };
+    followed.map_err(|stop| stop.into_error("following rows"))
+}
+
 impl<S: Sink> Follower<S> {
     /// A follower that passes pairs to `sink`. `partitions` are the keys of partition 0, 1, …;
     /// `numbers` number the states.
@@ -126,7 +146,7 @@ impl<S: Sink> Follower<S> {
         partitions: &[ArrayRef],
         sink: S,
     ) -> Result<Follower<S>> {
-        let Evidence::Trajectories {
+        let RowRoles::Trajectories {
             trajectory,
             lags,
             strided,
@@ -160,7 +180,7 @@ impl<S: Sink> Follower<S> {
 
     /// Follows the next rows.
     pub fn push(&mut self, batch: &RecordBatch) -> Result<(), Stop> {
-        let Evidence::Trajectories {
+        let RowRoles::Trajectories {
             trajectory,
             time,
             state,
@@ -286,10 +306,7 @@ impl<S: Sink> Follower<S> {
 
 /// Ticks as a column of the time type of `field`.
 pub fn times(ticks: &[i64], field: &Field) -> Result<ArrayRef> {
-    time::column(ticks, field.data_type()).map_err(|e| match bug(e) {
-        Stop::Failed(e) => e,
-        stop => Error::bug(format!("{stop:?}")),
-    })
+    time::column(ticks, field.data_type()).map_err(bug)
 }
 
 #[cfg(test)]
@@ -323,7 +340,7 @@ mod tests {
         let field = |name: &str, t: DataType| Field::new(name, t, true);
         Arc::new(Layout {
             partition: vec![field("p", DataType::Utf8)],
-            evidence: Evidence::Trajectories {
+            evidence: RowRoles::Trajectories {
                 trajectory: vec![field("id", DataType::Int64)],
                 time: field("t", DataType::Int64),
                 state: StateColumns {
@@ -360,7 +377,7 @@ mod tests {
 
     fn follower() -> Follower<Pairs> {
         let layout = layout();
-        let Evidence::Trajectories { state, .. } = &layout.evidence else {
+        let RowRoles::Trajectories { state, .. } = &layout.evidence else {
             unreachable!("the layout is one of trajectories");
         };
         let mut numbers = StateNumbers::new(state).unwrap();
@@ -434,7 +451,7 @@ mod tests {
     #[test]
     fn pairs_have_the_weights_of_their_sources() {
         let mut layout = (*layout()).clone();
-        let Evidence::Trajectories { weight, state, .. } = &mut layout.evidence else {
+        let RowRoles::Trajectories { weight, state, .. } = &mut layout.evidence else {
             unreachable!("the layout is one of trajectories");
         };
         *weight = Some(Field::new("w", DataType::Float64, true));

@@ -15,7 +15,7 @@ use crate::read::counts::tally::{Tally, pack, sum_weights, unpack};
 use crate::read::counts::unordered;
 use crate::read::counts::weighted::Point;
 use crate::read::rows::keys::{Keys, NONE};
-use crate::read::rows::layout::{Evidence, Layout};
+use crate::read::rows::layout::{Layout, RowRoles};
 use crate::read::rows::states::{StateTable, describe};
 use crate::read::rows::stop::{Dropped, Mode, Order, Stop};
 use crate::read::rows::tag::{Tag, too_many_states};
@@ -367,7 +367,7 @@ impl Sums {
             let what = format!("{accepted} transitions were accepted but {counted} counted");
             return Err(Error::bug(what));
         }
-        if let Evidence::Trajectories { overlap, .. } = &layout.evidence
+        if let RowRoles::Trajectories { overlap, .. } = &layout.evidence
             && !overlap.is_empty()
         {
             let counts = counts.par_iter_mut();
@@ -414,7 +414,7 @@ fn number<'a, P: Point>(
     }
     let (sources, source_rank) = all.states.finish()?;
     let (targets, target_rank) = match (all.targets, &layout.evidence) {
-        (Some(_), Evidence::Pairs { target, .. }) if layout.one_label_set => {
+        (Some(_), RowRoles::Pairs { target, .. }) if layout.one_label_set => {
             (sources.clone().named(target), source_rank.clone())
         }
         (Some(targets), _) => targets.finish()?,
@@ -461,7 +461,7 @@ fn across_streams<P: Point>(
     maps: &[Renumbering],
     partitions: &[ArrayRef],
 ) -> Result<Vec<Tallies>, Stop> {
-    let Evidence::Trajectories {
+    let RowRoles::Trajectories {
         trajectory,
         time,
         lags,
@@ -510,7 +510,7 @@ fn join_ordered_streams<P: Point>(
     partitions: &[ArrayRef],
 ) -> Result<Tallies, Stop> {
     let mut tallies = Tallies::new(layout.tag());
-    let Evidence::Trajectories {
+    let RowRoles::Trajectories {
         time,
         lags,
         strided,

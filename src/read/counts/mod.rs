@@ -1,9 +1,10 @@
-//! Batches of rows → integer transition counts, one sparse matrix a partition and lag (coherence §3.1).
+//! Rows → integer transition counts, one sparse matrix per partition and lag (coherence §3.1).
 //!
-//! In: batches with the columns of a `Layout` in its order. Out: `Counted`. Each stream of batches has a `Worker`; where one
-//! stream ends inside a trajectory and the next goes on with it, `add_up` sews the two together, so that each pair is counted once.
-//! Streams are first taken to be ordered by (partition, trajectory, time) as most files are; a row that breaks the order stops
-//! the count with `Stop::Unsorted`. The caller then counts again and lets the rows be gathered by trajectory in memory, or sorts them.
+//! In: streams of batches with the columns of a `Layout` in its order. Out: [`Counted`]. Each stream
+//! has a `Worker`. If one stream ends inside a trajectory and the next continues it, `add_up` joins
+//! the two, so that each pair is counted once. Most files are ordered by (partition, trajectory,
+//! time), so streams are first taken to be ordered. A row that breaks the order stops the attempt
+//! with `Stop::Unsorted`; the next attempt gathers rows by trajectory in memory, or sorts them.
 
 pub mod carry;
 pub mod counted;
@@ -19,3 +20,151 @@ pub mod tallies;
 pub mod tally;
 pub mod unordered;
 pub mod weighted;
+
+use crate::error::{Error, Kind, Result};
+use crate::read::counts::carry::Tails;
+use crate::read::counts::counted::Counted;
+use crate::read::counts::merge::{Sums, add_up};
+use crate::read::counts::stream::Worker;
+use crate::read::counts::weighted::{Point, Weighed};
+use crate::read::lake::Lake;
+use crate::read::lake::errors::failed;
+use crate::read::rows::layout::{Layout, RowRoles};
+use crate::read::rows::stop::{Mode, Order, Stop};
+use arrow::array::RecordBatch;
+use datafusion::dataframe::DataFrame;
+use datafusion::logical_expr::{cast, ident};
+use std::sync::Arc;
+
+/// Receives the number of rows of each batch that was read.
+pub type Advance = Arc<dyn Fn(usize) + Send + Sync>;
+
+/// Counts the transitions in the rows of a query with the columns of `layout`.
+///
+/// # Errors
+/// Rows that cannot be read or counted.
+pub async fn count(
+    lake: &Lake,
+    frame: DataFrame,
+    layout: &Arc<Layout>,
+    advance: Advance,
+) -> Result<Counted> {
+    let (sums, _) = sums(lake, frame, layout, None, advance).await?;
+    let layout = Arc::clone(layout);
+    let counted = tokio::task::spawn_blocking(move || sums.counted(&layout)).await;
+    counted.map_err(|e| Error::with_source(Kind::Bug, "adding up the counts died", e))?
+}
+
+/// Counts the transitions in the rows of a query, to be added to the counts of other rows.
+///
+/// `carried` are earlier rows of the same trajectories, maybe none. Pairs among the carried rows are
+/// not counted again. With `carried`, the last rows of all trajectories are returned, to be carried
+/// to later rows.
+///
+/// # Errors
+/// Rows that cannot be read or counted.
+pub async fn sums(
+    lake: &Lake,
+    frame: DataFrame,
+    layout: &Arc<Layout>,
+    carried: Option<&RecordBatch>,
+    advance: Advance,
+) -> Result<(Sums, Option<Tails>)> {
+    let is_trajectories = matches!(layout.evidence, RowRoles::Trajectories { .. });
+    if layout.evidence.weight().is_some() && is_trajectories {
+        return sums_of::<Weighed>(lake, frame, layout, carried, advance).await;
+    }
+    sums_of::<u32>(lake, frame, layout, carried, advance).await
+}
+
+async fn sums_of<P: Point>(
+    lake: &Lake,
+    mut frame: DataFrame,
+    layout: &Arc<Layout>,
+    carried: Option<&RecordBatch>,
+    advance: Advance,
+) -> Result<(Sums, Option<Tails>)> {
+    let mut mode = Mode {
+        order: Order::Assumed,
+        direct: true,
+    };
+    let in_any_order = Order::Any {
+        bytes: lake.gathered_bytes,
+    };
+    if let Some(rows) = carried.filter(|rows| rows.num_rows() > 0) {
+        let failed = |e| failed("rows cannot be put to those of an earlier run", e);
+        let fields = layout.fields();
+        let typed = fields.iter().enumerate().map(|(at, field)| {
+            let name = at.to_string();
+            cast(ident(&name), field.data_type().clone()).alias(name)
+        });
+        let earlier = lake.context.read_batch(rows.clone()).map_err(failed)?;
+        let typed = frame.select(typed.collect::<Vec<_>>()).map_err(failed)?;
+        frame = typed.union(earlier).map_err(failed)?;
+        mode.order = in_any_order;
+    }
+    loop {
+        let counted = count_once::<P>(lake, frame.clone(), layout, mode, carried, &advance).await;
+        match counted {
+            Ok(counted) => return Ok(counted),
+            Err(Stop::Failed(e)) => return Err(e),
+            Err(Stop::Unsorted) if mode.order == Order::Assumed => {
+                tracing::info!("rows are not ordered by trajectory and time: gathering them");
+                mode.order = in_any_order;
+            }
+            Err(Stop::TooManyRows) if mode.order != Order::Sorted => {
+                tracing::info!("there are more rows than memory may hold: sorting them");
+                mode.order = Order::Sorted;
+            }
+            Err(Stop::WideStates) if mode.direct => mode.direct = false,
+            Err(stop) => return Err(Error::bug(format!("counting stopped twice: {stop:?}"))),
+        }
+    }
+}
+
+async fn count_once<P: Point>(
+    lake: &Lake,
+    frame: DataFrame,
+    layout: &Arc<Layout>,
+    mode: Mode,
+    carried: Option<&RecordBatch>,
+    advance: &Advance,
+) -> Result<(Sums, Option<Tails>), Stop> {
+    let frame = match mode.order {
+        Order::Sorted => lake.sorted(frame, layout)?,
+        _ => frame,
+    };
+    let (of_streams, advance) = (Arc::clone(layout), Arc::clone(advance));
+    let has_tails = carried.is_some();
+    let counted = lake.each_stream(frame, move |at| {
+        let worker = Worker::<P>::new(&of_streams, mode, at == 0)?;
+        let tails = has_tails.then(|| Tails::new(&of_streams)).transpose()?;
+        let advance = Arc::clone(&advance);
+        let push = move |batch: &RecordBatch, (worker, tails): &mut (Worker<P>, Option<Tails>)| {
+            worker.push(batch)?;
+            tails.as_mut().map_or(Ok(()), |tails| tails.push(batch))?;
+            advance(batch.num_rows());
+            Ok(())
+        };
+        Ok(((worker, tails), push))
+    });
+    let (workers, tails): (Vec<_>, Vec<_>) = counted.await?.into_iter().unzip();
+    let mut minus = Vec::new();
+    if let Some(rows) = carried.filter(|rows| rows.num_rows() > 0) {
+        let order = Order::Any { bytes: usize::MAX };
+        let mut worker = Worker::<P>::new(layout, Mode { order, ..mode }, true)?;
+        worker.push(rows)?;
+        minus.push(worker);
+    }
+    let layout = Arc::clone(layout);
+    let finished = tokio::task::spawn_blocking(move || {
+        let mut all: Option<Tails> = has_tails.then(|| Tails::new(&layout)).transpose()?;
+        if let Some(all) = &mut all {
+            let mut tails = tails.into_iter().flatten();
+            tails.try_for_each(|tails| all.absorb(tails))?;
+        }
+        Ok((add_up(&layout, mode, workers, minus)?, all))
+    });
+    let finished = finished.await;
+    finished.map_err(|e| Error::with_source(Kind::Bug, "adding up the counts died", e))?
+}

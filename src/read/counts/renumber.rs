@@ -10,7 +10,7 @@ use arrow::array::ArrayRef;
 
 /// New numbers for the partitions, states and labels of some counts, by old number.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Renamed {
+pub struct NewNumbers {
     /// New number of each partition.
     pub partitions: Vec<u32>,
     /// New number of each source state; `None` if the numbers do not change.
@@ -23,10 +23,10 @@ pub struct Renamed {
 
 /// Merges what several sets of partitions have besides their counts, and returns the new numbers of
 /// each set. No partition may occur in two sets.
-pub fn unite(parts: &[Counted]) -> Result<(Counted, Vec<Renamed>)> {
+pub fn merge_partitions(parts: &[Counted]) -> Result<(Counted, Vec<NewNumbers>)> {
     let sides = |of: fn(&Counted) -> &StateTable| {
         let tables: Vec<&StateTable> = parts.iter().map(of).collect();
-        StateTable::unite(&tables)
+        StateTable::merge(&tables)
     };
     let (sources, of_sources) = sides(|part| &part.sources)?;
     let (targets, of_targets) = sides(|part| &part.targets)?;
@@ -64,21 +64,21 @@ pub fn unite(parts: &[Counted]) -> Result<(Counted, Vec<Renamed>)> {
             all.dropped.add(reason.clone(), *rows);
         }
     }
-    let renamed = of_partitions
+    let new_numbers = of_partitions
         .into_iter()
         .enumerate()
-        .map(|(at, partitions)| Renamed {
+        .map(|(at, partitions)| NewNumbers {
             partitions,
             sources: of_sources[at].clone(),
             targets: of_targets[at].clone(),
             labels: of_labels.iter().map(|labels| labels[at].clone()).collect(),
         });
-    Ok((all, renamed.collect()))
+    Ok((all, new_numbers.collect()))
 }
 
 impl CountMatrix {
     /// Applies the new numbers of the partition and the states, which ascend as the old ones do.
-    pub fn rename(&mut self, to: &Renamed) {
+    pub fn renumber(&mut self, to: &NewNumbers) {
         self.partition = to.partitions[self.partition] as usize;
         let sides = [
             (&mut self.source_states, &to.sources),
@@ -142,21 +142,21 @@ mod tests {
             part(&["a", "c"], texts(&["z", "x"]), &["l"]),
             part(&["b"], texts(&["y", "z"]), &["k", "l"]),
         ];
-        let (all, renamed) = unite(&parts).unwrap();
+        let (all, new_numbers) = merge_partitions(&parts).unwrap();
         assert_eq!(all.partitions, [texts(&["a", "b", "c"])]);
         assert_eq!((all.n_partitions, all.rows), (3, 10));
         assert_eq!(all.dropped.0["null time"], 3);
         assert_eq!(all.labels, [texts(&["k", "l"])]);
         let states = all.targets.columns(&[0, 1, 2]).unwrap();
         assert_eq!(states, [texts(&["x", "y", "z"])]);
-        let to = |partitions: &[u32], states: &[u32], labels: &[u32]| Renamed {
+        let to = |partitions: &[u32], states: &[u32], labels: &[u32]| NewNumbers {
             partitions: partitions.to_vec(),
             sources: Some(states.to_vec()),
             targets: Some(states.to_vec()),
             labels: vec![labels.to_vec()],
         };
         assert_eq!(
-            renamed,
+            new_numbers,
             [to(&[0, 2], &[0, 2], &[1]), to(&[1], &[1, 2], &[0, 1])]
         );
 
@@ -164,8 +164,8 @@ mod tests {
         tally.add_count(pack(0, 1), 4);
         let mut counts = CountMatrix::new(1, 0, Tally::finish(vec![tally]));
         counts.given = vec![Ok(vec![0])];
-        counts.rename(&renamed[0]);
-        counts.relabel(&renamed[0].labels);
+        counts.renumber(&new_numbers[0]);
+        counts.relabel(&new_numbers[0].labels);
         assert_eq!(counts.partition, 2);
         assert_eq!(
             (counts.source_states, counts.target_states),
@@ -181,10 +181,13 @@ mod tests {
             part(&["a"], integers(7), &[]),
             part(&["b"], integers(3), &[]),
         ];
-        let (all, renamed) = unite(&parts).unwrap();
-        assert_eq!((&renamed[0].sources, &renamed[1].targets), (&None, &None));
+        let (all, new_numbers) = merge_partitions(&parts).unwrap();
+        assert_eq!(
+            (&new_numbers[0].sources, &new_numbers[1].targets),
+            (&None, &None)
+        );
         assert_eq!(all.sources.columns(&[7]).unwrap(), [integers(7)]);
         let listed = part(&["c"], texts(&["x"]), &[]);
-        assert!(unite(&[parts.into_iter().next().unwrap(), listed]).is_err());
+        assert!(merge_partitions(&[parts.into_iter().next().unwrap(), listed]).is_err());
     }
 }

@@ -156,7 +156,7 @@ impl Split {
 }
 
 fn untagged(rows: Rows, tag: Tag, number: &[u16]) -> (Rows, Split) {
-    crate::memory::look();
+    crate::memory::wait_for_room();
     let is_weighted = matches!(rows.values, Values::Real(_)) && rows.total == 0;
     let mut whole = Rows {
         total: rows.total,
@@ -211,7 +211,7 @@ mod tests {
     use crate::read::counts::counted::Counted;
     use crate::read::counts::merge::finish;
     use crate::read::counts::stream::Worker;
-    use crate::read::rows::layout::{Evidence, Grouping, Layout, Measure};
+    use crate::read::rows::layout::{Grouping, Layout, Measure, RowRoles};
     use crate::read::rows::states::StateColumns;
     use crate::read::rows::stop::{Mode, Order};
     use arrow::array::{Float64Array, Int64Array, RecordBatch, StringArray};
@@ -234,7 +234,7 @@ mod tests {
         let id = field("id", DataType::Int64);
         Layout {
             partition: vec![field("g", DataType::Int64)],
-            evidence: Evidence::Trajectories {
+            evidence: RowRoles::Trajectories {
                 trajectory: vec![id.clone()],
                 time: field("t", DataType::Int64),
                 state: StateColumns {
@@ -379,7 +379,7 @@ mod tests {
         };
         let pairs = |measure| Layout {
             partition: Vec::new(),
-            evidence: Evidence::Pairs {
+            evidence: RowRoles::Pairs {
                 source: state("a"),
                 target: state("b"),
                 measure,

@@ -12,7 +12,7 @@ use crate::read::counts::unordered::Gathered;
 use crate::read::counts::weighted::Point;
 use crate::read::rows::amounts::{counts, weights};
 use crate::read::rows::keys::{Keys, NONE, integers};
-use crate::read::rows::layout::{Evidence, Layout, Measure};
+use crate::read::rows::layout::{Layout, Measure, RowRoles};
 use crate::read::rows::ranges::{drop_null_rows, first_rows, ranges, spread};
 use crate::read::rows::states::{States, describe};
 use crate::read::rows::stop::{Dropped, Mode, Order, Stop, bug};
@@ -85,7 +85,7 @@ impl<P: Point> Worker<P> {
     /// A worker for a stream; `first` says that it is the first stream.
     pub fn new(layout: &Arc<Layout>, mode: Mode, first: bool) -> Result<Worker<P>> {
         let (states, targets, pair_source) = match &layout.evidence {
-            Evidence::Trajectories {
+            RowRoles::Trajectories {
                 trajectory,
                 state,
                 lags,
@@ -100,7 +100,7 @@ impl<P: Point> Worker<P> {
                 };
                 (States::new(state, mode.direct)?, None, pair_source)
             }
-            Evidence::Pairs { source, target, .. } => (
+            RowRoles::Pairs { source, target, .. } => (
                 States::new(source, mode.direct)?,
                 Some(States::new(target, mode.direct)?),
                 PairSource::Pairs,
@@ -140,7 +140,7 @@ impl<P: Point> Worker<P> {
             });
         }
         match &layout.evidence {
-            Evidence::Trajectories {
+            RowRoles::Trajectories {
                 trajectory,
                 time,
                 state,
@@ -150,7 +150,7 @@ impl<P: Point> Worker<P> {
                 let weight = weight.as_ref();
                 self.push_trajectories(columns, trajectory.len(), time, state.len(), weight)
             }
-            Evidence::Pairs {
+            RowRoles::Pairs {
                 source,
                 target,
                 measure,

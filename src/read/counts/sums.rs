@@ -7,12 +7,11 @@
 //! some list every partition, others hold the labels of a source state.
 
 use crate::error::{Error, Result};
-use crate::read::counts::carry::failed;
 use crate::read::counts::merge::{Slot, Sums, add_up};
 use crate::read::counts::stream::Worker;
 use crate::read::counts::tally::{pack, unpack};
 use crate::read::rows::keys::NONE;
-use crate::read::rows::layout::{Evidence, Layout, schema};
+use crate::read::rows::layout::{Layout, RowRoles, schema};
 use crate::read::rows::ranges::{first_rows, ranges, spread};
 use crate::read::rows::states::StateColumns;
 use crate::read::rows::stop::{Dropped, Mode, Order, Stop, bug};
@@ -29,8 +28,8 @@ use std::sync::Arc;
 /// The columns of the source and of the target state.
 fn states(layout: &Layout) -> (&StateColumns, &StateColumns) {
     match &layout.evidence {
-        Evidence::Trajectories { state, .. } => (state, state),
-        Evidence::Pairs { source, target, .. } => (source, target),
+        RowRoles::Trajectories { state, .. } => (state, state),
+        RowRoles::Pairs { source, target, .. } => (source, target),
     }
 }
 
@@ -142,7 +141,7 @@ impl Sums {
         columns.push(Arc::new(UInt64Array::from(vec![0; n])));
         for (at, (_, names)) in self.given.iter().enumerate() {
             let places = UInt32Array::from_iter(labels.values().map(|labels| labels[at]));
-            let column = take(names, &places, None).map_err(|e| failed(bug(e)))?;
+            let column = take(names, &places, None).map_err(bug)?;
             columns.push(after_nulls(n_bare, &column)?);
         }
         batch(layout, columns)
@@ -150,21 +149,19 @@ impl Sums {
 }
 
 fn batch(layout: &Layout, columns: Vec<ArrayRef>) -> Result<RecordBatch> {
-    RecordBatch::try_new(schema(&fields(layout)), columns).map_err(|e| failed(bug(e)))
+    RecordBatch::try_new(schema(&fields(layout)), columns).map_err(bug)
 }
 
 fn take_rows(columns: &[ArrayRef], rows: &[u32]) -> Result<Vec<ArrayRef>> {
     let rows = UInt32Array::from(rows.to_vec());
     let rows_taken = columns.iter().map(|column| take(column, &rows, None));
-    rows_taken
-        .collect::<Result<_, _>>()
-        .map_err(|e| failed(bug(e)))
+    rows_taken.collect::<Result<_, _>>().map_err(bug)
 }
 
 /// Prepends `n` nulls to a column.
 fn after_nulls(n: usize, column: &ArrayRef) -> Result<ArrayRef> {
     let nulls = new_null_array(column.data_type(), n);
-    concat(&[&nulls, column]).map_err(|e| failed(bug(e)))
+    concat(&[&nulls, column]).map_err(bug)
 }
 
 /// Adds up tables of sums. `rows` and `dropped` are the totals that all tables together stand for.
@@ -196,7 +193,7 @@ pub fn restore(
         Err(Stop::WideStates) if direct => once(false),
         sums => sums,
     };
-    let mut sums = sums.map_err(failed)?;
+    let mut sums = sums.map_err(|stop| stop.into_error("counting"))?;
     (sums.rows, sums.dropped) = (rows, dropped);
     Ok(sums)
 }
@@ -287,7 +284,7 @@ mod tests {
         };
         Arc::new(Layout {
             partition: vec![field("g", DataType::Utf8)],
-            evidence: Evidence::Trajectories {
+            evidence: RowRoles::Trajectories {
                 trajectory: vec![id.clone()],
                 time: field("t", DataType::Int64),
                 state: StateColumns {
@@ -319,7 +316,7 @@ mod tests {
         let integers = |of: &dyn Fn(i64) -> i64| -> ArrayRef {
             Arc::new(Int64Array::from_iter_values(times.clone().map(of)))
         };
-        let Evidence::Trajectories { state: s, .. } = &layout.evidence else {
+        let RowRoles::Trajectories { state: s, .. } = &layout.evidence else {
             unreachable!("the layout is one of trajectories");
         };
         let states = match s.keys[0].data_type() {

@@ -199,7 +199,7 @@ impl<E: Entry> Parts<E> {
 
     fn aggregate(&mut self) {
         for entries in &mut self.parts {
-            memory::look();
+            memory::wait_for_room();
             aggregate(entries, &mut self.spare);
             entries.shrink_to_fit();
         }
@@ -210,7 +210,7 @@ impl<E: Entry> Parts<E> {
     fn used_bits(&self) -> (u64, u64) {
         let mut used_bits = (0, 0);
         for (part, entries) in self.parts.iter().enumerate().filter(|(_, e)| !e.is_empty()) {
-            memory::look();
+            memory::wait_for_room();
             used_bits.0 |= (part as u64) << self.shape.source_bits;
             for entry in entries {
                 let (source, target) = E::states(entry.key(), self.shape.target_bits);
@@ -223,7 +223,7 @@ impl<E: Entry> Parts<E> {
     /// Calls `each` with every pair and its count.
     fn drain(self, mut each: impl FnMut(u64, u32)) {
         for (part, entries) in self.parts.into_iter().enumerate() {
-            memory::look();
+            memory::wait_for_room();
             let first = (part as u64) << self.shape.source_bits;
             for entry in entries {
                 let (source, target) = E::states(entry.key(), self.shape.target_bits);
@@ -405,7 +405,7 @@ fn pieces<E: Entry>(shape: Shape, tallies: Vec<Parts<E>>) -> Vec<Rows> {
                 rows.columns
                     .reserve_exact(piece.iter().map(|part| entries(part)).sum());
                 for (part, entries) in piece.into_iter().enumerate() {
-                    memory::look();
+                    memory::wait_for_room();
                     let mut entries = entries.into_iter();
                     let mut all = entries.next().unwrap_or_default();
                     entries.for_each(|more| all.extend_from_slice(&more));

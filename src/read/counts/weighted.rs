@@ -113,7 +113,7 @@ mod tests {
     use crate::read::counts::counted::Counted;
     use crate::read::counts::merge::finish;
     use crate::read::counts::stream::Worker;
-    use crate::read::rows::layout::{Evidence, Grouping, Layout};
+    use crate::read::rows::layout::{Grouping, Layout, RowRoles};
     use crate::read::rows::states::StateColumns;
     use crate::read::rows::stop::{Mode, Order, Stop};
     use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
@@ -129,7 +129,7 @@ mod tests {
         let integers = |name| field(name, DataType::Int64);
         Layout {
             partition: vec![integers("p")],
-            evidence: Evidence::Trajectories {
+            evidence: RowRoles::Trajectories {
                 trajectory: vec![integers("id")],
                 time: integers("t"),
                 state: StateColumns {
@@ -149,7 +149,7 @@ mod tests {
     }
 
     fn strided(mut of: Layout) -> Layout {
-        if let Evidence::Trajectories { strided, .. } = &mut of.evidence {
+        if let RowRoles::Trajectories { strided, .. } = &mut of.evidence {
             *strided = true;
         }
         of
@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn effective_weights_are_divided_by_the_lag() {
         let mut layout = layout(&LAGS, true);
-        if let Evidence::Trajectories { overlap, .. } = &mut layout.evidence {
+        if let RowRoles::Trajectories { overlap, .. } = &mut layout.evidence {
             *overlap = vec![1, 2];
         }
         let one = [(0, 0, 1, 0.75), (0, 1, 0, 3.0)];

@@ -2,7 +2,7 @@
 
 use crate::read::formats::fault::plain;
 use crate::read::lake::frozen::Listed;
-use crate::read::lake::panics::caught;
+use crate::read::lake::panics::catch_panic;
 use crate::store::location::location;
 use crate::store::parquet::StoredFile;
 use arrow::array::RecordBatch;
@@ -38,7 +38,7 @@ pub async fn find(context: &SessionContext, listed: &Listed) -> Option<String> {
                 batches.try_fold(0, add).await
             };
             // The reader panics on some footers.
-            let why = match caught(decoded).await {
+            let why = match catch_panic(decoded).await {
                 // A page may claim another number of rows than it has.
                 Some(Ok(rows)) if rows as i64 != footer.file_metadata().num_rows() => {
                     format!(

@@ -1,16 +1,8 @@
-//! Opens inputs: files → tables → SQL → batches. Nothing else in gyre reads the lake.
+//! Input files → tables → SQL → streams of batches. No other part of gyre reads the lake.
 //!
-//! `places` finds the files that a path means: `beside` says which folder a relative one begins in, `glob` matches patterns, `lakehouse`
-//! knows folders that are more than their files, and `overlap` keeps input and output apart. `tables` says what the columns of the files
-//! are, `provider` hands them to the engine; `scanned` tells which of them a query reads, `listed` sees to it that they are read as they
-//! were found, and `damaged` says which one cannot be. `named` reads what is not Parquet by the names of columns: `bytes` of a file become
-//! rows in `csv`, `json` and `arrow_ipc`; `text` is what the first two share, and `fault` says what is wrong where. `caught` are panics
-//! of readers, `spilled` rows that are sorted on disk. `again` is for other machines, which get a list of what was found. `statement`
-//! makes sure that the engine drops nothing of the SQL, `exact` that integers do not wrap around, and `plainly` says in words of SQL what
-//! the engine says in its own.
-//!
-//! A `Lake` is a DataFusion session with the pipeline's tables and gyre's table functions. A query gives streams of batches, one a
-//! thread and in the order of the files, so that rows that lie in order need no sorting.
+//! A [`Lake`] is a DataFusion session with the tables of the pipeline and the table functions of
+//! gyre. A query gives one stream of batches per thread. Each stream has files in their order, so
+//! rows that are in order need no sorting.
 
 pub mod damaged;
 pub mod errors;
@@ -27,19 +19,13 @@ pub mod subset;
 pub mod tables;
 
 use crate::error::{Error, Kind, Result};
-use crate::read::counts::carry::{Spans, Tails};
-use crate::read::counts::counted::Counted;
-use crate::read::counts::follow::{Followed, Follower, Sink};
-use crate::read::counts::merge::Sums;
-use crate::read::counts::stream::Worker;
-use crate::read::counts::weighted::{Point, Weighed};
 use crate::read::lake::errors::{READING, failed};
-use crate::read::lake::files::{Table, TableSource, ident_reference};
+use crate::read::lake::files::{Query, Table, TableSource, ident_reference};
 use crate::read::lake::frozen::Listed;
-use crate::read::lake::panics::{Reading, caught};
-use crate::read::lake::spill::Spilled;
-use crate::read::rows::layout::{Evidence, Layout};
-use crate::read::rows::stop::{Mode, Order, Stop};
+use crate::read::lake::panics::{Reading, catch_panic};
+use crate::read::lake::spill::SpillFolder;
+use crate::read::rows::layout::Layout;
+use crate::read::rows::stop::Stop;
 use crate::store::Stores;
 use crate::store::local::LocalFiles;
 use crate::store::parquet::StoredFile;
@@ -61,10 +47,12 @@ use futures::future::LocalBoxFuture;
 use parquet::arrow::async_reader::AsyncFileReader;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tokio::task::JoinSet;
 
-/// What a run may use of the machine.
+/// What a process may use of its machine.
 #[derive(Debug, Clone, Copy)]
 pub struct Resources {
+    /// Number of threads.
     pub threads: usize,
     /// Bytes that SQL may hold before it spills to disk. `None` is no bound.
     pub memory_bytes: Option<usize>,
@@ -80,33 +68,42 @@ impl Default for Resources {
     }
 }
 
-/// The SQL of a query that is written in the pipeline or in a file of its own.
-pub fn query_text(query: &crate::read::lake::files::Query) -> Result<String> {
+/// The SQL of a query, which the pipeline has or a file of its own.
+///
+/// # Errors
+/// [`Kind::Spec`] if the file cannot be read.
+pub fn query_text(query: &Query) -> Result<String> {
     match query {
-        crate::read::lake::files::Query::Sql(sql) => Ok(sql.clone()),
-        crate::read::lake::files::Query::File(path) => std::fs::read_to_string(path).map_err(|e| {
+        Query::Sql(sql) => Ok(sql.clone()),
+        Query::File(path) => std::fs::read_to_string(path).map_err(|e| {
             Error::with_source(Kind::Spec, format!("SQL file {path} cannot be read"), e)
         }),
     }
 }
 
+/// A session with the tables of a pipeline.
 pub struct Lake {
     pub(crate) context: SessionContext,
+    /// The tables as they were listed.
     pub tables: Vec<Table>,
-    /// Where the tables came from, and where results go.
+    /// The stores of the tables and of the output.
     pub stores: Stores,
     /// The threads that its queries use.
     pub threads: usize,
     listed: Listed,
-    /// Memory for the unordered rows of each stream.
-    gathered_bytes: usize,
-    _spilled: Option<Spilled>,
+    /// Bytes per stream for rows that are gathered by trajectory, because they are not in order.
+    pub(crate) gathered_bytes: usize,
+    _spill: Option<SpillFolder>,
 }
 
-/// The stack of every thread that plans or runs SQL: the longest statement that is taken needs less. Main threads have as much.
+/// Bytes of stack for every thread that plans or runs SQL: more than the longest accepted statement
+/// needs, and as much as main threads have.
 pub const STACK_BYTES: usize = 8 << 20;
 
 /// Opens a session in which the tables can be queried by name.
+///
+/// # Errors
+/// If a table has no files, its files do not fit together, or a store fails.
 pub fn open<'a>(
     sources: &'a [TableSource<'_>],
     resources: &'a Resources,
@@ -132,7 +129,7 @@ async fn opened(
     Ok(lake)
 }
 
-/// A session without tables, which will have those of so many remote stores.
+/// A session without tables, for tables of `remote_stores` remote stores.
 fn empty(resources: &Resources, stores: &Stores, remote_stores: usize) -> Result<Lake> {
     let mut config = SessionConfig::new()
         .with_target_partitions(resources.threads)
@@ -140,14 +137,14 @@ fn empty(resources: &Resources, stores: &Stores, remote_stores: usize) -> Result
         // Scattering rows over threads would lose their order.
         .with_round_robin_repartition(false)
         .with_information_schema(true)
-        // What cannot be had of an integer, its absolute value among them, is an error.
+        // Integer overflow is an error, that of an absolute value included.
         .with_enable_ansi_mode(true);
     config
         .options_mut()
         .execution
         .parquet
         .schema_force_view_types = false;
-    // Footers would be kept by path, size and time alone: files of two buckets could be taken for each other.
+    // The cache of footers knows path, size and time only, and would confuse files of two buckets.
     let mut runtime = RuntimeEnvBuilder::new();
     if remote_stores > 1 {
         runtime = runtime.with_metadata_cache_limit(0);
@@ -165,7 +162,9 @@ fn empty(resources: &Resources, stores: &Stores, remote_stores: usize) -> Result
     let files = listed.of(local.as_str(), Arc::new(LocalFiles::default()));
     runtime.register_object_store(local.as_ref(), files);
     let context = SessionContext::new_with_config_rt(config, runtime);
-    context.add_analyzer_rule(Arc::new(crate::read::sql::checked_integers::Exact));
+    context.add_analyzer_rule(Arc::new(
+        crate::read::sql::checked_integers::CheckedIntegers,
+    ));
     crate::read::double_gyre::register(&context);
     let room = |bytes: usize| bytes / 2 / resources.threads.max(1);
     Ok(Lake {
@@ -175,12 +174,15 @@ fn empty(resources: &Resources, stores: &Stores, remote_stores: usize) -> Result
         threads: resources.threads,
         listed,
         gathered_bytes: resources.memory_bytes.map_or(usize::MAX, room),
-        _spilled: folder,
+        _spill: folder,
     })
 }
 
 impl Lake {
-    /// Plans the pipeline's query.
+    /// Plans the query of the pipeline.
+    ///
+    /// # Errors
+    /// [`Kind::Spec`] if the SQL is wrong.
     pub async fn query(
         &self,
         sql: &str,
@@ -189,7 +191,11 @@ impl Lake {
         crate::read::lake::sql(&self.context, "[transitions]", sql, parameters).await
     }
 
-    /// A session of its own with the tables and functions of this one, in which more tables can be named.
+    /// A separate session with the tables and functions of this one, to which other tables can be
+    /// added.
+    ///
+    /// # Errors
+    /// If a table cannot be registered.
     pub async fn fork(&self) -> Result<SessionContext> {
         let state = SessionStateBuilder::new_from_existing(self.context.state())
             .with_catalog_list(Arc::new(MemoryCatalogProviderList::new()))
@@ -205,10 +211,13 @@ impl Lake {
         Ok(session)
     }
 
-    /// The columns of a layout, in its order, from a query.
+    /// Selects the columns of a layout, in its order. Column `i` is named `i`.
+    ///
+    /// # Errors
+    /// If the query lacks a column.
     pub fn select(&self, frame: DataFrame, layout: &Layout) -> Result<DataFrame> {
         let columns: Vec<_> = layout.fields().iter().map(|f| ident(f.name())).collect();
-        // A column may be asked for twice, as when it is both a state and a given partition.
+        // One column may have two roles, such as a state and a given partition.
         let columns = columns
             .into_iter()
             .enumerate()
@@ -218,7 +227,10 @@ impl Lake {
             .map_err(|e| failed("the columns of [transitions] cannot be selected", e))
     }
 
-    /// The files that the counting query reads of each table, and DataFusion's plan of it, as text.
+    /// Describes the files that a query reads of each table, and the plans of DataFusion.
+    ///
+    /// # Errors
+    /// If the query cannot be planned.
     pub async fn explain(&self, frame: DataFrame) -> Result<String> {
         let logical = frame
             .clone()
@@ -235,12 +247,12 @@ impl Lake {
         ))
     }
 
-    pub(crate) async fn physical(&self, frame: DataFrame) -> Result<Arc<dyn ExecutionPlan>> {
+    async fn physical(&self, frame: DataFrame) -> Result<Arc<dyn ExecutionPlan>> {
         let plan = frame
             .create_physical_plan()
             .await
             .map_err(|e| failed("the query cannot be planned", e))?;
-        // Streams must not take files from each other: the rows of a stream are counted in the order of the files.
+        // Streams must not steal files from each other: every stream keeps the order of its files.
         let ordered = plan.transform_down(|node| {
             Ok(match node.with_preserve_order(true) {
                 Some(ordered) => Transformed::yes(ordered),
@@ -252,221 +264,24 @@ impl Lake {
             .data)
     }
 
-    /// Counts the transitions in the rows of a query that has the columns of `layout`. `progress` hears how many rows have come.
-    pub async fn count(
-        &self,
-        frame: DataFrame,
-        layout: &Arc<Layout>,
-        progress: Arc<dyn Fn(usize) + Send + Sync>,
-    ) -> Result<Counted> {
-        let (sums, _) = self.sums(frame, layout, None, progress).await?;
-        let layout = Arc::clone(layout);
-        let counted = tokio::task::spawn_blocking(move || sums.counted(&layout)).await;
-        counted.map_err(|e| Error::with_source(Kind::Bug, "adding up the counts died", e))?
-    }
-
-    /// The same, to be added to the counts of other rows. `carried`: rows of the same trajectories that come before those of the query, none
-    /// or more. What they make among themselves is not counted again; the ends of all trajectories are returned, to be carried on.
-    pub async fn sums(
-        &self,
-        frame: DataFrame,
-        layout: &Arc<Layout>,
-        carried: Option<&RecordBatch>,
-        progress: Arc<dyn Fn(usize) + Send + Sync>,
-    ) -> Result<(Sums, Option<Tails>)> {
-        let is_trajectories = matches!(layout.evidence, Evidence::Trajectories { .. });
-        if layout.evidence.weight().is_some() && is_trajectories {
-            return self
-                .sums_of::<Weighed>(frame, layout, carried, progress)
-                .await;
-        }
-        self.sums_of::<u32>(frame, layout, carried, progress).await
-    }
-
-    async fn sums_of<P: Point>(
-        &self,
-        frame: DataFrame,
-        layout: &Arc<Layout>,
-        carried: Option<&RecordBatch>,
-        progress: Arc<dyn Fn(usize) + Send + Sync>,
-    ) -> Result<(Sums, Option<Tails>)> {
-        let mut mode = Mode {
-            order: Order::Assumed,
-            direct: true,
-        };
-        let mut frame = frame;
-        if let Some(rows) = carried.filter(|rows| rows.num_rows() > 0) {
-            let failed = |e| failed("rows cannot be put to those of an earlier run", e);
-            let fields = layout.fields();
-            let typed = fields.iter().enumerate().map(|(at, field)| {
-                let name = at.to_string();
-                datafusion::logical_expr::cast(ident(&name), field.data_type().clone()).alias(name)
-            });
-            let earlier = self.context.read_batch(rows.clone()).map_err(failed)?;
-            let typed = frame.select(typed.collect::<Vec<_>>()).map_err(failed)?;
-            frame = typed.union(earlier).map_err(failed)?;
-            mode.order = Order::Any {
-                bytes: self.gathered_bytes,
-            };
-        }
-        loop {
-            match self
-                .count_once::<P>(frame.clone(), layout, mode, carried, &progress)
-                .await
-            {
-                Ok(counted) => return Ok(counted),
-                Err(Stop::Failed(e)) => return Err(e),
-                Err(Stop::Unsorted) if mode.order == Order::Assumed => {
-                    tracing::info!("rows are not ordered by trajectory and time: gathering them");
-                    let bytes = self.gathered_bytes;
-                    mode.order = Order::Any { bytes };
-                }
-                Err(Stop::TooManyRows) if mode.order != Order::Sorted => {
-                    tracing::info!("there are more rows than memory may hold: sorting them");
-                    mode.order = Order::Sorted;
-                }
-                Err(Stop::WideStates) if mode.direct => mode.direct = false,
-                Err(stop) => return Err(Error::bug(format!("counting stopped twice: {stop:?}"))),
-            }
-        }
-    }
-
-    /// Follows the trajectories of a query that has the columns of `layout`, in the order of the files if that is one of trajectories,
-    /// else sorted. `start` makes what follows them.
-    pub async fn follow<S: Sink + 'static>(
-        &self,
-        frame: DataFrame,
-        layout: &Layout,
-        start: impl Fn() -> Result<Follower<S>>,
-    ) -> Result<Followed<S>> {
-        let follow = async |frame: DataFrame| loop {
-            let n_whole = self.listed.n_whole();
-            let followed = self.follow_once(frame.clone(), start()?).await;
-            if !self.is_to_be_read_again(&followed, n_whole) {
-                return followed;
-            }
-        };
-        match follow(frame.clone()).await {
-            Err(Stop::Unsorted) => {
-                tracing::info!("trajectories do not come one after another: sorting them");
-                let sorted = sorted(frame, layout)?;
-                match follow(sorted).await {
-                    Ok(followed) => Ok(followed),
-                    Err(Stop::Failed(e)) => Err(e),
-                    Err(stop) => Err(Error::bug(format!("sorted rows stopped: {stop:?}"))),
-                }
-            }
-            Ok(followed) => Ok(followed),
-            Err(Stop::Failed(e)) => Err(e),
-            Err(stop) => Err(Error::bug(format!("following rows stopped: {stop:?}"))),
-        }
-    }
-
-    async fn follow_once<S: Sink + 'static>(
-        &self,
-        frame: DataFrame,
-        mut follower: Follower<S>,
-    ) -> Result<Followed<S>, Stop> {
-        let _reading = Reading::new();
-        let plan = self.physical(frame).await?;
-        let streams = execute_stream_partitioned(plan, self.context.task_ctx())
-            .map_err(|e| failed("the query cannot start", e))?;
-        // A task of its own, so that a stop is heard while it computes; dropping the set ends it.
-        let mut task = tokio::task::JoinSet::new();
-        task.spawn(async move {
-            for mut stream in streams {
-                while let Some(batch) = next(&mut stream).await? {
-                    follower.push(&batch)?;
-                }
-            }
-            Ok::<_, Stop>(follower.finish()?)
-        });
-        match task.join_next().await {
-            Some(Ok(Err(stop))) => Err(self.named(stop).await),
-            Some(Ok(followed)) => followed,
-            Some(Err(e)) => {
-                Err(Error::with_source(Kind::Bug, "following trajectories died", e).into())
-            }
-            None => Err(Error::bug("no trajectories were followed").into()),
-        }
-    }
-
-    async fn count_once<P: Point>(
-        &self,
-        frame: DataFrame,
-        layout: &Arc<Layout>,
-        mode: Mode,
-        carried: Option<&RecordBatch>,
-        progress: &Arc<dyn Fn(usize) + Send + Sync>,
-    ) -> Result<(Sums, Option<Tails>), Stop> {
-        let frame = match mode.order {
-            Order::Sorted => sorted(frame, layout)?,
-            _ => frame,
-        };
-        let (of_streams, progress) = (Arc::clone(layout), Arc::clone(progress));
-        let has_tails = carried.is_some();
-        let counted = self.each_stream(frame, move |at| {
-            let worker = Worker::<P>::new(&of_streams, mode, at == 0)?;
-            let tails = has_tails.then(|| Tails::new(&of_streams)).transpose()?;
-            let progress = Arc::clone(&progress);
-            let push =
-                move |batch: &RecordBatch, (worker, tails): &mut (Worker<P>, Option<Tails>)| {
-                    worker.push(batch)?;
-                    tails.as_mut().map_or(Ok(()), |tails| tails.push(batch))?;
-                    progress(batch.num_rows());
-                    Ok(())
-                };
-            Ok(((worker, tails), push))
-        });
-        let (workers, tails): (Vec<_>, Vec<_>) = counted.await?.into_iter().unzip();
-        let mut minus = Vec::new();
-        if let Some(rows) = carried.filter(|rows| rows.num_rows() > 0) {
-            let order = Order::Any { bytes: usize::MAX };
-            let mut worker = Worker::<P>::new(layout, Mode { order, ..mode }, true)?;
-            worker.push(rows)?;
-            minus.push(worker);
-        }
-        let layout = Arc::clone(layout);
-        let finished = tokio::task::spawn_blocking(move || {
-            let mut all: Option<Tails> = has_tails.then(|| Tails::new(&layout)).transpose()?;
-            if let Some(all) = &mut all {
-                let mut tails = tails.into_iter().flatten();
-                tails.try_for_each(|tails| all.absorb(tails))?;
-            }
-            Ok((
-                crate::read::counts::merge::add_up(&layout, mode, workers, minus)?,
-                all,
-            ))
-        });
-        let finished = finished.await;
-        finished.map_err(|e| Error::with_source(Kind::Bug, "adding up the counts died", e))?
-    }
-
-    /// When the trajectories in the rows of a query begin and end.
-    pub async fn spans(&self, frame: DataFrame, layout: &Arc<Layout>) -> Result<Spans> {
-        let columns: Vec<_> = (0..layout.n_order())
-            .map(|at| ident(at.to_string()))
+    /// The rows in the order of (partition, trajectory, time).
+    ///
+    /// # Errors
+    /// If the sort cannot be planned.
+    pub(crate) fn sorted(&self, frame: DataFrame, layout: &Layout) -> Result<DataFrame> {
+        let order = (0..layout.n_order())
+            .map(|at| col(format!("\"{at}\"")).sort(true, true))
             .collect();
-        let frame = frame
-            .select(columns)
-            .map_err(|e| failed("the columns of trajectories cannot be selected", e))?;
-        let of_streams = Arc::clone(layout);
-        let each = self.each_stream(frame, move |_| {
-            let push = |batch: &RecordBatch, spans: &mut Spans| spans.push(batch);
-            Ok((Spans::new(&of_streams)?, push))
-        });
-        let each = each.await.map_err(|stop| match stop {
-            Stop::Failed(e) => e,
-            stop => Error::bug(format!("reading times stopped: {stop:?}")),
-        })?;
-        let mut all = Spans::new(layout)?;
-        for spans in each {
-            all.absorb(&spans)?;
-        }
-        Ok(all)
+        frame
+            .sort(order)
+            .map_err(|e| failed("rows cannot be sorted", e))
     }
 
-    /// Runs a query: `start` makes of the number of a stream what hears its batches, which is returned by stream.
+    /// Runs a query with one task per stream. `start` makes the receiver of a stream from the number
+    /// of the stream, and the function that gives it a batch. Returns the receivers by stream.
+    ///
+    /// # Errors
+    /// The first error of a stream, a receiver or `start`.
     pub(crate) async fn each_stream<T: Send + 'static, P>(
         &self,
         frame: DataFrame,
@@ -477,26 +292,14 @@ impl Lake {
     {
         loop {
             let n_whole = self.listed.n_whole();
-            let heard = self.each_stream_once(frame.clone(), start.clone()).await;
-            if !self.is_to_be_read_again(&heard, n_whole) {
-                return heard;
+            let done = self.each_stream_once(frame.clone(), start.clone()).await;
+            if !self.must_read_again(&done, n_whole) {
+                return done;
             }
         }
     }
 
-    /// Whether reading failed since a row goes on over the end of a part of its file, which is in one part the next time. `n_whole` files
-    /// were so before. A row that is wrong for another reason is found in its file again, and its line is known then.
-    fn is_to_be_read_again<T>(&self, done: &Result<T, Stop>, n_whole: usize) -> bool {
-        let again = matches!(done, Err(Stop::Failed(_))) && self.listed.n_whole() > n_whole;
-        if again {
-            tracing::info!(
-                "a row may go on over the end of a part of its file: reading it in one part"
-            );
-        }
-        again
-    }
-
-    pub(crate) async fn each_stream_once<T: Send + 'static, P>(
+    async fn each_stream_once<T: Send + 'static, P>(
         &self,
         frame: DataFrame,
         start: impl Fn(usize) -> Result<(T, P), Stop> + Clone + Send + 'static,
@@ -505,44 +308,108 @@ impl Lake {
         P: FnMut(&RecordBatch, &mut T) -> Result<(), Stop> + Send + 'static,
     {
         let _reading = Reading::new();
-        let plan = self.physical(frame).await?;
-        let streams = execute_stream_partitioned(plan, self.context.task_ctx())
-            .map_err(|e| failed("the query cannot start", e))?;
-        let mut tasks = tokio::task::JoinSet::new();
-        for (at, mut stream) in streams.into_iter().enumerate() {
+        let mut tasks = JoinSet::new();
+        for (at, mut stream) in self.streams(frame).await?.into_iter().enumerate() {
             let start = start.clone();
             tasks.spawn(async move {
-                let (mut hearer, mut push) = start(at)?;
+                let (mut receiver, mut push) = start(at)?;
                 while let Some(batch) = next(&mut stream).await? {
-                    push(&batch, &mut hearer)?;
+                    push(&batch, &mut receiver)?;
                 }
-                Ok::<_, Stop>((at, hearer))
+                Ok::<_, Stop>((at, receiver))
             });
         }
         let mut all = Vec::new();
         while let Some(done) = tasks.join_next().await {
-            // The first failure drops the other tasks.
-            let done =
-                done.map_err(|e| Error::with_source(Kind::Bug, "a counting task died", e))?;
-            match done {
+            let died = |e| Error::with_source(Kind::Bug, "a reading task died", e);
+            match done.map_err(died)? {
                 Ok(one) => all.push(one),
                 Err(stop) => {
                     tasks.abort_all();
-                    return Err(self.named(stop).await);
+                    return Err(self.with_file_name(stop).await);
                 }
             }
         }
         all.sort_by_key(|(at, _)| *at);
-        Ok(all.into_iter().map(|(_, hearer)| hearer).collect())
+        Ok(all.into_iter().map(|(_, receiver)| receiver).collect())
     }
 
-    /// The same stop; where a file could not be read, with its name.
-    async fn named(&self, stop: Stop) -> Stop {
+    /// Runs a query and gives all batches to one receiver, in the order of the files. `start` makes
+    /// the receiver, `push` gives it a batch and `finish` makes the result of it.
+    ///
+    /// # Errors
+    /// The first error of a stream, `start`, `push` or `finish`.
+    pub(crate) async fn one_stream<T: Send + 'static, R: Send + 'static>(
+        &self,
+        frame: DataFrame,
+        start: impl Fn() -> Result<T>,
+        push: fn(&mut T, &RecordBatch) -> Result<(), Stop>,
+        finish: fn(T) -> Result<R>,
+    ) -> Result<R, Stop> {
+        loop {
+            let n_whole = self.listed.n_whole();
+            let done = self
+                .one_stream_once(frame.clone(), start()?, push, finish)
+                .await;
+            if !self.must_read_again(&done, n_whole) {
+                return done;
+            }
+        }
+    }
+
+    async fn one_stream_once<T: Send + 'static, R: Send + 'static>(
+        &self,
+        frame: DataFrame,
+        mut receiver: T,
+        push: fn(&mut T, &RecordBatch) -> Result<(), Stop>,
+        finish: fn(T) -> Result<R>,
+    ) -> Result<R, Stop> {
+        let _reading = Reading::new();
+        let streams = self.streams(frame).await?;
+        // In a task, so that a signal stops the run during `push`. Dropping the set ends the task.
+        let mut task = JoinSet::new();
+        task.spawn(async move {
+            for mut stream in streams {
+                while let Some(batch) = next(&mut stream).await? {
+                    push(&mut receiver, &batch)?;
+                }
+            }
+            Ok::<_, Stop>(finish(receiver)?)
+        });
+        match task.join_next().await {
+            Some(Ok(Err(stop))) => Err(self.with_file_name(stop).await),
+            Some(Ok(done)) => done,
+            Some(Err(e)) => Err(Error::with_source(Kind::Bug, "a reading task died", e).into()),
+            None => Err(Error::bug("a query has no reading task").into()),
+        }
+    }
+
+    async fn streams(&self, frame: DataFrame) -> Result<Vec<SendableRecordBatchStream>> {
+        let plan = self.physical(frame).await?;
+        let streams = execute_stream_partitioned(plan, self.context.task_ctx());
+        streams.map_err(|e| failed("the query cannot start", e))
+    }
+
+    /// Whether reading failed because a row continues past the end of a part of its file. The next
+    /// attempt reads that file in one part; before this attempt `n_whole` files were read so. If the
+    /// row is wrong for another reason, the next attempt fails too and knows its line.
+    fn must_read_again<T>(&self, done: &Result<T, Stop>, n_whole: usize) -> bool {
+        let again = matches!(done, Err(Stop::Failed(_))) && self.listed.n_whole() > n_whole;
+        if again {
+            tracing::info!(
+                "a row may continue past the end of a part of its file: reading the file in one part"
+            );
+        }
+        again
+    }
+
+    /// The same stop. If a file could not be read, the error gets its name.
+    async fn with_file_name(&self, stop: Stop) -> Stop {
         match stop {
             Stop::Failed(e)
                 if e.kind() == Kind::Input
                     && e.to_string().starts_with(READING)
-                    // What the SQL computes is no fault of a file.
+                    // An overflow in the SQL is not the fault of a file.
                     && !e.to_string().contains(crate::read::sql::checked_integers::OVERFLOW) =>
             {
                 let damaged = crate::read::lake::damaged::find(&self.context, &self.listed).await;
@@ -553,7 +420,8 @@ impl Lake {
         }
     }
 
-    /// Rows of each file of Parquet, as its footer says; nothing where that is not known without reading the file.
+    /// The number of rows of each Parquet file, from its footer. `None` for other formats, and if the
+    /// footer cannot be read.
     pub async fn rows_of(&self, table: &str, locations: &[String]) -> Vec<Option<u64>> {
         let is_parquet = |t: &Table| t.name == table && t.format == "parquet";
         if !self.tables.iter().any(is_parquet) {
@@ -573,9 +441,9 @@ impl Lake {
     }
 }
 
-/// The next rows of a stream. Readers, that of Arrow files above all, panic on some damaged bytes.
+/// The next batch of a stream. Readers, above all that of Arrow files, panic on some damaged bytes.
 async fn next(stream: &mut SendableRecordBatchStream) -> Result<Option<RecordBatch>> {
-    match caught(stream.next()).await {
+    match catch_panic(stream.next()).await {
         Some(batch) => batch.transpose().map_err(|e| failed(READING, e)),
         None => Err(Error::input(format!(
             "{READING}: a file is damaged, or the SQL hit a fault of the query engine; run with -v to see what it said"
@@ -583,7 +451,7 @@ async fn next(stream: &mut SendableRecordBatchStream) -> Result<Option<RecordBat
     }
 }
 
-/// Plans a statement that reads and does nothing else; `of` says whose it is.
+/// Plans a statement that only reads. `of` names the query in errors.
 pub(crate) async fn sql(
     context: &SessionContext,
     of: &str,
@@ -607,7 +475,7 @@ pub(crate) async fn sql(
     let planned = state.statement_to_plan(statement).await.map_err(plan)?;
     options.verify_plan(&planned).map_err(plan)?;
     let frame = DataFrame::new(state.clone(), planned);
-    // Also where there are none: a `$name` without a value is found here.
+    // Also without parameters: this step finds a `$name` without a value.
     let values = parameters
         .iter()
         .map(|(name, value)| (name.clone(), value.clone().into()))
@@ -630,14 +498,4 @@ fn table_names(context: &SessionContext) -> Vec<String> {
     let mut tables: Vec<String> = schemas.flat_map(|schema| schema.table_names()).collect();
     tables.sort();
     tables
-}
-
-/// Rows by (partition, trajectory, time).
-fn sorted(frame: DataFrame, layout: &Layout) -> Result<DataFrame> {
-    let order = (0..layout.n_order())
-        .map(|at| col(format!("\"{at}\"")).sort(true, true))
-        .collect();
-    frame
-        .sort(order)
-        .map_err(|e| failed("rows cannot be sorted", e))
 }

@@ -31,7 +31,7 @@ impl Drop for Reading {
 }
 
 /// The result of `read`, or `None` if it panics.
-pub(crate) async fn caught<T>(read: impl Future<Output = T>) -> Option<T> {
+pub(crate) async fn catch_panic<T>(read: impl Future<Output = T>) -> Option<T> {
     let _reading = Reading::new();
     AssertUnwindSafe(read).catch_unwind().await.ok()
 }

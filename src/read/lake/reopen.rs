@@ -7,9 +7,6 @@ use crate::read::lake::frozen::Listed;
 use crate::read::lake::provider::TableOfFiles;
 use crate::read::lake::tables::{format, name_files};
 use crate::read::lake::{Lake, Resources, empty};
-use crate::read::rows::deal::Dealer;
-use crate::read::rows::layout::Layout;
-use crate::read::rows::stop::Stop;
 use crate::store::Stores;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Field, Schema, SchemaRef};
@@ -62,37 +59,6 @@ impl Lake {
         table
             .and_then(|table| self.context.read_table(Arc::new(table)))
             .map_err(|e| failed("rows that were already read cannot be counted", e))
-    }
-
-    /// Deals the rows of a query with the columns of `layout` into `n` shards. All rows of a
-    /// trajectory are in one shard, in the order of the files.
-    ///
-    /// # Errors
-    /// Rows that cannot be read.
-    pub async fn deal(
-        &self,
-        frame: DataFrame,
-        layout: &Arc<Layout>,
-        n: usize,
-    ) -> Result<Vec<Vec<RecordBatch>>> {
-        let of_streams = Arc::clone(layout);
-        let dealers = self
-            .each_stream(frame, move |_| {
-                let push = |batch: &RecordBatch, dealer: &mut Dealer| Ok(dealer.push(batch)?);
-                Ok((Dealer::of_rows(&of_streams, n)?, push))
-            })
-            .await
-            .map_err(|stop| match stop {
-                Stop::Failed(e) => e,
-                stop => Error::bug(format!("dealing rows stopped: {stop:?}")),
-            })?;
-        let mut shards = vec![Vec::new(); n];
-        for dealer in dealers {
-            for (shard, rows) in shards.iter_mut().zip(dealer.finish()?) {
-                shard.extend(rows);
-            }
-        }
-        Ok(shards)
     }
 }
 

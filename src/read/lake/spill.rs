@@ -17,7 +17,7 @@ const PREFIX: &str = "gyre-sql-";
 const LOCK: &str = ".lock";
 
 /// A spill folder, which is removed when this value is dropped.
-pub struct Spilled {
+pub struct SpillFolder {
     folder: TempDir,
     _lock: File,
 }
@@ -27,10 +27,10 @@ pub struct Spilled {
 ///
 /// # Errors
 /// [`Kind::Resources`] if the folder cannot be created.
-pub fn bound(engine: RuntimeEnvBuilder, bytes: usize) -> Result<(RuntimeEnvBuilder, Spilled)> {
+pub fn bound(engine: RuntimeEnvBuilder, bytes: usize) -> Result<(RuntimeEnvBuilder, SpillFolder)> {
     let place = std::env::temp_dir();
     sweep(&place, false);
-    let made = Spilled::new(&place).map_err(|e| {
+    let made = SpillFolder::new(&place).map_err(|e| {
         let what = format!(
             "{} cannot hold rows that SQL sorts on disk; set TMPDIR to another folder",
             place.display()
@@ -43,8 +43,8 @@ pub fn bound(engine: RuntimeEnvBuilder, bytes: usize) -> Result<(RuntimeEnvBuild
     Ok((engine, made))
 }
 
-impl Spilled {
-    fn new(place: &Path) -> io::Result<Spilled> {
+impl SpillFolder {
+    fn new(place: &Path) -> io::Result<SpillFolder> {
         loop {
             let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(place)?;
             let path = folder.path().join(LOCK);
@@ -52,7 +52,7 @@ impl Spilled {
             lock.lock()?;
             // Another process may have removed the folder before it was locked.
             if path.exists() {
-                return Ok(Spilled {
+                return Ok(SpillFolder {
                     folder,
                     _lock: lock,
                 });
@@ -105,8 +105,8 @@ mod tests {
     #[test]
     fn only_folders_of_dead_processes_are_removed() {
         let place = tempfile::tempdir().expect("a folder");
-        let alive = Spilled::new(place.path()).expect("a folder");
-        let dead = Spilled::new(place.path()).expect("a folder");
+        let alive = SpillFolder::new(place.path()).expect("a folder");
+        let dead = SpillFolder::new(place.path()).expect("a folder");
         // What a killed process leaves behind.
         let path = dead.folder.keep();
         drop(dead._lock);

@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::read::lake::Lake;
 use crate::read::lake::errors::failed;
 use crate::read::lake::files::Table;
-use crate::read::rows::layout::{Evidence, Layout};
+use crate::read::rows::layout::{Layout, RowRoles};
 use arrow::datatypes::DataType;
 use datafusion::common::stats::Precision;
 use datafusion::common::{ColumnStatistics, ScalarValue};
@@ -24,8 +24,8 @@ impl Lake {
         let known =
             known.map_err(|e| failed("the statistics of the query cannot be computed", e))?;
         let (first, sides) = match &layout.evidence {
-            Evidence::Trajectories { state, .. } => (layout.n_order(), vec![state]),
-            Evidence::Pairs { source, target, .. } => {
+            RowRoles::Trajectories { state, .. } => (layout.n_order(), vec![state]),
+            RowRoles::Pairs { source, target, .. } => {
                 (layout.partition.len(), vec![source, target])
             }
         };

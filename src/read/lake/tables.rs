@@ -11,7 +11,7 @@ use crate::read::formats::text::value_kind;
 use crate::read::lake::errors::failed;
 use crate::read::lake::files::{InputFile, Table, TableSource};
 use crate::read::lake::frozen::Listed;
-use crate::read::lake::panics::caught;
+use crate::read::lake::panics::catch_panic;
 use crate::read::lake::provider::TableOfFiles;
 use crate::read::paths::places::{FoundFile, Place};
 use crate::store::Stores;
@@ -131,7 +131,7 @@ async fn register_files(
         async move {
             let what = || format!("{} is not a readable {named} file", file.shown);
             // A footer may claim to be longer than its file, and not every reader checks.
-            let schema = caught(schema).await;
+            let schema = catch_panic(schema).await;
             let schema =
                 schema.ok_or_else(|| Error::input(format!("{}: its end is damaged", what())))?;
             let schema = schema.map_err(|e| failed(&what(), e))?;

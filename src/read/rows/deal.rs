@@ -6,16 +6,17 @@
 //! is only one matrix. The order of rows is kept.
 
 use crate::error::{Error, Kind, Result};
-use crate::read::counts::carry::failed;
 use crate::read::counts::resample_groups::hash;
 use crate::read::counts::sums;
-use crate::read::rows::layout::{Evidence, Layout, schema};
+use crate::read::lake::Lake;
+use crate::read::rows::layout::{Layout, RowRoles, schema};
 use crate::read::rows::ranges::{first_rows, ranges};
 use crate::read::rows::stop::bug;
 use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
 use arrow::compute::{cast, concat_batches, take};
 use arrow::datatypes::{Field, SchemaRef};
 use arrow::row::{RowConverter, SortField};
+use datafusion::dataframe::DataFrame;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -51,7 +52,7 @@ impl Shard {
 
     fn fill(&mut self, schema: &SchemaRef) -> Result<()> {
         if self.open_rows > 0 {
-            let batch = concat_batches(schema, &self.open).map_err(|e| failed(bug(e)))?;
+            let batch = concat_batches(schema, &self.open).map_err(bug)?;
             self.full.push(batch);
         }
         self.open.clear();
@@ -66,7 +67,7 @@ impl Dealer {
     /// # Errors
     /// A layout of pairs, or a key column of a type that cannot be compared.
     pub fn of_rows(layout: &Layout, shards: usize) -> Result<Dealer> {
-        let Evidence::Trajectories { trajectory, .. } = &layout.evidence else {
+        let RowRoles::Trajectories { trajectory, .. } = &layout.evidence else {
             return Err(Error::bug("a table of pairs has no trajectories"));
         };
         let by = 0..layout.partition.len() + trajectory.len();
@@ -105,20 +106,15 @@ impl Dealer {
             .iter()
             .zip(self.schema.fields())
             .map(|(column, field)| cast(column, field.data_type()));
-        let columns: Vec<ArrayRef> = typed
-            .collect::<Result<_, _>>()
-            .map_err(|e| failed(bug(e)))?;
+        let columns: Vec<ArrayRef> = typed.collect::<Result<_, _>>().map_err(bug)?;
         let mut rows = vec![Vec::new(); self.shards.len()];
         let keys = &columns[self.by.clone()];
         if keys.is_empty() {
             rows[0] = (0..n as u32).collect();
         } else {
-            let key_ranges = ranges(keys, n).map_err(failed)?;
-            let starts = first_rows(keys, &key_ranges).map_err(failed)?;
-            let keys = self
-                .converter
-                .convert_columns(&starts)
-                .map_err(|e| failed(bug(e)))?;
+            let key_ranges = ranges(keys, n)?;
+            let starts = first_rows(keys, &key_ranges)?;
+            let keys = self.converter.convert_columns(&starts).map_err(bug)?;
             for (key_range, key) in key_ranges.into_iter().zip(keys.iter()) {
                 let shard = (hash(key.data()) >> 32) as usize % rows.len();
                 rows[shard].extend(key_range.start as u32..key_range.end as u32);
@@ -134,7 +130,7 @@ impl Dealer {
                 .map(|column| take(column, &rows, None))
                 .collect::<Result<_, _>>();
             let own = own.and_then(|own| RecordBatch::try_new(Arc::clone(&self.schema), own));
-            shard.push(own.map_err(|e| failed(bug(e)))?, &self.schema)?;
+            shard.push(own.map_err(bug)?, &self.schema)?;
         }
         Ok(())
     }
@@ -146,6 +142,32 @@ impl Dealer {
         }
         Ok(self.shards.into_iter().map(|shard| shard.full).collect())
     }
+}
+
+/// Deals the rows of a query with the columns of `layout` into `n` shards. All rows of a trajectory
+/// are in one shard, in the order of the files.
+///
+/// # Errors
+/// Rows that cannot be read.
+pub async fn deal(
+    lake: &Lake,
+    frame: DataFrame,
+    layout: &Arc<Layout>,
+    n: usize,
+) -> Result<Vec<Vec<RecordBatch>>> {
+    let of_streams = Arc::clone(layout);
+    let dealers = lake.each_stream(frame, move |_| {
+        let push = |batch: &RecordBatch, dealer: &mut Dealer| Ok(dealer.push(batch)?);
+        Ok((Dealer::of_rows(&of_streams, n)?, push))
+    });
+    let dealers = dealers.await;
+    let mut shards = vec![Vec::new(); n];
+    for dealer in dealers.map_err(|stop| stop.into_error("dealing rows"))? {
+        for (shard, rows) in shards.iter_mut().zip(dealer.finish()?) {
+            shard.extend(rows);
+        }
+    }
+    Ok(shards)
 }
 
 #[cfg(test)]
@@ -161,7 +183,7 @@ mod tests {
         let field = |name: &str, t: DataType| Field::new(name, t, true);
         Layout {
             partition: vec![field("g", DataType::Utf8)],
-            evidence: Evidence::Trajectories {
+            evidence: RowRoles::Trajectories {
                 trajectory: vec![field("id", DataType::Int64)],
                 time: field("t", DataType::Int64),
                 state: StateColumns {

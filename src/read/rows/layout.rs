@@ -15,7 +15,7 @@ pub struct Layout {
     #[serde(with = "crate::read::rows::ipc::fields")]
     pub partition: Vec<Field>,
     /// The columns that pairs are made of.
-    pub evidence: Evidence,
+    pub evidence: RowRoles,
     /// Columns that name the set of the row's source state.
     #[serde(with = "crate::read::rows::ipc::fields")]
     pub given: Vec<Field>,
@@ -41,7 +41,7 @@ pub struct Grouping {
 
 /// The columns that pairs are made of.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Evidence {
+pub enum RowRoles {
     /// Columns: trajectory keys, time, state, weight (if there is one).
     Trajectories {
         /// The trajectory keys; empty if each partition is one trajectory.
@@ -84,12 +84,12 @@ pub enum Measure {
     Weight(#[serde(with = "crate::read::rows::ipc::field")] Field),
 }
 
-impl Evidence {
+impl RowRoles {
     /// The column of weights, if pairs have weights.
     pub fn weight(&self) -> Option<&Field> {
         match self {
-            Evidence::Trajectories { weight, .. } => weight.as_ref(),
-            Evidence::Pairs { measure, .. } => match measure {
+            RowRoles::Trajectories { weight, .. } => weight.as_ref(),
+            RowRoles::Pairs { measure, .. } => match measure {
                 Measure::Weight(field) => Some(field),
                 Measure::One | Measure::Count(_) => None,
             },
@@ -99,8 +99,8 @@ impl Evidence {
     /// Divisor of the counts of a lag; 1 for plain counts.
     pub fn overlap(&self, lag: usize) -> u64 {
         match self {
-            Evidence::Trajectories { overlap, .. } => overlap.get(lag).copied().unwrap_or(1),
-            Evidence::Pairs { .. } => 1,
+            RowRoles::Trajectories { overlap, .. } => overlap.get(lag).copied().unwrap_or(1),
+            RowRoles::Pairs { .. } => 1,
         }
     }
 }
@@ -117,7 +117,7 @@ impl Layout {
         };
         let mut fields = self.partition.clone();
         match &self.evidence {
-            Evidence::Trajectories {
+            RowRoles::Trajectories {
                 trajectory,
                 time,
                 state: s,
@@ -129,7 +129,7 @@ impl Layout {
                 fields.extend(state(s));
                 fields.extend(weight.clone());
             }
-            Evidence::Pairs {
+            RowRoles::Pairs {
                 source,
                 target,
                 measure,
@@ -156,25 +156,25 @@ impl Layout {
     /// for pairs.
     pub fn n_order(&self) -> usize {
         match &self.evidence {
-            Evidence::Trajectories { trajectory, .. } => {
+            RowRoles::Trajectories { trajectory, .. } => {
                 self.partition.len() + trajectory.len() + 1
             }
-            Evidence::Pairs { .. } => 0,
+            RowRoles::Pairs { .. } => 0,
         }
     }
 
     /// Number of matrices per partition.
     pub fn n_lags(&self) -> usize {
         match &self.evidence {
-            Evidence::Trajectories { lags, .. } => lags.len(),
-            Evidence::Pairs { .. } => 1,
+            RowRoles::Trajectories { lags, .. } => lags.len(),
+            RowRoles::Pairs { .. } => 1,
         }
     }
 
     /// Whether counts are real numbers.
     pub fn is_weighted(&self) -> bool {
         let is_divided =
-            matches!(&self.evidence, Evidence::Trajectories { overlap, .. } if !overlap.is_empty());
+            matches!(&self.evidence, RowRoles::Trajectories { overlap, .. } if !overlap.is_empty());
         self.evidence.weight().is_some() || is_divided
     }
 

@@ -8,7 +8,7 @@ use arrow::compute::{and_not, filter, is_not_null, partition, take};
 use std::ops::Range;
 
 /// Ranges of consecutive rows that are equal in all given columns.
-pub(crate) fn ranges(columns: &[ArrayRef], rows: usize) -> Result<Vec<Range<usize>>, Stop> {
+pub(crate) fn ranges(columns: &[ArrayRef], rows: usize) -> Result<Vec<Range<usize>>> {
     if columns.is_empty() {
         return Ok(std::iter::once(0..rows).collect());
     }
@@ -59,10 +59,7 @@ pub(crate) fn drop_null_rows(
 }
 
 /// The first row of each range.
-pub(crate) fn first_rows(
-    columns: &[ArrayRef],
-    ranges: &[Range<usize>],
-) -> Result<Vec<ArrayRef>, Stop> {
+pub(crate) fn first_rows(columns: &[ArrayRef], ranges: &[Range<usize>]) -> Result<Vec<ArrayRef>> {
     let starts = UInt32Array::from_iter_values(ranges.iter().map(|r| r.start as u32));
     columns
         .iter()

@@ -350,7 +350,7 @@ impl StateTable {
 
     /// Merges several tables; returns the new id of each id of each table, or `None` if ids do not
     /// change.
-    pub(crate) fn unite(tables: &[&StateTable]) -> Result<(StateTable, Vec<Option<Vec<u32>>>)> {
+    pub(crate) fn merge(tables: &[&StateTable]) -> Result<(StateTable, Vec<Option<Vec<u32>>>)> {
         let listed = |table: &&StateTable| match &table.coded {
             Coded::Listed(arrays) => Some(arrays.clone()),
             Coded::Direct | Coded::Boxes(_) => None,

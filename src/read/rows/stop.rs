@@ -1,6 +1,7 @@
 //! Why counting stops, and which rows it dropped.
 
 use crate::error::{Error, Kind};
+use arrow::error::ArrowError;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -38,6 +39,16 @@ pub enum Stop {
     Failed(Error),
 }
 
+impl Stop {
+    /// The error of a count that cannot be repeated in another way. `what` was stopped.
+    pub(crate) fn into_error(self, what: &str) -> Error {
+        match self {
+            Stop::Failed(e) => e,
+            stop => Error::bug(format!("{what} stopped: {stop:?}")),
+        }
+    }
+}
+
 impl From<Error> for Stop {
     fn from(e: Error) -> Stop {
         Stop::Failed(e)
@@ -67,10 +78,6 @@ pub enum Order {
     Sorted,
 }
 
-pub(crate) fn bug(e: arrow::error::ArrowError) -> Stop {
-    Stop::Failed(Error::with_source(
-        Kind::Bug,
-        "a column cannot be read as its type",
-        e,
-    ))
+pub(crate) fn bug(e: ArrowError) -> Error {
+    Error::with_source(Kind::Bug, "a column cannot be read as its type", e)
 }

@@ -30,9 +30,9 @@ pub const OVERFLOW: &str = "an integer in the SQL is too large for its type";
 
 /// Analyzer rule that replaces wrapping integer arithmetic.
 #[derive(Debug)]
-pub struct Exact;
+pub struct CheckedIntegers;
 
-impl AnalyzerRule for Exact {
+impl AnalyzerRule for CheckedIntegers {
     fn name(&self) -> &str {
         "exact_integers"
     }
@@ -349,7 +349,7 @@ mod tests {
 
     fn session() -> SessionContext {
         let context = SessionContext::new();
-        context.add_analyzer_rule(Arc::new(Exact));
+        context.add_analyzer_rule(Arc::new(CheckedIntegers));
         let s = Arc::new(Int8Array::from(vec![Some(1), Some(2), None, Some(-128)]));
         let n = Arc::new(Int64Array::from(vec![i64::MAX, 1, i64::MIN, -1]));
         let batch = RecordBatch::try_from_iter([("s", s as _), ("n", n as _)]).unwrap();

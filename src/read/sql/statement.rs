@@ -881,7 +881,9 @@ mod tests {
     fn session() -> SessionContext {
         let context =
             SessionContext::new_with_config(SessionConfig::new().with_target_partitions(1));
-        context.add_analyzer_rule(Arc::new(crate::read::sql::checked_integers::Exact));
+        context.add_analyzer_rule(Arc::new(
+            crate::read::sql::checked_integers::CheckedIntegers,
+        ));
         let id: ArrayRef = Arc::new(Int64Array::from(vec![1, 1, 2, 2]));
         let t: ArrayRef = Arc::new(Int64Array::from(vec![1, 2, 1, 2]));
         let s: ArrayRef = Arc::new(StringArray::from(vec!["a", "b", "a", "c"]));

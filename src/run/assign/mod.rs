@@ -24,10 +24,11 @@ use crate::output::tables::assigned::{
 use crate::output::tables::run_schema::RunSchema;
 use crate::output::tables::table::Table;
 use crate::plan::assignment::Assignment;
+use crate::read::counts;
 use crate::read::counts::counted::Counted;
-use crate::read::counts::follow::Follower;
+use crate::read::counts::follow::{Follower, follow};
 use crate::read::paths::current::Current;
-use crate::read::rows::layout::{Evidence, Layout};
+use crate::read::rows::layout::{Layout, RowRoles};
 use crate::read::rows::states::StateTable;
 use crate::run::assign::model::{KnownModel, Numbers, sides};
 use crate::run::assign::record::{AssignRecord, AssignedFitRecord, AssignedRecord};
@@ -170,9 +171,7 @@ async fn put(
     progress.stage("count", None);
     let hear = Arc::clone(progress);
     let advance = Arc::new(move |rows: usize| hear.advance(rows as u64));
-    let mut counted = lake
-        .count(planned.frame.clone(), &plan.layout, advance)
-        .await?;
+    let mut counted = counts::count(lake, planned.frame.clone(), &plan.layout, advance).await?;
     if counted.rows == 0 {
         return Err(Error::input("the SQL of [transitions] gives no rows"));
     }
@@ -205,9 +204,7 @@ async fn put(
             let numbers = all.numbers.states()?;
             Follower::new(&plan.layout, numbers, &all.names.names.partitions, scorer)
         };
-        let followed = lake
-            .follow(planned.frame.clone(), &plan.layout, start)
-            .await?;
+        let followed = follow(lake, planned.frame.clone(), &plan.layout, start).await?;
         for (model, record) in all.models.iter_mut().zip(&mut all.records) {
             let (partition, lag) = (model.counts.partition, model.counts.lag);
             let overlap = plan.layout.evidence.overlap(lag);
@@ -261,7 +258,7 @@ fn hash(plan: &Assignment, written: &Written<'_>, options: &Options) -> String {
 fn names(plan: &Assignment, written: &Written<'_>) -> AssignedSchema {
     let (sources, targets) = sides(&plan.layout.evidence);
     let trajectories = match &plan.layout.evidence {
-        Evidence::Trajectories {
+        RowRoles::Trajectories {
             trajectory, time, ..
         } => Some(TrajectorySchema {
             fields: trajectory.clone(),
@@ -269,7 +266,7 @@ fn names(plan: &Assignment, written: &Written<'_>) -> AssignedSchema {
             keys: Vec::new(),
             states: StateTable::empty(sources),
         }),
-        Evidence::Pairs { .. } => None,
+        RowRoles::Pairs { .. } => None,
     };
     AssignedSchema {
         names: RunSchema {

@@ -6,7 +6,7 @@ use crate::methods::low_rank::model::{Latent, Side, Singular};
 use crate::output::result::{ModelKey, Written, WrittenFit, affiliation, embedding, floats};
 use crate::output::tables::table::Table;
 use crate::read::counts::follow::StateNumbers;
-use crate::read::rows::layout::Evidence;
+use crate::read::rows::layout::RowRoles;
 use crate::read::rows::states::StateColumns;
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::partition;
@@ -36,9 +36,9 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    pub fn new(evidence: &Evidence) -> Result<Numbers> {
+    pub fn new(evidence: &RowRoles) -> Result<Numbers> {
         let (sources, targets) = sides(evidence);
-        let is_pairs = matches!(evidence, Evidence::Pairs { .. });
+        let is_pairs = matches!(evidence, RowRoles::Pairs { .. });
         Ok(Numbers {
             sources: StateNumbers::new(sources)?,
             targets: is_pairs.then(|| StateNumbers::new(targets)).transpose()?,
@@ -68,10 +68,10 @@ fn states(numbers: Vec<Option<u32>>) -> Result<Vec<u32>> {
 }
 
 /// The columns of sources and of targets.
-pub fn sides(evidence: &Evidence) -> (&StateColumns, &StateColumns) {
+pub fn sides(evidence: &RowRoles) -> (&StateColumns, &StateColumns) {
     match evidence {
-        Evidence::Trajectories { state, .. } => (state, state),
-        Evidence::Pairs { source, target, .. } => (source, target),
+        RowRoles::Trajectories { state, .. } => (state, state),
+        RowRoles::Pairs { source, target, .. } => (source, target),
     }
 }
 
@@ -163,7 +163,7 @@ impl Part {
 /// transitions more (see `reduce::known`).
 pub async fn read(
     written: &Written<'_>,
-    evidence: &Evidence,
+    evidence: &RowRoles,
     numbers: &mut Numbers,
     smoothing: f64,
 ) -> Result<BTreeMap<ModelKey, KnownModel>> {

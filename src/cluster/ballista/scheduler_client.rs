@@ -1,4 +1,4 @@
-//! What a client and a scheduler say to each other.
+//! The requests of clients and executors to a scheduler.
 
 use crate::cluster::address::Address;
 use crate::cluster::ballista::operator::unwrapped;
@@ -22,41 +22,46 @@ use tonic::codegen::{Body as _, Service, http};
 use tonic::transport::Channel;
 use tonic::{Code, Request};
 
-/// A scheduler that does not take a connection for so long is not there.
+/// A scheduler that accepts no connection within this time does not exist.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// A scheduler that does not answer for so long is asked again later.
+/// A request that gets no answer within this time is made again later.
 const ANSWER: Duration = Duration::from_secs(20);
 
-/// A scheduler, as a client or an executor talks to it. The connection is made again when it breaks.
+/// A connection to a scheduler, which is made again when it breaks.
 #[derive(Clone)]
-pub struct Dispatch {
+pub struct SchedulerClient {
+    /// The address of the scheduler.
     pub address: Address,
     channel: Channel,
     session: String,
 }
 
-/// How a job goes.
+/// The state of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum State {
+pub enum JobState {
+    /// No task has begun.
     Queued,
+    /// Some task has begun.
     Running,
+    /// All tasks are done.
     Done,
+    /// A task has failed, with this message.
     Failed(String),
-    /// The scheduler does not know it, or not any more.
+    /// The scheduler does not know the job, or not any more.
     Unknown,
 }
 
-impl Dispatch {
+impl SchedulerClient {
     /// Connects to a scheduler.
     ///
     /// # Errors
-    /// [`Kind::Store`] if nobody is there.
-    pub async fn connect(address: &Address) -> Result<Dispatch> {
+    /// [`Kind::Store`] if no scheduler answers.
+    pub async fn connect(address: &Address) -> Result<SchedulerClient> {
         let config = GrpcClientConfig {
             connect_timeout_seconds: CONNECT.as_secs(),
             timeout_seconds: ANSWER.as_secs(),
-            // A machine that vanished closes no connection.
+            // A machine that is gone closes no connection.
             http2_keepalive_interval_seconds: CONNECT.as_secs(),
             ..GrpcClientConfig::default()
         };
@@ -66,14 +71,15 @@ impl Dispatch {
             Error::with_source(Kind::Store, message, root(e))
         };
         let endpoint = create_grpc_client_endpoint(url, Some(&config)).map_err(missing)?;
-        Ok(Dispatch {
+        Ok(SchedulerClient {
             address: address.clone(),
             channel: endpoint.connect().await.map_err(missing)?,
             session: new_instance_id(),
         })
     }
 
-    pub fn client(&self) -> SchedulerGrpcClient<Channel> {
+    /// A client for requests that this type does not have.
+    pub fn grpc(&self) -> SchedulerGrpcClient<Channel> {
         SchedulerGrpcClient::new(self.channel.clone())
             .max_encoding_message_size(MESSAGE_BYTES)
             .max_decoding_message_size(MESSAGE_BYTES)
@@ -97,10 +103,13 @@ impl Dispatch {
         }
     }
 
-    /// How many executors the scheduler has heard of lately. It tells so where it is asked whether it is ready.
+    /// The number of live executors, which the answer to a readiness check contains.
+    ///
+    /// # Errors
+    /// If the scheduler does not answer, or is not of gyre.
     pub async fn executors(&self) -> Result<usize> {
-        let strange = || {
-            let message = format!("{} is no scheduler of gyre", self.address);
+        let not_gyre = || {
+            let message = format!("{} is not a scheduler of gyre", self.address);
             Error::new(Kind::Conflict, message)
         };
         let request = http::Request::get("/readyz").body(Body::empty());
@@ -124,10 +133,13 @@ impl Dispatch {
         let number = text.split(digits).find(|part| !part.is_empty());
         let is_ready = text.contains("executors registered");
         let number = number.filter(|_| is_ready).and_then(|n| n.parse().ok());
-        number.ok_or_else(strange)
+        number.ok_or_else(not_gyre)
     }
 
-    /// Hands in a job; says how it is called.
+    /// Submits a job and returns its ID.
+    ///
+    /// # Errors
+    /// If the scheduler does not answer or refuses the job.
     pub async fn submit(&self, name: &str, plan: Vec<u8>) -> Result<String> {
         let setting = |key: &str, value: &str| KeyValuePair {
             key: key.into(),
@@ -137,14 +149,14 @@ impl Dispatch {
             session_id: self.session.clone(),
             settings: vec![
                 setting(BALLISTA_JOB_NAME, name),
-                // A task of its own for each of ours: one that is lost takes no others with it.
+                // One task of Ballista per task of gyre: a lost task takes no others with it.
                 setting(BALLISTA_SCHEDULER_MAX_PARTITIONS_PER_TASK, "1"),
             ],
             operation_id: new_instance_id(),
             query: Some(Query::PhysicalPlan(plan)),
         });
         insert_version_header(request.metadata_mut());
-        let answer = self.client().execute_query(request).await;
+        let answer = self.grpc().execute_query(request).await;
         match answer.map_err(|e| self.failed(e))?.into_inner().result {
             Some(Submitted::Success(job)) => Ok(job.job_id),
             other => {
@@ -160,37 +172,47 @@ impl Dispatch {
         }
     }
 
-    pub async fn state(&self, job: &str) -> Result<State> {
+    /// The state of a job.
+    ///
+    /// # Errors
+    /// If the scheduler does not answer.
+    pub async fn state(&self, job: &str) -> Result<JobState> {
         let request = GetJobStatusParams { job_id: job.into() };
-        let answer = self.client().get_job_status(request).await;
+        let answer = self.grpc().get_job_status(request).await;
         let status = answer.map_err(|e| self.failed(e))?.into_inner().status;
         Ok(match status.and_then(|status| status.status) {
-            None => State::Unknown,
-            Some(Status::Queued(_)) => State::Queued,
-            Some(Status::Running(_)) => State::Running,
-            Some(Status::Successful(_)) => State::Done,
-            Some(Status::Failed(failed)) => State::Failed(failed.error),
+            None => JobState::Unknown,
+            Some(Status::Queued(_)) => JobState::Queued,
+            Some(Status::Running(_)) => JobState::Running,
+            Some(Status::Successful(_)) => JobState::Done,
+            Some(Status::Failed(failed)) => JobState::Failed(failed.error),
         })
     }
 
-    /// Lets no more tasks of a job begin.
+    /// Cancels a job: no more of its tasks begin.
+    ///
+    /// # Errors
+    /// If the scheduler does not answer.
     pub async fn cancel(&self, job: &str) -> Result<()> {
         let request = CancelJobParams { job_id: job.into() };
-        let answer = self.client().cancel_job(request).await;
+        let answer = self.grpc().cancel_job(request).await;
         answer.map(drop).map_err(|e| self.failed(e))
     }
 
-    /// Lets the scheduler forget this client.
+    /// Ends the session of this client.
+    ///
+    /// # Errors
+    /// If the scheduler does not answer.
     pub async fn close(&self) -> Result<()> {
         let request = RemoveSessionParams {
             session_id: self.session.clone(),
         };
-        let answer = self.client().remove_session(request).await;
+        let answer = self.grpc().remove_session(request).await;
         answer.map(drop).map_err(|e| self.failed(e))
     }
 }
 
-/// The first cause of an error: what lies around it says nothing more.
+/// The root cause of an error. The layers around it add nothing.
 fn root(e: impl std::error::Error) -> String {
     let mut text = e.to_string();
     let mut cause = e.source();

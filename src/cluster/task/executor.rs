@@ -10,14 +10,14 @@ use bytes::Bytes;
 use std::sync::Arc;
 
 /// Whoever does a task, and what it does it with.
-pub(crate) struct Bench {
+pub(crate) struct TaskExecutor {
     pub(crate) plan: Arc<Plan>,
     pub(crate) output: Output,
     pub(crate) stores: Stores,
     pub(crate) resources: Resources,
 }
 
-impl Bench {
+impl TaskExecutor {
     /// The bytes of some pieces, in their order.
     pub(crate) async fn pieces(&self, pieces: &[Piece]) -> Result<Vec<Bytes>> {
         self.output.pieces(&self.plan.hash, pieces).await
