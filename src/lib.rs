@@ -44,8 +44,9 @@
 //!     (2, 2, 5), (2, 3, 4), (2, 0, 1), (3, 2, 4), (3, 3, 5), (3, 1, 1),
 //! ]);
 //! let fit = gyre::fit(&Svd::new(2), &counts, 1)?;
-//! assert_eq!(fit.model.sources.affiliation, [0, 0, 1, 1]);
-//! assert!((fit.model.spectrum[1].value - 0.8).abs() < 1e-9);
+//! let model = fit.model.low_rank().expect("an SVD gives a low-rank model");
+//! assert_eq!(model.sources.affiliation, [0, 0, 1, 1]);
+//! assert!((model.spectrum[1].value - 0.8).abs() < 1e-9);
 //! # Ok::<(), gyre::Error>(())
 //! ```
 //!
