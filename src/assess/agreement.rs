@@ -41,6 +41,7 @@ impl Contingency {
         }
     }
 
+    /// Σ w over the states of a cell.
     pub fn at(&self, row: usize, column: usize) -> f64 {
         self.weight[row * self.columns + column]
     }

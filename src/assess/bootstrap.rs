@@ -27,6 +27,7 @@ use crate::methods::metric::Metric;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
+/// The parameters of a bootstrap.
 #[derive(Debug, Clone, Copy)]
 pub struct BootstrapParams<'a> {
     /// B.
@@ -55,6 +56,7 @@ pub struct Bootstrap {
     /// For every source and target, the share of the resamples with the state in which it keeps its
     /// set. None if no resample has the state, or if it has no set.
     pub source_stability: Vec<Option<f64>>,
+    /// The same for the targets.
     pub target_stability: Vec<Option<f64>>,
 }
 
@@ -72,11 +74,13 @@ impl Bootstrap {
 /// A number of a fit over the resamples.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Number {
+    /// The name of the number.
     pub metric: Cow<'static, str>,
     /// The index of a singular value or of a set.
     pub index: Option<usize>,
     /// The number of the fit to the whole. None if only resamples have it.
     pub value: Option<f64>,
+    /// None for fewer than two resamples.
     pub spread: Option<Spread>,
 }
 

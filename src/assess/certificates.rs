@@ -19,9 +19,13 @@ use std::borrow::Cow;
 /// One claim: `left` is equal to `right`, or at most `right`, up to `tolerance`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Certificate {
+    /// The name of the theorem or definition.
     pub name: Cow<'static, str>,
+    /// How `left` and `right` are compared.
     pub relation: Relation,
+    /// The left side.
     pub left: f64,
+    /// The right side.
     pub right: f64,
     /// The largest error by rounding and, for some claims, by an iteration that was stopped.
     pub tolerance: f64,
@@ -29,13 +33,17 @@ pub struct Certificate {
     pub holds: Option<bool>,
 }
 
+/// The relation of the two sides of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Relation {
+    /// Left equals right.
     Equal,
+    /// Left is at most right.
     AtMost,
 }
 
 impl Relation {
+    /// `=` or `<=`.
     pub fn sign(self) -> &'static str {
         match self {
             Relation::Equal => "=",

@@ -40,16 +40,20 @@ use std::borrow::Cow;
 /// square root of their number.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Score {
+    /// The mean over folds.
     pub mean: f64,
+    /// The standard error of the mean.
     pub error: f64,
 }
 
 /// The scores over all folds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Validation {
+    /// The number of folds.
     pub folds: usize,
     /// Nats per transition.
     pub log_likelihood: Score,
+    /// From 0 to r.
     pub vamp_2: Score,
     /// The share of held-out transitions that the likelihood leaves out, a mean over folds.
     pub unseen: f64,
@@ -58,8 +62,11 @@ pub struct Validation {
 /// The scores of one fold.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Fold {
+    /// Nats per transition.
     pub log_likelihood: f64,
+    /// From 0 to r.
     pub vamp_2: f64,
+    /// The share of held-out transitions that the likelihood leaves out.
     pub unseen: f64,
 }
 

@@ -19,7 +19,9 @@ use std::borrow::Cow;
 /// One eigenvalue μ of T.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Timescale {
+    /// The real part of μ.
     pub re: f64,
+    /// The imaginary part of μ.
     pub im: f64,
     /// −lag / ln |μ| in the unit of the lag, 0 for μ = 0; none if |μ| = 1 up to rounding, which
     /// never decays.
@@ -32,7 +34,9 @@ pub struct Timescale {
 pub struct ChapmanKolmogorov {
     /// k ≥ 2.
     pub steps: u64,
+    /// T(τ)ᵏ.
     pub predicted: Vec<Option<f64>>,
+    /// T(kτ) of the counts.
     pub estimated: Vec<Option<f64>>,
 }
 
@@ -176,6 +180,7 @@ pub fn timescales(coarse_counts: &[f64], rank: usize, lag: f64) -> Vec<Timescale
 pub struct Chain<'a> {
     /// The source that every target of the whole is, if it is one.
     pub source_of_target: &'a [Option<u32>],
+    /// The lag of the counts.
     pub lag: f64,
 }
 
@@ -229,6 +234,7 @@ pub fn power(t: &[f64], rank: usize, mut k: u64) -> Vec<f64> {
 /// The Markov tests of one fit.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Markov {
+    /// By descending |μ|.
     pub timescales: Vec<Timescale>,
     /// The ends of the intervals of the timescales. None if resamples do not give them.
     pub intervals: Vec<[Option<f64>; 2]>,

@@ -43,18 +43,27 @@ pub enum Rule {
 /// The criteria of one rank.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Criteria {
+    /// r.
     pub rank: usize,
     /// σ_r(P̃) and σ_{r+1}(P̃), 0 beyond the number of states; none if they were not computed.
     pub singular_value: Option<f64>,
+    /// σ_{r+1}(P̃).
     pub next_singular_value: Option<f64>,
+    /// ℓ̂(λ,Γ).
     pub log_likelihood: f64,
     /// d.
     pub parameters: usize,
+    /// 2d − 2ℓ̂.
     pub aic: f64,
+    /// d log S − 2ℓ̂.
     pub bic: f64,
+    /// C_r(Λ).
     pub coherence: f64,
+    /// A lower bound of C_r(Λ).
     pub coherence_lower_bound: f64,
+    /// Objective (2) of the coherence paper.
     pub objective: f64,
+    /// Sets without a source.
     pub empty_states: usize,
     /// Only of PCCA+.
     pub crispness: Option<f64>,
@@ -251,6 +260,7 @@ fn before_the_rest(
 pub struct RankRow {
     /// The name in the pipeline file.
     pub fit: String,
+    /// The criteria of the rank.
     pub criteria: Criteria,
     /// Why the rank was chosen. None for the other ranks.
     pub reason: Option<String>,

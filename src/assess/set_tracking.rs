@@ -52,10 +52,13 @@ impl Serialize for Reference {
 /// A set of a fit, or a set of the earlier fit that ended.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Set {
+    /// The id, which no other set of the pipeline gets.
     pub id: u32,
     /// None for a set that ended.
     pub number: Option<u32>,
+    /// The number of source states.
     pub states: u64,
+    /// Transitions from its sources.
     pub count: f64,
     /// The share of all counts.
     pub probability: f64,
@@ -70,8 +73,11 @@ pub struct Set {
 /// A set of the earlier fit.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Previous {
+    /// The number of the set in the earlier fit.
     pub number: u32,
+    /// The number of source states.
     pub states: u64,
+    /// Transitions from its sources.
     pub count: f64,
     /// The amount that both sets share divided by the amount that either has. None for a set that
     /// ended.
@@ -205,6 +211,7 @@ impl Ids {
         }
     }
 
+    /// The id of the set with a number.
     pub fn of(&self, number: usize) -> u32 {
         let number = number as u32;
         self.by_number.get(&number).copied().unwrap_or(number)

@@ -21,11 +21,15 @@ pub fn information(counts: &[f64], rank: usize) -> f64 {
 
 /// The coarse joint table, sets of rows × sets of columns, and its margins.
 pub struct Table {
+    /// r.
     pub rank: usize,
     /// r × r row-major.
     pub counts: Vec<f64>,
+    /// C_k·, r values.
     pub row_totals: Vec<f64>,
+    /// C_·l, r values.
     pub column_totals: Vec<f64>,
+    /// S.
     pub total: f64,
 }
 
@@ -40,6 +44,7 @@ impl Table {
         Table::of(counts, rank)
     }
 
+    /// The table with given counts.
     pub fn of(counts: Vec<f64>, rank: usize) -> Table {
         let row_totals: Vec<f64> = counts
             .chunks_exact(rank)

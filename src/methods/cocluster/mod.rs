@@ -173,14 +173,17 @@ impl Estimator for Cocluster {
 /// One restart.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Restart {
+    /// The seed of the restart.
     pub seed: u64,
     /// The method whose partition begins the restart, or `random`.
     pub init: Cow<'static, str>,
+    /// Rounds over the states.
     pub iterations: usize,
     /// I at the end, nats.
     pub mutual_information: f64,
     /// Sets without a source at the end.
     pub empty_sets: usize,
+    /// Whether the restart converged within `max_iterations`.
     pub converged: bool,
 }
 
@@ -213,6 +216,7 @@ pub struct Partitions {
     pub sources: Vec<u32>,
     /// The set of every target, m values.
     pub targets: Vec<u32>,
+    /// All restarts, in order.
     pub restarts: Vec<Restart>,
     /// The restart with the largest I, the first one on ties.
     pub best: usize,
@@ -220,6 +224,7 @@ pub struct Partitions {
     pub trace: Vec<f64>,
 }
 
+/// Fits `params.restarts` pairs of partitions and keeps the best.
 pub fn fit(passes: &Passes<'_>, shards: &Shards, params: &Cocluster, seed: u64) -> Partitions {
     search(passes, shards, params, None, seed, |sources| {
         climb(passes, shards, params, sources)
@@ -229,10 +234,13 @@ pub fn fit(passes: &Passes<'_>, shards: &Shards, params: &Cocluster, seed: u64) 
 /// The result of a restart.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Climbed {
+    /// The set of every source, n values.
     pub sources: Vec<u32>,
+    /// The set of every target, m values.
     pub targets: Vec<u32>,
     /// I after each iteration; there is at least one.
     pub trace: Vec<f64>,
+    /// Whether no move is left.
     pub converged: bool,
 }
 

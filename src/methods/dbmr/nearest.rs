@@ -145,6 +145,7 @@ pub struct Column {
 }
 
 impl Lambda {
+    /// λ without counts.
     pub fn new(n_targets: usize, rank: usize) -> Lambda {
         let width = rank.next_multiple_of(LANES);
         let never = vec![NEVER; n_targets * width];
@@ -167,6 +168,7 @@ impl Lambda {
         n_targets * (8 * rank + 4 * rank.next_multiple_of(LANES) + 10)
     }
 
+    /// C_·k, r values.
     pub fn totals(&self) -> &[f64] {
         &self.totals
     }
@@ -381,6 +383,7 @@ pub struct Spread {
 }
 
 impl Spread {
+    /// The drift of λ in its last refresh.
     pub fn new(lambda: &Lambda) -> Spread {
         let mut row = vec![0.0; lambda.rank];
         let mut places = Vec::with_capacity(lambda.drifted.len());
@@ -434,6 +437,7 @@ impl Kernel for Spread {
 pub struct Assign<'a> {
     /// N_·j, n values.
     pub source_total: Cow<'a, [f64]>,
+    /// λ.
     pub lambda: Cow<'a, Lambda>,
     /// The decrease of the margins of the columns of each state since all columns were scored, per
     /// count, by the change of log C_·k.

@@ -105,6 +105,7 @@ impl Dbmr {
 pub struct Restart {
     /// `fit` with this seed and a single restart repeats it.
     pub seed: u64,
+    /// The sets with which the restart began.
     pub init: Init,
     /// The sources of the restart: all, or a sample (`seeding`) for a restart that was not the
     /// best.
@@ -122,10 +123,12 @@ pub struct Restart {
     pub converged: bool,
 }
 
+/// The partition of the best restart.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Partition {
     /// γ(j) of the best restart, n values.
     pub affiliation: Vec<u32>,
+    /// All restarts, in order.
     pub restarts: Vec<Restart>,
     /// The restart with the largest ℓ̂, the first one on ties.
     pub best: usize,

@@ -35,6 +35,7 @@ pub struct State {
     pub lead: Option<f64>,
 }
 
+/// The sources of the new rows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Assigned {
     /// r. Other models of the fit may have another rank.

@@ -15,6 +15,7 @@ const NEGLIGIBLE: f64 = 1e-13;
 /// A fit of n sources and m targets, for new states.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Known {
+    /// r.
     pub rank: usize,
     /// γ, −1 for none: n values.
     pub affiliation: Vec<i32>,
@@ -29,18 +30,24 @@ pub struct Known {
     pub soft: Option<Soft>,
 }
 
+/// The memberships of a soft fit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Soft {
     /// The memberships of the sources, n × r row-major.
     pub membership: Vec<f64>,
+    /// The map from points to memberships.
     pub map: soft::Map,
 }
 
 /// A fit as its tables have it.
 pub struct FitTables<'a> {
+    /// The columns of the table `sources`.
     pub sources: Side,
+    /// The columns of the table `targets`.
     pub targets: &'a Side,
+    /// The table `latent`.
     pub latent: Latent,
+    /// The table `spectrum`.
     pub spectrum: &'a [Singular],
     /// Only of PCCA+.
     pub crispness: Option<f64>,
@@ -48,7 +55,9 @@ pub struct FitTables<'a> {
     pub weights: &'a [f64],
     /// N_·j, N_i· and S.
     pub source_total: &'a [f64],
+    /// N_i·.
     pub target_total: &'a [f64],
+    /// S.
     pub total: f64,
 }
 

@@ -180,7 +180,9 @@ pub struct Dominant {
     pub residuals: Vec<f64>,
     /// Products of T with a vector.
     pub products: usize,
+    /// Restarts of the Arnoldi iteration.
     pub restarts: usize,
+    /// Whether the vectors met their tolerance.
     pub converged: bool,
 }
 

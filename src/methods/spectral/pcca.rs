@@ -44,6 +44,7 @@ const MAX_ROUNDS: usize = 200;
 /// The largest number of random starts if a set vanished.
 const OTHER_STARTS: usize = 20;
 
+/// Memberships of PCCA+.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Memberships {
     /// χ, n × r row-major; rows sum to 1. In noise a column may be 0: the set does not exist.

@@ -42,6 +42,7 @@ const TOLERANCE: f64 = 1e-12;
 
 const MAX_ITERATIONS: usize = 5_000;
 
+/// Memberships of SEBA.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sparse {
     /// The positive part of S, with columns scaled to a largest value of 1, n × r row-major. A row
@@ -52,6 +53,7 @@ pub struct Sparse {
     pub affiliation: Vec<u32>,
     /// Σ_k ‖S_k‖ after every iteration.
     pub trace: Vec<f64>,
+    /// Whether the rotation met its tolerance.
     pub converged: bool,
 }
 
