@@ -94,7 +94,7 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
             let stores = Stores::from(&pipeline.store);
             let mut output = Output::open(&pipeline.job.output, &stores)?;
             output.set_lock_timeout(args.lock_timeout.0.unsigned_abs());
-            let asked = Cleaning {
+            let cleaning = Cleaning {
                 keep: pipeline.job.keep as usize,
                 older_than: args.older_than.0,
                 dry_run: args.dry_run,
@@ -104,7 +104,7 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
                 .enable_all()
                 .build()
                 .map_err(|e| Error::with_source(Kind::Resources, "cannot start a thread", e))?;
-            let mut cleaned = runtime.block_on(output.clean(&asked))?;
+            let mut cleaned = runtime.block_on(output.clean(&cleaning))?;
             cleaned.spilled = crate::read::lake::spill::sweep(&std::env::temp_dir(), args.dry_run);
             if args.dry_run {
                 print(&cleaned.to_string())
@@ -189,18 +189,18 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
                 let model = Output::open(&args.model, stores)?;
                 let mut output = Output::open(&planned.assignment.output, stores)?;
                 output.set_lock_timeout(args.lock_timeout.0.unsigned_abs());
-                let options = crate::run::assign::Options {
+                let options = crate::run::assign::AssignOptions {
                     force: args.force,
                     smoothing: args.smoothing,
                 };
                 let progress = Arc::clone(terminal) as Arc<dyn Progress>;
                 let assigning = planned.assign(&model, &output, &options, progress);
                 match until_stopped(assigning, terminal.as_ref(), &output).await? {
-                    crate::run::assign::Outcome::NothingToDo => {
+                    crate::run::assign::AssignOutcome::NothingToDo => {
                         terminal.say("Nothing to do.");
                         Ok(Done::Well)
                     }
-                    crate::run::assign::Outcome::Done(record) => {
+                    crate::run::assign::AssignOutcome::Done(record) => {
                         let output = output.shown();
                         let summary = crate::run::assign::record::AssignSummary {
                             record: &record,

@@ -7,9 +7,8 @@ use crate::output::Fetch;
 use crate::plan::pipeline::keys::Empty;
 use crate::run::fitted::Fitted;
 use crate::run::journal::Journal;
-use crate::run::model::names;
+use crate::run::model::{MatrixSize, check_not_empty, names};
 use crate::run::site::{Fits, Job, Site};
-use crate::run::{MatrixSize, check_not_empty};
 use futures::future::BoxFuture;
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Makes the checks of the pipeline before a result is committed: limits on the counts, and SQL over
-//! the inputs and the staged tables.
+//! Makes the checks of the pipeline before a result is committed: limits on the counts, and SQL
+//! over the inputs and the staged tables.
 //!
 //! In: a plan, the record of a run, and its tables in staging. Out: a record of every check, and an
 //! error if a check with `on = "fail"` failed.

@@ -259,8 +259,8 @@ impl Display for Report {
 }
 
 impl<'a> Side<'a> {
-    /// Reads the models of an output. With `lag`, only the models of this lag, whose keys then have no
-    /// lag.
+    /// Reads the models of an output. With `lag`, only the models of this lag, whose keys then have
+    /// no lag.
     async fn open(output: &'a Output, lag: Option<&str>) -> Result<Side<'a>> {
         let Some(written) = Written::open(output).await? else {
             let shown = output.shown();

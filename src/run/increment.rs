@@ -1,10 +1,11 @@
 //! Counts new files and adds their counts to the counts of earlier runs.
 //!
 //! A unit is a set of files that were counted together. Trajectories may go on from one unit to the
-//! next, so the last rows of a unit are carried over to the next one. The counts of a unit are those
-//! of its rows and the carried rows together, minus those of the carried rows alone: pairs across
-//! the border are counted once. Counts are integers and their sum does not depend on the order, so
-//! the sum over all units is equal to one count of all files, to the last byte of the tables.
+//! next, so the last rows of a unit are carried over to the next one. The counts of a unit are
+//! those of its rows and the carried rows together, minus those of the carried rows alone: pairs
+//! across the border are counted once. Counts are integers and their sum does not depend on the
+//! order, so the sum over all units is equal to one count of all files, to the last byte of the
+//! tables.
 
 use crate::error::{Error, Kind, Result};
 use crate::output::ledger::{Basis, CountedFile, Kept, Ledger, Unit};
@@ -210,7 +211,9 @@ impl IncrementalCount<'_> {
             while kept.units > 0 {
                 let last = kept.units - 1;
                 let Some(object) = &ledger.units[last].carry else {
-                    kept.at_most(last, || "it has no last rows".into());
+                    kept.at_most(last, || {
+                        "the ledger lacks the last rows of earlier files".into()
+                    });
                     continue;
                 };
                 let Some(rows) = self.output.object(object).await? else {

@@ -81,8 +81,8 @@ fn of_fit(
     }
 }
 
-/// The sets of the states `ids`, given the sets of `states`; −1 for a state that is not in `states`.
-/// Both lists ascend.
+/// The sets of the states `ids`, given the sets of `states`; −1 for a state that is not in
+/// `states`. Both lists ascend.
 fn sets_of(ids: &[u32], states: &[u32], sets: &[i32]) -> Vec<i32> {
     let mut at = 0;
     ids.iter()

@@ -27,14 +27,13 @@ use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::table::Table;
 use crate::plan::Plan;
 use crate::plan::pipeline::keys::NamesFrom;
-use crate::read::counts::counted::Counted;
 use crate::read::paths::current::Current;
 use crate::run::fitted::Fitted;
 use crate::run::inputs::PlannedRun;
 use crate::run::journal::Journal;
 use crate::run::local::Local;
-use crate::run::model::{at_place, nothing_connected};
-use crate::run::progress::Progress;
+use crate::run::model::at_place;
+use crate::run::progress::{Progress, Silent};
 use crate::run::record::{Deviation, Ended, ModelRecord, Resumed, RunRecord};
 use crate::run::site::{Fits, Job, Site};
 use futures::future::BoxFuture;
@@ -107,36 +106,51 @@ pub async fn check_places(plan: &Plan, output: &Output, force: bool) -> Result<(
     Ok(())
 }
 
-/// Runs a plan. A run that fails leaves the output as it was.
-pub(crate) fn run<'a>(
-    planned: &'a PlannedRun,
-    output: &'a Output,
-    options: &'a Options,
-    progress: Arc<dyn Progress>,
-) -> BoxFuture<'a, Result<Outcome>> {
-    // A boxed future is compiled once, not again in every crate that polls it.
-    Box::pin(async move {
-        let plan = &planned.plan;
-        check_places(plan, output, options.force).await?;
-        let begun = output.begin(&plan.hash).await?;
-        let is_done = |c: &Current| c.plan == plan.hash && c.complete;
-        if !options.repeats_work() && begun.earlier().is_some_and(is_done) {
-            // A run that died right after its commit left its checkpoints behind.
-            output.remove_checkpoints(&plan.hash).await;
-            return Ok(Outcome::NothingToDo);
-        }
-        let record = RunRecord::new(plan, &begun.run, planned.lake.threads);
-        let mut journal = Journal::new(record, progress.as_ref());
-        match drive(planned, output, &begun, options, &progress, &mut journal).await {
-            Ok(()) => Ok(Outcome::Done(Box::new(journal.record))),
-            Err(e) => {
-                output.abandon().await;
-                journal.record.head.failed(&e);
-                output.keep_failed(&begun.run, &journal.record).await;
-                Err(e)
+impl PlannedRun {
+    /// Runs the plan in this process. A run that fails leaves the output as it was.
+    ///
+    /// # Errors
+    /// If a stage fails: reading, counting, fitting, checking or writing.
+    pub async fn run(&self) -> Result<Outcome> {
+        let output = self.output()?;
+        self.run_with(&output, &Options::default(), Arc::new(Silent))
+            .await
+    }
+
+    /// Runs the plan with options, and reports its progress.
+    ///
+    /// # Errors
+    /// If a stage fails: reading, counting, fitting, checking or writing.
+    pub fn run_with<'a>(
+        &'a self,
+        output: &'a Output,
+        options: &'a Options,
+        progress: Arc<dyn Progress>,
+    ) -> BoxFuture<'a, Result<Outcome>> {
+        // A boxed future is compiled once, not again in every crate that polls it.
+        Box::pin(async move {
+            let plan = &self.plan;
+            check_places(plan, output, options.force).await?;
+            let begun = output.begin(&plan.hash).await?;
+            let is_done = |c: &Current| c.plan == plan.hash && c.complete;
+            if !options.repeats_work() && begun.earlier().is_some_and(is_done) {
+                // A run that died right after its commit left its checkpoints behind.
+                output.remove_checkpoints(&plan.hash).await;
+                return Ok(Outcome::NothingToDo);
             }
-        }
-    })
+            let record = RunRecord::new(plan, &begun.run, self.lake.threads);
+            let mut journal = Journal::new(record, progress.as_ref());
+            match drive(self, output, &begun, options, &progress, &mut journal).await {
+                Ok(()) => Ok(Outcome::Done(Box::new(journal.record))),
+                Err(e) => {
+                    output.abandon().await;
+                    journal.record.head.failed(&e);
+                    output.keep_failed(&begun.run, &journal.record).await;
+                    Err(e)
+                }
+            }
+        })
+    }
 }
 
 async fn drive(
@@ -248,36 +262,6 @@ fn check_certificates(fitted: &Fitted) -> Result<()> {
             crate::assess::certificates::check(&columns.name, list)
                 .map_err(|e| at_place(e, &fitted.names, &model.counts))?;
         }
-    }
-    Ok(())
-}
-
-/// How much one count matrix holds.
-pub(crate) struct MatrixSize {
-    pub(crate) nonzeros: u64,
-    /// The sum of the weights that were left out of it.
-    pub(crate) left_out: f64,
-}
-
-/// An error if the rows of a run have no transition.
-pub(crate) fn check_not_empty(counted: &Counted, matrices: &[MatrixSize]) -> Result<()> {
-    if counted.rows == 0 {
-        return Err(Error::input("the SQL of [transitions] gives no rows"));
-    }
-    if matrices.iter().all(|matrix| matrix.nonzeros == 0) {
-        if matrices.iter().any(|matrix| matrix.left_out > 0.0) {
-            return Err(nothing_connected());
-        }
-        let reasons = counted
-            .dropped
-            .0
-            .iter()
-            .map(|(reason, rows)| format!(", {rows} dropped for {reason}"))
-            .collect::<String>();
-        return Err(Error::input(format!(
-            "no transition was found in {}{reasons}; check the lag against the times of a trajectory",
-            crate::error::counted(counted.rows, "row")
-        )));
     }
     Ok(())
 }

@@ -81,6 +81,39 @@ fn check_range(layout: &Layout, counts: &CountMatrix) -> Result<()> {
     )))
 }
 
+/// How much one count matrix holds.
+pub(crate) struct MatrixSize {
+    pub(crate) nonzeros: u64,
+    /// The sum of the weights that were left out of it.
+    pub(crate) left_out: f64,
+}
+
+/// Checks that the rows of a run have transitions.
+///
+/// # Errors
+/// If there is no row or no transition.
+pub(crate) fn check_not_empty(counted: &Counted, matrices: &[MatrixSize]) -> Result<()> {
+    if counted.rows == 0 {
+        return Err(Error::input("the SQL of [transitions] gives no rows"));
+    }
+    if matrices.iter().all(|matrix| matrix.nonzeros == 0) {
+        if matrices.iter().any(|matrix| matrix.left_out > 0.0) {
+            return Err(nothing_connected());
+        }
+        let reasons = counted
+            .dropped
+            .0
+            .iter()
+            .map(|(reason, rows)| format!(", {rows} dropped for {reason}"))
+            .collect::<String>();
+        return Err(Error::input(format!(
+            "no transition was found in {}{reasons}; check the lag against the times of a trajectory",
+            crate::error::counted(counted.rows, "row")
+        )));
+    }
+    Ok(())
+}
+
 /// Moves the matrix out of the counts and cuts it into shards, with weights in their unit
 /// ([`Shards::exponent`]). [`FittedModel::with`] moves it back.
 pub(crate) fn shards(layout: &Layout, counts: &mut CountMatrix) -> Result<Shards> {
@@ -320,11 +353,7 @@ mod scale {
 
     pub fn fit(fit: &mut Fit, method: &Method, mut scale: impl FnMut(&mut f64)) {
         let Model::LowRank(model) = &mut fit.model;
-        model.coarse_counts.iter_mut().for_each(&mut scale);
-        let metrics = &mut model.metrics;
-        scale(&mut metrics.log_likelihood);
-        scale(&mut metrics.reference_log_likelihood);
-        scale(&mut metrics.latent_log_likelihood);
+        model.scale_counts(&mut scale);
         // The objectives of the other methods depend on probabilities alone.
         if method.objective_scales() {
             let objectives = fit

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 pub struct FittedModel {
     /// Without the matrix if it is fetched later.
     pub counts: CountMatrix,
-    /// The number of pairs with a count.
+    /// Pairs of states with a transition.
     pub nonzeros: usize,
     /// One per entry of `RunSchema::fits`, in the same order.
     pub fits: Vec<Fit>,
@@ -31,11 +31,11 @@ pub struct FittedModel {
     /// Per fit, if the pipeline asks for Markov tests.
     #[serde(skip)]
     pub markov: Vec<Markov>,
-    /// N_·j per source (coherence §3.1).
+    /// N_·j, N_i· and S (coherence §3.1).
     pub source_total: Vec<f64>,
-    /// N_i· per target.
+    /// N_i·.
     pub target_total: Vec<f64>,
-    /// S, the sum of the counts.
+    /// S.
     pub total: f64,
 }
 

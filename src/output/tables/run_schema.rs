@@ -12,11 +12,11 @@ use std::sync::Arc;
 /// column has its seconds. Pairs have no lag.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LagColumn {
-    /// No lag column, for pairs.
+    /// Pairs have no lag.
     None,
-    /// Lags in rows.
+    /// Whole numbers.
     Integers(Vec<i64>),
-    /// Other lags.
+    /// Numbers or times.
     Texts(Vec<Lag>),
 }
 
@@ -67,13 +67,13 @@ impl LagColumn {
     }
 }
 
-/// The column beside `lag` where lags are times.
+/// The column after `lag` if lags are times.
 pub const LAG_SECONDS: &str = "lag_seconds";
 
 /// What the columns of a fit depend on.
 #[derive(Clone)]
 pub struct FitColumns {
-    /// The name of the fit, with its rank.
+    /// The name of the fit.
     pub name: String,
     /// The name of its method.
     pub method: &'static str,
@@ -86,17 +86,17 @@ pub struct FitColumns {
 
 /// Everything that the schemas of a run's tables depend on.
 pub struct RunSchema {
-    /// The fields of the partition columns.
+    /// The key columns of a partition.
     pub partition: Vec<Field>,
     /// The key columns of the partitions, one row per partition.
     pub partitions: Vec<ArrayRef>,
-    /// The lag column.
+    /// The lags of the run.
     pub lag: LagColumn,
-    /// The source states of all models.
+    /// The source states of the run.
     pub sources: StateTable,
-    /// The target states of all models.
+    /// The target states of the run.
     pub targets: StateTable,
-    /// Whether counts are sums of weights instead of integers.
+    /// Whether the counts are weights.
     pub is_weighted: bool,
     /// In the order of the pipeline file.
     pub fits: Vec<FitColumns>,

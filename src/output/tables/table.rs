@@ -12,7 +12,7 @@ macro_rules! tables {
             /// All tables, in the order in which they are written.
             pub const ALL: [Table; [$($name),*].len()] = [$(Table::$table),*];
 
-            /// The name of the table and of its folder.
+            /// The name of the table's folder.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Table::$table => $name,)*

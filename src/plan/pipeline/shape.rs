@@ -1,15 +1,15 @@
-//! Shapes of values: one value or a list of them, and a table whose order counts.
+//! Shapes of values: one value or a list of values, and a table in the order of the file.
 
-use crate::plan::pipeline::read::ONE_OR_MANY;
+use crate::plan::pipeline::deserializer::ONE_OR_MANY;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::{IntoDeserializer, Visitor};
+use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, de};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
-/// A table whose order counts.
+/// A table in the order of the file.
 #[derive(Debug)]
 pub struct InOrder<T>(pub Vec<(String, T)>);
 
@@ -85,18 +85,6 @@ where
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str("one value or a list of values")
         }
-        fn visit_str<E: de::Error>(self, value: &str) -> Result<Vec<T>, E> {
-            T::deserialize(value.into_deserializer()).map(|one| vec![one])
-        }
-        fn visit_i64<E: de::Error>(self, value: i64) -> Result<Vec<T>, E> {
-            T::deserialize(value.into_deserializer()).map(|one| vec![one])
-        }
-        fn visit_f64<E: de::Error>(self, value: f64) -> Result<Vec<T>, E> {
-            T::deserialize(value.into_deserializer()).map(|one| vec![one])
-        }
-        fn visit_bool<E: de::Error>(self, value: bool) -> Result<Vec<T>, E> {
-            T::deserialize(value.into_deserializer()).map(|one| vec![one])
-        }
         fn visit_seq<A: de::SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
             let mut many = Vec::new();
             while let Some(next) = list.next_element()? {
@@ -115,7 +103,7 @@ where
     deserializer.deserialize_newtype_struct(ONE_OR_MANY, OneOrManyVisitor { least, of })
 }
 
-/// Stands in for a `Vec<T>` in the schema where `one_or_many` reads it.
+/// The schema of a `Vec<T>` that [`one_or_many`] reads.
 pub struct OneOrMany<T>(PhantomData<T>);
 
 impl<T: JsonSchema> JsonSchema for OneOrMany<T> {

@@ -3,8 +3,8 @@
 //!
 //! The pipeline names the new rows and the roles of their columns
 //! ([`Assignment`](crate::plan::assignment::Assignment)); the fits are those of the model.
-//! Trajectories are read twice: first to count, then to score each of them, when every new state has
-//! its set.
+//! Trajectories are read twice: first to count, then to score each of them, when every new state
+//! has its set.
 
 pub mod model;
 pub mod record;
@@ -41,13 +41,14 @@ use crate::run::model::{at_place, check_sum, partition_key, place};
 use crate::run::progress::Progress;
 use crate::run::record::{Ended, Failure, Head};
 use arrow::datatypes::Field;
+use futures::future::LocalBoxFuture;
 use hashbrown::HashMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Options of an assignment.
 #[derive(Debug, Clone, Copy)]
-pub struct Options {
+pub struct AssignOptions {
     /// Run even if the output is up to date.
     pub force: bool,
     /// Transitions added to every set, distributed over the targets like all transitions.
@@ -55,22 +56,37 @@ pub struct Options {
 }
 
 /// How an assignment ended.
-pub enum Outcome {
+pub enum AssignOutcome {
     /// The output already holds what this one would write.
     NothingToDo,
     /// The tables are in place; the model may lack some partitions.
     Done(Box<AssignRecord>),
 }
 
-/// Assigns the rows of a plan to the model at an output. An assignment that fails leaves the output
-/// as it was.
-pub(crate) async fn assign(
+impl PlannedAssignment {
+    /// Assigns the rows to the model at an output. An assignment that fails leaves `output` as it
+    /// was.
+    ///
+    /// # Errors
+    /// If there is no such model, its columns are others, or a stage fails.
+    pub fn assign<'a>(
+        &'a self,
+        model: &'a Output,
+        output: &'a Output,
+        options: &'a AssignOptions,
+        progress: Arc<dyn Progress>,
+    ) -> LocalBoxFuture<'a, Result<AssignOutcome>> {
+        Box::pin(assign(self, model, output, options, progress))
+    }
+}
+
+async fn assign(
     planned: &PlannedAssignment,
     model: &Output,
     output: &Output,
-    options: &Options,
+    options: &AssignOptions,
     progress: Arc<dyn Progress>,
-) -> Result<Outcome> {
+) -> Result<AssignOutcome> {
     let plan = &planned.assignment;
     let at = model.shown();
     let Some(written) = Written::open(model).await? else {
@@ -102,7 +118,7 @@ pub(crate) async fn assign(
         )));
     }
     if !options.force && current.is_some_and(|c| c.plan == hash && c.complete) {
-        return Ok(Outcome::NothingToDo);
+        return Ok(AssignOutcome::NothingToDo);
     }
     let mut head = Head::begin(
         &begun.run,
@@ -121,7 +137,7 @@ pub(crate) async fn assign(
         progress: &progress,
     };
     let e = match drive(&stages, names, &mut head).await {
-        Ok(record) => return Ok(Outcome::Done(Box::new(record))),
+        Ok(record) => return Ok(AssignOutcome::Done(Box::new(record))),
         Err(e) => e,
     };
     output.abandon().await;
@@ -146,7 +162,7 @@ struct Stages<'a> {
     written: &'a Written<'a>,
     output: &'a Output,
     begun: &'a Begun,
-    options: &'a Options,
+    options: &'a AssignOptions,
     progress: &'a Arc<dyn Progress>,
 }
 
@@ -249,7 +265,7 @@ async fn drive(
 
 /// The hash of an assignment. It depends on the plan (which has the version of gyre), the run that
 /// made the model and the smoothing.
-fn hash(plan: &Assignment, written: &Written<'_>, options: &Options) -> String {
+fn hash(plan: &Assignment, written: &Written<'_>, options: &AssignOptions) -> String {
     let mut hasher = blake3::Hasher::new();
     // Runs of one plan may name sets differently, so the run is hashed too.
     let Current { run, plan: of, .. } = &written.current;
@@ -362,8 +378,8 @@ struct AllAssigned {
     lookups: Vec<Option<Lookup>>,
 }
 
-/// Assigns every partition and lag. A partition and lag that the model does not have is a failure and
-/// does not stop the others.
+/// Assigns every partition and lag. A partition and lag that the model does not have is a failure
+/// and does not stop the others.
 ///
 /// # Errors
 /// If the model has none of the partitions and lags.
@@ -416,7 +432,8 @@ fn assign_all(
     })
 }
 
-/// Assigns the states of one partition and lag. `sources` and `targets` are the numbers of its states.
+/// Assigns the states of one partition and lag. `sources` and `targets` are the numbers of its
+/// states.
 fn assign_model(
     known: &KnownModel,
     counts: CountMatrix,
@@ -449,8 +466,8 @@ fn assign_model(
     }
 }
 
-/// The sets and memberships of the targets of the new rows in a fit. Unknown targets have no set, and
-/// their memberships are 0.
+/// The sets and memberships of the targets of the new rows in a fit. Unknown targets have no set,
+/// and their memberships are 0.
 fn of_targets(known: &Side, rank: usize, targets: &[Option<u32>]) -> Side {
     let places = || targets.iter().map(|place| place.map(|at| at as usize));
     let none = vec![0.0; rank];

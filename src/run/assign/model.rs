@@ -2,7 +2,7 @@
 //! lag.
 
 use crate::error::{Error, Kind, Result};
-use crate::methods::low_rank::known::{Known, Told};
+use crate::methods::low_rank::known::{FitTables, Known};
 use crate::methods::low_rank::model::{Latent, Side, Singular};
 use crate::output::result::{ModelKey, Written, WrittenFit, affiliation, embedding, floats};
 use crate::output::tables::table::Table;
@@ -250,7 +250,7 @@ pub async fn read(
                 eigenvalue: real.map(|real| [real, 0.0]),
             };
             let mut side = targets.side(fit, rank)?;
-            let written_fit = Told {
+            let tables = FitTables {
                 sources: sources.side(fit, rank)?,
                 targets: &side,
                 latent: Latent {
@@ -265,7 +265,7 @@ pub async fn read(
                 target_total: &target_total,
                 total,
             };
-            fits.push(Known::new(written_fit, smoothing));
+            fits.push(Known::new(tables, smoothing));
             side.embedding = Vec::new();
             target_sides.push(side);
         }

@@ -20,7 +20,7 @@ pub struct AssignRecord {
     pub model: String,
     /// The run that made the models.
     pub model_run: String,
-    /// [`Options::smoothing`](super::Options::smoothing), in transitions.
+    /// [`AssignOptions::smoothing`](super::AssignOptions::smoothing), in transitions.
     pub smoothing: f64,
     /// One entry per partition and lag.
     pub models: Vec<AssignedRecord>,

@@ -130,8 +130,8 @@ impl Sink for Scorer {
     }
 }
 
-/// The trajectories of a partition and their scores at one lag. Sums are divided by `overlap`. Empty
-/// if the model does not have the partition and lag.
+/// The trajectories of a partition and their scores at one lag. Sums are divided by `overlap`.
+/// Empty if the model does not have the partition and lag.
 pub fn rows(
     followed: &Followed<Scorer>,
     partition: usize,

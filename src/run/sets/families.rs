@@ -1,12 +1,12 @@
-//! The fits of a run → sets whose names agree between the ranks and lags of a `[[fit]]`, and with an
-//! earlier result.
+//! The fits of a run → sets whose names agree between the ranks and lags of a `[[fit]]`, and with
+//! an earlier result.
 //!
 //! In: the models of a run, compared with an earlier result. Out: the same models with renumbered
 //! sets and their [`TrackedSets`].
 //!
 //! All fits of one `[[fit]]` in a partition share their ids. Fits are named one after the other:
-//! fits of the earlier result first, then by lag, then by rank. A fit takes its names from the first
-//! of these that exists:
+//! fits of the earlier result first, then by lag, then by rank. A fit takes its names from the
+//! first of these that exists:
 //!
 //! 1. the fit of the same name and lag in the earlier result;
 //! 2. the same fit at the nearest lag that has names, the shorter one of two;
@@ -169,8 +169,8 @@ impl<'a> Family<'a> {
         ids.cloned().unwrap_or_else(numbers)
     }
 
-    /// Names the sets of all fits. Returns the tracked sets of each with the indices of its model and
-    /// fit.
+    /// Names the sets of all fits. Returns the tracked sets of each with the indices of its model
+    /// and fit.
     fn name(mut self, members: &mut [Member<'_>]) -> Vec<(usize, usize, TrackedSets)> {
         let mut places = self.places();
         places.sort_by_key(|&place| self.earlier(members, place).is_none());

@@ -152,8 +152,8 @@ pub fn same_keys(what: &str, other: &str, own: &[Field], others: &[Field]) -> Re
     )))
 }
 
-/// Compares every fit with the same fit of the earlier result. Also returns the models that only the
-/// earlier result has.
+/// Compares every fit with the same fit of the earlier result. Also returns the models that only
+/// the earlier result has.
 async fn compare_with(
     earlier: &Written<'_>,
     names: &RunSchema,
