@@ -12,7 +12,8 @@
 //! # async fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
 //! # let folder = tempfile::tempdir()?;
 //! # let path = folder.path().join("walk.toml");
-//! # let rows: String = (0..60).map(|t| format!("{t},{}\n", t / 7 % 2 * 2 + t * t % 3 % 2)).collect();
+//! # let state = |t: u32| t / 7 % 2 * 2 + t * t % 3 % 2;
+//! # let rows: String = (0..60).map(|t| format!("{t},{}\n", state(t))).collect();
 //! # std::fs::write(folder.path().join("walk.csv"), format!("t,s\n{rows}"))?;
 //! # let out = folder.path().join("out");
 //! # std::fs::write(&path, format!(r#"
@@ -81,12 +82,12 @@
 //!
 //! | question | place |
 //! |---|---|
-//! | Where does a pair of rows become a count? | `read/counts/lagged.rs` pairs rows at a lag; `read/counts/tally.rs` adds up |
-//! | Where does DBMR decide on a label? | `methods/dbmr/nearest.rs` and, for single moves, `methods/dbmr/local_search.rs` |
+//! | Where does a pair of rows become a count? | `read/counts/lagged.rs`, then `tally.rs` |
+//! | Where does DBMR decide on a label? | `methods/dbmr/nearest.rs`, then `local_search.rs` |
 //! | Where does a table get a column? | `output/tables/`, one file per table |
 //! | When does a commit become visible? | `output/commit.rs` puts `current.json` |
-//! | How do I add a method? | copy `methods/given.rs`, add a line to `methods!` in `methods/mod.rs` |
-//! | Where does a key of the pipeline file come from? | `plan/pipeline/keys.rs`, and the parameters of each method |
+//! | How do I add a method? | copy `methods/given.rs`, add a line to `methods/mod.rs` |
+//! | Where is a key of the pipeline file? | `plan/pipeline/keys.rs`, or the method's struct |
 //!
 //! # What always holds
 //!

@@ -3,7 +3,8 @@
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
-/// `per_source` draws for each source: most stay in its block, whose states are scattered over the ids. Sorted by (source, target).
+/// Draws `per_source` targets for each source. Most stay in the block of the source, whose states
+/// are scattered over the ids. The pairs are sorted by source and target.
 pub fn counts(states: usize, per_source: usize, blocks: usize) -> (Vec<u32>, Vec<u32>, Vec<u32>) {
     let mut random = Pcg64::seed_from_u64(3);
     let (mut sources, mut targets, mut counts) = (Vec::new(), Vec::new(), Vec::new());

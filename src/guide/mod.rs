@@ -1,9 +1,9 @@
 //! The guide: one page per task, each a Markdown file beside this one.
 //!
-//! The README of the repository is the place to begin. Pages link to each other by labels, which mean files in the
-//! repository and modules here.
+//! The README of the repository is the place to begin. Pages link to each other by labels, which
+//! stand for files in the repository and for modules here.
 
-/// A module per page, whose links lead to the modules of other pages: a label means what its first definition says.
+/// Writes one module per page. `links.txt` comes first, so that its labels lead to modules.
 macro_rules! pages {
     ($($name:ident,)*) => {
         $(
