@@ -99,9 +99,10 @@ impl Kernel for OfSets<'_> {
     }
 
     fn conserved(&self, totals: &Totals, rows: &[f64]) -> Conserved {
-        match self.target_sets.iter().all(|&set| set >= 0) {
-            true => totals.are_sums(rows, self.rank),
-            false => each(rows, |&sum| sum >= 0.0),
+        if self.target_sets.iter().all(|&set| set >= 0) {
+            totals.are_sums(rows, self.rank)
+        } else {
+            each(rows, |&sum| sum >= 0.0)
         }
     }
 }

@@ -269,6 +269,7 @@ pub struct RankRow {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::assess::resampling::Folds;
     use crate::evidence::counts::Counts;
     use crate::evidence::counts::csr::Values;
     use crate::evidence::counts::groups::Groups;
@@ -363,8 +364,11 @@ mod tests {
             &Passes::local(),
             &Counts::of(shards),
             &groups,
-            (5, 3),
-            1000,
+            Folds {
+                n: 5,
+                entries: 1000,
+                seed: 3,
+            },
             &candidates,
         );
         let scored = methods.iter().zip(validations.expect("five folds"));

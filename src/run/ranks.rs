@@ -5,6 +5,7 @@
 
 use crate::assess::bootstrap::Bootstrap;
 use crate::assess::ranks::{Criteria, RankRow};
+use crate::assess::resampling::Folds;
 use crate::error::{Error, Result};
 use crate::evidence::counts::Counts;
 use crate::evidence::counts::groups::Groups;
@@ -80,15 +81,12 @@ pub fn compare(
     let validations = match ground.groups {
         Some(groups) if plan.folds() > 0 => {
             let candidates: Vec<_> = compared.iter().map(|t| (&t.method, t.seed)).collect();
-            let folds = (plan.folds(), ground.seed);
-            crate::assess::crossval::validate(
-                passes,
-                ground.counts,
-                groups,
-                folds,
-                ground.shard_nnz,
-                &candidates,
-            )?
+            let folds = Folds {
+                n: plan.folds(),
+                entries: ground.shard_nnz,
+                seed: ground.seed,
+            };
+            crate::assess::crossval::validate(passes, ground.counts, groups, folds, &candidates)?
         }
         _ => vec![None; compared.len()],
     };

@@ -506,9 +506,10 @@ mod tests {
         let counts: Vec<u32> = (0..m * n)
             .map(|at| {
                 let on_diagonal = at / n % n == at % n || at % n % m == at / n;
-                match random.random_range(0..100) < percent || on_diagonal {
-                    true => random.random_range(1..20),
-                    false => 0,
+                if random.random_range(0..100) < percent || on_diagonal {
+                    random.random_range(1..20)
+                } else {
+                    0
                 }
             })
             .collect();
