@@ -78,6 +78,33 @@ fn check_range(layout: &Layout, counts: &CountMatrix) -> Result<()> {
     )))
 }
 
+/// Checks that there are transitions. `matrices` has the non-zeros of each matrix, and the transitions
+/// that were left out of it.
+///
+/// # Errors
+/// If there is no row or no transition.
+pub(crate) fn check_not_empty(counted: &Counted, matrices: Vec<(u64, f64)>) -> Result<()> {
+    if counted.rows == 0 {
+        return Err(Error::input("the SQL of [transitions] gives no rows"));
+    }
+    if matrices.iter().all(|(nonzeros, _)| *nonzeros == 0) {
+        if matrices.iter().any(|(_, left_out)| *left_out > 0.0) {
+            return Err(nothing_connected());
+        }
+        let reasons = counted
+            .dropped
+            .0
+            .iter()
+            .map(|(reason, rows)| format!(", {rows} dropped for {reason}"))
+            .collect::<String>();
+        return Err(Error::input(format!(
+            "no transition was found in {}{reasons}; check the lag against the times of a trajectory",
+            crate::error::counted(counted.rows, "row")
+        )));
+    }
+    Ok(())
+}
+
 /// Takes the matrix out of the counts for the time of the fits, weights in their unit.
 pub(crate) fn shards(layout: &Layout, counts: &mut CountMatrix) -> Result<Shards> {
     if counts.total > u128::from(LARGEST_TOTAL) {
