@@ -1,7 +1,9 @@
 //! Local search in passes: a partition of many sources that is nearly right → one in which no move
 //! of a single source increases ℓ̂. The matrix may be on other machines.
+//!
 //! In: counts, m targets × n sources, and states of some or all sources. Out: a state below r for
 //! every source. ℓ̂ never falls.
+//!
 //! A sweep splits the sources into [`BLOCKS`] blocks. Each block is scored in one pass, with the
 //! sums from before the pass. Then its moves are made in order, each one only if it still increases
 //! ℓ̂. Neighbouring sources are often alike and would move together without seeing each other, so

@@ -1,5 +1,6 @@
 //! Cluster sums C of the columns of a count matrix → the exact change of ℓ̂ by the move of one
 //! column.
+//!
 //! With f(x) = x log x, ℓ̂ = Σ_ik f(C_ik) − Σ_k f(C_·k) (coherence (14) at its best λ). Adding
 //! column j to state l changes ℓ̂ by g_jl = Σ_i [f(C_il + N_ij) − f(C_il)] − [f(C_·l + N_·j) −
 //! f(C_·l)]. The best state of a column has the largest g_jl, where the column's own state is
@@ -7,6 +8,7 @@
 //! divergence. It goes further than (16): ℓ̂ gains at least what (16) promises, because λ follows
 //! at once, and a target that is new to a state has a finite cost. If no move increases ℓ̂, (16)
 //! changes nothing either.
+//!
 //! In: columns of N, m targets × n sources. C is m × r, f64, exact for integer counts. Most counts
 //! are 1, so f(c + 1) − f(c) is stored beside every sum c, and a score adds one row of numbers per
 //! non-zero.
