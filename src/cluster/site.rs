@@ -7,8 +7,7 @@ use crate::output::Fetch;
 use crate::plan::pipeline::keys::Empty;
 use crate::run::fitted::Fitted;
 use crate::run::journal::Journal;
-use crate::run::model::check_not_empty;
-use crate::run::model::names;
+use crate::run::model::{MatrixSize, check_not_empty, names};
 use crate::run::site::{Fits, Job, Site};
 use futures::future::BoxFuture;
 use std::sync::Arc;
@@ -52,8 +51,13 @@ impl Remote {
         let mut gathered = rounds.count(&frame).await?;
         journal.counted(&gathered.counted, gathered.record.take());
         let matrices = gathered.units.iter().map(|unit| &unit.matrix);
-        let matrices = matrices.map(|m| (m.nonzeros, m.left_out)).collect();
-        check_not_empty(&gathered.counted, matrices)?;
+        let matrices: Vec<MatrixSize> = matrices
+            .map(|m| MatrixSize {
+                nonzeros: m.nonzeros,
+                left_out: m.left_out,
+            })
+            .collect();
+        check_not_empty(&gathered.counted, &matrices)?;
         let mut empty = Vec::new();
         if plan.empty == Empty::Skip {
             gathered.units.retain(|unit| {
@@ -70,7 +74,7 @@ impl Remote {
         let labels = std::mem::take(&mut gathered.counted.labels);
         let matrices = rounds.matrices(gathered, &results);
         let failures = &mut journal.record.head.failures;
-        let mut fitted = Fitted::of(plan, names, &labels, results, empty, failures)?;
+        let mut fitted = Fitted::new(plan, names, &labels, results, empty, failures)?;
         if plan.markov {
             // The sets of a model are tested on the counts of others.
             for (at, model) in fitted.models.iter_mut().enumerate() {

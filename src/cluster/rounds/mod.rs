@@ -33,7 +33,7 @@ use crate::read::lake::subset::Part;
 use crate::read::rows::layout::RowRoles;
 use crate::read::rows::stop::Dropped;
 use crate::run::model;
-use crate::run::model::{Ended, place_of};
+use crate::run::model::{ModelResult, place_of};
 use crate::run::progress::Progress;
 use crate::run::record::IncrementRecord;
 use datafusion::dataframe::DataFrame;
@@ -239,9 +239,9 @@ impl<'a> Rounds<'a> {
     }
 
     /// Fits all counts: a model of each unit, or what went wrong there.
-    pub async fn fit(&self, gathered: &Gathered, names: &RunSchema) -> Result<Vec<Ended>> {
+    pub async fn fit(&self, gathered: &Gathered, names: &RunSchema) -> Result<Vec<ModelResult>> {
         let labels: Vec<usize> = gathered.counted.labels.iter().map(|l| l.len()).collect();
-        let mut models: Vec<Option<Ended>> = Vec::new();
+        let mut models: Vec<Option<ModelResult>> = Vec::new();
         models.resize_with(gathered.units.len(), || None);
         let large = self.large(gathered);
         let cuts = match large.is_empty() {
@@ -343,7 +343,7 @@ impl<'a> Rounds<'a> {
     }
 
     /// Where the matrices of the models are.
-    pub fn matrices(&self, gathered: Gathered, models: &[Ended]) -> Stored<'a> {
+    pub fn matrices(&self, gathered: Gathered, models: &[ModelResult]) -> Stored<'a> {
         let Gathered { units, heads, .. } = gathered;
         let new_numbers: Vec<_> = heads.into_iter().map(|(_, to)| Arc::new(to)).collect();
         let units = units.into_iter().zip(models);
