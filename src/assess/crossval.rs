@@ -1,6 +1,8 @@
 //! Cross-validation: scores of a fit on trajectories that it has not seen.
+//!
 //! In: the counts of all folds but one, a fit to them, and the counts of the fold that was held
 //! out. Out: two scores of the fit.
+//!
 //! *Held-out log-likelihood*: Σ_ij N_ij log Λ_ij / S over the held-out counts, with Λ = λΓ of the
 //! training counts, in nats per transition. A target that a set has not reached in training would
 //! make it −∞. So λ_k has the marginal distribution q of the targets as a prior worth one
@@ -9,6 +11,7 @@
 //! fit, so the scores of all ranks and methods have the same terms and can be compared. The score
 //! does not rise with the rank by construction: a set that was split for no reason has two worse
 //! estimates of one distribution.
+//!
 //! *VAMP-2* (Wu and Noé, *Variational approach for learning Markov processes from time series
 //! data*, 2020, (33)): let ψ and φ be the singular functions of sources and targets of the training
 //! fit, which are its embeddings e and f (r functions each, with the constant one). With the
@@ -19,7 +22,7 @@
 //! functions and cannot fall if both grow: for the nested functions of the SVD it rises with the
 //! rank by construction.
 
-use crate::assess::resampling::each_fold;
+use crate::assess::resampling::{Folds, each_fold};
 use crate::error::{Kind, Result};
 use crate::evidence::counts::Counts;
 use crate::evidence::counts::groups::{Groups, Resampled};
@@ -99,18 +102,17 @@ pub fn validate(
     passes: &Passes<'_>,
     whole: &Counts<'_>,
     groups: &Groups,
-    (n_folds, seed): (usize, u64),
-    shard_nnz: usize,
+    folds: Folds,
     candidates: &[(&Method, u64)],
 ) -> Result<Vec<Option<Validation>>> {
-    let mut folds = vec![Vec::new(); candidates.len()];
+    let mut scores = vec![Vec::new(); candidates.len()];
     let mut validate = |fold: usize, train: &Resampled, test: &Resampled| {
         let counts = whole.of_resample(train);
-        for (at, ((method, seed), folds)) in candidates.iter().zip(&mut folds).enumerate() {
+        for (at, ((method, seed), scores)) in candidates.iter().zip(&mut scores).enumerate() {
             // Far from the numbers of restarts, so that no fold repeats the draws of the fit to all
             // counts.
             let seed = restart_seed(*seed, usize::MAX - fold);
-            folds.push(passes.try_piece(&format!("fold-{fold}-{at}"), |passes| {
+            scores.push(passes.try_piece(&format!("fold-{fold}-{at}"), |passes| {
                 match crate::methods::fit(passes, method, &counts, seed) {
                     Ok(fit) => {
                         let Model::LowRank(model) = &fit.model;
@@ -123,8 +125,8 @@ pub fn validate(
         }
         Ok(())
     };
-    each_fold(groups, n_folds, seed, shard_nnz, &mut validate)?;
-    Ok(folds.iter().map(|folds| Validation::of(folds)).collect())
+    each_fold(groups, folds, &mut validate)?;
+    Ok(scores.iter().map(|scores| Validation::of(scores)).collect())
 }
 
 /// The index of a state that training does not have.
@@ -138,20 +140,28 @@ pub fn score(
     test: &Resampled,
     model: &LowRank,
 ) -> Option<Fold> {
-    let sources = places(&train.sources, &test.sources);
-    let targets = places(&train.targets, &test.targets);
-    let (log_likelihood, unseen) = held_out(passes, train, test, model, (&sources, &targets))?;
+    let states = TestStates {
+        sources: indices(&train.sources, &test.sources),
+        targets: indices(&train.targets, &test.targets),
+    };
+    let (log_likelihood, unseen) = held_out(passes, train, test, model, &states)?;
     Some(Fold {
         log_likelihood,
-        vamp_2: vamp_2(passes, test, model, (&sources, &targets)),
+        vamp_2: vamp_2(passes, test, model, &states),
         unseen,
     })
 }
 
-/// For every one of `wanted` its index in `held`; both ascend.
-fn places(held: &[u32], wanted: &[u32]) -> Vec<u32> {
-    let place = |state| held.binary_search(state).map_or(UNSEEN, |at| at as u32);
-    wanted.par_iter().map(place).collect()
+/// For every test state its index in training, or [`UNSEEN`].
+struct TestStates {
+    sources: Vec<u32>,
+    targets: Vec<u32>,
+}
+
+/// For every one of `wanted` its index in `held`, or [`UNSEEN`]; both ascend.
+fn indices(held: &[u32], wanted: &[u32]) -> Vec<u32> {
+    let index = |state| held.binary_search(state).map_or(UNSEEN, |at| at as u32);
+    wanted.par_iter().map(index).collect()
 }
 
 /// The log-likelihood per transition that can be scored, and the share of the others.
@@ -160,8 +170,9 @@ fn held_out(
     train: &Resampled,
     test: &Resampled,
     model: &LowRank,
-    (sources, targets): (&[u32], &[u32]),
+    states: &TestStates,
 ) -> Option<(f64, f64)> {
+    let TestStates { sources, targets } = states;
     // Beside the sets there is one column for sources without a set, whose targets follow q, and
     // one for sources that training does not have.
     let (rank, none, new) = (model.rank, model.rank as u32, model.rank as u32 + 1);
@@ -208,12 +219,7 @@ fn held_out(
 /// Eigenvalues of a covariance below this share of the largest are rounding, and count as zero.
 const NEGLIGIBLE: f64 = 1e-10;
 
-fn vamp_2(
-    passes: &Passes<'_>,
-    test: &Resampled,
-    model: &LowRank,
-    (sources, targets): (&[u32], &[u32]),
-) -> f64 {
+fn vamp_2(passes: &Passes<'_>, test: &Resampled, model: &LowRank, states: &TestStates) -> f64 {
     let (shards, rank) = (&test.shards, model.rank);
     let functions = |places: &[u32], embedding: &[f64]| {
         let mut values = vec![0.0; places.len() * rank];
@@ -224,8 +230,8 @@ fn vamp_2(
             });
         values
     };
-    let psi = functions(sources, &model.sources.embedding);
-    let phi = functions(targets, &model.targets.embedding);
+    let psi = functions(&states.sources, &model.sources.embedding);
+    let phi = functions(&states.targets, &model.targets.embedding);
     let weighted = |values: &[f64], totals: &[f64]| {
         let mut values = values.to_vec();
         let rows = values.par_chunks_mut(rank).zip(totals);

@@ -1,5 +1,6 @@
 //! Markov tests of sets: a partition used on both sides of square counts → the r × r transition
 //! matrix of its sets, implied timescales and Chapman-Kolmogorov tests.
+//!
 //! With C_kl = Σ N_ij over sources j in set k and targets i in set l, T_kl = C_kl / Σ_l C_kl is the
 //! transition matrix of the sets at lag τ (rows add up to one). If the sets were a Markov chain,
 //! the timescales −τ / ln |μ| of the eigenvalues μ of T(τ) would not depend on τ, and T(kτ),
@@ -99,9 +100,10 @@ impl Kernel for OfSets<'_> {
     }
 
     fn conserved(&self, totals: &Totals, rows: &[f64]) -> Conserved {
-        match self.target_sets.iter().all(|&set| set >= 0) {
-            true => totals.are_sums(rows, self.rank),
-            false => each(rows, |&sum| sum >= 0.0),
+        if self.target_sets.iter().all(|&set| set >= 0) {
+            totals.are_sums(rows, self.rank)
+        } else {
+            each(rows, |&sum| sum >= 0.0)
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use crate::error::Result;
 use crate::evidence::pass::Passes;
-use crate::evidence::resample::{Resample, draw, folds, train_and_test};
+use crate::evidence::resample;
+use crate::evidence::resample::{Resample, draw, train_and_test};
 use crate::math::seed::restart_seed;
 use rayon::prelude::*;
 use serde::Serialize;
@@ -52,6 +53,17 @@ pub fn each_resample<G: Resample, T: Serialize + DeserializeOwned + Send>(
     }
 }
 
+/// How many folds there are, and how groups are dealt to them.
+#[derive(Debug, Clone, Copy)]
+pub struct Folds {
+    /// The number of folds, if there are as many groups.
+    pub n: usize,
+    /// Entries per shard of the evidence of a fold.
+    pub entries: usize,
+    /// The seed of the folds.
+    pub seed: u64,
+}
+
 /// Calls `validate` for every fold with its number, the evidence without it and the evidence of it.
 /// There are no more folds than groups.
 ///
@@ -59,17 +71,15 @@ pub fn each_resample<G: Resample, T: Serialize + DeserializeOwned + Send>(
 /// The first of `validate`.
 pub fn each_fold<G: Resample>(
     groups: &G,
-    n_folds: usize,
-    seed: u64,
-    entries: usize,
+    folds: Folds,
     validate: &mut dyn FnMut(usize, &G::Sample, &G::Sample) -> Result<()>,
 ) -> Result<()> {
-    let n_folds = n_folds.min(groups.n_groups());
-    let fold_of = folds(groups.n_groups(), n_folds, seed);
+    let n_folds = folds.n.min(groups.n_groups());
+    let fold_of = resample::folds(groups.n_groups(), n_folds, folds.seed);
     for fold in 0..n_folds {
         let (train, test) = train_and_test(&fold_of, fold as u32);
-        let train = groups.resample(&train, entries);
-        let test = groups.resample(&test, entries);
+        let train = groups.resample(&train, folds.entries);
+        let test = groups.resample(&test, folds.entries);
         validate(fold, &train, &test)?;
     }
     Ok(())

@@ -10,6 +10,7 @@ use std::borrow::Cow;
 pub struct Fit {
     /// How the fit was made.
     pub how: How,
+    /// The model that the fit found.
     pub model: Model,
 }
 

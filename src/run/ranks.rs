@@ -6,6 +6,7 @@
 
 use crate::assess::bootstrap::Bootstrap;
 use crate::assess::ranks::{Criteria, RankRow};
+use crate::assess::resampling::Folds;
 use crate::error::{Error, Result};
 use crate::evidence::counts::Counts;
 use crate::evidence::counts::groups::Groups;
@@ -89,15 +90,12 @@ pub fn compare(
     let validations = match evidence.groups {
         Some(groups) if plan.folds() > 0 => {
             let candidates: Vec<_> = compared.iter().map(|c| (&c.method, c.seed)).collect();
-            let folds = (plan.folds(), evidence.seed);
-            crate::assess::crossval::validate(
-                passes,
-                evidence.counts,
-                groups,
-                folds,
-                evidence.shard_nnz,
-                &candidates,
-            )?
+            let folds = Folds {
+                n: plan.folds(),
+                entries: evidence.shard_nnz,
+                seed: evidence.seed,
+            };
+            crate::assess::crossval::validate(passes, evidence.counts, groups, folds, &candidates)?
         }
         _ => vec![None; compared.len()],
     };

@@ -1,7 +1,9 @@
 //! Local search in passes: a partition of many sources that is nearly right → one in which no move
 //! of a single source increases ℓ̂. The matrix may be on other machines.
+//!
 //! In: counts, m targets × n sources, and states of some or all sources. Out: a state below r for
 //! every source. ℓ̂ never falls.
+//!
 //! A sweep splits the sources into [`BLOCKS`] blocks. Each block is scored in one pass, with the
 //! sums from before the pass. Then its moves are made in order, each one only if it still increases
 //! ℓ̂. Neighbouring sources are often alike and would move together without seeing each other, so
@@ -11,6 +13,7 @@
 use crate::evidence::counts::set_sums::Gather;
 use crate::evidence::counts::shards::Shards;
 use crate::evidence::pass::Passes;
+use crate::methods::columns::Rows;
 use crate::methods::dbmr::local_search::{ACTIVE, Sweeps};
 use crate::methods::dbmr::moves::{Clusters, Columns, Entropy, NONE, ROUNDING};
 use crate::methods::dbmr::scan::{Scan, Scanned, Subset};
@@ -109,7 +112,11 @@ fn sums(
     };
     let mut sums = vec![0.0; shards.n_targets * width];
     passes.rows(shards.targets(), &gather, &mut sums);
-    Clusters::of_sums(entropy, rank, (&sums, width), states, &shards.source_total)
+    let sums = Rows {
+        values: &sums,
+        width,
+    };
+    Clusters::of_sums(entropy, rank, sums, states, &shards.source_total)
 }
 
 impl Sweeps for BlockSearch<'_> {
@@ -177,9 +184,10 @@ mod tests {
                 }
             }
         }
-        let values = match scale.fract() == 0.0 {
-            true => Values::of_integers(counts),
-            false => Values::Real(counts),
+        let values = if scale.fract() == 0.0 {
+            Values::of_integers(counts)
+        } else {
+            Values::Real(counts)
         };
         Shards::new(n as usize, 30, &sources, &targets, values, 500)
     }
@@ -191,9 +199,10 @@ mod tests {
         fn run(&self, pass: &mut dyn Pass) {
             let OnWhole(outline, whole) = self;
             assert!(!whole.is_outline());
-            let side = match pass.shards() == outline.by_source.as_ptr().cast() {
-                true => &whole.by_source,
-                false => &whole.by_target,
+            let side = if pass.shards() == outline.by_source.as_ptr().cast() {
+                &whole.by_source
+            } else {
+                &whole.by_target
             };
             pass.apply_to(side);
         }

@@ -1,9 +1,11 @@
 //! Direct Bayesian model reduction: counts → a partition of the sources into r latent states
 //! (coherence, Algorithm 2).
+//!
 //! In: N, m targets × n sources, and a rank r. Out: for every source j its latent state γ(j) in
 //! 0..r. Of all restarts the one with the largest relaxed likelihood (14) is kept: ℓ̂ = Σ_ij N_ij
 //! log λ_{i γ(j)} with λ_ik = C_ik / C_·k and C_ik = Σ_{γ(j)=k} N_ij (15). In terms of the cluster
 //! sums C, ℓ̂ = Σ_ik C_ik log C_ik − Σ_k C_·k log C_·k.
+//!
 //! In the paper a restart begins with independent uniform states and alternates between γ and λ
 //! (`alternate`). With `polish`, exact moves of single sources replace the alternation
 //! (`local_search`), states are split and merged (`split_merge`), and restarts begin with sources

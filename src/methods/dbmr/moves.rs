@@ -1,5 +1,6 @@
 //! Cluster sums C of the columns of a count matrix → the exact change of ℓ̂ by the move of one
 //! column.
+//!
 //! With f(x) = x log x, ℓ̂ = Σ_ik f(C_ik) − Σ_k f(C_·k) (coherence (14) at its best λ). Adding
 //! column j to state l changes ℓ̂ by g_jl = Σ_i [f(C_il + N_ij) − f(C_il)] − [f(C_·l + N_·j) −
 //! f(C_·l)]. The best state of a column has the largest g_jl, where the column's own state is
@@ -7,6 +8,7 @@
 //! divergence. It goes further than (16): ℓ̂ gains at least what (16) promises, because λ follows
 //! at once, and a target that is new to a state has a finite cost. If no move increases ℓ̂, (16)
 //! changes nothing either.
+//!
 //! In: columns of N, m targets × n sources. C is m × r, f64, exact for integer counts. Most counts
 //! are 1, so f(c + 1) − f(c) is stored beside every sum c, and a score adds one row of numbers per
 //! non-zero.
@@ -15,6 +17,7 @@ use crate::evidence::counts::csr::{Csr, Value, Values};
 use crate::evidence::counts::shards::Shards;
 use crate::math::sum;
 use crate::memory;
+use crate::methods::columns::Rows;
 use multiversion::multiversion;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -340,18 +343,19 @@ impl Clusters {
         self.log_totals = self.totals.iter().map(|t| t.max(1e-300).ln()).collect();
     }
 
-    /// The sums of all sources that have a state. `sums` is C_ik, m × `width`, of whose rows the
+    /// The sums of all sources that have a state. `sums` is C_ik, one row per target, of which the
     /// first r values are used; `source_total` is N_·j.
     pub fn of_sums(
         entropy: &Entropy,
         rank: usize,
-        (sums, width): (&[f64], usize),
+        sums: Rows<'_>,
         states: &[u32],
         source_total: &[f64],
     ) -> Clusters {
-        let mut clusters = Clusters::new(sums.len() / width, rank, entropy);
+        let mut clusters = Clusters::new(sums.values.len() / sums.width, rank, entropy);
         let stride = clusters.stride;
-        let sums = sums.par_chunks_exact(width).map(|sums| &sums[..rank]);
+        let sums = sums.values.par_chunks_exact(sums.width);
+        let sums = sums.map(|row| &row[..rank]);
         if entropy.fits_f32 {
             let rows = clusters.narrow.par_chunks_exact_mut(2 * stride);
             rows.zip(sums).for_each(|(row, sums)| {
@@ -712,7 +716,10 @@ mod tests {
                     rank: rank + 1,
                 };
                 Passes::local().rows(shards.targets(), &gather, &mut sums);
-                let sums = (&sums[..], rank + 1);
+                let sums = Rows {
+                    values: &sums,
+                    width: rank + 1,
+                };
                 let mut clusters =
                     Clusters::of_sums(entropy, rank, sums, &states, &shards.source_total);
                 let at_once = clusters.running_log_likelihood(entropy);

@@ -1,4 +1,5 @@
 //! Split and merge: a local optimum → a better partition of the sources.
+//!
 //! In: a [`Search`] after its local search, with r states. Each state is split into [`PIECES`]
 //! pieces, which grow from random columns. Then the two pieces whose merge decreases ℓ̂ the least
 //! are merged, until r are left, and a local search follows. The result is kept if it is better.
