@@ -67,10 +67,13 @@ pub trait Kernel: Serialize + DeserializeOwned + Sync {
 /// Nothing, or what is not conserved.
 pub type Conserved = Result<(), String>;
 
-/// Fails where a cell is none that the kernel makes.
+/// Checks every cell.
+///
+/// # Errors
+/// The index of the first cell that is not valid.
 pub fn each<T>(rows: &[T], is_valid: impl Fn(&T) -> bool) -> Conserved {
     match rows.iter().position(|cell| !is_valid(cell)) {
         None => Ok(()),
-        Some(at) => Err(format!("cell {at} is no result")),
+        Some(at) => Err(format!("cell {at} is not a valid result")),
     }
 }
