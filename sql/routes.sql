@@ -1,4 +1,4 @@
--- Routes of the airlines that serve at least $airports airports.
+-- Routes of airlines that fly from at least $airports airports.
 -- Needs: routes (airline, source, target)
 SELECT airline, source, target
 FROM routes

@@ -35,7 +35,7 @@
 //! # Fit counts that you have
 //!
 //! ```
-//! use gyre::{Counts, Svd};
+//! use gyre::{Counts, Model, Svd};
 //!
 //! // How often a walk goes from a source to a target. It stays among the states 0 and 1, or
 //! // among the states 2 and 3, nine times of ten.
@@ -44,8 +44,9 @@
 //!     (2, 2, 5), (2, 3, 4), (2, 0, 1), (3, 2, 4), (3, 3, 5), (3, 1, 1),
 //! ]);
 //! let fit = gyre::fit(&Svd::new(2), &counts, 1)?;
-//! assert_eq!(fit.model.sources.affiliation, [0, 0, 1, 1]);
-//! assert!((fit.model.spectrum[1].value - 0.8).abs() < 1e-9);
+//! let Model::LowRank(model) = &fit.model;
+//! assert_eq!(model.sources.affiliation, [0, 0, 1, 1]);
+//! assert!((model.spectrum[1].value - 0.8).abs() < 1e-9);
 //! # Ok::<(), gyre::Error>(())
 //! ```
 //!
@@ -127,7 +128,7 @@ pub use methods::cocluster::Cocluster;
 pub use methods::cocluster::metastable::Metastable;
 pub use methods::dbmr::params::Dbmr;
 pub use methods::estimator::Estimator;
-pub use methods::fit::Fit;
+pub use methods::fit::{Fit, Model};
 pub use methods::given::Given;
 pub use methods::spectral::gpcca::Gpcca;
 pub use methods::spectral::svd::Svd;

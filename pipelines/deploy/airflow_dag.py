@@ -17,9 +17,9 @@ with DAG(
 ) as dag:
     BashOperator(
         task_id="run",
-        # The space at the end keeps Airflow from taking the command for the name of a template.
+        # Without the space at the end, Airflow reads the command as the name of a template file.
         bash_command="sh pipelines/deploy/nightly.sh ",
         cwd="/srv/gyre",
-        # Airflow would retry a failed check as well; the script retries what is worth it.
+        # Airflow would retry failed checks, too. The script retries only exit code 75.
         retries=0,
     )

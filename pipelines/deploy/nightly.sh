@@ -1,5 +1,6 @@
 #!/bin/sh
-# A night's run, in the folder that has pipelines/ and sql/. What ends with 75 is tried again, three times; nothing else is.
+# Runs the nightly pipeline in the folder that contains pipelines/ and sql/.
+# Retries exit code 75 up to three times, and no other code.
 tries=4
 while :; do
   gyre run pipelines/nightly.toml --log-format json --metrics metrics/nightly.prom --lineage lineage.jsonl

@@ -1,4 +1,4 @@
--- Airlines with $routes routes or more and no model.
+-- Airlines with at least $routes routes but without a model.
 -- Needs: routes (airline), sources (of the run)
 SELECT routes.airline, count(*) AS n
 FROM routes LEFT ANTI JOIN sources ON sources.airline = routes.airline

@@ -1,4 +1,4 @@
--- Fits that stopped before they converged, or whose certificates could not all be stated.
+-- Fits that did not converge, or that lack a certificate.
 -- Needs: fits (of the run)
 SELECT fit, rank, iterations, converged, certified
 FROM fits

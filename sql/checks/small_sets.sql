@@ -1,4 +1,4 @@
--- Sets that hold less than $share of the counts.
+-- Sets with a share of the counts below $share.
 -- Needs: sets (of the run)
 SELECT fit, latent, n_sources, probability
 FROM sets

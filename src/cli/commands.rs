@@ -94,7 +94,7 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
             let stores = Stores::from(&pipeline.store);
             let mut output = Output::open(&pipeline.job.output, &stores)?;
             output.set_lock_timeout(args.lock_timeout.0.unsigned_abs());
-            let asked = Cleaning {
+            let cleaning = Cleaning {
                 keep: pipeline.job.keep as usize,
                 older_than: args.older_than.0,
                 dry_run: args.dry_run,
@@ -104,7 +104,7 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
                 .enable_all()
                 .build()
                 .map_err(|e| Error::with_source(Kind::Resources, "cannot start a thread", e))?;
-            let mut cleaned = runtime.block_on(output.clean(&asked))?;
+            let mut cleaned = runtime.block_on(output.clean(&cleaning))?;
             cleaned.spilled = crate::read::lake::spill::sweep(&std::env::temp_dir(), args.dry_run);
             if args.dry_run {
                 print(&cleaned.to_string())

@@ -1,7 +1,9 @@
-//! What a pipeline file says of its rows → what an assignment will do with them: the fits are those of a written model.
+//! Pipeline → [`Assignment`]: how `gyre assign` reads new rows. The fits are those of a written
+//! model.
 //!
-//! Of the keys only tables, SQL, columns, bins, lags and `partition_by` count. New rows need not lead everywhere, so `connected` drops
-//! none of them, and every pair that `window` lets through counts one: to divide all counts of a lag would change no set, point or mean.
+//! Only the keys for tables, SQL, columns, bins, lags and `partition_by` matter. `connected` is
+//! ignored, because new rows need not form a connected chain. Each pair that `window` admits counts
+//! 1, because a common divisor of the counts changes neither sets nor coordinates nor means.
 
 use crate::error::Result;
 use crate::evidence::lag::Lag;
@@ -14,27 +16,34 @@ use crate::read::rows::layout::{Layout, RowRoles};
 use datafusion::dataframe::DataFrame;
 use std::sync::Arc;
 
-/// What an assignment will do, but for the model.
+/// What an assignment will do, without the model.
 pub struct Assignment {
+    /// The name of the job.
     pub name: String,
+    /// The folder or URL of the output.
     pub output: String,
-    /// How many earlier results the output keeps.
+    /// The number of earlier results that the output keeps.
     pub keep: usize,
+    /// The input tables and their files.
     pub tables: Vec<Table>,
+    /// The roles of the columns of the query.
     pub layout: Arc<Layout>,
-    /// The lags in the order of the matrices, which is that of their length.
+    /// The lags in the order of the matrices, by length.
     pub lags: Vec<Lag>,
-    /// Changes with the rows, what their columns mean and the version of gyre, and with nothing else.
+    /// Depends only on the rows, the meaning of their columns and the version of gyre.
     pub hash: String,
 }
 
 impl Assignment {
+    /// The lags as the column `lag` of the output tables.
     pub fn lag_column(&self) -> LagColumn {
         lag_column(&self.lags)
     }
 }
 
-/// Resolves the rows of a pipeline whose query text is `sql` against the tables of a lake. Also returns the query, ready to run.
+/// Resolves the rows of a pipeline with the query text `sql` against the tables of a lake.
+///
+/// Also returns the query as a data frame.
 pub async fn assignment(
     pipeline: &Pipeline,
     sql: &str,
@@ -59,8 +68,8 @@ pub async fn assignment(
         one_label_set: false,
         connected: false,
     };
-    let asked = &pipeline.transitions;
-    let used = (&asked.parameters, &asked.partition_by, &asked.input);
+    let keys = &pipeline.transitions;
+    let used = (&keys.parameters, &keys.partition_by, &keys.input);
     let frame = lake.select(frame, &layout)?;
     let assignment = Assignment {
         name: pipeline.job.name.clone(),

@@ -1,4 +1,5 @@
-//! What the pipeline file says of checks → checks whose SQL has been planned and whose partitions have the types of their columns.
+//! Checks of a pipeline file → checks with planned SQL, and with partitions of the types of their
+//! columns.
 
 use crate::error::counted;
 use crate::error::{Error, Kind, Result};
@@ -20,32 +21,39 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// One thing that must hold before a result is put in place.
+/// A condition that must hold before a result is put in place.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlannedCheck {
+    /// The name of the `[[check]]`, or the key in `[checks]`.
     pub name: String,
+    /// What happens if the check fails.
     pub on: On,
+    /// The condition.
     pub rule: CheckRule,
 }
 
+/// The condition of a check.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CheckRule {
-    /// The least number of rows read.
+    /// The minimum number of rows.
     MinRows(u64),
-    /// The largest share of rows dropped.
+    /// The maximum share of dropped rows.
     MaxDropped(f64),
-    /// Partitions that have to be there at every lag, as the record of a run writes them.
+    /// The partitions that must exist at every lag, as text in the run record.
     Partitions(Vec<BTreeMap<String, String>>),
-    /// The largest relative change of the number of transitions.
+    /// The maximum relative change of the number of transitions.
     MaxDrift(f64),
-    /// A query that gives no rows.
+    /// A query that must return no rows.
     Sql {
+        /// The SQL, without a final semicolon.
         sql: String,
+        /// The values of the `$name`s in the SQL.
         parameters: BTreeMap<String, ScalarValue>,
     },
 }
 
 impl CheckRule {
+    /// The name of the condition in run records.
     pub fn kind(&self) -> &'static str {
         match self {
             CheckRule::MinRows(_) => "min_rows",
@@ -56,7 +64,7 @@ impl CheckRule {
         }
     }
 
-    /// What is compared with: the limit itself, or how many partitions may be missing or rows may come.
+    /// The bound of the measured value: the limit, or 0 missing partitions or returned rows.
     pub fn limit(&self) -> f64 {
         match self {
             CheckRule::MinRows(rows) => *rows as f64,
@@ -90,7 +98,7 @@ impl fmt::Display for PlannedCheck {
     }
 }
 
-/// The checks of a pipeline whose result will have these tables.
+/// Plans the checks of a pipeline. `tables` are those of its result.
 pub(crate) async fn planned(
     pipeline: &Pipeline,
     partition: &[Field],
@@ -122,8 +130,8 @@ pub(crate) async fn planned(
     if pipeline.checks.queries.is_empty() {
         return Ok(planned);
     }
-    let mut clash = lake.tables.iter().map(|table| table.name.as_str());
-    if let Some(name) = clash.find(|name| tables.iter().any(|table| table.0 == *name)) {
+    let mut names = lake.tables.iter().map(|table| table.name.as_str());
+    if let Some(name) = names.find(|name| tables.iter().any(|table| table.0 == *name)) {
         return Err(Error::spec(format!(
             "the input table `{name}` has the name of an output table, and the SQL of a check could mean both; rename `tables.{name}`"
         )));
@@ -149,7 +157,7 @@ fn sql(query: &Query) -> Result<String> {
     Ok(query_text(query)?.trim().trim_end_matches(';').to_string())
 }
 
-/// A key as the record of a run will write it, from values of the types of the partition columns.
+/// A partition key as text in the run record. Its values have the types of the partition columns.
 fn partition_key(key: &PartitionKey, partition: &[Field]) -> Result<BTreeMap<String, String>> {
     let columns = partition.iter().map(|field| {
         let value = match key {
@@ -177,10 +185,10 @@ fn typed(value: &Parameter, field: &Field) -> Result<String> {
     }
 }
 
-/// Where DataFusion finds the staged tables.
+/// The URL of the staged tables in DataFusion.
 pub(crate) const STAGED: &str = "gyre-staged://output/";
 
-/// A session in which the result has its tables, without rows.
+/// A session with the input tables and with empty tables in place of the result.
 pub async fn planning(lake: &Lake, tables: &[(&'static str, SchemaRef)]) -> Result<SessionContext> {
     let session = lake.fork().await?;
     for (name, schema) in tables {
@@ -218,7 +226,7 @@ pub async fn query(
     crate::read::lake::sql(session, &format!("check `{check}`"), sql, parameters).await
 }
 
-/// A share in per cent, with two digits at most.
+/// A share in percent, with at most two decimals.
 pub fn percent(share: f64) -> String {
     format!("{} %", grouped((1e4 * share).round() / 100.0))
 }

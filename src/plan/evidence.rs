@@ -1,11 +1,9 @@
-//! What the pipeline file says of its rows, and the columns of the query → the evidence that is counted, with its types checked.
+//! Keys of `[transitions]` + columns of the query → the columns to count, with checked types.
 
 use crate::error::{Error, Result, nearest};
 use crate::evidence::lag::{Lag, Step};
-use crate::plan::pipeline;
-use crate::plan::pipeline::Input;
-use crate::plan::pipeline::keys;
-use crate::plan::pipeline::keys::Window;
+use crate::plan::pipeline::keys::{Validation, Window};
+use crate::plan::pipeline::{Input, PairMeasure};
 use crate::read::rows::layout::{Grouping, Measure, RowRoles};
 use crate::read::rows::states::StateColumns;
 use crate::read::rows::time::is_time;
@@ -35,10 +33,10 @@ impl Columns {
         Ok(Columns(fields))
     }
 
-    /// The column called `name`, with the type that counting reads it as.
+    /// The column `name`, with the type in which it is counted.
     fn get(&self, name: &str, role: &str) -> Result<Field> {
         if let Some(field) = self.0.iter().find(|f| f.name() == name) {
-            // Files of text that have a header alone, or nothing but nulls, give a column no type.
+            // Text files with only a header, or with only nulls, give a column no type.
             if field.data_type().is_null() {
                 return Err(Error::input(format!(
                     "column `{name}` has no value in any row that was looked at; where that is meant, cast it in the SQL"
@@ -68,7 +66,7 @@ impl Columns {
         )))
     }
 
-    /// A column whose values can tell things apart.
+    /// A column whose values can be keys.
     pub(crate) fn key(&self, name: &str, role: &str) -> Result<Field> {
         let field = self.get(name, role)?;
         let t = field.data_type();
@@ -100,7 +98,7 @@ impl Columns {
     }
 }
 
-/// The type behind a dictionary or a view.
+/// The value type of a dictionary or a view.
 fn plain(data_type: &DataType) -> DataType {
     match data_type {
         DataType::Dictionary(_, value) => plain(value),
@@ -147,7 +145,7 @@ pub(crate) fn evidence(input: &Input, columns: &Columns) -> Result<(RowRoles, Ve
             let weight = weight.as_ref();
             let weight = weight.map(|name| columns.number(name, "weight", false));
             let mut lags = lags.clone();
-            sort_lags(&mut lags);
+            lags.sort_by(Lag::by_length);
             let steps = lags
                 .iter()
                 .map(|lag| step(lag, &time))
@@ -186,11 +184,9 @@ pub(crate) fn evidence(input: &Input, columns: &Columns) -> Result<(RowRoles, Ve
                 })
             };
             let measure = match measure {
-                pipeline::Measure::Ones => Measure::One,
-                pipeline::Measure::Count(name) => {
-                    Measure::Count(columns.number(name, "count", true)?)
-                }
-                pipeline::Measure::Weight(name) => {
+                PairMeasure::Ones => Measure::One,
+                PairMeasure::Count(name) => Measure::Count(columns.number(name, "count", true)?),
+                PairMeasure::Weight(name) => {
                     Measure::Weight(columns.number(name, "weight", false)?)
                 }
             };
@@ -206,13 +202,17 @@ pub(crate) fn evidence(input: &Input, columns: &Columns) -> Result<(RowRoles, Ve
     }
 }
 
-/// What is resampled: the columns named for it, else trajectories, else single transitions.
+/// The unit of resampling: the columns of `validation.group`, else trajectories, else single
+/// transitions.
 pub(crate) fn grouping(
-    asked: &keys::Validation,
+    validation: &Validation,
     evidence: &RowRoles,
     columns: &Columns,
 ) -> Result<Grouping> {
-    let named = asked.group.iter().map(|name| columns.key(name, "group"));
+    let named = validation
+        .group
+        .iter()
+        .map(|name| columns.key(name, "group"));
     let mut by: Vec<Field> = named.collect::<Result<_>>()?;
     if let RowRoles::Trajectories { trajectory, .. } = evidence
         && by.is_empty()
@@ -224,11 +224,11 @@ pub(crate) fn grouping(
         }
         by.clone_from(trajectory);
     }
-    let most = asked.groups;
+    let most = validation.groups;
     Ok(Grouping { most, by })
 }
 
-/// How many steps a lag has, each as long as the time between rows.
+/// The number of steps per lag. A step is the time between rows.
 fn overlap(lag: &Lag, interval: Option<&Lag>) -> Result<u64> {
     match (lag, interval) {
         (Lag::Steps(n), _) => Ok(*n),
@@ -243,8 +243,9 @@ fn overlap(lag: &Lag, interval: Option<&Lag>) -> Result<u64> {
     }
 }
 
-/// Whether the states that a pair begins and ends with can be the same ones.
-pub(crate) fn check_square(evidence: &RowRoles, asker: &str) -> Result<()> {
+/// Checks that sources and targets have the same types. The error names `reason`, the key or fit
+/// that needs it.
+pub(crate) fn check_square(evidence: &RowRoles, reason: &str) -> Result<()> {
     let RowRoles::Pairs { source, target, .. } = evidence else {
         return Ok(());
     };
@@ -261,27 +262,18 @@ pub(crate) fn check_square(evidence: &RowRoles, asker: &str) -> Result<()> {
         keys.join(", ")
     };
     Err(Error::spec(format!(
-        "{asker} takes sources and targets for states of one kind, but the source is {} and the target {}; give them the same types with CAST in the SQL",
+        "{reason} takes sources and targets for states of one kind, but the source is {} and the target {}; give them the same types with CAST in the SQL",
         list(source),
         list(target)
     )))
 }
 
 pub(crate) fn all_integers(lags: &[Lag]) -> Option<Vec<i64>> {
-    lags.iter()
-        .map(|lag| {
-            if let Lag::Ticks(n) = lag {
-                Some(*n)
-            } else {
-                None
-            }
-        })
-        .collect()
-}
-
-/// The order of the tables.
-fn sort_lags(lags: &mut [Lag]) {
-    lags.sort_by(Lag::by_length);
+    let integer = |lag: &Lag| match lag {
+        Lag::Ticks(n) => Some(*n),
+        _ => None,
+    };
+    lags.iter().map(integer).collect()
 }
 
 /// A lag in units of the time column.

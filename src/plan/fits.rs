@@ -1,33 +1,39 @@
-//! What the pipeline file says of its fits → fits with checked parameters, ranks apart.
+//! `[[fit]]` entries → planned fits, one per rank.
 
 use crate::assess::ranks::Rule;
 use crate::methods::Method;
 use crate::plan::pipeline::Pipeline;
 use serde::{Deserialize, Serialize};
 
-/// One fit of every partition and lag, ranks apart.
+/// One fit of every partition and lag, at one rank.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PlannedFit {
-    /// First part of its column names: `<name>_r<rank>` where the pipeline asks for several ranks.
+    /// The prefix of its column names: `<name>_r<rank>` if the pipeline lists several ranks.
     pub name: String,
-    /// At the largest rank, where one is to be picked.
+    /// The method; at the largest candidate if a rule picks the rank.
     pub method: Method,
+    /// Where the rank comes from.
     pub ranks: Ranks,
 }
 
-/// How the rank of a fit came to be.
+/// Where the rank of a fit comes from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Ranks {
-    /// It is the only one, or it has none.
+    /// It is the only rank, or the method has none.
     One,
-    /// One of several of the pipeline's fit of this name, each a fit of its own.
+    /// One of several ranks of the `[[fit]]` of this name, each a separate fit.
     OneOf(String),
-    /// A rule picks it among these, which ascend, for every partition and lag.
-    Auto { rule: Rule, candidates: Vec<usize> },
+    /// A rule picks one of the candidates for every partition and lag.
+    Auto {
+        /// The rule.
+        rule: Rule,
+        /// The candidates in ascending order.
+        candidates: Vec<usize>,
+    },
 }
 
 impl PlannedFit {
-    /// The name that the pipeline file has for it.
+    /// The name of its `[[fit]]`.
     pub fn family(&self) -> &str {
         match &self.ranks {
             Ranks::OneOf(name) => name,
@@ -35,7 +41,7 @@ impl PlannedFit {
         }
     }
 
-    /// The rank in words.
+    /// The rank as text.
     pub(crate) fn rank_text(&self) -> String {
         match (&self.ranks, self.method.rank()) {
             (Ranks::Auto { rule, candidates }, _) => {

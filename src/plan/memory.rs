@@ -1,5 +1,5 @@
-//! What memory the stages of a run want: at most, from what the statistics of files say before a row
-//! is read, and for sure, once rows are counted.
+//! Memory needs of a run: upper bounds from file statistics before a row is read, and exact needs
+//! of the fits once the rows are counted.
 
 use crate::error::counted;
 use crate::error::{Error, Result};
@@ -12,61 +12,61 @@ use crate::read::lake::statistics::Bounds;
 use crate::read::rows::layout::RowRoles;
 use serde::Serialize;
 
-/// Upper bounds; sizes are bytes.
+/// Upper bounds. Sizes are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Needs {
-    /// What the bounds say.
+    /// The bounds on rows, states and partitions.
     #[serde(flatten)]
     pub bounds: Bounds,
-    /// Of all models together.
+    /// The number of non-zeros of all models together.
     pub nonzeros: u64,
+    /// The size of all stored matrices.
     pub nonzero_bytes: u64,
-    /// The memory of this machine, where the system reports it.
+    /// The memory of this machine, if the system reports it.
     pub machine_bytes: Option<u64>,
-    /// While rows are counted.
+    /// Memory to count the rows.
     pub count_bytes: u64,
-    /// While models are fitted.
+    /// Memory to fit the models.
     pub fit_bytes: u64,
-    /// What a fit uses all over at once, so that it cannot wait on disk.
+    /// The part of `fit_bytes` that a fit accesses at random, so that it cannot be on disk.
     pub resident_bytes: u64,
 }
 
-/// A pair while it is counted, and what a weight takes beside it. Measured with room for how lists grow: 36.7 M pairs took 15 bytes each.
-const OF_A_PAIR: u64 = 16;
-const OF_A_WEIGHT: u64 = 16;
+/// Bytes per pair while pairs are counted. Measured, with the spare room of growing lists: 15 bytes
+/// at 36.7 million pairs.
+const PAIR_BYTES: u64 = 16;
+/// Additional bytes per pair with a weight.
+const WEIGHT_BYTES: u64 = 16;
 
-/// A non-zero of a matrix at rest: an index of 4 bytes, and a value of at most 8. While these fit into
-/// the memory of one machine, a cluster is not needed.
+/// Bytes per non-zero of a stored matrix: an index of 4 bytes and a value of at most 8. If the
+/// matrix fits into the memory of one machine, a cluster is not needed.
 const NONZERO_BYTES: u64 = 12;
 
-/// A non-zero while it is fitted: the matrix by source and by target, in two indices and two counts, and what makes one from the other.
-/// Measured: 21 bytes.
-const OF_A_NONZERO: u64 = 24;
+/// Bytes per non-zero while a model is fitted: the matrix by source and by target, each with an
+/// index and a count, and the buffers of the transposition. Measured: 21 bytes.
+const FIT_NONZERO_BYTES: u64 = 24;
 
 impl Plan {
-    /// What a run will want at most; nothing where nothing bounds its rows.
+    /// The upper bounds of a run; none if the number of rows is unbounded.
     pub fn needs(&self, bounds: Bounds, threads: usize) -> Option<Needs> {
         let rows = bounds.rows?;
-        let (of_a_row, of_a_weight) = match &self.layout.evidence {
-            RowRoles::Trajectories { weight, .. } => {
-                (self.lags.len() as u64, u64::from(weight.is_some()))
-            }
-            RowRoles::Pairs { .. } => (1, u64::from(self.layout.evidence.weight().is_some())),
+        let lags = match &self.layout.evidence {
+            RowRoles::Trajectories { .. } => self.lags.len() as u64,
+            RowRoles::Pairs { .. } => 1,
         };
-        let pairs = rows.saturating_mul(of_a_row);
+        let pairs = rows.saturating_mul(lags);
         let states = bounds.states.unwrap_or(u64::MAX).min(pairs);
-        // Partitions and lags have pairs of their own.
-        let models = bounds.partitions.unwrap_or(u64::MAX);
-        let models = models.saturating_mul(of_a_row);
+        // Each partition and lag has its own matrix.
+        let models = bounds.partitions.unwrap_or(u64::MAX).saturating_mul(lags);
         let nonzeros = pairs.min(states.saturating_mul(states).saturating_mul(models));
-        // So have groups.
+        // With resampling, each group has its own matrix, too.
         let held = match self.layout.grouping {
             Some(_) => pairs,
             None => nonzeros,
         };
-        let counted = match of_a_weight {
-            0 => held * OF_A_PAIR,
-            _ => pairs * (OF_A_PAIR + OF_A_WEIGHT),
+        let counted = match self.layout.evidence.weight() {
+            None => held * PAIR_BYTES,
+            Some(_) => pairs * (PAIR_BYTES + WEIGHT_BYTES),
         };
         let own = crate::memory::least(threads) as u64;
         let size = Size {
@@ -85,21 +85,21 @@ impl Plan {
             nonzero_bytes: nonzeros.saturating_mul(NONZERO_BYTES),
             machine_bytes: machine::all(),
             count_bytes: own + counted,
-            fit_bytes: own + resident + copies * held * OF_A_NONZERO,
+            fit_bytes: own + resident + copies * held * FIT_NONZERO_BYTES,
             resident_bytes: own + resident,
         })
     }
 
-    /// What the fits of a model use all over at once, in bytes, when they have so many threads.
+    /// The bytes that the fits of a model access at random.
     fn resident(&self, size: Size, threads: usize) -> u64 {
         let of = |fit: &PlannedFit| fit.method.bytes(size, threads as u64);
         self.fits.iter().map(of).max().unwrap_or(0)
     }
 
-    /// Refuses fits that cannot work within the bound on memory: what they use all over would come from the disk again and again.
+    /// Checks that the fits work within a memory limit. Otherwise, each access would read the disk.
     ///
     /// # Errors
-    /// Names the fit, its numbers and the least bound.
+    /// If the limit is too small: the fit, its sizes and the smallest limit that works.
     pub fn check_memory(&self, size: Size, threads: usize, bound: Option<usize>) -> Result<()> {
         let Some(bound) = bound else {
             return Ok(());
@@ -200,8 +200,8 @@ mod tests {
         assert!(with(None).ends_with(" 600MB at 12 bytes each"));
     }
 
-    // 1,000 targets and 2,000 sources, rank 5 padded to 8: two restarts have 2 · (1000 · 8 · 8 + 2000 · 12) bytes, and an SVD panels of
-    // 3,000 · (8 + 5) numbers.
+    // 1,000 targets and 2,000 sources, rank 5 padded to 8: two restarts have
+    // 2 · (1000 · 8 · 8 + 2000 · 12) bytes, and an SVD has panels of 3,000 · (8 + 5) numbers.
     #[test]
     fn factors_of_restarts_and_panels_cannot_wait() {
         let size = Size {

@@ -1,6 +1,7 @@
-//! Pipeline + listing + schemas → Plan: everything that a run (or an `Assignment`) will do, resolved and checked, before it does any of it.
+//! Pipeline + file listings + schemas → [`Plan`]: all that a run will do, resolved and checked.
 //!
-//! A plan can be printed, compared by its hash, and run. Nothing is computed here.
+//! A plan can be printed, compared by its hash, and run. An [`assignment::Assignment`] is the same
+//! for `gyre assign`. Nothing is computed here.
 
 pub mod assignment;
 pub mod checks;
@@ -12,7 +13,7 @@ pub mod pipeline;
 pub mod relative;
 pub mod rows;
 pub mod show;
-pub mod travel;
+pub(crate) mod travel;
 
 use crate::error::counted;
 use crate::error::{Error, Result};
@@ -20,6 +21,7 @@ use crate::evidence::lag::Lag;
 use crate::methods::estimator::States;
 use crate::output::ledger::Basis;
 use crate::output::tables::run_schema::{FitColumns, LagColumn, RunSchema};
+use crate::output::tables::{self, table};
 use crate::plan::checks::{CheckRule, PlannedCheck};
 use crate::plan::evidence::{check_square, grouping};
 use crate::plan::fits::{PlannedFit, Ranks, fits};
@@ -41,73 +43,90 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What a run will do. As bytes it is what other machines need of it to count and to fit, which nothing that is skipped does.
+/// What a run will do. The serialized part is what executors need to count and to fit.
 #[derive(Serialize, Deserialize)]
 pub struct Plan {
+    /// The name of the job.
     pub name: String,
+    /// The folder or URL of the output.
     #[serde(skip)]
     pub output: String,
-    /// How many earlier results the output keeps.
+    /// The number of earlier results that the output keeps.
     #[serde(skip)]
     pub keep: usize,
-    /// Where outputs are found, those that others have written too.
+    /// The stores of this output and of earlier outputs.
     #[serde(skip)]
     pub stores: Stores,
+    /// The seed of all random starts.
     pub seed: u64,
+    /// The input tables and their files.
     pub tables: Vec<Table>,
+    /// The SQL of `[transitions]`.
     pub sql: String,
+    /// The values of the `$name`s in the SQL.
     #[serde(with = "crate::plan::travel::values")]
     pub parameters: BTreeMap<String, ScalarValue>,
+    /// The roles of the columns of the query.
     #[serde(with = "crate::plan::travel::shared")]
     pub layout: Arc<Layout>,
-    /// The lags in the order of the matrices, which is that of their length.
+    /// The lags in the order of the matrices, by length.
     pub lags: Vec<Lag>,
+    /// The fits, one per rank unless a rule picks the rank.
     pub fits: Vec<PlannedFit>,
     /// Resamples of the groups of `Layout::grouping`.
-    pub validation: Option<Validation>,
+    pub validation: Option<PlannedValidation>,
+    /// The result from which the sets take their names.
     #[serde(skip)]
     pub names: NamesFrom,
-    /// What becomes of a model without a transition.
+    /// What happens to a model without transitions.
     #[serde(skip)]
     pub empty: Empty,
     /// Test whether the sets of the fits are Markov chains.
     pub markov: bool,
+    /// Whether only new files are counted.
     #[serde(skip)]
     pub increments: Increments,
-    /// What must hold before the tables are put in place.
+    /// Conditions that must hold before the tables are put in place.
     #[serde(skip)]
     pub checks: Vec<PlannedCheck>,
-    /// Of what goes into the plan: `pipeline`, `sql` and `inputs`, so that two runs can be told apart.
+    /// Hashes of `pipeline`, `sql` and `inputs`, which show how two runs differ.
     #[serde(skip)]
     pub hashes: BTreeMap<&'static str, String>,
-    /// Changes with the pipeline, its SQL, the input files and the version of gyre, and with nothing else.
+    /// Depends only on the pipeline, its SQL, the input files and the version of gyre.
     pub hash: String,
 }
 
-/// Whether a run may count the files alone that the last one did not have.
+/// Whether a run may count only the files that are new since the last run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum Increments {
-    /// It is not asked for.
+    /// The pipeline does not ask for it.
     #[default]
     Off,
-    /// It is asked for, and this is why the counts of files do not add up to those of all.
+    /// The reason why counts of single files do not add up to the counts of all files.
     No(String),
-    /// The files of this table are counted by `basis`.
-    Of { table: String, basis: Basis },
+    /// The counts of single files add up.
+    Of {
+        /// The only table that the SQL reads.
+        table: String,
+        /// What the counts depend on beside the files.
+        basis: Basis,
+    },
 }
 
-/// How the fits are tried on resamples.
+/// Fits to resamples.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Validation {
-    /// Bootstrap resamples; 0: none.
+pub struct PlannedValidation {
+    /// The number of bootstrap resamples; 0 for none.
     pub bootstrap: usize,
-    /// Folds of a cross-validation; 0: none.
+    /// The number of folds of a cross-validation; 0 for none.
     pub folds: usize,
-    /// Of the intervals.
+    /// The confidence level of the intervals.
     pub confidence: f64,
 }
 
-/// Resolves a pipeline whose query text is `sql` against the tables of a lake. Also returns the query, ready to run.
+/// Resolves a pipeline with the query text `sql` against the tables of a lake.
+///
+/// Also returns the query as a data frame.
 pub fn plan<'a>(
     pipeline: &'a Pipeline,
     sql: &'a str,
@@ -138,13 +157,13 @@ async fn resolved(
         .filter_map(|fit| fit.method.needs().given);
     let given = given.map(|column| columns.key(column, "affiliation"));
     let given = given.collect::<Result<_>>()?;
-    let asked = pipeline.validation.as_ref();
-    let asked = asked.filter(|asked| asked.bootstrap > 0 || asked.folds > 0);
-    let grouping = asked.map(|asked| grouping(asked, &evidence, &columns));
-    let markov = pipeline.validation.as_ref().is_some_and(|v| v.markov);
+    let validation = pipeline.validation.as_ref();
+    let markov = validation.is_some_and(|v| v.markov);
+    let resampled = validation.filter(|v| v.bootstrap > 0 || v.folds > 0);
+    let grouping = resampled.map(|v| grouping(v, &evidence, &columns));
     let connected = pipeline.transitions.connected;
     let fits = fits(pipeline);
-    // Who takes sources and targets for states of one kind.
+    // Keys and fits that need sources and targets of one kind.
     let mut square = Vec::new();
     square.extend(connected.then(|| "`transitions.connected`".to_string()));
     square.extend(markov.then(|| "`validation.markov`".to_string()));
@@ -156,8 +175,8 @@ async fn resolved(
                 format!("method \"{method}\" of fit `{name}`")
             }),
     );
-    if let Some(asker) = square.first() {
-        check_square(&evidence, asker)?;
+    if let Some(first) = square.first() {
+        check_square(&evidence, first)?;
     }
     let layout = Layout {
         partition,
@@ -167,15 +186,16 @@ async fn resolved(
         one_label_set: !square.is_empty(),
         connected,
     };
-    let validation = asked.map(|asked| Validation {
-        bootstrap: asked.bootstrap,
-        folds: asked.folds,
-        confidence: asked.confidence,
+    let validation = resampled.map(|v| PlannedValidation {
+        bootstrap: v.bootstrap,
+        folds: v.folds,
+        confidence: v.confidence,
     });
     let seed = seed.unwrap_or(pipeline.job.seed);
-    let increments = match pipeline.job.incremental {
-        true => increments(&frame, &layout, lake, &sql, &parameters),
-        false => Increments::Off,
+    let increments = if pipeline.job.incremental {
+        increments(&frame, &layout, lake, &sql, &parameters)
+    } else {
+        Increments::Off
     };
     let frame = lake.select(frame, &layout)?;
     let mut plan = Plan {
@@ -201,28 +221,27 @@ async fn resolved(
     };
     check_names(&plan)?;
     let tables = plan.schemas();
-    plan.checks =
-        crate::plan::checks::planned(pipeline, &plan.layout.partition, lake, &tables).await?;
+    plan.checks = checks::planned(pipeline, &plan.layout.partition, lake, &tables).await?;
     plan.hashes = hashes(pipeline, &plan)?;
-    let mut asked = serde_json::to_value(pipeline).map_err(unhashed)?;
-    // What is kept of earlier results does not change this one, nor does where it goes.
-    if let Some(job) = asked["job"].as_object_mut() {
+    let mut hashed = serde_json::to_value(pipeline).map_err(unhashed)?;
+    // The result depends neither on its place nor on the number of earlier results.
+    if let Some(job) = hashed["job"].as_object_mut() {
         job.retain(|key, _| key != "keep" && key != "output");
     }
-    // Files and SQL are in the hash themselves, and may have been written in several ways.
-    let tables = asked["tables"].as_object_mut().into_iter().flatten();
+    // The hash contains the files and the SQL texts instead of their paths.
+    let tables = hashed["tables"].as_object_mut().into_iter().flatten();
     for (_, table) in tables {
         table["path"] = Value::Null;
     }
-    asked["transitions"]["query"] = Value::Null;
-    let checks = asked.pointer_mut("/checks/check");
+    hashed["transitions"]["query"] = Value::Null;
+    let checks = hashed.pointer_mut("/checks/check");
     for check in checks.and_then(Value::as_array_mut).into_iter().flatten() {
         check["query"] = Value::Null;
     }
     if let NamesFrom::Output(location) = &pipeline.names.from {
-        asked["names"]["from"] = canonical_location(location).into();
+        hashed["names"]["from"] = canonical_location(location).into();
     }
-    plan.hash = hash(&(asked, seed), &all_sql(&plan), &lake.tables)?;
+    plan.hash = hash(&(hashed, seed), &all_sql(&plan), &lake.tables)?;
     Ok((plan, frame))
 }
 
@@ -265,7 +284,8 @@ fn increments(
     }
 }
 
-/// Columns of the query stand beside gyre's own in the tables: no table may get two of one name.
+/// Checks that no table has two columns of one name: columns of the query stand beside those of
+/// gyre.
 fn check_names(plan: &Plan) -> Result<()> {
     for (table, schema) in plan.schemas() {
         for (at, field) in schema.fields().iter().enumerate() {
@@ -284,7 +304,7 @@ fn check_names(plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// The text of every statement of a plan; of a pipeline without checks it is that of `[transitions]`.
+/// The text of all statements: that of `[transitions]`, then those of the checks.
 fn all_sql(plan: &Plan) -> String {
     let mut all = plan.sql.clone();
     for check in &plan.checks {
@@ -295,7 +315,7 @@ fn all_sql(plan: &Plan) -> String {
     all
 }
 
-/// What the hash of a plan is made of, one by one.
+/// Separate hashes of the parts of a plan.
 fn hashes(pipeline: &Pipeline, plan: &Plan) -> Result<BTreeMap<&'static str, String>> {
     let files: Vec<_> = plan.tables.iter().map(inputs).collect();
     let json = |part: Result<Vec<u8>, serde_json::Error>| {
@@ -310,8 +330,8 @@ fn hashes(pipeline: &Pipeline, plan: &Plan) -> Result<BTreeMap<&'static str, Str
 }
 
 impl Plan {
-    /// The tables that the run will write and their columns, as far as they are known: the lists of a given partition have one entry
-    /// here.
+    /// The tables that the run will write, with their columns. Lists per set of a given partition
+    /// have one entry here, because the number of sets is unknown.
     pub fn schemas(&self) -> Vec<(&'static str, SchemaRef)> {
         let (sources, targets) = match &self.layout.evidence {
             RowRoles::Trajectories { state, .. } => (state, state),
@@ -329,16 +349,22 @@ impl Plan {
         };
         let tables = names.tables.iter();
         tables
-            .map(|&table| (table.name(), crate::output::tables::schema(table, &names).0))
+            .map(|&table| (table.name(), tables::schema(table, &names).0))
             .collect()
     }
 
+    /// The lags as the column `lag` of the output tables.
     pub fn lag_column(&self) -> LagColumn {
         lag_column(&self.lags)
     }
 
-    /// The fits of a model of so many states, each with its place in `fits`: where a rank is to be picked, one for every candidate
-    /// that the states allow, under the name that it would have in a list of ranks.
+    /// The fits of a model with these numbers of states, each with its index in `fits`.
+    ///
+    /// A fit whose rank a rule picks becomes one fit per candidate rank up to the number of states,
+    /// named as in a list of ranks.
+    ///
+    /// # Errors
+    /// If all candidates are above the number of states.
     pub fn candidates(
         &self,
         n_sources: usize,
@@ -372,10 +398,10 @@ impl Plan {
         Ok(all)
     }
 
-    /// Whether all fits go over their matrix in passes alone, so that it may be elsewhere.
+    /// Whether all fits read their matrix only in passes, so that executors may hold it.
     ///
     /// # Errors
-    /// What does not.
+    /// The reason why not.
     pub fn by_passes(&self) -> Result<(), String> {
         if self.validation.is_some() || self.markov {
             return Err("[validation] makes matrices of its own".into());
@@ -387,31 +413,30 @@ impl Plan {
         self.fits.iter().find_map(whole).map_or(Ok(()), Err)
     }
 
-    /// Folds of a cross-validation; 0: none.
+    /// The number of folds of a cross-validation; 0 for none.
     pub fn folds(&self) -> usize {
         self.validation.as_ref().map_or(0, |v| v.folds)
     }
 
-    /// The tables that the run will write: some hold what only some pipelines ask for.
-    pub fn tables(&self) -> Vec<crate::output::tables::table::Table> {
-        let compared = self.fits.iter().any(|f| crate::plan::is_compared(self, f));
-        let is_written = |table: &crate::output::tables::table::Table| match table {
-            crate::output::tables::table::Table::Ranks => compared,
-            crate::output::tables::table::Table::Bootstrap => self.resamples() > 0,
-            crate::output::tables::table::Table::Timescales
-            | crate::output::tables::table::Table::ChapmanKolmogorov => self.markov,
+    /// The tables that the run will write. Some are optional.
+    pub fn tables(&self) -> Vec<table::Table> {
+        let compared = self.fits.iter().any(|fit| is_compared(self, fit));
+        let is_written = |table: &table::Table| match table {
+            table::Table::Ranks => compared,
+            table::Table::Bootstrap => self.resamples() > 0,
+            table::Table::Timescales | table::Table::ChapmanKolmogorov => self.markov,
             _ => true,
         };
-        let tables = crate::output::tables::table::Table::ALL.into_iter();
-        tables.filter(is_written).collect()
+        let all = table::Table::ALL.into_iter();
+        all.filter(is_written).collect()
     }
 
-    /// Bootstrap resamples; 0: none.
+    /// The number of bootstrap resamples; 0 for none.
     pub fn resamples(&self) -> usize {
         self.validation.as_ref().map_or(0, |v| v.bootstrap)
     }
 
-    /// The place of the column of a given partition in `Layout::given`.
+    /// The index of the column of a given partition in `Layout::given`.
     pub(crate) fn given(&self, column: &str) -> Option<usize> {
         self.layout
             .given
@@ -419,7 +444,8 @@ impl Plan {
             .position(|field| field.name() == column)
     }
 
-    /// What the columns of a fit will be; the rank of a given partition is known once its labels are counted.
+    /// The output columns of the fits. `label_counts` are the numbers of sets of the given
+    /// partitions, which are known once the rows are counted.
     pub fn fit_columns(&self, label_counts: &[usize]) -> Vec<FitColumns> {
         let rank = |fit: &PlannedFit| match fit.method.needs().given {
             Some(column) => self.given(column).map_or(0, |at| label_counts[at]),
@@ -437,7 +463,8 @@ impl Plan {
     }
 }
 
-/// Whether a fit has rows in the `ranks` table: there is something to compare it with, or folds to score it.
+/// Whether a fit has rows in the table `ranks`: there are other ranks to compare, or folds to score
+/// it.
 pub fn is_compared(plan: &Plan, planned: &PlannedFit) -> bool {
     planned.ranks != Ranks::One || plan.folds() > 0
 }

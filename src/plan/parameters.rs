@@ -1,16 +1,18 @@
-//! Values in a pipeline file as typed scalars of SQL.
+//! Values of a pipeline file → typed scalars of SQL.
 
 use crate::error::{Error, Result};
+use crate::plan::pipeline::argument::Argument;
+use crate::store::parameter::Parameter;
 use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::ScalarValue;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the names in SQL stand for, under `key` of the pipeline.
+/// The scalars of SQL parameters, by name. `key` is their key in the pipeline file.
 pub(crate) fn values(
-    parameters: &BTreeMap<String, crate::plan::pipeline::argument::Argument>,
+    parameters: &BTreeMap<String, Argument>,
     key: &str,
 ) -> Result<BTreeMap<String, ScalarValue>> {
-    let value = |(name, argument): (&String, &crate::plan::pipeline::argument::Argument)| {
+    let value = |(name, argument): (&String, &Argument)| {
         let value = value(argument);
         let value = value.map_err(|what| Error::spec(format!("`{key}.{name}` {what}")))?;
         Ok((name.clone(), value))
@@ -18,15 +20,13 @@ pub(crate) fn values(
     parameters.iter().map(value).collect()
 }
 
-pub(crate) fn value(
-    argument: &crate::plan::pipeline::argument::Argument,
-) -> Result<ScalarValue, String> {
+pub(crate) fn value(argument: &Argument) -> Result<ScalarValue, String> {
     match argument {
-        crate::plan::pipeline::argument::Argument::One(parameter) => Ok(scalar(parameter)),
-        crate::plan::pipeline::argument::Argument::Moment { moment } => {
+        Argument::One(parameter) => Ok(scalar(parameter)),
+        Argument::Moment { moment } => {
             let has_date = moment.contains('-');
             let has_time = moment.contains(':');
-            // A zone stands at the end: `Z`, or hours and minutes after a sign.
+            // A time zone is at the end: `Z`, or hours and minutes after a sign.
             let time = moment.rsplit(['T', 't', ' ']).next().unwrap_or(moment);
             let has_zone = has_time && time.contains(['Z', 'z', '+', '-']);
             let zone = has_zone.then(|| "+00:00".into());
@@ -39,13 +39,13 @@ pub(crate) fn value(
                 format!("is {moment}, which is no date or time of the years 1678 to 2261")
             })
         }
-        crate::plan::pipeline::argument::Argument::List(list) => {
+        Argument::List(list) => {
             let all: Vec<ScalarValue> = list.iter().map(value).collect::<Result<_, _>>()?;
             let types: BTreeSet<String> = all.iter().map(|v| v.data_type().to_string()).collect();
             let numbers = |v: &ScalarValue| v.data_type().is_numeric();
             let (data_type, all) = match all.first() {
                 Some(first) if types.len() == 1 => (first.data_type(), all),
-                // Whole numbers and others.
+                // Integers and floats together become floats.
                 _ if all.iter().all(numbers) => {
                     let floats = all.iter().map(|v| v.cast_to(&DataType::Float64));
                     let floats = floats.collect::<Result<_, _>>();
@@ -60,11 +60,11 @@ pub(crate) fn value(
     }
 }
 
-pub(crate) fn scalar(parameter: &crate::store::parameter::Parameter) -> ScalarValue {
+pub(crate) fn scalar(parameter: &Parameter) -> ScalarValue {
     match parameter {
-        crate::store::parameter::Parameter::Boolean(v) => ScalarValue::from(*v),
-        crate::store::parameter::Parameter::Integer(v) => ScalarValue::from(*v),
-        crate::store::parameter::Parameter::Float(v) => ScalarValue::from(*v),
-        crate::store::parameter::Parameter::String(v) => ScalarValue::from(v.as_str()),
+        Parameter::Boolean(v) => ScalarValue::from(*v),
+        Parameter::Integer(v) => ScalarValue::from(*v),
+        Parameter::Float(v) => ScalarValue::from(*v),
+        Parameter::String(v) => ScalarValue::from(v.as_str()),
     }
 }

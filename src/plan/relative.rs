@@ -1,4 +1,4 @@
-//! Relative paths in a pipeline: what lies beside the pipeline file goes before what lies in the current folder.
+//! Relative paths in a pipeline: the folder of the pipeline file comes before the current folder.
 
 use crate::error::{Error, Kind, Result};
 use crate::plan::pipeline::Pipeline;
@@ -12,14 +12,15 @@ use object_store::ObjectStore;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Lets the relative paths of tables, of SQL files and of `names.from` say where they were found. The output stays as it is.
+/// Resolves the relative paths of tables, of SQL files and of `names.from`. The output stays as it
+/// is.
 ///
 /// # Errors
-/// A path that is in neither folder.
+/// If a path exists in neither folder.
 pub async fn resolve(pipeline: &mut Pipeline, file: &Path) -> Result<()> {
     let folder = file.parent().unwrap_or(Path::new(""));
-    let is_here = || Some(canonical(folder).ok()? == canonical(Path::new(".")).ok()?);
-    if folder.as_os_str().is_empty() || is_here() == Some(true) {
+    let is_current = || Some(canonical(folder).ok()? == canonical(Path::new(".")).ok()?);
+    if folder.as_os_str().is_empty() || is_current() == Some(true) {
         return Ok(());
     }
     for (name, table) in &mut pipeline.tables {
@@ -63,7 +64,7 @@ pub async fn resolve(pipeline: &mut Pipeline, file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A relative path as it is beside the pipeline file.
+/// A relative path, seen from the folder of the pipeline file.
 fn candidate(folder: &Path, path: &str) -> Option<String> {
     let is_relative = !path.contains("://") && Path::new(path).is_relative();
     let beside = is_relative.then(|| folder.join(path))?;
@@ -71,10 +72,10 @@ fn candidate(folder: &Path, path: &str) -> Option<String> {
 }
 
 fn neither(candidate: &str) -> String {
-    let here = std::env::current_dir().unwrap_or_default();
+    let current = std::env::current_dir().unwrap_or_default();
     format!(
         "neither beside the pipeline file ({candidate}) nor in the current folder ({})",
-        here.display()
+        current.display()
     )
 }
 

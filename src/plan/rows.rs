@@ -15,7 +15,7 @@ use datafusion::dataframe::DataFrame;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// What a pipeline file says of its rows, resolved.
+/// The `[transitions]` section, resolved.
 pub(crate) struct Rows {
     pub(crate) sql: String,
     pub(crate) parameters: BTreeMap<String, ScalarValue>,
@@ -27,13 +27,13 @@ pub(crate) struct Rows {
 }
 
 pub(crate) async fn rows(pipeline: &Pipeline, sql: &str, lake: &Lake) -> Result<Rows> {
-    let asked = &pipeline.transitions;
+    let keys = &pipeline.transitions;
     let sql = sql.trim().trim_end_matches(';').to_string();
-    let parameters = values(&asked.parameters, "transitions.parameters")?;
+    let parameters = values(&keys.parameters, "transitions.parameters")?;
     let frame = lake.query(&sql, &parameters).await?;
     let columns = Columns::of(&frame)?;
-    let (evidence, lags) = evidence(&asked.input, &columns)?;
-    let partition = asked.partition_by.iter();
+    let (evidence, lags) = evidence(&keys.input, &columns)?;
+    let partition = keys.partition_by.iter();
     let partition = partition.map(|name| columns.key(name, "partition_by"));
     Ok(Rows {
         sql,
@@ -50,15 +50,15 @@ pub(crate) fn unhashed(e: serde_json::Error) -> Error {
     Error::with_source(crate::error::Kind::Bug, "a plan cannot be hashed", e)
 }
 
-/// Of what was `asked`, the SQL, the input files and the version of gyre.
-pub(crate) fn hash(asked: &impl Serialize, sql: &str, tables: &[Table]) -> Result<String> {
+/// A hash of keys of the pipeline, the SQL, the input files and the version of gyre.
+pub(crate) fn hash(keys: &impl Serialize, sql: &str, tables: &[Table]) -> Result<String> {
     let files: Vec<_> = tables.iter().map(inputs).collect();
     let whole =
-        serde_json::to_vec(&(env!("CARGO_PKG_VERSION"), asked, sql, files)).map_err(unhashed)?;
+        serde_json::to_vec(&(env!("CARGO_PKG_VERSION"), keys, sql, files)).map_err(unhashed)?;
     Ok(blake3::hash(&whole).to_hex()[..32].to_string())
 }
 
-/// What of a table a result depends on.
+/// The parts of a table on which a result depends.
 pub(crate) fn inputs(table: &Table) -> impl Serialize {
     let files: Vec<_> = table.files.iter().map(InputFile::fingerprint).collect();
     let folders = (!table.partition_columns.is_empty()).then_some(&table.folders);

@@ -1,4 +1,4 @@
-//! Parts of a plan ↔ bytes, for serde.
+//! Serialization of parts of a plan, for `serde(with)`.
 
 use arrow::array::ArrayRef;
 use datafusion::common::ScalarValue;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Parameters of SQL: each is a column of one row.
+/// SQL parameters as Arrow columns with one row.
 pub mod values {
     use super::*;
 
@@ -45,7 +45,7 @@ pub mod values {
     }
 }
 
-/// What several share.
+/// A shared value.
 pub mod shared {
     use super::*;
 

@@ -11,12 +11,9 @@ use crate::plan::pipeline::Pipeline;
 use crate::plan::pipeline::keys::Fingerprint;
 use crate::read::lake::files::TableSource;
 use crate::read::lake::{Lake, Resources, query_text};
-use crate::run::assign;
-use crate::run::progress::{Progress, Silent};
-use crate::run::{Options, Outcome};
 use crate::store::Stores;
 use datafusion::dataframe::DataFrame;
-use futures::future::{BoxFuture, LocalBoxFuture};
+use futures::future::LocalBoxFuture;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -155,29 +152,6 @@ impl PlannedRun {
     pub fn output(&self) -> Result<Output> {
         Output::open(&self.plan.output, &self.plan.stores)
     }
-
-    /// Runs the plan in this process. A run that fails leaves the output as it was.
-    ///
-    /// # Errors
-    /// If a stage fails: reading, counting, fitting, checking or writing.
-    pub async fn run(&self) -> Result<Outcome> {
-        let output = self.output()?;
-        self.run_with(&output, &Options::default(), Arc::new(Silent))
-            .await
-    }
-
-    /// Runs the plan with options, and reports its progress.
-    ///
-    /// # Errors
-    /// If a stage fails: reading, counting, fitting, checking or writing.
-    pub fn run_with<'a>(
-        &'a self,
-        output: &'a Output,
-        options: &'a Options,
-        progress: Arc<dyn Progress>,
-    ) -> BoxFuture<'a, Result<Outcome>> {
-        crate::run::run(self, output, options, progress)
-    }
 }
 
 /// An assignment, the tables that it reads and its query.
@@ -188,20 +162,4 @@ pub struct PlannedAssignment {
     pub lake: Lake,
     /// The query.
     pub frame: DataFrame,
-}
-
-impl PlannedAssignment {
-    /// Assigns the rows to the model at an output. An assignment that fails leaves `output` as it was.
-    ///
-    /// # Errors
-    /// If there is no such model, its columns are others, or a stage fails.
-    pub fn assign<'a>(
-        &'a self,
-        model: &'a Output,
-        output: &'a Output,
-        options: &'a assign::Options,
-        progress: Arc<dyn Progress>,
-    ) -> LocalBoxFuture<'a, Result<assign::Outcome>> {
-        Box::pin(assign::assign(self, model, output, options, progress))
-    }
 }

@@ -32,7 +32,7 @@ use crate::run::inputs::PlannedRun;
 use crate::run::journal::Journal;
 use crate::run::local::Local;
 use crate::run::model::{nothing_connected, place};
-use crate::run::progress::Progress;
+use crate::run::progress::{Progress, Silent};
 use crate::run::record::{Deviation, Ended, ModelRecord, Resumed, RunRecord};
 use crate::run::site::{Fits, Job, Site};
 use futures::future::BoxFuture;
@@ -94,38 +94,53 @@ pub async fn check_places(plan: &Plan, output: &Output, force: bool) -> Result<(
     Ok(())
 }
 
-/// Runs a plan. A run that fails leaves the output as it was.
-pub(crate) fn run<'a>(
-    planned: &'a PlannedRun,
-    output: &'a Output,
-    options: &'a Options,
-    progress: Arc<dyn Progress>,
-) -> BoxFuture<'a, Result<Outcome>> {
-    // Boxed, as are the futures of `plan` and `open`, so that programs that poll it do not compile
-    // it again.
-    Box::pin(async move {
-        let plan = &planned.plan;
-        check_places(plan, output, options.force).await?;
-        let begun = output.begin(&plan.hash).await?;
-        let is_done = |c: &Current| c.plan == plan.hash && c.complete;
-        let again = options.force || options.full_refresh;
-        if !again && begun.earlier().is_some_and(is_done) {
-            // A run that died after its result was in place has left its checkpoints.
-            output.remove_checkpoints(&plan.hash).await;
-            return Ok(Outcome::NothingToDo);
-        }
-        let record = RunRecord::new(plan, &begun.run, planned.lake.threads);
-        let mut journal = Journal::new(record, progress.as_ref());
-        match drive(planned, output, &begun, options, &progress, &mut journal).await {
-            Ok(()) => Ok(Outcome::Done(Box::new(journal.record))),
-            Err(e) => {
-                output.abandon().await;
-                journal.record.head.failed(&e);
-                output.keep_failed(&begun.run, &journal.record).await;
-                Err(e)
+impl PlannedRun {
+    /// Runs the plan in this process. A run that fails leaves the output as it was.
+    ///
+    /// # Errors
+    /// If a stage fails: reading, counting, fitting, checking or writing.
+    pub async fn run(&self) -> Result<Outcome> {
+        let output = self.output()?;
+        self.run_with(&output, &Options::default(), Arc::new(Silent))
+            .await
+    }
+
+    /// Runs the plan with options, and reports its progress.
+    ///
+    /// # Errors
+    /// If a stage fails: reading, counting, fitting, checking or writing.
+    pub fn run_with<'a>(
+        &'a self,
+        output: &'a Output,
+        options: &'a Options,
+        progress: Arc<dyn Progress>,
+    ) -> BoxFuture<'a, Result<Outcome>> {
+        // Boxed, as are the futures of `plan` and `open`, so that programs that poll it do not compile
+        // it again.
+        Box::pin(async move {
+            let plan = &self.plan;
+            check_places(plan, output, options.force).await?;
+            let begun = output.begin(&plan.hash).await?;
+            let is_done = |c: &Current| c.plan == plan.hash && c.complete;
+            let again = options.force || options.full_refresh;
+            if !again && begun.earlier().is_some_and(is_done) {
+                // A run that died after its result was in place has left its checkpoints.
+                output.remove_checkpoints(&plan.hash).await;
+                return Ok(Outcome::NothingToDo);
             }
-        }
-    })
+            let record = RunRecord::new(plan, &begun.run, self.lake.threads);
+            let mut journal = Journal::new(record, progress.as_ref());
+            match drive(self, output, &begun, options, &progress, &mut journal).await {
+                Ok(()) => Ok(Outcome::Done(Box::new(journal.record))),
+                Err(e) => {
+                    output.abandon().await;
+                    journal.record.head.failed(&e);
+                    output.keep_failed(&begun.run, &journal.record).await;
+                    Err(e)
+                }
+            }
+        })
+    }
 }
 
 async fn drive(
@@ -241,29 +256,6 @@ fn check_certificates(fitted: &Fitted) -> Result<()> {
                 }
             })?;
         }
-    }
-    Ok(())
-}
-
-/// `matrices`: of each its non-zeros, and the transitions that were left out of it.
-pub(crate) fn check_not_empty(counted: &Counted, matrices: Vec<(u64, f64)>) -> Result<()> {
-    if counted.rows == 0 {
-        return Err(Error::input("the SQL of [transitions] gives no rows"));
-    }
-    if matrices.iter().all(|(nonzeros, _)| *nonzeros == 0) {
-        if matrices.iter().any(|(_, left_out)| *left_out > 0.0) {
-            return Err(nothing_connected());
-        }
-        let reasons = counted
-            .dropped
-            .0
-            .iter()
-            .map(|(reason, rows)| format!(", {rows} dropped for {reason}"))
-            .collect::<String>();
-        return Err(Error::input(format!(
-            "no transition was found in {}{reasons}; check the lag against the times of a trajectory",
-            crate::error::counted(counted.rows, "row")
-        )));
     }
     Ok(())
 }

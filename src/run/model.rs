@@ -29,7 +29,7 @@ use crate::read::rows::states::{escaped, key_text};
 use crate::run::progress::Progress;
 use crate::run::ranks;
 use crate::run::ranks::{Ground, Tried};
-use crate::run::record::{DroppedStates, FitRecord, FitTold, ModelRecord, Told};
+use crate::run::record::{DroppedStates, FitRecord, FitTimings, ModelRecord, Timings};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -78,6 +78,33 @@ fn check_range(layout: &Layout, counts: &CountMatrix) -> Result<()> {
     )))
 }
 
+/// Checks that there are transitions. `matrices` has the non-zeros of each matrix, and the transitions
+/// that were left out of it.
+///
+/// # Errors
+/// If there is no row or no transition.
+pub(crate) fn check_not_empty(counted: &Counted, matrices: Vec<(u64, f64)>) -> Result<()> {
+    if counted.rows == 0 {
+        return Err(Error::input("the SQL of [transitions] gives no rows"));
+    }
+    if matrices.iter().all(|(nonzeros, _)| *nonzeros == 0) {
+        if matrices.iter().any(|(_, left_out)| *left_out > 0.0) {
+            return Err(nothing_connected());
+        }
+        let reasons = counted
+            .dropped
+            .0
+            .iter()
+            .map(|(reason, rows)| format!(", {rows} dropped for {reason}"))
+            .collect::<String>();
+        return Err(Error::input(format!(
+            "no transition was found in {}{reasons}; check the lag against the times of a trajectory",
+            crate::error::counted(counted.rows, "row")
+        )));
+    }
+    Ok(())
+}
+
 /// Takes the matrix out of the counts for the time of the fits, weights in their unit.
 pub(crate) fn shards(layout: &Layout, counts: &mut CountMatrix) -> Result<Shards> {
     if counts.total > u128::from(LARGEST_TOTAL) {
@@ -114,7 +141,7 @@ pub fn fit_model(
     mut counts: CountMatrix,
     checkpoints: &dyn Checkpoints,
     progress: &dyn Progress,
-) -> Result<(FittedModel, Told)> {
+) -> Result<(FittedModel, Timings)> {
     if counts.nnz() == 0 {
         let left_out = counts.left_out.as_ref();
         if left_out.is_some_and(|l| l.transitions > 0.0) {
@@ -133,7 +160,7 @@ pub fn fit_model(
     let shard_seconds = start.elapsed().as_secs_f64();
     let from = (counts, &shards);
     let (model, told) = fit_shards(&Local, plan, names, from, checkpoints, progress)?;
-    let told = Told {
+    let told = Timings {
         shard_seconds,
         ..told
     };
@@ -149,7 +176,7 @@ pub(crate) fn fit_shards(
     (mut counts, shards): (CountMatrix, &Shards),
     checkpoints: &dyn Checkpoints,
     progress: &dyn Progress,
-) -> Result<(FittedModel, Told)> {
+) -> Result<(FittedModel, Timings)> {
     let place = place(names, &counts);
     let whole = format!("{}-{}", counts.partition, counts.lag);
     let mut tried = Vec::new();
@@ -171,7 +198,7 @@ pub(crate) fn fit_shards(
             .map_err(|e| e.at(format!("fit `{}`", candidate.name)))?;
         let seconds = start.elapsed().as_secs_f64();
         let steps = steps.seconds().into_iter();
-        let told = FitTold {
+        let told = FitTimings {
             resumed: is_known,
             seconds,
             steps: steps.map(|(step, s)| (step.into(), s)).collect(),
@@ -260,7 +287,7 @@ pub(crate) fn fit_shards(
         }
     }
     tracing::debug!(seconds = start.elapsed().as_secs_f64(), "certificates");
-    let told = Told {
+    let told = Timings {
         shard_seconds: 0.0,
         bootstrap_seconds,
         ranks_seconds,
@@ -461,12 +488,12 @@ fn seed(seed: u64, place: &str, fit: &str) -> u64 {
 }
 
 /// The record of a model.
-pub fn record(plan: &Plan, names: &RunSchema, model: &FittedModel, told: Told) -> ModelRecord {
+pub fn record(plan: &Plan, names: &RunSchema, model: &FittedModel, told: Timings) -> ModelRecord {
     let counts = &model.counts;
     let fits = plan.fits.iter().zip(&model.fits).zip(&model.certificates);
     let fits = fits.zip(told.fits);
     let of_fit =
-        |(((planned, fit), certificates), told): (((&PlannedFit, &Fit), &Vec<_>), FitTold)| {
+        |(((planned, fit), certificates), told): (((&PlannedFit, &Fit), &Vec<_>), FitTimings)| {
             let certified = certificates::certified(certificates);
             fit_record(planned, fit, certified, told)
         };
@@ -489,7 +516,7 @@ pub fn record(plan: &Plan, names: &RunSchema, model: &FittedModel, told: Told) -
     }
 }
 
-fn fit_record(planned: &PlannedFit, fit: &Fit, certified: bool, told: FitTold) -> FitRecord {
+fn fit_record(planned: &PlannedFit, fit: &Fit, certified: bool, told: FitTimings) -> FitRecord {
     let Model::LowRank(model) = &fit.model;
     let metrics = &model.metrics;
     FitRecord {

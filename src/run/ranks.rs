@@ -14,7 +14,7 @@ use crate::methods::fit::{Fit, Model};
 use crate::methods::low_rank::model::LowRank;
 use crate::plan::fits::Ranks;
 use crate::plan::{Plan, is_compared};
-use crate::run::record::{ChoiceRecord, FitTold};
+use crate::run::record::{ChoiceRecord, FitTimings};
 
 /// Wanted relative accuracy of the singular values that ranks are compared by: gaps are looked at in three digits, and values inside of
 /// noise take many products.
@@ -27,7 +27,7 @@ pub struct Tried {
     pub method: Method,
     pub seed: u64,
     pub fit: Fit,
-    pub told: FitTold,
+    pub told: FitTimings,
     /// Where resamples are asked for.
     pub bootstrap: Option<Bootstrap>,
 }

@@ -1,4 +1,4 @@
-//! The record of a run: what was read, counted, fitted and written, how long it took, and from what it was made.
+//! The record of a run: what it read, counted, fitted and wrote, and how long each stage took.
 
 use crate::assess::bootstrap::Bootstrap;
 use crate::assess::set_tracking::TrackedSets;
@@ -13,46 +13,58 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// What the record of a run and that of an assignment begin with. Times and memory stand here and nowhere else, so that the tables do not
-/// depend on them.
+/// The fields that records of runs and of assignments share. Only records hold times and memory, so
+/// that tables do not depend on them.
 #[derive(Debug, Clone, Serialize)]
 pub struct Head {
+    /// The version of the format of records.
     pub schema: u32,
+    /// The id of the run.
     pub id: String,
+    /// The version of gyre.
     pub gyre: &'static str,
-    /// Of the libraries that read and write.
+    /// Versions of the libraries that read and write.
     pub versions: BTreeMap<&'static str, &'static str>,
+    /// The name of the pipeline.
     pub pipeline: String,
+    /// The hash of the plan.
     pub plan: String,
+    /// The threads of the process.
     pub threads: usize,
+    /// When the run began.
     pub started: String,
-    /// When the last stage so far was done.
+    /// When the last finished stage ended.
     pub finished: String,
+    /// The time of each stage.
     pub seconds: BTreeMap<&'static str, f64>,
+    /// The largest resident set of the process, if the system reports it.
     pub peak_memory_bytes: Option<u64>,
-    /// Of the file that held what memory had no room for, where it is bounded.
+    /// The size of the scratch file, if memory is bounded.
     pub scratch_bytes: Option<u64>,
     /// Input files by table.
     pub inputs: BTreeMap<String, Vec<InputFile>>,
-    /// Of all input files, whether or not the query needs all of their columns.
+    /// The size of all input files, with columns that the query does not read.
     pub input_bytes: u64,
+    /// Rows of the query.
     pub rows_read: u64,
     /// Rows that could not be an end of a transition, by reason.
     pub rows_dropped: BTreeMap<Cow<'static, str>, u64>,
+    /// Partitions and lags that failed.
     pub failures: Vec<Failure>,
+    /// How the run ended.
     pub outcome: Ended,
     /// Why there is no result.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorRecord>,
     /// Rows of each table.
     pub tables: BTreeMap<&'static str, u64>,
-    /// When the stage began.
+    /// When the current stage began.
     #[serde(skip)]
     clock: Instant,
 }
 
 impl Head {
-    /// Of the work `id` on `inputs`, which begins now; `plan` is the hash of what it will do.
+    /// Begins the record of the run `id` over `inputs`; `plan` is the hash of the plan.
     pub fn begin(id: &str, pipeline: &str, plan: &str, threads: usize, inputs: &[Table]) -> Head {
         let files = inputs.iter().flat_map(|t| &t.files);
         let input_bytes = files.map(|file| file.size_bytes).sum();
@@ -86,7 +98,7 @@ impl Head {
         }
     }
 
-    /// The work ends here, and what it has made is no result.
+    /// Ends the record of a run without a result.
     pub fn failed(&mut self, e: &Error) {
         self.outcome = match e.kind() {
             Kind::Cancelled => Ended::Stopped,
@@ -102,8 +114,8 @@ impl Head {
         self.scratch_bytes = memory::scratch_bytes();
     }
 
-    /// A stage is done, and the next one begins: one event in the log. `rows` are those that it read, counted (non-zeros) or wrote, or the
-    /// checks it made.
+    /// Ends a stage, begins the next one and logs an event. `rows` is the number of rows read or
+    /// written, of non-zeros counted or of checks made.
     pub fn done(&mut self, stage: &'static str, rows: u64, bytes: u64) {
         let seconds = self.clock.elapsed().as_secs_f64();
         self.seconds.insert(stage, seconds);
@@ -123,57 +135,66 @@ impl Head {
     }
 }
 
-/// How a run has ended.
+/// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ended {
-    /// It has not.
+    /// It has not ended.
     Running,
-    /// Its result is in place; some models may have failed.
+    /// Its result is in place. Some models may have failed.
     Done,
+    /// An error ended it.
     Failed,
+    /// A signal stopped it.
     Stopped,
 }
 
-/// The error that a run has ended with.
+/// The error that ended a run.
 #[derive(Debug, Clone, Serialize)]
 pub struct ErrorRecord {
+    /// The name of the kind of the error.
     pub kind: &'static str,
+    /// The exit code of the program.
     pub exit_code: u8,
+    /// The message, with its causes.
     pub message: String,
 }
 
 /// `runs/<id>.json` of a run.
 #[derive(Debug, Clone, Serialize)]
 pub struct RunRecord {
+    /// What records of runs and of assignments share.
     #[serde(flatten)]
     pub head: Head,
-    /// Of what the plan is made from: `pipeline`, `sql` and `inputs`.
+    /// Hashes of the parts of the plan: `pipeline`, `sql` and `inputs`.
     pub hashes: BTreeMap<&'static str, String>,
+    /// The seed of all random numbers.
     pub seed: u64,
-    /// What of the input this run counted itself, where that was asked for.
+    /// What this run counted, if the pipeline counts new files only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub increment: Option<IncrementRecord>,
+    /// The sum of all counts.
     pub transitions: f64,
     /// The labels of given partitions: label k is set k.
     pub labels: BTreeMap<String, Vec<String>>,
+    /// One record per partition and lag.
     pub models: Vec<ModelRecord>,
-    /// Models of the earlier result that are no more.
+    /// Models of the earlier result that this result does not have.
     pub gone: Vec<String>,
-    /// Partitions (and lags) without a transition, which have no model.
+    /// Partitions and lags without a transition, which have no model.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub empty: Vec<EmptyRecord>,
-    /// In the order of the pipeline file.
+    /// Checks, in the order of the pipeline file.
     pub checks: Vec<CheckRecord>,
     /// Bytes of each table.
     pub table_bytes: BTreeMap<&'static str, u64>,
-    /// What was taken from runs of the same plan that did not end.
+    /// Work of earlier runs of the same plan that this run reused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resumed: Option<Resumed>,
 }
 
 impl RunRecord {
-    /// The record of a run that begins.
+    /// Begins the record of a run.
     pub fn new(plan: &Plan, id: &str, threads: usize) -> RunRecord {
         RunRecord {
             head: Head::begin(id, &plan.name, &plan.hash, threads, &plan.tables),
@@ -198,159 +219,211 @@ impl RunRecord {
     }
 }
 
-/// What a check has found.
+/// The result of a check.
 #[derive(Debug, Clone, Serialize)]
 pub struct CheckRecord {
+    /// The name of the check.
     pub name: String,
     /// `min_rows`, `max_dropped`, `partitions`, `max_drift` or `sql`.
     pub kind: &'static str,
+    /// Whether a failed check is an error or a warning.
     pub on: On,
+    /// Whether the check passed.
     pub passed: bool,
-    /// Rows read, share of rows dropped, partitions missing, relative change, rows of the query; null where there was nothing to
-    /// compare with.
+    /// Rows read, share of rows dropped, partitions missing, relative change or rows of the query.
+    /// Null if there was nothing to compare with.
     pub value: Option<f64>,
+    /// The limit of `value`.
     pub limit: f64,
-    /// The first rows of the query, or missing partitions, in words.
+    /// The first rows of the query, or the missing partitions, as text.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rows: Vec<String>,
 }
 
-/// What a run counted of its input; the rest it had from earlier runs.
+/// What a run counted of its input. It has the other counts from earlier runs.
 #[derive(Debug, Clone, Serialize)]
 pub struct IncrementRecord {
-    /// In words, and why.
+    /// What was counted and why, as text.
     pub what: String,
-    /// Files that were read, and the rows that the SQL gave of them.
+    /// Files that were read.
     pub files: usize,
+    /// Rows that the SQL gave of these files.
     pub rows: u64,
-    /// Units of the ledger now.
+    /// Units of the ledger after the run.
     pub units: usize,
 }
 
-/// What a run did not have to do.
+/// Work that a run reused.
 #[derive(Debug, Clone, Serialize)]
 pub struct Resumed {
-    /// Nothing was read or counted.
+    /// Whether the counts were reused, so that nothing was read.
     pub counted: bool,
-    /// Of the fits below so many were finished.
+    /// Fits that were finished.
     pub fits: usize,
+    /// All fits.
     pub of: usize,
-    /// Pieces of work in all: the counts, fits, restarts of others, resamples, folds.
+    /// Pieces of work: counts, fits, restarts, resamples and folds.
     pub pieces: usize,
 }
 
+/// The models of one partition and lag.
 #[derive(Debug, Clone, Serialize)]
 pub struct ModelRecord {
+    /// The value of each partition column.
     pub partition: BTreeMap<String, String>,
+    /// The lag, unless the rows are pairs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lag: Option<String>,
+    /// The number of sources.
     pub sources: usize,
+    /// The number of targets.
     pub targets: usize,
+    /// The number of pairs with a count.
     pub nonzeros: usize,
+    /// The sum of the counts.
     pub transitions: f64,
-    /// What was dropped beside the largest strongly connected set, where it alone was kept.
+    /// What was dropped, if only the largest strongly connected set was kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dropped: Option<DroppedStates>,
-    /// What cutting the counts into shards took.
+    /// The time to cut the counts into shards.
     pub shard_seconds: f64,
-    /// What the bootstrap of all fits took.
+    /// The time of the bootstrap of all fits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bootstrap_seconds: Option<f64>,
-    /// What comparing ranks took beside the fits: the singular values and the folds.
+    /// The time to compare ranks, without the fits: singular values and folds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ranks_seconds: Option<f64>,
+    /// Fits, in the order of the pipeline file.
     pub fits: Vec<FitRecord>,
 }
 
-/// What is told of how a model was fitted and is not in the model itself.
+/// How a model was fitted, as far as the model does not hold it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Told {
+pub struct Timings {
+    /// The time to cut the counts into shards.
     pub shard_seconds: f64,
+    /// The time of the bootstrap of all fits.
     pub bootstrap_seconds: Option<f64>,
+    /// The time to compare ranks, without the fits.
     pub ranks_seconds: Option<f64>,
-    /// Beside the fits of the model.
-    pub fits: Vec<FitTold>,
+    /// One entry per fit of the model.
+    pub fits: Vec<FitTimings>,
 }
 
-/// The same of one fit.
+/// How one fit was made, as far as the fit does not hold it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct FitTold {
+pub struct FitTimings {
+    /// Whether an earlier run had finished the fit.
     pub resumed: bool,
+    /// The time of the fit.
     pub seconds: f64,
+    /// The time of each step of the fit.
     pub steps: BTreeMap<Cow<'static, str>, f64>,
+    /// How its rank was chosen, if it was not given.
     pub choice: Option<ChoiceRecord>,
 }
 
+/// States outside the largest strongly connected set.
 #[derive(Debug, Clone, Serialize)]
 pub struct DroppedStates {
-    /// Strongly connected sets, that which was kept included.
+    /// Strongly connected sets, with the one that was kept.
     pub components: usize,
+    /// States that were dropped.
     pub states: usize,
+    /// Transitions that were dropped.
     pub transitions: f64,
 }
 
-/// The Chapman-Kolmogorov test of a fit where prediction and estimate are furthest apart.
+/// The largest deviation in the Chapman–Kolmogorov test of a fit.
 #[derive(Debug, Clone, Serialize)]
 pub struct Deviation {
+    /// The number of steps of the prediction.
     pub steps: u64,
+    /// The largest difference of prediction and estimate.
     pub largest: f64,
 }
 
+/// A fit.
 #[derive(Debug, Clone, Serialize)]
 pub struct FitRecord {
+    /// The name of the fit.
     pub name: String,
+    /// The method.
     pub method: &'static str,
+    /// The rank r.
     pub rank: usize,
+    /// The seed of the fit.
     pub seed: u64,
+    /// Whether it met its tolerance.
     pub converged: bool,
-    /// Whether all certificates hold; false where one could not be stated.
+    /// Whether all certificates hold. False if one could not be computed.
     pub certified: bool,
+    /// Iterations of the best restart.
     pub iterations: usize,
+    /// The number of restarts.
     pub restarts: usize,
+    /// Latent states without a source.
     pub empty_states: usize,
+    /// The log-likelihood of the model, in nats.
     pub log_likelihood: f64,
+    /// The log-likelihood of the full transition matrix, in nats.
     pub reference_log_likelihood: f64,
+    /// The sum of the singular values of the model.
     pub coherence: f64,
+    /// The probability to stay in a set, summed over sets.
     pub objective: f64,
+    /// Singular values of the model, r values in descending order.
     pub singular_values: Vec<f64>,
+    /// The number of sources per set.
     pub source_sizes: Vec<usize>,
-    /// Timescales of the sets, longest first, in the unit of the lag (seconds for durations), where they were asked for.
+    /// Timescales of the sets, longest first, in the unit of the lag (seconds for durations), with
+    /// `validation.markov`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timescales: Option<Vec<f64>>,
-    /// The ends of their intervals, as far as resamples tell; null where one lies at infinity.
+    /// The ends of their intervals, with a bootstrap. Null is infinity.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timescale_intervals: Option<Vec<[Option<f64>; 2]>>,
+    /// The Chapman–Kolmogorov test, with `validation.markov`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chapman_kolmogorov: Option<Deviation>,
-    /// Whether it was finished by an earlier run; then `seconds` is what reading it took.
+    /// Whether an earlier run had finished it. `seconds` is then the time to read it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub resumed: bool,
+    /// The time of the fit.
     pub seconds: f64,
-    /// Of which each step took: DBMR and co-clustering `partition`, singular and Schur vectors `decompose` and `cluster`, all `score`.
+    /// The time of each step: `partition` of DBMR and co-clustering, `decompose` and `cluster` of
+    /// singular and Schur vectors, and `score` of all methods.
     pub steps: BTreeMap<Cow<'static, str>, f64>,
+    /// Intervals, with a bootstrap.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bootstrap: Option<BootstrapRecord>,
-    /// Where the rank was picked.
+    /// How the rank was chosen, if it was not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub choice: Option<ChoiceRecord>,
-    /// The sets after those of the earlier result, or of another lag or rank, where this run made the comparison.
+    /// How the sets continue those of the earlier result, or of another lag or rank, if this run
+    /// compared them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lineage: Option<TrackedSets>,
 }
 
-/// What resamples say of a fit; intervals by metric.
+/// The bootstrap of a fit.
 #[derive(Debug, Clone, Serialize)]
 pub struct BootstrapRecord {
+    /// The number of resamples.
     pub resamples: usize,
+    /// The number of groups that were drawn from.
     pub groups: usize,
+    /// The confidence level of the intervals.
     pub confidence: f64,
     /// Mean adjusted Rand index against the fit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adjusted_rand: Option<f64>,
+    /// The interval of each metric.
     pub intervals: BTreeMap<String, [f64; 2]>,
 }
 
 impl BootstrapRecord {
+    /// The record of a bootstrap.
     pub fn new(bootstrap: &Bootstrap, confidence: f64) -> BootstrapRecord {
         let mut adjusted_rand = None;
         let mut intervals = BTreeMap::new();
@@ -375,33 +448,39 @@ impl BootstrapRecord {
     }
 }
 
-/// How the rank of a fit was picked.
+/// How the rank of a fit was chosen.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ChoiceRecord {
+    /// The name of the rule.
     pub rule: Cow<'static, str>,
     /// The candidates that were fitted.
     pub ranks: Vec<usize>,
+    /// Why the rule chose this rank, as text.
     pub reason: String,
 }
 
-/// A partition (and lag) that could not be fitted.
+/// A partition and lag that could not be fitted.
 #[derive(Debug, Clone, Serialize)]
 pub struct Failure {
+    /// The partition and lag, as text.
     pub partition: String,
+    /// The error.
     pub message: String,
 }
 
-/// A partition (and lag) without a transition.
+/// A partition and lag without a transition.
 #[derive(Debug, Clone, Serialize)]
 pub struct EmptyRecord {
+    /// The partition and lag, as text.
     pub partition: String,
     /// Whether the result that this run replaced has a model of it.
     pub had_model: bool,
+    /// The key of the model.
     #[serde(skip)]
     pub key: ModelKey,
 }
 
-/// The largest resident set of this process so far, where the system tells.
+/// The largest resident set of this process so far, if the system reports it.
 fn peak_memory_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|l| l.starts_with("VmHWM:"))?;

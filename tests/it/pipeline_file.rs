@@ -6,9 +6,9 @@ use gyre::evidence::lag::Lag;
 use gyre::methods::Method;
 use gyre::methods::dbmr::params::Init;
 use gyre::plan::pipeline::argument::Argument;
-use gyre::plan::pipeline::fits::Fit;
+use gyre::plan::pipeline::fits::FitEntry;
 use gyre::plan::pipeline::keys::Window;
-use gyre::plan::pipeline::{Input, Measure, Pipeline, json_schema};
+use gyre::plan::pipeline::{Input, PairMeasure, Pipeline, json_schema};
 use gyre::read::lake::files::Query;
 use gyre::read::rows::bins::Binning;
 use gyre::store::parameter::Parameter;
@@ -298,7 +298,7 @@ fn a_whole_file_is_read() {
             boxes: 720
         }
     );
-    let names: Vec<_> = pipeline.fits.iter().flat_map(Fit::expanded).collect();
+    let names: Vec<_> = pipeline.fits.iter().flat_map(FitEntry::expanded).collect();
     let named = |rank, name: &str| (rank, name.to_string());
     assert_eq!(
         names,
@@ -329,7 +329,7 @@ fn pairs_are_read() {
         Input::Pairs {
             source: vec!["word".into()],
             target: vec!["next".into()],
-            measure: Measure::Count("n".into())
+            measure: PairMeasure::Count("n".into())
         }
     );
     assert_eq!(pipeline.fits[0].expanded(), [(Some(8), "svd".to_string())]);

@@ -278,11 +278,11 @@ impl<'a> Rounds<'a> {
                 Err(e) => Err(e),
             };
             models[at] = Some(match fitted {
-                Ok((model, told)) => {
+                Ok((model, timings)) => {
                     let seconds = start.elapsed().as_secs_f64();
                     let nonzeros = model.nonzeros;
                     tracing::info!(nonzeros, seconds, "a model fitted by passes");
-                    let record = model::record(&self.plan, names, &model, told);
+                    let record = model::record(&self.plan, names, &model, timings);
                     Ok((model, record))
                 }
                 Err(e) if e.kind().is_retryable() || e.kind() == Kind::Check => return Err(e),
@@ -326,10 +326,10 @@ impl<'a> Rounds<'a> {
             for (&at, fitted) in own.iter().zip(answer) {
                 let unit = &remote.units[at];
                 models[at] = Some(match fitted {
-                    Ok(StoredModel { told, .. }) => {
+                    Ok(StoredModel { timings, .. }) => {
                         let mut model: FittedModel = unpack(&bytes.next().unwrap_or_default())?;
                         model.counts.renumber(&remote.heads[unit.head].1);
-                        let record = model::record(&self.plan, names, &model, told);
+                        let record = model::record(&self.plan, names, &model, timings);
                         Ok((model, record))
                     }
                     Err((kind, message)) => {

@@ -21,7 +21,7 @@ use crate::evidence::pass::executor::{Executor, Pass};
 use crate::output::tables::fitted_model::FittedModel;
 use crate::run::model::{fit_shards, names};
 use crate::run::progress::Silent;
-use crate::run::record::Told;
+use crate::run::record::Timings;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -178,7 +178,7 @@ impl Rounds<'_> {
         at: usize,
         labels: &[usize],
         cut: Cut,
-    ) -> Result<(FittedModel, Told)> {
+    ) -> Result<(FittedModel, Timings)> {
         let bytes = self.output.piece(&self.plan.hash, &cut.outline).await?;
         let (mut counts, shards) = outline(&bytes)?;
         counts.renumber(&remote.heads[remote.units[at].head].1);
@@ -196,10 +196,10 @@ impl Rounds<'_> {
             let from = (counts, shards);
             fit_shards(executor, &plan, &names, from, checkpoints.as_ref(), &Silent)
         };
-        let ((model, told), shards) = self.run_with_remote_passes(cut, shards, fit).await?;
+        let ((model, timings), shards) = self.run_with_remote_passes(cut, shards, fit).await?;
         let mut model = model.with(shards);
         model.counts.by_source.clear();
-        Ok((model, told))
+        Ok((model, timings))
     }
 
     /// Calls `fit` on a thread with the outline of some evidence, which is returned afterwards, and

@@ -13,7 +13,7 @@ use crate::output::tables::run_schema::RunSchema;
 use crate::read::counts::counted::Counted;
 use crate::run::model::{fit_model, names};
 use crate::run::progress::Silent;
-use crate::run::record::Told;
+use crate::run::record::Timings;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub struct StoredModel {
     /// A `FittedModel` without its matrix, which the store already has.
     pub model: Piece,
     /// How the fits went.
-    pub told: Told,
+    pub timings: Timings,
 }
 
 impl TaskExecutor {
@@ -64,28 +64,29 @@ impl TaskExecutor {
         let plan = Arc::clone(&self.plan);
         let fitted = blocking(move || {
             let fit = |(names, counts): (Arc<RunSchema>, CountMatrix)| {
-                let (mut model, told) = fit_model(&plan, &names, counts, &NoCheckpoints, &Silent)?;
+                let (mut model, timings) =
+                    fit_model(&plan, &names, counts, &NoCheckpoints, &Silent)?;
                 model.counts.by_source.clear();
-                Ok::<_, Error>((pack(&model)?, told))
+                Ok::<_, Error>((pack(&model)?, timings))
             };
             Ok(units.into_par_iter().map(fit).collect::<Vec<_>>())
         });
         let (mut models, mut answers) = (Vec::new(), Vec::new());
         for one in fitted.await? {
             answers.push(match one {
-                Ok((model, told)) => {
+                Ok((model, timings)) => {
                     models.push(model);
-                    Ok(told)
+                    Ok(timings)
                 }
                 Err(e) => Err((e.kind(), e.full())),
             });
         }
         let mut models = self.put(models).await?.into_iter();
         let answers = answers.into_iter().map(|answer| match answer {
-            Ok(told) => {
+            Ok(timings) => {
                 let model = models.next();
                 let model = model.ok_or_else(|| Error::bug("a model is not there"))?;
-                Ok(Ok(StoredModel { model, told }))
+                Ok(Ok(StoredModel { model, timings }))
             }
             Err(e) => Ok(Err(e)),
         });

@@ -1,6 +1,6 @@
-//! Values of the parameters of SQL.
+//! Values of SQL parameters.
 
-use crate::plan::pipeline::read::MOMENT;
+use crate::plan::pipeline::deserializer::MOMENT;
 use crate::store::parameter::Parameter;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Visitor;
@@ -8,13 +8,15 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 use std::borrow::Cow;
 use std::fmt;
 
-/// What a `$name` in SQL stands for.
+/// The value of a `$name` in SQL.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Argument {
+    /// A single value.
     One(Parameter),
-    /// A date, a time or both, as TOML writes it.
+    /// A date, a time or both, in the notation of TOML.
     Moment {
+        /// The text of the date or time.
         moment: String,
     },
     /// Values of one type.

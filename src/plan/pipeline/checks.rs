@@ -1,10 +1,11 @@
-//! `[checks]` and `[[check]]`: what must hold before a result is put in place. Comments here are descriptions in the JSON Schema.
+//! `[checks]` and `[[check]]`: conditions that a result must meet before it is put in place.
+//! The doc comments are the descriptions in the JSON Schema.
 
 use crate::error::Result;
 use crate::plan::pipeline::Transitions;
 use crate::plan::pipeline::argument::Argument;
+use crate::plan::pipeline::deserializer::{KeyError, read};
 use crate::plan::pipeline::document::{Content, Document, Node};
-use crate::plan::pipeline::read::{Fault, read};
 use crate::read::lake::files::Query;
 use crate::store::parameter::Parameter;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -16,9 +17,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
-/// Everything that is checked.
+/// All checks of a pipeline.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Checks {
+    /// The section `[checks]`.
     #[serde(flatten)]
     pub limits: Limits,
     /// In the order of the file.
@@ -27,72 +29,82 @@ pub struct Checks {
 }
 
 impl Checks {
+    /// Whether there are no checks.
     pub fn is_empty(&self) -> bool {
         *self == Checks::default()
     }
 }
 
-/// What happens where a check does not hold.
+/// What happens if a check fails.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
 pub enum On {
-    /// The run ends with exit code 3, and the earlier result stays.
+    /// The run ends with exit code 3, and the earlier result stays in place.
     #[default]
     Fail,
-    /// The result is put in place, and the summary, the log and the run record say so.
+    /// The result is put in place. The summary, the log and the run record report the failed check.
     Warn,
 }
 
-/// Limits that a result must keep to be put in place. Each is a value, and then the run fails where it is not kept, or a table such
-/// as `{ value = 0.05, on = "warn" }`.
+/// Limits that a result must meet before it is put in place. Each is a value, which fails the run
+/// if it is not met, or a table such as `{ value = 0.05, on = "warn" }`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Checks")]
 pub struct Limits {
-    /// The least number of rows that the SQL of `[transitions]` must give.
+    /// The minimum number of rows that the SQL of `[transitions]` returns.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Limit<std::num::NonZeroU64>>")]
     pub min_rows: Option<Limit<u64>>,
-    /// The largest share of the rows, from 0 to 1, that may be dropped because they can be no end of a transition.
+    /// The maximum share of the rows, from 0 to below 1, that are dropped because they cannot be
+    /// part of a transition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_dropped: Option<Limit<f64>>,
-    /// The partitions that the result must have, at every lag: values of `partition_by`, or tables of them where that names several
-    /// columns.
+    /// The partitions that the result must have at every lag: values of `partition_by`, or tables
+    /// of values if `partition_by` names several columns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partitions: Option<Limit<Vec<PartitionKey>>>,
-    /// The largest change of the total number of transitions against the result in place, relative to that one; 0.2 allows a fifth
-    /// more or less.
+    /// The maximum change of the total number of transitions, relative to the result in place. With
+    /// 0.2, it may grow or shrink by a fifth.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_drift: Option<Limit<f64>>,
 }
 
-/// A limit and what happens beyond it.
+/// A limit, and what happens if it is not met.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Limit<T> {
+    /// The limit.
     pub value: T,
+    /// What happens if the limit is not met.
     pub on: On,
 }
 
-/// The partition of a model: the value of the one partition column, or values by column.
+/// A partition: the value of the only partition column, or values by column.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum PartitionKey {
+    /// The value of the only partition column.
     One(Parameter),
+    /// The values by column.
     Columns(BTreeMap<String, Parameter>),
 }
 
-/// A query that must give no rows.
+/// A query that must return no rows.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct QueryCheck {
+    /// The name of the check.
     pub name: String,
+    /// The SQL, or the file that contains it.
     pub query: Query,
+    /// The values of the `$name`s in the SQL.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, Argument>,
+    /// What happens if the query returns rows.
     pub on: On,
 }
 
-/// SQL that must give no rows: each is something that should not be.
+/// SQL that must return no rows: each row is a violation.
 #[derive(Debug, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Check", extend("oneOf" = [{ "required": ["sql"] }, { "required": ["file"] }]))]
@@ -100,16 +112,16 @@ pub struct CheckText {
     /// Letters, digits, `_` and `-`.
     #[schemars(regex(pattern = "^[A-Za-z0-9_-]+$"), example = &"small_sets")]
     pub name: String,
-    /// A SELECT statement over the input tables and the tables that the run is about to put in place, by their names.
+    /// A SELECT statement over the input tables and the tables that the run will put in place.
     #[schemars(example = &"SELECT fit, iterations FROM fits WHERE NOT converged")]
     pub sql: Option<String>,
     /// A file with one SELECT statement, instead of `sql`.
     #[schemars(example = &"sql/checks/small_sets.sql")]
     pub file: Option<String>,
-    /// Values that the SQL names as `$name`.
+    /// Values to which the SQL refers as `$name`.
     #[serde(default)]
     pub parameters: BTreeMap<String, Argument>,
-    /// What happens where there are rows.
+    /// What happens if the query returns rows.
     #[serde(default)]
     pub on: On,
 }
@@ -117,18 +129,18 @@ pub struct CheckText {
 const NAMES: [&str; 4] = ["min_rows", "max_dropped", "partitions", "max_drift"];
 
 /// Reads every `[[check]]`.
-pub fn queries(root: &Node) -> Result<Vec<CheckText>, Fault> {
+pub fn queries(root: &Node) -> Result<Vec<CheckText>, KeyError> {
     let Some(node) = root.get("check") else {
         return Ok(Vec::new());
     };
     let Content::Array(items) = &node.content else {
         let message = "must be a list of tables, each under the header `[[check]]`";
-        return Err(Fault::wrong(message).at(node));
+        return Err(KeyError::wrong(message).at(node));
     };
     items.iter().map(read).collect()
 }
 
-/// What was written of checks, if it goes with the rest.
+/// The checks of a file, if they agree with its other keys.
 pub fn checks(
     limits: Limits,
     texts: Vec<CheckText>,
@@ -138,7 +150,7 @@ pub fn checks(
     self::limits(&limits, &transitions.partition_by, document)?;
     let mut queries: Vec<QueryCheck> = Vec::new();
     for (n, text) in texts.into_iter().enumerate() {
-        // Not by name: two checks may have the same one by mistake.
+        // Two checks may have the same name by mistake, so the index identifies a check.
         let index = n.to_string();
         let fail =
             |key: &str, message: &str| Err(document.error_at(&["check", &index, key], message));
@@ -250,7 +262,7 @@ fn limits(limits: &Limits, partition_by: &[String], document: &Document<'_>) -> 
     Ok(())
 }
 
-/// A key as JSON, which is near enough to what was written.
+/// A key as JSON, which resembles the TOML of the file.
 fn shown(key: &PartitionKey) -> String {
     serde_json::to_string(key).unwrap_or_default()
 }

@@ -1,14 +1,15 @@
-//! Pipeline text → a tree of values that know where they were written.
+//! Pipeline text → a tree of values with their positions.
 //!
-//! In: TOML text, `--set` assignments, a lookup of environment variables. Out: a [`Node`] tree in file order, in which every
-//! key and value has a [`Place`], so that any later complaint can name a line or a `--set`.
+//! In: TOML text, `--set` assignments, a lookup of environment variables. Out: a [`Node`] tree in
+//! file order. Every key and value has a [`Position`], so that an error can name a line or a
+//! `--set`.
 
 use crate::error::{Error, Result, hint};
 use toml::de::{DeTable, DeValue};
 
 /// Where a key or value was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum Position {
     /// The file as a whole.
     File,
     /// A line of the file, from 1.
@@ -20,9 +21,9 @@ pub enum Place {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
     /// The start of the value; for a table with a header, the header.
-    pub place: Place,
-    /// The keys from the top of the file. An entry of `[[fit]]` or `[[check]]` adds its name or, without
-    /// a name, its index. Entries of other lists have the path of the list.
+    pub position: Position,
+    /// The keys from the top of the file. An entry of `[[fit]]` or `[[check]]` adds its name or,
+    /// without a name, its index. Entries of other lists have the path of the list.
     pub path: Vec<String>,
     pub content: Content,
 }
@@ -30,7 +31,7 @@ pub struct Node {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Content {
     String(String),
-    /// A string into which environment variables were put: a number or a boolean where one is wanted.
+    /// A string with values of environment variables, which may also be read as number or boolean.
     Filled(Filled),
     Integer(i64),
     Float(f64),
@@ -45,15 +46,15 @@ pub enum Content {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Filled {
     pub text: String,
-    /// As they are written, such as `${SEED}`.
+    /// The variables as written, such as `${SEED}`.
     pub variables: String,
 }
 
 impl Filled {
-    /// The number or boolean that TOML would read.
+    /// The text as number or boolean, if it is one in TOML.
     pub fn scalar(&self) -> Option<Content> {
         let value = DeValue::parse(self.text.trim()).ok()?;
-        let content = node(value.get_ref(), 0, &|_| Place::File).ok()?.content;
+        let content = node(value.get_ref(), 0, &|_| Position::File).ok()?.content;
         let is_scalar = matches!(
             content,
             Content::Integer(_) | Content::Float(_) | Content::Boolean(_)
@@ -65,21 +66,21 @@ impl Filled {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
     pub key: String,
-    pub key_place: Place,
+    pub key_position: Position,
     pub node: Node,
 }
 
 impl Node {
     /// A node that has no path yet.
-    pub fn new(place: Place, content: Content) -> Node {
+    pub fn new(position: Position, content: Content) -> Node {
         Node {
-            place,
+            position,
             path: Vec::new(),
             content,
         }
     }
 
-    /// The value under a key of a table, or the entry of a list that has this `name` or index.
+    /// The value of a key of a table, or the entry of a list with this `name` or index.
     pub fn get(&self, segment: &str) -> Option<&Node> {
         match &self.content {
             Content::Table(_) => self.get_key(segment),
@@ -173,7 +174,7 @@ fn item_index(items: &[Node], segment: &str) -> Option<usize> {
         .or_else(|| segment.parse().ok())
 }
 
-/// A pipeline file, read but not yet understood.
+/// A pipeline file as TOML, before its keys are read.
 #[derive(Debug)]
 pub struct Document<'a> {
     pub root: Node,
@@ -182,7 +183,7 @@ pub struct Document<'a> {
 }
 
 impl<'a> Document<'a> {
-    /// Reads the text, applies the assignments in order, then replaces `${VAR}` in every string value.
+    /// Reads the text, applies the assignments in order, then replaces `${VAR}` in every string.
     pub fn read(
         text: &str,
         origin: &'a str,
@@ -190,29 +191,29 @@ impl<'a> Document<'a> {
         environment: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Document<'a>> {
         let table = DeTable::parse(text).map_err(|e| syntax_error(&e, text, origin))?;
-        let line = |offset| Place::Line(position(text, offset).0);
+        let line = |offset| Position::Line(line_and_column(text, offset).0);
         let content = table_content(table.get_ref(), &line)
-            .map_err(|(place, message)| located(place, origin, sets, &message))?;
+            .map_err(|(position, message)| located(position, origin, sets, &message))?;
         let mut document = Document {
-            root: Node::new(Place::File, content),
+            root: Node::new(Position::File, content),
             origin,
             sets,
         };
         for (n, set) in sets.iter().enumerate() {
-            assign(&mut document.root, set, Place::Set(n))?;
+            assign(&mut document.root, set, Position::Set(n))?;
         }
         interpolate(&mut document.root, &mut Vec::new(), environment)
-            .map_err(|(place, message)| located(place, origin, sets, &message))?;
+            .map_err(|(position, message)| located(position, origin, sets, &message))?;
         document.root.set_paths(Vec::new());
         Ok(document)
     }
 
     /// An error at a place of this document.
-    pub fn error(&self, place: Place, message: &str) -> Error {
-        located(place, self.origin, self.sets, message)
+    pub fn error(&self, position: Position, message: &str) -> Error {
+        located(position, self.origin, self.sets, message)
     }
 
-    /// An error at the value under `path`, or at the nearest table above it that was written.
+    /// An error at the value under `path`, or at the nearest table above it that exists.
     pub fn error_at(&self, path: &[&str], message: &str) -> Error {
         let mut node = &self.root;
         for segment in path {
@@ -221,20 +222,20 @@ impl<'a> Document<'a> {
                 None => break,
             }
         }
-        self.error(node.place, message)
+        self.error(node.position, message)
     }
 }
 
-fn located(place: Place, origin: &str, sets: &[String], message: &str) -> Error {
-    match place {
-        Place::File => Error::spec(format!("{origin}: {message}")),
-        Place::Line(n) => Error::spec(format!("{origin}:{n}: {message}")),
-        Place::Set(n) => Error::spec(format!("--set {}: {message}", shown(&sets[n]))),
+fn located(position: Position, origin: &str, sets: &[String], message: &str) -> Error {
+    match position {
+        Position::File => Error::spec(format!("{origin}: {message}")),
+        Position::Line(n) => Error::spec(format!("{origin}:{n}: {message}")),
+        Position::Set(n) => Error::spec(format!("--set {}: {message}", shown(&sets[n]))),
     }
 }
 
-/// The key of an assignment: the value is in no message, because it may be secret whatever its key is. What has no `=` is shown where it
-/// begins as a key does.
+/// The key of an assignment. No message shows the value, which may be secret. Text without `=` is
+/// shown only if it begins like a key.
 fn shown(set: &str) -> &str {
     const TABLES: [&str; 9] = [
         "job",
@@ -255,8 +256,8 @@ fn shown(set: &str) -> &str {
     }
 }
 
-/// Line and column, from 1, of a byte offset; columns count characters.
-fn position(text: &str, offset: usize) -> (usize, usize) {
+/// Line and column of a byte offset, both from 1, in characters.
+fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
     let before = text.get(..offset).unwrap_or(text);
     let line_start = before.rfind('\n').map_or(0, |n| n + 1);
     let line = before.bytes().filter(|b| *b == b'\n').count() + 1;
@@ -267,66 +268,66 @@ fn syntax_error(error: &toml::de::Error, text: &str, origin: &str) -> Error {
     let message = error.message().trim().replace('\n', ", ");
     match error.span() {
         Some(span) => {
-            let (line, column) = position(text, span.start);
+            let (line, column) = line_and_column(text, span.start);
             Error::spec(format!("{origin}:{line}:{column}: {message}"))
         }
         None => Error::spec(format!("{origin}: {message}")),
     }
 }
 
-/// A complaint before the path to its value is known.
-type Complaint = (Place, String);
+/// A message and its position.
+type Located = (Position, String);
 
 fn table_content(
     table: &DeTable<'_>,
-    place: &dyn Fn(usize) -> Place,
-) -> Result<Content, Complaint> {
+    position: &dyn Fn(usize) -> Position,
+) -> Result<Content, Located> {
     let mut entries = table.iter().collect::<Vec<_>>();
     entries.sort_by_key(|(key, _)| key.span().start);
     let entries = entries.into_iter().map(|(key, value)| {
         Ok(Entry {
             key: key.get_ref().to_string(),
-            key_place: place(key.span().start),
-            node: node(value.get_ref(), value.span().start, place)?,
+            key_position: position(key.span().start),
+            node: node(value.get_ref(), value.span().start, position)?,
         })
     });
-    Ok(Content::Table(entries.collect::<Result<_, Complaint>>()?))
+    Ok(Content::Table(entries.collect::<Result<_, Located>>()?))
 }
 
 fn node(
     value: &DeValue<'_>,
     offset: usize,
-    place: &dyn Fn(usize) -> Place,
-) -> Result<Node, Complaint> {
-    let here = place(offset);
+    position: &dyn Fn(usize) -> Position,
+) -> Result<Node, Located> {
+    let start = position(offset);
     let content = match value {
         DeValue::String(text) => Content::String(text.to_string()),
         DeValue::Integer(n) => {
             Content::Integer(i64::from_str_radix(n.as_str(), n.radix()).map_err(|_| {
                 let message = format!("the integer {n} does not fit 64 bits with a sign");
-                (here, message)
+                (start, message)
             })?)
         }
         DeValue::Float(x) => Content::Float(
             x.as_str()
                 .parse()
-                .map_err(|_| (here, format!("{} is not a number", x.as_str())))?,
+                .map_err(|_| (start, format!("{} is not a number", x.as_str())))?,
         ),
         DeValue::Boolean(b) => Content::Boolean(*b),
         DeValue::Datetime(t) => Content::Datetime(t.to_string()),
         DeValue::Array(items) => Content::Array(
             items
                 .iter()
-                .map(|item| node(item.get_ref(), item.span().start, place))
-                .collect::<Result<_, Complaint>>()?,
+                .map(|item| node(item.get_ref(), item.span().start, position))
+                .collect::<Result<_, Located>>()?,
         ),
-        DeValue::Table(table) => table_content(table, place)?,
+        DeValue::Table(table) => table_content(table, position)?,
     };
-    Ok(Node::new(here, content))
+    Ok(Node::new(start, content))
 }
 
-/// Carries out one `--set a.b=c`.
-fn assign(root: &mut Node, set: &str, place: Place) -> Result<()> {
+/// Applies one `--set a.b=c`.
+fn assign(root: &mut Node, set: &str, position: Position) -> Result<()> {
     let fail = |message: String| Error::spec(format!("--set {}: {message}", shown(set)));
     let Some((key, text)) = set.split_once('=') else {
         return Err(fail("an assignment has the form KEY=VALUE".into()));
@@ -334,16 +335,16 @@ fn assign(root: &mut Node, set: &str, place: Place) -> Result<()> {
     let path = key_path(key)
         .ok_or_else(|| fail(format!("`{key}` is not a key such as `fit.dbmr.rank`")))?;
     let value = match DeValue::parse(text) {
-        // A date that is not in quotes is text: every key that takes a TOML date takes its text as well.
+        // A date without quotes becomes text: every key that accepts a TOML date accepts its text.
         Ok(value) if !value.get_ref().is_datetime() => {
-            node(value.get_ref(), 0, &|_| place).map_err(|(_, message)| fail(message))?
+            node(value.get_ref(), 0, &|_| position).map_err(|(_, message)| fail(message))?
         }
-        _ => Node::new(place, Content::String(text.to_string())),
+        _ => Node::new(position, Content::String(text.to_string())),
     };
-    put(root, &path, 0, value, place).map_err(fail)
+    put(root, &path, 0, value, position).map_err(fail)
 }
 
-/// The segments of a dotted key, in which TOML's quotes work.
+/// The segments of a dotted TOML key, which may contain quotes.
 fn key_path(key: &str) -> Option<Vec<String>> {
     let text = format!("{key} = 0");
     let parsed = DeTable::parse(&text).ok()?;
@@ -364,7 +365,7 @@ fn put(
     path: &[String],
     depth: usize,
     value: Node,
-    place: Place,
+    position: Position,
 ) -> Result<(), String> {
     let Some(segment) = path.get(depth) else {
         *node = value;
@@ -378,13 +379,13 @@ fn put(
                 None => {
                     entries.push(Entry {
                         key: segment.clone(),
-                        key_place: place,
-                        node: Node::new(place, Content::Table(Vec::new())),
+                        key_position: position,
+                        node: Node::new(position, Content::Table(Vec::new())),
                     });
                     entries.len() - 1
                 }
             };
-            put(&mut entries[at].node, path, depth + 1, value, place)
+            put(&mut entries[at].node, path, depth + 1, value, position)
         }
         Content::Array(items) => {
             let names: Vec<&str> = items
@@ -392,7 +393,7 @@ fn put(
                 .filter_map(|n| n.get_key("name").and_then(Node::as_str))
                 .collect();
             match item_index(items, segment).filter(|n| *n < items.len()) {
-                Some(at) => put(&mut items[at], path, depth + 1, value, place),
+                Some(at) => put(&mut items[at], path, depth + 1, value, position),
                 None => Err(format!(
                     "`{above}` has no entry `{segment}`{}",
                     hint(segment, &names)
@@ -408,7 +409,7 @@ fn interpolate(
     node: &mut Node,
     path: &mut Vec<String>,
     environment: &dyn Fn(&str) -> Option<String>,
-) -> Result<(), Complaint> {
+) -> Result<(), Located> {
     match &mut node.content {
         Content::String(text) => {
             let parameters = match &path[..] {
@@ -431,13 +432,14 @@ fn interpolate(
                 variables.push(format!("`${{{named}}}`"));
                 variable(name, environment)
             })
-            .map_err(|message| (node.place, format!("`{}`: {message}", path.join("."))))?;
-            node.content = match variables.is_empty() {
-                true => Content::String(filled),
-                false => Content::Filled(Filled {
+            .map_err(|message| (node.position, format!("`{}`: {message}", path.join("."))))?;
+            node.content = if variables.is_empty() {
+                Content::String(filled)
+            } else {
+                Content::Filled(Filled {
                     text: filled,
                     variables: variables.join(" and "),
-                }),
+                })
             };
         }
         Content::Array(items) => {
@@ -459,7 +461,7 @@ fn interpolate(
     Ok(())
 }
 
-/// Replaces each `${inside}` by what `lookup` makes of the inside; `$${` stands for `${`.
+/// Replaces each `${inside}` by `lookup(inside)`, and `$${` by `${`.
 fn expand(
     text: &str,
     mut lookup: impl FnMut(&str) -> Result<String, String>,
@@ -485,7 +487,7 @@ fn expand(
     Ok(out)
 }
 
-/// The value of `NAME` or `NAME:-default`; as in a shell, the default also stands in for an empty variable.
+/// The value of `NAME` or `NAME:-default`. As in a shell, the default also replaces an empty value.
 fn variable(inside: &str, environment: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
     let (name, default) = match inside.split_once(":-") {
         Some((name, default)) => (name, Some(default)),

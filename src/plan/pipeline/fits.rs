@@ -1,33 +1,35 @@
-//! `[[fit]]` tables: a name, a method and the keys of that method. Comments here are descriptions in the JSON Schema.
+//! `[[fit]]` tables: a name, a method and the keys of that method.
 
 use crate::assess::ranks::Rule;
 use crate::methods::Method;
 use crate::methods::spectral::svd::Clusters;
+use crate::plan::pipeline::deserializer::{KeyError, KeyErrorKind, read, required};
 use crate::plan::pipeline::document::{Content, Entry, Node};
-use crate::plan::pipeline::read::{Fault, What, read, required};
 use crate::plan::pipeline::shape::{OneOrMany, one_or_many};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use serde::de::Error as _;
 use std::borrow::Cow;
 
-/// One `[[fit]]`: a name for its columns, a method, and the method's own keys.
+/// One `[[fit]]`: a name for its columns, a method, and the keys of the method.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Fit {
+pub struct FitEntry {
+    /// The prefix of the names of its output columns, unique in the file.
     pub name: String,
-    /// For `rank = "auto"`: what picks one of the ranks, which then are the candidates.
+    /// For `rank = "auto"`: the rule that picks one of `ranks`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<Rule>,
-    /// The ranks to fit, in the order of the file; empty for a method without a rank.
+    /// The ranks in the order of the file; empty for a method without rank.
     pub ranks: Vec<usize>,
-    /// At one of the ranks.
+    /// The method at the first of the ranks.
     #[serde(flatten)]
     pub method: Method,
 }
 
-impl Fit {
-    /// The fits this stands for: a rank where the method has one, and the name that output columns begin with, which holds the
-    /// rank if there are several (`dbmr_r3`). Where one is to be picked, it is the largest that may be.
+impl FitEntry {
+    /// The fits of this entry, each with its rank (if the method has one) and the prefix of its
+    /// output columns, which contains the rank if there are several (`dbmr_r3`). With a rule, there
+    /// is one fit with the largest rank.
     pub fn expanded(&self) -> Vec<(Option<usize>, String)> {
         match self.ranks.as_slice() {
             [] => vec![(None, self.name.clone())],
@@ -43,10 +45,10 @@ impl Fit {
     }
 }
 
-/// The candidates of `rank = "auto"` unless they are given.
+/// The default candidates of `rank = "auto"`.
 const RANKS: [i64; 7] = [2, 3, 4, 5, 6, 7, 8];
 
-/// One rank or several, as they are written.
+/// One rank or a list of ranks.
 #[derive(serde::Deserialize)]
 #[serde(transparent)]
 struct Ranks(#[serde(deserialize_with = "one_or_many")] Vec<usize>);
@@ -64,20 +66,20 @@ fn has_rank(method: &str) -> bool {
 }
 
 /// Reads all fits of a file.
-pub fn fits(root: &Node) -> Result<Vec<Fit>, Fault> {
+pub fn fits(root: &Node) -> Result<Vec<FitEntry>, KeyError> {
     let Some(node) = root.get("fit") else {
         let message = "is missing: a pipeline needs at least one `[[fit]]`";
-        return Err(Fault {
-            place: Some(root.place),
+        return Err(KeyError {
+            position: Some(root.position),
             path: vec!["fit".into()],
-            what: What::Wrong(message.into()),
+            kind: KeyErrorKind::Wrong(message.into()),
         });
     };
     let Content::Array(items) = &node.content else {
         let message = "must be a list of tables, each under the header `[[fit]]`";
-        return Err(Fault::wrong(message).at(node));
+        return Err(KeyError::wrong(message).at(node));
     };
-    // What is held out tells more than a gap, where anything is.
+    // Held-out data decide better than a gap, if there are any.
     let folds = root.get("validation").and_then(|table| table.get("folds"));
     let default_rule = match folds.map(|folds| &folds.content) {
         None | Some(Content::Integer(0)) => Rule::Gap,
@@ -87,30 +89,30 @@ pub fn fits(root: &Node) -> Result<Vec<Fit>, Fault> {
     fits.collect()
 }
 
-/// A rule by its name; the error has the names of all.
-fn written_rule(node: &Node) -> Result<Rule, Fault> {
-    read(node).map_err(|fault: Fault| {
+/// Reads a rule; an error lists all rules.
+fn read_rule(node: &Node) -> Result<Rule, KeyError> {
+    read(node).map_err(|error: KeyError| {
         let known = Rule::NAMES.map(|name| format!("\"{name}\"")).join(", ");
         let found = node.as_str().map(|word| format!(", not {word:?}"));
         let message = format!("must be one of {known}{}", found.unwrap_or_default());
-        Fault {
-            what: What::Wrong(message),
-            ..fault
+        KeyError {
+            kind: KeyErrorKind::Wrong(message),
+            ..error
         }
     })
 }
 
-/// `default_rule` picks the rank where no rule is written.
-fn fit(item: &Node, default_rule: Rule) -> Result<Fit, Fault> {
+/// Reads one `[[fit]]`. `default_rule` picks the rank if the table has no rule.
+fn fit(item: &Node, default_rule: Rule) -> Result<FitEntry, KeyError> {
     if !matches!(item.content, Content::Table(_)) {
-        return Err(Fault::wrong("must be a table").at(item));
+        return Err(KeyError::wrong("must be a table").at(item));
     }
     let name = required(item, "name")?;
     let kind: String = required(item, "method")?;
     let kind = kind.as_str();
     if !Method::NAMES.contains(&kind) {
         let node = item.get("method").unwrap_or(item);
-        return Err(Fault::unknown_variant(kind, Method::NAMES).at(node));
+        return Err(KeyError::unknown_variant(kind, Method::NAMES).at(node));
     }
     let has_rank = has_rank(kind);
     let word = item.get("rank").filter(|_| has_rank);
@@ -126,11 +128,11 @@ fn fit(item: &Node, default_rule: Rule) -> Result<Fit, Fault> {
             }
             _ => format!("{wanted}, not {word:?}"),
         };
-        return Err(Fault::wrong(message).at(node));
+        return Err(KeyError::wrong(message).at(node));
     }
     let is_auto = word.is_some();
     let rule = match item.get("rule").filter(|_| is_auto) {
-        Some(node) => Some(written_rule(node)?),
+        Some(node) => Some(read_rule(node)?),
         None => is_auto.then_some(default_rule),
     };
     let own = item.entries().iter();
@@ -141,14 +143,14 @@ fn fit(item: &Node, default_rule: Rule) -> Result<Fit, Fault> {
     if is_auto {
         candidates(&mut own);
     } else if has_rank && item.get("rank").is_none() {
-        // The rank is missing, and with it what these keys go with.
+        // The missing rank is the error to report, not the keys that depend on it.
         own.retain(|e| !KEYS_OF_AUTO.contains(&e.key.as_str()));
     } else if has_rank
         && let Some(entry) = own.iter().find(|e| KEYS_OF_AUTO.contains(&e.key.as_str()))
     {
-        return Err(Fault::wrong("goes with `rank = \"auto\"` alone").at_key(entry));
+        return Err(KeyError::wrong("goes with `rank = \"auto\"` alone").at_key(entry));
     }
-    // A method knows one rank; the fit has all of them.
+    // A method has one rank; the entry has all ranks.
     let mut ranks = Vec::new();
     if let Some(entry) = own.iter_mut().find(|e| has_rank && e.key == "rank") {
         ranks = read::<Ranks>(&entry.node)?.0;
@@ -156,10 +158,10 @@ fn fit(item: &Node, default_rule: Rule) -> Result<Fit, Fault> {
     }
     let parameters = Node {
         path: item.path.clone(),
-        ..Node::new(item.place, Content::Table(own))
+        ..Node::new(item.position, Content::Table(own))
     };
-    let method = Method::read(kind, &parameters).map_err(|fault| explain_key(fault, kind))?;
-    let method = method.ok_or_else(|| Fault::unknown_variant(kind, Method::NAMES))?;
+    let method = Method::read(kind, &parameters).map_err(|error| explain_key(error, kind))?;
+    let method = method.ok_or_else(|| KeyError::unknown_variant(kind, Method::NAMES))?;
     if let Method::Svd(svd) = &method
         && svd.clusters != Clusters::KMeans
         && let Some(entry) = item.entries().iter().find(|e| is_of_kmeans(&e.key))
@@ -167,9 +169,9 @@ fn fit(item: &Node, default_rule: Rule) -> Result<Fit, Fault> {
         let (key, clusters) = (&entry.key, svd.clusters.name());
         let message =
             format!("goes with `clusters = \"kmeans\"` alone: \"{clusters}\" takes no `{key}`");
-        return Err(Fault::wrong(message).at_key(entry));
+        return Err(KeyError::wrong(message).at_key(entry));
     }
-    Ok(Fit {
+    Ok(FitEntry {
         name,
         rule,
         ranks,
@@ -177,37 +179,37 @@ fn fit(item: &Node, default_rule: Rule) -> Result<Fit, Fault> {
     })
 }
 
-/// Keys of `svd` that say how k-means is run.
+/// Whether a key of `svd` is a parameter of k-means.
 fn is_of_kmeans(key: &str) -> bool {
     matches!(key, "restarts" | "max_iterations")
 }
 
-/// Keys that say how `rank = "auto"` is decided.
+/// Keys that need `rank = "auto"`.
 const KEYS_OF_AUTO: [&str; 2] = ["ranks", "rule"];
 
-/// Puts the candidates in the place of `rank = "auto"`: methods know lists of ranks.
+/// Replaces `rank = "auto"` by the list of candidates.
 fn candidates(own: &mut Vec<Entry>) {
     let written = own.iter().find(|e| e.key == "ranks");
     let written = written.map(|e| e.node.clone());
     own.retain(|e| !KEYS_OF_AUTO.contains(&e.key.as_str()));
     for rank in own.iter_mut().filter(|e| e.key == "rank") {
-        let place = rank.node.place;
+        let position = rank.node.position;
         rank.node = written.clone().unwrap_or_else(|| {
-            let ranks = RANKS.map(|rank| Node::new(place, Content::Integer(rank)));
-            Node::new(place, Content::Array(ranks.to_vec()))
+            let ranks = RANKS.map(|rank| Node::new(position, Content::Integer(rank)));
+            Node::new(position, Content::Array(ranks.to_vec()))
         });
     }
 }
 
-/// A key that only another method takes is no misspelling.
-fn explain_key(mut fault: Fault, kind: &str) -> Fault {
-    if let What::UnknownKey { key, known } = &mut fault.what {
+/// The error of an unknown key, which is no misspelling if another method has such a key.
+fn explain_key(mut error: KeyError, kind: &str) -> KeyError {
+    if let KeyErrorKind::UnknownKey { key, known } = &mut error.kind {
         let taken = |other: &&&str| keys(other).contains(key);
         match Method::NAMES.iter().find(taken) {
             Some(_) => {
                 let message = format!("is out of place: method \"{kind}\" takes no `{key}`");
-                fault.path.push(std::mem::take(key));
-                fault.what = What::Wrong(message);
+                error.path.push(std::mem::take(key));
+                error.kind = KeyErrorKind::Wrong(message);
             }
             None => {
                 known.extend(["name".to_string(), "method".to_string()]);
@@ -217,15 +219,15 @@ fn explain_key(mut fault: Fault, kind: &str) -> Fault {
             }
         }
     }
-    fault
+    error
 }
 
-impl JsonSchema for Fit {
+impl JsonSchema for FitEntry {
     fn schema_name() -> Cow<'static, str> {
         "Fit".into()
     }
 
-    /// One alternative a method, each with the two keys that all have.
+    /// One alternative per method, each with `name` and `method`.
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let alternatives = Method::NAMES.iter().map(|&method| {
             let own = Method::schema(method, generator)
@@ -268,11 +270,11 @@ impl JsonSchema for Fit {
     }
 }
 
-/// Lets a rank be a list, or `"auto"`.
+/// Allows a list of ranks, or `"auto"`.
 fn automatic(rank: &mut serde_json::Value, generator: &mut SchemaGenerator) {
     if let Some(description) = rank["description"].as_str() {
         rank["description"] =
-            format!("{description} Or \"auto\": one of `ranks`, picked by `rule` for every model.")
+            format!("{description} Or \"auto\": `rule` picks one of `ranks` for every model.")
                 .into();
     }
     let description = rank["description"].clone();
@@ -284,12 +286,12 @@ fn automatic(rank: &mut serde_json::Value, generator: &mut SchemaGenerator) {
     *rank = shapes;
 }
 
-/// The keys that go with `rank = "auto"`.
+/// The schemas of the keys that need `rank = "auto"`.
 fn keys_of_auto(generator: &mut SchemaGenerator) -> [(String, serde_json::Value); 2] {
     let mut rule = generator.subschema_for::<Rule>().to_value();
-    rule["description"] = "What picks the rank, with `rank = \"auto\"`; unless given, `held-out` where `[validation]` has `folds`, else `gap`.".into();
+    rule["description"] = "The rule that picks the rank, with `rank = \"auto\"`. By default `held-out` if `[validation]` has `folds`, else `gap`.".into();
     let ranks = serde_json::json!({
-        "description": "The candidates of `rank = \"auto\"`; those above the number of states are left out.",
+        "description": "The candidates of `rank = \"auto\"`. Candidates above the number of states are left out.",
         "type": "array",
         "items": { "type": "integer", "minimum": 1 },
         "minItems": 1,
@@ -298,7 +300,7 @@ fn keys_of_auto(generator: &mut SchemaGenerator) -> [(String, serde_json::Value)
     [("ranks".into(), ranks), ("rule".into(), rule)]
 }
 
-/// Stands in for a rank in the schema.
+/// A rank in the schema.
 struct Rank;
 
 impl JsonSchema for Rank {

@@ -1,11 +1,11 @@
-//! The keys of a pipeline file, one to one. Comments here are the descriptions in the JSON Schema.
+//! The keys of a pipeline file. The doc comments are the descriptions in the JSON Schema.
 
 use crate::evidence::lag::Lag;
 use crate::plan::pipeline::argument::Argument;
 use crate::plan::pipeline::checks::{CheckText, Limits, queries};
+use crate::plan::pipeline::deserializer::{KeyError, read, required, section};
 use crate::plan::pipeline::document::Node;
-use crate::plan::pipeline::fits::{Fit, fits};
-use crate::plan::pipeline::read::{Fault, read, required, section};
+use crate::plan::pipeline::fits::{FitEntry, fits};
 use crate::plan::pipeline::shape::{InOrder, OneOrMany, none_or_more, one_or_many};
 use crate::read::formats::csv::Dialect;
 use crate::read::formats::format::{Compression, Format};
@@ -17,31 +17,31 @@ use serde::de::DeserializeOwned;
 use serde::{Serialize, de};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A gyre pipeline: tables, the SQL that makes transitions of them, and the models fitted to the counts. Every string may hold
-/// `${VAR}` or `${VAR:-default}`, except in SQL.
+/// A gyre pipeline: input tables, the SQL that selects transitions from them, and the models fitted
+/// to the counts. Every string except SQL may contain `${VAR}` or `${VAR:-default}`.
 #[derive(Debug, JsonSchema)]
 #[schemars(title = "gyre pipeline", deny_unknown_fields)]
-pub struct File {
+pub(crate) struct PipelineFile {
     pub job: Job,
-    /// How clouds are reached.
+    /// Access to cloud stores.
     #[schemars(default)]
     pub store: Store,
-    /// The input tables, by the names they have in the SQL.
+    /// The input tables by their names in the SQL.
     #[schemars(default)]
-    pub tables: BTreeMap<String, Table>,
+    pub tables: BTreeMap<String, InputTable>,
     pub transitions: TransitionsText,
-    /// Whose names the sets keep.
+    /// The result from which the sets take their names.
     #[schemars(default)]
     pub names: Naming,
-    /// The models to fit, in order.
+    /// The models to fit.
     #[schemars(length(min = 1))]
-    pub fit: Vec<Fit>,
-    /// How far to trust the models: what is resampled, and how often.
+    pub fit: Vec<FitEntry>,
+    /// Resampling and tests that show how far to trust the models.
     pub validation: Option<Validation>,
-    /// Limits that a result must keep to be put in place.
+    /// Limits that a result must meet before it is put in place.
     #[schemars(default)]
     pub checks: Limits,
-    /// SQL that must give no rows before a result is put in place.
+    /// SQL that must return no rows before a result is put in place.
     #[schemars(default)]
     pub check: Vec<CheckText>,
 }
@@ -58,39 +58,42 @@ const FILE_KEYS: [&str; 9] = [
     "check",
 ];
 
-/// What this job is called and where its results go.
+/// The name of the job and the place of its results.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Job {
     /// Letters, digits, `_` and `-`.
     #[schemars(regex(pattern = "^[A-Za-z0-9_-]+$"), example = &"ocean")]
     pub name: String,
-    /// The folder or URL (`file://`, `s3://`, `gs://`, `az://`) under which the output tables are written.
+    /// The folder or URL (`file://`, `s3://`, `gs://`, `az://`) under which the output tables are
+    /// written.
     #[schemars(length(min = 1), example = &"${OUT:-out}/ocean")]
     pub output: String,
-    /// The seed of all random starts: the same seed gives the same bytes.
+    /// The seed of all random starts. The same seed gives the same bytes.
     #[serde(default)]
     pub seed: u64,
-    /// Keep counts beside the tables, so that the next run reads only the files that are new and adds theirs.
+    /// Store the counts beside the tables. The next run then reads only new files and adds their
+    /// counts.
     #[serde(default)]
     pub incremental: bool,
-    /// How a run sees that an input file has changed: by its size, time and tag, or by all of its bytes, which are read once more for that.
+    /// How a run detects a changed input file: by size, time and tag, or by a hash of its bytes,
+    /// which reads every file once more.
     #[serde(default)]
     pub fingerprint: Fingerprint,
-    /// How many earlier results to keep beside the one in place, for those who still read them. It changes no table.
+    /// The number of earlier results to keep for their readers. It changes no table.
     #[serde(default = "two")]
     #[schemars(range(max = 1000))]
     pub keep: u32,
 }
 
-/// What tells an input file from an earlier one of the same name.
+/// What identifies the content of an input file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Fingerprint {
-    /// Size, time and, where the store has one, tag.
+    /// Size, time and, if the store has one, tag.
     #[default]
     Metadata,
-    /// A hash of its bytes.
+    /// A hash of the bytes.
     Content,
 }
 
@@ -101,26 +104,29 @@ fn two() -> u32 {
 /// One input table.
 #[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Table {
-    /// A file, a folder or a glob pattern, or a list of these; or their URLs (`file://`, `s3://`, `gs://`, `az://`, and `https://` for single
-    /// files). Hive partition folders (`basin=north/`) become columns.
+#[schemars(rename = "Table")]
+pub struct InputTable {
+    /// A file, a folder or a glob pattern, or a list of these. URLs may begin with `file://`,
+    /// `s3://`, `gs://` and `az://`, and with `https://` for single files. Hive partition folders
+    /// (`basin=north/`) become columns.
     #[serde(deserialize_with = "one_or_many")]
     #[schemars(with = "OneOrMany<String>", example = &"lake/tracks/")]
     pub path: Vec<String>,
-    /// The format of the files. Unless given, the extension decides, and folders hold Parquet.
+    /// The format of the files. By default, the extension decides; a folder contains Parquet.
     pub format: Option<Format>,
-    /// The character between the values of a row of CSV. Unless given, a comma, and a tab in files whose names end in `.tsv`.
+    /// The character between the values of a CSV row. By default a comma; a tab in `.tsv` files.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(example = &";")]
     pub delimiter: Option<char>,
-    /// Whether the first row of a CSV file names its columns. If not, they are `column_1`, `column_2` and so on. Unless given, it does.
+    /// Whether the first row of a CSV file names the columns; true by default. Without names, the
+    /// columns are `column_1`, `column_2` and so on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<bool>,
-    /// The character around values of CSV that hold delimiters or line breaks. Unless given, `"`.
+    /// The character around CSV values that contain delimiters or line breaks. By default `"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(example = &"'")]
     pub quote: Option<char>,
-    /// The text or texts that stand for null in CSV. An empty value is null in any case.
+    /// The text or texts that mean null in CSV. An empty value is always null.
     #[serde(
         default,
         deserialize_with = "one_or_many",
@@ -128,19 +134,20 @@ pub struct Table {
     )]
     #[schemars(with = "OneOrMany<String>", example = &"NA")]
     pub null: Vec<String>,
-    /// How CSV and JSON files are compressed. Unless given, the ending of a name says so: `.gz` or `.zst`.
+    /// The compression of CSV and JSON files. By default, the extension decides: `.gz` or `.zst`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compression: Option<Compression>,
 }
 
-impl Table {
-    /// The format of the files: what the pipeline says, else the ending of the first path; folders hold Parquet.
+impl InputTable {
+    /// The format of the files: the key `format`, else the extension of the first path, else
+    /// Parquet.
     pub fn kind(&self) -> Format {
         let by_name = || self.path.first().and_then(|path| Format::of_name(path));
         self.format.or_else(by_name).unwrap_or(Format::Parquet)
     }
 
-    /// The table as the lake opens it, under its name in the SQL.
+    /// The table under its name in the SQL, as the lake opens it.
     pub fn source<'a>(&'a self, name: &'a str) -> TableSource<'a> {
         TableSource {
             name,
@@ -157,23 +164,27 @@ impl Table {
     }
 }
 
-/// Which earlier result the sets of this one are matched to. A set that goes on keeps its number and its id. Ranks and lags of a fit share ids.
+/// The earlier result to which the sets of this one are matched. A matched set keeps its number and
+/// its id. All ranks and lags of a fit share ids.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Naming {
-    /// `previous`: the result that this run will replace, if there is one. `none`: no result; the sets of every fit are numbered by
-    /// decreasing weight. Anything else: the folder or URL of another output, which must be there.
+    /// `previous`: the result that this run replaces, if there is one. `none`: no result; the sets
+    /// of every fit are numbered by decreasing weight. Any other text: the folder or URL of an
+    /// existing output.
     #[serde(default)]
     #[schemars(with = "String", length(min = 1), example = &"out/ocean-2024")]
     pub from: NamesFrom,
 }
 
-/// Where sets have their names from.
+/// The value of `names.from`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, serde::Deserialize)]
 #[serde(from = "String", rename_all = "lowercase")]
 pub enum NamesFrom {
+    /// The result that this run replaces, if there is one.
     #[default]
     Previous,
+    /// No result: sets are numbered by decreasing weight.
     None,
     /// The folder or URL of an output.
     Output(String),
@@ -189,8 +200,8 @@ impl From<String> for NamesFrom {
     }
 }
 
-/// The SQL whose rows become transitions, and what its columns mean: either the points of trajectories (`time`, `lag`, and
-/// `state` or `bins`) or ready-made pairs (`source`, `target`).
+/// The SQL whose rows become transitions, and the meaning of its columns. A row is either a point
+/// of a trajectory (`time`, `lag`, and `state` or `bins`) or a pair of states (`source`, `target`).
 #[derive(Debug, Default, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(
@@ -204,68 +215,74 @@ impl From<String> for NamesFrom {
     )
 )]
 pub struct TransitionsText {
-    /// A SELECT statement over the tables. Values bind as `$name` from `parameters`.
+    /// A SELECT statement over the tables. It refers to `parameters` as `$name`.
     #[schemars(example = &"SELECT drifter, time, lon, lat FROM tracks")]
     pub sql: Option<String>,
     /// A file with one SELECT statement, instead of `sql`.
     #[schemars(example = &"sql/tracks.sql")]
     pub file: Option<String>,
-    /// Values that the SQL names as `$name`.
+    /// Values to which the SQL refers as `$name`.
     #[serde(default)]
     pub parameters: BTreeMap<String, Argument>,
-    /// The column or columns whose every combination of values gets a model of its own.
+    /// The partition column or columns. Every combination of their values gets its own model.
     #[serde(default, deserialize_with = "none_or_more")]
     #[schemars(with = "OneOrMany<String>")]
     pub partition_by: Vec<String>,
-    /// The column or columns that tell trajectories apart. Without it, each partition is one trajectory.
+    /// The column or columns that identify a trajectory. Without them, each partition is one
+    /// trajectory.
     #[serde(default, deserialize_with = "one_or_many")]
     #[schemars(with = "OneOrMany<String>")]
     pub trajectory: Vec<String>,
     /// The column that orders a trajectory: an integer, a date or a timestamp.
     pub time: Option<String>,
-    /// The column or columns that are the state, of any type.
+    /// The column or columns that make up the state, of any type.
     #[serde(default, deserialize_with = "one_or_many")]
     #[schemars(with = "OneOrMany<String>")]
     pub state: Vec<String>,
-    /// Coordinates to cut into boxes; the box numbers are part of the state.
+    /// Coordinates to cut into boxes. The box numbers are part of the state.
     #[serde(default)]
     pub bins: InOrder<BinText>,
-    /// The time between the two ends of a pair, or a list of times: each gets a model of its own.
+    /// The time between source and target of a pair, or a list of times. Each lag gets its own
+    /// model.
     #[serde(default, deserialize_with = "one_or_many")]
     #[schemars(with = "OneOrMany<Lag>")]
     pub lag: Vec<Lag>,
-    /// Which points of a trajectory start a pair; every one unless given.
+    /// Which points of a trajectory start a pair; all of them by default.
     pub window: Option<Window>,
-    /// The time between the rows of a trajectory, for `window = "effective"` where the lag is a time: a whole number or a duration, as the lag is.
+    /// The time between rows of a trajectory, for `window = "effective"` with a lag that is a time.
+    /// A whole number or a duration, like the lag.
     pub interval: Option<Lag>,
-    /// The column or columns that are the source state of a pair.
+    /// The column or columns of the source state of a pair.
     #[serde(default, deserialize_with = "one_or_many")]
     #[schemars(with = "OneOrMany<String>")]
     pub source: Vec<String>,
-    /// The column or columns that are the target state of a pair.
+    /// The column or columns of the target state of a pair.
     #[serde(default, deserialize_with = "one_or_many")]
     #[schemars(with = "OneOrMany<String>")]
     pub target: Vec<String>,
-    /// An integer column of a table of pairs: how many a row stands for. Without it and without `weight`, a row is one pair.
+    /// The integer column with the number of pairs per row. Without `count` and `weight`, each row
+    /// is one pair.
     pub count: Option<String>,
-    /// A column of real weights: of pairs, instead of `count`; of trajectories, where a transition weighs what the row that it starts in weighs.
+    /// A column of real weights. For pairs, it replaces `count`; for trajectories, a transition has
+    /// the weight of its source row.
     pub weight: Option<String>,
-    /// Take sources and targets for states of one kind, and keep the largest set in which every state can be reached from every other one.
+    /// Treat sources and targets as states of one kind, and keep only the largest strongly
+    /// connected set: every state of it can be reached from every other one.
     #[serde(default)]
     pub connected: bool,
-    /// What becomes of a partition (at a lag) that has no transition, where others have some.
+    /// What happens to a partition without a transition at a lag, if other partitions have some.
     #[serde(default)]
     pub empty: Empty,
 }
 
-/// What becomes of a model that would be fitted to nothing.
+/// What happens to a model without transitions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Empty {
-    /// It is left out; the summary and the run record say so.
+    /// The model is left out. The summary and the run record report it.
     #[default]
     Skip,
-    /// It is a model that failed: the others are put in place, and the exit code is 1.
+    /// The model fails: the other models are put in place, and the exit code is 1.
     Fail,
 }
 
@@ -275,43 +292,53 @@ impl Empty {
     }
 }
 
+/// The points of a trajectory that start a pair.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Window {
-    /// Every point starts a pair.
+    /// Every point of a trajectory starts a pair.
     #[default]
     Sliding,
-    /// Points at times 0, lag, 2 lag … of a trajectory start pairs, so that pairs do not overlap.
+    /// The points at times 0, lag, 2 lag … of a trajectory start pairs, so that pairs do not
+    /// overlap.
     Strided,
-    /// Every point starts a pair, and counts are divided by the number of steps in the lag, so that they add up to about the number of pairs that do not overlap.
+    /// Every point starts a pair, and counts are divided by the number of steps per lag. The sum of
+    /// the counts is then about the number of pairs that do not overlap.
     Effective,
 }
 
-/// How far the fits can be trusted: fits to resamples of the trajectories, and tests. The rows are read once for all.
+/// Fits to resamples of the trajectories, and tests, which show how far the fits can be trusted.
+/// The rows are read once.
 #[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Validation {
-    /// Bootstrap resamples of the trajectories, each fitted like the whole, for the table `bootstrap`, the columns `<fit>_stability` and, with `markov`, intervals of timescales; 0 for none.
+    /// The number of bootstrap resamples of the trajectories; 0 for none. Each is fitted like the
+    /// whole. They give the table `bootstrap`, the columns `<fit>_stability` and, with `markov`,
+    /// intervals of timescales.
     #[serde(default)]
     #[schemars(range(max = 10000))]
     pub bootstrap: usize,
-    /// Folds of a cross-validation, each held out once; 0 for none.
+    /// The number of folds of a cross-validation; 0 for none. Each fold is held out once.
     #[serde(default)]
     #[schemars(range(max = 1000))]
     pub folds: usize,
-    /// The probability that an interval is meant to hold.
+    /// The confidence level of the intervals.
     #[serde(default = "Validation::confidence")]
     #[schemars(range(min = 0.5, max = 0.9999))]
     pub confidence: f64,
-    /// The most groups of trajectories that resamples are drawn from. Where there are no more trajectories, each is a group of its own.
+    /// The maximum number of groups from which resamples are drawn. With fewer trajectories than
+    /// groups, each trajectory is one group.
     #[serde(default = "Validation::groups")]
     #[schemars(range(min = 2, max = 4096))]
     pub groups: usize,
-    /// The column or columns whose every combination of values is drawn as one, in place of a trajectory: a year, a ship. A pair belongs to the group of its target row. Without it, single transitions of pairs are drawn.
+    /// The column or columns of the unit of resampling, such as a year or a ship, instead of the
+    /// trajectory. A pair belongs to the group of its target row. Without it, the transitions of a
+    /// table of pairs are resampled one by one.
     #[serde(default, deserialize_with = "one_or_many")]
     #[schemars(with = "OneOrMany<String>")]
     pub group: Vec<String>,
-    /// Test whether the sets of each fit are a Markov chain of their own, for the tables `timescales` and `chapman_kolmogorov`. Sources and targets must be states of one kind.
+    /// Test whether the sets of each fit form a Markov chain, for the tables `timescales` and
+    /// `chapman_kolmogorov`. Sources and targets must be states of one kind.
     #[serde(default)]
     pub markov: bool,
 }
@@ -326,37 +353,38 @@ impl Validation {
     }
 }
 
-impl File {
-    /// Reads the whole document, key by key in the order above. Beside the file, of which a faulty section has
-    /// what could be read, is everything that is wrong, and
-    /// the sections and their parts (`job.name`, `fit.dbmr`) of which some values are not those of the document.
-    pub fn read(root: &Node) -> (File, Vec<Fault>, BTreeSet<String>) {
-        let (mut faults, mut faulty) = (Vec::new(), BTreeSet::new());
+impl PipelineFile {
+    /// Reads the sections of a document in the order above.
+    ///
+    /// Returns the file, all errors, and the names of the sections (`job`) and parts (`job.name`,
+    /// `fit.dbmr`) with errors. These differ from the document: the values with errors are missing.
+    pub fn read(root: &Node) -> (PipelineFile, Vec<KeyError>, BTreeSet<String>) {
+        let (mut errors, mut faulty) = (Vec::new(), BTreeSet::new());
         for entry in root.entries() {
             if !FILE_KEYS.contains(&entry.key.as_str()) {
-                let fault: Fault = de::Error::unknown_field(&entry.key, &FILE_KEYS);
-                faults.push(fault.at(root));
+                let error: KeyError = de::Error::unknown_field(&entry.key, &FILE_KEYS);
+                errors.push(error.at(root));
             }
         }
         fn optional<T: DeserializeOwned + Default>(
             root: &Node,
             key: &'static str,
-        ) -> Result<T, Fault> {
+        ) -> Result<T, KeyError> {
             root.get(key).map_or_else(|| Ok(T::default()), read)
         }
         macro_rules! section {
             ($key:literal, $read:expr) => {{
                 let (value, found) = section(root, $read);
-                faulty.extend(found.iter().map(Fault::within));
+                faulty.extend(found.iter().map(KeyError::within));
                 faulty.extend(value.is_none().then(|| $key.to_string()));
-                faults.extend(found);
+                errors.extend(found);
                 value.unwrap_or_default()
             }};
         }
-        let file = File {
+        let file = PipelineFile {
             job: section!("job", |root| required(root, "job")),
             store: section!("store", |root| optional(root, "store")
-                .map_err(Fault::without_value)),
+                .map_err(KeyError::without_value)),
             tables: section!("tables", |root| optional(root, "tables")),
             transitions: section!("transitions", |root| required(root, "transitions")),
             names: section!("names", |root| optional(root, "names")),
@@ -365,6 +393,6 @@ impl File {
             checks: section!("checks", |root| optional(root, "checks")),
             check: section!("check", queries),
         };
-        (file, faults, faulty)
+        (file, errors, faulty)
     }
 }

@@ -1,26 +1,32 @@
-//! Pipeline TOML → [`Pipeline`]: what the user wrote, read and checked as far as that needs no data.
+//! Pipeline TOML → [`Pipeline`]: the content of the file, checked as far as possible without data.
 //!
-//! In: the text of the file, its name, the `--set` assignments and a lookup of environment variables; nothing here touches a
-//! disk or the environment. Out: a `Pipeline`, or all errors, each with its line and, for a misspelt key, a suggestion.
-//! `document` knows places, `read` turns them into types, `written`, `fit` and `checks` list the keys, `check` says what goes with what.
+//! In: the text of the file, its name, the `--set` assignments and a lookup of environment
+//! variables. Nothing here reads a disk or the environment. Out: a `Pipeline`, or all errors, each
+//! with its line and, for a misspelt key, a suggestion.
+//!
+//! - [`document`] parses TOML into a tree of values with positions.
+//! - [`deserializer`] reads typed values from the tree.
+//! - [`keys`], [`fits`], [`checks`], [`argument`] and [`shape`] are these types.
+//! - [`consistency`] checks the values against each other.
 
 pub mod argument;
-pub mod check;
 pub mod checks;
-pub mod document;
+mod consistency;
+mod deserializer;
+mod document;
 pub mod fits;
 pub mod keys;
-pub mod read;
 pub mod shape;
 
 use crate::error::{Error, Result};
 use crate::evidence::lag::Lag;
 use crate::plan::pipeline::argument::Argument;
 use crate::plan::pipeline::checks::Checks;
-use crate::plan::pipeline::document::{Document, Place};
-use crate::plan::pipeline::fits::Fit;
-use crate::plan::pipeline::keys::{Empty, Job, Naming, Table, Validation, Window};
-use crate::plan::pipeline::read::Fault;
+use crate::plan::pipeline::document::{Document, Position};
+use crate::plan::pipeline::fits::FitEntry;
+use crate::plan::pipeline::keys::{
+    Empty, InputTable, Job, Naming, PipelineFile, Validation, Window,
+};
 use crate::read::lake::files::Query;
 use crate::read::rows::bins::Binning;
 use crate::store::parameter::Store;
@@ -32,88 +38,108 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// A pipeline whose keys fit together; columns, files and SQL are not looked at yet.
+/// A pipeline with consistent keys. Columns, files and SQL are not checked yet.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Pipeline {
     /// The file that it was read from. Relative paths are looked up beside this file.
     #[serde(skip)]
     pub file: Option<PathBuf>,
+    /// The section `[job]`.
     pub job: Job,
-    /// Not written out with the rest: its values may be secret, and no result depends on them.
+    /// Not serialized: its values may be secret, and no result depends on them.
     #[serde(skip)]
     pub store: Store,
-    pub tables: BTreeMap<String, Table>,
+    /// `[tables]`: the input tables by their names in the SQL.
+    pub tables: BTreeMap<String, InputTable>,
+    /// The section `[transitions]`.
     pub transitions: Transitions,
+    /// The section `[names]`.
     pub names: Naming,
     /// At least one, in the order of the file.
-    pub fits: Vec<Fit>,
+    pub fits: Vec<FitEntry>,
+    /// The section `[validation]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validation: Option<Validation>,
+    /// `[checks]` and all `[[check]]`.
     #[serde(skip_serializing_if = "Checks::is_empty")]
     pub checks: Checks,
 }
 
-/// The query and what its columns mean.
+/// The query and the meaning of its columns.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Transitions {
+    /// The SQL, or the file that contains it.
     pub query: Query,
-    /// Values for the `$name`s of the query.
+    /// The values of the `$name`s in the query.
     pub parameters: BTreeMap<String, Argument>,
-    /// Columns whose every combination of values gets a model of its own; may be empty.
+    /// The partition columns; may be empty.
     pub partition_by: Vec<String>,
-    /// Keep the largest strongly connected set of states alone.
+    /// Keep only the largest strongly connected set of states.
     pub connected: bool,
-    /// What becomes of a model without a transition.
+    /// What happens to a model without transitions.
     #[serde(skip_serializing_if = "Empty::is_skip")]
     pub empty: Empty,
+    /// The meaning of a row.
     pub input: Input,
 }
 
-/// What a row of the query is.
+/// The meaning of a row of the query.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Input {
-    /// A point of a trajectory; its state is the `state` columns and then the boxes of the `bins` columns.
+    /// A point of a trajectory. Its state is the `state` columns, then the boxes of the `bins`
+    /// columns.
     Trajectories {
         /// Empty: one trajectory per partition.
         trajectory: Vec<String>,
+        /// The column that orders a trajectory.
         time: String,
+        /// The state columns; may be empty if there are bins.
         state: Vec<String>,
         /// In the order of the file.
         bins: Vec<(String, Binning)>,
-        /// The column of real weights, where pairs do not count one each.
+        /// The column of real weights; without it, each pair counts 1.
         #[serde(skip_serializing_if = "Option::is_none")]
         weight: Option<String>,
-        /// At least one, all different; never ticks beside durations.
+        /// At least one, all different; not both ticks and durations.
         lags: Vec<Lag>,
+        /// Which points start a pair.
         window: Window,
-        /// The time between rows, where counts are divided by the lag.
+        /// The time between rows, if counts are divided by the lag.
         #[serde(skip_serializing_if = "Option::is_none")]
         interval: Option<Lag>,
     },
     /// A pair of states.
     Pairs {
+        /// The columns of the source state.
         source: Vec<String>,
+        /// The columns of the target state.
         target: Vec<String>,
-        measure: Measure,
+        /// How much a row counts.
+        measure: PairMeasure,
     },
 }
 
-/// How much a pair counts.
+/// How much a row counts.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Measure {
-    /// A row is one pair.
+pub enum PairMeasure {
+    /// Each row counts 1.
     Ones,
-    /// The integer column that says how many.
+    /// The integer column with the number of pairs.
     Count(String),
     /// The column of real weights.
     Weight(String),
 }
 
 impl Pipeline {
-    /// Reads the text of a pipeline file. `origin` names it in messages; `sets` are assignments such as `fit.dbmr.rank=4`, made
-    /// in order; `environment` gives the value of a variable, for `${VAR}`.
+    /// Reads the text of a pipeline file.
+    ///
+    /// Messages call the file `origin`. `sets` are assignments such as `fit.dbmr.rank=4`, applied
+    /// in order. `environment` returns the value of a variable, for `${VAR}`.
+    ///
+    /// # Errors
+    /// All errors of the file, with their lines.
     pub fn parse(
         text: &str,
         origin: &str,
@@ -121,16 +147,18 @@ impl Pipeline {
         environment: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Pipeline> {
         let document = Document::read(text, origin, sets, environment)?;
-        let (file, faults, faulty) = crate::plan::pipeline::keys::File::read(&document.root);
-        let told =
-            |fault: &Fault| document.error(fault.place.unwrap_or(Place::File), &fault.to_string());
-        let mut errors: Vec<Error> = faults.iter().map(told).collect();
-        let pipeline =
-            crate::plan::pipeline::check::pipeline(file, &document, &faulty, &mut errors);
+        let (file, key_errors, faulty) = PipelineFile::read(&document.root);
+        let mut errors = Vec::new();
+        errors.extend(
+            key_errors
+                .iter()
+                .map(|e| document.error(e.position.unwrap_or(Position::File), &e.to_string())),
+        );
+        let pipeline = consistency::check(file, &document, &faulty, &mut errors);
         match (Error::all(errors), pipeline) {
             (Some(e), _) => Err(e),
             (None, Some(pipeline)) => Ok(pipeline),
-            (None, None) => Err(Error::bug("a pipeline file was not understood")),
+            (None, None) => Err(Error::bug("a pipeline file has neither content nor errors")),
         }
     }
 
@@ -147,12 +175,10 @@ impl Pipeline {
 pub fn json_schema() -> serde_json::Value {
     let settings = SchemaSettings::draft2020_12().with_transform(RecursiveTransform(without_null));
     let generator = settings.into_generator();
-    generator
-        .into_root_schema_for::<crate::plan::pipeline::keys::File>()
-        .to_value()
+    generator.into_root_schema_for::<PipelineFile>().to_value()
 }
 
-/// TOML has no null: a key that may be missing is one that is not required. An empty list cannot be written either.
+/// Removes null and empty defaults: in TOML, an optional key is absent.
 fn without_null(schema: &mut Schema) {
     if schema
         .get("default")

@@ -1,6 +1,6 @@
-//! Shapes of values: one value or a list of them, and a table whose order counts.
+//! Shapes of values: one value or a list of values, and a table in the order of the file.
 
-use crate::plan::pipeline::read::ONE_OR_MANY;
+use crate::plan::pipeline::deserializer::ONE_OR_MANY;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{IntoDeserializer, Visitor};
 use serde::{Deserialize, Deserializer, de};
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
-/// A table whose order counts.
+/// A table in the order of the file.
 #[derive(Debug)]
 pub struct InOrder<T>(pub Vec<(String, T)>);
 
@@ -115,7 +115,7 @@ where
     deserializer.deserialize_newtype_struct(ONE_OR_MANY, OneOrManyVisitor { least, of })
 }
 
-/// Stands in for a `Vec<T>` in the schema where `one_or_many` reads it.
+/// The schema of a `Vec<T>` that [`one_or_many`] reads.
 pub struct OneOrMany<T>(PhantomData<T>);
 
 impl<T: JsonSchema> JsonSchema for OneOrMany<T> {

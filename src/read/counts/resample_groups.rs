@@ -109,7 +109,11 @@ pub(crate) fn tag_weights(entries: &mut [(u64, f64)], tag: Tag) -> Result<()> {
 
 /// Splits sorted counts with tagged targets into the counts without groups and, for each piece, its
 /// parts by group. There are at most `most` groups.
-pub(crate) fn split_by_group(pieces: Vec<MatrixRows>, tag: Tag, most: usize) -> Vec<(MatrixRows, Split)> {
+pub(crate) fn split_by_group(
+    pieces: Vec<MatrixRows>,
+    tag: Tag,
+    most: usize,
+) -> Vec<(MatrixRows, Split)> {
     let mut number = vec![u16::MAX; 1 << tag.bits];
     for &tagged in pieces.iter().flat_map(|rows| &rows.columns) {
         number[tag.group(tagged) as usize] = 0;

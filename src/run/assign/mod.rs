@@ -38,6 +38,7 @@ use crate::run::model::{check_sum, partition_key, place};
 use crate::run::progress::Progress;
 use crate::run::record::{Ended, Failure, Head};
 use arrow::datatypes::Field;
+use futures::future::LocalBoxFuture;
 use hashbrown::HashMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -59,9 +60,24 @@ pub enum Outcome {
     Done(Box<AssignRecord>),
 }
 
-/// Assigns the rows of a plan to the model at an output. An assignment that fails leaves the output
-/// as it was.
-pub(crate) async fn assign(
+impl PlannedAssignment {
+    /// Assigns the rows to the model at an output. An assignment that fails leaves `output` as it
+    /// was.
+    ///
+    /// # Errors
+    /// If there is no such model, its columns are others, or a stage fails.
+    pub fn assign<'a>(
+        &'a self,
+        model: &'a Output,
+        output: &'a Output,
+        options: &'a Options,
+        progress: Arc<dyn Progress>,
+    ) -> LocalBoxFuture<'a, Result<Outcome>> {
+        Box::pin(assign(self, model, output, options, progress))
+    }
+}
+
+async fn assign(
     planned: &PlannedAssignment,
     model: &Output,
     output: &Output,

@@ -1,22 +1,22 @@
-//! What goes with what in a pipeline file: file keys → [`Pipeline`], or the keys that do not fit.
+//! Checks that the keys of a pipeline file agree: file → [`Pipeline`], or all errors.
 
 use crate::assess::ranks::Rule;
 use crate::error::{Error, Result, nearest};
 use crate::evidence::lag::Lag;
 use crate::plan::pipeline::checks;
 use crate::plan::pipeline::document::Document;
-use crate::plan::pipeline::fits::Fit;
+use crate::plan::pipeline::fits::FitEntry;
 use crate::plan::pipeline::keys::{
-    File, Job, NamesFrom, Table, TransitionsText, Validation, Window,
+    InputTable, Job, NamesFrom, PipelineFile, TransitionsText, Validation, Window,
 };
-use crate::plan::pipeline::{Input, Measure, Pipeline, Transitions};
+use crate::plan::pipeline::{Input, PairMeasure, Pipeline, Transitions};
 use crate::read::formats::format::{Compression, Format};
 use crate::read::lake::files::Query;
 use crate::read::rows::bins::Binning;
 use crate::store;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Columns that gyre itself writes beside the state columns.
+/// Columns that gyre writes beside the state columns.
 const OUTPUT_COLUMNS: [&str; 6] = [
     "lag",
     "lag_seconds",
@@ -26,28 +26,29 @@ const OUTPUT_COLUMNS: [&str; 6] = [
     "latent",
 ];
 
-/// Earlier results that can be kept: the pointer to the result has a list of them.
-const MOST_KEPT: u32 = 1000;
+/// The maximum of `job.keep`: the pointer to the current result lists all earlier ones.
+const MAX_KEPT: u32 = 1000;
 
-/// Errors so far.
-struct Found<'a>(&'a mut Vec<Error>);
+/// Collects errors.
+struct Errors<'a>(&'a mut Vec<Error>);
 
-impl Found<'_> {
-    /// What is right; an error is noted.
+impl Errors<'_> {
+    /// The value; an error is added to the list.
     fn note<T>(&mut self, checked: Result<T>) -> Option<T> {
         checked.map_err(|e| self.0.push(e)).ok()
     }
 }
 
-/// The pipeline, unless something in it does not fit; all of that goes to `errors`. Nothing is said of what is in `faulty`: sections such
-/// as `transitions` and their parts such as `job.name` or `fit.dbmr`, of which some values are not those of the file.
-pub fn pipeline(
-    file: File,
+/// Checks a file, and adds all errors to `errors`.
+///
+/// `faulty` names the sections (`transitions`) and parts (`job.name`, `fit.dbmr`) whose errors are
+/// reported already. They are not checked.
+pub fn check(
+    file: PipelineFile,
     document: &Document<'_>,
     faulty: &BTreeSet<String>,
     errors: &mut Vec<Error>,
 ) -> Option<Pipeline> {
-    // Whether a section with all of its parts is as written, or one of its parts.
     let is_sound = |section: &str| {
         let is_within = |of: &String| of.split('.').next() == Some(section);
         !faulty.iter().any(is_within)
@@ -55,57 +56,61 @@ pub fn pipeline(
     let is_part_sound = |section: &str, part: &str| {
         !faulty.contains(section) && !faulty.contains(&format!("{section}.{part}"))
     };
-    let mut found = Found(errors);
+    let mut errors = Errors(errors);
     job(
         &file.job,
         document,
         |key| is_part_sound("job", key),
-        &mut found,
+        &mut errors,
     );
     for key in file.store.options.keys() {
-        found.note(option(key, document));
+        errors.note(option(key, document));
     }
-    tables(&file.tables, document, &mut found);
+    tables(&file.tables, document, &mut errors);
     let are_fits_sound = is_sound("fit");
     if file.fit.is_empty() && are_fits_sound {
         let error = document.error_at(&["fit"], "a pipeline needs at least one `[[fit]]`");
-        found.note::<()>(Err(error));
+        errors.note::<()>(Err(error));
     }
     // Output column names so far, each with the fit it comes from.
     let mut names: BTreeMap<String, &str> = BTreeMap::new();
     for (n, fit) in file.fit.iter().enumerate() {
-        // By place, because two fits may have the same name by mistake, unless some could not be read.
-        let place = match are_fits_sound {
-            true => n.to_string(),
-            false => fit.name.clone(),
+        // Two fits may have the same name by mistake, so the index identifies a fit. It is wrong if
+        // faulty fits are missing.
+        let segment = if are_fits_sound {
+            n.to_string()
+        } else {
+            fit.name.clone()
         };
         if is_part_sound("fit", &fit.name) {
             let earlier = &file.fit[..n];
-            found.note(self::fit(fit, earlier, &place, &mut names, document));
+            errors.note(self::fit(fit, earlier, &segment, &mut names, document));
         }
-        let folds = file.validation.as_ref().map_or(0, |asked| asked.folds);
+        let folds = file.validation.as_ref().map_or(0, |keys| keys.folds);
         if folds == 0 && is_sound("validation") && fit.rule.is_some_and(Rule::needs_folds) {
             let message = format!(
                 "`fit.{}.rule` scores ranks with what was held out, and so needs `folds` in `[validation]`, such as `folds = 5`",
                 fit.name
             );
-            let error = document.error_at(&["fit", &place, "rule"], &message);
-            found.note::<()>(Err(error));
+            let error = document.error_at(&["fit", &segment, "rule"], &message);
+            errors.note::<()>(Err(error));
         }
     }
-    let transitions = match is_sound("transitions") {
-        true => transitions(file.transitions, document, &mut found),
-        false => None,
+    let transitions = if is_sound("transitions") {
+        transitions(file.transitions, document, &mut errors)
+    } else {
+        None
     };
     if let NamesFrom::Output(location) = &file.names.from {
-        found.note(is_location(location, &["names", "from"], document));
+        errors.note(check_location(location, &["names", "from"], document));
     }
     if let Some(transitions) = transitions.as_ref().filter(|_| are_fits_sound) {
-        found.note(key_columns(transitions, &file.fit, document));
+        errors.note(key_columns(transitions, &file.fit, document));
     }
-    let asked = file.validation.as_ref().filter(|_| is_sound("validation"));
-    if let Some(asked) = asked {
-        found.note(validation(asked, document));
+    if let Some(keys) = &file.validation
+        && is_sound("validation")
+    {
+        errors.note(validation(keys, document));
     }
     let transitions = transitions?;
     if !is_sound("checks") || !is_sound("check") {
@@ -117,7 +122,7 @@ pub fn pipeline(
         job: file.job,
         store: file.store,
         tables: file.tables,
-        checks: found.note(checks)?,
+        checks: errors.note(checks)?,
         transitions,
         names: file.names,
         fits: file.fit,
@@ -125,7 +130,12 @@ pub fn pipeline(
     })
 }
 
-fn job(job: &Job, document: &Document<'_>, is_sound: impl Fn(&str) -> bool, found: &mut Found<'_>) {
+fn job(
+    job: &Job,
+    document: &Document<'_>,
+    is_sound: impl Fn(&str) -> bool,
+    errors: &mut Errors<'_>,
+) {
     let fits = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
     let is_name = !job.name.is_empty() && job.name.bytes().all(fits);
     if is_sound("name") && !is_name {
@@ -133,20 +143,20 @@ fn job(job: &Job, document: &Document<'_>, is_sound: impl Fn(&str) -> bool, foun
             "`job.name` must consist of letters, digits, `_` and `-`, not {:?}",
             job.name
         );
-        found.note::<()>(Err(document.error_at(&["job", "name"], &message)));
+        errors.note::<()>(Err(document.error_at(&["job", "name"], &message)));
     }
-    if job.keep > MOST_KEPT {
-        let message = format!("`job.keep` must be {MOST_KEPT} at most, not {}", job.keep);
-        found.note::<()>(Err(document.error_at(&["job", "keep"], &message)));
+    if job.keep > MAX_KEPT {
+        let message = format!("`job.keep` must be {MAX_KEPT} at most, not {}", job.keep);
+        errors.note::<()>(Err(document.error_at(&["job", "keep"], &message)));
     }
     if !is_sound("output") {
         return;
     }
-    found.note(is_location(&job.output, &["job", "output"], document));
+    errors.note(check_location(&job.output, &["job", "output"], document));
     if job.output.starts_with("http") && job.output.contains("://") {
         let message =
             "`job.output` cannot be written: http:// and https:// locations are read alone";
-        found.note::<()>(Err(document.error_at(&["job", "output"], message)));
+        errors.note::<()>(Err(document.error_at(&["job", "output"], message)));
     }
 }
 
@@ -163,8 +173,8 @@ fn option(key: &str, document: &Document<'_>) -> Result<()> {
     Err(document.error_at(&["store", "options", key], &message))
 }
 
-/// A path or a URL that can be made sense of. The message does not repeat it: it may hold a secret.
-fn is_location(location: &str, path: &[&str], document: &Document<'_>) -> Result<()> {
+/// Checks a path or a URL. The message does not repeat the location, which may contain a secret.
+fn check_location(location: &str, path: &[&str], document: &Document<'_>) -> Result<()> {
     not_blank(location, path, document)?;
     store::check(location).map_err(|message| {
         let message = format!("`{}`: {message}", path.join("."));
@@ -172,21 +182,21 @@ fn is_location(location: &str, path: &[&str], document: &Document<'_>) -> Result
     })
 }
 
-fn tables(tables: &BTreeMap<String, Table>, document: &Document<'_>, found: &mut Found<'_>) {
+fn tables(tables: &BTreeMap<String, InputTable>, document: &Document<'_>, errors: &mut Errors<'_>) {
     for (name, table) in tables {
         if name.trim().is_empty() {
             let error = document.error_at(&["tables", name], "a table needs a name");
-            found.note::<()>(Err(error));
+            errors.note::<()>(Err(error));
         }
         for path in &table.path {
-            found.note(is_location(path, &["tables", name, "path"], document));
+            errors.note(check_location(path, &["tables", name, "path"], document));
         }
-        found.note(text_options(name, table, document));
+        errors.note(text_options(name, table, document));
     }
 }
 
-/// Options of CSV go with CSV alone, that of compression with formats of text.
-fn text_options(name: &str, table: &Table, document: &Document<'_>) -> Result<()> {
+/// Checks that the options of CSV are only given for CSV, and `compression` only for text formats.
+fn text_options(name: &str, table: &InputTable, document: &Document<'_>) -> Result<()> {
     let kind = table.kind();
     let wrong = |key: &str, what: &str| {
         let message = format!("`tables.{name}.{key}` {what}");
@@ -254,9 +264,9 @@ fn not_blank(text: &str, path: &[&str], document: &Document<'_>) -> Result<()> {
 fn transitions(
     text: TransitionsText,
     document: &Document<'_>,
-    found: &mut Found<'_>,
+    errors: &mut Errors<'_>,
 ) -> Option<Transitions> {
-    let query = found.note(query(&text, document));
+    let query = errors.note(query(&text, document));
     for name in text.parameters.keys() {
         let starts_well = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
         if !starts_well || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
@@ -264,13 +274,13 @@ fn transitions(
                 "the parameter `{name}` cannot be named as `${name}` in SQL; use letters, digits and `_`"
             );
             let error = document.error_at(&["transitions", "parameters", name], &message);
-            found.note::<()>(Err(error));
+            errors.note::<()>(Err(error));
         }
     }
     let (parameters, partition_by) = (text.parameters.clone(), text.partition_by.clone());
     let (connected, empty) = (text.connected, text.empty);
-    let input = found.note(input(text, document))?;
-    found.note(distinct_columns(&partition_by, &input, document));
+    let input = errors.note(input(text, document))?;
+    errors.note(distinct_columns(&partition_by, &input, document));
     Some(Transitions {
         query: query?,
         parameters,
@@ -302,7 +312,7 @@ fn query(text: &TransitionsText, document: &Document<'_>) -> Result<Query> {
     }
 }
 
-/// Decides between trajectories and pairs by the keys that are there.
+/// Decides between trajectories and pairs by the keys of the table.
 fn input(text: TransitionsText, document: &Document<'_>) -> Result<Input> {
     let written = |keys: &[&'static str]| -> Vec<&'static str> {
         let table = document.root.get("transitions");
@@ -381,7 +391,8 @@ fn trajectories(text: TransitionsText, document: &Document<'_>) -> Result<Input>
     })
 }
 
-/// Effective counts need every lag in steps: a number of rows, or a whole multiple of the time between rows.
+/// Checks that `window = "effective"` knows every lag in steps: as a number of rows, or as a whole
+/// multiple of the time between rows.
 fn interval(
     window: Window,
     lags: &[Lag],
@@ -454,9 +465,9 @@ fn pairs(text: TransitionsText, document: &Document<'_>) -> Result<Input> {
         ));
     }
     let measure = match (text.count, text.weight) {
-        (None, None) => Measure::Ones,
-        (Some(column), None) => Measure::Count(column),
-        (None, Some(column)) => Measure::Weight(column),
+        (None, None) => PairMeasure::Ones,
+        (Some(column), None) => PairMeasure::Count(column),
+        (None, Some(column)) => PairMeasure::Weight(column),
         (Some(_), Some(_)) => {
             return Err(document.error_at(
                 &["transitions", "weight"],
@@ -471,7 +482,7 @@ fn pairs(text: TransitionsText, document: &Document<'_>) -> Result<Input> {
     })
 }
 
-/// Columns by the key that names them.
+/// The columns with the keys that name them.
 fn roles<'a>(partition_by: &'a [String], input: &'a Input) -> Vec<(&'static str, &'a str)> {
     fn list<'a>(key: &'static str, columns: &'a [String]) -> Vec<(&'static str, &'a str)> {
         columns.iter().map(|c| (key, c.as_str())).collect()
@@ -500,16 +511,16 @@ fn roles<'a>(partition_by: &'a [String], input: &'a Input) -> Vec<(&'static str,
             roles.extend(list("source", source));
             roles.extend(list("target", target));
             match measure {
-                Measure::Ones => {}
-                Measure::Count(column) => roles.push(("count", column)),
-                Measure::Weight(column) => roles.push(("weight", column)),
+                PairMeasure::Ones => {}
+                PairMeasure::Count(column) => roles.push(("count", column)),
+                PairMeasure::Weight(column) => roles.push(("weight", column)),
             }
         }
     }
     roles
 }
 
-/// No column plays two parts, except that source and target may share a column that never changes.
+/// Checks that no column has two roles. Source and target may share a column that never changes.
 fn distinct_columns(partition_by: &[String], input: &Input, document: &Document<'_>) -> Result<()> {
     let roles = roles(partition_by, input);
     for (n, (key, column)) in roles.iter().enumerate() {
@@ -531,15 +542,16 @@ fn distinct_columns(partition_by: &[String], input: &Input, document: &Document<
     Ok(())
 }
 
-/// A fit after those before it; it is at this place in the file.
+/// Checks a fit against the `earlier` ones. `segment` is its name or index in the path of keys.
 fn fit<'a>(
-    fit: &'a Fit,
-    earlier: &[Fit],
-    place: &str,
+    fit: &'a FitEntry,
+    earlier: &[FitEntry],
+    segment: &str,
     names: &mut BTreeMap<String, &'a str>,
     document: &Document<'_>,
 ) -> Result<()> {
-    let fail = |key: &str, message: String| Err(document.error_at(&["fit", place, key], &message));
+    let fail =
+        |key: &str, message: String| Err(document.error_at(&["fit", segment, key], &message));
     let name = &fit.name;
     if !name.starts_with(|c: char| c.is_ascii_alphabetic())
         || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
@@ -574,8 +586,8 @@ fn fit<'a>(
     Ok(())
 }
 
-/// The first parameter that is out of range, and what it must be.
-fn parameters(fit: &Fit) -> Option<(&'static str, String)> {
+/// The first parameter that is out of range, and the rest of a sentence on it.
+fn parameters(fit: &FitEntry) -> Option<(&'static str, String)> {
     for (n, r) in fit.ranks.iter().enumerate() {
         if *r == 0 {
             return Some(("rank", "must be at least 1, not 0".into()));
@@ -587,50 +599,54 @@ fn parameters(fit: &Fit) -> Option<(&'static str, String)> {
     fit.method.check().err()
 }
 
-fn validation(asked: &Validation, document: &Document<'_>) -> Result<()> {
+fn validation(keys: &Validation, document: &Document<'_>) -> Result<()> {
     let fail = |key: &str, message: String| {
         let message = format!("`validation.{key}` {message}");
         Err(document.error_at(&["validation", key], &message))
     };
-    if asked.bootstrap == 1 || asked.bootstrap > 10_000 {
+    if keys.bootstrap == 1 || keys.bootstrap > 10_000 {
         let message = "must be 0 for none, or 2 to 10000 resamples, not";
-        return fail("bootstrap", format!("{message} {}", asked.bootstrap));
+        return fail("bootstrap", format!("{message} {}", keys.bootstrap));
     }
-    if asked.folds == 1 || asked.folds > 1000 {
+    if keys.folds == 1 || keys.folds > 1000 {
         let message = "must be 0 for none, or 2 to 1000 folds, not";
-        return fail("folds", format!("{message} {}", asked.folds));
+        return fail("folds", format!("{message} {}", keys.folds));
     }
-    if !(2..=4096).contains(&asked.groups) {
-        let message = format!("must be 2 to 4096, not {}", asked.groups);
+    if !(2..=4096).contains(&keys.groups) {
+        let message = format!("must be 2 to 4096, not {}", keys.groups);
         return fail("groups", message);
     }
-    if asked.folds > asked.groups {
+    if keys.folds > keys.groups {
         let message = format!(
             "must be no more than the {} `groups` they are made of, not {}",
-            asked.groups, asked.folds
+            keys.groups, keys.folds
         );
         return fail("folds", message);
     }
-    if !(0.5..=0.9999).contains(&asked.confidence) {
-        let message = format!("must be 0.5 to 0.9999, not {}", asked.confidence);
+    if !(0.5..=0.9999).contains(&keys.confidence) {
+        let message = format!("must be 0.5 to 0.9999, not {}", keys.confidence);
         return fail("confidence", message);
     }
-    for (n, column) in asked.group.iter().enumerate() {
+    for (n, column) in keys.group.iter().enumerate() {
         not_blank(column, &["validation", "group"], document)?;
-        if asked.group[..n].contains(column) {
+        if keys.group[..n].contains(column) {
             return fail("group", format!("names the column `{column}` twice"));
         }
     }
     Ok(())
 }
 
-/// Partition and state columns appear in the output under their own names, next to gyre's.
-fn key_columns(transitions: &Transitions, fits: &[Fit], document: &Document<'_>) -> Result<()> {
+/// Checks that no partition or state column has the name of a column that gyre writes beside it.
+fn key_columns(
+    transitions: &Transitions,
+    fits: &[FitEntry],
+    document: &Document<'_>,
+) -> Result<()> {
     for (key, column) in roles(&transitions.partition_by, &transitions.input) {
         if !matches!(key, "partition_by" | "state" | "bins" | "source" | "target") {
             continue;
         }
-        let of_fit = fits.iter().flat_map(Fit::expanded).any(|(_, fit)| {
+        let of_fit = fits.iter().flat_map(FitEntry::expanded).any(|(_, fit)| {
             ["affiliation", "embedding", "membership"]
                 .iter()
                 .any(|of| column == format!("{fit}_{of}"))

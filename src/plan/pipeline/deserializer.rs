@@ -1,10 +1,10 @@
 //! Node tree → typed values: a serde deserializer whose errors name the line and the key.
 //!
-//! `toml`'s own deserializer cannot do this: it reads a struct from a list of its values, it ignores
-//! surplus values of a pair, and its errors are sentences.
+//! `toml`'s own deserializer cannot do this: it reads a struct from a list of its values, it
+//! ignores surplus values of a pair, and its errors are sentences.
 
 use crate::error::hint;
-use crate::plan::pipeline::document::{Content, Entry, Filled, Node, Place};
+use crate::plan::pipeline::document::{Content, Entry, Filled, Node, Position};
 use serde::de::value::{MapDeserializer, SeqDeserializer};
 use serde::de::{DeserializeOwned, Expected, IntoDeserializer, SeqAccess, Unexpected, Visitor};
 use serde::{de, forward_to_deserialize_any};
@@ -12,15 +12,15 @@ use std::fmt;
 
 /// An error in a pipeline file.
 #[derive(Debug)]
-pub struct Fault {
-    pub place: Option<Place>,
-    /// The keys from the top of the file to the table or value at `place`.
+pub struct KeyError {
+    pub position: Option<Position>,
+    /// The keys from the top of the file to the table or value at `position`.
     pub path: Vec<String>,
-    pub what: What,
+    pub kind: KeyErrorKind,
 }
 
 #[derive(Debug)]
-pub enum What {
+pub enum KeyErrorKind {
     UnknownKey {
         key: String,
         known: Vec<String>,
@@ -31,36 +31,36 @@ pub enum What {
 }
 
 /// Reads a node as a `T`.
-pub fn read<T: DeserializeOwned>(node: &Node) -> Result<T, Fault> {
+pub fn read<T: DeserializeOwned>(node: &Node) -> Result<T, KeyError> {
     T::deserialize(node)
 }
 
-/// Reads a section of a document and collects all of its faults.
+/// Reads a section of a document and collects all of its errors.
 ///
-/// After each fault, the culprit is removed from a copy of the document and the section is read again.
-/// The value is the section without the culprits.
+/// After each error, the culprit is removed from a copy of the document and the section is read
+/// again. The value is the section without the culprits.
 pub fn section<T>(
     root: &Node,
-    read: impl Fn(&Node) -> Result<T, Fault>,
-) -> (Option<T>, Vec<Fault>) {
-    let mut fault = match read(root) {
+    read: impl Fn(&Node) -> Result<T, KeyError>,
+) -> (Option<T>, Vec<KeyError>) {
+    let mut error = match read(root) {
         Ok(value) => return (Some(value), Vec::new()),
-        Err(fault) => fault,
+        Err(error) => error,
     };
-    let (mut rest, mut faults, mut removed) = (root.clone(), Vec::new(), Vec::new());
+    let (mut rest, mut errors, mut removed) = (root.clone(), Vec::new(), Vec::new());
     loop {
-        let culprit = fault.culprit();
+        let culprit = error.culprit();
         // A key that was removed is not missing.
         let is_new = !removed.contains(&culprit);
         // A misspelt key may have been any of the known ones, so none of them is missing.
-        if let What::UnknownKey { known, .. } = &fault.what {
+        if let KeyErrorKind::UnknownKey { known, .. } = &error.kind {
             let meant = known
                 .iter()
-                .map(|key| [&fault.path[..], std::slice::from_ref(key)].concat());
+                .map(|key| [&error.path[..], std::slice::from_ref(key)].concat());
             removed.extend(meant);
         }
         if is_new {
-            faults.push(fault);
+            errors.push(error);
         }
         // A table without a required key is removed whole, unless it is an unnamed entry of a list.
         let table = &culprit[..culprit.len().saturating_sub(1)];
@@ -69,52 +69,54 @@ pub fn section<T>(
             .is_some_and(|name| name.parse::<usize>().is_err());
         let is_gone = rest.remove(&culprit) || table.len() > 1 && is_named && rest.remove(table);
         if !is_gone {
-            return (None, faults);
+            return (None, errors);
         }
         removed.push(culprit);
-        fault = match read(&rest) {
-            Ok(value) => return (Some(value), faults),
-            Err(fault) => fault,
+        error = match read(&rest) {
+            Ok(value) => return (Some(value), errors),
+            Err(error) => error,
         };
     }
 }
 
 /// Reads the value of a required key of a table.
-pub fn required<T: DeserializeOwned>(table: &Node, key: &'static str) -> Result<T, Fault> {
-    let missing = || <Fault as de::Error>::missing_field(key).at(table);
+pub fn required<T: DeserializeOwned>(table: &Node, key: &'static str) -> Result<T, KeyError> {
+    let missing = || <KeyError as de::Error>::missing_field(key).at(table);
     table.get(key).ok_or_else(missing).and_then(read)
 }
 
-impl Fault {
-    fn new(what: What) -> Fault {
-        Fault {
-            place: None,
+impl KeyError {
+    fn new(kind: KeyErrorKind) -> KeyError {
+        KeyError {
+            position: None,
             path: Vec::new(),
-            what,
+            kind,
         }
     }
 
-    pub fn wrong(message: impl Into<String>) -> Fault {
-        Fault::new(What::Wrong(message.into()))
+    pub fn wrong(message: impl Into<String>) -> KeyError {
+        KeyError::new(KeyErrorKind::Wrong(message.into()))
     }
 
-    /// The fault at a table or value, unless it has a place already.
-    pub fn at(mut self, node: &Node) -> Fault {
-        if self.place.is_none() {
-            let entry = match &self.what {
-                What::UnknownKey { key, .. } => node.entries().iter().find(|e| e.key == *key),
+    /// The error at a table or value, unless it has a position already.
+    pub fn at(mut self, node: &Node) -> KeyError {
+        if self.position.is_none() {
+            let entry = match &self.kind {
+                KeyErrorKind::UnknownKey { key, .. } => {
+                    node.entries().iter().find(|e| e.key == *key)
+                }
                 _ => None,
             };
-            self.place = Some(entry.map_or(node.place, |entry| entry.key_place));
+            self.position = Some(entry.map_or(node.position, |entry| entry.key_position));
             self.path = node.path.clone();
         }
         self
     }
 
-    /// The fault at a key.
-    pub fn at_key(self, entry: &Entry) -> Fault {
-        Fault {
-            place: Some(entry.key_place),
+    /// The error at a key.
+    pub fn at_key(self, entry: &Entry) -> KeyError {
+        KeyError {
+            position: Some(entry.key_position),
             path: entry.node.path.clone(),
             ..self
         }
@@ -126,19 +128,21 @@ impl Fault {
         culprit[..culprit.len().min(2)].join(".")
     }
 
-    /// The path of the key that causes the fault.
+    /// The path of the key that causes the error.
     fn culprit(&self) -> Vec<String> {
         let mut path = self.path.clone();
-        match &self.what {
-            What::UnknownKey { key, .. } | What::MissingKey(key) => path.push(key.clone()),
-            What::Wrong(_) => (),
+        match &self.kind {
+            KeyErrorKind::UnknownKey { key, .. } | KeyErrorKind::MissingKey(key) => {
+                path.push(key.clone())
+            }
+            KeyErrorKind::Wrong(_) => (),
         }
         path
     }
 
-    /// The fault without the value, which may be secret.
-    pub fn without_value(mut self) -> Fault {
-        if let What::Wrong(message) = &mut self.what
+    /// The error without the value, which may be secret.
+    pub fn without_value(mut self) -> KeyError {
+        if let KeyErrorKind::Wrong(message) = &mut self.kind
             && let Some(at) = message.find(", not ")
         {
             message.truncate(at);
@@ -153,34 +157,34 @@ pub const ONE_OR_MANY: &str = "one or many";
 /// The newtype name that asks for a value that may also be a date or a time.
 pub const MOMENT: &str = "moment";
 
-/// The fault as a sentence that begins with the path.
-impl fmt::Display for Fault {
+/// The error as a sentence that begins with the path.
+impl fmt::Display for KeyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.path.join(".");
-        match &self.what {
-            What::UnknownKey { key, known } => {
+        match &self.kind {
+            KeyErrorKind::UnknownKey { key, known } => {
                 let dot = if path.is_empty() { "" } else { "." };
                 let known: Vec<&str> = known.iter().map(String::as_str).collect();
                 write!(f, "unknown key `{path}{dot}{key}`{}", hint(key, &known))
             }
-            What::MissingKey(key) if path.is_empty() => {
+            KeyErrorKind::MissingKey(key) if path.is_empty() => {
                 write!(f, "the file needs the table `[{key}]`")
             }
-            What::MissingKey(key) => write!(f, "the table `{path}` needs the key `{key}`"),
-            What::Wrong(message) => write!(f, "`{path}` {message}"),
+            KeyErrorKind::MissingKey(key) => write!(f, "the table `{path}` needs the key `{key}`"),
+            KeyErrorKind::Wrong(message) => write!(f, "`{path}` {message}"),
         }
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for KeyError {}
 
-impl de::Error for Fault {
+impl de::Error for KeyError {
     fn custom<T: fmt::Display>(message: T) -> Self {
-        Fault::wrong(message.to_string())
+        KeyError::wrong(message.to_string())
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Fault::wrong(format!(
+        KeyError::wrong(format!(
             "must be {}, not {}",
             expectation(expected),
             finding(found)
@@ -193,25 +197,25 @@ impl de::Error for Fault {
 
     fn invalid_length(length: usize, expected: &dyn Expected) -> Self {
         let expected = expectation(expected);
-        Fault::wrong(format!("must be {expected}, not a list of {length}"))
+        KeyError::wrong(format!("must be {expected}, not a list of {length}"))
     }
 
     fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Self {
-        Fault::wrong(format!(
+        KeyError::wrong(format!(
             "cannot be \"{variant}\"{}",
             hint(variant, expected)
         ))
     }
 
     fn unknown_field(field: &str, expected: &'static [&'static str]) -> Self {
-        Fault::new(What::UnknownKey {
+        KeyError::new(KeyErrorKind::UnknownKey {
             key: field.to_string(),
             known: expected.iter().map(|k| k.to_string()).collect(),
         })
     }
 
     fn missing_field(field: &'static str) -> Self {
-        Fault::new(What::MissingKey(field.to_string()))
+        KeyError::new(KeyErrorKind::MissingKey(field.to_string()))
     }
 }
 
@@ -258,30 +262,30 @@ impl Node {
 
 impl Filled {
     /// Reads a number or a boolean if the text is one, else the text.
-    fn visit<'de, V: Visitor<'de>>(&self, visitor: V) -> Result<V::Value, Fault> {
+    fn visit<'de, V: Visitor<'de>>(&self, visitor: V) -> Result<V::Value, KeyError> {
         match self.scalar() {
             Some(Content::Integer(n)) => visitor.visit_i64(n),
             Some(Content::Float(x)) => visitor.visit_f64(x),
             Some(Content::Boolean(b)) => visitor.visit_bool(b),
             _ => visitor.visit_str(&self.text),
         }
-        .map_err(|fault| self.named(fault))
+        .map_err(|error| self.named(error))
     }
 
-    /// The fault with the names of the variables instead of their values.
-    fn named(&self, fault: Fault) -> Fault {
-        let mut fault = fault.without_value();
-        if let What::Wrong(message) = &mut fault.what {
+    /// The error with the names of the variables instead of their values.
+    fn named(&self, error: KeyError) -> KeyError {
+        let mut error = error.without_value();
+        if let KeyErrorKind::Wrong(message) = &mut error.kind {
             *message += &format!(", which the value of {} is not", self.variables);
         }
-        fault
+        error
     }
 }
 
 impl<'de> de::Deserializer<'de> for &Node {
-    type Error = Fault;
+    type Error = KeyError;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, KeyError> {
         match &self.content {
             Content::String(text) => visitor.visit_str(text),
             Content::Filled(filled) => filled.visit(visitor),
@@ -295,10 +299,10 @@ impl<'de> de::Deserializer<'de> for &Node {
                 visitor.visit_map(MapDeserializer::new(pairs))
             }
         }
-        .map_err(|fault| fault.at(self))
+        .map_err(|error| error.at(self))
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, KeyError> {
         visitor.visit_some(self)
     }
 
@@ -306,7 +310,7 @@ impl<'de> de::Deserializer<'de> for &Node {
         self,
         name: &'static str,
         visitor: V,
-    ) -> Result<V::Value, Fault> {
+    ) -> Result<V::Value, KeyError> {
         match (name, &self.content) {
             (MOMENT, Content::Datetime(text)) => {
                 visitor.visit_newtype_struct(text.as_str().into_deserializer())
@@ -320,29 +324,30 @@ impl<'de> de::Deserializer<'de> for &Node {
     }
 
     /// Text stays text, even if it looks like a number.
-    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, KeyError> {
         match &self.content {
             Content::Filled(filled) => visitor
                 .visit_str(&filled.text)
-                .map_err(|fault: Fault| filled.named(fault).at(self)),
+                .map_err(|error: KeyError| filled.named(error).at(self)),
             _ => self.deserialize_any(visitor),
         }
     }
 
-    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, KeyError> {
         self.deserialize_str(visitor)
     }
 
-    /// Derived visitors would also read a struct from a list of its fields; a pipeline file must name them.
+    /// Derived visitors would also read a struct from a list of its fields; a pipeline file must
+    /// name them.
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _: &'static str,
         _: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Fault> {
+    ) -> Result<V::Value, KeyError> {
         match &self.content {
             Content::Table(_) => self.deserialize_any(visitor),
-            _ => Err(Fault::wrong(format!(
+            _ => Err(KeyError::wrong(format!(
                 "must be a table, not {}",
                 finding(self.unexpected())
             ))
@@ -355,22 +360,22 @@ impl<'de> de::Deserializer<'de> for &Node {
         _: &'static str,
         variants: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Fault> {
+    ) -> Result<V::Value, KeyError> {
         match &self.content {
             Content::String(text) => visitor.visit_enum(text.as_str().into_deserializer()),
             Content::Filled(filled) => visitor
                 .visit_enum(filled.text.as_str().into_deserializer())
-                .map_err(|_: Fault| {
+                .map_err(|_: KeyError| {
                     let variants = variants.join("\", \"");
-                    filled.named(Fault::wrong(format!("must be one of \"{variants}\"")))
+                    filled.named(KeyError::wrong(format!("must be one of \"{variants}\"")))
                 }),
-            _ => Err(Fault::wrong(format!(
+            _ => Err(KeyError::wrong(format!(
                 "must be one of \"{}\", not {}",
                 variants.join("\", \""),
                 finding(self.unexpected())
             ))),
         }
-        .map_err(|fault: Fault| fault.at(self))
+        .map_err(|error: KeyError| error.at(self))
     }
 
     forward_to_deserialize_any! {
@@ -379,7 +384,7 @@ impl<'de> de::Deserializer<'de> for &Node {
     }
 }
 
-impl<'de> IntoDeserializer<'de, Fault> for &Node {
+impl<'de> IntoDeserializer<'de, KeyError> for &Node {
     type Deserializer = Self;
 
     fn into_deserializer(self) -> Self {
@@ -388,14 +393,14 @@ impl<'de> IntoDeserializer<'de, Fault> for &Node {
 }
 
 /// Reads a list. The visitor of a pair stops after two items: a third one is an error.
-fn all_items<'de, V: Visitor<'de>>(items: &[Node], visitor: V) -> Result<V::Value, Fault> {
+fn all_items<'de, V: Visitor<'de>>(items: &[Node], visitor: V) -> Result<V::Value, KeyError> {
     let mut list = SeqDeserializer::new(items.iter());
     let value = visitor.visit_seq(&mut list)?;
     match list.size_hint() {
         Some(surplus @ 1..) => {
             let (n, wanted) = (items.len(), items.len() - surplus);
             let message = format!("must be a list of {wanted}, not of {n}");
-            Err(Fault::wrong(message))
+            Err(KeyError::wrong(message))
         }
         _ => Ok(value),
     }
