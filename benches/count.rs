@@ -1,4 +1,4 @@
-//! Parquet rows → transition counts: `count/trajectories/<rows>-rows-lag-<lag>`.
+//! From Parquet rows to transition counts: `count/trajectories/<rows>-rows-lag-<lag>`.
 //!
 //! The rows are a metastable chain of 100 000 states in trajectories of 5 000 rows.
 
@@ -21,7 +21,7 @@ fn chain(path: &std::path::Path) {
     let mut state = 0i64;
     let states: Vec<i32> = (0..ROWS)
         .map(|_| {
-            // Skewed successors inside one of ten blocks, seldom another block.
+            // Skewed successors inside one of ten blocks, and rarely in another block.
             let block = if random.random_range(0..100) == 0 {
                 random.random_range(0..10)
             } else {

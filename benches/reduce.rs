@@ -1,4 +1,4 @@
-//! Shards → fits: `reduce/<method>/<states>-states-<non-zeros>-nnz`, rank 8.
+//! Fits of shards: `reduce/<method>/<states>-states-<non-zeros>-nnz`, rank 8.
 
 mod planted;
 

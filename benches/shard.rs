@@ -1,4 +1,5 @@
-//! A sorted coordinate list → shards by source and by target: `shard/<states>-states-<non-zeros>-nnz`.
+//! From a sorted coordinate list to shards by source and by target:
+//! `shard/<states>-states-<non-zeros>-nnz`.
 
 mod planted;
 

@@ -1,4 +1,4 @@
-"""What a cluster costs on this machine, beside runs without one, as Markdown tables."""
+"""Compares runs on a cluster of this machine with runs in one process, as Markdown tables."""
 
 import argparse
 import contextlib
@@ -76,7 +76,7 @@ rank = 2
 
 
 def split(folder, files):
-    """The rows of the large table in so many files, trajectories whole."""
+    """Writes the rows of the large table to several files, with whole trajectories."""
     if not folder.exists():
         whole = folder.with_name("chain50m.parquet")
         if not whole.exists():
@@ -109,7 +109,7 @@ class Cluster:
             Path(f"/proc/{pid}/clear_refs").write_text("5")
 
     def peaks(self):
-        """The most memory, in MB, that the scheduler and an executor have had since that was last forgotten."""
+        """Peak memory in MB of the scheduler and of the largest executor since the last reset."""
         peak = lambda pid: int(re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1])
         return [max(map(peak, pids)) * 1024 / 1e6 for pids in self.pids.values()]
 
@@ -122,22 +122,22 @@ class Cluster:
 
 
 def cpu(pids):
-    """Seconds of a processor that these processes have had."""
+    """Processor time of these processes, in seconds."""
     ticks = 0
     for pid in pids:
-        # The name of a process may have spaces; it ends with the last bracket.
+        # The name of a process may contain spaces. It ends at the last bracket.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         ticks += int(fields[11]) + int(fields[12])
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def stored(folder):
-    """Bytes that tasks have left for others."""
+    """Bytes of the files that tasks have written for other tasks."""
     return sum(file.stat().st_size for file in folder.glob("work/*/parts/*"))
 
 
 def run(args, data, query, cluster=None, *options):
-    """Seconds of the whole run, its record, and what each step of it took: rounds of tasks, and stages of this process; rounds of passes."""
+    """Seconds of the whole run, its record, the seconds of its rounds and stages, and its rounds of passes."""
     with tempfile.TemporaryDirectory(dir=args.data) as folder:
         out = Path(folder) / "out"
         file = Path(folder) / "cluster.toml"
@@ -227,7 +227,7 @@ def main():
         jobs.append(("6 M non-zeros of 2 M states, by passes", counts, WIDE))
     found, load = {}, [os.getloadavg()[0]]
     with contextlib.ExitStack() as stack:
-        # All of them at once: those that have nothing to do take no time, and the places take turns.
+        # All variants run in turn, and idle processes need no time.
         clusters = {n: stack.enter_context(Cluster(args.gyre, n)) for n in args.executors}
         for _ in range(args.reps):
             for job, data, query in jobs:
@@ -260,7 +260,7 @@ def main():
     head = ["job", "where", "step", "seconds", "CPU s", "tasks", "largest task, bytes", "left in the store MB"]
     table(f"Steps. {title}", head, (one for (job, where), runs in found.items() for one in of_steps(job, where, runs)))
     def of_passes(job, where, runs):
-        """Rounds of one pass by its kernel, and those of several restarts at once."""
+        """Rounds of one pass by kernel, and rounds of several restarts."""
         kinds = {}
         for event in (event for *_, passes, _ in runs for event in passes):
             kernels = event["passes"].split()

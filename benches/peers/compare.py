@@ -10,12 +10,12 @@ import tempfile
 import time
 from pathlib import Path
 
-# Only the standard library here: a child's peak memory begins with that of the process that starts it.
+# Only the standard library: a child process starts with the peak memory of its parent.
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-CHANCE = 0.02  # by which the log-likelihoods of two sets of ten restarts may differ, relative to their size
-PAPER = {"options": 'init = "random"\npolish = false\n'}  # the algorithm that the peers run
+CHANCE = 0.02  # largest relative difference of the log-likelihoods of two sets of ten restarts
+PAPER = {"options": 'init = "random"\npolish = false\n'}  # the algorithm of the other tools
 COUNT = PAPER | {"clock": "count", "fits": {"one": ("dbmr", 1, 1)}, "tools": ["DuckDB window", "Polars", "NumPy"]}
 SVD = {"clock": "decompose", "fits": {"svd": ("svd", 10, 1)}, "rank": 10, "tol": 0, "tools": ["PROPACK", "ARPACK"]}
 DBMR = {"clock": "partition", "tools": ["NumPy, 2 processes"]}
@@ -84,13 +84,13 @@ sql = "SELECT {columns} FROM rows"
 
 
 def touch(gigabytes=4):
-    """Uses memory and gives it back: virtual machines are slow to lend what their host has taken away."""
+    """Allocates and frees memory: virtual machines are slow to return memory that their host has reclaimed."""
     code = f"b'1' * ({gigabytes} << 30)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def python(task):
-    """Runs tools.py in a process of its own and reads its line."""
+    """Runs tools.py in a separate process and reads its line."""
     command = [sys.executable, HERE / "tools.py", json.dumps(task)]
     return json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()[-1])
 
@@ -106,7 +106,7 @@ def run_gyre(program, task):
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, process.args)
     record = json.loads(next((file.parent / "runs").glob("*.json")).read_text())
-    # A stage of the run, or a step of its fits: what the peers' clock has in it.
+    # A stage of the run or a step of its fits: the part that is measured for the other tools.
     clocks = record["seconds"] | {"whole run": whole}
     for model in record["models"]:
         for fit in model["fits"]:
@@ -117,16 +117,16 @@ def run_gyre(program, task):
 
 
 def verdict(tool, answers):
-    """How the answers of a tool compare with those of all tools."""
+    """Compares the answers of a tool with those of all tools."""
     notes = []
     for kind, mine in answers[tool].items():
         everyone = [a[kind] for a in answers.values() if kind in a]
-        models = min(map(len, everyone))  # fewer where a loop stopped early
+        models = min(map(len, everyone))  # fewer if a loop stopped early
         everyone, mine = [a[:models] for a in everyone], mine[:models]
         if kind == "counts":
             notes.append("counts equal" if everyone.count(mine) == len(everyone) else "counts **DIFFER**")
         elif kind == "singular values":
-            # Approximations come from below, so that the largest ones are the best.
+            # Approximations are too small, so the largest values are the best.
             pairs = [pair for a in everyone for values in zip(a, mine) for pair in zip(*values, strict=True)]
             short = max(theirs - own for theirs, own in pairs)
             notes.append("singular values equal" if short < 1e-8 else f"singular values **LOW** by {short:.0e}")
@@ -140,7 +140,7 @@ def verdict(tool, answers):
 
 
 def table(name, runs):
-    """The rows of a task, gyre's first: medians, and how many times longer than gyre the others took."""
+    """The rows of a task, starting with gyre: medians, and the ratios to gyre's time."""
     answers = {tool: lines[-1]["answers"] for tool, lines in runs.items()}
 
     def median(tool, key):
@@ -166,7 +166,7 @@ def compare(name, args, results):
     task["steps"] = 1 if task["boxes"] else task["lag"]  # rows between the ends of a pair
     tools = ["gyre", *task["tools"]] + ["PySpark"] * (args.spark and name == "count-lag1")
     for file in [path] if path.is_file() else path.rglob("*.parquet"):
-        with open(file, "rb") as bytes:  # into the page cache, piece by piece: the peak of this process is where those of its children begin
+        with open(file, "rb") as bytes:  # fills the page cache in pieces, because children start with the peak memory of this process
             while bytes.read(1 << 24):
                 pass
     runs = {tool: [] for tool in tools}

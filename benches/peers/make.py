@@ -1,4 +1,4 @@
-"""Makes the seeded input data of the comparison; what exists is kept."""
+"""Generates the input data of the comparison from fixed seeds. Existing files are kept."""
 
 import argparse
 import math
@@ -23,7 +23,7 @@ def write(path, tables):
 
 
 def walks(rng, chains, states, blocks, trajectories, steps, successors, leave):
-    """States by (trajectory, step) of metastable chains that share nothing.
+    """States by (trajectory, step) of independent metastable chains.
 
     The successors of a state have skewed positions inside a block, and the first ones are drawn most
     often. The block stays the same or, with probability `leave`, is drawn anew.
@@ -56,7 +56,7 @@ def chain(path, scale, steps, by_time=False):
 
 
 def partitions(path, scale):
-    """Folders part=0, part=1, … with ten trajectories each, in a chain of their own."""
+    """Folders part=0, part=1, … with ten trajectories each. Each folder has a separate chain."""
     parts = math.ceil(1_000 * scale)
     states = walks(np.random.default_rng(5), parts, 201, 3, 10 * parts, 5_000, successors=32, leave=0.02)
     for part in range(parts):
@@ -74,7 +74,7 @@ def velocity(x, y, t):
 
 
 def flow(x, y, duration=40, h=0.05):
-    """Where the points are after `duration`, by the classical Runge–Kutta method."""
+    """The positions of the points after `duration`, by the classical Runge–Kutta method."""
     for k in range(round(duration / h)):
         t = k * h
         u1, v1 = velocity(x, y, t)
@@ -90,7 +90,7 @@ def particles(nx, ny, per_box, line):
     rng = np.random.default_rng([2, line])
     x = (np.repeat(np.arange(nx), per_box) + rng.random(nx * per_box)) * 2 / nx
     y = (line + rng.random(x.size)) / ny
-    # Single precision is far finer than the noise, and quick; 8,192 points stay in the cache.
+    # Single precision is fast and much finer than the noise. 8,192 points fit the cache.
     starts = [(x[k : k + 8192].astype("f4"), y[k : k + 8192].astype("f4")) for k in range(0, x.size, 8192)]
     u, v = np.concatenate([flow(*start) for start in starts], axis=1).astype("f8")
 

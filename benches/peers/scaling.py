@@ -20,7 +20,7 @@ TRAJECTORIES = "SELECT part, traj_id, t, state FROM rows", 'trajectory = "traj_i
 
 
 def run(args, data, query, fits, *options):
-    """Medians of the stages' seconds, the fits' seconds and the peak memory in MB of some runs."""
+    """Medians over several runs: seconds of the stages, seconds of the fits, and peak memory in MB."""
     records = []
     for _ in range(args.reps):
         with tempfile.TemporaryDirectory(dir=args.data) as out:
@@ -38,7 +38,7 @@ def run(args, data, query, fits, *options):
             for model in record["models"]:
                 for one in model["fits"]:
                     line[one["name"]] = line.get(one["name"], 0) + one["seconds"]
-                    # Work is a pass over the non-zeros: an iteration of DBMR, a product with a vector of the SVD.
+                    # One unit of work is a pass over the non-zeros: an iteration of DBMR or a matrix-vector product of the SVD.
                     line[f"{one['name']} iterations"] = one["iterations"]
             records.append(line)
     return {key: statistics.median(record[key] for record in records) for key in records[0]}
@@ -56,7 +56,7 @@ def table(title, head, lines):
 
 
 def counts(args, millions):
-    """Planted counts of about so many million non-zeros, 50 from each state."""
+    """Planted counts with about the given number of million non-zeros, 50 per state."""
     path = Path(args.data) / f"planted-{millions}m-nnz.parquet"
     if not path.exists():
         planted(path, 1, states=20_500 * millions, draws=50)
@@ -64,7 +64,7 @@ def counts(args, millions):
 
 
 def chain(args, parts, total=10_000_000):
-    """Rows of `parts` partitions, as many in all whatever the number of partitions."""
+    """Rows of `parts` partitions. The total number of rows does not depend on `parts`."""
     path = Path(args.data) / f"chain-{parts}-parts.parquet"
     if not path.exists():
         steps = 5_000

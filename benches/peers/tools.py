@@ -1,4 +1,4 @@
-"""One measurement of one peer, in a process of its own: `python tools.py TASK-IN-JSON`, see compare.py."""
+"""One measurement of one tool in a separate process: `python tools.py TASK-IN-JSON`, see compare.py."""
 
 import json
 import multiprocessing
@@ -18,7 +18,7 @@ from scipy import sparse
 class Clock:
     """Wall and CPU seconds of a `with` block, peak memory of the process until its end."""
 
-    scale = 1  # how often the work of the block would have to be done
+    scale = 1  # factor from the measured work to the whole work
 
     def __enter__(self):
         self.before, _ = usage()
@@ -34,7 +34,7 @@ class Clock:
 
 
 def usage():
-    """CPU seconds and peak MB of this process and its children that have ended."""
+    """CPU seconds and peak MB of this process and of its finished children."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(u.ru_utime + u.ru_stime for u in usages), max(u.ru_maxrss for u in usages) / 1024
 
@@ -60,7 +60,7 @@ def duckdb_pairs(task, path):
 
 
 def duckdb_count(task, clock):
-    import duckdb  # noqa: F401, outside the clock
+    import duckdb  # noqa: F401, not measured
 
     with clock:
         table = duckdb_pairs(task, task.path)
@@ -103,7 +103,7 @@ def numpy_count(task, clock):
 
 
 def scipy_count(task, clock):
-    """Boxes of a table with two rows a trajectory."""
+    """Boxes of a table with two rows per trajectory."""
     nx, ny = task.boxes
     with clock:
         x, y = (c.to_numpy() for c in pq.read_table(task.path, columns=["x", "y"]).columns)
@@ -130,7 +130,7 @@ def spark_count(task, clock):
     spark.stop()
     java.stdin.close()
     java.wait()
-    clock.stop()  # what Java has used, its start included, is known when it has ended
+    clock.stop()  # the resources of Java, including its start, are known after its end
     return columns(pq.read_table(f"{task.out}/spark"))
 
 
@@ -152,7 +152,7 @@ def read_matrix(task):
 
 
 def normalised(counts):
-    """The counts over the roots of their row sums and column sums."""
+    """The counts divided by the square roots of their row sums and column sums."""
     rows, cols = (sparse.diags_array(np.maximum(counts.sum(axis), 1) ** -0.5) for axis in (1, 0))
     return (rows @ counts @ cols).tocsr()
 
@@ -177,7 +177,7 @@ def dbmr(task, clock):
 
 def best_labels(counts, transposed, rank, processes=1, seed=0):
     """The best of ten restarts, and the iterations of all."""
-    global shared  # with forked processes
+    global shared  # in forked processes
     shared = counts, transposed, rank
     seeds = [(seed, k) for k in range(10)]
     if processes == 1:
@@ -190,7 +190,7 @@ def best_labels(counts, transposed, rank, processes=1, seed=0):
 
 
 def restart(seed, sweeps=300):
-    """DBMR from random labels of the sources until none changes: (log-likelihood, labels, iterations)."""
+    """DBMR from random labels of the sources until no label changes: (log-likelihood, labels, iterations)."""
     counts, transposed, rank = shared
     sources = np.arange(counts.shape[1])
     labels = np.random.default_rng(seed).integers(0, rank, sources.size)
@@ -215,8 +215,8 @@ def log_likelihood(counts, labels):
 
 
 def script(task, clock):
-    """Box and count, truncated SVD and k-means of the embedding, DBMR, one table of states."""
-    import duckdb  # noqa: F401, outside the clock
+    """Boxes and counts, truncated SVD and k-means of the embedding, DBMR, and one table of states."""
+    import duckdb  # noqa: F401, not measured
     from scipy.sparse.linalg import svds
     from sklearn.cluster import KMeans
     from sklearn.utils.extmath import randomized_svd
@@ -241,8 +241,8 @@ def script(task, clock):
 
 
 def loop(task, clock):
-    """Count, SVD and DBMR for one partition after the other."""
-    import duckdb  # noqa: F401, outside the clock
+    """Counts, SVD and DBMR of all partitions in a loop."""
+    import duckdb  # noqa: F401, not measured
 
     folders = [Path(task.path) / f"part={part}" for part in range(len(list(Path(task.path).iterdir())))]
     with clock:
@@ -272,13 +272,13 @@ def partition(task, k, folder):
 
 
 def checksum(source, target, n):
-    """Non-zeros, transitions and a sum that shows which pair has which count."""
+    """Non-zeros, transitions and a checksum over all pairs and counts."""
     source, target, n = (np.asarray(column).astype(np.int64) for column in (source, target, n))
     return n.size, int(n.sum()), int((n * ((source * 1_000_003 + target) % 998_244_353)).sum())
 
 
 def gyre(task, _):
-    """The answers in the tables of a run; the log-likelihood is computed anew from the affiliations."""
+    """The answers in the tables of a run. The log-likelihood is recomputed from the affiliations."""
 
     def state(table, end):
         def column(name):

@@ -41,6 +41,7 @@ impl Contingency {
         }
     }
 
+    /// Σ w over the states of a cell.
     pub fn at(&self, row: usize, column: usize) -> f64 {
         self.weight[row * self.columns + column]
     }
@@ -115,11 +116,11 @@ mod tests {
     }
 
     //       b: 0 1 2
-    // a = 0    2 1 0
-    // a = 1    0 2 1      pairs in cells 1 + 1 + 1 = 3, in rows 3 + 3 + 1 = 7, in columns 1 + 3 + 3 = 7, in all 28:
-    // a = 2    0 0 2      the index is (3 − 49/28) / (7 − 49/28) = 5/21. scikit-learn 1.9.1: 0.23809523809523808.
-    // Each cell pays for its row and its column: ⅛ (2 (ln 3/2 + 0) + (ln 3 + ln 3) + 2 (ln 3/2 + ln 3/2) + (ln 3 + ln 3) + 2 (0 + ln 3/2)),
-    // so VI = ½ ln 3 + ln 3/2.
+    // a = 0    2 1 0   Pairs in cells 1 + 1 + 1 = 3, in rows 3 + 3 + 1 = 7, in columns
+    // a = 1    0 2 1   1 + 3 + 3 = 7, of 28 in all: the index is (3 − 49/28) / (7 − 49/28) = 5/21.
+    // a = 2    0 0 2   scikit-learn 1.9.1: 0.23809523809523808.
+    // Each cell adds terms of its row and its column: VI = ⅛ (2 (ln 3/2 + 0) + (ln 3 + ln 3)
+    // + 2 (ln 3/2 + ln 3/2) + (ln 3 + ln 3) + 2 (0 + ln 3/2)) = ½ ln 3 + ln 3/2.
     #[test]
     fn a_table_of_eight_states() {
         let (a, b) = ([0, 0, 0, 1, 1, 1, 2, 2], [0, 0, 1, 1, 1, 2, 2, 2]);

@@ -27,6 +27,7 @@ use crate::methods::metric::Metric;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
+/// The parameters of a bootstrap.
 #[derive(Debug, Clone, Copy)]
 pub struct BootstrapParams<'a> {
     /// B.
@@ -55,6 +56,7 @@ pub struct Bootstrap {
     /// For every source and target, the share of the resamples with the state in which it keeps its
     /// set. None if no resample has the state, or if it has no set.
     pub source_stability: Vec<Option<f64>>,
+    /// The same for the targets.
     pub target_stability: Vec<Option<f64>>,
 }
 
@@ -72,11 +74,13 @@ impl Bootstrap {
 /// A number of a fit over the resamples.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Number {
+    /// The name of the number.
     pub metric: Cow<'static, str>,
     /// The index of a singular value or of a set.
     pub index: Option<usize>,
     /// The number of the fit to the whole. None if only resamples have it.
     pub value: Option<f64>,
+    /// None for fewer than two resamples.
     pub spread: Option<Spread>,
 }
 
@@ -556,8 +560,9 @@ mod tests {
             .timescales
     }
 
-    // = [ .9 .1 ; .1 .9 ] with μ = .8 for trajectory 0, [ .8 .2 ; .2 .8 ] with μ = .6 for trajectory 1, and .7 for both. They are a quarter, a quarter and a half of the resamples, so the ends at 90 % are .6 and .8.
-    // the resamples, so that the ends at 90 % are the two alone.
+    // T = [ .9 .1 ; .1 .9 ] with μ = .8 for trajectory 0, [ .8 .2 ; .2 .8 ] with μ = .6 for
+    // trajectory 1, and .7 for both. They are a quarter, a quarter and a half of the resamples, so
+    // the ends at 90 % are .6 and .8.
     #[test]
     fn timescales_by_hand() {
         let found = intervals([[9, 1, 1, 9], [8, 2, 2, 8]]);

@@ -19,9 +19,13 @@ use std::borrow::Cow;
 /// One claim: `left` is equal to `right`, or at most `right`, up to `tolerance`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Certificate {
+    /// The name of the theorem or definition.
     pub name: Cow<'static, str>,
+    /// How `left` and `right` are compared.
     pub relation: Relation,
+    /// The left side.
     pub left: f64,
+    /// The right side.
     pub right: f64,
     /// The largest error by rounding and, for some claims, by an iteration that was stopped.
     pub tolerance: f64,
@@ -29,13 +33,17 @@ pub struct Certificate {
     pub holds: Option<bool>,
 }
 
+/// The relation of the two sides of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Relation {
+    /// Left equals right.
     Equal,
+    /// Left is at most right.
     AtMost,
 }
 
 impl Relation {
+    /// `=` or `<=`.
     pub fn sign(self) -> &'static str {
         match self {
             Relation::Equal => "=",
@@ -289,9 +297,9 @@ mod tests {
         of(shards, &models.iter().collect::<Vec<_>>())
     }
 
-    // N (targets × sources) = [ 3 1 0 ]   γ = (0, 0, 1): see `coherence`, which works out ‖P̃‖² = 9/4, ‖Λ̃‖² = 2, ‖P̃ − Λ̃‖² = 1/4,
-    //                         [ 1 3 0 ]   κ = 0.4, σ(Λ̃) = 1, 1 and ℓ̂ = 8 log ½.
-    //                         [ 0 0 2 ]
+    // N (targets × sources) = [ 3 1 0 ]   γ = (0, 0, 1). The tests of `low_rank::score` derive
+    //                         [ 1 3 0 ]   ‖P̃‖² = 9/4, ‖Λ̃‖² = 2, ‖P̃ − Λ̃‖² = 1/4, κ = 0.4,
+    //                         [ 0 0 2 ]   σ(Λ̃) = 1, 1 and ℓ̂ = 8 log ½.
     #[test]
     fn a_model_by_hand() {
         let shards = shards(&[vec![3, 1, 0], vec![1, 3, 0], vec![0, 0, 2]], None);

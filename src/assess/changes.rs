@@ -31,16 +31,20 @@ pub struct Labelled<'a> {
 /// The changes from A to B.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Changes {
+    /// States that A and B share.
     pub shared_states: u64,
     /// States of B alone, and their share of the amount of B.
     pub new_states: u64,
+    /// The share of the amount of B in new states, from 0 to 1.
     pub new_share: f64,
     /// States of A alone, and their share of the amount of A.
     pub gone_states: u64,
+    /// The share of the amount of A in gone states, from 0 to 1.
     pub gone_share: f64,
     /// Shared states whose set in B is not the heir of their set in A, and their share of the
     /// amount of shared states.
     pub changed_states: u64,
+    /// The share of the amount of shared states, from 0 to 1.
     pub changed_share: f64,
     /// Over the shared states. None if there are none.
     pub adjusted_rand: Option<f64>,
@@ -53,13 +57,18 @@ pub struct Changes {
 /// The states and the amount of a set.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Size {
+    /// The number of states.
     pub states: u64,
+    /// The sum of their amounts.
     pub amount: f64,
 }
 
+/// The comparison of A with B.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
+    /// Numbers that measure the changes.
     pub changes: Changes,
+    /// Heirs and events.
     pub matches: SetMatches,
     /// The sets of A.
     pub earlier: Vec<Size>,

@@ -40,16 +40,20 @@ use std::borrow::Cow;
 /// square root of their number.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Score {
+    /// The mean over folds.
     pub mean: f64,
+    /// The standard error of the mean.
     pub error: f64,
 }
 
 /// The scores over all folds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Validation {
+    /// The number of folds.
     pub folds: usize,
     /// Nats per transition.
     pub log_likelihood: Score,
+    /// From 0 to r.
     pub vamp_2: Score,
     /// The share of held-out transitions that the likelihood leaves out, a mean over folds.
     pub unseen: f64,
@@ -58,8 +62,11 @@ pub struct Validation {
 /// The scores of one fold.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Fold {
+    /// Nats per transition.
     pub log_likelihood: f64,
+    /// From 0 to r.
     pub vamp_2: f64,
+    /// The share of held-out transitions that the likelihood leaves out.
     pub unseen: f64,
 }
 
@@ -315,9 +322,11 @@ mod tests {
         }
     }
 
-    // Training (targets × sources) [ 3 1 0 ]  γ = (0, 0, 1)  C = [ 4 0 ]  q = (0.4, 0.6).  Held out [ 2 0 1 2 ]
-    //                              [ 1 3 2 ]                     [ 4 2 ]                            [ 0 1 4 0 ]
-    // Source 3 and target 2 are not in training.                                                    [ 0 4 0 0 ]
+    // Training (targets × sources) [ 3 1 0 ]  γ = (0, 0, 1)  C = [ 4 0 ]  q = (0.4, 0.6).
+    //                              [ 1 3 2 ]                     [ 4 2 ]
+    // Held out [ 2 0 1 2 ]   Source 3 and target 2 are not in training.
+    //          [ 0 1 4 0 ]
+    //          [ 0 4 0 0 ]
     fn world() -> (Resampled, Resampled, LowRank) {
         let train = resampled(&[(0, 0, 3), (0, 1, 1), (1, 0, 1), (1, 1, 3), (2, 1, 2)]);
         let test = resampled(&[

@@ -3,13 +3,16 @@
 
 use serde::{Deserialize, Serialize};
 
+/// How a number varies over resamples.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
+    /// The mean over the resamples.
     pub mean: f64,
     /// The standard deviation over the resamples.
     pub standard_error: f64,
     /// The ends of the percentile interval.
     pub low: f64,
+    /// The upper end of the percentile interval.
     pub high: f64,
 }
 

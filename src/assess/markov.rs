@@ -19,7 +19,9 @@ use std::borrow::Cow;
 /// One eigenvalue μ of T.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Timescale {
+    /// The real part of μ.
     pub re: f64,
+    /// The imaginary part of μ.
     pub im: f64,
     /// −lag / ln |μ| in the unit of the lag, 0 for μ = 0; none if |μ| = 1 up to rounding, which
     /// never decays.
@@ -32,7 +34,9 @@ pub struct Timescale {
 pub struct ChapmanKolmogorov {
     /// k ≥ 2.
     pub steps: u64,
+    /// T(τ)ᵏ.
     pub predicted: Vec<Option<f64>>,
+    /// T(kτ) of the counts.
     pub estimated: Vec<Option<f64>>,
 }
 
@@ -42,7 +46,7 @@ impl ChapmanKolmogorov {
         let t = transition_matrix(own, rank);
         let power = power(&t, rank, steps);
         let known = |of: &[f64], row: usize| of[row * rank..][..rank].iter().any(|&x| x > 0.0);
-        let told = |counts: &[f64], t: &[f64]| -> Vec<Option<f64>> {
+        let rows = |counts: &[f64], t: &[f64]| -> Vec<Option<f64>> {
             let entries = t.iter().enumerate();
             entries
                 .map(|(at, &x)| known(counts, at / rank).then_some(x))
@@ -50,8 +54,8 @@ impl ChapmanKolmogorov {
         };
         ChapmanKolmogorov {
             steps,
-            predicted: told(own, &power),
-            estimated: told(longer, &transition_matrix(longer, rank)),
+            predicted: rows(own, &power),
+            estimated: rows(longer, &transition_matrix(longer, rank)),
         }
     }
 
@@ -126,7 +130,7 @@ pub fn coarse_counts(
     coarse
 }
 
-/// from C. The row of a set without counts is zero.
+/// T from C. The row of a set without counts is zero.
 pub fn transition_matrix(coarse_counts: &[f64], rank: usize) -> Vec<f64> {
     let mut t = coarse_counts.to_vec();
     for row in t.chunks_exact_mut(rank) {
@@ -176,6 +180,7 @@ pub fn timescales(coarse_counts: &[f64], rank: usize, lag: f64) -> Vec<Timescale
 pub struct Chain<'a> {
     /// The source that every target of the whole is, if it is one.
     pub source_of_target: &'a [Option<u32>],
+    /// The lag of the counts.
     pub lag: f64,
 }
 
@@ -229,6 +234,7 @@ pub fn power(t: &[f64], rank: usize, mut k: u64) -> Vec<f64> {
 /// The Markov tests of one fit.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Markov {
+    /// By descending |μ|.
     pub timescales: Vec<Timescale>,
     /// The ends of the intervals of the timescales. None if resamples do not give them.
     pub intervals: Vec<[Option<f64>; 2]>,
@@ -258,8 +264,8 @@ mod tests {
         }
     }
 
-    // T = [ 0.9 0.1 ]   μ = 1, 0.7 (the trace is 1.7): at lag 5 the timescale is −5 / ln 0.7 = 14.018…
-    //     [ 0.2 0.8 ]
+    // T = [ 0.9 0.1 ]   μ = 1, 0.7 (the trace is 1.7). At lag 5 the timescale is
+    //     [ 0.2 0.8 ]   −5 / ln 0.7 = 14.018…
     #[test]
     fn two_states_by_hand() {
         let t = timescales(&[90.0, 10.0, 40.0, 160.0], 2, 5.0);
@@ -291,7 +297,8 @@ mod tests {
         assert!(half.deviation() < 1e-15);
     }
 
-    // A cycle of three with a chance of staying: T = ½ I + ½ (shift), μ = 1 and ½ + ½ exp(±2πi/3) = ¼ ± (√3/4) i, of magnitude ½.
+    // A cycle of three with a chance of staying: T = ½ I + ½ (shift), μ = 1 and ½ + ½ exp(±2πi/3) =
+    // ¼ ± (√3/4) i, of magnitude ½.
     #[test]
     fn cycles_have_complex_eigenvalues() {
         let t = timescales(&[1.0, 1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, 1.0], 3, 1.0);

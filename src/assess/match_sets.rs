@@ -23,14 +23,20 @@ pub const SHARE: f64 = 0.2;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Event {
+    /// The set is the heir of an earlier set.
     Kept,
+    /// The set is one of several pieces of an earlier set.
     Split,
+    /// The set has several earlier sets as parts.
     Merged,
+    /// The set continues no earlier set.
     Born,
+    /// No later set continues the set.
     Died,
 }
 
 impl Event {
+    /// The name in tables and records.
     pub fn name(self) -> &'static str {
         match self {
             Event::Kept => "kept",

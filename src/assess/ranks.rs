@@ -32,27 +32,38 @@ pub enum Rule {
     Aic,
     /// The smallest Bayesian information criterion.
     Bic,
-    /// The smallest rank within one standard error of the best held-out likelihood; needs the folds of `[validation]`.
+    /// The smallest rank within one standard error of the best held-out likelihood. It needs the
+    /// folds of `[validation]`.
     HeldOut,
-    /// The smallest rank whose cross-validated VAMP-2 score the next one does not raise by more than one standard error; needs the folds of `[validation]`.
+    /// The smallest rank after which the next one raises the cross-validated VAMP-2 score by at
+    /// most one standard error. It needs the folds of `[validation]`.
     Vamp2,
 }
 
 /// The criteria of one rank.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Criteria {
+    /// r.
     pub rank: usize,
     /// σ_r(P̃) and σ_{r+1}(P̃), 0 beyond the number of states; none if they were not computed.
     pub singular_value: Option<f64>,
+    /// σ_{r+1}(P̃).
     pub next_singular_value: Option<f64>,
+    /// ℓ̂(λ,Γ).
     pub log_likelihood: f64,
     /// d.
     pub parameters: usize,
+    /// 2d − 2ℓ̂.
     pub aic: f64,
+    /// d log S − 2ℓ̂.
     pub bic: f64,
+    /// C_r(Λ).
     pub coherence: f64,
+    /// A lower bound of C_r(Λ).
     pub coherence_lower_bound: f64,
+    /// Objective (2) of the coherence paper.
     pub objective: f64,
+    /// Sets without a source.
     pub empty_states: usize,
     /// Only of PCCA+.
     pub crispness: Option<f64>,
@@ -249,6 +260,7 @@ fn before_the_rest(
 pub struct RankRow {
     /// The name in the pipeline file.
     pub fit: String,
+    /// The criteria of the rank.
     pub criteria: Criteria,
     /// Why the rank was chosen. None for the other ranks.
     pub reason: Option<String>,
@@ -266,8 +278,9 @@ mod tests {
     use rand::{RngExt, SeedableRng};
     use rand_pcg::Pcg64;
 
-    // N (targets × sources) = [ 3 1 0 ]   γ = (0, 0, 1)   λ = [ 1/2 0 ]   ℓ̂ = 8 log ½, S = 10; λ₀ has one free parameter, λ₁ none.
-    //                         [ 1 3 2 ]                       [ 1/2 1 ]   B = D_q^{-1/2} λ D_w^{1/2} has σ = 1, 1/√6.
+    // N (targets × sources) = [ 3 1 0 ]   γ = (0, 0, 1)   λ = [ 1/2 0 ]   ℓ̂ = 8 log ½, S = 10.
+    //                         [ 1 3 2 ]                       [ 1/2 1 ]
+    // λ₀ has one free parameter, λ₁ has none. B = D_q^{-1/2} λ D_w^{1/2} has σ = 1, 1/√6.
     #[test]
     fn criteria_by_hand() {
         let values = Values::Count(vec![3, 1, 1, 3, 2]);

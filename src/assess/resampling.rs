@@ -15,6 +15,7 @@ pub struct Draws {
     pub resamples: usize,
     /// Entries per shard of a resample.
     pub entries: usize,
+    /// The seed of the draws.
     pub seed: u64,
 }
 

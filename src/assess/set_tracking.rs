@@ -52,10 +52,13 @@ impl Serialize for Reference {
 /// A set of a fit, or a set of the earlier fit that ended.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Set {
+    /// The id, which no other set of the pipeline gets.
     pub id: u32,
     /// None for a set that ended.
     pub number: Option<u32>,
+    /// The number of source states.
     pub states: u64,
+    /// Transitions from its sources.
     pub count: f64,
     /// The share of all counts.
     pub probability: f64,
@@ -70,8 +73,11 @@ pub struct Set {
 /// A set of the earlier fit.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Previous {
+    /// The number of the set in the earlier fit.
     pub number: u32,
+    /// The number of source states.
     pub states: u64,
+    /// Transitions from its sources.
     pub count: f64,
     /// The amount that both sets share divided by the amount that either has. None for a set that
     /// ended.
@@ -105,12 +111,12 @@ impl TrackedSets {
     }
 
     /// A fit after an earlier one, whose sets have the ids `ids`. Set l gets the number
-    /// `numbers[l]`. A set that is no heir has its id from `elsewhere`, or the next id.
+    /// `numbers[l]`. A set that is no heir has its id from `known_ids`, or the next id.
     pub fn following(
         comparison: &Comparison,
         numbers: &[u32],
         ids: &Ids,
-        elsewhere: &[Option<u32>],
+        known_ids: &[Option<u32>],
         next_id: &mut u32,
     ) -> TrackedSets {
         let Comparison {
@@ -128,7 +134,7 @@ impl TrackedSets {
             overlap,
         };
         let mut new_id = |l: usize| {
-            elsewhere.get(l).copied().flatten().unwrap_or_else(|| {
+            known_ids.get(l).copied().flatten().unwrap_or_else(|| {
                 *next_id += 1;
                 *next_id - 1
             })
@@ -205,6 +211,7 @@ impl Ids {
         }
     }
 
+    /// The id of the set with a number.
     pub fn of(&self, number: usize) -> u32 {
         let number = number as u32;
         self.by_number.get(&number).copied().unwrap_or(number)

@@ -5,7 +5,9 @@ use crate::methods::fit::Model;
 /// The two sides of a transition matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Axis {
+    /// The columns of P.
     Sources,
+    /// The rows of P.
     Targets,
 }
 
@@ -14,6 +16,7 @@ pub enum Axis {
 pub struct Column {
     /// The name without that of the fit.
     pub name: &'static str,
+    /// The values, one per state.
     pub values: Values,
 }
 
@@ -31,6 +34,7 @@ pub enum Values {
 pub struct Rows<'a> {
     /// Row-major.
     pub values: &'a [f64],
+    /// Numbers per row.
     pub width: usize,
 }
 

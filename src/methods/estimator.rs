@@ -66,8 +66,8 @@ pub trait Estimator:
     /// If the evidence has no such fit.
     fn fit(&self, passes: &Passes<'_>, evidence: &Self::Evidence<'_>, seed: u64) -> Result<Fit>;
 
-    /// Fits the method to a resample. `before` has the sets of its sources in the fit to all counts,
-    /// −1 for none.
+    /// Fits the method to a resample. `before` has the sets of its sources in the fit to all
+    /// counts, −1 for none.
     ///
     /// # Errors
     /// If the evidence has no such fit.

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 /// A model and how it was made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Fit {
+    /// How the fit was made.
     pub how: How,
     pub model: Model,
 }
@@ -15,6 +16,7 @@ pub struct Fit {
 /// What a method makes of its evidence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Model {
+    /// Sets of sources and targets, and the matrix Λ.
     LowRank(LowRank),
 }
 
@@ -43,6 +45,7 @@ impl From<LowRank> for Model {
 /// How a fit was made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct How {
+    /// The seed of the fit.
     pub seed: u64,
     /// Restarts of DBMR, of co-clustering, or of the k-means of the sources. Empty for a given
     /// partition, SEBA and PCCA+.
@@ -75,17 +78,21 @@ impl How {
 /// One restart of a method.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Restart {
+    /// The seed of the restart.
     pub seed: u64,
     /// The name of an `Init` of DBMR. For co-clustering `dbmr`, `gpcca` or `random`. None for
     /// k-means, which always begins with k-means++.
     pub init: Option<Cow<'static, str>>,
     /// The sources of the restart: all, or those of the sample that is searched first.
     pub sources: usize,
+    /// Iterations until the restart stopped.
     pub iterations: usize,
     /// DBMR: the columns for which the scores of all r sets were summed.
     pub evaluations: Option<u64>,
     /// DBMR maximises ℓ̂, co-clustering maximises mutual information, k-means minimises inertia.
     pub objective: f64,
+    /// Sets without a source, or clusters without points.
     pub empty_states: usize,
+    /// Whether the restart met its tolerance.
     pub converged: bool,
 }

@@ -12,11 +12,11 @@ use crate::methods::low_rank::{most_probable, projection};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Sets that are known beforehand, measured as if they had been found.
+/// Sets that the input has, scored like those of a method.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Given {
-    /// The column of the SQL result that says in which set the (source) state of the row is.
+    /// The column of the SQL result with the set of the (source) state of the row.
     pub affiliation: String,
 }
 

@@ -133,8 +133,8 @@ macro_rules! methods {
 
         /// Fits a method to the evidence.
         ///
-        /// Latent states are numbered by decreasing weight w_k = Σ_{γ(j)=k} p_j, ties by their first
-        /// source, empty ones last; a given partition keeps its numbers.
+        /// Latent states are numbered by decreasing weight w_k = Σ_{γ(j)=k} p_j, ties by their
+        /// first source, empty ones last; a given partition keeps its numbers.
         ///
         /// # Errors
         /// If the evidence has no such fit.
@@ -409,10 +409,13 @@ mod tests {
             )
             .expect("rank 4")
         };
-        let (here, there) = (given(&shards, false), given(&reversed, true));
-        assert_eq!(low_rank(&here).latent, low_rank(&there).latent);
-        assert_eq!(low_rank(&here).coarse, low_rank(&there).coarse);
-        let (a, b) = (&low_rank(&here).metrics, &low_rank(&there).metrics);
+        let (ordered, reversed_fit) = (given(&shards, false), given(&reversed, true));
+        assert_eq!(low_rank(&ordered).latent, low_rank(&reversed_fit).latent);
+        assert_eq!(low_rank(&ordered).coarse, low_rank(&reversed_fit).coarse);
+        let (a, b) = (
+            &low_rank(&ordered).metrics,
+            &low_rank(&reversed_fit).metrics,
+        );
         assert_eq!((a.kappa_1, a.kappa_2), (b.kappa_1, b.kappa_2));
         assert!((a.log_likelihood - b.log_likelihood).abs() < 1e-9);
         assert!((a.frobenius_error - b.frobenius_error).abs() < 1e-12);

@@ -337,11 +337,7 @@ mod scale {
 
     pub fn fit(fit: &mut Fit, method: &Method, mut scale: impl FnMut(&mut f64)) {
         let Model::LowRank(model) = &mut fit.model;
-        model.coarse_counts.iter_mut().for_each(&mut scale);
-        let metrics = &mut model.metrics;
-        scale(&mut metrics.log_likelihood);
-        scale(&mut metrics.reference_log_likelihood);
-        scale(&mut metrics.latent_log_likelihood);
+        model.scale_counts(&mut scale);
         // What other methods maximise or minimise is of probabilities.
         if method.objective_scales() {
             let objectives = fit

@@ -84,8 +84,11 @@ async fn versions(stores: &Stores, output: &str) -> (BTreeSet<String>, BTreeSet<
     let listed = root.store.list(Some(&folder)).try_collect::<Vec<_>>();
     let listed = listed.await.expect("a list").into_iter();
     let run = |meta: ObjectMeta| {
-        let mut inside = meta.location.prefix_match(&folder).expect("below it");
-        inside.next().expect("a run").as_ref().to_string()
+        let mut components = meta
+            .location
+            .prefix_match(&folder)
+            .expect("a path in the folder");
+        components.next().expect("a run").as_ref().to_string()
     };
     let present = listed.map(run).collect();
     let pointer = root.path.clone().join("current.json");

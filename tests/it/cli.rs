@@ -256,7 +256,7 @@ fn check_plan_and_explain_run_nothing() {
 }
 
 #[test]
-fn logs_go_to_stderr_as_json_when_asked() {
+fn logs_are_written_to_stderr_as_json_on_request() {
     let lake = Lake::new();
     let ran = small_pipeline(&lake)
         .gyre(&["run", "p.toml", "-v", "--log-format", "json"])

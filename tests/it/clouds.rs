@@ -438,7 +438,9 @@ pub async fn conditional_puts(stores: &Stores, location: &str) {
     put("second", seen())
         .await
         .expect("the object has not changed");
-    let stale = put("stale", seen()).await.expect_err("it has changed");
+    let stale = put("stale", seen())
+        .await
+        .expect_err("the object has changed");
     assert!(matches!(stale, Error::Precondition { .. }), "{stale}");
     let got = at.store.get(&at.path).await.expect("an object");
     assert_eq!(got.bytes().await.expect("bytes"), "second");

@@ -77,8 +77,8 @@ async fn answers_keep_the_order_of_tasks_and_each_task_runs_once() {
         "{error}"
     );
     assert_eq!(error.kind(), Kind::Spec);
-    let last = answers.pop().expect("an answer").expect("no error");
-    assert_eq!(answers[3].as_ref().expect("no error"), &last);
+    let last = answers.pop().expect("an answer").expect("a finished task");
+    assert_eq!(answers[3].as_ref().expect("a finished task"), &last);
     assert_eq!(
         executors_of(answers).into_iter().collect::<BTreeSet<_>>(),
         machines.names()
@@ -338,7 +338,9 @@ async fn answers_pass_through_a_bucket() {
     let stores = Stores::new(options);
     let (address, output) = (machines.address(), "s3://lake/some/out");
     let cluster = Cluster::connect(&address, output, "plan", &stores).await;
-    let e = cluster.map(drop).expect_err("it knows no endpoint");
+    let e = cluster
+        .map(drop)
+        .expect_err("the environment has no endpoint");
     assert_eq!(e.kind(), Kind::Spec, "{}", e.full());
     for part in [
         &machines.executors[0].name(),
@@ -406,7 +408,7 @@ async fn a_task_that_never_ends_is_abandoned() {
         .run("test", submitted.clone(), &|_| ())
         .await
         .map(drop);
-    let e = failed.expect_err("it is given up");
+    let e = failed.expect_err("the client gives up");
     assert_eq!(e.kind(), Kind::Resources);
     let message = "a task of the stage test was begun 6 times and never ended";
     assert!(e.full().contains(message), "{}", e.full());
@@ -427,7 +429,7 @@ async fn fails_after(cluster: &Cluster, n: u32, seconds: std::ops::Range<u64>) -
     let start = Instant::now();
     let failed = cluster.run("test", tasks(n, 300), &|_| ()).await.map(drop);
     let took = start.elapsed();
-    let e = failed.expect_err("nobody does it");
+    let e = failed.expect_err("there is no executor");
     println!("{took:?}: {}", e.full());
     assert!(seconds.contains(&took.as_secs()), "{took:?}");
     e
@@ -552,7 +554,7 @@ fn a_run_reports_an_unusable_cluster() {
 
 /// Compares a run in one process with runs on a cluster whose executors are killed at random times.
 #[test]
-fn a_run_on_a_cluster_writes_the_same_bytes() {
+fn a_run_survives_executors_that_die_at_random_times() {
     let lake = Lake::new();
     small_pipeline(&lake);
     lake.gyre(&["run", "p.toml"]).succeeds();
@@ -565,8 +567,8 @@ fn a_run_on_a_cluster_writes_the_same_bytes() {
     let whole = start.elapsed();
     assert!(ran.err.contains("tasks handed in"), "{}", ran.err);
     assert!(lake.tables() == expected);
-    let left = std::fs::read_dir(lake.path("out/work"));
-    assert_eq!(left.map_or(0, |left| left.count()), 0);
+    let remaining = std::fs::read_dir(lake.path("out/work"));
+    assert_eq!(remaining.map_or(0, |remaining| remaining.count()), 0);
 
     let seed = rand::random();
     println!("{whole:?} undisturbed, seed {seed}");

@@ -74,12 +74,12 @@ restarts = 2
 /// Restarts that are fitted pass by pass, with a short run time.
 const PLAIN: &str = "restarts = 4\ninit = \"random\"\npolish = false";
 
-pub fn partitioned() -> String {
+pub fn partitioned_pipeline() -> String {
     WALKS.replace("lag = [1, 3]", "lag = [1, 3]\npartition_by = \"part\"")
 }
 
 /// Two models that exceed the split limit, and the option that sets this limit.
-pub fn by_small_passes() -> (String, Vec<&'static str>) {
+pub fn small_passes_pipeline() -> (String, Vec<&'static str>) {
     (WALKS.replace("restarts = 4", PLAIN), vec!["--split", "100"])
 }
 
@@ -136,7 +136,7 @@ fn a_run_on_a_cluster_writes_the_same_bytes() {
     let machines = Machines::start(2);
     let lake = &machines.lake;
     walks(lake, 400);
-    for pipeline in [WALKS.to_string(), partitioned(), PAIRS.to_string()] {
+    for pipeline in [WALKS.to_string(), partitioned_pipeline(), PAIRS.to_string()] {
         let expected = tables_of_one_process(lake, &pipeline);
         let run = |more: &[&str]| {
             let to = ["run", "p.toml", "--cluster", &machines.scheduler.line];
@@ -153,7 +153,7 @@ fn a_run_on_a_cluster_writes_the_same_bytes() {
 }
 
 /// The same pairs with a fit that uses passes only.
-fn by_passes() -> String {
+fn passes_pipeline() -> String {
     let plain = "restarts = 2\ninit = \"random\"\npolish = false\nmax_iterations = 8";
     PAIRS.replace("restarts = 2", plain)
 }
@@ -162,7 +162,7 @@ fn by_passes() -> String {
 fn passes_survive_the_death_of_executors() {
     let mut machines = Machines::start(3);
     walks(&machines.lake, 400);
-    let expected = tables_of_one_process(&machines.lake, &by_passes());
+    let expected = tables_of_one_process(&machines.lake, &passes_pipeline());
     let mut run = WatchedRun::start_with(&machines, &["--split", "1000000"]);
     let (mut passes, mut killed) = (0, Vec::new());
     while let Some(stage) = run.next() {
@@ -258,9 +258,9 @@ enum Fate {
 #[test]
 fn a_run_survives_the_death_of_executors_in_every_stage() {
     let pipelines = [
-        (partitioned(), Vec::new()),
+        (partitioned_pipeline(), Vec::new()),
         (WALKS.to_string(), Vec::new()),
-        by_small_passes(),
+        small_passes_pipeline(),
     ];
     // The number of executors per pipeline. A stopped executor costs half a minute.
     let (executor_count, stop_every) = match is_slow() {
@@ -410,7 +410,7 @@ fn a_run_continues_after_it_and_its_scheduler_died() {
 fn full_disks_of_executors_are_reported() {
     let mut machines = Machines::start(0);
     walks(&machines.lake, 400);
-    let expected = tables_of_one_process(&machines.lake, &partitioned());
+    let expected = tables_of_one_process(&machines.lake, &partitioned_pipeline());
     let full = |machines: &Machines, vcores: usize| {
         let program = assert_cmd::cargo::cargo_bin!("gyre");
         let command = format!(

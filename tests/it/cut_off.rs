@@ -7,7 +7,9 @@
 
 use crate::clouds::{Server, command, download};
 use crate::cluster::is_slow;
-use crate::cluster_runs::{WatchedRun, by_small_passes, partitioned, tables_of_one_process, walks};
+use crate::cluster_runs::{
+    WatchedRun, partitioned_pipeline, small_passes_pipeline, tables_of_one_process, walks,
+};
 use crate::lake::{Lake, ProgramRun};
 use crate::machines::{Machines, Process, running_tasks};
 use gyre::store::Stores;
@@ -121,7 +123,7 @@ enum Cut {
 /// Runs on three executors. One is cut off in each of the given stages. Compares the result with
 /// that of one process.
 fn check(cut: Cut, stages: &[&str], at_most: Duration) {
-    check_run(&partitioned(), &[], cut, stages, at_most);
+    check_run(&partitioned_pipeline(), &[], cut, stages, at_most);
 }
 
 /// As `check`, for a given pipeline and options of its runs.
@@ -248,7 +250,7 @@ fn an_executor_is_cut_off_from_the_store() {
     check(Cut::Store, stages, Duration::from_secs(150));
     if is_slow() {
         // The executor rarely gets a task of the many later rounds.
-        let (pipeline, split) = by_small_passes();
+        let (pipeline, split) = small_passes_pipeline();
         let at_most = Duration::from_secs(400);
         check_run(&pipeline, &split, Cut::Store, &["pass"], at_most);
     }

@@ -1,6 +1,7 @@
-//! What a run of every night meets: a store that fails at any call, files that are damaged or change, clocks that jump, a disk that is
-//! full and too little memory. After each the output is the old result or the new one, whole; the error is one clear line with the right
-//! exit code; and `gyre clean` leaves nothing that nobody needs.
+//! Faults during runs: failing calls of the store, damaged and changed files, clocks that jump, a
+//! full disk and too little memory. After each fault the output holds the complete old result or
+//! the complete new one. The error is one clear line with the right exit code, and `gyre clean`
+//! removes all unused files.
 
 use crate::cli::{integers, small_pipeline};
 use crate::faulty::{Fault, FaultyStore};
@@ -29,7 +30,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::runtime::Runtime;
 
-/// Input and output in one store, so that calls for both are counted together.
+/// Input and output are in one store, so that their calls are counted together.
 const PIPELINE: &str = r#"
 [job]
 name = "nightly"
@@ -61,11 +62,11 @@ method = "svd"
 rank = 2
 "#;
 
-/// A pipeline at a moment of its life.
+/// A pipeline and the state of its output before a run.
 struct Case {
     name: &'static str,
     text: String,
-    /// What the store holds before the run that meets a fault.
+    /// The contents of the store before the run with a fault.
     base: InMemory,
     keep_every: Duration,
 }
@@ -78,7 +79,7 @@ fn runtime() -> Runtime {
     runtime.expect("a runtime")
 }
 
-/// The bytes of a file of rows at times `t`.
+/// The bytes of a file with rows at times `t`.
 fn rows(t: std::ops::Range<i64>) -> Vec<u8> {
     let lake = Lake::new();
     let state = |k: i64| 3 * (k / 23 % 2) + (k * k + k / 7) % 3;
@@ -102,10 +103,10 @@ fn rows(t: std::ops::Range<i64>) -> Vec<u8> {
 async fn put(store: &InMemory, path: &str, bytes: Vec<u8>) {
     let path = Path::from(path);
     let put = store.put(&path, bytes.into());
-    put.await.expect("memory takes it");
+    put.await.expect("the object is put");
 }
 
-/// Stores of which `memory:///` is this one.
+/// Stores with this one as `memory:///`.
 fn stores(store: Arc<dyn ObjectStore>) -> Stores {
     let stores = Stores::default();
     stores.put(&"memory:///".parse().expect("a URL"), store);
@@ -140,7 +141,7 @@ impl Case {
         text.replace("NAMES", names)
     }
 
-    /// An output with an earlier result, of another seed.
+    /// An output with an earlier result of another seed.
     async fn plain(names: &str) -> Case {
         let (text, base) = (Case::text(false, names), InMemory::new());
         put(&base, "in/a.parquet", rows(0..200)).await;
@@ -155,7 +156,7 @@ impl Case {
         }
     }
 
-    /// New rows for an output that has a ledger.
+    /// New rows for an output with a ledger.
     async fn increment(names: &str) -> Case {
         let (text, base) = (Case::text(true, names), InMemory::new());
         put(&base, "in/a.parquet", rows(0..200)).await;
@@ -171,7 +172,7 @@ impl Case {
         }
     }
 
-    /// An output with an earlier result and the work of a run that died.
+    /// An output with an earlier result and the work of a dead run.
     async fn resumed(names: &str) -> Case {
         let case = Case::plain(names).await;
         let keep_every = Duration::ZERO;
@@ -180,7 +181,7 @@ impl Case {
         let text = case.text.replace("ROOT", "memory://");
         let whole = run_at(&text, stores(Arc::new(dead)), 2, keep_every).await;
         whole.expect("a run");
-        // It has died when a part of its calls was made.
+        // The run died after a part of its calls.
         let dead = FaultyStore {
             fails: calls.load(Ordering::SeqCst) * 2 / 5..usize::MAX,
             ..FaultyStore::around(case.base.fork())
@@ -197,7 +198,7 @@ impl Case {
     }
 }
 
-/// What there is below a path, by path.
+/// The objects below a path, by path.
 async fn objects(store: &InMemory, below: &str) -> BTreeMap<String, Vec<u8>> {
     let listed: Vec<_> = store.list(Some(&Path::from(below))).collect().await;
     let mut all = BTreeMap::new();
@@ -216,8 +217,8 @@ async fn json(store: &InMemory, path: &str) -> Option<Value> {
     Some(serde_json::from_slice(&bytes).expect("JSON"))
 }
 
-/// The runs that the pointer names, the result first.
-async fn named(store: &InMemory) -> Vec<String> {
+/// The runs that the pointer names, starting with the current result.
+async fn runs_of_pointer(store: &InMemory) -> Vec<String> {
     let pointer = json(store, "out/current.json").await.expect("a pointer");
     let earlier = pointer["earlier"].as_array().expect("a list").iter();
     let all = std::iter::once(&pointer["run"]).chain(earlier);
@@ -225,9 +226,9 @@ async fn named(store: &InMemory) -> Vec<String> {
         .collect()
 }
 
-/// The tables of the result in place; each has its _SUCCESS.
+/// The tables of the current result. Asserts that each has a _SUCCESS file.
 async fn tables(store: &InMemory) -> BTreeMap<String, Vec<u8>> {
-    let folder = format!("out/versions/{}", named(store).await[0]);
+    let folder = format!("out/versions/{}", runs_of_pointer(store).await[0]);
     let all = objects(store, &folder).await;
     let is_table = |path: &str| path.ends_with(".parquet");
     let tables = all.iter().filter(|(path, _)| is_table(path));
@@ -242,16 +243,17 @@ async fn tables(store: &InMemory) -> BTreeMap<String, Vec<u8>> {
     tables
 }
 
-/// Cleans, and checks that nothing is left that the pointer does not name, nor the ledgers of what it names.
+/// Runs the cleaning, and asserts that only objects remain that the pointer or the ledgers of its
+/// runs need.
 async fn clean(store: &InMemory, place: &str) {
     let output = Output::in_store(Arc::new(store.clone()), Path::from("out"));
-    let asked = Cleaning {
+    let cleaning = Cleaning {
         keep: 2,
         older_than: SignedDuration::ZERO,
         dry_run: false,
     };
-    output.clean(&asked).await.expect("a store that works");
-    let named = named(store).await;
+    output.clean(&cleaning).await.expect("a store that works");
+    let named = runs_of_pointer(store).await;
     let mut ledgers = String::new();
     for run in &named {
         let ledger = json(store, &format!("out/versions/{run}/ledger.json")).await;
@@ -269,7 +271,7 @@ async fn clean(store: &InMemory, place: &str) {
     }
 }
 
-/// What came of a run that met a fault.
+/// The outcomes of runs with a fault.
 #[derive(Default)]
 struct Ends {
     new: usize,
@@ -277,7 +279,7 @@ struct Ends {
 }
 
 impl Case {
-    /// Runs where `n` calls and more go wrong, and looks at what came of it.
+    /// Runs with a fault at call `n` or from there on, and checks the outcome.
     async fn check(
         &self,
         at: usize,
@@ -299,28 +301,28 @@ impl Case {
         };
         let store = faulty.inner.clone();
         let ended = run_at(&text, stores(Arc::new(faulty)), 2, self.keep_every).await;
-        let left = tables(&store).await;
+        let found = tables(&store).await;
         match &ended {
-            Ok(()) => assert!(left == *after, "{place}"),
+            Ok(()) => assert!(found == *after, "{place}"),
             Err(e) => {
                 check_error(e, fault, &place);
-                assert!(left == *before, "{place}: {}", e.full());
+                assert!(found == *before, "{place}: {}", e.full());
             }
         }
         clean(&store, &place).await;
-        assert!(tables(&store).await == left, "{place}");
+        assert!(tables(&store).await == found, "{place}");
         if ended.is_err() {
             let next = run_at(&text, stores(Arc::new(store.clone())), 2, KEEP_EVERY).await;
             next.expect("the next run");
             assert!(tables(&store).await == *after, "{place}");
             clean(&store, &place).await;
-            assert_eq!(named(&store).await.len(), 2, "{place}");
+            assert_eq!(runs_of_pointer(&store).await.len(), 2, "{place}");
         }
         ended.is_ok()
     }
 
-    /// Every call of a run goes wrong, one after the other.
-    fn exhaust(&self, fault: Fault) -> Ends {
+    /// Repeats the run with a fault at every call.
+    fn check_every_call(&self, fault: Fault) -> Ends {
         let (before, after, calls) = runtime().block_on(async {
             let whole = FaultyStore::around(self.base.fork());
             let text = self.text.replace("ROOT", "memory://");
@@ -364,7 +366,7 @@ impl Case {
 fn check_error(e: &Error, fault: Fault, place: &str) {
     let text = e.full();
     let is_right = match (fault, e.kind()) {
-        // What is wrong in the store stays wrong.
+        // These faults persist.
         (Fault::IsForbidden | Fault::Flipped, Kind::Input) => true,
         (_, kind) => kind.exit_code() == 75,
     };
@@ -386,7 +388,7 @@ fn a_plain_run_survives_every_fault() {
         Fault::IsLost,
         Fault::CutShort,
     ] {
-        let ends = case.exhaust(fault);
+        let ends = case.check_every_call(fault);
         assert!(ends.new > 0 && ends.old > 8, "{fault:?}: {}", ends.old);
     }
 }
@@ -400,7 +402,7 @@ fn an_increment_survives_every_fault() {
         Fault::IsLost,
         Fault::CutShort,
     ] {
-        let ends = case.exhaust(fault);
+        let ends = case.check_every_call(fault);
         assert!(ends.new > 0 && ends.old > 8, "{fault:?}: {}", ends.old);
     }
 }
@@ -414,14 +416,15 @@ fn a_resumed_run_survives_every_fault() {
         Fault::IsLost,
         Fault::CutShort,
     ] {
-        let ends = case.exhaust(fault);
-        // Work that cannot be read is done again, but where nothing may be done any more only the end of a run can do without.
+        let ends = case.check_every_call(fault);
+        // Unreadable work is repeated. After the permission is revoked, only the last calls of a
+        // run can fail without an effect.
         let least = if fault == Fault::IsForbidden { 5 } else { 10 };
         assert!(ends.new > least, "{fault:?}: {}", ends.new);
     }
 }
 
-/// A byte of the output that comes as another one: checksums and lengths tell.
+/// A byte of the output is flipped in transit. Checksums and lengths detect this.
 #[test]
 fn a_run_detects_flipped_bytes() {
     for case in [
@@ -429,16 +432,17 @@ fn a_run_detects_flipped_bytes() {
         runtime().block_on(Case::increment("none")),
         runtime().block_on(Case::resumed("none")),
     ] {
-        let ends = case.exhaust(Fault::Flipped);
+        let ends = case.check_every_call(Fault::Flipped);
         assert!(ends.old > 5, "{}: {}", case.name, ends.old);
     }
 }
 
-/// The same run over HTTP, where one request meets trouble: what passes is waited for, and the rest is one error.
-fn meets_trouble_over_the_wire(protocol: Protocol) {
+/// The same run over HTTP with a fault at one request. Temporary faults are retried, and other
+/// faults give one error.
+fn check_faults_over_http(protocol: Protocol) {
     let case = runtime().block_on(Case::plain("previous"));
-    let run = |trouble: Option<(usize, ServerFault)>| {
-        let server = Server::start(case.base.fork(), protocol, trouble);
+    let run = |fault: Option<(usize, ServerFault)>| {
+        let server = Server::start(case.base.fork(), protocol, fault);
         let root = format!("{}://lake", server.scheme());
         let text = case.text.replace("ROOT", &root);
         let mut options = server.options();
@@ -448,7 +452,7 @@ fn meets_trouble_over_the_wire(protocol: Protocol) {
         (server, ended, runtime)
     };
     let (server, ended, runtime) = run(None);
-    // Each run has a server of its own, which takes its time.
+    // Each run has its own slow server.
     let step = match std::env::var_os("GYRE_SLOW_TESTS") {
         Some(_) => 1,
         None => 3,
@@ -457,7 +461,7 @@ fn meets_trouble_over_the_wire(protocol: Protocol) {
     let requests = server.requests.load(Ordering::SeqCst);
     let before = runtime.block_on(tables(&case.base));
     let after = runtime.block_on(tables(&server.store));
-    for trouble in [
+    for fault in [
         ServerFault::Busy,
         ServerFault::Silence,
         ServerFault::CutOff,
@@ -473,15 +477,15 @@ fn meets_trouble_over_the_wire(protocol: Protocol) {
                         if at >= requests {
                             break;
                         }
-                        let place = format!("{trouble:?} at {at}");
-                        let (server, ended, runtime) = run(Some((at, trouble)));
-                        let left = runtime.block_on(tables(&server.store));
+                        let place = format!("{fault:?} at {at}");
+                        let (server, ended, runtime) = run(Some((at, fault)));
+                        let found = runtime.block_on(tables(&server.store));
                         match ended {
-                            Ok(()) => assert!(left == after, "{place}"),
+                            Ok(()) => assert!(found == after, "{place}"),
                             Err(e) => {
                                 assert_eq!(e.kind(), Kind::Store, "{place}: {}", e.full());
                                 assert!(e.full().contains("lake/"), "{place}: {}", e.full());
-                                assert!(left == before, "{place}: {}", e.full());
+                                assert!(found == before, "{place}: {}", e.full());
                                 old.fetch_add(1, Ordering::SeqCst);
                             }
                         }
@@ -492,28 +496,29 @@ fn meets_trouble_over_the_wire(protocol: Protocol) {
         });
         let old = old.into_inner();
         println!(
-            "{protocol:?}, {trouble:?} at each {step}. of {requests} requests: {old} runs ended with an error, {:.0?}",
+            "{protocol:?}, {fault:?} at each {step}. of {requests} requests: {old} runs ended with an error, {:.0?}",
             start.elapsed()
         );
-        match trouble {
+        match fault {
             ServerFault::Busy => assert_eq!(old, 0),
-            // Lists and puts on a condition are not sent twice.
-            _ => assert!(old < requests / 2, "{trouble:?}: {old} of {requests}"),
+            // Lists and conditional puts are not retried.
+            _ => assert!(old < requests / 2, "{fault:?}: {old} of {requests}"),
         }
     }
 }
 
 #[test]
 fn requests_that_fail_in_transit_are_retried() {
-    meets_trouble_over_the_wire(Protocol::S3);
+    check_faults_over_http(Protocol::S3);
 }
 
 #[test]
 fn requests_to_google_that_fail_in_transit_are_retried() {
-    meets_trouble_over_the_wire(Protocol::Google);
+    check_faults_over_http(Protocol::Google);
 }
 
-/// The clock of the store is a year behind, or ours has jumped: the version of a run that is alive is young all the same.
+/// The clock of the store is a year behind, or the local clock has jumped. The version of a running
+/// run still counts as recent.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clock_that_jumps_does_not_age_a_version() {
     let case = Case::plain("previous").await;
@@ -524,23 +529,23 @@ async fn a_clock_that_jumps_does_not_age_a_version() {
     let open = || Output::open("memory:///out", &stores(Arc::new(store.clone())));
     let alive = open().expect("an output");
     let begun = alive.begin("a-plan-of-its-own").await.expect("a store");
-    alive.claim_version(&begun).await.expect("room");
+    alive.claim_version(&begun).await.expect("a new version");
     let table = alive.staged(&begun.run, "sources");
     alive.store.put(&table, "1".into()).await.expect("a store");
     let object = Path::from("out/ledger/counts-to-be-named.parquet");
     alive.store.put(&object, "1".into()).await.expect("a store");
     let work = Path::from("out/work/0123456789abcdef/piece");
     alive.store.put(&work, "1".into()).await.expect("a store");
-    // A run that ends beside it cleans, and so does the user.
+    // Another run that ends at the same time cleans, and so does the user.
     let text = case.text.replace("ROOT", "memory://");
     let other = run_at(&text, stores(Arc::new(store.clone())), 2, KEEP_EVERY);
     other.await.expect("the other run");
-    let asked = Cleaning {
+    let cleaning = Cleaning {
         keep: 2,
         older_than: DAY,
         dry_run: false,
     };
-    let cleaned = open().expect("an output").clean(&asked).await;
+    let cleaned = open().expect("an output").clean(&cleaning).await;
     let cleaned = cleaned.expect("a store");
     assert_eq!(cleaned.left, std::slice::from_ref(&begun.run));
     assert!(
@@ -548,13 +553,14 @@ async fn a_clock_that_jumps_does_not_age_a_version() {
         "{cleaned}"
     );
     for path in [table, object, work] {
-        store.inner.head(&path).await.expect("it is still there");
+        store.inner.head(&path).await.expect("the object is kept");
     }
     alive.abandon().await;
     clean(&store.inner, "after the jump").await;
 }
 
-/// In a folder a lock says who is alive, whatever the times of files say, and the order of results is that in which they were promoted.
+/// In a folder, a lock marks a running run for all file times, and results are ordered by their
+/// promotion.
 #[tokio::test]
 async fn locks_tell_live_files_from_dead_ones_of_any_age() {
     let lake = Lake::new();
@@ -563,7 +569,7 @@ async fn locks_tell_live_files_from_dead_ones_of_any_age() {
     let shown = lake.path("out").display().to_string();
     let alive = Output::open(&shown, &Stores::default()).expect("an output");
     let begun = alive.begin("a-plan-of-its-own").await.expect("a folder");
-    alive.claim_version(&begun).await.expect("room");
+    alive.claim_version(&begun).await.expect("a new version");
     let year = Duration::from_secs(365 * 86_400);
     let now = SystemTime::now();
     for at in [now - year, now + year] {
@@ -575,15 +581,15 @@ async fn locks_tell_live_files_from_dead_ones_of_any_age() {
         let cleaned = lake
             .gyre(&["clean", "p.toml", "--older-than", "0s"])
             .succeeds();
-        let said = format!("left alone {}", begun.run);
-        assert!(cleaned.out.contains(&said), "{}", cleaned.out);
+        let message = format!("left alone {}", begun.run);
+        assert!(cleaned.out.contains(&message), "{}", cleaned.out);
         assert!(!cleaned.out.contains("removed"), "{}", cleaned.out);
     }
     alive.abandon().await;
     lake.gyre(&["run", "p.toml", "--seed", "2"]).succeeds();
 }
 
-/// A folder of three files, and its result.
+/// A folder of three files and its result.
 fn folder() -> Lake {
     let lake = Lake::new();
     fs::create_dir(lake.path("in")).expect("a folder");
@@ -607,11 +613,11 @@ fn damaged_files_are_named_and_the_earlier_result_stays() {
     let end = good.len() - 8;
     let length = good[end..end + 4].try_into().map(u32::from_le_bytes);
     footer[end - length.expect("four bytes") as usize] ^= 0xff;
-    // All that stands before the footer.
+    // Everything before the footer.
     let mut page = good.clone();
     page[4..300].fill(0xff);
     let unreadable = "in/b.parquet is not a readable parquet file";
-    for (bytes, said) in [
+    for (bytes, message) in [
         (half, unreadable),
         (footer, unreadable),
         (good[4..].to_vec(), "in/b.parquet"),
@@ -624,7 +630,7 @@ fn damaged_files_are_named_and_the_earlier_result_stays() {
     ] {
         fs::write(lake.path("in/b.parquet"), bytes).expect("a file");
         let ran = lake.gyre(&["run", "p.toml"]);
-        ran.fails(1, said);
+        ran.fails(1, message);
         assert_eq!(ran.err.trim().lines().count(), 1, "{}", ran.err);
         assert!(lake.tables() == before);
         assert_eq!(
@@ -637,20 +643,24 @@ fn damaged_files_are_named_and_the_earlier_result_stays() {
     let ran = lake.gyre(&["run", "p.toml"]);
     ran.fails(1, "reading the input failed: column `");
     ran.fails(1, "restore the file, or leave it out");
-    // A footer that says that it is longer than its file.
+    // A footer with a length larger than its file.
     let mut longer = good.clone();
     longer[end + 1] ^= 0xff;
     fs::write(lake.path("in/b.parquet"), longer).expect("a file");
     let ran = lake.gyre(&["run", "p.toml"]);
-    let said = "in/b.parquet is not a readable parquet file: its end is damaged";
-    ran.fails(1, said);
+    let message = "in/b.parquet is not a readable parquet file: its end is damaged";
+    ran.fails(1, message);
     assert_eq!(ran.err.trim().lines().count(), 1, "{}", ran.err);
     assert!(lake.tables() == before);
-    // Its reader panics, which who asks for it can read.
-    let told = lake.gyre(&["run", "p.toml", "-v"]);
-    assert!(told.err.contains("a reader panicked at"), "{}", told.err);
-    assert!(told.err.contains(said), "{}", told.err);
-    // What its writer puts in place at its end.
+    // The reader panics. The verbose log shows the panic.
+    let verbose = lake.gyre(&["run", "p.toml", "-v"]);
+    assert!(
+        verbose.err.contains("a reader panicked at"),
+        "{}",
+        verbose.err
+    );
+    assert!(verbose.err.contains(message), "{}", verbose.err);
+    // Temporary and hidden files of a writer are not read.
     for name in ["_temporary/0/x.parquet", ".hidden.parquet", "_d.parquet"] {
         let path = lake.path(&format!("in/{name}"));
         fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
@@ -662,7 +672,7 @@ fn damaged_files_are_named_and_the_earlier_result_stays() {
     assert!(lake.tables() == before);
 }
 
-/// Between the plan and the rows somebody replaces a file, or deletes it.
+/// A file is replaced or deleted between the plan and the reading of its rows.
 #[tokio::test(flavor = "multi_thread")]
 async fn files_that_change_during_a_run_are_named() {
     for (is_local, is_csv) in [(true, false), (false, false), (true, true), (false, true)] {
@@ -693,7 +703,7 @@ async fn files_that_change_during_a_run_are_named() {
             let planned = planned(&text, &stores, 1).await.expect("a plan");
             match (is_deleted, is_local) {
                 (false, _) => {
-                    // Times of files are no finer than that.
+                    // The resolution of file times.
                     std::thread::sleep(Duration::from_millis(10));
                     write(bytes(-1)).await;
                 }
@@ -704,11 +714,11 @@ async fn files_that_change_during_a_run_are_named() {
             let options = Options::default();
             let running = planned.run_with(&output, &options, Arc::new(Silent));
             let ended = running.await;
-            let e = ended.err().expect("rows that nobody planned with");
+            let e = ended.err().expect("changed rows");
             let what = if is_deleted { "deleted" } else { "replaced" };
-            let said = format!("{name} was {what} while the run was reading; run again");
+            let message = format!("{name} was {what} while the run was reading; run again");
             assert!(
-                e.full().contains(&said),
+                e.full().contains(&message),
                 "{is_local} {is_csv}: {}",
                 e.full()
             );
@@ -718,7 +728,7 @@ async fn files_that_change_during_a_run_are_named() {
     }
 }
 
-/// Runs a script in a lake, which finds the program as `$GYRE`.
+/// Runs a shell script in a lake. `$GYRE` is the program.
 fn shell(lake: &Lake, before: &[&str], script: &str) -> ProgramRun {
     let program = lake.command(&[]).get_program().to_owned();
     let shell = ["sh", "-c", script];
@@ -728,7 +738,7 @@ fn shell(lake: &Lake, before: &[&str], script: &str) -> ProgramRun {
     ProgramRun::of(command.env("GYRE", program).output().expect("a shell"))
 }
 
-/// As full as a limit lets a disk be: a file may have a kilobyte, and who writes more hears of it.
+/// A file size limit acts like a full disk: a file may have one kilobyte, and further writes fail.
 #[test]
 fn a_full_disk_is_one_error() {
     let lake = Lake::new();
@@ -756,7 +766,7 @@ fn a_full_disk_is_one_error() {
     lake.gyre(&["run", "p.toml", "--seed", "2"]).succeeds();
 }
 
-/// The same on a small file system of its own, where one may be mounted.
+/// The same on a small separate file system, if it can be mounted.
 #[test]
 fn a_full_file_system_is_one_error() {
     let lake = Lake::new();
@@ -797,7 +807,8 @@ fn a_full_file_system_is_one_error() {
     assert_eq!(ran.out, "code 75\n1\nNothing to clean.\n1\n");
 }
 
-/// More rows than SQL may hold: they are sorted on disk, and where that cannot be either, the error says what to set.
+/// There are more rows than the memory for SQL. They are sorted on disk. If this is not possible
+/// either, the error names the option to set.
 #[test]
 fn too_little_memory_is_one_error() {
     let lake = Lake::new();
@@ -833,7 +844,7 @@ fn too_little_memory_is_one_error() {
     shell(&lake, &[], &format!("exec {few} 165MB")).succeeds();
 }
 
-/// Ctrl-C while rows are sorted on disk: nothing of them stays there.
+/// Ctrl-C while rows are sorted on disk removes the rows.
 #[test]
 fn a_stopped_run_removes_its_rows_on_disk() {
     let lake = Lake::new();
@@ -863,21 +874,21 @@ fn a_stopped_run_removes_its_rows_on_disk() {
     };
     while !has_rows() {
         let ended = running.try_wait().expect("a process");
-        assert!(ended.is_none(), "it never sorted on disk: {ended:?}");
+        assert!(ended.is_none(), "no rows were sorted on disk: {ended:?}");
         std::thread::sleep(Duration::from_millis(5));
     }
     let stopped = Command::new("kill")
         .args(["-INT", &running.id().to_string()])
         .status();
     assert!(stopped.is_ok_and(|status| status.success()));
-    let ran = ProgramRun::of(running.wait_with_output().expect("an end"));
+    let ran = ProgramRun::of(running.wait_with_output().expect("the process ends"));
     ran.fails(130, "error: stopped; the output is as it was before");
-    let left = fs::read_dir(lake.path("tmp")).expect("a folder").count();
-    assert_eq!(left, 0);
-    // Beside the record of the run there is nothing.
-    let left = fs::read_dir(lake.path("out")).expect("a folder").flatten();
+    let found = fs::read_dir(lake.path("tmp")).expect("a folder").count();
+    assert_eq!(found, 0);
+    // Only the record of the run remains.
+    let found = fs::read_dir(lake.path("out")).expect("a folder").flatten();
     assert_eq!(
-        left.map(|entry| entry.file_name()).collect::<Vec<_>>(),
+        found.map(|entry| entry.file_name()).collect::<Vec<_>>(),
         ["runs"]
     );
 }

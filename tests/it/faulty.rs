@@ -1,4 +1,4 @@
-//! A store whose calls go wrong: any of them, in every way.
+//! An object store with failing calls.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -16,37 +16,37 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-/// What becomes of a call.
+/// How a call fails.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Fault {
-    /// It is not done.
+    /// The store does not execute the call.
     Fails,
-    /// It is not done, and never will be.
+    /// The store refuses the call, now and later.
     IsForbidden,
-    /// It is done, and its answer lost.
+    /// The store executes the call, and its answer is lost.
     IsLost,
-    /// Half of the bytes come.
+    /// The answer contains half of the bytes.
     CutShort,
-    /// All bytes come, one of them another one.
+    /// One bit of the answer is flipped.
     Flipped,
 }
 
-/// A store in memory, some of whose calls go wrong.
+/// A store in memory with failing calls.
 #[derive(Debug, Clone)]
 pub struct FaultyStore {
     pub inner: InMemory,
     pub calls: Arc<AtomicUsize>,
-    /// The numbers of the calls that go wrong.
+    /// The numbers of the failing calls.
     pub fails: Range<usize>,
     pub fault: Fault,
     pub conditions: Conditions,
-    /// At which calls to let others go first.
+    /// The calls at which other tasks run first.
     pub pauses: Pauses,
-    /// How far its clock is behind ours.
+    /// How far the clock of the store is behind the local one.
     pub behind: Duration,
 }
 
-/// What the store does with the conditions of a put.
+/// How the store treats the conditions of a put.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Conditions {
     Heeded,
@@ -58,7 +58,8 @@ pub enum Conditions {
 pub enum Pauses {
     Never,
     Always,
-    /// Where it matters to others: at the pointer, and before lists and removals. Everything else is an object of one run alone.
+    /// At calls that affect other runs: those for the pointer, lists and removals. All other
+    /// objects belong to one run.
     Shared,
 }
 
@@ -68,7 +69,7 @@ impl std::fmt::Display for FaultyStore {
     }
 }
 
-fn broken() -> object_store::Error {
+fn network_error() -> object_store::Error {
     object_store::Error::Generic {
         store: "faulty",
         source: "the network is down".into(),
@@ -88,7 +89,7 @@ impl FaultyStore {
         }
     }
 
-    /// Lets others go first.
+    /// Lets other tasks run first.
     async fn pause(&self) {
         let paused = AtomicBool::new(false);
         std::future::poll_fn(|_| match paused.swap(true, Ordering::SeqCst) {
@@ -98,7 +99,8 @@ impl FaultyStore {
         .await;
     }
 
-    /// Does a call, or not. `path` is what it is about, none for lists and removals.
+    /// Executes a call, or fails. `path` is the object of the call, and none for lists and
+    /// removals.
     async fn call<T>(
         &self,
         path: Option<&Path>,
@@ -108,37 +110,37 @@ impl FaultyStore {
         if self.pauses == Pauses::Always || self.pauses == Pauses::Shared && is_shared {
             self.pause().await;
         }
-        let done = self.called(path, call).await;
+        let done = self.call_with_fault(path, call).await;
         if self.pauses == Pauses::Always {
             self.pause().await;
         }
         done
     }
 
-    async fn called<T>(
+    async fn call_with_fault<T>(
         &self,
         path: Option<&Path>,
         call: impl Future<Output = object_store::Result<T>>,
     ) -> object_store::Result<T> {
         let number = self.calls.fetch_add(1, Ordering::SeqCst);
         match self.fails.contains(&number).then_some(self.fault) {
-            Some(Fault::Fails) => Err(broken()),
+            Some(Fault::Fails) => Err(network_error()),
             Some(Fault::IsForbidden) => Err(object_store::Error::PermissionDenied {
                 path: path.map_or("many", Path::as_ref).to_string(),
                 source: "the key has been revoked".into(),
             }),
-            Some(Fault::IsLost) => call.await.and(Err(broken())),
+            Some(Fault::IsLost) => call.await.and(Err(network_error())),
             Some(Fault::CutShort | Fault::Flipped) | None => call.await,
         }
     }
 
-    fn dated(&self, mut meta: ObjectMeta) -> ObjectMeta {
+    fn with_store_time(&self, mut meta: ObjectMeta) -> ObjectMeta {
         meta.last_modified -= self.behind;
         meta
     }
 
-    /// An answer of which some is wrong.
-    async fn damaged(&self, got: GetResult) -> object_store::Result<GetResult> {
+    /// Damages the bytes of an answer.
+    async fn damage(&self, got: GetResult) -> object_store::Result<GetResult> {
         let (meta, range) = (got.meta.clone(), got.range.clone());
         let attributes = got.attributes.clone();
         let mut bytes = got.bytes().await?.to_vec();
@@ -198,15 +200,15 @@ impl ObjectStore for FaultyStore {
         let get = self.inner.get_opts(location, options);
         let number = self.calls.load(Ordering::SeqCst);
         let mut got = self.call(Some(location), get).await?;
-        got.meta = self.dated(got.meta);
+        got.meta = self.with_store_time(got.meta);
         let is_damage = match self.fault {
             Fault::CutShort => true,
-            // Rows of the input can be any.
+            // Flipped bits in rows of the input cannot be detected.
             Fault::Flipped => location.as_ref().starts_with("out/"),
             _ => false,
         };
         match is_damage && !is_head && self.fails.contains(&number) {
-            true => self.damaged(got).await,
+            true => self.damage(got).await,
             false => Ok(got),
         }
     }
@@ -237,7 +239,7 @@ impl ObjectStore for FaultyStore {
         };
         let dated = self.clone();
         let list = list.into_stream().flat_map(stream::iter);
-        let list = list.map(move |meta| meta.map(|meta| dated.dated(meta)));
+        let list = list.map(move |meta| meta.map(|meta| dated.with_store_time(meta)));
         list.boxed()
     }
 

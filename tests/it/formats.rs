@@ -750,7 +750,7 @@ fn checksum_counts() -> BTreeMap<Vec<String>, u64> {
 }
 
 /// The counts or the error of a run on a Parquet file with these bytes.
-fn counted(bytes: &[u8]) -> Result<BTreeMap<Vec<String>, u64>, String> {
+fn count_file(bytes: &[u8]) -> Result<BTreeMap<Vec<String>, u64>, String> {
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("rows.parquet"), bytes).expect("a file");
     let text = pipeline(folder.path(), "parquet", "", "SELECT id, t, s FROM rows");
@@ -764,7 +764,7 @@ fn counted(bytes: &[u8]) -> Result<BTreeMap<Vec<String>, u64>, String> {
 #[test]
 fn files_with_checksums_are_read() {
     for (name, bytes) in WITH_CHECKSUMS {
-        assert_eq!(counted(bytes), Ok(checksum_counts()), "{name}");
+        assert_eq!(count_file(bytes), Ok(checksum_counts()), "{name}");
     }
 }
 
@@ -785,7 +785,7 @@ proptest! {
         let pages = bytes.len() - 8 - length as usize;
         let mut damaged = bytes.to_vec();
         damaged[4..pages][at.index(pages - 4)] ^= bits;
-        match counted(&damaged) {
+        match count_file(&damaged) {
             Ok(counts) => prop_assert_eq!(counts, checksum_counts(), "{}", name),
             Err(e) => prop_assert!(e.contains("rows.parquet"), "{}: {}", name, e),
         }

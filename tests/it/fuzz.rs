@@ -102,7 +102,7 @@ proptest! {
         check(&text, &[])?;
     }
 
-    /// Puts every value of a file in the place of every other, and adds unexpected keys and values.
+    /// Puts every value of a file in place of every other, and adds unexpected keys and values.
     #[test]
     fn every_assignment_is_made_or_is_an_error(
         file in select(&PIPELINES[..]),

@@ -1,5 +1,5 @@
-//! Files and values that nobody meant: damaged bytes, and Hive folders of any name. The answer is the right counts or an error, never a
-//! panic. PROPTEST_CASES sets how often it is tried.
+//! Damaged files and Hive folders with unusual names. A run gives the right counts or an error,
+//! never a panic. PROPTEST_CASES sets the number of cases.
 
 use crate::cli::integers;
 use arrow::array::{ArrayRef, AsArray, RecordBatch, StringArray};
@@ -48,7 +48,8 @@ rank = 1
 restarts = 1
 "#;
 
-/// Runs a pipeline on the files of a folder into a store. An error that means a bug in gyre is none of the answers.
+/// Runs a pipeline on the files of a folder, with the output in a store. Panics on an error that
+/// means a bug in gyre.
 pub fn run_into(
     store: &InMemory,
     input: &str,
@@ -67,7 +68,7 @@ pub fn run_into(
     run_text_into(store, &text)
 }
 
-/// The same, of a whole pipeline file.
+/// As `run_into`, for a whole pipeline file.
 pub fn run_text_into(store: &InMemory, text: &str) -> Result<Outcome> {
     let ran = RUNTIME.block_on(async {
         let spec = Pipeline::parse(text, "p.toml", &[], &|_| None)?;
@@ -89,7 +90,7 @@ pub fn run_text_into(store: &InMemory, text: &str) -> Result<Outcome> {
     ran
 }
 
-/// The counts in place: keys without the lag → count.
+/// The current counts: keys without the lag → count.
 pub fn counts(store: &InMemory) -> BTreeMap<Vec<String>, u64> {
     let bytes = RUNTIME.block_on(async {
         let pointer = store.get(&Path::from("out/current.json")).await;
@@ -116,7 +117,7 @@ pub fn counts(store: &InMemory) -> BTreeMap<Vec<String>, u64> {
         for at in 0..batch.num_rows() {
             let key = |c: &ArrayRef| key_text(std::slice::from_ref(c), at);
             let old = all.insert(keys.iter().map(key).collect(), count.value(at) as u64);
-            assert_eq!(old, None, "a pair stands twice");
+            assert_eq!(old, None, "duplicate pair");
         }
     }
     all
@@ -136,7 +137,7 @@ pub fn parquet(columns: Vec<(&str, ArrayRef)>, compression: Compression) -> Vec<
     writer.into_inner().expect("the file is closed")
 }
 
-/// One damage to a file.
+/// One kind of damage to a file.
 #[derive(Debug, Clone)]
 enum Damage {
     Flip(Index, u8),
@@ -176,7 +177,7 @@ fn damage() -> impl Strategy<Value = Damage> {
     ]
 }
 
-fn damaged(mut bytes: Vec<u8>, all: &[Damage]) -> Vec<u8> {
+fn apply_damage(mut bytes: Vec<u8>, all: &[Damage]) -> Vec<u8> {
     for damage in all {
         if bytes.is_empty() {
             break;
@@ -211,7 +212,8 @@ fn damaged(mut bytes: Vec<u8>, all: &[Damage]) -> Vec<u8> {
 
 const ROWS: i64 = 60;
 
-/// Three trajectories of 20 rows on names: the values of row k, where the first one is called `first`.
+/// The values of row k. Three trajectories of 20 rows have names as states, and `first` is the
+/// first trajectory.
 fn row(k: i64, first: i64) -> (i64, i64, String) {
     (first + k / 20, k % 20, format!("s{}", k * k % 7))
 }
@@ -248,7 +250,8 @@ fn plain(format: &str, first: i64) -> Vec<u8> {
 
 pub const TRAJECTORIES: &str = "trajectory = \"id\"\ntime = \"t\"\nstate = \"s\"\nlag = 1";
 
-/// The value of a Hive folder: its percent escapes are bytes of UTF-8, or it stays as it is written.
+/// Decodes the value of a Hive folder. If its percent escapes are not valid UTF-8, it is kept as it
+/// is.
 fn unescaped(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut out = Vec::new();
@@ -271,7 +274,7 @@ fn unescaped(text: &str) -> String {
     String::from_utf8(out).unwrap_or_else(|_| text.to_string())
 }
 
-/// As Spark and Hive write a value into the name of a folder.
+/// Encodes a value as Spark and Hive do in the name of a folder.
 fn hive_escaped(value: &str) -> String {
     let escape = |c: char| match c {
         '\0'..='\x1f'
@@ -298,31 +301,32 @@ fn hive_escaped(value: &str) -> String {
 proptest! {
     #![proptest_config(ProptestConfig { cases: proptest_cases(24), ..ProptestConfig::default() })]
 
-    /// Whatever happens to the bytes of a file.
+    /// Random damage to the bytes of a file.
     #[test]
     fn a_damaged_file_is_readable_or_an_error(
-        // Not Arrow files: their reader asks for as much memory as damaged bytes say, and the program ends.
+        // Arrow files are left out: their reader allocates the size that damaged bytes contain, and
+        // the process aborts.
         format in select(&["parquet", "zstd", "csv", "json"][..]),
         all in prop::collection::vec(damage(), 1..4),
         is_footer in any::<bool>(),
     ) {
         let bytes = plain(format, 0);
-        // Half of the damage goes where a file says how to read the rest of it.
+        // Half of the damage is where a file describes its own format.
         let head = if is_footer { bytes.len() - bytes.len() / 3 } else { 0 };
         let (head, tail) = bytes.split_at(head);
-        let bytes = [head, &damaged(tail.to_vec(), &all)].concat();
+        let bytes = [head, &apply_damage(tail.to_vec(), &all)].concat();
         let ending = if format == "zstd" { "parquet" } else { format };
         let folder = tempfile::tempdir().expect("a folder");
         fs::write(folder.path().join(format!("rows.{ending}")), bytes).expect("a file");
         let store = InMemory::new();
         if run_into(&store, TRAJECTORIES, false, &folder, ending).is_ok() {
             let total: u64 = counts(&store).values().sum();
-            // No damage here makes thousands of rows.
+            // Damage cannot create thousands of rows.
             prop_assert!(total <= 100 * ROWS as u64, "{} transitions", total);
         }
     }
 
-    /// What an earlier run has kept has checksums: damage there costs time, and changes nothing.
+    /// The files of an earlier run have checksums. Damage costs time and changes no result.
     #[test]
     fn a_damaged_ledger_changes_no_count(
         which in any::<Index>(),
@@ -345,14 +349,15 @@ proptest! {
             let bytes = store.get(object).await.expect("an object").bytes().await.expect("bytes");
             match is_gone {
                 true => store.delete(object).await.expect("a store"),
-                false => store.put(object, damaged(bytes.to_vec(), &all).into()).await.map(|_| ()).expect("a store"),
+                false => store.put(object, apply_damage(bytes.to_vec(), &all).into()).await.map(|_| ()).expect("a store"),
             }
         });
-        run(&store).expect("the files are there to be counted again");
+        run(&store).expect("the files can be recounted");
         prop_assert_eq!(counts(&store), counts(&undamaged));
     }
 
-    /// Folders of any name that a file system takes: each value is a partition of its own, and no row is lost.
+    /// Folders may have every name that a file system allows. Each value is a separate partition,
+    /// and no row is lost.
     #[test]
     fn folders_are_partitions_or_an_error(
         names in prop::collection::btree_set(
@@ -382,7 +387,7 @@ proptest! {
                 return Ok(());
             }
             fs::write(inside.join("rows.parquet"), plain("zstd", 0)).expect("a file");
-            // Without a value there is no partition.
+            // A row without a value has no partition.
             if !matches!(folder_name.as_str(), "" | "__HIVE_DEFAULT_PARTITION__") {
                 *expected.entry(value).or_default() += ROWS as u64 - 3;
             }
@@ -391,7 +396,7 @@ proptest! {
         let store = InMemory::new();
         let ran = run_into(&store, &input, false, &folder, "parquet");
         if let Err(e) = ran {
-            // Stores take no control characters in names.
+            // Stores refuse control characters in names.
             let is_refused = names.iter().any(|name| name.contains(|c: char| c.is_control()));
             prop_assert!((is_refused || expected.is_empty()) && e.kind() == Kind::Input, "{:?}: {}", names, e.full());
             return Ok(());
@@ -404,8 +409,10 @@ proptest! {
     }
 }
 
-/// So many cases, or as many as PROPTEST_CASES asks for.
+/// The default number of cases, or PROPTEST_CASES.
 pub fn proptest_cases(few: u32) -> u32 {
-    let asked = std::env::var("PROPTEST_CASES").ok();
-    asked.and_then(|cases| cases.parse().ok()).unwrap_or(few)
+    let requested = std::env::var("PROPTEST_CASES").ok();
+    requested
+        .and_then(|cases| cases.parse().ok())
+        .unwrap_or(few)
 }

@@ -1,4 +1,5 @@
-//! Runs of a pipeline in this process, whose counts and fits may be tasks that are done in any order, more than once, or lost.
+//! Runs of a pipeline in this process. Counts and fits can be tasks that run in any order, run
+//! twice, or lose their answers.
 
 use crate::lake::Lake;
 use futures::future::BoxFuture;
@@ -28,60 +29,63 @@ pub const RESOURCES: Resources = Resources {
     memory_bytes: None,
 };
 
-/// How tasks are done.
+/// The order in which tasks run, and how often.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Way {
+pub enum Schedule {
     InOrder,
-    /// Several at once, in an order of this seed.
+    /// Several tasks at the same time, in an order from this seed.
     Shuffled(u64),
-    /// Each again, after all others.
+    /// All tasks run twice, one after the other.
     Twice,
-    /// The first answers get lost, and so do those of a process that dies with half of its tasks.
+    /// The first answers are lost, as from a process that dies after half of its tasks.
     Lost,
 }
 
-/// Does tasks in this process.
-pub struct Inside {
-    way: Way,
-    /// The names of all rounds, and of their tasks.
-    pub asked: Mutex<Vec<(&'static str, Vec<String>)>>,
+/// Executes tasks in this process.
+pub struct InProcess {
+    schedule: Schedule,
+    /// The stage and the task names of every round.
+    pub submitted: Mutex<Vec<(&'static str, Vec<String>)>>,
     /// Called before each round.
     before: Box<dyn Fn(&'static str) + Send + Sync>,
 }
 
-impl Inside {
-    pub fn new(way: Way) -> Arc<Inside> {
-        Inside::before(way, |_| ())
+impl InProcess {
+    pub fn new(schedule: Schedule) -> Arc<InProcess> {
+        InProcess::before(schedule, |_| ())
     }
 
-    pub fn before(way: Way, before: impl Fn(&'static str) + Send + Sync + 'static) -> Arc<Inside> {
-        Arc::new(Inside {
-            way,
-            asked: Mutex::default(),
+    pub fn before(
+        schedule: Schedule,
+        before: impl Fn(&'static str) + Send + Sync + 'static,
+    ) -> Arc<InProcess> {
+        Arc::new(InProcess {
+            schedule,
+            submitted: Mutex::default(),
             before: Box::new(before),
         })
     }
 
     pub fn rounds(&self) -> Vec<&'static str> {
-        let asked = self.asked.lock().expect("a list");
-        asked.iter().map(|(stage, _)| *stage).collect()
+        let submitted = self.submitted.lock().expect("a list");
+        submitted.iter().map(|(stage, _)| *stage).collect()
     }
 
-    /// The tasks of the largest round of a name.
-    pub fn most(&self, stage: &str) -> usize {
-        let asked = self.asked.lock().expect("a list");
-        let own = asked.iter().filter(|(name, _)| *name == stage);
+    /// The number of tasks in the largest round of a stage.
+    pub fn largest_round(&self, stage: &str) -> usize {
+        let submitted = self.submitted.lock().expect("a list");
+        let own = submitted.iter().filter(|(name, _)| *name == stage);
         own.map(|(_, tasks)| tasks.len()).max().unwrap_or(0)
     }
 
-    async fn each(&self, tasks: &[Task], at_once: usize) -> Vec<Result<Vec<u8>>> {
+    async fn perform_all(&self, tasks: &[Task], at_once: usize) -> Vec<Result<Vec<u8>>> {
         let mut order: Vec<usize> = (0..tasks.len()).collect();
-        if let Way::Shuffled(seed) = self.way {
+        if let Schedule::Shuffled(seed) = self.schedule {
             order.shuffle(&mut Pcg64::seed_from_u64(seed));
         }
         let one = |at: usize| {
             let done = tokio::spawn(perform(&tasks[at].bytes, &RESOURCES));
-            async move { (at, done.await.expect("a task lives")) }
+            async move { (at, done.await.expect("a task ends")) }
         };
         let done = stream::iter(order).map(one).buffer_unordered(at_once);
         let mut done: Vec<_> = done.collect().await;
@@ -90,7 +94,7 @@ impl Inside {
     }
 }
 
-impl Nodes for Inside {
+impl Nodes for InProcess {
     fn slots(&self) -> usize {
         4
     }
@@ -99,61 +103,61 @@ impl Nodes for Inside {
         &'a self,
         stage: &'static str,
         tasks: Vec<Task>,
-        heard: &'a (dyn Fn(usize) + Sync),
+        on_answers: &'a (dyn Fn(usize) + Sync),
     ) -> BoxFuture<'a, Result<Vec<Result<Vec<u8>>>>> {
         Box::pin(async move {
             (self.before)(stage);
             let names = tasks.iter().map(Task::id).collect();
-            self.asked.lock().expect("a list").push((stage, names));
-            let answers = match self.way {
-                Way::InOrder => self.each(&tasks, 1).await,
-                Way::Shuffled(_) => self.each(&tasks, 4).await,
-                Way::Twice => {
-                    let first = self.each(&tasks, 2).await;
-                    let again = self.each(&tasks, 2).await;
-                    // Models tell how long they took.
+            self.submitted.lock().expect("a list").push((stage, names));
+            let answers = match self.schedule {
+                Schedule::InOrder => self.perform_all(&tasks, 1).await,
+                Schedule::Shuffled(_) => self.perform_all(&tasks, 4).await,
+                Schedule::Twice => {
+                    let first = self.perform_all(&tasks, 2).await;
+                    let second = self.perform_all(&tasks, 2).await;
+                    // Models contain the time that they took.
                     if stage != "fit" {
-                        for (one, other) in first.iter().zip(&again) {
+                        for (one, other) in first.iter().zip(&second) {
                             let (Ok(one), Ok(other)) = (one, other) else {
                                 continue;
                             };
                             assert!(one == other, "{stage}");
                         }
                     }
-                    again
+                    second
                 }
-                Way::Lost => {
+                Schedule::Lost => {
                     let half = &tasks[..tasks.len().div_ceil(2)];
-                    drop(self.each(half, 2).await);
-                    self.each(&tasks, 2).await
+                    drop(self.perform_all(half, 2).await);
+                    self.perform_all(&tasks, 2).await
                 }
             };
-            heard(answers.len());
+            on_answers(answers.len());
             Ok(answers)
         })
     }
 }
 
-/// What a run came to, but for its times.
+/// The result of a run without its times.
 #[derive(Debug, PartialEq)]
-pub struct Ended {
+pub struct RunResult {
     pub tables: BTreeMap<String, Vec<u8>>,
     pub record: Value,
-    /// Why one task has counted all rows.
-    pub alone: Option<String>,
+    /// Why a single task has counted all rows.
+    pub single_task_reason: Option<String>,
 }
 
-pub async fn run_in(lake: &Lake, text: &str, nodes: Option<Arc<dyn Nodes>>) -> Result<Ended> {
+pub async fn run_in(lake: &Lake, text: &str, nodes: Option<Arc<dyn Nodes>>) -> Result<RunResult> {
     run_split(lake, text, nodes, SPLIT).await
 }
 
-/// The same where models of more than so many non-zeros are fitted pass by pass.
+/// As `run_in`. Models of more than `split` non-zeros are fitted pass by pass.
 pub async fn run_split(
     lake: &Lake,
     text: &str,
     nodes: Option<Arc<dyn Nodes>>,
     split: u64,
-) -> Result<Ended> {
+) -> Result<RunResult> {
     let text = text.replace("FOLDER", &lake.folder.path().display().to_string());
     let spec = Pipeline::parse(&text, "p.toml", &[], &|_| None)?;
     let inputs = spec.open_with(&RESOURCES, &Stores::default()).await?;
@@ -179,22 +183,28 @@ pub async fn run_split(
         tables.insert(name.to_string(), bytes.to_vec());
     }
     let place = Stores::default().open(output.shown())?;
-    let left = place
+    let remaining = place
         .store
         .list(Some(&place.path))
         .map_ok(|meta| meta.location);
-    let left: Vec<Path> = left.try_collect().await.expect("a list");
-    let work = left.iter().find(|path| path.as_ref().contains("/work/"));
+    let remaining: Vec<Path> = remaining.try_collect().await.expect("a list");
+    let work = remaining
+        .iter()
+        .find(|path| path.as_ref().contains("/work/"));
     assert_eq!(work, None);
     match place.folder {
         Some(folder) => fs::remove_dir_all(folder).expect("an output"),
         None => {
-            for path in &left {
-                place.store.delete(path).await.expect("it is there");
+            for path in &remaining {
+                place
+                    .store
+                    .delete(path)
+                    .await
+                    .expect("the object is deleted");
             }
         }
     }
-    let alone = record.increment.as_ref().map(|i| i.what.clone());
+    let single_task_reason = record.increment.as_ref().map(|i| i.what.clone());
     let record = json!({
         "rows": record.head.rows_read,
         "dropped": record.head.rows_dropped,
@@ -205,10 +215,10 @@ pub async fn run_split(
         "labels": record.labels,
         "models": record.models,
     });
-    Ok(Ended {
+    Ok(RunResult {
         tables,
         record: without_times(record),
-        alone,
+        single_task_reason,
     })
 }
 
@@ -228,9 +238,9 @@ fn without_times(value: Value) -> Value {
 }
 
 #[track_caller]
-pub fn same(one: &Ended, other: &Ended, what: &dyn std::fmt::Debug) {
+pub fn assert_equal_results(one: &RunResult, other: &RunResult, what: &dyn std::fmt::Debug) {
     assert_eq!(one.record, other.record, "{what:?}");
-    let names = |ended: &Ended| ended.tables.keys().cloned().collect::<Vec<_>>();
+    let names = |ended: &RunResult| ended.tables.keys().cloned().collect::<Vec<_>>();
     assert_eq!(names(one), names(other), "{what:?}");
     for (name, bytes) in &one.tables {
         assert!(*bytes == other.tables[name], "{name} differs: {what:?}");

@@ -17,7 +17,7 @@ use std::process::{Command, Stdio};
 const PLANTED: &str = "pL4nt3d9Secret";
 
 /// Starts a server that refuses every request and returns the whole request, as an adversary would.
-fn echo() -> u16 {
+fn start_echo_server() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = listener.local_addr().expect("an address").port();
     let answer = |mut stream: TcpStream| -> std::io::Result<()> {
@@ -78,7 +78,7 @@ struct Plant {
 }
 
 /// Every option of a store that can hold a secret, for rows on a server that echoes requests.
-fn plants(port: u16) -> Vec<Plant> {
+fn secret_places(port: u16) -> Vec<Plant> {
     let url = format!("http://127.0.0.1:{port}");
     let with_user = format!("http://{PLANTED}-user:{PLANTED}-pass@127.0.0.1:{port}");
     let signed = format!("{url}/?sig={PLANTED}");
@@ -237,7 +237,7 @@ fn no_command_shows_a_planted_secret() {
     let lake = Lake::new();
     small_pipeline(&lake);
     let logged: [&[&str]; 3] = [&[], &["-vvv"], &["-v", "--log-format", "json"]];
-    for (at, plant) in plants(echo()).iter().enumerate() {
+    for (at, plant) in secret_places(start_echo_server()).iter().enumerate() {
         let sets = plant.sets.iter().flat_map(|set| ["--set", set]);
         let sets: Vec<&str> = sets.collect();
         let commands: [&[&str]; 6] = [

@@ -1,52 +1,55 @@
-//! One binary for all tests that use gyre from outside.
+//! One binary with all tests of the public interface of gyre.
 //!
+//! Tests:
 //! - `assign`: new rows and the model of an earlier run
-//! - `buckets`: outputs in S3 and Google's store, as servers in the tests speak for them
-//! - `checks`: limits and SQL that a result must keep
+//! - `buckets`: outputs in S3 and in Google's store, on servers of the tests
+//! - `checks`: limits and SQL queries that a result must pass
 //! - `cli`: the program's help, messages and exit codes
-//! - `clouds`: inputs and outputs in S3, Azure and the like, where servers of them are installed
-//! - `cluster`: tasks on machines that die, stop and come back, with the feature of that name
-//! - `cluster_runs`: whole runs there, against runs of one process; what a plan says of them
-//! - `cut_off`: one of their executors loses its network
-//! - `counting`: counts against independent SQL, in every order and split of the rows
-//! - `faults`: what a run of every night meets: stores, files, clocks, disks and memory that fail it
-//! - `faulty`: a store whose calls go wrong
-//! - `leaving`: what leaves the process, without secrets, and whether or not it can be read
-//! - `formats`: the same rows in every format, and text that is written wrongly
+//! - `clouds`: inputs and outputs in S3, Azure and other stores, if servers for them are installed
+//! - `cluster`: tasks on processes that die, stop and return (feature `cluster`)
+//! - `cluster_runs`: whole runs on a cluster, compared with runs of one process (feature `cluster`)
+//! - `counting`: counts compared with independent SQL, for all orders and splits of the rows
+//! - `cut_off`: an executor that loses its network (feature `cluster`)
+//! - `faults`: failing stores, damaged files, clocks that jump, full disks and too little memory
+//! - `formats`: the same rows in every format, and text files with errors
+//! - `fuzz`: any pipeline file or command line gives a value or an error
+//! - `hostile`: damaged files, and Hive folders with unusual names
+//! - `house`: the layout of the source code
+//! - `increments`: runs that count new files only, compared with runs that count all files
 //! - `inputs`: files of every kind, layout and name
+//! - `leaving`: output of the process: no secrets, and the exit code if the output is unwritable
+//! - `markov`: connected states, timescales, Chapman-Kolmogorov tests and effective counts
+//! - `memory`: runs with a memory limit
 //! - `names`: sets that keep their names between runs, and `gyre compare`
-//! - `fuzz`: whatever is written in a pipeline file or on the command line, the answer is a value or an error
-//! - `markov`: connected chains, timescales and Chapman-Kolmogorov tests, effective counts
-//! - `nightly`: what starts gyre every night
-//! - `operations`: logs, metrics, lineage events and records, and values of data in all of them
-//! - `outcomes`: how runs end that have nothing to fit, fail or could never write, and what they leave
-//! - `passes`: models whose passes are spread over tasks, against runs of one process
-//! - `pages`: the README, the guides and the other pages: their links, blocks, keys and the examples for a first run
-//! - `paths`: which files a path means, and what a run may read and write at once
-//! - `papers`: figures of the papers, each with its citation
-//! - `peers`: soft sets as other programs find them, where they can be imported
-//! - `pipeline_file`: what a pipeline file says, and the messages for what is wrong in it
-//! - `pipelines`: the pipelines and commands that the README and the guides show
-//! - `ranks`: how many sets: the table that compares ranks, and the rules that pick one
-//! - `readers`: the tables as DuckDB, Polars and pandas read them
-//! - `resume`: runs that are killed, and runs that go on where they were
-//! - `sets`: every way to make sets, on the worlds of the papers
-//! - `stops`: runs that are stopped by signals, locks of others and limits of the system
-//! - `sql`: the SQL of a pipeline, its keys and its lags: what is refused, what is dropped, and what things are called
-//! - `stores`: faults of the object store at every call, and two runs whose calls come in every order
+//! - `nightly`: the deployment files that start gyre every night
+//! - `operations`: logs, metrics, lineage events and records, and data values in all of them
+//! - `outcomes`: runs without transitions, failed runs and unwritable outputs
+//! - `pages`: links, blocks, keys and first examples of the README, the guides and the other pages
+//! - `papers`: results of the papers, each with its citation
+//! - `passes`: models whose passes are tasks, compared with models that one process fits
+//! - `paths`: the files that a path selects, and the separation of input and output
+//! - `peers`: soft sets compared with those of other programs, if these are installed
+//! - `pipeline_file`: the parsing of pipeline files, and the messages for errors in them
+//! - `pipelines`: the pipelines and commands of the README and the guides
+//! - `ranks`: the table that compares ranks, and the rules that select one
+//! - `readers`: DuckDB, Polars and pandas read the tables
+//! - `resume`: killed runs, and runs that reuse finished work
+//! - `sets`: all methods on the worlds of the papers
+//! - `sql`: the SQL of a pipeline, its keys and its lags
+//! - `stops`: runs stopped by signals, by locks of other processes and by limits of the system
+//! - `stores`: faults at every call of the object store, and two runs that interleave
+//! - `tasks`: runs in tasks, compared with runs of one process
+//! - `types`: keys and times of every type, compared with an independent count
 //! - `validation`: resamples of trajectories, pairs and counts
-//! - `house`: the order of the rooms of `src`, their purity, and the list of test files
-//! - `hostile`: damaged files, Hive folders of any name
-//! - `tasks`: runs in tasks as other machines do them, against runs of one process
-//! - `types`: keys and times of every type, against a count by hand
-//! - `increments`: runs that count new files alone, against runs that count everything
-//! - `memory`: runs whose memory is bounded
-//! - `versions`: runs at the same time, earlier results, what dead runs leave, and `gyre clean`
-//! - `weights`: trajectories whose rows weigh something
+//! - `versions`: simultaneous runs, earlier results, files of dead runs, and `gyre clean`
+//! - `weights`: trajectories with weighted rows
+//!
+//! Helpers:
+//! - `faulty`: an object store with failing calls
+//! - `inside`: runs a pipeline in this process, with its tasks in any order
+//! - `lake`: writes small lakes and runs the program on them
 //! - `machines`: starts and kills processes of a cluster
-//! - `inside`: runs a pipeline in this process, and its tasks in any order
-//! - `lake`: makes small lakes and runs the program on them
-//! - `wire`: S3 and Google's store over HTTP, some of whose answers go wrong
+//! - `wire`: S3 and Google's store over HTTP, with faults
 //! - `worlds`: small Markov worlds with known answers
 
 mod assign;

@@ -1,4 +1,5 @@
-//! Sets keep their names from run to run; what changed is told in tables, in the summary and by `gyre compare`.
+//! Sets keep their names from run to run. Tables, the summary and `gyre compare` report the
+//! changes.
 
 use crate::cli::integers;
 use crate::lake::{Lake, Rows};
@@ -36,7 +37,8 @@ method = "svd"
 rank = 3
 "#;
 
-/// Writes a table of pairs: in each part, states of one block have 9 transitions to each other and 1 to every other state.
+/// Writes a table of pairs. In each part, states of one block have 9 transitions to each other and
+/// 1 to every other state.
 fn blocks(lake: &Lake, parts: &[(&str, &[Range<i64>])]) {
     let mut rows: Vec<(&str, i64, i64, i64)> = Vec::new();
     for (part, blocks) in parts {
@@ -58,7 +60,7 @@ fn blocks(lake: &Lake, parts: &[(&str, &[Range<i64>])]) {
     lake.table("pairs.parquet", columns);
 }
 
-/// The rows of `sets` of a fit in words: `id number event previous [parents]`, `-` for null.
+/// The rows of `sets` of a fit as text: `id number event previous [parents]`, with `-` for null.
 fn sets(lake: &Lake, part: &str, fit: &str) -> Vec<String> {
     let rows = lake.read("sets");
     let (parts, fits, events) = (rows.texts("part"), rows.texts("fit"), rows.texts("event"));
@@ -82,7 +84,7 @@ fn sets(lake: &Lake, part: &str, fit: &str) -> Vec<String> {
 fn set_of(rows: &Rows, part: &str, fit: &str, state: i64) -> i64 {
     let (parts, states) = (rows.texts("part"), rows.integers("a"));
     let at = (0..rows.len()).find(|&at| parts[at] == part && states[at] == state);
-    rows.integers(&format!("{fit}_affiliation"))[at.expect("the state")]
+    rows.integers(&format!("{fit}_affiliation"))[at.expect("the row of the state")]
 }
 
 #[test]
@@ -98,7 +100,8 @@ fn splits_merges_ends_and_starts_of_sets_are_recorded() {
     }
     assert!(lake.read("changes").column("shared_states").is_null(0));
 
-    // The first set falls in two, the others become one: now the heaviest, but it keeps the number of its larger part.
+    // The first set splits in two, and the other two merge. The merged set is now the heaviest, but
+    // it keeps the number of its larger part.
     blocks(&lake, &[("x", &[0..10, 10..18, 18..43])]);
     let ran = lake.gyre(&["run", "p.toml"]).succeeds();
     for fit in ["dbmr", "svd"] {
@@ -113,7 +116,7 @@ fn splits_merges_ends_and_starts_of_sets_are_recorded() {
         let found = [5, 15, 20, 35, 41].map(|state| set_of(&sources, "x", fit, state));
         assert_eq!(found, [0, 2, 1, 1, 1], "{fit}");
     }
-    // Everything that is told of a set goes with its number.
+    // All tables use the new number of a set.
     let fits = lake.read("fits");
     let sizes = fits.column("source_sizes").as_list::<i32>().value(0);
     assert_eq!(sizes.as_primitive::<UInt64Type>().values(), &[10, 25, 8]);
@@ -137,14 +140,15 @@ fn splits_merges_ends_and_starts_of_sets_are_recorded() {
         "changed_states",
     ];
     assert_eq!(states.map(numbers), [40, 3, 0, 18]);
-    let told = ran.out.split("after the earlier result:").nth(1);
+    let report = ran.out.split("after the earlier result:").nth(1);
     insta::assert_snapshot!(
         "names_summary",
-        told.and_then(|t| t.split("\nseconds").next())
+        report
+            .and_then(|t| t.split("\nseconds").next())
             .expect("changes")
     );
 
-    // The first piece goes away and another set comes: its number is free, its id is not.
+    // The first part disappears and a new set appears. It reuses the free number, but not the id.
     blocks(&lake, &[("x", &[10..18, 18..43, 50..60])]);
     lake.gyre(&["run", "p.toml"]).succeeds();
     let third = [
@@ -155,7 +159,8 @@ fn splits_merges_ends_and_starts_of_sets_are_recorded() {
     ];
     assert_eq!(sets(&lake, "x", "dbmr"), third);
 
-    // Once more, with nothing new: the same bytes, the news of that run included.
+    // A repeated run without changes writes the same bytes, including the changes of the first of
+    // the two runs.
     let before = lake.tables();
     lake.gyre(&["run", "p.toml", "--force"]).succeeds();
     assert!(
@@ -163,7 +168,7 @@ fn splits_merges_ends_and_starts_of_sets_are_recorded() {
         "a run of the same plan changes nothing"
     );
 
-    // Fewer sets than before: the larger keep their numbers.
+    // With fewer sets, the larger ones keep their numbers.
     lake.gyre(&["run", "p.toml", "--set", "fit.dbmr.rank=2"])
         .succeeds();
     assert_eq!(lake.read("changes").integers("next_id"), [5, 5]);
@@ -191,7 +196,7 @@ fn partitions_may_appear_and_disappear() {
     let first = ["0 0 null - []", "1 1 null - []", "2 2 null - []"];
     assert_eq!(sets(&lake, "z", "dbmr"), first);
 
-    // By weight the set of eight states is the first.
+    // By weight, the set of eight states is the first.
     lake.gyre(&["run", "p.toml", "--set", "names.from=none"])
         .succeeds();
     assert_eq!(set_of(&lake.read("sources"), "y", "dbmr", 12), 0);
@@ -216,7 +221,8 @@ fn names_are_taken_from_another_output() {
     lake.gyre(&["run", "p.toml", "--set", "names.from=modle"])
         .fails(2, "`names.from`: there is no output of gyre at modle");
 
-    // States of another kind have no names to give: an error where they are asked for, else a warning.
+    // States of another type cannot give names. This is an error if the pipeline requires names
+    // from that output, and a warning otherwise.
     let texts = "transitions.sql=SELECT part, CAST(a AS VARCHAR) AS a, CAST(b AS VARCHAR) AS b, n FROM pairs";
     lake.gyre(&["run", "p.toml", "--set", "names.from=model", "--set", texts])
         .fails(
@@ -238,7 +244,7 @@ fn names_are_taken_from_another_output() {
     );
 }
 
-/// The heaviest set is another one than in the model, so that names by weight would be others.
+/// The heaviest set differs from that of the model, so names by weight would differ.
 #[test]
 fn names_of_weighted_pairs_are_taken_from_another_output() {
     let lake = Lake::new();
@@ -261,7 +267,7 @@ fn names_of_weighted_pairs_are_taken_from_another_output() {
     assert_eq!(named("model"), [[0, 1, 2]; 2]);
     let kept = ["0 0 kept 0 [0]", "1 1 kept 1 [1]", "2 2 kept 2 [2]"];
     assert_eq!(sets(&lake, "x", "dbmr"), kept);
-    // Nine states with 9/8 to each other and 1/8 to the nine others, of 18.
+    // Each of nine states of 18 has 9/8 to every state of its set and 1/8 to every other state.
     let counts = lake.read("sets").floats("count");
     assert_eq!(counts[2], 9.0 * (9.0 * 9.0 + 9.0) / 8.0);
     assert_eq!(named("none"), [[2, 1, 0]; 2]);
@@ -296,8 +302,9 @@ method = "svd"
 rank = 3
 "#;
 
-/// Writes points that jump about in one of three squares of edge 2, one after another on the x axis, and change it with probability 0.004;
-/// so many trajectories begin in each.
+/// Writes points that jump inside one of three adjacent squares of edge 2 on the x axis. A point
+/// changes the square with probability 0.004. The argument is the number of trajectories that start
+/// in each square.
 fn points(lake: &Lake, trajectories: [i64; 3]) {
     let mut random = Pcg64::seed_from_u64(5);
     let (mut ids, mut times, mut at) = (Vec::new(), Vec::new(), [Vec::new(), Vec::new()]);
@@ -387,7 +394,7 @@ fn two_outputs_are_compared() {
     );
     assert_eq!(fit["changes"]["shared_states"], 24);
     assert_eq!(fit["sets"].as_array().map(Vec::len), Some(3));
-    // Within one output a set is called what it is called there.
+    // Within one output, the report uses the numbers of the sets in that output.
     let sets = Rows::open(&lake.path("one/sets/part-0.parquet"));
     let own = sets.texts("fit").into_iter().zip(sets.integers("set_id"));
     let own: BTreeSet<i64> = own
@@ -432,8 +439,9 @@ fn two_outputs_are_compared() {
         );
 }
 
-/// Two lags apart from each other: pairs one step apart, and others two steps apart. In the blocks of a hierarchy, a state goes `near` times
-/// to every state of its own block, a third as often to the other block of its region, and once to any other state.
+/// Two independent lags: pairs one step apart, and other pairs two steps apart. The blocks form a
+/// hierarchy of regions. A state has `near` transitions to every state of its own block, a third of
+/// that to the other block of its region, and one to every other state.
 fn hierarchy(lake: &Lake, lags: [&[(i64, Range<i64>, i64)]; 2]) {
     let mut rows: Vec<[i64; 3]> = Vec::new();
     let mut id = 0;
@@ -488,7 +496,8 @@ method = "dbmr"
 rank = [3, 5]
 "#;
 
-/// The rows of `sets` of a fit at a lag, in words: `id number event previous [parents] compared_with`.
+/// The rows of `sets` of a fit at a lag, as text: `id number event previous [parents]
+/// compared_with`.
 fn sets_at(lake: &Lake, lag: i64, fit: &str) -> Vec<String> {
     let rows = lake.read("sets");
     let (lags, fits, with) = (
@@ -499,7 +508,7 @@ fn sets_at(lake: &Lake, lag: i64, fit: &str) -> Vec<String> {
     let other = lags.iter().filter(|&&l| l < lag).count();
     let own = (0..rows.len()).filter(|&at| lags[at] == lag && fits[at] == fit);
     let own: Vec<usize> = own.collect();
-    // `sets` tells of both lags, one after the other.
+    // `sets` contains both lags, one after the other.
     let all = sets(lake, "x", fit);
     let before = (0..other).filter(|&at| fits[at] == fit).count();
     own.iter()
@@ -515,13 +524,16 @@ fn numbers_at(lake: &Lake, lag: i64, fit: &str, of: &[i64]) -> Vec<i64> {
     let sets = rows.integers(&format!("{fit}_affiliation"));
     let find = |state: &i64| (0..rows.len()).find(|&at| lags[at] == lag && states[at] == *state);
     of.iter()
-        .map(|state| sets[find(state).expect("the state")])
+        .map(|state| sets[find(state).expect("the row of the state")])
         .collect()
 }
 
-// Regions A = 0..7 + 7..13, B = 13..18 + 18..22 and C = 22..30. A state of a block of n states in a region of m has 27 n + 9 (m − n) + 30 − m
-// transitions at lag 1: the blocks have 1820 + 1452, 960 + 696 and 1904. So three sets are A 0, C 1, B 2 by weight; of five, C would be
-// the first, then A's pieces, then B's. At lag 2 what stays in B counts three times, so that it has the most.
+// The regions are A = 0..7 + 7..13, B = 13..18 + 18..22 and C = 22..30. At lag 1, a state in a
+// block of n states and a region of m states has 27 n + 9 (m − n) + 30 − m transitions, so the
+// blocks have 1820 + 1452, 960 + 696 and 1904.
+// By weight, three sets are A 0, C 1, B 2. Of five sets, C would be the first, then the blocks of
+// A, then those of B. At lag 2, transitions inside B count three times, so B has the largest
+// weight.
 #[test]
 fn names_agree_across_ranks_and_lags() {
     let lake = Lake::new();
@@ -574,7 +586,7 @@ fn names_agree_across_ranks_and_lags() {
         ["null", "rank 3", "lag 1", "lag 1"]
     );
     assert_eq!(changes.integers("next_id"), [5; 4]);
-    // The smaller pieces, of 6 and 4 states.
+    // The smaller blocks, of 6 and 4 states.
     assert_eq!(changes.texts("changed_states"), ["null", "10", "0", "0"]);
     for line in [
         "\n  dbmr_r5 after rank 3: sets 1 kept, 4 split; 10 of 30 states changed set",
@@ -583,17 +595,17 @@ fn names_agree_across_ranks_and_lags() {
         assert!(ran.out.contains(line), "{}", ran.out);
     }
 
-    // Once more: the same bytes, and nothing is news.
+    // A repeated run writes the same bytes and reports no changes.
     let before = lake.tables();
-    let again = lake.gyre(&["run", "p.toml", "--force"]).succeeds();
+    let second = lake.gyre(&["run", "p.toml", "--force"]).succeeds();
     assert!(
         lake.tables() == before,
         "a run of the same plan changes nothing"
     );
-    assert!(!again.out.contains(" after "), "{}", again.out);
+    assert!(!second.out.contains(" after "), "{}", second.out);
 
-    // C goes and D comes, in states that were not there. In every rank and at every lag it is the same new set, and names are those of the
-    // earlier result.
+    // C disappears and D appears in new states. It is the same new set in all ranks and at all
+    // lags, and the other names come from the earlier result.
     let one = [&one[..4], &[(3, 40..48, 27)]].concat();
     let two = [&two[..4], &[(3, 40..48, 27)]].concat();
     hierarchy(&lake, [&one, &two]);
@@ -617,7 +629,8 @@ fn names_agree_across_ranks_and_lags() {
         assert_eq!(sets_at(&lake, lag, "dbmr_r5"), five);
     }
 
-    // A rank that is new takes names from the next larger one, at its first lag, and from there to the other.
+    // A new rank takes its names from the next larger rank at its first lag. Its other lag takes
+    // them from the first.
     lake.gyre(&["run", "p.toml", "--set", "fit.dbmr.rank=[2, 3, 5]"])
         .succeeds();
     let changes = lake.read("changes");
@@ -637,7 +650,7 @@ fn names_agree_across_ranks_and_lags() {
         );
     }
 
-    // Without an earlier result and by weight: numbers are those of each fit alone, ids agree all the same.
+    // Without an earlier result, numbers follow the weights in each fit, and ids still agree.
     hierarchy(&lake, [&one, &two]);
     lake.gyre(&[
         "run",

@@ -1,4 +1,5 @@
-//! The files under pipelines/deploy/ as whoever starts gyre every night reads them: what they start is run here.
+//! The files under pipelines/deploy/. The tests run the commands that these files start every
+//! night.
 
 use crate::lake::{Lake, ProgramRun};
 use arrow::array::{ArrayRef, StringArray};
@@ -12,7 +13,8 @@ fn deploy(name: &str) -> String {
     std::fs::read_to_string(Path::new(ROOT).join("pipelines/deploy").join(name)).expect("a file")
 }
 
-/// Routes of two airlines: every pair of airports in each of four clusters of 25, `times` times. A third airline has three routes.
+/// Writes routes of two airlines: every pair of airports in each of four clusters of 25, `times`
+/// times. A third airline has three routes.
 fn routes(lake: &Lake, times: usize) {
     let (mut airline, mut source, mut target) = (Vec::new(), Vec::new(), Vec::new());
     for carrier in ["AA", "UA"] {
@@ -42,8 +44,8 @@ fn routes(lake: &Lake, times: usize) {
     );
 }
 
-/// A folder as the deployment has it, in the place of /srv/gyre.
-fn deployed() -> Lake {
+/// A folder with the layout of the deployment, in place of /srv/gyre.
+fn deployed_folder() -> Lake {
     let lake = Lake::new();
     for folder in [
         "pipelines",
@@ -70,7 +72,7 @@ fn deployed() -> Lake {
     lake
 }
 
-/// A command line of a deployment, run by sh in the folder.
+/// Runs a command line of a deployment with sh in the folder.
 fn sh(lake: &Lake, line: &str) -> ProgramRun {
     let line = line.replace("/srv/gyre", &lake.folder.path().display().to_string());
     let path = format!(
@@ -90,10 +92,10 @@ fn sh(lake: &Lake, line: &str) -> ProgramRun {
 
 #[test]
 fn the_nightly_pipeline_keeps_its_result_if_a_check_fails() {
-    let lake = deployed();
+    let lake = deployed_folder();
     let ran = sh(&lake, "gyre run pipelines/nightly.toml").succeeds();
     assert!(ran.out.contains("\nchecks: 7 passed\n"), "{}", ran.out);
-    // Twice the routes: a drift of 100 %.
+    // Twice as many routes give a drift of 100 %.
     routes(&lake, 2);
     let ran = sh(&lake, "gyre run pipelines/nightly.toml");
     ran.fails(3, "max_drift: the number of transitions differs by 100 % from the result in place, more than 20 %");
@@ -102,7 +104,8 @@ fn the_nightly_pipeline_keeps_its_result_if_a_check_fails() {
         counts.integers("count").iter().sum::<i64>(),
         2 * 4 * 25 * 24
     );
-    // What the examples of checks find: an airline with three routes between two airports, and no set of nearly all states.
+    // Results of the example checks: an airline with three routes between two airports, and no set
+    // of almost all states.
     let set = |change: &str| {
         sh(
             &lake,
@@ -122,12 +125,12 @@ fn the_nightly_pipeline_keeps_its_result_if_a_check_fails() {
 
 #[test]
 fn cron_and_airflow_start_the_documented_commands() {
-    let lake = deployed();
+    let lake = deployed_folder();
     let cron = deploy("gyre.cron");
     let line = cron.lines().last().expect("a line");
     let fields: Vec<&str> = line.splitn(7, ' ').collect();
     assert_eq!(fields[..6], ["30", "2", "*", "*", "*", "gyre"]);
-    // cron takes a % for a newline.
+    // cron replaces a % by a newline.
     assert!(!line.contains('%') && cron.contains("\nPATH=/usr/local/bin:"));
     sh(&lake, fields[6]).succeeds();
     assert!(
@@ -136,7 +139,7 @@ fn cron_and_airflow_start_the_documented_commands() {
     );
     let log = std::fs::read_to_string(lake.path("nightly.log")).expect("a log");
     assert!(log.contains("\"run ends\""), "{log}");
-    // A pointer that cannot be read now may be later.
+    // A pointer that cannot be read may be readable later.
     std::fs::create_dir_all(lake.path("odd/nightly/current.json")).expect("a folder");
     assert_eq!(
         sh(&lake, "OUT=odd sh pipelines/deploy/nightly.sh").code,
@@ -144,7 +147,7 @@ fn cron_and_airflow_start_the_documented_commands() {
     );
     let starts = std::fs::read_to_string(lake.path("lineage.jsonl")).expect("events");
     assert!(starts.matches("\"FAIL\"").count() == 4, "{starts}");
-    // What can never be written is not tried again.
+    // An output that can never be written is not retried.
     assert_eq!(
         sh(&lake, "OUT=/dev/null/x sh pipelines/deploy/nightly.sh").code,
         Some(2)
@@ -159,7 +162,7 @@ fn cron_and_airflow_start_the_documented_commands() {
     let Some(python) = python() else {
         return;
     };
-    // The DAG, with stand-ins for what it imports: its command is run as Airflow would.
+    // The DAG with stubs for its imports. Its command runs as Airflow would run it.
     let script = format!(
         r#"
 import sys, types, subprocess
@@ -187,7 +190,7 @@ sys.exit(subprocess.run(["bash", "-c", task["bash_command"]]).returncode)
 
 #[test]
 fn systemd_accepts_the_units() {
-    let lake = deployed();
+    let lake = deployed_folder();
     let service = deploy("gyre.service");
     let start = service
         .lines()
@@ -197,11 +200,11 @@ fn systemd_accepts_the_units() {
         .expect("a command");
     sh(&lake, start).succeeds();
     let Ok(found) = Command::new("systemd-analyze").arg("--version").output() else {
-        eprintln!("left out: there is no systemd-analyze");
+        eprintln!("skipped: there is no systemd-analyze");
         return;
     };
     assert!(found.status.success());
-    // Verified with a program that is there.
+    // The units are verified with an existing program.
     let program = lake.path("bin/gyre").display().to_string();
     lake.file(
         "gyre.service",
@@ -213,7 +216,7 @@ fn systemd_accepts_the_units() {
         .arg("verify")
         .args(units)
         .output();
-    let ran = ProgramRun::of(verified.expect("it starts"));
+    let ran = ProgramRun::of(verified.expect("the program starts"));
     assert!(
         ran.code == Some(0) && !ran.err.contains("gyre."),
         "{}",
@@ -236,7 +239,7 @@ job = yaml.safe_load(open(sys.argv[1]))
 assert job["apiVersion"] == "batch/v1" and job["kind"] == "CronJob"
 of_job = job["spec"]["jobTemplate"]["spec"]
 pod = of_job["template"]["spec"]
-assert pod["restartPolicy"] == "Never"  # what podFailurePolicy wants
+assert pod["restartPolicy"] == "Never"  # required by podFailurePolicy
 box = pod["containers"][0]
 mounts = {m["name"] for m in box["volumeMounts"]}
 assert mounts == {v["name"] for v in pod["volumes"]}
@@ -259,7 +262,7 @@ for item in pod["volumes"][0]["configMap"]["items"]:
     )
     .succeeds();
     if ran.out.starts_with("no yaml") {
-        eprintln!("left out: this Python has no yaml");
+        eprintln!("skipped: this Python has no yaml");
         return;
     }
     let mut lines = ran.out.lines();
@@ -267,9 +270,9 @@ for item in pod["volumes"][0]["configMap"]["items"]:
         lines.next().expect("a command"),
         lines.next().expect("variables"),
     );
-    // The files of the ConfigMap and nothing else; /out is a volume.
+    // Only the files of the ConfigMap exist. /out is a volume.
     let lake = Lake::new();
-    let whole = deployed();
+    let whole = deployed_folder();
     std::fs::create_dir(lake.path("bin")).expect("a folder");
     std::os::unix::fs::symlink(assert_cmd::cargo::cargo_bin!("gyre"), lake.path("bin/gyre"))
         .expect("a link");
@@ -294,7 +297,7 @@ for item in pod["volumes"][0]["configMap"]["items"]:
     );
 }
 
-/// Every file under deploy/ is tried here.
+/// Every file under deploy/ has a test here.
 #[test]
 fn every_deployment_file_is_tested() {
     let files = std::fs::read_dir(Path::new(ROOT).join("pipelines/deploy")).expect("a folder");
@@ -320,18 +323,18 @@ fn every_deployment_file_is_tested() {
         "nightly.sh",
     ];
     assert_eq!(names, known);
-    crate::pages::have(&known.map(|name| format!("pipelines/deploy/{name}")));
+    crate::pages::assert_shown(&known.map(|name| format!("pipelines/deploy/{name}")));
 }
 
 fn python() -> Option<String> {
     let python = std::env::var("GYRE_PYTHON").ok();
     if python.is_none() {
-        eprintln!("left out: set GYRE_PYTHON to a Python");
+        eprintln!("skipped: set GYRE_PYTHON to a Python");
     }
     python
 }
 
-/// What the units and the pods start is started here, at a free port.
+/// Starts the commands of the units and the pods at a free port.
 #[cfg(feature = "cluster")]
 #[test]
 fn deployed_clusters_use_the_tested_commands() {
@@ -393,9 +396,9 @@ assert job["args"][2:4] == ["--cluster", "df://gyre-scheduler:50050"]
         let arguments: Vec<&str> = scheduler.split_whitespace().collect();
         let mut scheduler = Process::start(&lake, &arguments);
         let (_, port) = scheduler.line.rsplit_once(':').expect("an address");
-        let here = format!("df://127.0.0.1:{port}");
+        let local_address = format!("df://127.0.0.1:{port}");
         let named = |word: &str| match word.starts_with("df://") {
-            true => here.clone(),
+            true => local_address.clone(),
             false => word.to_string(),
         };
         let arguments: Vec<String> = executor.split_whitespace().map(named).collect();
@@ -408,7 +411,7 @@ assert job["args"][2:4] == ["--cluster", "df://gyre-scheduler:50050"]
         );
         for process in [&mut executor, &mut scheduler] {
             process.signal("-TERM");
-            let status = process.child.wait().expect("it has ended");
+            let status = process.child.wait().expect("the process ends");
             assert_eq!(status.code(), Some(0));
         }
     }
@@ -420,7 +423,7 @@ assert job["args"][2:4] == ["--cluster", "df://gyre-scheduler:50050"]
             .arg(lake.path(unit))
             .output();
         let Ok(verified) = verify else {
-            eprintln!("left out: there is no systemd-analyze");
+            eprintln!("skipped: there is no systemd-analyze");
             return;
         };
         let ran = ProgramRun::of(verified);

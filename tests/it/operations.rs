@@ -1,4 +1,4 @@
-//! What a run tells machines: logs, metrics, lineage events, records; and the files that start it every night.
+//! Logs, metrics, lineage events and records of a run, and data values in all of them.
 
 use crate::checks::record;
 use crate::cli::{integers, small_pipeline};
@@ -14,7 +14,8 @@ use std::sync::Arc;
 
 type Labels = BTreeMap<String, String>;
 
-/// A page of metrics, read as strictly as the format says: every family once, its help and type before its samples, no sample twice.
+/// Parses a page of metrics as strictly as the format requires: every family once, its help and
+/// type before its samples, and no duplicate sample.
 fn samples(page: &str) -> Vec<(String, Labels, f64)> {
     assert!(page.ends_with('\n'), "the last line has no end");
     let is_name = |name: &str| {
@@ -27,7 +28,7 @@ fn samples(page: &str) -> Vec<(String, Labels, f64)> {
         if let Some(rest) = line.strip_prefix("# HELP ") {
             let (name, help) = rest.split_once(' ').expect("a help text");
             assert!(is_name(name) && !help.is_empty(), "{line}");
-            assert!(families.insert(name.to_string()), "{name} comes twice");
+            assert!(families.insert(name.to_string()), "{name} is duplicated");
             (family, typed) = (name.to_string(), false);
             continue;
         }
@@ -76,8 +77,8 @@ fn samples(page: &str) -> Vec<(String, Labels, f64)> {
     samples
 }
 
-/// The samples of a page by family, each with the given label.
-fn by(page: &str, family: &str, label: &str) -> BTreeMap<String, f64> {
+/// The values of a family of samples, by the given label.
+fn values_of(page: &str, family: &str, label: &str) -> BTreeMap<String, f64> {
     let all = samples(page).into_iter();
     let own = all.filter(|(name, _, _)| name == family);
     own.map(|(_, labels, value)| (labels.get(label).cloned().unwrap_or_default(), value))
@@ -93,8 +94,8 @@ fn lines(text: &str) -> Vec<Value> {
     text.lines().map(line).collect()
 }
 
-/// Metrics as Prometheus' own parser reads them, and events as OpenLineage's own client makes them: a field that it does not know, or lacks,
-/// is an error there.
+/// Prometheus' own parser reads the metrics, and OpenLineage's own client builds the events. An
+/// unknown or missing field is an error there.
 const CLIENTS: &str = r##"
 import json, inspect
 import openlineage.client.facet_v2 as modules
@@ -140,12 +141,12 @@ for line in open("lineage.jsonl"):
 print("read", len(samples))
 "##;
 
-/// Whether the clients read what a run has told, where they are installed.
+/// Asserts that the clients can read the output of a run, if they are installed.
 #[track_caller]
 fn check_clients(lake: &Lake) {
     let Some(python) = std::env::var_os("GYRE_PYTHON") else {
         eprintln!(
-            "left out: set GYRE_PYTHON to a Python with openlineage-python and prometheus_client"
+            "skipped: set GYRE_PYTHON to a Python with openlineage-python and prometheus_client"
         );
         return;
     };
@@ -156,7 +157,7 @@ fn check_clients(lake: &Lake) {
     };
     if python("import openlineage.client, prometheus_client").code != Some(0) {
         eprintln!(
-            "left out: no openlineage-python and prometheus_client in the Python of GYRE_PYTHON"
+            "skipped: no openlineage-python and prometheus_client in the Python of GYRE_PYTHON"
         );
         return;
     }
@@ -164,7 +165,7 @@ fn check_clients(lake: &Lake) {
     assert!(read.starts_with("read "), "{read}");
 }
 
-const TOLD: [&str; 8] = [
+const REPORTS: [&str; 8] = [
     "run",
     "p.toml",
     "--log-format",
@@ -181,7 +182,7 @@ fn a_run_writes_logs_metrics_and_events() {
     small_pipeline(&lake);
     let text = read(&lake, "p.toml");
     lake.file("p.toml", &format!("{text}\n[checks]\nmin_rows = 10\n"));
-    let ran = lake.gyre(&TOLD).succeeds();
+    let ran = lake.gyre(&REPORTS).succeeds();
     let record = record(&lake);
 
     let events = lines(&ran.err);
@@ -240,7 +241,7 @@ fn a_run_writes_logs_metrics_and_events() {
     }
 
     let page = read(&lake, "gyre.prom");
-    let one = |family: &str| by(&page, family, "")[""];
+    let one = |family: &str| values_of(&page, family, "")[""];
     assert_eq!(
         [
             one("gyre_run_success"),
@@ -264,41 +265,45 @@ fn a_run_writes_logs_metrics_and_events() {
             < 600.0
     );
     assert_eq!(
-        by(&page, "gyre_stage_seconds", "stage")
+        values_of(&page, "gyre_stage_seconds", "stage")
             .into_keys()
             .collect::<BTreeSet<_>>(),
         BTreeSet::from(stages.map(String::from))
     );
     let fits = &record["models"][0]["fits"];
-    let likelihood = by(&page, "gyre_fit_log_likelihood", "fit");
+    let likelihood = values_of(&page, "gyre_fit_log_likelihood", "fit");
     for (at, fit) in ["dbmr", "svd"].into_iter().enumerate() {
         assert_eq!(Some(likelihood[fit]), fits[at]["log_likelihood"].as_f64());
     }
     assert_eq!(
-        by(&page, "gyre_model_nonzeros", "lag")["1"],
+        values_of(&page, "gyre_model_nonzeros", "lag")["1"],
         record["models"][0]["nonzeros"].as_f64().expect("a number")
     );
-    assert_eq!(by(&page, "gyre_check_passed", "check")["min_rows"], 1.0);
     assert_eq!(
-        by(&page, "gyre_table_bytes", "table")["counts"],
+        values_of(&page, "gyre_check_passed", "check")["min_rows"],
+        1.0
+    );
+    assert_eq!(
+        values_of(&page, "gyre_table_bytes", "table")["counts"],
         record["table_bytes"]["counts"].as_f64().expect("a number")
     );
 
-    // Nothing to do: the numbers are those of the result in place, and there is no event.
-    let again = lake.gyre(&TOLD).succeeds();
-    assert_eq!(again.out, "Nothing to do.\n");
-    let ends = lines(&again.err);
+    // Without new work, the numbers are those of the current result, and there is no event.
+    let second = lake.gyre(&REPORTS).succeeds();
+    assert_eq!(second.out, "Nothing to do.\n");
+    let ends = lines(&second.err);
     assert_eq!((ends.len(), &ends[0]["nothing_to_do"]), (1, &true.into()));
     let skipped = read(&lake, "gyre.prom");
-    assert_eq!(by(&skipped, "gyre_run_nothing_to_do", "")[""], 1.0);
-    assert_eq!(by(&skipped, "gyre_run_success", "")[""], 1.0);
+    assert_eq!(values_of(&skipped, "gyre_run_nothing_to_do", "")[""], 1.0);
+    assert_eq!(values_of(&skipped, "gyre_run_success", "")[""], 1.0);
     assert_eq!(
-        by(&skipped, "gyre_table_rows", "table"),
-        by(&page, "gyre_table_rows", "table")
+        values_of(&skipped, "gyre_table_rows", "table"),
+        values_of(&page, "gyre_table_rows", "table")
     );
 
-    // A failed check: its outcome is told, and the record says how far the run came.
-    let ran = lake.gyre(&[&TOLD[..], &["--set", "checks.min_rows=601"]].concat());
+    // A failed check appears in the metrics and events, and the record contains the finished
+    // stages.
+    let ran = lake.gyre(&[&REPORTS[..], &["--set", "checks.min_rows=601"]].concat());
     assert_eq!(ran.code, Some(3));
     let last = lines(&ran.err).pop().expect("an event");
     assert_eq!(
@@ -306,14 +311,20 @@ fn a_run_writes_logs_metrics_and_events() {
         (&"Check".into(), &3.into())
     );
     let page = read(&lake, "gyre.prom");
-    assert_eq!(by(&page, "gyre_run_success", "")[""], 0.0);
-    assert_eq!(by(&page, "gyre_run_exit_code", "")[""], 3.0);
-    assert_eq!(by(&page, "gyre_check_passed", "check")["min_rows"], 0.0);
-    assert_eq!(by(&page, "gyre_check_limit", "check")["min_rows"], 601.0);
-    assert!(!by(&page, "gyre_stage_seconds", "stage").contains_key("promote"));
+    assert_eq!(values_of(&page, "gyre_run_success", "")[""], 0.0);
+    assert_eq!(values_of(&page, "gyre_run_exit_code", "")[""], 3.0);
+    assert_eq!(
+        values_of(&page, "gyre_check_passed", "check")["min_rows"],
+        0.0
+    );
+    assert_eq!(
+        values_of(&page, "gyre_check_limit", "check")["min_rows"],
+        601.0
+    );
+    assert!(!values_of(&page, "gyre_stage_seconds", "stage").contains_key("promote"));
 
-    // So is a run that does not begin.
-    lake.gyre(&[&TOLD[..], &["--set", "tables.rows.path=gone.parquet"]].concat())
+    // A run that cannot start appears there as well.
+    lake.gyre(&[&REPORTS[..], &["--set", "tables.rows.path=gone.parquet"]].concat())
         .fails(1, "gone.parquet");
     let page = read(&lake, "gyre.prom");
     let ended = samples(&page)
@@ -341,7 +352,7 @@ fn a_run_writes_logs_metrics_and_events() {
     assert_eq!((run(0), run(2), run(4)), (run(1), run(3), run(5)));
     assert_ne!(run(0), run(2));
     for event in &events {
-        // What RunEvent of the specification requires, and the forms it gives.
+        // The fields and formats that RunEvent of the specification requires.
         for key in ["eventTime", "producer", "schemaURL"] {
             assert!(event[key].is_string(), "{key} in {event}");
         }
@@ -425,7 +436,7 @@ fn a_run_writes_logs_metrics_and_events() {
     );
 }
 
-/// Values of data that would be paths, lines, labels or commands somewhere else.
+/// Data values that would change a path, a line, a label or a command.
 const HOSTILE: [&str; 9] = [
     "../../x",
     "a%2Fb",
@@ -461,7 +472,7 @@ fn values_cannot_inject_paths_lines_or_labels() {
     let text = read(&lake, "p.toml").replace("trajectory = \"id\"\n", "partition_by = \"part\"\n");
     let check = "[[check]]\nname = \"all\"\nsql = \"SELECT DISTINCT part FROM sources ORDER BY part\"\non = \"warn\"\n";
     lake.file("p.toml", &format!("{text}\n{check}"));
-    let ran = lake.gyre(&TOLD).succeeds();
+    let ran = lake.gyre(&REPORTS).succeeds();
     let before: BTreeSet<PathBuf> = files(lake.folder.path());
     let run = record(&lake)["id"].as_str().expect("an id").to_string();
     let expected = TABLES.iter().flat_map(|t| {
@@ -488,7 +499,8 @@ fn values_cannot_inject_paths_lines_or_labels() {
     assert_eq!(parts, HOSTILE.map(String::from).into());
     let states: BTreeSet<String> = values(&lake.read("sources"), "state").into_iter().collect();
     assert_eq!(states, HOSTILE[..6].iter().map(|s| s.to_string()).collect());
-    // A line of the summary or the log is a line, and no value speaks to the terminal.
+    // A value cannot start a new line of the summary or the log, and it cannot send control
+    // characters to the terminal.
     assert!(ran.out.contains("part new\\nline, lag 1: "), "{}", ran.out);
     assert!(
         ran.out.contains("part \\u{1b}[31mred, lag 1: "),
@@ -503,13 +515,13 @@ fn values_cannot_inject_paths_lines_or_labels() {
         );
     }
     let label = |part: &str| format!("part={}", part.replace('\\', "\\\\").replace(',', "\\,"));
-    let told = by(
+    let values_by_part = values_of(
         &read(&lake, "gyre.prom"),
         "gyre_model_transitions",
         "partition",
     );
     assert_eq!(
-        told.into_keys().collect::<BTreeSet<_>>(),
+        values_by_part.into_keys().collect::<BTreeSet<_>>(),
         HOSTILE.map(label).into()
     );
     let record = record(&lake);
@@ -518,12 +530,12 @@ fn values_cannot_inject_paths_lines_or_labels() {
         .map(|m| m["partition"]["part"].as_str().expect("text"))
         .collect();
     assert_eq!(recorded, HOSTILE.into());
-    // The names of sets are found again under all of these keys.
+    // The names of sets are found again for all of these keys.
     lake.gyre(&["run", "p.toml", "--seed", "1"]).succeeds();
     let events: BTreeSet<String> = values(&lake.read("sets"), "event").into_iter().collect();
     assert_eq!(events, ["kept".to_string()].into());
 
-    // A partition that fails is named in one line.
+    // A failed partition is named in one line.
     let small = "SELECT * FROM rows WHERE part <> 'new\nline' OR t < 2";
     let ran = lake.gyre(&[
         "run",
@@ -550,18 +562,24 @@ fn values(rows: &Rows, column: &str) -> Vec<String> {
         .collect()
 }
 
-/// All files under a folder, by their paths in it.
+/// All files below a folder, by their paths in that folder.
 fn files(folder: &Path) -> BTreeSet<PathBuf> {
     fn collect(folder: &Path, root: &Path, found: &mut BTreeSet<PathBuf>) {
         for entry in std::fs::read_dir(folder).expect("a folder") {
             let path = entry.expect("an entry").path();
-            // Links lead to what is found anyway.
+            // The targets of links are in the folder as well.
             if path.is_symlink() {
                 continue;
             }
             match path.is_dir() {
                 true => collect(&path, root, found),
-                false => drop(found.insert(path.strip_prefix(root).expect("inside").to_path_buf())),
+                false => drop(
+                    found.insert(
+                        path.strip_prefix(root)
+                            .expect("a path inside")
+                            .to_path_buf(),
+                    ),
+                ),
             }
         }
     }
@@ -570,7 +588,7 @@ fn files(folder: &Path) -> BTreeSet<PathBuf> {
     found
 }
 
-/// A parameter from the environment is bound, and stands in nothing that a run leaves behind.
+/// A parameter from the environment is bound to the query and appears in no file of a run.
 #[test]
 fn parameters_appear_in_no_file_of_a_run() {
     const SECRET: &str = "planted-4f1c9a";
@@ -587,7 +605,7 @@ fn parameters_appear_in_no_file_of_a_run() {
     let check = "[[check]]\nname = \"mine\"\nsql = \"SELECT * FROM fits WHERE fit = $token\"\nparameters = { token = \"${TOKEN}\" }\n";
     lake.file("p.toml", &format!("{text}\n{check}"));
     let run = |more: &[&str], code: i32| {
-        let mut command = lake.command(&[&TOLD[..], &["-v"], more].concat());
+        let mut command = lake.command(&[&REPORTS[..], &["-v"], more].concat());
         let ran = ProgramRun::of(
             command
                 .env("TOKEN", SECRET)
@@ -626,7 +644,7 @@ fn parameters_appear_in_no_file_of_a_run() {
 }
 
 proptest! {
-    /// Whatever a label holds, a reader gets it back.
+    /// A reader recovers every label value.
     #[test]
     fn escaped_labels_are_read_back(value in "\\PC*|[\\n\\\\\", =}a]*") {
         let page = format!("# HELP g x\n# TYPE g gauge\ng{{a=\"{}\",b=\"\"}} 1\n", prometheus::label(&value));

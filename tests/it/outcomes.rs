@@ -1,15 +1,16 @@
-//! How runs end that have nothing to fit, fail, or could never put a result in place, and what they leave behind.
+//! Runs without transitions, failed runs and runs that can never write a result: their exit codes
+//! and the files that they leave.
 
 use crate::checks::record;
 use crate::cli::{integers, small_pipeline};
-use crate::inside::{Inside, Way, run_in, same};
+use crate::inside::{InProcess, Schedule, assert_equal_results, run_in};
 use crate::lake::Lake;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// The small pipeline with other text in the place of some, and with more at its end.
+/// Writes the small pipeline after some replacements and with additional text at its end.
 fn small(lake: &Lake, changes: &[(&str, &str)], more: &str) {
     small_pipeline(lake);
     let mut text = fs::read_to_string(lake.path("p.toml")).expect("the pipeline");
@@ -20,21 +21,21 @@ fn small(lake: &Lake, changes: &[(&str, &str)], more: &str) {
     lake.file("p.toml", &format!("{text}\n{more}"));
 }
 
-/// Every path below a folder, and where links go.
-fn everything(folder: &Path) -> BTreeSet<String> {
+/// Every path below a folder, with the targets of links.
+fn all_paths(folder: &Path) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
         let link = fs::read_link(&path);
         all.insert(format!("{} {link:?}", path.display()));
         if path.is_dir() && link.is_err() {
-            all.extend(everything(&path));
+            all.extend(all_paths(&path));
         }
     }
     all
 }
 
-/// The records of runs by their names, without those that are known.
+/// The records of runs that are not in `known`, in the order of their names.
 fn records(lake: &Lake, known: &[Value]) -> Vec<Value> {
     let mut paths: Vec<_> = fs::read_dir(lake.path("out/runs"))
         .into_iter()
@@ -57,8 +58,8 @@ fn records(lake: &Lake, known: &[Value]) -> Vec<Value> {
 
 #[test]
 fn a_run_that_fails_leaves_a_record_and_the_earlier_result() {
-    // What is set, the kind and code of the error, and the checks that the record has.
-    let ways: [(&[&str], &str, i32, &[bool]); 6] = [
+    // Assignments, the kind and the code of the error, and the outcomes of checks in the record.
+    let failures: [(&[&str], &str, i32, &[bool]); 6] = [
         (&["checks.min_rows=1000"], "check", 3, &[false]),
         (
             &["checks.max_dropped={value=0.5}", "checks.min_rows=1000"],
@@ -81,7 +82,7 @@ fn a_run_that_fails_leaves_a_record_and_the_earlier_result() {
             &[],
         ),
     ];
-    for (set, kind, code, checks) in ways {
+    for (set, kind, code, checks) in failures {
         let lake = Lake::new();
         small_pipeline(&lake).gyre(&["run", "p.toml"]).succeeds();
         let before = (lake.tables(), record(&lake));
@@ -91,7 +92,7 @@ fn a_run_that_fails_leaves_a_record_and_the_earlier_result() {
         set.iter().for_each(|set| arguments.extend(["--set", *set]));
         let ran = lake.gyre(&arguments);
         if ran.code == Some(0) {
-            // The SQL of the last way is not asked for its last column: nothing fails.
+            // The query does not need the last column of this SQL, so the run succeeds.
             assert!(set[0].contains("AS x"), "{set:?}");
             continue;
         }
@@ -121,7 +122,7 @@ fn a_run_that_fails_leaves_a_record_and_the_earlier_result() {
             .collect();
         assert_eq!(passed, checks, "{set:?}");
 
-        // The result in place is as it was, and is up to date with the pipeline that made it.
+        // The current result is unchanged and up to date with its pipeline.
         assert!((lake.tables(), record(&lake)) == before, "{set:?}");
         let now = fs::read(lake.path("out/current.json")).expect("a pointer");
         assert!(now == pointer, "{set:?}");
@@ -129,7 +130,8 @@ fn a_run_that_fails_leaves_a_record_and_the_earlier_result() {
             lake.gyre(&["run", "p.toml"]).succeeds().out,
             "Nothing to do.\n"
         );
-        // The next result follows the one before the failure, and cleaning takes neither record nor version.
+        // The next result is compared with the one before the failure. Cleaning removes neither
+        // records nor versions.
         lake.gyre(&["run", "p.toml", "--seed", "1"]).succeeds();
         let events: BTreeSet<String> = lake.read("sets").texts("event").into_iter().collect();
         assert_eq!(events, ["kept".to_string()].into());
@@ -137,7 +139,7 @@ fn a_run_that_fails_leaves_a_record_and_the_earlier_result() {
             .succeeds();
         assert_eq!(records(&lake, &[]).len(), 3, "{set:?}");
         assert_eq!(
-            everything(&lake.path("out/versions"))
+            all_paths(&lake.path("out/versions"))
                 .iter()
                 .filter(|p| p.contains("_SUCCESS"))
                 .count(),
@@ -154,7 +156,7 @@ fn a_failed_first_run_leaves_only_its_record() {
         .fails(1, "no transition was found in 600 rows");
     assert_eq!(records(&lake, &[]).len(), 1);
     assert!(!lake.path("out/current.json").exists());
-    assert!(everything(&lake.path("out/versions")).is_empty());
+    assert!(all_paths(&lake.path("out/versions")).is_empty());
     lake.gyre(&["run", "p.toml", "--set", "transitions.lag=1"])
         .succeeds();
     assert_eq!(records(&lake, &[]).len(), 2);
@@ -181,8 +183,8 @@ fn an_assignment_that_fails_leaves_a_record() {
     );
 }
 
-/// The rows of trajectory 2 are a partition of their own, in which only one has a time.
-const ALONE: [(&str, &str); 2] = [
+/// The rows of trajectory 2 are a separate partition, in which only one row has a time.
+const SEPARATE_PARTITION: [(&str, &str); 2] = [
     (
         "SELECT *",
         "SELECT id, state, CASE WHEN id = 2 AND t > $last THEN NULL ELSE t END AS t, CASE WHEN id = 2 THEN 'small' ELSE 'large' END AS size",
@@ -196,17 +198,18 @@ const ALONE: [(&str, &str); 2] = [
 #[test]
 fn a_partition_without_transitions_is_skipped_or_fails() {
     let lake = Lake::new();
-    small(&lake, &ALONE, "");
+    small(&lake, &SEPARATE_PARTITION, "");
     let ran = lake.gyre(&["run", "p.toml"]).succeeds();
-    let told = "\n2 models without a transition left out: size=small, lag 1; size=small, lag 2\n";
-    assert!(ran.out.contains(told), "{}", ran.out);
+    let message =
+        "\n2 models without a transition left out: size=small, lag 1; size=small, lag 2\n";
+    assert!(ran.out.contains(message), "{}", ran.out);
     assert_eq!(ran.err, "");
     assert_eq!(lake.read("fits").texts("size"), ["large"; 4]);
     let found = record(&lake);
     let empty = |record: &Value| -> Vec<(String, bool)> {
         let all = record["empty"].as_array().into_iter().flatten();
         all.map(|e| {
-            let had = e["had_model"].as_bool().expect("it says so");
+            let had = e["had_model"].as_bool().expect("a flag");
             (e["partition"].as_str().expect("a place").to_string(), had)
         })
         .collect()
@@ -219,8 +222,9 @@ fn a_partition_without_transitions_is_skipped_or_fails() {
         "Nothing to do.\n"
     );
 
-    // A single transition is a model at lag 1, and the next night it is gone: both are told.
-    let some = [
+    // At lag 1, one transition is enough for a model. The next run does not have it any more. Both
+    // runs report this.
+    let options = [
         "--set",
         "transitions.parameters.last=1",
         "--set",
@@ -229,7 +233,7 @@ fn a_partition_without_transitions_is_skipped_or_fails() {
         "fit.svd.rank=1",
     ];
     let ran = lake
-        .gyre(&[&["run", "p.toml"][..], &some].concat())
+        .gyre(&[&["run", "p.toml"][..], &options].concat())
         .succeeds();
     assert!(
         ran.out
@@ -250,7 +254,7 @@ fn a_partition_without_transitions_is_skipped_or_fails() {
         ran.out
     );
 
-    // As a failure it is told once, and the others are put in place.
+    // As a failure, it is reported once, and the other models are written.
     let ran = lake.gyre(&["run", "p.toml", "--set", "transitions.empty=fail"]);
     ran.fails(1, "it has no transition at this lag");
     assert_eq!(
@@ -273,7 +277,7 @@ fn a_partition_without_transitions_is_skipped_or_fails() {
         Some(1)
     );
 
-    // Where there is no transition at all there is no result.
+    // Without any transition there is no result.
     for keep in ["skip", "fail"] {
         let set = format!("transitions.empty={keep}");
         let none = [
@@ -291,7 +295,7 @@ fn a_partition_without_transitions_is_skipped_or_fails() {
         .fails(2, "`transitions.empty` cannot be \"ignore\"");
 }
 
-/// Night after night with new files: a partition that has no pair yet has a model as soon as it has one.
+/// Several increments with new files: a partition gets a model as soon as it has a pair.
 #[test]
 fn an_increment_fills_an_empty_partition() {
     let lake = Lake::new();
@@ -342,27 +346,31 @@ fn an_increment_fills_an_empty_partition() {
 #[tokio::test]
 async fn tasks_skip_the_same_models() {
     let lake = Lake::new();
-    small(&lake, &ALONE, "");
+    small(&lake, &SEPARATE_PARTITION, "");
     let text = fs::read_to_string(lake.path("p.toml")).expect("the pipeline");
     let text = text.replace("${OUT:-out}", "FOLDER/out");
     let text = text.replace("path = \"rows.parquet\"", "path = \"FOLDER/rows.parquet\"");
-    let alone = run_in(&lake, &text, None).await.expect("a run");
-    assert_eq!(alone.record["empty"].as_array().map(Vec::len), Some(2));
-    let nodes = Inside::new(Way::InOrder);
+    let in_process = run_in(&lake, &text, None).await.expect("a run");
+    assert_eq!(in_process.record["empty"].as_array().map(Vec::len), Some(2));
+    let nodes = InProcess::new(Schedule::InOrder);
     let tasks = run_in(&lake, &text, Some(nodes)).await.expect("a run");
-    same(&tasks, &alone, &"an empty partition");
+    assert_equal_results(&tasks, &in_process, &"an empty partition");
     let fails = text.replace("lag = [1, 2]", "lag = [1, 2]\nempty = \"fail\"");
-    let alone = run_in(&lake, &fails, None).await.expect("a run");
-    assert_eq!(alone.record["failures"].as_array().map(Vec::len), Some(2));
-    let tasks = run_in(&lake, &fails, Some(Inside::new(Way::InOrder))).await;
-    same(
+    let in_process = run_in(&lake, &fails, None).await.expect("a run");
+    assert_eq!(
+        in_process.record["failures"].as_array().map(Vec::len),
+        Some(2)
+    );
+    let tasks = run_in(&lake, &fails, Some(InProcess::new(Schedule::InOrder))).await;
+    assert_equal_results(
         &tasks.expect("a run"),
-        &alone,
+        &in_process,
         &"an empty partition that fails",
     );
 }
 
-/// Outputs that no run can write, by every command that could tell: nothing is done, and nothing is made.
+/// For outputs that can never be written, every command that checks the output fails first, and no
+/// file is written.
 #[cfg(target_os = "linux")]
 #[test]
 fn an_unwritable_output_is_found_before_any_work() {
@@ -394,7 +402,7 @@ fn an_unwritable_output_is_found_before_any_work() {
         ),
         ("versions/out", "versions/out/versions is not a folder"),
     ];
-    let before = everything(lake.folder.path());
+    let before = all_paths(lake.folder.path());
     for (place, message) in places {
         let set = format!("job.output={place}");
         for command in ["check", "plan", "run"] {
@@ -402,8 +410,8 @@ fn an_unwritable_output_is_found_before_any_work() {
                 .fails(2, message);
         }
     }
-    assert_eq!(everything(lake.folder.path()), before);
-    // A folder that is empty is in nobody's way, and one that is not there is made.
+    assert_eq!(all_paths(lake.folder.path()), before);
+    // An empty folder may become an output, and a missing one is created.
     for place in ["empty/out", "new/one/out"] {
         let set = format!("job.output={place}");
         for command in ["check", "plan", "run"] {
@@ -417,7 +425,7 @@ fn a_missing_output_of_names_stops_the_run() {
     let lake = Lake::new();
     small_pipeline(&lake).file("plain", "text");
     fs::create_dir(lake.path("folder")).expect("a folder");
-    let before = everything(lake.folder.path());
+    let before = all_paths(lake.folder.path());
     for place in ["missing", "plain", "plain/below", "folder", "rows.parquet"] {
         let set = format!("names.from={place}");
         let message = format!("`names.from`: there is no output of gyre at {place}");
@@ -426,7 +434,7 @@ fn a_missing_output_of_names_stops_the_run() {
                 .fails(2, &message);
         }
     }
-    assert_eq!(everything(lake.folder.path()), before);
+    assert_eq!(all_paths(lake.folder.path()), before);
 }
 
 #[test]
@@ -435,7 +443,7 @@ fn comparing_writes_nothing() {
     small_pipeline(&lake).file("plain", "text");
     fs::create_dir(lake.path("folder")).expect("a folder");
     lake.gyre(&["run", "p.toml"]).succeeds();
-    let before = everything(lake.folder.path());
+    let before = all_paths(lake.folder.path());
     lake.gyre(&["compare", "out", "out"]).succeeds();
     for place in [
         "missing",
@@ -449,7 +457,7 @@ fn comparing_writes_nothing() {
         lake.gyre(&["compare", "out", place]).fails(1, &message);
         lake.gyre(&["compare", place, "out"]).fails(1, &message);
     }
-    assert_eq!(everything(lake.folder.path()), before);
+    assert_eq!(all_paths(lake.folder.path()), before);
 }
 
 #[test]
@@ -509,7 +517,7 @@ from = "none"
     );
     let rules = "`fit.svd.rule` must be one of \"gap\", \"held-out\", \"vamp2\", \"bic\", \"aic\", not \"heldout\"";
     assert!(ran.err.contains(rules), "{}", ran.err);
-    // One error is told as it always was.
+    // A single error keeps its format.
     small(&lake, &[("rank = 2", "rank = 0")], "");
     let ran = lake.gyre(&["check", "p.toml"]);
     assert_eq!(
@@ -544,10 +552,10 @@ fn a_rank_is_selected_by_the_default_rule() {
     assert!(ran.out.contains(" of 2, 3 by held-out: "), "{}", ran.out);
 }
 
-/// The coherence of resamples of a few trajectories is higher than that of all of them.
+/// Resamples of a few trajectories have a higher coherence than all trajectories together.
 #[test]
 fn an_interval_that_excludes_its_value_is_explained() {
-    // Pairs that occur once each: a resample has about two thirds of them.
+    // Each pair occurs once, so a resample contains about two thirds of the pairs.
     let lake = Lake::new();
     let pairs = || (0..200i64).map(|k| (k * 7 % 30, (k * k + k / 30) % 30));
     lake.table(
@@ -576,7 +584,7 @@ fn an_interval_that_excludes_its_value_is_explained() {
         .collect();
     let below = of.iter().filter(|&&at| value[at] < low[at]).count();
     let above = of.iter().filter(|&&at| value[at] > high[at]).count();
-    assert!(below + above > 0, "every interval holds its value");
+    assert!(below + above > 0, "every interval contains its value");
     let second = |what: &str| ran.out.matches(what).count();
     let why_below = ", which is less: a resample has some trajectories more than once";
     let why_above = ", which is more: a resample lacks some trajectories";

@@ -1,7 +1,7 @@
-//! The README, the guides and the other pages, for the tests that run or compare what the pages show.
+//! The README, the guides and the other pages, for tests that run or compare their contents.
 //!
-//! Every Markdown file of the repository is in `PAGES`. `src/guide/keys.md` is made from the schema of pipeline files:
-//! `GYRE_UPDATE_PAGES=1` writes it again.
+//! `PAGES` contains every Markdown file of the repository. `src/guide/keys.md` is generated from
+//! the schema of pipeline files: `GYRE_UPDATE_PAGES=1` writes it again.
 
 use crate::lake::{Lake, ProgramRun, Rows};
 use serde_json::Value;
@@ -12,7 +12,7 @@ use std::process::Command;
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 pub struct Page {
-    /// From the root of the repository.
+    /// Relative to the root of the repository.
     pub path: &'static str,
     pub text: &'static str,
 }
@@ -79,9 +79,9 @@ pub fn block(language: &str, begins: &str) -> &'static str {
     first.1
 }
 
-/// Each of the pieces is on some page.
+/// Asserts that each of the pieces is on some page.
 #[track_caller]
-pub fn have(pieces: &[String]) {
+pub fn assert_shown(pieces: &[String]) {
     let is_missing = |piece: &&String| !PAGES.iter().any(|page| page.text.contains(*piece));
     let missing: Vec<&str> = pieces
         .iter()
@@ -95,18 +95,19 @@ pub fn have(pieces: &[String]) {
     );
 }
 
-/// What a command prints is a block of some page, but for seconds, memory and the width of columns.
+/// Asserts that a page shows the output of a command, except for seconds, memory and the width of
+/// columns.
 #[track_caller]
-pub fn show(out: &str) {
-    let out = steady(out);
+pub fn assert_output_shown(out: &str) {
+    let out = stable_words(out);
     let of_output = blocks("text")
         .into_iter()
         .chain(blocks("console"))
-        .any(|(_, text)| steady(without_command(text)) == out);
+        .any(|(_, text)| stable_words(without_command(text)) == out);
     assert!(of_output, "no page shows this:\n{}", out.join("\n"));
 }
 
-/// A block of a console after its first command.
+/// A console block without its first command.
 fn without_command(text: &str) -> &str {
     let mut rest = text;
     let mut is_command = rest.starts_with("$ ");
@@ -118,8 +119,9 @@ fn without_command(text: &str) -> &str {
     rest
 }
 
-/// The lines of an output as words, without what differs from run to run: seconds, memory and the folder of the output.
-fn steady(out: &str) -> Vec<String> {
+/// The lines of an output as words, without values that differ between runs: seconds, memory and
+/// the folder of the output.
+fn stable_words(out: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let mut is_timed = false;
     for line in out.lines() {
@@ -135,7 +137,8 @@ fn steady(out: &str) -> Vec<String> {
             }
             "fit" => is_timed = last == "seconds",
             _ => {
-                // The rows of the table of fits end with seconds; the lines below it have a colon.
+                // The rows of the table of fits end with seconds. The lines below the table have a
+                // colon.
                 is_timed &= !line.contains(':');
                 if is_timed {
                     words.pop();
@@ -147,7 +150,7 @@ fn steady(out: &str) -> Vec<String> {
     lines
 }
 
-/// The Markdown files below a folder.
+/// Collects the Markdown files below a folder.
 fn markdown(folder: &Path, found: &mut Vec<String>) {
     for entry in std::fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();
@@ -184,7 +187,7 @@ fn every_page_is_in_the_guide() {
     assert!(readme <= 200, "the README has {readme} lines");
 }
 
-/// rustdoc compiles blocks without a language, so each has one.
+/// Every block needs a language, because rustdoc compiles blocks without one.
 #[test]
 fn every_block_has_a_language() {
     for page in PAGES {
@@ -206,7 +209,7 @@ fn every_block_has_a_language() {
     }
 }
 
-/// Every second piece between fences is prose.
+/// The text outside fenced blocks: every second piece between fences.
 fn prose(page: &Page) -> String {
     page.text.split("```").step_by(2).collect()
 }
@@ -245,7 +248,8 @@ fn every_link_has_a_target() {
     }
 }
 
-/// The README's pipeline on a small file of the same kind: six groups of airports in a ring, and a code that is null.
+/// Runs the README's pipeline on a small file of the same kind: six groups of airports in a ring,
+/// and a null code.
 #[test]
 fn the_pipeline_of_the_readme_runs() {
     let lake = Lake::new();
@@ -281,11 +285,11 @@ fn the_pipeline_of_the_readme_runs() {
         let group = names.iter().position(|other| other[..1] == name[..1]);
         assert_eq!(*set, sets[group.expect("a group")], "{name}");
     }
-    let again = lake.gyre(&["run", "airports.toml"]).succeeds();
-    assert_eq!(again.out, "Nothing to do.\n");
+    let second = lake.gyre(&["run", "airports.toml"]).succeeds();
+    assert_eq!(second.out, "Nothing to do.\n");
 }
 
-/// Particles that seldom change between the halves of the boxes that the guide to first files has.
+/// Particles in the boxes of the guide to first files. They rarely change between the two halves.
 #[test]
 fn the_first_file_of_the_guide_runs() {
     let lake = Lake::new();
@@ -309,9 +313,9 @@ fn the_first_file_of_the_guide_runs() {
     for (x, set) in x.iter().zip(&sets) {
         assert_eq!(*set == sets[0], *x < 1.0);
     }
-    // The join of the guide finds a set for every row.
+    // The join in the guide finds a set for every row.
     let Ok(python) = std::env::var("GYRE_PYTHON") else {
-        eprintln!("left out: set GYRE_PYTHON to a Python with duckdb");
+        eprintln!("skipped: set GYRE_PYTHON to a Python with duckdb");
         return;
     };
     let script =
@@ -377,11 +381,11 @@ A key that is not on this page is an error, and `gyre check` names the key that 
 
 /// The reference of all keys, in the order of the schema.
 fn keys(schema: &Value) -> String {
-    let of = |name: &str| resolved(&schema["properties"][name], schema);
+    let of = |name: &str| resolve(&schema["properties"][name], schema);
     let mut page = BEFORE_KEYS.to_string();
     section(&mut page, "`[job]`", of("job"), schema);
     section(&mut page, "`[store]`", of("store"), schema);
-    let table = resolved(
+    let table = resolve(
         &schema["properties"]["tables"]["additionalProperties"],
         schema,
     );
@@ -391,12 +395,12 @@ fn keys(schema: &Value) -> String {
     section(
         &mut page,
         "`[transitions.bins]`, per coordinate",
-        resolved(bin, schema),
+        resolve(bin, schema),
         schema,
     );
     fits(
         &mut page,
-        resolved(&of("fit")["items"], schema)["oneOf"]
+        resolve(&of("fit")["items"], schema)["oneOf"]
             .as_array()
             .expect("methods"),
         schema,
@@ -407,13 +411,13 @@ fn keys(schema: &Value) -> String {
     section(
         &mut page,
         "`[[check]]`",
-        resolved(&of("check")["items"], schema),
+        resolve(&of("check")["items"], schema),
         schema,
     );
     page + AFTER_KEYS
 }
 
-/// Every method, after the keys that most of them have.
+/// The common keys of the methods, then every method.
 fn fits(page: &mut String, methods: &[Value], schema: &Value) {
     let number = |key: &str, value: &Value| {
         let same = |method: &&Value| method["properties"][key] == *value;
@@ -455,7 +459,7 @@ fn section(page: &mut String, title: &str, of: &Value, schema: &Value) {
     }
     *page += "\n";
     for (key, value) in properties {
-        let meant = resolved(value, schema);
+        let meant = resolve(value, schema);
         let described = match &value["description"] {
             Value::Null => &meant["description"],
             own => own,
@@ -471,8 +475,8 @@ fn section(page: &mut String, title: &str, of: &Value, schema: &Value) {
     }
 }
 
-/// What a reference means.
-fn resolved<'a>(value: &'a Value, schema: &'a Value) -> &'a Value {
+/// The schema that a reference points to.
+fn resolve<'a>(value: &'a Value, schema: &'a Value) -> &'a Value {
     let name = value["$ref"]
         .as_str()
         .and_then(|name| name.strip_prefix("#/$defs/"));
@@ -485,7 +489,7 @@ fn line(description: &Value) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A value as TOML has it.
+/// A value in TOML syntax.
 fn code(value: &Value) -> String {
     match value {
         Value::Array(values) => {
@@ -496,9 +500,9 @@ fn code(value: &Value) -> String {
     }
 }
 
-/// The type of a value, or of several.
+/// The type of a value, or of several values.
 fn kind(value: &Value, schema: &Value, is_many: bool) -> String {
-    let value = resolved(value, schema);
+    let value = resolve(value, schema);
     let range = match (&value["minimum"], &value["maximum"]) {
         (Value::Null, Value::Null) => match &value["exclusiveMinimum"] {
             Value::Null => String::new(),
@@ -516,13 +520,13 @@ fn kind(value: &Value, schema: &Value, is_many: bool) -> String {
                 kinds.push(kind);
             }
         }
-        listed(&kinds)
+        join_names(&kinds)
     };
     if let Some(values) = value["oneOf"].as_array().or(value["anyOf"].as_array()) {
         return several(values);
     }
     if let Some(values) = value["enum"].as_array() {
-        return listed(&values.iter().map(code).collect::<Vec<_>>());
+        return join_names(&values.iter().map(code).collect::<Vec<_>>());
     }
     if !value["const"].is_null() {
         return code(&value["const"]);
@@ -546,16 +550,16 @@ fn kind(value: &Value, schema: &Value, is_many: bool) -> String {
     match &value["type"] {
         Value::Array(names) => {
             let names = names.iter().filter_map(Value::as_str);
-            // A number may be whole.
+            // The type `number` includes integers.
             let names = names.filter(|name| *name != "integer");
-            listed(&names.map(named).collect::<Vec<_>>())
+            join_names(&names.map(named).collect::<Vec<_>>())
         }
         name => named(name.as_str().expect("a type")),
     }
 }
 
 /// `a, b or c`.
-fn listed(names: &[String]) -> String {
+fn join_names(names: &[String]) -> String {
     match names {
         [] => String::new(),
         [one] => one.clone(),

@@ -1,6 +1,8 @@
-//! What the papers report, one test a table or statement, named after its citation.
+//! Results that the papers report. There is one test per table or statement, named after its
+//! citation.
 //!
-//! polzin2024: Polzin, Klebanov, Nüsken, Koltai, *Coherent set identification via direct low rank maximum likelihood estimation*.
+//! polzin2024: Polzin, Klebanov, Nüsken, Koltai, *Coherent set identification via direct low rank
+//! maximum likelihood estimation*.
 
 use crate::worlds;
 use crate::worlds::{World, low_rank};
@@ -35,7 +37,7 @@ fn svd_fit(world: &World) -> Fit {
 }
 
 #[track_caller]
-fn close(x: f64, expected: f64, tolerance: f64) {
+fn assert_close(x: f64, expected: f64, tolerance: f64) {
     let off = (x - expected).abs();
     assert!(off <= tolerance, "{x} is not {expected} ± {tolerance}");
 }
@@ -43,7 +45,7 @@ fn close(x: f64, expected: f64, tolerance: f64) {
 #[track_caller]
 fn spectrum(fit: &Fit, expected: [f64; 3]) {
     for (singular, expected) in low_rank(&fit).spectrum.iter().zip(expected) {
-        close(singular.value, expected, 1e-12);
+        assert_close(singular.value, expected, 1e-12);
     }
 }
 
@@ -52,24 +54,27 @@ fn polzin2024_example20_eps0_table1() {
     let world = worlds::example20(0, 0);
     for fit in [default_fit(&world), svd_fit(&world), dbmr_fit(&world)] {
         spectrum(&fit, [1.0, 1.0, 0.6]);
-        // All three find E₁, E₂, E₃, where the model is exact: 12,500 log(1/50) + 10,000 log(8/250) + 2,500 log(2/250).
+        // All three methods find E₁, E₂, E₃, for which the model is exact: 12,500 log(1/50) +
+        // 10,000 log(8/250) + 2,500 log(2/250).
         let metrics = &low_rank(&fit).metrics;
         let exact = 12_500.0 * 0.02f64.ln() + 10_000.0 * 0.032f64.ln() + 2_500.0 * 0.008f64.ln();
-        close(exact, -95_391.27, 5e-3);
-        close(metrics.log_likelihood, exact, 1e-6);
-        close(metrics.reference_log_likelihood, exact, 1e-6);
-        close(metrics.frobenius_p, 2.36, 1e-12);
-        // The paper prints 5e−31 and 8e−17, its rounding. Equal fractions of integers are equal numbers, so here both are 0.
+        assert_close(exact, -95_391.27, 5e-3);
+        assert_close(metrics.log_likelihood, exact, 1e-6);
+        assert_close(metrics.reference_log_likelihood, exact, 1e-6);
+        assert_close(metrics.frobenius_p, 2.36, 1e-12);
+        // The paper prints 5e−31 and 8e−17, which are rounding errors. gyre computes equal
+        // fractions of integers as equal numbers, so both values are 0.
         assert_eq!((metrics.frobenius_error, metrics.bound), (0.0, 0.0));
-        close(metrics.kappa_2, 0.1562, 5e-5 + 1e-12);
-        close(metrics.objective, 0.8 + 0.8 + 1.0, 1e-12);
+        assert_close(metrics.kappa_2, 0.1562, 5e-5 + 1e-12);
+        assert_close(metrics.objective, 0.8 + 0.8 + 1.0, 1e-12);
         let mut sizes = metrics.source_sizes.clone();
         sizes.sort_unstable();
         assert_eq!(sizes, [25, 25, 50]);
     }
 }
 
-/// Theorem 10, Corollaries 12 and 19, Proposition 13, Theorem 17 and the SVD, on Examples 20 and 21 with every noise of the tables.
+/// Theorem 10, Corollaries 12 and 19, Proposition 13, Theorem 17 and the SVD, on Examples 20 and 21
+/// with every noise of the tables.
 #[test]
 fn polzin2024_certificates_of_examples_20_and_21() {
     let worlds = [0, 2, 10].map(|e| worlds::example20(e, 3)).into_iter();
@@ -90,8 +95,9 @@ fn polzin2024_certificates_of_examples_20_and_21() {
     }
 }
 
-/// Table 1 prints κ = 0.1562 ⁽²⁾ at ε = 0. There P = Λ, so Definition 15 (B_q(0) = 1) makes κ⁽¹⁾ = ½ the larger of the two: the
-/// printed value is what κ⁽²⁾ gives when rounding leaves differences of 10⁻¹⁶ that are not balanced. Both sides of (33) are 0.
+/// Table 1 prints κ = 0.1562 ⁽²⁾ at ε = 0. In this case P = Λ, and Definition 15 (B_q(0) = 1) gives
+/// κ⁽¹⁾ = ½, which is larger. The printed value is the κ⁽²⁾ of unbalanced rounding errors of size
+/// 10⁻¹⁶. Both sides of (33) are 0.
 #[test]
 fn polzin2024_definition15_kappa_of_an_exact_model() {
     let fit = default_fit(&worlds::example20(0, 0));
@@ -105,13 +111,13 @@ fn polzin2024_example20_eps0_rank_two() {
     let mut world = worlds::example20(0, 0);
     (world.partition, world.rank) = ((0..100).map(|j| j / 50).collect(), 2);
     let two = 25_000.0 * 0.02f64.ln();
-    close(two, -97_800.6, 0.05);
-    close(
+    assert_close(two, -97_800.6, 0.05);
+    assert_close(
         low_rank(&default_fit(&world)).metrics.log_likelihood,
         two,
         1e-6,
     );
-    close(
+    assert_close(
         low_rank(&dbmr_fit(&world)).metrics.log_likelihood,
         two,
         1e-6,
@@ -123,49 +129,52 @@ fn polzin2024_example21_eps0_table2() {
     let fit = default_fit(&worlds::example21(0, 0));
     let metrics = &low_rank(&fit).metrics;
     spectrum(&fit, [1.0, 1.0, 1.0]);
-    close(metrics.log_likelihood, 8_100.0 * (1.0f64 / 30.0).ln(), 1e-6);
-    close(
+    assert_close(metrics.log_likelihood, 8_100.0 * (1.0f64 / 30.0).ln(), 1e-6);
+    assert_close(
         metrics.reference_log_likelihood,
         8_100.0 * (1.0f64 / 3.0).ln(),
         1e-6,
     );
-    close(metrics.frobenius_error, 27.0, 1e-11);
-    close(metrics.bound, 69.0776, 5e-5);
-    close(metrics.kappa, 0.0333, 5e-5);
+    assert_close(metrics.frobenius_error, 27.0, 1e-11);
+    assert_close(metrics.bound, 69.0776, 5e-5);
+    assert_close(metrics.kappa, 0.0333, 5e-5);
     assert_eq!(metrics.kappa, metrics.kappa_1);
-    // E₁ → E₂ → E₃ → E₁ are the perfectly coherent partners, all of one weight.
+    // E₁ → E₂ → E₃ → E₁ are perfectly coherent pairs of equal weight.
     assert!((0..90).all(|i| low_rank(&fit).targets.affiliation[i] == (i as i32 / 30 + 2) % 3));
-    close(metrics.objective, 3.0, 1e-12);
+    assert_close(metrics.objective, 3.0, 1e-12);
 }
 
-/// Remark 22: σ = 1 belongs to 30 coherent triples, so every union of them is perfectly coherent, whatever Algorithm 1 makes of the
-/// ambiguous singular vectors, and DBMR prefers three groups of equal size.
+/// Remark 22: σ = 1 belongs to 30 coherent triples, so every union of triples is perfectly
+/// coherent, for every choice of the ambiguous singular vectors in Algorithm 1. DBMR prefers three
+/// groups of equal size.
 #[test]
 fn polzin2024_remark22() {
     let world = worlds::example21(0, 0);
     spectrum(&svd_fit(&world), [1.0, 1.0, 1.0]);
     let fit = dbmr_fit(&world);
     spectrum(&fit, [1.0, 1.0, 1.0]);
-    close(low_rank(&fit).metrics.log_likelihood, -27_549.7, 0.05);
+    assert_close(low_rank(&fit).metrics.log_likelihood, -27_549.7, 0.05);
     assert_eq!(low_rank(&fit).metrics.source_sizes, [30, 30, 30]);
 }
 
 /// A column of Table 1 or 2 at ε > 0.
 struct Printed {
     world: fn(u64) -> World,
-    /// σ₂, σ₃ of P̃ and of Λ̃ (DBMR).
+    /// σ₂ and σ₃ of P̃ and of Λ̃ (DBMR).
     sigma_p: [f64; 2],
     sigma_lambda: [f64; 2],
-    /// ℓ̂ / 10⁵ of default-Γ, SVD-Γ, DBMR-Γ and of the full model.
+    /// ℓ̂ / 10⁵ of default-Γ, SVD-Γ, DBMR-Γ and the full model.
     log_likelihoods: [f64; 4],
-    /// ‖P̃ − Λ̃‖²_F, the right side of (33), κ.
+    /// ‖P̃ − Λ̃‖²_F, the right side of (33), and κ.
     comparison: [f64; 3],
 }
 
-/// The perturbation is random, so a printed number is one draw of a distribution. It must lie within 4 standard deviations of the
-/// mean over 20 seeds, both estimated here, widened by half of the last printed digit. Were the numbers normal, one in a thousand
-/// would fail (Student's t with 19 degrees of freedom); the intervals are mostly 1 to 3 % wide, those of κ and (33) 30 to 50 %.
-fn agrees(printed: &Printed) {
+/// The perturbation is random, so a printed number is one sample of a distribution. The test
+/// estimates the mean and the standard deviation from 20 seeds.
+/// A printed number must lie within 4 standard deviations of the mean, plus half of its last digit.
+/// For normal numbers one test in a thousand would fail (Student's t with 19 degrees of freedom).
+/// Most intervals have a width of 1 to 3 %, those of κ and (33) of 30 to 50 %.
+fn check_printed(printed: &Printed) {
     let fits: Vec<[Fit; 3]> = (0..20)
         .map(|seed| {
             let world = (printed.world)(seed);
@@ -203,11 +212,12 @@ fn agrees(printed: &Printed) {
     within("(33)", bound, 1e-4, &|f| low_rank(&f[2]).metrics.bound);
     within("κ", kappa, 1e-4, &|f| low_rank(&f[2]).metrics.kappa);
     for metrics in fits.iter().flatten().map(|f| &low_rank(&f).metrics) {
-        // All printed κ are κ⁽¹⁾; Theorem 17, Corollaries 12 and 19 and Theorem 10 hold for every partition.
+        // All printed κ are κ⁽¹⁾. Theorem 17, Corollaries 12 and 19 and Theorem 10 hold for every
+        // partition.
         assert_eq!(metrics.kappa, metrics.kappa_1);
         assert!(metrics.frobenius_error <= metrics.bound);
         assert!(metrics.coherence >= metrics.coherence_lower_bound);
-        close(
+        assert_close(
             metrics.frobenius_error,
             metrics.frobenius_p - metrics.frobenius_lambda,
             1e-12,
@@ -230,7 +240,7 @@ fn agrees(printed: &Printed) {
 
 #[test]
 fn polzin2024_example20_eps2_table1() {
-    agrees(&Printed {
+    check_printed(&Printed {
         world: |seed| worlds::example20(2, seed),
         sigma_p: [0.939, 0.545],
         sigma_lambda: [0.918, 0.528],
@@ -241,7 +251,7 @@ fn polzin2024_example20_eps2_table1() {
 
 #[test]
 fn polzin2024_example20_eps10_table1() {
-    agrees(&Printed {
+    check_printed(&Printed {
         world: |seed| worlds::example20(10, seed),
         sigma_p: [0.725, 0.362],
         sigma_lambda: [0.702, 0.071],
@@ -252,7 +262,7 @@ fn polzin2024_example20_eps10_table1() {
 
 #[test]
 fn polzin2024_example21_eps1_table2() {
-    agrees(&Printed {
+    check_printed(&Printed {
         world: |seed| worlds::example21(1, seed),
         sigma_p: [0.9849, 0.9846],
         sigma_lambda: [0.9548, 0.9234],
@@ -263,7 +273,7 @@ fn polzin2024_example21_eps1_table2() {
 
 #[test]
 fn polzin2024_example21_eps4_table2() {
-    agrees(&Printed {
+    check_printed(&Printed {
         world: |seed| worlds::example21(4, seed),
         sigma_p: [0.8961, 0.8948],
         sigma_lambda: [0.8518, 0.8400],
@@ -272,7 +282,8 @@ fn polzin2024_example21_eps4_table2() {
     });
 }
 
-/// Where 100 random beginnings stay below default-Γ (Table 2, ε = 1) the default search does not, with fewer column evaluations.
+/// For Table 2 at ε = 1, 100 random starts do not reach the likelihood of default-Γ. The default
+/// search reaches it with fewer column evaluations.
 #[test]
 fn the_default_search_reaches_the_default_partition() {
     for world in [
@@ -296,7 +307,7 @@ fn the_default_search_reaches_the_default_partition() {
                     .filter_map(|r| r.evaluations)
                     .sum::<u64>()
             };
-            // 100 plain restarts take three sweeps over all columns each, or more.
+            // Each of 100 plain restarts takes at least three sweeps over all columns.
             assert!(
                 work(&found) <= 100 * 3 * world.n_sources as u64,
                 "seed {seed}"
@@ -305,7 +316,7 @@ fn the_default_search_reaches_the_default_partition() {
     }
 }
 
-// The worlds themselves: their known answers come out.
+// The worlds have their known answers.
 
 #[test]
 fn ring_walk_has_cosines_for_singular_values() {
@@ -315,7 +326,8 @@ fn ring_walk_has_cosines_for_singular_values() {
     spectrum(&fit, [sigma(0), sigma(1), sigma(1)]);
 }
 
-/// Random beginnings of DBMR stop far below the likelihood of this partition: hardly two columns of one step share a target.
+/// Random starts of DBMR stop far below the likelihood of this partition, because few pairs of
+/// columns share a target within one step.
 #[test]
 fn double_well_splits_at_the_barrier() {
     let world = worlds::double_well(60);
@@ -347,7 +359,7 @@ fn planted_blocks_are_found_under_any_order_of_states() {
                 low_rank(&found).targets.affiliation,
                 low_rank(&given).targets.affiliation
             );
-            close(
+            assert_close(
                 low_rank(&found).metrics.log_likelihood,
                 low_rank(&given).metrics.log_likelihood,
                 1e-8,

@@ -1,7 +1,8 @@
-//! Models whose passes are tasks, each over a unit of the matrix, against models that are fitted by one process: the same to the last byte.
+//! Compares models whose passes are tasks, each over a unit of the matrix, with models that one
+//! process fits. The tables are equal to the byte.
 
 use crate::cli::integers;
-use crate::inside::{Ended, Inside, Way, run_in, run_split, same};
+use crate::inside::{InProcess, RunResult, Schedule, assert_equal_results, run_in, run_split};
 use crate::lake::Lake;
 use crate::worlds::{World, example20, example21};
 use arrow::array::Float64Array;
@@ -14,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Every method whose fits are passes alone.
+/// Every method that needs passes only.
 const FITS: &str = r#"
 [[fit]]
 name = "plain"
@@ -80,13 +81,19 @@ fn write(lake: &Lake, world: &World) {
     lake.table("rows/0.parquet", columns);
 }
 
-/// Runs a pipeline in this process, and with the passes of models of more than `split` non-zeros in tasks; the rounds of each kind.
-async fn check(lake: &Lake, text: &str, way: Way, split: u64) -> BTreeMap<&'static str, usize> {
+/// Runs a pipeline in one process, and with the passes of models of more than `split` non-zeros as
+/// tasks. Returns the number of rounds per stage.
+async fn check(
+    lake: &Lake,
+    text: &str,
+    schedule: Schedule,
+    split: u64,
+) -> BTreeMap<&'static str, usize> {
     let expected = run_in(lake, text, None).await.map_err(|e| e.full());
     let expected = expected.expect("a run of one process");
-    let nodes = Inside::new(way);
-    let ended = passed(lake, text, nodes.clone(), split).await;
-    same(&expected, &ended, &way);
+    let nodes = InProcess::new(schedule);
+    let result = run_with_passes(lake, text, nodes.clone(), split).await;
+    assert_equal_results(&expected, &result, &schedule);
     let mut rounds = BTreeMap::new();
     for stage in nodes.rounds() {
         *rounds.entry(stage).or_default() += 1;
@@ -94,31 +101,31 @@ async fn check(lake: &Lake, text: &str, way: Way, split: u64) -> BTreeMap<&'stat
     rounds
 }
 
-async fn passed(lake: &Lake, text: &str, nodes: Arc<dyn Nodes>, split: u64) -> Ended {
-    let ended = run_split(lake, text, Some(nodes), split).await;
-    ended.map_err(|e| e.full()).expect("a run of tasks")
+async fn run_with_passes(lake: &Lake, text: &str, nodes: Arc<dyn Nodes>, split: u64) -> RunResult {
+    let result = run_split(lake, text, Some(nodes), split).await;
+    result.map_err(|e| e.full()).expect("a run of tasks")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn examples_20_and_21_equal_those_of_one_process() {
     let worlds = [
-        (example20(0, 1), Way::InOrder),
-        (example20(2, 3), Way::Twice),
-        (example21(0, 1), Way::Lost),
-        (example21(4, 2), Way::Shuffled(7)),
+        (example20(0, 1), Schedule::InOrder),
+        (example20(2, 3), Schedule::Twice),
+        (example21(0, 1), Schedule::Lost),
+        (example21(4, 2), Schedule::Shuffled(7)),
     ];
-    for (world, way) in worlds {
+    for (world, schedule) in worlds {
         let lake = Lake::new();
         write(&lake, &world);
         let counts = PAIRS.to_string() + "count = \"n\"";
         let text = pipeline(&counts, &(FITS.to_string() + OWN));
-        let rounds = check(&lake, &text, way, 100).await;
+        let rounds = check(&lake, &text, schedule, 100).await;
         assert!(rounds["pass"] > 20 && rounds["cut"] == 1, "{rounds:?}");
         assert!(!rounds.contains_key("fit"));
     }
 }
 
-/// The double gyre, coarser than in the paper, with a cyclic method beside the others.
+/// The double gyre, coarser than in the paper, with an additional cyclic method.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn example_23_equals_that_of_one_process() {
     let lake = Lake::new();
@@ -132,11 +139,11 @@ connected = true
 "#;
     let text = pipeline(gyre, &(FITS.to_string() + GPCCA));
     let text = text.replace("[tables.rows]\npath = \"FOLDER/rows/\"\n", "");
-    let rounds = check(&lake, &text, Way::Shuffled(3), 100).await;
+    let rounds = check(&lake, &text, Schedule::Shuffled(3), 100).await;
     assert!(rounds["pass"] > 20, "{rounds:?}");
 }
 
-/// Pairs of two blocks of states: so many, with weights.
+/// Writes `pairs` pairs of two blocks of states, with weights.
 pub fn blocks(lake: &Lake, pairs: usize, states: i64) {
     let mut random = Pcg64::seed_from_u64(5);
     let mut rows = Vec::with_capacity(pairs);
@@ -181,16 +188,16 @@ async fn units_of_a_matrix_give_the_result_of_the_whole_matrix() {
     for weight in ["", "weight = \"w\"\n"] {
         let text = pipeline(&(PAIRS.to_string() + weight), FEWER);
         let expected = run_in(&lake, &text, None).await.expect("a run");
-        let nodes = Inside::new(Way::Shuffled(2));
-        let ended = passed(&lake, &text, nodes.clone(), 1000).await;
-        same(&expected, &ended, &weight);
-        let most = nodes.most("pass");
-        // Both restarts in one round, each over some units.
+        let nodes = InProcess::new(Schedule::Shuffled(2));
+        let result = run_with_passes(&lake, &text, nodes.clone(), 1000).await;
+        assert_equal_results(&expected, &result, &weight);
+        let most = nodes.largest_round("pass");
+        // Both restarts are in one round, each over several units.
         assert!(most >= 8 && most.is_multiple_of(2), "{most} tasks");
     }
 }
 
-/// Of more non-zeros than are searched column by column: what the default search moves, it moves by passes.
+/// The matrix has too many non-zeros for a search by columns, so the default search uses passes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn single_states_are_moved_by_passes() {
     let lake = Lake::new();
@@ -200,7 +207,7 @@ async fn single_states_are_moved_by_passes() {
         "[[fit]]\nname = \"moves\"\nmethod = \"dbmr\"\nrank = 3\nrestarts = 3\ntolerance = 1e-5\n";
     blocks(&lake, 10, 10);
     let text = pipeline(rows, fits);
-    let rounds = check(&lake, &text, Way::Shuffled(4), 1_000_000).await;
+    let rounds = check(&lake, &text, Schedule::Shuffled(4), 1_000_000).await;
     assert!(rounds["pass"] > 20 && rounds["cut"] == 1, "{rounds:?}");
 }
 
@@ -209,10 +216,10 @@ async fn large_partitions_are_split_and_small_ones_are_not() {
     let lake = Lake::new();
     blocks(&lake, 20_000, 400);
     let keys = PAIRS.to_string() + "partition_by = \"g\"";
-    let rounds = check(&lake, &pipeline(&keys, FEWER), Way::InOrder, 10_000).await;
+    let rounds = check(&lake, &pipeline(&keys, FEWER), Schedule::InOrder, 10_000).await;
     assert!(rounds["pass"] > 10 && rounds["fit"] == 1, "{rounds:?}");
-    // Those of several tasks, each with a numbering of its own.
-    let rounds = check(&lake, &pipeline(&keys, FEWER), Way::InOrder, 100).await;
+    // The model spans several tasks with separate numberings.
+    let rounds = check(&lake, &pipeline(&keys, FEWER), Schedule::InOrder, 100).await;
     assert!(rounds["pass"] > 20 && !rounds.contains_key("fit"));
 }
 
@@ -226,7 +233,7 @@ async fn methods_that_need_the_whole_matrix_are_fitted_in_one_task() {
         "[[fit]]\nname = \"both\"\nmethod = \"cocluster\"\nrank = 2\nrestarts = 2\n",
         "[validation]\nbootstrap = 2\n[[fit]]\nname = \"svd\"\nmethod = \"svd\"\nrank = 2\n",
     ] {
-        let rounds = check(&lake, &pipeline(&counts, fits), Way::InOrder, 100).await;
+        let rounds = check(&lake, &pipeline(&counts, fits), Schedule::InOrder, 100).await;
         assert_eq!(rounds.get("pass"), None);
         assert_eq!(rounds["fit"], 1);
     }
@@ -239,33 +246,36 @@ async fn a_failed_fit_gives_the_error_of_one_process() {
     let counts = PAIRS.to_string() + "count = \"n\"";
     let fits = "[[fit]]\nname = \"svd\"\nmethod = \"svd\"\nrank = 101\n";
     let text = pipeline(&counts, fits);
-    let here = run_in(&lake, &text, None).await.expect_err("no model");
-    let nodes = Inside::new(Way::InOrder);
-    let there = run_split(&lake, &text, Some(nodes), 100).await;
-    let there = there.expect_err("no model");
-    assert_eq!((here.kind(), here.full()), (there.kind(), there.full()));
+    let expected = run_in(&lake, &text, None).await.expect_err("no model");
+    let nodes = InProcess::new(Schedule::InOrder);
+    let actual = run_split(&lake, &text, Some(nodes), 100).await;
+    let actual = actual.expect_err("no model");
+    assert_eq!(
+        (expected.kind(), expected.full()),
+        (actual.kind(), actual.full())
+    );
 }
 
-/// Does tasks, but flips a bit of the answers of some passes.
+/// Executes tasks, but flips a bit in the answers of some passes.
 struct Wrong {
-    inside: Arc<Inside>,
-    /// So many times.
+    in_process: Arc<InProcess>,
+    /// How many answers remain to be damaged.
     left: AtomicUsize,
 }
 
 impl Nodes for Wrong {
     fn slots(&self) -> usize {
-        self.inside.slots()
+        self.in_process.slots()
     }
 
     fn run<'a>(
         &'a self,
         stage: &'static str,
         tasks: Vec<Task>,
-        heard: &'a (dyn Fn(usize) + Sync),
+        on_answers: &'a (dyn Fn(usize) + Sync),
     ) -> BoxFuture<'a, Result<Vec<Result<Vec<u8>>>>> {
         Box::pin(async move {
-            let mut answers = self.inside.run(stage, tasks, heard).await?;
+            let mut answers = self.in_process.run(stage, tasks, on_answers).await?;
             let less = |left: usize| left.checked_sub(1);
             let relaxed = Ordering::Relaxed;
             if stage == "pass" && self.left.fetch_update(relaxed, relaxed, less).is_ok() {
@@ -286,19 +296,19 @@ async fn a_pass_with_wrong_sums_is_repeated_and_then_an_error() {
     let text = pipeline(&counts, FEWER);
     let wrong = |times: usize| {
         Arc::new(Wrong {
-            inside: Inside::new(Way::InOrder),
+            in_process: InProcess::new(Schedule::InOrder),
             left: AtomicUsize::new(times),
         })
     };
     let expected = run_in(&lake, &text, None).await.expect("a run");
-    let ended = passed(&lake, &text, wrong(1), 100).await;
-    same(&expected, &ended, &"wrong once");
+    let result = run_with_passes(&lake, &text, wrong(1), 100).await;
+    assert_equal_results(&expected, &result, &"wrong once");
     let failed = run_split(&lake, &text, Some(wrong(1000)), 100).await;
     let failed = failed.expect_err("wrong sums");
     assert_eq!(failed.kind(), Kind::Check, "{}", failed.full());
-    let told = failed.to_string();
-    // Which of two restarts asks first decides whether a count is none, or a sum is another.
-    let is_told = |what| told.contains(&format!("came back wrong 2 times ({what} "));
-    assert!(is_told("cell") || is_told("the sum of"), "{told}");
+    let message = failed.to_string();
+    // Either a cell or a sum is wrong, depending on which of the two restarts is first.
+    let reports = |what| message.contains(&format!("came back wrong 2 times ({what} "));
+    assert!(reports("cell") || reports("the sum of"), "{message}");
     assert!(!lake.path("out/current").exists());
 }

@@ -1,5 +1,6 @@
-//! Which files a path means: input and output that must stay apart, outputs as input, patterns, tables of other formats, values of Hive
-//! folders, relative paths, spellings, and what tells a file from an earlier one.
+//! The files that a path selects: separation of input and output, outputs as input, patterns,
+//! tables of other formats, values of Hive folders, relative paths, spellings, and the detection of
+//! changed files.
 
 use crate::cli::integers;
 use crate::lake::{Lake, ProgramRun};
@@ -22,7 +23,7 @@ target = "b"
 count = "n"
 
 [[fit]]
-name = "one"
+name = "write_row"
 method = "dbmr"
 rank = 1
 "#;
@@ -31,13 +32,13 @@ fn text(path: &str, output: &str) -> String {
     PIPELINE.replace("PATH", path).replace("OUTPUT", output)
 }
 
-/// A pipeline that reads a path, quoted or a list, and writes to an output.
+/// Writes a pipeline that reads a quoted path or a list, and writes to an output.
 fn pipeline<'a>(lake: &'a Lake, path: &str, output: &str) -> &'a Lake {
     lake.file("p.toml", &text(path, output))
 }
 
-/// A file with one row.
-fn one(lake: &Lake, name: &str, n: i64) {
+/// Writes a file with write_row row.
+fn write_row(lake: &Lake, name: &str, n: i64) {
     lake.table(
         name,
         vec![
@@ -48,7 +49,7 @@ fn one(lake: &Lake, name: &str, n: i64) {
     );
 }
 
-/// The counts of the files that a path means, each of which has its own.
+/// The counts of the files that a path selects. Each file has a different count.
 fn read(lake: &Lake, path: &str) -> Vec<i64> {
     pipeline(lake, path, "out")
         .gyre(&["run", "p.toml", "--force"])
@@ -62,7 +63,8 @@ fn quoted(path: &str) -> String {
 
 const OVERLAPS: [&str; 2] = ["reads files below the output", "is in the output"];
 
-/// All of a list of inputs with all of a list of outputs, each in several spellings: what `check` lets through, three runs read alike.
+/// Combines inputs with outputs in several spellings. If `check` accepts a combination, repeated
+/// runs find an up-to-date result.
 #[test]
 fn the_output_of_a_job_is_never_its_input() {
     let paths = [
@@ -86,7 +88,7 @@ fn the_output_of_a_job_is_never_its_input() {
         "other",
         "link/out",
     ];
-    // What each path reads: whether a file at this place below the output could match.
+    // Whether a file of the output could match the path.
     let overlaps = |path: &str, output: &str| -> bool {
         let output = output.replace("link", "lake");
         let path = path.replace("link", "lake");
@@ -106,8 +108,8 @@ fn the_output_of_a_job_is_never_its_input() {
     for (path, _) in paths {
         for output in outputs {
             let lake = Lake::new();
-            one(&lake, "lake/in/a.parquet", 1);
-            one(&lake, "lake/b.parquet", 2);
+            write_row(&lake, "lake/in/a.parquet", 1);
+            write_row(&lake, "lake/b.parquet", 2);
             symlink("lake", lake.path("link")).expect("a link");
             let absolute = lake.path(output).display().to_string();
             let spellings = [
@@ -133,8 +135,8 @@ fn the_output_of_a_job_is_never_its_input() {
                         assert_eq!(ran.code, Some(0), "{what}: {}", ran.err);
                         if command == "run" {
                             let is_first = output_as == &spellings[0];
-                            let says_nothing = ran.out.contains("Nothing to do.");
-                            assert_eq!(says_nothing, !is_first, "{what}: {}", ran.out);
+                            let is_up_to_date = ran.out.contains("Nothing to do.");
+                            assert_eq!(is_up_to_date, !is_first, "{what}: {}", ran.out);
                         }
                     }
                 }
@@ -147,7 +149,7 @@ fn the_output_of_a_job_is_never_its_input() {
 #[test]
 fn a_link_to_the_output_is_not_an_input() {
     let lake = Lake::new();
-    one(&lake, "lake/a.parquet", 1);
+    write_row(&lake, "lake/a.parquet", 1);
     pipeline(&lake, "\"lake/\"", "out")
         .gyre(&["run", "p.toml"])
         .succeeds();
@@ -158,12 +160,13 @@ fn a_link_to_the_output_is_not_an_input() {
     );
 }
 
-/// The tables of another job's output are input like any other: once, at the result in place, by every spelling.
+/// The tables of another job's output are read once, from its current result, for every spelling of
+/// the path.
 #[test]
 fn a_table_of_an_output_is_read_once() {
     let lake = Lake::new();
-    one(&lake, "lake/a.parquet", 1);
-    one(&lake, "lake/b.parquet", 2);
+    write_row(&lake, "lake/a.parquet", 1);
+    write_row(&lake, "lake/b.parquet", 2);
     pipeline(&lake, "\"lake/\"", "first/taxi")
         .gyre(&["run", "p.toml"])
         .succeeds();
@@ -203,12 +206,12 @@ fn a_table_of_an_output_is_read_once() {
         ran.fails(2, "output");
         assert!(ran.err.contains("first/taxi/counts"), "{path}: {}", ran.err);
         assert!(
-            ran.err.contains("name one of its tables"),
+            ran.err.contains("name write_row of its tables"),
             "{path}: {}",
             ran.err
         );
     }
-    // An input that lies deeper than the output's files is not theirs.
+    // Folders below the tables of an output do not belong to the output.
     assert!(
         second("first/*.parquet").err.contains("no file at"),
         "no file"
@@ -218,8 +221,8 @@ fn a_table_of_an_output_is_read_once() {
 #[test]
 fn a_file_with_several_paths_is_read_once() {
     let lake = Lake::new();
-    one(&lake, "lake/a.parquet", 1);
-    one(&lake, "lake/b.parquet", 2);
+    write_row(&lake, "lake/a.parquet", 1);
+    write_row(&lake, "lake/b.parquet", 2);
     symlink("a.parquet", lake.path("lake/c.parquet")).expect("a link");
     symlink("lake", lake.path("link")).expect("a link");
     for path in [
@@ -230,9 +233,9 @@ fn a_file_with_several_paths_is_read_once() {
     ] {
         assert_eq!(read(&lake, path), [1, 2], "{path}");
     }
-    // Of two values of a Hive column for one file neither is right.
+    // A file with two values of a Hive column is refused.
     std::fs::create_dir_all(lake.path("hive/x=1")).expect("a folder");
-    one(&lake, "hive/x=1/a.parquet", 1);
+    write_row(&lake, "hive/x=1/a.parquet", 1);
     symlink("x=1", lake.path("hive/x=2")).expect("a link");
     let ran = pipeline(&lake, "\"hive\"", "out").gyre(&["check", "p.toml"]);
     ran.fails(1, "is reached through two Hive folders");
@@ -241,11 +244,11 @@ fn a_file_with_several_paths_is_read_once() {
 #[test]
 fn patterns_do_not_leave_their_folder() {
     let lake = Lake::new();
-    one(&lake, "gl/a.parquet", 1);
-    one(&lake, "gl/sub/b.parquet", 2);
-    one(&lake, "gl/archive/old/c.parquet", 3);
-    one(&lake, "gl/[x].parquet", 4);
-    one(&lake, "gl/_tmp/d.parquet", 5);
+    write_row(&lake, "gl/a.parquet", 1);
+    write_row(&lake, "gl/sub/b.parquet", 2);
+    write_row(&lake, "gl/archive/old/c.parquet", 3);
+    write_row(&lake, "gl/[x].parquet", 4);
+    write_row(&lake, "gl/_tmp/d.parquet", 5);
     let cases: [(&str, &[i64]); 9] = [
         ("gl/*.parquet", &[1, 4]),
         ("gl/*/*.parquet", &[2]),
@@ -254,7 +257,7 @@ fn patterns_do_not_leave_their_folder() {
         ("gl/s?b/[!a].parquet", &[2]),
         ("gl/s*/", &[2]),
         ("gl/a*/", &[3]),
-        // A file that is there goes before the pattern.
+        // An existing file takes precedence over the pattern.
         ("gl/[x].parquet", &[4]),
         ("gl/_*/*.parquet", &[5]),
     ];
@@ -273,7 +276,7 @@ fn patterns_do_not_leave_their_folder() {
 fn hive_folders_in_a_pattern_are_columns() {
     let lake = Lake::new();
     for (year, month) in [(2024, 1), (2024, 2), (2025, 1)] {
-        one(
+        write_row(
             &lake,
             &format!("in/year={year}/month={month}/a.parquet"),
             year % 100 * 10 + month,
@@ -296,7 +299,7 @@ fn hive_folders_in_a_pattern_are_columns() {
     assert_eq!(lake.read("counts").integers("count"), [241, 242]);
 }
 
-/// All formats, and every way to point at a table of them.
+/// All formats, and every path to a table in these formats.
 #[test]
 fn tables_of_other_formats_are_refused_with_a_command_that_exports_them() {
     let formats = [
@@ -333,7 +336,7 @@ fn tables_of_other_formats_are_refused_with_a_command_that_exports_them() {
     ];
     for (mark, name, export) in formats {
         let lake = Lake::new();
-        one(&lake, "lake/t/data/a.parquet", 1);
+        write_row(&lake, "lake/t/data/a.parquet", 1);
         let mark = lake.path("lake/t").join(mark);
         std::fs::create_dir_all(mark.parent().expect("a folder")).expect("a folder");
         std::fs::write(mark, "{}").expect("a file");
@@ -350,7 +353,7 @@ fn tables_of_other_formats_are_refused_with_a_command_that_exports_them() {
                 ran.err
             );
         }
-        // What is named by itself is meant.
+        // A path to a single file is read.
         assert_eq!(read(&lake, "\"lake/t/data/a.parquet\""), [1]);
     }
 }
@@ -372,7 +375,7 @@ count = "n"
 partition_by = "month"
 
 [[fit]]
-name = "one"
+name = "write_row"
 method = "dbmr"
 rank = 1
 "#;
@@ -383,11 +386,11 @@ fn a_hive_folder_without_a_value_is_null() {
         for incremental in ["false", "true"] {
             let lake = Lake::new();
             for month in ["1", "2"] {
-                one(&lake, &format!("in/month={month}/a.parquet"), 1);
+                write_row(&lake, &format!("in/month={month}/a.parquet"), 1);
             }
             lake.file("p.toml", &PARTITIONS.replace("INCREMENTAL", incremental));
             lake.gyre(&["run", "p.toml"]).succeeds();
-            one(&lake, &format!("in/month={null}/a.parquet"), 5);
+            write_row(&lake, &format!("in/month={null}/a.parquet"), 5);
             let ran = lake.gyre(&["run", "p.toml"]).succeeds();
             assert!(ran.out.contains("2 transitions in 3 rows"), "{}", ran.out);
             assert!(
@@ -395,7 +398,7 @@ fn a_hive_folder_without_a_value_is_null() {
                 "{}",
                 ran.out
             );
-            // An integer, as without the null.
+            // The column is an integer, as without the null.
             assert_eq!(lake.read("counts").integers("month"), [1, 2]);
             let plan = lake.gyre(&["plan", "p.toml", "--json"]).succeeds().out;
             let plan: serde_json::Value = serde_json::from_str(&plan).expect("JSON");
@@ -444,9 +447,9 @@ fn relative_paths_start_at_the_pipeline_and_then_at_the_current_folder() {
     let lake = Lake::new();
     std::fs::create_dir_all(lake.path("jobs/sql")).expect("a folder");
     std::fs::create_dir_all(lake.path("sql")).expect("a folder");
-    one(&lake, "jobs/lake/a.parquet", 1);
-    one(&lake, "lake/a.parquet", 2);
-    one(&lake, "here/x.parquet", 3);
+    write_row(&lake, "jobs/lake/a.parquet", 1);
+    write_row(&lake, "lake/a.parquet", 2);
+    write_row(&lake, "here/x.parquet", 3);
     let sql = "SELECT a, b, n FROM rows";
     lake.file("jobs/sql/q.sql", sql)
         .file("sql/here.sql", &format!("{sql} WHERE n > 0"));
@@ -469,7 +472,7 @@ fn relative_paths_start_at_the_pipeline_and_then_at_the_current_folder() {
         run(path, file).succeeds();
         assert_eq!(lake.read("counts").integers("count"), [expected], "{path}");
     }
-    // The output is that of the current folder all the time.
+    // The output is always relative to the current folder.
     assert!(!lake.path("jobs/out").exists());
     for path in ["\"gone\"", "\"gone/*.parquet\""] {
         let ran = run(path, "sql/q.sql");
@@ -482,7 +485,7 @@ fn relative_paths_start_at_the_pipeline_and_then_at_the_current_folder() {
 #[test]
 fn spellings_of_input_and_sql_do_not_change_the_plan() {
     let lake = Lake::new();
-    one(&lake, "lake/a.parquet", 1);
+    write_row(&lake, "lake/a.parquet", 1);
     symlink("lake", lake.path("link")).expect("a link");
     pipeline(&lake, "\"lake\"", "out")
         .gyre(&["run", "p.toml"])
@@ -507,7 +510,7 @@ fn spellings_of_input_and_sql_do_not_change_the_plan() {
             );
         }
     }
-    one(&lake, "lake/b.parquet", 2);
+    write_row(&lake, "lake/b.parquet", 2);
     let ran = lake.gyre(&["run", "p.toml"]).succeeds();
     assert!(!ran.out.contains("Nothing to do."), "{}", ran.out);
 }
@@ -515,7 +518,7 @@ fn spellings_of_input_and_sql_do_not_change_the_plan() {
 #[test]
 fn the_result_of_another_job_is_not_replaced() {
     let lake = Lake::new();
-    one(&lake, "lake/a.parquet", 1);
+    write_row(&lake, "lake/a.parquet", 1);
     pipeline(&lake, "\"lake\"", "out")
         .gyre(&["run", "p.toml"])
         .succeeds();
@@ -523,8 +526,8 @@ fn the_result_of_another_job_is_not_replaced() {
     lake.file("other.toml", &other);
     let before = std::fs::read(lake.path("out/current.json")).expect("a pointer");
     for command in ["check", "plan", "run"] {
-        let told = "holds the result of the job `rows`, which the job `other` would replace";
-        lake.gyre(&[command, "other.toml"]).fails(2, told);
+        let message = "holds the result of the job `rows`, which the job `other` would replace";
+        lake.gyre(&[command, "other.toml"]).fails(2, message);
     }
     assert_eq!(
         std::fs::read(lake.path("out/current.json")).expect("a pointer"),
@@ -536,7 +539,7 @@ fn the_result_of_another_job_is_not_replaced() {
     lake.gyre(&["run", "p.toml"]).fails(2, "the job `other`");
 }
 
-/// Writes other bytes of the same length into a file, and gives it its old time.
+/// Writes other content of the same length to a file and restores its time of change.
 fn rewrite(path: &Path, from: &str, to: &str) {
     let times = std::fs::metadata(path)
         .and_then(|m| m.modified())
@@ -548,8 +551,8 @@ fn rewrite(path: &Path, from: &str, to: &str) {
         .write(true)
         .open(path)
         .expect("a file");
-    std::io::Write::write_all(&mut file, text.as_bytes()).expect("room");
-    file.set_modified(times).expect("a file of ours");
+    std::io::Write::write_all(&mut file, text.as_bytes()).expect("the file is written");
+    file.set_modified(times).expect("an own file");
 }
 
 #[test]
@@ -577,14 +580,14 @@ fn a_change_of_content_alone_is_detected() {
         let ran = run("content");
         assert_eq!(lake.read("counts").integers("count"), [4], "{}", ran.out);
         assert!(run("content").out.contains("Nothing to do."));
-        // A new time is no new content.
+        // A new time of change without new content is not a change.
         let file = std::fs::File::options()
             .write(true)
             .open(lake.path("rows.csv"));
         file.and_then(|file| file.set_modified(std::time::UNIX_EPOCH))
-            .expect("a file of ours");
+            .expect("an own file");
         assert!(run("content").out.contains("Nothing to do."));
-        // The default looks at the time, and at no more.
+        // The default compares the time of change and not the content.
         run("metadata");
         rewrite(&lake.path("rows.csv"), "1,2,4", "1,2,5");
         assert!(run("metadata").out.contains("Nothing to do."));
@@ -593,14 +596,14 @@ fn a_change_of_content_alone_is_detected() {
     }
 }
 
-/// A scheduler that tries again would try for ever.
+/// The exit code must not make a job scheduler retry forever.
 #[test]
 fn unreadable_input_ends_with_code_1() {
     let lake = Lake::new();
-    one(&lake, "in/a.parquet", 1);
+    write_row(&lake, "in/a.parquet", 1);
     let mode = |name: &str, mode| {
         let mode = std::fs::Permissions::from_mode(mode);
-        std::fs::set_permissions(lake.path(name), mode).expect("a file of ours");
+        std::fs::set_permissions(lake.path(name), mode).expect("an own file");
     };
     pipeline(&lake, "\"in/\"", "out");
     let is_root = std::fs::metadata(lake.folder.path()).is_ok_and(|found| found.uid() == 0);
@@ -611,10 +614,10 @@ fn unreadable_input_ends_with_code_1() {
             pipeline(&lake, path, "out");
             let mut command = lake.command(&["check", "p.toml"]);
             if is_root {
-                // Nothing is closed to root.
+                // Root may read every file.
                 command.uid(65534);
             }
-            // The program may lie where no other user gets to.
+            // Another user may have no access to the program.
             let Ok(output) = command.output() else { break };
             let ran = ProgramRun::of(output);
             ran.fails(1, "table `rows`");

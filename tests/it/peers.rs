@@ -1,4 +1,5 @@
-//! Soft sets as pyGPCCA, deeptime and the published algorithm of SEBA find them, where GYRE_PYTHON names a Python that has these.
+//! Compares soft sets with those of pyGPCCA, deeptime and the published SEBA algorithm. These tests
+//! need a Python with these packages, which GYRE_PYTHON names.
 
 use crate::cli::integers;
 use crate::lake::{Lake, ProgramRun};
@@ -31,7 +32,8 @@ clusters = "seba"
 rank = RANK
 "#;
 
-/// Arguments: the output and the peers to ask. Prints by how much memberships differ at most, and by how much the crispness of the peer is larger.
+/// The arguments of the script are the output and the peers. The script prints the largest
+/// difference of memberships, and by how much the crispness of the peer is larger.
 const SCRIPT: &str = r#"
 import sys, warnings
 warnings.filterwarnings("ignore")
@@ -44,7 +46,7 @@ try:
     if "deeptime" in peers:
         from deeptime.markov import pcca
 except ImportError as missing:
-    print("left out:", missing)
+    print("skipped:", missing)
     sys.exit()
 
 def read(table):
@@ -96,10 +98,11 @@ if "seba" in peers:
     compare("seba", np.concatenate([np.stack(t["seba_membership"]) for t in (sources, targets)]), S)
 "#;
 
-/// Runs gyre on dense counts and lets the script compare; what it prints is at most as large as told.
-fn agrees(rows: &[Vec<i64>], rank: usize, which: &str, expected: &[(&str, f64)]) {
+/// Runs gyre on dense counts and the script on its output. Each printed value must not exceed its
+/// given bound.
+fn check_peers(rows: &[Vec<i64>], rank: usize, which: &str, expected: &[(&str, f64)]) {
     let Some(python) = std::env::var_os("GYRE_PYTHON") else {
-        eprintln!("left out: set GYRE_PYTHON to a Python that has pygpcca and deeptime");
+        eprintln!("skipped: set GYRE_PYTHON to a Python that has pygpcca and deeptime");
         return;
     };
     let lake = Lake::new();
@@ -131,7 +134,7 @@ fn agrees(rows: &[Vec<i64>], rank: usize, which: &str, expected: &[(&str, f64)])
             .expect("Python starts"),
     )
     .succeeds();
-    if ran.out.starts_with("left out") {
+    if ran.out.starts_with("skipped") {
         eprintln!("{}", ran.out);
         return;
     }
@@ -142,7 +145,8 @@ fn agrees(rows: &[Vec<i64>], rank: usize, which: &str, expected: &[(&str, f64)])
     }
 }
 
-/// A ring of 24 states with three wells of 6, 8 and 10: symmetric counts, so a reversible chain with states of equal weight.
+/// A ring of 24 states with three wells of 6, 8 and 10 states. The counts are symmetric, so the
+/// chain is reversible and all states have equal weights.
 #[test]
 fn three_wells_agree_with_scipy_deeptime_and_pygpcca() {
     let mut rows = vec![vec![0; 24]; 24];
@@ -154,7 +158,7 @@ fn three_wells_agree_with_scipy_deeptime_and_pygpcca() {
     for (j, row) in rows.iter_mut().enumerate() {
         row[j] = 100 - row.iter().sum::<i64>();
     }
-    // Both peers climb without derivatives and stop a little below the maximum.
+    // Both peers optimise without derivatives and stop slightly below the maximum.
     let expected = [
         ("pygpcca", 1e-3),
         ("pygpcca crisper", 1e-9),
@@ -162,10 +166,11 @@ fn three_wells_agree_with_scipy_deeptime_and_pygpcca() {
         ("deeptime crisper", 1e-9),
         ("seba", 1e-8),
     ];
-    agrees(&rows, 3, "magnitude", &expected);
+    check_peers(&rows, 3, "magnitude", &expected);
 }
 
-/// Four groups of two states that follow each other: complex eigenvalues, so no detailed balance and nothing for deeptime.
+/// Four groups of two states in a cycle. The eigenvalues are complex, so there is no detailed
+/// balance, and deeptime cannot be used.
 #[test]
 fn a_cycle_agrees_with_pygpcca() {
     let rows = [
@@ -179,7 +184,7 @@ fn a_cycle_agrees_with_pygpcca() {
         [15, 12, 0, 1, 1, 0, 3, 8],
     ];
     let rows: Vec<Vec<i64>> = rows.iter().map(|row| row.to_vec()).collect();
-    agrees(
+    check_peers(
         &rows,
         4,
         "magnitude",
@@ -187,7 +192,8 @@ fn a_cycle_agrees_with_pygpcca() {
     );
 }
 
-/// Two copies of a cycle of three groups of two states: eigenvalues of larger magnitude than that between the copies are complex.
+/// Two copies of a cycle of three groups of two states. Some complex eigenvalues are larger in
+/// magnitude than the real one that separates the copies.
 #[test]
 fn real_parts_agree_with_pygpcca() {
     let row = |j: i64| -> Vec<i64> {
@@ -200,7 +206,7 @@ fn real_parts_agree_with_pygpcca() {
         (0..12).map(count).collect()
     };
     let rows: Vec<Vec<i64>> = (0..12).map(row).collect();
-    agrees(
+    check_peers(
         &rows,
         2,
         "real",

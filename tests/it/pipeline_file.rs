@@ -1,4 +1,4 @@
-//! Pipeline files: what is read, and the messages for what is wrong.
+//! The parsing of pipeline files, and the messages for errors in them.
 
 use gyre::assess::ranks::Rule;
 use gyre::error::{Kind, Result};
@@ -70,8 +70,8 @@ fn parse(text: &str, sets: &[&str]) -> Result<Pipeline> {
     Pipeline::parse(text, "x.toml", &sets, &environment)
 }
 
-/// Each row has the number of a line of a valid file, what to write there instead (`\n` starts a line), and the message to
-/// expect without the name of the file.
+/// Each row contains the number of a line of a valid file, its replacement (`\n` starts a line),
+/// and the expected message without the name of the file.
 #[track_caller]
 fn check(text: &str, rows: &str) {
     for row in rows.lines().filter(|r| !r.is_empty()) {
@@ -355,7 +355,7 @@ fn misspelt_keys_are_named_with_line_and_suggestion() {
     );
 }
 
-/// What a location or an option holds may be secret, and is in no message.
+/// Locations and options may contain secrets, so no message shows them.
 #[test]
 fn stores_are_configured_without_being_shown() {
     let store = "\n[store.options]\naws_region = 'eu'\nallow_http = true\naws_secret_access_key = 'hidden'\n";

@@ -1,14 +1,14 @@
-//! The pipelines of the repository run as written, on small tables of the kind they expect.
+//! The pipelines of the repository run unchanged on small tables of the expected form.
 
 use crate::lake::{Lake, ProgramRun};
 use crate::pages;
-use crate::sets::compared;
+use crate::sets::comparison_row;
 use arrow::array::{ArrayRef, Int64Array, StringArray};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-/// Runs a pipeline of the repository from its root, as its page says, with the output in a lake.
+/// Runs a pipeline of the repository from its root, with the output in a lake.
 fn pipeline(lake: &Lake, name: &str, more: &[&str]) -> ProgramRun {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("gyre"));
     command
@@ -38,7 +38,8 @@ fn polzin2024_example23_double_gyre() {
     let (x, y) = (sources.floats("x"), sources.floats("y"));
     for fit in ["dbmr_r3", "dbmr_r5", "svd_r3", "svd_r5"] {
         let set = sources.integers(&format!("{fit}_affiliation"));
-        // The set of most boxes within 0.2 of the middle of a gyre, and the share of those boxes that are in it.
+        // The set of most boxes within 0.2 of the centre of a gyre, and the fraction of these boxes
+        // in that set.
         let core = |cx: f64| {
             let near: Vec<i64> = (0..2048)
                 .filter(|&j| (x[j] - cx).hypot(y[j] - 0.5) < 0.2)
@@ -57,7 +58,8 @@ fn polzin2024_example23_double_gyre() {
             "{fit}: {left_share} {right_share}"
         );
         assert_ne!(left, right, "{fit}");
-        // A core is a set of its own, not the whole of its half: the middle of the domain is in neither.
+        // A core is a separate set and not the whole half of the domain: the middle of the domain
+        // is in neither core.
         let middle = (0..2048).filter(|&j| (x[j] - 1.0).abs() < 0.1);
         let strays = middle
             .filter(|&j| set[j] == left || set[j] == right)
@@ -68,7 +70,7 @@ fn polzin2024_example23_double_gyre() {
         );
     }
     let certificates = rows(&lake, "double-gyre", "certificates");
-    // Ten of every SVD fit, one less of the others, whose residuals are none.
+    // Every SVD fit has ten, and the others have one less because they have no residual.
     assert_eq!(certificates.len(), 2 * 10 + 2 * 9);
     assert!(
         certificates
@@ -76,10 +78,10 @@ fn polzin2024_example23_double_gyre() {
             .iter()
             .all(|holds| holds == "true")
     );
-    let again = pipeline(&lake, "double_gyre", &[]).succeeds();
-    assert_eq!(again.out, "Nothing to do.\n");
+    let second = pipeline(&lake, "double_gyre", &[]).succeeds();
+    assert_eq!(second.out, "Nothing to do.\n");
 
-    // The finer partition, beside the coarser.
+    // Compares the finer partition with the coarser one.
     let output = lake
         .path("out-of-pipelines/double-gyre")
         .display()
@@ -87,12 +89,12 @@ fn polzin2024_example23_double_gyre() {
     let ranks = ["compare", &output, &output, "--fit", "dbmr_r3=dbmr_r5"];
     let report = lake.gyre(&ranks).succeeds().out;
     assert!(report.contains("\n  dbmr_r3 → dbmr_r5: sets "), "{report}");
-    pages::show(&report.replace(&output, "out/double-gyre"));
-    the_guide_lists(&rows(&lake, "double-gyre", "sets"));
+    pages::assert_output_shown(&report.replace(&output, "out/double-gyre"));
+    check_sets_in_guide(&rows(&lake, "double-gyre", "sets"));
 
-    // New particles and the old model, as the guide shows.
+    // Assigns new particles by the earlier model, with the command of the guide.
     let sql = "transitions.sql=SELECT trajectory, time, x, y FROM double_gyre(64, 32, 5, 2)";
-    pages::have(&[format!("--set '{sql}'")]);
+    pages::assert_shown(&[format!("--set '{sql}'")]);
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("gyre"));
     command
         .current_dir(env!("CARGO_MANIFEST_DIR"))
@@ -108,11 +110,11 @@ fn polzin2024_example23_double_gyre() {
         .arg(lake.path("new-particles"));
     let ran = ProgramRun::of(command.output().expect("the program starts")).succeeds();
     assert!(ran.out.contains("10,240 trajectories"), "{}", ran.out);
-    pages::show(&ran.out.replace(&output, "out/double-gyre"));
+    pages::assert_output_shown(&ran.out.replace(&output, "out/double-gyre"));
 }
 
-/// The sets of DBMR, as the guide to names lists them.
-fn the_guide_lists(sets: &crate::lake::Rows) {
+/// Asserts that the guide to names lists the sets of DBMR.
+fn check_sets_in_guide(sets: &crate::lake::Rows) {
     let mut lines = pages::block("text", "fit      set_id  latent").lines();
     let header: Vec<&str> = lines.next().expect("a header").split_whitespace().collect();
     let columns: Vec<Vec<String>> = header.iter().map(|name| sets.texts(name)).collect();
@@ -129,22 +131,22 @@ fn the_guide_lists(sets: &crate::lake::Rows) {
     );
 }
 
-/// The ranks of the double gyre as the guide compares them.
+/// The ranks of the double gyre, as compared in the guide.
 #[test]
 fn the_double_gyre_has_the_documented_number_of_sets() {
     let lake = Lake::new();
     let ran = pipeline(&lake, "how_many_sets", &[]).succeeds();
-    pages::show(&ran.out);
+    pages::assert_output_shown(&ran.out);
     let ranks = rows(&lake, "how-many-sets", "ranks");
-    the_guide_has(&ranks);
+    check_ranks_in_guide(&ranks);
     let names = ranks.texts("fit");
     assert_eq!(names.iter().filter(|fit| *fit == "dbmr").count(), 7);
     assert_eq!(names.iter().filter(|fit| *fit == "svd").count(), 7);
     for reason in ranks.texts("reason").iter().filter(|r| *r != "null") {
         assert!(ran.out.contains(reason), "{reason} in\n{}", ran.out);
     }
-    // The two gyre cores and the sea between them end at the largest gap. The likelihood of new trajectories has its peak beyond, and
-    // inside the candidates.
+    // The largest gap is after the two gyre cores and the remaining domain. The likelihood of new
+    // trajectories has its maximum at a larger rank, inside the candidates.
     let (rank, is_chosen) = (ranks.integers("rank"), ranks.texts("is_chosen"));
     let chosen = |fit: &str| {
         let mut of_fit = (0..ranks.len()).filter(|&at| names[at] == fit && is_chosen[at] == "true");
@@ -157,8 +159,8 @@ fn the_double_gyre_has_the_documented_number_of_sets() {
     assert!(held_out[first] < held_out[best] && held_out[first + 6] < held_out[best]);
 }
 
-/// The ranks as the guide lists them, rounded.
-fn the_guide_has(ranks: &crate::lake::Rows) {
+/// Asserts that the guide lists the ranks, rounded.
+fn check_ranks_in_guide(ranks: &crate::lake::Rows) {
     let mut lines = pages::block("text", "fit   rank     gap").lines();
     let header: Vec<&str> = lines.next().expect("a header").split_whitespace().collect();
     let lines: Vec<&str> = lines.collect();
@@ -180,7 +182,7 @@ fn the_guide_has(ranks: &crate::lake::Rows) {
     }
 }
 
-/// Every way to make sets of Example 23, in the tables: what the guide compares, and memberships that add up.
+/// Example 23 with every method: the comparison of the guide, and memberships with the right sums.
 #[test]
 fn polzin2024_example23_with_every_method() {
     let lake = Lake::new();
@@ -200,10 +202,10 @@ fn polzin2024_example23_with_every_method() {
         });
         assert!(both[1] >= one[1] && both[1] >= dbmr[1]);
         let reference = of(&format!("dbmr_r{rank}"), "reference_information");
-        compared(&format!("23, r = {rank}"), reference, [dbmr, both, one])
+        comparison_row(&format!("23, r = {rank}"), reference, [dbmr, both, one])
     });
-    pages::have(&rows_of);
-    pages::show(&ran.out);
+    pages::assert_shown(&rows_of);
+    pages::assert_output_shown(&ran.out);
     for table in ["sources", "targets"] {
         let states = rows(&lake, "sets", table);
         for rank in [3, 5] {
@@ -216,7 +218,7 @@ fn polzin2024_example23_with_every_method() {
                 let crispness = of(&format!("{fit}_r{rank}"), "crispness");
                 assert!((1.0 / f64::from(rank)..1.0).contains(&crispness));
             }
-            // SEBA leaves some of the sea without a set.
+            // SEBA leaves a part of the remaining domain without a set.
             let none = sums("seba").iter().filter(|sum| **sum == 0.0).count();
             assert!(none > 0 && none < states.len() / 4, "{none}");
         }
@@ -229,7 +231,8 @@ fn polzin2024_example23_with_every_method() {
 #[test]
 fn routes_and_words_pipelines_run() {
     let lake = Lake::new();
-    // Two airlines, each with two clusters of five airports; a third is too small for the pipeline's HAVING.
+    // Two airlines have two clusters of five airports each. A third is too small for the pipeline's
+    // HAVING.
     let (mut airline, mut source, mut target) = (Vec::new(), Vec::new(), Vec::new());
     for carrier in ["AA", "BB"] {
         for (from, to) in (0..10)
@@ -319,7 +322,8 @@ fn routes_and_words_pipelines_run() {
     assert_eq!(counts.integers("count")[be.expect("to → be occurs")], 80);
 }
 
-/// The sets of the double gyre leak: each fit has two timescales besides the stationary part, and three pairs of lags are compared.
+/// Each fit has two timescales besides the stationary process, and three pairs of lags are
+/// compared.
 #[test]
 fn timescales_of_the_double_gyre() {
     let lake = Lake::new();
@@ -329,7 +333,8 @@ fn timescales_of_the_double_gyre() {
         timescales.integers("lag"),
         [5, 5, 5, 10, 10, 10, 20, 20, 20]
     );
-    // The sets hold water longer than a chain of them would: the slowest timescale grows with the lag.
+    // The sets hold water longer than a Markov chain on them, so the slowest timescale grows with
+    // the lag.
     let scales = timescales.floats("timescale");
     assert!(scales.chunks(3).all(|t| t[1] > t[2] && t[2] > 0.0));
     assert!(scales[1] < scales[4] && scales[4] < scales[7]);
@@ -356,7 +361,7 @@ fn timescales_of_the_double_gyre() {
     );
 }
 
-/// Every pipeline file passes `gyre check` up to its tables, so that a new one cannot be forgotten.
+/// Every pipeline file passes `gyre check` up to its tables. A new file needs a test here.
 #[test]
 fn every_pipeline_is_tested() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("pipelines");
@@ -388,20 +393,8 @@ fn every_pipeline_is_tested() {
     );
 }
 
-/// The pipeline file that the guide explains is one.
-#[test]
-fn the_example_in_the_guide_is_valid() {
-    let example = pages::block(
-        "toml",
-        "[job]\nname = \"ocean\"\noutput = \"${OUT:-out}/ocean\"",
-    );
-    let spec = gyre::plan::pipeline::Pipeline::parse(example, "pipeline.md", &[], &|_| None);
-    let spec = spec.unwrap_or_else(|e| panic!("{}", e.full()));
-    assert_eq!(spec.fits.len(), 2);
-    assert_eq!(spec.job.output, "out/ocean");
-}
-
-/// The pipelines of all pages are valid, and so are pieces of them with the sections that they leave out.
+/// The pipelines of all pages are valid, and so are their fragments after the missing sections are
+/// added.
 #[test]
 fn every_example_of_the_guides_is_valid() {
     let examples = pages::blocks("toml");
@@ -426,7 +419,7 @@ fn every_example_of_the_guides_is_valid() {
     }
 }
 
-/// Two versions of these would make two kinds of the same column or store.
+/// With two versions, the types of columns and stores would differ.
 #[test]
 fn one_arrow_and_one_object_store() {
     let lock = include_str!("../../Cargo.lock");

@@ -1,4 +1,5 @@
-//! How many sets: the table that compares ranks, and the rules that pick one, on chains with planted sets.
+//! The choice of the rank: the table that compares ranks and the rules that select one, on chains
+//! with planted sets.
 
 use crate::cli::integers;
 use crate::lake::{Lake, Rows};
@@ -8,8 +9,8 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use std::sync::Arc;
 
-/// In `north` three sets of 4 states, in `south` two sets of 6: 40 trajectories of 120 rows each, which leave their set in one step of
-/// twelve.
+/// Writes three sets of 4 states in `north` and two sets of 6 states in `south`, with 40
+/// trajectories of 120 rows each. A trajectory leaves its set with probability 1/12 per step.
 fn basins(lake: &Lake) {
     let mut random = Pcg64::seed_from_u64(5);
     let (mut basin, mut id, mut time, mut state, mut set) =
@@ -88,7 +89,7 @@ affiliation = "region"
 "#;
 
 /// Row numbers of a fit in a partition.
-fn of(rows: &Rows, basin: &str, fit: &str) -> Vec<usize> {
+fn rows_of(rows: &Rows, basin: &str, fit: &str) -> Vec<usize> {
     let (basins, fits) = (rows.texts("basin"), rows.texts("fit"));
     let is = |&at: &usize| basins[at] == basin && fits[at] == fit;
     (0..rows.len()).filter(is).collect()
@@ -119,7 +120,7 @@ fn ranks_are_compared_and_selected_per_partition() {
             ("sweep", &[2, 3]),
             ("truth", &[3]),
         ] {
-            let rows = of(&ranks, basin, fit);
+            let rows = rows_of(&ranks, basin, fit);
             let own: Vec<i64> = rows.iter().map(|&at| rank[at]).collect();
             assert_eq!(own, tried, "{basin} {fit}");
             for &at in &rows {
@@ -134,14 +135,14 @@ fn ranks_are_compared_and_selected_per_partition() {
                 assert!(!is_chosen || ran.out.contains(&reason[at]), "{}", ran.out);
             }
             if matches!(fit, "auto" | "gap") {
-                let written = of(&fits, basin, fit);
+                let written = rows_of(&fits, basin, fit);
                 assert_eq!(fits.integers("rank")[written[0]], planted);
             }
         }
-        // Where DBMR finds the planted sets in every fold, it scores as they do.
-        let auto = of(&ranks, basin, "auto");
+        // If DBMR finds the planted sets in every fold, it has the same score.
+        let auto = rows_of(&ranks, basin, "auto");
         let best = auto.iter().find(|&&at| rank[at] == planted).expect("a row");
-        let truth = of(&ranks, basin, "truth")[0];
+        let truth = rows_of(&ranks, basin, "truth")[0];
         assert!((held_out[*best] - held_out[truth]).abs() < 1e-9);
     }
     assert_eq!(ranks.integers("folds"), vec![4; ranks.len()]);
@@ -151,7 +152,8 @@ fn ranks_are_compared_and_selected_per_partition() {
         ran.out
     );
 
-    // The embedding has room for the largest candidate; what a smaller rank leaves is zero.
+    // The embedding has the size of the largest candidate. For a smaller rank, the remaining values
+    // are zero.
     let sources = lake.read("sources");
     let embedding = sources.column("auto_embedding").as_fixed_size_list();
     assert_eq!(embedding.value_length(), 40);
@@ -162,7 +164,7 @@ fn ranks_are_compared_and_selected_per_partition() {
         assert!(row[planted..].iter().all(|x| *x == 0.0));
     }
 
-    // Neither threads nor a second run change a byte.
+    // Threads and a second run do not change a byte.
     let before = std::fs::read(lake.path("out/ranks/part-0.parquet")).expect("a table");
     lake.gyre(&["run", "p.toml", "--force", "--threads", "3"])
         .succeeds();
@@ -173,7 +175,7 @@ fn ranks_are_compared_and_selected_per_partition() {
 #[test]
 fn ranks_without_folds_and_of_counts() {
     let lake = Lake::new();
-    // Two sets of three states; no count leaves them.
+    // Two sets of three states, without counts between them.
     let pairs = (0..36).filter(|at| (at / 6) / 3 == (at % 6) / 3);
     let (sources, targets): (Vec<i64>, Vec<i64>) = pairs.map(|at| (at / 6, at % 6)).unzip();
     let counts = sources.iter().zip(&targets).map(|(j, i)| 20 + j + 2 * i);
@@ -210,11 +212,12 @@ fn ranks_without_folds_and_of_counts() {
         ["false", "true", "false", "false"]
     );
     assert_eq!(ranks.column("held_out").null_count(), 4);
-    // P̃ has two blocks: σ = 1, 1 and then what the uneven counts leave. It has no seventh value.
+    // P̃ has two blocks: σ = 1, 1 and smaller values from the uneven counts. There is no seventh
+    // value.
     let gap = ranks.floats("gap");
     assert!(gap[0].abs() < 1e-8 && gap[1] > 0.9, "{gap:?}");
     assert_eq!(ranks.floats("next_singular_value")[3], 0.0);
-    // Three targets a set: 2 · (3 − 1) free parameters, and all 6 − 1 for one set.
+    // With three targets per set there are 2 · (3 − 1) free parameters, and with one set 6 − 1.
     assert_eq!(ranks.integers("parameters")[..2], [5, 4]);
 
     pipeline(

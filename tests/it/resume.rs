@@ -1,7 +1,7 @@
-//! Runs that are killed: what they leave, and what the next run of the plan takes over from them.
+//! Killed runs: the files that they leave, and the work that the next run of the plan reuses.
 //!
-//! A run keeps what took a second. So that tests need not be slow, most of the runs that are killed here are this very program, which
-//! keeps everything at once and does otherwise what `gyre run` does.
+//! A run keeps work that took at least a second. To keep the tests fast, most of the killed runs
+//! use this test program. It keeps all work immediately and otherwise acts like `gyre run`.
 
 use crate::cli::{integers, small_pipeline};
 use crate::lake::{Lake, ProgramRun, TABLES};
@@ -70,11 +70,11 @@ method = "given"
 affiliation = "half"
 "#;
 
-/// Fits of a model, and models.
+/// Numbers of fits per model, and of models.
 const FITS: u64 = 6;
 const MODELS: u64 = 6;
 
-/// Walks of three seas on words of two halves, and the pipeline.
+/// Walks in three seas on words in two halves, and the pipeline.
 fn lake(restarts: usize) -> Lake {
     let mut random = Pcg64::seed_from_u64(11);
     let (mut seas, mut ids, mut times, mut words) = (vec![], vec![], vec![], vec![]);
@@ -105,7 +105,7 @@ fn lake(restarts: usize) -> Lake {
     lake
 }
 
-/// The tables of the result, by their paths in its version.
+/// The tables of the current result, by their paths in its version.
 fn tables(lake: &Lake) -> BTreeMap<PathBuf, Vec<u8>> {
     fn add(folder: &Path, root: &Path, all: &mut BTreeMap<PathBuf, Vec<u8>>) {
         for entry in fs::read_dir(folder).expect("a folder") {
@@ -114,7 +114,12 @@ fn tables(lake: &Lake) -> BTreeMap<PathBuf, Vec<u8>> {
                 add(&path, root, all);
             } else if path.extension().is_some_and(|e| e == "parquet") {
                 let bytes = fs::read(&path).expect("a table");
-                all.insert(path.strip_prefix(root).expect("inside").into(), bytes);
+                all.insert(
+                    path.strip_prefix(root)
+                        .expect("a path in the version")
+                        .into(),
+                    bytes,
+                );
             }
         }
     }
@@ -129,7 +134,7 @@ fn record(lake: &Lake) -> Value {
     serde_json::from_str(&text).expect("JSON")
 }
 
-/// The objects of work that there are, with those that a dead process was writing.
+/// The objects of kept work, including those that a dead process was writing.
 fn work(lake: &Lake) -> Vec<PathBuf> {
     let plans = fs::read_dir(lake.path("out/work")).into_iter().flatten();
     let plans = plans.map(|plan| plan.expect("a plan").path());
@@ -141,7 +146,7 @@ fn work(lake: &Lake) -> Vec<PathBuf> {
 
 const FOLDER: &str = "GYRE_TEST_FOLDER";
 
-/// What the others start and kill.
+/// The program that the other tests start and kill.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "no test of its own"]
 async fn a_run_with_checkpoints_gives_the_same_result() {
@@ -171,11 +176,14 @@ fn start(lake: &Lake) -> Child {
     command.args(["--ignored", "--exact", test]);
     command.env(FOLDER, lake.folder.path());
     let command = command.stdin(Stdio::null()).stdout(Stdio::piped());
-    command.stderr(Stdio::piped()).spawn().expect("it starts")
+    command
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts")
 }
 
 fn finish(child: Child) {
-    let ended = ProgramRun::of(child.wait_with_output().expect("an end"));
+    let ended = ProgramRun::of(child.wait_with_output().expect("the process ends"));
     assert!(
         ended.out.contains("1 passed"),
         "{}\n{}",
@@ -185,7 +193,7 @@ fn finish(child: Child) {
     ended.succeeds();
 }
 
-/// Checks that nothing is left beside one result and its record.
+/// Asserts that there is one result with its record and nothing else.
 fn check_tidy(lake: &Lake, moment: Duration) {
     lake.gyre(&["clean", "p.toml", "--older-than", "0s"])
         .succeeds();
@@ -201,8 +209,8 @@ fn check_tidy(lake: &Lake, moment: Duration) {
     assert!(!names("out").contains(&"work".to_string()));
 }
 
-/// How many runs to kill, and when: a seed that is printed.
-fn kills() -> (u32, Pcg64) {
+/// The number of runs to kill and a random generator. Prints the seed.
+fn kill_count() -> (u32, Pcg64) {
     let kills = match std::env::var_os("GYRE_SLOW_TESTS") {
         Some(_) => 200,
         None => 20,
@@ -212,7 +220,7 @@ fn kills() -> (u32, Pcg64) {
     (kills, Pcg64::seed_from_u64(seed))
 }
 
-fn forget(lake: &Lake) {
+fn remove_output(lake: &Lake) {
     fs::remove_dir_all(lake.path("out")).expect("a folder");
 }
 
@@ -222,20 +230,20 @@ fn a_run_killed_at_any_moment_is_resumed() {
     lake.gyre(&["run", "p.toml"]).succeeds();
     let expected = tables(&lake);
     assert!(expected.len() > 12, "{:?}", expected.keys());
-    forget(&lake);
+    remove_output(&lake);
     let begun = Instant::now();
     finish(start(&lake));
     let whole = begun.elapsed();
     assert!(tables(&lake) == expected);
-    let (kills, mut random) = kills();
+    let (kills, mut random) = kill_count();
     let (mut resumed, mut pieces) = (0, 0);
     for _ in 0..kills {
-        forget(&lake);
+        remove_output(&lake);
         let moment = whole.mul_f64(random.random_range(0.0..1.1));
         let mut child = start(&lake);
         std::thread::sleep(moment);
-        child.kill().expect("it is there or was");
-        child.wait().expect("an end");
+        child.kill().expect("the process is killed");
+        child.wait().expect("the process ends");
         finish(start(&lake));
         assert!(tables(&lake) == expected, "killed at {moment:?}");
         let taken = &record(&lake)["resumed"];
@@ -247,8 +255,8 @@ fn a_run_killed_at_any_moment_is_resumed() {
     assert!(resumed > kills / 5, "{resumed} of {kills}");
 }
 
-/// The program itself, over an earlier result: readers of plain paths have the old result or the new one, `gyre clean` leaves what these
-/// need and nothing else, and the next run ends well.
+/// The program replaces an earlier result. Readers of plain paths see the old result or the new
+/// one, `gyre clean` keeps only the files that these need, and the next run succeeds.
 #[test]
 fn a_program_killed_at_any_moment_leaves_one_result() {
     let lake = Lake::new();
@@ -263,13 +271,13 @@ fn a_program_killed_at_any_moment_leaves_one_result() {
         lake.tables()
     });
     assert!(results[0] != results[1]);
-    let (kills, mut random) = kills();
-    // What is in place, and how the killed runs ended.
+    let (kills, mut random) = kill_count();
+    // The index of the current result, and the outcomes of the killed runs.
     let (mut now, mut ends) = (1, BTreeMap::from([("old", 0), ("new", 0)]));
     let mut left_over = 0;
     for _ in 0..kills {
         let next = 1 - now;
-        // Half of them at their ends, where the result is put in place.
+        // Half of the runs are killed near their end, when the result is written.
         let begin = if random.random() { 0.0 } else { 0.7 };
         let moment = whole.mul_f64(random.random_range(begin..1.1));
         let place = format!("killed at {moment:?} of {whole:?}");
@@ -277,19 +285,19 @@ fn a_program_killed_at_any_moment_leaves_one_result() {
         let command = command.stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = command.spawn().expect("the program starts");
         std::thread::sleep(moment);
-        child.kill().expect("it is there or was");
-        child.wait().expect("an end");
-        let left = lake.tables();
-        let is_new = left == results[next];
-        assert!(is_new || left == results[now], "{place}");
+        child.kill().expect("the process is killed");
+        child.wait().expect("the process ends");
+        let found = lake.tables();
+        let is_new = found == results[next];
+        assert!(is_new || found == results[now], "{place}");
         *ends.entry(if is_new { "new" } else { "old" }).or_default() += 1;
         let clean = ["clean", "p.toml", "--older-than", "0s"];
         let cleaned = lake.gyre(&clean).succeeds().out;
         left_over += u32::from(cleaned.contains("left by a run"));
         check_needed(&lake, &place);
-        // Where the pointer is the new one, the links follow it.
+        // If the pointer names the new result, the links follow it.
         let mended = lake.tables();
-        assert!(mended == left || mended == results[next], "{place}");
+        assert!(mended == found || mended == results[next], "{place}");
         lake.gyre(&arguments(seeds[next])).succeeds();
         assert!(lake.tables() == results[next], "{place}");
         check_needed(&lake, &place);
@@ -299,7 +307,7 @@ fn a_program_killed_at_any_moment_leaves_one_result() {
     assert!(ends["old"] > 0, "{ends:?}");
 }
 
-/// Checks that an output has what its pointer names, and nothing else.
+/// Asserts that an output has exactly the versions that its pointer names.
 fn check_needed(lake: &Lake, place: &str) {
     let pointer = fs::read_to_string(lake.path("out/current.json")).expect("a pointer");
     let pointer: Value = serde_json::from_str(&pointer).expect("JSON");
@@ -327,17 +335,20 @@ fn check_needed(lake: &Lake, place: &str) {
     }
 }
 
-/// Kills a run as soon as it has kept some work, and returns the objects.
-fn killed_with(lake: &Lake, n: usize) -> Vec<PathBuf> {
+/// Kills a run after it has kept `n` objects of work, and returns them.
+fn kill_after_objects(lake: &Lake, n: usize) -> Vec<PathBuf> {
     let mut child = start(lake);
     while work(lake).len() < n {
-        assert!(child.try_wait().expect("a process").is_none(), "it ended");
+        assert!(
+            child.try_wait().expect("a process").is_none(),
+            "the run ended"
+        );
         std::thread::sleep(Duration::from_millis(1));
     }
-    child.kill().expect("it is there");
-    child.wait().expect("an end");
+    child.kill().expect("the process is killed");
+    child.wait().expect("the process ends");
     let mut objects = work(lake);
-    // One that was being written.
+    // Without an object that was being written.
     objects.retain(|path| !path.to_string_lossy().contains('#'));
     objects.sort();
     objects
@@ -346,20 +357,20 @@ fn killed_with(lake: &Lake, n: usize) -> Vec<PathBuf> {
 #[test]
 fn finished_work_is_reused_and_damaged_work_is_not() {
     let lake = lake(8);
-    killed_with(&lake, 30);
+    kill_after_objects(&lake, 30);
     let forced = lake.gyre(&["run", "p.toml", "--force"]).succeeds();
     assert!(!forced.out.contains("taken from"), "{}", forced.out);
     assert!(record(&lake)["resumed"].is_null());
     assert!(work(&lake).is_empty());
     let expected = tables(&lake);
 
-    forget(&lake);
-    let objects = killed_with(&lake, 60);
-    // One was cut short, and one has the name of another.
+    remove_output(&lake);
+    let objects = kill_after_objects(&lake, 60);
+    // One object is truncated, and one is a copy of another.
     let bytes = fs::read(&objects[0]).expect("an object");
     fs::write(&objects[0], &bytes[..bytes.len() / 2]).expect("an object");
     fs::copy(&objects[1], &objects[2]).expect("an object");
-    // The program does not keep so much, but takes it all the same.
+    // The program keeps less work, but reuses what exists.
     let ran = lake.gyre(&["run", "p.toml", "-v"]).succeeds();
     let ignored = ran.err.matches("is damaged and not used").count();
     assert_eq!(ignored, 2, "{}", ran.err);
@@ -369,8 +380,8 @@ fn finished_work_is_reused_and_damaged_work_is_not() {
     assert_eq!(number("of"), MODELS * FITS);
     assert!((1..MODELS * FITS).contains(&number("fits")), "{resumed}");
     assert!(number("pieces") > number("fits"), "{resumed}");
-    let said = format!("{} of {} fits", number("fits"), number("of"));
-    assert!(ran.out.contains(&said), "{}", ran.out);
+    let text = format!("{} of {} fits", number("fits"), number("of"));
+    assert!(ran.out.contains(&text), "{}", ran.out);
     let models = record["models"].as_array().expect("models").iter();
     let fits = models.flat_map(|model| model["fits"].as_array().expect("fits"));
     let marked = fits.filter(|fit| fit["resumed"] == true).count() as u64;
@@ -378,32 +389,36 @@ fn finished_work_is_reused_and_damaged_work_is_not() {
     assert!(tables(&lake) == expected);
 }
 
-/// Starts the program, and kills it when its log says something.
-fn killed_when(lake: &Lake, arguments: &[&str], said: &str) {
+/// Starts the program and kills it when its log contains a text.
+fn kill_at_log_text(lake: &Lake, arguments: &[&str], text: &str) {
     let mut command = lake.command(arguments);
     let command = command.stdout(Stdio::null()).stderr(Stdio::piped());
     let mut process = command.spawn().expect("the program starts");
     let mut log = BufReader::new(process.stderr.take().expect("a log"));
     let mut line = String::new();
-    while !line.contains(said) {
+    while !line.contains(text) {
         line.clear();
-        assert_ne!(log.read_line(&mut line).expect("a line"), 0, "it ended");
+        assert_ne!(
+            log.read_line(&mut line).expect("a line"),
+            0,
+            "the run ended"
+        );
     }
-    process.kill().expect("it is there");
-    process.wait().expect("an end");
+    process.kill().expect("the process is killed");
+    process.wait().expect("the process ends");
 }
 
-/// Restarts for some seconds.
+/// Restarts that take several seconds.
 #[test]
 fn the_program_keeps_expensive_work() {
     let short = lake(8);
     short.gyre(&["run", "p.toml"]).succeeds();
     assert!(record(&short)["resumed"].is_null());
     let long = lake(60_000);
-    killed_when(&long, &["run", "p.toml", "-v"], "wrote a checkpoint");
+    kill_at_log_text(&long, &["run", "p.toml", "-v"], "wrote a checkpoint");
     assert!(!work(&long).is_empty());
     let other_threads = ["run", "p.toml", "-v", "--threads", "1"];
-    killed_when(&long, &other_threads, "resuming from the checkpoints");
+    kill_at_log_text(&long, &other_threads, "resuming from the checkpoints");
     let cleaned = long.gyre(&["clean", "p.toml"]).succeeds().out;
     assert_eq!(cleaned, "Nothing to clean.\n");
     let clean = ["clean", "p.toml", "--older-than", "0s"];

@@ -1,5 +1,5 @@
-//! Partitions beside DBMR and k-means on the worlds of the coherence paper: both sides at once, one partition on both sides, and what
-//! SEBA and PCCA+ make of singular and of Schur vectors.
+//! Methods other than DBMR and k-means on the worlds of the coherence paper: co-clustering of both
+//! sides, one partition for both sides, and SEBA and PCCA+ on singular and Schur vectors.
 
 use crate::lake::{Lake, Rows};
 use crate::worlds;
@@ -44,8 +44,8 @@ fn gpcca(rank: usize) -> Method {
     Method::Gpcca(gpcca::Gpcca::new(rank))
 }
 
-/// Whether two partitions are the same up to names.
-fn same(a: &[i32], b: &[u32]) -> bool {
+/// Whether two partitions are equal up to the names of their sets.
+fn are_equal_partitions(a: &[i32], b: &[u32]) -> bool {
     let mut names = BTreeMap::new();
     let mut taken = BTreeMap::new();
     a.iter()
@@ -54,17 +54,18 @@ fn same(a: &[i32], b: &[u32]) -> bool {
 }
 
 #[track_caller]
-fn close(x: f64, expected: f64, tolerance: f64) {
+fn assert_close(x: f64, expected: f64, tolerance: f64) {
     let off = (x - expected).abs();
     assert!(off <= tolerance, "{x} is not {expected} ± {tolerance}");
 }
 
-/// Where the model is exact all agree: E₁, E₂, E₃ on both sides, and I(E; F) = I(X; Y).
+/// If the model is exact, all methods find E₁, E₂, E₃ on both sides, and I(E; F) = I(X; Y).
 #[test]
 fn polzin2024_example20_eps0_with_every_method() {
     let world = worlds::example20(0, 0);
-    // ½ of the pairs inside E₃ (of 50 × 50 states), ⅖ inside E₁ and E₂, ⅒ between them.
-    let by_hand = 0.5 * 2f64.ln() + 0.4 * 3.2f64.ln() + 0.1 * 0.8f64.ln();
+    // Half of the pairs are inside E₃ (50 × 50 states), 2/5 inside E₁ and E₂, and 1/10 between
+    // these two.
+    let expected_information = 0.5 * 2f64.ln() + 0.4 * 3.2f64.ln() + 0.1 * 0.8f64.ln();
     for method in [
         Method::Cocluster(cocluster::Cocluster::new(3)),
         metastable(3),
@@ -74,38 +75,48 @@ fn polzin2024_example20_eps0_with_every_method() {
     ] {
         let fit = fit(&world, &method);
         assert!(
-            fit.how.converged && same(&low_rank(&fit).sources.affiliation, &world.partition),
+            fit.how.converged
+                && are_equal_partitions(&low_rank(&fit).sources.affiliation, &world.partition),
             "{method:?}"
         );
         assert_eq!(
             low_rank(&fit).targets.affiliation,
             low_rank(&fit).sources.affiliation
         );
-        close(low_rank(&fit).metrics.mutual_information, by_hand, 1e-12);
-        close(low_rank(&fit).metrics.reference_information, by_hand, 1e-12);
-        close(low_rank(&fit).metrics.objective, 2.6, 1e-12);
-        // Soft sets are not soft here.
+        assert_close(
+            low_rank(&fit).metrics.mutual_information,
+            expected_information,
+            1e-12,
+        );
+        assert_close(
+            low_rank(&fit).metrics.reference_information,
+            expected_information,
+            1e-12,
+        );
+        assert_close(low_rank(&fit).metrics.objective, 2.6, 1e-12);
+        // The soft sets are crisp for these worlds.
         for side in [&low_rank(&fit).sources, &low_rank(&fit).targets] {
             let memberships = side.membership.iter().flatten();
             assert!(memberships.copied().all(|x| x.min(1.0 - x).abs() < 1e-7));
         }
         if let Some(crispness) = low_rank(&fit).metrics.crispness {
-            close(crispness, 1.0, 1e-9);
+            assert_close(crispness, 1.0, 1e-9);
         }
     }
 }
 
-/// The cycle E₁ → E₂ → E₃ → E₁ of coherent thirds. σ₁ … σ₃₀ are all 1, so singular vectors cannot tell which sets follow each other;
-/// the eigenvalues 1, e^{±2πi/3} can, and one partition for both sides holds all that three sets can say. Two sets would part the pair.
+/// The coherent thirds form a cycle E₁ → E₂ → E₃ → E₁. σ₁ … σ₃₀ are all 1, so singular vectors
+/// cannot identify the sets. The eigenvalues 1, e^{±2πi/3} can, and one partition for both sides
+/// has the full information of three sets. Two sets would separate the complex pair.
 #[test]
 fn polzin2024_example21_eps0_needs_the_cycle() {
     let world = worlds::example21(0, 0);
     let cycle = fit(&world, &gpcca(3));
-    assert!(same(
+    assert!(are_equal_partitions(
         &low_rank(&cycle).sources.affiliation,
         &world.partition
     ));
-    close(
+    assert_close(
         low_rank(&cycle).metrics.crispness.expect("memberships"),
         1.0,
         1e-9,
@@ -113,10 +124,10 @@ fn polzin2024_example21_eps0_needs_the_cycle() {
     let eigenvalue = low_rank(&cycle).spectrum[1]
         .eigenvalue
         .expect("an eigenvalue");
-    close(eigenvalue[0], -0.5, 1e-12);
-    close(eigenvalue[1], 0.75f64.sqrt(), 1e-12);
+    assert_close(eigenvalue[0], -0.5, 1e-12);
+    assert_close(eigenvalue[1], 0.75f64.sqrt(), 1e-12);
     let one = fit(&world, &metastable(3));
-    close(low_rank(&one).metrics.mutual_information, 3f64.ln(), 1e-12);
+    assert_close(low_rank(&one).metrics.mutual_information, 3f64.ln(), 1e-12);
     assert_eq!(low_rank(&one).metrics.objective, 0.0);
     assert_eq!(
         one.how.restarts[one.how.best_restart].init.as_deref(),
@@ -129,19 +140,20 @@ fn polzin2024_example21_eps0_needs_the_cycle() {
     );
 }
 
-/// Remark 22, on the same counts: whatever unions of the thirty coherent triples three sets are, they are perfectly coherent, 84/3/3 as well as
-/// thirds. They go to as many targets as they are sources, so that I(E; F) is the entropy of their weights, which is largest for thirds.
+/// Remark 22, on the same counts. Every three unions of the thirty coherent triples are perfectly
+/// coherent, 84/3/3 as well as thirds. Their targets have the same sizes, so I(E; F) is the entropy
+/// of the weights, which is largest for thirds.
 #[test]
 fn polzin2024_remark22_of_sets_that_objective_2_cannot_tell_apart() {
     let world = worlds::example21(0, 0);
-    // The sources {61, 80, 81} of the paper, from 1, are 60, 79 and 80 here.
+    // The paper counts from 1. Its sources {61, 80, 81} are 60, 79 and 80 in this test.
     let triple = |j: usize| match j % 30 {
         down @ 10..20 => j / 30 * 10 + 19 - down,
         up => j / 30 * 10 + up % 10,
     };
     assert_eq!([60, 79, 80].map(triple), [20; 3]);
     for sizes in [[10, 10, 10], [11, 10, 9], [25, 4, 1], [28, 1, 1]] {
-        // Triples take turns, so that no set is a part of the state space.
+        // Triples are assigned in turn, so that no set is an interval of the state space.
         let set = |triple: usize| {
             let turn = triple * 7 % 30;
             u32::from(turn >= sizes[0]) + u32::from(turn >= sizes[0] + sizes[1])
@@ -154,25 +166,26 @@ fn polzin2024_remark22_of_sets_that_objective_2_cannot_tell_apart() {
         let fit = fit.expect("a partition");
         let metrics = &low_rank(&fit).metrics;
         assert_eq!(metrics.source_sizes, sizes.map(|n| 3 * n));
-        close(metrics.coherence, 3.0, 1e-12);
-        close(metrics.objective, 3.0, 1e-12);
+        assert_close(metrics.coherence, 3.0, 1e-12);
+        assert_close(metrics.objective, 3.0, 1e-12);
         let weights = sizes.map(|n| n as f64 / 30.0);
         let entropy = -weights.iter().map(|w| w * w.ln()).sum::<f64>();
-        close(metrics.mutual_information, entropy, 1e-12);
-        close(metrics.kullback_leibler, 30f64.ln() - entropy, 1e-12);
+        assert_close(metrics.mutual_information, entropy, 1e-12);
+        assert_close(metrics.kullback_leibler, 30f64.ln() - entropy, 1e-12);
     }
     for method in [
         Method::Dbmr(params::Dbmr::new(3)),
         Method::Cocluster(cocluster::Cocluster::new(3)),
     ] {
         let fit = fit(&world, &method);
-        close(low_rank(&fit).metrics.objective, 3.0, 1e-12);
+        assert_close(low_rank(&fit).metrics.objective, 3.0, 1e-12);
         let sets = &low_rank(&fit).sources.affiliation;
         assert!((0..90).all(|j| sets[j] == sets[triple(j) / 10 * 30 + triple(j) % 10]));
     }
 }
 
-/// A partition for both sides is a pair of partitions, and so is what DBMR finds: co-clustering says no less than either.
+/// One partition for both sides is a special pair of partitions, and so is the result of DBMR.
+/// Co-clustering has at least the mutual information of both.
 #[test]
 fn two_partitions_explain_no_less_than_one() {
     for seed in 0..5 {
@@ -206,9 +219,9 @@ fn two_partitions_explain_no_less_than_one() {
     }
 }
 
-/// The row of the guide's comparison for a world: I(X; Y), then for DBMR, co-clustering and one partition Σ p_j KL(P_j‖Λ_j), I(E; F) and
-/// objective (2).
-pub fn compared(world: &str, reference: f64, of_methods: [[f64; 3]; 3]) -> String {
+/// The row of the guide's comparison for a world: I(X; Y), and then Σ p_j KL(P_j‖Λ_j), I(E; F) and
+/// objective (2) for DBMR, co-clustering and one partition.
+pub fn comparison_row(world: &str, reference: f64, of_methods: [[f64; 3]; 3]) -> String {
     let cell = |[kl, information, objective]: [f64; 3]| {
         format!("{kl:.3}, **{information:.3}**, {objective:.2}")
     };
@@ -236,9 +249,9 @@ fn polzin2024_examples_20_and_21_in_one_run() {
         let reference = low_rank(&fits[0]).metrics.reference_information;
         let metrics = fits.each_ref().map(|fit| &low_rank(fit).metrics);
         let numbers = metrics.map(|m| [m.kullback_leibler, m.mutual_information, m.objective]);
-        compared(name, reference, numbers)
+        comparison_row(name, reference, numbers)
     });
-    crate::pages::have(&rows);
+    crate::pages::assert_shown(&rows);
 }
 
 const PAIRS: &str = r#"
@@ -263,7 +276,8 @@ method = "metastable"
 rank = 2
 "#;
 
-/// Places a1 to a3 and b1 to b3 that keep to themselves, x from which some come to the one side, z where some of the other end.
+/// States a1 to a3 and b1 to b3 have transitions inside their group only. Transitions lead from x
+/// to one group, and from the other group to z.
 #[test]
 fn sets_of_sources_and_targets_are_matched() {
     let lake = Lake::new();

@@ -1,4 +1,5 @@
-//! The SQL of a pipeline, its keys and its lags: what is refused, what is dropped, and what things are called.
+//! The SQL of a pipeline, its keys and its lags: refused SQL, dropped rows, and the names in
+//! messages.
 
 use crate::cli::{integers, small_pipeline};
 use crate::lake::{Lake, Rows};
@@ -8,14 +9,14 @@ use arrow::datatypes::DataType;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// The small pipeline with another query.
+/// Writes the small pipeline with another query.
 fn with_sql(lake: &Lake, sql: &str) {
     small_pipeline(lake);
     let text = std::fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
     lake.file("p.toml", &text.replace("SELECT * FROM rows", sql));
 }
 
-/// The records of all runs.
+/// The latest record.
 fn record(lake: &Lake, output: &str) -> Value {
     let folder = std::fs::read_dir(lake.path(output).join("runs")).expect("records");
     let mut all: Vec<_> = folder.map(|file| file.expect("a file").path()).collect();
@@ -47,7 +48,7 @@ fn clauses_that_would_be_ignored_are_refused() {
             lake.gyre(&[command, "p.toml"]).fails(2, message);
         }
     }
-    // What the message offers in place of a sample keeps whole trajectories.
+    // The alternative to a sample that the message proposes keeps whole trajectories.
     for (sql, rows) in [
         (
             "SELECT * FROM rows WHERE id % 3 = 0",
@@ -232,7 +233,7 @@ fn rows_with_equal_times_are_named_by_every_counting_method() {
             lake.gyre(&["run", "p.toml"]).fails(1, "two rows at t = 1");
         }
     }
-    // A later file that repeats a time.
+    // A later file repeats a time.
     lake.file("p.toml", "[job]\nname = \"a\"\noutput = \"out\"\nincremental = true\n[tables.rows]\npath = \"later/\"\n[transitions]\nsql = \"SELECT * FROM rows\"\ntime = \"t\"\nstate = \"state\"\nlag = 1\n[[fit]]\nname = \"a\"\nmethod = \"dbmr\"\nrank = 2\n");
     lake.gyre(&["run", "p.toml"]).succeeds();
     lake.table(
@@ -262,7 +263,8 @@ method = "dbmr"
 rank = 2
 "#;
 
-/// A NaN stands where pandas had a gap: it is no trajectory and no partition, in every width of floats and every way of counting.
+/// A NaN key is missing data, as in pandas: it is no trajectory and no partition, for every width
+/// of floats and every counting method.
 #[test]
 fn nan_keys_are_dropped_and_counted() {
     let ids = [
@@ -303,7 +305,7 @@ fn nan_keys_are_dropped_and_counted() {
         for (at, (sql, incremental, order)) in [
             ("SELECT * FROM rows", false, 1),
             ("SELECT * FROM rows", true, 1),
-            // Rows of no order are gathered.
+            // Unsorted rows are gathered.
             ("SELECT * FROM rows", false, -1),
             (
                 "SELECT CAST(id AS DOUBLE) AS id, t, state, CAST(p AS REAL) AS p FROM rows",
@@ -376,11 +378,11 @@ method = "dbmr"
 rank = 2
 "#;
 
-fn timed(lake: &Lake, output: &str, lags: &str) {
+fn write_timed_pipeline(lake: &Lake, output: &str, lags: &str) {
     let hours = |k: i64| (k % 200) * 3600;
     let t = TimestampSecondArray::from_iter_values((0..600).map(hours));
     let state = |k: i64| 3 * (k / 23 % 2) + (k * k + k / 7) % 3;
-    // A file that is written again is another one.
+    // A file that is written again counts as changed.
     if !lake.path("timed.parquet").exists() {
         lake.table(
             "timed.parquet",
@@ -397,7 +399,7 @@ fn timed(lake: &Lake, output: &str, lags: &str) {
     );
 }
 
-/// However a lag is written, it has one text, one length in seconds and one place.
+/// Every spelling of a lag has the same text, the same length in seconds and the same position.
 #[test]
 fn spellings_of_a_lag_are_equal_and_lags_are_sorted_by_length() {
     let lake = Lake::new();
@@ -411,7 +413,7 @@ fn spellings_of_a_lag_are_equal_and_lags_are_sorted_by_length() {
     .enumerate()
     {
         let output = format!("out{n}");
-        timed(&lake, &output, lags);
+        write_timed_pipeline(&lake, &output, lags);
         let ran = lake.gyre(&["run", "p.toml"]).succeeds();
         let shown: Vec<&str> = ran
             .out
@@ -451,7 +453,7 @@ fn spellings_of_a_lag_are_equal_and_lags_are_sorted_by_length() {
         );
     }
     assert!(outputs.windows(2).all(|two| two[0] == two[1]));
-    // Another spelling is the same plan.
+    // Another spelling gives the same plan.
     let spelt = TIMED.replace("OUTPUT", "out0");
     lake.file(
         "p.toml",
@@ -465,22 +467,22 @@ fn spellings_of_a_lag_are_equal_and_lags_are_sorted_by_length() {
         .succeeds();
     let rows = Rows::open(&lake.path("new/sources/part-0.parquet"));
     assert!(rows.floats("lag_seconds").contains(&86_400.0));
-    // Steps are no time.
-    timed(&lake, "steps", "'2 steps'");
+    // Steps have no length in seconds.
+    write_timed_pipeline(&lake, "steps", "'2 steps'");
     lake.gyre(&["run", "p.toml"]).succeeds();
     let rows = Rows::open(&lake.path("steps/fits/part-0.parquet"));
     assert_eq!(rows.texts("lag"), ["2 steps"]);
     assert!(rows.0.column_by_name("lag_seconds").is_none());
 }
 
-/// Results of an older version spelt lags as the pipeline file did, and had no column beside them.
+/// Older versions kept the spelling of the pipeline file and had no column of seconds.
 #[test]
 fn results_with_another_spelling_of_a_lag_are_found() {
     let lake = Lake::new();
-    timed(&lake, "old", "'6h'");
+    write_timed_pipeline(&lake, "old", "'6h'");
     lake.gyre(&["run", "p.toml"]).succeeds();
     respell(&lake, "old", "360 min");
-    timed(&lake, "new", "'PT6H'");
+    write_timed_pipeline(&lake, "new", "'PT6H'");
     let text = std::fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
     lake.file("p.toml", &format!("{text}\n[names]\nfrom = \"old\"\n"));
     lake.gyre(&["run", "p.toml"]).succeeds();
@@ -554,9 +556,9 @@ fn respell(lake: &Lake, output: &str, lag: &str) {
 #[test]
 fn parameters_may_be_dates_times_and_lists() {
     let lake = Lake::new();
-    timed(&lake, "out", "'1h'");
+    write_timed_pipeline(&lake, "out", "'1h'");
     let base = std::fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
-    // Of 3 × 200 rows, one an hour from the beginning of 1970.
+    // There are 3 × 200 rows, one per hour from the start of 1970.
     for (sql, parameters, rows) in [
         (
             "SELECT * FROM rows WHERE t >= $day",

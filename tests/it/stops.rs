@@ -1,4 +1,5 @@
-//! Runs that are stopped: by signals at every stage, by locks that others hold, and by limits of the system.
+//! Runs that are stopped by signals at every stage, by locks of other processes, and by limits of
+//! the system.
 
 use crate::cli::{integers, small_pipeline};
 use crate::lake::{Lake, ProgramRun};
@@ -18,7 +19,7 @@ fn signal(process: &Child, signal: &str) {
     assert!(sent.is_ok_and(|status| status.success()), "{signal}");
 }
 
-/// Starts the program with a folder of its own for what is temporary.
+/// Starts the program with a separate folder for temporary files.
 fn start(lake: &Lake, arguments: &[&str]) -> (Child, BufReader<std::process::ChildStderr>) {
     fs::create_dir_all(lake.path("tmp")).expect("a folder");
     let mut process = lake
@@ -32,14 +33,14 @@ fn start(lake: &Lake, arguments: &[&str]) -> (Child, BufReader<std::process::Chi
     (process, log)
 }
 
-/// Reads the log until it says something.
-fn wait_for(log: &mut impl BufRead, said: &str) {
+/// Reads the log until a line contains a text.
+fn wait_for(log: &mut impl BufRead, text: &str) {
     let mut all = String::new();
-    while !all.lines().last().is_some_and(|line| line.contains(said)) {
+    while !all.lines().last().is_some_and(|line| line.contains(text)) {
         assert_ne!(
             log.read_line(&mut all).expect("a line"),
             0,
-            "never {said:?} in\n{all}"
+            "never {text:?} in\n{all}"
         );
     }
 }
@@ -47,7 +48,7 @@ fn wait_for(log: &mut impl BufRead, said: &str) {
 fn end(mut process: Child, mut log: impl Read) -> (Option<i32>, String) {
     let mut rest = String::new();
     log.read_to_string(&mut rest).expect("the rest of the log");
-    (process.wait().expect("an end").code(), rest)
+    (process.wait().expect("the process ends").code(), rest)
 }
 
 fn entries(lake: &Lake, folder: &str) -> Vec<String> {
@@ -59,8 +60,8 @@ fn entries(lake: &Lake, folder: &str) -> Vec<String> {
     names
 }
 
-/// A pipeline whose stages each take longer than a signal.
-fn large(lake: &Lake) {
+/// Writes a pipeline whose stages each take longer than a signal.
+fn write_slow_pipeline(lake: &Lake) {
     let n = 400_000;
     let columns = vec![
         ("a", integers((0..n).map(|k| k % 100_000))),
@@ -74,13 +75,14 @@ fn large(lake: &Lake) {
     );
 }
 
-/// Signals × stages: the earlier result stays, or the new one is whole; the exit code says which, and nothing else is left.
+/// Combines signals with stages. Either the earlier result stays or the new one is complete, as the
+/// exit code says. No other files remain.
 #[test]
 fn a_signal_at_any_stage_leaves_one_result() {
     let lake = Lake::new();
-    large(&lake);
+    write_slow_pipeline(&lake);
     lake.gyre(&["run", "p.toml"]).succeeds();
-    // What is logged when the stage before is over, and the stage that the signal comes in.
+    // The log line at the end of the previous stage, and the stage that receives the signal.
     let stages = [
         ("\"run begins\"", "count"),
         ("\"stage\":\"count\"", "fit"),
@@ -91,7 +93,7 @@ fn a_signal_at_any_stage_leaves_one_result() {
     let mut seed = 1;
     for name in SIGNALS {
         let mut stopped = 0;
-        for (said, stage) in stages {
+        for (text, stage) in stages {
             let (pointer, before) = (fs::read(lake.path("out/current.json")), lake.tables());
             seed += 1;
             let seeded = seed.to_string();
@@ -106,7 +108,7 @@ fn a_signal_at_any_stage_leaves_one_result() {
                 "400MB",
             ];
             let (process, mut log) = start(&lake, &arguments);
-            wait_for(&mut log, said);
+            wait_for(&mut log, text);
             signal(&process, name);
             let (code, rest) = end(process, log);
             let place = format!("{name} at {stage}: {rest}");
@@ -136,21 +138,22 @@ fn a_signal_at_any_stage_leaves_one_result() {
         }
         assert!(stopped >= 2, "{name}: {stopped}");
     }
-    // The same over nothing: no output is left.
+    // Without an earlier result, a stopped run leaves no output.
     for name in SIGNALS {
         fs::remove_dir_all(lake.path("out")).ok();
         let (process, mut log) = start(&lake, &["run", "p.toml", "-v", "--log-format", "json"]);
         wait_for(&mut log, "\"stage\":\"count\"");
         signal(&process, name);
         assert_eq!(end(process, log).0, Some(130), "{name}");
-        let left = entries(&lake, "out");
-        // The record of the run, and what it had finished.
+        let remaining = entries(&lake, "out");
+        // The record of the run and its finished work.
         let is_known = |name: &String| ["runs", "work"].contains(&name.as_str());
-        assert!(left.iter().all(is_known), "{left:?}");
+        assert!(remaining.iter().all(is_known), "{remaining:?}");
     }
 }
 
-/// One call of SQL that takes minutes, where rows are counted and where the plan is made: two signals end the process.
+/// One SQL call takes minutes, either when rows are counted or when the plan is made. The second
+/// signal ends the process.
 #[test]
 fn a_second_signal_stops_a_call_that_does_not_return() {
     let lake = Lake::new();
@@ -181,10 +184,10 @@ fn a_second_signal_stops_a_call_that_does_not_return() {
                     "300MB",
                 ];
                 let (mut process, log) = start(&lake, &arguments);
-                // It computes for longer than it takes to start.
+                // The computation is running if it has used more processor time than the start.
                 while cpu_ticks(process.id()) < 30 {
-                    let ended = process.try_wait().expect("a process");
-                    assert!(ended.is_none(), "{ended:?}");
+                    let status = process.try_wait().expect("a process");
+                    assert!(status.is_none(), "{status:?}");
                     std::thread::sleep(Duration::from_millis(5));
                 }
                 signal(&process, name);
@@ -201,8 +204,8 @@ fn a_second_signal_stops_a_call_that_does_not_return() {
                 assert_eq!(code, Some(130), "{name}: {rest}");
                 assert!(rest.contains("stopped"), "{rest}");
                 assert!((fs::read(lake.path("out/current.json")).ok(), lake.tables()) == before);
-                let free = File::open(lake.path("out/.lock")).expect("a lock");
-                free.try_lock().expect("no lock is left");
+                let lock = File::open(lake.path("out/.lock")).expect("a lock");
+                lock.try_lock().expect("the lock is free");
             }
         }
     }
@@ -217,7 +220,8 @@ fn cpu_ticks(process: u32) -> u64 {
     fields.get(12).copied().unwrap_or(0) + fields.get(13).copied().unwrap_or(0)
 }
 
-/// Another process holds the lock of the output: whoever waits says so, stops on a signal, and gives up with the code for later.
+/// Another process holds the lock of the output. The run reports that it waits, stops on a signal,
+/// and ends with the exit code for a retry after a time limit.
 #[test]
 fn waiting_for_a_lock_is_reported_stoppable_and_limited() {
     let lake = Lake::new();
@@ -238,7 +242,7 @@ fn waiting_for_a_lock_is_reported_stoppable_and_limited() {
     ];
     for (folder, command) in commands {
         let lock = File::open(lake.path(&format!("{folder}/.lock"))).expect("a lock");
-        lock.lock().expect("it is free");
+        lock.lock().expect("the lock is free");
         let ran = lake.gyre(&[command, &["--lock-timeout", "0s"]].concat());
         ran.fails(75, &format!("{folder}/.lock for 0ns; run again when it has ended, or wait longer with --lock-timeout"));
         assert_eq!(ran.err.trim().lines().count(), 1, "{}", ran.err);
@@ -257,19 +261,19 @@ fn waiting_for_a_lock_is_reported_stoppable_and_limited() {
     assert!(lake.tables() == before);
 }
 
-/// A shell with limits, and the program as `$GYRE` in it.
-fn limited(lake: &Lake, script: &str) -> ProgramRun {
+/// Runs a script with limits in a shell. `$GYRE` is the program.
+fn run_limited(lake: &Lake, script: &str) -> ProgramRun {
     let mut command = Command::new("sh");
     command.args(["-c", script]).current_dir(lake.folder.path());
     command
         .env("GYRE", lake.command(&[]).get_program())
         .env_remove("OUT");
-    let ended = command.output().expect("a shell");
-    assert_eq!(ended.status.signal(), None, "{script}");
-    ProgramRun::of(ended)
+    let output = command.output().expect("a shell");
+    assert_eq!(output.status.signal(), None, "{script}");
+    ProgramRun::of(output)
 }
 
-/// Limits of the system × commands: one error, and the code for later.
+/// Combines limits of the system with commands. Each gives one error and the exit code for a retry.
 #[test]
 fn a_refusal_by_the_system_is_one_error() {
     let lake = Lake::new();
@@ -277,7 +281,7 @@ fn a_refusal_by_the_system_is_one_error() {
     lake.gyre(&["run", "p.toml"]).succeeds();
     let before = lake.tables();
     let run = "exec \"$GYRE\" run p.toml --force";
-    for (limit, more, said) in [
+    for (limit, more, text) in [
         (
             "ulimit -n 6",
             "",
@@ -291,14 +295,14 @@ fn a_refusal_by_the_system_is_one_error() {
             " more memory",
         ),
     ] {
-        let ran = limited(&lake, &format!("{limit}; {run} {more}"));
-        ran.fails(75, said);
+        let ran = run_limited(&lake, &format!("{limit}; {run} {more}"));
+        ran.fails(75, text);
         assert!(!ran.err.contains("aborted"), "{}", ran.err);
         let errors = ran.err.lines().filter(|line| line.starts_with("error:"));
         assert_eq!(errors.count(), 1, "{}", ran.err);
         assert!(lake.tables() == before, "{limit}");
     }
-    let json = limited(
+    let json = run_limited(
         &lake,
         &format!(
             "ulimit -v 900000; {run} --threads 1 --log-format json --set 'transitions.sql=SELECT id, t, length(repeat(CAST(state AS VARCHAR), 1900000000)) AS state FROM rows WHERE id = 0'"
@@ -314,7 +318,7 @@ fn a_refusal_by_the_system_is_one_error() {
         .fails(2, "200 bytes is too small; add a unit, as in 200MB");
 }
 
-/// kill -9 while rows are sorted on disk: the next run, or `gyre clean`, removes them.
+/// kill -9 while rows are sorted on disk. The next run or `gyre clean` removes them.
 #[test]
 fn the_next_run_removes_the_rows_of_a_killed_process() {
     let lake = Lake::new();
@@ -341,8 +345,8 @@ fn the_next_run_removes_the_rows_of_a_killed_process() {
                 .sum::<u64>()
         };
         while rows() == 0 {
-            let ended = process.try_wait().expect("a process");
-            assert!(ended.is_none(), "it never sorted on disk: {ended:?}");
+            let status = process.try_wait().expect("a process");
+            assert!(status.is_none(), "no rows were sorted on disk: {status:?}");
             std::thread::sleep(Duration::from_millis(5));
         }
         let clean = |more: &[&str]| {
@@ -352,15 +356,15 @@ fn the_next_run_removes_the_rows_of_a_killed_process() {
                 command
                     .env("TMPDIR", lake.path("tmp"))
                     .output()
-                    .expect("it starts"),
+                    .expect("the program starts"),
             )
             .succeeds()
             .out
         };
-        // Not while it is alive.
+        // The files of a running process are kept.
         assert!(!clean(&[]).contains("temporary folder"));
-        process.kill().expect("it is there");
-        process.wait().expect("an end");
+        process.kill().expect("the process exists");
+        process.wait().expect("the process ends");
         assert_eq!(entries(&lake, "tmp").len(), 1);
         if by_clean {
             assert!(clean(&["--dry-run"]).contains("would remove 1 temporary folder, "));
@@ -368,7 +372,7 @@ fn the_next_run_removes_the_rows_of_a_killed_process() {
         } else {
             let mut next = lake.command(&[&["run", "p.toml"][..], &bound].concat());
             let ran = next.env("TMPDIR", lake.path("tmp")).output();
-            ProgramRun::of(ran.expect("it starts")).succeeds();
+            ProgramRun::of(ran.expect("the program starts")).succeeds();
         }
         assert_eq!(entries(&lake, "tmp"), Vec::<String>::new());
     }

@@ -1,5 +1,5 @@
-//! Faults of the object store, at every call of a run, and two runs whose calls come in every order: at any moment the output is the old
-//! result or the new one, whole.
+//! Faults of the object store at every call of a run, and two runs whose calls interleave in every
+//! order. At any time the output holds the complete old result or the complete new one.
 
 use crate::cli::small_pipeline;
 use crate::faulty::{Conditions, Fault, FaultyStore, Pauses};
@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
-/// Runs the small pipeline of a lake with a seed into a store.
+/// Runs the small pipeline of a lake with a seed, with the output in a store.
 async fn run_into(lake: &Lake, store: Arc<dyn ObjectStore>, seed: u64) -> Result<()> {
     let pipeline = Pipeline::from_file(lake.path("p.toml"))?;
     let resources = Resources {
@@ -48,7 +48,7 @@ async fn pointer(store: &InMemory) -> Option<Current> {
     Some(serde_json::from_slice(&bytes).expect("a pointer"))
 }
 
-/// The tables of the result in place.
+/// The tables of the current result.
 async fn tables(store: &InMemory) -> Vec<Vec<u8>> {
     let folder = pointer(store).await.expect("a result").folder;
     let mut all = Vec::new();
@@ -60,27 +60,30 @@ async fn tables(store: &InMemory) -> Vec<Vec<u8>> {
     all
 }
 
-/// The runs of which there are versions.
+/// The runs with a version in the store.
 async fn versions(store: &InMemory) -> BTreeSet<String> {
     let folder = Path::from("out/versions");
     let found: Vec<_> = store.list(Some(&folder)).collect().await;
     let run = |meta: object_store::Result<ObjectMeta>| {
         let path = meta.expect("an object").location;
-        let run = path.prefix_match(&folder).expect("below it").next();
+        let run = path
+            .prefix_match(&folder)
+            .expect("a path in the folder")
+            .next();
         run.expect("a run").as_ref().to_string()
     };
     found.into_iter().map(run).collect()
 }
 
-/// Cleans, and checks that nothing is there that the pointer does not name.
+/// Runs the cleaning, and asserts that the pointer names all remaining versions.
 async fn clean(store: &InMemory) {
     let output = Output::in_store(Arc::new(store.clone()), Path::from("out"));
-    let asked = Cleaning {
+    let cleaning = Cleaning {
         keep: 2,
         older_than: SignedDuration::ZERO,
         dry_run: false,
     };
-    output.clean(&asked).await.expect("a store that works");
+    output.clean(&cleaning).await.expect("a store that works");
     let named = pointer(store).await.map(|p| {
         let runs = p.earlier.into_iter().chain([p.run]);
         runs.collect::<BTreeSet<_>>()
@@ -88,7 +91,7 @@ async fn clean(store: &InMemory) {
     assert_eq!(versions(store).await, named.unwrap_or_default());
 }
 
-/// How calls fail from some call on.
+/// Kinds of failing calls.
 const FAULTS: [(&str, usize, Fault); 3] = [
     ("a call fails", 1, Fault::Fails),
     ("the answer to a call is lost", 1, Fault::IsLost),
@@ -126,13 +129,14 @@ async fn a_fault_at_any_call_leaves_one_whole_result() {
             faults += 1;
             let place = format!("{what} at {first}");
             let store = faulty.inner;
-            // Never anything but a whole result, and after an error the old one, unless nobody could be asked which it is.
-            let left = tables(&store).await;
+            // The result is always complete. After an error it is the old one, unless the store
+            // could not be asked.
+            let found = tables(&store).await;
             let output = Output::in_store(Arc::new(store.clone()), Path::from("out"));
             let current = output.current().await.expect("a store that works again");
             assert!(current.is_some(), "{place}");
             match &ended {
-                Ok(()) => assert_eq!(left, after, "{place}"),
+                Ok(()) => assert_eq!(found, after, "{place}"),
                 Err(e) => {
                     let kind = e.kind();
                     assert!(
@@ -140,12 +144,12 @@ async fn a_fault_at_any_call_leaves_one_whole_result() {
                         "{place}: {}",
                         e.full()
                     );
-                    assert_eq!(left, before, "{place}");
+                    assert_eq!(found, before, "{place}");
                 }
             }
             clean(&store).await;
-            assert_eq!(tables(&store).await, left, "{place}");
-            // The next run puts everything right and leaves nothing behind.
+            assert_eq!(tables(&store).await, found, "{place}");
+            // The next run succeeds and leaves no other files.
             run_into(&lake, Arc::new(store.clone()), 2)
                 .await
                 .expect("the next run");
@@ -159,7 +163,7 @@ async fn a_fault_at_any_call_leaves_one_whole_result() {
     }
 }
 
-/// The least that a run does to an output: its one table holds its id.
+/// The smallest run on an output. Its only table contains its id.
 async fn small_run(store: FaultyStore, plan: &str) -> Result<()> {
     let output = Output::in_store(Arc::new(store), Path::from("out"));
     let ended = small_run_at(&output, plan).await;
@@ -186,8 +190,8 @@ async fn small_run_at(output: &Output, plan: &str) -> Result<()> {
     output.promote(&begun, &promotion).await
 }
 
-/// The run whose result a reader finds; panics unless it is whole.
-fn reader_finds(store: &InMemory) -> String {
+/// The run whose result a reader sees. Panics if the result is incomplete.
+fn read_result(store: &InMemory) -> String {
     let read = async {
         let current = pointer(store).await.expect("a result");
         read_version(store, &current.run).await;
@@ -204,8 +208,8 @@ async fn read_version(store: &InMemory, run: &str) {
     store.head(&success).await.expect("its _SUCCESS");
 }
 
-/// Lets two runs take turns at an output that holds a result: `turn` says whose it is while both have something left to do. A reader
-/// looks after every step. Returns whether there was a conflict.
+/// Two runs alternate at an output with a result. `turn` selects the next one while both have calls
+/// left. A reader checks the output after every step. Returns whether there was a conflict.
 fn two_runs(old: &InMemory, pauses: Pauses, mut turn: impl FnMut() -> usize) -> bool {
     let store = FaultyStore {
         pauses,
@@ -217,7 +221,7 @@ fn two_runs(old: &InMemory, pauses: Pauses, mut turn: impl FnMut() -> usize) -> 
         runs.push(small_run(store.clone(), plan).boxed());
     }
     let mut ends = [None, None];
-    let mut seen = BTreeSet::from([reader_finds(&store.inner)]);
+    let mut seen = BTreeSet::from([read_result(&store.inner)]);
     while ends.iter().any(Option::is_none) {
         let who = match &ends {
             [None, None] => turn(),
@@ -228,10 +232,10 @@ fn two_runs(old: &InMemory, pauses: Pauses, mut turn: impl FnMut() -> usize) -> 
         if let Poll::Ready(end) = runs[who].poll_unpin(&mut context) {
             ends[who] = Some(end);
         }
-        seen.insert(reader_finds(&store.inner));
+        seen.insert(read_result(&store.inner));
     }
     let check = async {
-        // Who has read the pointer at any moment can still read what it named.
+        // Readers of every earlier pointer can still read the results that it named.
         for run in &seen {
             read_version(&store.inner, run).await;
         }
@@ -241,7 +245,7 @@ fn two_runs(old: &InMemory, pauses: Pauses, mut turn: impl FnMut() -> usize) -> 
         last
     };
     let last = check.now_or_never().expect("memory does not wait");
-    match ends.map(|end| end.expect("both have ended")) {
+    match ends.map(|end| end.expect("both runs ended")) {
         [Ok(()), Ok(())] => {
             assert_eq!((seen.len(), last.earlier.len()), (3, 2));
             false
@@ -251,7 +255,7 @@ fn two_runs(old: &InMemory, pauses: Pauses, mut turn: impl FnMut() -> usize) -> 
             assert_eq!((seen.len(), last.earlier.len()), (2, 1));
             true
         }
-        [Err(a), Err(b)] => panic!("both lost: {}; {}", a.full(), b.full()),
+        [Err(a), Err(b)] => panic!("both runs lost: {}; {}", a.full(), b.full()),
     }
 }
 
@@ -266,7 +270,7 @@ fn one_result() -> InMemory {
 #[test]
 fn every_order_of_two_runs_leaves_one_winner() {
     let old = one_result();
-    // The turns taken, each with whether the other choice is still to be tried.
+    // The turns so far, each with a flag whether the other choice is still to be tried.
     let mut turns: Vec<(usize, bool)> = Vec::new();
     let (mut orders, mut conflicts) = (0, 0);
     loop {
@@ -302,13 +306,13 @@ proptest! {
     }
 }
 
-/// A run that is dropped wherever it waits, before a call or after it, and abandoned: what is in place is whole, and of a run that was not
-/// in place yet nothing is left.
+/// A run is dropped before or after any of its calls, and abandoned. The current result is
+/// complete, and the dropped run leaves no files unless it is the current result.
 #[test]
-fn a_run_that_is_dropped_anywhere_leaves_one_whole_result() {
+fn a_run_dropped_at_any_call_leaves_one_whole_result() {
     for old in [InMemory::new(), one_result()] {
         let before = pointer(&old).now_or_never().expect("memory does not wait");
-        let (mut is_done, mut alone, mut left, mut replaced) = (false, 0, 0, 0);
+        let (mut is_done, mut alone, mut found, mut replaced) = (false, 0, 0, 0);
         for steps in 0.. {
             let store = FaultyStore {
                 pauses: Pauses::Always,
@@ -334,7 +338,7 @@ fn a_run_that_is_dropped_anywhere_leaves_one_whole_result() {
                     let named = before.iter().map(|before| before.run.clone());
                     match versions(&store.inner).await == named.collect() {
                         true => alone += 1,
-                        false => left += 1,
+                        false => found += 1,
                     }
                 } else {
                     replaced += 1;
@@ -346,15 +350,16 @@ fn a_run_that_is_dropped_anywhere_leaves_one_whole_result() {
                 break;
             }
         }
-        // Where the pointer is just being put, nobody knows what comes of it, and the version stays for `clean`.
+        // If the run is dropped while it puts the pointer, the outcome is unknown, and its version
+        // remains for `clean`.
         assert!(
-            alone > 10 && left == 1 && replaced > 1,
-            "{alone} {left} {replaced}"
+            alone > 10 && found == 1 && replaced > 1,
+            "{alone} {found} {replaced}"
         );
     }
 }
 
-/// Without conditions a store would let two runs overwrite each other.
+/// Without conditional puts, two runs could overwrite each other.
 #[tokio::test]
 async fn a_store_without_conditional_puts_is_refused() {
     for conditions in [Conditions::Ignored, Conditions::Unsupported] {
@@ -365,8 +370,8 @@ async fn a_store_without_conditional_puts_is_refused() {
         let error = small_run(store.clone(), "some-plan").await;
         let error = error.expect_err("a store to refuse");
         assert_eq!(error.kind(), Kind::Spec, "{}", error.full());
-        let said = "the store of out does not support conditional puts";
-        assert!(error.full().contains(said), "{}", error.full());
+        let message = "the store of out does not support conditional puts";
+        assert!(error.full().contains(message), "{}", error.full());
         assert_eq!(store.inner.list(None).count().await, 0);
     }
 }

@@ -1,7 +1,8 @@
-//! Runs whose counts and fits are tasks, done in every order and more than once, against runs of one process.
+//! Compares runs whose counts and fits are tasks with runs of one process. The tasks run in every
+//! order and more than once.
 
 use crate::cli::integers;
-use crate::inside::{Ended, Inside, RESOURCES, Way, run_in, same};
+use crate::inside::{InProcess, RESOURCES, RunResult, Schedule, assert_equal_results, run_in};
 use crate::lake::Lake;
 use arrow::array::{ArrayRef, Float64Array, Int64Array, StringArray};
 use gyre::cluster::nodes::Task;
@@ -17,7 +18,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A row of trajectory `id` in group `g`; without a time it is dropped, without a state it ends no pair.
+/// A row of trajectory `id` in group `g`. A row without a time is dropped. A row without a state is
+/// in no pair.
 #[derive(Debug, Clone, PartialEq)]
 struct Row {
     g: i64,
@@ -80,14 +82,14 @@ fn columns(rows: &[Row]) -> Vec<(&'static str, ArrayRef)> {
     ]
 }
 
-/// Writes rows as so many files, in their order.
+/// Writes rows to `n` files, in their order.
 fn files(lake: &Lake, rows: &[Row], n: usize) {
     for (at, rows) in rows.chunks(rows.len().div_ceil(n)).enumerate() {
         lake.table(&format!("rows/{at:03}.parquet"), columns(rows));
     }
 }
 
-/// Deals rows to so many files at random.
+/// Distributes rows randomly over `n` files.
 fn scatter(lake: &Lake, rows: &[Row], n: usize, random: &mut Pcg64) {
     let mut of_files = vec![Vec::new(); n];
     for row in rows {
@@ -118,7 +120,7 @@ trajectory = "id"
 time = "t"
 "#;
 
-/// A pipeline of the files in `rows/`: keys of its transitions, and other tables.
+/// A pipeline over the files in `rows/` with keys of its transitions and further tables.
 fn pipeline(keys: &str, rest: &str) -> String {
     format!(
         "[job]\nname = \"tasks\"\noutput = \"FOLDER/out\"\n[names]\nfrom = \"none\"\n[tables.rows]\npath = \"FOLDER/rows/\"\n\
@@ -126,51 +128,61 @@ fn pipeline(keys: &str, rest: &str) -> String {
     )
 }
 
-const WAYS: [Way; 4] = [Way::InOrder, Way::Shuffled(5), Way::Twice, Way::Lost];
+const SCHEDULES: [Schedule; 4] = [
+    Schedule::InOrder,
+    Schedule::Shuffled(5),
+    Schedule::Twice,
+    Schedule::Lost,
+];
 
-/// Runs a pipeline in this process, and in tasks in each of some ways; returns the first, and the rounds of the last.
-async fn check_ways(lake: &Lake, text: &str, ways: &[Way]) -> (Ended, Vec<&'static str>) {
+/// Runs a pipeline in one process, and as tasks with each of the given schedules. Returns the
+/// result of the first run and the rounds of the last.
+async fn check_schedules(
+    lake: &Lake,
+    text: &str,
+    schedules: &[Schedule],
+) -> (RunResult, Vec<&'static str>) {
     let expected = run_in(lake, text, None).await.map_err(|e| e.full());
     let expected = expected.expect("a run of one process");
     assert!(expected.tables.len() > 10);
-    let (mut rounds, mut alone) = (Vec::new(), None);
-    for way in ways {
-        let nodes = Inside::new(*way);
-        let ended = run_in(lake, text, Some(nodes.clone())).await;
-        let ended = ended.map_err(|e| e.full()).expect("a run of tasks");
-        same(&expected, &ended, way);
-        (rounds, alone) = (nodes.rounds(), ended.alone);
+    let (mut rounds, mut single_task_reason) = (Vec::new(), None);
+    for schedule in schedules {
+        let nodes = InProcess::new(*schedule);
+        let result = run_in(lake, text, Some(nodes.clone())).await;
+        let result = result.map_err(|e| e.full()).expect("a run of tasks");
+        assert_equal_results(&expected, &result, schedule);
+        (rounds, single_task_reason) = (nodes.rounds(), result.single_task_reason);
     }
     let tables = expected.tables;
     let record = expected.record;
     (
-        Ended {
+        RunResult {
             tables,
             record,
-            alone,
+            single_task_reason,
         },
         rounds,
     )
 }
 
-/// The same for rows whose tasks count apart: dealt and added up as the rounds say.
+/// As `check_schedules`, for rows that several tasks count. Asserts the rounds.
 async fn check(lake: &Lake, text: &str, rounds: &[&str]) {
-    let (ended, found) = check_ways(lake, text, &[Way::Shuffled(3)]).await;
+    let (result, found) = check_schedules(lake, text, &[Schedule::Shuffled(3)]).await;
     assert_eq!(found, rounds);
-    assert_eq!(ended.alone, None);
+    assert_eq!(result.single_task_reason, None);
 }
 
-/// The same for rows that one task counts.
-async fn check_alone(lake: &Lake, text: &str, because: &str) {
-    let (ended, found) = check_ways(lake, text, &[Way::Shuffled(3)]).await;
+/// As `check_schedules`, for rows that one task counts. Asserts the reason.
+async fn check_single_task(lake: &Lake, text: &str, because: &str) {
+    let (result, found) = check_schedules(lake, text, &[Schedule::Shuffled(3)]).await;
     assert_eq!(found, ["count", "fit"]);
-    let alone = ended.alone.expect("a reason");
+    let single_task_reason = result.single_task_reason.expect("a reason");
     let what = "all files counted by one task, because ";
-    assert_eq!(alone.strip_prefix(what), Some(because));
+    assert_eq!(single_task_reason.strip_prefix(what), Some(because));
 }
 
-const OF_ROWS: [&str; 4] = ["deal", "sum", "count", "fit"];
-const OF_ONE_MATRIX: [&str; 5] = ["deal", "sum", "add", "count", "fit"];
+const ROUNDS_OF_ROWS: [&str; 4] = ["deal", "sum", "count", "fit"];
+const ROUNDS_OF_ONE_MATRIX: [&str; 5] = ["deal", "sum", "add", "count", "fit"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn partitions_and_lags_do_not_depend_on_the_order_of_tasks() {
@@ -178,8 +190,8 @@ async fn partitions_and_lags_do_not_depend_on_the_order_of_tasks() {
     files(&lake, &walks(1, 3, 8, 40, 8), 5);
     let keys = "state = \"state\"\npartition_by = [\"sea\"]\nlag = [1, 3, \"2 steps\"]";
     let text = pipeline(&(TRAJECTORIES.to_string() + keys), TWO_FITS);
-    let (_, rounds) = check_ways(&lake, &text, &WAYS).await;
-    assert_eq!(rounds, OF_ROWS);
+    let (_, rounds) = check_schedules(&lake, &text, &SCHEDULES).await;
+    assert_eq!(rounds, ROUNDS_OF_ROWS);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -199,7 +211,7 @@ async fn one_matrix_is_summed_by_sources() {
         "state = \"name\"\nlag = [1, 2, 4]\nwindow = \"effective\"\ninterval = 1",
     ] {
         let text = pipeline(&(TRAJECTORIES.to_string() + state), TWO_FITS);
-        check(&lake, &text, &OF_ONE_MATRIX).await;
+        check(&lake, &text, &ROUNDS_OF_ONE_MATRIX).await;
     }
 }
 
@@ -254,7 +266,7 @@ clusters = "pcca"
 rank = 2
 "#;
     let text = pipeline(&(TRAJECTORIES.to_string() + keys), rest);
-    check(&lake, &text, &OF_ROWS).await;
+    check(&lake, &text, &ROUNDS_OF_ROWS).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -264,10 +276,10 @@ async fn rows_that_cannot_be_split_are_counted_by_one_task() {
     let keys = "state = \"state\"\nlag = 1\npartition_by = \"g\"\n";
     let rows = TRAJECTORIES.to_string() + keys;
     let text = pipeline(&(rows.clone() + "weight = \"w\""), TWO_FITS);
-    check_alone(&lake, &text, "weights are no integers").await;
+    check_single_task(&lake, &text, "weights are no integers").await;
     let rows = rows.replace("* FROM rows", "DISTINCT g, id, t, state FROM rows");
     let text = pipeline(&rows, TWO_FITS);
-    check_alone(&lake, &text, "the SQL has DISTINCT").await;
+    check_single_task(&lake, &text, "the SQL has DISTINCT").await;
     let gyre = r#"
 sql = "SELECT trajectory, time, x, y FROM double_gyre(12, 6, 40)"
 trajectory = "trajectory"
@@ -276,10 +288,10 @@ lag = 40
 bins = { x = { bounds = [0, 2], boxes = 12 }, y = { bounds = [0, 1], boxes = 6 } }
 "#;
     let text = pipeline(gyre, TWO_FITS).replace("[tables.rows]\npath = \"FOLDER/rows/\"\n", "");
-    check_alone(&lake, &text, "`double_gyre()` is not a table of files").await;
+    check_single_task(&lake, &text, "`double_gyre()` is not a table of files").await;
 }
 
-/// Hive folders, a glob and a file by its name, several tables, and parameters of the SQL.
+/// Hive folders, a glob, a single file, several tables, and parameters of the SQL.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tasks_read_the_tables_of_the_plan() {
     let lake = Lake::new();
@@ -297,28 +309,28 @@ async fn tasks_read_the_tables_of_the_plan() {
     let tables =
         "[tables.other]\npath = [\"FOLDER/more/2.parquet\", \"FOLDER/more/[13].parquet\"]\n";
     let text = pipeline(&keys, &(rest.clone() + tables));
-    check(&lake, &text, &OF_ROWS).await;
+    check(&lake, &text, &ROUNDS_OF_ROWS).await;
     let text = text
         .replace("FROM rows", "FROM other")
         .replace("day + $shift AS other", "g + $shift AS day");
-    check(&lake, &text, &OF_ROWS).await;
-    // A file that none of the tasks was told of.
+    check(&lake, &text, &ROUNDS_OF_ROWS).await;
+    // A file that is not in the plan.
     let text = pipeline(&keys, &rest);
     let expected = run_in(&lake, &text, None).await.expect("a run");
     let path: PathBuf = lake.path("rows/day=0/of a%20 b/late.parquet");
     let (from, to) = (lake.path("rows/day=0/of a%20 b/0.parquet"), path.clone());
-    let nodes = Inside::before(Way::InOrder, move |_| {
+    let nodes = InProcess::before(Schedule::InOrder, move |_| {
         fs::copy(&from, &to).expect("a file");
     });
-    let ended = run_in(&lake, &text, Some(nodes))
+    let result = run_in(&lake, &text, Some(nodes))
         .await
         .expect("a run of tasks");
-    same(&expected, &ended, &"late");
-    fs::remove_file(path).expect("it was there");
-    // One that was replaced since.
+    assert_equal_results(&expected, &result, &"late");
+    fs::remove_file(path).expect("the file exists");
+    // A file that was replaced after the plan was made.
     let to = lake.path("rows/day=1/of a%20 b/1.parquet");
     let from = lake.path("rows/day=0/of a%20 b/0.parquet");
-    let nodes = Inside::before(Way::InOrder, move |stage| {
+    let nodes = InProcess::before(Schedule::InOrder, move |stage| {
         if stage == "deal" {
             fs::copy(&from, &to).expect("a file");
         }
@@ -330,7 +342,7 @@ async fn tasks_read_the_tables_of_the_plan() {
     assert!(failed.full().contains("was replaced"), "{}", failed.full());
 }
 
-/// Inputs and output in a store that is no folder.
+/// Inputs and output are in a store without a local folder.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tasks_find_stores_by_url() {
     let lake = Lake::new();
@@ -348,10 +360,10 @@ async fn tasks_find_stores_by_url() {
     let keys = format!("{TRAJECTORIES}state = \"name\"\nlag = 1\npartition_by = \"g\"");
     let rest = TWO_FITS.to_string() + "[store.options]\ntimeout = \"5s\"\n";
     let text = pipeline(&keys, &rest).replace("FOLDER", "memory:///tasks");
-    check(&lake, &text, &OF_ROWS).await;
+    check(&lake, &text, &ROUNDS_OF_ROWS).await;
 }
 
-/// Small integers are states as they are; one that is none changes how all tasks take them.
+/// Small integers represent themselves. One large state changes the representation in all tasks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_states_in_some_files_are_equal_in_all_files() {
     let lake = Lake::new();
@@ -367,9 +379,9 @@ async fn large_states_in_some_files_are_equal_in_all_files() {
     for partition in ["", "partition_by = \"g\""] {
         let keys = format!("{TRAJECTORIES}state = \"state\"\nlag = 1\n{partition}");
         let rounds = if partition.is_empty() {
-            &OF_ONE_MATRIX[..]
+            &ROUNDS_OF_ONE_MATRIX[..]
         } else {
-            &OF_ROWS
+            &ROUNDS_OF_ROWS
         };
         check(&lake, &pipeline(&keys, TWO_FITS), rounds).await;
     }
@@ -385,8 +397,9 @@ async fn a_partition_that_cannot_be_fitted_does_not_stop_the_others() {
     files(&lake, &rows, 4);
     let keys = format!("{TRAJECTORIES}state = \"state\"\nlag = [1, 2]\npartition_by = \"sea\"");
     let text = pipeline(&keys, TWO_FITS);
-    let (ended, _) = check_ways(&lake, &text, &[Way::Shuffled(1), Way::Twice]).await;
-    let failures = ended.record["failures"].as_array().expect("a list");
+    let (result, _) =
+        check_schedules(&lake, &text, &[Schedule::Shuffled(1), Schedule::Twice]).await;
+    let failures = result.record["failures"].as_array().expect("a list");
     let of = failures
         .iter()
         .map(|failure| failure["partition"].as_str().expect("a name"));
@@ -394,12 +407,15 @@ async fn a_partition_that_cannot_be_fitted_does_not_stop_the_others() {
         of.collect::<Vec<_>>(),
         ["sea=sea 1, lag 1", "sea=sea 1, lag 2"]
     );
-    // All of them.
+    // All partitions fail.
     let text = text.replace("SELECT * FROM rows", "SELECT * FROM rows WHERE g = 1");
-    let here = run_in(&lake, &text, None).await.expect_err("no model");
-    let there = run_in(&lake, &text, Some(Inside::new(Way::InOrder))).await;
-    let there = there.expect_err("no model");
-    assert_eq!((here.kind(), here.full()), (there.kind(), there.full()));
+    let expected = run_in(&lake, &text, None).await.expect_err("no model");
+    let actual = run_in(&lake, &text, Some(InProcess::new(Schedule::InOrder))).await;
+    let actual = actual.expect_err("no model");
+    assert_eq!(
+        (expected.kind(), expected.full()),
+        (actual.kind(), actual.full())
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -414,20 +430,20 @@ async fn a_failed_count_gives_the_error_of_one_process() {
         ("time = \"t\"", "time = \"n\""),
     ] {
         let text = text.replace(from, to);
-        let here = run_in(&lake, &text, None).await.expect_err(to);
-        let there = run_in(&lake, &text, Some(Inside::new(Way::InOrder))).await;
-        let there = there.expect_err(to);
-        assert_eq!(here.kind(), there.kind(), "{}", there.full());
-        let (here, there) = (here.to_string(), there.to_string());
-        // Which trajectory is met first is not the same.
+        let expected = run_in(&lake, &text, None).await.expect_err(to);
+        let actual = run_in(&lake, &text, Some(InProcess::new(Schedule::InOrder))).await;
+        let actual = actual.expect_err(to);
+        assert_eq!(expected.kind(), actual.kind(), "{}", actual.full());
+        let (expected, actual) = (expected.to_string(), actual.to_string());
+        // The first duplicate trajectory depends on the order of tasks.
         let begin = |text: &str| text.split(" has two rows").next().map(str::len);
-        match here.contains("has two rows") {
-            true => assert!(there.contains("has two rows") && begin(&here).is_some()),
-            false => assert_eq!(here, there),
+        match expected.contains("has two rows") {
+            true => assert!(actual.contains("has two rows") && begin(&expected).is_some()),
+            false => assert_eq!(expected, actual),
         }
     }
     let text = text.replace("[names]", "incremental = true\n[names]");
-    let refused = run_in(&lake, &text, Some(Inside::new(Way::InOrder))).await;
+    let refused = run_in(&lake, &text, Some(InProcess::new(Schedule::InOrder))).await;
     let refused = refused.expect_err("increments");
     assert_eq!(refused.kind(), Kind::Spec);
     assert!(
@@ -436,25 +452,25 @@ async fn a_failed_count_gives_the_error_of_one_process() {
     );
 }
 
-/// Asked again, a run asks for the same tasks, and a part that is not what it was is no answer.
+/// A repeated run has the same tasks. A damaged part is not used as an answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tasks_depend_only_on_plan_and_input() {
     let lake = Lake::new();
     files(&lake, &walks(10, 2, 8, 30, 8), 4);
     let keys = format!("{TRAJECTORIES}state = \"name\"\nlag = 1\npartition_by = \"g\"");
     let text = pipeline(&keys, TWO_FITS);
-    let ways = [Way::InOrder, Way::Shuffled(2)];
-    let [one, other] = ways.map(Inside::new);
+    let schedules = [Schedule::InOrder, Schedule::Shuffled(2)];
+    let [one, other] = schedules.map(InProcess::new);
     for nodes in [&one, &other] {
         run_in(&lake, &text, Some(nodes.clone()))
             .await
             .expect("a run");
     }
-    let asked = |nodes: &Inside| nodes.asked.lock().expect("a list").clone();
-    assert_eq!(asked(&one), asked(&other));
+    let submitted = |nodes: &InProcess| nodes.submitted.lock().expect("a list").clone();
+    assert_eq!(submitted(&one), submitted(&other));
 
     let work = lake.path("out/work");
-    let nodes = Inside::before(Way::InOrder, move |stage| {
+    let nodes = InProcess::before(Schedule::InOrder, move |stage| {
         if stage == "count" {
             damage(&work);
         }
@@ -473,14 +489,14 @@ async fn tasks_depend_only_on_plan_and_input() {
     perform(&task.bytes, &RESOURCES).await.expect_err("no task");
 }
 
-/// Flips a bit of every file that holds rows.
+/// Flips a bit in every file of rows.
 fn damage(work: &std::path::Path) {
     for plan in fs::read_dir(work).expect("work") {
         let parts = plan.expect("a plan").path().join("parts");
         for part in fs::read_dir(parts).expect("parts") {
             let path = part.expect("a part").path();
             let mut bytes = fs::read(&path).expect("bytes");
-            // What a task reads first is the plan, which is left.
+            // The first message of a part is the plan, which stays intact.
             if bytes.starts_with(&[0xff, 0xff, 0xff, 0xff]) {
                 *bytes.last_mut().expect("a byte") ^= 1;
                 fs::write(&path, bytes).expect("a file");
@@ -493,7 +509,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(6))]
 
     #[test]
-    fn the_layout_of_rows_in_files_does_not_change_the_tables(seed in any::<u64>(), way in 0usize..4, world in 0usize..4) {
+    fn the_layout_of_rows_in_files_does_not_change_the_tables(seed in any::<u64>(), schedule in 0usize..4, world in 0usize..4) {
         let mut random = Pcg64::seed_from_u64(seed);
         let rows = walks(seed, random.random_range(1..4), random.random_range(2..9), 25, 6);
         let lake = Lake::new();
@@ -511,6 +527,6 @@ proptest! {
         let one = "[[fit]]\nname = \"one\"\nmethod = \"dbmr\"\nrank = 1\nrestarts = 1\n";
         let text = pipeline(&(TRAJECTORIES.to_string() + keys), one);
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-        runtime.expect("a runtime").block_on(check_ways(&lake, &text, &[WAYS[way]]));
+        runtime.expect("a runtime").block_on(check_schedules(&lake, &text, &[SCHEDULES[schedule]]));
     }
 }

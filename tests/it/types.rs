@@ -1,4 +1,5 @@
-//! Keys and times of every type that files hold, in any order and split, against a count by hand. PROPTEST_CASES sets how often it is tried.
+//! Keys and times of every type, in any order and split of the rows, compared with an independent
+//! count. PROPTEST_CASES sets the number of cases.
 
 use crate::hostile::{TRAJECTORIES, counts, parquet, proptest_cases, run_into};
 use arrow::array::{
@@ -17,7 +18,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::sync::Arc;
 
-/// Distinct values of a type in ascending order, or of a type that gyre may refuse.
+/// Distinct values of a type in ascending order. gyre may refuse some of the types.
 fn pool(data_type: &DataType) -> ArrayRef {
     let of =
         |array: ArrayRef| cast(&array, data_type).unwrap_or_else(|e| panic!("{data_type}: {e}"));
@@ -158,7 +159,7 @@ fn key_types() -> Vec<DataType> {
     types
 }
 
-/// Types that may be refused, in words.
+/// Nested and other types that gyre may refuse.
 fn odd_types() -> Vec<DataType> {
     use DataType::*;
     let field = |name: &str, t: DataType| Arc::new(arrow::datatypes::Field::new(name, t, true));
@@ -172,7 +173,7 @@ fn odd_types() -> Vec<DataType> {
     ]
 }
 
-/// Times that are one unit apart, and the lag of one and of two units, where the type has units.
+/// Times that are one unit distance. If the type has units, also the lags of one and of two units.
 fn times(data_type: &DataType) -> (ArrayRef, Option<[&'static str; 2]>) {
     let of =
         |array: ArrayRef| cast(&array, data_type).unwrap_or_else(|e| panic!("{data_type}: {e}"));
@@ -250,33 +251,33 @@ fn time_types() -> Vec<DataType> {
     types
 }
 
-/// Values of a pool by number, null where there is none.
+/// Values of a pool by index, with nulls.
 fn column(pool: &ArrayRef, at: impl Iterator<Item = Option<usize>>) -> ArrayRef {
     let n = pool.len();
     let at: UInt32Array = at.map(|at| at.map(|at| (at % n) as u32)).collect();
     take(pool, &at, None).expect("places in the pool")
 }
 
-/// How far apart the rows of a pair are.
+/// The distance between the rows of a pair.
 #[derive(Debug, Clone, Copy)]
-enum Apart {
+enum Distance {
     Units(usize),
     Rows(usize),
 }
 
-/// A row: trajectory, time and state by number.
+/// Indices of trajectory, time and state.
 type Row = (usize, usize, Option<usize>);
 
-/// The pairs of states, by number, as a person would count them.
-fn by_hand(rows: &[Row], apart: Apart) -> HashMap<(usize, usize), u64> {
+/// The pairs of states by index, computed independently.
+fn expected_counts(rows: &[Row], distance: Distance) -> HashMap<(usize, usize), u64> {
     let mut sorted = rows.to_vec();
     sorted.sort();
     let mut pairs = HashMap::new();
     for (at, a) in sorted.iter().enumerate() {
         let own = sorted[at..].iter().filter(|b| b.0 == a.0);
-        let b = match apart {
-            Apart::Units(n) => own.clone().find(|b| b.1 == a.1 + n),
-            Apart::Rows(n) => own.clone().nth(n),
+        let b = match distance {
+            Distance::Units(n) => own.clone().find(|b| b.1 == a.1 + n),
+            Distance::Rows(n) => own.clone().nth(n),
         };
         if let (Some(from), Some((_, _, Some(to)))) = (a.2, b) {
             *pairs.entry((from, *to)).or_default() += 1;
@@ -288,7 +289,7 @@ fn by_hand(rows: &[Row], apart: Apart) -> HashMap<(usize, usize), u64> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: proptest_cases(24), ..ProptestConfig::default() })]
 
-    /// Keys and times of every type, in any order and split, against a count by hand.
+    /// Columns of every type are counted in any order and split of the rows.
     #[test]
     fn columns_of_every_type_are_counted(
         (id, state) in (select(key_types()), prop_oneof![5 => select(key_types()), 1 => select(odd_types())]),
@@ -301,19 +302,19 @@ proptest! {
     ) {
         let (ids, states) = (pool(&id), pool(&state));
         let (times, lags) = times(&time);
-        // Pools differ in size: a number stands for the value at that place, round and round.
+        // Pools differ in size, so indices wrap around.
         let mut rows: Vec<Row> = rows.into_iter().map(|(id, t, s)| (id % ids.len(), t, s.map(|s| s % states.len()))).collect();
         rows.sort_by_key(|r| (r.0, r.1));
         rows.dedup_by_key(|r| (r.0, r.1));
         if !is_ordered {
             rows.reverse();
         }
-        let apart = if rows_apart || lags.is_none() { Apart::Rows(n) } else { Apart::Units(n) };
-        let lag = match (apart, lags) {
-            (Apart::Units(n), Some(lags)) => lags[n - 1].to_string(),
+        let distance = if rows_apart || lags.is_none() { Distance::Rows(n) } else { Distance::Units(n) };
+        let lag = match (distance, lags) {
+            (Distance::Units(n), Some(lags)) => lags[n - 1].to_string(),
             _ => format!("\"{n} steps\""),
         };
-        // A row without trajectory or time is no row of any trajectory.
+        // A row without a trajectory or a time belongs to no trajectory.
         let mut all: Vec<(Option<usize>, Option<usize>, Option<usize>)> = rows.iter().map(|r| (Some(r.0), Some(r.1), r.2)).collect();
         all.extend(lone.iter().map(|&(no_id, other)| if no_id { (None, Some(0), Some(0)) } else { (other.then_some(0), None, Some(0)) }));
         let folder = tempfile::tempdir().expect("a folder");
@@ -325,7 +326,7 @@ proptest! {
             ];
             fs::write(folder.path().join(format!("{at}.parquet")), parquet(columns, Compression::UNCOMPRESSED)).expect("a file");
         }
-        let expected: BTreeMap<Vec<String>, u64> = by_hand(&rows, apart)
+        let expected: BTreeMap<Vec<String>, u64> = expected_counts(&rows, distance)
             .into_iter()
             .map(|((a, b), n)| ([a, b].map(|at| key_text(&[Arc::clone(&states)], at)).to_vec(), n))
             .collect();

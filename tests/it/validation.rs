@@ -1,4 +1,4 @@
-//! Fits to resamples, from rows to the tables that hold what they say, for each kind of input.
+//! Fits to resamples, for each kind of input: from the rows to the output tables.
 
 use crate::cli::integers;
 use crate::lake::Lake;
@@ -7,7 +7,8 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use std::sync::Arc;
 
-/// Rows (trajectory, time, state) of walks on two halves of eight states, which are changed with probability 0.1.
+/// Rows (trajectory, time, state) of walks on two halves of eight states. A step changes the half
+/// with probability 0.1.
 fn walks(trajectories: i64, steps: i64) -> Vec<[i64; 3]> {
     let mut random = Pcg64::seed_from_u64(3);
     let mut rows = Vec::new();
@@ -41,7 +42,7 @@ source = "a"
 target = "b"
 "#;
 
-/// A pipeline over the table `rows` with three fits, validated as asked.
+/// A pipeline over the table `rows` with three fits and options of validation.
 fn pipeline(transitions: &str, validation: &str) -> String {
     let fits =
         ["dbmr", "svd"].map(|m| format!("[[fit]]\nname = \"{m}\"\nmethod = \"{m}\"\nrank = 2\n"));
@@ -52,7 +53,7 @@ fn pipeline(transitions: &str, validation: &str) -> String {
     )
 }
 
-/// What the table says of one number, as (lag,) value, low and high.
+/// The rows of the table for one metric: value, low and high.
 fn rows_of(lake: &Lake, fit: &str, metric: &str, index: Option<u32>) -> Vec<[f64; 3]> {
     let table = lake.read("bootstrap");
     let [values, lows, highs, at] = ["value", "low", "high", "index"].map(|c| table.floats(c));
@@ -98,10 +99,10 @@ fn trajectories_are_resampled_without_reading_them_twice() {
     assert_eq!(record["rows_read"], 3000);
     let of_dbmr = &record["models"][0]["fits"][0]["bootstrap"];
     assert_eq!(of_dbmr["resamples"], 20);
-    // 60 trajectories on 2048 hashes: more than two of them seldom meet.
+    // 60 trajectories have 2048 possible hashes, so very few share one.
     assert!((56..=60).contains(&of_dbmr["groups"].as_u64().expect("a number")));
 
-    // The second singular value is 1 − 2·0.1 at lag 1, and its square at lag 2.
+    // The second singular value is 1 − 2·0.1 at lag 1, and the square of that at lag 2.
     for fit in ["dbmr", "svd", "halves"] {
         let found = rows_of(&lake, fit, "singular_value", Some(1));
         for ([value, low, high], truth) in found.iter().zip([0.8, 0.64]) {
@@ -152,7 +153,7 @@ fn trajectories_are_resampled_without_reading_them_twice() {
         "lag Int64, fit Utf8, metric Utf8, index UInt32?, value Float64?, mean Float64?, standard_error Float64?, low Float64?, high Float64?, resamples UInt32"
     );
 
-    // Neither threads nor the order of rows and files matter.
+    // The result does not depend on threads or on the order of rows and files.
     let bytes = |lake: &Lake| {
         let mut tables = lake.tables();
         let path = lake.path("out/bootstrap/part-0.parquet");
@@ -167,7 +168,7 @@ fn trajectories_are_resampled_without_reading_them_twice() {
     lake.gyre(&["run", "p.toml", "--threads", "3"]).succeeds();
     assert!(bytes(&lake) == before);
 
-    // Without resamples the same fits are written, and nothing of the old table stays.
+    // Without resamples, the fits are the same and the old table is removed.
     let plain = lake.read("spectrum").floats("singular_value");
     lake.file("p.toml", &pipeline(TRAJECTORIES, ""))
         .gyre(&["run", "p.toml"])
@@ -204,7 +205,8 @@ fn pairs_and_counts_are_resampled_by_row_or_by_a_column() {
         high - low
     };
     lake.table("rows/0.parquet", columns(["a", "b", "ship"], &pairs));
-    // A few ships with hundreds of pairs each: drawn as a whole they vary about as much as their pairs, which are independent here.
+    // There are few ships with hundreds of pairs each. Resampled by ship, the results vary about as
+    // much as by pair, because pairs are independent here.
     let (by_pair, by_ship) = (width(PAIRS, ""), width(PAIRS, "group = \"ship\"\n"));
     assert!(
         (0.5..2.0).contains(&(by_pair / by_ship)),
@@ -240,21 +242,21 @@ fn pairs_and_counts_are_resampled_by_row_or_by_a_column() {
 fn one_trajectory_cannot_be_resampled() {
     let lake = Lake::new();
     lake.table("rows/0.parquet", columns(["id", "t", "s"], &walks(1, 500)));
-    let alone = TRAJECTORIES.replace("trajectory = \"id\"\n", "");
+    let single = TRAJECTORIES.replace("trajectory = \"id\"\n", "");
     let run = |transitions: &str, validation: &str| {
         let validation = format!("[validation]\nbootstrap = 10\n{validation}");
         lake.file("p.toml", &pipeline(transitions, &validation))
             .gyre(&["run", "p.toml"])
     };
-    run(&alone, "").fails(
+    run(&single, "").fails(
         2,
         "`[validation]` resamples trajectories, but every partition is one",
     );
-    run(&alone, "group = \"shop\"\n").fails(
+    run(&single, "group = \"shop\"\n").fails(
         2,
         "`validation.group` names the column `shop`, which the SQL does not give",
     );
-    // Where it is found out later, the fit is there and its intervals are not.
+    // If a run finds this while it reads, the fit is written without intervals.
     let ran = run(TRAJECTORIES, "").succeeds();
     assert!(
         ran.out
@@ -268,8 +270,8 @@ fn one_trajectory_cannot_be_resampled() {
         lake.read("targets").column("svd_stability").null_count(),
         16
     );
-    // Pieces of it can be drawn.
-    let pieces = alone.replace("SELECT *,", "SELECT *, t / 25 AS piece,");
+    // Parts of the trajectory can be resampled.
+    let pieces = single.replace("SELECT *,", "SELECT *, t / 25 AS piece,");
     run(&pieces, "group = \"piece\"\n").succeeds();
     let [value, low, high] = rows_of(&lake, "dbmr", "coherence", None)[0];
     assert!(low < value && value < high);

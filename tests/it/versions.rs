@@ -1,4 +1,5 @@
-//! Results on disk are versions: runs at the same time, earlier results, what dead runs leave, and `gyre clean`.
+//! Versions of results on disk: simultaneous runs, earlier results, files of dead runs, and `gyre
+//! clean`.
 
 use crate::cli::small_pipeline;
 use crate::lake::{Lake, ProgramRun, TABLES};
@@ -36,7 +37,8 @@ fn names(lake: &Lake, folder: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Checks that there is a version of every run that the pointer names and no other, and that the links go where the pointer goes.
+/// Asserts that there is exactly one version per run in the pointer, and that the links agree with
+/// the pointer.
 #[track_caller]
 fn check_tidy(lake: &Lake) {
     let named = earlier(lake).into_iter().chain([current(lake)]);
@@ -65,9 +67,9 @@ fn one_of_two_simultaneous_processes_wins_and_the_other_reports_it() {
     let lake = Lake::new();
     small_pipeline(&lake);
     let first = run(&lake, "1");
-    // Nobody gets to write while this is held, but to begin.
+    // This lock keeps all runs from writing, but not from starting.
     let lock = File::open(lake.path("out/.lock")).expect("a lock");
-    lock.lock().expect("it is free");
+    lock.lock().expect("the lock is free");
     let mut processes = Vec::new();
     for seed in ["2", "3"] {
         let arguments = [
@@ -90,38 +92,38 @@ fn one_of_two_simultaneous_processes_wins_and_the_other_reports_it() {
         }
         processes.push((process, log));
     }
-    lock.unlock().expect("it was locked");
-    let mut ends = Vec::new();
+    lock.unlock().expect("the lock is released");
+    let mut results = Vec::new();
     for (process, mut log) in processes {
         let mut err = String::new();
-        let ended = process.wait_with_output().expect("an end");
+        let ended = process.wait_with_output().expect("the process ends");
         log.read_to_string(&mut err).expect("the rest of the log");
         let mut ran = ProgramRun::of(ended);
         ran.err = err;
-        ends.push(ran);
+        results.push(ran);
     }
-    ends.sort_by_key(|ran| ran.code);
-    assert_eq!(ends[0].code, Some(0), "{}", ends[0].err);
+    results.sort_by_key(|ran| ran.code);
+    assert_eq!(results[0].code, Some(0), "{}", results[0].err);
     let winner = current(&lake);
-    let said =
+    let message =
         format!("another run ({winner}) has put its result in place at out since this one began");
-    ends[1].fails(75, &said);
+    results[1].fails(75, &message);
     assert_eq!(earlier(&lake), std::slice::from_ref(&first));
-    // The other one has a record too, which says why it is no result.
+    // The run that lost has a record with the reason.
     let mut records = names(&lake, "out/runs");
     for run in [first, winner] {
         assert!(records.remove(&format!("{run}.json")), "{run}");
     }
-    let other = records.pop_first().expect("a third record");
+    let loser = records.pop_first().expect("a third record");
     assert!(records.is_empty());
-    let text = std::fs::read_to_string(lake.path(&format!("out/runs/{other}")));
+    let text = std::fs::read_to_string(lake.path(&format!("out/runs/{loser}")));
     let text = text.expect("a record");
     assert!(text.contains("\"kind\": \"conflict\""), "{text}");
     check_tidy(&lake);
 }
 
-/// What is printed, with names for the runs.
-fn printed(ran: ProgramRun, runs: &[(&str, &str)]) -> String {
+/// The printed text, with names in place of run ids.
+fn stable_output(ran: ProgramRun, runs: &[(&str, &str)]) -> String {
     let mut text = ran.succeeds().out;
     for (run, name) in runs {
         text = text.replace(run, name);
@@ -157,14 +159,14 @@ fn earlier_results_are_kept_and_cleaned() {
     assert_eq!(runs.iter().collect::<BTreeSet<_>>().len(), 4);
     assert_eq!(earlier(&lake), [runs[2].clone(), runs[1].clone()]);
     check_tidy(&lake);
-    // Records stay.
+    // Records are kept.
     assert_eq!(names(&lake, "out/runs").len(), 4);
     assert_eq!(
         lake.gyre(&["clean", "p.toml"]).succeeds().out,
         "Nothing to clean.\n"
     );
 
-    // A run that was killed, and one that goes on.
+    // A killed run and a running one.
     let [dead, alive] = ["0", "1"].map(|n| format!("20260301T020000Z-0123abcd-0000000{n}"));
     for dead in [&dead, &alive] {
         let table = format!("out/versions/{dead}/sources");
@@ -173,7 +175,7 @@ fn earlier_results_are_kept_and_cleaned() {
         lake.file(&format!("out/versions/{dead}/.lock"), "");
     }
     let lock = File::open(lake.path(&format!("out/versions/{alive}/.lock"))).expect("a lock");
-    lock.lock().expect("it is free");
+    lock.lock().expect("the lock is free");
     let known = [
         (runs[1].as_str(), "SECOND"),
         (&runs[2], "THIRD"),
@@ -186,16 +188,20 @@ fn earlier_results_are_kept_and_cleaned() {
     let mut text = String::new();
     for arguments in [&[&keep[..], &["--dry-run"]].concat(), &keep[..], &keep[..]] {
         let ran = lake.gyre(arguments);
-        text += &format!("$ gyre {}\n{}\n", arguments.join(" "), printed(ran, &known));
+        text += &format!(
+            "$ gyre {}\n{}\n",
+            arguments.join(" "),
+            stable_output(ran, &known)
+        );
     }
     insta::assert_snapshot!("clean", text);
     assert_eq!(earlier(&lake), [runs[2].clone()]);
     drop(lock);
-    let text = printed(lake.gyre(&["clean", "p.toml"]), &known);
+    let text = stable_output(lake.gyre(&["clean", "p.toml"]), &known);
     assert!(text.contains("removed alive: "), "{text}");
     check_tidy(&lake);
     assert!(lake.tables() == before);
-    // What is kept changes no result.
+    // The number of kept versions does not change the result.
     let same = ["run", "p.toml", "--seed", "4", "--set", "job.keep=0"];
     assert_eq!(lake.gyre(&same).succeeds().out, "Nothing to do.\n");
     lake.gyre(&[&same[..], &["--force"]].concat()).succeeds();
@@ -204,7 +210,7 @@ fn earlier_results_are_kept_and_cleaned() {
     assert!(lake.tables() == before);
 }
 
-/// Counts that no result needs any more, and what a process was writing when it was killed.
+/// Counts that no result uses, and the partial file of a killed process.
 #[test]
 fn unused_files_are_listed_and_removed() {
     let lake = Lake::new();
@@ -242,16 +248,16 @@ fn unused_files_are_listed_and_removed() {
     assert_eq!(clean(&[]), "Nothing to clean.\n");
     assert_eq!(names(&lake, "out/ledger"), kept);
     assert!(names(&lake, "out/runs").contains("x#y"));
-    // The ledger of a result that goes is shown to go with it.
+    // The list includes the ledger of a removed result.
     run("2");
     assert_eq!(names(&lake, "out/ledger"), kept);
 }
 
-/// Ctrl-C while models are fitted or tables written: a write that is under way does not come back.
+/// The run is stopped while it fits models or writes tables. It does not start further writes.
 #[test]
 fn a_run_that_is_stopped_while_it_writes_leaves_the_earlier_result() {
     let lake = Lake::new();
-    // Some hundred thousand counts take longer to write than a signal to arrive.
+    // Writing several hundred thousand counts takes longer than a signal.
     let n = 400_000;
     let columns = vec![
         ("a", crate::cli::integers((0..n).map(|k| k % 100_000))),
@@ -263,7 +269,7 @@ fn a_run_that_is_stopped_while_it_writes_leaves_the_earlier_result() {
         "[job]\nname = \"large\"\noutput = \"out\"\n[tables.rows]\npath = \"rows.parquet\"\n[transitions]\nsql = \"SELECT * FROM rows\"\n\
          source = \"a\"\ntarget = \"b\"\n[[fit]]\nname = \"one\"\nmethod = \"dbmr\"\nrank = 1\n",
     );
-    // The stage that is over, and how many milliseconds the next one has.
+    // The finished stage, and the time in milliseconds after it.
     let moments = [
         ("count", 0),
         ("fit", 0),
@@ -286,18 +292,18 @@ fn a_run_that_is_stopped_while_it_writes_leaves_the_earlier_result() {
                 );
             }
             match &before {
-                // Finished work may stay for the next run, and nothing else.
+                // Only finished work may remain for the next run.
                 None => {
-                    let mut left = names(&lake, "out");
-                    left.remove("work");
-                    assert_eq!(left, ["runs".to_string()].into());
+                    let mut allowed = names(&lake, "out");
+                    allowed.remove("work");
+                    assert_eq!(allowed, ["runs".to_string()].into());
                 }
                 Some(before) => {
                     assert!((pointer(&lake), lake.tables()) == *before);
                     check_tidy(&lake);
                 }
             }
-            // Every run that was stopped has a record.
+            // Every stopped run has a record.
             stopped += 1;
             let results = usize::from(earlier.is_some());
             assert_eq!(names(&lake, "out/runs").len(), stopped + results);
@@ -305,7 +311,7 @@ fn a_run_that_is_stopped_while_it_writes_leaves_the_earlier_result() {
     }
 }
 
-/// Starts a run, stops it a while after the end of a stage, and returns what it has logged since.
+/// Starts a run, stops it some time after the end of a stage, and returns the log lines since then.
 fn stop(lake: &Lake, stage: &str, after: Duration) -> Vec<String> {
     let mut running = lake
         .command(&["run", "p.toml", "--seed", "2", "--log-format", "json"])
@@ -330,14 +336,15 @@ fn stop(lake: &Lake, stage: &str, after: Duration) -> Vec<String> {
     assert!(stopped.is_ok_and(|status| status.success()));
     let rest: Vec<String> = lines.map(|line| line.expect("text")).collect();
     assert_eq!(
-        running.wait().expect("an end").code(),
+        running.wait().expect("the process ends").code(),
         Some(130),
         "{rest:?}"
     );
     rest
 }
 
-/// Wherever a process dies after its pointer, readers of plain paths have one result, and the next call makes it the new one.
+/// If a process dies after it has written its pointer, readers of plain paths see one result, and
+/// the next call switches them to the new one.
 #[test]
 fn links_follow_the_pointer() {
     let lake = Lake::new();
@@ -361,8 +368,9 @@ fn links_follow_the_pointer() {
     }
 }
 
-/// An output as it was before versions: folders of tables, and a pointer that says nothing of where they are.
-fn as_before_versions(lake: &Lake) {
+/// Changes an output to the layout before versions: folders of tables, and a pointer without their
+/// paths.
+fn remove_versions(lake: &Lake) {
     let run = current(lake);
     let mut pointer = pointer(lake);
     for table in TABLES {
@@ -385,11 +393,11 @@ fn an_output_without_versions_is_adopted() {
     small_pipeline(&lake);
     let first = run(&lake, "1");
     let old = lake.tables();
-    as_before_versions(&lake);
+    remove_versions(&lake);
     let same = ["run", "p.toml", "--seed", "1"];
     assert_eq!(lake.gyre(&same).succeeds().out, "Nothing to do.\n");
     lake.gyre(&["compare", "out", "out"]).succeeds();
-    // As if a run had died while it took the output over.
+    // The state after a run that died while it adopted the output.
     fs::create_dir_all(lake.path(&format!("out/versions/{first}"))).expect("a folder");
     let moved = format!("out/versions/{first}/counts");
     fs::rename(lake.path("out/counts"), lake.path(&moved)).expect("a table");
@@ -403,7 +411,7 @@ fn an_output_without_versions_is_adopted() {
         let kept = lake.path(&format!("out/versions/{first}/{table}/part-0.parquet"));
         assert!(fs::read(kept).expect("a table") == bytes, "{table}");
     }
-    // Its sets were the earlier ones.
+    // The new result is compared with the sets of the adopted one.
     assert!(lake.read("sets").texts("event").iter().all(|e| e == "kept"));
 }
 
@@ -415,18 +423,18 @@ fn foreign_files_in_the_output_are_kept() {
     lake.file("out/fits/mine.txt", "not gyre's");
     let refused = lake.gyre(&["run", "p.toml"]);
     refused.fails(2, "out/fits is where gyre must create a link; move it away");
-    let left = ["fits", ".lock", "versions"].map(str::to_string);
-    assert!(names(&lake, "out").is_subset(&left.into()));
+    let allowed = ["fits", ".lock", "versions"].map(str::to_string);
+    assert!(names(&lake, "out").is_subset(&allowed.into()));
     assert_eq!(names(&lake, "out/fits").len(), 1);
     fs::remove_dir_all(lake.path("out")).expect("a folder");
 
-    // A pointer that cannot be read names nobody knows what.
+    // The contents of an unreadable pointer are unknown.
     let first = run(&lake, "1");
     let mut pointer = pointer(&lake);
     let sealed = pointer.to_string();
     pointer.as_object_mut().expect("keys").remove("checksum");
     let good = format!("{pointer:#}");
-    for (text, said) in [
+    for (text, message) in [
         ("{", "out/current.json does not name a result of gyre"),
         (
             &good.replace(r#""schema": 2"#, r#""schema": 9"#),
@@ -443,7 +451,7 @@ fn foreign_files_in_the_output_are_kept() {
     ] {
         lake.file("out/current.json", text);
         for command in ["run", "clean"] {
-            lake.gyre(&[command, "p.toml"]).fails(1, said);
+            lake.gyre(&[command, "p.toml"]).fails(1, message);
         }
         assert_eq!(names(&lake, "out/versions"), [first.clone()].into());
     }

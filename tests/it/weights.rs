@@ -1,4 +1,5 @@
-//! Trajectories whose rows weigh something, through the program: counts, resamples, connected states and assignments.
+//! Trajectories with weighted rows, through the program: counts, resamples, connected states and
+//! assignments.
 
 use crate::cli::integers;
 use crate::lake::{Lake, Rows};
@@ -12,7 +13,8 @@ use std::sync::Arc;
 /// Group, trajectory, time, state and weight.
 type Row = (i64, i64, i64, i64, Option<f64>);
 
-/// Walks on two halves of eight states, which are changed with probability 0.1, with gaps in time. `weight` is drawn for each row.
+/// Walks on two halves of eight states, with gaps in time. A step changes the half with probability
+/// 0.1. `weight` is drawn for each row.
 fn walks(trajectories: i64, steps: i64, weight: fn(&mut Pcg64) -> Option<f64>) -> Vec<Row> {
     let mut random = Pcg64::seed_from_u64(3);
     let mut rows = Vec::new();
@@ -28,7 +30,7 @@ fn walks(trajectories: i64, steps: i64, weight: fn(&mut Pcg64) -> Option<f64>) -
     rows
 }
 
-/// Eighths, whose sums are exact in any order, and now and then nothing.
+/// Multiples of 1/8, whose sums are exact in any order, and occasional nulls.
 fn eighths(random: &mut Pcg64) -> Option<f64> {
     match random.random_range(0..10) {
         0 => None,
@@ -37,7 +39,7 @@ fn eighths(random: &mut Pcg64) -> Option<f64> {
     }
 }
 
-fn any(random: &mut Pcg64) -> Option<f64> {
+fn any_weight(random: &mut Pcg64) -> Option<f64> {
     Some(random.random::<f64>().powi(3))
 }
 
@@ -52,7 +54,7 @@ fn columns(rows: &[Row]) -> Vec<(&'static str, ArrayRef)> {
     ]
 }
 
-/// Writes the rows to so many files.
+/// Writes the rows to `n` files.
 fn files(lake: &Lake, rows: &[Row], n: usize) {
     let _ = std::fs::remove_dir_all(lake.path("rows"));
     for (at, piece) in rows.chunks(rows.len().div_ceil(n)).enumerate() {
@@ -62,7 +64,7 @@ fn files(lake: &Lake, rows: &[Row], n: usize) {
 
 const KEYS: &str = "partition_by = \"g\"\nlag = [2, \"3 steps\"]\nweight = \"w\"";
 
-/// A pipeline with keys for its trajectories, and with other tables.
+/// Writes a pipeline with keys for its trajectories and further tables.
 fn pipeline(lake: &Lake, keys: &str, rest: &str) {
     let fits =
         ["dbmr", "svd"].map(|m| format!("[[fit]]\nname = \"{m}\"\nmethod = \"{m}\"\nrank = 2\n"));
@@ -93,15 +95,16 @@ affiliation = "half"
     lake.file("p.toml", &text);
 }
 
-fn by_gyre(lake: &Lake) -> Vec<String> {
+fn weights_by_gyre(lake: &Lake) -> Vec<String> {
     let counts = lake.read("counts").0;
     (0..counts.num_rows())
         .map(|at| gyre::read::rows::states::describe(counts.columns(), at))
         .collect()
 }
 
-/// (group, lag, source, target, weight) in order, from all pairs of rows of a trajectory that lie 2 apart in time or 3 rows.
-fn by_definition(rows: &[Row]) -> Vec<String> {
+/// Sorted rows (group, lag, source, target, weight), computed from all pairs of rows of a
+/// trajectory with a distance of 2 in time or of 3 rows.
+fn expected_weights(rows: &[Row]) -> Vec<String> {
     let mut sums: BTreeMap<(i64, &str, i64, i64), f64> = BTreeMap::new();
     for of_id in rows.chunk_by(|a, b| a.1 == b.1) {
         for (at, source) in of_id.iter().enumerate() {
@@ -122,7 +125,7 @@ fn by_definition(rows: &[Row]) -> Vec<String> {
 #[test]
 fn sums_of_weights_do_not_depend_on_order_and_files() {
     let rows = walks(40, 60, eighths);
-    let expected = by_definition(&rows);
+    let expected = expected_weights(&rows);
     assert!(expected.len() > 200, "{}", expected.len());
     let mut ordered = rows.clone();
     ordered.sort_by_key(|row| (row.0, row.1, row.2));
@@ -135,14 +138,15 @@ fn sums_of_weights_do_not_depend_on_order_and_files() {
         let ran = lake.gyre(&["run", "p.toml", "--threads", "2"]).succeeds();
         assert!(ran.out.contains("null weight"), "{}", ran.out);
         assert!(ran.out.contains("weight of zero"), "{}", ran.out);
-        assert_eq!(by_gyre(&lake), expected);
+        assert_eq!(weights_by_gyre(&lake), expected);
     }
 }
 
-/// Everything that weights go through, the same to the last bit: connected states, resamples, folds, a given partition, effective counts.
+/// Everything that uses weights is equal to the bit: connected states, resamples, folds, a given
+/// partition and effective counts.
 #[test]
 fn bytes_do_not_depend_on_threads_files_or_order() {
-    let rows = walks(40, 60, any);
+    let rows = walks(40, 60, any_weight);
     let mut ordered = rows.clone();
     ordered.sort_by_key(|row| (row.0, row.1, row.2));
     let mut shuffled = rows;
@@ -177,7 +181,7 @@ fn bytes_do_not_depend_on_threads_files_or_order() {
     }
 }
 
-/// Where unordered rows are more than memory may hold, they are sorted instead of gathered.
+/// Unsorted rows that exceed the memory limit are sorted on disk instead of gathered in memory.
 #[test]
 fn weighted_rows_that_exceed_memory_are_sorted() {
     let mut rows = walks(400, 1000, eighths);
@@ -186,15 +190,15 @@ fn weighted_rows_that_exceed_memory_are_sorted() {
     files(&lake, &rows, 1);
     pipeline(&lake, KEYS, "");
     lake.gyre(&["run", "p.toml"]).succeeds();
-    let gathered = by_gyre(&lake);
+    let gathered = weights_by_gyre(&lake);
     let memory = ["--threads", "1", "--memory", "165MB", "-v"];
     let ran = lake.gyre(&[&["run", "p.toml", "--force"][..], &memory].concat());
     assert!(ran.err.contains("sorting them"), "{}", ran.err);
     ran.succeeds();
-    assert_eq!(by_gyre(&lake), gathered);
+    assert_eq!(weights_by_gyre(&lake), gathered);
 }
 
-/// The numbers of a table by column.
+/// The numeric columns of a table.
 fn numbers(table: &Rows) -> Vec<(String, Vec<f64>)> {
     let schema = table.0.schema();
     let fields = schema.fields().iter();
@@ -205,7 +209,7 @@ fn numbers(table: &Rows) -> Vec<(String, Vec<f64>)> {
 }
 
 #[track_caller]
-fn alike(found: &Rows, expected: &Rows) {
+fn assert_similar(found: &Rows, expected: &Rows) {
     let (found, expected) = (numbers(found), numbers(expected));
     assert_eq!(found.len(), expected.len());
     for ((name, found), (_, expected)) in found.iter().zip(&expected) {
@@ -232,17 +236,17 @@ fn unit_weights_give_the_results_of_counts_also_in_resamples() {
         ["counts", "fits", "sources", "bootstrap", "ranks"].map(|table| lake.read(table))
     };
     for (found, expected) in run("weight = \"w\"").iter().zip(&run("")) {
-        alike(found, expected);
+        assert_similar(found, expected);
     }
 }
 
-/// Trajectories that weigh nothing are as good as away, for the whole and for every resample.
+/// Trajectories of weight zero have no effect, in the result and in every resample.
 #[test]
 fn resamples_weight_whole_trajectories() {
     let lake = Lake::new();
     let all = walks(60, 50, |_| Some(0.5));
-    let mut some = all.clone();
-    let unwanted = some.iter_mut().filter(|row| row.1 % 3 == 0);
+    let mut partial = all.clone();
+    let unwanted = partial.iter_mut().filter(|row| row.1 % 3 == 0);
     unwanted.for_each(|row| row.4 = Some(0.0));
     let run = |rows: &[Row]| {
         files(&lake, rows, 1);
@@ -251,16 +255,17 @@ fn resamples_weight_whole_trajectories() {
         lake.gyre(&["run", "p.toml"]).succeeds();
         [lake.read("bootstrap"), lake.read("fits")]
     };
-    let found = run(&some);
+    let found = run(&partial);
     let kept: Vec<Row> = all.iter().filter(|row| row.1 % 3 > 0).copied().collect();
     for (found, expected) in found.iter().zip(&run(&kept)) {
-        alike(found, expected);
+        assert_similar(found, expected);
     }
     let [low, high] = ["low", "high"].map(|name| found[0].floats(name));
     assert!(low.iter().zip(&high).any(|(low, high)| low < high));
 }
 
-/// The rows of a model get back what it says, summed over states and over trajectories.
+/// An assignment of the rows of a model returns its log-likelihood, as a sum over states and as a
+/// sum over trajectories.
 #[test]
 fn memberships_of_trajectories_are_sums_over_their_states() {
     let lake = Lake::new();
@@ -270,7 +275,7 @@ fn memberships_of_trajectories_are_sums_over_their_states() {
     let table = |name: &str| Rows::open(&lake.path(&format!("new/{name}/part-0.parquet")));
     let sum = |rows: &Rows, column: &str| rows.floats(column).iter().sum::<f64>();
     let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-9 * b.abs(), "{a} {b}");
-    // The counts of new rows are not divided: each pair says as much about its states.
+    // The counts of new rows are not divided: every pair has the same information about its states.
     for (window, pairs) in [("sliding", 1.0), ("effective", 2.0)] {
         let keys = format!("lag = \"2 steps\"\nwindow = \"{window}\"\nweight = \"w\"");
         pipeline(&lake, &keys, "");
@@ -291,8 +296,8 @@ fn memberships_of_trajectories_are_sums_over_their_states() {
         let before = std::fs::read(lake.path("new/trajectories/part-0.parquet"));
         lake.gyre(&[&assign[..], &["--force", "--threads", "1"]].concat())
             .succeeds();
-        let again = std::fs::read(lake.path("new/trajectories/part-0.parquet"));
-        assert!(again.expect("a table") == before.expect("a table"));
+        let second = std::fs::read(lake.path("new/trajectories/part-0.parquet"));
+        assert!(second.expect("a table") == before.expect("a table"));
     }
 }
 
@@ -316,8 +321,8 @@ fn plans_show_weights_and_errors_name_the_state_and_the_column() {
 
     rows[3].4 = Some(-0.5);
     files(&lake, &rows, 1);
-    let said = format!("`w` = -0.5 for state {} is not a weight", rows[3].3);
-    lake.gyre(&["run", "p.toml"]).fails(1, &said);
+    let message = format!("`w` = -0.5 for state {} is not a weight", rows[3].3);
+    lake.gyre(&["run", "p.toml"]).fails(1, &message);
     let bad = |keys: &str, message: &str| {
         pipeline(&lake, &format!("lag = 1\n{keys}"), "");
         lake.gyre(&["check", "p.toml"]).fails(2, message);
@@ -333,8 +338,9 @@ fn plans_show_weights_and_errors_name_the_state_and_the_column() {
     bad("count = \"w\"", "mixes keys of trajectories");
 }
 
-/// Every method, resamples, folds, ranks that are picked, tests for Markov chains and a set that is connected.
-fn everything(lake: &Lake, window: &str) {
+/// Writes a pipeline with every method, resamples, folds, rank selection, Markov tests and
+/// connected states.
+fn write_all_options(lake: &Lake, window: &str) {
     let fit = |name: &str, keys: &str| format!("[[fit]]\nname = \"{name}\"\n{keys}\n");
     let fits = [
         fit(
@@ -358,14 +364,14 @@ fn everything(lake: &Lake, window: &str) {
     let validation = "[validation]\nbootstrap = 3\nfolds = 3\ngroups = 6\nmarkov = true";
     pipeline(lake, &keys, &format!("{validation}\n{}", fits.concat()));
     let text = std::fs::read_to_string(lake.path("p.toml")).expect("the pipeline");
-    // Those of `pipeline` have the same names.
+    // The fits of `pipeline` have the same names.
     let own =
         ["dbmr", "svd"].map(|m| format!("[[fit]]\nname = \"{m}\"\nmethod = \"{m}\"\nrank = 2\n"));
     lake.file("p.toml", &text.replace(&own.concat(), ""));
 }
 
 /// Every table of the output.
-fn written(lake: &Lake) -> BTreeMap<String, Rows> {
+fn output_tables(lake: &Lake) -> BTreeMap<String, Rows> {
     let tables = std::fs::read_dir(lake.path("out/current/"))
         .expect("a result")
         .flatten();
@@ -376,7 +382,8 @@ fn written(lake: &Lake) -> BTreeMap<String, Rows> {
         .collect()
 }
 
-/// Whether a value is proportional to weights, by its table, column, and the text that says what the row is about.
+/// Whether a value is proportional to the weights, by its table, its column and the subject of its
+/// row.
 fn is_linear(table: &str, column: &str, about: &str) -> bool {
     match table {
         "fits" => matches!(
@@ -397,9 +404,10 @@ fn is_linear(table: &str, column: &str, about: &str) -> bool {
     }
 }
 
-/// Fails unless every number is the same to the last bit, or 2^k times what it was where it has to be.
-fn scaled_alike(k: i32, found: &BTreeMap<String, Rows>, of: &BTreeMap<String, Rows>) {
-    // In two steps, because 2^k may be no number of its own.
+/// Asserts that every number is the same to the bit, or multiplied by 2^k if it is proportional to
+/// the weights.
+fn assert_scaled(k: i32, found: &BTreeMap<String, Rows>, of: &BTreeMap<String, Rows>) {
+    // The factor is applied in two steps, because 2^k may not be representable.
     let scaled = |x: f64| x * 2f64.powi(k / 2) * 2f64.powi(k - k / 2);
     assert_eq!(
         found.keys().collect::<Vec<_>>(),
@@ -449,7 +457,7 @@ fn scaled_alike(k: i32, found: &BTreeMap<String, Rows>, of: &BTreeMap<String, Ro
     }
 }
 
-/// Weights of any size, normal numbers and subnormal ones: a result is that of any other power of two.
+/// A common factor 2^k of all weights changes no result, for normal and subnormal numbers.
 #[test]
 fn the_scale_of_weights_changes_no_result() {
     let seed = rand::random();
@@ -460,10 +468,10 @@ fn the_scale_of_weights_changes_no_result() {
     let cases: [(&str, Weight, Vec<i32>); 2] = [
         (
             "effective",
-            any,
+            any_weight,
             vec![-960, -1, 3, 960, any_scale(), any_scale()],
         ),
-        // Eighths in steps of the smallest number that there is.
+        // Multiples of 1/8 in units of the smallest positive number.
         ("sliding", eighths, vec![-1071, any_scale()]),
     ];
     for (window, weight, scales) in cases {
@@ -475,9 +483,9 @@ fn the_scale_of_weights_changes_no_result() {
                 *weight = *weight * 2f64.powi(k / 2) * 2f64.powi(k - k / 2);
             }
             files(&lake, &rows, 1 + k.unsigned_abs() as usize % 3);
-            everything(&lake, window);
+            write_all_options(&lake, window);
             lake.gyre(&["run", "p.toml"]).succeeds();
-            written(&lake)
+            output_tables(&lake)
         };
         let expected = run(0);
         assert_eq!(
@@ -485,12 +493,12 @@ fn the_scale_of_weights_changes_no_result() {
             expected["ranks"].len()
         );
         for k in scales {
-            scaled_alike(k, &run(k), &expected);
+            assert_scaled(k, &run(k), &expected);
         }
     }
 }
 
-/// Sizes that have ended in panics and in certificates that failed.
+/// Extreme weights once caused panics and failed certificates.
 #[test]
 fn extreme_weights_are_fitted_or_refused_by_name() {
     let lake = Lake::new();
@@ -510,7 +518,7 @@ fn extreme_weights_are_fitted_or_refused_by_name() {
     for size in [1e308, f64::MAX] {
         run(&|_| size).fails(1, "the weights `w` add up to more than 2^1010");
     }
-    // One that weighs next to nothing beside the others.
+    // The weight of one trajectory is much smaller than the others.
     for small in [1e-20, 1e-60] {
         run(&|at| if at == 5 { small } else { 1.0 }).succeeds();
     }

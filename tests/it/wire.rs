@@ -1,7 +1,7 @@
 //! A server for a store in memory. It speaks the part of S3 or of Google's XML API that gyre uses,
 //! and it can fail at one request.
 //!
-//! The two protocols are nearly the same. Google's differs as its documentation of the XML API says:
+//! The two protocols differ little. Google's, according to its documentation of the XML API:
 //! - each object has a generation, and puts and copies can depend on it (0: no object exists)
 //! - conditions on tags apply to reads only
 //! - objects are deleted one by one

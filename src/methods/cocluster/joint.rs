@@ -21,11 +21,15 @@ pub fn information(counts: &[f64], rank: usize) -> f64 {
 
 /// The coarse joint table, sets of rows × sets of columns, and its margins.
 pub struct Table {
+    /// r.
     pub rank: usize,
     /// r × r row-major.
     pub counts: Vec<f64>,
+    /// C_k·, r values.
     pub row_totals: Vec<f64>,
+    /// C_·l, r values.
     pub column_totals: Vec<f64>,
+    /// S.
     pub total: f64,
 }
 
@@ -40,6 +44,7 @@ impl Table {
         Table::of(counts, rank)
     }
 
+    /// The table with given counts.
     pub fn of(counts: Vec<f64>, rank: usize) -> Table {
         let row_totals: Vec<f64> = counts
             .chunks_exact(rank)
@@ -161,7 +166,8 @@ mod tests {
         assert_eq!(merge(counts, 4, 2), [0, 1, 0, 1]);
     }
 
-    // C = [[1, 1], [0, 2]]: I = ¼ log (4/2) + ¼ log (4/6) + ½ log (8/6), in counts 1·4/(2·1), 1·4/(2·3), 2·4/(2·3).
+    // C = [[1, 1], [0, 2]]: I = ¼ log (4/2) + ¼ log (4/6) + ½ log (8/6), in counts 1·4/(2·1),
+    // 1·4/(2·3), 2·4/(2·3).
     #[test]
     fn information_by_hand() {
         let table = Table::of(vec![1.0, 1.0, 0.0, 2.0], 2);

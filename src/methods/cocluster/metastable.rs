@@ -34,17 +34,19 @@ use crate::methods::spectral::pcca;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// One partition of the states, as sources and as targets, for which the present set says most about the next. Source and target states must be of one kind.
+/// One partition of the states, as sources and as targets, with the largest mutual information
+/// between the present set and the next one. Source and target states must be of one kind.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Metastable {
     /// The number of sets, or a list of numbers to fit one by one.
     pub rank: usize,
-    /// Independent starts, of which the best is kept: the first from the sets of `dbmr`, the others at random.
+    /// The number of independent starts, of which the best is kept. The first one begins with the
+    /// sets of `dbmr`, the others with random sets.
     #[serde(default = "ten")]
     #[schemars(range(min = 1))]
     pub restarts: usize,
-    /// Rounds over all states after which a start is given up as not converged.
+    /// The number of rounds over all states after which a start that has not converged is stopped.
     #[serde(default = "thousand")]
     #[schemars(range(min = 1))]
     pub max_iterations: usize,
@@ -578,8 +580,8 @@ mod tests {
             };
             let found = run(1, usize::MAX);
             prop_assert_eq!(&found, &run(3, 4));
-            let here = information(&rows, &found.sources, &found.targets, rank);
-            prop_assert!((here - found.restarts[found.best].mutual_information).abs() < 1e-13);
+            let reached = information(&rows, &found.sources, &found.targets, rank);
+            prop_assert!((reached - found.restarts[found.best].mutual_information).abs() < 1e-13);
             prop_assert!(found.restarts.iter().all(|r| r.converged));
             for pair in found.trace.windows(2) {
                 prop_assert!(pair[1] >= pair[0] - 1e-13, "{:?}", found.trace);
@@ -592,7 +594,7 @@ mod tests {
                     if x != alone {
                         b[x] = k;
                     }
-                    prop_assert!(information(&rows, &a, &b, rank) <= here + 1e-12);
+                    prop_assert!(information(&rows, &a, &b, rank) <= reached + 1e-12);
                 }
             }
         }

@@ -67,17 +67,18 @@ const ROUGH: Effort = Effort {
     rounds: 2,
 };
 
-/// Co-clustering: the sets of sources and of targets for which the set of the one says most about that of the other.
+/// Co-clustering: the sets of sources and of targets with the largest mutual information.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Cocluster {
-    /// The number of sets on either side, or a list of numbers to fit one by one.
+    /// The number of sets on each side, or a list of numbers to fit one by one.
     pub rank: usize,
-    /// Independent starts, of which the best is kept: the first from the sets of `dbmr`, the others at random.
+    /// The number of independent starts, of which the best is kept. The first one begins with the
+    /// sets of `dbmr`, the others with random sets.
     #[serde(default = "ten")]
     #[schemars(range(min = 1))]
     pub restarts: usize,
-    /// Rounds over both sides after which a start is given up as not converged.
+    /// The number of rounds over both sides after which a start that has not converged is stopped.
     #[serde(default = "thousand")]
     #[schemars(range(min = 1))]
     pub max_iterations: usize,
@@ -172,14 +173,17 @@ impl Estimator for Cocluster {
 /// One restart.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Restart {
+    /// The seed of the restart.
     pub seed: u64,
     /// The method whose partition begins the restart, or `random`.
     pub init: Cow<'static, str>,
+    /// Rounds over the states.
     pub iterations: usize,
     /// I at the end, nats.
     pub mutual_information: f64,
     /// Sets without a source at the end.
     pub empty_sets: usize,
+    /// Whether the restart converged within `max_iterations`.
     pub converged: bool,
 }
 
@@ -212,6 +216,7 @@ pub struct Partitions {
     pub sources: Vec<u32>,
     /// The set of every target, m values.
     pub targets: Vec<u32>,
+    /// All restarts, in order.
     pub restarts: Vec<Restart>,
     /// The restart with the largest I, the first one on ties.
     pub best: usize,
@@ -219,6 +224,7 @@ pub struct Partitions {
     pub trace: Vec<f64>,
 }
 
+/// Fits `params.restarts` pairs of partitions and keeps the best.
 pub fn fit(passes: &Passes<'_>, shards: &Shards, params: &Cocluster, seed: u64) -> Partitions {
     search(passes, shards, params, None, seed, |sources| {
         climb(passes, shards, params, sources)
@@ -228,10 +234,13 @@ pub fn fit(passes: &Passes<'_>, shards: &Shards, params: &Cocluster, seed: u64) 
 /// The result of a restart.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Climbed {
+    /// The set of every source, n values.
     pub sources: Vec<u32>,
+    /// The set of every target, m values.
     pub targets: Vec<u32>,
     /// I after each iteration; there is at least one.
     pub trace: Vec<f64>,
+    /// Whether no move is left.
     pub converged: bool,
 }
 
@@ -621,8 +630,8 @@ mod tests {
             let s = shards(&columns, real, 7);
             let rank = rank.min(columns.len());
             let fit = fit(&Passes::local(), &s, &params(rank, 3), seed);
-            let here = information(&columns, &fit.sources, &fit.targets, rank);
-            prop_assert!((here - fit.restarts[fit.best].mutual_information).abs() < 1e-12);
+            let found = information(&columns, &fit.sources, &fit.targets, rank);
+            prop_assert!((found - fit.restarts[fit.best].mutual_information).abs() < 1e-12);
             for pair in fit.trace.windows(2) {
                 prop_assert!(pair[1] >= pair[0] - 1e-13, "{:?}", fit.trace);
             }
@@ -632,8 +641,8 @@ mod tests {
                     for k in 0..rank as u32 {
                         let mut labels = [fit.sources.clone(), fit.targets.clone()];
                         labels[side][at] = k;
-                        let there = information(&columns, &labels[0], &labels[1], rank);
-                        prop_assert!(there <= here + 1e-12);
+                        let moved = information(&columns, &labels[0], &labels[1], rank);
+                        prop_assert!(moved <= found + 1e-12);
                     }
                 }
             }

@@ -28,6 +28,7 @@ const NEIGHBOURS: usize = 64;
 pub struct BlockSearch<'a> {
     passes: &'a Passes<'a>,
     columns: Columns<'a>,
+    /// The sums C.
     pub clusters: Clusters,
     /// The state of each source.
     pub states: Vec<u32>,

@@ -82,11 +82,13 @@ fn active(margins: &[f64]) -> Vec<u32> {
 /// A local search over some columns.
 #[derive(Debug)]
 pub struct Search<'a> {
+    /// The columns of all sources.
     pub columns: &'a Columns<'a>,
     /// The sources in the search, ascending.
     pub members: &'a [u32],
     /// The state of each member.
     pub states: Vec<u32>,
+    /// The sums C of the members.
     pub clusters: Clusters,
     /// The margin of each member, in nats per count, when it was last scored.
     margins: Vec<f64>,

@@ -640,7 +640,8 @@ mod tests {
 
     #[test]
     fn polzin_example_20_without_perturbation() {
-        // Blocks of 25, 25 and 50 states: 8 inside the first two, 2 between them, 5 inside the third (coherence §7).
+        // Blocks of 25, 25 and 50 states: 8 inside the first two, 2 between them, 5 inside the
+        // third (coherence §7).
         let block = |x: usize| if x < 50 { x / 25 } else { 2 };
         let count = [[8.0, 2.0, 0.0], [2.0, 8.0, 0.0], [0.0, 0.0, 5.0]];
         let columns: Vec<Vec<f64>> = (0..100)

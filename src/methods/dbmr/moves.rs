@@ -161,6 +161,7 @@ impl<'a> Column<'a> {
         }
     }
 
+    /// The targets of all non-zeros, ascending.
     pub fn targets(&self) -> &'a [u32] {
         &self.csr.columns[self.start..self.end]
     }
@@ -175,13 +176,16 @@ impl<'a> Column<'a> {
 /// The columns of a count matrix, with access by index.
 #[derive(Debug)]
 pub struct Columns<'a> {
+    /// The matrix.
     pub shards: &'a Shards,
     /// The shard of every source, n values.
     shard: Vec<u32>,
+    /// x log x of sums of these columns.
     pub entropy: Entropy,
 }
 
 impl<'a> Columns<'a> {
+    /// The columns of a matrix.
     pub fn new(shards: &'a Shards) -> Columns<'a> {
         let numbered = shards.by_source.iter().enumerate();
         Columns {
@@ -193,6 +197,7 @@ impl<'a> Columns<'a> {
         }
     }
 
+    /// The column of source j.
     #[inline(always)]
     pub fn get(&self, j: usize) -> Column<'a> {
         let csr = &self.shards.by_source[self.shard[j] as usize];
@@ -287,6 +292,7 @@ impl Clusters {
         }
     }
 
+    /// r.
     pub fn rank(&self) -> usize {
         self.rank
     }

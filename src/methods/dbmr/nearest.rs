@@ -145,6 +145,7 @@ pub struct Column {
 }
 
 impl Lambda {
+    /// λ without counts.
     pub fn new(n_targets: usize, rank: usize) -> Lambda {
         let width = rank.next_multiple_of(LANES);
         let never = vec![NEVER; n_targets * width];
@@ -167,6 +168,7 @@ impl Lambda {
         n_targets * (8 * rank + 4 * rank.next_multiple_of(LANES) + 10)
     }
 
+    /// C_·k, r values.
     pub fn totals(&self) -> &[f64] {
         &self.totals
     }
@@ -381,6 +383,7 @@ pub struct Spread {
 }
 
 impl Spread {
+    /// The drift of λ in its last refresh.
     pub fn new(lambda: &Lambda) -> Spread {
         let mut row = vec![0.0; lambda.rank];
         let mut places = Vec::with_capacity(lambda.drifted.len());
@@ -434,6 +437,7 @@ impl Kernel for Spread {
 pub struct Assign<'a> {
     /// N_·j, n values.
     pub source_total: Cow<'a, [f64]>,
+    /// λ.
     pub lambda: Cow<'a, Lambda>,
     /// The decrease of the margins of the columns of each state since all columns were scored, per
     /// count, by the change of log C_·k.
@@ -667,7 +671,8 @@ mod tests {
 
     #[test]
     fn one_iteration_by_hand() {
-        // γ = (0, 0, 1): λ₀ = (2, 2, 3, 1)/8 and λ₁ = (0, 1, 1, 2)/4. Scores of the columns for k = 0 and 1:
+        // γ = (0, 0, 1): λ₀ = (2, 2, 3, 1)/8 and λ₁ = (0, 1, 1, 2)/4. Scores of the columns for k =
+        // 0 and 1:
         //   j = 0: 4 log ¼                             −∞, as λ_01 = 0        → 0
         //   j = 1: 3 log ⅜ + log ⅛ = −5.022            3 log ¼ + log ½ = −4.852  → 1
         //   j = 2: log ¼ + log ⅜ + 2 log ⅛ = −6.526    2 log ¼ + 2 log ½ = −4.159 → 1
@@ -675,15 +680,16 @@ mod tests {
         let (mut l, _) = lambda(&s, &[0, 0, 1], 2);
         assert_eq!(assigned(&l, &s), [0, 1, 1]);
 
-        // Then C₀ = (2, 2, 0, 0), C₁ = (0, 1, 4, 3): ℓ̂ = 4 log 2 + 4 log 4 + 3 log 3 − 4 log 4 − 8 log 8.
+        // Then C₀ = (2, 2, 0, 0), C₁ = (0, 1, 4, 3): ℓ̂ = 4 log 2 + 4 log 4 + 3 log 3 − 4 log 4 − 8
+        // log 8.
         l.shift(&s.by_source[0], 1, 0, 1);
         let moved = refresh(&mut l, &s);
         let by_hand = 4.0 * 2f64.ln() + 3.0 * 3f64.ln() - 8.0 * 8f64.ln();
         assert!((moved - by_hand).abs() < 1e-12);
-        let (anew, log_likelihood) = lambda(&s, &[0, 1, 1], 2);
+        let (summed, log_likelihood) = lambda(&s, &[0, 1, 1], 2);
         assert_eq!(log_likelihood.to_bits(), moved.to_bits());
         assert_eq!(
-            (&anew.sums, &anew.totals, &anew.log_totals),
+            (&summed.sums, &summed.totals, &summed.log_totals),
             (&l.sums, &l.totals, &l.log_totals)
         );
     }
@@ -726,7 +732,8 @@ mod tests {
 
     #[test]
     fn polzin_example_21_is_a_fixed_point() {
-        // Three thirds of 30 states, mapped cyclically by a zigzag of slopes +3, −3, +3: {61, 80, 81} → {1, 2, 3} (coherence §7).
+        // Three thirds of 30 states, mapped cyclically by a zigzag of slopes +3, −3, +3: {61, 80,
+        // 81} → {1, 2, 3} (coherence §7).
         let (mut sources, mut targets) = (Vec::new(), Vec::new());
         for j in 0..90u32 {
             let (third, x) = (j / 30, j % 30);

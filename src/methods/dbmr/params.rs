@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub enum Init {
     /// Independent uniform affiliations.
     Random,
-    /// Sets grown around states that are far apart in Kullback-Leibler divergence.
+    /// Sets that grow around states far apart in Kullback-Leibler divergence.
     #[default]
     Kl,
     /// The sets of the truncated singular value decomposition.
@@ -28,27 +28,32 @@ impl Init {
     }
 }
 
-/// Direct Bayesian model reduction: the low-rank chain of largest relaxed likelihood, the best of several starts.
+/// Direct Bayesian model reduction: the low-rank chain with the largest relaxed likelihood of
+/// several starts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Dbmr {
     /// The number of latent states, or a list of numbers to fit one by one.
     pub rank: usize,
-    /// Independent starts, of which the best is kept. With `polish` no more are made once four have found it.
+    /// The number of independent starts, of which the best is kept. With `polish`, the remaining
+    /// starts are skipped after four have found the best result.
     #[serde(default = "Dbmr::restarts")]
     #[schemars(range(min = 1))]
     pub restarts: usize,
-    /// How a start begins.
+    /// The sets with which a start begins.
     #[serde(default)]
     pub init: Init,
-    /// Move single states while that gains, and split and merge sets anew. With `init = "random"` and `polish = false` this is the algorithm of the paper.
+    /// Move single states while that increases the likelihood, and split and merge sets. With `init
+    /// = "random"` and `polish = false` this is the algorithm of the paper.
     #[serde(default = "Dbmr::polish")]
     pub polish: bool,
-    /// Sweeps after which a start is given up as not converged.
+    /// The number of sweeps after which a start that has not converged is stopped.
     #[serde(default = "Dbmr::max_iterations")]
     #[schemars(range(min = 1))]
     pub max_iterations: usize,
-    /// A start has converged when a sweep gains no more likelihood than this, relative to its size. 0: until no affiliation changes, which is the default without `polish`. With it the default is 0.001, and it matters only where starts are made on a sample of many states.
+    /// A start has converged if a sweep increases the likelihood by at most this share. With 0, a
+    /// start runs until no affiliation changes; this is the default without `polish`. With `polish`
+    /// the default is 0.001, which matters only if the starts run on a sample of many states.
     #[schemars(range(min = 0))]
     pub tolerance: Option<f64>,
 }
@@ -95,32 +100,37 @@ impl Dbmr {
     }
 }
 
-/// How one restart went.
+/// One restart.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Restart {
     /// `fit` with this seed and a single restart repeats it.
     pub seed: u64,
+    /// The sets with which the restart began.
     pub init: Init,
-    /// Sources that it was fitted to: all, or a sample (`seeding`) where it was not the best there.
+    /// The sources of the restart: all, or a sample (`seeding`) for a restart that was not the
+    /// best.
     pub sources: usize,
-    /// Updates of γ, with the last that changed nothing; with `polish` sweeps over all of these sources.
+    /// Updates of γ, including the last one, which changed nothing. With `polish`: sweeps over all
+    /// of these sources.
     pub iterations: usize,
-    /// Scores of a column that were added up, in columns with r scores each.
+    /// Columns that were scored, with r scores each.
     pub evaluations: u64,
     /// ℓ̂ of its sources at the end, in nats.
     pub log_likelihood: f64,
     /// Latent states without sources at the end.
     pub empty_states: usize,
-    /// Whether it stopped by itself, before `max_iterations`.
+    /// Whether the restart converged within `max_iterations`.
     pub converged: bool,
 }
 
+/// The partition of the best restart.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Partition {
     /// γ(j) of the best restart, n values.
     pub affiliation: Vec<u32>,
+    /// All restarts, in order.
     pub restarts: Vec<Restart>,
-    /// The restart with the largest ℓ̂, the first such on ties.
+    /// The restart with the largest ℓ̂, the first one on ties.
     pub best: usize,
     /// ℓ̂ of the best restart after each of its iterations.
     pub trace: Vec<f64>,

@@ -22,6 +22,7 @@ impl Subset {
         Subset(bits)
     }
 
+    /// Whether source j is in the subset.
     #[inline(always)]
     pub fn has(&self, j: usize) -> bool {
         self.0[j / 64] >> (j % 64) & 1 == 1
@@ -47,10 +48,13 @@ impl Scanned {
 /// Compares all states for some of the sources.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Scan<'a> {
+    /// The sums C.
     pub clusters: Cow<'a, Clusters>,
+    /// x log x of these sums.
     pub entropy: Entropy,
     /// The states of the sources, or [`NONE`], n values.
     pub states: Cow<'a, [u32]>,
+    /// The sources to score.
     pub sources: Cow<'a, Subset>,
     /// Whether to return the columns of sources that are to move.
     pub with_columns: bool,
@@ -108,6 +112,7 @@ impl Kernel for Scan<'_> {
 /// Copies the columns of some sources.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Pick<'a> {
+    /// The sources to copy.
     pub sources: Cow<'a, Subset>,
 }
 

@@ -187,9 +187,9 @@ fn rows(by_target: &[Csr], pieces: &[u32], n: usize) -> Rows {
 }
 
 impl Rows {
-    /// Merges piece `b` into piece `a`, and calls `beside(sum of a, k, sum of k)` for each piece k
-    /// in a row with `a`.
-    fn join(&mut self, a: u32, b: u32, mut beside: impl FnMut(f64, u32, f64)) {
+    /// Merges piece `b` into piece `a`, and calls `each_neighbour(sum of a, k, sum of k)` for each
+    /// piece k in a row with `a`.
+    fn join(&mut self, a: u32, b: u32, mut each_neighbour: impl FnMut(f64, u32, f64)) {
         let gone = std::mem::take(&mut self.of_piece[b as usize]);
         let both = &mut self.of_piece[a as usize];
         both.extend(gone);
@@ -210,7 +210,7 @@ impl Rows {
                     }
                     is_first = false;
                 } else if *q > 0.0 {
-                    beside(sum, *piece, *q);
+                    each_neighbour(sum, *piece, *q);
                 }
             }
         }
@@ -221,12 +221,12 @@ impl Rows {
 pub fn is_same(one: &[u32], other: &[u32], rank: usize) -> bool {
     let mut names = [vec![u32::MAX; rank], vec![u32::MAX; rank]];
     one.iter().zip(other).all(|(&a, &b)| {
-        let [there, back] = &mut names;
-        let (there, back) = (&mut there[a as usize], &mut back[b as usize]);
-        if *there == u32::MAX && *back == u32::MAX {
-            (*there, *back) = (b, a);
+        let [forward, backward] = &mut names;
+        let (forward, backward) = (&mut forward[a as usize], &mut backward[b as usize]);
+        if *forward == u32::MAX && *backward == u32::MAX {
+            (*forward, *backward) = (b, a);
         }
-        *there == b && *back == a
+        *forward == b && *backward == a
     })
 }
 

@@ -35,6 +35,7 @@ pub struct State {
     pub lead: Option<f64>,
 }
 
+/// The sources of the new rows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Assigned {
     /// r. Other models of the fit may have another rank.
@@ -241,7 +242,7 @@ mod tests {
     use crate::math::seed::restart_seed;
     use crate::methods::Method;
     use crate::methods::fit;
-    use crate::methods::low_rank::known::{Told, log_latent};
+    use crate::methods::low_rank::known::{FitTables, log_latent};
     use crate::methods::low_rank::model::{Latent, LowRank};
 
     /// One row of counts per source: (target, count).
@@ -280,7 +281,7 @@ mod tests {
     }
 
     fn known(shards: &Shards, model: &LowRank) -> Known {
-        let told = Told {
+        let tables = FitTables {
             sources: model.sources.clone(),
             targets: &model.targets,
             latent: model.latent.clone(),
@@ -291,12 +292,12 @@ mod tests {
             target_total: &shards.target_total,
             total: shards.total,
         };
-        Known::new(told, 0.0)
+        Known::new(tables, 0.0)
     }
 
-    // λ = [ 1/2 0   ]   Source 0: 2 ln ½ + ln ½ against −∞; source 1: 3 ln ½ against 3 ln ¾; source 2: each set rules out one target;
-    //     [ 1/2 3/4 ]   source 3: the model has not seen its target; source 4 is known to be in set 1.
-    //     [ 0   1/4 ]
+    // λ = [ 1/2 0   ]   Source 0: 2 ln ½ + ln ½ against −∞. Source 1: 3 ln ½ against 3 ln ¾.
+    //     [ 1/2 3/4 ]   Source 2: each set rules out one target. Source 3: the model does not
+    //     [ 0   1/4 ]   have its target. Source 4 is in set 1 of the model.
     #[test]
     fn scores_by_hand() {
         let latent = Latent {
@@ -348,7 +349,8 @@ mod tests {
         assert_eq!(got.embedding[..4], [1.0, 2.0, 1.0, -2.0]);
         assert_eq!(unseen(&counts, &targets), [0.0, 5.0, 0.0, 7.0, 0.0]);
 
-        // With a = 2: λ_0 = (1 + ½, 0 + ½) / 4 and λ_2 = (0 + ¼, ½ + ¼) / 4, so source 2 has 3/8 · 1/16 against 1/8 · 3/16: a tie.
+        // With a = 2: λ_0 = (1 + ½, 0 + ½) / 4 and λ_2 = (0 + ¼, ½ + ¼) / 4, so source 2 has 3/8 ·
+        // 1/16 against 1/8 · 3/16: a tie.
         known.log_latent = log_latent(&latent, &[2.0, 2.0], &q, 2.0);
         let smooth = assign(&known, &counts, &sources, &targets);
         assert_eq!(smooth.states[2].affiliation, 0);

@@ -326,8 +326,8 @@ mod tests {
         assert_eq!(factors.coarse_counts(&[0, -1]), [4.0, 0.0, 0.0, 0.0]);
     }
 
-    // B = C_ik / √(C_·k N_i·) = [ 4/√32  0     ], ‖B‖² = 16/32 + 16/48 + 4/12 = 7/6, so σ = 1 and 1/√6.
-    //                           [ 4/√48  2/√12 ]
+    // B = C_ik / √(C_·k N_i·) = [ 4/√32  0     ]   ‖B‖² = 16/32 + 16/48 + 4/12 = 7/6,
+    //                           [ 4/√48  2/√12 ]   so σ = 1 and 1/√6.
     #[test]
     fn the_singular_triplets_by_hand() {
         let (shards, factors) = world();

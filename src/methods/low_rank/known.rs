@@ -15,6 +15,7 @@ const NEGLIGIBLE: f64 = 1e-13;
 /// A fit of n sources and m targets, for new states.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Known {
+    /// r.
     pub rank: usize,
     /// γ, −1 for none: n values.
     pub affiliation: Vec<i32>,
@@ -29,18 +30,24 @@ pub struct Known {
     pub soft: Option<Soft>,
 }
 
+/// The memberships of a soft fit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Soft {
     /// The memberships of the sources, n × r row-major.
     pub membership: Vec<f64>,
+    /// The map from points to memberships.
     pub map: soft::Map,
 }
 
 /// A fit as its tables have it.
-pub struct Told<'a> {
+pub struct FitTables<'a> {
+    /// The columns of the table `sources`.
     pub sources: Side,
+    /// The columns of the table `targets`.
     pub targets: &'a Side,
+    /// The table `latent`.
     pub latent: Latent,
+    /// The table `spectrum`.
     pub spectrum: &'a [Singular],
     /// Only of PCCA+.
     pub crispness: Option<f64>,
@@ -48,42 +55,48 @@ pub struct Told<'a> {
     pub weights: &'a [f64],
     /// N_·j, N_i· and S.
     pub source_total: &'a [f64],
+    /// N_i·.
     pub target_total: &'a [f64],
+    /// S.
     pub total: f64,
 }
 
 impl Known {
     /// `smoothing` is the number of transitions that every set gets in addition ([`log_latent`]).
-    pub fn new(told: Told<'_>, smoothing: f64) -> Known {
-        let rank = told.weights.len();
-        let set_total: Vec<f64> = told.weights.iter().map(|w| w * told.total).collect();
-        let q: Vec<f64> = told.target_total.iter().map(|n| n / told.total).collect();
+    pub fn new(tables: FitTables<'_>, smoothing: f64) -> Known {
+        let rank = tables.weights.len();
+        let set_total: Vec<f64> = tables.weights.iter().map(|w| w * tables.total).collect();
+        let q: Vec<f64> = tables
+            .target_total
+            .iter()
+            .map(|n| n / tables.total)
+            .collect();
         let Side {
             affiliation,
             embedding,
             membership,
-        } = told.sources;
-        let of_targets = &told.targets.embedding;
+        } = tables.sources;
+        let of_targets = &tables.targets.embedding;
         // Only vectors have residuals, and only Schur vectors have eigenvalues.
-        let first = told.spectrum.first();
+        let first = tables.spectrum.first();
         let projection = match first.and_then(|s| Some((s.residual?, s.eigenvalue))) {
             None => None,
-            Some((_, None)) => Some(projection(of_targets, told.spectrum)),
+            Some((_, None)) => Some(projection(of_targets, tables.spectrum)),
             Some((_, Some(_))) => Some(schur_projection(
                 of_targets,
                 &embedding,
                 &affiliation,
-                told.source_total,
-                &told.latent,
+                tables.source_total,
+                &tables.latent,
             )),
         };
-        let soft = membership.zip(told.targets.membership.as_ref());
+        let soft = membership.zip(tables.targets.membership.as_ref());
         let soft = soft.map(|(membership, targets)| {
             // Both sides at once, as in the fit.
             let points = [&embedding[..], of_targets].concat();
             let members = [&membership[..], targets].concat();
-            let weights = [told.source_total, told.target_total].concat();
-            let map = match told.crispness {
+            let weights = [tables.source_total, tables.target_total].concat();
+            let map = match tables.crispness {
                 Some(_) => soft::Map::linear(&points, &members, rank, &weights),
                 None => soft::Map::Sparse(seba::Map::of(&points, &members, rank, &weights)),
             };
@@ -91,7 +104,7 @@ impl Known {
         });
         Known {
             rank,
-            log_latent: log_latent(&told.latent, &set_total, &q, smoothing),
+            log_latent: log_latent(&tables.latent, &set_total, &q, smoothing),
             affiliation,
             embedding,
             projection,

@@ -29,7 +29,8 @@ pub struct Metrics {
     pub kappa: f64,
     /// Right side of (33): κ⁻¹ Σ_j p_j KL(P_j‖Λ_j) ≥ ‖P̃ − Λ̃‖²_F.
     pub bound: f64,
-    /// ℓ̂(λ,Γ) as Σ_ik C_ik log λ_ik with C_ik = Σ_{γ(j)=k} N_ij: `log_likelihood` from other terms.
+    /// ℓ̂(λ,Γ) as Σ_ik C_ik log λ_ik with C_ik = Σ_{γ(j)=k} N_ij: `log_likelihood` from other
+    /// terms.
     pub latent_log_likelihood: f64,
     /// σ(Λ̃), r values, descending.
     pub singular_values: Vec<f64>,

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct LowRank {
     /// r, empty latent states included.
     pub rank: usize,
+    /// The numbers of the model.
     pub metrics: Metrics,
     /// E and e = D_p^{-1/2} V: n states.
     pub sources: Side,
@@ -41,14 +42,18 @@ pub struct Side {
 /// λ without its zeros: latent state k holds `targets[offsets[k]..offsets[k + 1]]`, ascending.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Latent {
+    /// r + 1 values.
     pub offsets: Vec<usize>,
+    /// The targets of all entries.
     pub targets: Vec<u32>,
+    /// λ_ik of all entries.
     pub probability: Vec<f64>,
 }
 
 /// A singular value of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Singular {
+    /// σ.
     pub value: f64,
     /// SVD: max(‖P̃v − σu‖, ‖P̃ᵀu − σv‖). Schur vectors: the distance of T x from the span of the
     /// Schur vectors up to x.
@@ -70,6 +75,14 @@ impl LowRank {
         let weights = weights.map(|(k, &weight)| metric(WEIGHT, Some(k), weight));
         let metrics = metrics.into_iter().chain(coherence_p);
         metrics.chain(values).chain(weights).collect()
+    }
+
+    /// Applies `scale` to all numbers that are proportional to the counts.
+    pub fn scale_counts(&mut self, mut scale: impl FnMut(&mut f64)) {
+        self.coarse_counts.iter_mut().for_each(&mut scale);
+        scale(&mut self.metrics.log_likelihood);
+        scale(&mut self.metrics.reference_log_likelihood);
+        scale(&mut self.metrics.latent_log_likelihood);
     }
 }
 

@@ -281,7 +281,8 @@ impl Scoring<'_> {
         let k = factors.affiliation[j] as usize;
         let (total, latent_total) = (self.source_total[j], factors.totals[k]);
         let mut c = Column::default();
-        // ‖P_j − Λ_j‖₁, max_i |P_ij − Λ_ij|/N_i·, max_i P_ij/N_i·, max_i |P_ij − Λ_ij|/P_ij, and Σ C_ik over the support of P_j.
+        // ‖P_j − Λ_j‖₁, max_i |P_ij − Λ_ij|/N_i·, max_i P_ij/N_i·, max_i |P_ij − Λ_ij|/P_ij, and Σ
+        // C_ik over the support of P_j.
         let (mut distance, mut steepest, mut densest, mut relative) = (0.0, 0.0f64, 0.0f64, 0.0f64);
         let mut covered = 0.0;
         // P_ij and its logarithm for the previous count: most counts of a column are equal.
@@ -336,7 +337,8 @@ impl Scoring<'_> {
             // |P_ij − Λ_ij| / P_ij with P_ij = 0 < Λ_ij.
             relative = f64::INFINITY;
         }
-        // B_q(x) = ‖x‖₁ / max_i(|x_i|/q_i) with 1/q_i = S/N_i·, and B_q(0) = 1 (Definition 15); ‖P_j‖₁ = 1.
+        // B_q(x) = ‖x‖₁ / max_i(|x_i|/q_i) with 1/q_i = S/N_i·, and B_q(0) = 1 (Definition 15);
+        // ‖P_j‖₁ = 1.
         c.balance_of_difference = if steepest > 0.0 {
             distance / (steepest * self.total)
         } else {
@@ -437,10 +439,10 @@ mod tests {
         assert_eq!((m.weights, m.empty_states), (vec![0.8, 0.2], 0));
     }
 
-    // N = [ 1 0 ], one latent state: λ = (½, ½), and the columns miss one target each: P − Λ = (½, −½), B_q = 1 / (½ / ½) = 1.
-    //     [ 0 1 ]
+    // N = [ 1 0 ]   One latent state: λ = (½, ½), and each column has one target only:
+    //     [ 0 1 ]   P − Λ = (½, −½), B_q = 1 / (½ / ½) = 1.
     #[test]
-    fn mass_beside_the_support() {
+    fn mass_outside_the_support() {
         let m = score_dense(&counts(&[&[1, 0], &[0, 1]]), &[0, 0], 1, true);
         close(m.frobenius_error, 1.0);
         close(m.kappa_1, 0.5);

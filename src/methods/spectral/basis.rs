@@ -81,6 +81,7 @@ pub fn multiply(rows: &[f64], b: &[f64], rank: usize) -> Vec<f64> {
     out
 }
 
+/// Σ_i a_i b_i.
 pub fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }

@@ -39,17 +39,20 @@ const EQUAL: f64 = 1e-8;
 /// The largest number of products of T with a vector.
 const MAX_PRODUCTS: usize = 100_000;
 
-/// Sets with memberships from the leading Schur vectors of the transition matrix (G-PCCA): sets that last, or that follow each other in a cycle. Source and target states must be of one kind, and every target a source.
+/// Sets with memberships from the leading Schur vectors of the transition matrix (G-PCCA):
+/// long-lived sets, or sets that follow each other in a cycle. Source and target states must be of
+/// one kind, and every target must be a source.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Gpcca {
-    /// The number of sets, or a list of numbers to fit one by one. One that parts a complex pair of eigenvalues is an error.
+    /// The number of sets, or a list of numbers to fit one by one. A number that splits a complex
+    /// pair of eigenvalues is an error.
     pub rank: usize,
-    /// The residual up to which Schur vectors are computed.
+    /// The largest residual of the Schur vectors.
     #[serde(default = "Gpcca::tolerance")]
     #[schemars(range(min = 0))]
     pub tolerance: f64,
-    /// The eigenvalues whose Schur vectors are taken.
+    /// The order of the eigenvalues, of which the leading ones are used.
     #[serde(default)]
     pub which: Which,
 }
@@ -177,7 +180,9 @@ pub struct Dominant {
     pub residuals: Vec<f64>,
     /// Products of T with a vector.
     pub products: usize,
+    /// Restarts of the Arnoldi iteration.
     pub restarts: usize,
+    /// Whether the vectors met their tolerance.
     pub converged: bool,
 }
 

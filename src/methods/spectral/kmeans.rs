@@ -34,12 +34,14 @@ const SLACK: f64 = 1e-6;
 /// The cluster of a point that has not been compared.
 const NONE: u32 = u32::MAX;
 
+/// The parameters of k-means.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KMeans {
     /// The number of clusters, k.
     pub clusters: usize,
     /// Independent seedings, of which the best is kept.
     pub restarts: usize,
+    /// The number of iterations after which a restart is stopped.
     pub max_iterations: usize,
 }
 
@@ -48,6 +50,7 @@ pub struct KMeans {
 pub struct Restart {
     /// `fit` with this seed and a single restart repeats it.
     pub seed: u64,
+    /// Iterations of the restart.
     pub iterations: usize,
     /// Σ_j w_j ‖x_j − c_γ(j)‖² at the end.
     pub inertia: f64,
@@ -57,10 +60,12 @@ pub struct Restart {
     pub converged: bool,
 }
 
+/// Clusters of points.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Clustering {
     /// The cluster of every point in the best restart.
     pub affiliation: Vec<u32>,
+    /// All restarts, in order.
     pub restarts: Vec<Restart>,
     /// The restart with the smallest inertia, the first one on ties.
     pub best: usize,
@@ -575,7 +580,8 @@ mod tests {
 
     #[test]
     fn three_heaps_on_a_line() {
-        // Means 0.1, 10 and 20.5 weigh 2, 1 and 4, so the inertia is 2·0.01 + 0 + (1·0.75² + 3·0.25²).
+        // Means 0.1, 10 and 20.5 weigh 2, 1 and 4, so the inertia is 2·0.01 + 0 + (1·0.75² +
+        // 3·0.25²).
         let points = [0.0, 20.25, 10.0, 0.2, 21.25];
         let fit = fit(&points, 1, &[1.0, 3.0, 1.0, 1.0, 1.0], &params(3), 7);
         let g = &fit.affiliation;

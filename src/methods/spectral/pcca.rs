@@ -44,6 +44,7 @@ const MAX_ROUNDS: usize = 200;
 /// The largest number of random starts if a set vanished.
 const OTHER_STARTS: usize = 20;
 
+/// Memberships of PCCA+.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Memberships {
     /// χ, n × r row-major; rows sum to 1. In noise a column may be 0: the set does not exist.
@@ -439,7 +440,7 @@ mod tests {
             .flat_map(|[x, y]| [half * (1.0 + x), *y])
             .collect();
         let fit = fit(&e, 2, &[1.0; 4]).expect("independent columns");
-        // The function beside 1 is y.
+        // The other function is y.
         assert!((fit.crispness - 1.0).abs() < 1e-14);
         assert_eq!(fit.affiliation[0], fit.affiliation[2]);
         assert_ne!(fit.affiliation[0], fit.affiliation[1]);
@@ -513,8 +514,8 @@ mod tests {
                     })
                     .sum()
             };
-            let here = trace(&fit.membership);
-            prop_assert!((here / rank as f64 - fit.crispness).abs() < 1e-9);
+            let reached = trace(&fit.membership);
+            prop_assert!((reached / rank as f64 - fit.crispness).abs() < 1e-9);
             let basis = with_constant(&e, rank, &weights.iter().map(|w| w / weights.iter().sum::<f64>()).collect::<Vec<_>>()).expect("a basis");
             let states = States { basis: &basis, rank };
             for other in 0..20 {
@@ -527,12 +528,12 @@ mod tests {
                     .flat_map(|(chi, x)| {
                         let a = &a;
                         (0..rank).map(move |i| {
-                            let there: f64 = (0..rank).map(|j| x[j] * a[j * rank + i]).sum();
-                            chi[i] + 1e-5 * (there - chi[i])
+                            let other: f64 = (0..rank).map(|j| x[j] * a[j * rank + i]).sum();
+                            chi[i] + 1e-5 * (other - chi[i])
                         })
                     })
                     .collect();
-                prop_assert!(trace(&moved) <= here + 1e-9);
+                prop_assert!(trace(&moved) <= reached + 1e-9);
             }
         }
     }

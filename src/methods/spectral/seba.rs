@@ -42,6 +42,7 @@ const TOLERANCE: f64 = 1e-12;
 
 const MAX_ITERATIONS: usize = 5_000;
 
+/// Memberships of SEBA.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sparse {
     /// The positive part of S, with columns scaled to a largest value of 1, n × r row-major. A row
@@ -52,6 +53,7 @@ pub struct Sparse {
     pub affiliation: Vec<u32>,
     /// Σ_k ‖S_k‖ after every iteration.
     pub trace: Vec<f64>,
+    /// Whether the rotation met its tolerance.
     pub converged: bool,
 }
 
@@ -128,7 +130,8 @@ impl Map {
 struct Sets {
     /// One row per set, r × r.
     turns: Vec<f64>,
-    /// The largest value of each set. Where the input had fewer than r independent columns, one may have nothing above μ.
+    /// The largest value of each set. If the input has fewer than r independent columns, a set may
+    /// have no value above μ.
     largest: Vec<f64>,
     mu: f64,
 }
@@ -164,8 +167,8 @@ impl Sets {
     }
 }
 
-/// The rotation nearest to r rows of the basis, times √w. The first is the longest, each of the others has the longest part that is
-/// orthogonal to those before.
+/// The rotation nearest to r rows of the basis, times √w. The first row is the longest. Each of the
+/// others has the longest part orthogonal to those before.
 fn first_rotation(basis: &[f64], rank: usize, weights: &[f64]) -> Vec<f64> {
     let mut rows = vec![0.0; rank * rank];
     let mut directions: Vec<Vec<f64>> = Vec::new();

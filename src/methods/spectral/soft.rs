@@ -17,18 +17,23 @@ use crate::methods::spectral::svd;
 /// ignored.
 const DEPENDENT: f64 = 1e-12;
 
+/// Soft sets of both sides.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Soft {
+    /// The sets of the sources.
     pub sources: Members,
+    /// The sets of the targets.
     pub targets: Members,
     /// Only of PCCA+, from 1/r to 1.
     pub crispness: Option<f64>,
+    /// Whether the iteration converged.
     pub converged: bool,
 }
 
 /// The sets of one side.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Members {
+    /// The set of every state.
     pub affiliation: Vec<u32>,
     /// States × r, row-major.
     pub membership: Vec<f64>,
@@ -72,7 +77,8 @@ pub fn pairs(embedding: &svd::Embedding, shards: &Shards, params: &svd::Svd) -> 
     })
 }
 
-/// Sets of the states of a square problem from `embedding` (n × r) by PCCA+: target i is source `source_of_target[i]`.
+/// Sets of the states of a square problem from `embedding` (n × r) by PCCA+: target i is source
+/// `source_of_target[i]`.
 pub fn square(
     embedding: &[f64],
     rank: usize,
@@ -115,6 +121,7 @@ pub enum Map {
     /// χ = (1, e) A of PCCA+, (r + 1) × r row-major. The first row is for the constant, which may
     /// not be in the span of e (see `pcca`).
     Linear(Vec<f64>),
+    /// The map of SEBA.
     Sparse(seba::Map),
 }
 

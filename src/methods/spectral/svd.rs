@@ -30,7 +30,8 @@ pub enum Clusters {
     KMeans,
     /// Sparse vectors (SEBA): memberships that may overlap or leave a state without a set.
     Seba,
-    /// Robust Perron cluster analysis (PCCA+): memberships that add up to 1, as crisp as may be.
+    /// Robust Perron cluster analysis (PCCA+): memberships that add up to 1 and are as crisp as
+    /// possible.
     Pcca,
 }
 
@@ -54,18 +55,20 @@ const MAX_PRODUCTS: usize = 100_000;
 pub struct Svd {
     /// The number of coherent pairs, or a list of numbers to fit one by one.
     pub rank: usize,
-    /// What makes sets of the singular vectors.
+    /// The method that makes sets from the singular vectors.
     #[serde(default)]
     pub clusters: Clusters,
-    /// Independent starts of k-means, of which the best is kept; with `clusters = "kmeans"` alone.
+    /// The number of independent starts of k-means, of which the best is kept. Only with `clusters
+    /// = "kmeans"`.
     #[serde(default = "Svd::restarts")]
     #[schemars(range(min = 1))]
     pub restarts: usize,
-    /// The residual up to which singular values are computed.
+    /// The relative accuracy of the singular values.
     #[serde(default = "Svd::tolerance")]
     #[schemars(range(min = 0))]
     pub tolerance: f64,
-    /// Iterations after which a start of k-means is stopped; with `clusters = "kmeans"` alone.
+    /// The number of iterations after which a start of k-means is stopped. Only with `clusters =
+    /// "kmeans"`.
     #[serde(default = "Svd::max_iterations")]
     #[schemars(range(min = 1))]
     pub max_iterations: usize,
@@ -177,8 +180,8 @@ mod tests {
     use crate::evidence::counts::csr::Values;
     use crate::evidence::pass::Passes;
 
-    // N (targets × sources) = [ 0 9 9 1 ]   Sources {0, 3} go to targets {1, 2}, sources {1, 2} to target 0.
-    //                         [ 4 0 1 5 ]
+    // N (targets × sources) = [ 0 9 9 1 ]   Sources {0, 3} go to targets {1, 2},
+    //                         [ 4 0 1 5 ]   and sources {1, 2} to target 0.
     //                         [ 5 1 0 4 ]
     #[test]
     fn pairs_meet() {

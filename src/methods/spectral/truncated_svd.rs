@@ -34,6 +34,7 @@ use rand_pcg::Pcg64;
 use rayon::prelude::*;
 use std::borrow::Cow;
 
+/// The parameters of a decomposition.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
     /// The number r of leading triplets, `1 ≤ r ≤ min(m, n)`.
@@ -42,9 +43,11 @@ pub struct Options {
     pub tolerance: f64,
     /// The number of products of P̃ or P̃ᵀ with one vector after which the iteration stops.
     pub max_products: usize,
+    /// The seed of the random start vectors.
     pub seed: u64,
 }
 
+/// Leading singular triplets.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Triplets {
     /// σ, r values, descending.
@@ -59,6 +62,7 @@ pub struct Triplets {
     pub residuals: Vec<f64>,
     /// Products of P̃ or P̃ᵀ with one vector.
     pub products: usize,
+    /// Restarts of the Lanczos iteration.
     pub restarts: usize,
     /// Whether every residual passed the test.
     pub converged: bool,

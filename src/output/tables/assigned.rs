@@ -24,36 +24,46 @@ pub struct AssignedSchema {
     pub trajectories: Option<TrajectorySchema>,
 }
 
+/// The schema of new trajectories.
 pub struct TrajectorySchema {
+    /// The key columns of a trajectory.
     pub fields: Vec<Field>,
+    /// The time column.
     pub time: Field,
     /// The key columns of the trajectories, ordered by partition and trajectory.
     pub keys: Vec<ArrayRef>,
+    /// The states of the trajectories.
     pub states: StateTable,
 }
 
 /// The new rows of one partition and lag.
 pub struct AssignedModel {
+    /// The counts of the new rows.
     pub counts: CountMatrix,
     /// N_·j and N_i·.
     pub source_total: Vec<f64>,
+    /// N_i·.
     pub target_total: Vec<f64>,
     /// The part of N_·j that goes to targets unknown to the model.
     pub unseen: Vec<f64>,
     /// Whether each state is unknown to the model.
     pub new_sources: Vec<bool>,
+    /// Whether each target is unknown to the model.
     pub new_targets: Vec<bool>,
     /// One per entry of `AssignedSchema::fits`.
     pub fits: Vec<Assigned>,
     /// Per fit, the sets and memberships of the targets, without points.
     pub target_sides: Vec<Side>,
+    /// The trajectories and their scores.
     pub trajectories: TrajectoryRows,
 }
 
 /// The trajectories of one partition in ascending order, and their scores at one lag.
 #[derive(Default)]
 pub struct TrajectoryRows {
+    /// The end of each trajectory.
     pub ends: Vec<FollowedRow>,
+    /// The transitions of each trajectory at the lag.
     pub transitions: Vec<f64>,
     /// Per entry of `AssignedSchema::fits`, one score per entry of `ends`.
     pub fits: Vec<Vec<TrajectoryFit>>,
@@ -76,6 +86,7 @@ pub struct TrajectoryFit {
 
 /// An output table of an assignment.
 pub struct AssignedTable {
+    /// The name of the table.
     pub name: &'static str,
     columns: for<'a> fn(&'a AssignedSchema) -> TableColumns<'a, AssignedModel>,
 }
@@ -101,7 +112,7 @@ impl AssignedTable {
         (self.columns)(schema).schema(&schema.names)
     }
 
-    /// How many rows a model adds.
+    /// The number of rows that a model adds.
     pub fn len(&self, schema: &AssignedSchema, model: &AssignedModel) -> usize {
         (self.columns)(schema).len(model)
     }
@@ -136,7 +147,7 @@ impl AssignedSchema {
     }
 }
 
-/// One row per source state of the new rows: its place in a model.
+/// One row per source state of the new rows.
 fn sources(schema: &AssignedSchema) -> TableColumns<'_, AssignedModel> {
     let run = &schema.names;
     let mut columns = states(|model| &model.counts.source_states)
@@ -188,7 +199,7 @@ fn point<'a>(values: &'a [f64], fit: &Assigned, j: usize) -> Option<&'a [f64]> {
 
 type StateRow<'a> = (&'a AssignedModel, usize);
 
-/// Rows that are places of states in a model.
+/// Rows that are indices of states in a model.
 fn states<'a>(
     states: impl Fn(&AssignedModel) -> &[u32] + 'a,
 ) -> Columns<'a, AssignedModel, StateRow<'a>> {

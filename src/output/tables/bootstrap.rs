@@ -35,9 +35,9 @@ pub(crate) fn bootstrap<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel>
     Columns::of(rows)
         .key("fit", |r| r.fit)
         .key("metric", |r| r.number.metric.as_ref())
-        // Of a singular value or a set, from 0.
+        // The index of a singular value or of a set, from 0.
         .column("index", |r| r.number.index.map(|at| at as u32))
-        // Of the fit to all transitions.
+        // The number of the fit to all transitions.
         .column("value", |r| r.number.value)
         .each(SPREAD, |part, r| r.number.spread.as_ref().map(part))
         // Resamples that could be fitted.

@@ -19,9 +19,9 @@ pub(crate) fn certificates<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedMod
         .column("right_side", |(_, c)| c.right)
         // Right side minus left side.
         .column("slack", |(_, c)| c.slack())
-        // What rounding and an iteration that was stopped may add.
+        // The largest error by rounding and by an iteration that was stopped.
         .column("tolerance", |(_, c)| c.tolerance)
-        // Null if an iteration ended too early to say.
+        // Null if an iteration ended before it reached the object of the claim.
         .column("holds", |(_, c)| c.holds)
         .finish()
 }

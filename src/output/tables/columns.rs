@@ -1,4 +1,4 @@
-//! How a table is described: a list of columns, each named once.
+//! A table as a list of columns, each named once.
 //!
 //! In: the rows of a table, as values of any type `T`. Out: its Arrow schema and record batches.
 //! A column has a name and a function from a row to a value. The type of the value is the Arrow
@@ -71,7 +71,7 @@ impl<V: Value> Value for Vec<V> {
     }
 }
 
-/// What a row has in a column: a value, or an `Option` of one.
+/// The content of a row in a column: a value, or an `Option` of one.
 pub(crate) trait Cell {
     type Value: Value;
     const IS_NULLABLE: bool;
@@ -280,7 +280,7 @@ impl<'a, M> TableColumns<'a, M> {
         (Arc::new(Schema::new(fields)), keys)
     }
 
-    /// How many rows a model adds.
+    /// The number of rows that a model adds.
     pub(crate) fn len(&self, model: &'a M) -> usize {
         (self.len)(model)
     }

@@ -42,7 +42,7 @@ pub(crate) fn fits<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
         // Pairs of states with a transition.
         .column("nonzeros", |r| r.model.nonzeros as u64)
         .amount(run, "transitions", |r| r.model.total)
-        // What `connected = true` left out.
+        // States and transitions that `connected = true` left out.
         .column("dropped_states", |r| {
             let left_out = r.model.counts.left_out.as_ref();
             left_out.map(|left_out| left_out.states as u64)
@@ -55,7 +55,7 @@ pub(crate) fn fits<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
         .column("restarts", |r| r.how.restarts.len() as u32)
         // The index of the restart that was kept.
         .column("best_restart", |r| r.how.best_restart as u32)
-        // Of the best restart, or products of the matrix with a vector.
+        // Iterations of the best restart, or products of the matrix with a vector.
         .column("iterations", |r| r.how.iterations as u64)
         .column("converged", |r| r.how.converged)
         // Whether all certificates hold.
@@ -91,9 +91,9 @@ pub(crate) fn restarts<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> 
         .key("fit", |(columns, ..)| columns.name.as_str())
         .key("restart", |&(_, at, ..)| at as u32)
         .column("seed", |(.., r, _)| r.seed)
-        // How it began.
+        // The beginning of the restart.
         .column("init", |(.., r, _)| r.init.as_deref())
-        // All sources, or the size of the sample that it used.
+        // The number of all sources, or of the sources in the sample.
         .column("sources", |(.., r, _)| r.sources as u64)
         .column("iterations", |(.., r, _)| r.iterations as u64)
         // Columns of the matrix that DBMR scored.
@@ -124,7 +124,7 @@ pub(crate) fn spectrum<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> 
         // σ(P̃) of an SVD fit, σ(Λ̃) of the others.
         .column("singular_value", |(.., s)| s.value)
         .column("residual", |(.., s)| s.residual)
-        // The parts of the eigenvalue of T, of a fit by Schur vectors.
+        // Real and imaginary part of the eigenvalue of T. Null without Schur vectors.
         .column("eigenvalue", |(.., s)| s.eigenvalue.map(|[real, _]| real))
         .column("eigenvalue_imaginary", |(.., s)| {
             s.eigenvalue.map(|[_, imaginary]| imaginary)

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 pub struct FittedModel {
     /// Without the matrix if it is fetched later.
     pub counts: CountMatrix,
+    /// Pairs of states with a transition.
     pub nonzeros: usize,
     /// One per entry of `RunSchema::fits`, in the same order.
     pub fits: Vec<Fit>,
@@ -32,7 +33,9 @@ pub struct FittedModel {
     pub markov: Vec<Markov>,
     /// N_·j, N_i· and S (coherence §3.1).
     pub source_total: Vec<f64>,
+    /// N_i·.
     pub target_total: Vec<f64>,
+    /// S.
     pub total: f64,
 }
 

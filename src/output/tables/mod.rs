@@ -54,7 +54,7 @@ pub fn schema(table: Table, run: &RunSchema) -> (SchemaRef, Vec<String>) {
     columns(table, run).schema(run)
 }
 
-/// How many rows a model adds to a table.
+/// The number of rows that a model adds to a table.
 pub fn len(table: Table, run: &RunSchema, model: &FittedModel) -> usize {
     columns(table, run).len(model)
 }

@@ -12,8 +12,11 @@ use std::sync::Arc;
 /// column has its seconds. Pairs have no lag.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LagColumn {
+    /// Pairs have no lag.
     None,
+    /// Whole numbers.
     Integers(Vec<i64>),
+    /// Numbers or times.
     Texts(Vec<Lag>),
 }
 
@@ -64,13 +67,15 @@ impl LagColumn {
     }
 }
 
-/// The column beside `lag` where lags are times.
+/// The column after `lag` if lags are times.
 pub const LAG_SECONDS: &str = "lag_seconds";
 
 /// What the columns of a fit depend on.
 #[derive(Clone)]
 pub struct FitColumns {
+    /// The name of the fit.
     pub name: String,
+    /// The name of its method.
     pub method: &'static str,
     /// The largest rank that a model may have. Rows of a smaller rank end with zeros, which change
     /// no distance between embeddings.
@@ -81,12 +86,17 @@ pub struct FitColumns {
 
 /// Everything that the schemas of a run's tables depend on.
 pub struct RunSchema {
+    /// The key columns of a partition.
     pub partition: Vec<Field>,
     /// The key columns of the partitions, one row per partition.
     pub partitions: Vec<ArrayRef>,
+    /// The lags of the run.
     pub lag: LagColumn,
+    /// The source states of the run.
     pub sources: StateTable,
+    /// The target states of the run.
     pub targets: StateTable,
+    /// Whether the counts are weights.
     pub is_weighted: bool,
     /// In the order of the pipeline file.
     pub fits: Vec<FitColumns>,

@@ -8,7 +8,7 @@ use crate::output::tables::run_schema::RunSchema;
 use crate::output::tables::table::Table;
 use crate::read::rows::states::StateTable;
 
-/// Where a model has the states of one side.
+/// Access to the states of one side of a model.
 struct SideOf {
     states: fn(&FittedModel) -> &[u32],
     totals: fn(&FittedModel) -> &[f64],
@@ -36,7 +36,7 @@ pub(crate) fn targets(run: &RunSchema) -> TableColumns<'_, FittedModel> {
     states(run, &run.targets, side)
 }
 
-/// A row is the place of a state in a model.
+/// A row is the index of a state in a model.
 fn states<'a>(
     run: &'a RunSchema,
     table: &'a StateTable,

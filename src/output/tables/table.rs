@@ -5,12 +5,14 @@ macro_rules! tables {
         /// An output table of a run.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Table {
-            $($table,)*
+            $(#[doc = concat!("The table `", $name, "`.")] $table,)*
         }
 
         impl Table {
+            /// All tables, in the order in which they are written.
             pub const ALL: [Table; [$($name),*].len()] = [$(Table::$table),*];
 
+            /// The name of the table's folder.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Table::$table => $name,)*

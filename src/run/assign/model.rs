@@ -1,7 +1,7 @@
 //! A written result → what its fits say about states, ready to be looked up: one [`KnownModel`] a partition and lag.
 
 use crate::error::{Error, Kind, Result};
-use crate::methods::low_rank::known::{Known, Told};
+use crate::methods::low_rank::known::{FitTables, Known};
 use crate::methods::low_rank::model::{Latent, Side, Singular};
 use crate::output::result::{ModelKey, Written, WrittenFit, affiliation, embedding, floats};
 use crate::output::tables::table::Table;
@@ -233,7 +233,7 @@ pub async fn read(
                 eigenvalue: real.map(|real| [real, 0.0]),
             };
             let mut side = targets.side(fit, rank)?;
-            let told = Told {
+            let tables = FitTables {
                 sources: sources.side(fit, rank)?,
                 targets: &side,
                 latent: Latent {
@@ -248,7 +248,7 @@ pub async fn read(
                 target_total: &target_total,
                 total,
             };
-            fits.push(Known::new(told, smoothing));
+            fits.push(Known::new(tables, smoothing));
             side.embedding = Vec::new();
             target_sides.push(side);
         }
