@@ -186,7 +186,7 @@ def main():
     names = ["small", "count", "fit", "model", "passes", "moves", "wide"]
     parser.add_argument("jobs", nargs="*", metavar="JOB", help=f"{', '.join(names)}; all unless given")
     parser.add_argument("--reps", type=int, default=3, help="repetitions (%(default)s)")
-    parser.add_argument("--executors", type=int, nargs="*", default=[1, 2, 3], help="clusters of so many (%(default)s)")
+    parser.add_argument("--executors", type=int, nargs="*", default=[1, 2, 3], help="numbers of executors (%(default)s)")
     parser.add_argument("--gyre", default=ROOT / "target/release/gyre", help="the program, with the feature cluster (%(default)s)")
     folder = os.environ.get("GYRE_BENCH_DATA", ROOT / "target/bench-data")
     parser.add_argument("--data", default=folder, help="a folder for data ($GYRE_BENCH_DATA, or %(default)s)")

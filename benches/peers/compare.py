@@ -1,4 +1,4 @@
-"""Runs gyre and its peers on the same data in turn, checks their answers and prints a Markdown table."""
+"""Runs gyre and other tools in turn on the same data, compares their answers and prints a Markdown table."""
 
 import argparse
 import json
@@ -161,7 +161,7 @@ def compare(name, args, results):
     """Measures all tools of a task in turn, in each repetition."""
     path = Path(args.data).resolve() / TASKS[name]["file"]
     if not path.exists():
-        sys.exit(f"{path} is missing: make it with make.py")
+        sys.exit(f"{path} is missing: generate it with make.py")
     task = {"boxes": None, "ordered": True, "lag": 0} | TASKS[name] | {"path": str(path)}
     task["steps"] = 1 if task["boxes"] else task["lag"]  # rows between the ends of a pair
     tools = ["gyre", *task["tools"]] + ["PySpark"] * (args.spark and name == "count-lag1")

@@ -161,8 +161,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"what to make: {', '.join(names)}; all unless given")
     folder = os.environ.get("GYRE_BENCH_DATA", Path(__file__).resolve().parents[2] / "target/bench-data")
-    parser.add_argument("--data", default=folder, metavar="FOLDER", help="where to ($GYRE_BENCH_DATA, or %(default)s)")
-    parser.add_argument("--scale", type=float, default=1, help="less than 1 makes less data, to try things out")
+    parser.add_argument("--data", default=folder, metavar="FOLDER", help="the folder to write ($GYRE_BENCH_DATA, or %(default)s)")
+    parser.add_argument("--scale", type=float, default=1, help="less than 1 writes less data")
     args = parser.parse_args()
     if unknown := set(args.names) - set(names):
         parser.error(f"no such data: {', '.join(unknown)}")

@@ -189,18 +189,18 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
                 let model = Output::open(&args.model, stores)?;
                 let mut output = Output::open(&planned.assignment.output, stores)?;
                 output.set_lock_timeout(args.lock_timeout.0.unsigned_abs());
-                let options = crate::run::assign::Options {
+                let options = crate::run::assign::AssignOptions {
                     force: args.force,
                     smoothing: args.smoothing,
                 };
                 let progress = Arc::clone(terminal) as Arc<dyn Progress>;
                 let assigning = planned.assign(&model, &output, &options, progress);
                 match until_stopped(assigning, terminal.as_ref(), &output).await? {
-                    crate::run::assign::Outcome::NothingToDo => {
+                    crate::run::assign::AssignOutcome::NothingToDo => {
                         terminal.say("Nothing to do.");
                         Ok(Done::Well)
                     }
-                    crate::run::assign::Outcome::Done(record) => {
+                    crate::run::assign::AssignOutcome::Done(record) => {
                         let output = output.shown();
                         let summary = crate::run::assign::record::AssignSummary {
                             record: &record,

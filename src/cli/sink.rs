@@ -29,11 +29,12 @@ impl Sink {
         let wrong = |what: &str| Error::spec(format!("{option} {}: {what}", path.display()));
         let folder = path.parent().filter(|folder| *folder != Path::new(""));
         let Ok(found) = path.metadata() else {
-            return match folder.is_some_and(|folder| !folder.is_dir()) || path.file_name().is_none()
-            {
-                true => Err(wrong("name a file in an existing folder")),
-                false if path.is_symlink() => Err(wrong("the link has no target")),
-                false => Ok(Sink::Regular(path.to_path_buf())),
+            return if folder.is_some_and(|folder| !folder.is_dir()) || path.file_name().is_none() {
+                Err(wrong("name a file in an existing folder"))
+            } else if path.is_symlink() {
+                Err(wrong("the link has no target"))
+            } else {
+                Ok(Sink::Regular(path.to_path_buf()))
             };
         };
         if found.is_dir() {

@@ -7,8 +7,7 @@ use crate::output::Fetch;
 use crate::plan::pipeline::keys::Empty;
 use crate::run::fitted::Fitted;
 use crate::run::journal::Journal;
-use crate::run::model::check_not_empty;
-use crate::run::model::names;
+use crate::run::model::{MatrixSize, check_not_empty, names};
 use crate::run::site::{Fits, Job, Site};
 use futures::future::BoxFuture;
 use std::sync::Arc;
@@ -54,8 +53,13 @@ impl Remote {
         let mut remote = rounds.count(&frame).await?;
         journal.counted(&remote.counted, remote.record.take());
         let matrices = remote.units.iter().map(|unit| &unit.matrix);
-        let matrices = matrices.map(|m| (m.nonzeros, m.left_out)).collect();
-        check_not_empty(&remote.counted, matrices)?;
+        let matrices: Vec<MatrixSize> = matrices
+            .map(|m| MatrixSize {
+                nonzeros: m.nonzeros,
+                left_out: m.left_out,
+            })
+            .collect();
+        check_not_empty(&remote.counted, &matrices)?;
         let mut empty = Vec::new();
         if plan.empty == Empty::Skip {
             remote.units.retain(|unit| {
@@ -72,7 +76,7 @@ impl Remote {
         let labels = std::mem::take(&mut remote.counted.labels);
         let matrices = rounds.matrices(remote, &results);
         let failures = &mut journal.record.head.failures;
-        let mut fitted = Fitted::of(plan, names, &labels, results, empty, failures)?;
+        let mut fitted = Fitted::new(plan, names, &labels, results, empty, failures)?;
         if plan.markov {
             // The sets of a model are tested on the counts of others.
             for (at, model) in fitted.models.iter_mut().enumerate() {

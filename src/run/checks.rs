@@ -1,7 +1,8 @@
-//! What must hold before a result is put in place: limits on what was counted, and SQL over the inputs and the staged tables.
+//! Makes the checks of the pipeline before a result is committed: limits on the counts, and SQL
+//! over the inputs and the staged tables.
 //!
-//! In: a plan, what a run has counted and fitted, and its tables in staging. Out: a record of every check, and an error if one of
-//! those that may not be broken is.
+//! In: a plan, the record of a run, and its tables in staging. Out: a record of every check, and an
+//! error if a check with `on = "fail"` failed.
 
 use crate::error::counted;
 use crate::error::{Error, Kind, Result};
@@ -16,7 +17,7 @@ use crate::read::lake::Lake;
 use crate::read::rows::states::describe;
 use crate::run::journal::Journal;
 use crate::run::record::{CheckRecord, ModelRecord, RunRecord};
-use crate::run::summary::told;
+use crate::run::summary::check_message;
 use arrow::array::{Array, RecordBatch};
 use datafusion::common::DataFusionError;
 use datafusion::dataframe::DataFrame;
@@ -31,13 +32,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use url::Url;
 
-/// Rows and partitions that a message shows.
+/// The largest number of rows or partitions in a message.
 const SHOWN: usize = 5;
 
-/// Characters of a row that a message shows.
+/// The largest number of characters of a row in a message.
 const WIDTH: usize = 200;
 
-/// A session in which the result has the tables that a run has staged.
+/// An SQL session with the inputs and the tables that a run has staged.
 async fn staged(
     lake: &Lake,
     output: &Output,
@@ -55,14 +56,14 @@ async fn staged(
         let config = ListingTableConfig::new(url)
             .with_listing_options(options.with_file_extension(""))
             .with_schema(crate::output::tables::schema(table, names).0);
-        let found = ListingTable::try_new(config);
-        let found = found.map_err(|e| bug("a staged table cannot be queried", e))?;
-        add(&session, table.name(), Arc::new(found))?;
+        let table_provider = ListingTable::try_new(config)
+            .map_err(|e| bug("a staged table cannot be queried", e))?;
+        add(&session, table.name(), Arc::new(table_provider))?;
     }
     Ok(session)
 }
 
-/// The URL whose path is decoded to `path`, whatever characters that has.
+/// The URL whose path decodes to `path`, which may contain any characters.
 fn url_of(root: &Url, path: &Path) -> Result<Url> {
     let mut url = root.clone();
     let mut segments =
@@ -74,7 +75,10 @@ fn url_of(root: &Url, path: &Path) -> Result<Url> {
     Ok(url)
 }
 
-/// Tries the checks of the pipeline on the tables that a run has staged.
+/// Makes the checks of the pipeline and records them in the journal.
+///
+/// # Errors
+/// If a check with `on = "fail"` fails or a check cannot be made.
 pub async fn gate(
     plan: &Plan,
     lake: &Lake,
@@ -83,16 +87,17 @@ pub async fn gate(
     journal: &mut Journal<'_>,
 ) -> Result<()> {
     journal.progress.stage("check", None);
-    let mut found = Vec::with_capacity(plan.checks.len());
-    let tried = outcomes(plan, lake, output, &journal.record, names, &mut found).await;
-    journal.record.checks = found;
-    tried?;
+    let mut outcomes = Vec::with_capacity(plan.checks.len());
+    let checked = run_checks(plan, lake, output, &journal.record, names, &mut outcomes).await;
+    // The record of a failed run has the checks that were made.
+    journal.record.checks = outcomes;
+    checked?;
     journal.done("check", plan.checks.len() as u64, 0);
     verdict(&journal.record.checks)
 }
 
-/// Tries every check of a plan on what a run has counted and staged.
-async fn outcomes(
+/// Makes every check of a plan and adds the results to `outcomes`.
+async fn run_checks(
     plan: &Plan,
     lake: &Lake,
     output: &Output,
@@ -104,14 +109,14 @@ async fn outcomes(
     for check in &plan.checks {
         let limit = check.rule.limit();
         let (passed, value, rows) = match &check.rule {
-            CheckRule::MinRows(least) => {
+            CheckRule::MinRows(min) => {
                 let rows = record.head.rows_read;
-                (rows >= *least, Some(rows as f64), Vec::new())
+                (rows >= *min, Some(rows as f64), Vec::new())
             }
-            CheckRule::MaxDropped(most) => {
+            CheckRule::MaxDropped(max) => {
                 let dropped: u64 = record.head.rows_dropped.values().sum();
                 let share = dropped as f64 / record.head.rows_read as f64;
-                (share <= *most, Some(share), Vec::new())
+                (share <= *max, Some(share), Vec::new())
             }
             CheckRule::Partitions(expected) => {
                 let lags: Vec<String> = plan.lags.iter().map(ToString::to_string).collect();
@@ -119,10 +124,10 @@ async fn outcomes(
                 let rows = missing.iter().take(SHOWN).cloned().collect();
                 (missing.is_empty(), Some(missing.len() as f64), rows)
             }
-            CheckRule::MaxDrift(most) => {
-                let drift = earlier(output).await?;
+            CheckRule::MaxDrift(max) => {
+                let drift = earlier_transitions(output).await?;
                 let drift = drift.map(|earlier| (record.transitions - earlier).abs() / earlier);
-                (drift.is_none_or(|drift| drift <= *most), drift, Vec::new())
+                (drift.is_none_or(|drift| drift <= *max), drift, Vec::new())
             }
             CheckRule::Sql { sql, parameters } => {
                 if session.is_none() {
@@ -150,14 +155,14 @@ async fn outcomes(
             rows,
         };
         if !passed && check.on == On::Warn {
-            tracing::warn!(check = outcome.name, "{}", told(&outcome));
+            tracing::warn!(check = outcome.name, "{}", check_message(&outcome));
         }
         outcomes.push(outcome);
     }
     Ok(())
 }
 
-/// The expected partitions, each at every lag, that have no model.
+/// The expected partitions and lags that have no model.
 fn missing(
     expected: &[BTreeMap<String, String>],
     lags: &[String],
@@ -175,18 +180,18 @@ fn missing(
         .iter()
         .flat_map(|key| lags.iter().map(move |lag| (key, *lag)));
     let missing = all.filter(|model| !found.contains(model));
-    let words = missing.map(|(key, lag)| {
+    let texts = missing.map(|(key, lag)| {
         let columns = key
             .iter()
             .map(|(k, v)| format!("{k}={}", crate::read::rows::states::escaped(v)));
         let lag = lag.into_iter().map(|lag| format!("lag {lag}"));
         columns.chain(lag).collect::<Vec<_>>().join(", ")
     });
-    words.collect()
+    texts.collect()
 }
 
-/// Transitions of the result in place, if there is one.
-async fn earlier(output: &Output) -> Result<Option<f64>> {
+/// The sum of the counts of the current result. None if there is no result.
+async fn earlier_transitions(output: &Output) -> Result<Option<f64>> {
     let Some(written) = Written::open(output).await? else {
         return Ok(None);
     };
@@ -198,7 +203,7 @@ async fn earlier(output: &Output) -> Result<Option<f64>> {
     Ok(Some(floats(&counts[0])?.iter().sum()))
 }
 
-/// The number of rows that a query gives, and the first ones in words.
+/// The number of rows of a query, and the first rows as text.
 async fn first_rows(frame: DataFrame) -> Result<(u64, Vec<String>), DataFusionError> {
     let (mut n, mut rows) = (0, Vec::new());
     let mut stream = frame.execute_stream().await?;
@@ -211,16 +216,16 @@ async fn first_rows(frame: DataFrame) -> Result<(u64, Vec<String>), DataFusionEr
     Ok((n, rows))
 }
 
-/// A row in words, cut where it is long.
+/// A row as text of at most [`WIDTH`] characters.
 fn row(batch: &RecordBatch, at: usize) -> String {
     let fields = batch.schema_ref().fields().iter().zip(batch.columns());
-    let cells = fields.map(|(field, column)| match column.is_null(at) {
-        true => format!("{}=null", field.name()),
-        false => format!(
-            "{}={}",
-            field.name(),
-            describe(std::slice::from_ref(column), at)
-        ),
+    let cells = fields.map(|(field, column)| {
+        let name = field.name();
+        if column.is_null(at) {
+            format!("{name}=null")
+        } else {
+            format!("{name}={}", describe(std::slice::from_ref(column), at))
+        }
     });
     let whole = cells.collect::<Vec<_>>().join(", ");
     match whole.char_indices().nth(WIDTH) {
@@ -229,20 +234,20 @@ fn row(batch: &RecordBatch, at: usize) -> String {
     }
 }
 
-/// An error if a check that may not be broken is: it names all of them and shows what they found.
+/// An error if a check with `on = "fail"` failed. It names all failed checks and shows their rows.
 fn verdict(outcomes: &[CheckRecord]) -> Result<()> {
-    let broken = |check: &&CheckRecord| !check.passed && check.on == On::Fail;
-    let broken: Vec<&CheckRecord> = outcomes.iter().filter(broken).collect();
-    if broken.is_empty() {
+    let failed = |check: &&CheckRecord| !check.passed && check.on == On::Fail;
+    let failed: Vec<&CheckRecord> = outcomes.iter().filter(failed).collect();
+    if failed.is_empty() {
         return Ok(());
     }
     let mut message = format!(
         "{} of {} failed, and the output stays as it was",
-        broken.len(),
+        failed.len(),
         counted(outcomes.len(), "check")
     );
-    for check in broken {
-        message += &format!("\n  {}", told(check).replace('\n', "\n  "));
+    for check in failed {
+        message += &format!("\n  {}", check_message(check).replace('\n', "\n  "));
     }
     Err(Error::new(Kind::Check, message))
 }
@@ -253,7 +258,7 @@ mod tests {
     use arrow::array::{ArrayRef, Int64Array, StringArray};
 
     #[test]
-    fn staged_tables_are_found_whatever_their_folder_is_called() {
+    fn staged_tables_are_found_in_folders_with_any_name() {
         let root = Url::parse(STAGED).expect("a URL");
         for folder in [
             "plain",
@@ -283,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_names_what_is_broken_and_shows_rows() {
+    fn a_verdict_names_failed_checks_and_shows_rows() {
         let check = |name: &str, kind, on, passed, value, limit| CheckRecord {
             name: name.into(),
             kind,
@@ -297,14 +302,14 @@ mod tests {
             check("min_rows", "min_rows", On::Fail, true, 2e6, 1e6),
             check("max_dropped", "max_dropped", On::Warn, false, 0.08333, 0.05),
         ];
-        verdict(&outcomes).expect("nothing that may not be broken");
+        verdict(&outcomes).expect("no failed check");
         let warning = "max_dropped: 8.33 % of the rows were dropped, more than 5 %";
-        assert_eq!(told(&outcomes[1]), warning);
+        assert_eq!(check_message(&outcomes[1]), warning);
         let drift = check("max_drift", "max_drift", On::Fail, false, 1.5, 0.2);
         let mut sql = check("small", "sql", On::Fail, false, 1200.0, 0.0);
         sql.rows = vec!["fit=a, latent=1".into(), "fit=a, latent=2".into()];
         outcomes.extend([drift, sql]);
-        let error = verdict(&outcomes).expect_err("two broken checks");
+        let error = verdict(&outcomes).expect_err("two failed checks");
         assert_eq!(error.kind(), Kind::Check);
         let expected = "2 of 4 checks failed, and the output stays as it was
   max_drift: the number of transitions differs by 150 % from the result in place, more than 20 %

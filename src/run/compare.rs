@@ -1,8 +1,9 @@
-//! Two outputs → how their sets go together: what `gyre compare` prints.
+//! Compares the sets of two outputs, A and B, for `gyre compare`.
 //!
-//! In: two results with the same partition and state columns. Out: for every partition and lag that both have and every pair of fits,
-//! the numbers of `reduce::changes` and what became of each set. Numbers of sets are those of their own output; ids are those of A.
-//! A set that A does not have is called as in its own output where that is A itself, and else gets a new id.
+//! In: two results with the same partition and state columns. Out: for every common partition and
+//! lag and every pair of fits, the numbers of `assess::changes` and what became of each set. The
+//! number of a set is that of its own output, and its id is that of A. A set of B that A does not
+//! have keeps its id if A and B are the same output, and gets a new id otherwise.
 
 use crate::assess::changes::compare as compare_partitions;
 use crate::assess::set_tracking::{Ids, TrackedSets};
@@ -13,7 +14,7 @@ use crate::output::result;
 use crate::output::result::{ModelKey, Written, WrittenFit};
 use crate::output::tables::table::Table;
 use crate::run::sets::{ids, read, same_keys, shared};
-use crate::run::summary::changed;
+use crate::run::summary::change_lines;
 use crate::store::Stores;
 use arrow::array::ArrayRef;
 use serde::Serialize;
@@ -22,46 +23,60 @@ use std::fmt;
 use std::fmt::{Display, Formatter};
 use std::ops::Range;
 
-/// What to compare: of A and of B.
+/// The names of two fits, or two lags, to compare.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Pair {
+    /// The fit or lag of A.
     pub a: String,
+    /// The fit or lag of B.
     pub b: String,
 }
 
-/// How two results go together.
+/// The comparison of two results.
 #[derive(Debug, Serialize)]
 pub struct Report {
+    /// The location of A.
     pub a: String,
+    /// The location of B.
     pub b: String,
-    /// The one lag of each that is compared, where that is asked for.
+    /// The lags that are compared, if one lag is compared with another.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lags: Option<Pair>,
+    /// The models that both results have.
     pub models: Vec<ModelReport>,
-    /// Models that only one of them has, in words.
+    /// The places of models that only A has.
     pub only_a: Vec<String>,
+    /// The places of models that only B has.
     pub only_b: Vec<String>,
 }
 
+/// The comparison of one partition and lag.
 #[derive(Debug, Serialize)]
 pub struct ModelReport {
+    /// The value of each partition column, by its name.
     pub partition: BTreeMap<String, String>,
+    /// The common lag. None for pairs, or if one lag is compared with another.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lag: Option<String>,
     #[serde(skip)]
     place: String,
+    /// One entry per pair of fits.
     pub fits: Vec<FitReport>,
 }
 
+/// The comparison of two fits.
 #[derive(Debug, Serialize)]
 pub struct FitReport {
+    /// The name of the fit of A.
     pub fit_a: String,
+    /// The name of the fit of B.
     pub fit_b: String,
+    /// What became of the sets of A in B.
     #[serde(flatten)]
     pub lineage: TrackedSets,
 }
 
-/// The states of one result.
+/// The source states of one result.
 struct Side<'a> {
     written: Written<'a>,
     models: BTreeMap<ModelKey, Range<usize>>,
@@ -69,8 +84,12 @@ struct Side<'a> {
     count: Vec<f64>,
 }
 
-/// Compares the results at two outputs: the fits asked for, or all that both have by name; and one lag with another if `lags` says so,
-/// or each with the same.
+/// Compares the results at two outputs. `fits` are the fits to compare; if it is empty, fits of the
+/// same name are compared. `lags` compares one lag with another; otherwise equal lags are compared.
+///
+/// # Errors
+/// If an output has no result, a fit or lag does not exist, the columns differ, or nothing is
+/// common.
 pub async fn compare(a: &str, b: &str, fits: &[Pair], lags: Option<&Pair>) -> Result<Report> {
     let lags = lags.map(|lags| Pair {
         a: Lag::canonical(&lags.a),
@@ -79,21 +98,21 @@ pub async fn compare(a: &str, b: &str, fits: &[Pair], lags: Option<&Pair>) -> Re
     let lags = lags.as_ref();
     let stores = Stores::default();
     let (output_a, output_b) = (Output::open(a, &stores)?, Output::open(b, &stores)?);
-    let one = Side::open(&output_a, lags.map(|lags| lags.a.as_str())).await?;
-    let other = Side::open(&output_b, lags.map(|lags| lags.b.as_str())).await?;
-    let (w, v) = (&one.written, &other.written);
-    same_keys("partitions", a, &v.partition, &w.partition)?;
-    same_keys("source states", a, &v.sources, &w.sources)?;
-    let pairs = pairs((a, w), (b, v), fits)?;
-    let mut models: BTreeMap<&ModelKey, Vec<FitReport>> = one
+    let side_a = Side::open(&output_a, lags.map(|lags| lags.a.as_str())).await?;
+    let side_b = Side::open(&output_b, lags.map(|lags| lags.b.as_str())).await?;
+    let (written_a, written_b) = (&side_a.written, &side_b.written);
+    same_keys("partitions", a, &written_b.partition, &written_a.partition)?;
+    same_keys("source states", a, &written_b.sources, &written_a.sources)?;
+    let pairs = pairs(a, written_a, b, written_b, fits)?;
+    let mut models: BTreeMap<&ModelKey, Vec<FitReport>> = side_a
         .models
         .keys()
-        .filter(|key| other.models.contains_key(key))
+        .filter(|key| side_b.models.contains_key(key))
         .map(|key| (key, Vec::new()))
         .collect();
     if models.is_empty() {
         return Err(Error::input(format!(
-            "{a} and {b} have no partition and lag in common; one lag is compared with another by --lag A=B"
+            "{a} and {b} have no partition and lag in common; compare one lag with another with --lag A=B"
         )));
     }
     let mut shared_rows = Vec::with_capacity(models.len());
@@ -103,45 +122,41 @@ pub async fn compare(a: &str, b: &str, fits: &[Pair], lags: Option<&Pair>) -> Re
             let columns = side.states.iter();
             columns.map(|c| c.slice(rows.start, rows.len())).collect()
         };
-        shared_rows.push(shared(&rows(&one), &rows(&other))?);
+        shared_rows.push(shared(&rows(&side_a), &rows(&side_b))?);
     }
-    let known = ids(w).await?;
-    let is_one = output_a.shown() == output_b.shown();
+    let ids_of_a = ids(written_a).await?;
+    let is_same_output = output_a.shown() == output_b.shown();
     for (fit_a, fit_b) in pairs {
         let numbered = Ids::numbers(fit_a.rank);
-        let (labels_a, labels_b) = (read(w, fit_a, true).await?, read(v, fit_b, true).await?);
+        let labels_a = read(written_a, fit_a, true).await?;
+        let labels_b = read(written_b, fit_b, true).await?;
         for ((key, reports), shared) in models.iter_mut().zip(&shared_rows) {
             let comparison = compare_partitions(
-                labels_a.rows(&one.models[*key], &one.count),
-                labels_b.rows(&other.models[*key], &other.count),
+                labels_a.rows(&side_a.models[*key], &side_a.count),
+                labels_b.rows(&side_b.models[*key], &side_b.count),
                 shared,
             );
-            let own: Vec<u32> = (0..fit_b.rank as u32).collect();
+            let numbers_b: Vec<u32> = (0..fit_b.rank as u32).collect();
             let known = |lag: Option<&String>, fit: &WrittenFit| {
                 let lag = lag.or(key.lag.as_ref()).cloned();
                 let partition = key.partition.clone();
-                known.get(&(ModelKey { lag, partition }, fit.name.clone()))
+                ids_of_a.get(&(ModelKey { lag, partition }, fit.name.clone()))
             };
             let ids = known(lags.map(|lags| &lags.a), fit_a).unwrap_or(&numbered);
-            let own_ids = known(lags.map(|lags| &lags.b), fit_b);
-            let own_ids = own_ids.filter(|_| is_one && fit_a.family() == fit_b.family());
-            let of_a: Vec<u32> = (0..fit_a.rank).map(|k| ids.of(k)).collect();
-            let named: Vec<Option<u32>> = own
-                .iter()
-                .map(|&l| {
-                    own_ids
-                        .map(|ids| ids.of(l as usize))
-                        .filter(|id| !of_a.contains(id))
-                })
+            let ids_b = known(lags.map(|lags| &lags.b), fit_b)
+                .filter(|_| is_same_output && fit_a.family() == fit_b.family());
+            let taken: Vec<u32> = (0..fit_a.rank).map(|k| ids.of(k)).collect();
+            let ids_of_new_sets: Vec<Option<u32>> = (0..fit_b.rank)
+                .map(|l| ids_b.map(|ids| ids.of(l)).filter(|id| !taken.contains(id)))
                 .collect();
             reports.push(FitReport {
                 fit_a: fit_a.name.clone(),
                 fit_b: fit_b.name.clone(),
                 lineage: TrackedSets::following(
                     &comparison,
-                    &own,
+                    &numbers_b,
                     ids,
-                    &named,
+                    &ids_of_new_sets,
                     &mut ids.next.clone(),
                 ),
             });
@@ -157,24 +172,26 @@ pub async fn compare(a: &str, b: &str, fits: &[Pair], lags: Option<&Pair>) -> Re
         models: models
             .into_iter()
             .map(|(key, fits)| ModelReport {
-                partition: v.partition_of(key),
+                partition: written_b.partition_of(key),
                 lag: key.lag.clone(),
-                place: v.place(key),
+                place: written_b.place(key),
                 fits,
             })
             .collect(),
-        only_a: only(&one, &other),
-        only_b: only(&other, &one),
+        only_a: only(&side_a, &side_b),
+        only_b: only(&side_b, &side_a),
         a: a.to_string(),
         b: b.to_string(),
         lags: lags.cloned(),
     })
 }
 
-/// The fits to compare, as both results have them.
+/// The fits to compare: `asked`, or else all fits of the same name.
 fn pairs<'a>(
-    (a, one): (&str, &'a Written<'_>),
-    (b, other): (&str, &'a Written<'_>),
+    a: &str,
+    written_a: &'a Written<'_>,
+    b: &str,
+    written_b: &'a Written<'_>,
     asked: &[Pair],
 ) -> Result<Vec<(&'a WrittenFit, &'a WrittenFit)>> {
     let names = |fits: &[WrittenFit]| {
@@ -182,14 +199,13 @@ fn pairs<'a>(
         names.join(", ")
     };
     if asked.is_empty() {
-        let pair =
-            |fit: &'a WrittenFit| Some((fit, other.fits.iter().find(|f| f.name == fit.name)?));
-        let pairs: Vec<_> = one.fits.iter().filter_map(pair).collect();
+        let pair = |fit: &'a WrittenFit| Some((fit, find(&written_b.fits, &fit.name)?));
+        let pairs: Vec<_> = written_a.fits.iter().filter_map(pair).collect();
         if pairs.is_empty() {
             return Err(Error::spec(format!(
-                "no fit of {a} ({}) has the name of one of {b} ({}); say which to compare with --fit A=B",
-                names(&one.fits),
-                names(&other.fits)
+                "{a} has the fits {} and {b} has the fits {}, none of the same name; name two fits to compare with --fit A=B",
+                names(&written_a.fits),
+                names(&written_b.fits)
             )));
         }
         return Ok(pairs);
@@ -204,8 +220,9 @@ fn pairs<'a>(
         ))
     };
     let pair = |pair: &Pair| {
-        let of_a = find(&one.fits, &pair.a).ok_or_else(|| missing(&pair.a, a, &one.fits))?;
-        let of_b = find(&other.fits, &pair.b).ok_or_else(|| missing(&pair.b, b, &other.fits))?;
+        let fits = (&written_a.fits, &written_b.fits);
+        let of_a = find(fits.0, &pair.a).ok_or_else(|| missing(&pair.a, a, fits.0))?;
+        let of_b = find(fits.1, &pair.b).ok_or_else(|| missing(&pair.b, b, fits.1))?;
         Ok((of_a, of_b))
     };
     asked.iter().map(pair).collect()
@@ -222,11 +239,12 @@ impl Display for Report {
                 write!(f, "\n\n{}", model.place)?;
             }
             for fit in &model.fits {
-                let name = match fit.fit_a == fit.fit_b {
-                    true => fit.fit_a.clone(),
-                    false => format!("{} → {}", fit.fit_a, fit.fit_b),
+                let name = if fit.fit_a == fit.fit_b {
+                    fit.fit_a.clone()
+                } else {
+                    format!("{} → {}", fit.fit_a, fit.fit_b)
                 };
-                for line in changed(&name, &fit.lineage) {
+                for line in change_lines(&name, &fit.lineage) {
                     write!(f, "\n  {line}")?;
                 }
             }
@@ -241,7 +259,8 @@ impl Display for Report {
 }
 
 impl<'a> Side<'a> {
-    /// The models of an output; those of one lag lose it from their keys.
+    /// Reads the models of an output. With `lag`, only the models of this lag, whose keys then have
+    /// no lag.
     async fn open(output: &'a Output, lag: Option<&str>) -> Result<Side<'a>> {
         let Some(written) = Written::open(output).await? else {
             let shown = output.shown();

@@ -1,4 +1,4 @@
-//! The fits of a run, as they end.
+//! Collects the fits of a run.
 
 use crate::error::{Error, Kind, Result};
 use crate::methods::fit::Model;
@@ -10,26 +10,28 @@ use crate::output::tables::table::Table;
 use crate::plan::Plan;
 use crate::read::paths::current::Current;
 use crate::read::rows::states::describe;
-use crate::run::model::place_of;
+use crate::run::model::{ModelResult, place_of};
 use crate::run::record::{BootstrapRecord, EmptyRecord, Failure, ModelRecord};
-use crate::run::sets::Kept;
+use crate::run::sets::Naming;
 use arrow::array::ArrayRef;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// The models of all partitions and lags.
 pub(crate) struct Fitted {
     pub(crate) names: RunSchema,
     pub(crate) models: Vec<FittedModel>,
     pub(crate) records: Vec<ModelRecord>,
     pub(crate) failures: Vec<Failure>,
+    /// The labels of each given partition, by the name of its column.
     pub(crate) labels: BTreeMap<String, Vec<String>>,
-    /// The run that made the output is run again.
-    pub(crate) again: bool,
-    /// Models of the earlier result that are no more.
+    /// Whether the tables of sets and changes of the current result hold for this run too.
+    pub(crate) reuse_sets: bool,
+    /// Models that only the earlier result has.
     pub(crate) gone: Vec<String>,
-    /// Those without a transition.
+    /// Partitions and lags without a transition.
     pub(crate) empty: Vec<EmptyRecord>,
-    /// The counts were those that an earlier run has kept.
-    pub(crate) is_counted: bool,
+    /// Whether the counts come from the checkpoint of an earlier run.
+    pub(crate) has_resumed_counts: bool,
 }
 
 impl Fitted {
@@ -42,18 +44,18 @@ impl Fitted {
     ) -> Result<()> {
         let is_whole = self.failures.is_empty();
         let (names, models) = (&self.names, &mut self.models);
-        let Kept { again, gone } =
+        let Naming { reuse_sets, gone } =
             crate::run::sets::keep(plan, output, replaced, names, models, is_whole).await?;
-        // A model that failed, or has no transition, is told of by itself.
+        // Failed models and models without a transition are reported elsewhere.
         let failed = self.failures.iter().map(|failure| &failure.partition);
-        let told: BTreeSet<&String> = failed
+        let reported: BTreeSet<&String> = failed
             .chain(self.empty.iter().map(|e| &e.partition))
             .collect();
         self.gone = gone
             .into_iter()
-            .filter(|place| !told.contains(place))
+            .filter(|place| !reported.contains(place))
             .collect();
-        self.again = again;
+        self.reuse_sets = reuse_sets;
         let confidence = plan.validation.as_ref().map_or(0.0, |v| v.confidence);
         for (record, model) in self.records.iter_mut().zip(&self.models) {
             for (record, bootstrap) in record.fits.iter_mut().zip(&model.bootstraps) {
@@ -63,17 +65,15 @@ impl Fitted {
             for ((record, fit), lineage) in fits.zip(&model.tracked_sets) {
                 let Model::LowRank(model) = &fit.model;
                 record.source_sizes.clone_from(&model.metrics.source_sizes);
-                let is_news = lineage.changes.is_some() && !again;
-                record.lineage = is_news.then(|| lineage.clone());
+                let is_new = lineage.changes.is_some() && !reuse_sets;
+                record.lineage = is_new.then(|| lineage.clone());
             }
         }
         Ok(())
     }
-}
 
-impl Fitted {
-    /// Warns of partitions without a transition that have a model in the result in place.
-    pub(crate) async fn tell_empty(
+    /// Warns of partitions and lags without a transition that have a model in the current result.
+    pub(crate) async fn warn_of_empty(
         &mut self,
         output: &Output,
         replaced: Option<&Current>,
@@ -87,7 +87,7 @@ impl Fitted {
         };
         let models = match models.await {
             Ok(models) => models,
-            // Such as a result of a newer version, of which names have told already.
+            // `keep_names` has already warned of a result that cannot be read.
             Err(e) if e.kind() == Kind::Input => return Ok(()),
             Err(e) => return Err(e),
         };
@@ -100,21 +100,22 @@ impl Fitted {
             empty.had_model = true;
             tracing::warn!(
                 partition = empty.partition,
-                "it has no transition, and has a model in the result in place"
+                "there is no transition, but the current result has a model"
             );
         }
         Ok(())
     }
-}
 
-impl Fitted {
-    /// Of every partition and lag. One that failed is told by its key and the others go on; if all did, so does the run. `empty`: the
-    /// partitions and lags without a transition.
-    pub(crate) fn of(
+    /// Collects the results of all partitions and lags. `empty` has the partition and the lag of
+    /// models without a transition. Models that failed are added to `failures`.
+    ///
+    /// # Errors
+    /// If no model could be fitted: the error of the first one.
+    pub(crate) fn new(
         plan: &Plan,
         names: RunSchema,
         labels: &[ArrayRef],
-        results: Vec<crate::run::model::Ended>,
+        results: Vec<ModelResult>,
         empty: Vec<(usize, usize)>,
         failures: &mut Vec<Failure>,
     ) -> Result<Fitted> {
@@ -136,9 +137,9 @@ impl Fitted {
                 }
             }
         }
-        // Where no model is left, the error of the run is that of the first.
-        let told = usize::from(models.is_empty());
-        for failure in failures.iter().skip(told) {
+        // If all models failed, the first failure is the error of the run and is not logged here.
+        let returned = usize::from(models.is_empty());
+        for failure in failures.iter().skip(returned) {
             tracing::error!(partition = failure.partition, "{}", failure.message);
         }
         if models.is_empty() {
@@ -165,9 +166,9 @@ impl Fitted {
             models,
             records,
             failures: failures.clone(),
-            again: false,
+            reuse_sets: false,
             gone: Vec::new(),
-            is_counted: false,
+            has_resumed_counts: false,
         })
     }
 }

@@ -1,8 +1,11 @@
-//! Counts what is new and adds it to what earlier runs have counted.
+//! Counts new files and adds their counts to the counts of earlier runs.
 //!
-//! The counts of a unit are those of its rows and of the rows carried on to it together, less those of the carried rows alone: pairs
-//! across the border are counted once. Counts are integers and add up in any order, so that the sum over units is what one count of all
-//! files would give, to the last byte of the tables.
+//! A unit is a set of files that were counted together. Trajectories may go on from one unit to the
+//! next, so the last rows of a unit are carried over to the next one. The counts of a unit are
+//! those of its rows and the carried rows together, minus those of the carried rows alone: pairs
+//! across the border are counted once. Counts are integers and their sum does not depend on the
+//! order, so the sum over all units is equal to one count of all files, to the last byte of the
+//! tables.
 
 use crate::error::{Error, Kind, Result};
 use crate::output::ledger::{Basis, CountedFile, Kept, Ledger, Unit};
@@ -27,24 +30,31 @@ use arrow::compute::concat_batches;
 use datafusion::dataframe::DataFrame;
 use std::sync::Arc;
 
-/// The counts of a run, and what the next one needs to go on from them.
+/// The counts of a run, and the ledger for the next run.
 pub struct Counting {
+    /// The counts of all files.
     pub counted: Counted,
-    /// To be put beside the result; none where every run counts everything.
+    /// The files of these counts. None if every run counts all files.
     pub ledger: Option<Ledger>,
+    /// What this run counted. None if the plan does not ask for increments.
     pub record: Option<IncrementRecord>,
 }
 
-type Hears = Arc<dyn Fn(usize) + Send + Sync>;
+/// Receives the number of rows that were read since the last call.
+type Advance = Arc<dyn Fn(usize) + Send + Sync>;
 
-/// Counts the rows of a plan's query, those of new files alone where the ledger of the earlier result allows that; all of them without one.
+/// Counts the rows of a plan's query: those of new files if the ledger of the earlier result allows
+/// it, otherwise all rows.
+///
+/// # Errors
+/// If the rows cannot be read or counted, or the ledger cannot be read or written.
 pub async fn count(
     plan: &Plan,
     lake: &Lake,
     frame: DataFrame,
     output: &Output,
     earlier: Option<&Current>,
-    hears: Hears,
+    advance: Advance,
 ) -> Result<Counting> {
     let (table, basis) = match &plan.increments {
         Increments::Of { table, basis } => (table, basis),
@@ -53,7 +63,7 @@ pub async fn count(
                 Increments::No(why) => Some(format!("all files counted, because {why}")),
                 _ => None,
             };
-            let counted = counts::count(lake, frame, &plan.layout, hears).await?;
+            let counted = counts::count(lake, frame, &plan.layout, advance).await?;
             let record = because.map(|what| IncrementRecord {
                 what,
                 files: plan.tables.iter().map(|table| table.files.len()).sum(),
@@ -69,13 +79,13 @@ pub async fn count(
     };
     let tables = plan.tables.iter().filter(|t| t.name == *table);
     let mut present: Vec<InputFile> = tables.flat_map(|t| t.files.clone()).collect();
-    // Paths may name a file twice, which is read once.
+    // A file that several paths name is read once.
     present.dedup();
     let earlier = match earlier {
         Some(result) => output.ledger(result).await?,
         None => None,
     };
-    let run = Run {
+    let run = IncrementalCount {
         layout: &plan.layout,
         lake,
         output,
@@ -83,30 +93,39 @@ pub async fn count(
         basis,
         present,
     };
-    run.count(frame, earlier, hears).await
+    run.count(frame, earlier, advance).await
 }
 
-struct Run<'a> {
+struct IncrementalCount<'a> {
     layout: &'a Arc<Layout>,
     lake: &'a Lake,
     output: &'a Output,
     table: &'a str,
     basis: &'a Basis,
+    /// The files of the table now.
     present: Vec<InputFile>,
 }
 
-impl Run<'_> {
+/// The rows before a unit.
+struct Carried {
+    /// The last rows of earlier units. None for pairs.
+    rows: Option<RecordBatch>,
+    /// The first time of the unit, if it is known already.
+    first: Option<i64>,
+}
+
+impl IncrementalCount<'_> {
     async fn count(
         &self,
         frame: DataFrame,
         earlier: Option<Ledger>,
-        hears: Hears,
+        advance: Advance,
     ) -> Result<Counting> {
         let is_first = earlier.is_none();
         let mut ledger = earlier.unwrap_or_else(|| Ledger::new(self.basis));
         let mut kept = ledger.kept(self.basis, &self.present);
         let mut tables = self.tables(&ledger, &mut kept).await?;
-        let (carried, first) = self.carried(&ledger, &mut kept, &frame).await?;
+        let carried = self.carried(&ledger, &mut kept, &frame).await?;
         tables.truncate(kept.units);
         let what = self.what(&ledger, &kept, is_first);
         tracing::info!("{what}");
@@ -123,8 +142,7 @@ impl Run<'_> {
         };
         let mut alone = None;
         if !unread.is_empty() {
-            let carried = (carried, first);
-            let (sums, unit, table) = self.unit(frame, unread, carried, what, hears).await?;
+            let (sums, unit, table) = self.unit(frame, unread, carried, what, advance).await?;
             record.rows = unit.rows;
             ledger.units.push(unit);
             alone = (kept.units == 0).then_some(sums);
@@ -152,7 +170,7 @@ impl Run<'_> {
         })
     }
 
-    /// The counts of the units that are kept, up to one that cannot be read.
+    /// The counts of the kept units. A unit that cannot be read is not kept, nor are later ones.
     async fn tables(&self, ledger: &Ledger, kept: &mut Kept) -> Result<Vec<Vec<RecordBatch>>> {
         let mut tables = Vec::new();
         for (at, unit) in ledger.units[..kept.units].iter().enumerate() {
@@ -167,16 +185,19 @@ impl Run<'_> {
         Ok(tables)
     }
 
-    /// The rows that trajectories end in before those of files that are not kept, where all of these are later, and the first time of
-    /// these. Fewer units are kept where they are not.
+    /// The last rows of the kept units, per trajectory. All unread rows must be later than these;
+    /// units are dropped from `kept` until this holds.
     async fn carried(
         &self,
         ledger: &Ledger,
         kept: &mut Kept,
         frame: &DataFrame,
-    ) -> Result<(Option<RecordBatch>, Option<i64>)> {
+    ) -> Result<Carried> {
         if let RowRoles::Pairs { .. } = self.layout.evidence {
-            return Ok((None, None));
+            return Ok(Carried {
+                rows: None,
+                first: None,
+            });
         }
         let spans = async |files: Vec<&InputFile>| {
             let locations = files.iter().map(|file| file.location.clone());
@@ -190,7 +211,9 @@ impl Run<'_> {
             while kept.units > 0 {
                 let last = kept.units - 1;
                 let Some(object) = &ledger.units[last].carry else {
-                    kept.at_most(last, || "it has no last rows".into());
+                    kept.at_most(last, || {
+                        "the ledger lacks the last rows of earlier files".into()
+                    });
                     continue;
                 };
                 let Some(rows) = self.output.object(object).await? else {
@@ -203,11 +226,13 @@ impl Run<'_> {
                 }
                 if spans_of_unread.are_after(&earlier)? {
                     let schema = self.layout.numbered();
-                    let rows = concat_batches(&schema, &rows);
-                    let rows = rows.map_err(|e| {
+                    let rows = concat_batches(&schema, &rows).map_err(|e| {
                         Error::with_source(Kind::Bug, "carried rows are of several types", e)
+                    })?;
+                    return Ok(Carried {
+                        rows: Some(rows),
+                        first,
                     });
-                    return Ok((Some(rows?), first));
                 }
                 let late = ledger.units[last].files.iter().map(|file| &file.file);
                 let late = spans(late.collect()).await?.whole();
@@ -215,34 +240,38 @@ impl Run<'_> {
                 kept.at_most(last, || "rows came late".into());
             }
         }
-        Ok((Some(RecordBatch::new_empty(self.layout.numbered())), None))
+        Ok(Carried {
+            rows: Some(RecordBatch::new_empty(self.layout.numbered())),
+            first: None,
+        })
     }
 
-    /// Counts files as one unit, after the rows carried on to them; without any, the first time is found here.
+    /// Counts files as one unit, after the rows carried over to it.
     async fn unit(
         &self,
         frame: DataFrame,
         unread: Vec<InputFile>,
-        (carried, first): (Option<RecordBatch>, Option<i64>),
+        carried: Carried,
         why: String,
-        hears: Hears,
+        advance: Advance,
     ) -> Result<(Sums, Unit, Vec<RecordBatch>)> {
         let locations: Vec<String> = unread.iter().map(|file| file.location.clone()).collect();
-        // Only what was listed is counted: a file that comes now is new to the next run.
+        // Only listed files are counted. The next run counts files that arrive from now on.
         let frame = subset::over(frame, locations.iter().cloned().collect())?;
-        let carried = carried.as_ref();
-        let (sums, tails) = counts::sums(self.lake, frame, self.layout, carried, hears).await?;
+        let Carried { rows, first } = carried;
+        let (sums, tails) =
+            counts::sums(self.lake, frame, self.layout, rows.as_ref(), advance).await?;
         let layout = Arc::clone(self.layout);
-        let tabled = blocking(move || {
+        let (sums, table, tails) = blocking(move || {
             let table = sums.table(&layout)?;
             let tails = tails.map(Tails::finish).transpose()?;
             Ok((sums, table, tails))
-        });
-        let (sums, table, tails) = tabled.await?;
+        })
+        .await?;
         let counts = self
             .output
-            .put_object("counts", table[0].schema(), table.clone());
-        let counts = counts.await?;
+            .put_object("counts", table[0].schema(), table.clone())
+            .await?;
         let (mut carry, mut span) = (None, None);
         if let Some((rows, spans)) = tails {
             span = spans.whole();
@@ -276,14 +305,14 @@ impl Run<'_> {
         Ok((sums, unit, table))
     }
 
-    /// The sum of the first units of a ledger, whose tables these are.
+    /// The sum of the first units of a ledger, whose counts are `tables`.
     async fn restored(&self, ledger: &Ledger, tables: &[Vec<RecordBatch>]) -> Result<Sums> {
         let (rows, dropped) = ledger.rows(tables.len());
         let (layout, tables) = (Arc::clone(self.layout), tables.to_vec());
         blocking(move || restore(&layout, &tables, true, rows, dropped)).await
     }
 
-    /// What is counted and why, in words.
+    /// What is counted and why, as text.
     fn what(&self, ledger: &Ledger, kept: &Kept, is_first: bool) -> String {
         let all = number::files(self.present.len(), "");
         if is_first {
@@ -313,10 +342,10 @@ fn stopped(stop: Stop) -> Error {
     stop.into_error("reading carried rows")
 }
 
-/// Does what takes a processor for a while.
+/// Runs work that uses a processor for long on a thread of its own.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|e| Error::with_source(Kind::Bug, "adding up the counts died", e))?
+    done.map_err(|e| Error::with_source(Kind::Bug, "adding up the counts panicked", e))?
 }

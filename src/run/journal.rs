@@ -1,16 +1,19 @@
-//! How a run goes on, stage by stage: its record as it grows, and whoever listens.
+//! Records the stages of a run and reports its progress.
 
 use crate::read::counts::counted::Counted;
 use crate::run::progress::Progress;
 use crate::run::record::{IncrementRecord, RunRecord};
 
-/// The record of a run as it grows, and who hears of it.
+/// The record of a run that is in progress, and the receiver of its progress.
 pub struct Journal<'a> {
+    /// The record so far.
     pub record: RunRecord,
+    /// Receives the record after every stage.
     pub progress: &'a dyn Progress,
 }
 
 impl<'a> Journal<'a> {
+    /// Logs and reports that a run begins.
     pub fn new(record: RunRecord, progress: &'a dyn Progress) -> Journal<'a> {
         let head = &record.head;
         tracing::info!(
@@ -24,7 +27,7 @@ impl<'a> Journal<'a> {
         Journal { record, progress }
     }
 
-    /// Rows are counted.
+    /// Records what was counted, and that the stage `count` is done.
     pub fn counted(&mut self, counted: &Counted, increment: Option<IncrementRecord>) {
         self.record.increment = increment;
         self.record.head.rows_read = counted.rows;
@@ -32,7 +35,7 @@ impl<'a> Journal<'a> {
         self.done("count", counted.rows, self.record.head.input_bytes);
     }
 
-    /// A stage is done (`Head::done`).
+    /// Records that a stage is done, see `Head::done`.
     pub fn done(&mut self, stage: &'static str, rows: u64, bytes: u64) {
         self.record.head.done(stage, rows, bytes);
         self.progress.recorded(&self.record);

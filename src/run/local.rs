@@ -1,4 +1,4 @@
-//! CountMatrix and fits in this process.
+//! Counts and fits in this process.
 
 use crate::error::{Error, Kind, Result};
 use crate::evidence::counts::matrix::CountMatrix;
@@ -12,8 +12,7 @@ use crate::run::increment;
 use crate::run::increment::Counting;
 use crate::run::journal::Journal;
 use crate::run::model;
-use crate::run::model::check_not_empty;
-use crate::run::model::{fit_model, names, place};
+use crate::run::model::{MatrixSize, check_not_empty, fit_model, names, place};
 use crate::run::progress::Progress;
 use crate::run::record::Failure;
 use crate::run::site::{Fits, Job, Site};
@@ -22,10 +21,11 @@ use rayon::prelude::*;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// CountMatrix are large beside what counting takes: they are worth keeping if it took so many times as long.
+/// Counts are checkpointed if counting took at least this many times [`Job::keep_every`]. Writing
+/// them takes long because they are large.
 const COUNTING: u32 = 5;
 
-/// This process.
+/// The site that counts and fits in this process.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Local;
 
@@ -51,8 +51,8 @@ async fn count_and_fit<'a>(job: Job<'a>, journal: &mut Journal<'_>) -> Result<Fi
         earlier,
     } = job;
     let start = Instant::now();
-    let kept = counted_before(plan, work).await?;
-    let is_counted = kept.is_some();
+    let kept = counts_of_checkpoint(plan, work).await?;
+    let has_resumed_counts = kept.is_some();
     let Counting {
         counted,
         ledger,
@@ -60,37 +60,37 @@ async fn count_and_fit<'a>(job: Job<'a>, journal: &mut Journal<'_>) -> Result<Fi
     } = match kept {
         Some(counting) => counting,
         None => {
-            let hear = Arc::clone(progress);
-            let hear = Arc::new(move |rows| hear.advance(rows as u64));
-            increment::count(plan, lake, frame, output, earlier, hear).await?
+            let progress = Arc::clone(progress);
+            let advance = Arc::new(move |rows| progress.advance(rows as u64));
+            increment::count(plan, lake, frame, output, earlier, advance).await?
         }
     };
     let counting = start.elapsed();
-    // Where files are counted one by one, what was counted is in the objects of the ledger.
-    let is_worth_it = !is_counted && ledger.is_none() && counting >= COUNTING * keep_every;
-    let of = |counts: &CountMatrix| {
-        let left_out = counts.left_out.as_ref();
-        (counts.nnz() as u64, left_out.map_or(0.0, |l| l.transitions))
+    // If a ledger is kept, its objects hold the counts.
+    let is_worth_keeping =
+        !has_resumed_counts && ledger.is_none() && counting >= COUNTING * keep_every;
+    let size = |counts: &CountMatrix| MatrixSize {
+        nonzeros: counts.nnz() as u64,
+        left_out: counts.left_out.as_ref().map_or(0.0, |l| l.transitions),
     };
-    let matrices = counted.counts.iter().map(of).collect();
+    let matrices: Vec<MatrixSize> = counted.counts.iter().map(size).collect();
     journal.counted(&counted, record);
-    check_not_empty(&counted, matrices)?;
+    check_not_empty(&counted, &matrices)?;
     crate::memory::give_back();
     let (plan, work, progress) = (Arc::clone(plan), Arc::clone(work), Arc::clone(progress));
-    let fitted = tokio::task::spawn_blocking(move || {
-        if is_worth_it {
+    let (fitted, failures) = tokio::task::spawn_blocking(move || {
+        if is_worth_keeping {
             checkpoints::keep(work.as_ref(), COUNTED, counting, &counted);
         }
         let mut failures = Vec::new();
         let fitted = fit_all(&plan, counted, &work, progress.as_ref(), &mut failures);
         (fitted, failures)
-    });
-    let fitted = fitted.await;
-    let (fitted, failures) =
-        fitted.map_err(|e| Error::with_source(Kind::Bug, "fitting died", e))?;
+    })
+    .await
+    .map_err(|e| Error::with_source(Kind::Bug, "fitting panicked", e))?;
     journal.record.head.failures = failures;
     let mut fitted = fitted?;
-    fitted.is_counted = is_counted;
+    fitted.has_resumed_counts = has_resumed_counts;
     Ok(Fits {
         fitted,
         ledger,
@@ -98,19 +98,19 @@ async fn count_and_fit<'a>(job: Job<'a>, journal: &mut Journal<'_>) -> Result<Fi
     })
 }
 
-/// The name of the counts among the work of a plan.
+/// The name of the counts among the checkpoints of a plan.
 const COUNTED: &str = "counted";
 
-/// The counts that an earlier run has kept. Those of a plan that counts by files are in its ledger's objects.
-async fn counted_before(plan: &Plan, work: &Arc<Checkpoint>) -> Result<Option<Counting>> {
+/// The counts that an earlier run checkpointed. None if the plan counts new files only, because
+/// the ledger holds those counts.
+async fn counts_of_checkpoint(plan: &Plan, work: &Arc<Checkpoint>) -> Result<Option<Counting>> {
     if matches!(plan.increments, Increments::Of { .. }) {
         return Ok(None);
     }
     let work = Arc::clone(work);
-    let found = tokio::task::spawn_blocking(move || checkpoints::find(work.as_ref(), COUNTED));
-    let found = found
+    let found = tokio::task::spawn_blocking(move || checkpoints::find(work.as_ref(), COUNTED))
         .await
-        .map_err(|e| Error::with_source(Kind::Bug, "reading the counts died", e))?;
+        .map_err(|e| Error::with_source(Kind::Bug, "reading the counts panicked", e))?;
     Ok(found.map(|counted| Counting {
         counted,
         ledger: None,
@@ -118,7 +118,7 @@ async fn counted_before(plan: &Plan, work: &Arc<Checkpoint>) -> Result<Option<Co
     }))
 }
 
-/// Fits every partition and lag.
+/// Fits every partition and lag. Adds the models that failed to `failures`.
 pub(crate) fn fit_all(
     plan: &Plan,
     mut counted: Counted,
@@ -142,10 +142,10 @@ pub(crate) fn fit_all(
     let results = counts.into_par_iter().map(|counts| {
         let place = place(&names, &counts);
         let fitted = fit_model(plan, &names, counts, work, progress);
-        let (model, told) = fitted.map_err(|e| (place, e))?;
-        let record = model::record(plan, &names, &model, told);
+        let (model, timings) = fitted.map_err(|e| (place, e))?;
+        let record = model::record(plan, &names, &model, timings);
         Ok((model, record))
     });
     let results = results.collect();
-    Fitted::of(plan, names, &counted.labels, results, empty, failures)
+    Fitted::new(plan, names, &counted.labels, results, empty, failures)
 }

@@ -1,7 +1,8 @@
-//! The models of all lags → whether the sets of each fit are a Markov chain: implied timescales and Chapman-Kolmogorov tests.
+//! The models of all lags → Markov tests of the sets of each fit: implied timescales and
+//! Chapman-Kolmogorov tests.
 //!
-//! A fit has its sets at the lag τ it was made for. The test counts the transitions between the same sets at every lag kτ of the run, so models
-//! of one partition are brought together here, after all of them are fitted.
+//! The sets of a fit belong to its lag τ. The tests count the transitions between the same sets at
+//! every lag kτ of the run. They need all models of a partition and run after the fits.
 
 use crate::assess::bootstrap::Bootstrap;
 use crate::assess::markov::{ChapmanKolmogorov, Markov, coarse_counts, timescales};
@@ -13,8 +14,8 @@ use crate::methods::fit::{Fit, Model};
 use crate::output::tables::fitted_model::FittedModel;
 use rayon::prelude::*;
 
-/// Tests every fit of every model; `lags` are those of the run, none for pairs, whose lag counts as one. Sources and targets have common state
-/// ids. Models are ordered by partition.
+/// Tests every fit of every model. Models are ordered by partition, and their sources and targets
+/// have common state ids. `lags` has the lags of the run. It is empty for pairs, whose lag is 1.
 pub fn test(models: &mut [FittedModel], lags: &[Lag]) {
     let tested: Vec<Vec<Markov>> = models
         .par_iter()
@@ -80,7 +81,8 @@ fn of_fit(
     }
 }
 
-/// The sets of `ids`, given those of `states`; −1 for a state that is not among them. Both ascend.
+/// The sets of the states `ids`, given the sets of `states`; −1 for a state that is not in
+/// `states`. Both lists ascend.
 fn sets_of(ids: &[u32], states: &[u32], sets: &[i32]) -> Vec<i32> {
     let mut at = 0;
     ids.iter()

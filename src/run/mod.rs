@@ -1,4 +1,6 @@
-//! Drives the stages: count → shard and fit → write → check → promote, each partition and lag a model of its own.
+//! Drives the stages of a run: count → fit → write → check → promote.
+//!
+//! Each partition and lag has its own model.
 
 pub mod assign;
 pub mod checks;
@@ -25,13 +27,12 @@ use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::table::Table;
 use crate::plan::Plan;
 use crate::plan::pipeline::keys::NamesFrom;
-use crate::read::counts::counted::Counted;
 use crate::read::paths::current::Current;
 use crate::run::fitted::Fitted;
 use crate::run::inputs::PlannedRun;
 use crate::run::journal::Journal;
 use crate::run::local::Local;
-use crate::run::model::{nothing_connected, place};
+use crate::run::model::at_place;
 use crate::run::progress::{Progress, Silent};
 use crate::run::record::{Deviation, Ended, ModelRecord, Resumed, RunRecord};
 use crate::run::site::{Fits, Job, Site};
@@ -64,6 +65,13 @@ pub struct Options {
     pub site: Arc<dyn Site>,
 }
 
+impl Options {
+    /// Whether the run repeats work that is already finished.
+    fn repeats_work(&self) -> bool {
+        self.force || self.full_refresh
+    }
+}
+
 impl Default for Options {
     /// Reuse finished work, checkpoint once per [`KEEP_EVERY`], count and fit in this process.
     fn default() -> Options {
@@ -76,8 +84,12 @@ impl Default for Options {
     }
 }
 
-/// An error where the result of a plan could never be put in place, or its sets have their names from what is no output. Nothing is
-/// written.
+/// Checks that the output can take the result of a plan, and that `names.from` is an output of
+/// gyre. Writes nothing.
+///
+/// # Errors
+/// If the output cannot be written, holds the result of another job (unless `force`), or
+/// `names.from` holds no result with fits.
 pub async fn check_places(plan: &Plan, output: &Output, force: bool) -> Result<()> {
     let tables: Vec<&str> = plan.tables().into_iter().map(Table::name).collect();
     output.check(&tables)?;
@@ -115,16 +127,14 @@ impl PlannedRun {
         options: &'a Options,
         progress: Arc<dyn Progress>,
     ) -> BoxFuture<'a, Result<Outcome>> {
-        // Boxed, as are the futures of `plan` and `open`, so that programs that poll it do not compile
-        // it again.
+        // A boxed future is compiled once, not again in every crate that polls it.
         Box::pin(async move {
             let plan = &self.plan;
             check_places(plan, output, options.force).await?;
             let begun = output.begin(&plan.hash).await?;
             let is_done = |c: &Current| c.plan == plan.hash && c.complete;
-            let again = options.force || options.full_refresh;
-            if !again && begun.earlier().is_some_and(is_done) {
-                // A run that died after its result was in place has left its checkpoints.
+            if !options.repeats_work() && begun.earlier().is_some_and(is_done) {
+                // A run that died right after its commit left its checkpoints behind.
                 output.remove_checkpoints(&plan.hash).await;
                 return Ok(Outcome::NothingToDo);
             }
@@ -152,8 +162,7 @@ async fn drive(
     journal: &mut Journal<'_>,
 ) -> Result<()> {
     let (plan, lake) = (&planned.plan, &planned.lake);
-    let again = options.force || options.full_refresh;
-    let work = output.work(&plan.hash, again, options.keep_every);
+    let work = output.work(&plan.hash, options.repeats_work(), options.keep_every);
     let work = Arc::new(work.await);
     progress.stage("count", None);
     let job = Job {
@@ -172,14 +181,15 @@ async fn drive(
         matrices,
     } = options.site.fit(job, journal).await?;
     fitted.keep_names(plan, output, begun.earlier()).await?;
-    fitted.tell_empty(output, begun.earlier()).await?;
+    fitted.warn_of_empty(output, begun.earlier()).await?;
     if plan.markov {
         let plan = Arc::clone(plan);
-        let tested = tokio::task::spawn_blocking(move || {
+        fitted = tokio::task::spawn_blocking(move || {
             test_markov(&plan, &mut fitted.models, &mut fitted.records);
             fitted
-        });
-        fitted = (tested.await).map_err(|e| Error::with_source(Kind::Bug, "a test died", e))?;
+        })
+        .await
+        .map_err(|e| Error::with_source(Kind::Bug, "the Markov tests panicked", e))?;
     }
     crate::memory::give_back();
     let record = &mut journal.record;
@@ -193,7 +203,7 @@ async fn drive(
 
     let fits = || journal.record.models.iter().flat_map(|model| &model.fits);
     let resumed = (work.taken() > 0).then(|| Resumed {
-        counted: fitted.is_counted,
+        counted: fitted.has_resumed_counts,
         fits: fits().filter(|fit| fit.resumed).count(),
         of: fits().count(),
         pieces: work.taken(),
@@ -222,7 +232,7 @@ async fn drive(
     Ok(())
 }
 
-/// Checks the fits, writes the tables where nobody sees them yet, and checks those.
+/// Checks the certificates and writes the tables to staging, where readers do not see them.
 async fn stage(
     output: &Output,
     begun: &Begun,
@@ -234,7 +244,7 @@ async fn stage(
     check_certificates(fitted)?;
     let (names, models) = (&fitted.names, &fitted.models);
     let written =
-        crate::output::stage(output, begun, names, models, matrices, fitted.again).await?;
+        crate::output::stage(output, begun, names, models, matrices, fitted.reuse_sets).await?;
     for &table in written.keys() {
         let bytes = output.staged_bytes(&begun.run, table).await?;
         journal.record.table_bytes.insert(table, bytes);
@@ -245,22 +255,18 @@ async fn stage(
     Ok(())
 }
 
-/// A certificate that does not hold stops the run: some number of its fit is wrong.
+/// An error if a certificate does not hold, because then a number of the fit is wrong.
 fn check_certificates(fitted: &Fitted) -> Result<()> {
     for model in &fitted.models {
         for (columns, list) in fitted.names.fits.iter().zip(&model.certificates) {
-            crate::assess::certificates::check(&columns.name, list).map_err(|e| {
-                match place(&fitted.names, &model.counts) {
-                    place if place.is_empty() => e,
-                    place => e.at(place),
-                }
-            })?;
+            crate::assess::certificates::check(&columns.name, list)
+                .map_err(|e| at_place(e, &fitted.names, &model.counts))?;
         }
     }
     Ok(())
 }
 
-/// Tests the sets of all fits, for the tables and the records.
+/// Makes the Markov tests of all fits and adds them to the models and the records.
 fn test_markov(plan: &Plan, models: &mut [FittedModel], records: &mut [ModelRecord]) {
     crate::run::markov::test(models, &plan.lags);
     for (model, record) in models.iter().zip(records) {
@@ -305,7 +311,8 @@ method = "dbmr"
 rank = 2
 "#;
 
-    /// No pipeline makes a fit that is wrong, so the wrong number is put between fitting and writing.
+    /// No pipeline gives a wrong fit, so the test changes a certificate between fitting and
+    /// writing.
     #[tokio::test]
     async fn a_certificate_that_does_not_hold_leaves_the_old_output() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! The counts of one partition and lag → a model: all of its fits, resamples, ranks and certificates.
+//! The counts of one partition and lag → a model: its fits, resamples, ranks and certificates.
 
 use crate::assess::bootstrap;
 use crate::assess::certificates;
@@ -28,26 +28,29 @@ use crate::read::rows::layout::Layout;
 use crate::read::rows::states::{escaped, key_text};
 use crate::run::progress::Progress;
 use crate::run::ranks;
-use crate::run::ranks::{Ground, Tried};
+use crate::run::ranks::{FittedCandidate, RankEvidence};
 use crate::run::record::{DroppedStates, FitRecord, FitTimings, ModelRecord, Timings};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// A model, or its place and why there is none.
-pub(crate) type Ended = Result<(FittedModel, ModelRecord), (String, Error)>;
+/// A model and its record, or the place of a failed model (see [`place`]) and its error.
+pub(crate) type ModelResult = Result<(FittedModel, ModelRecord), (String, Error)>;
 
-/// Non-zeros of a shard: small enough that two threads share a model evenly, large enough that a pass is not all overhead.
+/// Non-zeros per shard: few enough to share a model evenly between two threads, enough to keep the
+/// overhead of a pass small.
 fn shard_nnz(nnz: usize) -> usize {
     (nnz / (8 * rayon::current_num_threads())).clamp(1 << 14, 1 << 20)
 }
 
-/// Totals of weights are below 2 to this: log-likelihoods are up to a thousand times as large, and f64 ends at 2^1024.
+/// The sum of the weights of a model is below 2 to this power. Log-likelihoods may be a thousand
+/// times as large, and f64 ends at 2^1024.
 const LARGEST_SUM: i32 = 1010;
 
-/// Weights of one model have a sum of at most 2 to this times the smallest: products of shares of it stay above what f64 rounds to 0.
+/// The sum of the weights of a model is at most 2 to this power times the smallest weight, so that
+/// f64 does not round products of their shares to 0.
 const WIDEST: i32 = 256;
 
-/// An error where the weights of a model add up to more than f64 holds.
+/// An error if the sum of the weights of a model is too large for f64.
 pub(crate) fn check_sum(layout: &Layout, counts: &CountMatrix) -> Result<()> {
     let Some(weight) = layout.evidence.weight() else {
         return Ok(());
@@ -58,11 +61,11 @@ pub(crate) fn check_sum(layout: &Layout, counts: &CountMatrix) -> Result<()> {
     }
     let name = weight.name();
     Err(Error::input(format!(
-        "the weights `{name}` add up to more than 2^{LARGEST_SUM}, and f64 has no room for their log-likelihood; scale them down in the SQL, for example `{name} / 1e100`, which changes no set and no probability"
+        "the weights `{name}` add up to more than 2^{LARGEST_SUM}, which is too large for log-likelihoods in f64; scale them down in the SQL, for example `{name} / 1e100`, which changes no set and no probability"
     )))
 }
 
-/// An error where weights of a model are too far apart to be fitted.
+/// An error if the weights of a model differ too much to be fitted.
 fn check_range(layout: &Layout, counts: &CountMatrix) -> Result<()> {
     let Some(weight) = layout.evidence.weight() else {
         return Ok(());
@@ -74,21 +77,27 @@ fn check_range(layout: &Layout, counts: &CountMatrix) -> Result<()> {
     }
     let name = weight.name();
     Err(Error::input(format!(
-        "the weights `{name}` of one pair add up to {least:e}, those of all to {sum:e}: more than 2^{WIDEST} times as much, which is too far apart to be fitted; leave out in the SQL what weighs next to nothing"
+        "the weights `{name}` of one pair add up to {least:e}, those of all pairs to {sum:e}: the ratio is above 2^{WIDEST}, which is too large for a fit; leave out rows with tiny weights in the SQL"
     )))
 }
 
-/// Checks that there are transitions. `matrices` has the non-zeros of each matrix, and the transitions
-/// that were left out of it.
+/// How much one count matrix holds.
+pub(crate) struct MatrixSize {
+    pub(crate) nonzeros: u64,
+    /// The sum of the weights that were left out of it.
+    pub(crate) left_out: f64,
+}
+
+/// Checks that the rows of a run have transitions.
 ///
 /// # Errors
 /// If there is no row or no transition.
-pub(crate) fn check_not_empty(counted: &Counted, matrices: Vec<(u64, f64)>) -> Result<()> {
+pub(crate) fn check_not_empty(counted: &Counted, matrices: &[MatrixSize]) -> Result<()> {
     if counted.rows == 0 {
         return Err(Error::input("the SQL of [transitions] gives no rows"));
     }
-    if matrices.iter().all(|(nonzeros, _)| *nonzeros == 0) {
-        if matrices.iter().any(|(_, left_out)| *left_out > 0.0) {
+    if matrices.iter().all(|matrix| matrix.nonzeros == 0) {
+        if matrices.iter().any(|matrix| matrix.left_out > 0.0) {
             return Err(nothing_connected());
         }
         let reasons = counted
@@ -105,7 +114,8 @@ pub(crate) fn check_not_empty(counted: &Counted, matrices: Vec<(u64, f64)>) -> R
     Ok(())
 }
 
-/// Takes the matrix out of the counts for the time of the fits, weights in their unit.
+/// Moves the matrix out of the counts and cuts it into shards, with weights in their unit
+/// ([`Shards::exponent`]). [`FittedModel::with`] moves it back.
 pub(crate) fn shards(layout: &Layout, counts: &mut CountMatrix) -> Result<Shards> {
     if counts.total > u128::from(LARGEST_TOTAL) {
         return Err(Error::input(format!(
@@ -134,7 +144,11 @@ fn scale_rows(shards: &mut [Csr], n: i32) {
     }
 }
 
-/// Fits a model to the counts of one partition and lag, and says how it went. `checkpoints` may have pieces of it.
+/// Fits a model to the counts of one partition and lag. Pieces of work that `checkpoints` holds are
+/// not repeated.
+///
+/// # Errors
+/// If there is no transition, the memory does not suffice, or a fit fails.
 pub fn fit_model(
     plan: &Plan,
     names: &RunSchema,
@@ -147,7 +161,7 @@ pub fn fit_model(
         if left_out.is_some_and(|l| l.transitions > 0.0) {
             return Err(nothing_connected());
         }
-        return Err(Error::input("it has no transition at this lag"));
+        return Err(Error::input("there is no transition at this lag"));
     }
     let size = Size {
         sources: counts.source_states.len() as u64,
@@ -158,28 +172,28 @@ pub fn fit_model(
     let start = Instant::now();
     let shards = shards(&plan.layout, &mut counts)?;
     let shard_seconds = start.elapsed().as_secs_f64();
-    let from = (counts, &shards);
-    let (model, told) = fit_shards(&Local, plan, names, from, checkpoints, progress)?;
-    let told = Timings {
+    let (model, timings) = fit_shards(&Local, plan, names, counts, &shards, checkpoints, progress)?;
+    let timings = Timings {
         shard_seconds,
-        ..told
+        ..timings
     };
-    Ok((model.with(shards), told))
+    Ok((model.with(shards), timings))
 }
 
-/// The same with the matrix in shards, which may be an outline for a passes that has the passes done elsewhere. The model is without them:
-/// [`FittedModel::with`].
+/// Fits a model to counts whose matrix is in `shards`. The shards may be an outline if `executor`
+/// makes the passes elsewhere. The model has no matrix: see [`FittedModel::with`].
 pub(crate) fn fit_shards(
     executor: &dyn Executor,
     plan: &Plan,
     names: &RunSchema,
-    (mut counts, shards): (CountMatrix, &Shards),
+    mut counts: CountMatrix,
+    shards: &Shards,
     checkpoints: &dyn Checkpoints,
     progress: &dyn Progress,
 ) -> Result<(FittedModel, Timings)> {
     let place = place(names, &counts);
-    let whole = format!("{}-{}", counts.partition, counts.lag);
-    let mut tried = Vec::new();
+    let folder = format!("{}-{}", counts.partition, counts.lag);
+    let mut fitted = Vec::new();
     let candidates = plan.candidates(shards.n_sources, shards.n_targets)?;
     let evidence = evidence(plan, names, &counts, shards);
     for (n, (at, candidate)) in candidates.iter().enumerate() {
@@ -188,9 +202,9 @@ pub(crate) fn fit_shards(
         let (start, steps) = (Instant::now(), Steps::default());
         let seed = seed(plan.seed, &place, &candidate.name);
         let name = format!("fit-{n}");
-        let is_known = checkpoints.has(&format!("{whole}/{name}"));
+        let is_resumed = checkpoints.has(&format!("{folder}/{name}"));
         let fit = Passes::at(executor)
-            .resuming(checkpoints, whole.clone())
+            .resuming(checkpoints, folder.clone())
             .timed(&steps)
             .try_piece(&name, |passes| {
                 methods::fit(passes, method, &evidence, seed)
@@ -198,32 +212,33 @@ pub(crate) fn fit_shards(
             .map_err(|e| e.at(format!("fit `{}`", candidate.name)))?;
         let seconds = start.elapsed().as_secs_f64();
         let steps = steps.seconds().into_iter();
-        let told = FitTimings {
-            resumed: is_known,
+        let timings = FitTimings {
+            resumed: is_resumed,
             seconds,
             steps: steps.map(|(step, s)| (step.into(), s)).collect(),
             choice: None,
         };
-        tried.push(Tried {
+        fitted.push(FittedCandidate {
             planned: *at,
             method: method.clone(),
             seed,
             fit,
-            told,
+            timings,
             bootstrap: None,
         });
         if candidates.get(n + 1).is_none_or(|next| next.0 != *at) {
             progress.advance(1);
         }
     }
-    let passes = Passes::at(executor).resuming(checkpoints, whole);
+    let passes = Passes::at(executor).resuming(checkpoints, folder);
     let (start, groups) = (Instant::now(), counts.groups.take());
     let bootstraps = match (&plan.validation, &groups) {
         (Some(validation), Some(groups)) if validation.bootstrap > 0 => {
             let lag = plan.lags.get(counts.lag).map_or(1.0, Lag::number);
-            let source_of_target = match plan.markov {
-                true => places(&counts.target_states, &counts.source_states).collect(),
-                false => Vec::new(),
+            let source_of_target = if plan.markov {
+                places(&counts.target_states, &counts.source_states).collect()
+            } else {
+                Vec::new()
             };
             let chain = Chain {
                 source_of_target: &source_of_target,
@@ -235,33 +250,33 @@ pub(crate) fn fit_shards(
                 chain: plan.markov.then_some(chain),
                 shard_nnz: shard_nnz(shards.nnz()),
             };
-            let fits: Vec<_> = tried.iter().map(|t| (&t.method, &t.fit)).collect();
+            let fits: Vec<_> = fitted.iter().map(|c| (&c.method, &c.fit)).collect();
             let seed = seed(plan.seed, &place, "bootstrap");
-            let heard = || progress.advance(1);
-            bootstrap::bootstrap(&passes, groups, &evidence, &fits, &params, seed, &heard)
+            let advance = || progress.advance(1);
+            bootstrap::bootstrap(&passes, groups, &evidence, &fits, &params, seed, &advance)
         }
         _ => Vec::new(),
     };
     let bootstrap_seconds = (!bootstraps.is_empty()).then(|| start.elapsed().as_secs_f64());
-    for (tried, bootstrap) in tried.iter_mut().zip(bootstraps) {
-        tried.bootstrap = Some(bootstrap);
+    for (candidate, bootstrap) in fitted.iter_mut().zip(bootstraps) {
+        candidate.bootstrap = Some(bootstrap);
     }
     let start = Instant::now();
-    let ground = Ground {
+    let rank_evidence = RankEvidence {
         counts: &evidence,
         shard_nnz: shard_nnz(shards.nnz()),
         groups: groups.as_ref(),
         seed: seed(plan.seed, &place, "ranks"),
     };
-    let mut ranks = ranks::compare(&passes, plan, &ground, &tried)?;
+    let mut ranks = ranks::compare(&passes, plan, &rank_evidence, &fitted)?;
     let ranks_seconds = (!ranks.is_empty()).then(|| start.elapsed().as_secs_f64());
-    let (mut fits, mut told, mut bootstraps) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut fits, mut fit_timings, mut bootstraps) = (Vec::new(), Vec::new(), Vec::new());
     let mut methods = Vec::new();
-    for kept in ranks::pick(plan, tried, &mut ranks)? {
-        methods.push(kept.method);
-        fits.push(kept.fit);
-        told.push(kept.told);
-        bootstraps.extend(kept.bootstrap);
+    for chosen in ranks::choose(plan, fitted, &mut ranks)? {
+        methods.push(chosen.method);
+        fits.push(chosen.fit);
+        fit_timings.push(chosen.timings);
+        bootstraps.extend(chosen.bootstrap);
     }
     let start = Instant::now();
     let models: Vec<&LowRank> = (fits.iter())
@@ -287,11 +302,11 @@ pub(crate) fn fit_shards(
         }
     }
     tracing::debug!(seconds = start.elapsed().as_secs_f64(), "certificates");
-    let told = Timings {
+    let timings = Timings {
         shard_seconds: 0.0,
         bootstrap_seconds,
         ranks_seconds,
-        fits: told,
+        fits: fit_timings,
     };
     let model = FittedModel {
         counts,
@@ -306,11 +321,11 @@ pub(crate) fn fit_shards(
         target_total: Vec::new(),
         total: 0.0,
     };
-    Ok((model, told))
+    Ok((model, timings))
 }
 
 impl FittedModel {
-    /// The model with the matrix that it was fitted to.
+    /// The model with the matrix that it was fitted to, in the unit of the input.
     pub(crate) fn with(mut self, shards: Shards) -> FittedModel {
         self.nonzeros = shards.nnz();
         self.counts.by_source = shards.by_source;
@@ -328,7 +343,8 @@ impl FittedModel {
     }
 }
 
-/// What of a model is proportional to its counts, to be brought back from the unit of the weights to what was given.
+/// Scales the numbers of a model that are proportional to its counts, from the unit of the weights
+/// back to the unit of the input.
 mod scale {
     use crate::assess::bootstrap::Bootstrap;
     use crate::assess::certificates::Certificate;
@@ -338,7 +354,7 @@ mod scale {
     pub fn fit(fit: &mut Fit, method: &Method, mut scale: impl FnMut(&mut f64)) {
         let Model::LowRank(model) = &mut fit.model;
         model.scale_counts(&mut scale);
-        // What other methods maximise or minimise is of probabilities.
+        // The objectives of the other methods depend on probabilities alone.
         if method.objective_scales() {
             let objectives = fit
                 .how
@@ -375,7 +391,7 @@ mod scale {
     }
 }
 
-/// Everything that the columns of the tables are made from. `labels`: how many each given partition has.
+/// The schema of the tables of a run. `labels` is the number of labels of each given partition.
 pub(crate) fn names(plan: &Plan, counted: &Counted, labels: &[usize]) -> RunSchema {
     RunSchema {
         partition: plan.layout.partition.clone(),
@@ -389,12 +405,20 @@ pub(crate) fn names(plan: &Plan, counted: &Counted, labels: &[usize]) -> RunSche
     }
 }
 
-/// A partition and lag in words: `airline=FR, lag 5d`.
+/// A partition and lag as text: `airline=FR, lag 5d`. Empty for pairs without partitions.
 pub(crate) fn place(names: &RunSchema, counts: &CountMatrix) -> String {
     place_of(names, counts.partition, counts.lag)
 }
 
-/// The same by number.
+/// An error with the place of the model in front, if the model has one.
+pub(crate) fn at_place(e: Error, names: &RunSchema, counts: &CountMatrix) -> Error {
+    match place(names, counts) {
+        place if place.is_empty() => e,
+        place => e.at(place),
+    }
+}
+
+/// Like [`place`], for the index of a partition and that of a lag.
 pub(crate) fn place_of(names: &RunSchema, partition: usize, lag: usize) -> String {
     let mut parts: Vec<String> = partition_key(names, partition)
         .into_iter()
@@ -406,6 +430,7 @@ pub(crate) fn place_of(names: &RunSchema, partition: usize, lag: usize) -> Strin
     parts.join(", ")
 }
 
+/// The value of each partition column, by its name.
 pub(crate) fn partition_key(names: &RunSchema, partition: usize) -> BTreeMap<String, String> {
     let columns = names.partition.iter().zip(&names.partitions);
     let key = columns.map(|(field, column)| {
@@ -415,7 +440,7 @@ pub(crate) fn partition_key(names: &RunSchema, partition: usize) -> BTreeMap<Str
     key.collect()
 }
 
-/// The counts as methods see them.
+/// The evidence that methods are fitted to.
 fn evidence<'a>(
     plan: &Plan,
     names: &RunSchema,
@@ -423,8 +448,8 @@ fn evidence<'a>(
     shards: &'a Shards,
 ) -> Counts<'a> {
     let mut evidence = Counts::of(shards);
-    let of_one_kind = |fit: &PlannedFit| fit.method.needs().states != States::Apart;
-    if plan.fits.iter().any(of_one_kind) {
+    let has_common_states = |fit: &PlannedFit| fit.method.needs().states != States::Apart;
+    if plan.fits.iter().any(has_common_states) {
         let targets = places(&counts.source_states, &counts.target_states);
         evidence = evidence.with_targets(targets.collect());
     }
@@ -438,7 +463,7 @@ fn evidence<'a>(
     evidence
 }
 
-/// An error where the states of the counts are not as a method needs them.
+/// An error if the states of the counts do not fit the needs of a method.
 fn check_evidence(
     plan: &Plan,
     names: &RunSchema,
@@ -450,7 +475,7 @@ fn check_evidence(
     let open = evidence.source_of_target.iter().position(Option::is_none);
     if let (States::Closed, Some(target)) = (needs.states, open) {
         return Err(Error::input(format!(
-            "method \"{}\" wants to know where every target state goes, but no transition starts in state {}; leave out what ends there in the SQL, or take method \"metastable\", \"cocluster\" or \"svd\"",
+            "method \"{}\" needs transitions from every target state, but no transition starts in state {}; leave out the transitions to this state in the SQL, or use method \"metastable\", \"cocluster\" or \"svd\"",
             method.name(),
             names.targets.describe(counts.target_states[target])
         )));
@@ -465,13 +490,14 @@ fn check_evidence(
     Ok(())
 }
 
-/// The place of each state of one side among those of the other, where both have one label set; both ascend.
+/// For each of `own`, its index in `others`, if it is there. Both lists ascend.
 fn places(own: &[u32], others: &[u32]) -> impl Iterator<Item = Option<u32>> {
     let place = |id| others.binary_search(id).ok().map(|at| at as u32);
     own.iter().map(place)
 }
 
-/// The seed of a fit: it depends on the partition's key and the fit's name, not on what else is fitted.
+/// The seed of a fit. It depends on the seed of the run, the place of the model and the name of the
+/// fit alone, so that other models and fits do not change it.
 fn seed(seed: u64, place: &str, fit: &str) -> u64 {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&seed.to_le_bytes());
@@ -484,15 +510,22 @@ fn seed(seed: u64, place: &str, fit: &str) -> u64 {
 }
 
 /// The record of a model.
-pub fn record(plan: &Plan, names: &RunSchema, model: &FittedModel, told: Timings) -> ModelRecord {
+pub fn record(
+    plan: &Plan,
+    names: &RunSchema,
+    model: &FittedModel,
+    timings: Timings,
+) -> ModelRecord {
     let counts = &model.counts;
-    let fits = plan.fits.iter().zip(&model.fits).zip(&model.certificates);
-    let fits = fits.zip(told.fits);
-    let of_fit =
-        |(((planned, fit), certificates), told): (((&PlannedFit, &Fit), &Vec<_>), FitTimings)| {
-            let certified = certificates::certified(certificates);
-            fit_record(planned, fit, certified, told)
-        };
+    let fits = plan.fits.iter().zip(&model.fits);
+    let certified = model
+        .certificates
+        .iter()
+        .map(|c| certificates::certified(c));
+    let fits = fits
+        .zip(certified)
+        .zip(timings.fits)
+        .map(|(((planned, fit), certified), timings)| fit_record(planned, fit, certified, timings));
     ModelRecord {
         partition: partition_key(names, counts.partition),
         lag: names.lag.text(counts.lag),
@@ -505,14 +538,14 @@ pub fn record(plan: &Plan, names: &RunSchema, model: &FittedModel, told: Timings
             states: left_out.states,
             transitions: left_out.transitions,
         }),
-        shard_seconds: told.shard_seconds,
-        bootstrap_seconds: told.bootstrap_seconds,
-        ranks_seconds: told.ranks_seconds,
-        fits: fits.map(of_fit).collect(),
+        shard_seconds: timings.shard_seconds,
+        bootstrap_seconds: timings.bootstrap_seconds,
+        ranks_seconds: timings.ranks_seconds,
+        fits: fits.collect(),
     }
 }
 
-fn fit_record(planned: &PlannedFit, fit: &Fit, certified: bool, told: FitTimings) -> FitRecord {
+fn fit_record(planned: &PlannedFit, fit: &Fit, certified: bool, timings: FitTimings) -> FitRecord {
     let Model::LowRank(model) = &fit.model;
     let metrics = &model.metrics;
     FitRecord {
@@ -534,17 +567,18 @@ fn fit_record(planned: &PlannedFit, fit: &Fit, certified: bool, told: FitTimings
         timescales: None,
         timescale_intervals: None,
         chapman_kolmogorov: None,
-        resumed: told.resumed,
-        seconds: told.seconds,
-        steps: told.steps,
+        resumed: timings.resumed,
+        seconds: timings.seconds,
+        steps: timings.steps,
         bootstrap: None,
-        choice: told.choice,
+        choice: timings.choice,
         lineage: None,
     }
 }
 
+/// The error if no two states are strongly connected.
 pub(crate) fn nothing_connected() -> Error {
     Error::input(
-        "no state can be reached from where it leads to, so `connected = true` leaves nothing; longer trajectories, or boxes or states that are visited more than once, would",
+        "no chain of transitions returns to its first state, so `connected = true` leaves nothing; use longer trajectories, larger boxes or fewer states",
     )
 }

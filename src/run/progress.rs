@@ -1,20 +1,20 @@
-//! The progress of a run, as callbacks.
+//! Callbacks for the progress of a run.
 
 use crate::run::record::RunRecord;
 
-/// Hears how a run goes on. All calls may come from any thread.
+/// Receives the progress of a run. Any thread may call any method.
 pub trait Progress: Send + Sync {
-    /// A stage begins; `total` units of work are ahead if it is known.
+    /// A stage begins. `total` is the number of its units of work, if it is known.
     fn stage(&self, _name: &'static str, _total: Option<u64>) {}
-    /// Units of work of the present stage are done.
+    /// Units of work of the current stage are done.
     fn advance(&self, _units: u64) {}
-    /// The record of the run so far: when it begins and after every stage.
+    /// The record of the run so far. Called when the run begins and after every stage.
     fn recorded(&self, _record: &RunRecord) {}
-    /// The result is being put in place: too late to stop.
+    /// The commit begins. The run can no longer be stopped.
     fn promoting(&self) {}
 }
 
-/// Hears nothing.
+/// Ignores all progress.
 pub struct Silent;
 
 impl Progress for Silent {}

@@ -1,7 +1,8 @@
 //! Fits of one model at several ranks → the rows of the `ranks` table, and the fits that are kept.
 //!
-//! All ranks and methods of a model share one spectrum of P̃, up to one value beyond the largest of several ranks, and the same folds,
-//! whose counts are weighted sums of what was counted once.
+//! All ranks and methods of a model share the singular values of P̃, up to one beyond the largest
+//! rank of a sweep. They also share the folds, whose counts are weighted sums of the counts of
+//! groups.
 
 use crate::assess::bootstrap::Bootstrap;
 use crate::assess::ranks::{Criteria, RankRow};
@@ -16,77 +17,85 @@ use crate::plan::fits::Ranks;
 use crate::plan::{Plan, is_compared};
 use crate::run::record::{ChoiceRecord, FitTimings};
 
-/// Wanted relative accuracy of the singular values that ranks are compared by: gaps are looked at in three digits, and values inside of
-/// noise take many products.
+/// Relative accuracy of the singular values that ranks are compared by. Three digits of a gap are
+/// enough, and singular values close to noise take many products.
 const ACCURACY: f64 = 1e-6;
 
-/// A fit that may be kept.
-pub struct Tried {
-    /// Its place in `Plan::fits`.
+/// A fit of one rank, before one rank per planned fit is chosen.
+pub struct FittedCandidate {
+    /// Its index in `Plan::fits`.
     pub planned: usize,
+    /// The method, with the rank of the candidate.
     pub method: Method,
+    /// The seed of the fit.
     pub seed: u64,
+    /// The fit.
     pub fit: Fit,
-    pub told: FitTimings,
-    /// Where resamples are asked for.
+    /// How the fit was made.
+    pub timings: FitTimings,
+    /// The bootstrap, if the pipeline asks for resamples.
     pub bootstrap: Option<Bootstrap>,
 }
 
-/// The counts that ranks are compared on.
-pub struct Ground<'a> {
+/// The counts on which ranks are compared.
+pub struct RankEvidence<'a> {
+    /// All counts of the model.
     pub counts: &'a Counts<'a>,
-    /// Non-zeros of a shard of a fold.
+    /// Non-zeros per shard of a fold.
     pub shard_nnz: usize,
-    /// The same counts by group, where folds are wanted.
+    /// The same counts by group, if the pipeline asks for folds.
     pub groups: Option<&'a Groups>,
-    /// Of the folds and the spectrum.
+    /// The seed of the folds and of the singular values.
     pub seed: u64,
 }
 
-impl Tried {
+impl FittedCandidate {
     fn low_rank(&self) -> &LowRank {
         let Model::LowRank(model) = &self.fit.model;
         model
     }
 }
 
-/// One row for every fit that is compared, by the pipeline's name and rank.
+/// One row per fit that is compared, ordered by the name of its `[[fit]]` and its rank.
+///
+/// # Errors
+/// If a fold cannot be fitted.
 pub fn compare(
     passes: &Passes<'_>,
     plan: &Plan,
-    ground: &Ground<'_>,
-    tried: &[Tried],
+    evidence: &RankEvidence<'_>,
+    candidates: &[FittedCandidate],
 ) -> Result<Vec<RankRow>> {
-    let compared: Vec<&Tried> = tried
+    let compared: Vec<&FittedCandidate> = candidates
         .iter()
-        .filter(|t| is_compared(plan, &plan.fits[t.planned]))
+        .filter(|c| is_compared(plan, &plan.fits[c.planned]))
         .collect();
-    let shards = &*ground.counts.shards;
+    let shards = &*evidence.counts.shards;
     let swept = compared
         .iter()
-        .filter(|t| plan.fits[t.planned].ranks != Ranks::One);
-    let largest = swept.map(|t| t.low_rank().rank).max();
+        .filter(|c| plan.fits[c.planned].ranks != Ranks::One);
+    let largest = swept.map(|c| c.low_rank().rank).max();
     let spectrum = largest.map_or_else(Vec::new, |largest| {
         let options = crate::methods::spectral::truncated_svd::Options {
             rank: (largest + 1).min(shards.n_sources).min(shards.n_targets),
             tolerance: ACCURACY,
             max_products: 100_000,
-            seed: ground.seed,
+            seed: evidence.seed,
         };
         passes.piece("spectrum", |passes| {
             crate::methods::spectral::truncated_svd::leading(passes, shards, &options).values
         })
     });
-    let validations = match ground.groups {
+    let validations = match evidence.groups {
         Some(groups) if plan.folds() > 0 => {
-            let candidates: Vec<_> = compared.iter().map(|t| (&t.method, t.seed)).collect();
-            let folds = (plan.folds(), ground.seed);
+            let candidates: Vec<_> = compared.iter().map(|c| (&c.method, c.seed)).collect();
+            let folds = (plan.folds(), evidence.seed);
             crate::assess::crossval::validate(
                 passes,
-                ground.counts,
+                evidence.counts,
                 groups,
                 folds,
-                ground.shard_nnz,
+                evidence.shard_nnz,
                 &candidates,
             )?
         }
@@ -94,12 +103,12 @@ pub fn compare(
     };
     let rows = compared.iter().zip(validations);
     let mut rows: Vec<RankRow> = rows
-        .map(|(tried, validation)| RankRow {
-            fit: plan.fits[tried.planned].family().to_string(),
+        .map(|(candidate, validation)| RankRow {
+            fit: plan.fits[candidate.planned].family().to_string(),
             criteria: Criteria {
                 validation,
-                stability: tried.bootstrap.as_ref().and_then(stability),
-                ..Criteria::new(tried.low_rank(), &spectrum, shards)
+                stability: candidate.bootstrap.as_ref().and_then(stability),
+                ..Criteria::new(candidate.low_rank(), &spectrum, shards)
             },
             reason: None,
         })
@@ -108,20 +117,28 @@ pub fn compare(
     Ok(rows)
 }
 
-/// The mean adjusted Rand index between the partitions of the sources by two resamples.
+/// The mean adjusted Rand index between the source partitions of two resamples.
 fn stability(bootstrap: &Bootstrap) -> Option<f64> {
     let mut numbers = bootstrap.numbers.iter();
     let between = numbers.find(|number| number.metric == "adjusted_rand_between")?;
     Some(between.spread?.mean)
 }
 
-/// Keeps one of the tried for every planned fit, in the order of the plan, and says in its row why.
-pub fn pick(plan: &Plan, tried: Vec<Tried>, rows: &mut [RankRow]) -> Result<Vec<Tried>> {
+/// Chooses one candidate per planned fit, in the order of the plan. The row of a candidate that was
+/// chosen by a rule gets the reason. `candidates` have the order of the plan.
+///
+/// # Errors
+/// If the rule of a fit can compare no ranks.
+pub fn choose(
+    plan: &Plan,
+    candidates: Vec<FittedCandidate>,
+    rows: &mut [RankRow],
+) -> Result<Vec<FittedCandidate>> {
     let mut kept = Vec::with_capacity(plan.fits.len());
-    let mut tried = tried.into_iter().peekable();
+    let mut candidates = candidates.into_iter().peekable();
     for (at, planned) in plan.fits.iter().enumerate() {
         let mut own = Vec::new();
-        while let Some(next) = tried.next_if(|t| t.planned == at) {
+        while let Some(next) = candidates.next_if(|c| c.planned == at) {
             own.push(next);
         }
         let chosen = match &planned.ranks {
@@ -135,13 +152,13 @@ pub fn pick(plan: &Plan, tried: Vec<Tried>, rows: &mut [RankRow]) -> Result<Vec<
                     .collect();
                 let Some((place, reason)) = crate::assess::ranks::choose(*rule, &criteria) else {
                     return Err(Error::input(format!(
-                        "no rank can be picked by `{}`: folds need at least two groups of trajectories, and enough states in each for the smallest rank",
+                        "no rank can be chosen by `{}`: folds need at least two groups of trajectories, each with enough states for the smallest rank",
                         rule.name()
                     ))
                     .at(format!("fit `{name}`")));
                 };
                 rows[from + place].reason = Some(reason.clone());
-                own[place].told.choice = Some(ChoiceRecord {
+                own[place].timings.choice = Some(ChoiceRecord {
                     rule: rule.name().into(),
                     ranks: criteria.iter().map(|c| c.rank).collect(),
                     reason,

@@ -16,28 +16,32 @@ use futures::future::BoxFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a site counts and fits, and what it may use for that.
+/// What a site counts and fits.
 pub struct Job<'a> {
+    /// The plan of the run.
     pub plan: &'a Arc<Plan>,
+    /// The open tables of the pipeline.
     pub lake: &'a Lake,
     /// The query of the plan.
     pub frame: DataFrame,
+    /// The output, which holds the ledger.
     pub output: &'a Output,
-    /// Finished work of this plan, of this run and of earlier ones.
+    /// Finished work of this run and of earlier runs of the same plan.
     pub checkpoint: &'a Arc<Checkpoint>,
-    /// How often finished work is kept for the next run.
+    /// How often finished work is checkpointed.
     pub keep_every: Duration,
+    /// Receives the progress of the work.
     pub progress: &'a Arc<dyn Progress>,
-    /// The result in place, unless all rows are to be counted anew.
+    /// The current result. None if all rows must be counted anew.
     pub earlier: Option<&'a Current>,
 }
 
 /// The fits of a job.
 pub struct Fits<'a> {
     pub(crate) fitted: Fitted,
-    /// The files that were counted, where the plan counts new files only.
+    /// The files that were counted, if the plan counts new files only.
     pub(crate) ledger: Option<Ledger>,
-    /// Reads the matrices of the models, where they are not in this process.
+    /// Reads the matrices of the models, if they are not in this process.
     pub(crate) matrices: Option<Box<dyn Fetch + 'a>>,
 }
 
@@ -45,6 +49,8 @@ pub struct Fits<'a> {
 ///
 /// Every site gives the same fits, to the last byte.
 pub trait Site: Send + Sync {
+    /// Counts and fits a job and records the stage `count` in the journal.
+    ///
     /// # Errors
     /// If the rows cannot be read or counted, or no model can be fitted.
     fn fit<'s, 'a: 's>(

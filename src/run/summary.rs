@@ -1,4 +1,4 @@
-//! A run record → the text a person reads after a run.
+//! A run record → the summary that `gyre run` prints.
 
 use crate::assess::match_sets::Event;
 use crate::assess::set_tracking::{Reference, Set, TrackedSets};
@@ -9,12 +9,14 @@ use crate::read::rows::states::escaped;
 use crate::run::record::{BootstrapRecord, CheckRecord, FitRecord, Head, ModelRecord, RunRecord};
 use std::fmt::{Display, Formatter, Result};
 
-/// Models shown before the summary points to the `fits` table.
+/// The largest number of models in a summary. It refers to the `fits` table for the others.
 pub(crate) const SHOWN: usize = 12;
 
-/// The summary of a run whose tables are under `output`.
+/// The summary of a run.
 pub struct Summary<'a> {
+    /// The record of the run.
     pub record: &'a RunRecord,
+    /// The location of its tables.
     pub output: &'a str,
 }
 
@@ -49,10 +51,10 @@ impl Display for Summary<'_> {
         if !record.empty.is_empty() {
             let (n, shown) = (record.empty.len(), record.empty.iter().take(SHOWN));
             let places: Vec<&str> = shown.map(|empty| empty.partition.as_str()).collect();
-            let verb = if n == 1 { "model" } else { "models" };
+            let noun = if n == 1 { "model" } else { "models" };
             write!(
                 f,
-                "\n{n} {verb} without a transition left out: {}",
+                "\n{n} {noun} without a transition left out: {}",
                 places.join("; ")
             )?;
             if n > SHOWN {
@@ -76,19 +78,20 @@ impl Display for Summary<'_> {
     }
 }
 
-/// What was read, and `by` what it was assigned.
-pub(crate) fn begin(f: &mut Formatter<'_>, head: &Head, transitions: f64, by: &str) -> Result {
+/// Writes the first lines: the rows that were read and dropped. `suffix` ends the first line.
+pub(crate) fn begin(f: &mut Formatter<'_>, head: &Head, transitions: f64, suffix: &str) -> Result {
     let name = &head.pipeline;
     let rows = counted(grouped(head.rows_read as f64), "row");
     let transitions = counted(grouped(transitions), "transition");
-    writeln!(f, "{name}: {transitions} in {rows}{by}")?;
+    writeln!(f, "{name}: {transitions} in {rows}{suffix}")?;
     for (reason, rows) in &head.rows_dropped {
         writeln!(f, "  {} dropped: {reason}", grouped(*rows as f64))?;
     }
     Ok(())
 }
 
-/// What failed beside `models` others, how long the stages took and what was written.
+/// Writes the last lines: failed models, the time of each stage and the tables. `models` is the
+/// number of models that did not fail.
 pub(crate) fn end(
     f: &mut Formatter<'_>,
     head: &Head,
@@ -98,7 +101,7 @@ pub(crate) fn end(
 ) -> Result {
     let n = head.failures.len();
     if n > 0 {
-        // Why, the log has told.
+        // The log has the errors.
         let failed = head
             .failures
             .iter()
@@ -127,7 +130,7 @@ pub(crate) fn end(
     write!(f, "\nwritten: {output} ({})", tables.join(", "))
 }
 
-/// How many checks hold, and which do not: a result is in place in spite of these.
+/// Writes how many checks passed, and which ones warned.
 fn checks(f: &mut Formatter<'_>, checks: &[CheckRecord]) -> Result {
     if checks.is_empty() {
         return Ok(());
@@ -137,15 +140,17 @@ fn checks(f: &mut Formatter<'_>, checks: &[CheckRecord]) -> Result {
     if passed < checks.len() {
         write!(f, ", {} warned", checks.len() - passed)?;
     }
-    // What they have found, the log has told.
-    let broken = checks.iter().filter(|check| !check.passed);
-    let broken: Vec<&str> = broken.map(|check| check.name.as_str()).collect();
-    match broken.is_empty() {
-        true => writeln!(f),
-        false => writeln!(f, ": {}", broken.join(", ")),
+    // The log has their messages.
+    let warned = checks.iter().filter(|check| !check.passed);
+    let warned: Vec<&str> = warned.map(|check| check.name.as_str()).collect();
+    if warned.is_empty() {
+        writeln!(f)
+    } else {
+        writeln!(f, ": {}", warned.join(", "))
     }
 }
 
+/// Writes the lines of one model.
 fn model(f: &mut Formatter<'_>, model: &ModelRecord) -> Result {
     let mut parts: Vec<String> = model
         .partition
@@ -202,7 +207,7 @@ fn model(f: &mut Formatter<'_>, model: &ModelRecord) -> Result {
         })
         .collect();
     for row in table {
-        // Names and lists read from the left, numbers from the right.
+        // Names and lists are aligned left, numbers right.
         let cells = row.iter().zip(&width).enumerate().map(|(c, (cell, &w))| {
             if [0, 5, 6].contains(&c) {
                 format!("{cell:<w$}")
@@ -233,14 +238,14 @@ fn model(f: &mut Formatter<'_>, model: &ModelRecord) -> Result {
             choice.reason
         )?;
     }
-    let open: Vec<&str> = model
+    let unconverged: Vec<&str> = model
         .fits
         .iter()
         .filter(|fit| !fit.converged)
         .map(|fit| fit.name.as_str())
         .collect();
-    if !open.is_empty() {
-        writeln!(f, "  not converged: {}", open.join(", "))?;
+    if !unconverged.is_empty() {
+        writeln!(f, "  not converged: {}", unconverged.join(", "))?;
     }
     for fit in &model.fits {
         markov(f, fit)?;
@@ -259,9 +264,9 @@ fn model(f: &mut Formatter<'_>, model: &ModelRecord) -> Result {
     });
     let (earlier, related): (Vec<_>, Vec<_>) =
         compared.partition(|(.., with)| **with == Reference::Earlier);
-    // Of other ranks and lags, the table `sets` tells set by set.
+    // Sets that follow those of another rank or lag get one line. The table `sets` has the details.
     for (fit, lineage, with) in related {
-        let lines = changed(&format!("{fit} after {with}"), lineage);
+        let lines = change_lines(&format!("{fit} after {with}"), lineage);
         writeln!(f, "  {}", lines[0])?;
     }
     if !earlier.is_empty() {
@@ -269,12 +274,13 @@ fn model(f: &mut Formatter<'_>, model: &ModelRecord) -> Result {
     }
     let mut changes = earlier
         .iter()
-        .flat_map(|(fit, lineage, _)| changed(fit, lineage));
+        .flat_map(|(fit, lineage, _)| change_lines(fit, lineage));
     changes.try_for_each(|line| writeln!(f, "    {line}"))
 }
 
-/// What became of the sets of a fit: a line for all of them, then one for each set that did not just go on.
-pub fn changed(fit: &str, lineage: &TrackedSets) -> Vec<String> {
+/// What became of the sets of a fit: one line for all sets, then one line per set that was not just
+/// kept with its number.
+pub fn change_lines(fit: &str, lineage: &TrackedSets) -> Vec<String> {
     let Some(changes) = &lineage.changes else {
         return vec![format!("{fit}: there is nothing to compare with")];
     };
@@ -285,7 +291,7 @@ pub fn changed(fit: &str, lineage: &TrackedSets) -> Vec<String> {
         Event::Born,
         Event::Died,
     ];
-    let met: Vec<String> = events
+    let numbers_of_events: Vec<String> = events
         .iter()
         .filter(|&&event| lineage.met(event) > 0)
         .map(|&event| format!("{} {}", lineage.met(event), event.name()))
@@ -293,16 +299,16 @@ pub fn changed(fit: &str, lineage: &TrackedSets) -> Vec<String> {
     let percent = |share: f64| format!("{:.2} % of the counts", 100.0 * share);
     let mut line = format!(
         "{fit}: sets {}; {} of {} changed set ({})",
-        met.join(", "),
+        numbers_of_events.join(", "),
         grouped(changes.changed_states as f64),
         states(changes.shared_states),
         percent(changes.changed_share),
     );
-    let few = [
+    let new_and_gone = [
         (changes.new_states, changes.new_share, "new"),
         (changes.gone_states, changes.gone_share, "gone"),
     ];
-    for (n, share, what) in few.into_iter().filter(|few| few.0 > 0) {
+    for (n, share, what) in new_and_gone.into_iter().filter(|(n, ..)| *n > 0) {
         line += &format!(", {} {what} ({})", grouped(n as f64), percent(share));
     }
     let pair = (changes.adjusted_rand, changes.variation_of_information);
@@ -313,16 +319,16 @@ pub fn changed(fit: &str, lineage: &TrackedSets) -> Vec<String> {
         line += &format!(", largest angle {angle:.3}");
     }
     let mut lines = vec![line];
-    let news: Vec<String> = lineage.sets.iter().filter_map(news).collect();
-    lines.extend(news.iter().take(SHOWN).map(|news| format!("  {news}")));
-    if news.len() > SHOWN {
-        lines.push(format!("  … and {} more", news.len() - SHOWN));
+    let sets: Vec<String> = lineage.sets.iter().filter_map(set_change).collect();
+    lines.extend(sets.iter().take(SHOWN).map(|set| format!("  {set}")));
+    if sets.len() > SHOWN {
+        lines.push(format!("  … and {} more", sets.len() - SHOWN));
     }
     lines
 }
 
-/// A set that did not just go on under its number.
-fn news(set: &Set) -> Option<String> {
+/// What became of a set. None if it was kept with its number.
+fn set_change(set: &Set) -> Option<String> {
     let parents = || {
         let numbers: Vec<String> = set.parents.iter().map(u32::to_string).collect();
         let plural = if numbers.len() == 1 { "" } else { "s" };
@@ -356,8 +362,9 @@ fn states(n: u64) -> String {
     format!("{} state{plural}", grouped(n as f64))
 }
 
-fn bootstrap(f: &mut Formatter<'_>, of: &FitRecord, bootstrap: &BootstrapRecord) -> Result {
-    let (fit, resamples, groups) = (&of.name, bootstrap.resamples, bootstrap.groups);
+/// Writes the line of the bootstrap of a fit.
+fn bootstrap(f: &mut Formatter<'_>, record: &FitRecord, bootstrap: &BootstrapRecord) -> Result {
+    let (fit, resamples, groups) = (&record.name, bootstrap.resamples, bootstrap.groups);
     let Some(agreement) = bootstrap.adjusted_rand else {
         return writeln!(
             f,
@@ -365,12 +372,12 @@ fn bootstrap(f: &mut Formatter<'_>, of: &FitRecord, bootstrap: &BootstrapRecord)
         );
     };
     let shown = [
-        ("coherence", "coherence", Some(of.coherence)),
-        ("objective", "objective", Some(of.objective)),
+        ("coherence", "coherence", Some(record.coherence)),
+        ("objective", "objective", Some(record.objective)),
         (
             "singular_value 1",
             "second singular value",
-            of.singular_values.get(1).copied(),
+            record.singular_values.get(1).copied(),
         ),
     ];
     let intervals = shown.iter().filter_map(|(metric, name, value)| {
@@ -394,6 +401,7 @@ fn bootstrap(f: &mut Formatter<'_>, of: &FitRecord, bootstrap: &BootstrapRecord)
     )
 }
 
+/// Writes the line of the Markov tests of a fit.
 fn markov(f: &mut Formatter<'_>, fit: &FitRecord) -> Result {
     let Some(timescales) = &fit.timescales else {
         return Ok(());
@@ -419,6 +427,7 @@ fn markov(f: &mut Formatter<'_>, fit: &FitRecord) -> Result {
     writeln!(f)
 }
 
+/// The cells of a fit, in the order of the header.
 fn row(model: &ModelRecord, fit: &FitRecord) -> [String; 8] {
     [
         fit.name.clone(),
@@ -435,7 +444,7 @@ fn row(model: &ModelRecord, fit: &FitRecord) -> [String; 8] {
     ]
 }
 
-/// The first few of a list.
+/// The first eight items of a list.
 fn list(items: impl ExactSizeIterator<Item = String>) -> String {
     let more = items.len() > 8;
     let mut shown: Vec<String> = items.take(8).collect();
@@ -445,8 +454,8 @@ fn list(items: impl ExactSizeIterator<Item = String>) -> String {
     shown.join(" ")
 }
 
-/// What a broken check has found: a line, and one for each row that is shown.
-pub fn told(check: &CheckRecord) -> String {
+/// The message of a failed check: one line, then one line per row that is shown.
+pub fn check_message(check: &CheckRecord) -> String {
     let (value, limit) = (check.value.unwrap_or(f64::NAN), check.limit);
     let n = grouped(value);
     let what = match check.kind {

@@ -91,9 +91,10 @@ fn help_and_schema_match_their_snapshots() {
             lake.gyre(command).succeeds().out
         );
     }
-    let name = match cfg!(feature = "cluster") {
-        true => "help_with_cluster",
-        false => "help",
+    let name = if cfg!(feature = "cluster") {
+        "help_with_cluster"
+    } else {
+        "help"
     };
     insta::assert_snapshot!(name, text);
     insta::assert_snapshot!("schema", lake.gyre(&["schema"]).succeeds().out);

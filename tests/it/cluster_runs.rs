@@ -91,9 +91,10 @@ pub fn walks(lake: &Lake, steps: i64) {
         let mut state = random.random_range(0..90);
         for t in 0..steps {
             rows.push([walk % 4, walk, t, state]);
-            let block = match random.random_bool(0.03) {
-                true => random.random_range(0..3),
-                false => state / 30,
+            let block = if random.random_bool(0.03) {
+                random.random_range(0..3)
+            } else {
+                state / 30
             };
             state = block * 30 + random.random_range(0..30);
         }
@@ -263,9 +264,10 @@ fn a_run_survives_the_death_of_executors_in_every_stage() {
         small_passes_pipeline(),
     ];
     // The number of executors per pipeline. A stopped executor costs half a minute.
-    let (executor_count, stop_every) = match is_slow() {
-        true => ([60, 60, 54], 6),
-        false => ([5, 6, 0], 11),
+    let (executor_count, stop_every) = if is_slow() {
+        ([60, 60, 54], 6)
+    } else {
+        ([5, 6, 0], 11)
     };
     let seed = rand::random();
     println!("seed {seed}");
@@ -296,9 +298,10 @@ fn a_run_survives_the_death_of_executors_in_every_stage() {
                 std::thread::sleep(Duration::from_millis(random.random_range(0..60)));
                 let at = random.random_range(0..machines.executors.len());
                 let executor = machines.executors.remove(at);
-                let fate = match done % stop_every == stop_every / 2 {
-                    true => Fate::Stopped,
-                    false => Fate::Killed,
+                let fate = if done % stop_every == stop_every / 2 {
+                    Fate::Stopped
+                } else {
+                    Fate::Killed
                 };
                 if fate == Fate::Stopped {
                     executor.signal("-STOP");
@@ -680,9 +683,12 @@ fn walk(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
     };
     let paths = entries.map(|entry| entry.expect("an entry").path());
     paths
-        .flat_map(|path| match path.is_dir() {
-            true => walk(&path),
-            false => vec![path],
+        .flat_map(|path| {
+            if path.is_dir() {
+                walk(&path)
+            } else {
+                vec![path]
+            }
         })
         .collect()
 }

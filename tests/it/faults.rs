@@ -693,9 +693,10 @@ async fn files_that_change_during_a_run_are_named() {
                 false => put(&store, name, bytes).await,
             };
             write(bytes(1)).await;
-            let root = match is_local {
-                true => lake.folder.path().display().to_string(),
-                false => "memory://".into(),
+            let root = if is_local {
+                lake.folder.path().display().to_string()
+            } else {
+                "memory://".into()
             };
             let text = Case::text(false, "none").replace("ROOT/in/", &format!("ROOT/{name}"));
             let text = text.replace("ROOT", &root);

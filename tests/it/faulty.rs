@@ -92,9 +92,12 @@ impl FaultyStore {
     /// Lets other tasks run first.
     async fn pause(&self) {
         let paused = AtomicBool::new(false);
-        std::future::poll_fn(|_| match paused.swap(true, Ordering::SeqCst) {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
+        std::future::poll_fn(|_| {
+            if paused.swap(true, Ordering::SeqCst) {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
         })
         .await;
     }
@@ -207,9 +210,10 @@ impl ObjectStore for FaultyStore {
             Fault::Flipped => location.as_ref().starts_with("out/"),
             _ => false,
         };
-        match is_damage && !is_head && self.fails.contains(&number) {
-            true => self.damage(got).await,
-            false => Ok(got),
+        if is_damage && !is_head && self.fails.contains(&number) {
+            self.damage(got).await
+        } else {
+            Ok(got)
         }
     }
 

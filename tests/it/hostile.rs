@@ -347,9 +347,10 @@ proptest! {
         let object = &which.get(&objects).location;
         RUNTIME.block_on(async {
             let bytes = store.get(object).await.expect("an object").bytes().await.expect("bytes");
-            match is_gone {
-                true => store.delete(object).await.expect("a store"),
-                false => store.put(object, apply_damage(bytes.to_vec(), &all).into()).await.map(|_| ()).expect("a store"),
+            if is_gone {
+                store.delete(object).await.expect("a store")
+            } else {
+                store.put(object, apply_damage(bytes.to_vec(), &all).into()).await.map(|_| ()).expect("a store")
             }
         });
         run(&store).expect("the files can be recounted");
@@ -378,9 +379,10 @@ proptest! {
         let folder = tempfile::tempdir().expect("a folder");
         let mut expected: BTreeMap<String, u64> = BTreeMap::new();
         for name in &names {
-            let (folder_name, value) = match is_escaped {
-                true => (hive_escaped(name), name.clone()),
-                false => (name.clone(), unescaped(name)),
+            let (folder_name, value) = if is_escaped {
+                (hive_escaped(name), name.clone())
+            } else {
+                (name.clone(), unescaped(name))
             };
             let inside = folder.path().join(format!("k={folder_name}"));
             if fs::create_dir(&inside).is_err() {

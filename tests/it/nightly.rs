@@ -397,9 +397,12 @@ assert job["args"][2:4] == ["--cluster", "df://gyre-scheduler:50050"]
         let mut scheduler = Process::start(&lake, &arguments);
         let (_, port) = scheduler.line.rsplit_once(':').expect("an address");
         let local_address = format!("df://127.0.0.1:{port}");
-        let named = |word: &str| match word.starts_with("df://") {
-            true => local_address.clone(),
-            false => word.to_string(),
+        let named = |word: &str| {
+            if word.starts_with("df://") {
+                local_address.clone()
+            } else {
+                word.to_string()
+            }
         };
         let arguments: Vec<String> = executor.split_whitespace().map(named).collect();
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();

@@ -571,15 +571,16 @@ fn files(folder: &Path) -> BTreeSet<PathBuf> {
             if path.is_symlink() {
                 continue;
             }
-            match path.is_dir() {
-                true => collect(&path, root, found),
-                false => drop(
+            if path.is_dir() {
+                collect(&path, root, found)
+            } else {
+                drop(
                     found.insert(
                         path.strip_prefix(root)
                             .expect("a path inside")
                             .to_path_buf(),
                     ),
-                ),
+                )
             }
         }
     }

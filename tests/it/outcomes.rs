@@ -244,7 +244,7 @@ fn a_partition_without_transitions_is_skipped_or_fails() {
     assert_eq!(ran.err, "");
     let ran = lake.gyre(&["run", "p.toml"]).succeeds();
     assert_eq!(empty(&record(&lake)), [at(1, true), at(2, false)]);
-    let warning = "it has no transition, and has a model in the result in place partition=\"size=small, lag 1\"";
+    let warning = "there is no transition, but the current result has a model partition=\"size=small, lag 1\"";
     assert!(ran.err.contains("WARN"), "{}", ran.err);
     assert!(ran.err.contains(warning), "{}", ran.err);
     assert!(
@@ -256,14 +256,16 @@ fn a_partition_without_transitions_is_skipped_or_fails() {
 
     // As a failure, it is reported once, and the other models are written.
     let ran = lake.gyre(&["run", "p.toml", "--set", "transitions.empty=fail"]);
-    ran.fails(1, "it has no transition at this lag");
+    ran.fails(1, "there is no transition at this lag");
     assert_eq!(
-        ran.err.matches("it has no transition at this lag").count(),
+        ran.err
+            .matches("there is no transition at this lag")
+            .count(),
         2,
         "{}",
         ran.err
     );
-    assert!(!ran.out.contains("it has no transition"), "{}", ran.out);
+    assert!(!ran.out.contains("there is no transition"), "{}", ran.out);
     assert!(
         ran.out.contains(
             "\n2 of 4 models failed: size=small, lag 1; size=small, lag 2; see out/runs/"

@@ -312,7 +312,7 @@ proptest! {
 fn a_run_dropped_at_any_call_leaves_one_whole_result() {
     for old in [InMemory::new(), one_result()] {
         let before = pointer(&old).now_or_never().expect("memory does not wait");
-        let (mut is_done, mut alone, mut found, mut replaced) = (false, 0, 0, 0);
+        let (mut is_done, mut removed, mut kept, mut replaced) = (false, 0, 0, 0);
         for steps in 0.. {
             let store = FaultyStore {
                 pauses: Pauses::Always,
@@ -336,9 +336,10 @@ fn a_run_dropped_at_any_call_leaves_one_whole_result() {
                 }
                 if now == before {
                     let named = before.iter().map(|before| before.run.clone());
-                    match versions(&store.inner).await == named.collect() {
-                        true => alone += 1,
-                        false => found += 1,
+                    if versions(&store.inner).await == named.collect() {
+                        removed += 1
+                    } else {
+                        kept += 1
                     }
                 } else {
                     replaced += 1;
@@ -353,8 +354,8 @@ fn a_run_dropped_at_any_call_leaves_one_whole_result() {
         // If the run is dropped while it puts the pointer, the outcome is unknown, and its version
         // remains for `clean`.
         assert!(
-            alone > 10 && found == 1 && replaced > 1,
-            "{alone} {found} {replaced}"
+            removed > 10 && kept == 1 && replaced > 1,
+            "{removed} {kept} {replaced}"
         );
     }
 }

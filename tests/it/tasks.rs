@@ -437,9 +437,10 @@ async fn a_failed_count_gives_the_error_of_one_process() {
         let (expected, actual) = (expected.to_string(), actual.to_string());
         // The first duplicate trajectory depends on the order of tasks.
         let begin = |text: &str| text.split(" has two rows").next().map(str::len);
-        match expected.contains("has two rows") {
-            true => assert!(actual.contains("has two rows") && begin(&expected).is_some()),
-            false => assert_eq!(expected, actual),
+        if expected.contains("has two rows") {
+            assert!(actual.contains("has two rows") && begin(&expected).is_some())
+        } else {
+            assert_eq!(expected, actual)
         }
     }
     let text = text.replace("[names]", "incremental = true\n[names]");
@@ -514,9 +515,10 @@ proptest! {
         let rows = walks(seed, random.random_range(1..4), random.random_range(2..9), 25, 6);
         let lake = Lake::new();
         let n = random.random_range(1..9);
-        match random.random() {
-            true => scatter(&lake, &rows, n, &mut random),
-            false => files(&lake, &rows, n),
+        if random.random() {
+            scatter(&lake, &rows, n, &mut random)
+        } else {
+            files(&lake, &rows, n)
         }
         let keys = match world {
             0 => "state = \"state\"\nlag = [1, 2]\npartition_by = \"sea\"",

@@ -267,9 +267,10 @@ fn serve(mut stream: TcpStream, bucket: &Bucket) -> std::io::Result<()> {
         mut body,
     } = answer;
     let is_head = request.method == "HEAD";
-    let length = match is_head {
-        true => String::new(),
-        false => format!("Content-Length: {}\r\n", body.len()),
+    let length = if is_head {
+        String::new()
+    } else {
+        format!("Content-Length: {}\r\n", body.len())
     };
     let head = format!("HTTP/1.1 {status} x\r\n{length}{headers}Connection: close\r\n\r\n");
     if is_head {

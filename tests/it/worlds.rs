@@ -119,8 +119,8 @@ pub fn example21(epsilon: u32, seed: u64) -> World {
     World::new(90, partition, perturbed(counts, 90, epsilon, seed))
 }
 
-/// (35): replaces every data point (x, y) by a uniform random point of ((x + {−ε..ε}) mod n) × ((y
-/// + {−ε..ε}) mod n).
+/// Equation (35): replaces every data point (x, y) by a uniform random point of
+/// ((x + {−ε..ε}) mod n) × ((y + {−ε..ε}) mod n).
 fn perturbed(
     counts: BTreeMap<(u32, u32), u32>,
     n: u32,

@@ -37,7 +37,7 @@ use crate::read::lake::subset::FilePart;
 use crate::read::rows::layout::RowRoles;
 use crate::read::rows::stop::Dropped;
 use crate::run::model;
-use crate::run::model::{Ended, place_of};
+use crate::run::model::{ModelResult, place_of};
 use crate::run::progress::Progress;
 use crate::run::record::IncrementRecord;
 use datafusion::dataframe::DataFrame;
@@ -261,9 +261,9 @@ impl<'a> Rounds<'a> {
     ///
     /// # Errors
     /// Those that stop the whole run, such as a failing store.
-    pub async fn fit(&self, remote: &RemoteCounts, names: &RunSchema) -> Result<Vec<Ended>> {
+    pub async fn fit(&self, remote: &RemoteCounts, names: &RunSchema) -> Result<Vec<ModelResult>> {
         let labels: Vec<usize> = remote.counted.labels.iter().map(|l| l.len()).collect();
-        let mut models: Vec<Option<Ended>> = Vec::new();
+        let mut models: Vec<Option<ModelResult>> = Vec::new();
         models.resize_with(remote.units.len(), || None);
         let large = self.large(remote);
         let cuts = if large.is_empty() {
@@ -365,7 +365,7 @@ impl<'a> Rounds<'a> {
     }
 
     /// The matrices of the models, to be read from the store of the output.
-    pub fn matrices(&self, remote: RemoteCounts, models: &[Ended]) -> StoredMatrices<'a> {
+    pub fn matrices(&self, remote: RemoteCounts, models: &[ModelResult]) -> StoredMatrices<'a> {
         let RemoteCounts { units, heads, .. } = remote;
         let new_numbers: Vec<_> = heads.into_iter().map(|(_, to)| Arc::new(to)).collect();
         let units = units.into_iter().zip(models);

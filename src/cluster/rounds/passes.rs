@@ -193,8 +193,15 @@ impl Rounds<'_> {
             .check_memory(size, threads, crate::memory::limit())?;
         let (plan, checkpoints) = (Arc::clone(&self.plan), self.checkpoints.clone());
         let fit = move |executor: &dyn Executor, shards: &Shards| {
-            let from = (counts, shards);
-            fit_shards(executor, &plan, &names, from, checkpoints.as_ref(), &Silent)
+            fit_shards(
+                executor,
+                &plan,
+                &names,
+                counts,
+                shards,
+                checkpoints.as_ref(),
+                &Silent,
+            )
         };
         let ((model, timings), shards) = self.run_with_remote_passes(cut, shards, fit).await?;
         let mut model = model.with(shards);

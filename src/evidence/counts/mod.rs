@@ -39,10 +39,12 @@ const SHARD_NNZ: usize = 1 << 18;
 /// its states.
 #[derive(Debug, Clone)]
 pub struct Counts<'a> {
+    /// The matrix.
     pub shards: Cow<'a, Shards>,
-    /// The target that every source is, if it is one: n values, or none where states are apart.
+    /// The target that is the same state as each source, if there is one: n values, or empty if sources
+    /// and targets are not states of one kind.
     pub target_of_source: Vec<Option<u32>>,
-    /// The source that every target is, if it is one: m values, or none where states are apart.
+    /// The source that is the same state as each target, if there is one: m values, or empty.
     pub source_of_target: Vec<Option<u32>>,
     /// Partitions of the sources that the input has.
     pub given: Vec<Given>,

@@ -19,7 +19,9 @@ pub trait Shard: Serialize + DeserializeOwned + Send + Sync + 'static {
 /// All shards of one side of the evidence, in ascending order of their rows.
 #[derive(Debug)]
 pub struct Sharded<'a, S: Shard> {
+    /// The shards.
     pub shards: &'a [S],
+    /// Sums over all of them.
     pub totals: S::Totals<'a>,
 }
 

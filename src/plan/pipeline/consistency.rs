@@ -33,6 +33,10 @@ const MAX_KEPT: u32 = 1000;
 struct Errors<'a>(&'a mut Vec<Error>);
 
 impl Errors<'_> {
+    fn add(&mut self, error: Error) {
+        self.0.push(error);
+    }
+
     /// The value; an error is added to the list.
     fn note<T>(&mut self, checked: Result<T>) -> Option<T> {
         checked.map_err(|e| self.0.push(e)).ok()
@@ -69,8 +73,7 @@ pub fn check(
     tables(&file.tables, document, &mut errors);
     let are_fits_sound = is_sound("fit");
     if file.fit.is_empty() && are_fits_sound {
-        let error = document.error_at(&["fit"], "a pipeline needs at least one `[[fit]]`");
-        errors.note::<()>(Err(error));
+        errors.add(document.error_at(&["fit"], "a pipeline needs at least one `[[fit]]`"));
     }
     // Output column names so far, each with the fit it comes from.
     let mut names: BTreeMap<String, &str> = BTreeMap::new();
@@ -92,8 +95,7 @@ pub fn check(
                 "`fit.{}.rule` scores ranks with what was held out, and so needs `folds` in `[validation]`, such as `folds = 5`",
                 fit.name
             );
-            let error = document.error_at(&["fit", &segment, "rule"], &message);
-            errors.note::<()>(Err(error));
+            errors.add(document.error_at(&["fit", &segment, "rule"], &message));
         }
     }
     let transitions = if is_sound("transitions") {
@@ -143,11 +145,11 @@ fn job(
             "`job.name` must consist of letters, digits, `_` and `-`, not {:?}",
             job.name
         );
-        errors.note::<()>(Err(document.error_at(&["job", "name"], &message)));
+        errors.add(document.error_at(&["job", "name"], &message));
     }
     if job.keep > MAX_KEPT {
         let message = format!("`job.keep` must be {MAX_KEPT} at most, not {}", job.keep);
-        errors.note::<()>(Err(document.error_at(&["job", "keep"], &message)));
+        errors.add(document.error_at(&["job", "keep"], &message));
     }
     if !is_sound("output") {
         return;
@@ -156,7 +158,7 @@ fn job(
     if job.output.starts_with("http") && job.output.contains("://") {
         let message =
             "`job.output` cannot be written: http:// and https:// locations are read alone";
-        errors.note::<()>(Err(document.error_at(&["job", "output"], message)));
+        errors.add(document.error_at(&["job", "output"], message));
     }
 }
 
@@ -185,8 +187,7 @@ fn check_location(location: &str, path: &[&str], document: &Document<'_>) -> Res
 fn tables(tables: &BTreeMap<String, InputTable>, document: &Document<'_>, errors: &mut Errors<'_>) {
     for (name, table) in tables {
         if name.trim().is_empty() {
-            let error = document.error_at(&["tables", name], "a table needs a name");
-            errors.note::<()>(Err(error));
+            errors.add(document.error_at(&["tables", name], "a table needs a name"));
         }
         for path in &table.path {
             errors.note(check_location(path, &["tables", name, "path"], document));
@@ -273,8 +274,7 @@ fn transitions(
             let message = format!(
                 "the parameter `{name}` cannot be named as `${name}` in SQL; use letters, digits and `_`"
             );
-            let error = document.error_at(&["transitions", "parameters", name], &message);
-            errors.note::<()>(Err(error));
+            errors.add(document.error_at(&["transitions", "parameters", name], &message));
         }
     }
     let (parameters, partition_by) = (text.parameters.clone(), text.partition_by.clone());

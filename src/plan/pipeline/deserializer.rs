@@ -316,9 +316,7 @@ impl<'de> de::Deserializer<'de> for &Node {
                 visitor.visit_newtype_struct(text.as_str().into_deserializer())
             }
             (MOMENT, _) => self.deserialize_str(visitor),
-            // The type of the one value decides between text and number.
-            (ONE_OR_MANY, Content::Filled(_)) => visitor.visit_newtype_struct(self),
-            (ONE_OR_MANY, _) => self.deserialize_any(visitor),
+            (ONE_OR_MANY, Content::Array(_)) => self.deserialize_any(visitor),
             _ => visitor.visit_newtype_struct(self),
         }
     }

@@ -173,13 +173,17 @@ impl Pipeline {
 
 /// The JSON Schema (draft 2020-12) of pipeline files.
 pub fn json_schema() -> serde_json::Value {
-    let settings = SchemaSettings::draft2020_12().with_transform(RecursiveTransform(without_null));
+    let settings = SchemaSettings::draft2020_12().with_transform(RecursiveTransform(simplify));
     let generator = settings.into_generator();
     generator.into_root_schema_for::<PipelineFile>().to_value()
 }
 
-/// Removes null and empty defaults: in TOML, an optional key is absent.
-fn without_null(schema: &mut Schema) {
+/// Removes null and empty defaults, because in TOML an optional key is absent. Joins the lines of
+/// descriptions.
+fn simplify(schema: &mut Schema) {
+    if let Some(Value::String(text)) = schema.get_mut("description") {
+        *text = text.replace('\n', " ");
+    }
     if schema
         .get("default")
         .is_some_and(|d| d.as_array().is_some_and(Vec::is_empty))

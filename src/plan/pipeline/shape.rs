@@ -2,7 +2,7 @@
 
 use crate::plan::pipeline::deserializer::ONE_OR_MANY;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::{IntoDeserializer, Visitor};
+use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, de};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -84,18 +84,6 @@ where
         type Value = Vec<T>;
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str("one value or a list of values")
-        }
-        fn visit_str<E: de::Error>(self, value: &str) -> Result<Vec<T>, E> {
-            T::deserialize(value.into_deserializer()).map(|one| vec![one])
-        }
-        fn visit_i64<E: de::Error>(self, value: i64) -> Result<Vec<T>, E> {
-            T::deserialize(value.into_deserializer()).map(|one| vec![one])
-        }
-        fn visit_f64<E: de::Error>(self, value: f64) -> Result<Vec<T>, E> {
-            T::deserialize(value.into_deserializer()).map(|one| vec![one])
-        }
-        fn visit_bool<E: de::Error>(self, value: bool) -> Result<Vec<T>, E> {
-            T::deserialize(value.into_deserializer()).map(|one| vec![one])
         }
         fn visit_seq<A: de::SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
             let mut many = Vec::new();

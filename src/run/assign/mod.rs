@@ -1,7 +1,10 @@
-//! New rows and a written model → sets, points and log-likelihoods of their states and trajectories. Drives the stages, as `run` does.
+//! Assigns new rows to a written model: sets, embeddings and log-likelihoods of states and
+//! trajectories. Drives the stages: read model → count → assign → score → write → promote.
 //!
-//! The pipeline says where the new rows are and what their columns mean (`plan::Assignment`); the fits are those of the model.
-//! Trajectories are read twice: once to count, and once more, when every new state has its set, to score each of them.
+//! The pipeline names the new rows and the roles of their columns
+//! ([`Assignment`](crate::plan::assignment::Assignment)); the fits are those of the model.
+//! Trajectories are read twice: first to count, then to score each of them, when every new state
+//! has its set.
 
 pub mod model;
 pub mod record;
@@ -34,7 +37,7 @@ use crate::run::assign::model::{KnownModel, Numbers, sides};
 use crate::run::assign::record::{AssignRecord, AssignedFitRecord, AssignedRecord};
 use crate::run::assign::score::{Lookup, Scorer};
 use crate::run::inputs::PlannedAssignment;
-use crate::run::model::{check_sum, partition_key, place};
+use crate::run::model::{at_place, check_sum, partition_key, place};
 use crate::run::progress::Progress;
 use crate::run::record::{Ended, Failure, Head};
 use arrow::datatypes::Field;
@@ -45,15 +48,15 @@ use std::sync::Arc;
 
 /// Options of an assignment.
 #[derive(Debug, Clone, Copy)]
-pub struct Options {
+pub struct AssignOptions {
     /// Run even if the output is up to date.
     pub force: bool,
-    /// Transitions that every set is given more, shared out like all of them.
+    /// Transitions added to every set, distributed over the targets like all transitions.
     pub smoothing: f64,
 }
 
 /// How an assignment ended.
-pub enum Outcome {
+pub enum AssignOutcome {
     /// The output already holds what this one would write.
     NothingToDo,
     /// The tables are in place; the model may lack some partitions.
@@ -70,9 +73,9 @@ impl PlannedAssignment {
         &'a self,
         model: &'a Output,
         output: &'a Output,
-        options: &'a Options,
+        options: &'a AssignOptions,
         progress: Arc<dyn Progress>,
-    ) -> LocalBoxFuture<'a, Result<Outcome>> {
+    ) -> LocalBoxFuture<'a, Result<AssignOutcome>> {
         Box::pin(assign(self, model, output, options, progress))
     }
 }
@@ -81,9 +84,9 @@ async fn assign(
     planned: &PlannedAssignment,
     model: &Output,
     output: &Output,
-    options: &Options,
+    options: &AssignOptions,
     progress: Arc<dyn Progress>,
-) -> Result<Outcome> {
+) -> Result<AssignOutcome> {
     let plan = &planned.assignment;
     let at = model.shown();
     let Some(written) = Written::open(model).await? else {
@@ -115,7 +118,7 @@ async fn assign(
         )));
     }
     if !options.force && current.is_some_and(|c| c.plan == hash && c.complete) {
-        return Ok(Outcome::NothingToDo);
+        return Ok(AssignOutcome::NothingToDo);
     }
     let mut head = Head::begin(
         &begun.run,
@@ -126,15 +129,15 @@ async fn assign(
     );
     let stages = Stages {
         planned,
-        model: (at, &written),
+        location: at,
+        written: &written,
         output,
         begun: &begun,
         options,
         progress: &progress,
     };
-    let done = put(&stages, names, &mut head).await;
-    let e = match done {
-        Ok(record) => return Ok(Outcome::Done(Box::new(record))),
+    let e = match drive(&stages, names, &mut head).await {
+        Ok(record) => return Ok(AssignOutcome::Done(Box::new(record))),
         Err(e) => e,
     };
     output.abandon().await;
@@ -153,23 +156,26 @@ async fn assign(
 /// What the stages of an assignment read and write.
 struct Stages<'a> {
     planned: &'a PlannedAssignment,
-    /// The location of the model, and the model.
-    model: (&'a str, &'a Written<'a>),
+    /// The location of the model.
+    location: &'a str,
+    /// The model.
+    written: &'a Written<'a>,
     output: &'a Output,
     begun: &'a Begun,
-    options: &'a Options,
+    options: &'a AssignOptions,
     progress: &'a Arc<dyn Progress>,
 }
 
-/// Counts the rows, assigns them and puts the tables in place.
-async fn put(
+/// Runs the stages of an assignment.
+async fn drive(
     stages: &Stages<'_>,
     mut names: AssignedSchema,
     head: &mut Head,
 ) -> Result<AssignRecord> {
     let &Stages {
         planned,
-        model: (at, written),
+        location: at,
+        written,
         output,
         begun,
         options,
@@ -185,8 +191,8 @@ async fn put(
     head.done("read model", 0, 0);
 
     progress.stage("count", None);
-    let hear = Arc::clone(progress);
-    let advance = Arc::new(move |rows: usize| hear.advance(rows as u64));
+    let counting = Arc::clone(progress);
+    let advance = Arc::new(move |rows: usize| counting.advance(rows as u64));
     let mut counted = counts::count(lake, planned.frame.clone(), &plan.layout, advance).await?;
     if counted.rows == 0 {
         return Err(Error::input("the SQL of [transitions] gives no rows"));
@@ -199,24 +205,24 @@ async fn put(
     names.names.partitions = std::mem::take(&mut counted.partitions);
     names.names.sources = counted.sources.clone();
     names.names.targets = counted.targets.clone();
-    let assigning = {
+    let mut all = {
         let at = at.to_string();
         let plan = Arc::clone(plan);
         tokio::task::spawn_blocking(move || {
             assign_all(&at, &plan.layout, names, known, numbers, counted)
         })
+        .await
+        .map_err(|e| Error::with_source(Kind::Bug, "assigning panicked", e))??
     };
-    let assigning = assigning.await;
-    let mut all = assigning.map_err(|e| Error::with_source(Kind::Bug, "assigning died", e))??;
     head.done("assign", 0, 0);
 
-    if let Some(of) = &mut all.names.trajectories {
+    if let Some(schema) = &mut all.names.trajectories {
         progress.stage("score", None);
         let lookups = Arc::new(std::mem::take(&mut all.lookups));
         let (n_lags, n_fits) = (plan.layout.n_lags(), written.fits.len());
         let start = || {
             let scorer = Scorer::new(&lookups, n_lags, n_fits);
-            // The states have the numbers that the look-ups were made with.
+            // Look-ups are by these numbers.
             let numbers = all.numbers.states()?;
             Follower::new(&plan.layout, numbers, &all.names.names.partitions, scorer)
         };
@@ -227,7 +233,7 @@ async fn put(
             model.trajectories = score::rows(&followed, partition, lag, overlap);
             record.trajectories = Some(model.trajectories.ends.len());
         }
-        (of.keys, of.states) = (followed.keys, followed.states);
+        (schema.keys, schema.states) = (followed.keys, followed.states);
         head.done("score", 0, 0);
     }
 
@@ -257,10 +263,11 @@ async fn put(
     Ok(record)
 }
 
-/// Changes with the plan, the run that made the model, the smoothing and the version of gyre, and with nothing else.
-fn hash(plan: &Assignment, written: &Written<'_>, options: &Options) -> String {
+/// The hash of an assignment. It depends on the plan (which has the version of gyre), the run that
+/// made the model and the smoothing.
+fn hash(plan: &Assignment, written: &Written<'_>, options: &AssignOptions) -> String {
     let mut hasher = blake3::Hasher::new();
-    // A plan alone does not say which names the sets were given.
+    // Runs of one plan may name sets differently, so the run is hashed too.
     let Current { run, plan: of, .. } = &written.current;
     for part in ["assign", &plan.hash, of, run] {
         hasher.update(part.as_bytes());
@@ -270,7 +277,7 @@ fn hash(plan: &Assignment, written: &Written<'_>, options: &Options) -> String {
     hasher.finalize().to_hex()[..32].to_string()
 }
 
-/// The columns of the tables, without the states that are not read yet.
+/// The schema of the tables, without states and partitions, which are not read yet.
 fn names(plan: &Assignment, written: &Written<'_>) -> AssignedSchema {
     let (sources, targets) = sides(&plan.layout.evidence);
     let trajectories = match &plan.layout.evidence {
@@ -300,12 +307,14 @@ fn names(plan: &Assignment, written: &Written<'_>) -> AssignedSchema {
     }
 }
 
-/// States and partitions are looked up by their columns, so these must be the same.
+/// An error unless the new rows have the same key columns as the model. States and partitions are
+/// looked up by these columns.
 fn check_columns(plan: &Assignment, written: &Written<'_>, at: &str) -> Result<()> {
     if written.lag.is_some() == plan.lags.is_empty() {
-        let (ours, theirs) = match plan.lags.is_empty() {
-            true => ("pairs", "trajectories"),
-            false => ("trajectories", "pairs"),
+        let (ours, theirs) = if plan.lags.is_empty() {
+            ("pairs", "trajectories")
+        } else {
+            ("trajectories", "pairs")
         };
         return Err(Error::spec(format!(
             "the pipeline has {ours}, but the model at {at} was made from {theirs}"
@@ -331,7 +340,7 @@ fn check_columns(plan: &Assignment, written: &Written<'_>, at: &str) -> Result<(
     Ok(())
 }
 
-/// Columns in words: `word` Utf8, `year` Int64.
+/// Columns as text: `word` Utf8, `year` Int64.
 fn listed(fields: &[Field]) -> String {
     let shown = fields
         .iter()
@@ -342,6 +351,7 @@ fn listed(fields: &[Field]) -> String {
     }
 }
 
+/// An error unless the model has all lags of the pipeline.
 async fn check_lags(plan: &Assignment, written: &Written<'_>, at: &str) -> Result<()> {
     let models = written.models(Table::Fits).await?;
     let mut lags: Vec<String> = models.into_iter().filter_map(|m| m.key.lag).collect();
@@ -357,19 +367,22 @@ async fn check_lags(plan: &Assignment, written: &Written<'_>, at: &str) -> Resul
     Ok(())
 }
 
-/// What assigning all partitions and lags gives.
-struct All {
+/// The assigned rows of all partitions and lags.
+struct AllAssigned {
     names: AssignedSchema,
     numbers: Numbers,
     models: Vec<AssignedModel>,
     records: Vec<AssignedRecord>,
     failures: Vec<Failure>,
-    /// By partition × lags + lag.
+    /// Index: partition × lags + lag.
     lookups: Vec<Option<Lookup>>,
 }
 
-/// Assigns every partition and lag. Those that the model has not are told by their keys and the others go on; if it has none of them, that
-/// is an error.
+/// Assigns every partition and lag. A partition and lag that the model does not have is a failure
+/// and does not stop the others.
+///
+/// # Errors
+/// If the model has none of the partitions and lags.
 fn assign_all(
     at: &str,
     layout: &Layout,
@@ -377,7 +390,7 @@ fn assign_all(
     mut known: BTreeMap<ModelKey, KnownModel>,
     mut numbers: Numbers,
     counted: Counted,
-) -> Result<All> {
+) -> Result<AllAssigned> {
     let (mut models, mut records, mut failures) = (Vec::new(), Vec::new(), Vec::new());
     let mut lookups = Vec::new();
     for counts in counted.counts {
@@ -394,10 +407,7 @@ fn assign_all(
         };
         let sources = numbers.sources(&counted.sources.columns(&counts.source_states)?)?;
         let targets = numbers.targets(&counted.targets.columns(&counts.target_states)?)?;
-        check_sum(layout, &counts).map_err(|e| match place(&names.names, &counts) {
-            place if place.is_empty() => e,
-            place => e.at(place),
-        })?;
+        check_sum(layout, &counts).map_err(|e| at_place(e, &names.names, &counts))?;
         let model = assign_model(&known, counts, &sources, &targets);
         records.push(record(&names, &model));
         lookups.push(Some(Lookup::new(known, &sources, &model.fits)));
@@ -412,7 +422,7 @@ fn assign_all(
     for failure in &failures {
         tracing::error!(partition = failure.partition, "{}", failure.message);
     }
-    Ok(All {
+    Ok(AllAssigned {
         names,
         numbers,
         models,
@@ -422,7 +432,8 @@ fn assign_all(
     })
 }
 
-/// `sources` and `targets` are the numbers of the states.
+/// Assigns the states of one partition and lag. `sources` and `targets` are the numbers of its
+/// states.
 fn assign_model(
     known: &KnownModel,
     counts: CountMatrix,
@@ -455,7 +466,8 @@ fn assign_model(
     }
 }
 
-/// What a fit says of the new rows' targets: neither a set nor memberships where the model has not seen one.
+/// The sets and memberships of the targets of the new rows in a fit. Unknown targets have no set,
+/// and their memberships are 0.
 fn of_targets(known: &Side, rank: usize, targets: &[Option<u32>]) -> Side {
     let places = || targets.iter().map(|place| place.map(|at| at as usize));
     let none = vec![0.0; rank];
@@ -472,7 +484,7 @@ fn of_targets(known: &Side, rank: usize, targets: &[Option<u32>]) -> Side {
     }
 }
 
-/// N_·j and N_i·.
+/// The column sums N_·j and the row sums N_i·.
 fn totals(counts: &[Csr], n_targets: usize) -> (Vec<f64>, Vec<f64>) {
     let mut of_targets = vec![0.0; n_targets];
     let mut of_sources = Vec::new();
@@ -490,6 +502,7 @@ fn totals(counts: &[Csr], n_targets: usize) -> (Vec<f64>, Vec<f64>) {
     (of_sources, of_targets)
 }
 
+/// The record of one partition and lag.
 fn record(names: &AssignedSchema, model: &AssignedModel) -> AssignedRecord {
     let count = |flags: &[bool]| flags.iter().filter(|&&is| is).count();
     let fits = names.fits.iter().zip(&model.fits).map(|(columns, fit)| {

@@ -1,4 +1,5 @@
-//! A written result → what its fits say about states, ready to be looked up: one [`KnownModel`] a partition and lag.
+//! Reads the fits of a written result for look-up by state: one [`KnownModel`] per partition and
+//! lag.
 
 use crate::error::{Error, Kind, Result};
 use crate::methods::low_rank::known::{FitTables, Known};
@@ -16,26 +17,30 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// One partition and lag of a model. States go by their numbers.
+/// The fits of one partition and lag.
 pub struct KnownModel {
-    /// State → its place among the sources.
+    /// State number → its index among the sources.
     pub sources: HashMap<u32, u32>,
-    /// State → its place among the targets.
+    /// State number → its index among the targets.
     pub targets: HashMap<u32, u32>,
-    /// Beside `Written::fits`.
+    /// One entry per entry of [`Written::fits`].
     pub fits: Vec<Known>,
-    /// What each fit says of the targets, without their points.
+    /// Per fit, the sets and memberships of the targets, without embedding.
     pub target_sides: Vec<Side>,
 }
 
-/// What numbers the states of the model and of the new rows.
+/// Numbers the states of the model and of the new rows.
 pub struct Numbers {
     sources: StateNumbers,
-    /// Of pairs; trajectories have one kind of states.
+    /// For pairs. The sources and targets of trajectories have common numbers.
     targets: Option<StateNumbers>,
 }
 
 impl Numbers {
+    /// No states yet.
+    ///
+    /// # Errors
+    /// If a key column has a type that cannot be a key.
     pub fn new(evidence: &RowRoles) -> Result<Numbers> {
         let (sources, targets) = sides(evidence);
         let is_pairs = matches!(evidence, RowRoles::Pairs { .. });
@@ -45,18 +50,27 @@ impl Numbers {
         })
     }
 
-    /// The numbers of source states by their columns.
+    /// The numbers of source states, given their key columns. New states get new numbers.
+    ///
+    /// # Errors
+    /// If a key is null or NaN.
     pub fn sources(&mut self, columns: &[ArrayRef]) -> Result<Vec<u32>> {
         states(self.sources.of(columns)?)
     }
 
-    /// The numbers of target states by their columns.
+    /// The numbers of target states, given their key columns. New states get new numbers.
+    ///
+    /// # Errors
+    /// If a key is null or NaN.
     pub fn targets(&mut self, columns: &[ArrayRef]) -> Result<Vec<u32>> {
         let numbers = self.targets.as_mut().unwrap_or(&mut self.sources);
         states(numbers.of(columns)?)
     }
 
-    /// The same numbers, for the states of trajectories.
+    /// A copy of the numbers of the states of trajectories.
+    ///
+    /// # Errors
+    /// If the states cannot be copied.
     pub fn states(&self) -> Result<StateNumbers> {
         self.sources.duplicate()
     }
@@ -67,7 +81,7 @@ fn states(numbers: Vec<Option<u32>>) -> Result<Vec<u32>> {
     numbers.ok_or_else(|| Error::input("a written state has a null or NaN key"))
 }
 
-/// The columns of sources and of targets.
+/// The state columns of sources and targets.
 pub fn sides(evidence: &RowRoles) -> (&StateColumns, &StateColumns) {
     match evidence {
         RowRoles::Trajectories { state, .. } => (state, state),
@@ -75,20 +89,20 @@ pub fn sides(evidence: &RowRoles) -> (&StateColumns, &StateColumns) {
     }
 }
 
-/// Some columns of a written table and where the rows of each model are.
+/// Some columns of a written table, and the range of rows of each model.
 struct Columns {
     all: Part,
     of_model: BTreeMap<ModelKey, Range<usize>>,
 }
 
-/// Some rows of these columns.
+/// Some rows of some columns.
 struct Part {
     names: Arc<Vec<String>>,
     columns: Vec<ArrayRef>,
 }
 
 impl Columns {
-    /// Key columns, and others by name.
+    /// Reads the columns `keys` and `names` of a table.
     async fn read(
         written: &Written<'_>,
         table: Table,
@@ -107,7 +121,7 @@ impl Columns {
         })
     }
 
-    /// The rows of one model; none where the table has none.
+    /// The rows of one model. Empty if the table has none.
     fn of(&self, key: &ModelKey) -> Part {
         self.all
             .rows(&self.of_model.get(key).cloned().unwrap_or_default())
@@ -130,11 +144,11 @@ impl Part {
         Ok(&self.columns[at])
     }
 
-    /// The rows of each fit, which are next to each other.
+    /// The rows of each fit. They are adjacent.
     fn by_fit(&self) -> Result<HashMap<String, Part>> {
         let fits = self.column("fit")?;
         let ranges = partition(std::slice::from_ref(fits))
-            .map_err(|e| Error::with_source(Kind::Bug, "fits cannot be told apart", e))?
+            .map_err(|e| Error::with_source(Kind::Bug, "the rows of fits cannot be separated", e))?
             .ranges();
         let fits = fits.as_string::<i32>();
         let of_fit = |rows: Range<usize>| (fits.value(rows.start).to_string(), self.rows(&rows));
@@ -147,7 +161,7 @@ impl Part {
         Ok(column.ok_or_else(none)?.iter().collect())
     }
 
-    /// What a fit of rank `rank` says of the states of these rows.
+    /// The sets, embedding and memberships of these states in a fit of rank `rank`.
     fn side(&self, fit: &WrittenFit, rank: usize) -> Result<Side> {
         let of_fit = |what: &str| self.column(&format!("{}_{what}", fit.name));
         let soft = fit.is_soft.then(|| points(of_fit("membership")?, rank));
@@ -159,8 +173,11 @@ impl Part {
     }
 }
 
-/// Reads all models. `evidence` is that of the new rows, whose key columns are those of the model. With `smoothing` every set gets so many
-/// transitions more (see `reduce::known`).
+/// Reads all models. `evidence` has the roles of the columns of the new rows. Every set gets
+/// `smoothing` additional transitions (see [`Known::new`]).
+///
+/// # Errors
+/// If a table cannot be read, lacks a fit, or has other bins than the pipeline.
 pub async fn read(
     written: &Written<'_>,
     evidence: &RowRoles,
@@ -214,19 +231,19 @@ pub async fn read(
             let weights = row.column("weights")?.as_list_opt::<i32>();
             let weights = weights.ok_or_else(|| Error::input("written weights are no list"))?;
             let weights = floats(&weights.value(0))?;
-            // Where the rank was picked, that of this model may be smaller than there are columns.
+            // If a rule chose the rank, this model may have a smaller rank than the columns.
             let rank = weights.len();
             let states = numbers.targets(&latent.columns[..n_target])?;
             let states = states.iter().map(|state| target_place.get(state).copied());
             let unknown = || {
-                let what = "`latent` has a target that `targets` has not";
+                let what = "`latent` has a target that `targets` does not have";
                 Error::input(what).at(written.place(key))
             };
             let eigenvalues = spectrum.optional("eigenvalue")?.into_iter();
             let residuals = spectrum.optional("residual")?.into_iter();
             let values = floats(spectrum.column("singular_value")?)?.into_iter();
             let values = values.zip(residuals).zip(eigenvalues);
-            // The imaginary part is not asked for.
+            // Known fits do not use the imaginary part.
             let singular = |((value, residual), real): ((f64, _), Option<f64>)| Singular {
                 value,
                 residual,
@@ -263,7 +280,7 @@ pub async fn read(
     Ok(models)
 }
 
-/// The first `rank` numbers of each row of coordinates or memberships; the others are zeros.
+/// The first `rank` numbers of each row of coordinates or memberships. The others are zeros.
 fn points(column: &ArrayRef, rank: usize) -> Result<Vec<f64>> {
     let none = || Error::input("a row of written coordinates or memberships is null");
     let whole = embedding(column)?.ok_or_else(none)?;
@@ -276,12 +293,12 @@ fn points(column: &ArrayRef, rank: usize) -> Result<Vec<f64>> {
     Ok(rows.flat_map(|row| &row[..rank]).copied().collect())
 }
 
+/// State number → its index in `states`.
 fn places(states: Vec<u32>) -> HashMap<u32, u32> {
-    let places = states.into_iter().zip(0..);
-    places.collect()
+    states.into_iter().zip(0..).collect()
 }
 
-/// Where each latent state begins among rows that are sorted by it.
+/// The first row of each latent state, and the end of the last one. Rows are ordered by it.
 fn offsets(latent: &ArrayRef, rank: usize) -> Vec<usize> {
     let latent = latent.as_primitive::<Int32Type>().values();
     let states = 0..=rank as i32;
@@ -290,7 +307,8 @@ fn offsets(latent: &ArrayRef, rank: usize) -> Vec<usize> {
         .collect()
 }
 
-/// Checks that binned coordinates of the model are centres of boxes of the pipeline. `columns` begin with those of `StateColumns`.
+/// Checks that the binned coordinates of the model are centres of boxes of the pipeline. `columns`
+/// begin with the key columns of `states`.
 fn check_boxes(states: &StateColumns, columns: &[ArrayRef]) -> Result<()> {
     for ((name, binning), column) in states.bins.iter().zip(&columns[states.keys.len()..]) {
         for x in floats(column)? {
@@ -298,7 +316,7 @@ fn check_boxes(states: &StateColumns, columns: &[ArrayRef]) -> Result<()> {
             let width = (binning.center(1) - binning.center(0)).abs();
             if !centre.is_some_and(|centre| (centre - x).abs() <= 1e-6 * width) {
                 return Err(Error::spec(format!(
-                    "a box of `{name}` lies around {x}, which is the middle of no box of the pipeline; give [transitions.bins] as for the model"
+                    "a box of `{name}` lies around {x}, which is the middle of no box of the pipeline; use the same [transitions.bins] as the pipeline of the model"
                 )));
             }
         }

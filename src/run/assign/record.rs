@@ -1,4 +1,4 @@
-//! The record of an assignment, and the text a person reads after it.
+//! The record of an assignment, and the summary that `gyre assign` prints.
 
 use crate::error::counted;
 use crate::output::number::grouped;
@@ -13,50 +13,66 @@ use std::fmt::{Display, Formatter, Result};
 /// `runs/<id>.json` of an assignment.
 #[derive(Debug, Clone, Serialize)]
 pub struct AssignRecord {
+    /// What all records have.
     #[serde(flatten)]
     pub head: Head,
-    /// The output whose models were used, and the run that made them.
+    /// The output with the models.
     pub model: String,
+    /// The run that made the models.
     pub model_run: String,
+    /// [`AssignOptions::smoothing`](super::AssignOptions::smoothing), in transitions.
     pub smoothing: f64,
+    /// One entry per partition and lag.
     pub models: Vec<AssignedRecord>,
 }
 
 /// The new rows of one partition and lag.
 #[derive(Debug, Clone, Serialize)]
 pub struct AssignedRecord {
+    /// The value of each partition column, by its name.
     pub partition: BTreeMap<String, String>,
+    /// The lag, unless the rows are pairs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lag: Option<String>,
+    /// The number of sources in the new rows.
     pub sources: usize,
-    /// Sources that the model has not.
+    /// Sources that the model does not have.
     pub new_sources: usize,
+    /// The number of targets in the new rows.
     pub targets: usize,
-    /// Targets that the model has not, and the transitions to them.
+    /// Targets that the model does not have.
     pub unseen_targets: usize,
+    /// Transitions to targets that the model does not have.
     pub unseen_transitions: f64,
+    /// The sum of the counts.
     pub transitions: f64,
-    /// Nothing where the rows are pairs.
+    /// The number of trajectories. None for pairs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trajectories: Option<usize>,
+    /// One entry per fit of the model.
     pub fits: Vec<AssignedFitRecord>,
 }
 
+/// What one fit says of the new rows.
 #[derive(Debug, Clone, Serialize)]
 pub struct AssignedFitRecord {
+    /// The name of the fit.
     pub name: String,
     /// Sources without a set.
     pub without_set: usize,
-    /// Over the transitions that are scored: those from a source with a set to a target that its set can reach.
+    /// The log-likelihood of the scored transitions, in nats.
     pub log_likelihood: f64,
+    /// Scored transitions: those from a source with a set to a target that this set can reach.
     pub scored: f64,
-    /// Transitions to which the model gives the probability 0.
+    /// Transitions with probability 0 in the model.
     pub impossible: f64,
 }
 
-/// The text of a record whose tables are under `output`.
+/// The summary of an assignment.
 pub struct AssignSummary<'a> {
+    /// The record of the assignment.
     pub record: &'a AssignRecord,
+    /// The location of its tables.
     pub output: &'a str,
 }
 
@@ -80,6 +96,7 @@ impl Display for AssignSummary<'_> {
     }
 }
 
+/// Writes the lines of one model.
 fn model(f: &mut Formatter<'_>, model: &AssignedRecord) -> Result {
     let partition = model.partition.iter();
     let mut parts: Vec<String> = partition

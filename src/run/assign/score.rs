@@ -1,7 +1,8 @@
-//! Pairs of trajectories → what each fit says about each trajectory: a set and a log-likelihood.
+//! Scores trajectories with the fits of a model: a set and a log-likelihood per trajectory and fit.
 //!
-//! Σ w log (λΓ)_yx over the pairs (x, y) of a trajectory at a lag, for their weights w and (λΓ)_yx = λ_{y,γ(x)}. Memory grows with
-//! trajectories and states.
+//! The log-likelihood is Σ w log (λΓ)_yx over the pairs (x, y) of a trajectory at a lag, with their
+//! weights w and (λΓ)_yx = λ_{y,γ(x)}. Memory is proportional to the numbers of trajectories and
+//! states.
 
 use crate::methods::low_rank::assign::Assigned;
 use crate::methods::low_rank::known::Known;
@@ -12,19 +13,20 @@ use crate::run::assign::model::KnownModel;
 use hashbrown::HashMap;
 use std::sync::Arc;
 
-/// One partition and lag: the states that the model has, and the new ones.
+/// The states of one partition and lag: those of the model, and new ones.
 pub struct Lookup {
-    /// State → its row of `sets`.
+    /// State number → its row in `sets`.
     sources: HashMap<u32, u32>,
-    /// State → its place among the targets of the model.
+    /// State number → its index among the targets of the model.
     targets: HashMap<u32, u32>,
-    /// The set of every source in every fit, −1 for none; sources × fits row-major.
+    /// The set of every source in every fit, −1 for none. Sources × fits, row-major.
     sets: Vec<i32>,
     fits: Vec<Known>,
 }
 
 impl Lookup {
-    /// The model, and `assigned` for the source states `new` (by number, beside the rows of `assigned`).
+    /// The states of a model and the new source states. `states` are the numbers of the sources of
+    /// the new rows; `assigned` has one entry per fit, with one row per entry of `states`.
     pub fn new(model: KnownModel, states: &[u32], assigned: &[Assigned]) -> Lookup {
         let KnownModel {
             mut sources,
@@ -50,26 +52,27 @@ impl Lookup {
         }
     }
 
-    /// The sets of a source, one a fit.
+    /// The sets of a source, one per fit. None for an unknown source.
     fn sets(&self, source: u32) -> Option<&[i32]> {
         let row = *self.sources.get(&source)? as usize;
         Some(&self.sets[row * self.fits.len()..][..self.fits.len()])
     }
 }
 
-/// Scores trajectories as they are followed.
+/// Adds up the scores of trajectories, pair by pair.
 pub struct Scorer {
-    /// By partition × lags + lag; nothing where the model has none.
+    /// Index: partition × lags + lag. None if the model does not have the partition and lag.
     lookups: Arc<Vec<Option<Lookup>>>,
     n_lags: usize,
     n_fits: usize,
-    /// By trajectory × lags + lag, up to the last that has a pair.
+    /// Index: trajectory × lags + lag. Trajectories after the last one with a pair are missing.
     transitions: Vec<f64>,
-    /// Beside `transitions`, one a fit.
+    /// One entry per fit for each entry of `transitions`, row-major.
     fits: Vec<TrajectoryFit>,
 }
 
 impl Scorer {
+    /// A scorer without any pair.
     pub fn new(lookups: &Arc<Vec<Option<Lookup>>>, n_lags: usize, n_fits: usize) -> Scorer {
         Scorer {
             lookups: Arc::clone(lookups),
@@ -127,8 +130,8 @@ impl Sink for Scorer {
     }
 }
 
-/// The trajectories of a partition with what one lag says about them, in counts divided by `overlap`; nothing where the model has no such
-/// partition and lag.
+/// The trajectories of a partition and their scores at one lag. Sums are divided by `overlap`.
+/// Empty if the model does not have the partition and lag.
 pub fn rows(
     followed: &Followed<Scorer>,
     partition: usize,

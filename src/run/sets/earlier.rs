@@ -1,4 +1,4 @@
-//! Sets of an earlier result.
+//! The sets of an earlier result, and the fits that are compared with them.
 
 use crate::assess::changes::{Comparison, Labelled};
 use crate::assess::set_tracking::Ids;
@@ -10,16 +10,16 @@ use crate::read::rows::states::key_text;
 use arrow::array::ArrayRef;
 use std::collections::BTreeMap;
 
-/// How the fits of a run follow from those of an earlier result.
+/// An earlier result, compared with the fits of a run.
 #[derive(Debug, Default)]
-pub struct Past {
-    /// By model and fit; nothing for a fit that the earlier result does not have.
+pub struct EarlierSets {
+    /// By model and fit of this run. None for a fit that the earlier result does not have.
     pub comparisons: Vec<Vec<Option<Comparison>>>,
-    /// What the earlier result calls its sets, those of other fits and models included.
+    /// The ids of all sets of the earlier result, by model and fit.
     pub ids: BTreeMap<(ModelKey, String), Ids>,
 }
 
-/// The key of a model of this run, as `Written` has it.
+/// The key of a model of this run, as [`Written`](crate::output::result::Written) has it.
 pub fn key(names: &RunSchema, model: &FittedModel) -> ModelKey {
     let text = |column: &ArrayRef| key_text(std::slice::from_ref(column), model.counts.partition);
     ModelKey {
@@ -28,7 +28,7 @@ pub fn key(names: &RunSchema, model: &FittedModel) -> ModelKey {
     }
 }
 
-/// What is compared of a fit.
+/// The sets of fit `fit` of a model, to be compared.
 pub fn labelled(model: &FittedModel, fit: usize) -> Labelled<'_> {
     let Model::LowRank(fit) = &model.fits[fit].model;
     Labelled {

@@ -1,13 +1,15 @@
 //! Fits and an earlier result → sets that keep their names, and what became of them.
 //!
-//! In: the models of a run and the result that lasts until it is replaced (or another output that the pipeline names). Out: the same
-//! models, in which a set that goes on has the number it had, and their [`TrackedSets`]: an id for every set that is never given to
-//! another one, events, and how much changed. Fits are matched by partition, lag and name; how sets are matched is told in
-//! `assess::match_sets`, and how the ranks and lags of one run share their names in `family`.
+//! In: the models of a run and the current result, or another output that the pipeline names. Out:
+//! the same models, whose sets have the numbers that they had before, and their
+//! [`TrackedSets`](crate::assess::set_tracking::TrackedSets): ids, events and the size of the
+//! change. Fits are matched by partition, lag and name. `assess::match_sets` matches sets, and
+//! `families` names the sets of all ranks and lags of one run.
 //!
-//! A number lies below the rank and is what `<fit>_affiliation` and `latent` hold; when a set ends, its number is free for another.
-//! An id outlives that: it goes with a set even where the rank shrinks below its number, and is never used again. It means the same set
-//! in all ranks and lags of a `[[fit]]` in a partition.
+//! A number is less than the rank. `<fit>_affiliation` and `latent` hold numbers. When a set ends,
+//! its number is free for another set. An id belongs to one set for ever: the set keeps it even if
+//! the rank falls below its number, and no other set gets it. An id means the same set in all ranks
+//! and lags of a `[[fit]]` in a partition.
 
 pub mod earlier;
 pub mod families;
@@ -25,22 +27,27 @@ use crate::plan::pipeline::keys::NamesFrom;
 use crate::read::paths::current::Current;
 use crate::read::rows::keys::Keys;
 use crate::read::rows::states::describe;
-use crate::run::sets::earlier::{Past, key, labelled};
+use crate::run::sets::earlier::{EarlierSets, key, labelled};
 use arrow::array::ArrayRef;
 use arrow::datatypes::Field;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// How the names of a run were given.
+/// The result of naming the sets of a run.
 #[derive(Debug, Default)]
-pub struct Kept {
-    /// The tables of sets and changes that are in place hold for this run too: it is the one that made them, run again.
-    pub again: bool,
-    /// Models of the earlier result that are not in this one.
+pub struct Naming {
+    /// Whether the current result has the tables of sets and changes of this run already, because
+    /// it was made by the same plan.
+    pub reuse_sets: bool,
+    /// Models that only the earlier result has.
     pub gone: Vec<String>,
 }
 
-/// Gives every set of the models its name. `replaced` is the result that the run will replace; `is_whole`: no model of the run failed.
+/// Names the sets of all models. `replaced` is the result that the run will replace. `is_whole`
+/// says that no model of the run failed.
+///
+/// # Errors
+/// If `names.from` is not an output of gyre or has other states, or a store fails.
 pub async fn keep(
     plan: &Plan,
     output: &Output,
@@ -48,12 +55,12 @@ pub async fn keep(
     names: &RunSchema,
     models: &mut [FittedModel],
     is_whole: bool,
-) -> Result<Kept> {
-    let elsewhere;
+) -> Result<Naming> {
+    let named_output;
     let earlier = match &plan.names {
         NamesFrom::None => None,
         NamesFrom::Previous => match open(output, replaced.cloned(), names).await {
-            // Nobody asked for this result to be looked at, so it cannot stop the run.
+            // The pipeline does not name this result, so its errors do not stop the run.
             Err(e) if e.kind() == Kind::Input => {
                 tracing::warn!("sets get new names: {}", e.full());
                 None
@@ -61,37 +68,41 @@ pub async fn keep(
             found => found?,
         },
         NamesFrom::Output(location) => {
-            elsewhere = Output::open(location, &plan.stores)?;
-            let there = elsewhere.current().await?;
-            let found = open(&elsewhere, there, names)
+            named_output = Output::open(location, &plan.stores)?;
+            let current = named_output.current().await?;
+            let found = open(&named_output, current, names)
                 .await
                 .map_err(|e| e.at("`names.from`"))?;
             Some(found.ok_or_else(|| no_output(location))?)
         }
     };
     let Some(earlier) = earlier else {
-        crate::run::sets::families::name(plan, names, models, Past::default());
-        return Ok(Kept::default());
+        crate::run::sets::families::name(plan, names, models, EarlierSets::default());
+        return Ok(Naming::default());
     };
-    let again = plan.names == NamesFrom::Previous
+    let reuse_sets = plan.names == NamesFrom::Previous
         && is_whole
         && earlier.current.plan == plan.hash
         && earlier.current.complete
         && earlier.has(Table::Sets)
         && earlier.has(Table::Changes);
-    let (past, gone) = past(&earlier, names, models, again).await?;
-    crate::run::sets::families::name(plan, names, models, past);
-    Ok(Kept { again, gone })
+    // Reused tables need no distances between embeddings.
+    let (sets, gone) = compare_with(&earlier, names, models, !reuse_sets).await?;
+    crate::run::sets::families::name(plan, names, models, sets);
+    Ok(Naming { reuse_sets, gone })
 }
 
-/// The error of `names.from` where no run has put a result in place.
+/// The error if `names.from` has no result.
 pub fn no_output(location: &str) -> Error {
     Error::spec(format!(
         "`names.from`: there is no output of gyre at {location}; name the output of a run"
     ))
 }
 
-/// A result of an output, if there is one and its partitions and states are of the kind of this run.
+/// Opens a result with fits. None if there is none.
+///
+/// # Errors
+/// If its partitions or states have other columns than this run.
 async fn open<'a>(
     output: &'a Output,
     result: Option<Current>,
@@ -101,7 +112,7 @@ async fn open<'a>(
         return Ok(None);
     };
     let written = Written::of(output, result).await?;
-    // An assignment has no sets of its own.
+    // The result of an assignment has no fits.
     if !written.has(Table::Fits) {
         return Ok(None);
     }
@@ -116,16 +127,18 @@ async fn open<'a>(
     Ok(Some(written))
 }
 
-/// An error unless two results have the same key columns.
+/// An error unless two results have the same key columns. `what` names the columns, and `other` is
+/// the location of the result with the columns `others`.
 pub fn same_keys(what: &str, other: &str, own: &[Field], others: &[Field]) -> Result<()> {
     let show = |fields: &[Field]| {
         let fields = fields.iter();
         let shown: Vec<String> = fields
             .map(|f| format!("`{}` ({})", f.name(), f.data_type()))
             .collect();
-        match shown.is_empty() {
-            true => "no column".to_string(),
-            false => shown.join(", "),
+        if shown.is_empty() {
+            "no column".to_string()
+        } else {
+            shown.join(", ")
         }
     };
     let alike = |(a, b): (&Field, &Field)| a.name() == b.name() && a.data_type() == b.data_type();
@@ -139,13 +152,14 @@ pub fn same_keys(what: &str, other: &str, own: &[Field], others: &[Field]) -> Re
     )))
 }
 
-/// Compares every fit with that of the earlier result; also returns the models that this run lacks.
-async fn past(
+/// Compares every fit with the same fit of the earlier result. Also returns the models that only
+/// the earlier result has.
+async fn compare_with(
     earlier: &Written<'_>,
     names: &RunSchema,
     models: &[FittedModel],
-    again: bool,
-) -> Result<(Past, Vec<String>)> {
+    embedding: bool,
+) -> Result<(EarlierSets, Vec<String>)> {
     let written = earlier.models(Table::Sources).await?;
     let mut rows: BTreeMap<&ModelKey, &Range<usize>> =
         written.iter().map(|m| (&m.key, &m.rows)).collect();
@@ -157,7 +171,7 @@ async fn past(
         .columns(&["count"])
         .await?;
     let count = crate::output::result::floats(&count[0])?;
-    // The states that each model shares with the earlier one, whose rows they are in.
+    // Per model: the rows of the earlier model, and the states that both have.
     let mut pairs = Vec::with_capacity(models.len());
     for model in models {
         pairs.push(match rows.remove(&key(names, model)) {
@@ -177,7 +191,7 @@ async fn past(
         let known = earlier.fits.iter().find(|fit| fit.name == columns.name);
         let labels = match known {
             None => None,
-            Some(fit) => Some(read(earlier, fit, !again).await?),
+            Some(fit) => Some(read(earlier, fit, embedding).await?),
         };
         let compared = models.iter().zip(&pairs).map(|(model, pairs)| {
             let (rows, shared) = pairs.as_ref()?;
@@ -187,22 +201,25 @@ async fn past(
         let of_models = comparisons.iter_mut().zip(compared);
         of_models.for_each(|(of_model, compared)| of_model.push(compared));
     }
-    let past = Past {
+    let sets = EarlierSets {
         comparisons,
         ids: ids(earlier).await?,
     };
-    Ok((past, rows.keys().map(|key| earlier.place(key)).collect()))
+    Ok((sets, rows.keys().map(|key| earlier.place(key)).collect()))
 }
 
-/// The columns of a written fit, of all models.
+/// The source columns of a written fit, for all models.
 pub struct Labels {
     rank: usize,
     affiliation: Vec<i32>,
-    /// Empty where it is not asked for, or not whole.
+    /// Sources × dimensions, row-major. Empty if it was not asked for or has nulls.
     embedding: Vec<f64>,
 }
 
-/// Reads what a written fit says of its sources.
+/// Reads the source columns of a written fit, with its embedding if `embedding` is set.
+///
+/// # Errors
+/// If the table cannot be read or a set is not below the rank.
 pub async fn read(written: &Written<'_>, fit: &WrittenFit, embedding: bool) -> Result<Labels> {
     let table = written.table(Table::Sources).await?;
     let column = format!("{}_affiliation", fit.name);
@@ -228,7 +245,7 @@ pub async fn read(written: &Written<'_>, fit: &WrittenFit, embedding: bool) -> R
 }
 
 impl Labels {
-    /// The rows of one model; `count` is the column of all.
+    /// The rows of one model. `count` is the count column of all models.
     pub fn rows<'a>(&'a self, rows: &Range<usize>, count: &'a [f64]) -> Labelled<'a> {
         let width = self.embedding.len().checked_div(count.len()).unwrap_or(0);
         Labelled {
@@ -241,7 +258,10 @@ impl Labels {
     }
 }
 
-/// The rows of two tables of states that have the same key, of which each table has every one once.
+/// Pairs of rows, one of each table, that have the same key.
+///
+/// # Errors
+/// If a key occurs twice in `a`.
 pub fn shared(a: &[ArrayRef], b: &[ArrayRef]) -> Result<Vec<(u32, u32)>> {
     let types: Vec<_> = a.iter().map(|column| column.data_type().clone()).collect();
     let mut keys = Keys::new(&types)?;
@@ -249,7 +269,7 @@ pub fn shared(a: &[ArrayRef], b: &[ArrayRef]) -> Result<Vec<(u32, u32)>> {
     keys.intern(a, &mut ids)?;
     let n = keys.len();
     if n != ids.len() {
-        return Err(Error::input("a written state stands twice in its model"));
+        return Err(Error::input("a written model has a state twice"));
     }
     ids.clear();
     keys.intern(b, &mut ids)?;
@@ -258,7 +278,10 @@ pub fn shared(a: &[ArrayRef], b: &[ArrayRef]) -> Result<Vec<(u32, u32)>> {
     Ok(shared.map(|(row, id)| (id, row as u32)).collect())
 }
 
-/// The ids that a run gave to its sets, by model and fit; none where it is older than ids.
+/// The ids that a run gave to its sets, by model and fit. Empty if the result is older than ids.
+///
+/// # Errors
+/// If a table cannot be read.
 pub async fn ids(earlier: &Written<'_>) -> Result<BTreeMap<(ModelKey, String), Ids>> {
     let mut ids: BTreeMap<(ModelKey, String), Ids> = BTreeMap::new();
     if !earlier.has(Table::Sets) || !earlier.has(Table::Changes) {
@@ -283,7 +306,7 @@ pub async fn ids(earlier: &Written<'_>) -> Result<BTreeMap<(ModelKey, String), I
                     (_, Ok(number)) => {
                         of_fit.by_number.insert(number, id[at] as u32);
                     }
-                    // A set that ended in that run.
+                    // Sets that ended in that run have no number.
                     (_, Err(_)) => (),
                 }
             }
