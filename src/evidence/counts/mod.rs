@@ -41,8 +41,8 @@ const SHARD_NNZ: usize = 1 << 18;
 pub struct Counts<'a> {
     /// The matrix.
     pub shards: Cow<'a, Shards>,
-    /// The target that is the same state as each source, if there is one: n values, or empty if sources
-    /// and targets are not states of one kind.
+    /// The target that is the same state as each source, if there is one: n values, or empty if
+    /// sources and targets are not states of one kind.
     pub target_of_source: Vec<Option<u32>>,
     /// The source that is the same state as each target, if there is one: m values, or empty.
     pub source_of_target: Vec<Option<u32>>,
