@@ -109,7 +109,7 @@ impl Plan {
             let wanted = own + fit.method.bytes(size, threads as u64);
             if wanted > bound as u64 {
                 return Err(Error::spec(format!(
-                    "fit `{}` uses {} all over at once, for {}, {}{} and {}; --memory is {}: give at least {}, lower the rank, or take fewer --threads",
+                    "fit `{}` needs {} that cannot be on disk, for {}, {}{} and {}; --memory is {}: give at least {}, lower the rank, or use fewer --threads",
                     fit.name,
                     crate::memory::shown(wanted as usize),
                     counted(size.sources, "source"),
@@ -132,7 +132,7 @@ impl std::fmt::Display for Needs {
         let shown = |bytes: u64| crate::memory::shown(bytes as usize);
         write!(
             f,
-            "  memory count at most {}, fit at most {}, {} of it all over at once; for {}",
+            "  memory count at most {}, fit at most {}, of which {} cannot be on disk; for {}",
             shown(self.count_bytes),
             shown(self.fit_bytes),
             shown(self.resident_bytes),
@@ -140,7 +140,7 @@ impl std::fmt::Display for Needs {
         )?;
         match self.bounds.states {
             Some(states) => writeln!(f, " and {}", counted(states, "state"))?,
-            None => writeln!(f, " of as many states")?,
+            None => writeln!(f, " and an unknown number of states")?,
         }
         let nonzeros = counted(grouped(self.nonzeros as f64), "non-zero");
         let bytes = shown(self.nonzero_bytes);

@@ -4,7 +4,7 @@ use crate::cli::{integers, small_pipeline};
 use crate::lake::Lake;
 use serde_json::Value;
 
-/// Writes the small pipeline append additional text at its end.
+/// Writes the small pipeline with additional text at its end.
 fn append(lake: &Lake, more: &str) {
     small_pipeline(lake);
     let text = std::fs::read_to_string(lake.path("p.toml")).expect("the pipeline");
@@ -104,7 +104,7 @@ sql = "SELECT * FROM certificates WHERE NOT holds"
     );
 }
 
-/// The SQL of a check can query every output table, append the types of that table.
+/// The SQL of a check can query every output table, with the types of that table.
 #[test]
 fn checks_see_every_table_of_the_result() {
     let lake = Lake::new();

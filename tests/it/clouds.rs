@@ -199,7 +199,7 @@ pub fn pipeline(lake: &Lake, input: &str, output: &str, options: &[(String, Stri
     lake.file("p.toml", &text.replace(region, &options));
 }
 
-/// The tables of a run on local_tables files.
+/// The tables of a run on local files.
 fn local_tables(lake: &Lake) -> Vec<(String, Vec<u8>)> {
     pipeline(lake, "lake/tracks/", "out", &[]);
     lake.gyre(&["run", "p.toml"]).succeeds();

@@ -1,6 +1,7 @@
-//! The order of the rooms of `src`, the purity of those in the middle, and the list of test files.
+//! The layout of the source code: the order of the rooms of `src`, the purity of the
+//! middle rooms, the width of comments and the list of test files.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -24,14 +25,50 @@ const IMPURE: [&str; 7] = [
     "parquet::",
 ];
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
+/// The largest number of characters in a line with a comment.
+const COMMENT_COLUMNS: usize = 100;
+
+/// Files with longer comment lines that are still to be wrapped.
+const UNWRAPPED: [&str; 25] = [
+    "src/cluster/ballista/client.rs",
+    "src/cluster/ballista/executor.rs",
+    "src/cluster/ballista/mod.rs",
+    "src/cluster/ballista/worker.rs",
+    "src/cluster/nodes.rs",
+    "src/cluster/rounds/mod.rs",
+    "src/cluster/rounds/passes.rs",
+    "src/cluster/site.rs",
+    "src/cluster/task/cache.rs",
+    "src/cluster/task/mod.rs",
+    "src/cluster/task/passing.rs",
+    "src/cluster/task/work.rs",
+    "src/evidence/counts/connected.rs",
+    "src/evidence/counts/csr.rs",
+    "src/evidence/counts/groups.rs",
+    "src/evidence/counts/matrix.rs",
+    "src/evidence/counts/set_sums.rs",
+    "src/evidence/counts/shards.rs",
+    "src/evidence/counts/totals.rs",
+    "src/evidence/lag.rs",
+    "src/evidence/pass/mod.rs",
+    "src/guide/mod.rs",
+    "src/lib.rs",
+    "src/read/counts/mod.rs",
+    "src/read/lake/mod.rs",
+];
+
+/// For each file, the files that it imports, each with the first line that imports it.
+type Imports<'a> = BTreeMap<&'a Path, BTreeMap<&'a Path, usize>>;
+
+fn package() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// All source files with their texts, without comments and tests.
-fn sources() -> BTreeMap<PathBuf, String> {
+/// All Rust files below a folder of the package, by their paths in that folder.
+fn rust_files(folder: &str) -> BTreeMap<PathBuf, String> {
+    let root = package().join(folder);
     let mut found = BTreeMap::new();
-    let mut folders = vec![root()];
+    let mut folders = vec![root.clone()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).expect("a folder") {
             let path = entry.expect("an entry").path();
@@ -39,16 +76,29 @@ fn sources() -> BTreeMap<PathBuf, String> {
                 folders.push(path);
             } else if path.extension().is_some_and(|e| e == "rs") {
                 let text = fs::read_to_string(&path).expect("a source file");
-                let code = text.lines().filter(|l| !l.trim_start().starts_with("//"));
-                let code = code.collect::<Vec<_>>().join("\n");
-                let end = code.find("#[cfg(test)]\nmod tests").unwrap_or(code.len());
-                let relative = path.strip_prefix(root()).expect("a file of src");
-                found.insert(relative.to_path_buf(), code[..end].to_string());
+                let relative = path.strip_prefix(&root).expect("a file of the folder");
+                found.insert(relative.to_path_buf(), text);
             }
         }
     }
-    assert!(found.len() > 200, "{}", found.len());
     found
+}
+
+fn is_comment(line: &str) -> bool {
+    line.trim_start().starts_with("//")
+}
+
+/// All files of `src` without their tests. Comment lines are empty, so that line numbers hold.
+fn sources() -> BTreeMap<PathBuf, String> {
+    let mut files = rust_files("src");
+    assert!(files.len() > 200, "{}", files.len());
+    for text in files.values_mut() {
+        let code = text.lines().map(|l| if is_comment(l) { "" } else { l });
+        let code = code.collect::<Vec<_>>().join("\n");
+        let end = code.find("#[cfg(test)]\nmod tests").unwrap_or(code.len());
+        *text = code[..end].to_string();
+    }
+    files
 }
 
 /// The first component of a path: a room, or a file of `src` itself.
@@ -60,46 +110,67 @@ fn room(path: &Path) -> String {
         .to_string()
 }
 
-/// Every `crate::…` path in a text, `use` trees expanded.
-fn crate_paths(code: &str) -> Vec<String> {
+/// Every `crate::…` path in a text with its line number, `use` trees expanded.
+fn crate_paths(code: &str) -> Vec<(usize, String)> {
     let mut paths = Vec::new();
     for (at, _) in code.match_indices("crate::") {
-        let rest = &code[at + "crate::".len()..];
-        let is_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
-        let head: String = rest.chars().take_while(|&c| is_path(c)).collect();
-        match rest[head.len()..].strip_prefix('{') {
-            Some(tree) => {
-                let tree = tree.split('}').next().unwrap_or_default();
-                let names = tree
-                    .split(',')
-                    .map(str::trim)
-                    .filter(|name| !name.is_empty());
-                paths.extend(names.map(|name| format!("{head}{name}")));
-            }
-            None => paths.push(head),
+        let line = code[..at].lines().count().max(1);
+        for path in expand_use_tree(&code[at + "crate::".len()..]) {
+            paths.push((line, path));
+        }
+    }
+    paths
+}
+
+/// The paths of the `use` tree at the start of a text.
+fn expand_use_tree(text: &str) -> Vec<String> {
+    let is_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+    let head: String = text.chars().take_while(|&c| is_path(c)).collect();
+    let Some(tree) = text[head.len()..].strip_prefix('{') else {
+        return vec![head];
+    };
+    let mut paths = Vec::new();
+    let (mut depth, mut start) = (0, 0);
+    for (at, c) in tree.char_indices() {
+        if depth == 0 && (c == ',' || c == '}') {
+            let branches = expand_use_tree(tree[start..at].trim());
+            paths.extend(branches.iter().map(|branch| format!("{head}{branch}")));
+            start = at + 1;
+        }
+        match c {
+            '{' => depth += 1,
+            '}' if depth == 0 => break,
+            '}' => depth -= 1,
+            _ => {}
         }
     }
     paths
 }
 
 /// The file that a path leads to: that of its longest prefix that is a module.
-fn file_of(path: &str, files: &BTreeMap<PathBuf, String>) -> Option<PathBuf> {
+fn file_of<'a>(path: &str, files: &'a BTreeMap<PathBuf, String>) -> Option<&'a Path> {
     let parts: Vec<&str> = path.split("::").filter(|part| !part.is_empty()).collect();
     (1..=parts.len()).rev().find_map(|n| {
         let module: PathBuf = parts[..n].iter().collect();
         let candidates = [module.with_extension("rs"), module.join("mod.rs")];
-        candidates.into_iter().find(|file| files.contains_key(file))
+        let file = candidates.iter().find_map(|name| files.get_key_value(name));
+        file.map(|(file, _)| file.as_path())
     })
 }
 
-/// The files that each file imports.
-fn imports(files: &BTreeMap<PathBuf, String>) -> BTreeMap<&PathBuf, BTreeSet<PathBuf>> {
-    let of_file = |(file, code): (_, &String)| {
-        let found = crate_paths(code);
-        let found = found.iter().filter_map(|path| file_of(path, files));
-        (file, found.filter(|other| other != file).collect())
-    };
-    files.iter().map(of_file).collect()
+fn imports(files: &BTreeMap<PathBuf, String>) -> Imports<'_> {
+    let mut all = Imports::new();
+    for (file, code) in files {
+        let found = all.entry(file).or_default();
+        for (line, path) in crate_paths(code) {
+            if let Some(other) = file_of(&path, files)
+                && other != file
+            {
+                found.entry(other).or_insert(line);
+            }
+        }
+    }
+    all
 }
 
 #[test]
@@ -111,35 +182,78 @@ fn rooms_import_lower_rooms_only() {
         .filter(|file| level(file).is_none())
         .filter(|file| !["lib", "main", "guide"].contains(&room(file).as_str()))
         .collect();
-    assert!(loose.is_empty(), "in no room: {loose:?}");
+    assert!(loose.is_empty(), "files outside the rooms: {loose:?}");
     let mut wrong = Vec::new();
     for (file, others) in imports(&files) {
-        for other in others {
-            if let (Some(own), Some(level)) = (level(file), level(&other))
+        for (other, line) in others {
+            if let (Some(own), Some(level)) = (level(file), level(other))
                 && level > own
             {
-                wrong.push(format!("{} imports {}", file.display(), other.display()));
+                wrong.push(import_text(file, line, other));
             }
         }
     }
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(
+        wrong.is_empty(),
+        "imports of higher rooms:\n{}",
+        wrong.join("\n")
+    );
+}
+
+fn import_text(file: &Path, line: usize, other: &Path) -> String {
+    format!(
+        "src/{}:{line} imports src/{}",
+        file.display(),
+        other.display()
+    )
 }
 
 #[test]
-fn the_middle_is_pure() {
+fn middle_rooms_are_pure() {
     let mut wrong = Vec::new();
     for (file, code) in sources() {
         if PURE.contains(&room(&file).as_str()) {
-            let named = IMPURE.iter().filter(|name| code.contains(**name));
-            wrong.extend(named.map(|name| format!("{} names {name}", file.display())));
+            for (i, line) in code.lines().enumerate() {
+                let named = IMPURE.iter().filter(|name| line.contains(**name));
+                let place = format!("src/{}:{}", file.display(), i + 1);
+                wrong.extend(named.map(|name| format!("{place} names {name}")));
+            }
         }
     }
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(
+        wrong.is_empty(),
+        "impure middle rooms:\n{}",
+        wrong.join("\n")
+    );
+}
+
+#[test]
+fn comment_lines_are_short() {
+    let mut wrong = Vec::new();
+    for folder in ["src", "tests", "benches"] {
+        for (file, text) in rust_files(folder) {
+            let name = format!("{folder}/{}", file.display());
+            if UNWRAPPED.contains(&name.as_str()) {
+                continue;
+            }
+            for (i, line) in text.lines().enumerate() {
+                let columns = line.chars().count();
+                if is_comment(line) && columns > COMMENT_COLUMNS {
+                    wrong.push(format!("{name}:{} has {columns} columns", i + 1));
+                }
+            }
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "comment lines over {COMMENT_COLUMNS} columns:\n{}",
+        wrong.join("\n")
+    );
 }
 
 #[test]
 fn every_test_file_is_listed() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it");
+    let folder = package().join("tests/it");
     let main = fs::read_to_string(folder.join("main.rs")).expect("the root of the tests");
     for entry in fs::read_dir(folder).expect("the folder of the tests") {
         let path = entry.expect("an entry").path();

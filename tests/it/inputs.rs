@@ -21,7 +21,7 @@ target = "b"
 count = "n"
 
 [[fit]]
-name = "write_row"
+name = "one"
 method = "dbmr"
 rank = 1
 "#;
@@ -53,7 +53,7 @@ fn row(a: &str, b: &str, n: i64) -> (String, String, i64) {
     (a.to_string(), b.to_string(), n)
 }
 
-/// Writes a table with write_row row.
+/// Writes a table with one row.
 fn write_row(lake: &Lake, name: &str, a: i64, b: i64, n: i64) {
     lake.table(
         name,
@@ -210,7 +210,7 @@ fn csv_json_and_arrow_are_read() {
         ("b", integers([2, 5])),
         ("n", integers([3, 6])),
     ]);
-    let rows = rows.expect("columns of write_row length");
+    let rows = rows.expect("columns of one length");
     let file = std::fs::File::create(lake.path("rows.arrow")).expect("a file");
     let mut writer =
         arrow::ipc::writer::FileWriter::try_new(file, &rows.schema()).expect("a writer");

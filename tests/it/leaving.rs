@@ -636,7 +636,7 @@ fn metrics_and_events_are_written_to_devices_and_pipes() {
         pipe.read_to_string(&mut text).expect("text");
         text
     });
-    // The run fails until the reader has_secret opened the pipe.
+    // The run fails until the reader has opened the pipe.
     while lake
         .gyre(&["run", "p.toml", "--force", "--lineage", "pipe"])
         .code

@@ -23,7 +23,7 @@ target = "b"
 count = "n"
 
 [[fit]]
-name = "write_row"
+name = "one"
 method = "dbmr"
 rank = 1
 "#;
@@ -37,7 +37,7 @@ fn pipeline<'a>(lake: &'a Lake, path: &str, output: &str) -> &'a Lake {
     lake.file("p.toml", &text(path, output))
 }
 
-/// Writes a file with write_row row.
+/// Writes a file with one row.
 fn write_row(lake: &Lake, name: &str, n: i64) {
     lake.table(
         name,
@@ -206,7 +206,7 @@ fn a_table_of_an_output_is_read_once() {
         ran.fails(2, "output");
         assert!(ran.err.contains("first/taxi/counts"), "{path}: {}", ran.err);
         assert!(
-            ran.err.contains("name write_row of its tables"),
+            ran.err.contains("name one of its tables"),
             "{path}: {}",
             ran.err
         );
@@ -375,7 +375,7 @@ count = "n"
 partition_by = "month"
 
 [[fit]]
-name = "write_row"
+name = "one"
 method = "dbmr"
 rank = 1
 "#;

@@ -173,7 +173,7 @@ fn odd_types() -> Vec<DataType> {
     ]
 }
 
-/// Times that are one unit distance. If the type has units, also the lags of one and of two units.
+/// Times that are one unit apart. If the type has units, also the lags of one and of two units.
 fn times(data_type: &DataType) -> (ArrayRef, Option<[&'static str; 2]>) {
     let of =
         |array: ArrayRef| cast(&array, data_type).unwrap_or_else(|e| panic!("{data_type}: {e}"));
