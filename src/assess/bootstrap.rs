@@ -335,7 +335,7 @@ impl Sums {
 mod tests {
     use super::*;
     use crate::evidence::counts::csr::{Csr, Values};
-    use crate::evidence::counts::groups::Part;
+    use crate::evidence::counts::groups::GroupedRows;
     use crate::evidence::resample::Resample;
     use crate::methods::fit as fit_whole;
     use crate::methods::given::Given;
@@ -368,7 +368,7 @@ mod tests {
             }
         }
         let n = 2 * half as usize;
-        let mut part = Part {
+        let mut part = GroupedRows {
             counts: Csr {
                 first_row: 0,
                 offsets: vec![0; n + 1],
@@ -496,7 +496,7 @@ mod tests {
     #[test]
     fn resamples_with_too_few_states_are_left_out() {
         // Trajectory g stays in state g: a resample has as many states as different groups.
-        let part = Part {
+        let part = GroupedRows {
             counts: Csr {
                 first_row: 0,
                 offsets: vec![0, 1, 2, 3],
@@ -536,7 +536,7 @@ mod tests {
             .filter(|&(at, g)| counts[usize::from(g)][at] > 0)
             .collect();
         let of_first = entries.iter().filter(|(at, _)| *at < 2).count();
-        let part = Part {
+        let part = GroupedRows {
             counts: Csr {
                 first_row: 0,
                 offsets: vec![0, of_first, entries.len()],

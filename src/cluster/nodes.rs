@@ -1,7 +1,7 @@
 //! Work for other machines: tasks, and the machines that do them.
 //!
-//! Any process of this version of gyre can do a task, given its bytes and the stores that they name.
-//! Tasks are idempotent and deterministic, so a lost task may be done again.
+//! Any process of this version of gyre can do a task, given its bytes and the stores that they
+//! name. Tasks are idempotent and deterministic, so a lost task may be done again.
 
 use crate::error::Result;
 use futures::future::BoxFuture;
@@ -25,9 +25,9 @@ pub trait Nodes: Send + Sync {
     /// Number of tasks that can run at once.
     fn slots(&self) -> usize;
 
-    /// Runs tasks and returns their answers in the order of the tasks. An error of one task does not
-    /// stop the others. `stage` names the tasks in logs. Calls `advance` with the number of tasks
-    /// whenever some are done.
+    /// Runs tasks and returns their answers in the order of the tasks. An error of one task does
+    /// not stop the others. `stage` names the tasks in logs. Calls `advance` with the number of
+    /// tasks whenever some are done.
     ///
     /// # Errors
     /// If no machine does the tasks, or their answers cannot be read.

@@ -20,7 +20,8 @@ pub const SPLIT: u64 = 1 << 28;
 pub struct Remote {
     /// The machines.
     pub nodes: Arc<dyn Nodes>,
-    /// The passes of a model with more non-zeros are spread over all machines; [`SPLIT`] by default.
+    /// The passes of a model with more non-zeros are spread over all machines; [`SPLIT`] by
+    /// default.
     pub split: u64,
 }
 
@@ -45,34 +46,35 @@ impl Remote {
             ..
         } = job;
         check(plan)?;
-        let nodes = (Arc::clone(&self.nodes), self.split);
-        let checkpoint = Arc::clone(checkpoint);
-        let rounds = Rounds::begin(plan, output, nodes, checkpoint, progress.as_ref()).await?;
-        let mut gathered = rounds.count(&frame).await?;
-        journal.counted(&gathered.counted, gathered.record.take());
-        let matrices = gathered.units.iter().map(|unit| &unit.matrix);
+        let nodes = Arc::clone(&self.nodes);
+        let checkpoints = Arc::clone(checkpoint);
+        let progress = progress.as_ref();
+        let rounds = Rounds::begin(plan, output, nodes, self.split, checkpoints, progress).await?;
+        let mut remote = rounds.count(&frame).await?;
+        journal.counted(&remote.counted, remote.record.take());
+        let matrices = remote.units.iter().map(|unit| &unit.matrix);
         let matrices: Vec<MatrixSize> = matrices
             .map(|m| MatrixSize {
                 nonzeros: m.nonzeros,
                 left_out: m.left_out,
             })
             .collect();
-        check_not_empty(&gathered.counted, &matrices)?;
+        check_not_empty(&remote.counted, &matrices)?;
         let mut empty = Vec::new();
         if plan.empty == Empty::Skip {
-            gathered.units.retain(|unit| {
+            remote.units.retain(|unit| {
                 let (partition, lag) = (unit.partition, unit.matrix.lag as usize);
                 let is_empty = unit.matrix.nonzeros == 0;
                 empty.extend(is_empty.then_some((partition, lag)));
                 !is_empty
             });
         }
-        let counted = &gathered.counted;
+        let counted = &remote.counted;
         let labels: Vec<usize> = counted.labels.iter().map(|l| l.len()).collect();
         let names = names(plan, counted, &labels);
-        let results = rounds.fit(&gathered, &names).await?;
-        let labels = std::mem::take(&mut gathered.counted.labels);
-        let matrices = rounds.matrices(gathered, &results);
+        let results = rounds.fit(&remote, &names).await?;
+        let labels = std::mem::take(&mut remote.counted.labels);
+        let matrices = rounds.matrices(remote, &results);
         let failures = &mut journal.record.head.failures;
         let mut fitted = Fitted::new(plan, names, &labels, results, empty, failures)?;
         if plan.markov {

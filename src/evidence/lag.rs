@@ -8,15 +8,18 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 
-/// One lag τ; always above zero.
+/// A lag τ, above zero.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lag {
-    /// A difference of an integer time column.
+    /// A difference in an integer time column.
     Ticks(i64),
-    /// Rows further in the time order of a trajectory.
+    /// A number of rows in the time order of a trajectory.
     Steps(u64),
-    /// A difference of a date or timestamp column.
-    Duration { nanoseconds: i64 },
+    /// A difference in a date or timestamp column.
+    Duration {
+        /// Its length.
+        nanoseconds: i64,
+    },
 }
 
 /// Units in which a duration is shown, the largest first, in nanoseconds.
@@ -34,7 +37,7 @@ const FORMS: &str =
     "a duration such as \"5d\", \"36h\" or \"15min\", steps such as \"3 steps\", or a whole number";
 
 impl Lag {
-    /// Reads "3 steps" or a duration; on error, what it must be.
+    /// Parses "3 steps" or a duration. The error says what the text must be.
     fn parse(text: &str) -> Result<Lag, String> {
         let text = text.trim();
         let words: Vec<&str> = text.split_whitespace().collect();
@@ -65,7 +68,7 @@ impl Lag {
         Ok(Lag::Duration { nanoseconds })
     }
 
-    /// The text that stands for a lag in all tables and records, from any text that was ever written for it.
+    /// The text of a lag in tables and records, from any text that an earlier version wrote.
     pub fn canonical(text: &str) -> String {
         Lag::parse(text).map_or_else(|_| text.to_string(), |lag| lag.to_string())
     }
@@ -128,7 +131,7 @@ impl Lag {
     }
 }
 
-/// One text for each lag: a duration is a number of the largest unit that it is a whole number of, from days to nanoseconds.
+/// Each lag has one text. A duration is written in the largest unit that gives a whole number.
 impl fmt::Display for Lag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -195,9 +198,9 @@ impl JsonSchema for Lag {
 /// A lag in the terms of the time column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Step {
-    /// The two times differ by exactly so many units of the time column.
+    /// The two times differ by exactly this many units of the time column.
     Ticks(i64),
-    /// The two rows are so many rows apart in time order.
+    /// The two rows are this many rows apart in time order.
     Rows(usize),
 }
 

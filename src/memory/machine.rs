@@ -23,10 +23,12 @@ fn below(root: &Path) -> Option<u64> {
     let limits = groups.lines().flat_map(|line| {
         let mut parts = line.splitn(3, ':');
         let (number, controllers) = (parts.next(), parts.next().unwrap_or_default());
-        let (mount, file) = match controllers.split(',').any(|name| name == "memory") {
-            true => ("sys/fs/cgroup/memory", "memory.limit_in_bytes"),
-            false if number == Some("0") => ("sys/fs/cgroup", "memory.max"),
-            false => return Vec::new(),
+        let (mount, file) = if controllers.split(',').any(|name| name == "memory") {
+            ("sys/fs/cgroup/memory", "memory.limit_in_bytes")
+        } else if number == Some("0") {
+            ("sys/fs/cgroup", "memory.max")
+        } else {
+            return Vec::new();
         };
         let group = Path::new(parts.next().unwrap_or_default());
         let of_parents = group.ancestors().map(|group| {

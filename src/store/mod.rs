@@ -102,12 +102,12 @@ pub fn check(location: &str) -> Result<(), String> {
         let is_url = SCHEMES
             .iter()
             .any(|known| scheme.len() < location.len() && known.eq_ignore_ascii_case(scheme));
-        return match is_url {
-            false => Ok(()),
-            true => Err(format!(
+        if is_url {
+            return Err(format!(
                 "two slashes follow the colon of a URL, as in {scheme}://; write `./` before the name of a file"
-            )),
-        };
+            ));
+        }
+        return Ok(());
     };
     if !SCHEMES.contains(&scheme) {
         let is_word =
@@ -127,10 +127,11 @@ pub fn check(location: &str) -> Result<(), String> {
             "a {scheme}:// URL must not hold credentials; give them by environment variables or `[store.options]`"
         ));
     }
-    let is_query = match is_http {
-        true => rest.contains(['?', '#']),
+    let is_query = if is_http {
+        rest.contains(['?', '#'])
+    } else {
         // In other schemes `?` and `#` belong to a name, and `?` is a wildcard of a glob.
-        false => has_query(rest),
+        has_query(rest)
     };
     if is_query {
         return Err(format!(

@@ -73,7 +73,7 @@ async fn answers_keep_the_order_of_tasks_and_each_task_runs_once() {
     // The error of one task does not affect the others.
     let error = answers.remove(30).expect_err("no task");
     assert!(
-        error.full().contains("a task is not one of gyre"),
+        error.full().contains("this is not a task of gyre"),
         "{error}"
     );
     assert_eq!(error.kind(), Kind::Spec);

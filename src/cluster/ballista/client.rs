@@ -66,8 +66,8 @@ impl Cluster {
     /// the executors.
     ///
     /// # Errors
-    /// If no scheduler answers, no executor comes, or an executor has another version or does not see
-    /// the output.
+    /// If no scheduler answers, no executor comes, or an executor has another version or does not
+    /// see the output.
     pub async fn connect(
         address: &Address,
         output: &str,
@@ -338,8 +338,8 @@ impl<'a> Round<'a> {
         Ok(self.order.iter().map(answer).collect())
     }
 
-    /// Submits the missing tasks, or reads the state of their job. Returns an error if the job brings
-    /// no more answers.
+    /// Submits the missing tasks, or reads the state of their job. Returns an error if the job
+    /// brings no more answers.
     async fn poll(&mut self) -> Result<Option<Error>> {
         let cluster = self.cluster;
         let state = match &self.job {

@@ -34,8 +34,8 @@ const END: Duration = Duration::from_secs(20);
 /// How long to try to report the stop to the scheduler.
 const LEAVE: Duration = Duration::from_secs(2);
 
-/// Does tasks until `stopped`, `vcores` at once, each with these resources. `folder` holds temporary
-/// files. Calls `ready` with the name of the executor.
+/// Does tasks until `stopped`, `vcores` at once, each with these resources. `folder` holds
+/// temporary files. Calls `ready` with the name of the executor.
 ///
 /// # Errors
 /// If the scheduler does not answer, or a task exceeds the memory.

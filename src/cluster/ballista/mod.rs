@@ -8,9 +8,9 @@
 //!
 //! Ballista only distributes tasks. A job is one stage whose partitions are tasks. An executor does
 //! the task of a partition and writes the answer below the output, where the client reads it. No
-//! table goes from executor to executor, so no stage needs data on a machine that may be gone. If an
-//! executor, the scheduler or a client is lost, the tasks under way are lost too: Ballista or the
-//! client requests them again. Tasks are idempotent and deterministic.
+//! table goes from executor to executor, so no stage needs data on a machine that may be gone. If
+//! an executor, the scheduler or a client is lost, the tasks under way are lost too: Ballista or
+//! the client requests them again. Tasks are idempotent and deterministic.
 //!
 //! Executors request tasks from the scheduler and listen on no port. Credentials are in no plan:
 //! each process takes them from its own environment ([`SharedOptions`]).
@@ -19,7 +19,8 @@
 //!   ([`Answers`](crate::output::task_answers::Answers)).
 //! - [`operator`] is a task as a plan that Ballista sends. [`worker`] is the process that does it.
 //!   [`probe`] is a task that asks an executor for its name and version.
-//! - [`scheduler`] and [`executor`] are the two kinds of processes of a cluster. [`up`] starts all of
+//! - [`scheduler`] and [`executor`] are the two kinds of processes of a cluster. [`up`] starts all
+//!   of
 //!   them on this machine.
 
 pub mod client;

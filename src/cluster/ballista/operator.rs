@@ -218,14 +218,14 @@ impl TasksCodec {
         if version == VERSION {
             return postcard::from_bytes(site).map_err(damaged);
         }
-        let who = match &self.node {
+        let process = match &self.node {
             Some(node) => format!("the executor {}", node.name()),
             None => "the scheduler".to_string(),
         };
         Err(Error::new(
             Kind::Conflict,
             format!(
-                "{who} is gyre {VERSION} and received a task of gyre {version}; a cluster and its clients must have one version"
+                "{process} is gyre {VERSION} and received a task of gyre {version}; a cluster and its clients must have one version"
             ),
         ))
     }

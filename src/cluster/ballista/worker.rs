@@ -43,8 +43,8 @@ pub struct Node {
     resources: Resources,
     /// One permit per task that may be done at once.
     slots: Arc<Semaphore>,
-    /// Number of tasks in a row that have failed for a reason that other machines may not have, such
-    /// as a store out of reach or a full disk.
+    /// Number of tasks in a row that have failed for a reason that other machines may not have,
+    /// such as a store out of reach or a full disk.
     failures: AtomicU32,
     stopped: Notify,
     /// The stores per set of options, whose connections all tasks share.
@@ -111,8 +111,8 @@ impl Node {
         }
     }
 
-    /// Blocks one slot after a failed task, longer after each failure. Otherwise a machine that fails
-    /// every task at once would get most tasks.
+    /// Blocks one slot after a failed task, longer after each failure. Otherwise a machine that
+    /// fails every task at once would get most tasks.
     fn rest(self: &Arc<Self>, longest: Duration) {
         let before = self.failures.fetch_add(1, Ordering::Relaxed);
         let rest = longest.min(REST[0].saturating_mul(1 << before.min(16)));

@@ -1,21 +1,25 @@
-//! CountMatrix and fits a run on other machines: in rounds of tasks, each of which waits for the one before it.
+//! Counts and fits a run on other machines, in rounds of tasks. A round begins after the one before
+//! it has ended.
 //!
 //! ```text
-//! files ─ deal ─▶ lots of whole trajectories ─ sum ─▶ sums by partition (or by source) ─ add ─▶ ─ count ─▶ matrices ─ fit ─▶ models
+//! files ─ deal ─▶ lots of whole trajectories ─ sum ─▶ sums by partition (or by source) ─ add ─▶
+//!       ─ count ─▶ matrices ─ fit ─▶ models
 //! ```
 //!
-//! A model that is too large for one machine is fitted here, pass by pass (`passes`): cut ─▶ pass ─▶ pass ─▶ …
+//! A model that is too large for one machine is fitted in this process, whose passes are rounds of
+//! tasks (`passes`): cut ─▶ pass ─▶ pass ─▶ …
 //!
-//! What is large goes from task to task through the store of the output. Here are its names, totals, and the labels of the states. Sums are of
-//! integers, so that it does not matter how the rows were cut: the tables are those of a run on one machine, to the last byte. How many
-//! tasks there are depends on the input alone, so that a run that is started again asks for the same ones.
+//! Large data goes from task to task through the store of the output. This process only holds
+//! names, totals and the labels of states. Sums are of integers, so they do not depend on how rows
+//! are cut: all tables have the bytes of a run on one machine. The tasks depend on the input alone,
+//! so a run that is started again requests the same tasks.
 
 pub mod passes;
 
 use crate::cluster::nodes::Nodes;
-use crate::cluster::task::counting::{Matrices, Matrix, Rows, Slice, Summed};
-use crate::cluster::task::fitting::{Fitted, Group};
-use crate::cluster::task::work::{Site, Work};
+use crate::cluster::task::counting::{Matrices, Matrix, RowSource, Slice, Summed};
+use crate::cluster::task::fitting::{CountsGroup, StoredModel};
+use crate::cluster::task::work::{PlanSite, Work};
 use crate::error::{Error, Kind, Result};
 use crate::evidence::counts::matrix::CountMatrix;
 use crate::evidence::pass::checkpoints::Checkpoints;
@@ -29,7 +33,7 @@ use crate::plan::{Increments, Plan};
 use crate::read::counts::counted::Counted;
 use crate::read::counts::renumber::{NewNumbers, merge_partitions};
 use crate::read::lake::subset;
-use crate::read::lake::subset::Part;
+use crate::read::lake::subset::FilePart;
 use crate::read::rows::layout::RowRoles;
 use crate::read::rows::stop::Dropped;
 use crate::run::model;
@@ -44,69 +48,71 @@ use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Slices of the input, unless one would be larger than [`SLICE_BYTES`].
+/// Number of slices of the input, unless one would be larger than [`SLICE_BYTES`].
 const SLICES: u64 = 64;
 const SLICE_BYTES: u64 = 128 << 20;
 
-/// A file is cut in parts of so many bytes at least: row groups are seldom smaller.
+/// The smallest part of a file in bytes, because row groups are seldom smaller.
 const PART_BYTES: u64 = 32 << 20;
 
-/// Lots that rows and sums are dealt in: one for so many bytes of input, but some for every input and not too many for any.
+/// Rows and sums are dealt into one lot per this many bytes of input, within limits.
 const LOT_BYTES: u64 = 128 << 20;
 const LOTS: RangeInclusive<u64> = 16..=1024;
 
-/// Tasks that fits are packed into, unless a model has a larger share of all non-zeros.
+/// Number of tasks that fits are packed into, unless a model has a larger share of the non-zeros.
 const FITS: u64 = 128;
 
-/// Non-zeros of the matrices that are held here to be written.
-const HELD: u64 = 1 << 22;
+/// Upper limit of the non-zeros of all matrices that are read at once to be written.
+const HELD_NONZEROS: u64 = 1 << 22;
 
-/// Asks for the tasks of a run.
+/// Requests the tasks of a run.
 pub struct Rounds<'a> {
     plan: Arc<Plan>,
     output: &'a Output,
     nodes: Arc<dyn Nodes>,
     progress: &'a dyn Progress,
-    site: Site,
-    /// What was kept of fits that run here.
-    memory: Arc<dyn Checkpoints + Send>,
-    /// Models with more non-zeros than that are fitted pass by pass.
+    plan_site: PlanSite,
+    /// The checkpoints of fits in this process.
+    checkpoints: Arc<dyn Checkpoints + Send>,
+    /// A model with more non-zeros than this is fitted by passes on all machines.
     split: u64,
 }
 
-/// What was counted, where its matrices are elsewhere.
-pub struct Gathered {
-    /// Without counts.
+/// Counts whose matrices are in the store of the output.
+pub struct RemoteCounts {
+    /// Everything except the matrices.
     pub counted: Counted,
-    /// By partition and lag.
-    pub units: Vec<Unit>,
-    /// Why one task has counted everything, if it has.
+    /// The matrices by partition and lag.
+    pub units: Vec<StoredCounts>,
+    /// Why one task has counted everything, if one has.
     pub record: Option<IncrementRecord>,
-    /// What is beside the matrices where they are, and its numbers here.
+    /// The `Counted` without matrices of each task, and its new numbers in the whole run.
     heads: Vec<(Piece, NewNumbers)>,
 }
 
 /// The counts of one partition and lag.
-pub struct Unit {
+pub struct StoredCounts {
+    /// Number of the partition in the whole run.
     pub partition: usize,
-    /// Its place among `Gathered::heads`.
+    /// Index into `RemoteCounts::heads`.
     head: usize,
+    /// The matrix, with numbers of its task.
     pub matrix: Matrix,
 }
 
 /// Matrices in the store of the output.
-pub struct Stored<'a> {
+pub struct StoredMatrices<'a> {
     output: &'a Output,
     plan: String,
-    /// Of each model.
-    of: Vec<(Piece, Arc<NewNumbers>)>,
+    /// The matrix of each model, and the new numbers of its states.
+    of_models: Vec<(Piece, Arc<NewNumbers>)>,
     concurrency: usize,
 }
 
-impl Fetch for Stored<'_> {
+impl Fetch for StoredMatrices<'_> {
     fn counts(&self, model: usize) -> BoxFuture<'_, Result<CountMatrix>> {
         Box::pin(async move {
-            let (piece, to) = &self.of[model];
+            let (piece, to) = &self.of_models[model];
             let bytes = self.output.piece(&self.plan, piece).await?;
             let mut counts: CountMatrix = unpack(&bytes)?;
             counts.renumber(to);
@@ -120,26 +126,35 @@ impl Fetch for Stored<'_> {
 }
 
 impl<'a> Rounds<'a> {
+    /// Stores the plan for the tasks of a run. `split` is the largest number of non-zeros that one
+    /// executor fits alone.
+    ///
+    /// # Errors
+    /// If the store fails.
     pub async fn begin(
         plan: &Arc<Plan>,
         output: &'a Output,
-        (nodes, split): (Arc<dyn Nodes>, u64),
-        memory: Arc<dyn Checkpoints + Send>,
+        nodes: Arc<dyn Nodes>,
+        split: u64,
+        checkpoints: Arc<dyn Checkpoints + Send>,
         progress: &'a dyn Progress,
     ) -> Result<Rounds<'a>> {
         Ok(Rounds {
-            site: Site::of(plan, output).await?,
+            plan_site: PlanSite::of(plan, output).await?,
             plan: Arc::clone(plan),
             output,
             nodes,
             progress,
-            memory,
+            checkpoints,
             split,
         })
     }
 
-    /// CountMatrix the rows of the plan's query, which is `frame`.
-    pub async fn count(&self, frame: &DataFrame) -> Result<Gathered> {
+    /// Counts the rows of `frame`, the query of the plan.
+    ///
+    /// # Errors
+    /// If a task fails.
+    pub async fn count(&self, frame: &DataFrame) -> Result<RemoteCounts> {
         let (found, totals, record) = match slices(&self.plan, frame) {
             Ok(slices) => {
                 let (found, totals) = self.count_slices(slices).await?;
@@ -152,30 +167,34 @@ impl<'a> Rounds<'a> {
                 (found, None, Some(what))
             }
         };
-        let mut gathered = self.gather(found).await?;
-        let counted = &mut gathered.counted;
+        let mut remote = self.gather(found).await?;
+        let counted = &mut remote.counted;
         if let Some((rows, dropped)) = totals {
             (counted.rows, counted.dropped) = (rows, dropped);
         }
-        gathered.record = record.map(|what| IncrementRecord {
+        remote.record = record.map(|what| IncrementRecord {
             what,
             files: self.plan.tables.iter().map(|table| table.files.len()).sum(),
             rows: counted.rows,
             units: 0,
         });
-        Ok(gathered)
+        Ok(remote)
     }
 
-    /// CountMatrix slices by themselves; returns what they come to together, and the rows of all and those that were dropped.
+    /// Counts slices of the input separately and adds up. Also returns the number of rows and of
+    /// dropped rows.
     async fn count_slices(&self, slices: Vec<Slice>) -> Result<(Vec<Matrices>, (u64, Dropped))> {
         let layout = &self.plan.layout;
         let lots = lots(&self.plan, &slices);
-        let rows: Vec<Rows> = match &layout.evidence {
-            RowRoles::Pairs { .. } => slices.into_iter().map(Rows::Files).collect(),
+        let rows: Vec<RowSource> = match &layout.evidence {
+            RowRoles::Pairs { .. } => slices.into_iter().map(RowSource::Files).collect(),
             RowRoles::Trajectories { .. } => {
                 let deal = |files| Work::Deal { files, lots };
                 let dealt = self.all("deal", slices.into_iter().map(deal).collect());
-                by_lot(dealt.await?).into_iter().map(Rows::Dealt).collect()
+                by_lot(dealt.await?)
+                    .into_iter()
+                    .map(RowSource::Dealt)
+                    .collect()
             }
         };
         let sum = |rows| Work::Sum { rows, lots };
@@ -191,7 +210,7 @@ impl<'a> Rounds<'a> {
         }
         let mut sums = by_lot(summed.into_iter().map(|sums| sums.lots).collect());
         if layout.partition.is_empty() {
-            // They are of one matrix: lots have its sources apart.
+            // There is only one matrix, and each lot has other sources of it.
             if sums.iter().any(|lot| lot.len() > 1) {
                 let add = |sums| Work::Add { sums, direct };
                 let added = self.all("add", sums.into_iter().map(add).collect());
@@ -212,8 +231,8 @@ impl<'a> Rounds<'a> {
         Ok((found, (rows, dropped)))
     }
 
-    /// Brings together what is beside the matrices.
-    async fn gather(&self, found: Vec<Matrices>) -> Result<Gathered> {
+    /// Merges everything except the matrices.
+    async fn gather(&self, found: Vec<Matrices>) -> Result<RemoteCounts> {
         let pieces: Vec<Piece> = found.iter().map(|found| found.head.clone()).collect();
         let bytes = self.output.pieces(&self.plan.hash, &pieces).await?;
         let heads = bytes.iter().map(|bytes| unpack(bytes));
@@ -222,7 +241,7 @@ impl<'a> Rounds<'a> {
         let mut units = Vec::new();
         let mut named = Vec::with_capacity(found.len());
         for (head, (matrices, new_numbers)) in found.into_iter().zip(new_numbers).enumerate() {
-            units.extend(matrices.counts.into_iter().map(|matrix| Unit {
+            units.extend(matrices.counts.into_iter().map(|matrix| StoredCounts {
                 partition: new_numbers.partitions[matrix.partition as usize] as usize,
                 head,
                 matrix,
@@ -230,7 +249,7 @@ impl<'a> Rounds<'a> {
             named.push((matrices.head, new_numbers));
         }
         units.sort_by_key(|unit| (unit.partition, unit.matrix.lag));
-        Ok(Gathered {
+        Ok(RemoteCounts {
             counted,
             units,
             record: None,
@@ -238,61 +257,64 @@ impl<'a> Rounds<'a> {
         })
     }
 
-    /// Fits all counts: a model of each unit, or what went wrong there.
-    pub async fn fit(&self, gathered: &Gathered, names: &RunSchema) -> Result<Vec<ModelResult>> {
-        let labels: Vec<usize> = gathered.counted.labels.iter().map(|l| l.len()).collect();
+    /// Fits all counts. Returns the model of each unit, or its error.
+    ///
+    /// # Errors
+    /// Those that stop the whole run, such as a failing store.
+    pub async fn fit(&self, remote: &RemoteCounts, names: &RunSchema) -> Result<Vec<ModelResult>> {
+        let labels: Vec<usize> = remote.counted.labels.iter().map(|l| l.len()).collect();
         let mut models: Vec<Option<ModelResult>> = Vec::new();
-        models.resize_with(gathered.units.len(), || None);
-        let large = self.large(gathered);
-        let cuts = match large.is_empty() {
-            true => Vec::new(),
-            false => self.cut(gathered, &large).await?,
+        models.resize_with(remote.units.len(), || None);
+        let large = self.large(remote);
+        let cuts = if large.is_empty() {
+            Vec::new()
+        } else {
+            self.cut(remote, &large).await?
         };
         for (&at, cut) in large.iter().zip(cuts) {
-            let (unit, start) = (&gathered.units[at], Instant::now());
+            let (unit, start) = (&remote.units[at], Instant::now());
             let fitted = match cut {
-                Ok(cut) => self.fit_by_passes(gathered, at, &labels, cut).await,
+                Ok(cut) => self.fit_by_passes(remote, at, &labels, cut).await,
                 Err(e) => Err(e),
             };
             models[at] = Some(match fitted {
-                Ok((model, told)) => {
+                Ok((model, timings)) => {
                     let seconds = start.elapsed().as_secs_f64();
                     let nonzeros = model.nonzeros;
                     tracing::info!(nonzeros, seconds, "a model fitted by passes");
-                    let record = model::record(&self.plan, names, &model, told);
+                    let record = model::record(&self.plan, names, &model, timings);
                     Ok((model, record))
                 }
                 Err(e) if e.kind().is_retryable() || e.kind() == Kind::Check => return Err(e),
                 Err(e) => Err((self.place(names, unit), e)),
             });
         }
-        let mut order: Vec<usize> = (0..gathered.units.len()).collect();
+        let mut order: Vec<usize> = (0..remote.units.len()).collect();
         order.retain(|at| !large.contains(at));
-        // Those of one numbering side by side.
-        order.sort_by_key(|&at| gathered.units[at].head);
-        let sizes = order.iter().map(|&at| gathered.units[at].matrix.nonzeros);
+        // Counts of one numbering together.
+        order.sort_by_key(|&at| remote.units[at].head);
+        let sizes = order.iter().map(|&at| remote.units[at].matrix.nonzeros);
         let total: u64 = sizes.clone().sum();
         let bins = packed(sizes, total.div_ceil(FITS));
         let work = bins.iter().map(|bin| Work::Fit {
-            groups: groups(gathered, &order[bin.clone()]),
+            groups: groups(remote, &order[bin.clone()]),
             labels: labels.clone(),
         });
-        let answers = match bins.is_empty() {
-            true => Vec::new(),
-            false => self.round("fit", work.collect()).await?,
+        let answers = if bins.is_empty() {
+            Vec::new()
+        } else {
+            self.round("fit", work.collect()).await?
         };
         for (bin, answer) in bins.into_iter().zip(answers) {
             let own = &order[bin];
-            let answer: Vec<Result<Fitted, (Kind, String)>> = match answer {
+            let answer: Vec<Result<StoredModel, (Kind, String)>> = match answer {
                 Ok(answer) => answer,
-                // What may go well later stops the run; what would not is told of each model.
+                // A retryable error stops the run; another one becomes the error of each model.
                 Err(e) if e.kind().is_retryable() => return Err(e),
                 Err(e) => own.iter().map(|_| Err((e.kind(), e.full()))).collect(),
             };
             if answer.len() != own.len() {
-                return Err(Error::bug(
-                    "a task has fitted other models than it was asked for",
-                ));
+                return Err(Error::bug("a task has fitted other models than requested"));
             }
             let pieces = answer.iter().flatten().map(|fitted| fitted.model.clone());
             let pieces: Vec<Piece> = pieces.collect();
@@ -302,12 +324,12 @@ impl<'a> Rounds<'a> {
                 .await?
                 .into_iter();
             for (&at, fitted) in own.iter().zip(answer) {
-                let unit = &gathered.units[at];
+                let unit = &remote.units[at];
                 models[at] = Some(match fitted {
-                    Ok(Fitted { told, .. }) => {
+                    Ok(StoredModel { timings, .. }) => {
                         let mut model: FittedModel = unpack(&bytes.next().unwrap_or_default())?;
-                        model.counts.renumber(&gathered.heads[unit.head].1);
-                        let record = model::record(&self.plan, names, &model, told);
+                        model.counts.renumber(&remote.heads[unit.head].1);
+                        let record = model::record(&self.plan, names, &model, timings);
                         Ok((model, record))
                     }
                     Err((kind, message)) => {
@@ -319,9 +341,9 @@ impl<'a> Rounds<'a> {
         Ok(models.into_iter().flatten().collect())
     }
 
-    /// The units whose models are fitted pass by pass.
-    fn large(&self, gathered: &Gathered) -> Vec<usize> {
-        let units = gathered.units.iter().enumerate();
+    /// Indices of the units whose models are fitted by passes on all machines.
+    fn large(&self, remote: &RemoteCounts) -> Vec<usize> {
+        let units = remote.units.iter().enumerate();
         let large = units.filter(|(_, unit)| unit.matrix.nonzeros > self.split);
         let large: Vec<usize> = large.map(|(at, _)| at).collect();
         match self.plan.by_passes() {
@@ -338,31 +360,31 @@ impl<'a> Rounds<'a> {
         }
     }
 
-    fn place(&self, names: &RunSchema, unit: &Unit) -> String {
+    fn place(&self, names: &RunSchema, unit: &StoredCounts) -> String {
         place_of(names, unit.partition, unit.matrix.lag as usize)
     }
 
-    /// Where the matrices of the models are.
-    pub fn matrices(&self, gathered: Gathered, models: &[ModelResult]) -> Stored<'a> {
-        let Gathered { units, heads, .. } = gathered;
+    /// The matrices of the models, to be read from the store of the output.
+    pub fn matrices(&self, remote: RemoteCounts, models: &[ModelResult]) -> StoredMatrices<'a> {
+        let RemoteCounts { units, heads, .. } = remote;
         let new_numbers: Vec<_> = heads.into_iter().map(|(_, to)| Arc::new(to)).collect();
         let units = units.into_iter().zip(models);
         let units = units.filter_map(|(unit, model)| model.is_ok().then_some(unit));
-        let units: Vec<Unit> = units.collect();
+        let units: Vec<StoredCounts> = units.collect();
         let largest = units.iter().map(|unit| unit.matrix.nonzeros).max();
-        let of = units.into_iter().map(|unit| {
+        let of_models = units.into_iter().map(|unit| {
             let new_numbers = Arc::clone(&new_numbers[unit.head]);
             (unit.matrix.counts, new_numbers)
         });
-        Stored {
+        StoredMatrices {
             output: self.output,
             plan: self.plan.hash.clone(),
-            of: of.collect(),
-            concurrency: (HELD / largest.unwrap_or(0).max(1)).clamp(1, 16) as usize,
+            of_models: of_models.collect(),
+            concurrency: (HELD_NONZEROS / largest.unwrap_or(0).max(1)).clamp(1, 16) as usize,
         }
     }
 
-    /// What the tasks of a round come to, if all went well.
+    /// The answers to the tasks of a round, or the first error.
     async fn all<T: DeserializeOwned>(
         &self,
         stage: &'static str,
@@ -371,21 +393,22 @@ impl<'a> Rounds<'a> {
         self.round(stage, work).await?.into_iter().collect()
     }
 
+    /// The answers to the tasks of a round.
     async fn round<T: DeserializeOwned>(
         &self,
         stage: &'static str,
         work: Vec<Work>,
     ) -> Result<Vec<Result<T>>> {
-        let tasks = work.iter().map(|work| self.site.task(work));
+        let tasks = work.iter().map(|work| self.plan_site.task(work));
         let tasks = tasks.collect::<Result<Vec<_>>>()?;
         let n = tasks.len();
-        // They name what they work on and carry none of it, so that the largest is small however large a model is.
+        // Tasks name their data and hold none of it, so even the largest is small.
         let task_bytes = tasks.iter().map(|task| task.bytes.len()).max();
         tracing::info!(stage, tasks = n, task_bytes, "a round begins");
         self.progress.stage(stage, Some(n as u64));
-        let heard = |n: usize| self.progress.advance(n as u64);
+        let advance = |n: usize| self.progress.advance(n as u64);
         let start = Instant::now();
-        let answers = self.nodes.run(stage, tasks, &heard).await?;
+        let answers = self.nodes.run(stage, tasks, &advance).await?;
         let seconds = start.elapsed().as_secs_f64();
         tracing::info!(stage, tasks = n, seconds, "a round ends");
         if answers.len() != n {
@@ -397,7 +420,10 @@ impl<'a> Rounds<'a> {
     }
 }
 
-/// Cuts the files of the plan's only table, or says why what they count would not add up.
+/// Cuts the files of the only table of a plan.
+///
+/// # Errors
+/// Why the counts of the slices would not add up.
 fn slices(plan: &Plan, frame: &DataFrame) -> Result<Vec<Slice>, String> {
     if plan.layout.evidence.weight().is_some() {
         return Err("weights are no integers".into());
@@ -412,7 +438,7 @@ fn slices(plan: &Plan, frame: &DataFrame) -> Result<Vec<Slice>, String> {
     Ok(slices.map(slice).collect())
 }
 
-/// In how many lots the rows and the sums of slices are dealt.
+/// Number of lots into which the rows and the sums of slices are dealt.
 fn lots(plan: &Plan, slices: &[Slice]) -> usize {
     let table = slices.first().map(|slice| &plan.tables[slice.table]);
     let files = table.into_iter().flat_map(|table| &table.files);
@@ -420,7 +446,10 @@ fn lots(plan: &Plan, slices: &[Slice]) -> usize {
     bytes.div_ceil(LOT_BYTES).clamp(*LOTS.start(), *LOTS.end()) as usize
 }
 
-/// Refuses a plan that other machines cannot do.
+/// Checks that a plan can run on other machines.
+///
+/// # Errors
+/// [`Kind::Spec`] if it cannot.
 pub fn check(plan: &Plan) -> Result<()> {
     if let Increments::Of { .. } = plan.increments {
         let what = "`job.incremental` counts new files on one machine; set it to false to count all of them on several";
@@ -432,14 +461,18 @@ pub fn check(plan: &Plan) -> Result<()> {
 /// The tasks that read the files of a plan, and the rounds that count them.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Width {
+    /// Number of tasks that read files.
     pub slices: u64,
-    /// Lots that tasks deal rows and sums into.
+    /// Number of lots into which tasks deal rows and sums.
     pub lots: u64,
-    /// In their order; `add` is left out if one task has all sums.
+    /// The rounds in order, without `add` if one task has all sums.
     pub rounds: Vec<&'static str>,
 }
 
-/// The width of a plan, or why one task reads all files.
+/// The width of a plan.
+///
+/// # Errors
+/// Why one task reads all files.
 pub fn width(plan: &Plan, frame: &DataFrame) -> Result<Width, String> {
     let slices = slices(plan, frame)?;
     let is_dealt = matches!(plan.layout.evidence, RowRoles::Trajectories { .. });
@@ -458,14 +491,15 @@ pub fn width(plan: &Plan, frame: &DataFrame) -> Result<Width, String> {
     })
 }
 
-/// Units of several numberings, apart.
-fn groups(gathered: &Gathered, units: &[usize]) -> Vec<Group> {
-    let units = units.iter().map(|&at| &gathered.units[at]);
-    let units: Vec<&Unit> = units.collect();
+/// Units, grouped by numbering.
+fn groups(remote: &RemoteCounts, units: &[usize]) -> Vec<CountsGroup> {
+    let units = units.iter().map(|&at| &remote.units[at]);
+    let units: Vec<&StoredCounts> = units.collect();
     let groups = units.chunk_by(|a, b| a.head == b.head).map(|own| {
-        let (head, new_numbers) = &gathered.heads[own[0].head];
-        let pieces = |unit: &&Unit| [unit.matrix.counts.clone(), unit.matrix.groups.clone()];
-        Group {
+        let (head, new_numbers) = &remote.heads[own[0].head];
+        let pieces =
+            |unit: &&StoredCounts| [unit.matrix.counts.clone(), unit.matrix.groups.clone()];
+        CountsGroup {
             head: head.clone(),
             labels: new_numbers.labels.clone(),
             counts: own.iter().map(pieces).collect(),
@@ -474,7 +508,8 @@ fn groups(gathered: &Gathered, units: &[usize]) -> Vec<Group> {
     groups.collect()
 }
 
-/// The pieces of every lot, those of all tasks in their order; a lot that is empty is left out, unless all are.
+/// The pieces of each lot, in the order of the tasks. Empty lots are left out, unless all are
+/// empty.
 fn by_lot(of_tasks: Vec<Vec<Piece>>) -> Vec<Vec<Piece>> {
     let n = of_tasks.iter().map(Vec::len).max().unwrap_or(0);
     let mut lots = vec![Vec::new(); n.max(1)];
@@ -483,29 +518,32 @@ fn by_lot(of_tasks: Vec<Vec<Piece>>) -> Vec<Vec<Piece>> {
             lot.extend((!piece.is_empty()).then_some(piece));
         }
     }
-    match lots.iter().all(Vec::is_empty) {
-        true => lots.truncate(1),
-        false => lots.retain(|lot| !lot.is_empty()),
+    if lots.iter().all(Vec::is_empty) {
+        lots.truncate(1);
+    } else {
+        lots.retain(|lot| !lot.is_empty());
     }
     lots
 }
 
-/// Files of these sizes, neighbours together; a large one by itself, in parts where it can be cut.
-fn cut(sizes: &[u64], can_be_cut: bool) -> Vec<(Range<usize>, Part)> {
+/// Slices of files of these sizes: neighbouring small files together, a large file alone, and in
+/// parts if it can be cut.
+fn cut(sizes: &[u64], can_be_cut: bool) -> Vec<(Range<usize>, FilePart)> {
     let most = sizes.iter().sum::<u64>().div_ceil(SLICES).min(SLICE_BYTES);
     let slices = packed(sizes.iter().copied(), most).into_iter();
     let in_parts = |files: Range<usize>| {
         let is_cut = can_be_cut && files.len() == 1;
-        let of = match is_cut {
-            true => sizes[files.start].div_ceil(most.max(PART_BYTES)).max(1),
-            false => 1,
+        let of = if is_cut {
+            sizes[files.start].div_ceil(most.max(PART_BYTES)).max(1)
+        } else {
+            1
         };
-        (0..of).map(move |at| (files.clone(), Part { at, of }))
+        (0..of).map(move |at| (files.clone(), FilePart { at, of }))
     };
     slices.flat_map(in_parts).collect()
 }
 
-/// Neighbours together until they are so large: what is larger is alone.
+/// Bins of neighbours with a total size of at most `most`. A larger one is alone.
 fn packed(sizes: impl Iterator<Item = u64>, most: u64) -> Vec<Range<usize>> {
     let mut bins: Vec<Range<usize>> = Vec::new();
     let mut room = 0;
@@ -540,9 +578,9 @@ mod tests {
     }
 
     #[test]
-    fn large_files_are_cut_where_that_can_be_done() {
-        let whole = |files| (files, Part::WHOLE);
-        let parts = |at: usize, of: u64| (0..of).map(move |k| (at..at + 1, Part { at: k, of }));
+    fn large_files_are_cut_if_possible() {
+        let whole = |files| (files, FilePart::WHOLE);
+        let parts = |at: usize, of: u64| (0..of).map(move |k| (at..at + 1, FilePart { at: k, of }));
         assert_eq!(cut(&[3, 2], true), [whole(0..1), whole(1..2)]);
         let large = 200 << 20;
         let sizes = [large, 1, 1, 10 << 30];

@@ -2,15 +2,15 @@
 //! each of its passes is a round of tasks.
 //!
 //! ```text
-//! fit (a thread) ─ kernel ─▶ this process ─ one task per unit ─▶ rows of the units ─▶ fit
+//! fit (thread) ─ kernel ─▶ this process ─ one task per unit ─▶ rows of the units ─▶ fit
 //! ```
 //!
-//! Every restart has a thread, and the passes of all threads go as one round. The pieces of a pass in
-//! the store are removed after their use: a run that is started again resumes from the checkpoints
-//! of the fit.
+//! Every restart has a thread, and the passes of all threads go as one round. The pieces of a pass
+//! in the store are removed after their use: a run that is started again resumes from the
+//! checkpoints of the fit.
 
-use crate::cluster::rounds::{Gathered, Rounds, groups};
-use crate::cluster::task::fitting::Group;
+use crate::cluster::rounds::{RemoteCounts, Rounds, groups};
+use crate::cluster::task::fitting::CountsGroup;
 use crate::cluster::task::passing::{Cut, UnitPass, outline};
 use crate::cluster::task::work::Work;
 use crate::error::{Error, Kind, Result};
@@ -158,11 +158,11 @@ impl Rounds<'_> {
     /// Cuts the counts of some models, which are too large for one machine.
     pub(crate) async fn cut(
         &self,
-        gathered: &Gathered,
+        remote: &RemoteCounts,
         units: &[usize],
     ) -> Result<Vec<Result<Cut>>> {
-        let group = |&at: &usize| groups(gathered, &[at]).into_iter().next();
-        let groups: Option<Vec<Group>> = units.iter().map(group).collect();
+        let group = |&at: &usize| groups(remote, &[at]).into_iter().next();
+        let groups: Option<Vec<CountsGroup>> = units.iter().map(group).collect();
         let groups = groups.ok_or_else(|| Error::bug("a unit has no counts"))?;
         let slots = self.nodes.slots() as u64;
         let cut = |group| Work::Cut { group, slots };
@@ -174,15 +174,15 @@ impl Rounds<'_> {
     /// `labels`: the number of sets of each given partition.
     pub(crate) async fn fit_by_passes(
         &self,
-        gathered: &Gathered,
+        remote: &RemoteCounts,
         at: usize,
         labels: &[usize],
         cut: Cut,
     ) -> Result<(FittedModel, Timings)> {
         let bytes = self.output.piece(&self.plan.hash, &cut.outline).await?;
         let (mut counts, shards) = outline(&bytes)?;
-        counts.renumber(&gathered.heads[gathered.units[at].head].1);
-        let names = names(&self.plan, &gathered.counted, labels);
+        counts.renumber(&remote.heads[remote.units[at].head].1);
+        let names = names(&self.plan, &remote.counted, labels);
         let size = Size {
             sources: shards.n_sources as u64,
             targets: shards.n_targets as u64,
@@ -191,7 +191,7 @@ impl Rounds<'_> {
         let threads = rayon::current_num_threads();
         self.plan
             .check_memory(size, threads, crate::memory::limit())?;
-        let (plan, memory) = (Arc::clone(&self.plan), self.memory.clone());
+        let (plan, checkpoints) = (Arc::clone(&self.plan), self.checkpoints.clone());
         let fit = move |executor: &dyn Executor, shards: &Shards| {
             fit_shards(
                 executor,
@@ -199,14 +199,14 @@ impl Rounds<'_> {
                 &names,
                 counts,
                 shards,
-                memory.as_ref(),
+                checkpoints.as_ref(),
                 &Silent,
             )
         };
-        let ((model, told), shards) = self.run_with_remote_passes(cut, shards, fit).await?;
+        let ((model, timings), shards) = self.run_with_remote_passes(cut, shards, fit).await?;
         let mut model = model.with(shards);
         model.counts.by_source.clear();
-        Ok((model, told))
+        Ok((model, timings))
     }
 
     /// Calls `fit` on a thread with the outline of some evidence, which is returned afterwards, and
@@ -290,7 +290,7 @@ impl Rounds<'_> {
             }
             stored.push(pieces[0].clone());
         }
-        let tasks = work.iter().map(|work| self.site.task(work));
+        let tasks = work.iter().map(|work| self.plan_site.task(work));
         let tasks = tasks.collect::<Result<Vec<_>>>()?;
         let task_bytes = tasks.iter().map(|task| task.bytes.len()).max();
         let answers = self.nodes.run("pass", tasks.clone(), &|_| ()).await?;

@@ -1,4 +1,5 @@
-//! What tasks of one process read again and again: units of a matrix in every pass, and what the tasks of one pass share.
+//! Caches for data that tasks of one process share: units of the evidence, which every pass reads,
+//! and kernels, which the tasks of one pass share.
 
 use crate::error::{Error, Result};
 use crate::memory;
@@ -7,98 +8,100 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio::sync::OnceCell;
 
-/// The checksum of the bytes that something was read from, and what it was read as: equal bytes may mean several things.
+/// The type of a value and the checksum of its bytes, because equal bytes may be of several types.
 pub type Name = (&'static str, [u8; 32]);
 
-type Thing = Arc<dyn Any + Send + Sync>;
+type Value = Arc<dyn Any + Send + Sync>;
 
-/// Bytes of kernels.
-const KERNELS: u64 = 256 << 20;
+/// Upper limit in bytes of cached kernels.
+const KERNEL_BYTES: u64 = 256 << 20;
 
-/// Holds what was used last, up to so many bytes.
+/// Holds the most recently used values, up to a number of bytes.
 pub struct Cache {
-    most: u64,
+    max_bytes: u64,
     held: Mutex<Held>,
 }
 
 struct Held {
-    things: BTreeMap<Name, Entry>,
+    values: BTreeMap<Name, CacheEntry>,
     bytes: u64,
     uses: u64,
 }
 
-struct Entry {
-    thing: Arc<OnceCell<Thing>>,
+struct CacheEntry {
+    value: Arc<OnceCell<Value>>,
     bytes: u64,
     last_used: u64,
 }
 
-/// Units, in half of the memory that there is: the other half is for what tasks do.
+/// The cache of units, which gets half of the memory. The other half is for the tasks.
 pub fn of_units() -> &'static Cache {
     static CACHE: OnceLock<Cache> = OnceLock::new();
     CACHE.get_or_init(|| Cache::new(memory::limit_or_all() as u64 / 2))
 }
 
-/// Kernels: those of one round together, which are small or one. Those of earlier rounds are of no use any more.
+/// The cache of kernels. The kernels of one round are small or few, and those of earlier rounds are
+/// not needed again.
 pub fn of_kernels() -> &'static Cache {
-    static CACHE: Cache = Cache::new(KERNELS);
+    static CACHE: Cache = Cache::new(KERNEL_BYTES);
     &CACHE
 }
 
 impl Cache {
-    const fn new(most: u64) -> Cache {
+    const fn new(max_bytes: u64) -> Cache {
         let held = Held {
-            things: BTreeMap::new(),
+            values: BTreeMap::new(),
             bytes: 0,
             uses: 0,
         };
         Cache {
-            most,
+            max_bytes,
             held: Mutex::new(held),
         }
     }
 
-    /// What is held by a name, or what `read` makes of `bytes` bytes: once, however many ask for it at a time.
+    /// The value of a name, or the result of `read`, which takes about `bytes` bytes. Concurrent
+    /// calls share one read.
     ///
     /// # Errors
-    /// That of `read`; the next one who asks reads again.
+    /// That of `read`; the next call reads again.
     pub async fn get<T: Any + Send + Sync>(
         &self,
         name: Name,
         bytes: u64,
         read: impl Future<Output = Result<T>>,
     ) -> Result<Arc<T>> {
-        let thing = self.entry(name, bytes);
-        let read = async { Ok(Arc::new(read.await?) as Thing) };
-        let thing = thing.get_or_try_init(|| read).await?;
-        let is_other = |_| Error::bug("two things have one name");
-        Arc::clone(thing).downcast().map_err(is_other)
+        let value = self.entry(name, bytes);
+        let read = async { Ok(Arc::new(read.await?) as Value) };
+        let value = value.get_or_try_init(|| read).await?;
+        let is_other = |_| Error::bug("two values have one name");
+        Arc::clone(value).downcast().map_err(is_other)
     }
 
-    fn entry(&self, name: Name, bytes: u64) -> Arc<OnceCell<Thing>> {
+    fn entry(&self, name: Name, bytes: u64) -> Arc<OnceCell<Value>> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         held.uses += 1;
         let now = held.uses;
-        if let Some(entry) = held.things.get_mut(&name) {
+        if let Some(entry) = held.values.get_mut(&name) {
             entry.last_used = now;
-            return Arc::clone(&entry.thing);
+            return Arc::clone(&entry.value);
         }
-        // Who uses what is dropped here keeps it until he is done.
-        while held.bytes + bytes > self.most {
-            let oldest = held.things.iter().min_by_key(|(_, entry)| entry.last_used);
+        // A task that uses a dropped value keeps it alive.
+        while held.bytes + bytes > self.max_bytes {
+            let oldest = held.values.iter().min_by_key(|(_, entry)| entry.last_used);
             let Some((&oldest, _)) = oldest else { break };
-            let gone = held.things.remove(&oldest);
+            let gone = held.values.remove(&oldest);
             held.bytes -= gone.map_or(0, |entry| entry.bytes);
         }
-        let thing = Arc::new(OnceCell::new());
-        let entry = Entry {
-            thing: Arc::clone(&thing),
+        let value = Arc::new(OnceCell::new());
+        let entry = CacheEntry {
+            value: Arc::clone(&value),
             bytes,
             last_used: now,
         };
-        held.things.insert(name, entry);
+        held.values.insert(name, entry);
         held.bytes += bytes;
-        thing
+        value
     }
 }
 
@@ -107,7 +110,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_was_used_last_is_held() {
+    async fn recently_used_values_stay() {
         let cache = Cache::new(10);
         let get = async |name: u8, bytes: u64| {
             let mut was_read = false;
@@ -121,10 +124,10 @@ mod tests {
         };
         assert!(get(1, 4).await && get(2, 4).await);
         assert!(!get(1, 4).await);
-        // Of two that fill ten bytes the older one goes.
+        // The value that was used longest ago goes.
         assert!(get(3, 4).await);
         assert!(!get(1, 4).await && get(2, 4).await);
-        // What is larger than all is held alone.
+        // A value larger than the cache stays alone.
         assert!(get(4, 40).await && !get(4, 40).await && get(1, 4).await);
         let failed = cache.get(("number", [9; 32]), 1, async {
             Err::<u8, _>(Error::bug("no"))
@@ -132,6 +135,6 @@ mod tests {
         failed.await.expect_err("no number");
         assert!(get(9, 1).await);
         let other = cache.get(("text", [9; 32]), 1, async { Ok(String::new()) });
-        other.await.expect("another thing");
+        other.await.expect("another value");
     }
 }

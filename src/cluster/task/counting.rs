@@ -1,4 +1,4 @@
-//! Files → rows by trajectory → sums → the counts of partitions, each step a task of its own.
+//! Files → rows by trajectory → sums → counts of partitions. Each step is a separate task.
 
 use crate::cluster::task::executor::{TaskExecutor, blocking};
 use crate::error::{Error, Kind, Result};
@@ -12,7 +12,7 @@ use crate::read::counts::merge::Sums;
 use crate::read::counts::sums::{restore, sums_schema};
 use crate::read::lake::Lake;
 use crate::read::lake::reopen::reopen;
-use crate::read::lake::subset::{Part, over_part};
+use crate::read::lake::subset::{FilePart, over_part};
 use crate::read::rows::deal::{Dealer, deal};
 use crate::read::rows::ipc;
 use crate::read::rows::stop::Dropped;
@@ -27,29 +27,33 @@ use std::sync::Arc;
 /// Some files of a table.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Slice {
-    /// Its place among the tables of the plan.
+    /// Index of the table in the plan.
     pub table: usize,
+    /// Indices of the files.
     pub files: Range<usize>,
-    /// Of each of them.
-    pub part: Part,
+    /// The part of each file.
+    pub part: FilePart,
 }
 
 /// Rows to count.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub enum Rows {
-    /// Those that the SQL gives of some files of its table.
+pub enum RowSource {
+    /// The rows that the SQL makes of some files of its table.
     Files(Slice),
-    /// Those of lots that were dealt, in the order of the files.
+    /// The rows of one lot, in the order of the files.
     Dealt(Vec<Piece>),
 }
 
-/// What some rows have counted.
+/// The sums of some rows.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Summed {
-    /// The rows of the table of sums by lot.
+    /// The table of sums, by lot.
     pub lots: Vec<Piece>,
+    /// Number of rows that were read.
     pub rows: u64,
+    /// Rows that were dropped, by reason.
     pub dropped: Dropped,
+    /// Number of transitions that were accepted.
     pub accepted: u128,
     /// Whether integer states are their own ids.
     pub direct: bool,
@@ -58,27 +62,36 @@ pub struct Summed {
 /// The counts of some partitions.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Matrices {
-    /// A `Counted` without its counts.
+    /// A `Counted` without matrices.
     pub head: Piece,
-    /// By partition and lag.
+    /// The matrices by partition and lag.
     pub counts: Vec<Matrix>,
+    /// Number of transitions that were accepted.
     pub accepted: u128,
 }
 
 /// The counts of one partition and lag.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Matrix {
+    /// Number of the partition.
     pub partition: u32,
+    /// Index of the lag.
     pub lag: u32,
-    /// `CountMatrix` without groups, and the groups.
+    /// A `CountMatrix` without groups.
     pub counts: Piece,
+    /// The counts per resample group, or no bytes.
     pub groups: Piece,
+    /// Number of non-zeros.
     pub nonzeros: u64,
-    /// Transitions that were left out, where one connected set was to be kept.
+    /// Transitions outside of the largest connected set, if only that is kept.
     pub left_out: f64,
 }
 
 impl TaskExecutor {
+    /// Deals the rows of some files into lots of whole trajectories.
+    ///
+    /// # Errors
+    /// If the rows cannot be read or stored.
     pub async fn deal(&self, files: Slice, lots: usize) -> Result<Vec<Piece>> {
         let layout = &self.plan.layout;
         let (lake, frame) = self.query(Some(files)).await?;
@@ -86,11 +99,15 @@ impl TaskExecutor {
         self.put_rows(layout.numbered(), rows).await
     }
 
-    pub async fn sum(&self, rows: Rows, lots: usize) -> Result<Summed> {
+    /// Sums some rows and deals the sums into lots.
+    ///
+    /// # Errors
+    /// If the rows cannot be read or counted, or the sums cannot be stored.
+    pub async fn sum(&self, rows: RowSource, lots: usize) -> Result<Summed> {
         let layout = Arc::clone(&self.plan.layout);
         let (lake, frame) = match rows {
-            Rows::Files(files) => self.query(Some(files)).await?,
-            Rows::Dealt(pieces) => {
+            RowSource::Files(files) => self.query(Some(files)).await?,
+            RowSource::Dealt(pieces) => {
                 let lake = reopen(Vec::new(), &self.resources, &self.stores)?;
                 let rows = read_rows(&self.pieces(&pieces).await?)?.concat();
                 let frame = lake.rows(&layout.numbered(), rows, self.resources.threads)?;
@@ -118,6 +135,10 @@ impl TaskExecutor {
         })
     }
 
+    /// Adds up sums.
+    ///
+    /// # Errors
+    /// If the sums cannot be read or stored.
     pub async fn add(&self, sums: &[Piece], direct: bool) -> Result<Piece> {
         let layout = Arc::clone(&self.plan.layout);
         let schema = sums_schema(&layout);
@@ -127,6 +148,10 @@ impl TaskExecutor {
         Ok(pieces.remove(0))
     }
 
+    /// Makes matrices of sums.
+    ///
+    /// # Errors
+    /// If the sums cannot be read, or the matrices cannot be stored.
     pub async fn count(&self, sums: &[Piece], direct: bool) -> Result<Matrices> {
         let layout = Arc::clone(&self.plan.layout);
         let sums = self.restored(sums, direct).await?;
@@ -135,29 +160,33 @@ impl TaskExecutor {
         self.matrices(counted, accepted).await
     }
 
+    /// Counts all rows of the plan.
+    ///
+    /// # Errors
+    /// If the rows cannot be read or counted, or the matrices cannot be stored.
     pub async fn count_all(&self) -> Result<Matrices> {
         let (lake, frame) = self.query(None).await?;
         let counted = counts::count(&lake, frame, &self.plan.layout, Arc::new(|_| ()));
         self.matrices(counted.await?, 0).await
     }
 
-    /// The query of the plan over all files, or over some of those of its only table.
+    /// The query of the plan over all files, or over some files of its only table.
     async fn query(&self, slice: Option<Slice>) -> Result<(Lake, DataFrame)> {
         let plan = &self.plan;
-        let part = slice.as_ref().map_or(Part::WHOLE, |slice| slice.part);
+        let part = slice.as_ref().map_or(FilePart::WHOLE, |slice| slice.part);
         let tables = match slice {
             None => plan.tables.clone(),
             Some(Slice { table, files, .. }) => {
                 let table = plan.tables.get(table);
                 let table = table.and_then(|table| table.of_files(files));
-                let none = || Error::bug("a task names files that its plan has not");
+                let none = || Error::bug("a task names files that its plan does not have");
                 vec![table.ok_or_else(none)?]
             }
         };
         let lake = reopen(tables, &self.resources, &self.stores)?;
         let frame = lake.query(&plan.sql, &plan.parameters).await?;
         let mut frame = lake.select(frame, &plan.layout)?;
-        if part != Part::WHOLE {
+        if part != FilePart::WHOLE {
             frame = over_part(frame, part)?;
         }
         Ok((lake, frame))
@@ -234,7 +263,10 @@ fn read_rows(pieces: &[Bytes]) -> Result<Vec<Vec<RecordBatch>>> {
     rows.collect::<Result<_, _>>().map_err(unread)
 }
 
-/// The counts of a matrix, with their groups.
+/// Unpacks a matrix with its groups.
+///
+/// # Errors
+/// If the bytes are something else, which is a bug.
 pub fn read_counts(counts: &Bytes, groups: &Bytes) -> Result<CountMatrix> {
     let mut counts: CountMatrix = unpack(counts)?;
     if !groups.is_empty() {

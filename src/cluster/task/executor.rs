@@ -1,4 +1,4 @@
-//! The executor of a task: files and bytes that it reads and writes.
+//! The executor of a task, and the pieces that it reads and writes.
 
 use crate::error::{Error, Kind, Result};
 use crate::output::parts::Piece;
@@ -9,7 +9,7 @@ use crate::store::Stores;
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// Whoever does a task, and what it does it with.
+/// The executor of one task.
 pub(crate) struct TaskExecutor {
     pub(crate) plan: Arc<Plan>,
     pub(crate) output: Output,
@@ -18,17 +18,18 @@ pub(crate) struct TaskExecutor {
 }
 
 impl TaskExecutor {
-    /// The bytes of some pieces, in their order.
+    /// Reads pieces, in their order.
     pub(crate) async fn pieces(&self, pieces: &[Piece]) -> Result<Vec<Bytes>> {
         self.output.pieces(&self.plan.hash, pieces).await
     }
 
+    /// Stores pieces.
     pub(crate) async fn put(&self, pieces: Vec<Vec<u8>>) -> Result<Vec<Piece>> {
         self.output.put_part(&self.plan.hash, pieces).await
     }
 }
 
-/// Does what takes a processor for a while.
+/// Runs a long computation on a thread for blocking work.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {

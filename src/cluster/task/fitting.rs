@@ -1,4 +1,4 @@
-//! CountMatrix of several partitions and lags → their models.
+//! Counts of several partitions and lags → their models.
 
 use crate::cluster::task::counting::read_counts;
 use crate::cluster::task::executor::{TaskExecutor, blocking};
@@ -18,31 +18,36 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// CountMatrix of one numbering.
+/// Counts whose states and labels have one numbering.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Group {
-    /// What is beside the counts.
+pub struct CountsGroup {
+    /// A `Counted` without matrices.
     pub head: Piece,
-    /// What the labels of each given partition are called in all of the run.
+    /// The number in the whole run of each label, per given partition.
     pub labels: Vec<Vec<u32>>,
-    /// CountMatrix and their groups.
+    /// The matrices, and their counts per resample group.
     pub counts: Vec<[Piece; 2]>,
 }
 
-/// A model.
+/// A model in the store of the output.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Fitted {
-    /// A `FittedModel` whose counts have no matrix: that is where it was.
+pub struct StoredModel {
+    /// A `FittedModel` without its matrix, which the store already has.
     pub model: Piece,
-    pub told: Timings,
+    /// How the fits went.
+    pub timings: Timings,
 }
 
 impl TaskExecutor {
+    /// Fits a model to each matrix.
+    ///
+    /// # Errors
+    /// If a store fails, or this machine has too little memory.
     pub async fn fit(
         &self,
-        groups: Vec<Group>,
+        groups: Vec<CountsGroup>,
         labels: Vec<usize>,
-    ) -> Result<Vec<Result<Fitted, (Kind, String)>>> {
+    ) -> Result<Vec<Result<StoredModel, (Kind, String)>>> {
         let mut units: Vec<(Arc<RunSchema>, CountMatrix)> = Vec::new();
         for group in groups {
             let head = self.output.piece(&self.plan.hash, &group.head).await?;
@@ -59,35 +64,36 @@ impl TaskExecutor {
         let plan = Arc::clone(&self.plan);
         let fitted = blocking(move || {
             let fit = |(names, counts): (Arc<RunSchema>, CountMatrix)| {
-                let (mut model, told) = fit_model(&plan, &names, counts, &NoCheckpoints, &Silent)?;
+                let (mut model, timings) =
+                    fit_model(&plan, &names, counts, &NoCheckpoints, &Silent)?;
                 model.counts.by_source.clear();
-                Ok::<_, Error>((pack(&model)?, told))
+                Ok::<_, Error>((pack(&model)?, timings))
             };
             Ok(units.into_par_iter().map(fit).collect::<Vec<_>>())
         });
         let (mut models, mut answers) = (Vec::new(), Vec::new());
         for one in fitted.await? {
             answers.push(match one {
-                Ok((model, told)) => {
+                Ok((model, timings)) => {
                     models.push(model);
-                    Ok(told)
+                    Ok(timings)
                 }
                 Err(e) => Err((e.kind(), e.full())),
             });
         }
         let mut models = self.put(models).await?.into_iter();
         let answers = answers.into_iter().map(|answer| match answer {
-            Ok(told) => {
+            Ok(timings) => {
                 let model = models.next();
                 let model = model.ok_or_else(|| Error::bug("a model is not there"))?;
-                Ok(Ok(Fitted { model, told }))
+                Ok(Ok(StoredModel { model, timings }))
             }
             Err(e) => Ok(Err(e)),
         });
         answers.collect()
     }
 
-    /// What this machine has no memory for, another may have.
+    /// Fails if this machine has too little memory. Another machine may have enough.
     fn check_memory(&self, counts: &CountMatrix) -> Result<()> {
         let size = Size {
             sources: counts.source_states.len() as u64,

@@ -1,11 +1,12 @@
-//! What another machine does for a run, alone: a task's bytes → the bytes of its answer.
+//! Tasks: the bytes of a task → the bytes of its answer.
 //!
-//! A task names its output, where the plan and what other tasks of it left lie as parts; what it makes itself and is large, it leaves
-//! there too, and answers where that is. The options of the pipeline say how to ask stores; where they are, and who asks, the environment of
-//! the process that does the task. A task depends on the plan and on what it names, never on the clock, on threads or on who asks: done again, it
-//! comes to the same bytes but for the times that records tell.
+//! A task names its output, where the plan and the results of other tasks are parts. Large results
+//! go there too, and the answer names them. The pipeline has the options of stores; credentials and
+//! endpoints come from the environment of the process. A task depends on the plan and on the pieces
+//! that it names, never on the clock or on threads, so its answer is the same each time, except for
+//! the times in records.
 //!
-//! `counting`, `fitting` and `passing` do the work; `rounds` says which tasks there are.
+//! `counting`, `fitting` and `passing` do the work; `rounds` decides which tasks there are.
 
 pub mod cache;
 pub mod counting;
@@ -15,7 +16,7 @@ pub mod passing;
 pub mod work;
 
 use crate::cluster::task::executor::TaskExecutor;
-use crate::cluster::task::work::{FORMAT, Site, Work};
+use crate::cluster::task::work::{FORMAT, PlanSite, Work};
 use crate::error::{Error, Result};
 use crate::evidence::pass::packed::{pack, unpack};
 use crate::output::place::Output;
@@ -25,12 +26,12 @@ use futures::future::BoxFuture;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Does a task with what this process may use.
+/// Does a task with the resources of this process. The future gives the answer.
 pub fn perform(task: &[u8], resources: &Resources) -> BoxFuture<'static, Result<Vec<u8>>> {
-    let told = read(task);
+    let task = read(task);
     let resources = *resources;
     Box::pin(async move {
-        let (site, work) = told?;
+        let (site, work) = task?;
         let stores = site.options.stores()?;
         let output = Output::open(&site.output, &stores)?;
         let plan: Plan = unpack(&output.piece(&site.plan, &site.bytes).await?)?;
@@ -51,7 +52,7 @@ pub fn perform(task: &[u8], resources: &Resources) -> BoxFuture<'static, Result<
             Work::Cut { group, slots } => pack(&executor.cut(group, slots).await?),
             Work::Pass(pass) => executor.pass(pass).await,
         };
-        // A pass takes little, and comes again at once.
+        // A pass uses little memory, and the next one follows at once.
         if name != "pass" {
             crate::memory::give_back();
         }
@@ -61,10 +62,10 @@ pub fn perform(task: &[u8], resources: &Resources) -> BoxFuture<'static, Result<
     })
 }
 
-fn read(task: &[u8]) -> Result<(Site, Work)> {
+fn read(task: &[u8]) -> Result<(PlanSite, Work)> {
     let Some(rest) = task.strip_prefix(FORMAT) else {
         let own = env!("CARGO_PKG_VERSION");
-        let what = format!("a task is not one of gyre {own}; run one version on all machines");
+        let what = format!("this is not a task of gyre {own}; run one version on all machines");
         return Err(Error::spec(what));
     };
     unpack(rest)

@@ -1,13 +1,15 @@
-//! Passes of one model on several machines: its matrix is cut into units once, and a task of a pass applies the kernel to one of them.
+//! Passes of one model on several machines. The evidence is cut into units once, and a task of a
+//! pass applies the kernel to one unit.
 //!
-//! A kernel is the very one of a run on one machine, and a row is made in one unit alone, so nothing is merged and no sum depends on how the
-//! matrix was cut. What the units of a pass share, such as a factor of states × rank, is one object, which each process reads once.
+//! The kernels are those of a run on one machine, and each output row belongs to one unit, so
+//! nothing is merged and no sum depends on the units. Data that the units of a pass share, such as
+//! a factor of states × rank, is one object, which each process reads once.
 
 use crate::assess;
 use crate::cluster::task::cache::Name;
 use crate::cluster::task::counting::read_counts;
 use crate::cluster::task::executor::{TaskExecutor, blocking};
-use crate::cluster::task::fitting::Group;
+use crate::cluster::task::fitting::CountsGroup;
 use crate::error::{Error, Result};
 use crate::evidence::counts::matrix::CountMatrix;
 use crate::evidence::counts::shards::Shards;
@@ -20,51 +22,57 @@ use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Non-zeros of a unit: enough to be worth a task, and not too many for one.
-const SMALLEST: u64 = 1 << 16;
-const LARGEST: u64 = 1 << 24;
+/// The smallest and the largest number of non-zeros of a unit: enough to be worth a task, and not
+/// too many for one.
+const SMALLEST_UNIT: u64 = 1 << 16;
+const LARGEST_UNIT: u64 = 1 << 24;
 
-/// Shards of a unit, so that units are of about one size.
-const SHARDS: u64 = 8;
+/// Number of shards per unit, so that units have about equal sizes.
+const SHARDS_PER_UNIT: u64 = 8;
 
-/// A matrix in units.
+/// Evidence in units, in the store of the output.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Cut {
-    /// `CountMatrix` without a matrix, and the outline of the shards.
+    /// A `CountMatrix` without its matrix, and the outline of the shards.
     pub outline: Piece,
     /// The units of each side of the evidence.
     pub sides: Vec<Vec<Unit>>,
 }
 
-/// Some neighbours among the shards of one side.
+/// Neighbouring shards of one side.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Unit {
-    /// Their places.
+    /// Their indices.
     pub shards: Range<usize>,
-    /// The shards themselves.
+    /// The shards.
     pub entries: Piece,
 }
 
-/// What a pass does to one unit.
+/// A pass over one unit.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct UnitPass {
+    /// The shards.
     pub unit: Piece,
-    /// The name of the kernel, and the kernel.
+    /// The name of the kernel.
     pub name: String,
+    /// The kernel.
     pub kernel: Piece,
-    /// The unit's own rows, where they are changed in place; else no bytes.
+    /// The output rows of the unit, or no bytes if the kernel does not read them.
     pub rows: Piece,
 }
 
 /// Units per side of a matrix: one per task slot, unless they would be too small or too large.
 fn n_units(nonzeros: u64, slots: u64) -> u64 {
-    let worth = slots.min(nonzeros.div_ceil(SMALLEST));
-    worth.max(nonzeros.div_ceil(LARGEST)).max(1)
+    let worth = slots.min(nonzeros.div_ceil(SMALLEST_UNIT));
+    worth.max(nonzeros.div_ceil(LARGEST_UNIT)).max(1)
 }
 
 impl TaskExecutor {
-    /// Cuts the only matrix of a group into units for so many tasks at once.
-    pub async fn cut(&self, group: Group, slots: u64) -> Result<Cut> {
+    /// Cuts the only matrix of a group into units for `slots` tasks at once.
+    ///
+    /// # Errors
+    /// If the counts cannot be read or fitted, or the units cannot be stored.
+    pub async fn cut(&self, group: CountsGroup, slots: u64) -> Result<Cut> {
         let pieces = group.counts.first();
         let pieces = pieces.ok_or_else(|| Error::bug("there is nothing to cut"))?;
         let bytes = self.pieces(pieces).await?;
@@ -74,7 +82,7 @@ impl TaskExecutor {
             drop(bytes);
             counts.relabel(&group.labels);
             let n = n_units(counts.nnz() as u64, slots);
-            let most = (counts.nnz() as u64).div_ceil(n * SHARDS);
+            let most = (counts.nnz() as u64).div_ceil(n * SHARDS_PER_UNIT);
             let shards = crate::run::model::shards(&plan.layout, &mut counts)?.split(most as usize);
             counts.by_source = Vec::new();
             let mut pieces = vec![vec![pack(&(&counts, shards.outline()))?]];
@@ -89,7 +97,7 @@ impl TaskExecutor {
             Ok((pieces, units))
         });
         let (parts, units) = made.await?;
-        // A part for each, so that they are read and dropped by themselves.
+        // One part per unit, so that units are read and dropped separately.
         let mut pieces = Vec::with_capacity(parts.len());
         for part in parts {
             pieces.extend(self.put(part).await?);
@@ -115,7 +123,10 @@ impl TaskExecutor {
         })
     }
 
-    /// The rows that a pass makes of one unit.
+    /// The output rows of a pass over one unit, packed.
+    ///
+    /// # Errors
+    /// If the kernel is unknown, or a piece cannot be read.
     pub async fn pass(&self, pass: UnitPass) -> Result<Vec<u8>> {
         let kernels = methods::kernels().into_iter().chain(assess::kernels());
         let mut kernels = kernels.filter(|entry| entry.name == pass.name);
@@ -136,7 +147,7 @@ impl TaskExecutor {
             let bytes = read(&pass.kernel).await?;
             blocking(move || (entry.kernel)(&bytes)).await
         };
-        // Column indices take somewhat less in bytes than in memory.
+        // A unit takes less than twice its packed size in memory.
         let units = crate::cluster::task::cache::of_units();
         let unit = units.get(name("unit", &pass.unit), 2 * pass.unit.len(), unit);
         let unit = unit.await?;
@@ -148,7 +159,10 @@ impl TaskExecutor {
     }
 }
 
-/// The outline that a [`Cut`] tells of.
+/// Unpacks the outline of a [`Cut`].
+///
+/// # Errors
+/// If the bytes are no outline, which is a bug.
 pub fn outline(bytes: &[u8]) -> Result<(CountMatrix, Shards)> {
     unpack(bytes)
 }
@@ -158,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_a_unit_for_each_slot_unless_it_is_too_small_or_too_large() {
+    fn there_is_one_unit_per_slot_unless_units_would_be_too_small_or_too_large() {
         assert_eq!(n_units(10 << 20, 3), 3);
         assert_eq!(n_units(10 << 20, 1000), 160);
         assert_eq!(n_units(1 << 30, 3), 64);

@@ -1,8 +1,8 @@
-//! What a task does: its site and its work.
+//! The content of a task: where its plan is, and what to do.
 
 use crate::cluster::nodes::Task;
-use crate::cluster::task::counting::{Rows, Slice};
-use crate::cluster::task::fitting::Group;
+use crate::cluster::task::counting::{RowSource, Slice};
+use crate::cluster::task::fitting::CountsGroup;
 use crate::cluster::task::passing::UnitPass;
 use crate::error::{Error, Kind, Result};
 use crate::evidence::pass::packed::pack;
@@ -16,42 +16,48 @@ use serde::{Deserialize, Serialize};
 pub(crate) const FORMAT: &[u8] =
     concat!("gyre task ", env!("CARGO_PKG_VERSION"), " 3\n").as_bytes();
 
-/// Where a task finds what it works on.
+/// Where a task finds its plan and its data.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Site {
+pub struct PlanSite {
     /// The location of the output.
     pub(crate) output: String,
+    /// The options of the stores.
     pub(crate) options: SharedOptions,
-    /// The hash of the plan, and its bytes.
+    /// The hash of the plan.
     pub(crate) plan: String,
+    /// The plan.
     pub(crate) bytes: Piece,
 }
 
-/// What there is to do.
+/// The work of a task.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Work {
-    /// Rows of some files → so many lots of whole trajectories: a piece each.
+    /// Rows of some files → lots of whole trajectories, one piece per lot.
     Deal { files: Slice, lots: usize },
-    /// Rows → their sums, in so many lots of partitions (or of sources, where there are none): [`Summed`].
-    Sum { rows: Rows, lots: usize },
-    /// Sums → the sum of them: a piece. `direct`: integer states are their own ids in all of them.
+    /// Rows → their sums, in lots of partitions, or of sources if there are no partitions:
+    /// [`Summed`](crate::cluster::task::counting::Summed).
+    Sum { rows: RowSource, lots: usize },
+    /// Sums → their sum, as a piece. `direct`: integer states are their own IDs in all of them.
     Add { sums: Vec<Piece>, direct: bool },
-    /// Sums → the counts of their partitions: [`Matrices`].
+    /// Sums → the counts of their partitions:
+    /// [`Matrices`](crate::cluster::task::counting::Matrices).
     Count { sums: Vec<Piece>, direct: bool },
-    /// All rows → the counts of all partitions: [`Matrices`].
+    /// All rows → the counts of all partitions:
+    /// [`Matrices`](crate::cluster::task::counting::Matrices).
     CountAll,
-    /// Counts → models: of each its [`Fitted`], or why there is none. `labels`: how many sets each given partition has.
+    /// Counts → models, each a [`StoredModel`](crate::cluster::task::fitting::StoredModel) or an
+    /// error. `labels`: the number of sets of each given partition.
     Fit {
-        groups: Vec<Group>,
+        groups: Vec<CountsGroup>,
         labels: Vec<usize>,
     },
-    /// Counts → the same in units: [`Cut`].
+    /// Counts → the same in units: [`Cut`](crate::cluster::task::passing::Cut).
     Cut {
-        group: Group,
-        /// Tasks that there can be at once.
+        group: CountsGroup,
+        /// Number of tasks that can run at once.
         slots: u64,
     },
-    /// One unit of a pass → its rows.
+    /// A unit of a pass → its output rows.
     Pass(UnitPass),
 }
 
@@ -69,22 +75,24 @@ impl Work {
     }
 }
 
-impl Site {
-    /// That of a run: its plan becomes a part of its work.
-    pub async fn of(plan: &Plan, output: &Output) -> Result<Site> {
+impl PlanSite {
+    /// Stores a plan for the tasks of a run.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn of(plan: &Plan, output: &Output) -> Result<PlanSite> {
         let bytes = output.put_part(&plan.hash, vec![pack(plan)?]).await?;
         let location = output.shown();
-        let location = match location.contains("://") {
-            true => location.to_string(),
-            false => {
-                let path = std::path::absolute(location).map_err(|e| {
-                    let what = format!("{location} has no absolute path");
-                    Error::with_source(Kind::Spec, what, e)
-                })?;
-                path.to_string_lossy().into_owned()
-            }
+        let location = if location.contains("://") {
+            location.to_string()
+        } else {
+            let path = std::path::absolute(location).map_err(|e| {
+                let what = format!("{location} has no absolute path");
+                Error::with_source(Kind::Spec, what, e)
+            })?;
+            path.to_string_lossy().into_owned()
         };
-        Ok(Site {
+        Ok(PlanSite {
             output: location,
             options: plan.stores.shared(),
             plan: plan.hash.clone(),
@@ -96,6 +104,9 @@ impl Site {
     }
 
     /// A task of the run.
+    ///
+    /// # Errors
+    /// If it cannot be packed, which is a bug.
     pub fn task(&self, work: &Work) -> Result<Task> {
         let mut bytes = FORMAT.to_vec();
         bytes.extend(pack(&(self, work))?);

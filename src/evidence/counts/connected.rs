@@ -1,19 +1,20 @@
-//! CountMatrix over one label set of sources and targets → the counts inside its largest strongly connected set.
+//! Counts between states of one kind → the counts inside the largest strongly connected set.
 //!
-//! From every state of the set a way of counted transitions leads to every other one, inside the set: what is left is a closed chain, whose
-//! sources are its targets. "Largest" is by states, then by transitions inside, then the one with the first state.
+//! In a strongly connected set, counted transitions inside the set lead from every state to every
+//! other one. The result is a closed chain, whose sources are its targets. The largest set has the
+//! most states; ties go to the set with more transitions inside, then to that with the first state.
 
 use crate::evidence::counts::csr::Csr;
 use crate::evidence::counts::matrix::{CountMatrix, LeftOut};
 
-/// A state without a number.
+/// The number of a state that has none.
 const NONE: u32 = u32::MAX;
 
 impl CountMatrix {
-    /// Keeps the largest strongly connected set. State ids of sources and of targets must be of one table.
+    /// Keeps the largest strongly connected set. IDs of sources and targets must be of one table.
     pub fn keep_connected(&mut self) {
         let states = union(&self.source_states, &self.target_states);
-        // States are numbered by their place in the union for as long as this takes.
+        // Within this function, the number of a state is its index in the union.
         let state_of_source = places(&states, &self.source_states);
         let state_of_target = places(&states, &self.target_states);
         let mut row_of = vec![NONE; states.len()];
@@ -39,7 +40,7 @@ impl CountMatrix {
                 }
             });
 
-        // Of each component its states and what goes on inside it.
+        // The number of states of each component, and the transitions inside.
         let n_components = component.iter().max().map_or(0, |&c| c as usize + 1);
         let mut size = vec![(0usize, 0.0); n_components];
         let mut exact = vec![0u128; n_components];
@@ -52,12 +53,12 @@ impl CountMatrix {
                 transitions += value;
                 if component[shard.columns[e] as usize] as usize == own {
                     size[own].1 += value;
-                    // Weights may be beyond any integer, and their sum is not asked for.
+                    // The integer sum of weights is not used and may overflow.
                     exact[own] = exact[own].saturating_add(value as u128);
                 }
             }
         }
-        // States ascend, so that of equal components the one with the first state is met first.
+        // States ascend, so ties go to the component with the first state.
         let mut largest = component.first().map_or(0, |&c| c as usize);
         for &c in &component {
             if size[c as usize] > size[largest] {
@@ -66,7 +67,7 @@ impl CountMatrix {
         }
         let inside = size.get(largest).map_or(0.0, |size| size.1);
 
-        // A single state without a transition to itself is no chain: then nothing is left.
+        // A single state without a transition to itself is no chain.
         let mut number = vec![NONE; states.len()];
         let mut kept = Vec::new();
         for (state, &id) in states.iter().enumerate() {
@@ -115,7 +116,7 @@ fn union(a: &[u32], b: &[u32]) -> Vec<u32> {
     all
 }
 
-/// The places of an ascending part among all states, ascending.
+/// The indices of an ascending part among all states, ascending.
 fn places(states: &[u32], part: &[u32]) -> Vec<u32> {
     let mut all = states.iter().zip(0..);
     part.iter()
@@ -150,9 +151,9 @@ mod tests {
         all
     }
 
-    // 3 → 5 ⇄ 7 → 9, with loops: 3 is transient, 9 absorbs and is no source.
+    // 3 → 5 ⇄ 7 → 9, with loops: 3 is transient, 9 is absorbing and no source.
     #[test]
-    fn transient_and_absorbing_states_go() {
+    fn transient_and_absorbing_states_are_removed() {
         let mut c = counts(&[
             (3, 3, 4),
             (3, 5, 1),
@@ -178,7 +179,7 @@ mod tests {
 
     // {1, 2} and {3, 4} have two states each; the second has more transitions.
     #[test]
-    fn of_two_sets_of_one_size_the_heavier_stays() {
+    fn of_two_sets_of_equal_size_the_one_with_more_transitions_stays() {
         let mut c = counts(&[(1, 2, 5), (2, 1, 5), (3, 4, 6), (4, 3, 5)]);
         c.keep_connected();
         assert_eq!(c.source_states, [3, 4]);
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_without_return_leaves_nothing() {
+    fn a_path_without_return_leaves_nothing() {
         let mut c = counts(&[(1, 2, 5), (2, 3, 5)]);
         c.keep_connected();
         assert!(c.source_states.is_empty() && c.nnz() == 0);

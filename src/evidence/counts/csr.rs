@@ -1,4 +1,4 @@
-//! Compressed sparse rows: one shard of a count matrix, seen from its rows, and its products with blocks of vectors.
+//! Compressed sparse rows: a shard of a count matrix, and its products with blocks of vectors.
 
 use crate::evidence::counts::totals::Totals;
 use crate::evidence::pass::kernel::Shard;
@@ -7,19 +7,23 @@ use multiversion::multiversion;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
-/// The values of a shard: exact counts in as few bytes as they need, because passes wait for memory; weights otherwise.
+/// The values of a shard: exact counts in as few bytes as they need, because memory bandwidth
+/// limits passes, or weights.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Values {
     /// Counts below 256.
     Small(Vec<u8>),
+    /// Counts below 2³².
     Count(Vec<u32>),
+    /// Weights, or counts from 2³² on.
     Real(Vec<f64>),
 }
 
-/// A number that a count matrix can hold; the kernels are compiled once for each.
+/// A number type of a count matrix. Kernels are compiled once for each.
 pub trait Value: Copy + Send + Sync + 'static {
+    /// The value as an f64, exactly.
     fn f64(self) -> f64;
-    /// The number nearest to `x`; itself if it is one of them.
+    /// The nearest number to `x`.
     fn from_f64(x: f64) -> Self;
 }
 
@@ -78,6 +82,7 @@ impl Values {
         }
     }
 
+    /// The number of values.
     pub fn len(&self) -> usize {
         match self {
             Values::Small(v) => v.len(),
@@ -86,10 +91,12 @@ impl Values {
         }
     }
 
+    /// Whether there is no value.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
+    /// The value at an index.
     pub fn get(&self, at: usize) -> f64 {
         match self {
             Values::Small(v) => v[at].f64(),
@@ -111,7 +118,7 @@ impl Values {
         Values::Real(values.collect())
     }
 
-    /// Those at some places, in their order.
+    /// The values at some indices, in their order.
     pub fn at(&self, entries: &[usize]) -> Values {
         match self {
             Values::Small(v) => Values::Small(entries.iter().map(|&e| v[e]).collect()),
@@ -121,7 +128,8 @@ impl Values {
     }
 }
 
-/// Calls `$body` with `$values` bound to the slice of values in its own type, so that a kernel's inner loop is free of branches.
+/// Calls `$body` with `$values` bound to the slice of values in its type, so that the inner loop of
+/// a kernel has no branch on the type.
 #[macro_export]
 macro_rules! with_values {
     ($csr:expr, $values:ident => $body:expr) => {
@@ -133,13 +141,18 @@ macro_rules! with_values {
     };
 }
 
-/// Rows `first_row ..` of a sparse matrix. Row `first_row + l` holds `columns[offsets[l]..offsets[l + 1]]`, ascending, with
-/// the values beside them; `offsets[0] = 0`. Every stored value is positive.
+/// Rows of a sparse matrix, from `first_row` on. Row `first_row + l` has the entries
+/// `offsets[l]..offsets[l + 1]` of `columns` and `values`, by ascending column; `offsets[0] = 0`.
+/// Every stored value is positive.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Csr {
+    /// The index of the first row in the whole matrix.
     pub first_row: usize,
+    /// n + 1 offsets for n rows.
     pub offsets: Vec<usize>,
+    /// The column of every entry.
     pub columns: Vec<u32>,
+    /// The value of every entry.
     pub values: Values,
 }
 
@@ -156,20 +169,22 @@ impl Shard for Csr {
 }
 
 impl Csr {
+    /// The number of rows.
     pub fn n_rows(&self) -> usize {
         self.offsets.len() - 1
     }
 
-    /// Rows of the whole matrix that this shard owns.
+    /// The indices of the rows in the whole matrix.
     pub fn rows(&self) -> Range<usize> {
         self.first_row..self.first_row + self.n_rows()
     }
 
+    /// The number of non-zeros.
     pub fn nnz(&self) -> usize {
         self.offsets.last().copied().unwrap_or(0)
     }
 
-    /// The same rows without their entries, which are elsewhere: how many each has, and of what kind.
+    /// The rows without their entries: only the number of entries and the type of values remain.
     pub fn outline(&self) -> Csr {
         Csr {
             first_row: self.first_row,
@@ -183,18 +198,18 @@ impl Csr {
         }
     }
 
-    /// Whether entries are elsewhere.
+    /// Whether the entries are on other machines.
     pub fn is_outline(&self) -> bool {
         self.columns.len() < self.nnz()
     }
 
-    /// Positions of local row `l` in `columns` and `values`.
+    /// The entries of local row `l` in `columns` and `values`.
     #[inline(always)]
     pub fn span(&self, l: usize) -> Range<usize> {
         self.offsets[l]..self.offsets[l + 1]
     }
 
-    /// A local row as the only one of a matrix.
+    /// A local row as a matrix with one row.
     pub fn row(&self, l: usize) -> Csr {
         let span = self.span(l);
         Csr {
@@ -205,8 +220,9 @@ impl Csr {
         }
     }
 
-    /// The local rows that are kept, as rows from `first_row` on, without the columns that have no new number; new numbers ascend as the
-    /// old ones do. Beside them the places of the entries that are left.
+    /// The local rows that are kept, as rows from `first_row` on, without the columns for which
+    /// `number` has no new number. New numbers ascend as the old ones do. Also returns the indices
+    /// of the remaining entries.
     pub fn part(
         &self,
         first_row: usize,
@@ -232,22 +248,25 @@ impl Csr {
         (part, entries)
     }
 
-    /// out (`n_rows × width`, row-major) = rows of this shard · x (columns of the matrix × `width`, row-major). Every output
-    /// number adds the terms at even places of its row, then those at odd places, each in ascending column order, then both
-    /// sums: nothing but the row decides its rounding. An `x` that starts on a cache line is gathered the fastest.
+    /// out (`n_rows × width`, row-major) = rows of this shard · x (columns × `width`, row-major).
+    ///
+    /// An output number is the sum of two sums: that of the terms at even entries of the row, and
+    /// that of the terms at odd entries, each in ascending column order. Rounding thus depends on
+    /// the row alone. The product is the fastest if `x` starts on a cache line.
     pub fn multiply(&self, x: &[f64], width: usize, out: &mut [f64]) {
-        assert_eq!(out.len(), self.n_rows() * width, "one output row a row");
+        assert_eq!(out.len(), self.n_rows() * width, "one output row per row");
         with_values!(self, values => multiply(self, values, x, width, out));
     }
 }
 
-/// Bytes of `x` from which on most gathers miss a core's own caches by far, so that fetching ahead pays.
+/// Size of `x` in bytes from which most reads miss the caches of a core, so that prefetching pays.
 const FAR: usize = 8 << 20;
 
-/// Non-zeros that are fetched ahead.
+/// Number of non-zeros between a prefetch and its use.
 const AHEAD: usize = 96;
 
-/// Cuts the width into strips that the compiler unrolls, so that a row's sums stay in registers.
+/// Cuts the width into strips that the compiler unrolls, so that the sums of a row stay in
+/// registers.
 fn multiply<V: Value>(csr: &Csr, values: &[V], x: &[f64], width: usize, out: &mut [f64]) {
     let is_far = size_of_val(x) > FAR;
     let mut at = 0;
@@ -271,7 +290,7 @@ fn multiply<V: Value>(csr: &Csr, values: &[V], x: &[f64], width: usize, out: &mu
     }
 }
 
-/// Columns `at .. at + W` of the product; returns `W`.
+/// Computes columns `at .. at + W` of the product. Returns `W`.
 #[multiversion(targets(
     "x86_64+avx512f+avx512vl+avx512dq+avx512bw+avx2+bmi2",
     "x86_64+avx2+bmi2"
@@ -295,7 +314,8 @@ fn strip<const W: usize, V: Value>(
     W
 }
 
-/// The product where `x` is exactly `W` columns wide, which saves a check a non-zero; returns `W`.
+/// Computes the product for an `x` of exactly `W` columns, which saves one check per non-zero.
+/// Returns `W`.
 #[multiversion(targets(
     "x86_64+avx512f+avx512vl+avx512dq+avx512bw+avx2+bmi2",
     "x86_64+avx2+bmi2"
@@ -323,7 +343,8 @@ fn whole<const W: usize, const IS_FAR: bool, V: Value>(
     W
 }
 
-/// The sums of one row, for `x(column)`, the row of the dense matrix. Two sums side by side hide the latency of an addition.
+/// The sums of one row; `x(column)` is a row of the dense matrix. Two independent sums hide the
+/// latency of an addition.
 #[inline(always)]
 fn row<'a, const W: usize, V: Value>(
     columns: &[u32],
@@ -351,11 +372,11 @@ fn add<const W: usize, V: Value>(sums: &mut [f64; W], value: V, x: &[f64; W]) {
     }
 }
 
-/// Asks for the cache line at an address that will be read soon.
+/// Prefetches the cache line of an address that will be read soon.
 #[inline(always)]
 fn prefetch<T>(at: *const T) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch reads nothing that the program can see and never faults, whatever the address.
+    // SAFETY: a prefetch has no visible effect and never faults, whatever the address is.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(at.cast());
@@ -396,9 +417,9 @@ mod tests {
         kernel.apply(&csr, &mut out);
         assert_eq!(out, [50.0, 26.0]);
         assert_eq!(kernel.conserved(&totals, &out), Ok(()));
-        let told = kernel.conserved(&totals, &[50.0, 20.0]);
+        let message = kernel.conserved(&totals, &[50.0, 20.0]);
         assert_eq!(
-            told.expect_err("five are lost"),
+            message.expect_err("five are lost"),
             "the sum of column 0 is 15.0 in place of 18.0"
         );
         let outline = csr.outline();

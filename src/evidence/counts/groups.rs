@@ -1,8 +1,6 @@
-//! Counts told apart by groups of trajectories → the counts of any resample of the groups, without another look at the rows.
+//! Counts per group of trajectories → the counts of any resample, without reading the rows again.
 //!
-//! A resample weighs group g with a multiplicity w_g: its counts are N(w) = Σ_g w_g N_g. The bootstrap draws as many groups as there are
-//! with replacement (Efron and Tibshirani 1993, ch. 6 and 8); a fold leaves its groups out. Whole trajectories are drawn and not pairs,
-//! because the pairs of one trajectory depend on each other.
+//! The counts of a resample with weights w are N(w) = Σ_g w_g N_g.
 
 use crate::evidence::counts::csr::{Csr, Value, Values};
 use crate::evidence::counts::shards::Shards;
@@ -14,36 +12,42 @@ use rand_pcg::Pcg64;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-/// The counts of one partition and lag, told apart by group of trajectories.
+/// The counts of one partition and lag, per group of trajectories.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Groups {
-    /// G: those that have counts.
+    /// G, the number of groups that have counts.
     pub n_groups: usize,
     n_targets: usize,
-    parts: Vec<Part>,
+    parts: Vec<GroupedRows>,
 }
 
-/// Some rows of the counts, with an entry for every (target, group) instead of every target.
+/// Some rows of the counts, with one entry per target and group.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Part {
-    /// The targets of a row ascend and repeat.
+pub struct GroupedRows {
+    /// The targets of a row ascend, with repeats.
     pub counts: Csr,
-    /// The group of every entry, ascending among those of one target.
+    /// The group of every entry, ascending among the entries of one target.
     pub group: Vec<u16>,
 }
 
-/// The counts of a resample over those states of the whole that still have some.
+/// The counts of a resample, over the states that have counts in it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Resampled {
+    /// The counts.
     pub shards: Shards,
-    /// The place in the whole of every source and of every target, ascending.
+    /// The index in the whole of every source, ascending.
     pub sources: Vec<u32>,
+    /// The index in the whole of every target, ascending.
     pub targets: Vec<u32>,
 }
 
 impl Groups {
-    /// From the rows of all sources in order. Groups that occur are numbered 0, 1, … as they ascend.
-    pub fn new(n_targets: usize, mut parts: Vec<Part>) -> Groups {
+    /// Counts from the rows of all sources in order. The groups that occur are numbered 0, 1, … in
+    /// ascending order.
+    ///
+    /// # Panics
+    /// If a part has not one group per entry.
+    pub fn new(n_targets: usize, mut parts: Vec<GroupedRows>) -> Groups {
         let mut number = vec![u16::MAX; 1 << 16];
         for part in &parts {
             memory::wait_for_room();
@@ -58,7 +62,7 @@ impl Groups {
         }
         parts.par_iter_mut().for_each(|part| {
             memory::wait_for_room();
-            assert_eq!(part.group.len(), part.counts.nnz(), "one group an entry");
+            assert_eq!(part.group.len(), part.counts.nnz(), "one group per entry");
             part.group.iter_mut().for_each(|g| *g = number[*g as usize]);
         });
         Groups {
@@ -68,9 +72,9 @@ impl Groups {
         }
     }
 
-    /// Puts every single transition of integer counts into one of `n_groups` groups at random, where nothing says which belong
-    /// together: a count of n is shared as a sample of the multinomial distribution of n over the groups. The draw depends on the
-    /// counts alone.
+    /// Distributes the single transitions of integer counts over `n_groups` groups at random, for
+    /// rows without trajectories. A count of n is split by a draw from the multinomial distribution
+    /// of n over the groups. The draw depends on the counts alone.
     pub fn scatter(n_targets: usize, by_source: &[Csr], n_groups: u16) -> Groups {
         let part = |whole: &Csr| {
             let mut offsets = vec![0];
@@ -96,12 +100,13 @@ impl Groups {
                 columns,
                 values: Values::of_integers(counts),
             };
-            Part { counts, group }
+            GroupedRows { counts, group }
         };
         Groups::new(n_targets, by_source.par_iter().map(part).collect())
     }
 
-    /// Those of some sources alone, in their order, and of the targets that have a new number; the numbers ascend as the old ones do.
+    /// The counts of the sources that are kept and of the targets that have a new number. The
+    /// numbers ascend as the old ones do.
     pub fn restricted(
         &self,
         n_targets: usize,
@@ -109,17 +114,17 @@ impl Groups {
         number: impl Fn(u32) -> Option<u32>,
     ) -> Groups {
         let (mut parts, mut first_row) = (Vec::with_capacity(self.parts.len()), 0);
-        for Part { counts, group } in &self.parts {
+        for GroupedRows { counts, group } in &self.parts {
             let is_kept = |l: usize| is_kept(counts.first_row + l);
             let (counts, entries) = counts.part(first_row, is_kept, &number);
             first_row += counts.n_rows();
             let group = entries.iter().map(|&e| group[e]).collect();
-            parts.push(Part { counts, group });
+            parts.push(GroupedRows { counts, group });
         }
         Groups::new(n_targets, parts)
     }
 
-    /// Divides every count: they become weights.
+    /// Divides every count. The counts become weights.
     pub fn divide(&mut self, by: f64) {
         for part in &mut self.parts {
             part.counts.values = part.counts.values.divided(by);
@@ -134,7 +139,8 @@ impl Groups {
         }
     }
 
-    /// Whether Σ_g N_g is the whole, however either is cut: exactly for counts, up to rounding for weights.
+    /// Whether Σ_g N_g is the whole: exactly for counts, up to rounding for weights. Both may be
+    /// cut into different shards.
     pub fn add_up_to(&self, by_source: &[Csr]) -> bool {
         let ones = vec![1; self.n_groups];
         let sums: Vec<Csr> = self
@@ -166,7 +172,7 @@ impl Resample for Groups {
 
     /// Σ_g weights[g]·N_g, in shards by target of about `shard_nnz` non-zeros.
     fn resample(&self, weights: &[u32], shard_nnz: usize) -> Resampled {
-        assert_eq!(weights.len(), self.n_groups, "one weight a group");
+        assert_eq!(weights.len(), self.n_groups, "one weight per group");
         let mut by_source: Vec<Csr> = self
             .parts
             .par_iter()
@@ -212,8 +218,8 @@ fn rows(shards: &[Csr]) -> impl Iterator<Item = (&Csr, usize)> {
     shards.iter().flat_map(rows)
 }
 
-impl Part {
-    /// Σ_g weights[g]·N_g over these rows, without the pairs that get nothing; groups are added as they ascend.
+impl GroupedRows {
+    /// Σ_g weights[g]·N_g over these rows, without zeros. Groups are added in ascending order.
     fn sum<V: Value>(&self, values: &[V], weights: &[u32]) -> Csr {
         memory::wait_for_room();
         let counts = &self.counts;
@@ -256,11 +262,11 @@ fn rows_with_counts(rows: &Csr) -> impl Iterator<Item = usize> {
     (0..rows.n_rows()).filter(|&l| !rows.span(l).is_empty())
 }
 
-/// Counts up to this are thrown one by one; those above are halved among halves of the groups, by the normal distribution that is
-/// nearest to the binomial one: so near, for halves, that no resample could tell.
+/// The transitions of a count up to this are drawn one by one. A larger count is first split
+/// between the two halves of the groups, by the normal approximation of the binomial distribution.
 const FEW: u64 = 64;
 
-/// Adds a sample of the multinomial distribution of `count` over groups of equal probability.
+/// Adds a draw from the multinomial distribution of `count` over groups of equal probability.
 fn share(count: u64, shares: &mut [u64], random: &mut Pcg64) {
     let n = shares.len() as u32;
     if count <= FEW || n == 1 {
@@ -274,7 +280,7 @@ fn share(count: u64, shares: &mut [u64], random: &mut Pcg64) {
     }
     let (left, right) = shares.split_at_mut(n as usize / 2);
     let (p, total) = (left.len() as f64 / f64::from(n), count as f64);
-    // Box and Muller; 1 − u is never 0.
+    // Box–Muller transform; 1 − u is never 0.
     let (u, v): (f64, f64) = (random.random(), random.random());
     let normal = (-2.0 * (1.0 - u).ln()).sqrt() * (std::f64::consts::TAU * v).cos();
     let own = p * total + normal * (total * p * (1.0 - p)).sqrt();
@@ -288,9 +294,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Group 0 has N₀ = [2 0; 1 0; 0 0] and group 4, renumbered 1, N₄ = [0 0; 3 0; 0 5] (targets × sources), in two parts.
+    /// Targets × sources in two parts: group 0 has N₀ = [2 0; 1 0; 0 0], and group 4, which becomes
+    /// group 1, has N₄ = [0 0; 3 0; 0 5].
     fn small() -> Groups {
-        let part = |first_row, offsets, columns, counts, group| Part {
+        let part = |first_row, offsets, columns, counts, group| GroupedRows {
             counts: Csr {
                 first_row,
                 offsets,
@@ -340,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_counts_are_noticed() {
+    fn lost_counts_are_found() {
         let groups = small();
         let mut whole = groups.resample(&[1, 1], 9).shards.by_source;
         assert!(groups.add_up_to(&whole));
@@ -350,8 +357,9 @@ mod tests {
     }
 
     #[test]
-    fn large_counts_are_shared_with_the_spread_of_a_multinomial() {
-        // 200 counts of n = 10⁶ over 100 groups: shares have mean 10⁴ and standard deviation √(n·0.01·0.99) = 99.5.
+    fn shares_of_large_counts_have_the_variance_of_a_multinomial() {
+        // 200 counts of n = 10⁶ over 100 groups. Shares have mean 10⁴ and standard deviation
+        // √(n·0.01·0.99) = 99.5.
         let mut random = Pcg64::seed_from_u64(1);
         let mut squares = 0.0;
         for _ in 0..200 {
@@ -386,7 +394,7 @@ mod tests {
             let all = groups.resample(&vec![1; groups.n_groups], 5);
             prop_assert_eq!(&all.shards.source_total, &whole.source_total);
             prop_assert_eq!(&all.shards.target_total, &whole.target_total);
-            // Shards do not change who comes into which group.
+            // The groups do not depend on the shards.
             let uncut = Groups::scatter(4, &shards(100).by_source, n_groups);
             let weights: Vec<u32> = (0..uncut.n_groups as u32).map(|g| g % 3).collect();
             let (one, other) = (uncut.resample(&weights, 100), groups.resample(&weights, 3));

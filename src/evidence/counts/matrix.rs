@@ -10,24 +10,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Some rows of a count matrix: ascending sources, each with its targets by state id.
 #[derive(Debug, Default, PartialEq)]
-pub struct Rows {
+pub struct MatrixRows {
     /// State ids, each once.
     pub sources: Vec<u32>,
     /// Source k has the entries `offsets[k]..offsets[k + 1]`.
     pub offsets: Vec<usize>,
     /// State ids of targets, ascending in each row.
     pub columns: Vec<u32>,
+    /// The value of every entry.
     pub values: Values,
-    /// Σ of the counts; 0 where they are weights.
+    /// Σ of the counts, or 0 for weights.
     pub total: u128,
 }
 
-impl Rows {
+impl MatrixRows {
+    /// The last source, if there is one.
     pub fn last_source(&self) -> Option<u32> {
         self.sources.last().copied()
     }
 
-    /// (source, target, count) in order, of counts that are integers.
+    /// Source, target and count of every entry, for integer counts.
     pub fn entries(&self) -> impl Iterator<Item = (u32, u32, u64)> {
         self.sources
             .iter()
@@ -38,7 +40,7 @@ impl Rows {
             })
     }
 
-    /// Appends an entry, whose value goes to a list of the caller.
+    /// Appends an entry without a value, which the caller keeps.
     #[inline(always)]
     pub fn begin(&mut self, source: u32, target: u32) {
         if self.last_source() != Some(source) {
@@ -54,7 +56,7 @@ impl Rows {
         self.total += u128::from(count);
         let is_same = self.last_source() == Some(source) && self.columns.last() == Some(&target);
         match counts.last_mut().filter(|_| is_same) {
-            // A total that no u64 holds is refused before it is used.
+            // A total that exceeds u64 is an error before the sum is used.
             Some(sum) => *sum = sum.saturating_add(count),
             None => {
                 self.begin(source, target);
@@ -63,7 +65,8 @@ impl Rows {
         }
     }
 
-    pub fn with_counts(mut self, counts: &[u64]) -> Rows {
+    /// Adds the counts of all entries, in as few bytes as they need.
+    pub fn with_counts(mut self, counts: &[u64]) -> MatrixRows {
         self.values = match counts.iter().max() {
             Some(0..=0xff) | None => Values::Small(counts.iter().map(|&n| n as u8).collect()),
             Some(0..=0xffff_ffff) => Values::Count(counts.iter().map(|&n| n as u32).collect()),
@@ -72,47 +75,54 @@ impl Rows {
         self.close()
     }
 
-    pub fn with_weights(self, weights: Vec<f64>) -> Rows {
+    /// Adds the weights of all entries.
+    pub fn with_weights(self, weights: Vec<f64>) -> MatrixRows {
         self.with_values(Values::Real(weights))
     }
 
-    pub fn with_values(mut self, values: Values) -> Rows {
+    /// Adds the values of all entries.
+    pub fn with_values(mut self, values: Values) -> MatrixRows {
         self.values = values;
         self.close()
     }
 
-    fn close(mut self) -> Rows {
+    fn close(mut self) -> MatrixRows {
         self.offsets.push(self.columns.len());
         self.columns.shrink_to_fit();
         self
     }
 }
 
-/// The counts of one partition and lag over dense numbers of the states that have counts: sources and targets are numbered
-/// apart (coherence §3.1).
+/// The counts of one partition and lag over the states that have counts. Sources and targets are
+/// numbered separately, without gaps (coherence §3.1).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CountMatrix {
+    /// Number of the partition.
     pub partition: usize,
+    /// Index of the lag.
     pub lag: usize,
-    /// The state id of each source and of each target, ascending.
+    /// The ID of each source state, ascending.
     pub source_states: Vec<u32>,
+    /// The ID of each target state, ascending.
     pub target_states: Vec<u32>,
-    /// Row j holds N_·j: the targets of source j. CountMatrix of one pair above 2³² are kept as `Real`, as weights are.
+    /// Row j holds N_·j, the targets of source j. Counts from 2³² on are `Real`, as weights are.
     pub by_source: Vec<Csr>,
-    /// Σ of the counts; 0 where they are weights.
+    /// Σ of the counts, or 0 for weights.
     pub total: u128,
-    /// What a transition weighs, as a power of two: weights are fitted in this unit, so that their scale changes no result. 0 for counts.
+    /// log₂ of the unit in which weights are fitted, so that their scale changes no result. 0 for
+    /// counts.
     pub exponent: i32,
-    /// For each given partition, the label of each source; `None` where some source has no label, named by its state id.
+    /// For each given partition, the label of each source, or the ID of a source without a label.
     pub given: Vec<Result<Vec<u32>, u32>>,
-    /// The same counts told apart by group, where that is asked for.
+    /// The same counts per resample group, if the plan needs them.
     pub groups: Option<Groups>,
-    /// What was taken out, where one connected set was to be kept.
+    /// What was removed, if only the largest connected set is kept.
     pub left_out: Option<LeftOut>,
 }
 
 impl CountMatrix {
-    pub fn new(partition: usize, lag: usize, pieces: Vec<Rows>) -> CountMatrix {
+    /// The counts in some rows, in ascending order of sources.
+    pub fn new(partition: usize, lag: usize, pieces: Vec<MatrixRows>) -> CountMatrix {
         let total = pieces.iter().map(|rows| rows.total).sum();
         let columns: Vec<&[u32]> = pieces.iter().map(|rows| &rows.columns[..]).collect();
         let (target_states, places) = dense(&columns);
@@ -148,7 +158,7 @@ impl CountMatrix {
         }
     }
 
-    /// Divides every count: they become weights.
+    /// Divides every count. The counts become weights.
     pub fn divide(&mut self, by: u64) {
         let by = by as f64;
         for shard in &mut self.by_source {
@@ -165,6 +175,7 @@ impl CountMatrix {
         }
     }
 
+    /// The number of non-zeros.
     pub fn nnz(&self) -> usize {
         self.by_source.iter().map(Csr::nnz).sum()
     }
@@ -176,9 +187,9 @@ impl CountMatrix {
     }
 }
 
-/// State id → its place among the ids that occur.
+/// State ID → its index among the IDs that occur.
 enum Places {
-    /// All up to the largest one occur.
+    /// All IDs up to the largest one occur.
     Same,
     Table(Vec<u32>),
     Map(HashMap<u32, u32>),
@@ -194,7 +205,7 @@ impl Places {
     }
 }
 
-/// The distinct ids in ascending order, and the place of each among them.
+/// The distinct IDs in ascending order, and the index of each.
 fn dense(ids: &[&[u32]]) -> (Vec<u32>, Places) {
     let n: usize = ids.iter().map(|ids| ids.len()).sum();
     let top = ids.par_iter().filter_map(|ids| {
@@ -203,12 +214,12 @@ fn dense(ids: &[&[u32]]) -> (Vec<u32>, Places) {
     });
     let top = top.max().map_or(0, |&top| top as usize);
     if top <= 4 * n + 1024 {
-        // A table of all ids is small beside the pairs.
+        // A table of all IDs is small compared with the pairs.
         let occurs: Vec<AtomicBool> = (0..=top).map(|_| AtomicBool::new(false)).collect();
         ids.par_iter().for_each(|ids| {
             memory::wait_for_room();
             for &id in *ids {
-                // Most ids have been seen, and reading shares the cache line where writing would not.
+                // Most IDs were seen before, and a read leaves the cache line shared.
                 if !occurs[id as usize].load(Ordering::Relaxed) {
                     occurs[id as usize].store(true, Ordering::Relaxed);
                 }
@@ -240,15 +251,16 @@ fn dense(ids: &[&[u32]]) -> (Vec<u32>, Places) {
     (distinct, Places::Map(places))
 }
 
-/// What was taken out of counts.
+/// What was removed from counts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LeftOut {
-    /// Strongly connected sets, that which was kept included.
+    /// Number of strongly connected sets, including the kept one.
     pub components: usize,
+    /// Number of removed states.
     pub states: usize,
-    /// Σ of the counts or weights.
+    /// Σ of the removed counts or weights.
     pub transitions: f64,
-    /// The same, exactly; 0 for weights.
+    /// The same, exact, or 0 for weights.
     pub total: u128,
 }
 
@@ -259,7 +271,7 @@ mod tests {
 
     #[test]
     fn states_without_counts_get_no_number() {
-        // Sources 3 and 9; targets 5, 7 and one that is too large for a table.
+        // Sources 3 and 9; targets 5, 7 and an ID that is too large for a table.
         for far in [8, 4_000_000_000] {
             let mut tally = Tally::default();
             for (pair, n) in [
@@ -286,8 +298,8 @@ mod tests {
     }
 
     #[test]
-    fn large_counts_take_more_room() {
-        let count = |n: u64| Rows::default().with_counts(&[n]).values;
+    fn large_counts_take_more_bytes() {
+        let count = |n: u64| MatrixRows::default().with_counts(&[n]).values;
         assert_eq!(count(255), Values::Small(vec![255]));
         assert_eq!(count(256), Values::Count(vec![256]));
         assert_eq!(count(1 << 32), Values::Real(vec![4294967296.0]));

@@ -14,11 +14,14 @@ use crate::evidence::counts::groups::Resampled;
 use crate::evidence::counts::shards::Shards;
 use std::borrow::Cow;
 
-/// States and non-zeros of one model, counted or at most.
+/// States and non-zeros of one model: exact numbers or upper bounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Size {
+    /// Number of source states.
     pub sources: u64,
+    /// Number of target states.
     pub targets: u64,
+    /// Number of non-zeros.
     pub nonzeros: u64,
 }
 
@@ -36,10 +39,12 @@ const SHARD_NNZ: usize = 1 << 18;
 /// its states.
 #[derive(Debug, Clone)]
 pub struct Counts<'a> {
+    /// The matrix.
     pub shards: Cow<'a, Shards>,
-    /// The target that every source is, if it is one: n values, or none where states are apart.
+    /// The target that is the same state as each source, if there is one: n values, or empty if
+    /// sources and targets are not states of one kind.
     pub target_of_source: Vec<Option<u32>>,
-    /// The source that every target is, if it is one: m values, or none where states are apart.
+    /// The source that is the same state as each target, if there is one: m values, or empty.
     pub source_of_target: Vec<Option<u32>>,
     /// Partitions of the sources that the input has.
     pub given: Vec<Given>,
@@ -137,14 +142,19 @@ impl<'a> Counts<'a> {
         self
     }
 
-    /// What is known of the states, for a resample of the counts.
+    /// The counts of a resample, with what is known of its states.
     pub fn of_resample<'b>(&self, resampled: &'b Resampled) -> Counts<'b> {
         let (sources, targets) = (&resampled.sources, &resampled.targets);
         let place =
             |states: &[u32], whole: u32| states.binary_search(&whole).ok().map(|at| at as u32);
-        let mapped = |own: &[u32], others: &[u32], map: &[Option<u32>]| match map.is_empty() {
-            true => Vec::new(),
-            false => (own.iter().map(|&state| place(others, map[state as usize]?))).collect(),
+        let mapped = |own: &[u32], others: &[u32], map: &[Option<u32>]| {
+            if map.is_empty() {
+                return Vec::new();
+            }
+            let states = own.iter();
+            states
+                .map(|&state| place(others, map[state as usize]?))
+                .collect()
         };
         Counts {
             shards: Cow::Borrowed(&resampled.shards),

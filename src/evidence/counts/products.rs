@@ -11,8 +11,9 @@ use std::borrow::Cow;
 pub struct Multiply<'a> {
     /// Columns of the matrix × `width`, row-major.
     pub x: Cow<'a, [f64]>,
+    /// Columns of `x`.
     pub width: usize,
-    /// One number a row; none: N · x.
+    /// One number per row; empty for N · x.
     pub scale: Cow<'a, [f64]>,
 }
 

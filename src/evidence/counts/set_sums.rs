@@ -6,9 +6,11 @@ use crate::evidence::pass::kernel::{Conserved, Kernel};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// Sums C_ik = Σ_{γ(j)=k} N_ij of the targets in `csr` (rows of targets), in ascending order of j; `sums` is its rows × rank.
+/// Computes C_ik = Σ_{γ(j)=k} N_ij for the targets in `csr` (rows of targets), in ascending order
+/// of j. `sums` is rows × rank, row-major.
 pub(crate) fn gather(csr: &Csr, affiliation: &[u32], rank: usize, sums: &mut [f64]) {
-    /// `C` sums take the counts of a state in turn, because an addition to a sum in memory waits for the one before. Weights need order.
+    /// The counts of a set are added to `C` partial sums in turn, because consecutive additions to
+    /// one sum in memory wait for each other. Weights need one sum, so that their order is fixed.
     fn rows<V: Value, const C: usize>(
         csr: &Csr,
         values: &[V],
@@ -42,11 +44,12 @@ pub(crate) fn gather(csr: &Csr, affiliation: &[u32], rank: usize, sums: &mut [f6
     }
 }
 
-/// The update of λ (15): C_ik, one row a target.
+/// The update of λ (15): C_ik, one row per target.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Gather<'a> {
     /// γ(j), n values.
     pub affiliation: Cow<'a, [u32]>,
+    /// Number of sets.
     pub rank: usize,
 }
 

@@ -1,7 +1,9 @@
-//! Counts → shards: the count matrix of one partition and lag, cut into units of work of about equal numbers of non-zeros.
+//! Counts → shards: the count matrix of one partition and lag, cut into shards of about equal
+//! numbers of non-zeros.
 //!
-//! The matrix is kept twice, by source and by target, in u32 indices. Each product and each sum then has exactly one shard that
-//! owns an output row and adds its terms in ascending order, which makes every result independent of the number of shards.
+//! The matrix is stored twice, by source and by target, with u32 indices. In each product and each
+//! sum, exactly one shard owns an output row and adds its terms in ascending order. So no result
+//! depends on the number of shards.
 
 use crate::evidence::counts::csr::{Csr, Value, Values};
 use crate::evidence::counts::totals::Totals;
@@ -15,11 +17,13 @@ use std::ops::Range;
 /// The counts N of one partition and lag (m targets × n sources), ready for passes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Shards {
+    /// n.
     pub n_sources: usize,
+    /// m.
     pub n_targets: usize,
-    /// Row j holds N_·j: the targets of source j.
+    /// Row j holds N_·j, the targets of source j.
     pub by_source: Vec<Csr>,
-    /// Row i holds N_i·: the sources of target i.
+    /// Row i holds N_i·, the sources of target i.
     pub by_target: Vec<Csr>,
     /// N_·j, n values; exact for integer counts.
     pub source_total: Vec<f64>,
@@ -27,15 +31,16 @@ pub struct Shards {
     pub target_total: Vec<f64>,
     /// S = Σ N_ij.
     pub total: f64,
-    /// A bound that no N_ij is below: 1 for integers.
+    /// A lower bound of all N_ij > 0: 1 for integers.
     pub smallest: f64,
-    /// What is counted is 2 to this times these counts.
+    /// The unit of weights is 2 to this power.
     pub exponent: i32,
 }
 
 impl Shards {
-    /// Shards of at most about `shard_nnz` non-zeros from a coordinate list sorted by (source, target) without repeats.
-    /// Every source `0..n_sources` and every target `0..n_targets` must occur: empty states are removed before (coherence §3.1).
+    /// Shards of at most about `shard_nnz` non-zeros, from a coordinate list that is sorted by
+    /// (source, target) without repeats. Every source `0..n_sources` and every target
+    /// `0..n_targets` must occur: states without counts are removed before (coherence §3.1).
     pub fn new(
         n_sources: usize,
         n_targets: usize,
@@ -46,7 +51,7 @@ impl Shards {
     ) -> Shards {
         assert!(
             sources.len() == targets.len() && sources.len() == values.len(),
-            "one source, target and value a non-zero"
+            "one source, target and value per non-zero"
         );
         let mut offsets = vec![0; n_sources + 1];
         for &j in sources {
@@ -59,8 +64,8 @@ impl Shards {
         Shards::from_sources(n_targets, by_source, shard_nnz)
     }
 
-    /// Shards from the rows of sources, which are kept as they are; those by target get about `shard_nnz` non-zeros.
-    /// Every source and every target `0..n_targets` must have counts.
+    /// Shards from the rows of sources, which are not cut. Shards by target get about `shard_nnz`
+    /// non-zeros. Every source and every target `0..n_targets` must have counts.
     pub fn from_sources(n_targets: usize, by_source: Vec<Csr>, shard_nnz: usize) -> Shards {
         let n_sources = by_source.last().map_or(0, |shard| shard.rows().end);
         let by_target = transposed(n_targets, &by_source, shard_nnz);
@@ -85,7 +90,7 @@ impl Shards {
         }
     }
 
-    /// Whether entries are elsewhere.
+    /// Whether the entries are on other machines.
     pub fn is_outline(&self) -> bool {
         self.by_source.iter().any(Csr::is_outline)
     }
@@ -116,11 +121,12 @@ impl Shards {
         }
     }
 
+    /// The number of non-zeros.
     pub fn nnz(&self) -> usize {
         self.by_source.iter().map(Csr::nnz).sum()
     }
 
-    /// Whether all counts are integers, so that sums of them in f64 are exact in any order (below 2⁵³).
+    /// Whether all counts are integers, so that their sums in f64 are exact (below 2⁵³).
     pub fn is_integral(&self) -> bool {
         self.by_source
             .iter()
@@ -161,17 +167,18 @@ impl EvidenceKind for Shards {
     }
 }
 
-/// Non-zeros that are worth a range of their own.
+/// The smallest number of non-zeros of a range of targets that is built by one thread.
 const SMALLEST_RANGE: usize = 1 << 14;
 
-/// The most of a range where memory is bounded, because a range is written all over at once.
-const LARGEST_BOUNDED: usize = 2 << 20;
+/// The largest number of non-zeros of a range under a memory bound, because writes go to random
+/// places of the range.
+const LARGEST_BOUNDED_RANGE: usize = 2 << 20;
 
-/// Non-zeros that are put in their places between two looks at memory, each maybe in a page of its own.
-const UNSEEN: usize = 1 << 11;
+/// Non-zeros that are written between two checks of the memory in use. Each may touch another page.
+const UNCHECKED: usize = 1 << 11;
 
-/// The rows of targets, from those of sources. Ranges of targets are built side by side, each by a counting sort that goes through
-/// the sources in ascending order.
+/// The rows of targets, from the rows of sources. Ranges of targets are built in parallel, each by
+/// a counting sort over the sources in ascending order.
 fn transposed(n_targets: usize, by_source: &[Csr], shard_nnz: usize) -> Vec<Csr> {
     let count = |shards: &[Csr]| {
         let mut counts = vec![0u32; n_targets];
@@ -193,7 +200,7 @@ fn transposed(n_targets: usize, by_source: &[Csr], shard_nnz: usize) -> Vec<Csr>
         })
         .unwrap_or_default();
     let nnz: usize = by_source.iter().map(Csr::nnz).sum();
-    let most = memory::limit().map_or(usize::MAX, |_| LARGEST_BOUNDED);
+    let most = memory::limit().map_or(usize::MAX, |_| LARGEST_BOUNDED_RANGE);
     let enough = nnz.div_ceil(2 * threads).clamp(SMALLEST_RANGE, most);
     let (mut ranges, mut first, mut size) = (Vec::new(), 0, 0);
     for (i, &n) in counts.iter().enumerate() {
@@ -231,7 +238,7 @@ fn transposed(n_targets: usize, by_source: &[Csr], shard_nnz: usize) -> Vec<Csr>
     shards.into_iter().flatten().collect()
 }
 
-/// Values of the targets in `range`, and their sources into `columns`.
+/// Returns the values of the targets in `range`, and writes their sources into `columns`.
 fn fill<V: Value + Default>(
     by_source: &[Csr],
     range: Range<usize>,
@@ -242,19 +249,19 @@ fn fill<V: Value + Default>(
     let mut out = vec![V::default(); columns.len()];
     for shard in by_source {
         memory::wait_for_room();
-        let mut unseen = 0;
+        let mut unchecked = 0;
         crate::with_values!(shard, values => {
             for (l, j) in shard.rows().enumerate() {
                 let span = shard.span(l);
-                if unseen >= UNSEEN {
+                if unchecked >= UNCHECKED {
                     memory::wait_for_room();
-                    unseen = 0;
+                    unchecked = 0;
                 }
                 let row = &shard.columns[span.clone()];
                 let low = row.partition_point(|&i| (i as usize) < range.start);
                 let own = row[low..].iter().zip(&values[span.start + low..]);
                 for (&i, &v) in own.take_while(|(i, _)| (**i as usize) < range.end) {
-                    unseen += 1;
+                    unchecked += 1;
                     let at = &mut next[i as usize - range.start];
                     columns[*at] = j as u32;
                     out[*at] = V::from_f64(v.f64());
@@ -266,7 +273,8 @@ fn fill<V: Value + Default>(
     out
 }
 
-/// Cuts rows into shards of about `shard_nnz` non-zeros, never splitting a row; the first row is number `first`.
+/// Cuts rows into shards of about `shard_nnz` non-zeros, between rows. The first row has number
+/// `first`.
 fn cut(
     first: usize,
     offsets: &[usize],
@@ -354,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn both_sides_hold_the_same_counts() {
+    fn both_sides_have_the_same_counts() {
         let s = small(100);
         assert_eq!(s.source_total, [5.0, 5.0, 1.0]);
         assert_eq!(s.target_total, [3.0, 8.0]);
@@ -375,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outline_knows_all_but_the_entries() {
+    fn an_outline_has_all_but_the_entries() {
         let s = small(2);
         let outline = s.outline();
         assert!(outline.is_outline() && !s.is_outline());

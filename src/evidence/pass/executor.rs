@@ -50,7 +50,7 @@ pub trait Pass {
     /// If they cannot be packed, which is a bug.
     fn given(&self, rows: Range<usize>) -> Result<Vec<u8>>;
 
-    /// Takes all output rows, in parts that were computed elsewhere, if they are conserved.
+    /// Takes all output rows, in parts that other machines have computed, if they are conserved.
     ///
     /// # Errors
     /// If the parts are not packed rows of this pass, which is a bug.
@@ -89,9 +89,10 @@ impl<K: Kernel> Pass for TypedPass<'_, '_, K> {
 
     fn given(&self, rows: Range<usize>) -> Result<Vec<u8>> {
         let width = self.kernel.width();
-        match K::IN_PLACE {
-            true => pack(&&self.out[rows.start * width..rows.end * width]),
-            false => Ok(Vec::new()),
+        if K::IN_PLACE {
+            pack(&&self.out[rows.start * width..rows.end * width])
+        } else {
+            Ok(Vec::new())
         }
     }
 

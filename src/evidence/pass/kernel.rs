@@ -19,7 +19,9 @@ pub trait Shard: Serialize + DeserializeOwned + Send + Sync + 'static {
 /// All shards of one side of the evidence, in ascending order of their rows.
 #[derive(Debug)]
 pub struct Sharded<'a, S: Shard> {
+    /// The shards.
     pub shards: &'a [S],
+    /// Sums over all of them.
     pub totals: S::Totals<'a>,
 }
 
@@ -67,10 +69,13 @@ pub trait Kernel: Serialize + DeserializeOwned + Sync {
 /// Nothing, or what is not conserved.
 pub type Conserved = Result<(), String>;
 
-/// Fails where a cell is none that the kernel makes.
+/// Checks every cell.
+///
+/// # Errors
+/// The index of the first cell that is not valid.
 pub fn each<T>(rows: &[T], is_valid: impl Fn(&T) -> bool) -> Conserved {
     match rows.iter().position(|cell| !is_valid(cell)) {
         None => Ok(()),
-        Some(at) => Err(format!("cell {at} is no result")),
+        Some(at) => Err(format!("cell {at} is not a valid result")),
     }
 }

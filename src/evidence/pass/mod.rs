@@ -1,8 +1,9 @@
 //! Passes over evidence: parallel, the same for any number of shards, and resumable.
 //!
-//! A pass applies a [`Kernel`] to every shard with the output rows that the shard owns. No two shards
-//! share an output row, so nothing is merged and no sum depends on the number of shards. A piece of
-//! work is anything that runs alone and is worth a checkpoint: a fit, a restart, a resample.
+//! A pass applies a [`Kernel`] to every shard with the output rows that the shard owns. No two
+//! shards share an output row, so nothing is merged and no sum depends on the number of shards. A
+//! piece of work is anything that runs alone and is worth a checkpoint: a fit, a restart, a
+//! resample.
 
 pub mod checkpoints;
 pub mod executor;
@@ -113,8 +114,9 @@ impl<'a> Passes<'a> {
         done.into_iter().map(result).collect()
     }
 
-    /// The result of `work`, or its checkpoint. The work must depend on nothing but what all runs of
-    /// a plan have in common. Names of pieces are unique; `work` gets passes for pieces of its own.
+    /// The result of `work`, or its checkpoint. The work must depend on nothing but what all runs
+    /// of a plan have in common. Names of pieces are unique; `work` gets passes for pieces of its
+    /// own.
     ///
     /// # Errors
     /// Those of `work`.

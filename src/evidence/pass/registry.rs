@@ -40,7 +40,7 @@ fn apply_packed<K: Kernel + Send + 'static>(
     unit: &Unpacked,
     rows: &[u8],
 ) -> Result<Vec<u8>> {
-    let other = || Error::bug(format!("a kernel or a unit is none of `{}`", K::NAME));
+    let other = || Error::bug(format!("a kernel or a unit is not of `{}`", K::NAME));
     let kernel: &K = kernel.downcast_ref().ok_or_else(other)?;
     let unit: &Vec<K::Shard> = unit.downcast_ref().ok_or_else(other)?;
     let cells = unit.iter().map(|shard| shard.rows().len()).sum::<usize>() * kernel.width();

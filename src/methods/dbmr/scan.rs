@@ -99,7 +99,7 @@ impl Kernel for Scan<'_> {
                 None => found.column.is_none(),
             };
             if !is_result || found.best.is_some() != self.sources.has(j) {
-                return Err(format!("cell {j} is no result"));
+                return Err(format!("cell {j} is not a valid result"));
             }
             if let Some(column) = &found.column {
                 is_row(totals, j, column)?;
@@ -138,7 +138,7 @@ impl Kernel for Pick<'_> {
             match row {
                 Some(row) if self.sources.has(j) => is_row(totals, j, row)?,
                 None if !self.sources.has(j) => (),
-                _ => return Err(format!("cell {j} is no result")),
+                _ => return Err(format!("cell {j} is not a valid result")),
             }
         }
         Ok(())

@@ -3,7 +3,7 @@
 
 use crate::error::{Error, Result};
 use crate::evidence::counts::groups::Groups;
-use crate::evidence::counts::matrix::{CountMatrix, Rows};
+use crate::evidence::counts::matrix::{CountMatrix, MatrixRows};
 use crate::math::scale;
 use crate::read::counts::counted::Counted;
 use crate::read::counts::lagged::Walker;
@@ -101,7 +101,7 @@ pub struct Sums {
 
 /// The pairs of one partition and lag, counted or with weights. Targets carry their groups.
 pub(crate) struct Slot {
-    pub pieces: Vec<Rows>,
+    pub pieces: Vec<MatrixRows>,
     weighted: Vec<(u64, f64)>,
 }
 
@@ -302,12 +302,12 @@ fn gather_slots<P: Point>(
 }
 
 /// Subtracts the counts of a subset of the rows.
-fn subtract(pieces: Vec<Rows>, minus: &[Rows]) -> Result<Vec<Rows>> {
-    let mut minus = minus.iter().flat_map(Rows::entries).peekable();
+fn subtract(pieces: Vec<MatrixRows>, minus: &[MatrixRows]) -> Result<Vec<MatrixRows>> {
+    let mut minus = minus.iter().flat_map(MatrixRows::entries).peekable();
     let mut left = Vec::with_capacity(pieces.len());
     let mut counts = Vec::new();
     for piece in &pieces {
-        let mut rows = Rows::default();
+        let mut rows = MatrixRows::default();
         counts.clear();
         for (source, target, count) in piece.entries() {
             let own = minus.next_if(|&(s, t, _)| (s, t) == (source, target));

@@ -1,10 +1,11 @@
 //! Rows → integer transition counts, one sparse matrix per partition and lag (coherence §3.1).
 //!
-//! In: streams of batches with the columns of a `Layout` in its order. Out: [`Counted`]. Each stream
-//! has a `Worker`. If one stream ends inside a trajectory and the next continues it, `add_up` joins
-//! the two, so that each pair is counted once. Most files are ordered by (partition, trajectory,
-//! time), so streams are first taken to be ordered. A row that breaks the order stops the attempt
-//! with `Stop::Unsorted`; the next attempt gathers rows by trajectory in memory, or sorts them.
+//! In: streams of batches with the columns of a `Layout` in its order. Out: [`Counted`]. Each
+//! stream has a `Worker`. If one stream ends inside a trajectory and the next continues it,
+//! `add_up` joins the two, so that each pair is counted once. Most files are ordered by (partition,
+//! trajectory, time), so streams are first taken to be ordered. A row that breaks the order stops
+//! the attempt with `Stop::Unsorted`; the next attempt gathers rows by trajectory in memory, or
+//! sorts them.
 
 pub mod carry;
 pub mod counted;
@@ -57,9 +58,9 @@ pub async fn count(
 
 /// Counts the transitions in the rows of a query, to be added to the counts of other rows.
 ///
-/// `carried` are earlier rows of the same trajectories, maybe none. Pairs among the carried rows are
-/// not counted again. With `carried`, the last rows of all trajectories are returned, to be carried
-/// to later rows.
+/// `carried` are earlier rows of the same trajectories, maybe none. Pairs among the carried rows
+/// are not counted again. With `carried`, the last rows of all trajectories are returned, to be
+/// carried to later rows.
 ///
 /// # Errors
 /// Rows that cannot be read or counted.

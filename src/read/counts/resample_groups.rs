@@ -9,8 +9,8 @@
 
 use crate::error::{Error, Kind, Result};
 use crate::evidence::counts::csr::{Csr, Values};
-use crate::evidence::counts::groups::Part;
-use crate::evidence::counts::matrix::Rows;
+use crate::evidence::counts::groups::GroupedRows;
+use crate::evidence::counts::matrix::MatrixRows;
 use crate::math::seed::restart_seed;
 use crate::read::counts::tally::{pack, unpack};
 use crate::read::rows::keys::NONE;
@@ -109,7 +109,11 @@ pub(crate) fn tag_weights(entries: &mut [(u64, f64)], tag: Tag) -> Result<()> {
 
 /// Splits sorted counts with tagged targets into the counts without groups and, for each piece, its
 /// parts by group. There are at most `most` groups.
-pub(crate) fn split_by_group(pieces: Vec<Rows>, tag: Tag, most: usize) -> Vec<(Rows, Split)> {
+pub(crate) fn split_by_group(
+    pieces: Vec<MatrixRows>,
+    tag: Tag,
+    most: usize,
+) -> Vec<(MatrixRows, Split)> {
     let mut number = vec![u16::MAX; 1 << tag.bits];
     for &tagged in pieces.iter().flat_map(|rows| &rows.columns) {
         number[tag.group(tagged) as usize] = 0;
@@ -135,7 +139,7 @@ pub(crate) struct Split {
 
 impl Split {
     /// The groups as a part of the rows that were split.
-    pub fn part(self, whole: &Csr) -> Part {
+    pub fn part(self, whole: &Csr) -> GroupedRows {
         let mut ends = Vec::with_capacity(whole.nnz() + 1);
         ends.push(0);
         let mut columns = Vec::with_capacity(self.group.len());
@@ -143,7 +147,7 @@ impl Split {
             columns.extend(std::iter::repeat_n(target, usize::from(n)));
             ends.push(columns.len());
         }
-        Part {
+        GroupedRows {
             counts: Csr {
                 first_row: whole.first_row,
                 offsets: whole.offsets.iter().map(|&at| ends[at]).collect(),
@@ -155,12 +159,12 @@ impl Split {
     }
 }
 
-fn untagged(rows: Rows, tag: Tag, number: &[u16]) -> (Rows, Split) {
+fn untagged(rows: MatrixRows, tag: Tag, number: &[u16]) -> (MatrixRows, Split) {
     crate::memory::wait_for_room();
     let is_weighted = matches!(rows.values, Values::Real(_)) && rows.total == 0;
-    let mut whole = Rows {
+    let mut whole = MatrixRows {
         total: rows.total,
-        ..Rows::default()
+        ..MatrixRows::default()
     };
     let (mut sums, mut lengths) = (Vec::new(), Vec::new());
     let (mut group, mut counts) = (Vec::new(), Vec::new());

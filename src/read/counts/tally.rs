@@ -5,7 +5,7 @@
 //! nanoseconds per pair. Integer sums do not depend on order, so the result depends neither on the
 //! order of rows nor on the number of tallies.
 
-use crate::evidence::counts::matrix::Rows;
+use crate::evidence::counts::matrix::MatrixRows;
 use crate::memory;
 use rayon::prelude::*;
 
@@ -342,7 +342,7 @@ impl Tally {
     }
 
     /// All counts of several tallies, in pieces by ascending sources.
-    pub fn finish(mut tallies: Vec<Tally>) -> Vec<Rows> {
+    pub fn finish(mut tallies: Vec<Tally>) -> Vec<MatrixRows> {
         let Some(mut shape) = tallies.first().map(Tally::shape) else {
             return Vec::new();
         };
@@ -372,7 +372,7 @@ impl Tally {
 }
 
 /// Adds up the parts of tallies of one shape. Small adjacent parts become one piece.
-fn pieces<E: Entry>(shape: Shape, tallies: Vec<Parts<E>>) -> Vec<Rows> {
+fn pieces<E: Entry>(shape: Shape, tallies: Vec<Parts<E>>) -> Vec<MatrixRows> {
     let n_parts = tallies.iter().map(|t| t.parts.len()).max().unwrap_or(0);
     let mut parts: Vec<Vec<Vec<E>>> = (0..n_parts).map(|_| Vec::new()).collect();
     for tally in tallies {
@@ -400,7 +400,7 @@ fn pieces<E: Entry>(shape: Shape, tallies: Vec<Parts<E>>) -> Vec<Rows> {
         .map_init(
             <(Vec<E>, Vec<u64>)>::default,
             |(spare, counts), (first, piece)| {
-                let mut rows = Rows::default();
+                let mut rows = MatrixRows::default();
                 counts.clear();
                 rows.columns
                     .reserve_exact(piece.iter().map(|part| entries(part)).sum());
@@ -485,10 +485,10 @@ fn sort<E: Entry>(entries: &mut Vec<E>, spare: &mut Vec<E>) {
 
 /// Sums the weights of equal pairs. Sorting the weights first makes the sum independent of the
 /// order of rows, and Neumaier compensation keeps its error at the last digit.
-pub fn sum_weights(mut entries: Vec<(u64, f64)>) -> Vec<Rows> {
+pub fn sum_weights(mut entries: Vec<(u64, f64)>) -> Vec<MatrixRows> {
     entries.par_sort_unstable_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
     let enough = (entries.len() / 64).max(MIN_PIECE_NONZEROS);
-    let (mut pieces, mut rows, mut weights) = (Vec::new(), Rows::default(), Vec::new());
+    let (mut pieces, mut rows, mut weights) = (Vec::new(), MatrixRows::default(), Vec::new());
     for same in entries.chunk_by(|a, b| a.0 == b.0) {
         let (source, target) = unpack(same[0].0);
         if weights.len() >= enough && rows.last_source() != Some(source) {
@@ -524,7 +524,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    fn listed(pieces: &[Rows]) -> Vec<(u64, u64)> {
+    fn listed(pieces: &[MatrixRows]) -> Vec<(u64, u64)> {
         let mut all = Vec::new();
         for rows in pieces {
             for (at, &source) in rows.sources.iter().enumerate() {

@@ -13,8 +13,7 @@ use rand_pcg::Pcg64;
 use std::f64::consts::PI;
 use std::ops::Range;
 
-/// Upper end of x: the domain is [0, WIDTH] × [0, HEIGHT].
-/// The domain is [0, WIDTH] × [0, HEIGHT].
+/// Upper end of x. The domain is [0, WIDTH] × [0, HEIGHT].
 pub const WIDTH: f64 = 2.0;
 /// Upper end of y.
 pub const HEIGHT: f64 = 1.0;

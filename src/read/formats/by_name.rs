@@ -11,7 +11,7 @@ use crate::read::formats::json;
 use crate::read::formats::json::JsonRows;
 use crate::read::formats::pieces;
 use crate::read::formats::text::{Rows, Wanted, batches};
-use crate::read::lake::frozen::Listed;
+use crate::read::lake::frozen::ListedFiles;
 use crate::store::location::location;
 use arrow::datatypes::{Schema, SchemaRef};
 use async_trait::async_trait;
@@ -43,14 +43,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct Named {
     format: format::Format,
     dialect: Dialect,
-    listed: Listed,
+    listed: ListedFiles,
     /// The schema of each inspected file, and for Arrow files whether they have a footer.
     known: Arc<Mutex<HashMap<Path, (SchemaRef, bool)>>>,
 }
 
 impl Named {
     /// A reader of `format`, which must not be Parquet.
-    pub fn new(format: format::Format, dialect: Dialect, listed: &Listed) -> Named {
+    pub fn new(format: format::Format, dialect: Dialect, listed: &ListedFiles) -> Named {
         Named {
             format,
             dialect,

@@ -31,10 +31,15 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// How the text files of a table are written, as far as the pipeline says so.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Dialect {
+    /// The character between two values.
     pub delimiter: Option<char>,
+    /// Whether the first line has the names of the columns.
     pub header: Option<bool>,
+    /// The character around values that contain delimiters or line ends.
     pub quote: Option<char>,
+    /// Texts that stand for null.
     pub null: Vec<String>,
+    /// How the files are compressed.
     pub compression: Option<Compression>,
 }
 

@@ -1,7 +1,7 @@
 //! Finds the damaged file and column that the error of a query over many files does not name.
 
 use crate::read::formats::fault::plain;
-use crate::read::lake::frozen::Listed;
+use crate::read::lake::frozen::ListedFiles;
 use crate::read::lake::panics::catch_panic;
 use crate::store::location::location;
 use crate::store::parquet::StoredFile;
@@ -15,7 +15,7 @@ use parquet::errors::ParquetError;
 
 /// Decodes the most recently read Parquet files, latest first, and describes the first column that
 /// cannot be decoded. `None` if there is none, or if a store fails.
-pub async fn find(context: &SessionContext, listed: &Listed) -> Option<String> {
+pub async fn find(context: &SessionContext, listed: &ListedFiles) -> Option<String> {
     for (root, path) in listed.latest() {
         let url = ListingTableUrl::parse(&root).ok()?;
         let store = context.runtime_env().object_store(&url).ok()?;

@@ -22,7 +22,7 @@ const MAX_LATEST: usize = 64;
 
 /// The files of all tables. Clones share their state.
 #[derive(Debug, Clone, Default)]
-pub struct Listed(Arc<Files>);
+pub struct ListedFiles(Arc<Files>);
 
 #[derive(Debug, Default)]
 struct Files {
@@ -35,7 +35,7 @@ struct Files {
     whole: Mutex<HashSet<Path>>,
 }
 
-impl Listed {
+impl ListedFiles {
     /// Records a file as it was listed; `root` is the URL of its store.
     pub fn note(&self, root: &str, meta: &ObjectMeta) {
         let tag = meta.e_tag.iter().find(|tag| !tag.starts_with("W/"));
@@ -99,7 +99,7 @@ impl Listed {
 
     /// Wraps a store so that reads return the listed versions only.
     pub fn of(&self, root: &str, inner: Arc<dyn ObjectStore>) -> Arc<dyn ObjectStore> {
-        Arc::new(AsListed {
+        Arc::new(ListedStore {
             inner,
             root: root.to_string(),
             listed: self.clone(),
@@ -108,19 +108,19 @@ impl Listed {
 }
 
 #[derive(Debug)]
-struct AsListed {
+struct ListedStore {
     inner: Arc<dyn ObjectStore>,
     root: String,
-    listed: Listed,
+    listed: ListedFiles,
 }
 
-impl std::fmt::Display for AsListed {
+impl std::fmt::Display for ListedStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.inner.fmt(f)
     }
 }
 
-impl AsListed {
+impl ListedStore {
     /// The error for a listed file that has changed or vanished; other errors stay as they are.
     fn changed(&self, file: &Path, e: Error) -> Error {
         let what = match &e {
@@ -136,7 +136,7 @@ impl AsListed {
 }
 
 #[async_trait]
-impl ObjectStore for AsListed {
+impl ObjectStore for ListedStore {
     async fn get_opts(&self, location: &Path, mut options: GetOptions) -> Result<GetResult> {
         let Some(tag) = self.listed.tag(&self.root, location) else {
             return self.inner.get_opts(location, options).await;

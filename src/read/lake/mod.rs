@@ -21,7 +21,7 @@ pub mod tables;
 use crate::error::{Error, Kind, Result};
 use crate::read::lake::errors::{READING, failed};
 use crate::read::lake::files::{Query, Table, TableSource, ident_reference};
-use crate::read::lake::frozen::Listed;
+use crate::read::lake::frozen::ListedFiles;
 use crate::read::lake::panics::{Reading, catch_panic};
 use crate::read::lake::spill::SpillFolder;
 use crate::read::rows::layout::Layout;
@@ -90,7 +90,7 @@ pub struct Lake {
     pub stores: Stores,
     /// The threads that its queries use.
     pub threads: usize,
-    listed: Listed,
+    listed: ListedFiles,
     /// Bytes per stream for rows that are gathered by trajectory, because they are not in order.
     pub(crate) gathered_bytes: usize,
     _spill: Option<SpillFolder>,
@@ -158,7 +158,7 @@ fn empty(resources: &Resources, stores: &Stores, remote_stores: usize) -> Result
         .build_arc()
         .map_err(|e| failed("the query engine cannot start", e))?;
     let local = ObjectStoreUrl::local_filesystem();
-    let listed = Listed::default();
+    let listed = ListedFiles::default();
     let files = listed.of(local.as_str(), Arc::new(LocalFiles::default()));
     runtime.register_object_store(local.as_ref(), files);
     let context = SessionContext::new_with_config_rt(config, runtime);
@@ -277,8 +277,9 @@ impl Lake {
             .map_err(|e| failed("rows cannot be sorted", e))
     }
 
-    /// Runs a query with one task per stream. `start` makes the receiver of a stream from the number
-    /// of the stream, and the function that gives it a batch. Returns the receivers by stream.
+    /// Runs a query with one task per stream. `start` makes the receiver of a stream from the
+    /// number of the stream, and the function that gives it a batch. Returns the receivers by
+    /// stream.
     ///
     /// # Errors
     /// The first error of a stream, a receiver or `start`.
@@ -391,8 +392,8 @@ impl Lake {
     }
 
     /// Whether reading failed because a row continues past the end of a part of its file. The next
-    /// attempt reads that file in one part; before this attempt `n_whole` files were read so. If the
-    /// row is wrong for another reason, the next attempt fails too and knows its line.
+    /// attempt reads that file in one part; before this attempt `n_whole` files were read so. If
+    /// the row is wrong for another reason, the next attempt fails too and knows its line.
     fn must_read_again<T>(&self, done: &Result<T, Stop>, n_whole: usize) -> bool {
         let again = matches!(done, Err(Stop::Failed(_))) && self.listed.n_whole() > n_whole;
         if again {
@@ -420,8 +421,8 @@ impl Lake {
         }
     }
 
-    /// The number of rows of each Parquet file, from its footer. `None` for other formats, and if the
-    /// footer cannot be read.
+    /// The number of rows of each Parquet file, from its footer. `None` for other formats, and if
+    /// the footer cannot be read.
     pub async fn rows_of(&self, table: &str, locations: &[String]) -> Vec<Option<u64>> {
         let is_parquet = |t: &Table| t.name == table && t.format == "parquet";
         if !self.tables.iter().any(is_parquet) {

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::read::lake::errors::failed;
 use crate::read::lake::files::{InputFile, Packed, Table};
-use crate::read::lake::frozen::Listed;
+use crate::read::lake::frozen::ListedFiles;
 use crate::read::lake::provider::TableOfFiles;
 use crate::read::lake::tables::{format, name_files};
 use crate::read::lake::{Lake, Resources, empty};
@@ -67,7 +67,7 @@ fn register(
     context: &SessionContext,
     table: &Table,
     stores: &Stores,
-    listing: &Listed,
+    listing: &ListedFiles,
 ) -> Result<()> {
     register_known(context, table, stores, listing)
         .map_err(|e| e.at(format!("table `{}`", table.name)))
@@ -77,7 +77,7 @@ fn register_known(
     context: &SessionContext,
     table: &Table,
     stores: &Stores,
-    listing: &Listed,
+    listing: &ListedFiles,
 ) -> Result<()> {
     let wrong = |e: DataFusionError| failed("its store cannot be named", e);
     let root = ObjectStoreUrl::parse(&table.root).map_err(wrong)?;
@@ -159,7 +159,7 @@ impl From<Packed> for Table {
 mod tests {
     use super::*;
     use crate::read::lake::files::TableSource;
-    use crate::read::lake::subset::{Part, over_part};
+    use crate::read::lake::subset::{FilePart, over_part};
     use arrow::array::{ArrayRef, AsArray, Int64Array};
     use arrow::datatypes::{DataType, Int64Type};
     use parquet::arrow::ArrowWriter;
@@ -172,7 +172,7 @@ mod tests {
         for at in 0..of {
             let sql = "SELECT v FROM t WHERE v <> 7";
             let frame = lake.query(sql, &BTreeMap::new()).await.unwrap();
-            let frame = over_part(frame, Part { at, of }).unwrap();
+            let frame = over_part(frame, FilePart { at, of }).unwrap();
             let mut values = Vec::new();
             for batch in frame.collect().await.unwrap() {
                 values.extend_from_slice(batch.column(0).as_primitive::<Int64Type>().values());

@@ -114,16 +114,16 @@ fn step(node: &LogicalPlan) -> &'static str {
 
 /// Part `at` of `of` equal byte ranges of a file: the row groups that start in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Part {
+pub struct FilePart {
     /// Index of the part, below `of`.
     pub at: u64,
     /// Number of parts.
     pub of: u64,
 }
 
-impl Part {
+impl FilePart {
     /// The only part of an undivided file.
-    pub const WHOLE: Part = Part { at: 0, of: 1 };
+    pub const WHOLE: FilePart = FilePart { at: 0, of: 1 };
 
     /// Byte range of the part in a file of `size` bytes.
     fn bytes(self, size: u64) -> Range<i64> {
@@ -145,8 +145,8 @@ pub fn over(frame: DataFrame, locations: HashSet<String>) -> Result<DataFrame> {
 ///
 /// # Errors
 /// [`Kind::Bug`] if the query cannot be planned again.
-pub fn over_part(frame: DataFrame, part: Part) -> Result<DataFrame> {
-    narrowed(frame, Wanted::Part(part))
+pub fn over_part(frame: DataFrame, part: FilePart) -> Result<DataFrame> {
+    narrowed(frame, Wanted::FilePart(part))
 }
 
 fn narrowed(frame: DataFrame, wanted: Wanted) -> Result<DataFrame> {
@@ -185,7 +185,7 @@ enum Wanted {
     /// Files by location.
     Files(HashSet<String>),
     /// The same part of every file.
-    Part(Part),
+    FilePart(FilePart),
 }
 
 impl Wanted {
@@ -196,7 +196,7 @@ impl Wanted {
             Wanted::Files(locations) => locations
                 .contains(&location(store, &meta.location))
                 .then(|| file.clone()),
-            Wanted::Part(part) => {
+            Wanted::FilePart(part) => {
                 let bytes = part.bytes(meta.size);
                 Some(file.clone().with_range(bytes.start, bytes.end))
             }

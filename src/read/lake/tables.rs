@@ -10,7 +10,7 @@ use crate::read::formats::csv::Dialect;
 use crate::read::formats::text::value_kind;
 use crate::read::lake::errors::failed;
 use crate::read::lake::files::{InputFile, Table, TableSource};
-use crate::read::lake::frozen::Listed;
+use crate::read::lake::frozen::ListedFiles;
 use crate::read::lake::panics::catch_panic;
 use crate::read::lake::provider::TableOfFiles;
 use crate::read::paths::places::{FoundFile, Place};
@@ -47,7 +47,7 @@ pub async fn register(
     context: &SessionContext,
     source: &TableSource<'_>,
     stores: &Stores,
-    listing: &Listed,
+    listing: &ListedFiles,
 ) -> Result<Table> {
     register_files(context, source, stores, listing)
         .await
@@ -58,7 +58,7 @@ async fn register_files(
     context: &SessionContext,
     source: &TableSource<'_>,
     stores: &Stores,
-    listing: &Listed,
+    listing: &ListedFiles,
 ) -> Result<Table> {
     let named = source.format.name();
     let format = format(source.format, &source.dialect, listing);
@@ -207,7 +207,7 @@ pub(crate) fn name_files(
 pub(crate) fn format(
     format: crate::read::formats::format::Format,
     dialect: &Dialect,
-    listing: &Listed,
+    listing: &ListedFiles,
 ) -> Arc<dyn FileFormat> {
     match format {
         crate::read::formats::format::Format::Parquet => Arc::new(ParquetFormat::default()),

@@ -5,7 +5,7 @@
 
 use crate::error::{Error, Result};
 use crate::read::lake::errors::failed;
-use crate::read::lake::frozen::Listed;
+use crate::read::lake::frozen::ListedFiles;
 use crate::read::paths::current::Current;
 use crate::read::paths::glob;
 use crate::read::paths::glob::{Pattern, special};
@@ -189,7 +189,7 @@ impl Place {
 pub fn store(
     context: &SessionContext,
     stores: &Stores,
-    listing: &Listed,
+    listing: &ListedFiles,
     root: &ObjectStoreUrl,
 ) -> Result<Arc<dyn ObjectStore>> {
     let url: &Url = root.as_ref();
