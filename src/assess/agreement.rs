@@ -1,4 +1,5 @@
 //! Agreement of two labelings of the same states.
+//!
 //! In: a label for every state in A and in B (−1: none), and a positive weight for it. Out: their
 //! contingency table (sets of A × sets of B), the adjusted Rand index (Hubert and Arabie, J.
 //! Classification 2, 1985) and the variation of information (Meilă, J. Multivariate Analysis 98,

@@ -1,15 +1,18 @@
 //! The bootstrap over groups: how much would a fit vary if other trajectories had been observed?
+//!
 //! In: the counts of all groups, the fits to their sum, and the number of resamples B. Out, for
 //! every fit: mean, standard error and percentile interval of every number of the fit (`interval`);
 //! for every state the share of the resamples in which it keeps its set; how well the partitions of
 //! the sources agree (adjusted Rand index); and, if asked for, intervals of the timescales of the
 //! sets.
+//!
 //! A resample draws as many groups as there are, with replacement. Its states are those that have
 //! counts. Every method is fitted to the resample ([`Method::refit`]). DBMR keeps the best of a
 //! local search from the partition of the whole and of a few fresh restarts: the first alone would
 //! understate the spread, and the second alone would add the randomness of the search. Sets of the
 //! resample are matched to the sets of the whole with which they share the most transitions
 //! (`matching`), so that their numbers do not matter.
+//!
 //! All fits of a resample share its counts.
 
 use crate::assess::agreement::{Contingency, adjusted_rand};

@@ -1,9 +1,11 @@
 //! Certificates: theorems about the numbers of a fit, checked on the computed numbers.
+//!
 //! Polzin, Klebanov, Nüsken, Koltai, *Coherent set identification via direct low rank maximum
 //! likelihood estimation*: (14), Theorem 10, Corollary 12, Proposition 13, Theorem 17, Corollary
 //! 19. Each certificate compares two numbers that come from different sums, so it detects an error
 //! in either of them, or in the matrices from which they are computed. There is no further pass
 //! over the counts.
+//!
 //! Tolerances are the largest errors that rounding can make. The relative error of a sum of terms
 //! of one sign is at most its depth (the additions that a term goes through) times ε = 2⁻⁵². Sums
 //! over one column or row of N, then over blocks of columns, then over the blocks have the depth of

@@ -1,4 +1,5 @@
 //! Changes between two partitions A and B whose states partly differ.
+//!
 //! In: for each state of A and of B its set, an amount (the count of transitions from it) and an
 //! embedding, and the states that A and B share. Out: the heirs and events of `match_sets`, and
 //! numbers that measure the changes. The weight of a shared state is the sum of its two amounts, so

@@ -1,6 +1,8 @@
 //! Cross-validation: scores of a fit on trajectories that it has not seen.
+//!
 //! In: the counts of all folds but one, a fit to them, and the counts of the fold that was held
 //! out. Out: two scores of the fit.
+//!
 //! *Held-out log-likelihood*: Σ_ij N_ij log Λ_ij / S over the held-out counts, with Λ = λΓ of the
 //! training counts, in nats per transition. A target that a set has not reached in training would
 //! make it −∞. So λ_k has the marginal distribution q of the targets as a prior worth one
@@ -9,6 +11,7 @@
 //! fit, so the scores of all ranks and methods have the same terms and can be compared. The score
 //! does not rise with the rank by construction: a set that was split for no reason has two worse
 //! estimates of one distribution.
+//!
 //! *VAMP-2* (Wu and Noé, *Variational approach for learning Markov processes from time series
 //! data*, 2020, (33)): let ψ and φ be the singular functions of sources and targets of the training
 //! fit, which are its embeddings e and f (r functions each, with the constant one). With the

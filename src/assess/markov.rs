@@ -1,5 +1,6 @@
 //! Markov tests of sets: a partition used on both sides of square counts → the r × r transition
 //! matrix of its sets, implied timescales and Chapman-Kolmogorov tests.
+//!
 //! With C_kl = Σ N_ij over sources j in set k and targets i in set l, T_kl = C_kl / Σ_l C_kl is the
 //! transition matrix of the sets at lag τ (rows add up to one). If the sets were a Markov chain,
 //! the timescales −τ / ln |μ| of the eigenvalues μ of T(τ) would not depend on τ, and T(kτ),

@@ -1,6 +1,8 @@
 //! Matches the sets of two labelings of the same states: which set of B continues which set of A?
+//!
 //! In: the contingency table n of the states with both labels (sets of A × sets of B, see
 //! `agreement`), with sums a_k and b_l. Out: heirs, events and numbers.
+//!
 //! - l can be the *heir* of k if most of one is in the other: n_kl > ½ min(a_k, b_l). Among these
 //!   pairs the assignment with the largest Σ n_kl decides, so that a set has at most one heir and
 //!   is the heir of at most one set.

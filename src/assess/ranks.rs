@@ -1,14 +1,17 @@
 //! The choice of a rank: fits of one method at several ranks → criteria that compare them, and the
 //! rank that a rule chooses.
+//!
 //! In: a fit with its counts, the singular values of P̃ beyond the largest rank, and, if asked for,
 //! cross-validation and resamples of the fit. Out: one [`Criteria`] per rank. [`choose`] returns
 //! the index of the chosen rank and the reason in words.
+//!
 //! *Parameters.* Λ = λΓ has r columns λ_k, each a distribution over the targets that it reaches. So
 //! d = Σ_k (|supp λ_k| − 1), which is r(m − 1) if every set reaches every target. An entry that is
 //! zero stays zero under small changes of the counts and is not counted: sets that reach few of a
 //! million targets do not pay for all of them. The assignment γ is discrete and is not counted
 //! either. AIC = 2d − 2ℓ̂ (Akaike, 1974) and BIC = d log S − 2ℓ̂ (Schwarz, 1978), where S is the
 //! number of transitions.
+//!
 //! Both assume independent transitions. Transitions of sliding windows overlap, so S is too large
 //! by a factor of up to the lag. Then the likelihood has too much weight against d, and both choose
 //! too many sets. Strided windows do not overlap. AIC does not charge for the choice of γ and so

@@ -1,5 +1,6 @@
 //! The joint distribution of a set of sources and a set of targets, as a small table of counts, and
 //! its mutual information.
+//!
 //! In: counts C, sets of rows × sets of columns, r × r row-major. Out: S I = Σ_kl C_kl log C_kl −
 //! Σ_k C_k· log C_k· − Σ_l C_·l log C_·l + S log S, parts of it, and smaller tables made by merging
 //! the sets that lose the least information (agglomerative information bottleneck, Slonim & Tishby

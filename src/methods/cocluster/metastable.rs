@@ -1,11 +1,13 @@
 //! The metastable form of co-clustering: one partition of the states, used on both sides of square
 //! counts, with the largest mutual information between the set of a state now and the set one lag
 //! later. E_k and F_k are the same set.
+//!
 //! In: N, m targets × n sources, the target that every source is, and a rank r. A state that only
 //! starts or only ends transitions is a state as well. Out: a set for every state, with a large S
 //! I, where C_kl = Σ N_ij over sources in set k and targets in set l. Sets that are visited in turn
 //! say as much about the future as sets that are seldom left, so both kinds are found. The
 //! metastability Σ_k C_kk / C_k· distinguishes them.
+//!
 //! A state that moves takes its row and its column of C with it, and its own count N_xx twice: once
 //! as a source, once as a target. The gain is exact, from the sums of its counts over the sets.
 //! States are visited in turn and moved to the set with the largest gain (Hartigan), until none

@@ -1,21 +1,28 @@
 //! Information-theoretic co-clustering (Dhillon, Mallela & Modha, KDD 2003): counts → a partition
 //! of the sources and a partition of the targets at once. This makes DBMR symmetric, the open
 //! question of the coherence paper.
+//!
 //! In: N, m targets × n sources, and a rank r. Out: r sets E of the sources and r sets F of the
-//! targets, with a large mutual information I of the coarse joint distribution C_kl / S, where C_kl
-//! = Σ N_ij over E_k and F_l: S I = Σ_kl C_kl log C_kl − Σ_k C_k· log C_k· − Σ_l C_·l log C_·l + S
-//! log S. I(X; Y) − I is the Kullback–Leibler divergence between N / S and the model C_kl / S · p_j
-//! / Pr[E_k] · q_i / Pr[F_l]. Compared with DBMR, this model also says that the targets of one set
-//! have fixed proportions.
+//! targets, with a large mutual information I of the coarse joint distribution C_kl / S, where
+//! C_kl = Σ N_ij over E_k and F_l:
+//!
+//! S I = Σ_kl C_kl log C_kl − Σ_k C_k· log C_k· − Σ_l C_·l log C_·l + S log S.
+//!
+//! I(X; Y) − I is the Kullback–Leibler divergence between N / S and the model
+//! C_kl / S · p_j / Pr[E_k] · q_i / Pr[F_l]. Compared with DBMR, this model also says that the
+//! targets of one set have fixed proportions.
+//!
 //! For fixed sets of the targets, sources are columns of DBMR with r sums each, A_jl = Σ_{i ∈ F_l}
 //! N_ij. So a restart alternates. One pass over the counts gives A. The sources move to their most
 //! likely sets until nothing changes, and then one after another to the set with the largest gain
 //! (Hartigan), which fills empty sets if that helps. Then the targets do the same. I never falls.
+//!
 //! The first restart begins with the partition of DBMR, so the result has at least its I. A random
 //! partition into r sets hardly differs from its average, so its result is random too. Therefore
 //! every other restart begins with four times as many sets, improves them roughly, and merges the
 //! pairs that lose the least information. Sometimes a random partition still ends higher, so the
 //! remaining restarts begin with one.
+//!
 //! Sums of integer counts are exact, all other sums have a fixed order, and restarts are
 //! independent: the result depends on neither threads nor shards.
 

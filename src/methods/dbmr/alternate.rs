@@ -1,8 +1,10 @@
 //! The alternating algorithm of direct Bayesian model reduction: counts → a partition of the
 //! sources (coherence, Algorithm 2).
+//!
 //! In: N, m targets × n sources, and the affiliation γ with which each restart begins. The two
 //! updates λ_ik = C_ik / C_·k with C_ik = Σ_{γ(j)=k} N_ij (15), and γ(j) = argmax_k Σ_i N_ij log
 //! λ_ik, the lowest k on ties (16), alternate until nothing changes. Out: the best of the restarts.
+//!
 //! Restarts run in parallel. If there are more threads than restarts, the passes of a restart run
 //! in parallel over the shards. The result does not depend on threads or shards: sums of integer
 //! counts are exact in any order, sums of weights are added in ascending order, and exact scores
@@ -13,7 +15,7 @@ use crate::evidence::counts::shards::Shards;
 use crate::evidence::pass::Passes;
 use crate::evidence::pass::executor::each_shard;
 use crate::methods::dbmr::local_search::empty_search;
-use crate::methods::dbmr::moves::Columns;
+use crate::methods::dbmr::matrix_columns::Columns;
 use crate::methods::dbmr::nearest;
 use crate::methods::dbmr::nearest::{Assign, Column, Lambda, Logarithm, Spread};
 use crate::methods::dbmr::params::{Dbmr, Init, Partition, Restart};

@@ -1,7 +1,9 @@
 //! Local search in passes: a partition of many sources that is nearly right → one in which no move
 //! of a single source increases ℓ̂. The matrix may be on other machines.
+//!
 //! In: counts, m targets × n sources, and states of some or all sources. Out: a state below r for
 //! every source. ℓ̂ never falls.
+//!
 //! A sweep splits the sources into [`BLOCKS`] blocks. Each block is scored in one pass, with the
 //! sums from before the pass. Then its moves are made in order, each one only if it still increases
 //! ℓ̂. Neighbouring sources are often alike and would move together without seeing each other, so
@@ -12,8 +14,10 @@ use crate::evidence::counts::set_sums::Gather;
 use crate::evidence::counts::shards::Shards;
 use crate::evidence::pass::Passes;
 use crate::methods::columns::Rows;
+use crate::methods::dbmr::entropy::Entropy;
 use crate::methods::dbmr::local_search::{ACTIVE, Sweeps};
-use crate::methods::dbmr::moves::{Clusters, Columns, Entropy, NONE, ROUNDING};
+use crate::methods::dbmr::matrix_columns::Columns;
+use crate::methods::dbmr::moves::{Clusters, NONE, ROUNDING};
 use crate::methods::dbmr::scan::{Scan, Scanned, Subset};
 use std::borrow::Cow;
 

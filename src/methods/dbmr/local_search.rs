@@ -1,7 +1,9 @@
 //! Local search: a partition of the sources → one in which no move of a single source increases ℓ̂.
+//!
 //! In: columns of N, m targets × n sources; some of them have a state below r. Out: a state for
 //! every column. ℓ̂ never falls, and no exact move (`moves`) increases it by more than rounding.
 //! Every such partition is a fixed point of the alternating algorithm as well.
+//!
 //! A sweep scores the columns in ascending order and moves each one at once. If there are many
 //! columns, a block of them is scored in parallel with the sums from before the block. Then its
 //! moves are made in order, each one only if it still increases ℓ̂. The counts alone decide the
@@ -9,7 +11,8 @@
 //! Between two sweeps over all columns, only those with the smallest margins are swept, until none
 //! of them moves.
 
-use crate::methods::dbmr::moves::{BestMove, Clusters, Columns, NONE, ROUNDING};
+use crate::methods::dbmr::matrix_columns::Columns;
+use crate::methods::dbmr::moves::{BestMove, Clusters, NONE, ROUNDING};
 use crate::methods::dbmr::seeding;
 use rand_pcg::Pcg64;
 use rayon::prelude::*;

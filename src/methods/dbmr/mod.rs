@@ -1,9 +1,11 @@
 //! Direct Bayesian model reduction: counts → a partition of the sources into r latent states
 //! (coherence, Algorithm 2).
+//!
 //! In: N, m targets × n sources, and a rank r. Out: for every source j its latent state γ(j) in
 //! 0..r. Of all restarts the one with the largest relaxed likelihood (14) is kept: ℓ̂ = Σ_ij N_ij
 //! log λ_{i γ(j)} with λ_ik = C_ik / C_·k and C_ik = Σ_{γ(j)=k} N_ij (15). In terms of the cluster
 //! sums C, ℓ̂ = Σ_ik C_ik log C_ik − Σ_k C_·k log C_·k.
+//!
 //! In the paper a restart begins with independent uniform states and alternates between γ and λ
 //! (`alternate`). With `polish`, exact moves of single sources replace the alternation
 //! (`local_search`), states are split and merged (`split_merge`), and restarts begin with sources
@@ -12,8 +14,10 @@
 
 pub mod alternate;
 pub mod block_search;
+pub mod entropy;
 pub mod estimator;
 pub mod local_search;
+pub mod matrix_columns;
 pub mod moves;
 pub mod nearest;
 pub mod params;
@@ -25,7 +29,8 @@ use crate::evidence::counts::shards::Shards;
 use crate::evidence::pass::Passes;
 use crate::methods::dbmr::block_search::BlockSearch;
 use crate::methods::dbmr::local_search::{Search, Sweeps, empty_search};
-use crate::methods::dbmr::moves::{Clusters, Columns, NONE};
+use crate::methods::dbmr::matrix_columns::Columns;
+use crate::methods::dbmr::moves::{Clusters, NONE};
 use crate::methods::dbmr::params::{Dbmr, Init, Partition, Restart};
 use rand::SeedableRng;
 use rand_pcg::Pcg64;

@@ -1,5 +1,6 @@
 //! Cluster sums C of the columns of a count matrix → for each column the nearest cluster in
 //! Kullback–Leibler divergence.
+//!
 //! N is m targets × n sources and λ = C_ik / C_·k is m × r (coherence (15)). Column j goes to the
 //! latent state k with the largest score s_jk = Σ_i N_ij log λ_ik (coherence (16)), the lowest k on
 //! ties. The scores that decide are sums of f64 in ascending order of i. They are expensive, so two

@@ -1,6 +1,8 @@
 //! The start of a search for a partition of the sources.
+//!
 //! In: columns of N and a rank r. Out: r columns from which states grow, or a sample of the
 //! sources.
+//!
 //! k-means++ under Kullback–Leibler divergence draws the next seed with probability ∝ N_·j KL(P_j ‖
 //! nearest seed), which is mostly infinite for sparse columns. Instead, this draws by the decrease
 //! of ℓ̂ if column j and seed c share one state. It is finite, it is the divergence of both from
@@ -10,7 +12,7 @@
 use crate::evidence::counts::csr::{Csr, Values};
 use crate::evidence::counts::shards::Shards;
 use crate::evidence::pass::Passes;
-use crate::methods::dbmr::moves::{Column, Columns};
+use crate::methods::dbmr::matrix_columns::{Column, Columns};
 use crate::methods::dbmr::scan::{Pick, Subset};
 use rand::RngExt;
 use rand_pcg::Pcg64;

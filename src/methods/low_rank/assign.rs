@@ -1,19 +1,24 @@
 //! Assigns new states to the sets of a model: the counts of new rows → a set, a point and a
 //! log-likelihood per state (coherence (16), Algorithm 1).
+//!
 //! In: new counts N (m' targets × n' sources), the indices of their states in the model, and the
 //! fit ([`Known`]): γ, e, log λ and, if its points are vectors of a decomposition, the share of
 //! each target in them. Out: [`Assigned`].
+//!
 //! A source that the model has keeps its set, its point and its memberships. A new source gets the
 //! set k with the largest s_k(j) = Σ_i N_ij log λ_ik, the lowest k on ties. A set that gives one of
 //! its targets the probability 0 is ruled out. The point of a new source is
+//!
 //! - if the fit decomposed P̃: e_j = Σ_i P_ij f_i / σ. From P̃ᵀu = σv with e = D_p^{-1/2} v, f =
 //!   D_q^{-1/2} u and P̃ = D_q^{-1/2} P D_p^{1/2}, the weights p_j cancel, so a state of the model
 //!   would get its own point;
 //! - for Schur vectors TX = XS: x_j = (Σ_i P_ij x_i) S^{-1}, which also gives a state of the model
 //!   its own point;
 //! - if the fit decomposed Λ̃: the point of its set, which all sources of the set share.
+//!
 //! The memberships of a new source are those of its point, by the map that gave the memberships of
 //! the model (`soft::Map`).
+//!
 //! Transitions to targets that the model does not have say nothing about sets. They are counted
 //! separately and left out of N.
 

@@ -1,4 +1,5 @@
 //! The low-rank matrix Λ = λΓ of a partition γ of the sources.
+//!
 //! In: counts N (m targets × n sources) and one latent state per source. Out: λ (m × r, left
 //! stochastic) that maximises the relaxed likelihood for this Γ, the target sets F, the coarse r ×
 //! r matrix and the singular triplets of Λ̃. Polzin, Klebanov, Nüsken, Koltai, *Coherent set

@@ -1,4 +1,5 @@
 //! A fit as its tables have it → the data that assigns new states.
+//!
 //! In: γ, e and memberships of the sources, f and memberships of the targets, λ, σ and counts, as
 //! written. Out: [`Known`]. The maps that give a new state its point and its memberships are not
 //! written, but computed again.

@@ -1,5 +1,6 @@
 //! Scores a low-rank matrix: counts and Λ = λΓ → the metrics and bounds that compare Λ with P, from
 //! the non-zeros alone.
+//!
 //! Polzin, Klebanov, Nüsken, Koltai, *Coherent set identification via direct low rank maximum
 //! likelihood estimation*: objective (2), likelihood (14), Definitions 2 and 15, Corollaries 12 and
 //! 19, Theorem 17. P, P̃, Λ̃ are m targets × n sources and never formed. One pass by target sums

@@ -1,5 +1,6 @@
 //! Inner products ⟨x, y⟩ = Σ_j w_j x_j y_j of coordinates as functions on weighted states, and
 //! orthonormal bases.
+//!
 //! In: r coordinates per state (n × r, row-major) and n positive weights. Sums over states have a
 //! fixed order for any number of threads.
 

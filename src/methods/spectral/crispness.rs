@@ -1,11 +1,13 @@
 //! The crispest memberships in a span of functions: a convex function climbs from vertex to vertex
 //! of a polytope.
+//!
 //! In: coordinates x_l (w × r, row-major) of some states in a basis whose first function is 1 and
 //! which is orthonormal in a weighted inner product, and a matrix A (r × r) with memberships χ = xA
 //! that are not negative. Every row of χ sums to 1 because A·1 is the first unit vector. Out: an A
 //! with the same properties at which Σ_i ‖A_i‖² / A_0i has a local maximum. With the overlaps S =
 //! D_c^{-1} χᵀDχ of the sets, this is the trace of S: Röblitz & Weber, *Fuzzy spectral clustering
 //! by PCCA+*, Adv. Data Anal. Classif. 7, 2013, (16).
+//!
 //! The sum is convex in A, because ‖v‖²/v₀ is, and all constraints are linear. So its maximum is at
 //! a vertex, where as many constraints are active as there are unknowns. From any A, the gradient
 //! projected on the face of A leads upwards to the next constraint, because a convex function that

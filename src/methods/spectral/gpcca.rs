@@ -1,12 +1,14 @@
 //! G-PCCA: the leading real Schur vectors of the transition matrix of square counts, an embedding
 //! that does not need detailed balance (Reuter et al., J. Chem. Theory Comput. 14, 2018). Its sets
 //! are long-lived, or the process visits them in a cycle.
+//!
 //! In: N (m targets × n sources), the source that every target is, n positive weights η, and a rank
 //! r. T_js is the probability that state s follows state j (rows sum to 1), and B = D^{1/2} T
 //! D^{-1/2} with D = diag η, whose eigenvector for 1 is √η. Out: X = D^{-1/2} Q (n × r, row-major)
 //! for the r leading Schur vectors Q of B, by eigenvalues of descending magnitude or real part. The
 //! first column is 1. The columns are orthonormal in ⟨x, y⟩ = Σ η_j x_j y_j and span an invariant
 //! subspace of T.
+//!
 //! A complex pair of eigenvalues spans one plane, so a rank that splits a pair is refused. T is
 //! never stored.
 

@@ -1,12 +1,15 @@
 //! Weighted k-means: k-means++ seeding and Lloyd's iterations, the best of many restarts.
+//!
 //! In: n points of dimension d (row-major) and n positive weights. Out: a cluster for every point,
 //! with a small inertia Σ_j w_j ‖x_j − c_γ(j)‖². The result depends on the seed alone. If there are
 //! fewer distinct points than clusters, the remaining clusters stay empty.
+//!
 //! Every iteration assigns every point to its nearest centre, but computes few distances. When a
 //! point was last compared with all centres, its own centre was nearer than any other by a margin.
 //! After that, the margin shrank by at most the movement of its own centre and of any other one
 //! (Hamerly, SIAM Data Mining 2010). As long as the margin is positive, the point stays. Points are
 //! kept in groups of [`LANES`], the unit of margins and of distances.
+//!
 //! The sums of the clusters are integers and so exact: a point that moves is subtracted from one
 //! sum and added to another, and neither the order nor the number of moves matters. A term is
 //! rounded to 2⁻⁶¹ of the sum of all magnitudes.

@@ -2,17 +2,20 @@
 //! embedding allows (Deuflhard & Weber 2005, Röblitz & Weber 2013), and with Schur vectors G-PCCA
 //! (Reuter, Weber, Fackeldey, Röblitz & Garcia, *Generalized Markov state modeling method for
 //! nonequilibrium biomolecular dynamics*, J. Chem. Theory Comput. 14, 2018).
+//!
 //! In: r coordinates per state (n × r, row-major) and n positive weights w. The constant function
 //! is in the span of the columns. This is true for e = D_p^{-1/2} V with w = p and f = D_q^{-1/2} U
 //! with w = q (σ₁ = 1), and for the Schur vectors of a transition matrix (`gpcca`). Out:
 //! memberships χ = EA (n × r) that are not negative, with rows that sum to 1, and labels. The
 //! crispness, the trace of S = D_c^{-1} χᵀDχ divided by r, has a local maximum. A crispness of 1
 //! means disjoint sets, 1/r no sets at all.
+//!
 //! The start is the inner simplex algorithm: r states that are far from each other become the
 //! corners of a simplex, and all states get their barycentric coordinates. `crispness` climbs from
 //! there. Only a few extreme states can have memberships that become negative, so it climbs with
 //! some of them. States to which the result gives a negative membership are added, until there are
 //! none. The result is a maximum for all states, with few passes over them.
+//!
 //! *Both sides.* The rows of e followed by those of f, with the weights p/2 and q/2, give coherent
 //! pairs, one column each.
 

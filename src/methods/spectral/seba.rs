@@ -2,24 +2,29 @@
 //! one per set (Froyland, Rock & Sakellariou, *Sparse eigenbasis approximation: multiple feature
 //! extraction across spatiotemporal scales with application to coherent set identification*,
 //! Commun. Nonlinear Sci. Numer. Simul. 77, 2019, Algorithm 3.1).
+//!
 //! In: r coordinates e per state (n × r, row-major) and n positive weights w, such as e =
 //! D_p^{-1/2} V with w = p, whose columns are orthonormal functions of the states in ⟨x, y⟩ = Σ_j
 //! w_j x_j y_j. Out: memberships, one column per set, most of them zero, and a label for every
 //! state.
+//!
 //! The columns of e are rotated, Z = eRᵀ, and all values shrink towards zero by μ, so that small
 //! ones vanish: S = soft(Z). The rotation maximises Σ_k ‖S_k‖, with norms of ⟨·, ·⟩. Given R, the
 //! best unit vector for ⟨s, Z_k⟩ − μ‖s‖₁ is S_k / ‖S_k‖. Given these, the best R is the polar
 //! factor of ⟨S_k / ‖S_k‖, e_l⟩. The two steps alternate, and the sum never falls.
+//!
 //! The sum has several local maxima. The paper starts from R = I. There a constant column beside
 //! antisymmetric ones is a saddle that the iteration would not leave, so the paper adds noise to
 //! such a column. This implementation starts from r states that are far apart, one per set (Damle,
 //! Minden & Ying, *Simple, direct and efficient multi-way spectral clustering*, Inf. Inference 8,
 //! 2019). It needs no noise and fewer iterations, and where the two starts ended apart, it ended
 //! higher.
+//!
 //! *Weights.* The paper has boxes of one size. In this implementation ⟨·, ·⟩ and ‖·‖₁ both have the
 //! weights w, so all states have the same threshold: the membership of a state does not depend on
 //! its weight, only its influence on the rotation does. The paper's threshold of 0.99/√n on unit
 //! vectors of n entries is μ = 0.99 times the value of the constant function of norm one.
+//!
 //! *Both sides.* The rows of e followed by those of f, with the weights p/2 and q/2, are
 //! orthonormal too. Then column k of the result is a coherent pair, and no matching is needed.
 

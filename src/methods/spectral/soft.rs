@@ -1,5 +1,6 @@
 //! Soft sets: embeddings → sets with memberships on both sides, by sparse vectors (`seba`) or by
 //! Perron cluster analysis (`pcca`).
+//!
 //! In: coordinates of the sources (n × r) and of the targets (m × r), row-major. Out: a set and r
 //! memberships for each of them. The rows of e followed by those of f, with the weights p/2 and
 //! q/2, have orthonormal columns as e and f do. Column k of the result is then a coherent pair, and

@@ -1,13 +1,16 @@
 //! Coherent pairs by truncated singular value decomposition (coherence, Algorithm 1).
+//!
 //! In: N, m targets × n sources, and a rank r. Out: the r leading singular triplets of P̃, the
 //! embeddings e = D_p^{-1/2} V (n × r) and f = D_q^{-1/2} U (m × r), the partition E of the sources
 //! by k-means of e, and F of the targets by k-means of f, matched to E so that objective (2), Σ_k
 //! Pr[Y ∈ F_k | X ∈ E_k], is largest.
+//!
 //! The paper clusters the rows of V and U. If p is uniform, that equals clustering the rows of e.
 //! Otherwise a row of V is √p_j times the point that describes state j, so rare states would be
 //! close to the origin. In e, states with equal behaviour are equal points, and the weight p_j is
 //! where the relaxed problem (7) has it: in the inner product ⟨·,·⟩_p of functions of the sources.
 //! The same holds for the targets with q.
+//!
 //! `soft` makes pairs from the embeddings without k-means.
 
 use crate::evidence::counts::shards::Shards;

@@ -1,15 +1,18 @@
 //! Truncated singular value decomposition of P̃ = D_q^{-1/2} P D_p^{1/2}, P̃_ij = N_ij / √(N_i·
 //! N_·j) (coherence (5)).
+//!
 //! In: the counts N (m targets × n sources) as shards, the rank r, a tolerance and a seed. Out: the
 //! r leading triplets of P̃, values in descending order, left vectors (m × r) and right vectors (n
 //! × r), and the residuals of these vectors. P̃ is never stored: a product scales, gathers rows of
 //! N and scales again.
+//!
 //! Method: block Lanczos with thick restarts (`lanczos`) on the Gram operator G = P̃ᵀP̃, or P̃P̃ᵀ
 //! if it is smaller. Its Krylov space is that of Golub–Kahan–Lanczos with half of the memory and of
 //! the orthogonalisation. At the end, a Rayleigh–Ritz step with P̃ (P̃V = UR panel by panel, then
 //! the dense SVD of R) recovers the digits of small values that σ² has lost. The iteration starts
 //! from √p, the right vector of σ₁ = 1. If the smaller side has only one or two hundred states, a
 //! dense method is used.
+//!
 //! *Stopping.* A Ritz pair (θ, v) of G has ρ = ‖Gv − θv‖. With σ = √θ and u = P̃v/σ it gives ‖P̃v −
 //! σu‖ = 0 and ‖P̃ᵀu − σv‖ = ρ/σ. The error of the value is at most (ρ/σ)²/γ and that of the vector
 //! at most an angle of (ρ/σ)/γ, where γ is the gap to the rest of the spectrum. The test is ρ ≤ 100
@@ -18,6 +21,7 @@
 //! cluster, for which the gap behind the cluster counts. ‖P̃ᵀu − σv‖ is measured again on the
 //! result. The other residual is zero up to the rounding of P̃V = UR: R = LΣWᵀ gives P̃(VW) =
 //! (UL)Σ.
+//!
 //! *Small values.* Below about 1e-7 the rounding of σ² limits the vectors, and a value that should
 //! be zero can become as large as 1e-8 if there are values between. Exact zeros among large values
 //! are zero to rounding.
