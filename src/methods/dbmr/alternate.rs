@@ -15,7 +15,7 @@ use crate::evidence::counts::shards::Shards;
 use crate::evidence::pass::Passes;
 use crate::evidence::pass::executor::each_shard;
 use crate::methods::dbmr::local_search::empty_search;
-use crate::methods::dbmr::moves::Columns;
+use crate::methods::dbmr::matrix_columns::Columns;
 use crate::methods::dbmr::nearest;
 use crate::methods::dbmr::nearest::{Assign, Column, Lambda, Logarithm, Spread};
 use crate::methods::dbmr::params::{Dbmr, Init, Partition, Restart};

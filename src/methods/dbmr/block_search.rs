@@ -14,8 +14,10 @@ use crate::evidence::counts::set_sums::Gather;
 use crate::evidence::counts::shards::Shards;
 use crate::evidence::pass::Passes;
 use crate::methods::columns::Rows;
+use crate::methods::dbmr::entropy::Entropy;
 use crate::methods::dbmr::local_search::{ACTIVE, Sweeps};
-use crate::methods::dbmr::moves::{Clusters, Columns, Entropy, NONE, ROUNDING};
+use crate::methods::dbmr::matrix_columns::Columns;
+use crate::methods::dbmr::moves::{Clusters, NONE, ROUNDING};
 use crate::methods::dbmr::scan::{Scan, Scanned, Subset};
 use std::borrow::Cow;
 

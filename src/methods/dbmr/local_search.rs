@@ -11,7 +11,8 @@
 //! Between two sweeps over all columns, only those with the smallest margins are swept, until none
 //! of them moves.
 
-use crate::methods::dbmr::moves::{BestMove, Clusters, Columns, NONE, ROUNDING};
+use crate::methods::dbmr::matrix_columns::Columns;
+use crate::methods::dbmr::moves::{BestMove, Clusters, NONE, ROUNDING};
 use crate::methods::dbmr::seeding;
 use rand_pcg::Pcg64;
 use rayon::prelude::*;

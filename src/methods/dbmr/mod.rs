@@ -14,8 +14,10 @@
 
 pub mod alternate;
 pub mod block_search;
+pub mod entropy;
 pub mod estimator;
 pub mod local_search;
+pub mod matrix_columns;
 pub mod moves;
 pub mod nearest;
 pub mod params;
@@ -27,7 +29,8 @@ use crate::evidence::counts::shards::Shards;
 use crate::evidence::pass::Passes;
 use crate::methods::dbmr::block_search::BlockSearch;
 use crate::methods::dbmr::local_search::{Search, Sweeps, empty_search};
-use crate::methods::dbmr::moves::{Clusters, Columns, NONE};
+use crate::methods::dbmr::matrix_columns::Columns;
+use crate::methods::dbmr::moves::{Clusters, NONE};
 use crate::methods::dbmr::params::{Dbmr, Init, Partition, Restart};
 use rand::SeedableRng;
 use rand_pcg::Pcg64;

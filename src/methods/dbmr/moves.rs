@@ -13,15 +13,14 @@
 //! are 1, so f(c + 1) − f(c) is stored beside every sum c, and a score adds one row of numbers per
 //! non-zero.
 
-use crate::evidence::counts::csr::{Csr, Value, Values};
-use crate::evidence::counts::shards::Shards;
+use crate::evidence::counts::csr::Value;
 use crate::math::sum;
-use crate::memory;
 use crate::methods::columns::Rows;
+use crate::methods::dbmr::entropy::Entropy;
+use crate::methods::dbmr::matrix_columns::Column;
 use multiversion::multiversion;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use std::sync::LazyLock;
 
 /// The state of a column without a state.
 pub const NONE: u32 = u32::MAX;
@@ -31,192 +30,6 @@ const LANES: usize = 4;
 
 /// Below this ratio of two totals, a series for log(1 + u) is exact enough, and faster.
 const SMALL: f64 = 0.05;
-
-/// Sums of integer counts below this have tabulated entropies.
-const KEPT: usize = 4096;
-
-/// f(c) and f(c + 1) − f(c) of c = 0, 1, …
-static ENTROPIES: LazyLock<[Vec<f64>; 2]> = LazyLock::new(|| {
-    let term = |c: usize| c as f64 * (c.max(1) as f64).ln();
-    [
-        (0..KEPT).map(term).collect(),
-        (0..KEPT).map(|c| term(c + 1) - term(c)).collect(),
-    ]
-});
-
-/// x log x, with a table for small integers.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-#[serde(from = "Sums", into = "Sums")]
-pub struct Entropy {
-    /// f(c) of c = 0, 1, …; only of 0 if the counts are not integers.
-    table: &'static [f64],
-    /// f(c + 1) − f(c) of the same c.
-    steps: &'static [f64],
-    /// Whether all sums are integers that f32 represents exactly.
-    fits_f32: bool,
-}
-
-/// The kind of sums to which an [`Entropy`] is applied.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-struct Sums {
-    are_integral: bool,
-    fit_f32: bool,
-}
-
-impl From<Sums> for Entropy {
-    fn from(sums: Sums) -> Entropy {
-        let [table, steps] = &*ENTROPIES;
-        let n = if sums.are_integral { KEPT } else { 1 };
-        Entropy {
-            table: &table[..n],
-            steps: &steps[..n],
-            fits_f32: sums.fit_f32,
-        }
-    }
-}
-
-impl From<Entropy> for Sums {
-    fn from(entropy: Entropy) -> Sums {
-        Sums {
-            are_integral: entropy.is_integral(),
-            fit_f32: entropy.fits_f32,
-        }
-    }
-}
-
-impl Entropy {
-    /// For sums of columns of these counts.
-    pub fn new(shards: &Shards) -> Entropy {
-        let largest = shards.target_total.iter().fold(0.0, |a: f64, &b| a.max(b));
-        let are_integral = shards.is_integral();
-        Entropy::from(Sums {
-            are_integral,
-            fit_f32: are_integral && largest < 1.0 / f64::from(f32::EPSILON),
-        })
-    }
-
-    fn is_integral(&self) -> bool {
-        self.table.len() > 1
-    }
-
-    /// f(x), 0 for x = 0.
-    #[inline(always)]
-    pub fn of(&self, x: f64) -> f64 {
-        if x < self.table.len() as f64 && (x == 0.0 || self.is_integral()) {
-            self.table[x as usize]
-        } else {
-            x * x.ln()
-        }
-    }
-
-    /// f(x + 1) − f(x).
-    #[inline(always)]
-    pub fn step(&self, x: f64) -> f64 {
-        match self.steps.get(x as usize) {
-            Some(&step) if self.is_integral() => step,
-            _ => self.rise(x, 1.0),
-        }
-    }
-
-    /// f(x + v) − f(x).
-    #[inline(always)]
-    pub fn rise(&self, x: f64, v: f64) -> f64 {
-        if x + v < self.table.len() as f64 && self.is_integral() {
-            self.table[(x + v) as usize] - self.table[x as usize]
-        } else if x > 0.0 {
-            // The difference of two large numbers would lose digits.
-            x * (v / x).ln_1p() + v * (x + v).ln()
-        } else {
-            self.of(v)
-        }
-    }
-}
-
-/// Columns between two checks of the memory limit.
-const UNSEEN: usize = 256;
-
-/// One column of N.
-#[derive(Debug, Clone, Copy)]
-pub struct Column<'a> {
-    csr: &'a Csr,
-    start: usize,
-    end: usize,
-    /// N_·j.
-    pub total: f64,
-}
-
-impl<'a> Column<'a> {
-    /// Local row `l` of `csr`, a source.
-    #[inline(always)]
-    pub fn of(csr: &'a Csr, l: usize) -> Column<'a> {
-        let span = csr.span(l);
-        let total = match &csr.values {
-            // Sums of integers are exact in any order, and faster without one.
-            Values::Small(v) => v[span.clone()].iter().map(|&v| u64::from(v)).sum::<u64>() as f64,
-            Values::Count(v) => v[span.clone()].iter().map(|&v| u64::from(v)).sum::<u64>() as f64,
-            Values::Real(v) => v[span.clone()].iter().sum(),
-        };
-        Column {
-            csr,
-            start: span.start,
-            end: span.end,
-            total,
-        }
-    }
-
-    /// The targets of all non-zeros, ascending.
-    pub fn targets(&self) -> &'a [u32] {
-        &self.csr.columns[self.start..self.end]
-    }
-
-    /// Target and count of every non-zero, ascending.
-    pub fn entries(&self) -> impl Iterator<Item = (usize, f64)> + use<'a> {
-        let (csr, span) = (self.csr, self.start..self.end);
-        span.map(|e| (csr.columns[e] as usize, csr.values.get(e)))
-    }
-}
-
-/// The columns of a count matrix, with access by index.
-#[derive(Debug)]
-pub struct Columns<'a> {
-    /// The matrix.
-    pub shards: &'a Shards,
-    /// The shard of every source, n values.
-    shard: Vec<u32>,
-    /// x log x of sums of these columns.
-    pub entropy: Entropy,
-}
-
-impl<'a> Columns<'a> {
-    /// The columns of a matrix.
-    pub fn new(shards: &'a Shards) -> Columns<'a> {
-        let numbered = shards.by_source.iter().enumerate();
-        Columns {
-            shard: numbered
-                .flat_map(|(s, csr)| std::iter::repeat_n(s as u32, csr.n_rows()))
-                .collect(),
-            entropy: Entropy::new(shards),
-            shards,
-        }
-    }
-
-    /// The column of source j.
-    #[inline(always)]
-    pub fn get(&self, j: usize) -> Column<'a> {
-        let csr = &self.shards.by_source[self.shard[j] as usize];
-        let span = csr.span(j - csr.first_row);
-        // A search is no pass. Most searches go through the columns in order.
-        if span.start == 0 || j.is_multiple_of(UNSEEN) {
-            memory::wait_for_room();
-        }
-        Column {
-            csr,
-            start: span.start,
-            end: span.end,
-            total: self.shards.source_total[j],
-        }
-    }
-}
 
 /// The best state of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -660,7 +473,9 @@ mod tests {
     use super::*;
     use crate::evidence::counts::csr::Values;
     use crate::evidence::counts::set_sums::Gather;
+    use crate::evidence::counts::shards::Shards;
     use crate::evidence::pass::Passes;
+    use crate::methods::dbmr::matrix_columns::Columns;
     use std::borrow::Cow;
 
     /// n = m = 6, with counts by a hash, some of them 1. If `scale` is not an integer they are

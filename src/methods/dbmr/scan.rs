@@ -4,7 +4,9 @@
 use crate::evidence::counts::csr::Csr;
 use crate::evidence::counts::totals::Totals;
 use crate::evidence::pass::kernel::{Conserved, Kernel};
-use crate::methods::dbmr::moves::{BestMove, Clusters, Column, Entropy, NONE};
+use crate::methods::dbmr::entropy::Entropy;
+use crate::methods::dbmr::matrix_columns::Column;
+use crate::methods::dbmr::moves::{BestMove, Clusters, NONE};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -166,7 +168,7 @@ mod tests {
     use crate::evidence::counts::csr::Values;
     use crate::evidence::counts::shards::Shards;
     use crate::evidence::pass::Passes;
-    use crate::methods::dbmr::moves::Columns;
+    use crate::methods::dbmr::matrix_columns::Columns;
 
     // N (targets × sources) = [ 9 8 0 1 ]
     //                         [ 1 0 7 9 ]

@@ -12,7 +12,7 @@
 use crate::evidence::counts::csr::{Csr, Values};
 use crate::evidence::counts::shards::Shards;
 use crate::evidence::pass::Passes;
-use crate::methods::dbmr::moves::{Column, Columns};
+use crate::methods::dbmr::matrix_columns::{Column, Columns};
 use crate::methods::dbmr::scan::{Pick, Subset};
 use rand::RngExt;
 use rand_pcg::Pcg64;

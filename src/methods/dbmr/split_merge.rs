@@ -10,7 +10,8 @@
 use crate::evidence::counts::csr::Csr;
 use crate::evidence::pass::executor::each_shard;
 use crate::methods::dbmr::local_search::{Search, Sweeps};
-use crate::methods::dbmr::moves::{Clusters, Columns};
+use crate::methods::dbmr::matrix_columns::Columns;
+use crate::methods::dbmr::moves::Clusters;
 use crate::methods::dbmr::params::Dbmr;
 use crate::methods::dbmr::seeding;
 use rand_pcg::Pcg64;
@@ -155,7 +156,7 @@ fn merge(columns: &Columns, pieces: &[u32], n: usize, rank: usize) -> Vec<u32> {
 }
 
 /// f(a + b) − f(a) − f(b).
-fn merged_loss(entropy: &crate::methods::dbmr::moves::Entropy, a: f64, b: f64) -> f64 {
+fn merged_loss(entropy: &crate::methods::dbmr::entropy::Entropy, a: f64, b: f64) -> f64 {
     entropy.rise(a, b) - entropy.of(b)
 }
 
