@@ -101,7 +101,7 @@
 //! - A result becomes visible as a whole, after its checks, or not at all.
 //! - The library never touches the terminal.
 
-#![warn(missing_docs)]
+#![warn(missing_docs, unreachable_pub)]
 
 pub mod assess;
 #[doc(hidden)]

@@ -64,6 +64,10 @@ pub struct Folds {
     pub seed: u64,
 }
 
+/// Takes the number of a fold, the evidence without it and the evidence of it.
+type Validate<'a, G> =
+    dyn FnMut(usize, &<G as Resample>::Sample, &<G as Resample>::Sample) -> Result<()> + 'a;
+
 /// Calls `validate` for every fold with its number, the evidence without it and the evidence of it.
 /// There are no more folds than groups.
 ///
@@ -72,7 +76,7 @@ pub struct Folds {
 pub fn each_fold<G: Resample>(
     groups: &G,
     folds: Folds,
-    validate: &mut dyn FnMut(usize, &G::Sample, &G::Sample) -> Result<()>,
+    validate: &mut Validate<'_, G>,
 ) -> Result<()> {
     let n_folds = folds.n.min(groups.n_groups());
     let fold_of = resample::folds(groups.n_groups(), n_folds, folds.seed);

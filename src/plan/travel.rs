@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// SQL parameters as Arrow columns with one row.
-pub mod values {
+pub(crate) mod values {
     use super::*;
 
     #[derive(Serialize, Deserialize)]
@@ -19,7 +19,7 @@ pub mod values {
         columns: Vec<ArrayRef>,
     }
 
-    pub fn serialize<S: Serializer>(
+    pub(crate) fn serialize<S: Serializer>(
         values: &BTreeMap<String, ScalarValue>,
         to: S,
     ) -> Result<S::Ok, S::Error> {
@@ -32,7 +32,7 @@ pub mod values {
         values.serialize(to)
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         from: D,
     ) -> Result<BTreeMap<String, ScalarValue>, D::Error> {
         let Values { names, columns } = Values::deserialize(from)?;
@@ -46,17 +46,17 @@ pub mod values {
 }
 
 /// A shared value.
-pub mod shared {
+pub(crate) mod shared {
     use super::*;
 
-    pub fn serialize<T: Serialize, S: Serializer>(
+    pub(crate) fn serialize<T: Serialize, S: Serializer>(
         shared: &Arc<T>,
         to: S,
     ) -> Result<S::Ok, S::Error> {
         shared.as_ref().serialize(to)
     }
 
-    pub fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    pub(crate) fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
         from: D,
     ) -> Result<Arc<T>, D::Error> {
         T::deserialize(from).map(Arc::new)

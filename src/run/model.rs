@@ -351,7 +351,7 @@ mod scale {
     use crate::methods::Method;
     use crate::methods::fit::{Fit, Model};
 
-    pub fn fit(fit: &mut Fit, method: &Method, mut scale: impl FnMut(&mut f64)) {
+    pub(super) fn fit(fit: &mut Fit, method: &Method, mut scale: impl FnMut(&mut f64)) {
         let Model::LowRank(model) = &mut fit.model;
         model.scale_counts(&mut scale);
         // The objectives of the other methods depend on probabilities alone.
@@ -365,7 +365,7 @@ mod scale {
         }
     }
 
-    pub fn certificates(certificates: &mut [Certificate], mut scale: impl FnMut(&mut f64)) {
+    pub(super) fn certificates(certificates: &mut [Certificate], mut scale: impl FnMut(&mut f64)) {
         let of_counts =
             |c: &&mut Certificate| matches!(c.name.as_ref(), "likelihood" | "reference");
         for certificate in certificates.iter_mut().filter(of_counts) {
@@ -375,7 +375,7 @@ mod scale {
         }
     }
 
-    pub fn bootstrap(bootstrap: &mut Bootstrap, mut scale: impl FnMut(&mut f64)) {
+    pub(super) fn bootstrap(bootstrap: &mut Bootstrap, mut scale: impl FnMut(&mut f64)) {
         for number in &mut bootstrap.numbers {
             if !number.metric.ends_with("log_likelihood") {
                 continue;

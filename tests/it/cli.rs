@@ -66,13 +66,14 @@ fn help_and_schema_match_their_snapshots() {
     let lake = Lake::new();
     let mut text = String::new();
     // The feature `cluster` adds commands, which the first snapshot includes.
-    let of_cluster: &[&[&str]] = match cfg!(feature = "cluster") {
-        true => &[
+    let of_cluster: &[&[&str]] = if cfg!(feature = "cluster") {
+        &[
             &["scheduler", "--help"],
             &["executor", "--help"],
             &["cluster", "up", "--help"],
-        ],
-        false => &[],
+        ]
+    } else {
+        &[]
     };
     let common: &[&[&str]] = &[
         &["--help"],

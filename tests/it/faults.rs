@@ -679,18 +679,22 @@ async fn files_that_change_during_a_run_are_named() {
         for is_deleted in [true, false] {
             let (lake, store) = (Lake::new(), InMemory::new());
             fs::create_dir(lake.path("in")).expect("a folder");
-            let bytes = |sign: i64| match is_csv {
-                true => {
+            let bytes = |sign: i64| {
+                if is_csv {
                     let row = |k: i64| format!("{},{},{}\n", k % 3, k / 3, 5 + sign * (k % 4));
                     let rows: String = (0..300).map(row).collect();
                     ("id,t,state\n".to_string() + &rows).into_bytes()
+                } else {
+                    rows(if sign > 0 { 0..200 } else { 100..300 })
                 }
-                false => rows(if sign > 0 { 0..200 } else { 100..300 }),
             };
             let name = if is_csv { "in/a.csv" } else { "in/a.parquet" };
-            let write = async |bytes: Vec<u8>| match is_local {
-                true => fs::write(lake.path(name), bytes).expect("a file"),
-                false => put(&store, name, bytes).await,
+            let write = async |bytes: Vec<u8>| {
+                if is_local {
+                    fs::write(lake.path(name), bytes).expect("a file")
+                } else {
+                    put(&store, name, bytes).await
+                }
             };
             write(bytes(1)).await;
             let root = if is_local {

@@ -44,7 +44,7 @@ fn assert_close(x: f64, expected: f64, tolerance: f64) {
 
 #[track_caller]
 fn spectrum(fit: &Fit, expected: [f64; 3]) {
-    for (singular, expected) in low_rank(&fit).spectrum.iter().zip(expected) {
+    for (singular, expected) in low_rank(fit).spectrum.iter().zip(expected) {
         assert_close(singular.value, expected, 1e-12);
     }
 }
@@ -211,7 +211,7 @@ fn check_printed(printed: &Printed) {
     });
     within("(33)", bound, 1e-4, &|f| low_rank(&f[2]).metrics.bound);
     within("κ", kappa, 1e-4, &|f| low_rank(&f[2]).metrics.kappa);
-    for metrics in fits.iter().flatten().map(|f| &low_rank(&f).metrics) {
+    for metrics in fits.iter().flatten().map(|f| &low_rank(f).metrics) {
         // All printed κ are κ⁽¹⁾. Theorem 17, Corollaries 12 and 19 and Theorem 10 hold for every
         // partition.
         assert_eq!(metrics.kappa, metrics.kappa_1);
@@ -226,10 +226,7 @@ fn check_printed(printed: &Printed) {
     }
     for [_, svd, dbmr] in &fits {
         // Proposition 13.
-        let pairs = low_rank(&svd)
-            .spectrum
-            .iter()
-            .zip(&low_rank(&dbmr).spectrum);
+        let pairs = low_rank(svd).spectrum.iter().zip(&low_rank(dbmr).spectrum);
         assert!(
             pairs
                 .into_iter()

@@ -133,12 +133,14 @@ fn stable_output(ran: ProgramRun, runs: &[(&str, &str)]) -> String {
     let lines = text.lines().map(|line| {
         let words: Vec<&str> = line.split(' ').collect();
         let shown = words.iter().enumerate().map(|(at, word)| {
-            match words
+            if words
                 .get(at + 1)
                 .is_some_and(|next| next.starts_with("bytes"))
+                && is_size(word)
             {
-                true if is_size(word) => "N",
-                _ => word,
+                "N"
+            } else {
+                word
             }
         });
         shown.collect::<Vec<_>>().join(" ")

@@ -92,7 +92,7 @@ impl TaskExecutor {
     ///
     /// # Errors
     /// If the rows cannot be read or stored.
-    pub async fn deal(&self, files: Slice, lots: usize) -> Result<Vec<Piece>> {
+    pub(crate) async fn deal(&self, files: Slice, lots: usize) -> Result<Vec<Piece>> {
         let layout = &self.plan.layout;
         let (lake, frame) = self.query(Some(files)).await?;
         let rows = deal(&lake, frame, layout, lots).await?;
@@ -103,7 +103,7 @@ impl TaskExecutor {
     ///
     /// # Errors
     /// If the rows cannot be read or counted, or the sums cannot be stored.
-    pub async fn sum(&self, rows: RowSource, lots: usize) -> Result<Summed> {
+    pub(crate) async fn sum(&self, rows: RowSource, lots: usize) -> Result<Summed> {
         let layout = Arc::clone(&self.plan.layout);
         let (lake, frame) = match rows {
             RowSource::Files(files) => self.query(Some(files)).await?,
@@ -139,7 +139,7 @@ impl TaskExecutor {
     ///
     /// # Errors
     /// If the sums cannot be read or stored.
-    pub async fn add(&self, sums: &[Piece], direct: bool) -> Result<Piece> {
+    pub(crate) async fn add(&self, sums: &[Piece], direct: bool) -> Result<Piece> {
         let layout = Arc::clone(&self.plan.layout);
         let schema = sums_schema(&layout);
         let sums = self.restored(sums, direct).await?;
@@ -152,7 +152,7 @@ impl TaskExecutor {
     ///
     /// # Errors
     /// If the sums cannot be read, or the matrices cannot be stored.
-    pub async fn count(&self, sums: &[Piece], direct: bool) -> Result<Matrices> {
+    pub(crate) async fn count(&self, sums: &[Piece], direct: bool) -> Result<Matrices> {
         let layout = Arc::clone(&self.plan.layout);
         let sums = self.restored(sums, direct).await?;
         let accepted = sums.accepted;
@@ -164,7 +164,7 @@ impl TaskExecutor {
     ///
     /// # Errors
     /// If the rows cannot be read or counted, or the matrices cannot be stored.
-    pub async fn count_all(&self) -> Result<Matrices> {
+    pub(crate) async fn count_all(&self) -> Result<Matrices> {
         let (lake, frame) = self.query(None).await?;
         let counted = counts::count(&lake, frame, &self.plan.layout, Arc::new(|_| ()));
         self.matrices(counted.await?, 0).await

@@ -43,7 +43,7 @@ impl TaskExecutor {
     ///
     /// # Errors
     /// If a store fails, or this machine has too little memory.
-    pub async fn fit(
+    pub(crate) async fn fit(
         &self,
         groups: Vec<CountsGroup>,
         labels: Vec<usize>,

@@ -72,7 +72,7 @@ impl TaskExecutor {
     ///
     /// # Errors
     /// If the counts cannot be read or fitted, or the units cannot be stored.
-    pub async fn cut(&self, group: CountsGroup, slots: u64) -> Result<Cut> {
+    pub(crate) async fn cut(&self, group: CountsGroup, slots: u64) -> Result<Cut> {
         let pieces = group.counts.first();
         let pieces = pieces.ok_or_else(|| Error::bug("there is nothing to cut"))?;
         let bytes = self.pieces(pieces).await?;
@@ -127,7 +127,7 @@ impl TaskExecutor {
     ///
     /// # Errors
     /// If the kernel is unknown, or a piece cannot be read.
-    pub async fn pass(&self, pass: UnitPass) -> Result<Vec<u8>> {
+    pub(crate) async fn pass(&self, pass: UnitPass) -> Result<Vec<u8>> {
         let kernels = methods::kernels().into_iter().chain(assess::kernels());
         let mut kernels = kernels.filter(|entry| entry.name == pass.name);
         match kernels.next() {

@@ -114,9 +114,11 @@ impl Known {
     }
 }
 
-/// log λ (m × r) from its entries. With `smoothing` a > 0 it is log of (C_·k λ_ik + a q_i) / (C_·k
-/// + a), the mean of a Dirichlet posterior: every set gets a more transitions, distributed over the
-/// targets like all transitions. Empty sets stay ruled out.
+/// log λ (m × r) from its entries.
+///
+/// With `smoothing` a > 0 it is the logarithm of (C_·k λ_ik + a q_i) / (C_·k + a), the mean of a
+/// Dirichlet posterior: every set gets a more transitions, distributed over the targets like all
+/// transitions. Empty sets stay ruled out.
 pub(crate) fn log_latent(
     latent: &Latent,
     set_total: &[f64],

@@ -60,8 +60,11 @@ pub struct Metrics {
     pub weights: Vec<f64>,
 }
 
+/// The name of a metric, and the metric.
+pub type NamedMetric = (&'static str, fn(&Metrics) -> f64);
+
 /// The metrics that every model has, in the order of the table `fits` (coherence §4-7).
-pub const METRICS: [(&str, fn(&Metrics) -> f64); 16] = [
+pub const METRICS: [NamedMetric; 16] = [
     ("log_likelihood", |m| m.log_likelihood),
     ("reference_log_likelihood", |m| m.reference_log_likelihood),
     ("kullback_leibler", |m| m.kullback_leibler),

@@ -2,7 +2,6 @@
 //! The doc comments are the descriptions in the JSON Schema.
 
 use crate::error::Result;
-use crate::plan::pipeline::Transitions;
 use crate::plan::pipeline::argument::Argument;
 use crate::plan::pipeline::deserializer::{KeyError, read};
 use crate::plan::pipeline::document::{Content, Document, Node};
@@ -140,14 +139,14 @@ pub fn queries(root: &Node) -> Result<Vec<CheckText>, KeyError> {
     items.iter().map(read).collect()
 }
 
-/// The checks of a file, if they agree with its other keys.
+/// The checks of a file, if they agree with its other keys, such as the partition columns.
 pub fn checks(
     limits: Limits,
     texts: Vec<CheckText>,
-    transitions: &Transitions,
+    partition_by: &[String],
     document: &Document<'_>,
 ) -> Result<Checks> {
-    self::limits(&limits, &transitions.partition_by, document)?;
+    self::limits(&limits, partition_by, document)?;
     let mut queries: Vec<QueryCheck> = Vec::new();
     for (n, text) in texts.into_iter().enumerate() {
         // Two checks may have the same name by mistake, so the index identifies a check.

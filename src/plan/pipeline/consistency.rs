@@ -4,12 +4,12 @@ use crate::assess::ranks::Rule;
 use crate::error::{Error, Result, nearest};
 use crate::evidence::lag::Lag;
 use crate::plan::pipeline::checks;
+use crate::plan::pipeline::content::{Input, PairMeasure, Pipeline, Transitions};
 use crate::plan::pipeline::document::Document;
 use crate::plan::pipeline::fits::FitEntry;
 use crate::plan::pipeline::keys::{
     InputTable, Job, NamesFrom, PipelineFile, TransitionsText, Validation, Window,
 };
-use crate::plan::pipeline::{Input, PairMeasure, Pipeline, Transitions};
 use crate::read::formats::format::{Compression, Format};
 use crate::read::lake::files::Query;
 use crate::read::rows::bins::Binning;
@@ -47,7 +47,7 @@ impl Errors<'_> {
 ///
 /// `faulty` names the sections (`transitions`) and parts (`job.name`, `fit.dbmr`) whose errors are
 /// reported already. They are not checked.
-pub fn check(
+pub(super) fn check(
     file: PipelineFile,
     document: &Document<'_>,
     faulty: &BTreeSet<String>,
@@ -118,7 +118,7 @@ pub fn check(
     if !is_sound("checks") || !is_sound("check") {
         return None;
     }
-    let checks = checks::checks(file.checks, file.check, &transitions, document);
+    let checks = checks::checks(file.checks, file.check, &transitions.partition_by, document);
     Some(Pipeline {
         file: None,
         job: file.job,

@@ -31,7 +31,7 @@ pub enum KeyErrorKind {
 }
 
 /// Reads a node as a `T`.
-pub fn read<T: DeserializeOwned>(node: &Node) -> Result<T, KeyError> {
+pub(super) fn read<T: DeserializeOwned>(node: &Node) -> Result<T, KeyError> {
     T::deserialize(node)
 }
 
@@ -39,7 +39,7 @@ pub fn read<T: DeserializeOwned>(node: &Node) -> Result<T, KeyError> {
 ///
 /// After each error, the culprit is removed from a copy of the document and the section is read
 /// again. The value is the section without the culprits.
-pub fn section<T>(
+pub(super) fn section<T>(
     root: &Node,
     read: impl Fn(&Node) -> Result<T, KeyError>,
 ) -> (Option<T>, Vec<KeyError>) {
@@ -80,7 +80,10 @@ pub fn section<T>(
 }
 
 /// Reads the value of a required key of a table.
-pub fn required<T: DeserializeOwned>(table: &Node, key: &'static str) -> Result<T, KeyError> {
+pub(super) fn required<T: DeserializeOwned>(
+    table: &Node,
+    key: &'static str,
+) -> Result<T, KeyError> {
     let missing = || <KeyError as de::Error>::missing_field(key).at(table);
     table.get(key).ok_or_else(missing).and_then(read)
 }
@@ -152,10 +155,10 @@ impl KeyError {
 }
 
 /// The newtype name that asks for one value or a list of values.
-pub const ONE_OR_MANY: &str = "one or many";
+pub(super) const ONE_OR_MANY: &str = "one or many";
 
 /// The newtype name that asks for a value that may also be a date or a time.
-pub const MOMENT: &str = "moment";
+pub(super) const MOMENT: &str = "moment";
 
 /// The error as a sentence that begins with the path.
 impl fmt::Display for KeyError {

@@ -358,7 +358,7 @@ impl PipelineFile {
     ///
     /// Returns the file, all errors, and the names of the sections (`job`) and parts (`job.name`,
     /// `fit.dbmr`) with errors. These differ from the document: the values with errors are missing.
-    pub fn read(root: &Node) -> (PipelineFile, Vec<KeyError>, BTreeSet<String>) {
+    pub(crate) fn read(root: &Node) -> (PipelineFile, Vec<KeyError>, BTreeSet<String>) {
         let (mut errors, mut faulty) = (Vec::new(), BTreeSet::new());
         for entry in root.entries() {
             if !FILE_KEYS.contains(&entry.key.as_str()) {

@@ -99,7 +99,7 @@ pub(crate) fn integer_runs(
 }
 
 impl<P: Point> OrderedTrajectories<P> {
-    pub fn new(
+    pub(crate) fn new(
         trajectory: &[Field],
         lags: &[Step],
         strided: bool,
@@ -126,7 +126,7 @@ impl<P: Point> OrderedTrajectories<P> {
     }
 
     /// Sets the trajectory of the next rows, which may be that of the previous rows.
-    pub fn begin(
+    pub(crate) fn begin(
         &mut self,
         group: TrajectoryKey,
         partition: u32,
@@ -169,7 +169,7 @@ impl<P: Point> OrderedTrajectories<P> {
 
     /// Follows the next rows of the current trajectory.
     #[inline]
-    pub fn follow(
+    pub(crate) fn follow(
         &mut self,
         tallies: &mut Tallies,
         n_lags: usize,
@@ -194,7 +194,7 @@ impl<P: Point> OrderedTrajectories<P> {
     }
 
     /// Counts trajectories that start and end in one batch, between two others.
-    pub fn follow_whole(
+    pub(crate) fn follow_whole(
         &mut self,
         tallies: &mut Tallies,
         n_lags: usize,
@@ -206,7 +206,7 @@ impl<P: Point> OrderedTrajectories<P> {
     }
 
     /// A trajectory as messages show it.
-    pub fn describe(&self, group: &TrajectoryKey) -> String {
+    pub(crate) fn describe(&self, group: &TrajectoryKey) -> String {
         match group {
             TrajectoryKey::Integer(value) => value.to_string(),
             TrajectoryKey::Row(bytes) => {

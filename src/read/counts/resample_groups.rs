@@ -30,7 +30,7 @@ pub(crate) struct Tagger {
 
 impl Tagger {
     /// `None` if rows have no groups.
-    pub fn new(layout: &Layout) -> Result<Option<Tagger>> {
+    pub(crate) fn new(layout: &Layout) -> Result<Option<Tagger>> {
         let Some(grouping) = layout.grouping.as_ref().filter(|g| !g.by.is_empty()) else {
             return Ok(None);
         };
@@ -47,7 +47,7 @@ impl Tagger {
     }
 
     /// The states with the group of their rows. `by` are the columns that identify groups.
-    pub fn tagged(
+    pub(crate) fn tagged(
         &mut self,
         by: &[ArrayRef],
         states: &[u32],
@@ -139,7 +139,7 @@ pub(crate) struct Split {
 
 impl Split {
     /// The groups as a part of the rows that were split.
-    pub fn part(self, whole: &Csr) -> GroupedRows {
+    pub(crate) fn part(self, whole: &Csr) -> GroupedRows {
         let mut ends = Vec::with_capacity(whole.nnz() + 1);
         ends.push(0);
         let mut columns = Vec::with_capacity(self.group.len());

@@ -58,7 +58,7 @@ pub(crate) struct Labels {
 }
 
 impl Labels {
-    pub fn new(field: &Field) -> Result<Labels> {
+    pub(crate) fn new(field: &Field) -> Result<Labels> {
         Ok(Labels {
             keys: Keys::new(&types(std::slice::from_ref(field)))?,
             of: HashMap::new(),
@@ -66,7 +66,7 @@ impl Labels {
         })
     }
 
-    pub fn assign(&mut self, partition: u32, state: u32, label: u32) {
+    pub(crate) fn assign(&mut self, partition: u32, state: u32, label: u32) {
         if state != NONE && label != NONE {
             let state = pack(partition, state);
             let first = *self.of.entry(state).or_insert(label);

@@ -31,7 +31,7 @@ impl<P: Point> Gathered<P> {
     /// Bytes per row: once as it came, and once while rows are grouped.
     const ROW: usize = size_of::<u32>() + size_of::<i64>() + size_of::<P>() + size_of::<(i64, P)>();
 
-    pub fn new(
+    pub(crate) fn new(
         layout: &crate::read::rows::layout::Layout,
         trajectory: &[Field],
     ) -> Result<Gathered<P>> {
@@ -49,7 +49,7 @@ impl<P: Point> Gathered<P> {
 
     /// Keeps the rows of a batch and returns the partition of each. All kept rows together take at
     /// most `room` bytes.
-    pub fn push(
+    pub(crate) fn push(
         &mut self,
         columns: &[ArrayRef],
         partitions: &mut Option<Keys>,
@@ -101,7 +101,7 @@ impl<P: Point> Gathered<P> {
 
     /// Groups the rows; the order within a group does not change. `group` maps old to new group
     /// numbers, of which there are `n`; `state` maps state numbers.
-    pub fn sorted(self, n: usize, group: &[u32], state: impl Fn(u32) -> u32) -> Sorted<P> {
+    pub(crate) fn sorted(self, n: usize, group: &[u32], state: impl Fn(u32) -> u32) -> Sorted<P> {
         let group = |of: u32| group.get(of as usize).map_or(0, |&g| g as usize);
         let mut next = vec![0usize; n + 1];
         for &of in &self.of_rows {

@@ -18,7 +18,7 @@ pub(crate) struct Reading(());
 
 impl Reading {
     /// Starts a read.
-    pub fn new() -> Reading {
+    pub(crate) fn new() -> Reading {
         READING.fetch_add(1, Ordering::Relaxed);
         Reading(())
     }

@@ -14,10 +14,10 @@ pub(crate) struct Tag {
 
 impl Tag {
     /// No groups.
-    pub const NONE: Tag = Tag { bits: 0 };
+    pub(crate) const NONE: Tag = Tag { bits: 0 };
 
     /// A tag with room for the hashes of `most` groups.
-    pub fn for_groups(most: usize) -> Tag {
+    pub(crate) fn for_groups(most: usize) -> Tag {
         Tag {
             bits: most.next_power_of_two().ilog2() + SPARE_BITS,
         }
@@ -25,28 +25,28 @@ impl Tag {
 
     /// The state without its group.
     #[inline(always)]
-    pub fn state(self, tagged: u32) -> u32 {
+    pub(crate) fn state(self, tagged: u32) -> u32 {
         tagged >> self.bits
     }
 
     /// The group of a tagged state.
-    pub fn group(self, tagged: u32) -> u32 {
+    pub(crate) fn group(self, tagged: u32) -> u32 {
         tagged & ((1 << self.bits) - 1)
     }
 
     /// The state with a group.
-    pub fn with(self, state: u32, group: u32) -> u32 {
+    pub(crate) fn with(self, state: u32, group: u32) -> u32 {
         state << self.bits | group
     }
 
     /// Number of states whose ids leave room for a group, without the last one, which would collide
     /// with `NONE`.
-    pub fn room(self) -> u32 {
+    pub(crate) fn room(self) -> u32 {
         NONE >> self.bits
     }
 
     /// The tagged id with another number for its state.
-    pub fn renumbered(self, tagged: u32, number: impl Fn(u32) -> u32) -> u32 {
+    pub(crate) fn renumbered(self, tagged: u32, number: impl Fn(u32) -> u32) -> u32 {
         if tagged == NONE {
             return NONE;
         }

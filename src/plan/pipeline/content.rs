@@ -1,0 +1,107 @@
+//! What a pipeline file says, as types.
+
+use crate::evidence::lag::Lag;
+use crate::plan::pipeline::argument::Argument;
+use crate::plan::pipeline::checks::Checks;
+use crate::plan::pipeline::fits::FitEntry;
+use crate::plan::pipeline::keys::{Empty, InputTable, Job, Naming, Validation, Window};
+use crate::read::lake::files::Query;
+use crate::read::rows::bins::Binning;
+use crate::store::parameter::Store;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// A pipeline with consistent keys. Columns, files and SQL are not checked yet.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Pipeline {
+    /// The file that it was read from. Relative paths are looked up beside this file.
+    #[serde(skip)]
+    pub file: Option<PathBuf>,
+    /// The section `[job]`.
+    pub job: Job,
+    /// Not serialized: its values may be secret, and no result depends on them.
+    #[serde(skip)]
+    pub store: Store,
+    /// `[tables]`: the input tables by their names in the SQL.
+    pub tables: BTreeMap<String, InputTable>,
+    /// The section `[transitions]`.
+    pub transitions: Transitions,
+    /// The section `[names]`.
+    pub names: Naming,
+    /// At least one, in the order of the file.
+    pub fits: Vec<FitEntry>,
+    /// The section `[validation]`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub validation: Option<Validation>,
+    /// `[checks]` and all `[[check]]`.
+    #[serde(skip_serializing_if = "Checks::is_empty")]
+    pub checks: Checks,
+}
+
+/// The query and the meaning of its columns.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Transitions {
+    /// The SQL, or the file that contains it.
+    pub query: Query,
+    /// The values of the `$name`s in the query.
+    pub parameters: BTreeMap<String, Argument>,
+    /// The partition columns; may be empty.
+    pub partition_by: Vec<String>,
+    /// Keep only the largest strongly connected set of states.
+    pub connected: bool,
+    /// What happens to a model without transitions.
+    #[serde(skip_serializing_if = "Empty::is_skip")]
+    pub empty: Empty,
+    /// The meaning of a row.
+    pub input: Input,
+}
+
+/// The meaning of a row of the query.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Input {
+    /// A point of a trajectory. Its state is the `state` columns, then the boxes of the `bins`
+    /// columns.
+    Trajectories {
+        /// Empty: one trajectory per partition.
+        trajectory: Vec<String>,
+        /// The column that orders a trajectory.
+        time: String,
+        /// The state columns; may be empty if there are bins.
+        state: Vec<String>,
+        /// In the order of the file.
+        bins: Vec<(String, Binning)>,
+        /// The column of real weights; without it, each pair counts 1.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        weight: Option<String>,
+        /// At least one, all different; not both ticks and durations.
+        lags: Vec<Lag>,
+        /// Which points start a pair.
+        window: Window,
+        /// The time between rows, if counts are divided by the lag.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        interval: Option<Lag>,
+    },
+    /// A pair of states.
+    Pairs {
+        /// The columns of the source state.
+        source: Vec<String>,
+        /// The columns of the target state.
+        target: Vec<String>,
+        /// How much a row counts.
+        measure: PairMeasure,
+    },
+}
+
+/// How much a row counts.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PairMeasure {
+    /// Each row counts 1.
+    Ones,
+    /// The integer column with the number of pairs.
+    Count(String),
+    /// The column of real weights.
+    Weight(String),
+}
