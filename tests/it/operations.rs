@@ -572,15 +572,10 @@ fn files(folder: &Path) -> BTreeSet<PathBuf> {
                 continue;
             }
             if path.is_dir() {
-                collect(&path, root, found)
+                collect(&path, root, found);
             } else {
-                drop(
-                    found.insert(
-                        path.strip_prefix(root)
-                            .expect("a path inside")
-                            .to_path_buf(),
-                    ),
-                )
+                let inside = path.strip_prefix(root).expect("a path inside");
+                found.insert(inside.to_path_buf());
             }
         }
     }
