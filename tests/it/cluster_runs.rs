@@ -504,7 +504,7 @@ fn an_executor_stays_within_its_memory_limit() {
 
     let failed = run(&["--force", "--set", "fit.dbmr.rank=2000"]);
     failed.fails(75, &executor.name());
-    failed.fails(75, "fit `dbmr` uses ");
+    failed.fails(75, "fit `dbmr` needs ");
     failed.fails(75, "--memory is 150MB: give at least ");
 }
 

@@ -87,7 +87,7 @@ pub fn parse(text: &str, state: &SessionState) -> Result<Statement, String> {
         return Err(not_a_query(&parsed));
     };
     // `Desugar` never breaks.
-    let _: ControlFlow<()> = VisitMut::visit(query.as_mut(), &mut Desugar);
+    let _: ControlFlow<()> = VisitMut::visit(query.as_mut(), &mut Desugar::default());
     let mut checker = Checker { state, tables: 0 };
     if let Break(refused) = Visit::visit(query.as_ref(), &mut checker) {
         return Err(*refused);
@@ -182,19 +182,41 @@ fn longest(tokens: &[TokenWithSpan]) -> usize {
 }
 
 /// Rewrites what the planner does not know: `FROM x` without SELECT, and references to named
-/// windows.
-struct Desugar;
+/// windows, which become the definition of the window.
+///
+/// It is the only visitor that changes a statement: each one is compiled for every type of the
+/// parser.
+#[derive(Default)]
+struct Desugar {
+    /// The named windows of the query and of the selects around a place, the innermost last.
+    windows: Vec<Vec<NamedWindowDefinition>>,
+}
+
+impl Desugar {
+    /// The definition of a window.
+    fn window(&self, name: &Ident) -> Option<WindowSpec> {
+        let mut all = self.windows.iter().rev().flatten();
+        all.find_map(|NamedWindowDefinition(other, window)| match window {
+            NamedWindowExpr::WindowSpec(spec) if lower(other) == lower(name) => Some(spec.clone()),
+            _ => None,
+        })
+    }
+}
 
 impl VisitorMut for Desugar {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
-        if let SetExpr::Select(select) = query.body.as_mut()
-            && let Some(order_by) = &mut query.order_by
-            && !select.named_window.is_empty()
-        {
-            name_windows(order_by, &select.named_window);
-        }
+        // ORDER BY belongs to the query and may name the windows of its SELECT.
+        self.windows.push(match query.body.as_ref() {
+            SetExpr::Select(select) => select.named_window.clone(),
+            _ => Vec::new(),
+        });
+        Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.windows.pop();
         Continue(())
     }
 
@@ -203,33 +225,24 @@ impl VisitorMut for Desugar {
             let all = SelectItem::Wildcard(WildcardAdditionalOptions::default());
             select.projection.push(all);
         }
-        if !select.named_window.is_empty() {
-            let windows = select.named_window.clone();
-            name_windows(&mut select.projection, &windows);
-            name_windows(&mut select.qualify, &windows);
-        }
+        self.windows.push(select.named_window.clone());
         Continue(())
     }
-}
 
-/// Replaces `OVER w` by the definition of `w`.
-fn name_windows<T: VisitMut>(within: &mut T, windows: &[NamedWindowDefinition]) {
-    let found = |name: &Ident| {
-        let named = |NamedWindowDefinition(other, window): &NamedWindowDefinition| match window {
-            NamedWindowExpr::WindowSpec(spec) if lower(other) == lower(name) => Some(spec.clone()),
-            _ => None,
-        };
-        windows.iter().find_map(named)
-    };
-    let _: ControlFlow<()> = ast::visit_expressions_mut(within, |expr| {
+    fn post_visit_select(&mut self, _: &mut Select) -> ControlFlow<()> {
+        self.windows.pop();
+        Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
         if let Expr::Function(function) = expr
             && let Some(WindowType::NamedWindow(name)) = &function.over
-            && let Some(spec) = found(name)
+            && let Some(spec) = self.window(name)
         {
             function.over = Some(WindowType::WindowSpec(spec));
         }
         Continue(())
-    });
+    }
 }
 
 /// A name as the planner reads it: in lower case unless it is quoted.
