@@ -11,24 +11,15 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 
-/// A method with its parameters.
+/// The parameters of a method.
 ///
-/// The parameters are the keys of the method in a pipeline file: serde reads them and has their
-/// defaults, and their comments are the descriptions in the JSON Schema.
-pub trait Estimator:
+/// They are the keys of the method in a pipeline file: serde reads them and has their defaults, and
+/// their comments are the descriptions in the JSON Schema.
+pub trait Parameters:
     Clone + Debug + PartialEq + Serialize + DeserializeOwned + JsonSchema + Send + Sync
 {
     /// `method = "…"` in a pipeline file.
     const NAME: &'static str;
-
-    /// Whether objectives of restarts are proportional to the counts, as log-likelihoods are.
-    const OBJECTIVE_SCALES: bool = false;
-
-    /// What the method is fitted to.
-    type Evidence<'a>;
-
-    /// The kernels of the passes of a fit.
-    fn kernels() -> Vec<Entry>;
 
     /// Checks the parameters, except for the rank, without any data.
     ///
@@ -36,7 +27,7 @@ pub trait Estimator:
     /// The first key that is wrong, and what it must be.
     fn check(&self) -> std::result::Result<(), Fault>;
 
-    /// The number of sets, unless the data has it.
+    /// The rank, unless the data has it.
     fn rank(&self) -> Option<usize> {
         None
     }
@@ -45,6 +36,21 @@ pub trait Estimator:
     fn at(&self, _rank: usize) -> Self {
         self.clone()
     }
+
+    /// One line of `gyre plan`; `rank` is the rank in words.
+    fn describe(&self, rank: &str) -> String;
+}
+
+/// A method that is fitted to counts.
+pub trait Estimator: Parameters {
+    /// Whether objectives of restarts are proportional to the counts, as log-likelihoods are.
+    const OBJECTIVE_SCALES: bool = false;
+
+    /// What the method is fitted to.
+    type Evidence<'a>;
+
+    /// The kernels of the passes of a fit.
+    fn kernels() -> Vec<Entry>;
 
     /// What a fit needs of its evidence and of the process.
     fn needs(&self) -> Needs<'_> {
@@ -56,9 +62,6 @@ pub trait Estimator:
 
     /// Bytes of dense numbers that a fit accesses at random, so that they must stay in memory.
     fn bytes(&self, size: Size, threads: u64) -> u64;
-
-    /// One line of `gyre plan`; `rank` is the rank in words.
-    fn describe(&self, rank: &str) -> String;
 
     /// Fits the method. The fit depends on the evidence, the parameters and the seed alone.
     ///

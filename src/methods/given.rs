@@ -5,7 +5,7 @@ use crate::evidence::counts::{Counts, Size};
 use crate::evidence::pass::Passes;
 use crate::evidence::pass::registry::Entry;
 use crate::methods::columns::Column;
-use crate::methods::estimator::{Estimator, Fault, Needs};
+use crate::methods::estimator::{Estimator, Fault, Needs, Parameters};
 use crate::methods::fit::{Fit, How};
 use crate::methods::low_rank::columns::SETS;
 use crate::methods::low_rank::{most_probable, projection};
@@ -29,20 +29,26 @@ impl Given {
     }
 }
 
-impl Estimator for Given {
+impl Parameters for Given {
     const NAME: &'static str = "given";
-
-    type Evidence<'a> = Counts<'a>;
-
-    fn kernels() -> Vec<Entry> {
-        Vec::new()
-    }
 
     fn check(&self) -> std::result::Result<(), Fault> {
         if self.affiliation.trim().is_empty() {
             return Err(("affiliation", "must not be empty".into()));
         }
         Ok(())
+    }
+
+    fn describe(&self, _: &str) -> String {
+        format!("the given partition `{}`", self.affiliation)
+    }
+}
+
+impl Estimator for Given {
+    type Evidence<'a> = Counts<'a>;
+
+    fn kernels() -> Vec<Entry> {
+        Vec::new()
     }
 
     fn needs(&self) -> Needs<'_> {
@@ -58,10 +64,6 @@ impl Estimator for Given {
 
     fn bytes(&self, size: Size, _: u64) -> u64 {
         size.factor(size.targets, 1)
-    }
-
-    fn describe(&self, _: &str) -> String {
-        format!("the given partition `{}`", self.affiliation)
     }
 
     /// Sets keep their numbers. There may be more sets than states; those sets are empty.

@@ -1,7 +1,7 @@
 //! Methods: evidence, parameters and a seed → a fit.
 //!
 //! One folder per family. Each method is a struct of its parameters that implements
-//! [`estimator::Estimator`], and one line in [`Method`].
+//! [`estimator::Parameters`] and [`estimator::Estimator`], and one line in [`Method`].
 //! - `dbmr`: direct Bayesian model reduction, a partition of the sources by likelihood.
 //! - `spectral`: coherent pairs by truncated singular value decomposition, and sets from Schur
 //!   vectors (G-PCCA).
@@ -28,23 +28,23 @@ use crate::evidence::counts::{Counts, Size};
 use crate::evidence::pass::Passes;
 use crate::evidence::pass::registry::Entry;
 use crate::methods::columns::Column;
-use crate::methods::estimator::{Estimator, Fault, Needs};
+use crate::methods::estimator::{Estimator, Fault, Needs, Parameters};
 use crate::methods::fit::Fit;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// Writes the enum of all methods, which delegates to the method in it.
-macro_rules! methods {
-    ($($name:ident: $params:ty,)*) => {
-        /// A method with its parameters.
+/// Writes an enum of methods, which delegates to the parameters in it.
+macro_rules! registry {
+    ($(#[$about:meta])* $Method:ident $($name:ident: $params:ty,)*) => {
+        $(#[$about])*
         #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-        pub enum Method {
+        pub enum $Method {
             $(#[doc = concat!("[`", stringify!($params), "`]")] $name($params),)*
         }
 
-        impl Method {
-            /// The names of all methods, as pipeline files have them.
-            pub const NAMES: &'static [&'static str] = &[$(<$params as Estimator>::NAME),*];
+        impl $Method {
+            /// The names of these methods, as pipeline files have them.
+            pub const NAMES: &'static [&'static str] = &[$(<$params as Parameters>::NAME),*];
 
             /// The method with a name, read from its keys. None if there is no such method.
             ///
@@ -53,47 +53,64 @@ macro_rules! methods {
             pub fn read<'de, D: Deserializer<'de>>(
                 name: &str,
                 keys: D,
-            ) -> std::result::Result<Option<Method>, D::Error> {
-                $(if name == <$params as Estimator>::NAME {
-                    return <$params>::deserialize(keys).map(|read| Some(Method::$name(read)));
+            ) -> std::result::Result<Option<$Method>, D::Error> {
+                $(if name == <$params as Parameters>::NAME {
+                    return <$params>::deserialize(keys).map(|read| Some($Method::$name(read)));
                 })*
                 Ok(None)
             }
 
             /// The JSON Schema of the keys of a method. None if there is no such method.
             pub fn schema(name: &str, generator: &mut SchemaGenerator) -> Option<Schema> {
-                $(if name == <$params as Estimator>::NAME {
+                $(if name == <$params as Parameters>::NAME {
                     return Some(<$params>::json_schema(generator));
                 })*
                 None
             }
 
-            /// [`Estimator::NAME`].
+            /// [`Parameters::NAME`].
             pub fn name(&self) -> &'static str {
-                match self { $(Method::$name(_) => <$params as Estimator>::NAME,)* }
+                match self { $($Method::$name(_) => <$params as Parameters>::NAME,)* }
             }
 
-            /// [`Estimator::OBJECTIVE_SCALES`].
-            pub fn objective_scales(&self) -> bool {
-                match self { $(Method::$name(_) => <$params as Estimator>::OBJECTIVE_SCALES,)* }
-            }
-
-            /// [`Estimator::check`].
+            /// [`Parameters::check`].
             ///
             /// # Errors
             /// The first key that is wrong.
             pub fn check(&self) -> std::result::Result<(), Fault> {
-                match self { $(Method::$name(own) => own.check(),)* }
+                match self { $($Method::$name(own) => own.check(),)* }
             }
 
-            /// [`Estimator::rank`].
+            /// [`Parameters::rank`].
             pub fn rank(&self) -> Option<usize> {
-                match self { $(Method::$name(own) => own.rank(),)* }
+                match self { $($Method::$name(own) => own.rank(),)* }
             }
 
-            /// [`Estimator::at`].
-            pub fn at(&self, rank: usize) -> Method {
-                match self { $(Method::$name(own) => Method::$name(own.at(rank)),)* }
+            /// [`Parameters::at`].
+            pub fn at(&self, rank: usize) -> $Method {
+                match self { $($Method::$name(own) => $Method::$name(own.at(rank)),)* }
+            }
+
+            /// [`Parameters::describe`].
+            pub fn describe(&self, rank: &str) -> String {
+                match self { $($Method::$name(own) => own.describe(rank),)* }
+            }
+        }
+    };
+}
+
+/// Registers the methods that are fitted to counts.
+macro_rules! methods {
+    ($($name:ident: $params:ty,)*) => {
+        registry! {
+            /// A method that is fitted to counts, with its parameters.
+            Method $($name: $params,)*
+        }
+
+        impl Method {
+            /// [`Estimator::OBJECTIVE_SCALES`].
+            pub fn objective_scales(&self) -> bool {
+                match self { $(Method::$name(_) => <$params as Estimator>::OBJECTIVE_SCALES,)* }
             }
 
             /// [`Estimator::needs`].
@@ -109,11 +126,6 @@ macro_rules! methods {
             /// [`Estimator::bytes`].
             pub fn bytes(&self, size: Size, threads: u64) -> u64 {
                 match self { $(Method::$name(own) => own.bytes(size, threads),)* }
-            }
-
-            /// [`Estimator::describe`].
-            pub fn describe(&self, rank: &str) -> String {
-                match self { $(Method::$name(own) => own.describe(rank),)* }
             }
 
             /// [`Estimator::refit`].

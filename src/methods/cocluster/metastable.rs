@@ -26,7 +26,7 @@ use crate::methods::cocluster;
 use crate::methods::cocluster::joint::{Table, x_log_x};
 use crate::methods::cocluster::{Climbed, Cocluster, Partitions, WHOLE_MATRIX, ten, thousand};
 use crate::methods::columns::Column;
-use crate::methods::estimator::{Estimator, Fault, Needs, States};
+use crate::methods::estimator::{Estimator, Fault, Needs, Parameters, States};
 use crate::methods::fit::Fit;
 use crate::methods::low_rank::columns::SETS;
 use crate::methods::low_rank::factors::Factors;
@@ -74,14 +74,8 @@ impl Metastable {
     }
 }
 
-impl Estimator for Metastable {
+impl Parameters for Metastable {
     const NAME: &'static str = "metastable";
-
-    type Evidence<'a> = Counts<'a>;
-
-    fn kernels() -> Vec<Entry> {
-        Vec::new()
-    }
 
     fn check(&self) -> std::result::Result<(), Fault> {
         self.search().check()
@@ -98,6 +92,21 @@ impl Estimator for Metastable {
         }
     }
 
+    fn describe(&self, rank: &str) -> String {
+        format!(
+            "one partition for both sides, {rank}, {} restarts",
+            self.restarts
+        )
+    }
+}
+
+impl Estimator for Metastable {
+    type Evidence<'a> = Counts<'a>;
+
+    fn kernels() -> Vec<Entry> {
+        Vec::new()
+    }
+
     fn needs(&self) -> Needs<'_> {
         Needs {
             states: States::OneKind,
@@ -112,13 +121,6 @@ impl Estimator for Metastable {
 
     fn bytes(&self, size: Size, threads: u64) -> u64 {
         self.search().bytes(size, threads)
-    }
-
-    fn describe(&self, rank: &str) -> String {
-        format!(
-            "one partition for both sides, {rank}, {} restarts",
-            self.restarts
-        )
     }
 
     fn fit(&self, passes: &Passes<'_>, counts: &Counts<'_>, seed: u64) -> Result<Fit> {

@@ -42,7 +42,7 @@ use crate::methods::cocluster::joint::{Table, merge, x_log_x};
 use crate::methods::columns::Column;
 use crate::methods::dbmr;
 use crate::methods::dbmr::params;
-use crate::methods::estimator::{Estimator, Fault, Needs, at_least_one};
+use crate::methods::estimator::{Estimator, Fault, Needs, Parameters, at_least_one};
 use crate::methods::fit::{Fit, How};
 use crate::methods::low_rank::columns::SETS;
 use crate::methods::low_rank::factors::{Factors, of_partition};
@@ -113,14 +113,8 @@ impl Cocluster {
 /// Why passes alone do not suffice.
 pub(crate) const WHOLE_MATRIX: &str = "its method moves single states";
 
-impl Estimator for Cocluster {
+impl Parameters for Cocluster {
     const NAME: &'static str = "cocluster";
-
-    type Evidence<'a> = Counts<'a>;
-
-    fn kernels() -> Vec<Entry> {
-        Vec::new()
-    }
 
     fn check(&self) -> std::result::Result<(), Fault> {
         at_least_one(&[
@@ -140,6 +134,21 @@ impl Estimator for Cocluster {
         }
     }
 
+    fn describe(&self, rank: &str) -> String {
+        format!(
+            "co-clustering of both sides, {rank}, {} restarts",
+            self.restarts
+        )
+    }
+}
+
+impl Estimator for Cocluster {
+    type Evidence<'a> = Counts<'a>;
+
+    fn kernels() -> Vec<Entry> {
+        Vec::new()
+    }
+
     fn needs(&self) -> Needs<'_> {
         Needs {
             whole_matrix: Some(WHOLE_MATRIX),
@@ -156,13 +165,6 @@ impl Estimator for Cocluster {
         let factors = (size.factor(size.targets, self.rank))
             .saturating_add(size.factor(size.sources, self.rank));
         threads.min(self.restarts as u64).saturating_mul(factors)
-    }
-
-    fn describe(&self, rank: &str) -> String {
-        format!(
-            "co-clustering of both sides, {rank}, {} restarts",
-            self.restarts
-        )
     }
 
     fn fit(&self, passes: &Passes<'_>, counts: &Counts<'_>, seed: u64) -> Result<Fit> {

@@ -9,7 +9,7 @@ use crate::methods::dbmr;
 use crate::methods::dbmr::nearest::{Assign, Spread};
 use crate::methods::dbmr::params::{Dbmr, Init, Partition};
 use crate::methods::dbmr::scan::{Pick, Scan};
-use crate::methods::estimator::{Estimator, Fault, Needs, at_least_one, tolerance};
+use crate::methods::estimator::{Estimator, Fault, Needs, Parameters, at_least_one, tolerance};
 use crate::methods::fit::{Fit, How, Restart};
 use crate::methods::low_rank::columns::SETS;
 use crate::methods::low_rank::{canonical, check_rank, most_probable, projection};
@@ -18,21 +18,8 @@ use crate::methods::low_rank::{canonical, check_rank, most_probable, projection}
 /// where restarts rarely reach the same optimum, a refit has all its restarts but one.
 const FRESH: usize = 3;
 
-impl Estimator for Dbmr {
+impl Parameters for Dbmr {
     const NAME: &'static str = "dbmr";
-
-    const OBJECTIVE_SCALES: bool = true;
-
-    type Evidence<'a> = Counts<'a>;
-
-    fn kernels() -> Vec<Entry> {
-        vec![
-            Entry::of::<Assign<'static>>(),
-            Entry::of::<Spread>(),
-            Entry::of::<Scan<'static>>(),
-            Entry::of::<Pick<'static>>(),
-        ]
-    }
 
     fn check(&self) -> std::result::Result<(), Fault> {
         at_least_one(&[
@@ -52,6 +39,27 @@ impl Estimator for Dbmr {
             tolerance: Some(self.tolerance()),
             ..self.clone()
         }
+    }
+
+    fn describe(&self, rank: &str) -> String {
+        let polished = if self.polish { ", polished" } else { "" };
+        let (restarts, init) = (self.restarts, self.init.name());
+        format!("DBMR, {rank}, {restarts} restarts from `{init}`{polished}")
+    }
+}
+
+impl Estimator for Dbmr {
+    const OBJECTIVE_SCALES: bool = true;
+
+    type Evidence<'a> = Counts<'a>;
+
+    fn kernels() -> Vec<Entry> {
+        vec![
+            Entry::of::<Assign<'static>>(),
+            Entry::of::<Spread>(),
+            Entry::of::<Scan<'static>>(),
+            Entry::of::<Pick<'static>>(),
+        ]
     }
 
     fn needs(&self) -> Needs<'_> {
@@ -74,12 +82,6 @@ impl Estimator for Dbmr {
             size.factor(size.targets, self.rank)
                 .saturating_add(12 * size.sources),
         )
-    }
-
-    fn describe(&self, rank: &str) -> String {
-        let polished = if self.polish { ", polished" } else { "" };
-        let (restarts, init) = (self.restarts, self.init.name());
-        format!("DBMR, {rank}, {restarts} restarts from `{init}`{polished}")
     }
 
     fn fit(&self, passes: &Passes<'_>, counts: &Counts<'_>, seed: u64) -> Result<Fit> {

@@ -7,7 +7,7 @@ use crate::evidence::counts::{Counts, Size};
 use crate::evidence::pass::Passes;
 use crate::evidence::pass::registry::Entry;
 use crate::methods::columns::Column;
-use crate::methods::estimator::{Estimator, Fault, at_least_one, tolerance};
+use crate::methods::estimator::{Estimator, Fault, Parameters, at_least_one, tolerance};
 use crate::methods::fit::{Fit, How};
 use crate::methods::low_rank::columns::{SETS, SOFT_SETS};
 use crate::methods::low_rank::factors::{Spectrum, of_partition};
@@ -19,14 +19,8 @@ use crate::methods::spectral::svd;
 use crate::methods::spectral::svd::{Clusters, Svd};
 use crate::methods::spectral::truncated_svd;
 
-impl Estimator for Svd {
+impl Parameters for Svd {
     const NAME: &'static str = "svd";
-
-    type Evidence<'a> = Counts<'a>;
-
-    fn kernels() -> Vec<Entry> {
-        vec![Entry::of::<Multiply<'static>>()]
-    }
 
     fn check(&self) -> std::result::Result<(), Fault> {
         at_least_one(&[
@@ -47,17 +41,6 @@ impl Estimator for Svd {
         }
     }
 
-    fn columns(&self) -> &'static [Column] {
-        match self.clusters {
-            Clusters::KMeans => SETS,
-            Clusters::Seba | Clusters::Pcca => SOFT_SETS,
-        }
-    }
-
-    fn bytes(&self, size: Size, _: u64) -> u64 {
-        panels(size, self.rank)
-    }
-
     fn describe(&self, rank: &str) -> String {
         match self.clusters {
             Clusters::KMeans => {
@@ -69,6 +52,25 @@ impl Estimator for Svd {
             Clusters::Seba => format!("truncated SVD and SEBA, {rank}"),
             Clusters::Pcca => format!("truncated SVD and PCCA+, {rank}"),
         }
+    }
+}
+
+impl Estimator for Svd {
+    type Evidence<'a> = Counts<'a>;
+
+    fn kernels() -> Vec<Entry> {
+        vec![Entry::of::<Multiply<'static>>()]
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        match self.clusters {
+            Clusters::KMeans => SETS,
+            Clusters::Seba | Clusters::Pcca => SOFT_SETS,
+        }
+    }
+
+    fn bytes(&self, size: Size, _: u64) -> u64 {
+        panels(size, self.rank)
     }
 
     fn fit(&self, passes: &Passes<'_>, counts: &Counts<'_>, seed: u64) -> Result<Fit> {

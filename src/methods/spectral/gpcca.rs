@@ -21,7 +21,7 @@ use crate::evidence::pass::registry::Entry;
 use crate::math::arnoldi;
 use crate::math::schur::Which;
 use crate::methods::columns::Column;
-use crate::methods::estimator::{Estimator, Fault, Needs, States, tolerance};
+use crate::methods::estimator::{Estimator, Fault, Needs, Parameters, States, tolerance};
 use crate::methods::fit::{Fit, How};
 use crate::methods::low_rank::check_rank;
 use crate::methods::low_rank::columns::SOFT_SETS;
@@ -74,14 +74,8 @@ impl Gpcca {
     }
 }
 
-impl Estimator for Gpcca {
+impl Parameters for Gpcca {
     const NAME: &'static str = "gpcca";
-
-    type Evidence<'a> = Counts<'a>;
-
-    fn kernels() -> Vec<Entry> {
-        vec![Entry::of::<Multiply<'static>>()]
-    }
 
     fn check(&self) -> std::result::Result<(), Fault> {
         tolerance(self.tolerance)
@@ -98,6 +92,18 @@ impl Estimator for Gpcca {
         }
     }
 
+    fn describe(&self, rank: &str) -> String {
+        format!("Schur vectors by {} and PCCA+, {rank}", self.which.name())
+    }
+}
+
+impl Estimator for Gpcca {
+    type Evidence<'a> = Counts<'a>;
+
+    fn kernels() -> Vec<Entry> {
+        vec![Entry::of::<Multiply<'static>>()]
+    }
+
     fn needs(&self) -> Needs<'_> {
         Needs {
             states: States::Closed,
@@ -111,10 +117,6 @@ impl Estimator for Gpcca {
 
     fn bytes(&self, size: Size, _: u64) -> u64 {
         panels(size, self.rank)
-    }
-
-    fn describe(&self, rank: &str) -> String {
-        format!("Schur vectors by {} and PCCA+, {rank}", self.which.name())
     }
 
     fn fit(&self, passes: &Passes<'_>, counts: &Counts<'_>, seed: u64) -> Result<Fit> {
