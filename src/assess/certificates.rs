@@ -55,6 +55,16 @@ impl Relation {
 }
 
 impl Certificate {
+    /// The claim that two numbers are equal up to `tolerance`.
+    pub fn equal(name: &'static str, left: f64, right: f64, tolerance: f64) -> Certificate {
+        Certificate::new(name, left, Relation::Equal, right, tolerance)
+    }
+
+    /// The claim that `left` is at most `right` up to `tolerance`.
+    pub fn at_most(name: &'static str, left: f64, right: f64, tolerance: f64) -> Certificate {
+        Certificate::new(name, left, Relation::AtMost, right, tolerance)
+    }
+
     fn new(
         name: &'static str,
         left: f64,

@@ -23,6 +23,8 @@ use crate::read::lake::Resources;
 use crate::run::compare::compare;
 use crate::run::inputs::{Inputs, PlannedRun};
 use crate::run::local::Local;
+use crate::run::points::record::PointsSummary;
+use crate::run::points::{PlannedPoints, PointsOutcome};
 use crate::run::progress::Progress;
 use crate::run::record::Failure;
 #[cfg(feature = "cluster")]
@@ -121,6 +123,19 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
         Command::Cluster(crate::cli::args::Cluster::Up(args)) => {
             crate::cli::cluster::up(&args, terminal.as_ref())
         }
+        Command::Check(pipeline) if is_points(&pipeline)? => {
+            with_points(&pipeline, terminal, async |planned| {
+                planned.check_places(&planned.output()?, false).await?;
+                let plan = &planned.plan;
+                let (tables, fits) = (plan.tables.len(), plan.fits.len());
+                let (tables, fits) = (counted(tables, "table"), counted(fits, "fit"));
+                terminal.say(&format!(
+                    "{} is valid: {tables}, {fits} per model",
+                    pipeline.path.display()
+                ));
+                Ok(Done::Well)
+            })
+        }
         Command::Check(pipeline) => with_plan(&pipeline, terminal, async |planned, _| {
             let plan = &planned.plan;
             crate::run::check_places(plan, &planned.output()?, false).await?;
@@ -136,6 +151,12 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
             ));
             Ok(Done::Well)
         }),
+        Command::Plan(args) if is_points(&args.pipeline)? => {
+            with_points(&args.pipeline, terminal, async |planned| {
+                planned.check_places(&planned.output()?, false).await?;
+                print(&planned.plan.to_string())
+            })
+        }
         Command::Plan(args) => with_plan(&args.pipeline, terminal, async |planned, threads| {
             let PlannedRun { plan, lake, frame } = &planned;
             crate::run::check_places(plan, &planned.output()?, false).await?;
@@ -170,6 +191,15 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
             }
             Ok(Done::Well)
         }),
+        Command::Explain(pipeline) if is_points(&pipeline)? => {
+            with_points(&pipeline, terminal, async |planned| {
+                print(&format!("SQL\n{}\n", planned.plan.sql))?;
+                for (name, value) in &planned.plan.parameters {
+                    print(&format!("${name} = {value}"))?;
+                }
+                print(&planned.lake.explain(planned.frame).await?)
+            })
+        }
         Command::Explain(pipeline) => with_plan(&pipeline, terminal, async |planned, _| {
             print(&format!("SQL\n{}\n", planned.plan.sql))?;
             for (name, value) in &planned.plan.parameters {
@@ -212,11 +242,58 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
                 }
             })
         }
+        Command::Run(args) if is_points(&args.pipeline)? => run_points(&args, terminal),
         Command::Run(args) => {
             let watch = Arc::new(Watch::new(&args, Arc::clone(terminal))?);
             watch.end(run_pipeline(&args, &watch))
         }
     }
+}
+
+/// Whether the rows of a pipeline are points.
+fn is_points(args: &PipelineArgs) -> Result<bool> {
+    let pipeline = Pipeline::from_file_with(&args.path, &args.set)?;
+    Ok(pipeline.transitions.input.is_points())
+}
+
+/// Plans a run over points and calls `work`.
+fn with_points(
+    args: &PipelineArgs,
+    terminal: &Arc<dyn Terminal>,
+    work: impl AsyncFnOnce(PlannedPoints) -> Result<Done>,
+) -> Result<Done> {
+    let pipeline = Pipeline::from_file_with(&args.path, &args.set)?;
+    with_inputs(pipeline, args, terminal, async |inputs, _| {
+        let planning = inputs.plan_points(args.seed);
+        let planned = stoppable(planning, terminal.as_ref()).await?;
+        work(planned).await
+    })
+}
+
+fn run_points(args: &crate::cli::args::Run, terminal: &Arc<dyn Terminal>) -> Result<Done> {
+    #[cfg(feature = "cluster")]
+    if args.cluster.is_some() {
+        return Err(Error::spec(
+            "points are fitted in one process; run without --cluster",
+        ));
+    }
+    with_points(&args.pipeline, terminal, async |planned| {
+        let mut output = planned.output()?;
+        output.set_lock_timeout(args.lock_timeout.0.unsigned_abs());
+        let progress = Arc::clone(terminal) as Arc<dyn Progress>;
+        let running = planned.run(&output, args.force || args.full_refresh, progress);
+        match until_stopped(running, terminal.as_ref(), &output).await? {
+            PointsOutcome::NothingToDo => {
+                terminal.say("Nothing to do.");
+                Ok(Done::Skipped(args.skip_code))
+            }
+            PointsOutcome::Done(record) => {
+                let (record, output) = (&*record, &planned.plan.output);
+                terminal.say(&PointsSummary { record, output }.to_string());
+                Ok(done(&record.head.failures))
+            }
+        }
+    })
 }
 
 fn run_pipeline(args: &crate::cli::args::Run, watch: &Arc<Watch>) -> Result<Done> {

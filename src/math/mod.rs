@@ -5,6 +5,7 @@ pub mod angles;
 pub mod arnoldi;
 pub mod components;
 pub mod dense;
+pub mod exact;
 pub mod lanczos;
 pub mod matching;
 pub mod scale;

@@ -177,6 +177,79 @@ methods! {
     Given: given::Given,
 }
 
+registry! {
+    /// A method that is fitted to points or to pairs of points, with its parameters.
+    PointMethod
+    StateEmbedding: state_embedding::params::StateEmbedding,
+    DiffusionMap: heat_kernel::params::DiffusionMap,
+    HeatSketch: heat_kernel::params::HeatSketch,
+}
+
+/// A method with its parameters.
+#[derive(Debug, Clone, PartialEq)]
+pub enum AnyMethod {
+    /// It is fitted to counts.
+    OfCounts(Method),
+    /// It is fitted to points or to pairs of points.
+    OfPoints(PointMethod),
+}
+
+impl AnyMethod {
+    /// The names of all methods, as pipeline files have them.
+    pub const NAMES: [&'static str; Method::NAMES.len() + PointMethod::NAMES.len()] = {
+        let mut names = [""; Method::NAMES.len() + PointMethod::NAMES.len()];
+        let mut at = 0;
+        while at < names.len() {
+            names[at] = if at < Method::NAMES.len() {
+                Method::NAMES[at]
+            } else {
+                PointMethod::NAMES[at - Method::NAMES.len()]
+            };
+            at += 1;
+        }
+        names
+    };
+
+    /// The method with a name, read from its keys. None if there is no such method.
+    ///
+    /// # Errors
+    /// If the keys are wrong.
+    pub fn read<'de, D: Deserializer<'de>>(
+        name: &str,
+        keys: D,
+    ) -> std::result::Result<Option<AnyMethod>, D::Error> {
+        if PointMethod::NAMES.contains(&name) {
+            return Ok(PointMethod::read(name, keys)?.map(AnyMethod::OfPoints));
+        }
+        Ok(Method::read(name, keys)?.map(AnyMethod::OfCounts))
+    }
+
+    /// The JSON Schema of the keys of a method. None if there is no such method.
+    pub fn schema(name: &str, generator: &mut SchemaGenerator) -> Option<Schema> {
+        let of_counts = Method::schema(name, generator);
+        of_counts.or_else(|| PointMethod::schema(name, generator))
+    }
+
+    /// [`Parameters::check`].
+    ///
+    /// # Errors
+    /// The first key that is wrong.
+    pub fn check(&self) -> std::result::Result<(), Fault> {
+        match self {
+            AnyMethod::OfCounts(method) => method.check(),
+            AnyMethod::OfPoints(method) => method.check(),
+        }
+    }
+
+    /// [`Parameters::NAME`].
+    pub fn name(&self) -> &'static str {
+        match self {
+            AnyMethod::OfCounts(method) => method.name(),
+            AnyMethod::OfPoints(method) => method.name(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

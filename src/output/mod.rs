@@ -30,6 +30,8 @@ use crate::output::place::Output;
 use crate::output::pointer::Begun;
 use crate::output::tables::assigned::{AssignedModel, AssignedSchema};
 use crate::output::tables::fitted_model::FittedModel;
+use crate::output::tables::points;
+use crate::output::tables::points::PointsModel;
 use crate::output::tables::run_schema::RunSchema;
 use crate::output::tables::table::Table;
 use crate::output::tables::{len, rows, schema};
@@ -113,6 +115,28 @@ pub async fn stage_assigned(
         let len = |model: &AssignedModel| table.len(names, model);
         let n = write_rows(file, local(models), len, rows).await?;
         written.insert(table.name, n);
+    }
+    Ok(written)
+}
+
+/// Writes the tables of a run over points, without the table of rows, to the version of the run and
+/// returns their row counts.
+pub async fn stage_points(
+    output: &Output,
+    begun: &Begun,
+    run: &RunSchema,
+    models: &[PointsModel],
+) -> Result<BTreeMap<&'static str, u64>> {
+    output.claim_version(begun).await?;
+    let mut written = BTreeMap::new();
+    for table in points::TABLES {
+        let (schema, sorted_by) = points::schema(table, run);
+        let path = output.staged(&begun.run, table);
+        let file = crate::output::parquet::File::create(output, path, schema, &sorted_by)?;
+        let rows = |model: &PointsModel, piece| points::rows(table, run, model, piece);
+        let len = |model: &PointsModel| points::len(table, model);
+        let n = write_rows(file, local(models), len, rows).await?;
+        written.insert(table, n);
     }
     Ok(written)
 }

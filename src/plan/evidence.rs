@@ -12,10 +12,14 @@ use arrow::row::{RowConverter, SortField};
 use datafusion::dataframe::DataFrame;
 
 /// The columns of the query.
-pub(crate) struct Columns(Vec<Field>);
+pub(crate) struct Columns {
+    fields: Vec<Field>,
+    /// The section of the pipeline that names the columns.
+    section: &'static str,
+}
 
 impl Columns {
-    pub(crate) fn of(frame: &DataFrame) -> Result<Columns> {
+    pub(crate) fn of(frame: &DataFrame, section: &'static str) -> Result<Columns> {
         let fields: Vec<Field> = frame
             .schema()
             .fields()
@@ -26,16 +30,16 @@ impl Columns {
             if fields[..at].iter().any(|f| f.name() == field.name()) {
                 let name = field.name();
                 return Err(Error::spec(format!(
-                    "the SQL of [transitions] gives two columns called `{name}`; name one of them otherwise with AS"
+                    "the SQL of [{section}] gives two columns called `{name}`; name one of them otherwise with AS"
                 )));
             }
         }
-        Ok(Columns(fields))
+        Ok(Columns { fields, section })
     }
 
     /// The column `name`, with the type in which it is counted.
     fn get(&self, name: &str, role: &str) -> Result<Field> {
-        if let Some(field) = self.0.iter().find(|f| f.name() == name) {
+        if let Some(field) = self.fields.iter().find(|f| f.name() == name) {
             // Text files with only a header, or with only nulls, give a column no type.
             if field.data_type().is_null() {
                 return Err(Error::input(format!(
@@ -44,7 +48,7 @@ impl Columns {
             }
             return Ok(Field::new(name, plain(field.data_type()), true));
         }
-        let names: Vec<&str> = self.0.iter().map(|f| f.name().as_str()).collect();
+        let names: Vec<&str> = self.fields.iter().map(|f| f.name().as_str()).collect();
         let hint = match nearest(name, &names) {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!(
@@ -59,7 +63,7 @@ impl Columns {
         let key = match role {
             "affiliation" => role.to_string(),
             "group" => format!("validation.{role}"),
-            _ => format!("transitions.{role}"),
+            _ => format!("{}.{role}", self.section),
         };
         Err(Error::spec(format!(
             "`{key}` names the column `{name}`, which the SQL does not give; {hint}"
@@ -81,17 +85,57 @@ impl Columns {
         Ok(field)
     }
 
-    fn number(&self, name: &str, role: &str, integer: bool) -> Result<Field> {
-        let field = self.get(name, role)?;
+    /// A column that orders the rows of a trajectory.
+    pub(crate) fn time(&self, name: &str) -> Result<Field> {
+        let time = self.get(name, "time")?;
+        if !is_time(time.data_type()) {
+            return Err(Error::spec(format!(
+                "`transitions.time` names the column `{}`, which is {}; time is an integer, a date or a timestamp: cast it in the SQL",
+                time.name(),
+                time.data_type()
+            )));
+        }
+        Ok(time)
+    }
+
+    /// The columns of coordinates: all numbers, or a single list of numbers.
+    pub(crate) fn coordinates(&self, names: &[String]) -> Result<Vec<Field>> {
+        let is_list = |t: &DataType| match t {
+            DataType::List(item)
+            | DataType::LargeList(item)
+            | DataType::FixedSizeList(item, _) => item.data_type().is_numeric(),
+            _ => false,
+        };
+        if let [one] = names {
+            let field = self.get(one, "coordinates")?;
+            if is_list(field.data_type()) {
+                return Ok(vec![field]);
+            }
+        }
+        let numbers = names.iter().map(|name| {
+            let field = self.get(name, "coordinates")?;
+            if is_list(field.data_type()) {
+                return Err(Error::spec(format!(
+                    "column `{name}` is a list of coordinates and must be the only one in `{}.coordinates`",
+                    self.section
+                )));
+            }
+            self.number(name, "coordinates", false)
+        });
+        numbers.collect()
+    }
+
+    pub(crate) fn number(&self, name: &str, role: &str, integer: bool) -> Result<Field> {
+        let (field, section) = (self.get(name, role)?, self.section);
         let t = field.data_type();
         if integer && !t.is_integer() {
             return Err(Error::spec(format!(
-                "column `{name}` is {t}, but `transitions.{role}` wants integers; cast it in the SQL, or use `weight` for fractions"
+                "column `{name}` is {t}, but `{section}.{role}` wants integers; cast it in the SQL, or use `weight` for fractions"
             )));
         }
         if !t.is_numeric() {
             return Err(Error::spec(format!(
-                "column `{name}` is {t}, but `transitions.{role}` wants numbers; cast it in the SQL"
+                "column `{name}` is {t}, but `{section}.{role}` wants numbers; cast it in the SQL"
             )));
         }
         Ok(field)
@@ -127,14 +171,7 @@ pub(crate) fn evidence(input: &Input, columns: &Columns) -> Result<(RowRoles, Ve
             window,
             interval,
         } => {
-            let time = columns.get(time, "time")?;
-            if !is_time(time.data_type()) {
-                return Err(Error::spec(format!(
-                    "`transitions.time` names the column `{}`, which is {}; time is an integer, a date or a timestamp: cast it in the SQL",
-                    time.name(),
-                    time.data_type()
-                )));
-            }
+            let time = columns.time(time)?;
             for (name, _) in bins {
                 columns.number(name, "bins", false)?;
             }
@@ -144,12 +181,7 @@ pub(crate) fn evidence(input: &Input, columns: &Columns) -> Result<(RowRoles, Ve
             };
             let weight = weight.as_ref();
             let weight = weight.map(|name| columns.number(name, "weight", false));
-            let mut lags = lags.clone();
-            lags.sort_by(Lag::by_length);
-            let steps = lags
-                .iter()
-                .map(|lag| step(lag, &time))
-                .collect::<Result<Vec<_>>>()?;
+            let (lags, steps) = steps(lags, &time)?;
             let trajectory = keys(trajectory, "trajectory")?;
             let strided = *window == Window::Strided;
             let overlap = match window {
@@ -171,6 +203,9 @@ pub(crate) fn evidence(input: &Input, columns: &Columns) -> Result<(RowRoles, Ve
                 },
                 lags,
             ))
+        }
+        Input::PointPairs { .. } | Input::Points { .. } => {
+            Err(Error::bug("points have no states to count"))
         }
         Input::Pairs {
             source,
@@ -200,6 +235,15 @@ pub(crate) fn evidence(input: &Input, columns: &Columns) -> Result<(RowRoles, Ve
             ))
         }
     }
+}
+
+/// Lags by length, and the same in units of the time column.
+pub(crate) fn steps(lags: &[Lag], time: &Field) -> Result<(Vec<Lag>, Vec<Step>)> {
+    let mut lags = lags.to_vec();
+    lags.sort_by(Lag::by_length);
+    let steps = lags.iter().map(|lag| step(lag, time));
+    let steps = steps.collect::<Result<_>>()?;
+    Ok((lags, steps))
 }
 
 /// The unit of resampling: the columns of `validation.group`, else trajectories, else single

@@ -1,17 +1,18 @@
 //! `[[fit]]` entries → planned fits, one per rank.
 
 use crate::assess::ranks::Rule;
-use crate::methods::Method;
+use crate::methods::{Method, PointMethod};
 use crate::plan::pipeline::Pipeline;
+use crate::plan::pipeline::fits::FitEntry;
 use serde::{Deserialize, Serialize};
 
 /// One fit of every partition and lag, at one rank.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PlannedFit {
+pub struct PlannedFit<M = Method> {
     /// The prefix of its column names: `<name>_r<rank>` if the pipeline lists several ranks.
     pub name: String,
     /// The method; at the largest candidate if a rule picks the rank.
-    pub method: Method,
+    pub method: M,
     /// Where the rank comes from.
     pub ranks: Ranks,
 }
@@ -32,6 +33,13 @@ pub enum Ranks {
     },
 }
 
+impl PlannedFit<PointMethod> {
+    /// The rank as text.
+    pub(crate) fn point_rank_text(&self) -> String {
+        rank_text(&self.ranks, self.method.rank())
+    }
+}
+
 impl PlannedFit {
     /// The name of its `[[fit]]`.
     pub fn family(&self) -> &str {
@@ -43,20 +51,33 @@ impl PlannedFit {
 
     /// The rank as text.
     pub(crate) fn rank_text(&self) -> String {
-        match (&self.ranks, self.method.rank()) {
-            (Ranks::Auto { rule, candidates }, _) => {
-                let ranks: Vec<_> = candidates.iter().map(usize::to_string).collect();
-                format!("rank one of {} by {}", ranks.join(" "), rule.name())
-            }
-            (_, rank) => rank.map_or_else(String::new, |rank| format!("rank {rank}")),
+        rank_text(&self.ranks, self.method.rank())
+    }
+}
+
+fn rank_text(ranks: &Ranks, rank: Option<usize>) -> String {
+    match (ranks, rank) {
+        (Ranks::Auto { rule, candidates }, _) => {
+            let ranks: Vec<_> = candidates.iter().map(usize::to_string).collect();
+            format!("rank one of {} by {}", ranks.join(" "), rule.name())
         }
+        (_, rank) => rank.map_or_else(String::new, |rank| format!("rank {rank}")),
     }
 }
 
 /// The fits of a pipeline, one per rank.
 pub(crate) fn fits(pipeline: &Pipeline) -> Vec<PlannedFit> {
+    expand(&pipeline.fits, Method::at)
+}
+
+/// The fits of a pipeline to points, one per rank.
+pub(crate) fn point_fits(pipeline: &Pipeline) -> Vec<PlannedFit<PointMethod>> {
+    expand(&pipeline.point_fits, PointMethod::at)
+}
+
+fn expand<M: Clone>(entries: &[FitEntry<M>], at: fn(&M, usize) -> M) -> Vec<PlannedFit<M>> {
     let mut fits = Vec::new();
-    for fit in &pipeline.fits {
+    for fit in entries {
         for (rank, name) in fit.expanded() {
             let ranks = match (fit.rule, fit.ranks.as_slice()) {
                 (Some(rule), candidates) => {
@@ -69,7 +90,7 @@ pub(crate) fn fits(pipeline: &Pipeline) -> Vec<PlannedFit> {
             };
             fits.push(PlannedFit {
                 name,
-                method: rank.map_or_else(|| fit.method.clone(), |rank| fit.method.at(rank)),
+                method: rank.map_or_else(|| fit.method.clone(), |rank| at(&fit.method, rank)),
                 ranks,
             });
         }

@@ -10,6 +10,7 @@ pub mod fits;
 pub mod memory;
 pub mod parameters;
 pub mod pipeline;
+pub mod points;
 pub mod relative;
 pub mod rows;
 pub mod show;

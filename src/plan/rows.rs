@@ -15,6 +15,33 @@ use datafusion::dataframe::DataFrame;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
+/// The query of a pipeline, planned.
+pub(crate) struct PlannedQuery {
+    pub(crate) sql: String,
+    pub(crate) parameters: BTreeMap<String, ScalarValue>,
+    pub(crate) frame: DataFrame,
+    pub(crate) columns: Columns,
+    pub(crate) partition: Vec<Field>,
+}
+
+pub(crate) async fn query(pipeline: &Pipeline, sql: &str, lake: &Lake) -> Result<PlannedQuery> {
+    let keys = &pipeline.transitions;
+    let section = keys.input.section();
+    let sql = sql.trim().trim_end_matches(';').to_string();
+    let parameters = values(&keys.parameters, &format!("{section}.parameters"))?;
+    let frame = lake.query_of(section, &sql, &parameters).await?;
+    let columns = Columns::of(&frame, section)?;
+    let partition = keys.partition_by.iter();
+    let partition = partition.map(|name| columns.key(name, "partition_by"));
+    Ok(PlannedQuery {
+        sql,
+        parameters,
+        frame,
+        partition: partition.collect::<Result<_>>()?,
+        columns,
+    })
+}
+
 /// The `[transitions]` section, resolved.
 pub(crate) struct Rows {
     pub(crate) sql: String,
@@ -27,19 +54,19 @@ pub(crate) struct Rows {
 }
 
 pub(crate) async fn rows(pipeline: &Pipeline, sql: &str, lake: &Lake) -> Result<Rows> {
-    let keys = &pipeline.transitions;
-    let sql = sql.trim().trim_end_matches(';').to_string();
-    let parameters = values(&keys.parameters, "transitions.parameters")?;
-    let frame = lake.query(&sql, &parameters).await?;
-    let columns = Columns::of(&frame)?;
-    let (evidence, lags) = evidence(&keys.input, &columns)?;
-    let partition = keys.partition_by.iter();
-    let partition = partition.map(|name| columns.key(name, "partition_by"));
+    let PlannedQuery {
+        sql,
+        parameters,
+        frame,
+        columns,
+        partition,
+    } = query(pipeline, sql, lake).await?;
+    let (evidence, lags) = evidence(&pipeline.transitions.input, &columns)?;
     Ok(Rows {
         sql,
         parameters,
         frame,
-        partition: partition.collect::<Result<_>>()?,
+        partition,
         columns,
         evidence,
         lags,

@@ -1,9 +1,10 @@
-//! Reads the lake: paths and formats → tables → SQL → rows → counts.
+//! Reads the lake: paths and formats → tables → SQL → rows → counts or points.
 
 pub mod counts;
 pub mod double_gyre;
 pub mod formats;
 pub mod lake;
 pub mod paths;
+pub mod points;
 pub mod rows;
 pub mod sql;

@@ -11,6 +11,7 @@ use crate::plan::pipeline::Pipeline;
 use crate::plan::pipeline::keys::Fingerprint;
 use crate::read::lake::files::TableSource;
 use crate::read::lake::{Lake, Resources, query_text};
+use crate::run::points::PlannedPoints;
 use crate::store::Stores;
 use datafusion::dataframe::DataFrame;
 use futures::future::LocalBoxFuture;
@@ -112,6 +113,24 @@ impl Inputs {
             let planned = crate::plan::plan(&self.pipeline, &self.sql, seed, &self.lake).await;
             let (plan, frame) = planned.map_err(|e| self.pipeline.at(e))?;
             Ok(PlannedRun {
+                plan: Arc::new(plan),
+                lake: self.lake,
+                frame,
+            })
+        })
+    }
+
+    /// Plans a run over points; `seed` replaces that of the pipeline.
+    ///
+    /// # Errors
+    /// If the SQL or the keys of the pipeline do not fit the tables.
+    pub fn plan_points(self, seed: Option<u64>) -> LocalBoxFuture<'static, Result<PlannedPoints>> {
+        Box::pin(async move {
+            let pipeline = &self.pipeline;
+            let planned =
+                crate::plan::points::plan_points(pipeline, &self.sql, seed, &self.lake).await;
+            let (plan, frame) = planned.map_err(|e| pipeline.at(e))?;
+            Ok(PlannedPoints {
                 plan: Arc::new(plan),
                 lake: self.lake,
                 frame,

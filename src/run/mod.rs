@@ -12,6 +12,7 @@ pub mod journal;
 pub mod local;
 pub mod markov;
 pub mod model;
+pub mod points;
 pub mod progress;
 pub mod ranks;
 pub mod record;

@@ -14,6 +14,7 @@ mod fits;
 pub mod fitted_model;
 mod latent;
 mod markov;
+pub mod points;
 mod ranks;
 pub mod run_schema;
 mod sets;

@@ -3,15 +3,19 @@
 use crate::assess::ranks::Rule;
 use crate::error::{Error, Result, nearest};
 use crate::evidence::lag::Lag;
+use crate::methods::{AnyMethod, Method, PointMethod};
+use crate::plan::pipeline::argument::Argument;
 use crate::plan::pipeline::checks;
 use crate::plan::pipeline::content::{Input, PairMeasure, Pipeline, Transitions};
 use crate::plan::pipeline::document::Document;
 use crate::plan::pipeline::fits::FitEntry;
 use crate::plan::pipeline::keys::{
-    InputTable, Job, NamesFrom, PipelineFile, TransitionsText, Validation, Window,
+    Empty, InputTable, Job, NamesFrom, PipelineFile, PointsText, TransitionsText, Validation,
+    Window,
 };
 use crate::read::formats::format::{Compression, Format};
 use crate::read::lake::files::Query;
+use crate::read::points::layout::Scale;
 use crate::read::rows::bins::Binning;
 use crate::store;
 use std::collections::{BTreeMap, BTreeSet};
@@ -98,10 +102,15 @@ pub(super) fn check(
             errors.add(document.error_at(&["fit", &segment, "rule"], &message));
         }
     }
-    let transitions = if is_sound("transitions") {
-        transitions(file.transitions, document, &mut errors)
-    } else {
-        None
+    let transitions = match (file.transitions, file.points) {
+        (Some(text), None) if is_sound("transitions") => transitions(text, document, &mut errors),
+        (None, Some(text)) if is_sound("points") => points(text, document, &mut errors),
+        (Some(_), Some(_)) => {
+            let message = "`[transitions]` and `[points]` exclude each other: rows have a time, or they have none";
+            errors.add(document.error_at(&["points"], message));
+            None
+        }
+        _ => None,
     };
     if let NamesFrom::Output(location) = &file.names.from {
         errors.note(check_location(location, &["names", "from"], document));
@@ -115,6 +124,15 @@ pub(super) fn check(
         errors.note(validation(keys, document));
     }
     let transitions = transitions?;
+    let mut fits = Vec::new();
+    let mut point_fits = Vec::new();
+    for (n, fit) in file.fit.into_iter().enumerate() {
+        errors.note(fits_input(&fit, n, &transitions.input, document));
+        match fit.method {
+            AnyMethod::OfCounts(_) => fits.extend(fit.narrow(of_counts)),
+            AnyMethod::OfPoints(_) => point_fits.extend(fit.narrow(of_points)),
+        }
+    }
     if !is_sound("checks") || !is_sound("check") {
         return None;
     }
@@ -127,9 +145,63 @@ pub(super) fn check(
         checks: errors.note(checks)?,
         transitions,
         names: file.names,
-        fits: file.fit,
+        fits,
+        point_fits,
         validation: file.validation,
     })
+}
+
+fn of_counts(method: AnyMethod) -> Option<Method> {
+    match method {
+        AnyMethod::OfCounts(method) => Some(method),
+        AnyMethod::OfPoints(_) => None,
+    }
+}
+
+fn of_points(method: AnyMethod) -> Option<PointMethod> {
+    match method {
+        AnyMethod::OfPoints(method) => Some(method),
+        AnyMethod::OfCounts(_) => None,
+    }
+}
+
+/// Checks that a method is for the evidence that the rows give. `n` is the index of the fit.
+fn fits_input(
+    fit: &FitEntry<AnyMethod>,
+    n: usize,
+    input: &Input,
+    document: &Document<'_>,
+) -> Result<()> {
+    let name = fit.method.name();
+    let (needs, has) = match (&fit.method, input) {
+        (AnyMethod::OfCounts(_), Input::PointPairs { .. } | Input::Points { .. }) => (
+            "counts transitions between states; cut the coordinates into boxes with `transitions.bins`",
+            "coordinates",
+        ),
+        (AnyMethod::OfPoints(PointMethod::StateEmbedding(_)), Input::PointPairs { .. })
+        | (
+            AnyMethod::OfPoints(PointMethod::DiffusionMap(_) | PointMethod::HeatSketch(_)),
+            Input::Points { .. },
+        )
+        | (AnyMethod::OfCounts(_), _) => return Ok(()),
+        (AnyMethod::OfPoints(PointMethod::StateEmbedding(_)), Input::Points { .. }) => (
+            "is fitted to pairs of points: rows need `trajectory`, `time` and `lag` in `[transitions]`",
+            "points without time",
+        ),
+        (AnyMethod::OfPoints(PointMethod::StateEmbedding(_)), _) => (
+            "is fitted to pairs of points; name their columns as `transitions.coordinates` in place of `state` and `bins`",
+            "states",
+        ),
+        (AnyMethod::OfPoints(_), _) => (
+            "is fitted to points; describe the rows in a section `[points]` with `id` and `coordinates`",
+            "transitions",
+        ),
+    };
+    let message = format!(
+        "the method \"{name}\" of fit `{}` {needs} (this pipeline has {has})",
+        fit.name
+    );
+    Err(document.error_at(&["fit", &n.to_string(), "method"], &message))
 }
 
 fn job(
@@ -267,16 +339,13 @@ fn transitions(
     document: &Document<'_>,
     errors: &mut Errors<'_>,
 ) -> Option<Transitions> {
-    let query = errors.note(query(&text, document));
-    for name in text.parameters.keys() {
-        let starts_well = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
-        if !starts_well || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
-            let message = format!(
-                "the parameter `{name}` cannot be named as `${name}` in SQL; use letters, digits and `_`"
-            );
-            errors.add(document.error_at(&["transitions", "parameters", name], &message));
-        }
-    }
+    let query = errors.note(query(
+        "transitions",
+        text.sql.as_ref(),
+        text.file.as_ref(),
+        document,
+    ));
+    parameter_names("transitions", &text.parameters, document, errors);
     let (parameters, partition_by) = (text.parameters.clone(), text.partition_by.clone());
     let (connected, empty) = (text.connected, text.empty);
     let input = errors.note(input(text, document))?;
@@ -291,23 +360,100 @@ fn transitions(
     })
 }
 
-fn query(text: &TransitionsText, document: &Document<'_>) -> Result<Query> {
-    match (&text.sql, &text.file) {
+fn parameter_names(
+    section: &str,
+    parameters: &BTreeMap<String, Argument>,
+    document: &Document<'_>,
+    errors: &mut Errors<'_>,
+) {
+    for name in parameters.keys() {
+        let starts_well = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+        if !starts_well || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+            let message = format!(
+                "the parameter `{name}` cannot be named as `${name}` in SQL; use letters, digits and `_`"
+            );
+            errors.add(document.error_at(&[section, "parameters", name], &message));
+        }
+    }
+}
+
+/// The section `[points]`.
+fn points(
+    text: PointsText,
+    document: &Document<'_>,
+    errors: &mut Errors<'_>,
+) -> Option<Transitions> {
+    let query = errors.note(query(
+        "points",
+        text.sql.as_ref(),
+        text.file.as_ref(),
+        document,
+    ));
+    parameter_names("points", &text.parameters, document, errors);
+    let scale = errors.note(scale("points", text.scale.0, &text.coordinates, document))?;
+    let input = Input::Points {
+        id: text.id,
+        coordinates: text.coordinates,
+        scale,
+        weight: text.weight,
+    };
+    errors.note(distinct_columns(&text.partition_by, &input, document));
+    Some(Transitions {
+        query: query?,
+        parameters: text.parameters,
+        partition_by: text.partition_by,
+        connected: false,
+        empty: Empty::default(),
+        input,
+    })
+}
+
+/// Checks that the numbers of `scale` are positive and belong to coordinates.
+fn scale(
+    section: &str,
+    scale: Scale,
+    coordinates: &[String],
+    document: &Document<'_>,
+) -> Result<Scale> {
+    let Scale::By(divisors) = &scale else {
+        return Ok(scale);
+    };
+    for (column, divisor) in divisors {
+        let fault = if !coordinates.contains(column) {
+            "is no column of `coordinates`".to_string()
+        } else if *divisor > 0.0 && divisor.is_finite() {
+            continue;
+        } else {
+            format!("must be positive and finite, not {divisor}")
+        };
+        let message = format!("`{section}.scale.{column}` {fault}");
+        return Err(document.error_at(&[section, "scale", column], &message));
+    }
+    Ok(scale)
+}
+
+fn query(
+    section: &str,
+    sql: Option<&String>,
+    file: Option<&String>,
+    document: &Document<'_>,
+) -> Result<Query> {
+    match (sql, file) {
         (Some(sql), None) => {
-            not_blank(sql, &["transitions", "sql"], document)?;
+            not_blank(sql, &[section, "sql"], document)?;
             Ok(Query::Sql(sql.clone()))
         }
         (None, Some(file)) => {
-            not_blank(file, &["transitions", "file"], document)?;
+            not_blank(file, &[section, "file"], document)?;
             Ok(Query::File(file.clone()))
         }
         (Some(_), Some(_)) => Err(document.error_at(
-            &["transitions", "file"],
-            "`transitions.sql` and `transitions.file` exclude each other",
+            &[section, "file"],
+            &format!("`{section}.sql` and `{section}.file` exclude each other"),
         )),
         (None, None) => Err(document.error_at(
-            &["transitions"],
-            "the table `transitions` needs one of the keys `sql` and `file`",
+            &[section],
+            &format!("the table `{section}` needs one of the keys `sql` and `file`"),
         )),
     }
 }
@@ -326,6 +472,8 @@ fn input(text: TransitionsText, document: &Document<'_>) -> Result<Input> {
         "time",
         "state",
         "bins",
+        "coordinates",
+        "scale",
         "lag",
         "window",
         "interval",
@@ -336,7 +484,7 @@ fn input(text: TransitionsText, document: &Document<'_>) -> Result<Input> {
         (true, false) => pairs(text, document),
         (true, true) => Err(document.error_at(
             &["transitions"],
-            "the table `transitions` needs either `time`, `lag` and `state` or `bins` (trajectories), or `source` and `target` (pairs)",
+            "the table `transitions` needs either `time`, `lag` and one of `state`, `bins` and `coordinates` (trajectories), or `source` and `target` (pairs)",
         )),
         (false, false) => {
             let list = |keys: &[&str]| format!("`{}`", keys.join("`, `"));
@@ -362,8 +510,15 @@ fn trajectories(text: TransitionsText, document: &Document<'_>) -> Result<Input>
     if text.lag.is_empty() {
         return Err(needs("`lag`", document));
     }
+    if !text.coordinates.is_empty() {
+        return point_pairs(text, time, document);
+    }
     if text.state.is_empty() && text.bins.0.is_empty() {
-        return Err(needs("`state` or `bins`", document));
+        return Err(needs("`state`, `bins` or `coordinates`", document));
+    }
+    if text.scale.0 != Scale::None {
+        let message = "`transitions.scale` is for `coordinates` alone";
+        return Err(document.error_at(&["transitions", "scale"], message));
     }
     lags(&text.lag, document)?;
     let mut bins = Vec::with_capacity(text.bins.0.len());
@@ -388,6 +543,47 @@ fn trajectories(text: TransitionsText, document: &Document<'_>) -> Result<Input>
         lags: text.lag,
         window,
         interval: text.interval,
+    })
+}
+
+/// Rows of trajectories with coordinates.
+fn point_pairs(text: TransitionsText, time: String, document: &Document<'_>) -> Result<Input> {
+    let fail = |key: &str, message: &str| Err(document.error_at(&["transitions", key], message));
+    if !text.state.is_empty() || !text.bins.0.is_empty() {
+        let key = if text.state.is_empty() {
+            "bins"
+        } else {
+            "state"
+        };
+        return fail(
+            key,
+            "`transitions.coordinates` is in place of `state` and `bins`; keep one of them",
+        );
+    }
+    if text.connected {
+        return fail(
+            "connected",
+            "`transitions.connected` is about states, and points have none",
+        );
+    }
+    lags(&text.lag, document)?;
+    let window = text.window.unwrap_or_default();
+    if window == Window::Effective {
+        return fail(
+            "window",
+            "`window = \"effective\"` divides counts, and points are not counted; use \"sliding\" or \"strided\"",
+        );
+    }
+    interval(window, &text.lag, text.interval.as_ref(), document)?;
+    let scale = scale("transitions", text.scale.0, &text.coordinates, document)?;
+    Ok(Input::PointPairs {
+        trajectory: text.trajectory,
+        time,
+        coordinates: text.coordinates,
+        scale,
+        weight: text.weight,
+        lags: text.lag,
+        window,
     })
 }
 
@@ -503,6 +699,28 @@ fn roles<'a>(partition_by: &'a [String], input: &'a Input) -> Vec<(&'static str,
             roles.extend(bins.iter().map(|(c, _)| ("bins", c.as_str())));
             roles.extend(weight.iter().map(|c| ("weight", c.as_str())));
         }
+        Input::PointPairs {
+            trajectory,
+            time,
+            coordinates,
+            weight,
+            ..
+        } => {
+            roles.extend(list("trajectory", trajectory));
+            roles.push(("time", time));
+            roles.extend(list("coordinates", coordinates));
+            roles.extend(weight.iter().map(|c| ("weight", c.as_str())));
+        }
+        Input::Points {
+            id,
+            coordinates,
+            weight,
+            ..
+        } => {
+            roles.extend(list("id", id));
+            roles.extend(list("coordinates", coordinates));
+            roles.extend(weight.iter().map(|c| ("weight", c.as_str())));
+        }
         Input::Pairs {
             source,
             target,
@@ -522,21 +740,21 @@ fn roles<'a>(partition_by: &'a [String], input: &'a Input) -> Vec<(&'static str,
 
 /// Checks that no column has two roles. Source and target may share a column that never changes.
 fn distinct_columns(partition_by: &[String], input: &Input, document: &Document<'_>) -> Result<()> {
-    let roles = roles(partition_by, input);
+    let (roles, section) = (roles(partition_by, input), input.section());
     for (n, (key, column)) in roles.iter().enumerate() {
-        not_blank(column, &["transitions", key], document)?;
+        not_blank(column, &[section, key], document)?;
         let clash = roles[..n]
             .iter()
             .find(|(other, c)| c == column && (*other, *key) != ("source", "target"));
         if let Some((other, _)) = clash {
             let message = if other == key {
-                format!("`transitions.{key}` names the column `{column}` twice")
+                format!("`{section}.{key}` names the column `{column}` twice")
             } else {
                 format!(
-                    "the column `{column}` cannot be both `transitions.{other}` and `transitions.{key}`"
+                    "the column `{column}` cannot be both `{section}.{other}` and `{section}.{key}`"
                 )
             };
-            return Err(document.error_at(&["transitions", key], &message));
+            return Err(document.error_at(&[section, key], &message));
         }
     }
     Ok(())
@@ -544,8 +762,8 @@ fn distinct_columns(partition_by: &[String], input: &Input, document: &Document<
 
 /// Checks a fit against the `earlier` ones. `segment` is its name or index in the path of keys.
 fn fit<'a>(
-    fit: &'a FitEntry,
-    earlier: &[FitEntry],
+    fit: &'a FitEntry<AnyMethod>,
+    earlier: &[FitEntry<AnyMethod>],
     segment: &str,
     names: &mut BTreeMap<String, &'a str>,
     document: &Document<'_>,
@@ -587,7 +805,7 @@ fn fit<'a>(
 }
 
 /// The first parameter that is out of range, and the rest of a sentence on it.
-fn parameters(fit: &FitEntry) -> Option<(&'static str, String)> {
+fn parameters(fit: &FitEntry<AnyMethod>) -> Option<(&'static str, String)> {
     for (n, r) in fit.ranks.iter().enumerate() {
         if *r == 0 {
             return Some(("rank", "must be at least 1, not 0".into()));
@@ -639,11 +857,18 @@ fn validation(keys: &Validation, document: &Document<'_>) -> Result<()> {
 /// Checks that no partition or state column has the name of a column that gyre writes beside it.
 fn key_columns(
     transitions: &Transitions,
-    fits: &[FitEntry],
+    fits: &[FitEntry<AnyMethod>],
     document: &Document<'_>,
 ) -> Result<()> {
+    let section = transitions.input.section();
+    let is_points = transitions.input.is_points();
     for (key, column) in roles(&transitions.partition_by, &transitions.input) {
-        if !matches!(key, "partition_by" | "state" | "bins" | "source" | "target") {
+        let is_written = match key {
+            "partition_by" | "state" | "bins" | "source" | "target" => true,
+            "trajectory" | "time" | "id" => is_points,
+            _ => false,
+        };
+        if !is_written {
             continue;
         }
         let of_fit = fits.iter().flat_map(FitEntry::expanded).any(|(_, fit)| {
@@ -653,9 +878,9 @@ fn key_columns(
         });
         if OUTPUT_COLUMNS.contains(&column) || of_fit {
             let message = format!(
-                "the output tables have a column `{column}` of their own; rename the column of `transitions.{key}` with AS in the SQL"
+                "the output tables have a column `{column}` of their own; rename the column of `{section}.{key}` with AS in the SQL"
             );
-            return Err(document.error_at(&["transitions", key], &message));
+            return Err(document.error_at(&[section, key], &message));
         }
     }
     Ok(())

@@ -1,11 +1,13 @@
 //! What a pipeline file says, as types.
 
 use crate::evidence::lag::Lag;
+use crate::methods::PointMethod;
 use crate::plan::pipeline::argument::Argument;
 use crate::plan::pipeline::checks::Checks;
 use crate::plan::pipeline::fits::FitEntry;
 use crate::plan::pipeline::keys::{Empty, InputTable, Job, Naming, Validation, Window};
 use crate::read::lake::files::Query;
+use crate::read::points::layout::Scale;
 use crate::read::rows::bins::Binning;
 use crate::store::parameter::Store;
 use serde::Serialize;
@@ -25,12 +27,15 @@ pub struct Pipeline {
     pub store: Store,
     /// `[tables]`: the input tables by their names in the SQL.
     pub tables: BTreeMap<String, InputTable>,
-    /// The section `[transitions]`.
+    /// The section `[transitions]` or `[points]`.
     pub transitions: Transitions,
     /// The section `[names]`.
     pub names: Naming,
-    /// At least one, in the order of the file.
+    /// The fits to counts, in the order of the file. Empty if the rows are points.
     pub fits: Vec<FitEntry>,
+    /// The fits to points, in the order of the file. Empty if the rows have states.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub point_fits: Vec<FitEntry<PointMethod>>,
     /// The section `[validation]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validation: Option<Validation>,
@@ -83,6 +88,36 @@ pub enum Input {
         #[serde(skip_serializing_if = "Option::is_none")]
         interval: Option<Lag>,
     },
+    /// A point of a trajectory, which has coordinates in place of a state.
+    PointPairs {
+        /// Empty: one trajectory per partition.
+        trajectory: Vec<String>,
+        /// The column that orders a trajectory.
+        time: String,
+        /// Columns of numbers, or a single column of lists.
+        coordinates: Vec<String>,
+        /// What the coordinates are divided by.
+        scale: Scale,
+        /// The column of real weights of the pairs that a row starts.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        weight: Option<String>,
+        /// At least one, all different; not both ticks and durations.
+        lags: Vec<Lag>,
+        /// Which points start a pair.
+        window: Window,
+    },
+    /// A point without time.
+    Points {
+        /// The columns that identify a row.
+        id: Vec<String>,
+        /// Columns of numbers, or a single column of lists.
+        coordinates: Vec<String>,
+        /// What the coordinates are divided by.
+        scale: Scale,
+        /// The column of real weights.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        weight: Option<String>,
+    },
     /// A pair of states.
     Pairs {
         /// The columns of the source state.
@@ -92,6 +127,21 @@ pub enum Input {
         /// How much a row counts.
         measure: PairMeasure,
     },
+}
+
+impl Input {
+    /// Whether the rows have coordinates.
+    pub fn is_points(&self) -> bool {
+        matches!(self, Input::PointPairs { .. } | Input::Points { .. })
+    }
+
+    /// The section of the file that describes the rows.
+    pub fn section(&self) -> &'static str {
+        match self {
+            Input::Points { .. } => "points",
+            _ => "transitions",
+        }
+    }
 }
 
 /// How much a row counts.

@@ -1,8 +1,8 @@
 //! `[[fit]]` tables: a name, a method and the keys of that method.
 
 use crate::assess::ranks::Rule;
-use crate::methods::Method;
 use crate::methods::spectral::svd::Clusters;
+use crate::methods::{AnyMethod, Method};
 use crate::plan::pipeline::deserializer::{KeyError, KeyErrorKind, read, required};
 use crate::plan::pipeline::document::{Content, Entry, Node};
 use crate::plan::pipeline::shape::{OneOrMany, one_or_many};
@@ -13,7 +13,7 @@ use std::borrow::Cow;
 
 /// One `[[fit]]`: a name for its columns, a method, and the keys of the method.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct FitEntry {
+pub struct FitEntry<M = Method> {
     /// The prefix of the names of its output columns, unique in the file.
     pub name: String,
     /// For `rank = "auto"`: the rule that picks one of `ranks`.
@@ -23,10 +23,20 @@ pub struct FitEntry {
     pub ranks: Vec<usize>,
     /// The method at the first of the ranks.
     #[serde(flatten)]
-    pub method: Method,
+    pub method: M,
 }
 
-impl FitEntry {
+impl<M> FitEntry<M> {
+    /// The same entry with another type of method. None if `narrow` gives none.
+    pub fn narrow<N>(self, narrow: impl FnOnce(M) -> Option<N>) -> Option<FitEntry<N>> {
+        Some(FitEntry {
+            method: narrow(self.method)?,
+            name: self.name,
+            rule: self.rule,
+            ranks: self.ranks,
+        })
+    }
+
     /// The fits of this entry, each with its rank (if the method has one) and the prefix of its
     /// output columns, which contains the rank if there are several (`dbmr_r3`). With a rule, there
     /// is one fit with the largest rank.
@@ -55,7 +65,7 @@ struct Ranks(#[serde(deserialize_with = "one_or_many")] Vec<usize>);
 
 /// The keys of a method, from its schema.
 fn keys(method: &str) -> Vec<String> {
-    let schema = Method::schema(method, &mut SchemaGenerator::default());
+    let schema = AnyMethod::schema(method, &mut SchemaGenerator::default());
     let schema = schema.unwrap_or_default();
     let properties = schema.get("properties").and_then(|p| p.as_object());
     properties.map_or_else(Vec::new, |p| p.keys().cloned().collect())
@@ -66,7 +76,7 @@ fn has_rank(method: &str) -> bool {
 }
 
 /// Reads all fits of a file.
-pub fn fits(root: &Node) -> Result<Vec<FitEntry>, KeyError> {
+pub fn fits(root: &Node) -> Result<Vec<FitEntry<AnyMethod>>, KeyError> {
     let Some(node) = root.get("fit") else {
         let message = "is missing: a pipeline needs at least one `[[fit]]`";
         return Err(KeyError {
@@ -103,16 +113,16 @@ fn read_rule(node: &Node) -> Result<Rule, KeyError> {
 }
 
 /// Reads one `[[fit]]`. `default_rule` picks the rank if the table has no rule.
-fn fit(item: &Node, default_rule: Rule) -> Result<FitEntry, KeyError> {
+fn fit(item: &Node, default_rule: Rule) -> Result<FitEntry<AnyMethod>, KeyError> {
     if !matches!(item.content, Content::Table(_)) {
         return Err(KeyError::wrong("must be a table").at(item));
     }
     let name = required(item, "name")?;
     let kind: String = required(item, "method")?;
     let kind = kind.as_str();
-    if !Method::NAMES.contains(&kind) {
+    if !AnyMethod::NAMES.contains(&kind) {
         let node = item.get("method").unwrap_or(item);
-        return Err(KeyError::unknown_variant(kind, Method::NAMES).at(node));
+        return Err(KeyError::unknown_variant(kind, AnyMethod::NAMES).at(node));
     }
     let has_rank = has_rank(kind);
     let word = item.get("rank").filter(|_| has_rank);
@@ -160,9 +170,9 @@ fn fit(item: &Node, default_rule: Rule) -> Result<FitEntry, KeyError> {
         path: item.path.clone(),
         ..Node::new(item.position, Content::Table(own))
     };
-    let method = Method::read(kind, &parameters).map_err(|error| explain_key(error, kind))?;
-    let method = method.ok_or_else(|| KeyError::unknown_variant(kind, Method::NAMES))?;
-    if let Method::Svd(svd) = &method
+    let method = AnyMethod::read(kind, &parameters).map_err(|error| explain_key(error, kind))?;
+    let method = method.ok_or_else(|| KeyError::unknown_variant(kind, AnyMethod::NAMES))?;
+    if let AnyMethod::OfCounts(Method::Svd(svd)) = &method
         && svd.clusters != Clusters::KMeans
         && let Some(entry) = item.entries().iter().find(|e| is_of_kmeans(&e.key))
     {
@@ -205,7 +215,7 @@ fn candidates(own: &mut Vec<Entry>) {
 fn explain_key(mut error: KeyError, kind: &str) -> KeyError {
     if let KeyErrorKind::UnknownKey { key, known } = &mut error.kind {
         let taken = |other: &&&str| keys(other).contains(key);
-        match Method::NAMES.iter().find(taken) {
+        match AnyMethod::NAMES.iter().find(taken) {
             Some(_) => {
                 let message = format!("is out of place: method \"{kind}\" takes no `{key}`");
                 error.path.push(std::mem::take(key));
@@ -222,15 +232,15 @@ fn explain_key(mut error: KeyError, kind: &str) -> KeyError {
     error
 }
 
-impl JsonSchema for FitEntry {
+impl JsonSchema for FitEntry<AnyMethod> {
     fn schema_name() -> Cow<'static, str> {
         "Fit".into()
     }
 
     /// One alternative per method, each with `name` and `method`.
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let alternatives = Method::NAMES.iter().map(|&method| {
-            let own = Method::schema(method, generator)
+        let alternatives = AnyMethod::NAMES.iter().map(|&method| {
+            let own = AnyMethod::schema(method, generator)
                 .unwrap_or_default()
                 .to_value();
             let mut properties = serde_json::Map::new();

@@ -1,11 +1,13 @@
 //! The keys of a pipeline file. The doc comments are the descriptions in the JSON Schema.
 
 use crate::evidence::lag::Lag;
+use crate::methods::AnyMethod;
 use crate::plan::pipeline::argument::Argument;
 use crate::plan::pipeline::checks::{CheckText, Limits, queries};
 use crate::plan::pipeline::deserializer::{KeyError, read, required, section};
 use crate::plan::pipeline::document::Node;
 use crate::plan::pipeline::fits::{FitEntry, fits};
+use crate::plan::pipeline::scale::ScaleText;
 use crate::plan::pipeline::shape::{InOrder, OneOrMany, none_or_more, one_or_many};
 use crate::read::formats::csv::Dialect;
 use crate::read::formats::format::{Compression, Format};
@@ -29,13 +31,16 @@ pub(crate) struct PipelineFile {
     /// The input tables by their names in the SQL.
     #[schemars(default)]
     pub tables: BTreeMap<String, InputTable>,
-    pub transitions: TransitionsText,
+    /// The rows that become transitions. A file has either this section or `[points]`.
+    pub transitions: Option<TransitionsText>,
+    /// Points without time.
+    pub points: Option<PointsText>,
     /// The result from which the sets take their names.
     #[schemars(default)]
     pub names: Naming,
     /// The models to fit.
     #[schemars(length(min = 1))]
-    pub fit: Vec<FitEntry>,
+    pub fit: Vec<FitEntry<AnyMethod>>,
     /// Resampling and tests that show how far to trust the models.
     pub validation: Option<Validation>,
     /// Limits that a result must meet before it is put in place.
@@ -46,11 +51,12 @@ pub(crate) struct PipelineFile {
     pub check: Vec<CheckText>,
 }
 
-const FILE_KEYS: [&str; 9] = [
+const FILE_KEYS: [&str; 10] = [
     "job",
     "store",
     "tables",
     "transitions",
+    "points",
     "names",
     "fit",
     "validation",
@@ -201,7 +207,8 @@ impl From<String> for NamesFrom {
 }
 
 /// The SQL whose rows become transitions, and the meaning of its columns. A row is either a point
-/// of a trajectory (`time`, `lag`, and `state` or `bins`) or a pair of states (`source`, `target`).
+/// of a trajectory (`time`, `lag`, and `state`, `bins` or `coordinates`) or a pair of states
+/// (`source`, `target`).
 #[derive(Debug, Default, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(
@@ -209,7 +216,7 @@ impl From<String> for NamesFrom {
     extend(
         "oneOf" = [{ "required": ["sql"] }, { "required": ["file"] }],
         "anyOf" = [
-            { "required": ["time", "lag"], "anyOf": [{ "required": ["state"] }, { "required": ["bins"] }] },
+            { "required": ["time", "lag"], "anyOf": [{ "required": ["state"] }, { "required": ["bins"] }, { "required": ["coordinates"] }] },
             { "required": ["source", "target"] }
         ]
     )
@@ -242,6 +249,15 @@ pub struct TransitionsText {
     /// Coordinates to cut into boxes. The box numbers are part of the state.
     #[serde(default)]
     pub bins: InOrder<BinText>,
+    /// The columns of the coordinates of a row, in place of a state: several columns of numbers, or
+    /// one column of lists that have the same length in all rows.
+    #[serde(default, deserialize_with = "one_or_many")]
+    #[schemars(with = "OneOrMany<String>")]
+    pub coordinates: Vec<String>,
+    /// What the coordinates are divided by: `none`, `standard` for their standard deviations, or
+    /// numbers by column.
+    #[serde(default)]
+    pub scale: ScaleText,
     /// The time between source and target of a pair, or a list of times. Each lag gets its own
     /// model.
     #[serde(default, deserialize_with = "one_or_many")]
@@ -273,6 +289,44 @@ pub struct TransitionsText {
     /// What happens to a partition without a transition at a lag, if other partitions have some.
     #[serde(default)]
     pub empty: Empty,
+}
+
+/// The SQL whose rows are points, and the meaning of its columns.
+#[derive(Debug, Default, serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(
+    rename = "Points",
+    extend("oneOf" = [{ "required": ["sql"] }, { "required": ["file"] }])
+)]
+pub struct PointsText {
+    /// A SELECT statement over the tables. It refers to `parameters` as `$name`.
+    #[schemars(example = &"SELECT station, day, temperatures FROM days")]
+    pub sql: Option<String>,
+    /// A file with one SELECT statement, instead of `sql`.
+    #[schemars(example = &"sql/days.sql")]
+    pub file: Option<String>,
+    /// Values to which the SQL refers as `$name`.
+    #[serde(default)]
+    pub parameters: BTreeMap<String, Argument>,
+    /// The partition column or columns. Every combination of their values gets its own model.
+    #[serde(default, deserialize_with = "none_or_more")]
+    #[schemars(with = "OneOrMany<String>")]
+    pub partition_by: Vec<String>,
+    /// The column or columns that identify a row. They are written beside its embedding.
+    #[serde(deserialize_with = "one_or_many")]
+    #[schemars(with = "OneOrMany<String>")]
+    pub id: Vec<String>,
+    /// The columns of the coordinates: several columns of numbers, or one column of lists that have
+    /// the same length in all rows.
+    #[serde(deserialize_with = "one_or_many")]
+    #[schemars(with = "OneOrMany<String>")]
+    pub coordinates: Vec<String>,
+    /// What the coordinates are divided by: `none`, `standard` for their standard deviations, or
+    /// numbers by column.
+    #[serde(default)]
+    pub scale: ScaleText,
+    /// A column of real weights.
+    pub weight: Option<String>,
 }
 
 /// What happens to a model without transitions.
@@ -386,7 +440,14 @@ impl PipelineFile {
             store: section!("store", |root| optional(root, "store")
                 .map_err(KeyError::without_value)),
             tables: section!("tables", |root| optional(root, "tables")),
-            transitions: section!("transitions", |root| required(root, "transitions")),
+            transitions: match (root.get("transitions"), root.get("points")) {
+                (None, Some(_)) => None,
+                _ => Some(section!("transitions", |root| required(
+                    root,
+                    "transitions"
+                ))),
+            },
+            points: section!("points", |root| optional(root, "points")),
             names: section!("names", |root| optional(root, "names")),
             fit: section!("fit", fits),
             validation: section!("validation", |root| optional(root, "validation")),

@@ -6,7 +6,7 @@
 //!
 //! - [`document`] parses TOML into a tree of values with positions.
 //! - [`deserializer`] reads typed values from the tree.
-//! - [`keys`], [`fits`], [`checks`], [`argument`] and [`shape`] are these types.
+//! - [`keys`], [`fits`], [`checks`], [`argument`], `scale` and [`shape`] are these types.
 //! - [`consistency`] checks the values against each other.
 //! - [`content`] has what results, a [`Pipeline`].
 
@@ -18,6 +18,7 @@ mod deserializer;
 mod document;
 pub mod fits;
 pub mod keys;
+mod scale;
 pub mod shape;
 
 pub use crate::plan::pipeline::content::{Input, PairMeasure, Pipeline, Transitions};

@@ -60,6 +60,11 @@ impl<P: Copy> Walker<P> {
         self
     }
 
+    /// The points that can still start a pair.
+    pub fn points(&self) -> &[P] {
+        &self.points
+    }
+
     /// Whether rows at `times` span so much that no pair joins a row before them with a row after
     /// them. Always false for strided pairs: only the first row of a trajectory decides which of
     /// these exist.

@@ -179,7 +179,7 @@ fn empty(resources: &Resources, stores: &Stores, remote_stores: usize) -> Result
 }
 
 impl Lake {
-    /// Plans the query of the pipeline.
+    /// Plans the query of `[transitions]`.
     ///
     /// # Errors
     /// [`Kind::Spec`] if the SQL is wrong.
@@ -188,7 +188,21 @@ impl Lake {
         sql: &str,
         parameters: &BTreeMap<String, ScalarValue>,
     ) -> Result<DataFrame> {
-        crate::read::lake::sql(&self.context, "[transitions]", sql, parameters).await
+        self.query_of("transitions", sql, parameters).await
+    }
+
+    /// Plans the query of a section of the pipeline. Errors name the section.
+    ///
+    /// # Errors
+    /// [`Kind::Spec`] if the SQL is wrong.
+    pub async fn query_of(
+        &self,
+        section: &str,
+        sql: &str,
+        parameters: &BTreeMap<String, ScalarValue>,
+    ) -> Result<DataFrame> {
+        let of = format!("[{section}]");
+        crate::read::lake::sql(&self.context, &of, sql, parameters).await
     }
 
     /// A separate session with the tables and functions of this one, to which other tables can be

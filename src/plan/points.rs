@@ -1,0 +1,185 @@
+//! Pipeline + tables → [`PointsPlan`]: all that a run over points will do, resolved and checked.
+
+use crate::error::{Error, Result};
+use crate::evidence::lag::Lag;
+use crate::methods::PointMethod;
+use crate::output::tables::run_schema::LagColumn;
+use crate::plan::evidence::steps;
+use crate::plan::fits::{PlannedFit, point_fits};
+use crate::plan::pipeline::keys::Window;
+use crate::plan::pipeline::{Input, Pipeline};
+use crate::plan::rows::{PlannedQuery, hash, lag_column, query, unhashed};
+use crate::read::lake::Lake;
+use crate::read::lake::files::Table;
+use crate::read::points::layout::{PointLayout, PointRoles};
+use crate::store::Stores;
+use datafusion::common::ScalarValue;
+use datafusion::dataframe::DataFrame;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt::{Display, Formatter};
+use std::sync::Arc;
+
+/// What a run over points will do.
+pub struct PointsPlan {
+    /// The name of the job.
+    pub name: String,
+    /// The folder or URL of the output.
+    pub output: String,
+    /// The number of earlier results that the output keeps.
+    pub keep: usize,
+    /// The stores of the output.
+    pub stores: Stores,
+    /// The seed of all random numbers.
+    pub seed: u64,
+    /// The input tables and their files.
+    pub tables: Vec<Table>,
+    /// The SQL of the rows.
+    pub sql: String,
+    /// The values of the `$name`s in the SQL.
+    pub parameters: BTreeMap<String, ScalarValue>,
+    /// The roles of the columns of the query.
+    pub layout: Arc<PointLayout>,
+    /// The lags by length; empty for rows without time.
+    pub lags: Vec<Lag>,
+    /// The fits, one per rank unless a rule picks the rank.
+    pub fits: Vec<PlannedFit<PointMethod>>,
+    /// Depends only on the pipeline, its SQL, the input files and the version of gyre.
+    pub hash: String,
+}
+
+impl PointsPlan {
+    /// The lags as the column `lag` of the output tables.
+    pub fn lag_column(&self) -> LagColumn {
+        lag_column(&self.lags)
+    }
+}
+
+/// Resolves a pipeline with the query text `sql` against the tables of a lake.
+///
+/// Also returns the query as a data frame with the columns of the layout.
+///
+/// # Errors
+/// If the SQL or the keys of the pipeline do not fit the tables.
+pub(crate) async fn plan_points(
+    pipeline: &Pipeline,
+    sql: &str,
+    seed: Option<u64>,
+    lake: &Lake,
+) -> Result<(PointsPlan, DataFrame)> {
+    let PlannedQuery {
+        sql,
+        parameters,
+        frame,
+        columns,
+        partition,
+    } = query(pipeline, sql, lake).await?;
+    let weights = |name: &Option<String>| {
+        let weight = name.as_ref();
+        let weight = weight.map(|name| columns.number(name, "weight", false));
+        weight.transpose()
+    };
+    let keys = |names: &[String], role: &str| {
+        let keys = names.iter().map(|name| columns.key(name, role));
+        keys.collect::<Result<Vec<_>>>()
+    };
+    let (layout, lags) = match &pipeline.transitions.input {
+        Input::PointPairs {
+            trajectory,
+            time,
+            coordinates,
+            scale,
+            weight,
+            lags,
+            window,
+        } => {
+            let mut key = keys(trajectory, "trajectory")?;
+            let time = columns.time(time)?;
+            let (lags, steps) = steps(lags, &time)?;
+            key.push(time);
+            let layout = PointLayout {
+                partition,
+                key,
+                roles: PointRoles::Pairs {
+                    lags: steps,
+                    strided: *window == Window::Strided,
+                },
+                coordinates: columns.coordinates(coordinates)?,
+                scale: scale.clone(),
+                weight: weights(weight)?,
+            };
+            (layout, lags)
+        }
+        Input::Points {
+            id,
+            coordinates,
+            scale,
+            weight,
+        } => {
+            let layout = PointLayout {
+                partition,
+                key: keys(id, "id")?,
+                roles: PointRoles::Rows,
+                coordinates: columns.coordinates(coordinates)?,
+                scale: scale.clone(),
+                weight: weights(weight)?,
+            };
+            (layout, Vec::new())
+        }
+        Input::Trajectories { .. } | Input::Pairs { .. } => {
+            return Err(Error::bug("states have no coordinates"));
+        }
+    };
+    let frame = crate::read::points::select(frame, &layout)?;
+    let seed = seed.unwrap_or(pipeline.job.seed);
+    let mut hashed = serde_json::to_value(pipeline).map_err(unhashed)?;
+    // The result depends neither on its place nor on the number of earlier results.
+    if let Some(job) = hashed["job"].as_object_mut() {
+        job.retain(|key, _| key != "keep" && key != "output");
+    }
+    // The hash contains the files and the SQL text instead of their paths.
+    for (_, table) in hashed["tables"].as_object_mut().into_iter().flatten() {
+        table["path"] = Value::Null;
+    }
+    hashed["transitions"]["query"] = Value::Null;
+    let plan = PointsPlan {
+        name: pipeline.job.name.clone(),
+        output: pipeline.job.output.clone(),
+        keep: pipeline.job.keep as usize,
+        stores: lake.stores.clone(),
+        seed,
+        tables: lake.tables.clone(),
+        hash: hash(&(hashed, seed), &sql, &lake.tables)?,
+        sql,
+        parameters,
+        layout: Arc::new(layout),
+        lags,
+        fits: point_fits(pipeline),
+    };
+    Ok((plan, frame))
+}
+
+impl Display for PointsPlan {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        let names = |fields: &[arrow::datatypes::Field]| {
+            let names: Vec<&str> = fields.iter().map(|field| field.name().as_str()).collect();
+            names.join(", ")
+        };
+        writeln!(f, "{} (plan {})", self.name, self.hash)?;
+        let (is_list, coordinates) = (self.layout.is_list(), names(&self.layout.coordinates));
+        let kind = if is_list { "the lists in" } else { "coordinates" };
+        writeln!(f, "  points {kind} {coordinates}, by {}", names(&self.layout.key))?;
+        if !self.layout.partition.is_empty() {
+            writeln!(f, "  a model per {}", names(&self.layout.partition))?;
+        }
+        if !self.lags.is_empty() {
+            let lags: Vec<String> = self.lags.iter().map(ToString::to_string).collect();
+            writeln!(f, "  lag {}", lags.join(", "))?;
+        }
+        for fit in &self.fits {
+            let what = fit.method.describe(&fit.point_rank_text());
+            writeln!(f, "  fit {}: {what}", fit.name)?;
+        }
+        write!(f, "  output {}", self.output)
+    }
+}

@@ -1,0 +1,118 @@
+//! Columns of coordinates → rows of f64.
+
+use crate::error::Error;
+use crate::read::points::layout::PointLayout;
+use crate::read::rows::stop::{Dropped, Stop, bug};
+use arrow::array::{Array, ArrayRef, AsArray, Float64Array};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, Float64Type};
+use std::sync::Arc;
+
+/// The coordinates of the rows of a batch.
+pub(crate) struct Coordinates {
+    /// n × d, row-major. A row that must be dropped has any values.
+    pub(crate) values: Vec<f64>,
+    /// Why each row must be dropped, if it must.
+    pub(crate) faults: Vec<Option<&'static str>>,
+}
+
+fn fault(value: f64) -> Option<&'static str> {
+    match value {
+        x if x.is_nan() => Some("NaN coordinate"),
+        x if x.is_infinite() => Some("infinite coordinate"),
+        _ => None,
+    }
+}
+
+/// Reads the coordinates. `dimension` is that of earlier rows, if there are any; `place` describes
+/// a row for messages.
+///
+/// # Errors
+/// Lists of different lengths.
+pub(crate) fn coordinates(
+    layout: &PointLayout,
+    columns: &[ArrayRef],
+    dimension: &mut Option<usize>,
+    place: impl Fn(usize) -> String,
+) -> Result<Coordinates, Stop> {
+    if layout.is_list() {
+        return lists(&layout.coordinates[0], &columns[0], dimension, place);
+    }
+    let (n, d) = (columns[0].len(), columns.len());
+    *dimension = Some(d);
+    let mut values = vec![0.0; n * d];
+    let mut faults = vec![None; n];
+    for (k, column) in columns.iter().enumerate() {
+        let column = cast(column, &DataType::Float64).map_err(bug)?;
+        let column: &Float64Array = column.as_primitive::<Float64Type>();
+        for (row, &value) in column.values().iter().enumerate() {
+            values[row * d + k] = value;
+            if let Some(why) = fault(value) {
+                faults[row].get_or_insert(why);
+            }
+        }
+        if column.null_count() > 0 {
+            for row in (0..n).filter(|&row| column.is_null(row)) {
+                faults[row] = Some("null coordinate");
+            }
+        }
+    }
+    Ok(Coordinates { values, faults })
+}
+
+fn lists(
+    field: &Field,
+    column: &ArrayRef,
+    dimension: &mut Option<usize>,
+    place: impl Fn(usize) -> String,
+) -> Result<Coordinates, Stop> {
+    let item = Arc::new(Field::new("item", DataType::Float64, true));
+    let column = cast(column, &DataType::LargeList(item)).map_err(bug)?;
+    let lists = column.as_list::<i64>();
+    let numbers: &Float64Array = lists.values().as_primitive::<Float64Type>();
+    let n = lists.len();
+    let first = (0..n).find(|&row| lists.is_valid(row));
+    if let Some(row) = first {
+        dimension.get_or_insert(lists.value_length(row) as usize);
+    }
+    let d = dimension.unwrap_or(0);
+    let (mut values, mut faults) = (vec![0.0; n * d], vec![None; n]);
+    for row in 0..n {
+        if lists.is_null(row) {
+            faults[row] = Some("null coordinate");
+            continue;
+        }
+        let start = lists.value_offsets()[row] as usize;
+        let length = lists.value_length(row) as usize;
+        if d != length {
+            let name = field.name();
+            return Err(Stop::Failed(Error::input(format!(
+                "column `{name}` has lists of different lengths: {d} numbers in the first row and {length} for {}; all points need the same number of coordinates",
+                place(row)
+            ))));
+        }
+        let own = start..start + length;
+        let has_null = numbers.null_count() > 0 && own.clone().any(|at| numbers.is_null(at));
+        let own = &numbers.values()[own];
+        let first = own.iter().find_map(|&x| fault(x));
+        faults[row] = if has_null {
+            Some("null coordinate")
+        } else {
+            first
+        };
+        values[row * d..][..d].copy_from_slice(own);
+    }
+    Ok(Coordinates { values, faults })
+}
+
+/// Removes the rows with a fault and counts them by reason. Returns the indices of the others.
+pub(crate) fn sound(faults: &[Option<&'static str>], dropped: &mut Dropped) -> Vec<u32> {
+    let mut kept = Vec::with_capacity(faults.len());
+    for (row, fault) in faults.iter().enumerate() {
+        match fault {
+            Some(why) => dropped.add(*why, 1),
+            None => kept.push(row as u32),
+        }
+    }
+    kept
+}

@@ -1,0 +1,82 @@
+//! Which columns of the rows hold the key, the coordinates and the weight of a point.
+
+use crate::evidence::lag::Step;
+use arrow::datatypes::Field;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The columns that are read of points, in the order of the columns of a batch: partition keys, the
+/// key of a row, coordinates, weight.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PointLayout {
+    /// Partition keys.
+    #[serde(with = "crate::read::rows::ipc::fields")]
+    pub partition: Vec<Field>,
+    /// The columns that identify a row: trajectory keys and the time, or the `id` columns.
+    #[serde(with = "crate::read::rows::ipc::fields")]
+    pub key: Vec<Field>,
+    /// How rows become evidence.
+    pub roles: PointRoles,
+    /// Columns of numbers, or a single column of lists.
+    #[serde(with = "crate::read::rows::ipc::fields")]
+    pub coordinates: Vec<Field>,
+    /// What the coordinates are divided by.
+    pub scale: Scale,
+    /// The weight of a row, or of the pairs that it starts.
+    #[serde(with = "crate::read::rows::ipc::maybe_field")]
+    pub weight: Option<Field>,
+}
+
+/// How rows become evidence.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum PointRoles {
+    /// Rows of trajectories become pairs of points. The last column of the key is the time.
+    Pairs {
+        /// The lags, one model per partition each.
+        lags: Vec<Step>,
+        /// Whether pairs start only at multiples of each lag.
+        strided: bool,
+    },
+    /// Rows without time.
+    Rows,
+}
+
+/// What coordinates are divided by before anything else happens to them.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scale {
+    /// Nothing.
+    #[default]
+    None,
+    /// The standard deviation of each coordinate over all rows of all partitions.
+    Standard,
+    /// A number for some columns.
+    By(BTreeMap<String, f64>),
+}
+
+impl PointLayout {
+    /// Every column, in order.
+    pub fn fields(&self) -> Vec<Field> {
+        let leading = self.partition.iter().chain(&self.key);
+        let fields = leading.chain(&self.coordinates).chain(&self.weight);
+        fields.cloned().collect()
+    }
+
+    /// The number of leading columns that order the rows: partition keys and the key of a row.
+    pub fn n_order(&self) -> usize {
+        self.partition.len() + self.key.len()
+    }
+
+    /// The number of lags; 1 for rows without time.
+    pub fn n_lags(&self) -> usize {
+        match &self.roles {
+            PointRoles::Pairs { lags, .. } => lags.len(),
+            PointRoles::Rows => 1,
+        }
+    }
+
+    /// Whether the coordinates are one column of lists.
+    pub fn is_list(&self) -> bool {
+        self.coordinates.len() == 1 && self.coordinates[0].data_type().is_nested()
+    }
+}

@@ -1,0 +1,377 @@
+//! Rows → points, in the order of their keys.
+//!
+//! In: the rows of a query with the columns of a [`PointLayout`](layout::PointLayout). Out: batches
+//! of points for a [`Receiver`], ordered by partition and key. Rows in another order are sorted
+//! first, so neither the order of rows nor that of files changes a result.
+//!
+//! - `layout` names the columns.
+//! - `coordinates` reads the numbers of a batch.
+//! - `survey` makes the first pass: how many rows there are, where they are, and a sample of them.
+//! - `pairs` makes blocks of rows with the pairs at each lag.
+
+pub mod coordinates;
+pub mod layout;
+pub mod pairs;
+pub mod survey;
+
+use crate::error::{Error, Result};
+use crate::read::lake::Lake;
+use crate::read::lake::errors::failed;
+use crate::read::points::coordinates::{Coordinates, coordinates, sound};
+use crate::read::points::layout::{PointLayout, PointRoles};
+use crate::read::rows::amounts::weights;
+use crate::read::rows::keys::Keys;
+use crate::read::rows::ranges::{drop_null_rows, first_rows, ranges};
+use crate::read::rows::states::describe;
+use crate::read::rows::stop::{Dropped, Stop, bug};
+use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
+use arrow::compute::{cast, take};
+use arrow::datatypes::DataType;
+use arrow::row::{OwnedRow, RowConverter, SortField};
+use datafusion::dataframe::DataFrame;
+use datafusion::logical_expr::{col, ident};
+use std::cmp::Ordering;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The points of a batch of rows, without the rows that were dropped.
+pub(crate) struct PointBatch {
+    /// The columns of the key.
+    pub(crate) key: Vec<ArrayRef>,
+    /// Runs of rows of one partition, with the number of the partition.
+    pub(crate) partitions: Vec<(Range<usize>, u32)>,
+    /// Runs of rows of one trajectory, or of one partition for rows without time.
+    pub(crate) trajectories: Vec<Range<usize>>,
+    /// Hashes of the keys of the rows, which depend on nothing else.
+    pub(crate) hashes: Vec<u64>,
+    /// Hashes of the trajectories of the rows.
+    pub(crate) trajectory_hashes: Vec<u64>,
+    /// The ticks of the rows; empty for rows without time.
+    pub(crate) times: Vec<i64>,
+    /// d.
+    pub(crate) dimension: usize,
+    /// n × d, row-major, in the units of the input.
+    pub(crate) coordinates: Vec<f64>,
+    /// n weights, if the rows have weights. A weight may be 0.
+    pub(crate) weights: Option<Vec<f64>>,
+    /// Whether the first row continues the trajectory of the last row of the batch before.
+    pub(crate) continues: bool,
+}
+
+impl PointBatch {
+    /// The number of rows.
+    pub(crate) fn len(&self) -> usize {
+        self.hashes.len()
+    }
+}
+
+/// Receives the points of a query in the order of their keys.
+pub(crate) trait Receiver: Send + 'static {
+    /// Takes the next points.
+    fn push(&mut self, layout: &PointLayout, batch: &PointBatch) -> Result<(), Stop>;
+}
+
+/// What reading found beside the points.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Found {
+    /// The rows of the query.
+    pub(crate) rows: u64,
+    /// Rows that are no points, by reason.
+    pub(crate) dropped: Dropped,
+    /// The partitions in their order: one array per partition column.
+    pub(crate) partitions: Vec<ArrayRef>,
+    /// d; none if there is no point.
+    pub(crate) dimension: Option<usize>,
+    /// Whether the rows had to be sorted.
+    pub(crate) sorted: bool,
+}
+
+/// Makes points of batches.
+pub(crate) struct Reader {
+    layout: Arc<PointLayout>,
+    /// Makes sortable bytes of the columns that order the rows.
+    converter: RowConverter,
+    partitions: Option<Keys>,
+    last: Option<OwnedRow>,
+    /// The hash of the last trajectory.
+    last_trajectory: Option<u64>,
+    found: Found,
+    /// Whether the rows are sorted. Two rows of one key are then an error of a trajectory.
+    sorted: bool,
+}
+
+impl Reader {
+    pub(crate) fn new(layout: &Arc<PointLayout>, sorted: bool) -> Result<Reader> {
+        let fields = layout.fields();
+        let order = fields[..layout.n_order()].iter();
+        let order = order.map(|field| SortField::new(field.data_type().clone()));
+        let types: Vec<DataType> = layout
+            .partition
+            .iter()
+            .map(|field| field.data_type().clone())
+            .collect();
+        Ok(Reader {
+            layout: Arc::clone(layout),
+            converter: RowConverter::new(order.collect()).map_err(bug)?,
+            partitions: if types.is_empty() {
+                None
+            } else {
+                Some(Keys::new(&types)?)
+            },
+            last: None,
+            last_trajectory: None,
+            found: Found::default(),
+            sorted,
+        })
+    }
+
+    /// The points of the next rows.
+    ///
+    /// # Errors
+    /// [`Stop::Unsorted`] if a row comes before an earlier one.
+    pub(crate) fn read(&mut self, batch: &RecordBatch) -> Result<PointBatch, Stop> {
+        let layout = Arc::clone(&self.layout);
+        self.found.rows += batch.num_rows() as u64;
+        let mut columns = Vec::with_capacity(batch.num_columns());
+        for (column, field) in batch.columns().iter().zip(layout.fields()) {
+            columns.push(if column.data_type() == field.data_type() {
+                Arc::clone(column)
+            } else {
+                cast(column, field.data_type()).map_err(bug)?
+            });
+        }
+        let (n_partition, n_order) = (layout.partition.len(), layout.n_order());
+        let is_pairs = matches!(layout.roles, PointRoles::Pairs { .. });
+        let kind = |at: usize| match at {
+            at if at < n_partition => "partition",
+            _ if !is_pairs => "id",
+            at if at + 1 == n_order => "time",
+            _ => "trajectory",
+        };
+        let dropped = &mut self.found.dropped;
+        drop_null_rows(&mut columns, n_order, kind, dropped)?;
+        let weight_at = n_order + layout.coordinates.len();
+        let place = |at: usize| describe(&columns[n_partition..n_order], at);
+        let Coordinates { values, faults } = coordinates(
+            &layout,
+            &columns[n_order..weight_at],
+            &mut self.found.dimension,
+            place,
+        )?;
+        let weights = match &layout.weight {
+            Some(field) => Some(weights(&columns[weight_at], field.name(), place, dropped)?),
+            None => None,
+        };
+        let kept = sound(&faults, dropped);
+        let d = self.found.dimension.unwrap_or(0);
+        let (coordinates, weights) = if kept.len() == faults.len() {
+            (values, weights)
+        } else {
+            let rows = kept.iter().map(|&row| row as usize);
+            let values = rows.clone().flat_map(|row| &values[row * d..][..d]);
+            (
+                values.copied().collect(),
+                weights.map(|w| rows.map(|row| w[row]).collect()),
+            )
+        };
+        let n = kept.len();
+        if n < faults.len() {
+            let kept = UInt32Array::from(kept);
+            for column in &mut columns[..n_order] {
+                *column = take(column, &kept, None).map_err(bug)?;
+            }
+        }
+        columns.truncate(n_order);
+        let (hashes, trajectory_hashes) = self.order(&columns, n)?;
+        let runs = ranges(&columns[..n_partition], n)?;
+        let starts = first_rows(&columns[..n_partition], &runs)?;
+        let numbers = match &mut self.partitions {
+            Some(keys) if n > 0 => {
+                let mut ids = Vec::new();
+                keys.intern(&starts, &mut ids)?;
+                ids
+            }
+            _ => vec![0; runs.len()],
+        };
+        let by_trajectory = if is_pairs { n_order - 1 } else { n_partition };
+        let times = if is_pairs && n > 0 {
+            crate::read::rows::time::ticks(&columns[n_order - 1])?.to_vec()
+        } else {
+            Vec::new()
+        };
+        let continues = n > 0 && self.last_trajectory == trajectory_hashes.first().copied();
+        self.last_trajectory = trajectory_hashes.last().copied().or(self.last_trajectory);
+        Ok(PointBatch {
+            partitions: runs
+                .into_iter()
+                .zip(numbers)
+                .filter(|(run, _)| !run.is_empty())
+                .collect(),
+            trajectories: match n {
+                0 => Vec::new(),
+                n => ranges(&columns[..by_trajectory], n)?,
+            },
+            key: columns.split_off(n_partition),
+            hashes,
+            trajectory_hashes,
+            times,
+            dimension: d,
+            coordinates,
+            weights,
+            continues,
+        })
+    }
+
+    /// Checks the order of the rows. Returns a hash of each key and one of each trajectory.
+    fn order(&mut self, columns: &[ArrayRef], n: usize) -> Result<(Vec<u64>, Vec<u64>), Stop> {
+        if n == 0 {
+            return Ok((Vec::new(), Vec::new()));
+        }
+        let rows = self.converter.convert_columns(columns).map_err(bug)?;
+        let is_pairs = matches!(self.layout.roles, PointRoles::Pairs { .. });
+        let n_partition = self.layout.partition.len();
+        let repeated = |row: usize| {
+            let (time, trajectory) = (columns.len() - 1, &columns[n_partition..columns.len() - 1]);
+            let at = describe(std::slice::from_ref(&columns[time]), row);
+            let name = self.layout.key[self.layout.key.len() - 1].name();
+            let of = match describe(trajectory, row).as_str() {
+                // No columns identify trajectories.
+                "()" => "all rows are one trajectory, which has".to_string(),
+                of => format!("trajectory {of} has"),
+            };
+            Stop::Failed(Error::input(format!(
+                "{of} two rows at {name} = {at}; keep one row for each trajectory and time"
+            )))
+        };
+        let last = self.last.as_ref().map(OwnedRow::row);
+        for at in 0..n {
+            let before = if at == 0 {
+                last
+            } else {
+                Some(rows.row(at - 1))
+            };
+            let Some(before) = before else { continue };
+            match before.cmp(&rows.row(at)) {
+                Ordering::Less => {}
+                Ordering::Equal if is_pairs => return Err(repeated(at)),
+                // The order of rows of one key is that of their content.
+                Ordering::Equal | Ordering::Greater if !self.sorted => return Err(Stop::Unsorted),
+                _ => {}
+            }
+        }
+        let hashes = (0..n).map(|at| hash(rows.row(at).data())).collect();
+        self.last = Some(rows.row(n - 1).owned());
+        let trajectory_hashes = if is_pairs {
+            self.trajectories(columns, n)?
+        } else {
+            vec![0; n]
+        };
+        Ok((hashes, trajectory_hashes))
+    }
+
+    /// A hash of the partition and the trajectory of each row.
+    fn trajectories(&self, columns: &[ArrayRef], n: usize) -> Result<Vec<u64>, Stop> {
+        let own = &columns[..columns.len() - 1];
+        if own.is_empty() {
+            return Ok(vec![1; n]);
+        }
+        let fields = own.iter().map(|c| SortField::new(c.data_type().clone()));
+        let converter = RowConverter::new(fields.collect()).map_err(bug)?;
+        let runs = ranges(own, n)?;
+        let starts = first_rows(own, &runs)?;
+        let rows = converter.convert_columns(&starts).map_err(bug)?;
+        let of_runs = runs.iter().zip(rows.iter());
+        let hashes = of_runs.flat_map(|(run, row)| {
+            let hash = hash(row.data());
+            std::iter::repeat_n(hash, run.len())
+        });
+        Ok(hashes.collect())
+    }
+
+    /// What was found beside the points, after the last row.
+    pub(crate) fn finish(mut self) -> Result<Found> {
+        self.found.sorted = self.sorted;
+        if let Some(keys) = self.partitions.take() {
+            let all: Vec<u32> = (0..keys.len() as u32).collect();
+            self.found.partitions = keys.columns(&all)?;
+        }
+        Ok(self.found)
+    }
+}
+
+/// FNV-1a with a finaliser, which is the same on all machines.
+fn hash(bytes: &[u8]) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325;
+    for byte in bytes {
+        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    crate::math::seed::mixed(hash)
+}
+
+/// Selects the columns of a layout, in its order. Column `i` is named `i`.
+///
+/// # Errors
+/// If the query lacks a column.
+pub(crate) fn select(frame: DataFrame, layout: &PointLayout) -> Result<DataFrame> {
+    let columns = layout.fields().into_iter().enumerate();
+    let columns: Vec<_> = columns
+        .map(|(at, field)| ident(field.name()).alias(at.to_string()))
+        .collect();
+    frame
+        .select(columns)
+        .map_err(|e| failed("the columns of the points cannot be selected", e))
+}
+
+/// Reads all points of a query into receivers. `start` makes a new receiver for each attempt:
+/// rows that are not in order are sorted and read again.
+///
+/// # Errors
+/// Rows that cannot be read.
+pub(crate) async fn read<R: Receiver>(
+    lake: &Lake,
+    frame: DataFrame,
+    layout: &Arc<PointLayout>,
+    start: impl Fn() -> Result<R>,
+) -> Result<(R, Found)> {
+    match read_once(lake, frame.clone(), layout, false, &start).await {
+        Ok(done) => Ok(done),
+        Err(Stop::Unsorted) => {
+            tracing::info!("rows are not in the order of their keys: sorting them");
+            let sorted = sorted(frame, layout)?;
+            let done = read_once(lake, sorted, layout, true, &start).await;
+            done.map_err(|stop| stop.into_error("reading points"))
+        }
+        Err(stop) => Err(stop.into_error("reading points")),
+    }
+}
+
+/// The rows in the order of partition and key. Rows of one key are in the order of their content.
+pub(crate) fn sorted(frame: DataFrame, layout: &PointLayout) -> Result<DataFrame> {
+    let n = match layout.roles {
+        PointRoles::Pairs { .. } => layout.n_order(),
+        PointRoles::Rows => layout.fields().len(),
+    };
+    let order = (0..n).map(|at| col(format!("\"{at}\"")).sort(true, true));
+    frame
+        .sort(order.collect())
+        .map_err(|e| failed("rows cannot be sorted", e))
+}
+
+async fn read_once<R: Receiver>(
+    lake: &Lake,
+    frame: DataFrame,
+    layout: &Arc<PointLayout>,
+    sorted: bool,
+    start: &impl Fn() -> Result<R>,
+) -> Result<(R, Found), Stop> {
+    let start = || Ok((Reader::new(layout, sorted)?, start()?));
+    let push = |(reader, receiver): &mut (Reader, R), batch: &RecordBatch| {
+        let batch = reader.read(batch)?;
+        if batch.len() > 0 {
+            receiver.push(&reader.layout, &batch)?;
+        }
+        Ok(())
+    };
+    let finish = |(reader, receiver): (Reader, R)| Ok((receiver, reader.finish()?));
+    lake.one_stream(frame, start, push, finish).await
+}
