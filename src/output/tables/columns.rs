@@ -247,6 +247,14 @@ impl<'a, M, T: 'a> Columns<'a, M, T> {
         })
     }
 
+    /// The number and the borders of the box of each binned coordinate of a state. `state` is its
+    /// id in `states`.
+    pub(crate) fn boxes(self, states: &'a StateTable, state: impl Fn(&T) -> u32 + 'a) -> Self {
+        self.group(&states.box_fields(), move |rows| {
+            states.box_columns(&rows.iter().map(&state).collect::<Vec<_>>())
+        })
+    }
+
     pub(crate) fn finish(self) -> TableColumns<'a, M> {
         let (rows, arrays) = (self.rows, self.arrays);
         TableColumns {
