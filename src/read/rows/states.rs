@@ -35,6 +35,13 @@ impl StateColumns {
         self.len() == 0
     }
 
+    /// The columns of the input that make up a state.
+    pub fn input_fields(&self) -> Vec<Field> {
+        let bins = self.bins.iter();
+        let bins = bins.map(|(name, _)| Field::new(name, DataType::Float64, true));
+        self.keys.iter().cloned().chain(bins).collect()
+    }
+
     /// The columns that describe a state in the output: keys in their own types, binned coordinates
     /// as box centres.
     pub fn output_fields(&self) -> Vec<Field> {
