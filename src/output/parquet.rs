@@ -194,10 +194,9 @@ impl<'a> File<'a> {
 
     /// Appends an encoded row group.
     pub async fn append(&mut self, group: RowGroup) -> Result<()> {
-        let writers = group.columns.into_iter().flatten();
-        let chunks = writers
-            .map(ArrowColumnWriter::close)
-            .collect::<Result<_, _>>();
+        let writers: Vec<ArrowColumnWriter> = group.columns.into_iter().flatten().collect();
+        let chunks = writers.into_par_iter().map(ArrowColumnWriter::close);
+        let chunks = chunks.collect::<Result<_, _>>();
         let chunks = chunks.map_err(|e| unwritable(self.output, &self.path, e))?;
         self.append_chunks(group.rows, chunks).await
     }
