@@ -4,4 +4,5 @@ pub mod counts;
 pub mod kind;
 pub mod lag;
 pub mod pass;
+pub mod points;
 pub mod resample;

@@ -148,6 +148,7 @@ pub(super) fn check(
         fits,
         point_fits,
         validation: file.validation,
+        output: file.output,
     })
 }
 
