@@ -22,6 +22,7 @@ pub mod given;
 pub mod low_rank;
 pub mod metric;
 pub mod spectral;
+pub mod state_embedding;
 
 use crate::error::Result;
 use crate::evidence::counts::{Counts, Size};
