@@ -182,8 +182,6 @@ registry! {
     /// A method that is fitted to points or to pairs of points, with its parameters.
     PointMethod
     StateEmbedding: state_embedding::params::StateEmbedding,
-    DiffusionMap: heat_kernel::params::DiffusionMap,
-    HeatSketch: heat_kernel::params::HeatSketch,
 }
 
 /// A method with its parameters.
@@ -197,7 +195,9 @@ pub enum AnyMethod {
 
 impl AnyMethod {
     /// The names of all methods, as pipeline files have them.
-    pub const NAMES: [&'static str; Method::NAMES.len() + PointMethod::NAMES.len()] = {
+    pub const NAMES: &'static [&'static str] = &AnyMethod::ALL;
+
+    const ALL: [&'static str; Method::NAMES.len() + PointMethod::NAMES.len()] = {
         let mut names = [""; Method::NAMES.len() + PointMethod::NAMES.len()];
         let mut at = 0;
         while at < names.len() {

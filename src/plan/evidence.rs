@@ -41,7 +41,7 @@ impl Columns {
     /// The column `name` of the table `rows`, with its own type if Parquet has it.
     pub(crate) fn shown(&self, name: &str) -> Result<Field> {
         let counted = self.get(name, "rows")?;
-        let own = self.0.iter().find(|f| f.name() == name);
+        let own = self.fields.iter().find(|f| f.name() == name);
         let own = own.map_or(counted.data_type(), Field::data_type);
         let data_type = match own {
             DataType::RunEndEncoded(..) => counted.data_type(),
@@ -120,9 +120,9 @@ impl Columns {
     /// The columns of coordinates: all numbers, or a single list of numbers.
     pub(crate) fn coordinates(&self, names: &[String]) -> Result<Vec<Field>> {
         let is_list = |t: &DataType| match t {
-            DataType::List(item)
-            | DataType::LargeList(item)
-            | DataType::FixedSizeList(item, _) => item.data_type().is_numeric(),
+            DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
+                item.data_type().is_numeric()
+            }
             _ => false,
         };
         if let [one] = names {

@@ -167,8 +167,16 @@ impl Display for PointsPlan {
         };
         writeln!(f, "{} (plan {})", self.name, self.hash)?;
         let (is_list, coordinates) = (self.layout.is_list(), names(&self.layout.coordinates));
-        let kind = if is_list { "the lists in" } else { "coordinates" };
-        writeln!(f, "  points {kind} {coordinates}, by {}", names(&self.layout.key))?;
+        let kind = if is_list {
+            "the lists in"
+        } else {
+            "coordinates"
+        };
+        writeln!(
+            f,
+            "  points {kind} {coordinates}, by {}",
+            names(&self.layout.key)
+        )?;
         if !self.layout.partition.is_empty() {
             writeln!(f, "  a model per {}", names(&self.layout.partition))?;
         }

@@ -1,6 +1,6 @@
 //! The parameters of a state embedding.
 
-use crate::methods::estimator::{Fault, at_least_one};
+use crate::methods::estimator::{Fault, Parameters, at_least_one};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -104,12 +104,37 @@ impl StateEmbedding {
     fn restarts() -> usize {
         20
     }
+}
 
-    /// Checks the parameters, except for the rank, without any data.
-    ///
-    /// # Errors
-    /// The first key that is wrong, and what it must be.
-    pub fn check(&self) -> Result<(), Fault> {
+impl Parameters for StateEmbedding {
+    const NAME: &'static str = "state_embedding";
+
+    fn rank(&self) -> Option<usize> {
+        Some(self.rank)
+    }
+
+    fn at(&self, rank: usize) -> Self {
+        StateEmbedding {
+            rank,
+            ..self.clone()
+        }
+    }
+
+    fn describe(&self, rank: &str) -> String {
+        let bandwidth = match self.bandwidth {
+            Bandwidth::Value(s) => format!("bandwidth {s}"),
+            Bandwidth::Rule(BandwidthRule::Median) => "bandwidth by the median distance".into(),
+            Bandwidth::Rule(BandwidthRule::HeldOut) => "bandwidth by held-out VAMP-2".into(),
+        };
+        let clusters = self.clusters.map(|k| format!(", {k} clusters"));
+        format!(
+            "state embedding, {rank}, {} random features, {bandwidth}{}",
+            self.features,
+            clusters.unwrap_or_default()
+        )
+    }
+
+    fn check(&self) -> Result<(), Fault> {
         at_least_one(&[
             ("features", self.features),
             ("clusters", self.clusters.unwrap_or(1)),

@@ -127,6 +127,7 @@ pub(crate) fn schema_of(
         targets: none,
         is_weighted: true,
         fits: Vec::new(),
+        rows: Vec::new(),
         tables: Vec::new(),
     }
 }
@@ -268,7 +269,9 @@ fn fits<'a>() -> TableColumns<'a, PointsModel> {
             .fits
             .iter()
             .map(|fit| {
-                let PointFit::StateEmbedding { name, model: own, .. } = fit;
+                let PointFit::StateEmbedding {
+                    name, model: own, ..
+                } = fit;
                 (model, fit, (name.as_str(), &**own))
             })
             .collect();

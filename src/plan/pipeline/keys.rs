@@ -54,7 +54,7 @@ pub(crate) struct PipelineFile {
     pub check: Vec<CheckText>,
 }
 
-const FILE_KEYS: [&str; 10] = [
+const FILE_KEYS: [&str; 11] = [
     "job",
     "store",
     "tables",

@@ -151,7 +151,9 @@ impl<R: BlockReceiver> Receiver for Blocks<R> {
                 let trajectories = &batch.trajectory_hashes[start..end];
                 self.block.trajectories.extend_from_slice(trajectories);
                 for hash in trajectories {
-                    self.block.pieces.push(mixed(hash ^ (self.position / PIECE_ROWS)));
+                    self.block
+                        .pieces
+                        .push(mixed(hash ^ (self.position / PIECE_ROWS)));
                     self.position += 1;
                 }
                 let places: Vec<u32> = (first..first + (end - start) as u32).collect();

@@ -119,9 +119,10 @@ impl Receiver for Surveyor {
             }
             let survey = &mut self.partitions[at];
             survey.rows += rows.len() as u64;
-            let begins = batch.trajectories.iter().filter(|run| {
-                rows.contains(&run.start) && !(run.start == 0 && batch.continues)
-            });
+            let begins = batch
+                .trajectories
+                .iter()
+                .filter(|run| rows.contains(&run.start) && !(run.start == 0 && batch.continues));
             survey.trajectories += begins.count() as u64;
             let is_standard = layout.scale == Scale::Standard;
             if is_standard {

@@ -67,9 +67,9 @@ pub(super) async fn fit(
     let planned: Vec<Planned<'_>> = plan
         .fits
         .iter()
-        .filter_map(|fit| match &fit.method {
-            PointMethod::StateEmbedding(params) => Some(Planned { fit, params }),
-            _ => None,
+        .map(|fit| {
+            let PointMethod::StateEmbedding(params) = &fit.method;
+            Planned { fit, params }
         })
         .collect();
     let mut keys: Vec<BasisKey> = Vec::new();
@@ -103,7 +103,13 @@ pub(super) async fn fit(
             for (key, candidates) in keys.iter().zip(&candidates[partition]) {
                 for &s in candidates.iter().filter(|_| candidates.len() > 1) {
                     let features = key.features.min(COMPARED_FEATURES);
-                    bases.push(basis(&samples[partition], features, s, key.tolerance, plan.seed));
+                    bases.push(basis(
+                        &samples[partition],
+                        features,
+                        s,
+                        key.tolerance,
+                        plan.seed,
+                    ));
                 }
             }
             bases
@@ -111,7 +117,9 @@ pub(super) async fn fit(
         let bases: Vec<Vec<Basis>> = (0..samples.len()).map(bases).collect();
         let sums = sum(plan, lake, frame, surveyed, &bases, FOLDS).await?;
         let largest_rank = |key: &BasisKey| {
-            let own = planned.iter().filter(|fit| BasisKey::of(fit.params) == *key);
+            let own = planned
+                .iter()
+                .filter(|fit| BasisKey::of(fit.params) == *key);
             own.map(|fit| fit.params.rank).max().unwrap_or(1)
         };
         for (partition, candidates) in candidates.iter().enumerate() {
@@ -173,7 +181,14 @@ pub(super) async fn fit(
                 let model = means.and_then(|means| fit_means(&means, &basis, params));
                 let model = model.map_err(within)?;
                 let clusters = params.clusters.map(|k| {
-                    clusters(&model, &samples[partition], &sums.samples[lag], k, params, plan.seed)
+                    clusters(
+                        &model,
+                        &samples[partition],
+                        &sums.samples[lag],
+                        k,
+                        params,
+                        plan.seed,
+                    )
                 });
                 for warning in &model.warnings {
                     tracing::warn!(fit = fit.name, place, "{warning}");
@@ -257,12 +272,20 @@ async fn sum(
     bases: &[Vec<Basis>],
     folds: usize,
 ) -> Result<Vec<PartitionSums>> {
-    let wanted = surveyed.partitions.iter().zip(bases).map(|(survey, bases)| Wanted {
-        bases: bases.iter().map(|basis| basis.features.clone()).collect(),
-        // A partition without a weight has no pair either.
-        largest_weight: if survey.largest_weight > 0.0 { survey.largest_weight } else { 1.0 },
-        whole_trajectories: survey.trajectories >= folds as u64,
-    });
+    let wanted = surveyed
+        .partitions
+        .iter()
+        .zip(bases)
+        .map(|(survey, bases)| Wanted {
+            bases: bases.iter().map(|basis| basis.features.clone()).collect(),
+            // A partition without a weight has no pair either.
+            largest_weight: if survey.largest_weight > 0.0 {
+                survey.largest_weight
+            } else {
+                1.0
+            },
+            whole_trajectories: survey.trajectories >= folds as u64,
+        });
     let wanted = Arc::new(wanted.collect::<Vec<_>>());
     let n_lags = plan.layout.n_lags();
     let start = || {
@@ -270,7 +293,9 @@ async fn sum(
         Ok(Blocks::new(&plan.layout, &surveyed.divisors, summing))
     };
     let (blocks, _) = read(lake, frame.clone(), &plan.layout, start).await?;
-    let summing = blocks.finish().map_err(|stop| stop.into_error("summing pairs"))?;
+    let summing = blocks
+        .finish()
+        .map_err(|stop| stop.into_error("summing pairs"))?;
     let summed = tokio::task::spawn_blocking(move || summing.finish()).await;
     summed.map_err(|e| Error::with_source(crate::error::Kind::Bug, "summing pairs panicked", e))
 }

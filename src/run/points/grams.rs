@@ -74,7 +74,9 @@ impl PairSample {
         places.sort_unstable();
         let d = self.dimension;
         let end = |second: usize| {
-            let ends = places.iter().flat_map(move |&(_, at)| &self.ends[(2 * at + second) * d..][..d]);
+            let ends = places
+                .iter()
+                .flat_map(move |&(_, at)| &self.ends[(2 * at + second) * d..][..d]);
             ends.copied().collect()
         };
         let weights = places.iter().map(|&(_, at)| self.weights[at]).collect();
@@ -99,7 +101,9 @@ impl Summing {
             wanted: Arc::clone(wanted),
             folds,
             waiting: Vec::with_capacity(threads),
-            by_thread: (0..threads).map(|_| wanted.iter().map(|_| None).collect()).collect(),
+            by_thread: (0..threads)
+                .map(|_| wanted.iter().map(|_| None).collect())
+                .collect(),
             samples: vec![vec![PairSample::default(); lags]; wanted.len()],
         }
     }

@@ -60,7 +60,9 @@ impl Surveyed {
         let sample = |survey: &Survey| {
             let (mut rows, weights) = survey.sample.rows();
             for row in rows.chunks_exact_mut(d) {
-                row.iter_mut().zip(&self.divisors).for_each(|(x, s)| *x /= s);
+                row.iter_mut()
+                    .zip(&self.divisors)
+                    .for_each(|(x, s)| *x /= s);
             }
             Points {
                 dimension: d,
@@ -161,7 +163,9 @@ async fn drive(
     let surveyed = survey(&plan.layout, surveyor, found)?;
     record.head.rows_read = surveyed.found.rows;
     record.head.rows_dropped = surveyed.found.dropped.0.clone();
-    record.head.done("survey", surveyed.found.rows, record.head.input_bytes);
+    record
+        .head
+        .done("survey", surveyed.found.rows, record.head.input_bytes);
 
     progress.stage("fit", None);
     let models = match plan.layout.roles {
@@ -188,8 +192,13 @@ async fn drive(
     let written = rows::write(planned, output, begun, &run, &surveyed, &models).await?;
     tables.insert(POINTS, written);
     record.head.tables = tables;
-    record.models = models.iter().map(|model| of_model(&surveyed, plan, model)).collect();
-    record.head.done("write", record.head.tables.values().sum(), 0);
+    record.models = models
+        .iter()
+        .map(|model| of_model(&surveyed, plan, model))
+        .collect();
+    record
+        .head
+        .done("write", record.head.tables.values().sum(), 0);
     record.head.outcome = Ended::Done;
     let promotion = Promotion {
         plan: &plan.hash,
@@ -209,7 +218,9 @@ fn survey(layout: &PointLayout, surveyor: Surveyor, found: Found) -> Result<Surv
         PointRoles::Rows => "points",
     };
     if found.rows == 0 {
-        return Err(Error::input(format!("the SQL of [{section}] gives no rows")));
+        return Err(Error::input(format!(
+            "the SQL of [{section}] gives no rows"
+        )));
     }
     let Some(dimension) = found.dimension.filter(|_| !surveyor.partitions.is_empty()) else {
         let dropped = found.dropped.0.iter();
@@ -231,7 +242,9 @@ fn survey(layout: &PointLayout, surveyor: Surveyor, found: Found) -> Result<Surv
         };
         Error::new(
             Kind::Input,
-            format!("{name} has the same value in all rows; leave it out of `{section}.coordinates`"),
+            format!(
+                "{name} has the same value in all rows; leave it out of `{section}.coordinates`"
+            ),
         )
     };
     if let Some(k) = surveyor.constant() {

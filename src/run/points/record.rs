@@ -128,7 +128,9 @@ impl Display for PointsSummary<'_> {
 /// Writes the lines of one model.
 fn model(f: &mut Formatter<'_>, model: &PointsModelRecord) -> Result {
     let partition = model.partition.iter();
-    let mut parts: Vec<String> = partition.map(|(k, v)| format!("{k} {}", escaped(v))).collect();
+    let mut parts: Vec<String> = partition
+        .map(|(k, v)| format!("{k} {}", escaped(v)))
+        .collect();
     parts.extend(model.lag.iter().map(|lag| format!("lag {lag}")));
     if !parts.is_empty() {
         write!(f, "{}: ", parts.join(", "))?;
@@ -140,7 +142,11 @@ fn model(f: &mut Formatter<'_>, model: &PointsModelRecord) -> Result {
         counted(model.dimension, "coordinate")
     )?;
     for fit in &model.fits {
-        let values: Vec<String> = fit.singular_values.iter().map(|s| format!("{s:.4}")).collect();
+        let values: Vec<String> = fit
+            .singular_values
+            .iter()
+            .map(|s| format!("{s:.4}"))
+            .collect();
         writeln!(
             f,
             "  {}  {}, bandwidth {:.4}, {} of which {} independent",
@@ -157,7 +163,10 @@ fn model(f: &mut Formatter<'_>, model: &PointsModelRecord) -> Result {
             fit.noise
         )?;
         if fit.compared.len() > 1 {
-            let scores = fit.compared.iter().map(|(s, score)| format!("{s:.4}: {score:.3}"));
+            let scores = fit
+                .compared
+                .iter()
+                .map(|(s, score)| format!("{s:.4}: {score:.3}"));
             let scores: Vec<String> = scores.collect();
             writeln!(f, "    held-out VAMP-2 by bandwidth {}", scores.join(", "))?;
         }

@@ -13,7 +13,9 @@ use crate::plan::points::PointsPlan;
 use crate::read::points::{PointBatch, Reader, sorted};
 use crate::read::rows::stop::Stop;
 use crate::run::points::{PlannedPoints, Surveyed};
-use arrow::array::{ArrayRef, FixedSizeListArray, Float64Array, Int32Array, RecordBatch, UInt32Array};
+use arrow::array::{
+    ArrayRef, FixedSizeListArray, Float64Array, Int32Array, RecordBatch, UInt32Array,
+};
 use arrow::compute::take;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use rayon::prelude::*;
@@ -97,7 +99,9 @@ fn embedded(
     for (rows, partition) in &points.partitions {
         let mut scaled = points.coordinates[rows.start * d..rows.end * d].to_vec();
         for row in scaled.chunks_exact_mut(d) {
-            row.iter_mut().zip(&surveyed.divisors).for_each(|(x, s)| *x /= s);
+            row.iter_mut()
+                .zip(&surveyed.divisors)
+                .for_each(|(x, s)| *x /= s);
         }
         let n = rows.len();
         for model in models.iter().filter(|m| m.partition == *partition as usize) {
