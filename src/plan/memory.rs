@@ -209,7 +209,7 @@ mod tests {
             targets: 1000,
             nonzeros: 1 << 40,
         };
-        let resident = |method| {
+        let resident = |method: Method| {
             let fit = PlannedFit {
                 name: "fit".into(),
                 method,

@@ -1,5 +1,6 @@
 //! Reads the lake: paths and formats → tables → SQL → rows → counts or points.
 
+pub(crate) mod arguments;
 pub mod counts;
 pub mod double_gyre;
 pub mod formats;
@@ -8,3 +9,4 @@ pub mod paths;
 pub mod points;
 pub mod rows;
 pub mod sql;
+pub mod wells;

@@ -91,6 +91,7 @@ mod paths;
 mod peers;
 mod pipeline_file;
 mod pipelines;
+mod points;
 mod ranks;
 mod readers;
 mod resume;

@@ -282,7 +282,7 @@ fn routes_and_words_pipelines_run() {
         .split(' ')
         .collect::<Vec<_>>();
     let n = 40 * words.len();
-    let protocol: ArrayRef = Arc::new(Int64Array::from_iter_values(
+    let speech: ArrayRef = Arc::new(Int64Array::from_iter_values(
         (0..n).map(|k| (k / words.len()) as i64),
     ));
     let position: ArrayRef = Arc::new(Int64Array::from_iter_values(
@@ -294,7 +294,7 @@ fn routes_and_words_pipelines_run() {
     lake.table(
         "words.parquet",
         vec![
-            ("protocol", protocol),
+            ("speech", speech),
             ("position", position),
             ("word", word),
         ],

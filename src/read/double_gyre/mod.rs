@@ -28,13 +28,14 @@
 
 pub mod flow;
 
+use crate::read::arguments::Arguments;
 use crate::read::double_gyre::flow::{Boxes, HEIGHT, WIDTH};
 use arrow::array::{Float64Array, Int64Array, RecordBatch};
 use arrow::compute::SortOptions;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableFunctionArgs, TableFunctionImpl, TableProvider};
-use datafusion::common::{Result, ScalarValue, plan_datafusion_err, plan_err};
+use datafusion::common::{Result, plan_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_expr::expressions::Column;
@@ -90,18 +91,11 @@ struct DoubleGyre {
 impl DoubleGyre {
     /// Checks the arguments. `exprs` are already simplified: arithmetic on constants is a literal.
     fn new(exprs: &[Expr]) -> Result<Self> {
-        if exprs.len() > ARGUMENTS.len() {
-            return plan_err!(
-                "double_gyre: at most {} arguments are possible ({}), not {}",
-                ARGUMENTS.len(),
-                ARGUMENTS.join(", "),
-                exprs.len()
-            );
-        }
+        let arguments = Arguments::new("double_gyre", &ARGUMENTS, exprs)?;
         let boxes = Boxes {
-            nx: whole(exprs, 0, 64, 1)? as usize,
-            ny: whole(exprs, 1, 32, 1)? as usize,
-            per_box: whole(exprs, 2, 100, 1)? as usize,
+            nx: arguments.whole(0, 64, 1)? as usize,
+            ny: arguments.whole(1, 32, 1)? as usize,
+            per_box: arguments.whole(2, 100, 1)? as usize,
         };
         // Trajectory numbers are BIGINT.
         let trajectories = [boxes.ny, boxes.per_box]
@@ -110,16 +104,16 @@ impl DoubleGyre {
         if trajectories.is_none_or(|s| i64::try_from(s).is_err()) {
             return plan_err!("double_gyre: nx times ny times per_box must be less than 2^63");
         }
-        let seed = whole(exprs, 3, 0, 0)? as u64;
-        let duration = whole(exprs, 4, 40, 1)?;
-        let step = real(exprs, 5, 0.01)?;
+        let seed = arguments.whole(3, 0, 0)? as u64;
+        let duration = arguments.whole(4, 40, 1)?;
+        let step = arguments.real(5, 0.01)?;
         let steps = (1.0 / step).round();
         if !((1.0..=1e9).contains(&steps) && (steps * step - 1.0).abs() < 1e-9) {
             return plan_err!(
                 "double_gyre: step must be 1 over a whole number, such as 0.01, not {step}"
             );
         }
-        let noise = real(exprs, 6, 1.0 / boxes.ny as f64)?;
+        let noise = arguments.real(6, 1.0 / boxes.ny as f64)?;
         if !(0.0..=HEIGHT).contains(&noise) {
             return plan_err!("double_gyre: noise must be from 0 to {HEIGHT}, not {noise}");
         }
@@ -250,64 +244,6 @@ impl PartitionStream for Part {
         let rows = stream::iter(batches).then(move |batch| gyre.rows(batch, with_places));
         Box::pin(RecordBatchStreamAdapter::new(SCHEMA.clone(), rows))
     }
-}
-
-/// Argument `at`, or `None` if it is omitted. A NULL or a text is an error that names what is
-/// `wanted`.
-fn number<'a>(exprs: &'a [Expr], at: usize, wanted: &str) -> Result<Option<&'a ScalarValue>> {
-    match exprs.get(at) {
-        None => Ok(None),
-        Some(Expr::Literal(value, _)) if value.data_type().is_numeric() && !value.is_null() => {
-            Ok(Some(value))
-        }
-        Some(Expr::Literal(value, _)) => {
-            plan_err!(
-                "double_gyre: {} must be {wanted}, not {value}",
-                ARGUMENTS[at]
-            )
-        }
-        Some(other) => plan_err!(
-            "double_gyre: {} must be a constant, not {other}",
-            ARGUMENTS[at]
-        ),
-    }
-}
-
-fn real(exprs: &[Expr], at: usize, default: f64) -> Result<f64> {
-    match number(exprs, at, "a number")? {
-        None => Ok(default),
-        Some(value) => match value.cast_to(&DataType::Float64)? {
-            ScalarValue::Float64(Some(real)) => Ok(real),
-            _ => plan_err!(
-                "double_gyre: {} must be a number, not {value}",
-                ARGUMENTS[at]
-            ),
-        },
-    }
-}
-
-/// An integer of at least `least`, which is 0 or 1. Other types are accepted if the value is an
-/// integer: `40.0` is 40.
-fn whole(exprs: &[Expr], at: usize, default: i64, least: i64) -> Result<i64> {
-    let wanted = match least {
-        0 => "an integer, 0 or more",
-        _ => "a positive integer",
-    };
-    let Some(value) = number(exprs, at, wanted)? else {
-        return Ok(default);
-    };
-    let integer = match value.cast_to(&DataType::Int64) {
-        Ok(ScalarValue::Int64(integer)) => integer,
-        _ => None,
-    };
-    integer
-        .filter(|&i| i >= least && real(exprs, at, 0.0).is_ok_and(|r| r == i as f64))
-        .ok_or_else(|| {
-            plan_datafusion_err!(
-                "double_gyre: {} must be {wanted}, not {value}",
-                ARGUMENTS[at]
-            )
-        })
 }
 
 #[cfg(test)]

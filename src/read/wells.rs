@@ -1,0 +1,353 @@
+//! The table function `wells`: a diffusion in a potential with four wells, computed while it is
+//! read.
+//!
+//! ```sql
+//! -- 100 trajectories of 1,001 rows, one time unit apart.
+//! SELECT trajectory, time, x, y FROM wells()
+//! -- 20 trajectories of 5,001 rows, a tenth of a time unit apart.
+//! SELECT * FROM wells(20, 5000, 0.1)
+//! ```
+//!
+//! `wells(trajectories, steps, interval, seed, step)` takes constants. Trailing arguments may be
+//! omitted.
+//!
+//! | argument | default | meaning |
+//! |---|---|---|
+//! | `trajectories` | 100 | independent trajectories |
+//! | `steps` | 1000 | rows of a trajectory after the first one |
+//! | `interval` | 1 | time between two rows |
+//! | `seed` | 0 | seed of the random numbers; equal arguments give equal rows on every machine |
+//! | `step` | 0.001 | step of the integration; it divides the interval |
+//!
+//! The process is dX = −∇V(X) dt + √2 dB with V(x, y) = 5 (x² − 1)² + x/4 + 4 (y² − 1)² − 3y/20
+//! (Sun, Duan, Gong and Wang, NeurIPS 2019, Figure 2). The coordinates are independent, and the
+//! wells are the quadrants. At an interval of 1, the four leading eigenvalues are 1, .9444, .8863
+//! and .8370. The integration is the weak Euler scheme with increments ±√(2 step) (Kloeden and
+//! Platen 1992, §14.1). A trajectory starts at a random corner (±1, ±1) and is observed after five
+//! time units.
+//!
+//! The result is ordered by (trajectory, time): `trajectory` and `time` BIGINT from 0, `x` and `y`
+//! DOUBLE.
+
+use crate::read::arguments::Arguments;
+use arrow::array::{Float64Array, Int64Array, RecordBatch};
+use arrow::compute::SortOptions;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use async_trait::async_trait;
+use datafusion::catalog::{Session, TableFunctionArgs, TableFunctionImpl, TableProvider};
+use datafusion::common::{Result, plan_err};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::{Expr, TableType};
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
+use datafusion::prelude::SessionContext;
+use futures::stream;
+use futures::stream::StreamExt;
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64;
+use std::ops::Range;
+use std::sync::{Arc, LazyLock};
+
+/// Registers `wells(…)` with a session.
+pub fn register(ctx: &SessionContext) {
+    ctx.register_udtf("wells", Arc::new(Function));
+}
+
+const ARGUMENTS: [&str; 5] = ["trajectories", "steps", "interval", "seed", "step"];
+
+/// Time before the first row of a trajectory.
+const BURN_IN: f64 = 5.0;
+
+/// Largest stable step: the drift is steep far from the wells.
+const MAX_STEP: f64 = 0.01;
+
+static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
+    Arc::new(Schema::new(vec![
+        Field::new("trajectory", DataType::Int64, false),
+        Field::new("time", DataType::Int64, false),
+        Field::new("x", DataType::Float64, false),
+        Field::new("y", DataType::Float64, false),
+    ]))
+});
+
+#[derive(Debug)]
+struct Function;
+
+impl TableFunctionImpl for Function {
+    fn call_with_args(&self, args: TableFunctionArgs) -> Result<Arc<dyn TableProvider>> {
+        Ok(Arc::new(Wells::new(args.exprs())?))
+    }
+}
+
+/// One call of the function with checked arguments.
+#[derive(Debug, Clone, Copy)]
+struct Wells {
+    trajectories: usize,
+    rows: usize,
+    seed: u64,
+    step: f64,
+    /// Steps of the integration between two rows.
+    steps_per_row: usize,
+}
+
+/// The state of a trajectory and its random bits.
+struct Walk {
+    x: f64,
+    y: f64,
+    random: Pcg64,
+    step: f64,
+    /// √(2 step).
+    jump: f64,
+}
+
+impl Walk {
+    fn new(wells: &Wells, trajectory: usize) -> Walk {
+        let seed =
+            crate::math::seed::mixed(wells.seed ^ crate::math::seed::mixed(trajectory as u64 + 1));
+        let mut random = Pcg64::seed_from_u64(seed);
+        let bits = random.next_u64();
+        let side = |bit: u64| if bits >> bit & 1 == 1 { 1.0 } else { -1.0 };
+        let mut walk = Walk {
+            x: side(0),
+            y: side(1),
+            random,
+            step: wells.step,
+            jump: (2.0 * wells.step).sqrt(),
+        };
+        walk.advance((BURN_IN / wells.step).round() as usize);
+        walk
+    }
+
+    fn advance(&mut self, steps: usize) {
+        // Two bits per step.
+        let mut left = steps;
+        while left > 0 {
+            let mut bits = self.random.next_u64();
+            let now = left.min(32);
+            for _ in 0..now {
+                let (x, y) = (self.x, self.y);
+                let signed = |bit: u64| if bit & 1 == 1 { self.jump } else { -self.jump };
+                let dx = -(20.0 * x * (x * x - 1.0) + 0.25) * self.step;
+                let dy = -(16.0 * y * (y * y - 1.0) - 0.15) * self.step;
+                self.x = x + dx + signed(bits);
+                self.y = y + dy + signed(bits >> 1);
+                bits >>= 2;
+            }
+            left -= now;
+        }
+    }
+}
+
+impl Wells {
+    /// Checks the arguments.
+    fn new(exprs: &[Expr]) -> Result<Self> {
+        let arguments = Arguments::new("wells", &ARGUMENTS, exprs)?;
+        let trajectories = arguments.whole(0, 100, 1)? as usize;
+        let rows = arguments.whole(1, 1000, 1)? as usize + 1;
+        let interval = arguments.real(2, 1.0)?;
+        let seed = arguments.whole(3, 0, 0)? as u64;
+        let step = arguments.real(4, 0.001)?;
+        if !(step > 0.0 && step <= MAX_STEP) {
+            return plan_err!("wells: step must be positive and at most {MAX_STEP}, not {step}");
+        }
+        let per_row = (interval / step).round();
+        if !((1.0..=1e9).contains(&per_row) && (per_row * step / interval - 1.0).abs() < 1e-9) {
+            return plan_err!(
+                "wells: interval must be a multiple of the step {step}, not {interval}"
+            );
+        }
+        Ok(Wells {
+            trajectories,
+            rows,
+            seed,
+            step,
+            steps_per_row: per_row as usize,
+        })
+    }
+
+    /// All rows of a trajectory. Yields after some rows, so that a query can be cancelled and other
+    /// tasks of the runtime can run.
+    async fn rows(self, trajectory: usize) -> Result<RecordBatch> {
+        let mut walk = Walk::new(&self, trajectory);
+        let (mut x, mut y) = (vec![walk.x], vec![walk.y]);
+        for row in 1..self.rows {
+            walk.advance(self.steps_per_row);
+            x.push(walk.x);
+            y.push(walk.y);
+            if row * self.steps_per_row % (1 << 20) < self.steps_per_row {
+                tokio::task::yield_now().await;
+            }
+        }
+        Ok(RecordBatch::try_new(
+            SCHEMA.clone(),
+            vec![
+                Arc::new(Int64Array::from(vec![trajectory as i64; self.rows])),
+                Arc::new(Int64Array::from_iter_values(0..self.rows as i64)),
+                Arc::new(Float64Array::from(x)),
+                Arc::new(Float64Array::from(y)),
+            ],
+        )?)
+    }
+}
+
+#[async_trait]
+impl TableProvider for Wells {
+    fn schema(&self) -> SchemaRef {
+        SCHEMA.clone()
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        _filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let parts = state
+            .config()
+            .target_partitions()
+            .clamp(1, self.trajectories);
+        let cut = |part: usize| (self.trajectories as u128 * part as u128 / parts as u128) as usize;
+        let partitions = (0..parts)
+            .map(|part| {
+                Arc::new(Part {
+                    wells: *self,
+                    trajectories: cut(part)..cut(part + 1),
+                }) as Arc<dyn PartitionStream>
+            })
+            .collect();
+        let projected = match projection {
+            Some(columns) => Arc::new(SCHEMA.project(columns)?),
+            None => SCHEMA.clone(),
+        };
+        let keys = ["trajectory", "time"].into_iter().map_while(|name| {
+            let column = Column::new_with_schema(name, &projected).ok()?;
+            let ascending = SortOptions::new(false, false);
+            Some(PhysicalSortExpr::new(Arc::new(column), ascending))
+        });
+        Ok(Arc::new(StreamingTableExec::try_new(
+            SCHEMA.clone(),
+            partitions,
+            projection,
+            LexOrdering::new(keys),
+            false,
+            limit,
+        )?))
+    }
+}
+
+/// The rows of a range of trajectories, computed one by one on demand.
+#[derive(Debug)]
+struct Part {
+    wells: Wells,
+    trajectories: Range<usize>,
+}
+
+impl PartitionStream for Part {
+    fn schema(&self) -> &SchemaRef {
+        &SCHEMA
+    }
+
+    fn execute(&self, _ctx: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let wells = self.wells;
+        let trajectories = stream::iter(self.trajectories.clone());
+        let rows = trajectories.then(move |trajectory| wells.rows(trajectory));
+        Box::pin(RecordBatchStreamAdapter::new(SCHEMA.clone(), rows))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::array::AsArray;
+    use arrow::datatypes::Float64Type;
+    use datafusion::prelude::SessionConfig;
+
+    async fn x_of(sql: &str, partitions: usize) -> Vec<f64> {
+        let config = SessionConfig::new().with_target_partitions(partitions);
+        let ctx = SessionContext::new_with_config(config);
+        register(&ctx);
+        let batches = ctx.sql(sql).await.expect("a query").collect().await;
+        let batches = batches.expect("rows");
+        let values = batches.iter().flat_map(|batch| {
+            batch
+                .column(0)
+                .as_primitive::<Float64Type>()
+                .values()
+                .to_vec()
+        });
+        values.collect()
+    }
+
+    #[tokio::test]
+    async fn partitions_change_no_row_and_seeds_change_all() {
+        let sql = "SELECT x FROM wells(5, 20, 0.1) ORDER BY trajectory, time";
+        let rows = x_of(sql, 1).await;
+        assert_eq!(rows.len(), 105);
+        assert_eq!(rows, x_of(sql, 3).await);
+        let other = x_of(
+            "SELECT x FROM wells(5, 20, 0.1, 1) ORDER BY trajectory, time",
+            1,
+        )
+        .await;
+        assert!(rows.iter().zip(&other).all(|(a, b)| a != b));
+    }
+
+    // ∫ x² e^{−V} dx / ∫ e^{−V} dx for V = 5 (x² − 1)² + x/4, by sums over a grid.
+    #[tokio::test]
+    async fn the_second_moment_is_that_of_the_potential() {
+        let rows = x_of("SELECT x FROM wells(40, 500, 0.5)", 2).await;
+        let mean = rows.iter().map(|x| x * x).sum::<f64>() / rows.len() as f64;
+        let v = |x: f64| 5.0 * (x * x - 1.0).powi(2) + x / 4.0;
+        let grid = (-3000..3000).map(|k| f64::from(k) / 1000.0);
+        let (mut all, mut squares) = (0.0, 0.0);
+        for x in grid {
+            let density = (-v(x)).exp();
+            all += density;
+            squares += x * x * density;
+        }
+        assert!(
+            (mean - squares / all).abs() < 0.01,
+            "{mean} {}",
+            squares / all
+        );
+    }
+
+    #[tokio::test]
+    async fn wrong_arguments_are_named() {
+        let config = SessionConfig::new();
+        let ctx = SessionContext::new_with_config(config);
+        register(&ctx);
+        for (call, message) in [
+            (
+                "wells(0)",
+                "wells: trajectories must be a positive integer, not 0",
+            ),
+            (
+                "wells(1, 1, 0.0015)",
+                "wells: interval must be a multiple of the step 0.001, not 0.0015",
+            ),
+            (
+                "wells(1, 1, 1, 0, 0.5)",
+                "wells: step must be positive and at most 0.01, not 0.5",
+            ),
+            (
+                "wells(1, 2, 3, 4, 5, 6)",
+                "wells: at most 5 arguments are possible",
+            ),
+        ] {
+            let error = ctx
+                .sql(&format!("SELECT * FROM {call}"))
+                .await
+                .expect_err(call);
+            assert!(error.to_string().contains(message), "{error}");
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! Runs over points: state embeddings of trajectories with coordinates.
+
+use crate::cli::integers;
+use crate::lake::{Lake, Rows};
+use arrow::array::{ArrayRef, Float64Array, ListArray};
+use arrow::datatypes::Float64Type;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+use std::fs;
+use std::sync::Arc;
+
+const PIPELINE: &str = r#"
+[job]
+name = "points"
+output = "out"
+
+[tables.walks]
+path = "walks/"
+
+[transitions]
+sql = "SELECT * FROM walks"
+trajectory = "id"
+time = "t"
+lag = [1, 3]
+coordinates = ["x", "y"]
+
+[[fit]]
+name = "states"
+method = "state_embedding"
+rank = [2, 3]
+features = 60
+bandwidth = 1.0
+clusters = 2
+"#;
+
+const TABLES: [&str; 6] = [
+    "points",
+    "features",
+    "spectrum",
+    "centroids",
+    "fits",
+    "certificates",
+];
+
+/// ρ of the coordinates x and y.
+const RHO: [f64; 2] = [0.9, 0.3];
+
+/// A row: trajectory, time, x, y.
+type Point = (i64, i64, f64, f64);
+
+/// Stationary Ornstein–Uhlenbeck processes of unit variance at time steps of 1.
+fn walks(trajectories: i64, steps: i64) -> Vec<Point> {
+    let mut random = Pcg64::seed_from_u64(7);
+    let mut normal = move || {
+        let (u, v): (f64, f64) = (random.random(), random.random());
+        (-2.0 * (1.0 - u).ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+    };
+    let mut points = Vec::new();
+    for id in 0..trajectories {
+        let mut at = [normal(), normal()];
+        for t in 0..steps {
+            points.push((id, t, at[0], at[1]));
+            for (x, rho) in at.iter_mut().zip(RHO) {
+                *x = rho * *x + (1.0 - rho * rho).sqrt() * normal();
+            }
+        }
+    }
+    points
+}
+
+fn table(lake: &Lake, name: &str, points: &[Point]) {
+    let float = |of: fn(&Point) -> f64| -> ArrayRef {
+        Arc::new(Float64Array::from_iter_values(points.iter().map(of)))
+    };
+    let lists = points.iter().map(|p| Some(vec![Some(p.2), Some(p.3)]));
+    let columns: Vec<(&str, ArrayRef)> = vec![
+        ("id", integers(points.iter().map(|p| p.0))),
+        ("t", integers(points.iter().map(|p| p.1))),
+        ("x", float(|p| p.2)),
+        ("y", float(|p| p.3)),
+        (
+            "xy",
+            Arc::new(ListArray::from_iter_primitive::<Float64Type, _, _>(lists)),
+        ),
+    ];
+    lake.table(name, columns);
+}
+
+fn lake(points: &[Point]) -> Lake {
+    let lake = Lake::new();
+    table(&lake, "walks/0.parquet", points);
+    lake.file("p.toml", PIPELINE);
+    lake
+}
+
+fn bytes(lake: &Lake) -> Vec<Vec<u8>> {
+    let path = |t: &str| lake.path(&format!("out/{t}/part-0.parquet"));
+    TABLES.map(|t| fs::read(path(t)).expect("a table")).to_vec()
+}
+
+/// Values of a column in the rows of a fit and a lag.
+fn of_fit(rows: &Rows, fit: &str, lag: i64, column: &str) -> Vec<f64> {
+    let (fits, lags) = (rows.texts("fit"), rows.integers("lag"));
+    let values = rows.floats(column).into_iter();
+    let own = values.zip(fits).zip(lags);
+    own.filter(|((_, f), l)| f == fit && *l == lag)
+        .map(|((value, _), _)| value)
+        .collect()
+}
+
+// Singular values of a product of two processes are ρ_x^i ρ_y^j: 1, ρ_x, ρ_x², ρ_x³, … at lag 1.
+#[test]
+fn ornstein_uhlenbeck_has_its_singular_values_at_every_lag() {
+    let points = walks(40, 1000);
+    let lake = lake(&points);
+    lake.gyre(&["run", "p.toml"]).succeeds();
+    let spectrum = lake.read("spectrum");
+    for lag in [1, 3] {
+        let values = of_fit(&spectrum, "states_r3", lag, "value");
+        let rho = RHO[0].powi(lag as i32);
+        assert!((values[0] - 1.0).abs() < 1e-9, "{values:?}");
+        for (k, exact) in [(1, rho), (2, rho * rho), (3, rho.powi(3))] {
+            assert!((values[k] - exact).abs() < 0.03, "lag {lag}: {values:?}");
+        }
+        let kept = of_fit(&spectrum, "states_r3", lag, "is_kept");
+        assert_eq!(kept.iter().sum::<f64>(), 3.0);
+    }
+    let rows = lake.read("points");
+    assert_eq!(rows.len(), 2 * points.len());
+    // The second singular function is x itself, so clusters are its sides.
+    let (id, t) = (rows.integers("id"), rows.integers("t"));
+    let (lag, cluster) = (rows.integers("lag"), rows.integers("states_r2_affiliation"));
+    let embedding = rows.lists("states_r2_embedding");
+    let mut of_side = [0.0; 2];
+    for at in (0..rows.len()).filter(|&at| lag[at] == 1) {
+        let point = points[(id[at] * 1000 + t[at]) as usize];
+        of_side[usize::from((point.2 > 0.0) == (cluster[at] == 0))] += 1.0;
+        // Ψ₂ = ρ x, up to its sign.
+        let error = (embedding[at][1].abs() - RHO[0] * point.2.abs()).abs();
+        assert!(
+            point.2.abs() > 1.5 || error < 0.12,
+            "{point:?} {:?}",
+            embedding[at]
+        );
+    }
+    let agreement = of_side[0].max(of_side[1]) / points.len() as f64;
+    assert!(agreement > 0.95, "{agreement}");
+    let centroids = lake.read("centroids");
+    let weights = of_fit(&centroids, "states_r2", 1, "weight");
+    assert!((weights[0] - 0.5).abs() < 0.05, "{weights:?}");
+}
+
+#[test]
+fn neither_threads_nor_files_nor_the_order_of_rows_change_a_byte() {
+    let points = walks(12, 300);
+    let whole = lake(&points);
+    whole.gyre(&["run", "p.toml", "--threads", "1"]).succeeds();
+    let expected = bytes(&whole);
+
+    let mut shuffled = points.clone();
+    let mut random = Pcg64::seed_from_u64(3);
+    for last in (1..shuffled.len()).rev() {
+        shuffled.swap(last, random.random_range(0..=last));
+    }
+    for (name, parts) in [
+        (
+            "ordered",
+            vec![&points[..500], &points[500..501], &points[501..]],
+        ),
+        ("shuffled", vec![&shuffled[..1000], &shuffled[1000..]]),
+    ] {
+        let lake = Lake::new();
+        lake.file("p.toml", PIPELINE);
+        for (at, part) in parts.into_iter().enumerate() {
+            table(&lake, &format!("walks/{at}.parquet"), part);
+        }
+        lake.gyre(&["run", "p.toml", "--threads", "3"]).succeeds();
+        assert!(bytes(&lake) == expected, "{name}");
+        let again = lake.gyre(&["run", "p.toml"]).succeeds();
+        assert!(again.out.contains("Nothing to do") || again.err.contains("Nothing to do"));
+    }
+}
+
+#[test]
+fn a_list_of_coordinates_is_as_good_as_columns() {
+    let lake = lake(&walks(8, 200));
+    lake.gyre(&["run", "p.toml"]).succeeds();
+    let expected = bytes(&lake);
+    let set = ["run", "p.toml", "--set", "transitions.coordinates=\"xy\""];
+    lake.gyre(&set).succeeds();
+    assert!(bytes(&lake) == expected);
+}
+
+// A scale of 2 and a bandwidth of ½ are a bandwidth of 1, up to rounding in the units.
+#[test]
+fn coordinates_are_divided_by_the_scale() {
+    let lake = lake(&walks(8, 200));
+    lake.gyre(&["run", "p.toml"]).succeeds();
+    let values = of_fit(&lake.read("spectrum"), "states_r2", 1, "value");
+    let scaled = [
+        "--set",
+        "transitions.scale={x=2.0,y=2.0}",
+        "--set",
+        "fit.states.bandwidth=0.5",
+    ];
+    lake.gyre(&[&["run", "p.toml"][..], &scaled].concat())
+        .succeeds();
+    let of_scaled = of_fit(&lake.read("spectrum"), "states_r2", 1, "value");
+    assert_eq!(values, of_scaled);
+    let standard = ["run", "p.toml", "--set", "transitions.scale=\"standard\""];
+    lake.gyre(&standard).succeeds();
+    let scale = lake.read("fits");
+    let scale = arrow::util::display::array_value_to_string(scale.column("scale"), 0);
+    let scale = scale.expect("text");
+    let first: f64 = scale[1..]
+        .split(',')
+        .next()
+        .expect("a number")
+        .parse()
+        .expect("a number");
+    assert!((first - 1.0).abs() < 0.3, "{scale}");
+}
+
+#[test]
+fn rows_without_a_point_are_dropped_and_counted() {
+    let mut points = walks(8, 200);
+    points[5].2 = f64::NAN;
+    points[600].3 = f64::INFINITY;
+    let lake = lake(&points);
+    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
+    assert!(ran.out.contains("1 dropped: NaN coordinate"), "{}", ran.out);
+    assert!(
+        ran.out.contains("1 dropped: infinite coordinate"),
+        "{}",
+        ran.out
+    );
+    assert_eq!(lake.read("points").len(), 2 * (points.len() - 2));
+}
+
+#[test]
+fn what_cannot_be_fitted_is_refused_by_name() {
+    let points = walks(4, 50);
+    let lake = lake(&points);
+    let run = |sets: &[&str]| {
+        let mut arguments = vec!["run", "p.toml"];
+        for set in sets {
+            arguments.extend(["--set", set]);
+        }
+        lake.gyre(&arguments)
+    };
+    run(&["transitions.coordinates=[\"x\",\"z\"]"])
+        .fails(2, "`transitions.coordinates` names the column `z`");
+    run(&["transitions.state=\"id\""]).fails(2, "`transitions.coordinates` is in place of `state`");
+    run(&["transitions.window=\"effective\""]).fails(2, "points are not counted");
+    run(&["transitions.scale={z=2.0}"])
+        .fails(2, "`transitions.scale.z` is no column of `coordinates`");
+    run(&["transitions.coordinates=[\"x\",\"xy\"]"])
+        .fails(2, "column `xy` is a list of coordinates");
+    run(&["transitions.lag=60"]).fails(1, "no pairs of points");
+    run(&["fit.states.rank=1000"]).fails(1, "1000");
+    let constant = "transitions.sql=\"SELECT id, t, x, 1.0 AS y FROM walks\"";
+    run(&[constant]).fails(1, "coordinate `y` has the same value in all rows");
+    let twice = "transitions.sql=\"SELECT id, t / 2 AS t, x, y FROM walks\"";
+    run(&[twice]).fails(1, "trajectory 0 has two rows at t = 0");
+    let none = "transitions.sql=\"SELECT * FROM walks WHERE id > 99\"";
+    run(&[none]).fails(1, "the SQL of [transitions] gives no rows");
+    lake.file(
+        "q.toml",
+        &PIPELINE
+            .replace("method = \"state_embedding\"", "method = \"svd\"")
+            .replace(
+                "rank = [2, 3]\nfeatures = 60\nbandwidth = 1.0\nclusters = 2\n",
+                "rank = 2\n",
+            ),
+    );
+    lake.gyre(&["run", "q.toml"])
+        .fails(2, "counts transitions between states");
+    assert!(!lake.path("out/points").exists());
+}
