@@ -21,6 +21,7 @@ pages! {
     sql,
     stores,
     methods,
+    points,
     tables,
     commands,
     ranks,

@@ -3,7 +3,8 @@
 use crate::lake::{Lake, ProgramRun};
 use crate::pages;
 use crate::sets::comparison_row;
-use arrow::array::{ArrayRef, Int64Array, StringArray};
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array, StringArray};
+use arrow::datatypes::Float64Type;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -293,11 +294,7 @@ fn routes_and_words_pipelines_run() {
     ));
     lake.table(
         "words.parquet",
-        vec![
-            ("speech", speech),
-            ("position", position),
-            ("word", word),
-        ],
+        vec![("speech", speech), ("position", position), ("word", word)],
     );
     let path = format!("tables.words.path={}", lake.path("words.parquet").display());
     pipeline(
@@ -320,6 +317,44 @@ fn routes_and_words_pipelines_run() {
         .zip(counts.texts("target_word"))
         .position(|(s, t)| s == "to" && t == "be");
     assert_eq!(counts.integers("count")[be.expect("to → be occurs")], 80);
+}
+
+// Sun, Duan, Gong, Wang 2019, Figure 2: the clusters of the four wells are the quadrants. At τ = 1
+// the exact eigenvalues are 1, .9444, .8863 and .8370.
+#[test]
+fn sun2019_figure2_four_wells() {
+    let lake = Lake::new();
+    pipeline(&lake, "wells", &[]).succeeds();
+    let values = rows(&lake, "wells", "spectrum").floats("value");
+    for (value, exact) in values.iter().zip([1.0, 0.9444, 0.8863, 0.8370]) {
+        assert!((value - exact).abs() < 0.015, "{values:?}");
+    }
+    let points = rows(&lake, "wells", "points");
+    assert_eq!(points.len(), 100 * 501);
+    assert_eq!(points.integers("states_affiliation").iter().max(), Some(&3));
+    // V has wells at (±1, ±1), and the weights of their sides are e^{∓.25} and e^{±.15}.
+    let side = |tilt: f64| [tilt.exp(), (-tilt).exp()].map(|w| w / (tilt.exp() + (-tilt).exp()));
+    let (x, y) = (side(0.25), side(-0.15));
+    let centroids = rows(&lake, "wells", "centroids");
+    let mut found = std::collections::BTreeSet::new();
+    for (at, weight) in centroids.floats("weight").into_iter().enumerate() {
+        let nearest = centroids.column("nearest").as_list::<i32>().value(at);
+        let nearest = nearest.as_primitive::<Float64Type>().values().to_vec();
+        let quadrant = [usize::from(nearest[0] > 0.0), usize::from(nearest[1] > 0.0)];
+        assert!(
+            nearest.iter().all(|x| (x.abs() - 1.0).abs() < 0.4),
+            "{nearest:?}"
+        );
+        let exact = x[quadrant[0]] * y[quadrant[1]];
+        assert!(
+            (weight - exact).abs() < 0.04,
+            "{quadrant:?} {weight} {exact}"
+        );
+        found.insert(quadrant);
+    }
+    assert_eq!(found.len(), 4);
+    let exits = rows(&lake, "wells", "centroids").floats("exit_probability");
+    assert!(exits.iter().all(|exit| *exit < 0.25), "{exits:?}");
 }
 
 /// Each fit has two timescales besides the stationary process, and three pairs of lags are
@@ -387,6 +422,7 @@ fn every_pipeline_is_tested() {
             "routes.toml",
             "sets.toml",
             "timescales.toml",
+            "wells.toml",
             "words.toml"
         ],
         "run a new pipeline in a test, then name it here"
