@@ -131,7 +131,7 @@ fn ornstein_uhlenbeck_has_its_singular_values_at_every_lag() {
     let (id, t) = (rows.integers("id"), rows.integers("t"));
     let (lag, cluster) = (rows.integers("lag"), rows.integers("states_r2_affiliation"));
     let embedding = rows.lists("states_r2_embedding");
-    let mut of_side = [0.0; 2];
+    let mut of_side = [0.0_f64; 2];
     for at in (0..rows.len()).filter(|&at| lag[at] == 1) {
         let point = points[(id[at] * 1000 + t[at]) as usize];
         of_side[usize::from((point.2 > 0.0) == (cluster[at] == 0))] += 1.0;
