@@ -24,6 +24,7 @@ pub mod heat_kernel;
 pub mod low_rank;
 pub mod metric;
 pub mod spectral;
+pub mod state_embedding;
 
 use crate::error::Result;
 use crate::evidence::counts::{Counts, Size};
