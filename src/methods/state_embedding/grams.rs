@@ -1,0 +1,439 @@
+//! Exact sums of products of features over pairs of points.
+//!
+//! In: rounded features h of a block of points, and pairs (x, y) of points in it. Out: Σ w h(x)h(x)ᵀ,
+//! Σ w h(y)h(y)ᵀ and Σ w h(x)h(y)ᵀ for every lag, all M × M.
+//!
+//! Features are multiples of 2⁻²⁰ of a magnitude of at most 1, so a product is a multiple of 2⁻⁴⁰.
+//! The sum over 8,192 pairs stays within 2⁵³ of those units: a matrix product in f64 has no rounding.
+//! Sums of blocks are 128-bit integers. So order, blocks, files, threads and machines do not change a
+//! bit, and the sums of a part can be subtracted again.
+
+use crate::error::{Error, Result};
+use crate::methods::state_embedding::features::round_to_quantum;
+use faer::linalg::matmul::matmul;
+use faer::linalg::matmul::triangular::{self, BlockStructure};
+use faer::{Accum, Mat, MatRef, Par};
+use serde::{Deserialize, Serialize};
+
+/// Pairs whose sum of products is exact in f64.
+const EXACT: usize = 8192;
+
+/// Pairs per matrix product. It divides [`EXACT`].
+const CHUNK: usize = 1024;
+
+/// One over the unit of the sums.
+const UNITS: f64 = (1u64 << 40) as f64;
+
+/// Sums of products of M features over pairs of points, for one or several lags.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GramSums {
+    features: usize,
+    /// Weights are fractions of 2 to this power.
+    weight_power: i32,
+    lags: Vec<LagSums>,
+}
+
+/// The sums of one lag in units of 2⁻⁴⁰.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct LagSums {
+    /// The number of pairs.
+    pairs: u64,
+    /// Lower triangle of Σ w h(x)h(x)ᵀ, row by row.
+    starts: Vec<i128>,
+    /// Lower triangle of Σ w h(y)h(y)ᵀ, row by row.
+    ends: Vec<i128>,
+    /// Σ w h(x)h(y)ᵀ, row-major.
+    cross: Vec<i128>,
+}
+
+/// Means of products of features over pairs, each M × M, row-major. Feature 0 is the constant, so
+/// the first rows are means of features.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Grams {
+    /// The number of features, M.
+    pub features: usize,
+    /// The number of pairs.
+    pub pairs: u64,
+    /// The sum of the weights of the pairs.
+    pub mass: f64,
+    /// E h(x)h(x)ᵀ.
+    pub starts: Vec<f64>,
+    /// E h(y)h(y)ᵀ.
+    pub ends: Vec<f64>,
+    /// E h(x)h(y)ᵀ.
+    pub cross: Vec<f64>,
+}
+
+impl GramSums {
+    /// Sums over no pair. No weight is larger than `largest_weight`; without weights it is 1.
+    pub fn new(features: usize, lags: usize, largest_weight: f64) -> GramSums {
+        assert!(
+            largest_weight > 0.0 && largest_weight.is_finite(),
+            "the largest weight must be positive and finite, not {largest_weight}"
+        );
+        let triangle = features * (features + 1) / 2;
+        let lag = LagSums {
+            pairs: 0,
+            starts: vec![0; triangle],
+            ends: vec![0; triangle],
+            cross: vec![0; features * features],
+        };
+        GramSums {
+            features,
+            weight_power: power_of_two_above(largest_weight),
+            lags: vec![lag; lags],
+        }
+    }
+
+    /// The number of features, M.
+    pub fn features(&self) -> usize {
+        self.features
+    }
+
+    /// The number of pairs of a lag.
+    pub fn pairs(&self, lag: usize) -> u64 {
+        self.lags[lag].pairs
+    }
+
+    /// Adds the pairs of a block of points. `values` are the rounded features of the points (n × M,
+    /// row-major); `pairs` has a list of pairs for every lag, as positions in the block. The weight
+    /// of a pair is that of its start. Runs of consecutive pairs are the fastest.
+    ///
+    /// # Panics
+    /// If a position is outside the block, or a weight above the largest one.
+    pub fn add(&mut self, values: &[f64], weights: Option<&[f64]>, pairs: &[&[(u32, u32)]]) {
+        assert_eq!(pairs.len(), self.lags.len(), "a list of pairs per lag");
+        let unit = 2f64.powi(-self.weight_power);
+        let mut weights = weights.map(|w| w.iter().map(|w| w * unit).collect::<Vec<f64>>());
+        if let Some(weights) = &mut weights {
+            assert!(
+                weights.iter().all(|w| (0.0..=1.0).contains(w)),
+                "a weight above the largest one"
+            );
+            round_to_quantum(weights);
+        }
+        let mut products = Products::new(self.features);
+        for (sums, pairs) in self.lags.iter_mut().zip(pairs) {
+            sums.pairs += pairs.len() as u64;
+            for pairs in pairs.chunks(EXACT) {
+                products.sum(values, weights.as_deref(), pairs);
+                products.add_to(sums);
+            }
+        }
+    }
+
+    /// Adds the sums over other pairs.
+    ///
+    /// # Panics
+    /// If they are of other features, lags or weights.
+    pub fn merge(&mut self, other: &GramSums) {
+        self.combine(other, 1);
+    }
+
+    /// Removes the sums over a part of the pairs.
+    ///
+    /// # Panics
+    /// If they are of other features, lags or weights.
+    pub fn subtract(&mut self, part: &GramSums) {
+        self.combine(part, -1);
+    }
+
+    fn combine(&mut self, other: &GramSums, sign: i128) {
+        assert_eq!(
+            (self.features, self.weight_power, self.lags.len()),
+            (other.features, other.weight_power, other.lags.len()),
+            "sums of other features, weights or lags"
+        );
+        for (sums, other) in self.lags.iter_mut().zip(&other.lags) {
+            sums.pairs = sums
+                .pairs
+                .wrapping_add_signed(sign as i64 * other.pairs as i64);
+            for (sums, other) in [
+                (&mut sums.starts, &other.starts),
+                (&mut sums.ends, &other.ends),
+                (&mut sums.cross, &other.cross),
+            ] {
+                for (sum, other) in sums.iter_mut().zip(other) {
+                    *sum += sign * other;
+                }
+            }
+        }
+    }
+
+    /// The means over the pairs of a lag.
+    ///
+    /// # Errors
+    /// If there is no pair with a weight.
+    pub fn means(&self, lag: usize) -> Result<Grams> {
+        let (sums, m) = (&self.lags[lag], self.features);
+        // The product of the constant with itself is the weight.
+        let mass = sums.cross[0];
+        if mass == 0 {
+            return Err(Error::input(
+                "there are no pairs of points with a weight; the trajectories may be shorter than \
+                 the lag",
+            ));
+        }
+        let mean = |sum: &i128| *sum as f64 / mass as f64;
+        let full = |triangle: &[i128]| {
+            let mut square = vec![0.0; m * m];
+            let mut entries = triangle.iter().map(mean);
+            for i in 0..m {
+                for j in 0..=i {
+                    let entry = entries.next().unwrap_or_default();
+                    square[i * m + j] = entry;
+                    square[j * m + i] = entry;
+                }
+            }
+            square
+        };
+        Ok(Grams {
+            features: m,
+            pairs: sums.pairs,
+            mass: mass as f64 / UNITS * 2f64.powi(self.weight_power),
+            starts: full(&sums.starts),
+            ends: full(&sums.ends),
+            cross: sums.cross.iter().map(mean).collect(),
+        })
+    }
+}
+
+/// The least power of two that is not below a number.
+fn power_of_two_above(x: f64) -> i32 {
+    let mut power = x.log2().ceil() as i32;
+    while 2f64.powi(power) < x {
+        power += 1;
+    }
+    while 2f64.powi(power - 1) >= x {
+        power -= 1;
+    }
+    power
+}
+
+/// Products of the features of up to [`EXACT`] pairs, with buffers.
+struct Products {
+    features: usize,
+    starts: Mat<f64>,
+    ends: Mat<f64>,
+    cross: Mat<f64>,
+    from: Vec<f64>,
+    to: Vec<f64>,
+    weighted: Vec<f64>,
+}
+
+impl Products {
+    fn new(features: usize) -> Products {
+        let zeros = || Mat::zeros(features, features);
+        Products {
+            features,
+            starts: zeros(),
+            ends: zeros(),
+            cross: zeros(),
+            from: Vec::new(),
+            to: Vec::new(),
+            weighted: Vec::new(),
+        }
+    }
+
+    fn sum(&mut self, values: &[f64], weights: Option<&[f64]>, pairs: &[(u32, u32)]) {
+        let m = self.features;
+        let mut accumulate = Accum::Replace;
+        for pairs in pairs.chunks(CHUNK) {
+            let from = rows(values, m, pairs.iter().map(|p| p.0), &mut self.from);
+            let to = rows(values, m, pairs.iter().map(|p| p.1), &mut self.to);
+            let weights = weights.map(|w| pairs.iter().map(|p| w[p.0 as usize]));
+            let scaled = |rows: &[f64], out: &mut Vec<f64>| {
+                out.clear();
+                for (row, w) in rows
+                    .chunks_exact(m)
+                    .zip(weights.clone().into_iter().flatten())
+                {
+                    out.extend(row.iter().map(|h| w * h));
+                }
+                round_to_quantum(out);
+            };
+            let is_weighted = weights.is_some();
+            let mut left = from;
+            if is_weighted {
+                scaled(from, &mut self.weighted);
+                left = &self.weighted;
+            }
+            add_triangle(
+                &mut self.starts,
+                accumulate,
+                matrix(left, m),
+                matrix(from, m),
+            );
+            let cross = self.cross.as_mut();
+            matmul(
+                cross,
+                accumulate,
+                matrix(left, m).transpose(),
+                matrix(to, m),
+                1.0,
+                Par::Seq,
+            );
+            let mut left = to;
+            if is_weighted {
+                scaled(to, &mut self.weighted);
+                left = &self.weighted;
+            }
+            add_triangle(&mut self.ends, accumulate, matrix(left, m), matrix(to, m));
+            accumulate = Accum::Add;
+        }
+    }
+
+    fn add_to(&self, sums: &mut LagSums) {
+        let m = self.features;
+        for (sums, products) in [
+            (&mut sums.starts, &self.starts),
+            (&mut sums.ends, &self.ends),
+        ] {
+            let mut sums = sums.iter_mut();
+            for i in 0..m {
+                for (j, sum) in (0..=i).zip(&mut sums) {
+                    *sum += units(products[(i, j)]);
+                }
+            }
+        }
+        for (i, sums) in sums.cross.chunks_exact_mut(m).enumerate() {
+            for (j, sum) in sums.iter_mut().enumerate() {
+                *sum += units(self.cross[(i, j)]);
+            }
+        }
+    }
+}
+
+/// A sum of products in units of 2⁻⁴⁰.
+fn units(product: f64) -> i128 {
+    i128::from((product * UNITS) as i64)
+}
+
+/// The rows of a matrix with m columns. Consecutive rows are not copied.
+fn rows<'a>(
+    values: &'a [f64],
+    m: usize,
+    positions: impl Iterator<Item = u32> + Clone,
+    buffer: &'a mut Vec<f64>,
+) -> &'a [f64] {
+    let mut count = 0;
+    let first = positions.clone().next().unwrap_or_default();
+    let is_run = positions.clone().all(|i| {
+        count += 1;
+        i64::from(i) == i64::from(first) + count - 1
+    });
+    if is_run {
+        return &values[first as usize * m..][..count as usize * m];
+    }
+    buffer.clear();
+    for i in positions {
+        buffer.extend_from_slice(&values[i as usize * m..][..m]);
+    }
+    buffer
+}
+
+fn matrix(rows: &[f64], m: usize) -> MatRef<'_, f64> {
+    MatRef::from_row_major_slice(rows, rows.len() / m, m)
+}
+
+/// Adds the lower triangle of aᵀb.
+fn add_triangle(sum: &mut Mat<f64>, accumulate: Accum, a: MatRef<f64>, b: MatRef<f64>) {
+    triangular::matmul(
+        sum.as_mut(),
+        BlockStructure::TriangularLower,
+        accumulate,
+        a.transpose(),
+        BlockStructure::Rectangular,
+        b,
+        BlockStructure::Rectangular,
+        1.0,
+        Par::Seq,
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::methods::state_embedding::features::{Features, QUANTUM};
+
+    fn values(n: usize, m: usize) -> Vec<f64> {
+        let rows: Vec<f64> = (0..n).map(|i| (i as f64 * 0.71).sin()).collect();
+        let mut values = Vec::new();
+        Features::random(m - 1, 1, 0.3, 2).evaluate_rounded(&rows, &mut values);
+        values
+    }
+
+    /// Σ in integers.
+    fn plain(values: &[f64], m: usize, pairs: &[(u32, u32)]) -> Vec<i128> {
+        let h = |i: u32, l: usize| (values[i as usize * m + l] / QUANTUM) as i128;
+        let entry = |at: usize| pairs.iter().map(|p| h(p.0, at / m) * h(p.1, at % m)).sum();
+        (0..m * m).map(entry).collect()
+    }
+
+    #[test]
+    fn sums_are_exact_in_any_order_and_any_blocks() {
+        let (n, m) = (12_000, 11);
+        let values = values(n, m);
+        let run =
+            |lag: u32| -> Vec<(u32, u32)> { (0..n as u32 - lag).map(|i| (i, i + lag)).collect() };
+        let (one, three) = (run(1), run(3));
+        let mut all = GramSums::new(m, 2, 1.0);
+        all.add(&values, None, &[&one, &three]);
+        assert_eq!(all.lags[0].cross, plain(&values, m, &one));
+        assert_eq!(all.lags[1].cross, plain(&values, m, &three));
+        let ends: Vec<(u32, u32)> = three.iter().map(|p| (p.1, p.1)).collect();
+        let square = plain(&values, m, &ends);
+        let mut triangle = all.lags[1].ends.iter();
+        for i in 0..m {
+            assert!((0..=i).all(|j| triangle.next() == Some(&square[i * m + j])));
+        }
+
+        let mut shuffled = one.clone();
+        for i in 0..shuffled.len() {
+            shuffled.swap(i, i * 7919 % n % one.len());
+        }
+        let mut parts = GramSums::new(m, 2, 1.0);
+        parts.add(&values, None, &[&shuffled[5000..], &[]]);
+        let mut rest = GramSums::new(m, 2, 1.0);
+        rest.add(&values, None, &[&shuffled[..10], &three[77..]]);
+        rest.add(&values, None, &[&shuffled[10..5000], &three[..77]]);
+        let bytes = postcard::to_stdvec(&rest).expect("bytes");
+        parts.merge(&postcard::from_bytes(&bytes).expect("sums"));
+        assert_eq!(parts, all);
+
+        parts.subtract(&rest);
+        let mut first = GramSums::new(m, 2, 1.0);
+        first.add(&values, None, &[&shuffled[5000..], &[]]);
+        assert_eq!(parts, first);
+        assert_eq!(first.pairs(0), one.len() as u64 - 5000);
+        assert!(first.means(1).is_err());
+    }
+
+    #[test]
+    fn a_weight_counts_as_often_as_its_pair_is_repeated() {
+        let (n, m) = (500, 9);
+        let values = values(n, m);
+        let pairs: Vec<(u32, u32)> = (0..n as u32 - 1).map(|i| (i, i + 1)).collect();
+        let weights: Vec<f64> = (0..n).map(|i| [1.0, 2.0, 4.0][i % 3]).collect();
+        let mut weighted = GramSums::new(m, 1, 3.1);
+        weighted.add(&values, Some(&weights), &[&pairs]);
+        let mut reversed = GramSums::new(m, 1, 4.0);
+        let back: Vec<_> = pairs.iter().rev().copied().collect();
+        reversed.add(&values, Some(&weights), &[&back]);
+        assert_eq!(weighted, reversed);
+        let mut repeated = GramSums::new(m, 1, 1.0);
+        for (i, pair) in pairs.iter().enumerate() {
+            repeated.add(&values, None, &[&vec![*pair; weights[i] as usize]]);
+        }
+        let (a, b) = (weighted.means(0).unwrap(), repeated.means(0).unwrap());
+        assert_eq!(a.mass, b.mass);
+        assert_eq!(a.mass, b.pairs as f64);
+        for (a, b) in [
+            (&a.starts, &b.starts),
+            (&a.ends, &b.ends),
+            (&a.cross, &b.cross),
+        ] {
+            assert!(a.iter().zip(b).all(|(a, b)| (a - b).abs() < 2e-6));
+        }
+    }
+}

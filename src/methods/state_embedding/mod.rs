@@ -1,0 +1,29 @@
+//! State embeddings of Markov processes in continuous space (Sun, Duan, Gong and Wang, "Learning
+//! low-dimensional state embeddings and metastable clusters from time series data", NeurIPS 2019).
+//!
+//! The stages of a fit, each one file:
+//! - `params`: the keys of the method.
+//! - `features`: points → random Fourier features.
+//! - `pilot`: a sample of points → the bandwidth and the few features that span the others.
+//! - `grams`: features of pairs of points → exact sums of their products. This is the only stage
+//!   that reads all points.
+//! - `whitening`: sums → orthonormal functions.
+//! - `embedding`: orthonormal functions → singular functions of the transition kernel (Algorithm 2).
+//! - `model`: the result of a fit, which embeds new points.
+//! - `vamp`: held-out scores, which choose the rank and the bandwidth.
+//! - `clusters`: k-means of embedded points (Algorithm 3).
+//! - `reshape`: kernel mean embeddings of low rank (Algorithm 1).
+
+pub mod clusters;
+pub mod embedding;
+pub mod features;
+pub mod grams;
+pub mod model;
+pub mod params;
+pub mod pilot;
+pub mod reshape;
+pub mod vamp;
+pub mod whitening;
+
+#[cfg(test)]
+mod tests;

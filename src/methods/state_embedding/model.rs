@@ -1,0 +1,245 @@
+//! A fitted state embedding: all that is needed to embed new points.
+
+use crate::error::{Error, Result};
+use crate::methods::state_embedding::embedding::{Embedding, RightMeasure, box_gram, embed};
+use crate::methods::state_embedding::features::Features;
+use crate::methods::state_embedding::grams::{GramSums, Grams};
+use crate::methods::state_embedding::params::{Norm, StateEmbedding};
+use crate::methods::state_embedding::whitening::project;
+use faer::Mat;
+use serde::{Deserialize, Serialize};
+
+/// Functions per pair above which a fit follows noise.
+const PAIRS_PER_FUNCTION: u64 = 10;
+
+/// Kept random features, and what they were selected with.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Basis {
+    /// The features that were summed over, the constant first.
+    pub features: Features,
+    /// The kernel in terms of these features ([`Selection::metric`]). Without it, the kernel is the
+    /// product of the features.
+    ///
+    /// [`Selection::metric`]: crate::methods::state_embedding::pilot::Selection::metric
+    pub metric: Option<Vec<f64>>,
+    /// The bandwidth of the kernel, s.
+    pub bandwidth: f64,
+    /// The lower and the upper bound of every coordinate. Only `norm = "lebesgue"` needs them.
+    pub bounds: Option<Vec<[f64; 2]>>,
+}
+
+/// A state embedding of `rank` dimensions.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StateEmbeddingModel {
+    /// The dimension of the embedding, r.
+    pub rank: usize,
+    /// M features, the constant first.
+    pub features: Features,
+    /// Coefficients of Ψ: M × r, row-major.
+    pub left: Vec<f64>,
+    /// Coefficients of the right functions: M × r, row-major.
+    pub right: Vec<f64>,
+    /// All singular values, descending.
+    pub singular_values: Vec<f64>,
+    /// The numbers of orthonormal functions of x and of y, J and J₁.
+    pub kept: [usize; 2],
+    /// The number of pairs.
+    pub pairs: u64,
+    /// The sum of the weights of the pairs.
+    pub mass: f64,
+    /// The bandwidth of the kernel, s.
+    pub bandwidth: f64,
+    /// The measure of the right functions.
+    pub norm: Norm,
+    /// The box of `norm = "lebesgue"`.
+    pub bounds: Option<Vec<[f64; 2]>>,
+    /// √(J/n): singular values of this size are noise, if pairs are independent.
+    pub noise: f64,
+    /// What makes the fit doubtful.
+    pub warnings: Vec<Warning>,
+}
+
+/// What makes a fit doubtful.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub enum Warning {
+    /// There are more than a tenth as many orthonormal functions as pairs.
+    ManyFunctions {
+        /// The larger of J and J₁.
+        kept: usize,
+        /// The number of pairs.
+        pairs: u64,
+    },
+    /// The rank cuts between two nearly equal singular values, so the last direction is arbitrary.
+    SmallGap {
+        /// σ_r.
+        last: f64,
+        /// σ_{r+1}.
+        next: f64,
+    },
+    /// The last singular value is below the noise level.
+    BelowNoise {
+        /// σ_r.
+        last: f64,
+        /// √(J/n).
+        noise: f64,
+    },
+}
+
+impl std::fmt::Display for Warning {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Warning::ManyFunctions { kept, pairs } => write!(
+                f,
+                "{kept} independent features are many for {pairs} pairs; increase `tolerance` or \
+                 `bandwidth`"
+            ),
+            Warning::SmallGap { last, next } => write!(
+                f,
+                "`rank` cuts between the singular values {last:.6} and {next:.6}; the last \
+                 dimension is arbitrary"
+            ),
+            Warning::BelowNoise { last, noise } => write!(
+                f,
+                "the last singular value, {last:.3e}, is below the noise level {noise:.3e}; \
+                 decrease `rank`"
+            ),
+        }
+    }
+}
+
+/// Fits the embedding of one lag to sums over pairs.
+///
+/// # Errors
+/// If there are no pairs, or fewer independent features than the rank.
+pub fn fit(
+    sums: &GramSums,
+    lag: usize,
+    basis: &Basis,
+    params: &StateEmbedding,
+) -> Result<StateEmbeddingModel> {
+    fit_means(&sums.means(lag)?, basis, params)
+}
+
+/// [`fit`] to means over pairs.
+///
+/// # Errors
+/// Those of [`fit`].
+pub fn fit_means(
+    means: &Grams,
+    basis: &Basis,
+    params: &StateEmbedding,
+) -> Result<StateEmbeddingModel> {
+    if basis.features.count() != means.features {
+        return Err(Error::bug("sums of other features"));
+    }
+    let (gram, bounds) = match params.norm {
+        Norm::Density => (None, None),
+        Norm::Lebesgue => {
+            let bounds = basis.bounds.as_ref();
+            let bounds = bounds.ok_or_else(|| Error::bug("the Lebesgue norm needs a box"))?;
+            (
+                Some(box_gram(&basis.features, bounds)),
+                Some(bounds.clone()),
+            )
+        }
+    };
+    let measure = gram
+        .as_deref()
+        .map_or(RightMeasure::Ends, RightMeasure::Gram);
+    let metric = basis.metric.as_deref();
+    let embedding = embed(means, measure, metric, params.rank, params.tolerance)?;
+    let noise = (embedding.kept[0].max(embedding.kept[1]) as f64 / means.pairs as f64).sqrt();
+    Ok(StateEmbeddingModel {
+        rank: params.rank,
+        features: basis.features.clone(),
+        warnings: warnings(&embedding, means.pairs, noise, params),
+        left: embedding.left,
+        right: embedding.right,
+        singular_values: embedding.singular_values,
+        kept: embedding.kept,
+        pairs: means.pairs,
+        mass: means.mass,
+        bandwidth: basis.bandwidth,
+        norm: params.norm,
+        bounds,
+        noise,
+    })
+}
+
+fn warnings(
+    embedding: &Embedding,
+    pairs: u64,
+    noise: f64,
+    params: &StateEmbedding,
+) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    let kept = embedding.kept[0].max(embedding.kept[1]);
+    if kept as u64 * PAIRS_PER_FUNCTION > pairs {
+        warnings.push(Warning::ManyFunctions { kept, pairs });
+    }
+    let values = &embedding.singular_values;
+    let last = values[params.rank - 1];
+    if let Some(&next) = values.get(params.rank)
+        && last - next < 1e-6 * values[0]
+    {
+        warnings.push(Warning::SmallGap { last, next });
+    }
+    // The noise level has no unit, like the singular values of the density norm.
+    if params.norm == Norm::Density && last < noise {
+        warnings.push(Warning::BelowNoise { last, noise });
+    }
+    warnings
+}
+
+impl StateEmbeddingModel {
+    /// Ψ of some points (n × d, row-major): n × r, row-major. A row depends on its point alone.
+    pub fn embed(&self, rows: &[f64]) -> Vec<f64> {
+        self.combine(rows, &self.left)
+    }
+
+    /// Right functions of some points (n × d, row-major): n × r, row-major.
+    pub fn right_functions(&self, rows: &[f64]) -> Vec<f64> {
+        self.combine(rows, &self.right)
+    }
+
+    /// p̂(y | x), relative to the measure of the right functions.
+    pub fn density(&self, x: &[f64], y: &[f64]) -> f64 {
+        let (left, right) = (self.embed(x), self.right_functions(y));
+        left.iter().zip(&right).map(|(a, b)| a * b).sum()
+    }
+
+    fn combine(&self, rows: &[f64], coefficients: &[f64]) -> Vec<f64> {
+        let values = self.features.evaluate(rows);
+        let n = rows.len() / self.features.dimension();
+        let mut out = vec![0.0; n * self.rank];
+        let values = values.chunks_exact(self.features.count());
+        for (h, out) in values.zip(out.chunks_exact_mut(self.rank)) {
+            for (h, coefficients) in h.iter().zip(coefficients.chunks_exact(self.rank)) {
+                for (out, c) in out.iter_mut().zip(coefficients) {
+                    *out += h * c;
+                }
+            }
+        }
+        out
+    }
+
+    /// The largest deviation from I of the Gram matrix of the left singular functions on pairs that
+    /// the model was not fitted to. It is of the size of √(J/n) for n held-out pairs.
+    pub fn gram_error(&self, held_out: &Grams) -> f64 {
+        let m = self.features.count();
+        let unit = Mat::from_fn(m, self.rank, |i, k| {
+            let sigma = self.singular_values[k];
+            let c = self.left[i * self.rank + k];
+            if sigma > 0.0 { c / sigma } else { 0.0 }
+        });
+        let gram = project(&unit, &held_out.starts, &unit);
+        let mut largest: f64 = 0.0;
+        for i in 0..self.rank {
+            for j in 0..self.rank {
+                let exact = if i == j { 1.0 } else { 0.0 };
+                largest = largest.max((gram[(i, j)] - exact).abs());
+            }
+        }
+        largest
+    }
+}

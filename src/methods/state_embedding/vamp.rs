@@ -1,0 +1,66 @@
+//! Held-out VAMP-2 scores (Wu and Noé, J. Nonlinear Sci. 30, 2020), which choose rank, bandwidth and
+//! tolerance.
+//!
+//! In: left and right functions of an embedding, and the sums over pairs that it was not fitted to.
+//! Out: the sum of squared canonical correlations of the two sets of functions on those pairs. The
+//! constant counts 1, and a score is at most the rank.
+
+use crate::methods::state_embedding::embedding::Embedding;
+use crate::methods::state_embedding::grams::Grams;
+use crate::methods::state_embedding::whitening::project;
+use faer::{Mat, MatRef, Side};
+
+/// Variances below this share of the largest one are no direction.
+const NEGLIGIBLE: f64 = 1e-10;
+
+/// The score of the leading `rank` functions on held-out pairs.
+pub fn score(embedding: &Embedding, rank: usize, held_out: &Grams) -> f64 {
+    let m = held_out.features;
+    let columns = embedding.left.len() / m;
+    assert!(rank <= columns, "{columns} functions, not {rank}");
+    let leading = |a: &[f64]| Mat::from_fn(m, rank, |i, k| a[i * columns + k]);
+    let (left, right) = (leading(&embedding.left), leading(&embedding.right));
+    let a = inverse_root(project(&left, &held_out.starts, &left).as_ref());
+    let b = inverse_root(project(&right, &held_out.ends, &right).as_ref());
+    let operator = a * project(&left, &held_out.cross, &right) * b.transpose();
+    operator.squared_norm_l2()
+}
+
+/// A^{-1/2} of a symmetric matrix, on the directions that have a length.
+fn inverse_root(a: MatRef<f64>) -> Mat<f64> {
+    let n = a.nrows();
+    // Functions are scaled to length 1 first: those of small singular values are short.
+    let length: Vec<f64> = (0..n).map(|i| a[(i, i)].max(0.0).sqrt()).collect();
+    let inverse = |x: f64| if x > 0.0 { 1.0 / x } else { 0.0 };
+    let scaled = Mat::from_fn(n, n, |i, j| {
+        (a[(i, j)] + a[(j, i)]) / 2.0 * inverse(length[i]) * inverse(length[j])
+    });
+    let eigen = scaled.self_adjoint_eigen(Side::Lower);
+    let eigen = eigen.expect("the entries of a symmetric eigenproblem are finite");
+    let (u, values) = (eigen.U(), eigen.S().column_vector());
+    let largest = values[n - 1];
+    // Any W with W A Wᵀ = I will do: the score does not see rotations.
+    Mat::from_fn(n, n, |k, i| {
+        let value = values[k];
+        if value > NEGLIGIBLE * largest {
+            u[(i, k)] / value.sqrt() * inverse(length[i])
+        } else {
+            0.0
+        }
+    })
+}
+
+/// The position of the largest mean score, the first one on ties. `scores` has a list of scores by
+/// fold for every candidate.
+pub fn best(scores: &[Vec<f64>]) -> Option<usize> {
+    let means = scores
+        .iter()
+        .map(|s| s.iter().sum::<f64>() / s.len() as f64);
+    let mut best = None;
+    for (i, mean) in means.enumerate() {
+        if best.is_none_or(|(_, largest)| mean > largest) {
+            best = Some((i, mean));
+        }
+    }
+    best.map(|(i, _)| i)
+}
