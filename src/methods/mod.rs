@@ -184,6 +184,8 @@ registry! {
     /// A method that is fitted to points or to pairs of points, with its parameters.
     PointMethod
     StateEmbedding: state_embedding::params::StateEmbedding,
+    DiffusionMap: heat_kernel::params::DiffusionMap,
+    HeatSketch: heat_kernel::params::HeatSketch,
 }
 
 /// A method with its parameters.

@@ -1,6 +1,6 @@
 //! The parameters of diffusion maps and heat sketches.
 
-use crate::methods::estimator::{Fault, tolerance};
+use crate::methods::estimator::{Fault, Parameters, tolerance};
 use crate::methods::heat_kernel::kernel::{DENSE_POINTS, Reach};
 use crate::methods::heat_kernel::normalise::Normalisation;
 use crate::methods::heat_kernel::sketch::Distribution;
@@ -97,6 +97,23 @@ pub struct KernelParams {
     pub landmarks: Option<usize>,
     /// Whether several components are an error.
     pub only_connected: bool,
+}
+
+impl KernelParams {
+    /// The kernel in words.
+    fn describe(&self) -> String {
+        let reach = match (self.reach, self.landmarks) {
+            (_, Some(landmarks)) => format!("{landmarks} landmarks"),
+            (Reach::Radius(radius), _) => format!("all points within {radius}"),
+            (Reach::Neighbours(k), _) => format!("{k} neighbours"),
+            (Reach::All, _) => "a full kernel".into(),
+        };
+        let epsilon = self
+            .epsilon
+            .map_or("auto".into(), |epsilon| epsilon.to_string());
+        let normalisation = self.normalisation.name();
+        format!("{reach}, {normalisation}, epsilon {epsilon}")
+    }
 }
 
 /// Nearest points of a sparse kernel, unless the pipeline has another number.
@@ -279,12 +296,20 @@ impl DiffusionMap {
             connected: Connected::default(),
         }
     }
+}
 
-    /// Checks the parameters without any data.
-    ///
-    /// # Errors
-    /// The first key that is wrong, and what it must be.
-    pub fn check(&self) -> std::result::Result<(), Fault> {
+impl Parameters for DiffusionMap {
+    const NAME: &'static str = "diffusion_map";
+
+    fn describe(&self, _: &str) -> String {
+        format!(
+            "diffusion map of dimension {}, {}",
+            self.dimension,
+            self.kernel().describe()
+        )
+    }
+
+    fn check(&self) -> std::result::Result<(), Fault> {
         if self.dimension == 0 {
             return Err(("dimension", "must be at least 1, not 0".into()));
         }
@@ -315,12 +340,20 @@ impl HeatSketch {
             connected: Connected::default(),
         }
     }
+}
 
-    /// Checks the parameters without any data.
-    ///
-    /// # Errors
-    /// The first key that is wrong, and what it must be.
-    pub fn check(&self) -> std::result::Result<(), Fault> {
+impl Parameters for HeatSketch {
+    const NAME: &'static str = "heat_sketch";
+
+    fn describe(&self, _: &str) -> String {
+        format!(
+            "heat sketch of dimension {}, {}",
+            self.dimension,
+            self.kernel().describe()
+        )
+    }
+
+    fn check(&self) -> std::result::Result<(), Fault> {
         if self.dimension == 0 {
             return Err(("dimension", "must be at least 1, not 0".into()));
         }

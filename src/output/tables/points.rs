@@ -1,7 +1,11 @@
-//! The tables of a run over points: `features`, `spectrum`, `centroids`, `fits`, and `points`, which
-//! is written row by row.
+//! The tables of a run over points. `points` itself is written row by row.
 
 use crate::assess::certificates::Certificate;
+use crate::error::Result;
+use crate::methods::heat_kernel::diffusion_map::Level;
+use crate::methods::heat_kernel::distortion::Distortion;
+use crate::methods::heat_kernel::extension::Extension;
+use crate::methods::heat_kernel::fit::{Embedded, HeatModel};
 use crate::methods::state_embedding::clusters::{Centroid, Clusters};
 use crate::methods::state_embedding::model::StateEmbeddingModel;
 use crate::methods::state_embedding::params::Norm;
@@ -11,8 +15,6 @@ use crate::read::rows::states::{StateColumns, StateTable};
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{Field, SchemaRef};
 use std::ops::Range;
-
-use crate::error::Result;
 
 /// The fits of one partition and lag.
 pub struct PointsModel {
@@ -29,63 +31,152 @@ pub struct PointsModel {
 }
 
 /// A fit to points.
-pub enum PointFit {
+pub struct PointFit {
+    /// The name of the fit.
+    pub name: String,
+    /// The name of its method.
+    pub method: &'static str,
+    /// The model.
+    pub model: PointModel,
+}
+
+/// What a method makes of points.
+pub enum PointModel {
     /// An embedding of points by where they move.
-    StateEmbedding {
-        /// The name of the fit.
-        name: String,
-        /// The model.
-        model: Box<StateEmbeddingModel>,
-        /// The clusters of the embedded points.
-        clusters: Option<Clusters>,
-        /// The coordinates of the row nearest to each centre, divided by the scale.
-        nearest: Option<Vec<Vec<f64>>>,
-        /// The bandwidths that were compared, with their held-out scores.
-        scores: Vec<(f64, f64)>,
-    },
+    StateEmbedding(Box<EmbeddedStates>),
+    /// A diffusion map or a heat sketch.
+    Heat(Box<Embedded>),
+}
+
+/// A state embedding with its clusters.
+pub struct EmbeddedStates {
+    /// The embedding.
+    pub model: StateEmbeddingModel,
+    /// The clusters of the embedded points.
+    pub clusters: Option<Clusters>,
+    /// The coordinates of the row nearest to each centre, divided by the scale.
+    pub nearest: Option<Vec<Vec<f64>>>,
+    /// The bandwidths that were compared, with their held-out scores.
+    pub scores: Vec<(f64, f64)>,
+}
+
+/// A column with a part of the coordinates of an embedding.
+pub struct EmbeddingColumn {
+    /// The name of the column.
+    pub name: String,
+    /// The first of its coordinates among all of the fit.
+    pub first: usize,
+    /// The number of its coordinates.
+    pub width: usize,
 }
 
 impl PointFit {
-    /// The name of the fit.
-    pub fn name(&self) -> &str {
-        match self {
-            PointFit::StateEmbedding { name, .. } => name,
-        }
-    }
-
-    /// The dimension of the embedding.
-    pub fn dimension(&self) -> usize {
-        match self {
-            PointFit::StateEmbedding { model, .. } => model.rank,
-        }
+    /// The columns of the embedding: one, or one per time or power.
+    pub fn columns(&self) -> Vec<EmbeddingColumn> {
+        let name = &self.name;
+        let (width, parts): (usize, Vec<String>) = match &self.model {
+            PointModel::StateEmbedding(own) => (own.model.rank, vec![String::new()]),
+            PointModel::Heat(own) => {
+                let times = &own.model.times;
+                let letter = if self.method == "heat_sketch" {
+                    "p"
+                } else {
+                    "t"
+                };
+                let part = |t: &f64| match times.len() {
+                    1 => String::new(),
+                    _ => format!("_{letter}{t}"),
+                };
+                (own.model.dimension, times.iter().map(part).collect())
+            }
+        };
+        let parts = parts.into_iter().enumerate();
+        parts
+            .map(|(at, part)| EmbeddingColumn {
+                name: format!("{name}{part}_embedding"),
+                first: at * width,
+                width,
+            })
+            .collect()
     }
 
     /// Whether points have clusters.
     pub fn has_clusters(&self) -> bool {
-        match self {
-            PointFit::StateEmbedding { clusters, .. } => clusters.is_some(),
+        match &self.model {
+            PointModel::StateEmbedding(own) => own.clusters.is_some(),
+            PointModel::Heat(_) => false,
         }
     }
 
-    /// The embedding of rows (n × d, row-major, divided by the scale), and their clusters.
-    pub fn embed(&self, rows: &[f64]) -> (Vec<f64>, Option<Vec<u32>>) {
-        match self {
-            PointFit::StateEmbedding {
-                model, clusters, ..
-            } => {
-                let embedded = model.embed(rows);
-                let affiliation = clusters.as_ref().map(|c| c.assign(&embedded));
+    /// The coordinates of some rows of a partition (n × d, row-major, divided by the scale), and
+    /// their clusters. `first` is the place of the first row among the rows of the fit.
+    pub fn embed(&self, rows: &[f64], first: usize, n: usize) -> (Vec<f64>, Option<Vec<u32>>) {
+        match &self.model {
+            PointModel::StateEmbedding(own) => {
+                let embedded = own.model.embed(rows);
+                let affiliation = own.clusters.as_ref().map(|c| c.assign(&embedded));
                 (embedded, affiliation)
             }
+            PointModel::Heat(own) => {
+                let columns = own.model.columns();
+                (own.rows[first * columns..][..n * columns].to_vec(), None)
+            }
+        }
+    }
+
+    /// What makes the fit doubtful.
+    pub fn warnings(&self) -> Vec<String> {
+        match &self.model {
+            PointModel::StateEmbedding(own) => {
+                own.model.warnings.iter().map(ToString::to_string).collect()
+            }
+            PointModel::Heat(own) => own.model.warnings.iter().map(ToString::to_string).collect(),
         }
     }
 
     /// Claims about the numbers of the fit.
     pub fn certificates(&self) -> Vec<Certificate> {
-        match self {
-            PointFit::StateEmbedding { model, .. } => embedding_certificates(model),
+        match &self.model {
+            PointModel::StateEmbedding(own) => embedding_certificates(&own.model),
+            PointModel::Heat(own) => heat_certificates(&own.model),
         }
     }
+
+    fn states(&self) -> Option<&EmbeddedStates> {
+        match &self.model {
+            PointModel::StateEmbedding(own) => Some(own),
+            PointModel::Heat(_) => None,
+        }
+    }
+
+    fn heat(&self) -> Option<&HeatModel> {
+        match &self.model {
+            PointModel::StateEmbedding(_) => None,
+            PointModel::Heat(own) => Some(&own.model),
+        }
+    }
+}
+
+fn heat_certificates(model: &HeatModel) -> Vec<Certificate> {
+    let mut list = Vec::new();
+    if let Some(first) = model.spectrum.first() {
+        // The leading vector is known in closed form.
+        list.push(Certificate::equal(
+            "first_eigenvalue",
+            first.value,
+            1.0,
+            1e-6,
+        ));
+    }
+    let rise = model.spectrum.windows(2).map(|w| w[1].value - w[0].value);
+    if let Some(rise) = rise.max_by(f64::total_cmp) {
+        list.push(Certificate::at_most("descending", rise, 0.0, 1e-12));
+    }
+    let scores = model.energies.iter().filter_map(|e| e.z_score);
+    if let Some(largest) = scores.map(f64::abs).max_by(f64::total_cmp) {
+        list.push(Certificate::at_most("energy", largest, 6.0, 0.0));
+    }
+    list
 }
 
 fn embedding_certificates(model: &StateEmbeddingModel) -> Vec<Certificate> {
@@ -102,9 +193,17 @@ fn embedding_certificates(model: &StateEmbeddingModel) -> Vec<Certificate> {
     list
 }
 
-/// The names of the tables of a run over points, in the order in which they are written. `points` is
-/// the last.
-pub const TABLES: [&str; 5] = ["features", "spectrum", "centroids", "fits", "certificates"];
+/// The names of the tables of a run over points, in the order in which they are written. `points`
+/// follows them.
+pub const TABLES: [&str; 7] = [
+    "features",
+    "landmarks",
+    "spectrum",
+    "centroids",
+    "distortion",
+    "fits",
+    "certificates",
+];
 
 /// The table with the embedding of every row.
 pub const POINTS: &str = "points";
@@ -155,101 +254,157 @@ pub(crate) fn rows(
 fn columns<'a>(table: &str) -> TableColumns<'a, PointsModel> {
     match table {
         "features" => features(),
+        "landmarks" => landmarks(),
         "spectrum" => spectrum(),
         "centroids" => centroids(),
+        "distortion" => distortion(),
         "fits" => fits(),
         _ => certificates(),
     }
 }
 
-type Embedded<'a> = (&'a str, &'a StateEmbeddingModel);
+/// The fits of a model, by name.
+fn by_name(model: &PointsModel) -> Vec<&PointFit> {
+    let mut fits: Vec<&PointFit> = model.fits.iter().collect();
+    fits.sort_by_key(|fit| fit.name.as_str());
+    fits
+}
 
-/// The state embeddings of a model, by name.
-fn embeddings(model: &PointsModel) -> Vec<Embedded<'_>> {
-    let mut all: Vec<Embedded<'_>> = model
-        .fits
-        .iter()
-        .map(|fit| match fit {
-            PointFit::StateEmbedding { name, model, .. } => (name.as_str(), &**model),
-        })
-        .collect();
-    all.sort_by_key(|(name, _)| *name);
-    all
+fn row(values: &[f64], width: usize, at: usize) -> Vec<f64> {
+    values[at * width..][..width].to_vec()
 }
 
 /// One row per kept feature of a state embedding. A new point x has the embedding Σ_l left_l
 /// cos(frequency_lᵀ x + phase_l), where x is divided by `scale` of the table `fits`.
 fn features<'a>() -> TableColumns<'a, PointsModel> {
     let rows = |model: &'a PointsModel| {
-        let all = embeddings(model).into_iter();
-        all.flat_map(|(name, model)| (0..model.features.count()).map(move |l| (name, model, l)))
+        let fits = by_name(model).into_iter();
+        let fits = fits.filter_map(|fit| Some((fit, &fit.states()?.model)));
+        fits.flat_map(|(fit, model)| (0..model.features.count()).map(move |l| (fit, model, l)))
             .collect()
     };
-    let of = |values: &[f64], rank: usize, l: usize| values[l * rank..][..rank].to_vec();
     Columns::of(rows)
-        .key("fit", |(name, ..)| *name)
+        .key("fit", |(fit, ..)| fit.name.as_str())
         // 0 is the constant.
         .key("index", |&(.., l)| l as u32)
         .column("frequency", |&(_, model, l)| model.features.frequency(l))
         .column("phase", |&(_, model, l)| model.features.phase(l))
-        .column("left", move |&(_, model, l)| of(&model.left, model.rank, l))
-        .column("right", move |&(_, model, l)| {
-            of(&model.right, model.rank, l)
+        .column("left", |&(_, model, l)| row(&model.left, model.rank, l))
+        .column("right", |&(_, model, l)| row(&model.right, model.rank, l))
+        .finish()
+}
+
+/// One row per point of the kernel of a diffusion map or a sketch. A new point x has the embedding
+/// Σ_j A(x, j) w_j `vector`_j.
+fn landmarks<'a>() -> TableColumns<'a, PointsModel> {
+    let rows = |model: &'a PointsModel| {
+        let fits = by_name(model).into_iter();
+        let fits = fits.filter_map(|fit| Some((fit, &fit.heat()?.extension)));
+        fits.flat_map(|(fit, own)| (0..own.weights.len()).map(move |at| (fit, own, at)))
+            .collect()
+    };
+    Columns::of(rows)
+        .key("fit", |(fit, ..): &(&PointFit, &Extension, usize)| {
+            fit.name.as_str()
+        })
+        .key("index", |&(.., at)| at as u32)
+        // Divided by `scale` of the table `fits`.
+        .column("coordinates", |&(_, own, at)| {
+            row(&own.coordinates, own.dimension, at)
+        })
+        // The points that the row stands for.
+        .column("weight", |&(_, own, at)| own.weights[at])
+        // Row sums q and v of the kernel, or the factor d of a bistochastic kernel.
+        .column("q", |&(_, own, at)| own.factors.q.get(at).copied())
+        .column("v", |&(_, own, at)| own.factors.v.get(at).copied())
+        .column("vector", |&(_, own, at)| {
+            row(&own.features, own.columns, at)
         })
         .finish()
 }
 
-/// One row per singular value.
+/// A singular value of a state embedding or an eigenvalue of a diffusion map.
+struct SpectrumRow<'a> {
+    fit: &'a PointFit,
+    at: usize,
+    value: f64,
+    gap: Option<f64>,
+    states: Option<&'a StateEmbeddingModel>,
+    level: Option<&'a Level>,
+}
+
+/// One row per singular value or eigenvalue.
 fn spectrum<'a>() -> TableColumns<'a, PointsModel> {
     let rows = |model: &'a PointsModel| {
-        let all = embeddings(model).into_iter();
-        all.flat_map(|(name, model)| {
-            let values = model.singular_values.iter().enumerate();
-            values.map(move |(at, value)| (name, model, at, *value))
-        })
-        .collect()
+        let mut rows = Vec::new();
+        for fit in by_name(model) {
+            if let Some(own) = fit.states() {
+                let values = &own.model.singular_values;
+                rows.extend(values.iter().enumerate().map(|(at, &value)| SpectrumRow {
+                    fit,
+                    at,
+                    value,
+                    gap: values.get(at + 1).map(|next| value - next),
+                    states: Some(&own.model),
+                    level: None,
+                }));
+            }
+            let levels = fit.heat().into_iter().flat_map(|own| &own.spectrum);
+            rows.extend(levels.enumerate().map(|(at, level)| SpectrumRow {
+                fit,
+                at,
+                value: level.value,
+                gap: level.gap,
+                states: None,
+                level: Some(level),
+            }));
+        }
+        rows
     };
     Columns::of(rows)
-        .key("fit", |(name, ..)| *name)
-        .key("index", |&(_, _, at, _)| at as u32)
-        .column("value", |&(.., value)| value)
+        .key("fit", |r| r.fit.name.as_str())
+        .key("index", |r| r.at as u32)
+        .column("value", |r| r.value)
         // The difference to the next one.
-        .column("gap", |&(_, model, at, value)| {
-            let next = model.singular_values.get(at + 1);
-            next.map(|next| value - next)
+        .column("gap", |r| r.gap)
+        // √(J/n): singular values of this size are noise.
+        .column("noise", |r| r.states.map(|own| own.noise))
+        // Whether the embedding has a coordinate for it.
+        .column("is_kept", |r| match r.states {
+            Some(own) => r.at < own.rank,
+            None => r.at > 0,
         })
-        // √(J/n): values of this size are noise.
-        .column("noise", |&(_, model, ..)| model.noise)
-        .column("is_kept", |&(_, model, at, _)| at < model.rank)
+        // ‖Bu − λu‖ of an eigenvector u.
+        .column("residual", |r| r.level.map(|level| level.residual))
+        // 1 / Σ u⁴, the number of points that an eigenvector is spread over.
+        .column("participation", |r| {
+            r.level.map(|level| level.participation)
+        })
+        // −4 ln λ / ε, an estimate of an eigenvalue of the Laplace operator.
+        .column("laplace", |r| r.level.and_then(|level| level.laplace))
         .finish()
 }
 
 /// One row per cluster.
 fn centroids<'a>() -> TableColumns<'a, PointsModel> {
-    type Row<'a> = (&'a str, usize, &'a Centroid, Option<Vec<f64>>);
+    type Row<'a> = (&'a PointFit, usize, &'a Centroid, Option<Vec<f64>>);
     let rows = |model: &'a PointsModel| {
         let mut all: Vec<Row<'a>> = Vec::new();
-        for fit in &model.fits {
-            let PointFit::StateEmbedding {
-                name,
-                clusters,
-                nearest,
-                ..
-            } = fit;
-            let centroids = clusters.iter().flat_map(|c| &c.centroids).enumerate();
+        let fits = by_name(model).into_iter();
+        for (fit, own) in fits.filter_map(|fit| Some((fit, fit.states()?))) {
+            let centroids = own.clusters.iter().flat_map(|c| &c.centroids).enumerate();
             all.extend(centroids.map(|(k, centroid)| {
-                let nearest = nearest.as_ref().map(|nearest| {
+                let nearest = own.nearest.as_ref().map(|nearest| {
                     let scaled = nearest[k].iter().zip(&model.divisors);
                     scaled.map(|(x, s)| x * s).collect()
                 });
-                (name.as_str(), k, centroid, nearest)
+                (fit, k, centroid, nearest)
             }));
         }
-        all.sort_by_key(|(name, k, ..)| (*name, *k));
         all
     };
     Columns::of(rows)
-        .key("fit", |(name, ..)| *name)
+        .key("fit", |(fit, ..)| fit.name.as_str())
         .key("cluster", |&(_, k, ..)| k as u32)
         .column("center", |(_, _, centroid, _)| centroid.center.clone())
         // The share of the weights of all points.
@@ -261,87 +416,125 @@ fn centroids<'a>() -> TableColumns<'a, PointsModel> {
         .finish()
 }
 
-/// One row per fit.
-fn fits<'a>() -> TableColumns<'a, PointsModel> {
-    type Row<'a> = (&'a PointsModel, &'a PointFit, Embedded<'a>);
+/// One row per time or power of a diffusion map or a sketch.
+fn distortion<'a>() -> TableColumns<'a, PointsModel> {
     let rows = |model: &'a PointsModel| {
-        let mut all: Vec<Row<'a>> = model
-            .fits
-            .iter()
-            .map(|fit| {
-                let PointFit::StateEmbedding {
-                    name, model: own, ..
-                } = fit;
-                (model, fit, (name.as_str(), &**own))
-            })
-            .collect();
-        all.sort_by_key(|(.., (name, _))| *name);
-        all
-    };
-    let clusters = |fit: &'a PointFit| {
-        let PointFit::StateEmbedding { clusters, .. } = fit;
-        clusters.as_ref()
+        let fits = by_name(model).into_iter();
+        let fits = fits.filter_map(|fit| Some((fit, fit.heat()?)));
+        fits.flat_map(|(fit, own)| {
+            let all = own.times.iter().zip(&own.distortion);
+            all.filter_map(move |(time, of)| Some((fit, *time, of.as_ref()?)))
+        })
+        .collect()
     };
     Columns::of(rows)
-        .key("fit", |(.., (name, _))| *name)
-        .column("method", |_| "state_embedding")
-        .column("rank", |(.., (_, m))| m.rank as u32)
-        .column("dimension", |(.., (_, m))| m.features.dimension() as u32)
-        .column("points", |(model, ..)| model.rows)
-        .column("pairs", |(.., (_, m))| m.pairs)
+        .key("fit", |(fit, ..): &(&PointFit, f64, &Distortion)| {
+            fit.name.as_str()
+        })
+        // The time of a diffusion map, or the power of a sketch.
+        .key("time", |&(_, time, _)| time)
+        .column("pairs", |(.., of)| of.pairs as u64)
+        // log L, the largest ratio of embedded and Euclidean distance over the smallest.
+        .column("log_distortion", |(.., of)| of.log)
+        // Quantiles of the ratio.
+        .column("quantiles", |(.., of)| of.quantiles.to_vec())
+        .finish()
+}
+
+/// One row per fit.
+fn fits<'a>() -> TableColumns<'a, PointsModel> {
+    type Row<'a> = (&'a PointsModel, &'a PointFit);
+    let rows = |model: &'a PointsModel| -> Vec<Row<'a>> {
+        by_name(model).into_iter().map(|fit| (model, fit)).collect()
+    };
+    let states = |r: &Row<'a>| r.1.states().map(|own| &own.model);
+    let clusters = |r: &Row<'a>| r.1.states().and_then(|own| own.clusters.as_ref());
+    let heat = |r: &Row<'a>| r.1.heat();
+    Columns::of(rows)
+        .key("fit", |(_, fit)| fit.name.as_str())
+        .column("method", |(_, fit)| fit.method)
+        // Coordinates of the embedding.
+        .column("rank", |(_, fit)| {
+            fit.columns()
+                .first()
+                .map_or(0, |column| column.width as u32)
+        })
+        .column("dimension", |(model, _)| model.divisors.len() as u32)
+        .column("points", |(model, _)| model.rows)
+        // What each coordinate was divided by.
+        .column("scale", |(model, _)| model.divisors.clone())
+        .column("pairs", move |r| states(r).map(|m| m.pairs))
         // The features that span the others, with the constant.
-        .column("features", |(.., (_, m))| m.features.count() as u32)
+        .column("features", move |r| {
+            states(r).map(|m| m.features.count() as u32)
+        })
         // J and J₁: orthonormal functions of the first and of the second point.
-        .column("kept_left", |(.., (_, m))| m.kept[0] as u32)
-        .column("kept_right", |(.., (_, m))| m.kept[1] as u32)
-        .column("bandwidth", |(.., (_, m))| m.bandwidth)
-        .column("norm", |(.., (_, m))| match m.norm {
-            Norm::Density => "density",
-            Norm::Lebesgue => "lebesgue",
+        .column("kept_left", move |r| states(r).map(|m| m.kept[0] as u32))
+        .column("kept_right", move |r| states(r).map(|m| m.kept[1] as u32))
+        .column("bandwidth", move |r| states(r).map(|m| m.bandwidth))
+        .column("norm", move |r| {
+            states(r).map(|m| match m.norm {
+                Norm::Density => "density",
+                Norm::Lebesgue => "lebesgue",
+            })
         })
         // Σ σ², the VAMP-2 score on the pairs of the fit.
-        .column("vamp_2", |(.., (_, m))| {
-            let leading = m.singular_values[..m.rank].iter();
-            leading.map(|s| s * s).sum::<f64>()
+        .column("vamp_2", move |r| {
+            let leading = states(r).map(|m| m.singular_values[..m.rank].iter());
+            leading.map(|values| values.map(|s| s * s).sum::<f64>())
         })
-        .column("noise", |(.., (_, m))| m.noise)
+        .column("noise", move |r| states(r).map(|m| m.noise))
         // The mean held-out VAMP-2 score of the bandwidth, if bandwidths were compared.
-        .column("held_out", |(_, fit, (_, m))| {
-            let PointFit::StateEmbedding { scores, .. } = fit;
-            let own = scores.iter().find(|(s, _)| *s == m.bandwidth);
-            own.map(|(_, score)| *score)
+        .column("held_out", |(_, fit)| {
+            let own = fit.states()?;
+            let scores = own.scores.iter();
+            let mut scores = scores.filter(|(s, _)| *s == own.model.bandwidth);
+            scores.next().map(|(_, score)| *score)
         })
-        // What each coordinate was divided by.
-        .column("scale", |(model, ..)| model.divisors.clone())
         // The mean squared distance of the embedded points to their centres.
-        .column("objective", move |(_, fit, _)| {
-            clusters(fit).map(|c| c.objective)
-        })
+        .column("objective", move |r| clusters(r).map(|c| c.objective))
         // 16 Δ₂²/Δ₁²: a bound of the misclassification if it is below 1.
-        .column("misclassification_bound", move |(_, fit, _)| {
-            Some(clusters(fit)?.separation()?.bound)
+        .column("misclassification_bound", move |r| {
+            Some(clusters(r)?.separation()?.bound)
         })
-        .column("is_separated", move |(_, fit, _)| {
-            Some(clusters(fit)?.separation()?.is_separated)
+        .column("is_separated", move |r| {
+            Some(clusters(r)?.separation()?.is_separated)
         })
-        .column("warnings", |(.., (_, m))| {
-            let warnings = m.warnings.iter();
-            warnings.map(ToString::to_string).collect::<Vec<String>>()
+        // ε of the kernel exp(−d²/ε), and where it comes from.
+        .column("epsilon", move |r| heat(r).map(|m| m.quality.epsilon))
+        .column("epsilon_reason", move |r| {
+            heat(r).map(|m| m.quality.reason.as_str())
         })
+        .column("kernel_points", move |r| {
+            heat(r).map(|m| m.quality.points as u64)
+        })
+        .column("kernel_entries", move |r| {
+            heat(r).map(|m| m.quality.entries as u64)
+        })
+        // The mean of Σ_j K_ij.
+        .column("effective_neighbours", move |r| {
+            heat(r).map(|m| m.quality.effective_neighbours)
+        })
+        // The share of Σ_j K_ij that was cut.
+        .column("cut", move |r| heat(r).map(|m| m.quality.cut))
+        .column("components", move |r| {
+            heat(r).map(|m| m.quality.components as u64)
+        })
+        .column("warnings", |(_, fit)| fit.warnings())
         .finish()
 }
 
 /// One row per certificate.
 fn certificates<'a>() -> TableColumns<'a, PointsModel> {
     let rows = |model: &'a PointsModel| {
-        let mut fits: Vec<&PointFit> = model.fits.iter().collect();
-        fits.sort_by_key(|fit| fit.name());
-        fits.into_iter()
-            .flat_map(|fit| fit.certificates().into_iter().map(move |c| (fit.name(), c)))
+        let fits = by_name(model).into_iter();
+        fits.flat_map(|fit| fit.certificates().into_iter().map(move |c| (fit, c)))
             .collect()
     };
     Columns::of(rows)
-        .key("fit", |(name, _): &(&str, Certificate)| *name)
+        .key("fit", |(fit, _): &(&PointFit, Certificate)| {
+            fit.name.as_str()
+        })
         .key("certificate", |(_, c)| c.name.to_string())
         .column("left_side", |(_, c)| c.left)
         .column("relation", |(_, c)| c.relation.sign())

@@ -180,6 +180,10 @@ fn fits_input(
             "coordinates",
         ),
         (AnyMethod::OfPoints(PointMethod::StateEmbedding(_)), Input::PointPairs { .. })
+        | (
+            AnyMethod::OfPoints(PointMethod::DiffusionMap(_) | PointMethod::HeatSketch(_)),
+            Input::Points { .. },
+        )
         | (AnyMethod::OfCounts(_), _) => return Ok(()),
         (AnyMethod::OfPoints(PointMethod::StateEmbedding(_)), Input::Points { .. }) => (
             "is fitted to pairs of points: rows need `trajectory`, `time` and `lag` in `[transitions]`",
@@ -188,6 +192,10 @@ fn fits_input(
         (AnyMethod::OfPoints(PointMethod::StateEmbedding(_)), _) => (
             "is fitted to pairs of points; name their columns as `transitions.coordinates` in place of `state` and `bins`",
             "states",
+        ),
+        (AnyMethod::OfPoints(_), _) => (
+            "is fitted to points; describe the rows in a section `[points]` with `id` and `coordinates`",
+            "transitions",
         ),
     };
     let message = format!(

@@ -13,7 +13,7 @@ use crate::methods::state_embedding::params::{
 };
 use crate::methods::state_embedding::pilot::{median_distance, select};
 use crate::methods::state_embedding::vamp;
-use crate::output::tables::points::{PointFit, PointsModel};
+use crate::output::tables::points::{EmbeddedStates, PointFit, PointModel, PointsModel};
 use crate::plan::fits::PlannedFit;
 use crate::plan::points::PointsPlan;
 use crate::read::lake::Lake;
@@ -67,9 +67,9 @@ pub(super) async fn fit(
     let planned: Vec<Planned<'_>> = plan
         .fits
         .iter()
-        .map(|fit| {
-            let PointMethod::StateEmbedding(params) = &fit.method;
-            Planned { fit, params }
+        .filter_map(|fit| match &fit.method {
+            PointMethod::StateEmbedding(params) => Some(Planned { fit, params }),
+            _ => None,
         })
         .collect();
     let mut keys: Vec<BasisKey> = Vec::new();
@@ -193,12 +193,15 @@ pub(super) async fn fit(
                 for warning in &model.warnings {
                     tracing::warn!(fit = fit.name, place, "{warning}");
                 }
-                fits.push(PointFit::StateEmbedding {
+                fits.push(PointFit {
                     name: fit.name.clone(),
-                    nearest: clusters.as_ref().map(|c| nearest(c, &samples[partition])),
-                    clusters,
-                    scores: bandwidths[partition][at].1.clone(),
-                    model: Box::new(model),
+                    method: fit.method.name(),
+                    model: PointModel::StateEmbedding(Box::new(EmbeddedStates {
+                        nearest: clusters.as_ref().map(|c| nearest(c, &samples[partition])),
+                        clusters,
+                        scores: bandwidths[partition][at].1.clone(),
+                        model,
+                    })),
                 });
             }
             models.push(PointsModel {

@@ -2,6 +2,7 @@
 
 pub mod embeddings;
 mod grams;
+mod kernels;
 pub mod record;
 mod rows;
 
@@ -170,14 +171,12 @@ async fn drive(
     progress.stage("fit", None);
     let models = match plan.layout.roles {
         PointRoles::Pairs { .. } => embeddings::fit(plan, lake, frame, &surveyed).await?,
-        PointRoles::Rows => {
-            return Err(Error::bug("no method is fitted to points without time"));
-        }
+        PointRoles::Rows => kernels::fit(plan, lake, frame, &surveyed).await?,
     };
     record.head.done("fit", models.len() as u64, 0);
     for model in &models {
         for fit in &model.fits {
-            crate::assess::certificates::check(fit.name(), &fit.certificates())
+            crate::assess::certificates::check(&fit.name, &fit.certificates())
                 .map_err(|e| e.at(surveyed.place(plan, model.partition, model.lag)))?;
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::error::counted;
 use crate::output::number::grouped;
-use crate::output::tables::points::PointFit;
+use crate::output::tables::points::{PointFit, PointModel};
 use crate::read::rows::states::escaped;
 use crate::run::record::Head;
 use crate::run::summary;
@@ -42,50 +42,96 @@ pub struct PointsModelRecord {
 pub struct PointFitRecord {
     /// The name of the fit.
     pub name: String,
-    /// The number of pairs of points.
-    pub pairs: u64,
-    /// The bandwidth of the kernel.
-    pub bandwidth: f64,
-    /// The bandwidths that were compared, with their held-out VAMP-2 scores.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub compared: Vec<(f64, f64)>,
-    /// The features that span the others.
-    pub features: usize,
-    /// Orthonormal functions of the first and of the second point of a pair.
-    pub kept: [usize; 2],
-    /// The leading singular values.
-    pub singular_values: Vec<f64>,
-    /// √(J/n): singular values of this size are noise.
-    pub noise: f64,
-    /// The share of the points in each cluster.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub weights: Vec<f64>,
+    /// What the method found.
+    #[serde(flatten)]
+    pub found: FoundRecord,
     /// What makes the fit doubtful.
     pub warnings: Vec<String>,
+}
+
+/// What a method found.
+#[derive(Debug, Clone, Serialize)]
+#[serde(tag = "method", rename_all = "snake_case")]
+pub enum FoundRecord {
+    /// A state embedding.
+    StateEmbedding {
+        /// The number of pairs of points.
+        pairs: u64,
+        /// The bandwidth of the kernel.
+        bandwidth: f64,
+        /// The bandwidths that were compared, with their held-out VAMP-2 scores.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        compared: Vec<(f64, f64)>,
+        /// The features that span the others.
+        features: usize,
+        /// Orthonormal functions of the first and of the second point of a pair.
+        kept: [usize; 2],
+        /// The leading singular values.
+        singular_values: Vec<f64>,
+        /// √(J/n): singular values of this size are noise.
+        noise: f64,
+        /// The share of the points in each cluster.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        weights: Vec<f64>,
+    },
+    /// A diffusion map or a sketch.
+    Heat {
+        /// ε of the kernel exp(−d²/ε).
+        epsilon: f64,
+        /// Where ε comes from.
+        epsilon_reason: String,
+        /// The mean of Σ_j K_ij.
+        effective_neighbours: f64,
+        /// The share of Σ_j K_ij that was cut.
+        cut: f64,
+        /// The number of landmarks, if the kernel is theirs.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        landmarks: Option<usize>,
+        /// The leading eigenvalues.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        eigenvalues: Vec<f64>,
+        /// The times or powers, with log L on a sample of pairs.
+        log_distortion: Vec<(f64, Option<f64>)>,
+    },
 }
 
 impl PointFitRecord {
     /// The record of a fit.
     pub(crate) fn of(fit: &PointFit) -> PointFitRecord {
-        let PointFit::StateEmbedding {
-            name,
-            model,
-            clusters,
-            scores,
-            ..
-        } = fit;
-        let centroids = clusters.iter().flat_map(|c| &c.centroids);
+        let found = match &fit.model {
+            PointModel::StateEmbedding(own) => {
+                let model = &own.model;
+                let centroids = own.clusters.iter().flat_map(|c| &c.centroids);
+                FoundRecord::StateEmbedding {
+                    pairs: model.pairs,
+                    bandwidth: model.bandwidth,
+                    compared: own.scores.clone(),
+                    features: model.features.count(),
+                    kept: model.kept,
+                    singular_values: model.singular_values[..model.rank].to_vec(),
+                    noise: model.noise,
+                    weights: centroids.map(|c| c.weight).collect(),
+                }
+            }
+            PointModel::Heat(own) => {
+                let (model, quality) = (&own.model, &own.model.quality);
+                let distortion = model.distortion.iter();
+                let log = distortion.map(|of| of.as_ref().map(|of| of.log));
+                FoundRecord::Heat {
+                    epsilon: quality.epsilon,
+                    epsilon_reason: quality.reason.clone(),
+                    effective_neighbours: quality.effective_neighbours,
+                    cut: quality.cut,
+                    landmarks: model.landmarks,
+                    eigenvalues: model.spectrum.iter().map(|level| level.value).collect(),
+                    log_distortion: model.times.iter().copied().zip(log).collect(),
+                }
+            }
+        };
         PointFitRecord {
-            name: name.clone(),
-            pairs: model.pairs,
-            bandwidth: model.bandwidth,
-            compared: scores.clone(),
-            features: model.features.count(),
-            kept: model.kept,
-            singular_values: model.singular_values[..model.rank].to_vec(),
-            noise: model.noise,
-            weights: centroids.map(|c| c.weight).collect(),
-            warnings: model.warnings.iter().map(ToString::to_string).collect(),
+            name: fit.name.clone(),
+            found,
+            warnings: fit.warnings(),
         }
     }
 }
@@ -141,38 +187,68 @@ fn model(f: &mut Formatter<'_>, model: &PointsModelRecord) -> Result {
         counted(grouped(model.points as f64), "point"),
         counted(model.dimension, "coordinate")
     )?;
+    let numbers = |values: &[f64], digits: usize| {
+        let values: Vec<String> = values.iter().map(|x| format!("{x:.digits$}")).collect();
+        values.join(" ")
+    };
     for fit in &model.fits {
-        let values: Vec<String> = fit
-            .singular_values
-            .iter()
-            .map(|s| format!("{s:.4}"))
-            .collect();
-        writeln!(
-            f,
-            "  {}  {}, bandwidth {:.4}, {} of which {} independent",
-            fit.name,
-            counted(grouped(fit.pairs as f64), "pair"),
-            fit.bandwidth,
-            counted(fit.features, "feature"),
-            fit.kept[0].min(fit.kept[1])
-        )?;
-        writeln!(
-            f,
-            "    singular values {}; noise {:.4}",
-            values.join(" "),
-            fit.noise
-        )?;
-        if fit.compared.len() > 1 {
-            let scores = fit
-                .compared
-                .iter()
-                .map(|(s, score)| format!("{s:.4}: {score:.3}"));
-            let scores: Vec<String> = scores.collect();
-            writeln!(f, "    held-out VAMP-2 by bandwidth {}", scores.join(", "))?;
-        }
-        if !fit.weights.is_empty() {
-            let weights: Vec<String> = fit.weights.iter().map(|w| format!("{w:.3}")).collect();
-            writeln!(f, "    clusters {}", weights.join(" "))?;
+        match &fit.found {
+            FoundRecord::StateEmbedding {
+                pairs,
+                bandwidth,
+                compared,
+                features,
+                kept,
+                singular_values,
+                noise,
+                weights,
+            } => {
+                writeln!(
+                    f,
+                    "  {}  {}, bandwidth {bandwidth:.4}, {} of which {} independent",
+                    fit.name,
+                    counted(grouped(*pairs as f64), "pair"),
+                    counted(*features, "feature"),
+                    kept[0].min(kept[1])
+                )?;
+                let values = numbers(singular_values, 4);
+                writeln!(f, "    singular values {values}; noise {noise:.4}")?;
+                if compared.len() > 1 {
+                    let scores = compared
+                        .iter()
+                        .map(|(s, score)| format!("{s:.4}: {score:.3}"));
+                    let scores: Vec<String> = scores.collect();
+                    writeln!(f, "    held-out VAMP-2 by bandwidth {}", scores.join(", "))?;
+                }
+                if !weights.is_empty() {
+                    writeln!(f, "    clusters {}", numbers(weights, 3))?;
+                }
+            }
+            FoundRecord::Heat {
+                epsilon,
+                epsilon_reason,
+                effective_neighbours,
+                cut,
+                landmarks,
+                eigenvalues,
+                log_distortion,
+            } => {
+                let of_landmarks = landmarks.map(|n| format!(", {}", counted(n, "landmark")));
+                writeln!(
+                    f,
+                    "  {}  epsilon {epsilon:.4} ({epsilon_reason}), {effective_neighbours:.1} effective neighbours, {:.2} % cut{}",
+                    fit.name,
+                    100.0 * cut,
+                    of_landmarks.unwrap_or_default()
+                )?;
+                if !eigenvalues.is_empty() {
+                    writeln!(f, "    eigenvalues {}", numbers(eigenvalues, 4))?;
+                }
+                let logs = log_distortion.iter();
+                let logs = logs.filter_map(|(t, log)| Some(format!("{t}: {:.3}", (*log)?)));
+                let logs: Vec<String> = logs.collect();
+                writeln!(f, "    log distortion by time or power {}", logs.join(", "))?;
+            }
         }
         for warning in &fit.warnings {
             writeln!(f, "    warning: {warning}")?;

@@ -16,6 +16,7 @@ use crate::run::points::{PlannedPoints, Surveyed};
 use arrow::array::{
     ArrayRef, FixedSizeListArray, Float64Array, Int32Array, RecordBatch, UInt32Array,
 };
+use arrow::buffer::NullBuffer;
 use arrow::compute::take;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use rayon::prelude::*;
@@ -46,10 +47,11 @@ pub(super) async fn write(
         let mut writer = RowWriter::create(output, path, Arc::clone(&schema))?;
         let mut batches = lake.batches(frame).await?;
         let mut reader = Reader::new(&plan.layout, is_sorted)?;
+        let mut written = vec![0; surveyed.partitions.len()];
         let copied = async {
             while let Some(rows) = batches.next().await? {
                 let points = reader.read(&rows)?;
-                for batch in embedded(&schema, run, surveyed, models, &points)? {
+                for batch in embedded(&schema, run, surveyed, models, &points, &mut written)? {
                     writer.write(batch).await?;
                 }
             }
@@ -71,28 +73,32 @@ fn list(width: usize) -> DataType {
     DataType::FixedSizeList(item, width as i32)
 }
 
-/// Partition, lag, key, and for each fit its embedding and cluster.
+/// Partition, lag, key, and for each fit its cluster and its embedding.
 fn schema(plan: &PointsPlan, run: &RunSchema, models: &[PointsModel]) -> SchemaRef {
     let mut fields = run.leading();
     let key = plan.layout.key.iter();
     fields.extend(key.map(|f| Field::new(f.name(), f.data_type().clone(), false)));
     for fit in models.first().iter().flat_map(|model| &model.fits) {
-        let named = |of: &str| format!("{}_{of}", fit.name());
         if fit.has_clusters() {
-            fields.push(Field::new(named("affiliation"), DataType::Int32, false));
+            let name = format!("{}_affiliation", fit.name);
+            fields.push(Field::new(name, DataType::Int32, false));
         }
-        fields.push(Field::new(named("embedding"), list(fit.dimension()), false));
+        // A point that is not connected to most others has no embedding.
+        let columns = fit.columns().into_iter();
+        fields.extend(columns.map(|column| Field::new(column.name, list(column.width), true)));
     }
     Arc::new(Schema::new(fields))
 }
 
-/// The rows of the table for some points, one batch per partition and lag.
+/// The rows of the table for some points, one batch per partition and lag. `written` has the number
+/// of earlier rows of each partition.
 fn embedded(
     schema: &SchemaRef,
     run: &RunSchema,
     surveyed: &Surveyed,
     models: &[PointsModel],
     points: &PointBatch,
+    written: &mut [usize],
 ) -> Result<Vec<RecordBatch>> {
     let d = points.dimension;
     let mut batches = Vec::new();
@@ -103,7 +109,7 @@ fn embedded(
                 .zip(&surveyed.divisors)
                 .for_each(|(x, s)| *x /= s);
         }
-        let n = rows.len();
+        let (n, first) = (rows.len(), written[*partition as usize]);
         for model in models.iter().filter(|m| m.partition == *partition as usize) {
             let at = UInt32Array::from(vec![*partition; n]);
             let leading = run.partitions.iter().map(|keys| take(keys, &at, None));
@@ -113,20 +119,22 @@ fn embedded(
             columns.extend(run.lag.columns(model.lag, n));
             columns.extend(points.key.iter().map(|key| key.slice(rows.start, n)));
             for fit in &model.fits {
-                columns.extend(of_fit(fit, &scaled, d));
+                columns.extend(of_fit(fit, &scaled, d, first));
             }
             let batch = RecordBatch::try_new(Arc::clone(schema), columns).map_err(broken)?;
             batches.push(batch);
         }
+        written[*partition as usize] += n;
     }
     Ok(batches)
 }
 
-/// The columns of a fit.
-fn of_fit(fit: &PointFit, scaled: &[f64], d: usize) -> Vec<ArrayRef> {
+/// The columns of a fit for the rows from `first`.
+fn of_fit(fit: &PointFit, scaled: &[f64], d: usize, first: usize) -> Vec<ArrayRef> {
     let pieces: Vec<(Vec<f64>, Option<Vec<u32>>)> = scaled
         .par_chunks(PIECE * d)
-        .map(|rows| fit.embed(rows))
+        .enumerate()
+        .map(|(at, rows)| fit.embed(rows, first + at * PIECE, rows.len() / d))
         .collect();
     let mut columns: Vec<ArrayRef> = Vec::new();
     if fit.has_clusters() {
@@ -134,11 +142,19 @@ fn of_fit(fit: &PointFit, scaled: &[f64], d: usize) -> Vec<ArrayRef> {
         let clusters = clusters.flatten().map(|&k| k as i32);
         columns.push(Arc::new(Int32Array::from_iter_values(clusters)));
     }
-    let width = fit.dimension();
-    let values = pieces.iter().flat_map(|(values, _)| values).copied();
-    let values = Arc::new(Float64Array::from_iter_values(values));
-    let item = Arc::new(Field::new("item", DataType::Float64, false));
-    let lists = FixedSizeListArray::new(item, width as i32, values, None);
-    columns.push(Arc::new(lists));
+    let parts = fit.columns();
+    let all: usize = parts.iter().map(|part| part.width).sum();
+    for part in parts {
+        let rows = pieces
+            .iter()
+            .flat_map(|(values, _)| values.chunks_exact(all));
+        let rows = rows.map(|row| &row[part.first..][..part.width]);
+        let nulls = NullBuffer::from_iter(rows.clone().map(|row| !row[0].is_nan()));
+        let values = Float64Array::from_iter_values(rows.flatten().copied());
+        let item = Arc::new(Field::new("item", DataType::Float64, false));
+        let nulls = (nulls.null_count() > 0).then_some(nulls);
+        let lists = FixedSizeListArray::new(item, part.width as i32, Arc::new(values), nulls);
+        columns.push(Arc::new(lists));
+    }
     columns
 }
