@@ -7,6 +7,7 @@
 
 use crate::error::{Error, Result};
 use crate::evidence::points::Points;
+use crate::methods::state_embedding::box_gram::box_gram;
 use crate::methods::state_embedding::features::Features;
 use faer::linalg::matmul::triangular::{self, BlockStructure};
 use faer::{Accum, Mat, MatRef, Par};
@@ -60,10 +61,24 @@ pub fn median_distance(points: &Points) -> Result<f64> {
 /// Selects features by a sample of points (n × d, row-major).
 ///
 /// The variance of every other feature that the kept ones do not explain is at most `tolerance`
-/// times the largest variance of a feature.
-pub fn select(features: &Features, rows: &[f64], tolerance: f64) -> Selection {
-    let gram = gram(features, rows);
+/// times the largest variance of a feature. With a box, the points of the box count as much as the
+/// sample: the Lebesgue norm needs features that span the others there, too.
+pub fn select(
+    features: &Features,
+    rows: &[f64],
+    bounds: Option<&[[f64; 2]]>,
+    tolerance: f64,
+) -> Selection {
     let m = features.count();
+    let mut gram = gram(features, rows);
+    if let Some(bounds) = bounds {
+        let over_box = box_gram(features, bounds);
+        for j in 0..m {
+            for i in j..m {
+                gram[(i, j)] = (gram[(i, j)] + over_box[i * m + j] / over_box[0]) / 2.0;
+            }
+        }
+    }
     let mut rest: Vec<f64> = (0..m).map(|l| gram[(l, l)]).collect();
     // Column p of the factor, of all features.
     let mut factor: Vec<Vec<f64>> = Vec::new();
@@ -161,7 +176,7 @@ mod tests {
             .map(|i| (f64::from(i) * 0.754_877_666).fract() * 2.0 - 1.0)
             .collect();
         let features = Features::random(400, 1, 0.3, 1);
-        let selection = select(&features, &rows, 1e-6);
+        let selection = select(&features, &rows, None, 1e-6);
         let few = features.select(&selection.kept);
         assert!((10..40).contains(&few.count()), "{}", few.count());
         assert_eq!(selection.kept[0], 0);
