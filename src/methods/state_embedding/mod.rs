@@ -5,6 +5,7 @@
 //! - `params`: the keys of the method.
 //! - `features`: points → random Fourier features.
 //! - `pilot`: a sample of points → the bandwidth and the few features that span the others.
+//! - `candidates`: the parameters and a sample → the features to sum, one set per bandwidth.
 //! - `grams`: features of pairs of points → exact sums of their products. This is the only stage
 //!   that reads all points.
 //! - `whitening`: sums → orthonormal functions.
@@ -16,6 +17,7 @@
 //! - `reshape`: kernel mean embeddings of low rank (Algorithm 1).
 
 pub mod box_gram;
+pub mod candidates;
 pub mod clusters;
 pub mod embedding;
 pub mod features;

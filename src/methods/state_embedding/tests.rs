@@ -1,12 +1,13 @@
 //! Reproductions of closed forms and of the paper's figures.
 
 use crate::evidence::points::{Pairs, Points};
+use crate::methods::state_embedding::candidates::{candidates, choose};
 use crate::methods::state_embedding::clusters::{cluster, misclassification};
 use crate::methods::state_embedding::embedding::{Functions, RightMeasure};
 use crate::methods::state_embedding::features::Features;
 use crate::methods::state_embedding::grams::GramSums;
 use crate::methods::state_embedding::model::{Basis, Warning, fit};
-use crate::methods::state_embedding::params::{Norm, StateEmbedding};
+use crate::methods::state_embedding::params::{Bandwidth, BandwidthRule, Norm, StateEmbedding};
 use crate::methods::state_embedding::pilot::{median_distance, select};
 use crate::methods::state_embedding::reshape::MeanEmbedding;
 use crate::methods::state_embedding::vamp;
@@ -442,4 +443,37 @@ fn blocks_and_threads_do_not_change_a_bit() {
         merged.merge(part);
     }
     assert_eq!(merged, whole);
+}
+
+#[test]
+fn the_bandwidth_is_chosen_by_held_out_scores() {
+    // Wells are narrow against the distance of two points, so the median oversmooths.
+    let points = double_wells(100, 60_000, 4);
+    let (sample, _) = points.coordinates.split_at(20_000);
+    let sample = Points::new(2, sample.to_vec());
+    let mut params = StateEmbedding::new(4);
+    params.features = 200;
+    let bases = candidates(&sample, &[[-2.0, 2.0]; 2], &params, 3).unwrap();
+    assert_eq!(bases.len(), 4);
+    assert_eq!(bases[0].bandwidth * 8.0, bases[3].bandwidth);
+    assert!(bases.iter().all(|b| b.bounds.is_none()));
+    let parts: Vec<Points> = points
+        .coordinates
+        .chunks(30_000)
+        .map(|part| Points::new(2, part.to_vec()))
+        .collect();
+    let fold = |basis: &Basis| parts.iter().map(|p| sums(&basis.features, p, 1)).collect();
+    let folds: Vec<Vec<GramSums>> = bases.iter().map(fold).collect();
+    let best = choose(&bases, &folds, 0, &params).unwrap();
+    assert!(best < 3, "{best}");
+
+    params.norm = Norm::Lebesgue;
+    params.bandwidth = Bandwidth::Value(0.5);
+    let bases = candidates(&sample, &[[-2.0, 2.0], [0.0, 1.0]], &params, 3).unwrap();
+    assert_eq!(bases[0].bounds, Some(vec![[-3.5, 3.5], [-1.5, 2.5]]));
+    params.bandwidth = Bandwidth::Rule(BandwidthRule::Median);
+    params.bounds = Some(vec![[-3.0, 3.0]; 2]);
+    let bases = candidates(&sample, &[[-2.0, 2.0]; 2], &params, 3).unwrap();
+    assert_eq!((bases.len(), &bases[0].bounds), (1, &params.bounds));
+    assert!(vamp::held_out(&folds[0][..1], 0, None, 1e-4, &[1]).is_err());
 }
